@@ -1,0 +1,75 @@
+# Needs nothing but make and Python 3.11 or later: every target sets up what it uses, in .venv.
+
+SHELL := /bin/sh
+PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11 python3.14 python; do \
+	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
+BIN := .venv/bin
+PIP := $(BIN)/python -m pip -qq --disable-pip-version-check install --no-input
+PYTEST := $(BIN)/python -m pytest -q
+# The suites of `make test`, in the order in which they run; each prints its own time.
+SUITES ?= tidy unit spec lifecycles cli validate_log model postgres
+timed = start=$$(date +%s); $(2) || exit 1; echo "--- $(1): $$(( $$(date +%s) - start )) s"
+
+.DEFAULT_GOAL := help
+.PHONY: help run test quick check proof bench docs lint types layers drift requirements clean
+
+help: ## Show this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' Makefile
+
+run: .venv/.run ## Start Interlock
+	@$(BIN)/interlock hello
+
+test: .venv/.dev ## Run every test, with a real PostgreSQL of its own
+	@for suite in $(SUITES); do $(call timed,$$suite,$(PYTEST) -n 2 -m "not proof" tests/$$suite); done
+
+quick: .venv/.dev ## Check in under a minute: before every commit
+	@$(MAKE) --no-print-directory lint types layers drift
+	@$(PYTEST) -n 2 -m "not proof" tests/tidy tests/unit tests/lifecycles tests/cli
+
+check: .venv/.dev ## Everything that must hold: lint, types, layering, docs drift and all tests
+	@for part in lint types layers drift; do $(call timed,$$part,$(MAKE) --no-print-directory $$part); done
+	@$(MAKE) --no-print-directory test
+
+proof: .venv/.dev ## The long forms of the tests; writes docs/proof.md
+	@$(BIN)/python scripts/prove.py
+
+bench: .venv/.dev ## Measure speed, as ratios to the floor
+	@$(BIN)/python bench/validate_log.py
+
+docs: .venv/.run ## Render docs/lifecycles from the lifecycles
+	@$(BIN)/interlock lifecycle docs
+
+lint: .venv/.dev
+	@$(BIN)/ruff check --quiet . && $(BIN)/ruff format --quiet --check .
+
+types: .venv/.dev
+	@$(BIN)/mypy
+
+layers: .venv/.dev
+	@$(BIN)/lint-imports --no-logo >.venv/layers.log || { cat .venv/layers.log; exit 1; }
+
+drift: .venv/.dev
+	@$(BIN)/interlock lifecycle docs --check
+
+# Compiled without index addresses, so that no registry is named.
+requirements: .venv/.dev ## Pin the requirements anew (needs uv)
+	@for f in run dev; do uv pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes \
+		--no-emit-index-url --no-header --no-annotate -o requirements/$$f.txt requirements/$$f.in; done
+
+clean: ## Remove what the targets made
+	@rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
+
+.venv/bin/python:
+	@test -n "$(PYTHON)" || { echo "Interlock needs Python 3.11 or later; none was found. Name one: make PYTHON=/path/to/python"; exit 1; }
+	@$(PYTHON) -m venv .venv
+
+.venv/.run: requirements/run.txt pyproject.toml | .venv/bin/python
+	@echo "Setting up .venv …"
+	@$(PIP) --require-hashes -r requirements/run.txt
+	@$(PIP) --no-build-isolation --no-deps --editable .
+	@touch $@
+
+.venv/.dev: requirements/dev.txt .venv/.run
+	@echo "Setting up what the checks need …"
+	@$(PIP) --require-hashes -r requirements/dev.txt
+	@touch $@

@@ -1,0 +1,57 @@
+"""The `interlock` command: its verbs, and the one place where errors become text and exit codes."""
+
+import sys
+from typing import Annotated
+
+import typer
+
+from interlock import __version__
+from interlock.cli import lifecycle, validate_log
+from interlock.cli.out import USAGE, complain, say
+from interlock.kernel.errors import InterlockError
+
+app = typer.Typer(
+    name="interlock",
+    help="Durable work on explicit state machines.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.add_typer(lifecycle.app, name="lifecycle")
+app.command("validate-log")(validate_log.validate_log)
+
+
+def version(wanted: bool) -> None:
+    if wanted:
+        say(f"interlock {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def interlock(
+    show: Annotated[
+        bool, typer.Option("--version", callback=version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    """Durable work on explicit state machines."""
+
+
+@app.command()
+def hello() -> None:
+    """What Interlock knows, and how to look at it."""
+    say(f"Interlock {__version__} knows these lifecycles:\n")
+    lifecycle.listing(json=False)
+    say("\nLook at one:       interlock lifecycle show job")
+    say("Draw them all:     interlock lifecycle docs")
+    say("Prove them:        interlock lifecycle check")
+    say("Check a log:       interlock validate-log FILE")
+    say("\n(The command is .venv/bin/interlock in this folder.)")
+
+
+def main() -> None:
+    """Run a command. A refusal is a sentence on standard error, never a traceback."""
+    try:
+        app()
+    except InterlockError as error:
+        complain(f"interlock: {error}")
+        sys.exit(USAGE)

@@ -1,0 +1,1 @@
+"""The law: pure data and pure functions. No clock, no I/O, no randomness."""

@@ -1,0 +1,25 @@
+"""Lengths of time as people write them (`500ms`, `60s`, `1h 30m`), kept as integer microseconds."""
+
+import re
+
+UNITS_US = {"ms": 1_000, "s": 1_000_000, "m": 60_000_000, "h": 3_600_000_000, "d": 86_400_000_000}
+ALLOWED = "a number and one of ms, s, m, h, d, as in '500ms', '60s' or '1h 30m'"
+_PART = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d)")
+
+
+def microseconds(text: str) -> int:
+    """The duration that `text` names. Raises ValueError, which says what is allowed."""
+    parts = _PART.findall(text)
+    if not parts or _PART.sub("", text).strip():
+        raise ValueError(f"{text!r} is not a duration; allowed is {ALLOWED}")
+    return sum(round(float(number) * UNITS_US[unit]) for number, unit in parts)
+
+
+def spoken(length_us: int) -> str:
+    """The shortest exact way to write a duration: 90 s is `1m 30s`."""
+    words = []
+    for unit in ("d", "h", "m", "s", "ms"):
+        count, length_us = divmod(length_us, UNITS_US[unit])
+        if count:
+            words.append(f"{count}{unit}")
+    return " ".join(words) or "0s"

@@ -1,0 +1,26 @@
+"""Every refusal that Interlock gives on purpose, in one place."""
+
+
+class InterlockError(Exception):
+    """Base of all errors raised on purpose: its text is meant for the person who reads it."""
+
+
+class Refused(InterlockError):
+    """The lifecycle lists no such move from this state."""
+
+    def __init__(self, lifecycle: str, state: str | None, trigger: str, legal: tuple[str, ...]) -> None:
+        listed = ", ".join(legal) or "none: it is an end"
+        super().__init__(f"{lifecycle}: no '{trigger}' from '{state or 'nothing'}'; listed there: {listed}")
+        self.lifecycle, self.state, self.trigger, self.legal = lifecycle, state, trigger, legal
+
+
+class Unknown(InterlockError):
+    """A name that does not exist; the text says which do."""
+
+
+class BadLifecycle(InterlockError):
+    """A lifecycle file that cannot be used; `faults` holds every reason, each naming file, place and rule."""
+
+    def __init__(self, faults: list[str]) -> None:
+        super().__init__("\n".join(faults))
+        self.faults = faults

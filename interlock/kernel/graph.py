@@ -1,0 +1,62 @@
+"""Questions about directed graphs, given as pairs of nodes."""
+
+from collections.abc import Hashable, Iterable
+from typing import TypeVar
+
+N = TypeVar("N", bound=Hashable)
+
+
+def successors(edges: Iterable[tuple[N, N]]) -> dict[N, list[N]]:
+    """Each node's next nodes, in the order of the edges."""
+    after: dict[N, list[N]] = {}
+    for source, target in edges:
+        after.setdefault(source, []).append(target)
+    return after
+
+
+def reachable(start: Iterable[N], edges: Iterable[tuple[N, N]]) -> set[N]:
+    """`start` and every node that can be reached from it."""
+    after = successors(edges)
+    reached = set(start)
+    frontier = list(reached)
+    while frontier:
+        for node in after.get(frontier.pop(), ()):
+            if node not in reached:
+                reached.add(node)
+                frontier.append(node)
+    return reached
+
+
+def reaching(ends: Iterable[N], edges: Iterable[tuple[N, N]]) -> set[N]:
+    """`ends` and every node from which one of them can be reached."""
+    return reachable(ends, [(target, source) for source, target in edges])
+
+
+def cycle(edges: Iterable[tuple[N, N]]) -> list[N]:
+    """Some cycle, its first node repeated at the end; empty if there is none."""
+    after = successors(edges)
+    done: set[N] = set()
+    for root in after:
+        path, branches = [root], [list(after[root])]
+        while branches and root not in done:
+            if not branches[-1]:
+                branches.pop()
+                done.add(path.pop())
+                continue
+            node = branches[-1].pop()
+            if node in path:
+                return [*path[path.index(node) :], node]
+            if node not in done:
+                path.append(node)
+                branches.append(list(after.get(node, ())))
+    return []
+
+
+def ranks(nodes: Iterable[N], edges: Iterable[tuple[N, N]]) -> dict[N, int]:
+    """The length of the longest way to each node of an acyclic graph: every edge leads to a higher rank."""
+    pairs = list(edges)
+    rank = dict.fromkeys(nodes, 0)
+    for _ in rank:
+        for source, target in pairs:
+            rank[target] = max(rank[target], rank[source] + 1)
+    return rank

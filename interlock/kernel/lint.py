@@ -1,0 +1,187 @@
+"""What a lifecycle must satisfy before anything runs on it: one function a rule."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from interlock.kernel.graph import cycle, reachable, reaching
+from interlock.kernel.lifecycle import Category, Lifecycle, RollUp, State
+
+# A holder that vanishes is answered by one of these, whatever its lifecycle calls it.
+LOSSES = ("lost", "reclaim", "expire")
+
+
+@dataclass(frozen=True)
+class Fault:
+    """One thing wrong with a lifecycle: where, which rule, and what would be right."""
+
+    place: str
+    rule: str
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.place}: {self.text} [{self.rule}]"
+
+
+def faults(life: Lifecycle) -> list[Fault]:
+    """Everything wrong with a lifecycle; empty is what the loader demands."""
+    unknown = list(unknown_states(life))
+    # The other rules follow the moves, so they can only be asked of states that exist.
+    return unknown or [fault for rule in RULES for fault in rule(life)]
+
+
+def at(state: str | None) -> str:
+    return "birth" if state is None else f"state '{state}'"
+
+
+def unfinished(life: Lifecycle) -> Iterator[State]:
+    return (state for state in life.states.values() if not state.settled)
+
+
+def unknown_states(life: Lifecycle) -> Iterator[Fault]:
+    known = ", ".join(life.states)
+    for move in life.moves.values():
+        if move.source is not None and move.source not in life.states:
+            text = f"moves are listed for a state that [states] does not have; it has {known}"
+            yield Fault(at(move.source), "unknown-state", text)
+        for target in move.path:
+            if target not in life.states:
+                text = f"'{move.trigger}' leads to '{target}', which [states] does not have; it has {known}"
+                yield Fault(at(move.source), "unknown-state", text)
+
+
+def unreachable(life: Lifecycle) -> Iterator[Fault]:
+    reached = reachable([None], [(hop.source, hop.target) for hop in life.hops])
+    for state in life.states:
+        if state not in reached:
+            yield Fault(at(state), "unreachable", "no path of moves leads here from birth")
+
+
+def no_end(life: Lifecycle) -> Iterator[Fault]:
+    ends = [state.name for state in life.states.values() if state.settled]
+    ending = reaching(ends, [(hop.source, hop.target) for hop in life.hops])
+    for state in life.states:
+        if state not in ending:
+            text = "no path of moves leads from here to a settled state (success, failure, cancelled, dead, closed)"
+            yield Fault(at(state), "no-end", text)
+
+
+def lost_lease(life: Lifecycle) -> Iterator[Fault]:
+    """A holder may vanish in every state that it holds, so each needs a way out without it."""
+    worked = {Category.HELD, Category.ACTIVE} if life.leased else {Category.HELD}
+    for state in life.states.values():
+        if state.category in worked:
+            if not any(life.allows(state.name, trigger) for trigger in LOSSES):
+                text = f"it is {state.category}, but no move says what happens when the lease is lost; list 'lost' or 'reclaim'"
+                yield Fault(at(state.name), "lost-lease", text)
+            elif life.leased and not life.allows(state.name, "exhaust"):
+                text = "a lease can be lost here, but no 'exhaust' says what happens when no attempt is left"
+                yield Fault(at(state.name), "lost-lease", text)
+
+
+def claimable(life: Lifecycle) -> Iterator[Fault]:
+    for state in life.states.values():
+        if state.category is Category.READY and not life.allows(state.name, "claim"):
+            yield Fault(at(state.name), "ready-claim", "it is ready for a worker, but lists no 'claim'")
+
+
+def says_cancel(life: Lifecycle) -> Iterator[Fault]:
+    for state in unfinished(life):
+        listed = life.allows(state.name, "cancel")
+        if listed and state.cancel:
+            text = f"it lists a 'cancel' move and also says cancel = '{state.cancel}'; keep one of them"
+            yield Fault(at(state.name), "cancel", text)
+        elif not listed and state.cancel not in ("deferred", "refused"):
+            said = f"says cancel = '{state.cancel}'" if state.cancel else "says nothing about cancel"
+            text = f"it is unfinished and {said}; list a 'cancel' move, or say cancel = 'deferred' or 'refused'"
+            yield Fault(at(state.name), "cancel", text)
+        elif state.cancel == "refused" and not state.cancel_why:
+            yield Fault(at(state.name), "cancel", "it refuses cancel, but cancel_why does not say why")
+
+
+def says_deadline(life: Lifecycle) -> Iterator[Fault]:
+    for state in unfinished(life):
+        if not state.deadline and state.category is Category.READY:
+            continue
+        if not state.deadline:
+            text = "it is unfinished and says nothing about a deadline; name the trigger that its clock fires, 'parent' or 'none'"
+            yield Fault(at(state.name), "deadline", text)
+        elif state.deadline == "none":
+            if not state.deadline_why:
+                yield Fault(at(state.name), "deadline", "it has no deadline, but deadline_why does not say why")
+        elif state.deadline != "parent" and not life.allows(state.name, state.deadline):
+            listed = ", ".join(life.triggers(state.name))
+            text = f"its deadline fires '{state.deadline}', which is not listed here; listed are {listed}"
+            yield Fault(at(state.name), "deadline", text)
+
+
+def one_answer(life: Lifecycle) -> Iterator[Fault]:
+    """A trigger leads from a state to one target, also in the middle of another state's path."""
+    answer: dict[tuple[str | None, str], str] = {}
+    for hop in life.hops:
+        known = answer.setdefault((hop.source, hop.trigger), hop.target)
+        if known != hop.target:
+            text = f"'{hop.trigger}' leads both to '{known}' and to '{hop.target}'"
+            yield Fault(at(hop.source), "one-answer", text)
+
+
+def circle(life: Lifecycle) -> Iterator[Fault]:
+    """In a monotonic lifecycle only the next attempt may see a state again."""
+    within = [(hop.source, hop.target) for hop in life.hops if hop.source is not None and not hop.opens_attempt]
+    if not life.options.monotonic:
+        if not life.options.monotonic_why:
+            yield Fault("options", "cycle", "monotonic = false, but monotonic_why does not say why")
+    elif found := cycle(within):
+        text = f"the cycle {' -> '.join(map(str, found))} opens no attempt; mark one of its moves opens_attempt"
+        yield Fault(at(found[0]), "cycle", text)
+
+
+def settled_exit(life: Lifecycle) -> Iterator[Fault]:
+    """A result changes only by opening another attempt; closing a unit keeps it."""
+    for hop in life.hops:
+        if hop.source is None or not life.settled(hop.source) or hop.opens_attempt:
+            continue
+        if life.category(hop.target) is not Category.CLOSED:
+            text = f"it is settled, so '{hop.trigger}' to '{hop.target}' must open an attempt (opens_attempt = true)"
+            yield Fault(at(hop.source), "settled-exit", text)
+
+
+def says_why(life: Lifecycle) -> Iterator[Fault]:
+    for move in life.moves.values():
+        if move.extension and not move.why:
+            yield Fault(at(move.source), "extension", f"'{move.trigger}' is an extension, but does not say why")
+
+
+def terms(life: Lifecycle) -> Iterator[Fault]:
+    """A lease outlives two beats, and its default lies within its own bounds."""
+    lease = life.options.lease
+    if life.leased and lease is None:
+        yield Fault("lease", "lease-terms", "workers claim its units, so it needs a [lease] table with ttl and beat")
+    if lease is None:
+        return
+    if not lease.ttl_min_us <= lease.ttl_us <= lease.ttl_max_us:
+        yield Fault("lease", "lease-terms", "ttl lies outside ttl_min and ttl_max")
+    if not lease.beat_min_us <= lease.beat_us <= lease.beat_max_us:
+        yield Fault("lease", "lease-terms", "beat lies outside beat_min and beat_max")
+    if lease.ttl_us < 2 * lease.beat_us:
+        yield Fault("lease", "lease-terms", "ttl is shorter than two beats, so one late beat would lose the lease")
+
+
+def follows(life: Lifecycle) -> Iterator[Fault]:
+    if (life.options.roll_up is RollUp.FOLLOW) != bool(life.options.follows):
+        yield Fault("options", "follow", "roll_up = 'follow' and follows = 'LIFECYCLE' go together")
+
+
+RULES: tuple[Callable[[Lifecycle], Iterator[Fault]], ...] = (
+    unreachable,
+    no_end,
+    lost_lease,
+    claimable,
+    says_cancel,
+    says_deadline,
+    one_answer,
+    circle,
+    settled_exit,
+    says_why,
+    terms,
+    follows,
+)

@@ -1,0 +1,312 @@
+"""Reads a lifecycle file, and refuses a faulty one with every reason at once."""
+
+import re
+import tomllib
+from enum import StrEnum
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+
+from interlock.kernel.durations import microseconds
+from interlock.kernel.errors import BadLifecycle
+from interlock.kernel.lifecycle import (
+    Backoff,
+    Budget,
+    CancelMode,
+    Category,
+    LeaseTerms,
+    Lifecycle,
+    Move,
+    Options,
+    Owner,
+    RollUp,
+    Severity,
+    State,
+)
+from interlock.kernel.lint import Fault, at, faults
+
+E = TypeVar("E", bound=StrEnum)
+T = TypeVar("T")
+NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
+WORDS_OF_DEADLINES = ("parent", "none")
+
+
+class Table(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    """Base of the tables of a lifecycle file: a misspelt key is an error."""
+
+
+class StateTable(Table):
+    category: str
+    about: str = ""
+    cancel: str = ""
+    cancel_why: str = ""
+    deadline: str = ""
+    deadline_why: str = ""
+    within: str | None = None
+
+
+class MoveTable(Table):
+    to: str | list[str]
+    owner: str = "engine"
+    event: str | list[str] = []
+    severity: str | list[str] = []
+    opens_attempt: bool = False
+    extension: bool = False
+    why: str = ""
+    guard: str = ""
+
+
+class OptionsTable(Table):
+    roll_up: str = "none"
+    follows: str = ""
+    cancel_mode: str = "immediate"
+    cancel_within: str | None = None
+    monotonic: bool = True
+    monotonic_why: str = ""
+
+
+class BudgetTable(Table):
+    attempts: int = 1
+    losses: int | None = None
+    snoozes: int = 100
+    exhausted: str = "exhaust"
+
+
+class BackoffTable(Table):
+    base: str
+    factor: int = 2
+    cap: str | None = None
+    jitter: float = 0.0
+
+
+class LeaseTable(Table):
+    ttl: str
+    beat: str
+    ttl_min: str | None = None
+    ttl_max: str | None = None
+    silent_max: str | None = None
+    beat_min: str | None = None
+    beat_max: str | None = None
+    missed_beats: int = 0
+    ack: str | None = None
+
+
+class FileTable(Table):
+    name: str
+    states: dict[str, dict[str, Any]]
+    birth: dict[str, str | dict[str, Any]]
+    moves: dict[str, dict[str, str | dict[str, Any]]]
+    document: str = ""
+    title: str = ""
+    about: str = ""
+    notes: list[str] = []
+    options: OptionsTable = msgspec.field(default_factory=OptionsTable)
+    budget: BudgetTable = msgspec.field(default_factory=BudgetTable)
+    backoff: BackoffTable | None = None
+    lease: LeaseTable | None = None
+
+
+def load(path: Path) -> Lifecycle:
+    """The lifecycle in a file. Raises BadLifecycle with every fault, each naming the file."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
+        raise BadLifecycle([f"{path}: cannot be read: {reason}"]) from None
+    return parse(text, path.name)
+
+
+def parse(text: str, file: str) -> Lifecycle:
+    """The lifecycle that `text` holds; `file` is how messages call it."""
+    try:
+        table = msgspec.convert(tomllib.loads(text), FileTable)
+    except tomllib.TOMLDecodeError as error:
+        raise BadLifecycle([f"{file}: {syntax_fault(text, error)}"]) from None
+    except msgspec.ValidationError as error:
+        fault = shape_fault(str(error), "the file")
+        raise BadLifecycle([f"{file}: {fault}"]) from None
+    reader = Reader()
+    life = reader.lifecycle(table)
+    if found := reader.found or faults(life):
+        raise BadLifecycle([f"{file}: {fault}" for fault in found])
+    return life
+
+
+class Reader:
+    """Turns checked tables into a lifecycle, and collects every word that it does not know."""
+
+    def __init__(self) -> None:
+        self.found: list[Fault] = []
+
+    def lifecycle(self, table: FileTable) -> Lifecycle:
+        if not NAME.fullmatch(table.name):
+            self.fault("name", f"{table.name!r} is not a name; letters, digits and _ are allowed, a letter first")
+        if len(table.birth) != 1:
+            self.fault("birth", f"it lists {len(table.birth)} triggers; one is wanted, as in submit = 'queued'")
+        moves = [
+            self.move(table.name, source, trigger, row)
+            for source, rows in [(None, table.birth), *table.moves.items()]
+            for trigger, row in rows.items()
+        ]
+        return Lifecycle(
+            name=table.name,
+            document=table.document,
+            title=table.title or f"{table.name} state machine",
+            about=table.about,
+            notes=tuple(table.notes),
+            states={name: self.state(name, row) for name, row in table.states.items()},
+            moves={(move.source, move.trigger): move for move in moves},
+            options=self.options(table),
+        )
+
+    def state(self, name: str, raw: dict[str, Any]) -> State:
+        place = at(name)
+        row = self.table(StateTable, raw, StateTable(category="waiting"), place)
+        if not NAME.fullmatch(name):
+            self.fault(place, "a state's name has letters, digits and _, a letter first")
+        return State(
+            name=name,
+            category=self.word(Category, row.category, place, "category"),
+            about=row.about,
+            cancel=row.cancel,
+            cancel_why=row.cancel_why,
+            deadline=row.deadline,
+            deadline_why=row.deadline_why,
+            within_us=self.length(row.within, place, "within"),
+        )
+
+    def move(self, life: str, source: str | None, trigger: str, raw: str | dict[str, Any]) -> Move:
+        place = f"{at(source)}: '{trigger}'"
+        row = self.table(MoveTable, {"to": raw} if isinstance(raw, str) else raw, MoveTable(to=""), place)
+        path = (row.to,) if isinstance(row.to, str) else tuple(row.to)
+        if not path:
+            self.fault(place, "to = [] leads nowhere; name at least one state")
+        if trigger in WORDS_OF_DEADLINES or not NAME.fullmatch(trigger):
+            self.fault(place, "a trigger's name has letters, digits and _, and is neither 'parent' nor 'none'")
+        named = [f"{life}_{target.lower()}" for target in path]
+        if source is None:
+            named[:1] = [f"{life}_created"]
+        severities = self.each_hop(row.severity, ["info"] * len(path), place, "severity")
+        return Move(
+            source=source,
+            trigger=trigger,
+            path=path,
+            owner=self.word(Owner, row.owner, place, "owner"),
+            events=tuple(self.each_hop(row.event, named, place, "event")),
+            severities=tuple(self.word(Severity, word, place, "severity") for word in severities),
+            opens_attempt=row.opens_attempt,
+            extension=row.extension,
+            why=row.why,
+            guard=row.guard,
+        )
+
+    def options(self, table: FileTable) -> Options:
+        row = table.options
+        return Options(
+            roll_up=self.word(RollUp, row.roll_up, "options", "roll_up"),
+            follows=row.follows,
+            cancel_mode=self.word(CancelMode, row.cancel_mode, "options", "cancel_mode"),
+            cancel_within_us=self.length(row.cancel_within, "options", "cancel_within"),
+            monotonic=row.monotonic,
+            monotonic_why=row.monotonic_why,
+            budget=self.budget(table.budget),
+            backoff=table.backoff and self.backoff(table.backoff),
+            lease=table.lease and self.lease(table.lease),
+        )
+
+    def budget(self, row: BudgetTable) -> Budget:
+        if row.attempts < 1 or (row.losses is not None and row.losses < 0) or row.snoozes < 0:
+            self.fault("budget", "attempts must be at least 1, losses and snoozes at least 0")
+        if row.exhausted not in ("exhaust", "fail"):
+            self.fault("budget", f"exhausted = {row.exhausted!r}; allowed are 'exhaust' and 'fail'")
+        return Budget(
+            attempts=row.attempts, losses=row.losses, snoozes=row.snoozes, exhausted=row.exhausted
+        )
+
+    def backoff(self, row: BackoffTable) -> Backoff:
+        if row.factor < 1 or not 0 <= row.jitter < 1:
+            self.fault("backoff", "factor must be at least 1, and jitter at least 0 and below 1")
+        return Backoff(
+            base_us=self.length(row.base, "backoff", "base") or 0,
+            factor=row.factor,
+            cap_us=self.length(row.cap, "backoff", "cap"),
+            jitter=row.jitter,
+        )
+
+    def lease(self, row: LeaseTable) -> LeaseTerms:
+        def length(key: str, otherwise: str) -> int:
+            return self.length(getattr(row, key) or getattr(row, otherwise), "lease", key) or 0
+
+        return LeaseTerms(
+            ttl_us=length("ttl", "ttl"),
+            ttl_min_us=length("ttl_min", "ttl"),
+            ttl_max_us=length("ttl_max", "ttl"),
+            silent_max_us=self.length(row.silent_max, "lease", "silent_max"),
+            beat_us=length("beat", "beat"),
+            beat_min_us=length("beat_min", "beat"),
+            beat_max_us=length("beat_max", "beat"),
+            missed_beats=row.missed_beats,
+            ack_us=self.length(row.ack, "lease", "ack"),
+        )
+
+    def table(self, kind: type[T], raw: dict[str, Any], otherwise: T, place: str) -> T:
+        try:
+            return msgspec.convert(raw, kind)
+        except msgspec.ValidationError as error:
+            self.found.append(shape_fault(str(error), place))
+            return otherwise
+
+    def each_hop(self, given: str | list[str], default: list[str], place: str, key: str) -> list[str]:
+        """One word for each hop of a path: a single word does for a single hop."""
+        words = [given] if isinstance(given, str) else given
+        if words and len(words) != len(default):
+            self.fault(place, f"{key} names {len(words)} hops, and the path has {len(default)}; give a list with one for each")
+            return default
+        return words or default
+
+    def word(self, kind: type[E], value: str, place: str, key: str) -> E:
+        try:
+            return kind(value)
+        except ValueError:
+            self.fault(place, f"{key} = {value!r} is not allowed; allowed are {', '.join(kind)}")
+            return next(iter(kind))
+
+    def length(self, value: str | None, place: str, key: str) -> int | None:
+        try:
+            return None if value is None else microseconds(value)
+        except ValueError as error:
+            self.fault(place, f"{key} = {error}")
+            return None
+
+    def fault(self, place: str, text: str) -> None:
+        self.found.append(Fault(place, "format", text))
+
+
+def syntax_fault(text: str, error: tomllib.TOMLDecodeError) -> Fault:
+    """What a broken file says wrong. TOML itself refuses a key twice: that is two answers to one trigger."""
+    message = str(error)
+    where = re.search(r"line (\d+)", message)
+    number = int(where.group(1)) if where else 1
+    lines = text.splitlines()[:number]
+    line = lines[-1] if lines else ""
+    header = next((found.group(1) for row in reversed(lines) if (found := re.match(r"\s*\[([^\]]+)\]", row))), "")
+    key = line.split("=")[0].strip()
+    source = re.fullmatch(r'moves\.\s*"?([^"]+?)"?', header.strip())
+    if "overwrite" not in message and "twice" not in message:
+        return Fault(f"line {number}", "format", f"it is not TOML: {message}")
+    if not source:
+        return Fault(f"line {number}", "format", f"'{key}' is listed twice in [{header}]")
+    if key.startswith("["):
+        return Fault(at(source.group(1)), "one-answer", f"[{header}] is listed twice (line {number})")
+    return Fault(at(source.group(1)), "one-answer", f"the trigger '{key}' is listed twice (line {number}); keep one")
+
+
+def shape_fault(message: str, place: str) -> Fault:
+    """A table of the wrong shape, in the words of the file instead of the decoder's."""
+    what, _, path = message.partition(" - at `")
+    key = path.strip("`").removeprefix("$").replace("[...]", "").strip(".")
+    where = f"{place}: {key}" if key else place
+    return Fault(where, "format", what.replace("Object", "the table").replace("`", "'"))
+
+
