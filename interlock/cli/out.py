@@ -1,13 +1,13 @@
 """How the command line speaks: JSON for programs, tables for people, errors for whoever erred."""
 
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Annotated, Any
 
 import msgspec
 import typer
 from rich.console import Console
-from rich.table import Table
+from rich.table import Column, Table
 
 FINDING, USAGE = 1, 2
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
@@ -28,12 +28,15 @@ def dump(value: Any) -> None:
     say(msgspec.json.format(msgspec.json.encode(value), indent=2).decode())
 
 
-def table(heads: Iterable[str], rows: Iterable[Iterable[str]]) -> None:
-    """A table that is as wide as the terminal, or as wide as it needs to be in a pipe."""
-    console = Console(highlight=False, soft_wrap=False, width=None if sys.stdout.isatty() else 200)
-    drawn = Table(box=None, pad_edge=False, header_style="bold")
-    for head in heads:
-        drawn.add_column(head, overflow="fold")
-    for row in rows:
-        drawn.add_row(*row)
-    console.print(drawn)
+def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+    """A table: folded to the terminal's width, or one line a row where a program may read it."""
+    if sys.stdout.isatty():
+        drawn = Table(*(Column(head, overflow="fold") for head in heads), box=None, pad_edge=False)
+        for row in rows:
+            drawn.add_row(*row)
+        Console(highlight=False, markup=False).print(drawn)
+        return
+    lines = [list(heads), *map(list, rows)]
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    for line in lines:
+        say("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())

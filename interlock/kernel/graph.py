@@ -37,7 +37,7 @@ def cycle(edges: Iterable[tuple[N, N]]) -> list[N]:
     after = successors(edges)
     done: set[N] = set()
     for root in after:
-        path, branches = [root], [list(after[root])]
+        path, branches = [root], [after[root][::-1]]
         while branches and root not in done:
             if not branches[-1]:
                 branches.pop()
@@ -48,7 +48,7 @@ def cycle(edges: Iterable[tuple[N, N]]) -> list[N]:
                 return [*path[path.index(node) :], node]
             if node not in done:
                 path.append(node)
-                branches.append(list(after.get(node, ())))
+                branches.append(after.get(node, [])[::-1])
     return []
 
 

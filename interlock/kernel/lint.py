@@ -71,7 +71,7 @@ def lost_lease(life: Lifecycle) -> Iterator[Fault]:
     for state in life.states.values():
         if state.category in worked:
             if not any(life.allows(state.name, trigger) for trigger in LOSSES):
-                text = f"it is {state.category}, but no move says what happens when the lease is lost; list 'lost' or 'reclaim'"
+                text = f"it is {state.category}, but no move answers a lost lease; list 'lost' or 'reclaim'"
                 yield Fault(at(state.name), "lost-lease", text)
             elif life.leased and not life.allows(state.name, "exhaust"):
                 text = "a lease can be lost here, but no 'exhaust' says what happens when no attempt is left"
@@ -103,7 +103,9 @@ def says_deadline(life: Lifecycle) -> Iterator[Fault]:
         if not state.deadline and state.category is Category.READY:
             continue
         if not state.deadline:
-            text = "it is unfinished and says nothing about a deadline; name the trigger that its clock fires, 'parent' or 'none'"
+            text = (
+                "it is unfinished and says nothing about a deadline; say 'parent', 'none' or the trigger of its clock"
+            )
             yield Fault(at(state.name), "deadline", text)
         elif state.deadline == "none":
             if not state.deadline_why:

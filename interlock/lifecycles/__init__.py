@@ -7,6 +7,8 @@ from interlock.kernel.errors import Unknown
 from interlock.kernel.lifecycle import Lifecycle
 from interlock.lifecycles.loader import load
 
+__all__ = ["FOLDER", "find", "load", "shipped"]
+
 FOLDER = Path(__file__).parent
 
 

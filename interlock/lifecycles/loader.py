@@ -27,7 +27,7 @@ from interlock.kernel.lifecycle import (
 from interlock.kernel.lint import Fault, at, faults
 
 E = TypeVar("E", bound=StrEnum)
-T = TypeVar("T")
+T = TypeVar("T", bound="Table")
 NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
 WORDS_OF_DEADLINES = ("parent", "none")
 
@@ -95,8 +95,8 @@ class LeaseTable(Table):
 class FileTable(Table):
     name: str
     states: dict[str, dict[str, Any]]
-    birth: dict[str, str | dict[str, Any]]
-    moves: dict[str, dict[str, str | dict[str, Any]]]
+    birth: dict[str, Any]
+    moves: dict[str, dict[str, Any]]
     document: str = ""
     title: str = ""
     about: str = ""
@@ -124,7 +124,7 @@ def parse(text: str, file: str) -> Lifecycle:
     except tomllib.TOMLDecodeError as error:
         raise BadLifecycle([f"{file}: {syntax_fault(text, error)}"]) from None
     except msgspec.ValidationError as error:
-        fault = shape_fault(str(error), "the file")
+        fault = shape_fault(error, FileTable, "the file")
         raise BadLifecycle([f"{file}: {fault}"]) from None
     reader = Reader()
     life = reader.lifecycle(table)
@@ -176,9 +176,9 @@ class Reader:
             within_us=self.length(row.within, place, "within"),
         )
 
-    def move(self, life: str, source: str | None, trigger: str, raw: str | dict[str, Any]) -> Move:
+    def move(self, life: str, source: str | None, trigger: str, raw: Any) -> Move:
         place = f"{at(source)}: '{trigger}'"
-        row = self.table(MoveTable, {"to": raw} if isinstance(raw, str) else raw, MoveTable(to=""), place)
+        row = self.table(MoveTable, raw if isinstance(raw, dict) else {"to": raw}, MoveTable(to=""), place)
         path = (row.to,) if isinstance(row.to, str) else tuple(row.to)
         if not path:
             self.fault(place, "to = [] leads nowhere; name at least one state")
@@ -211,8 +211,8 @@ class Reader:
             monotonic=row.monotonic,
             monotonic_why=row.monotonic_why,
             budget=self.budget(table.budget),
-            backoff=table.backoff and self.backoff(table.backoff),
-            lease=table.lease and self.lease(table.lease),
+            backoff=self.backoff(table.backoff) if table.backoff else None,
+            lease=self.lease(table.lease) if table.lease else None,
         )
 
     def budget(self, row: BudgetTable) -> Budget:
@@ -220,9 +220,7 @@ class Reader:
             self.fault("budget", "attempts must be at least 1, losses and snoozes at least 0")
         if row.exhausted not in ("exhaust", "fail"):
             self.fault("budget", f"exhausted = {row.exhausted!r}; allowed are 'exhaust' and 'fail'")
-        return Budget(
-            attempts=row.attempts, losses=row.losses, snoozes=row.snoozes, exhausted=row.exhausted
-        )
+        return Budget(attempts=row.attempts, losses=row.losses, snoozes=row.snoozes, exhausted=row.exhausted)
 
     def backoff(self, row: BackoffTable) -> Backoff:
         if row.factor < 1 or not 0 <= row.jitter < 1:
@@ -254,14 +252,17 @@ class Reader:
         try:
             return msgspec.convert(raw, kind)
         except msgspec.ValidationError as error:
-            self.found.append(shape_fault(str(error), place))
+            self.found.append(shape_fault(error, kind, place))
             return otherwise
 
     def each_hop(self, given: str | list[str], default: list[str], place: str, key: str) -> list[str]:
         """One word for each hop of a path: a single word does for a single hop."""
         words = [given] if isinstance(given, str) else given
         if words and len(words) != len(default):
-            self.fault(place, f"{key} names {len(words)} hops, and the path has {len(default)}; give a list with one for each")
+            self.fault(
+                place,
+                f"{key} names {len(words)} hops, and the path has {len(default)}; give a list with one for each",
+            )
             return default
         return words or default
 
@@ -302,11 +303,10 @@ def syntax_fault(text: str, error: tomllib.TOMLDecodeError) -> Fault:
     return Fault(at(source.group(1)), "one-answer", f"the trigger '{key}' is listed twice (line {number}); keep one")
 
 
-def shape_fault(message: str, place: str) -> Fault:
+def shape_fault(error: msgspec.ValidationError, kind: type[Table], place: str) -> Fault:
     """A table of the wrong shape, in the words of the file instead of the decoder's."""
-    what, _, path = message.partition(" - at `")
+    what, _, path = str(error).partition(" - at `")
     key = path.strip("`").removeprefix("$").replace("[...]", "").strip(".")
     where = f"{place}: {key}" if key else place
-    return Fault(where, "format", what.replace("Object", "the table").replace("`", "'"))
-
-
+    allowed = "" if key else f"; allowed are {', '.join(kind.__struct_fields__)}"
+    return Fault(where, "format", what.replace("Object", "the table").replace("`", "'") + allowed)

@@ -1,0 +1,125 @@
+"""What `lifecycle check` proves: the promises, asked of every step and of every core that is reached."""
+
+from collections.abc import Callable
+
+from interlock.audit.model import WORKERS, Core, Machine, Step
+from interlock.kernel.graph import ranks
+from interlock.kernel.lifecycle import Category, Lifecycle, Move, Owner
+
+PROMISES = {
+    "one-owner": "at most one worker may speak for the unit, none once its lease is over, and no two leases are live",
+    "stale-stays": "who may not speak any more never may again, and changes nothing by trying",
+    "listed-moves": "no move outside the table",
+    "settled-stays": "no settled result changes but by a move that opens an attempt",
+    "forward": "attempts and fences only grow, and within an attempt nothing happens twice",
+    "budget": "failures and losses stay within their budget",
+    "cancel-holds": "no attempt opens once a cancel was asked for, and nobody answers one that was not",
+    "answered": "whatever the engine must do, the table lists a move for it",
+    "can-end": "from everywhere an end can be reached without anybody cancelling",
+}
+Broke = Callable[[str, str], None]  # promise, what happened
+
+
+class Judge:
+    """Asks the promises about one machine; `broke` is told of each that does not hold."""
+
+    def __init__(self, machine: Machine, broke: Broke) -> None:
+        self.machine, self.life, self.broke = machine, machine.life, broke
+        self.taken: set[tuple[str, str | None, str]] = set()
+        inside = [
+            (hop.source, hop.target)
+            for hop in self.life.hops
+            if hop.source is not None and not hop.opens_attempt and not self.life.settled(hop.source)
+        ]
+        self.rank = ranks(self.life.states, inside) if self.life.options.monotonic else {}
+        lives = filter(None, (machine.life, machine.parent))
+        self.listed = {(life.name, h.source, h.trigger, h.target) for life in lives for h in life.hops}
+
+    def step(self, core: Core, label: str, step: Step) -> None:
+        """Judges one step from `core`."""
+        after = step.core
+        for move in step.moves:
+            self.move(self.life, label, move)
+        for move in step.followed:
+            assert self.machine.parent
+            self.move(self.machine.parent, label, move)
+        if after.attempt < core.attempt or after.fence < core.fence:
+            numbers = f"attempt {core.attempt} -> {after.attempt}, fence {core.fence} -> {after.fence}"
+            self.broke("forward", f"{label}: {numbers}")
+        if after.attempt > core.attempt and core.asked:
+            self.broke("cancel-holds", f"{label} opens attempt {after.attempt}, although a cancel was asked for")
+        if not core.asked and any(move.trigger == "stopped" and move.owner is Owner.HOLDER for move in step.moves):
+            self.broke("cancel-holds", f"{label}: the holder answers a cancel that nobody asked for")
+        if self.life.leased:
+            self.budget(label, after)
+            self.staleness(core, label, after)
+
+    def grant(self, core: Core, label: str) -> None:
+        """Judges the grant of a lease."""
+        if self.machine.held(core):
+            self.broke("one-owner", f"{label} in {core.state} while {core.owner} holds a live lease")
+
+    def move(self, life: Lifecycle, label: str, move: Move) -> None:
+        self.taken.add((life.name, move.source, move.trigger))
+        for hop in move.hops():
+            if (life.name, hop.source, hop.trigger, hop.target) not in self.listed:
+                text = f"{label}: {hop.source} -> {hop.target} by '{hop.trigger}' is not listed"
+                self.broke("listed-moves", text)
+        source, target = move.source, move.path[-1]
+        if source is None or not {source, target} <= life.states.keys():
+            return
+        closes = life.category(target) is Category.CLOSED
+        if life.settled(source) and not move.opens_attempt and not closes:
+            self.broke("settled-stays", f"{label}: the settled {source} becomes {target}")
+        elif life is self.life and self.goes_back(move, source):
+            self.broke("forward", f"{label}: {source} -> {target} goes back within an attempt")
+
+    def goes_back(self, move: Move, source: str) -> bool:
+        inside = bool(self.rank) and not move.opens_attempt and not self.life.settled(source)
+        return inside and self.rank[move.path[-1]] <= self.rank[source]
+
+    def budget(self, label: str, after: Core) -> None:
+        budget = self.machine.budget
+        if budget.losses is None:
+            over = after.failures + after.losses > budget.attempts
+        else:
+            over = after.failures > budget.attempts or after.losses > budget.losses
+        if max(after.attempt, after.fence) > self.machine.grants_max:
+            self.broke("budget", f"{label}: attempt {after.attempt} with fence {after.fence} goes beyond every budget")
+        if over:
+            used = f"{after.failures} failures and {after.losses} losses of {budget.attempts} attempts"
+            self.broke("budget", f"{label}: {used}")
+
+    def staleness(self, core: Core, label: str, after: Core) -> None:
+        for worker, fence in tokens(core):
+            if self.machine.speaks(after, worker, fence) and not self.machine.speaks(core, worker, fence):
+                text = f"{label}: {worker} with fence {fence} was stale and may speak again in {after.state}"
+                self.broke("stale-stays", text)
+
+    def core(self, core: Core) -> None:
+        """Judges what a unit's row says: whoever ever got a fence tries to speak."""
+        if not self.life.leased:
+            return
+        heard = [(w, f) for w, f in tokens(core) if self.machine.speaks(core, w, f)]
+        if len(heard) > 1:
+            names = ", ".join(f"{worker} with fence {fence}" for worker, fence in heard)
+            self.broke("one-owner", f"in {core.state} these may all speak: {names}")
+        if heard and self.life.settled(core.state):
+            self.broke("one-owner", f"{core.state} is settled, and {heard[0][0]} may still speak")
+        if heard and core.over:
+            self.broke("one-owner", f"in {core.state} the lease is over, and {heard[0][0]} may still speak")
+        for worker, fence in tokens(core):
+            if (worker, fence) not in heard:
+                self.late(core, worker, fence)
+
+    def late(self, core: Core, worker: str, fence: int) -> None:
+        """Every kind of message that is late changes nothing."""
+        for said in (*self.machine.messages, *self.machine.outcomes):
+            if self.machine.deliver(core, said, worker, fence).core != core:
+                text = f"a late {said} from {worker} (fence {fence}) changes {core.state}"
+                self.broke("stale-stays", text)
+
+
+def tokens(core: Core) -> list[tuple[str, int]]:
+    """Everything that a worker could claim to hold: each worker with each fence granted so far."""
+    return [(worker, fence) for fence in range(1, core.fence + 1) for worker in WORKERS]

@@ -1,0 +1,217 @@
+"""Draws lifecycles: Mermaid, tables and whole pages, from the data that runs."""
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from interlock.kernel.durations import spoken
+from interlock.kernel.lifecycle import CancelMode, Lifecycle, Move, Options, RollUp, State
+
+INDEX = "README.md"
+ROLL_UPS = {
+    RollUp.ALL: "Every child must succeed.",
+    RollUp.CRITICAL: "A critical child that fails decides; other failures only block what needs them.",
+    RollUp.REQUIRED: "Every required child must succeed.",
+    RollUp.SINGLE: "One child at a time does its work.",
+    RollUp.FOLLOW: "It makes the moves of its current child.",
+}
+CANCEL_MODES = {
+    CancelMode.IMMEDIATE: "At once: asked and done in one transaction.",
+    CancelMode.FLAGGED: "Soft: the holder is told and may still finish; hard, or after the deadline: at once.",
+    CancelMode.TWO_PHASE: "In two phases: asked, then acknowledged by the holder or forced at the deadline.",
+}
+
+
+def edges(life: Lifecycle, *, extensions: bool) -> dict[str, list[str]]:
+    """The states that follow each state, sorted; those of the document alone unless `extensions`."""
+    hops = [hop for hop in life.hops if extensions or not hop.extension]
+    return {
+        state: sorted({hop.target for hop in hops if hop.source == state and (hop.target != state or not extensions)})
+        for state in life.states
+    }
+
+
+def mermaid(life: Lifecycle, *, extensions: bool = False) -> str:
+    """A state diagram; an end is drawn only where nothing leaves it."""
+    lines = ["stateDiagram-v2", f"  [*] --> {life.initial}"]
+    for state, targets in edges(life, extensions=extensions).items():
+        lines += [f"  {state} --> {target}" for target in targets]
+        if not targets and life.settled(state):
+            lines.append(f"  {state} --> [*]")
+    return "\n".join(lines)
+
+
+def section(life: Lifecycle) -> str:
+    """The machine as its document defines it: heading, diagram, table of allowed transitions, notes."""
+    rows = [
+        (code(state), ", ".join(map(code, targets)) or code("(terminal)"))
+        for state, targets in edges(life, extensions=False).items()
+    ]
+    parts = [
+        f"## {life.title}",
+        fenced("mermaid", mermaid(life)),
+        table(("State", "Allowed Transitions"), rows),
+    ]
+    if life.notes:
+        parts.append("\n".join(["Notes:", *(f"- {note}" for note in life.notes)]))
+    return "\n\n".join(parts)
+
+
+def page(life: Lifecycle) -> str:
+    """Everything about one lifecycle, pleasant to read by itself."""
+    origin = f"Document {life.document}." if life.document else ""
+    parts = [
+        f"# {life.name}",
+        f"<!-- Drawn from {life.name}.toml by `interlock lifecycle docs`: edit that file, not this page. -->",
+        " ".join(filter(None, (life.about, origin))),
+        section(life),
+        "## States",
+        table(
+            ("State", "Category", "Meaning", "Cancel", "Deadline"),
+            [state_row(life, s) for s in life.states.values()],
+        ),
+        "## Moves",
+        "A move is the one answer to a trigger in a state. Whoever may fire it asks; the engine alone writes it, "
+        "with one event for each hop, in the same transaction.",
+        table(
+            ("From", "Trigger", "To", "Who may fire it", "Event", "Condition"),
+            [move_row(move) for move in life.moves.values() if not move.extension],
+        ),
+    ]
+    if any(move.opens_attempt for move in life.moves.values()):
+        parts.append("↻ closes the attempt and opens the next one.")
+    parts += extensions(life)
+    if rules := list(option_rows(life.options)):
+        parts += ["## Rules", table(("Rule", "Value"), rules)]
+    return "\n\n".join(parts) + "\n"
+
+
+def extensions(life: Lifecycle) -> list[str]:
+    """What the document lacks, listed apart, each with its reason."""
+    added = [move for move in life.moves.values() if move.extension]
+    if not added:
+        return []
+    rows = [(*move_row(move)[:5], move.why) for move in added]
+    origin = f"document {life.document}" if life.document else "the document"
+    return [
+        "## Extensions",
+        f"These moves are not in {origin}; each says why it is needed. "
+        "`interlock lifecycle export --documents` leaves them out, and `interlock validate-log --strict` reports them.",
+        table(("From", "Trigger", "To", "Who may fire it", "Event", "Why"), rows),
+        "With them, the whole machine:",
+        fenced("mermaid", mermaid(life, extensions=True)),
+    ]
+
+
+def state_row(life: Lifecycle, state: State) -> tuple[str, ...]:
+    return code(state.name), str(state.category), state.about, cancel_cell(life, state), deadline_cell(state)
+
+
+def cancel_cell(life: Lifecycle, state: State) -> str:
+    if state.settled:
+        return "–"
+    if life.allows(state.name, "cancel"):
+        return "→ " + " → ".join(map(code, life.move(state.name, "cancel").path))
+    return f"{state.cancel}: {state.cancel_why}" if state.cancel_why else state.cancel
+
+
+def deadline_cell(state: State) -> str:
+    if state.settled:
+        return "–"
+    if state.deadline in ("", "none"):
+        return f"none: {state.deadline_why}" if state.deadline_why else "none"
+    if state.deadline == "parent":
+        return "its parent's"
+    limit = f" after {spoken(state.within_us)}" if state.within_us is not None else ""
+    return f"{code(state.deadline)}{limit}"
+
+
+def move_row(move: Move) -> tuple[str, ...]:
+    events = [
+        event + (f" ({level})" if level != "info" else "")
+        for event, level in zip(move.events, move.severities, strict=True)
+    ]
+    condition = "; ".join(filter(None, (move.guard, move.why)))
+    return (
+        code(move.source) if move.source else "(birth)",
+        code(move.trigger) + (" ↻" if move.opens_attempt else ""),
+        " → ".join(map(code, move.path)),
+        str(move.owner),
+        ", ".join(events),
+        condition,
+    )
+
+
+def option_rows(options: Options) -> Iterable[tuple[str, str]]:
+    """The rules beside the table, in words."""
+    if options.roll_up in ROLL_UPS:
+        yield "Children", ROLL_UPS[options.roll_up]
+    yield "Cancel", CANCEL_MODES[options.cancel_mode] + deadline_words(options.cancel_within_us)
+    if options.monotonic:
+        yield "Forward only", "Without the moves that open an attempt (↻), no state is seen twice."
+    else:
+        yield "Goes round", options.monotonic_why
+    yield from lease_rows(options)
+
+
+def deadline_words(length_us: int | None) -> str:
+    return f" The deadline is {spoken(length_us)}." if length_us is not None else ""
+
+
+def lease_rows(options: Options) -> Iterable[tuple[str, str]]:
+    lease, budget, backoff = options.lease, options.budget, options.backoff
+    if lease or budget.losses is not None:
+        shared = "failures and lost leases together" if budget.losses is None else "failures"
+        lost = "" if budget.losses is None else f", and {budget.losses} lost leases"
+        yield "Attempts", f"{budget.attempts} ({shared}){lost}, unless the unit says otherwise."
+    if backoff:
+        cap = f", at most {spoken(backoff.cap_us)}" if backoff.cap_us is not None else ""
+        spread = f", ± {backoff.jitter:.0%}" if backoff.jitter else ", without jitter"
+        yield "Retry after", f"{spoken(backoff.base_us)} × {backoff.factor}^attempts{cap}{spread}."
+    if lease:
+        bounds = f"{spoken(lease.ttl_min_us)} to {spoken(lease.ttl_max_us)}"
+        silent = f"; up to {spoken(lease.silent_max_us)} for a type that cannot beat" if lease.silent_max_us else ""
+        yield "Lease", f"{spoken(lease.ttl_us)} ({bounds}{silent})."
+        missed = f"; {lease.missed_beats} missed beats end the lease" if lease.missed_beats else ""
+        yield "Heartbeat", f"every {spoken(lease.beat_us)}{missed}."
+        if lease.ack_us is not None:
+            yield "Acknowledge", f"within {spoken(lease.ack_us)}."
+
+
+def index(lives: Iterable[Lifecycle]) -> str:
+    """The page that leads to all the others."""
+    rows = [
+        (life.document, f"[{life.name}]({life.name}.md)", life.about.split(". ")[0].rstrip(".") + ".") for life in lives
+    ]
+    return (
+        "\n\n".join(
+            [
+                "# Lifecycles",
+                "<!-- Drawn by `interlock lifecycle docs`: edit the lifecycle files, not this page. -->",
+                "A lifecycle is a closed table of states and moves. The engine, the database, the command line, the "
+                "checkers and these pages all read the same files; a move that is not listed here cannot happen.",
+                table(("Document", "Lifecycle", "What it is"), rows),
+                "Every page has the machine as its document defines it, then every move with who may fire it, and "
+                "apart from these the extensions, each with its reason. How to write one: "
+                "[a lifecycle of your own](../lifecycle-files.md).",
+            ]
+        )
+        + "\n"
+    )
+
+
+def pages(lives: Sequence[Lifecycle]) -> dict[Path, str]:
+    """One page a lifecycle, by file name."""
+    return {Path(f"{life.name}.md"): page(life) for life in lives}
+
+
+def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    lines = [f"| {' | '.join(heads)} |", f"|{' --- |' * len(heads)}"]
+    return "\n".join([*lines, *(f"| {' | '.join(cell.replace('|', '&#124;') for cell in row)} |" for row in rows)])
+
+
+def fenced(language: str, text: str) -> str:
+    return f"```{language}\n{text}\n```"
+
+
+def code(text: str) -> str:
+    return f"`{text}`"

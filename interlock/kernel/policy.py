@@ -1,0 +1,173 @@
+"""Decisions that choose between triggers, and judgements about leases. Pure: same inputs, same answer.
+
+A verb knows what happened; these functions know which of the lifecycle's triggers that is.
+Counts are handed in with the present failure or loss already counted.
+"""
+
+from dataclasses import dataclass
+
+from interlock.kernel.errors import Refused
+from interlock.kernel.lifecycle import Budget, CancelMode, Category, Lifecycle
+
+# While a unit is in one of these, its holder keeps the lease.
+LEASED = frozenset({Category.HELD, Category.ACTIVE, Category.CLOSING})
+LIVE = frozenset({Category.HELD, Category.ACTIVE})  # a lease's own categories
+
+# How a lease ends, by what ended it.
+LEASE_ENDS = {"finish": "complete", "stop": "acknowledge", "lose": "expire", "force": "revoke"}
+
+ASK = "ask"  # cancel: tell the holder, move nothing yet
+DEFER = "defer"  # cancel: keep the wish until the lifecycle has a move for it
+
+
+def choose(life: Lifecycle, state: str, *wanted: str) -> str:
+    """The first of `wanted` that the lifecycle lists here; raises Refused if it lists none."""
+    for trigger in wanted:
+        if life.allows(state, trigger):
+            return trigger
+    raise Refused(life.name, state, wanted[0], life.triggers(state))
+
+
+@dataclass(frozen=True)
+class Tally:
+    """What was used up of a unit's budget, and whether somebody has asked for its cancel."""
+
+    budget: Budget
+    failures: int
+    losses: int
+    asked: bool = False
+
+    def left(self, *, lost: bool = False) -> bool:
+        """Whether another attempt may be opened. A cancel that was asked for is never outlived by one."""
+        if self.asked:
+            return False
+        if self.budget.losses is None:
+            return self.failures + self.losses < self.budget.attempts
+        return self.losses < self.budget.losses if lost else self.failures < self.budget.attempts
+
+
+def claim(life: Lifecycle, state: str, *, held: bool) -> str:
+    """The trigger by which a worker may take this unit now; empty if it may not."""
+    if held:
+        return ""
+    if life.category(state) is Category.READY and life.allows(state, "claim"):
+        return "claim"
+    return "reclaim" if life.allows(state, "reclaim") else ""
+
+
+def next_fence(fence: int) -> int:
+    """The fence of the next grant: it only grows, so an outside system can refuse an older one."""
+    return fence + 1
+
+
+def beat(life: Lifecycle, state: str) -> str:
+    """What the beat of a running handler moves; empty if it only renews.
+
+    Where a lease must be acknowledged first, a beat does not start anything (A4-37).
+    """
+    if life.allows(state, "beat"):
+        return "beat"
+    if not life.allows(state, "start"):
+        return ""
+    if life.options.lease and life.options.lease.ack_us is not None:
+        raise Refused(life.name, state, "beat", life.triggers(state))
+    return "start"
+
+
+def after_failure(life: Lifecycle, state: str, tally: Tally, *, retryable: bool) -> str:
+    """What a failure that the holder reports comes to."""
+    if not retryable:
+        return choose(life, state, "fail", "bury")
+    if tally.left() and life.allows(state, "retry"):
+        return "retry"
+    if tally.asked and life.allows(state, "stopped"):
+        return "stopped"
+    if not life.allows(state, "retry"):
+        return choose(life, state, "fail", "exhaust")
+    return choose(life, state, tally.budget.exhausted, "exhaust", "fail")
+
+
+def after_release(life: Lifecycle, state: str, tally: Tally, said: str) -> str:
+    """What giving a unit back (`release`, `snooze`) comes to: the end, if a cancel was asked for."""
+    return choose(life, state, "stopped", "overdue") if tally.asked else choose(life, state, said)
+
+
+def after_loss(life: Lifecycle, state: str, tally: Tally) -> str:
+    """What a lost lease comes to; empty if the unit stays where it is until another worker reclaims it."""
+    if tally.left(lost=True):
+        return "" if life.allows(state, "reclaim") else choose(life, state, "lost")
+    # The holder is gone, so nobody can answer a cancel any more (A4-14).
+    return overdue(life, state) if tally.asked else choose(life, state, "exhaust", "lost")
+
+
+def after_timeout(life: Lifecycle, state: str, tally: Tally) -> str:
+    """What running too long comes to: a retry while attempts are left."""
+    return "retry" if tally.left() and life.allows(state, "retry") else choose(life, state, "time_out")
+
+
+def after_attempt(life: Lifecycle, state: str, tally: Tally, *, retryable: bool) -> str:
+    """Whether a unit that follows its attempts opens another one: `retry`, or empty."""
+    return "retry" if retryable and tally.left() and life.allows(state, "retry") else ""
+
+
+def follow(life: Lifecycle, state: str, trigger: str, target: str) -> str:
+    """The trigger that a following unit fires when its child fired `trigger` and came to `target`.
+
+    Empty if it is there already: the attempt that it opened itself is born behind it.
+    """
+    return "" if state == target and not life.allows(state, trigger) else choose(life, state, trigger)
+
+
+def cancel(life: Lifecycle, state: str, *, hard: bool, held: bool) -> str:
+    """What asking for a cancel does now: the trigger `cancel`, ASK or DEFER; raises Refused."""
+    softly = life.options.cancel_mode is CancelMode.FLAGGED and not hard
+    if softly and held and life.category(state) is Category.ACTIVE:
+        return ASK
+    if life.allows(state, "cancel"):
+        return "cancel"
+    if life.states[state].cancel == "deferred":
+        return DEFER
+    raise Refused(life.name, state, "cancel", life.triggers(state))
+
+
+def overdue(life: Lifecycle, state: str) -> str:
+    """What a cancel comes to whose deadline has passed, or whose holder is gone."""
+    return choose(life, state, "overdue", "cancel")
+
+
+def resumed_cancel(life: Lifecycle, source: str, target: str) -> bool:
+    """Whether a cancel that `source` deferred can be carried out in `target`."""
+    return life.states[source].cancel == "deferred" and life.allows(target, "cancel")
+
+
+def stopped(life: Lifecycle, state: str, *, asked: bool) -> str:
+    """What a holder's word that it has stopped comes to; only an answer to a cancel is heard."""
+    if not asked:
+        raise Refused(life.name, state, "stopped", life.triggers(state))
+    return choose(life, state, "stopped")
+
+
+def keeps_lease(life: Lifecycle, state: str) -> bool:
+    """Whether the holder of a unit in this state keeps its lease."""
+    return life.category(state) in LEASED
+
+
+def activates(life: Lifecycle, state: str) -> bool:
+    """Whether a lease is active here: as soon as its holder may complete the unit."""
+    return life.allows(state, "complete")
+
+
+def lease_end(lease: Lifecycle, state: str, cause: str) -> str:
+    """The trigger that ends a lease; one that was never acknowledged can only expire or be revoked."""
+    return choose(lease, state, LEASE_ENDS[cause], "revoke")
+
+
+def stale(lease: Lifecycle, state: str, *, fence: int, owner: str, until: int, by: str, said: int, now: int) -> str:
+    """Why `by`, who says fence `said`, may not speak for the unit at `now`; empty if it may."""
+    if by != owner:
+        return "UNKNOWN_LEASE"
+    if said != fence:
+        return "LEASE_SUPERSEDED" if said < fence else "UNKNOWN_LEASE"
+    if lease.category(state) not in LIVE:
+        return "LEASE_REVOKED" if lease.category(state) is Category.CANCELLED else "LEASE_ENDED"
+    return "LEASE_EXPIRED" if now >= until else ""

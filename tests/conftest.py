@@ -1,0 +1,37 @@
+"""What all suites share: the real command, and the rule that a test for a requirement is never skipped."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Generator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+COMMAND = Path(sys.executable).parent / "interlock"
+Run = Callable[..., subprocess.CompletedProcess[str]]
+
+
+@pytest.fixture(scope="session")
+def interlock() -> Run:
+    """The installed command, as a user runs it."""
+
+    def run(*args: str | Path, cwd: Path = ROOT, **options: Any) -> subprocess.CompletedProcess[str]:
+        command = [str(COMMAND), *map(str, args)]
+        # A terminal's width or colours must not change what a test sees.
+        env = {**os.environ, "NO_COLOR": "1", "TERM": "dumb", "COLUMNS": "200"}
+        return subprocess.run(command, cwd=cwd, env=env, capture_output=True, text=True, check=False, **options)
+
+    return run
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """A skipped test shows nothing, so one that serves a requirement fails instead."""
+    report = yield
+    if report.skipped and item.get_closest_marker("req"):
+        report.outcome = "failed"
+        report.longrepr = f"{item.nodeid} serves a requirement and was skipped"
+    return report

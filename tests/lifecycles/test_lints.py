@@ -1,0 +1,169 @@
+"""Each lint fires on a file that breaks it, and names file, place and rule."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from interlock.kernel.errors import BadLifecycle
+from interlock.lifecycles import FOLDER
+from interlock.lifecycles.loader import load, parse
+from tests.conftest import Run
+from tests.lifecycles.sample import PARCEL
+
+CARRIED = 'carried   = { category = "active", deadline = "time_out", within = "8h" }'
+BROKEN = [
+    # (what is replaced, by what, where it is reported, the rule, a part of the text)
+    ('ready  = "packed"', 'ready  = "posted"', "state 'waiting'", "unknown-state", "leads to 'posted'"),
+    ("[moves.checked]", "[moves.chekced]", "state 'chekced'", "unknown-state", "does not have"),
+    ('ready  = "packed"\n', "", "state 'packed'", "unreachable", "from birth"),
+    (
+        'valid   = { to = "delivered", owner = "validator" }\ninvalid = { to = "returned", owner = "validator" }',
+        'valid   = { to = "waiting", owner = "validator", opens_attempt = true }\n'
+        'cancel  = { to = "checked", opens_attempt = true }',
+        "state 'delivered'",
+        "unreachable",
+        "no path of moves leads here",
+    ),
+    (
+        '[moves.checked]\nvalid   = { to = "delivered", owner = "validator" }\n'
+        'invalid = { to = "returned", owner = "validator" }\n',
+        '[moves.returned]\ngo = { to = "delivered", opens_attempt = true }\n',
+        "state 'checked'",
+        "no-end",
+        "to a settled state",
+    ),
+    ('lost     = { to = "packed", opens_attempt = true }\n', "", "state 'carried'", "lost-lease", "answers a lost lease"),
+    ('exhaust  = "returned"\n', "", "state 'carried'", "lost-lease", "no attempt is left"),
+    ('claim  = "carried"', 'grab  = "carried"', "state 'packed'", "ready-claim", "no 'claim'"),
+    (
+        'ready  = "packed"\ncancel = { to = "stopped", owner = "person" }',
+        'ready  = "packed"',
+        "state 'waiting'",
+        "cancel",
+        "says nothing about cancel",
+    ),
+    ('cancel = "refused", ', 'cancel = "never", ', "state 'checked'", "cancel", "says cancel = 'never'"),
+    (', cancel_why = "It has arrived."', "", "state 'checked'", "cancel", "does not say why"),
+    (
+        'waiting   = { category = "waiting", ',
+        'waiting   = { category = "waiting", cancel = "deferred", ',
+        "state 'waiting'",
+        "cancel",
+        "keep one of them",
+    ),
+    (CARRIED, 'carried   = { category = "active" }', "state 'carried'", "deadline", "says nothing about a deadline"),
+    (', deadline_why = "It waits for its sender."', "", "state 'waiting'", "deadline", "does not say why"),
+    ('deadline = "time_out", within', 'deadline = "ring", within', "state 'carried'", "deadline", "fires 'ring'"),
+    ('exhaust  = "returned"', 'exhaust  = "returned"\nexhaust = "stopped"', "state 'carried'", "one-answer", "listed twice"),
+    ("[moves.checked]", "[moves.packed]", "state 'packed'", "one-answer", "listed twice"),
+    (
+        'ready  = "packed"',
+        'ready  = "packed"\ncomplete = 7',
+        "state 'waiting': 'complete': to",
+        "format",
+        "Expected 'str | array'",
+    ),
+    (
+        'ready  = "packed"',
+        'ready  = "packed"\ncomplete = ["carried", "delivered"]',
+        "state 'carried'",
+        "one-answer",
+        "leads both to",
+    ),
+    ('retry    = { to = "packed", opens_attempt = true }', 'retry    = "packed"', "state 'packed'", "cycle", "opens no attempt"),
+    ('[moves.checked]', '[moves.returned]\nresend = "packed"\n[moves.checked]', "state 'returned'", "settled-exit", "open an attempt"),
+    ('exhaust  = "returned"', 'exhaust  = { to = "returned", extension = true }', "state 'carried'", "extension", "does not say why"),
+    ('beat = "10s"', 'beat = "40s"', "lease", "lease-terms", "shorter than two beats"),
+    ('ttl = "60s"', 'ttl = "60s"\nttl_min = "90s"', "lease", "lease-terms", "outside ttl_min"),
+    ('beat = "10s"', 'beat = "10s"\nbeat_max = "5s"', "lease", "lease-terms", "outside beat_min"),
+    ('[lease]\nttl = "60s"\nbeat = "10s"\n', "", "lease", "lease-terms", "needs a [lease] table"),
+    ("[budget]", '[options]\nroll_up = "follow"\n[budget]', "options", "follow", "go together"),
+    ("[budget]", "[options]\nmonotonic = false\n[budget]", "options", "cycle", "monotonic_why"),
+    # The file's own shape.
+    ('category = "gate"', 'category = "gates"', "state 'checked'", "format", "allowed are waiting, ready, held"),
+    ('owner = "validator" }\ninvalid', 'owner = "checker" }\ninvalid', "state 'checked': 'valid'", "format", "allowed are engine"),
+    ('severity = "error"', 'severity = "bad"', "state 'carried': 'fail'", "format", "allowed are info, warning"),
+    ('ready  = "packed"', 'ready  = { too = "packed" }', "state 'waiting': 'ready'", "format", "unknown field 'too'; allowed are to, owner"),
+    (CARRIED, CARRIED.replace("within", "withn"), "state 'carried'", "format", "unknown field 'withn'"),
+    ('within = "8h"', 'within = "8 moons"', "state 'carried'", "format", "is not a duration"),
+    ('ready  = "packed"', "ready  = { to = [] }", "state 'waiting': 'ready'", "format", "leads nowhere"),
+    (
+        'exhaust  = "returned"',
+        'exhaust  = { to = "returned", event = ["a", "b"] }',
+        "state 'carried': 'exhaust'",
+        "format",
+        "one for each",
+    ),
+    ('name = "parcel"', 'name = "my parcel"', "name", "format", "is not a name"),
+    ("attempts = 2", "attempts = 0", "budget", "format", "at least 1"),
+    ("attempts = 2", 'attempts = 2\nexhausted = "bury"', "budget", "format", "allowed are 'exhaust' and 'fail'"),
+    ("[budget]", '[backoff]\nbase = "1s"\njitter = 2\n[budget]', "backoff", "format", "jitter"),
+    ("[birth]", '[birth]\ncreate = "packed"', "birth", "format", "one is wanted"),
+    ('name = "parcel"', 'nam = "parcel"', "the file", "format", "unknown field 'nam'"),
+    ("[states]", "[states", "line 11", "format", "it is not TOML"),
+]  # fmt: skip
+
+
+def spoilt(old: str, new: str) -> str:
+    assert old in PARCEL, f"the sample has no {old!r}"
+    return PARCEL.replace(old, new, 1)
+
+
+def test_the_sample_is_sound() -> None:
+    assert parse(PARCEL, "parcel.toml").name == "parcel"
+
+
+@pytest.mark.parametrize(("old", "new", "place", "rule", "text"), BROKEN)
+def test_a_lint_fires(old: str, new: str, place: str, rule: str, text: str) -> None:
+    with pytest.raises(BadLifecycle) as bad:
+        parse(spoilt(old, new), "parcel.toml")
+    wanted = [
+        fault
+        for fault in bad.value.faults
+        if fault.startswith(f"parcel.toml: {place}: ") and fault.endswith(f"[{rule}]")
+    ]
+    assert any(text in fault for fault in wanted), bad.value.faults
+
+
+def test_every_rule_is_shown_to_fire() -> None:
+    """A rule that nothing here breaks could be dropped without anybody noticing."""
+    kernel = (FOLDER.parent / "kernel" / "lint.py").read_text(encoding="utf-8")
+    named = set(re.findall(r'Fault\([^"]*?(?:"\w+", )?"([a-z-]+)"', kernel))
+    assert len(named) >= 11
+    assert named <= {rule for *_, rule, _ in BROKEN}
+
+
+def test_all_faults_are_told_at_once() -> None:
+    text = spoilt('lost     = { to = "packed", opens_attempt = true }\n', "").replace(
+        'claim  = "carried"', 'grab = "carried"'
+    )
+    with pytest.raises(BadLifecycle) as bad:
+        parse(text, "parcel.toml")
+    assert len(bad.value.faults) == 2
+
+
+@pytest.mark.parametrize("path", sorted(FOLDER.glob("*.toml")), ids=lambda path: path.stem)
+def test_our_own_files_are_sound(path: Path) -> None:
+    assert load(path).name == path.stem
+
+
+def test_a_file_that_is_not_there_and_one_that_is_no_text(tmp_path: Path) -> None:
+    with pytest.raises(BadLifecycle, match="cannot be read: No such file"):
+        load(tmp_path / "none.toml")
+    (tmp_path / "bytes.toml").write_bytes(b"\xff\xfe")
+    with pytest.raises(BadLifecycle, match="not UTF-8"):
+        load(tmp_path / "bytes.toml")
+
+
+@pytest.mark.parametrize("name", ["job", "task", "ci_attempt", "agent_job", "step"])
+def test_a_shipped_file_without_its_lost_lease_move_is_refused(name: str, tmp_path: Path, interlock: Run) -> None:
+    """The fault that leaves work stuck when a worker crashes."""
+    lines = (FOLDER / f"{name}.toml").read_text(encoding="utf-8").splitlines()
+    kept = [line for line in lines if not line.startswith(("lost ", "reclaim "))]
+    broken = tmp_path / "broken.toml"
+    broken.write_text("\n".join(kept), encoding="utf-8")
+    done = interlock("lifecycle", "lint", broken)
+    assert done.returncode == 1
+    assert "broken.toml: state " in done.stdout
+    assert "[lost-lease]" in done.stdout

@@ -1,0 +1,95 @@
+"""Every requirement that we claim has a test that runs, and no test claims too much."""
+
+import json
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import ROOT
+
+IDS_A_TEST = 5
+Mapping = dict[str, dict[str, list[str]]]
+
+
+def collected(tests: Path, out: Path) -> Mapping:
+    """What pytest finds in a folder of tests, with the requirements that each claims."""
+    command = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-p", "tests.spec.mapping"]
+    options = [
+        "--mapping",
+        str(out),
+        "-p",
+        "no:cacheprovider",
+        "-c",
+        str(ROOT / "pyproject.toml"),
+        "--rootdir",
+        str(ROOT),
+    ]
+    done = subprocess.run([*command, *options, str(tests)], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    found: Mapping = json.loads(out.read_text())
+    return found
+
+
+def claimed() -> set[str]:
+    parts = tomllib.loads((ROOT / "tests" / "spec" / "required.toml").read_text(encoding="utf-8"))
+    return {name for part in parts.values() for names in part.values() for name in names}
+
+
+def faults(mapping: Mapping, wanted: set[str]) -> list[str]:
+    """What is wrong with a map of tests to requirements."""
+    served = {name for test in mapping.values() if not test["skips"] for name in test["ids"]}
+    found = [f"{name} has no test" for name in sorted(wanted - served)]
+    found += [f"{name} is served but not claimed in required.toml" for name in sorted(served - wanted)]
+    for node, test in mapping.items():
+        if test["ids"] and test["skips"]:
+            found.append(f"{node} serves a requirement and is skipped")
+        if len(test["ids"]) > IDS_A_TEST:
+            found.append(f"{node} serves {len(test['ids'])} requirements; {IDS_A_TEST} are allowed")
+    return found
+
+
+def test_every_claimed_requirement_has_a_test(tmp_path: Path) -> None:
+    assert faults(collected(ROOT / "tests", tmp_path / "mapping.json"), claimed()) == []
+
+
+@pytest.mark.parametrize(
+    ("body", "fault"),
+    [
+        ('@pytest.mark.req("R0-01")\ndef test_a(): ...', "R0-02 has no test"),
+        ('@pytest.mark.skip\n@pytest.mark.req("R0-01", "R0-02")\ndef test_a(): ...', "R0-01 has no test"),
+        (
+            '@pytest.mark.skip\n@pytest.mark.req("R0-01", "R0-02")\ndef test_a(): ...',
+            "::test_a serves a requirement and is skipped",
+        ),
+        (
+            '@pytest.mark.req("R0-01", "R0-02", "R0-03", "R0-04", "R0-05", "R0-06")\ndef test_a(): ...',
+            "::test_a serves 6 requirements; 5 are allowed",
+        ),
+        ('@pytest.mark.req("R0-01", "R0-02", "R9-99")\ndef test_a(): ...', "R9-99 is served but not claimed"),
+    ],
+)
+def test_the_map_is_held_to_its_rules(body: str, fault: str, tmp_path: Path) -> None:
+    (tmp_path / "test_planted.py").write_text(f"import pytest\n\n{body}\n")
+    found = faults(collected(tmp_path, tmp_path / "mapping.json"), {"R0-01", "R0-02"})
+    assert any(fault in text for text in found), found
+
+
+def test_parameter_cases_count_apart(tmp_path: Path) -> None:
+    marks = ", ".join(f'pytest.param({n}, marks=pytest.mark.req("R0-0{n}"))' for n in range(1, 8))
+    text = f"import pytest\n\n@pytest.mark.parametrize('n', [{marks}])\ndef test_a(n): ...\n"
+    (tmp_path / "test_planted.py").write_text(text)
+    wanted = {f"R0-0{n}" for n in range(1, 8)}
+    assert faults(collected(tmp_path, tmp_path / "mapping.json"), wanted) == []
+
+
+def test_a_test_that_skips_itself_while_it_serves_a_requirement_fails(tmp_path: Path) -> None:
+    text = "import pytest\n\n@pytest.mark.req('R0-01')\ndef test_a():\n    pytest.skip('not today')\n"
+    (tmp_path / "test_planted.py").write_text(text)
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "tests.conftest", "-p", "no:cacheprovider"]
+    options = ["-c", str(ROOT / "pyproject.toml"), "--rootdir", str(ROOT), str(tmp_path)]
+    done = subprocess.run([*command, *options], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert "serves a requirement and was skipped" in done.stdout

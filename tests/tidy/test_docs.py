@@ -1,0 +1,74 @@
+"""The docs lead somewhere: links resolve, commands exist, decisions are numbered."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from interlock.lifecycles import loader
+from tests.conftest import ROOT, Run
+
+PAGES = sorted([ROOT / "README.md", ROOT / "CHANGELOG.md", *(ROOT / "docs").rglob("*.md")])
+OURS = [path for path in PAGES if "documents" not in path.parts]
+
+
+@pytest.mark.parametrize("path", OURS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_links_lead_to_files(path: Path) -> None:
+    text = re.sub(r"```.*?```", "", path.read_text(encoding="utf-8"), flags=re.DOTALL)
+    for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", text):
+        assert (path.parent / target).exists(), target
+
+
+def test_every_page_can_be_reached_from_the_readme() -> None:
+    reached, frontier = set(), [ROOT / "README.md"]
+    while frontier:
+        page = frontier.pop()
+        if page in reached or page.suffix != ".md":
+            continue
+        reached.add(page)
+        targets = re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text(encoding="utf-8"))
+        frontier += [(page.parent / target).resolve() for target in targets]
+    assert [str(page.relative_to(ROOT)) for page in PAGES if page not in reached] == []
+
+
+def test_commands_in_the_docs_exist(interlock: Run) -> None:
+    """`interlock a b …` in a page must at least be a command that has help."""
+    said: set[tuple[str, ...]] = set()
+    for path in OURS:
+        for line in re.findall(
+            r"(?:^|`)(?:\$ )?(?:\.venv/bin/)?interlock ([a-z][a-z -]*)", path.read_text(encoding="utf-8"), re.M
+        ):
+            words = line.split()
+            said.add(tuple(words[:2]) if words[0] == "lifecycle" else tuple(words[:1]))
+    assert ("lifecycle", "show") in said
+    for words in said:
+        assert interlock(*words, "--help").returncode == 0, words
+
+
+def test_decisions_are_numbered_without_gaps() -> None:
+    names = sorted(path.name for path in (ROOT / "docs" / "adr").glob("*.md") if path.name != "README.md")
+    assert names
+    assert [int(name[:3]) for name in names] == list(range(1, len(names) + 1))
+
+
+@pytest.mark.parametrize(
+    "table", [loader.FileTable, loader.StateTable, loader.MoveTable, loader.OptionsTable, loader.BudgetTable,
+              loader.BackoffTable, loader.LeaseTable], ids=lambda table: table.__name__
+)  # fmt: skip
+def test_every_key_of_a_lifecycle_file_is_documented(table: type) -> None:
+    text = (ROOT / "docs" / "lifecycle-files.md").read_text(encoding="utf-8")
+    assert [key for key in table.__struct_fields__ if f"`{key}`" not in text and f"[{key}]" not in text] == []
+
+
+def test_the_example_of_the_readme_is_sound_and_its_output_true(tmp_path: Path, interlock: Run) -> None:
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    example = readme.split("```toml\n", 1)[1].split("```", 1)[0]
+    (tmp_path / "parcel.toml").write_text(example)
+    assert interlock("lifecycle", "lint", "parcel.toml", cwd=tmp_path).stdout in readme
+    told = interlock("lifecycle", "check", "parcel.toml", cwd=tmp_path).stdout
+    states, steps = re.findall(r"parcel +([\d,]+) states +([\d,]+) steps", told)[0]
+    assert re.search(rf"parcel +{states} states +{steps} steps", readme)
+    (tmp_path / "parcel.toml").write_text(
+        "\n".join(line for line in example.splitlines() if not line.startswith("lost"))
+    )
+    assert interlock("lifecycle", "lint", "parcel.toml", cwd=tmp_path).stdout in readme

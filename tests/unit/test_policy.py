@@ -1,0 +1,189 @@
+"""The decisions: which trigger a fact comes to, and who may speak for a unit."""
+
+import pytest
+
+from interlock.kernel import policy
+from interlock.kernel.errors import Refused
+from interlock.kernel.lifecycle import Budget
+from interlock.kernel.policy import Tally
+from interlock.lifecycles import find
+
+ONE = Budget(attempts=3)
+TWO = Budget(attempts=1, losses=2)
+
+
+@pytest.mark.parametrize(
+    ("budget", "failures", "losses", "lost", "left"),
+    [
+        (ONE, 1, 1, False, True),
+        (ONE, 2, 1, False, False),
+        (ONE, 0, 3, True, False),
+        (TWO, 1, 0, False, False),
+        (TWO, 0, 1, True, True),
+        (TWO, 0, 2, True, False),
+        (TWO, 0, 2, False, True),
+    ],
+)
+def test_attempts_left(budget: Budget, failures: int, losses: int, lost: bool, left: bool) -> None:
+    assert Tally(budget, failures, losses).left(lost=lost) is left
+
+
+def test_a_cancel_that_was_asked_for_leaves_no_attempt() -> None:
+    assert not Tally(ONE, 0, 0, asked=True).left()
+
+
+@pytest.mark.parametrize(
+    ("name", "state", "tally", "retryable", "trigger"),
+    [
+        ("job", "running", Tally(ONE, 1, 0), True, "retry"),
+        ("job", "running", Tally(ONE, 3, 0), True, "exhaust"),
+        ("job", "running", Tally(Budget(attempts=3, exhausted="fail"), 3, 0), True, "fail"),
+        ("job", "running", Tally(ONE, 1, 0), False, "fail"),
+        ("job", "running", Tally(ONE, 1, 0, asked=True), True, "stopped"),
+        ("job", "assigned", Tally(ONE, 1, 0), True, "retry"),
+        ("job", "assigned", Tally(ONE, 1, 0), False, "bury"),
+        ("step", "RUNNING", Tally(ONE, 3, 0), True, "exhaust"),
+        ("agent_job", "running", Tally(ONE, 1, 0), True, "fail"),
+        ("ci_attempt", "RUNNING", Tally(TWO, 1, 0), True, "fail"),
+    ],
+)
+def test_after_a_failure(name: str, state: str, tally: Tally, retryable: bool, trigger: str) -> None:
+    assert policy.after_failure(find(name), state, tally, retryable=retryable) == trigger
+
+
+@pytest.mark.parametrize(
+    ("name", "state", "tally", "trigger"),
+    [
+        ("job", "running", Tally(ONE, 0, 1), "lost"),
+        ("job", "running", Tally(ONE, 0, 3), "exhaust"),
+        ("job", "running", Tally(ONE, 0, 1, asked=True), "cancel"),
+        ("agent_job", "claimed", Tally(ONE, 0, 1), ""),
+        ("agent_job", "running", Tally(ONE, 0, 3), "exhaust"),
+        ("step", "RUNNING", Tally(ONE, 0, 1), ""),
+        ("ci_attempt", "UPLOADING", Tally(TWO, 0, 1), "lost"),
+        ("ci_attempt", "UPLOADING", Tally(TWO, 0, 1, asked=True), "overdue"),
+        ("ci_attempt", "CANCEL_REQUESTED", Tally(TWO, 0, 1, asked=True), "overdue"),
+    ],
+)
+def test_after_a_lost_lease(name: str, state: str, tally: Tally, trigger: str) -> None:
+    assert policy.after_loss(find(name), state, tally) == trigger
+
+
+@pytest.mark.parametrize(
+    ("name", "state", "tally", "trigger"),
+    [
+        ("job", "running", Tally(ONE, 1, 0), "retry"),
+        ("job", "running", Tally(ONE, 3, 0), "time_out"),
+        ("job", "queued", Tally(ONE, 1, 0), "time_out"),
+        ("task", "validating", Tally(ONE, 1, 0), "time_out"),
+        ("ci_attempt", "RUNNING", Tally(TWO, 0, 0), "time_out"),
+    ],
+)
+def test_after_running_too_long(name: str, state: str, tally: Tally, trigger: str) -> None:
+    assert policy.after_timeout(find(name), state, tally) == trigger
+
+
+@pytest.mark.parametrize(
+    ("name", "state", "hard", "held", "answer"),
+    [
+        ("job", "queued", False, False, "cancel"),
+        ("job", "assigned", False, True, "cancel"),
+        ("job", "running", False, True, policy.ASK),
+        ("job", "running", True, True, "cancel"),
+        ("step", "RUNNING", False, True, "cancel"),
+        ("ci_run", "PLANNING", False, False, policy.DEFER),
+        ("ci_attempt", "UPLOADING", False, True, policy.DEFER),
+        ("ci_attempt", "RUNNING", False, True, "cancel"),
+    ],
+)
+def test_what_a_cancel_does(name: str, state: str, hard: bool, held: bool, answer: str) -> None:
+    assert policy.cancel(find(name), state, hard=hard, held=held) == answer
+
+
+@pytest.mark.parametrize(("name", "state"), [("workstream", "validating"), ("job", "succeeded"), ("worker", "busy")])
+def test_where_a_cancel_is_refused(name: str, state: str) -> None:
+    with pytest.raises(Refused):
+        policy.cancel(find(name), state, hard=True, held=False)
+
+
+def test_only_an_answer_to_a_cancel_is_heard() -> None:
+    assert policy.stopped(find("job"), "running", asked=True) == "stopped"
+    with pytest.raises(Refused):
+        policy.stopped(find("job"), "running", asked=False)
+
+
+@pytest.mark.parametrize(
+    ("name", "state", "trigger"),
+    [("job", "assigned", "start"), ("job", "running", ""), ("ci_attempt", "STARTING", "beat"), ("step", "RUNNING", "")],
+)
+def test_what_a_beat_moves(name: str, state: str, trigger: str) -> None:
+    assert policy.beat(find(name), state) == trigger
+
+
+def test_a_beat_before_the_acknowledgement_is_refused() -> None:
+    with pytest.raises(Refused):
+        policy.beat(find("ci_attempt"), "LEASED")
+
+
+@pytest.mark.parametrize(
+    ("name", "state", "held", "trigger"),
+    [
+        ("job", "queued", False, "claim"),
+        ("job", "running", False, ""),
+        ("agent_job", "running", True, ""),
+        ("agent_job", "running", False, "reclaim"),
+        ("ci_job", "QUEUED", False, ""),
+    ],
+)
+def test_what_a_worker_may_claim(name: str, state: str, held: bool, trigger: str) -> None:
+    assert policy.claim(find(name), state, held=held) == trigger
+
+
+@pytest.mark.parametrize(
+    ("facts", "why"),
+    [
+        ({}, ""),
+        ({"by": "B"}, "UNKNOWN_LEASE"),
+        ({"said": 1}, "LEASE_SUPERSEDED"),
+        ({"said": 3}, "UNKNOWN_LEASE"),
+        ({"now": 100}, "LEASE_EXPIRED"),
+        ({"state": "REVOKED"}, "LEASE_REVOKED"),
+        ({"state": "COMPLETED"}, "LEASE_ENDED"),
+        ({"state": "GRANTED"}, ""),
+    ],
+)
+def test_who_may_speak(facts: dict[str, object], why: str) -> None:
+    said = {"state": "ACTIVE", "fence": 2, "owner": "A", "until": 100, "by": "A", "said": 2, "now": 99, **facts}
+    assert policy.stale(find("lease"), **said) == why  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("state", "cause", "trigger"),
+    [("ACTIVE", "finish", "complete"), ("ACTIVE", "stop", "acknowledge"), ("ACTIVE", "lose", "expire"),
+     ("ACTIVE", "force", "revoke"), ("GRANTED", "finish", "revoke"), ("GRANTED", "lose", "expire")],
+)  # fmt: skip
+def test_how_a_lease_ends(state: str, cause: str, trigger: str) -> None:
+    assert policy.lease_end(find("lease"), state, cause) == trigger
+
+
+def test_a_following_unit_stays_where_it_already_is() -> None:
+    job = find("ci_job")
+    assert policy.follow(job, "QUEUED", "ready", "QUEUED") == ""
+    assert policy.follow(job, "CREATED", "ready", "QUEUED") == "ready"
+    with pytest.raises(Refused):
+        policy.follow(job, "CREATED", "upload", "UPLOADING")
+
+
+def test_a_logical_job_tries_again_while_its_budget_lasts() -> None:
+    job = find("ci_job")
+    assert policy.after_attempt(job, "FAILED", Tally(Budget(attempts=2, losses=1), 1, 0), retryable=True) == "retry"
+    assert policy.after_attempt(job, "FAILED", Tally(Budget(attempts=2, losses=1), 1, 0), retryable=False) == ""
+    assert policy.after_attempt(job, "FAILED", Tally(Budget(attempts=1, losses=1), 1, 0), retryable=True) == ""
+    assert policy.after_attempt(job, "SUCCEEDED", Tally(Budget(attempts=9), 0, 0), retryable=True) == ""
+
+
+def test_a_release_under_a_cancel_is_its_end() -> None:
+    asked = Tally(ONE, 0, 0, asked=True)
+    assert policy.after_release(find("job"), "running", Tally(ONE, 0, 0), "snooze") == "snooze"
+    assert policy.after_release(find("job"), "running", asked, "release") == "stopped"
+    assert policy.after_release(find("ci_attempt"), "UPLOADING", asked, "release") == "overdue"
