@@ -80,6 +80,10 @@ def shown(text: str) -> str:
     return quoted if len(quoted) <= SHOWN_MAX else quoted[: SHOWN_MAX - 1] + "…"
 
 
+def amount(number: int, thing: str) -> str:
+    return f"{number} {thing}" if number == 1 else f"{number} {thing}s"
+
+
 def sound_part(
     fields: dict[str, Any], shape: type[msgspec.Struct], prefix: str = ""
 ) -> tuple[dict[str, Any], list[str]]:

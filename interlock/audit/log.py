@@ -11,12 +11,14 @@ from interlock.audit import ledger as bits
 from interlock.audit.ledger import (
     A_TIME,
     LINE_MAX,
+    SHOWN_MAX,
     Ledger,
     Line,
     Machine,
     Metadata,
     Step,
     StrictLine,
+    amount,
     instant,
     key,
     lines,
@@ -47,10 +49,6 @@ class Finding(msgspec.Struct, frozen=True):
 
 def named(line: Line) -> str:
     return f"{line.from_state or 'nothing'} -> {line.to_state} by {shown(line.trigger)}"
-
-
-def amount(number: int, thing: str) -> str:
-    return f"{number} {thing}" if number == 1 else f"{number} {thing}s"
 
 
 class Checker:
@@ -197,8 +195,8 @@ class Checker:
             self.chain(machine, line, step, value)
         if meta.created_at is not None or meta.started_at is not None or meta.completed_at is not None:
             self.lifetime(meta)
-        if name in self.also:
-            value = self.also[name](machine, line, step, value)
+        if also := self.also.get(name):
+            value = also(machine, line, step, value)
         self.ledger.put(entity, value & ~bits.STATE | step.target)
 
     def chain(self, machine: Machine, line: Line, step: Step, value: int) -> None:
@@ -249,7 +247,7 @@ class Checker:
         if meta.workstream_id or value >> bits.WORKSTREAM:
             value = self.membership(machine, meta, step, value)
         if step.readies:
-            for needed in meta.dependencies:
+            for needed in dict.fromkeys(meta.dependencies):
                 self.ask(self.dependency, key(TASK, needed), needed)
         return value
 
@@ -301,12 +299,15 @@ class Checker:
 
     def membership(self, machine: Machine, meta: Metadata, step: Step, value: int) -> int:
         """A workstream knows how its tasks stand, and fails with a critical one."""
-        tasks, number = self.ledger.tasks, value >> bits.WORKSTREAM
+        number, tasks = value >> bits.WORKSTREAM, self.ledger.tasks
+        before, after = machine.counts_as[value & bits.STATE], machine.counts_as[step.target]
+        if number and before == after:
+            return value
         if number:
-            tasks[machine.counts_as[value & bits.STATE]][number] -= 1
+            tasks[before][number] -= 1
         else:
             number = self.ledger.workstream(key(WORKSTREAM, meta.workstream_id))
-        tasks[machine.counts_as[step.target]][number] += 1
+        tasks[after][number] += 1
         if machine.categories[step.target] is Category.FAILURE and value >> bits.CRITICAL & 1:
             self.ask(self.doomed, number, meta.workstream_id)
         return value | number << bits.WORKSTREAM
@@ -337,7 +338,8 @@ class Checker:
 
     def ask(self, question: Callable[[int, str], None], about: int, name: str) -> None:
         """Answer a question when the time moves on, or when too many wait."""
-        self.later.append((question, self.number, shown(self.entity), about, shown(name)))
+        # Names are cut, for a log may hold long ones and many; no more of them is shown.
+        self.later.append((question, self.number, self.entity[: SHOWN_MAX + 1], about, name[: SHOWN_MAX + 1]))
         if len(self.later) > LATER_MAX:
             self.answer(until=LATER_MAX)
 
@@ -358,7 +360,7 @@ class Checker:
         if state != bits.UNSEEN or self.from_birth:
             stands = f"is {machine.names[state]}" if state else "has no line"
             wanted = machine.named(Category.SUCCESS)
-            self.find("invariant", f"its dependency {name} {stands}; it must be {' or '.join(wanted)}", wanted)
+            self.find("invariant", f"its dependency {shown(name)} {stands}; it must be {' or '.join(wanted)}", wanted)
 
     def overload(self, worker: int, name: str) -> None:
         """A worker runs no more tasks than it may, and none after its end. One fault is told once."""
@@ -366,9 +368,9 @@ class Checker:
         number, limit = ledger.running[worker], ledger.capacity[worker]
         machine = self.machines.get(EVENT.format(WORKER))
         if machine and machine.categories[state] in SETTLED:
-            self.find("invariant", f"it is assigned to worker {name}, which is {machine.names[state]}")
+            self.find("invariant", f"it is assigned to worker {shown(name)}, which is {machine.names[state]}")
         elif 0 <= limit < number:
-            text = f"worker {name} has {amount(number, 'task')}, above max_concurrent_tasks {limit}"
+            text = f"worker {shown(name)} has {amount(number, 'task')}, above max_concurrent_tasks {limit}"
             self.find("invariant", text, [f"at most {limit}"])
             ledger.running[worker] = limit
 
@@ -391,5 +393,7 @@ class Checker:
         state, machine = self.ledger.workstream_states[workstream], self.machines.get(EVENT.format(WORKSTREAM))
         if machine and 0 < state < bits.LOST and machine.categories[state] is not Category.FAILURE:
             wanted = machine.named(Category.FAILURE)
-            text = f"it is critical, but its workstream {name} is {machine.names[state]}, not {' or '.join(wanted)}"
+            text = (
+                f"it is critical, but its workstream {shown(name)} is {machine.names[state]}, not {' or '.join(wanted)}"
+            )
             self.find("invariant", text, wanted)

@@ -166,6 +166,21 @@ def test_a_retry_without_a_count_forgets_none() -> None:
     assert [finding.line for finding in check(*lines)] == [6]
 
 
+def test_a_count_that_fell_is_told_once() -> None:
+    lines = [line(0, "t1", RETRY, retry_count=2), *life("t1", AGAIN, START, at=1, retry_count=0)]
+    assert [finding.line for finding in check(*lines)] == [2]
+
+
+def test_no_retry_at_all_may_be_allowed_on_the_line_itself() -> None:
+    text = "retry_count is 1, above max_retries 0"
+    assert told(check(line(0, "t1", RETRY, retry_count=1, max_retries=0))) == [(1, "invariant", text)]
+
+
+def test_an_illegal_move_is_not_a_retry() -> None:
+    (finding,) = check(line(0, "t1", ("queued", "retrying", "execution_failed"), max_retries=0))
+    assert finding.rule == "legality"
+
+
 # The worker of a task.
 
 
@@ -367,6 +382,12 @@ def test_a_rest_that_is_none_is_told_once() -> None:
     assert [finding.line for finding in check(*lines)] == [3]
 
 
+def test_a_task_that_was_written_off_counts_no_more_when_it_ends() -> None:
+    written_off = [*busy("t1"), *life("w1", ASSIGN, FREE, ASSIGN, at=1), line(4, "t1", FINISH)]
+    starts = busy("t2", "t3", at=5, max_concurrent_tasks=1)
+    assert [finding.line for finding in check(*written_off, *starts)] == [3, 7]
+
+
 @pytest.mark.req("R3-54")
 def test_no_task_starts_on_a_worker_that_has_shut_down() -> None:
     (finding,) = check(line(0, "w1", DRAIN), *busy("t1", at=1))
@@ -379,6 +400,10 @@ def test_task_count_is_at_most_max_concurrent_tasks() -> None:
     (finding,) = check(line(0, "w1", ASSIGN, task_count=3, max_concurrent_tasks=2))
     assert finding.message == "task_count is 3, above max_concurrent_tasks 2"
     assert finding.legal == ["at most 2"]
+
+
+def test_a_worker_may_have_room_for_no_task_at_all() -> None:
+    assert len(check(line(0, "w1", ASSIGN, task_count=1, max_concurrent_tasks=0))) == 1
 
 
 def test_the_capacity_of_a_worker_is_remembered() -> None:
@@ -472,6 +497,12 @@ def test_a_workstream_first_named_by_a_task_is_known_by_its_lines() -> None:
     lines = [*tasks, *life("s1", CREATED, BEGIN, at=5), line(20, "t1", FAIL)]
     assert [finding.line for finding in check(*lines)] == [5]
     assert [finding.line for finding in check(*tasks, *life("s1", CREATED, BEGIN, GATHER, at=5))] == [5]
+
+
+def test_a_workstream_whose_last_line_was_broken_may_be_anywhere() -> None:
+    tasks = of_s1("t1", QUEUE, START, critical=True)
+    broken = line(15, "s1", DOOM) | {"to_state": None}
+    assert [finding.rule for finding in check(*stream(*tasks), broken, line(20, "t1", FAIL))] == ["schema"]
 
 
 def test_workstreams_beyond_the_last_number_are_not_followed(monkeypatch: pytest.MonkeyPatch) -> None:

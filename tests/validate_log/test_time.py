@@ -58,3 +58,11 @@ def test_a_time_that_is_none_is_passed_over() -> None:
         (2, "schema"),
         (4, "timestamps"),
     ]
+
+
+def test_a_broken_line_has_its_time_too() -> None:
+    broken = line(5, "t1", QUEUE) | {"trigger": None}
+    assert [(finding.line, finding.rule) for finding in check(broken, line(4, "t2", QUEUE))] == [
+        (1, "schema"),
+        (2, "timestamps"),
+    ]

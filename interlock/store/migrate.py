@@ -1,0 +1,98 @@
+"""Brings a database to the present schema: numbered SQL files, and the edges of the lifecycles."""
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, Protocol
+
+from interlock.kernel.errors import InterlockError
+from interlock.kernel.lifecycle import Lifecycle
+
+SCHEMA = Path(__file__).parent / "schema"
+INSERT_EDGE = (
+    "INSERT INTO edge (lifecycle, source, trigger, target, opens_attempt) "
+    "VALUES (:lifecycle, :source, :trigger, :target, :opens_attempt)"
+)
+DELETE_EDGE = (
+    "DELETE FROM edge WHERE lifecycle = :lifecycle AND source = :source AND trigger = :trigger AND target = :target"
+)
+
+
+class Database(Protocol):
+    """What a migration needs of a connection."""
+
+    name: str
+    pos: str
+
+    def rows(self, sql: str, params: dict[str, Any] | None = None) -> list[tuple[Any, ...]]: ...
+    def many(self, sql: str, rows: list[dict[str, Any]]) -> None: ...
+    def script(self, sql: str) -> None: ...
+    def begin(self) -> None: ...
+    def commit(self) -> None: ...
+    def rollback(self) -> None: ...
+    def has_table(self, name: str) -> bool: ...
+
+
+def numbers() -> list[int]:
+    """The migrations that there are."""
+    return sorted({int(path.name[:4]) for path in SCHEMA.glob("*.sql")})
+
+
+def sql(number: int, database: str, pos: str) -> str:
+    """The whole text of one migration for one database, as it is run."""
+    files = sorted(SCHEMA.glob(f"{number:04}_*.sql"), reverse=True)  # tables before their guard
+    wanted = [path for path in files if path.suffixes[0] in (".sql", f".{database}")]
+    return "\n".join(path.read_text(encoding="utf-8").replace("{pos}", pos) for path in wanted)
+
+
+def version(database: Database) -> int:
+    """The migration that a database is at; 0 is none."""
+    if not database.has_table("about"):
+        return 0
+    found = database.rows("SELECT value FROM about WHERE name = 'schema'")
+    return int(found[0][0]) if found else 0
+
+
+def upgrade(database: Database, lives: Iterable[Lifecycle]) -> list[int]:
+    """The database is at the newest migration and holds the edges of `lives`; answers what was run."""
+    done: list[int] = []
+    database.begin()
+    try:
+        at = version(database)
+        if at > numbers()[-1]:
+            raise InterlockError(f"the database is at schema {at}, newer than this program's {numbers()[-1]}")
+        for number in numbers():
+            if number > at:
+                database.script(sql(number, database.name, database.pos))
+                database.rows("DELETE FROM about WHERE name = 'schema'")
+                database.rows("INSERT INTO about (name, value) VALUES ('schema', :number)", {"number": str(number)})
+                done.append(number)
+        install(database, lives)
+    except BaseException:
+        database.rollback()
+        raise
+    database.commit()
+    return done
+
+
+def install(database: Database, lives: Iterable[Lifecycle]) -> None:
+    """The guard knows exactly the edges of `lives`. An edge is taken away only if no live unit could need it."""
+    for life in lives:
+        wanted = {(life.name, hop.source or "", hop.trigger, hop.target): int(hop.opens_attempt) for hop in life.hops}
+        listed = "SELECT lifecycle, source, trigger, target FROM edge WHERE lifecycle = :name"
+        known = {tuple(row) for row in database.rows(listed, {"name": life.name})}
+        columns = ("lifecycle", "source", "trigger", "target")
+        gone = [dict(zip(columns, row, strict=True)) for row in known - wanted.keys()]
+        refuse_if_live(database, life, gone)
+        database.many(DELETE_EDGE, gone) if gone else None
+        fresh = [row for row in wanted if row not in known]
+        if fresh:
+            rows = [dict(zip(columns, row, strict=True)) | {"opens_attempt": wanted[row]} for row in fresh]
+            database.many(INSERT_EDGE, rows)
+
+
+def refuse_if_live(database: Database, life: Lifecycle, gone: list[dict[str, Any]]) -> None:
+    """A lifecycle does not lose a state while a unit rests in it."""
+    for state in sorted({edge["source"] for edge in gone} - life.states.keys() - {""}):
+        query = "SELECT count(*) FROM unit WHERE lifecycle = :name AND state = :state"
+        if count := database.rows(query, {"name": life.name, "state": state})[0][0]:
+            raise InterlockError(f"{life.name} has no state '{state}' any more, but {count} units are in it")

@@ -1,0 +1,224 @@
+-- The guard: an illegal move is impossible, whoever writes. Every message names the rule that was broken.
+-- Events are written first; a unit may then say what its events say. Statement-level, so that a batch pays once.
+
+CREATE FUNCTION guard_refuses(rule text, why text) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+    RAISE EXCEPTION 'interlock guard [%]: %', rule, why USING ERRCODE = 'integrity_constraint_violation';
+END $$;
+
+CREATE FUNCTION guard_event() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT AS $$
+BEGIN
+    IF EXISTS (
+        SELECT 1 FROM fresh LEFT JOIN edge
+          ON edge.lifecycle = fresh.lifecycle AND edge.source = coalesce(fresh.source, '')
+         AND edge.trigger = fresh.trigger AND edge.target = fresh.target
+        WHERE edge.lifecycle IS NULL
+          AND NOT (fresh.source IS NOT DISTINCT FROM fresh.target AND fresh.lease_to IS NOT NULL)
+          AND NOT (fresh.trigger = 'force' AND fresh.reason <> ''))
+    THEN PERFORM guard_refuses('listed-hop', 'this hop is not listed in its lifecycle'); END IF;
+
+    IF EXISTS (
+        SELECT 1 FROM fresh
+        WHERE lease_to IS NOT NULL AND NOT EXISTS (
+            SELECT 1 FROM edge
+            WHERE lifecycle = 'lease' AND source = coalesce(fresh.lease_from, '') AND target = fresh.lease_to))
+    THEN PERFORM guard_refuses('listed-lease-hop', 'this hop of the lease is not listed'); END IF;
+
+    IF EXISTS (
+        SELECT 1 FROM fresh LEFT JOIN event AS before
+          ON before.unit = fresh.unit AND before.version = fresh.version - 1
+        WHERE fresh.version < 1 OR (fresh.version > 1 AND before.unit IS NULL))
+    THEN PERFORM guard_refuses('no-gap', 'the version before this event is missing'); END IF;
+
+    IF EXISTS (
+        SELECT 1 FROM fresh LEFT JOIN event AS before
+          ON before.unit = fresh.unit AND before.version = fresh.version - 1
+        WHERE fresh.source IS DISTINCT FROM before.target)
+    THEN PERFORM guard_refuses('chain', 'the source of this event is not the target of the one before it'); END IF;
+
+    IF EXISTS (
+        SELECT 1 FROM fresh JOIN event AS before
+          ON before.unit = fresh.unit AND before.version = fresh.version - 1
+        WHERE before.tenant <> fresh.tenant OR before.lifecycle <> fresh.lifecycle)
+    THEN PERFORM guard_refuses('tenant', 'this event is not of its unit''s tenant or lifecycle'); END IF;
+    RETURN NULL;
+END $$;
+CREATE TRIGGER guard_event AFTER INSERT ON event REFERENCING NEW TABLE AS fresh
+    FOR EACH STATEMENT EXECUTE FUNCTION guard_event();
+
+CREATE FUNCTION guard_event_change() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT AS $$
+BEGIN
+    IF TG_OP <> 'DELETE' THEN
+        PERFORM guard_refuses('append-only', 'an event is never changed');
+    ELSIF EXISTS (
+        SELECT 1 FROM gone
+        WHERE NOT EXISTS (SELECT 1 FROM archived WHERE archived.unit = gone.unit AND archived.version >= gone.version))
+    THEN PERFORM guard_refuses('append-only', 'an event is deleted only if its unit is archived'); END IF;
+    RETURN NULL;
+END $$;
+CREATE TRIGGER guard_event_update BEFORE UPDATE OR TRUNCATE ON event
+    FOR EACH STATEMENT EXECUTE FUNCTION guard_event_change();
+CREATE TRIGGER guard_event_delete AFTER DELETE ON event REFERENCING OLD TABLE AS gone
+    FOR EACH STATEMENT EXECUTE FUNCTION guard_event_change();
+
+CREATE FUNCTION guard_unit_insert() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT AS $$
+BEGIN
+    IF EXISTS (
+        SELECT 1 FROM fresh LEFT JOIN event
+          ON event.unit = fresh.id AND event.version = fresh.version
+         AND event.target = fresh.state AND event.hash = fresh.head
+        WHERE event.unit IS NULL)
+       OR EXISTS (SELECT 1 FROM fresh JOIN event ON event.unit = fresh.id AND event.version > fresh.version)
+    THEN PERFORM guard_refuses('event-first', 'the events of this unit do not lead to its state and version'); END IF;
+
+    IF EXISTS (
+        SELECT 1 FROM fresh JOIN event ON event.unit = fresh.id
+        WHERE event.tenant <> fresh.tenant OR event.lifecycle <> fresh.lifecycle)
+    THEN PERFORM guard_refuses('tenant', 'a unit has the tenant and the lifecycle of its events'); END IF;
+
+    IF EXISTS (
+        SELECT 1 FROM fresh LEFT JOIN unit AS above ON above.id = fresh.parent AND above.tenant = fresh.tenant
+        WHERE fresh.parent IS NOT NULL AND above.id IS NULL)
+    THEN PERFORM guard_refuses('tenant', 'a child has the tenant of its parent'); END IF;
+    RETURN NULL;
+END $$;
+CREATE TRIGGER guard_unit_insert AFTER INSERT ON unit REFERENCING NEW TABLE AS fresh
+    FOR EACH STATEMENT EXECUTE FUNCTION guard_unit_insert();
+
+CREATE FUNCTION guard_unit_update() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT AS $$
+BEGIN
+    -- A row whose id was changed has no partner: it is missing on one side.
+    IF (SELECT count(*) FROM old_rows) <> (
+        SELECT count(*) FROM old_rows JOIN new_rows USING (id, tenant, lifecycle)
+        WHERE old_rows.parent IS NOT DISTINCT FROM new_rows.parent)
+    THEN
+        PERFORM guard_refuses('identity', 'the id, tenant, lifecycle and parent of a unit never change');
+    END IF;
+
+    IF EXISTS (
+        SELECT 1 FROM new_rows AS n JOIN old_rows AS o USING (id)
+        WHERE n.version = o.version
+          AND (n.state <> o.state OR n.outcome IS DISTINCT FROM o.outcome OR n.head <> o.head))
+    THEN
+        PERFORM guard_refuses('event-first', 'a state, an outcome or a version changes only with its events');
+    END IF;
+
+    IF EXISTS (
+        SELECT 1 FROM new_rows AS n JOIN old_rows AS o USING (id) LEFT JOIN event
+          ON event.unit = n.id AND event.version = n.version AND event.target = n.state AND event.hash = n.head
+        WHERE n.version <> o.version AND (n.version < o.version OR event.unit IS NULL))
+       OR EXISTS (
+        SELECT 1 FROM new_rows AS n JOIN old_rows AS o USING (id) JOIN event
+          ON event.unit = n.id AND event.version = n.version + 1
+        WHERE n.version <> o.version)
+    THEN PERFORM guard_refuses('event-first', 'the events of this unit do not lead to its state and version'); END IF;
+
+    IF EXISTS (
+        SELECT 1 FROM new_rows AS n JOIN old_rows AS o USING (id)
+        WHERE o.outcome IS NOT NULL AND n.outcome IS DISTINCT FROM o.outcome AND NOT EXISTS (
+            SELECT 1 FROM event LEFT JOIN edge
+              ON edge.lifecycle = event.lifecycle AND edge.source = event.source
+             AND edge.trigger = event.trigger AND edge.target = event.target
+            WHERE event.unit = n.id AND event.version > o.version
+              AND (edge.opens_attempt = 1 OR event.trigger = 'force')))
+    THEN
+        PERFORM guard_refuses('outcome', 'the outcome of a settled unit changes only by opening an attempt');
+    END IF;
+
+    IF EXISTS (
+        SELECT 1 FROM new_rows AS n JOIN old_rows AS o USING (id)
+        WHERE n.fence < o.fence OR n.attempt < o.attempt)
+    THEN PERFORM guard_refuses('fence', 'fences and attempts only grow'); END IF;
+    RETURN NULL;
+END $$;
+CREATE TRIGGER guard_unit_update AFTER UPDATE ON unit REFERENCING OLD TABLE AS old_rows NEW TABLE AS new_rows
+    FOR EACH STATEMENT EXECUTE FUNCTION guard_unit_update();
+
+CREATE FUNCTION guard_unit_delete() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT AS $$
+BEGIN
+    IF TG_OP = 'TRUNCATE' OR EXISTS (
+        SELECT 1 FROM gone
+        WHERE NOT EXISTS (SELECT 1 FROM archived WHERE archived.unit = gone.id AND archived.version = gone.version))
+    THEN PERFORM guard_refuses('append-only', 'a unit is deleted only if it is archived'); END IF;
+    RETURN NULL;
+END $$;
+CREATE TRIGGER guard_unit_delete AFTER DELETE ON unit REFERENCING OLD TABLE AS gone
+    FOR EACH STATEMENT EXECUTE FUNCTION guard_unit_delete();
+CREATE TRIGGER guard_unit_truncate BEFORE TRUNCATE ON unit
+    FOR EACH STATEMENT EXECUTE FUNCTION guard_unit_delete();
+
+CREATE FUNCTION guard_tenant() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT AS $$
+BEGIN
+    IF EXISTS (
+        SELECT 1 FROM fresh LEFT JOIN unit ON unit.id = fresh.unit AND unit.tenant = fresh.tenant
+        WHERE unit.id IS NULL)
+    THEN PERFORM guard_refuses('tenant', TG_TABLE_NAME || ' has the tenant of its unit'); END IF;
+    RETURN NULL;
+END $$;
+CREATE TRIGGER guard_body AFTER INSERT ON body REFERENCING NEW TABLE AS fresh
+    FOR EACH STATEMENT EXECUTE FUNCTION guard_tenant();
+CREATE TRIGGER guard_artifact AFTER INSERT ON artifact REFERENCING NEW TABLE AS fresh
+    FOR EACH STATEMENT EXECUTE FUNCTION guard_tenant();
+
+CREATE FUNCTION guard_need() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT AS $$
+BEGIN
+    IF EXISTS (
+        SELECT 1 FROM fresh
+        WHERE (SELECT count(*) FROM unit WHERE id IN (fresh.unit, fresh.needs) AND tenant = fresh.tenant) <> 2)
+    THEN PERFORM guard_refuses('tenant', 'a unit and what it needs are of one tenant'); END IF;
+    RETURN NULL;
+END $$;
+CREATE TRIGGER guard_need AFTER INSERT ON need REFERENCING NEW TABLE AS fresh
+    FOR EACH STATEMENT EXECUTE FUNCTION guard_need();
+
+CREATE FUNCTION guard_body_update() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT AS $$
+BEGIN
+    IF (SELECT count(*) FROM old_rows) <> (
+        SELECT count(*) FROM old_rows JOIN new_rows USING (unit, tenant, task)
+        WHERE old_rows.key IS NOT DISTINCT FROM new_rows.key)
+    THEN PERFORM guard_refuses('identity', 'the unit, tenant, task and key of a body never change'); END IF;
+    RETURN NULL;
+END $$;
+CREATE TRIGGER guard_body_update AFTER UPDATE ON body REFERENCING OLD TABLE AS old_rows NEW TABLE AS new_rows
+    FOR EACH STATEMENT EXECUTE FUNCTION guard_body_update();
+
+CREATE FUNCTION guard_fixed() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    PERFORM guard_refuses(CASE TG_TABLE_NAME WHEN 'need' THEN 'identity' ELSE 'append-only' END,
+                          'a row of ' || TG_TABLE_NAME || ' is never changed');
+    RETURN NULL;
+END $$;
+CREATE TRIGGER guard_need_update BEFORE UPDATE ON need FOR EACH STATEMENT EXECUTE FUNCTION guard_fixed();
+CREATE TRIGGER guard_artifact_update BEFORE UPDATE ON artifact FOR EACH STATEMENT EXECUTE FUNCTION guard_fixed();
+
+-- Tenants. A transaction declares the tenants of its commands; it sees and writes no others' rows.
+CREATE FUNCTION declared_tenants() RETURNS integer[] LANGUAGE sql STABLE AS $$
+    SELECT coalesce(nullif(current_setting('app.tenants', true), ''), '{}')::integer[]
+$$;
+
+-- Who serves one tenant at a time is an interlock_app; a tick, or a worker that serves all, an interlock_system.
+DO $$
+DECLARE
+    name text;
+BEGIN
+    FOREACH name IN ARRAY ARRAY['interlock_app', 'interlock_system'] LOOP
+        IF NOT EXISTS (SELECT 1 FROM pg_roles WHERE rolname = name) THEN
+            EXECUTE format('CREATE ROLE %I NOLOGIN', name);
+        END IF;
+        EXECUTE format('GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA %I TO %I', current_schema(), name);
+        EXECUTE format('GRANT USAGE ON SCHEMA %I TO %I', current_schema(), name);
+        EXECUTE format('REVOKE INSERT, UPDATE, DELETE ON edge, about FROM %I', name);
+    END LOOP;
+    FOREACH name IN ARRAY ARRAY['lane', 'unit', 'body', 'event', 'note', 'need', 'worker', 'slot', 'answer',
+                                'artifact', 'log', 'archived']
+    LOOP
+        EXECUTE format('ALTER TABLE %I ENABLE ROW LEVEL SECURITY', name);
+        EXECUTE format('ALTER TABLE %I FORCE ROW LEVEL SECURITY', name);
+        EXECUTE format('CREATE POLICY declared ON %I USING (tenant = ANY (declared_tenants())) '
+                       'WITH CHECK (tenant = ANY (declared_tenants()))', name);
+        EXECUTE format('CREATE POLICY everybody ON %I TO interlock_system USING (true) WITH CHECK (true)', name);
+    END LOOP;
+END $$;
+
+-- Hot rows are updated often: room on the page keeps the update on it, and out of the indexes.
+ALTER TABLE unit SET (fillfactor = 70);

@@ -1,0 +1,64 @@
+"""The databases that a store's test runs on, each fresh and at the present schema."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from interlock.lifecycles import shipped
+from interlock.store import migrate, postgres, sqlite
+
+KINDS = ("sqlite file", "sqlite memory", "postgres")
+Connection = sqlite.Connection | postgres.Connection
+
+
+@contextmanager
+def fresh(kind: str, folder: Path, server: str) -> Iterator[Connection]:
+    """A connection as the product uses it: on PostgreSQL an ordinary role that has declared tenant 1."""
+    if kind == "postgres":
+        with fresh_postgres(server, f"t{abs(hash(folder))}") as url:
+            connection: Connection = postgres.Connection(url)
+            declare(connection, 1)
+            yield connection
+            connection.close()
+        return
+    connection = sqlite.Connection(str(folder / "test.db") if kind == "sqlite file" else sqlite.MEMORY)
+    migrate.upgrade(connection, shipped().values())
+    yield connection
+    connection.close()
+
+
+@contextmanager
+def fresh_postgres(server: str, name: str) -> Iterator[str]:
+    """A database of its own on the server, migrated by its owner; the URL is that of an ordinary role."""
+    admin = postgres.Connection(server)
+    admin.script(f"CREATE DATABASE {name}")
+    owner = postgres.Connection(swap(server, name))
+    migrate.upgrade(owner, shipped().values())
+    owner.script(
+        "DO $$ BEGIN IF NOT EXISTS (SELECT 1 FROM pg_roles WHERE rolname = 'ordinary') THEN "
+        "CREATE ROLE ordinary LOGIN; END IF; END $$; GRANT interlock_app TO ordinary"
+    )
+    owner.close()
+    try:
+        yield swap(server, name).replace("//postgres@", "//ordinary@")
+    finally:
+        admin.script(f"DROP DATABASE {name} WITH (FORCE)")
+        admin.close()
+
+
+def declare(connection: Connection, *tenants: int) -> None:
+    """On PostgreSQL a session sees only the tenants that it declares."""
+    if isinstance(connection, postgres.Connection):
+        listed = "{" + ",".join(map(str, tenants)) + "}"
+        connection.rows("SELECT set_config('app.tenants', :listed, false)", {"listed": listed})
+
+
+def swap(url: str, name: str) -> str:
+    return urlsplit(url)._replace(path=f"/{name}").geturl()
+
+
+def insert(connection: Connection, table: str, **row: Any) -> None:
+    columns = ", ".join(row)
+    connection.rows(f"INSERT INTO {table} ({columns}) VALUES ({', '.join(f':{column}' for column in row)})", row)

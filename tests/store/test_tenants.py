@@ -1,0 +1,61 @@
+"""On PostgreSQL a transaction sees and writes only the rows of the tenants that it declared."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from interlock.store import postgres
+from tests.store.databases import Connection, declare, fresh, insert
+from tests.store.test_guard import event, unit
+
+
+@pytest.fixture
+def database(tmp_path: Path, server: str) -> Iterator[Connection]:
+    with fresh("postgres", tmp_path, server) as connection:
+        yield connection
+
+
+def test_the_tests_do_not_run_as_a_superuser(database: Connection) -> None:
+    assert database.rows("SELECT rolsuper, rolbypassrls FROM pg_roles WHERE rolname = current_user") == [(False, False)]
+
+
+def test_a_row_outside_the_declared_tenants_is_refused(database: Connection) -> None:
+    with pytest.raises(Exception, match="row-level security"):
+        event(database, 1, None, "queued", "submit", tenant=2)
+    for table, row in {
+        "lane": {"id": 1, "queue": "q", "capabilities": ""},
+        "slot": {"key": "k", "capacity": 1, "taken": 0},
+        "answer": {"scope": "local", "key": "k", "request": "", "answer": "", "expires": 0},
+    }.items():
+        with pytest.raises(Exception, match="row-level security"):
+            insert(database, table, tenant=2, **row)
+
+
+def test_rows_of_others_are_not_there(database: Connection) -> None:
+    event(database, 1, None, "queued", "submit")
+    unit(database, "queued", 1)
+    declare(database, 2)
+    assert database.rows("SELECT count(*) FROM unit") == [(0,)]
+    database.rows("UPDATE unit SET priority = 9 WHERE id = 1")
+    declare(database)
+    assert database.rows("SELECT count(*) FROM event") == [(0,)]
+    declare(database, 1, 2)
+    assert database.rows("SELECT priority FROM unit") == [(0,)]
+
+
+def test_the_law_itself_is_not_the_applications_to_change(database: Connection) -> None:
+    with pytest.raises(Exception, match="permission denied"):
+        database.rows("DELETE FROM edge")
+    with pytest.raises(Exception, match="permission denied"):
+        insert(database, "edge", lifecycle="job", source="running", trigger="x", target="queued", opens_attempt=0)
+
+
+def test_a_role_for_all_tenants_sees_them_without_bypassing_the_policies(database: Connection, server: str) -> None:
+    event(database, 1, None, "queued", "submit")
+    assert isinstance(database, postgres.Connection)
+    owner = postgres.Connection(server.rsplit("/", 1)[0] + "/" + database.raw.info.dbname)
+    owner.script("GRANT interlock_system TO postgres; SET ROLE interlock_system")
+    assert owner.rows("SELECT count(*) FROM event") == [(1,)]
+    assert owner.rows("SELECT rolbypassrls FROM pg_roles WHERE rolname = 'interlock_system'") == [(False,)]
+    owner.close()
