@@ -8,7 +8,6 @@ PIP := $(BIN)/python -m pip -qq --disable-pip-version-check install --no-input
 PYTEST := $(BIN)/python -m pytest -q
 # The suites of `make test`, in the order in which they run; each prints its own time.
 SUITES ?= tidy unit spec lifecycles cli validate_log model postgres store
-timed = start=$$(date +%s); $(2) || exit 1; echo "--- $(1): $$(( $$(date +%s) - start )) s"
 
 .DEFAULT_GOAL := help
 .PHONY: help run test quick check proof bench docs lint types layers drift requirements clean
@@ -20,14 +19,19 @@ run: .venv/.run ## Start Interlock
 	@$(BIN)/interlock hello
 
 test: .venv/.dev ## Run every test, with a real PostgreSQL of its own
-	@for suite in $(SUITES); do $(call timed,$$suite,$(PYTEST) -n 2 -m "not proof" tests/$$suite); done
+	@failed=; for suite in $(SUITES); do \
+		start=$$(date +%s); $(PYTEST) -n 2 -m "not proof" tests/$$suite || failed="$$failed $$suite"; \
+		echo "--- $$suite: $$(( $$(date +%s) - start )) s"; \
+	done; test -z "$$failed" || { echo "failed:$$failed"; exit 1; }
 
 quick: .venv/.dev ## Check in under a minute: before every commit
 	@$(MAKE) --no-print-directory lint types layers drift
 	@$(PYTEST) -n 2 -m "not proof" tests/tidy tests/unit tests/lifecycles tests/cli
 
 check: .venv/.dev ## Everything that must hold: lint, types, layering, docs drift and all tests
-	@for part in lint types layers drift; do $(call timed,$$part,$(MAKE) --no-print-directory $$part); done
+	@for part in lint types layers drift; do \
+		start=$$(date +%s); $(MAKE) --no-print-directory $$part || exit 1; echo "--- $$part: $$(( $$(date +%s) - start )) s"; \
+	done
 	@$(MAKE) --no-print-directory test
 
 proof: .venv/.dev ## The long forms of the tests; writes docs/proof.md

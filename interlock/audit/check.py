@@ -14,6 +14,8 @@ from interlock.kernel.lifecycle import Lifecycle
 # Somebody outside ends the unit early: never needed for an end, so no proof that one can be reached.
 CUTS_SHORT = ("cancel", "bury", "parent_cancelled", "parent_failed")
 
+ATTEMPTS_FOR_ALL = 3  # with fewer, what happens only to a second attempt may not be seen
+
 # A world is (core, what A believes, what B believes, messages in flight), all as numbers, because there are
 # very many. What a worker believes is 3 × fence + how far it has told: 0 nothing, 1 it began, 2 how it ended.
 # The messages in flight are a set of bits.
@@ -286,6 +288,10 @@ class Explorer:
             self.report.moves_listed += len(listed)
             self.report.moves_taken += len(listed) - len(missed)
             self.report.moves_not_taken += [f"{name}: '{trigger}' in {state}" for name, state, trigger in missed]
+        if self.bounds.attempts >= ATTEMPTS_FOR_ALL:
+            self.here = None
+            for move in self.report.moves_not_taken:
+                self.broke("no-dead-moves", f"{move} is listed, and nothing can ever fire it")
 
     def broke(self, promise: str, text: str) -> None:
         """Notes a broken promise once, with the shortest way to it."""

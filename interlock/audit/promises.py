@@ -16,6 +16,7 @@ PROMISES = {
     "cancel-holds": "no attempt opens once a cancel was asked for, and nobody answers one that was not",
     "answered": "whatever the engine must do, the table lists a move for it",
     "can-end": "from everywhere an end can be reached without anybody cancelling",
+    "no-dead-moves": "every listed move can be taken (asked from 3 attempts on)",
 }
 Broke = Callable[[str, str], None]  # promise, what happened
 

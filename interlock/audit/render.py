@@ -30,11 +30,16 @@ def edges(life: Lifecycle, *, extensions: bool) -> dict[str, list[str]]:
     }
 
 
-def mermaid(life: Lifecycle, *, extensions: bool = False) -> str:
-    """A state diagram; an end is drawn only where nothing leaves it."""
+def mermaid(life: Lifecycle, *, whole: bool = False) -> str:
+    """A state diagram of the document's edges, or of the `whole` machine with its triggers.
+
+    An end is drawn only where nothing leaves it.
+    """
     lines = ["stateDiagram-v2", f"  [*] --> {life.initial}"]
-    for state, targets in edges(life, extensions=extensions).items():
-        lines += [f"  {state} --> {target}" for target in targets]
+    for state, targets in edges(life, extensions=whole).items():
+        for target in targets:
+            triggers = [hop.trigger for hop in life.hops if (hop.source, hop.target) == (state, target)]
+            lines.append(f"  {state} --> {target}" + (f": {', '.join(triggers)}" if whole else ""))
         if not targets and life.settled(state):
             lines.append(f"  {state} --> [*]")
     return "\n".join(lines)
@@ -80,8 +85,8 @@ def page(life: Lifecycle) -> str:
     if any(move.opens_attempt for move in life.moves.values()):
         parts.append("↻ closes the attempt and opens the next one.")
     parts += extensions(life)
-    if rules := list(option_rows(life.options)):
-        parts += ["## Rules", table(("Rule", "Value"), rules)]
+    parts += ["## The whole machine, by triggers", fenced("mermaid", mermaid(life, whole=True))]
+    parts += ["## Rules", table(("Rule", "Value"), list(option_rows(life)))]
     return "\n\n".join(parts) + "\n"
 
 
@@ -97,8 +102,6 @@ def extensions(life: Lifecycle) -> list[str]:
         f"These moves are not in {origin}; each says why it is needed. "
         "`interlock lifecycle export --documents` leaves them out, and `interlock validate-log --strict` reports them.",
         table(("From", "Trigger", "To", "Who may fire it", "Event", "Why"), rows),
-        "With them, the whole machine:",
-        fenced("mermaid", mermaid(life, extensions=True)),
     ]
 
 
@@ -141,11 +144,13 @@ def move_row(move: Move) -> tuple[str, ...]:
     )
 
 
-def option_rows(options: Options) -> Iterable[tuple[str, str]]:
+def option_rows(life: Lifecycle) -> Iterable[tuple[str, str]]:
     """The rules beside the table, in words."""
+    options = life.options
     if options.roll_up in ROLL_UPS:
         yield "Children", ROLL_UPS[options.roll_up]
-    yield "Cancel", CANCEL_MODES[options.cancel_mode] + deadline_words(options.cancel_within_us)
+    if any(life.allows(state, "cancel") for state in life.states):
+        yield "Cancel", CANCEL_MODES[options.cancel_mode] + deadline_words(options.cancel_within_us)
     if options.monotonic:
         yield "Forward only", "Without the moves that open an attempt (↻), no state is seen twice."
     else:
@@ -168,9 +173,10 @@ def lease_rows(options: Options) -> Iterable[tuple[str, str]]:
         spread = f", ± {backoff.jitter:.0%}" if backoff.jitter else ", without jitter"
         yield "Retry after", f"{spoken(backoff.base_us)} × {backoff.factor}^attempts{cap}{spread}."
     if lease:
-        bounds = f"{spoken(lease.ttl_min_us)} to {spoken(lease.ttl_max_us)}"
-        silent = f"; up to {spoken(lease.silent_max_us)} for a type that cannot beat" if lease.silent_max_us else ""
-        yield "Lease", f"{spoken(lease.ttl_us)} ({bounds}{silent})."
+        fixed = lease.ttl_min_us == lease.ttl_max_us
+        bounds = "" if fixed else f", from {spoken(lease.ttl_min_us)} to {spoken(lease.ttl_max_us)}"
+        silent = f", up to {spoken(lease.silent_max_us)} for a type that cannot beat" if lease.silent_max_us else ""
+        yield "Lease", f"{spoken(lease.ttl_us)}{bounds}{silent}."
         missed = f"; {lease.missed_beats} missed beats end the lease" if lease.missed_beats else ""
         yield "Heartbeat", f"every {spoken(lease.beat_us)}{missed}."
         if lease.ack_us is not None:
@@ -188,10 +194,11 @@ def index(lives: Iterable[Lifecycle]) -> str:
                 "# Lifecycles",
                 "<!-- Drawn by `interlock lifecycle docs`: edit the lifecycle files, not this page. -->",
                 "A lifecycle is a closed table of states and moves. The engine, the database, the command line, the "
-                "checkers and these pages all read the same files; a move that is not listed here cannot happen.",
+                "checkers and these pages all read the same files: what is not listed is refused.",
                 table(("Document", "Lifecycle", "What it is"), rows),
                 "Every page has the machine as its document defines it, then every move with who may fire it, and "
-                "apart from these the extensions, each with its reason. How to write one: "
+                "apart from these the extensions, each with its reason. A mark such as (A2-1) is a row of "
+                "[the resolutions](../documents/resolutions.md). How to write one: "
                 "[a lifecycle of your own](../lifecycle-files.md).",
             ]
         )

@@ -13,7 +13,7 @@ from interlock.audit import export as exporting
 from interlock.audit import render
 from interlock.audit.check import Bounds, Report, check
 from interlock.audit.promises import PROMISES
-from interlock.cli.out import FINDING, Json, complain, dump, say, table
+from interlock.cli.out import FINDING, Json, dump, say, table
 from interlock.kernel.errors import BadLifecycle, Unknown
 from interlock.kernel.lifecycle import Lifecycle
 from interlock.lifecycles import FOLDER, find, load, shipped
@@ -63,7 +63,7 @@ def show(
     if json:
         dump(exporting.lifecycle(life))
     elif mermaid:
-        say(render.mermaid(life, extensions=True))
+        say(render.mermaid(life, whole=True))
     elif markdown:
         sys.stdout.write(render.page(life))
     else:
@@ -92,7 +92,7 @@ def lint(files: Which = None, json: Json = False) -> None:
     findings: list[dict[str, str]] = []
     for path in paths:
         if not path.is_file():
-            raise Unknown(f"there is no lifecycle file '{path}'")
+            find(str(path))  # says which names there are, or why the file cannot be read
         try:
             load(path)
         except BadLifecycle as bad:
@@ -234,9 +234,8 @@ def explored(life: Lifecycle, known: dict[str, Lifecycle], bounds: Bounds, *, qu
         say(f"{name:<24} {found.states:>9,} states  {found.steps:>11,} steps  {moves:<25} {seconds:>7}")
         for finding in found.findings:
             say(f"  [{finding.promise}] {finding.text}")
-            say("    after: " + ("; ".join(finding.trace) or "birth"))
-        if found.moves_not_taken:
-            complain(f"  not taken: {', '.join(found.moves_not_taken)}")
+            if finding.trace:
+                say("    after: " + "; ".join(finding.trace))
     return found
 
 

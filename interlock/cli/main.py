@@ -7,7 +7,7 @@ import typer
 
 from interlock import __version__
 from interlock.cli import lifecycle, validate_log
-from interlock.cli.out import USAGE, complain, say
+from interlock.cli.out import USAGE, Json, complain, say
 from interlock.kernel.errors import InterlockError
 
 app = typer.Typer(
@@ -37,8 +37,11 @@ def interlock(
 
 
 @app.command()
-def hello() -> None:
+def hello(json: Json = False) -> None:
     """What Interlock knows, and how to look at it."""
+    if json:
+        lifecycle.listing(json=True)
+        return
     say(f"Interlock {__version__} knows these lifecycles:\n")
     lifecycle.listing(json=False)
     say("\nLook at one:       interlock lifecycle show job")

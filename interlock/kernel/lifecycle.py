@@ -37,6 +37,14 @@ class Owner(StrEnum):
     REPORTER = auto()  # whoever told the world
 
 
+# Triggers that the engine fires by itself, and those that it fires on a holder's word.
+BY_ENGINE = frozenset(
+    {"ready", "claim", "reclaim", "retry", "exhaust", "lost", "time_out", "due", "overdue"}
+    | {"begin", "gate", "succeed", "stall", "parent_cancelled", "parent_failed"}
+)
+BY_HOLDER = frozenset({"start", "beat", "complete", "fail", "release", "snooze", "stopped"})
+
+
 class Severity(StrEnum):
     INFO = auto()
     WARNING = auto()
@@ -134,7 +142,7 @@ class Hop:
 class Budget:
     """How often a unit may be tried. Without `losses`, failures and lost leases share `attempts`."""
 
-    attempts: int = 1
+    attempts: int = 3
     losses: int | None = None
     snoozes: int = 100
     exhausted: str = "exhaust"  # the trigger for a failure when nothing is left: "exhaust" or "fail"

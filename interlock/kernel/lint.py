@@ -2,9 +2,10 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from difflib import get_close_matches
 
 from interlock.kernel.graph import cycle, reachable, reaching
-from interlock.kernel.lifecycle import Category, Lifecycle, RollUp, State
+from interlock.kernel.lifecycle import BY_ENGINE, BY_HOLDER, CancelMode, Category, Lifecycle, Owner, RollUp, State
 
 # A holder that vanishes is answered by one of these, whatever its lifecycle calls it.
 LOSSES = ("lost", "reclaim", "expire")
@@ -168,6 +169,40 @@ def terms(life: Lifecycle) -> Iterator[Fault]:
         yield Fault("lease", "lease-terms", "ttl is shorter than two beats, so one late beat would lose the lease")
 
 
+def owners(life: Lifecycle) -> Iterator[Fault]:
+    """What only time, policy or children can bring about is the engine's; what only a holder knows is the holder's."""
+    for move in life.moves.values():
+        wanted = Owner.ENGINE if move.trigger in BY_ENGINE else move.owner
+        if life.leased and move.trigger in BY_HOLDER:
+            wanted = Owner.HOLDER
+        if move.owner is not wanted:
+            text = f"'{move.trigger}' is for the {wanted} to fire, not for a {move.owner}; say owner = '{wanted}'"
+            yield Fault(at(move.source), "owner", text)
+
+
+def misspelt(life: Lifecycle) -> Iterator[Fault]:
+    """A trigger that nearly has the name of one that the engine fires would never be fired."""
+    for move in life.moves.values():
+        known = BY_ENGINE | BY_HOLDER | {"cancel"}
+        if move.trigger not in known and (near := get_close_matches(move.trigger, sorted(known), 1, 0.8)):
+            text = f"'{move.trigger}' is no trigger that the engine fires; did you mean '{near[0]}'? If not, rename it"
+            yield Fault(at(move.source), "misspelt", text)
+
+
+def failure(life: Lifecycle) -> Iterator[Fault]:
+    """A holder that may complete a unit may also have to say that it failed for good."""
+    for state in life.states if life.leased else ():
+        if life.allows(state, "complete") and not (life.allows(state, "fail") or life.allows(state, "bury")):
+            yield Fault(at(state), "failure", "it lists 'complete', but neither 'fail' nor 'bury' for a failure")
+
+
+def two_phases(life: Lifecycle) -> Iterator[Fault]:
+    closing = any(state.category is Category.CLOSING for state in life.states.values())
+    if life.options.cancel_mode is CancelMode.TWO_PHASE and not closing:
+        text = "cancel_mode = 'two_phase' needs a state of category closing, between the wish and its end"
+        yield Fault("options", "two-phase", text)
+
+
 def follows(life: Lifecycle) -> Iterator[Fault]:
     if (life.options.roll_up is RollUp.FOLLOW) != bool(life.options.follows):
         yield Fault("options", "follow", "roll_up = 'follow' and follows = 'LIFECYCLE' go together")
@@ -185,5 +220,9 @@ RULES: tuple[Callable[[Lifecycle], Iterator[Fault]], ...] = (
     settled_exit,
     says_why,
     terms,
+    owners,
+    misspelt,
+    failure,
+    two_phases,
     follows,
 )

@@ -11,6 +11,7 @@ import msgspec
 from interlock.kernel.durations import microseconds
 from interlock.kernel.errors import BadLifecycle
 from interlock.kernel.lifecycle import (
+    BY_HOLDER,
     Backoff,
     Budget,
     CancelMode,
@@ -48,7 +49,7 @@ class StateTable(Table):
 
 class MoveTable(Table):
     to: str | list[str]
-    owner: str = "engine"
+    owner: str = ""
     event: str | list[str] = []
     severity: str | list[str] = []
     opens_attempt: bool = False
@@ -67,7 +68,7 @@ class OptionsTable(Table):
 
 
 class BudgetTable(Table):
-    attempts: int = 1
+    attempts: int = 3
     losses: int | None = None
     snoozes: int = 100
     exhausted: str = "exhaust"
@@ -129,7 +130,7 @@ def parse(text: str, file: str) -> Lifecycle:
     reader = Reader()
     life = reader.lifecycle(table)
     if found := reader.found or faults(life):
-        raise BadLifecycle([f"{file}: {fault}" for fault in found])
+        raise BadLifecycle([f"{file}: {fault}" for fault in dict.fromkeys(found)])
     return life
 
 
@@ -192,7 +193,7 @@ class Reader:
             source=source,
             trigger=trigger,
             path=path,
-            owner=self.word(Owner, row.owner, place, "owner"),
+            owner=self.word(Owner, row.owner or usual_owner(trigger), place, "owner"),
             events=tuple(self.each_hop(row.event, named, place, "event")),
             severities=tuple(self.word(Severity, word, place, "severity") for word in severities),
             opens_attempt=row.opens_attempt,
@@ -275,13 +276,21 @@ class Reader:
 
     def length(self, value: str | None, place: str, key: str) -> int | None:
         try:
-            return None if value is None else microseconds(value)
+            length_us = None if value is None else microseconds(value)
         except ValueError as error:
             self.fault(place, f"{key} = {error}")
             return None
+        if length_us == 0:
+            self.fault(place, f"{key} = {value!r} is no time at all")
+        return length_us
 
     def fault(self, place: str, text: str) -> None:
         self.found.append(Fault(place, "format", text))
+
+
+def usual_owner(trigger: str) -> Owner:
+    """Who fires a trigger whose move does not say so."""
+    return Owner.HOLDER if trigger in BY_HOLDER else Owner.ENGINE
 
 
 def syntax_fault(text: str, error: tomllib.TOMLDecodeError) -> Fault:
@@ -308,5 +317,8 @@ def shape_fault(error: msgspec.ValidationError, kind: type[Table], place: str) -
     what, _, path = str(error).partition(" - at `")
     key = path.strip("`").removeprefix("$").replace("[...]", "").strip(".")
     where = f"{place}: {key}" if key else place
-    allowed = "" if key else f"; allowed are {', '.join(kind.__struct_fields__)}"
-    return Fault(where, "format", what.replace("Object", "the table").replace("`", "'") + allowed)
+    allowed = f"; allowed are {', '.join(kind.__struct_fields__)}" if "unknown field" in what else ""
+    if "got `int`" in what and "`str" in what:
+        allowed = "; write it as text in quotes, a duration with its unit, as in '60s'"
+    text = what.replace("Object missing", "the table lacks the").replace("Object", "the table").replace("`", "'")
+    return Fault(where, "format", text + allowed)

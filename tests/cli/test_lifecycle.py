@@ -47,7 +47,7 @@ def test_show_tells_states_and_moves(interlock: Run) -> None:
 
 def test_show_draws(interlock: Run) -> None:
     life = shipped()["job"]
-    assert interlock("lifecycle", "show", "job", "--mermaid").stdout == mermaid(life, extensions=True) + "\n"
+    assert interlock("lifecycle", "show", "job", "--mermaid").stdout == mermaid(life, whole=True) + "\n"
     assert interlock("lifecycle", "show", "job", "--markdown").stdout == page(life)
     assert json.loads(interlock("lifecycle", "show", "job", "--json").stdout)["name"] == "job"
 
@@ -130,7 +130,8 @@ def test_a_broken_file_is_refused_by_every_verb(verb: str, parcel: Path, interlo
     [
         (("lifecycle", "show", "jobs"), "there is no lifecycle 'jobs'; there are agent_job, agent_run"),
         (("lifecycle", "show", "none.toml"), "none.toml: cannot be read: No such file"),
-        (("lifecycle", "lint", "none.toml"), "there is no lifecycle file 'none.toml'"),
+        (("lifecycle", "lint", "none.toml"), "none.toml: cannot be read: No such file"),
+        (("lifecycle", "lint", "jbo"), "there is no lifecycle 'jbo'; there are agent_job"),
         (("lifecycle", "show"), "Missing argument"),
         (("lifecycle", "draw"), "No such command"),
         (("lifecycle", "list", "--yaml"), "No such option"),

@@ -1,0 +1,160 @@
+"""What the database holds, one class a table: the order of the fields is the order of the columns."""
+
+from typing import ClassVar
+
+import msgspec
+
+
+class Row(msgspec.Struct, kw_only=True):
+    """Base of all rows. `table` and the fields are all that the store knows of a row."""
+
+    table: ClassVar[str]
+
+
+class Unit(Row):
+    """A piece of work: the hot row that verbs read and write."""
+
+    table = "unit"
+    id: int
+    tenant: int
+    lane: int
+    lifecycle: str
+    state: str = ""  # empty: not yet born
+    category: str = ""
+    outcome: str | None = None
+    version: int = 0
+    head: str = ""
+    changed_at: int = 0
+    started_at: int | None = None
+    priority: int = 0
+    attempt: int = 1
+    failures: int = 0
+    losses: int = 0
+    snoozes: int = 0
+    available_at: int | None = None
+    wake_at: int | None = None
+    due_at: int | None = None
+    deadline_at: int | None = None
+    parked_on: str | None = None
+    fence: int = 0
+    lease: str | None = None
+    lease_hash: str | None = None
+    holder: int | None = None
+    lease_until: int | None = None
+    lease_ttl: int | None = None
+    lease_beat: int | None = None
+    asked_at: int | None = None
+    asked_by: int | None = None
+    parent: int | None = None
+    decides: int = 1
+    unmet: int = 0
+    total: int = 0
+    succeeded: int = 0
+    lost: int = 0
+    decided: int = 0
+    gates: int = 0
+    blocked: int = 0
+    begun: int = 0
+
+
+class Body(Row):
+    """The rest of a unit: written at its birth and at its end."""
+
+    table = "body"
+    unit: int
+    tenant: int
+    task: str
+    key: str | None = None
+    created_at: int = 0
+    input: str = "null"
+    result: str | None = None
+    error: str | None = None
+    labels: str = "{}"
+    policy: str = "{}"
+    correlation: str = ""
+    trace: str = ""
+    mutex: str | None = None
+    limit_key: str | None = None
+    retry_of: int | None = None
+    replaced_by: int | None = None
+
+
+class Event(Row):
+    """One act as it happened; (unit, version) is its identity. The store adds its position."""
+
+    table = "event"
+    unit: int
+    version: int
+    tenant: int
+    lifecycle: str
+    trigger: str
+    source: str | None
+    target: str
+    lease_from: str | None
+    lease_to: str | None
+    attempt: int
+    fence: int
+    name: str
+    severity: str
+    at: int
+    actor: str
+    reason: str
+    cause: str | None
+    correlation: str
+    trace: str
+    payload: str
+    hash: str
+
+
+class Need(Row):
+    table = "need"
+    unit: int
+    needs: int
+    tenant: int
+
+
+class Note(Row):
+    """Something remembered that moves nothing."""
+
+    table = "note"
+    id: int
+    tenant: int
+    unit: int
+    kind: str
+    name: str
+    fence: int
+    at: int
+    expires: int | None
+    payload: str
+
+
+class Worker(Row):
+    """What a worker is beside its unit row."""
+
+    table = "worker"
+    unit: int
+    tenant: int
+    name: str
+    incarnation: str
+    capabilities: str
+    capacity: int
+    holding: int
+    draining: int
+    seen_at: int
+    claim_key: str | None
+    claim_nonce: str | None
+
+
+class Artifact(Row):
+    table = "artifact"
+    unit: int
+    attempt: int
+    name: str
+    tenant: int
+    fence: int
+    at: int
+    digest: str
+    data: str
+
+
+ROWS: tuple[type[Row], ...] = (Unit, Body, Event, Need, Note, Worker, Artifact)

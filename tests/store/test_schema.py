@@ -1,0 +1,74 @@
+"""The tables are what the rows say, the indexes are the ones that the design names, and a migration is one step."""
+
+import pytest
+
+from interlock.kernel.errors import InterlockError
+from interlock.kernel.rows import ROWS, Row
+from interlock.lifecycles import shipped
+from interlock.store import migrate
+from tests.store.databases import Connection, declare
+from tests.store.test_guard import event, unit
+
+
+def columns(database: Connection, table: str) -> list[str]:
+    if database.name == "sqlite":
+        return [row[1] for row in database.rows(f"PRAGMA table_info({table})")]
+    query = "SELECT column_name FROM information_schema.columns WHERE table_name = :table ORDER BY ordinal_position"
+    return [row[0] for row in database.rows(query, {"table": table})]
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.table)
+def test_a_row_has_the_columns_of_its_table_in_their_order(row: type[Row], database: Connection) -> None:
+    found = [name for name in columns(database, row.table) if name not in ("pos", "xid")]
+    assert found == list(row.__struct_fields__)
+
+
+def test_every_table_but_the_law_has_a_tenant(database: Connection) -> None:
+    listed = "SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite_%'"
+    if database.name == "postgres":
+        listed = "SELECT table_name FROM information_schema.tables WHERE table_schema = 'public'"
+    tables = {row[0] for row in database.rows(listed)}
+    without = {table for table in tables if "tenant" not in columns(database, table)}
+    assert without == {"edge", "about", "id_block", "tenant"}
+
+
+def test_the_database_holds_exactly_the_listed_hops(database: Connection) -> None:
+    found = set(database.rows("SELECT lifecycle, source, trigger, target, opens_attempt FROM edge"))
+    wanted = {
+        (life.name, hop.source or "", hop.trigger, hop.target, int(hop.opens_attempt))
+        for life in shipped().values()
+        for hop in life.hops
+    }
+    assert found == wanted
+
+
+def test_an_upgrade_runs_once(tmp_path_factory: pytest.TempPathFactory, database: Connection) -> None:
+    assert migrate.version(database) == migrate.numbers()[-1]
+    if database.name == "sqlite":
+        assert migrate.upgrade(database, shipped().values()) == []
+
+
+def test_a_newer_schema_is_refused(database: Connection) -> None:
+    if database.name == "sqlite":
+        database.rows("UPDATE about SET value = '999' WHERE name = 'schema'")
+        with pytest.raises(InterlockError, match="newer than this program"):
+            migrate.upgrade(database, shipped().values())
+
+
+def test_a_position_is_never_used_again(database: Connection) -> None:
+    """A reader that has seen position n must not miss a later event that gets n once more."""
+    event(database, 1, None, "queued", "submit")
+    unit(database, "queued", 1)
+    first = database.rows("SELECT pos FROM event")[0][0]
+    database.rows("INSERT INTO archived VALUES (1, 1, 1, 'h1', 'f', 'd', 0)")
+    database.rows("DELETE FROM event")
+    declare(database, 1)
+    event(database, 1, None, "queued", "submit", unit=2)
+    assert database.rows("SELECT pos FROM event")[0][0] > first
+
+
+def test_the_sql_of_a_migration_can_be_printed(database: Connection) -> None:
+    text = migrate.sql(1, database.name, database.pos)
+    assert "CREATE TABLE unit" in text
+    assert "guard_unit_update" in text
+    assert "{pos}" not in text
