@@ -7,7 +7,7 @@ Counts are handed in with the present failure or loss already counted.
 from dataclasses import dataclass
 
 from interlock.kernel.errors import Refused
-from interlock.kernel.lifecycle import Budget, CancelMode, Category, Lifecycle
+from interlock.kernel.lifecycle import Backoff, Budget, CancelMode, Category, LeaseTerms, Lifecycle
 
 # While a unit is in one of these, its holder keeps the lease.
 LEASED = frozenset({Category.HELD, Category.ACTIVE, Category.CLOSING})
@@ -171,3 +171,24 @@ def stale(lease: Lifecycle, state: str, *, fence: int, owner: str, until: int, b
     if lease.category(state) not in LIVE:
         return "LEASE_REVOKED" if lease.category(state) is Category.CANCELLED else "LEASE_ENDED"
     return "LEASE_EXPIRED" if now >= until else ""
+
+
+def backoff(rule: Backoff, tries: int, spread: float) -> int:
+    """How long to wait after the n-th try, in microseconds; `spread` in [0, 1) places it within the jitter."""
+    delay_us: int = rule.base_us * rule.factor ** min(tries, 40)
+    if rule.cap_us is not None:
+        delay_us = min(delay_us, rule.cap_us)
+    return round(delay_us * (1 + rule.jitter * (2 * spread - 1)))
+
+
+def spread(unit: int, attempt: int) -> float:
+    """A number in [0, 1) that is the same whenever this attempt of this unit is asked about, and like no other."""
+    mixed = (unit * 0x9E3779B97F4A7C15 + attempt * 0xD1B54A32D192ED03) & 0xFFFFFFFFFFFFFFFF
+    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
+        mixed = ((mixed ^ mixed >> shift) * factor) & 0xFFFFFFFFFFFFFFFF
+    return (mixed ^ mixed >> 31) / 2**64
+
+
+def lease_end_at(terms: LeaseTerms, now: int, ttl_us: int, beat_us: int) -> int:
+    """When a lease ends that was heard of now: the earlier of its TTL and the beats that it may miss."""
+    return now + (min(ttl_us, terms.missed_beats * beat_us) if terms.missed_beats else ttl_us)

@@ -1,13 +1,16 @@
 """PostgreSQL: many writers, told apart by row locks, each tenant behind row-level security."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
-from typing import Any, LiteralString, cast
+from typing import Any, get_type_hints
 
+import msgspec
 import psycopg
 
 from interlock.kernel.errors import InterlockError
+from interlock.kernel.rows import Row
+from interlock.store.session import listed
 
 NAME = "postgres"
 # Readers take only transactions below their snapshot's xmin, so the order of commits is the order of (xid, pos).
@@ -16,9 +19,17 @@ MIGRATION_LOCK = 5_318_008_531_800_853  # any number, as long as it is always th
 
 
 @cache
-def dialect(sql: str) -> LiteralString:
+def dialect(sql: str) -> str:
     """Our `:name` parameters in psycopg's spelling; a cast such as ::text stays."""
-    return cast("LiteralString", re.sub(r"(?<!:):(\w+)", r"%(\1)s", sql.replace("%", "%%")))
+    sql = sql.replace("{lock}", "FOR UPDATE").replace("{skip}", "FOR UPDATE SKIP LOCKED")
+    return re.sub(r"(?<!:):(\w+)", r"%(\1)s", sql.replace("%", "%%"))
+
+
+@cache
+def typed(kind: type[Row]) -> str:
+    """The columns of a row with their types, as json_to_recordset wants them."""
+    hints = get_type_hints(kind)
+    return ", ".join(f"{name} {'text' if 'str' in str(hints[name]) else 'bigint'}" for name in kind.__struct_fields__)
 
 
 class Connection:
@@ -26,7 +37,8 @@ class Connection:
 
     name, pos = NAME, POS
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, clock: Callable[[], int] | None = None) -> None:
+        self.clock = clock  # a test's own
         try:
             self.raw = psycopg.connect(url, autocommit=True)
         except psycopg.OperationalError as error:
@@ -37,12 +49,40 @@ class Connection:
         cursor = self.raw.execute(dialect(sql), params or {})
         return cursor.fetchall() if cursor.description else []
 
+    def declare(self, tenants: Sequence[int]) -> None:
+        """This transaction sees and writes the rows of these tenants only."""
+        listed_ids = "{" + ",".join(map(str, tenants)) + "}"
+        self.rows("SELECT set_config('app.tenants', :listed, true)", {"listed": listed_ids})
+
+    def now(self) -> int:
+        """The time of the store in microseconds, whatever the machines that speak to it think."""
+        if self.clock:
+            return self.clock()
+        sql = "SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint"
+        now: int = self.rows(sql)[0][0]
+        return now
+
+    def insert(self, rows: Sequence[Row]) -> None:
+        """One statement for all rows: one JSON text is cheaper than as many parameters as there are values."""
+        kind = type(rows[0])
+        source = f"json_to_recordset(%s) AS given ({typed(kind)})"
+        text = msgspec.json.encode(rows).decode()
+        self.raw.execute(f"INSERT INTO {kind.table} ({listed(kind)}) SELECT {listed(kind)} FROM {source}", (text,))
+
+    def update(self, rows: Sequence[Row], columns: Sequence[str], key: str) -> None:
+        kind = type(rows[0])
+        sets = ", ".join(f"{column} = given.{column}" for column in columns)
+        source = f"json_to_recordset(%s) AS given ({typed(kind)})"
+        text = msgspec.json.encode(rows).decode()
+        sql = f"UPDATE {kind.table} SET {sets} FROM {source} WHERE {kind.table}.{key} = given.{key}"
+        self.raw.execute(sql, (text,))
+
     def many(self, sql: str, rows: list[dict[str, Any]]) -> None:
         with self.raw.cursor() as cursor:
             cursor.executemany(dialect(sql), rows)
 
     def script(self, sql: str) -> None:
-        self.raw.execute(cast("LiteralString", sql))
+        self.raw.execute(sql)
 
     def begin(self) -> None:
         self.raw.execute("BEGIN")

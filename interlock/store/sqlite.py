@@ -1,11 +1,16 @@
 """SQLite: one file, no set-up, one writer at a time."""
 
 import sqlite3
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from interlock.kernel.errors import InterlockError
+from interlock.kernel.rows import Row
+from interlock.store.session import listed
 
 NAME = "sqlite"
 POS = "pos  INTEGER PRIMARY KEY AUTOINCREMENT"  # a plain rowid is used again after a delete
@@ -17,7 +22,8 @@ class Connection:
 
     name, pos = NAME, POS
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, clock: Callable[[], int] | None = None) -> None:
+        self.clock = clock or (lambda: time.time_ns() // 1_000)
         if path != MEMORY and not Path(path).absolute().parent.is_dir():
             raise InterlockError(f"the folder of the database '{path}' does not exist")
         try:
@@ -29,8 +35,27 @@ class Connection:
         for pragma in ("synchronous = FULL", "foreign_keys = ON", "recursive_triggers = ON"):
             self.raw.execute(f"PRAGMA {pragma}")
 
+    def declare(self, tenants: Sequence[int]) -> None:
+        """A file has no row-level security: the engine's own filter is all there is."""
+
+    def now(self) -> int:
+        """The time of the store in microseconds. One writer at a time needs no other clock than its own."""
+        return self.clock()
+
     def rows(self, sql: str, params: Mapping[str, Any] | None = None) -> list[tuple[Any, ...]]:
+        sql = sql.replace("{lock}", "").replace("{skip}", "")  # a writer has the file to itself
         return self.raw.execute(sql, params or {}).fetchall()
+
+    def insert(self, rows: Sequence[Row]) -> None:
+        kind = type(rows[0])
+        marks = ", ".join("?" * len(kind.__struct_fields__))
+        values = [msgspec.structs.astuple(row) for row in rows]
+        self.raw.executemany(f"INSERT INTO {kind.table} ({listed(kind)}) VALUES ({marks})", values)
+
+    def update(self, rows: Sequence[Row], columns: Sequence[str], key: str) -> None:
+        sets = ", ".join(f"{column} = ?" for column in columns)
+        values = [[getattr(row, column) for column in (*columns, key)] for row in rows]
+        self.raw.executemany(f"UPDATE {type(rows[0]).table} SET {sets} WHERE {key} = ?", values)
 
     def many(self, sql: str, rows: list[dict[str, Any]]) -> None:
         self.raw.executemany(sql, rows)

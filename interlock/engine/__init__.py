@@ -1,0 +1,1 @@
+"""The verbs, and the one door through which all of them are asked."""

@@ -1,0 +1,154 @@
+"""The only place where a state changes: it follows the lifecycle's path and writes one event a hop."""
+
+from hashlib import sha256
+from typing import Any
+
+import msgspec
+
+from interlock.kernel.lifecycle import SETTLED, Category, Lifecycle, Move
+from interlock.kernel.rows import Event, Unit
+from interlock.store.tx import Tx
+
+SELF = "self"  # a hop of the lease alone
+
+
+class Stamp(msgspec.Struct, frozen=True):
+    """Who moves a unit, and why."""
+
+    actor: str
+    reason: str = ""
+    cause: str | None = None
+
+
+def advance(
+    tx: Tx, unit: Unit, trigger: str, stamp: Stamp, *, lease: tuple[str, ...] = (), payload: Any = None
+) -> Move:
+    """The unit has made the listed move, its lease the hops that go with it, and an event tells of each hop.
+
+    `lease` names triggers of the lease's lifecycle. A grant goes with the first hop, an end with the last; a hop
+    of the lease that finds no hop of the unit is an event of its own.
+    """
+    life = tx.life(unit)
+    move = life.move(unit.state or None, trigger)
+    hops = move.hops()
+    lease_hops = lease_path(tx, unit, lease)
+    first = 0 if lease[:1] == ("grant",) else len(hops) - len(lease_hops)
+    for place, hop in enumerate(hops):
+        with_lease = lease_hops.pop(0) if lease_hops and place >= first else (None, None)
+        last = place == len(hops) - 1
+        unit.attempt += hop.opens_attempt
+        unit.state = hop.target
+        remember(tx, unit, hop.source, (trigger, hop.event, hop.severity), stamp, with_lease, payload if last else None)
+    for with_lease in lease_hops:
+        in_place(tx, unit, stamp, with_lease)
+    settle(tx, unit, life, move)
+    return move
+
+
+def hop_lease(tx: Tx, unit: Unit, trigger: str, stamp: Stamp) -> None:
+    """The lease alone has made a hop; the unit stays where it is."""
+    for with_lease in lease_path(tx, unit, (trigger,)):
+        in_place(tx, unit, stamp, with_lease)
+    derive(tx, unit)
+    tx.touch(unit)
+
+
+def lease_path(tx: Tx, unit: Unit, triggers: tuple[str, ...]) -> list[tuple[str | None, str | None]]:
+    """The hops that these triggers make of the unit's lease, which is left in the last one."""
+    hops: list[tuple[str | None, str | None]] = []
+    for trigger in triggers:
+        source = None if trigger == "grant" else unit.lease
+        unit.lease = tx.lives["lease"].move(source, trigger).path[-1]
+        hops.append((source, unit.lease))
+    return hops
+
+
+def in_place(tx: Tx, unit: Unit, stamp: Stamp, with_lease: tuple[str | None, str | None]) -> None:
+    name = f"lease_{str(with_lease[1]).lower()}"
+    remember(tx, unit, unit.state, (SELF, name, "info"), stamp, with_lease, None)
+
+
+def remember(
+    tx: Tx,
+    unit: Unit,
+    source: str | None,
+    names: tuple[str, str, str],
+    stamp: Stamp,
+    with_lease: tuple[str | None, str | None],
+    payload: Any,
+) -> None:
+    """One event, chained to the one before it; the unit's version counts it."""
+    unit.version += 1
+    unit.changed_at = max(tx.now, unit.changed_at)
+    body = tx.body(unit)
+    event = Event(
+        unit=unit.id,
+        version=unit.version,
+        tenant=unit.tenant,
+        lifecycle=unit.lifecycle,
+        trigger=names[0],
+        source=source,
+        target=unit.state,
+        lease_from=with_lease[0],
+        lease_to=with_lease[1],
+        attempt=unit.attempt,
+        fence=unit.fence,
+        name=names[1],
+        severity=names[2],
+        at=unit.changed_at,
+        actor=stamp.actor,
+        reason=stamp.reason,
+        cause=stamp.cause,
+        correlation=body.correlation,
+        trace=body.trace,
+        payload=msgspec.json.encode(payload or {}, order="sorted").decode(),
+        hash="",
+    )
+    event.hash = unit.head = chained(unit.head, event)
+    tx.events.append(event)
+
+
+def chained(before: str, event: Event) -> str:
+    """The hash of an event: over the hash before it and its fields, the payload by its digest."""
+    fields = list(msgspec.structs.astuple(event))[:-1]
+    fields[-1] = sha256(event.payload.encode()).hexdigest()
+    return sha256(before.encode() + msgspec.json.encode(fields)).hexdigest()
+
+
+def settle(tx: Tx, unit: Unit, life: Lifecycle, move: Move) -> None:
+    """What follows from the new state: category, outcome, clocks, and whether it may be claimed."""
+    state = life.states[unit.state]
+    unit.category = state.category
+    if state.category in SETTLED - {Category.CLOSED}:
+        unit.outcome = state.category
+    elif state.category is not Category.CLOSED:
+        unit.outcome = None
+    if move.opens_attempt or move.source is None:
+        unit.started_at = None
+    if state.settled:
+        unit.due_at = unit.asked_at = unit.asked_by = None
+    limited = life.allows(unit.state, state.deadline) and state.within_us is not None
+    unit.deadline_at = unit.changed_at + state.within_us if limited and state.within_us else None
+    derive(tx, unit)
+    if move.source is not None:
+        tx.touch(unit)
+
+
+def derive(tx: Tx, unit: Unit) -> None:
+    """`available_at` is set exactly while it may be claimed now, `wake_at` while time must look at it."""
+    life = tx.life(unit)
+    live = unit.lease is not None and not tx.lives["lease"].settled(unit.lease)
+    waits = unit.category == Category.READY or (life.allows(unit.state, "reclaim") and not live)
+    due = unit.due_at is not None and unit.due_at > tx.now
+    free = waits and not due and not unit.unmet and unit.parked_on is None
+    if not free:
+        unit.available_at = None
+    elif unit.available_at is None:
+        unit.available_at = tx.now
+    clocks = (
+        unit.due_at if due else None,
+        unit.deadline_at,
+        unit.lease_until if live else None,
+        unit.asked_by if live else None,
+    )
+    unit.wake_at = None if life.settled(unit.state) else min((at for at in clocks if at is not None), default=None)

@@ -1,0 +1,82 @@
+"""What time does: leases that are over, delays that have passed, clocks that ran out."""
+
+from interlock.engine.advance import Stamp, advance, derive
+from interlock.engine.ends import close, live, lose_in_place
+from interlock.engine.terms import tally
+from interlock.kernel import policy
+from interlock.kernel.commands import Tick
+from interlock.kernel.rows import Unit
+from interlock.store.finders import overdue
+from interlock.store.tx import Tx
+
+CLOCK = "clock"
+WAKE_LEAST = 100
+
+
+def tick(tx: Tx, command: Tick) -> int:
+    return wake(tx, command.limit)
+
+
+def wake(tx: Tx, limit: int) -> int:
+    """What is due, the longest overdue first, has been looked at."""
+    found = [unit for unit in overdue(tx, max(limit, WAKE_LEAST)) if passed(tx, unit.wake_at)]
+    for unit in found:
+        look(tx, unit)
+    return len(found)
+
+
+def look(tx: Tx, unit: Unit) -> None:
+    """One unit has done what its clocks say; at most one of them moves it."""
+    if live(tx, unit) and passed(tx, unit.lease_until):
+        expire(tx, unit)
+    elif unit.asked_at is not None and passed(tx, unit.asked_by):
+        trigger = policy.overdue(tx.life(unit), unit.state)
+        close(tx, unit, trigger, "force", Stamp(CLOCK, "the cancel deadline has passed"), {})
+    elif passed(tx, unit.deadline_at):
+        run_out(tx, unit)
+    elif passed(tx, unit.due_at) and tx.life(unit).allows(unit.state, "due"):
+        unit.due_at = None
+        advance(tx, unit, "due", Stamp(CLOCK))
+    else:
+        derive(tx, unit)
+        tx.touch(unit)
+
+
+def passed(tx: Tx, at: int | None) -> bool:
+    return at is not None and at <= tx.now
+
+
+def expire(tx: Tx, unit: Unit) -> None:
+    """A lease is over, and nobody renewed it."""
+    lose(tx, unit, "lose", "expire", Stamp(CLOCK, "the lease is over"))
+
+
+def lose(tx: Tx, unit: Unit, cause: str, lease_trigger: str, stamp: Stamp) -> None:
+    """The unit is lost to its holder, and waits for another, or has run out of attempts."""
+    unit.losses += 1
+    trigger = policy.after_loss(tx.life(unit), unit.state, tally(tx, unit))
+    if trigger:
+        close(tx, unit, trigger, cause, stamp, {})
+    else:
+        lose_in_place(tx, unit, lease_trigger, stamp)
+
+
+def run_out(tx: Tx, unit: Unit) -> None:
+    """The clock of a state has run out."""
+    life = tx.life(unit)
+    trigger, stamp = life.states[unit.state].deadline, Stamp(CLOCK, "the deadline has passed")
+    if trigger != "time_out":
+        close(tx, unit, trigger, "force", stamp, {})
+        if trigger == "miss":
+            lose_all(tx, unit)
+        return
+    unit.failures += 1
+    close(tx, unit, policy.after_timeout(life, unit.state, tally(tx, unit)), "force", stamp, {"timeout": True})
+
+
+def lose_all(tx: Tx, worker: Unit) -> None:
+    """What a silent worker holds is taken from it: it comes back empty (A3-11)."""
+    held = tx.known(tx.select(Unit, "WHERE holder = :holder ORDER BY id {lock}", holder=worker.id))
+    for unit in held:
+        if unit.holder == worker.id and live(tx, unit):
+            lose(tx, unit, "force", "revoke", Stamp(CLOCK, "its worker does not answer"))

@@ -1,0 +1,84 @@
+"""Who holds leases: workers, each a unit with a lifecycle of its own and a row that says what it can do."""
+
+from interlock.engine.advance import Stamp, advance, derive
+from interlock.kernel.commands import Drain, Register, Standing
+from interlock.kernel.rows import Body, Unit, Worker
+from interlock.store.tx import Tx
+
+LIFECYCLE = "worker"
+
+
+def register(tx: Tx, command: Register) -> int:
+    """A worker is idle and may claim. What an older incarnation of its name holds is left to its leases' end."""
+    stamp = Stamp(command.actor)
+    same = tx.select(Worker, "WHERE tenant = :tenant AND name = :name {lock}", tenant=command.tenant, name=command.name)
+    for older in same:
+        if older.incarnation == command.incarnation:
+            return older.unit
+        older.draining = 1
+        tx.workers[older.unit] = older
+        tx.change(older)
+        leave_if_empty(tx, older, Stamp(command.actor, "a new incarnation has registered"))
+    unit = Unit(id=tx.new_id(), tenant=command.tenant, lane=0, lifecycle=LIFECYCLE)
+    tx.bear(unit)
+    tx.add(Body(unit=unit.id, tenant=unit.tenant, task=LIFECYCLE, created_at=tx.now))
+    tx.add(
+        Worker(
+            unit=unit.id, tenant=unit.tenant, name=command.name, incarnation=command.incarnation,
+            capabilities=",".join(sorted(command.capabilities)), capacity=command.capacity, holding=0, draining=0,
+            seen_at=tx.now, claim_key=None, claim_nonce=None,
+        )
+    )  # fmt: skip
+    advance(tx, unit, "register", stamp)
+    return unit.id
+
+
+def drain(tx: Tx, command: Drain) -> Standing:
+    """A worker gets no new work, and has shut down as soon as it holds nothing."""
+    worker = tx.worker(command.worker)
+    worker.draining = 1
+    tx.change(worker)
+    moved = leave_if_empty(tx, worker, Stamp(command.actor, command.reason))
+    unit = tx.unit(worker.unit)
+    return Standing(unit=unit.id, state=unit.state, version=unit.version, applied=moved)
+
+
+def heard_of(tx: Tx, holder: int) -> Worker:
+    """The worker is alive; one that did not answer for a while is back, and empty."""
+    worker, unit = tx.worker(holder), tx.unit(holder)
+    worker.seen_at = tx.now
+    tx.change(worker)
+    if tx.life(unit).allows(unit.state, "recover"):
+        advance(tx, unit, "recover", Stamp(f"worker {worker.name}"))
+    within_us = tx.life(unit).states[unit.state].within_us
+    unit.deadline_at = tx.now + within_us if within_us else None
+    derive(tx, unit)
+    tx.touch(unit)
+    return worker
+
+
+def take_on(tx: Tx, worker: Worker, count: int, stamp: Stamp) -> None:
+    """The worker holds `count` units more; with the first one it is busy."""
+    tx.change(worker)
+    if count and worker.holding == 0:
+        advance(tx, tx.unit(worker.unit), "assign", stamp)
+    worker.holding += count
+
+
+def give_back(tx: Tx, holder: int, stamp: Stamp) -> None:
+    """The worker holds one unit less; with the last one it is idle, or gone if it was drained."""
+    worker = tx.worker(holder)
+    worker.holding -= 1
+    tx.change(worker)
+    if worker.holding == 0 and not leave_if_empty(tx, worker, stamp):
+        unit = tx.unit(worker.unit)
+        if tx.life(unit).allows(unit.state, "free"):
+            advance(tx, unit, "free", stamp)
+
+
+def leave_if_empty(tx: Tx, worker: Worker, stamp: Stamp) -> bool:
+    unit = tx.unit(worker.unit)
+    if not worker.draining or worker.holding or not tx.life(unit).allows(unit.state, "drain"):
+        return False
+    advance(tx, unit, "drain", stamp)
+    return True

@@ -1,0 +1,174 @@
+"""Everything that can be asked for, as frozen data. `Command[A]` is answered with an `A`."""
+
+from typing import Generic, TypeVar
+
+import msgspec
+
+A = TypeVar("A")
+
+STAGES = ("fetch", "input", "exec", "output", "commit")
+REASONS = (
+    "parse_error", "validation_failed", "dependency_unavailable", "timeout", "exhausted_retries",
+    "policy_violation", "infrastructure_failure", "compensation_failed",
+)  # fmt: skip
+
+
+class Command(msgspec.Struct, Generic[A], frozen=True, kw_only=True):
+    """Base of all commands: who asks, for which tenant, and why."""
+
+    tenant: int = 1
+    actor: str = "local"
+    reason: str = ""
+
+
+class Submitted(msgspec.Struct, frozen=True):
+    """The unit that a submit made, or found under its key."""
+
+    unit: int
+    created: bool
+
+
+class Grant(msgspec.Struct, frozen=True):
+    """What a claim hands over: the work, and the right to speak for it."""
+
+    unit: int
+    task: str
+    input: str
+    attempt: int
+    fence: int
+    lease: str  # secret
+    until: int
+    ttl_us: int
+    beat_us: int
+    correlation: str
+    trace: str
+
+
+class Held(msgspec.Struct, frozen=True):
+    """How a worker names a lease: the unit, the fence, and the secret."""
+
+    unit: int
+    fence: int
+    lease: str
+
+
+class Heard(msgspec.Struct, frozen=True):
+    """The answer to one message under a lease. One that is not accepted has changed nothing."""
+
+    unit: int
+    accepted: bool
+    state: str = ""
+    why: str = ""
+    cancel: bool = False  # the holder is asked to stop
+    until: int = 0
+
+
+class Standing(msgspec.Struct, frozen=True):
+    """Where a unit stands after a command, and whether the command changed anything."""
+
+    unit: int
+    state: str
+    version: int
+    applied: bool
+
+
+class Work(msgspec.Struct, frozen=True, kw_only=True):
+    """One unit to be made."""
+
+    task: str
+    lifecycle: str = "job"
+    input: str = "null"  # JSON; the engine never looks inside
+    queue: str = "default"
+    capabilities: tuple[str, ...] = ()
+    key: str | None = None
+    priority: int = 0
+    delay_us: int = 0
+    attempts: int | None = None
+    exhausted: str | None = None  # "exhaust" or "fail"
+    timeout_us: int | None = None
+    labels: str = "{}"
+    correlation: str = ""
+    trace: str = ""
+
+
+class Submit(Command[list[Submitted]], frozen=True, kw_only=True):
+    """Make units; under a key that is taken, answer the unit that has it."""
+
+    work: tuple[Work, ...]
+
+
+class Register(Command[int], frozen=True, kw_only=True):
+    """A worker exists from now on; an older incarnation of its name ends. Answers its id."""
+
+    name: str
+    incarnation: str
+    capabilities: tuple[str, ...] = ()
+    capacity: int = 1
+
+
+class Drain(Command[Standing], frozen=True, kw_only=True):
+    """A worker takes no new work, and shuts down with its last unit."""
+
+    worker: int
+
+
+class Claim(Command[list[Grant]], frozen=True, kw_only=True):
+    """Take up to `limit` units. The nonce is random and the worker's own; the same key gets the same leases."""
+
+    worker: int
+    nonce: str
+    key: str
+    limit: int = 1
+    queues: tuple[str, ...] = ("default",)
+    ttl_us: int | None = None
+
+
+class Start(Command[list[Heard]], frozen=True, kw_only=True):
+    """The holder begins."""
+
+    held: tuple[Held, ...]
+
+
+class Heartbeat(Command[list[Heard]], frozen=True, kw_only=True):
+    """The holder is alive. For a handler that runs, a first beat is its start where the lifecycle allows it."""
+
+    held: tuple[Held, ...]
+    running: bool = True
+
+
+class Outcome(msgspec.Struct, frozen=True, kw_only=True):
+    """How a holder's work ended: `success`, `failure` or `cancelled`."""
+
+    held: Held
+    ended: str = "success"
+    result: str = "null"
+    error: str = ""
+    retryable: bool = True
+    stage: str = "exec"
+    after_us: int | None = None  # when to try again, instead of the backoff
+
+
+class Finish(Command[list[Heard]], frozen=True, kw_only=True):
+    """The holder is done."""
+
+    outcomes: tuple[Outcome, ...]
+
+
+class Release(Command[list[Heard]], frozen=True, kw_only=True):
+    """The holder gives units back; with a delay, it asks to be called again later. No attempt is spent."""
+
+    held: tuple[Held, ...]
+    snooze_us: int | None = None
+
+
+class Cancel(Command[Standing], frozen=True, kw_only=True):
+    """Stop a unit: softly, so that its holder may end well, or hard."""
+
+    unit: int
+    hard: bool = False
+
+
+class Tick(Command[int], frozen=True, kw_only=True):
+    """Let time pass. Any process may send it; none must. Answers how many units were looked at."""
+
+    limit: int = 500

@@ -1,0 +1,56 @@
+"""The questions that verbs ask of the database, each with a plan that a test looks at."""
+
+from collections.abc import Iterable
+
+from interlock.kernel.rows import Body, Unit
+from interlock.store.tx import Tx
+
+
+def overdue(tx: Tx, limit: int) -> list[Unit]:
+    """Units that time must look at, the longest overdue first."""
+    rest = "WHERE wake_at IS NOT NULL AND wake_at <= :now ORDER BY wake_at, id LIMIT :limit {skip}"
+    return tx.known(tx.select(Unit, rest, now=tx.now, limit=limit))
+
+
+def claimable(tx: Tx, lanes: list[int], limit: int) -> list[Unit]:
+    """The most urgent units of these lanes: by priority, then by age.
+
+    The database has not seen what this transaction did, so those that it made available are asked as well.
+    """
+    rest = (
+        "WHERE lane = :lane AND available_at IS NOT NULL ORDER BY priority DESC, available_at, id LIMIT :limit {skip}"
+    )
+    found = {unit.id: unit for lane in lanes for unit in tx.known(tx.select(Unit, rest, lane=lane, limit=limit))}
+    found |= {unit.id: unit for unit in tx.units.values() if unit.lane in lanes}
+    free = [unit for unit in found.values() if unit.available_at is not None]
+    return sorted(free, key=lambda unit: (-unit.priority, unit.available_at, unit.id))[:limit]
+
+
+def lanes_for(tx: Tx, tenant: int, queues: Iterable[str], capabilities: set[str]) -> list[int]:
+    """The lanes of these queues whose demands a worker can meet."""
+    wanted = set(queues)
+    rows = tx.session.rows("SELECT id, queue, capabilities FROM lane WHERE tenant = :tenant", {"tenant": tenant})
+    return [one for one, queue, asked in rows if queue in wanted and set(asked.split(",")) - {""} <= capabilities]
+
+
+def lane_for(tx: Tx, tenant: int, queue: str, capabilities: Iterable[str]) -> int:
+    """The lane of a queue and a set of demands, made if there is none yet."""
+    asked = {"tenant": tenant, "queue": queue, "capabilities": ",".join(sorted(capabilities))}
+    where = "tenant = :tenant AND queue = :queue AND capabilities = :capabilities"
+    found = tx.session.rows(f"SELECT id FROM lane WHERE {where}", asked)
+    if found:
+        return int(found[0][0])
+    lane = tx.new_id()
+    values = "(:id, :tenant, :queue, :capabilities)"
+    tx.session.rows(f"INSERT INTO lane (id, tenant, queue, capabilities) VALUES {values}", {"id": lane, **asked})
+    return lane
+
+
+def with_key(tx: Tx, tenant: int, task: str, key: str) -> Body | None:
+    """The body of the unit that a task has under a key, also one that this transaction has just made."""
+    for body in tx.bodies.values():
+        if (body.tenant, body.task, body.key) == (tenant, task, key):
+            return body
+    rest = "WHERE tenant = :tenant AND task = :task AND key = :key"
+    found = tx.select(Body, rest, tenant=tenant, task=task, key=key)
+    return tx.bodies.setdefault(found[0].unit, found[0]) if found else None

@@ -1,0 +1,156 @@
+"""A transaction as a unit of work: it loads what it needs, is changed in memory, and is flushed once."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any, TypeVar
+
+from interlock.kernel.errors import InterlockError, Unknown
+from interlock.kernel.lifecycle import Lifecycle
+from interlock.kernel.rows import Artifact, Body, Event, Need, Note, Row, Unit, Worker
+from interlock.store.session import Session, listed
+
+R = TypeVar("R", bound=Row)
+# What other transactions may count at the same time is written only by adding to it.
+COUNTED = ("unmet", "total", "succeeded", "lost", "decided", "gates", "blocked", "begun")
+FIXED = ("id", "tenant", "lifecycle", "parent", *COUNTED)
+WRITTEN = tuple(name for name in Unit.__struct_fields__ if name not in FIXED)
+BODY_WRITTEN = ("result", "error", "replaced_by")
+WORKER_WRITTEN = tuple(name for name in Worker.__struct_fields__ if name not in ("unit", "tenant"))
+
+
+class Ids:
+    """Ids from the store, a block at a time. A block is taken in a transaction of its own, so none is used twice."""
+
+    BLOCK, LEAST = 4096, 2048
+
+    def __init__(self, session: Session) -> None:
+        self.session = session
+        self.next = self.end = 0
+
+    def reserve(self) -> None:
+        """There are ids enough for the next transaction."""
+        if self.end - self.next >= self.LEAST:
+            return
+        sql = "UPDATE id_block SET next_id = next_id + :block WHERE name = 'unit' RETURNING next_id"
+        self.end = self.session.rows(sql, {"block": self.BLOCK})[0][0]
+        self.next = self.end - self.BLOCK
+
+    def take(self) -> int:
+        if self.next >= self.end:
+            raise InterlockError(f"one command may make at most {self.LEAST} rows with an id of their own")
+        self.next += 1
+        return self.next - 1
+
+
+class Tx:
+    """One open transaction. Every row that is read passes through its identity map."""
+
+    def __init__(self, session: Session, lives: Mapping[str, Lifecycle], ids: Ids, tenant: int) -> None:
+        self.session, self.lives, self.ids, self.tenant = session, lives, ids, tenant
+        session.declare([tenant])
+        self.now = session.now()
+        self.units: dict[int, Unit] = {}
+        self.bodies: dict[int, Body] = {}
+        self.workers: dict[int, Worker] = {}
+        self.born: dict[int, Unit] = {}
+        self.moved: dict[int, Unit] = {}
+        self.changed_bodies: dict[int, Body] = {}
+        self.changed_workers: dict[int, Worker] = {}
+        self.fresh: list[Row] = []  # inserted as they are: bodies, needs, notes, workers, artifacts
+        self.events: list[Event] = []
+
+    # Reading.
+
+    def select(self, kind: type[R], rest: str, **params: Any) -> list[R]:
+        """Rows of a table, as they stand in the database; `rest` is what follows FROM."""
+        found = self.session.rows(f"SELECT {listed(kind)} FROM {kind.table} {rest}", params)
+        return [kind(**dict(zip(kind.__struct_fields__, row, strict=True))) for row in found]
+
+    def lock(self, ids: Iterable[int]) -> list[Unit]:
+        """These units, locked in the order of their ids; those that do not exist are left out."""
+        missing = sorted({one for one in ids if one not in self.units})
+        if missing:
+            marks = ", ".join(f":u{place}" for place in range(len(missing)))
+            params = {f"u{place}": one for place, one in enumerate(missing)}
+            for unit in self.select(Unit, f"WHERE id IN ({marks}) ORDER BY id {{lock}}", **params):
+                self.units[unit.id] = unit
+        return [self.units[one] for one in ids if one in self.units]
+
+    def unit(self, one: int) -> Unit:
+        """A unit, locked; raises Unknown."""
+        if not self.lock([one]):
+            raise Unknown(f"there is no unit {one}")
+        return self.units[one]
+
+    def known(self, found: Iterable[Unit]) -> list[Unit]:
+        """Units that a finder has read, as this transaction knows them."""
+        return [self.units.setdefault(unit.id, unit) for unit in found]
+
+    def body(self, unit: Unit) -> Body:
+        if unit.id not in self.bodies:
+            (self.bodies[unit.id],) = self.select(Body, "WHERE unit = :unit", unit=unit.id)
+        return self.bodies[unit.id]
+
+    def worker(self, one: int) -> Worker:
+        """What a worker is beside its unit, locked; raises Unknown."""
+        if one not in self.workers:
+            found = self.select(Worker, "WHERE unit = :unit {lock}", unit=one)
+            if not found:
+                raise Unknown(f"there is no worker {one}")
+            self.workers[one] = found[0]
+        return self.workers[one]
+
+    def life(self, unit: Unit) -> Lifecycle:
+        return self.lives[unit.lifecycle]
+
+    # Writing.
+
+    def add(self, row: Body | Need | Note | Worker | Artifact) -> None:
+        """A row that is new."""
+        self.fresh.append(row)
+        if isinstance(row, Body):
+            self.bodies[row.unit] = row
+        if isinstance(row, Worker):
+            self.workers[row.unit] = row
+
+    def touch(self, unit: Unit) -> None:
+        """A unit that has changed, or was born."""
+        self.units[unit.id] = unit
+        if unit.id not in self.born:
+            self.moved[unit.id] = unit
+
+    def new_id(self) -> int:
+        return self.ids.take()
+
+    def bear(self, unit: Unit) -> None:
+        self.units[unit.id] = self.born[unit.id] = unit
+
+    def change(self, row: Body | Worker) -> None:
+        """A body or a worker that has changed."""
+        if not any(row is one for one in self.fresh):
+            changed: dict[int, Any] = self.changed_bodies if isinstance(row, Body) else self.changed_workers
+            changed[row.unit] = row
+
+    def flush(self) -> None:
+        """Everything that changed is in the database: one statement a table, events first."""
+        for rows in self.by_table():
+            self.session.insert(rows)
+        if self.moved:
+            self.session.update(in_order(self.moved), WRITTEN, "id")
+        for changed, columns in ((self.changed_bodies, BODY_WRITTEN), (self.changed_workers, WORKER_WRITTEN)):
+            if changed:
+                self.session.update(in_order(changed), columns, "unit")
+        self.events.clear()
+        self.fresh.clear()
+        for written in (self.born, self.moved, self.changed_bodies, self.changed_workers):
+            written.clear()
+
+    def by_table(self) -> list[list[Row]]:
+        """What is new, a table at a time: the guard wants events before units, and units before their rows."""
+        tables: dict[type[Row], list[Row]] = {}
+        for row in (*self.events, *in_order(self.born), *self.fresh):
+            tables.setdefault(type(row), []).append(row)
+        return list(tables.values())
+
+
+def in_order(rows: Mapping[int, R]) -> list[R]:
+    return [rows[one] for one in sorted(rows)]

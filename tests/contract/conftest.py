@@ -1,0 +1,24 @@
+"""Every story runs on SQLite file, SQLite memory and PostgreSQL."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from interlock.store import postgres
+from tests.contract.world import World
+from tests.postgres.server import postgres as served
+from tests.store.databases import KINDS, fresh
+
+
+@pytest.fixture(scope="session")
+def server() -> Iterator[str]:
+    with served() as url:
+        yield url
+
+
+@pytest.fixture(params=KINDS)
+def world(request: pytest.FixtureRequest, tmp_path: Path, server: str) -> Iterator[World]:
+    with fresh(request.param, tmp_path, server) as connection:
+        assert (request.param == "postgres") == isinstance(connection, postgres.Connection)
+        yield World(connection)

@@ -1,0 +1,93 @@
+"""An engine on a fresh database under a virtual clock, and short ways to say what a story needs."""
+
+from typing import Any
+
+from interlock.engine.door import Engine
+from interlock.kernel.commands import (
+    Cancel,
+    Claim,
+    Finish,
+    Grant,
+    Heard,
+    Heartbeat,
+    Held,
+    Outcome,
+    Register,
+    Release,
+    Standing,
+    Start,
+    Submit,
+    Tick,
+    Work,
+)
+from interlock.kernel.rows import Event, Unit
+from interlock.lifecycles import shipped
+from interlock.store.session import listed
+from tests.store.databases import Connection, declare
+
+SECOND = 1_000_000
+
+
+class World:
+    """What a story plays in. Every step leaves the unit equal to the sum of its events."""
+
+    def __init__(self, connection: Connection) -> None:
+        self.connection = connection
+        self.now_us = 1_700_000_000 * SECOND
+        connection.clock = lambda: self.now_us
+        self.engine = Engine(connection, shipped())
+        self.claims = 0
+
+    def pass_time(self, seconds: float) -> None:
+        self.now_us += round(seconds * SECOND)
+
+    def submit(self, task: str = "mail", **work: Any) -> int:
+        return self.engine.send(Submit(work=(Work(task=task, **work),)))[0].unit
+
+    def worker(self, name: str = "w", **facts: Any) -> int:
+        facts = {"incarnation": "1", "capacity": 100, **facts}
+        return self.engine.send(Register(name=name, **facts))
+
+    def claim(self, worker: int, limit: int = 1, **facts: Any) -> list[Grant]:
+        self.claims += 1
+        facts = {"key": f"c{self.claims}", "nonce": f"n{self.claims}", **facts}
+        return self.engine.send(Claim(worker=worker, limit=limit, **facts))
+
+    def start(self, grant: Grant) -> Heard:
+        return self.engine.send(Start(held=(held(grant),)))[0]
+
+    def beat(self, grant: Grant, running: bool = True) -> Heard:
+        return self.engine.send(Heartbeat(held=(held(grant),), running=running))[0]
+
+    def finish(self, grant: Grant, **facts: Any) -> Heard:
+        return self.engine.send(Finish(outcomes=(Outcome(held=held(grant), **facts),)))[0]
+
+    def release(self, grant: Grant, **facts: Any) -> Heard:
+        return self.engine.send(Release(held=(held(grant),), **facts))[0]
+
+    def cancel(self, unit: int, **facts: Any) -> Standing:
+        return self.engine.send(Cancel(unit=unit, **facts))
+
+    def tick(self) -> int:
+        return self.engine.send(Tick())
+
+    def unit(self, one: int) -> Unit:
+        declare(self.connection, 1)
+        (row,) = self.connection.rows(f"SELECT {listed(Unit)} FROM unit WHERE id = :id", {"id": one})
+        return Unit(**dict(zip(Unit.__struct_fields__, row, strict=True)))
+
+    def events(self, one: int) -> list[Event]:
+        declare(self.connection, 1)
+        rows = self.connection.rows(f"SELECT {listed(Event)} FROM event WHERE unit = :id ORDER BY version", {"id": one})
+        return [Event(**dict(zip(Event.__struct_fields__, row, strict=True))) for row in rows]
+
+    def path(self, one: int) -> list[str]:
+        """The states that a unit went through, self-hops left out."""
+        return [event.target for event in self.events(one) if event.source != event.target]
+
+    def names(self, one: int) -> list[str]:
+        return [event.name for event in self.events(one)]
+
+
+def held(grant: Grant) -> Held:
+    return Held(unit=grant.unit, fence=grant.fence, lease=grant.lease)
