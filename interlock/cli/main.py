@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from interlock import __version__
-from interlock.cli import lifecycle, validate_log
+from interlock.cli import database, lifecycle, validate_log
 from interlock.cli.out import USAGE, Json, complain, say
 from interlock.kernel.errors import InterlockError
 
@@ -18,6 +18,8 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.add_typer(lifecycle.app, name="lifecycle")
+app.add_typer(database.app, name="db")
+app.command("audit")(database.audit_database)
 app.command("validate-log")(validate_log.validate_log)
 
 

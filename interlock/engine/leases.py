@@ -14,7 +14,7 @@ from interlock.kernel.commands import Claim, Finish, Grant, Heard, Heartbeat, He
 from interlock.kernel.errors import InterlockError, Refused
 from interlock.kernel.lifecycle import Category
 from interlock.kernel.rows import Unit
-from interlock.store.finders import claimable, lanes_for
+from interlock.store.finders import claimable, held_by, lanes_for
 from interlock.store.tx import Tx
 
 
@@ -72,7 +72,7 @@ def granted(unit: Unit, nonce: str, task: str, given: str, correlation: str, tra
 
 def replay(tx: Tx, command: Claim, nonce: str) -> list[Grant]:
     """The same claim again: the leases that it got and that are still live, and no other."""
-    held = tx.known(tx.select(Unit, "WHERE holder = :worker ORDER BY id {lock}", worker=command.worker))
+    held = held_by(tx, command.worker)
     live = [unit for unit in held if unit.lease_hash == hashed(secret(nonce, unit.id, unit.fence))]
     bodies = [tx.body(unit) for unit in live]
     return [

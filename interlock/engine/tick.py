@@ -6,7 +6,7 @@ from interlock.engine.terms import tally
 from interlock.kernel import policy
 from interlock.kernel.commands import Tick
 from interlock.kernel.rows import Unit
-from interlock.store.finders import overdue
+from interlock.store.finders import held_by, overdue
 from interlock.store.tx import Tx
 
 CLOCK = "clock"
@@ -76,7 +76,6 @@ def run_out(tx: Tx, unit: Unit) -> None:
 
 def lose_all(tx: Tx, worker: Unit) -> None:
     """What a silent worker holds is taken from it: it comes back empty (A3-11)."""
-    held = tx.known(tx.select(Unit, "WHERE holder = :holder ORDER BY id {lock}", holder=worker.id))
-    for unit in held:
-        if unit.holder == worker.id and live(tx, unit):
+    for unit in held_by(tx, worker.id):
+        if live(tx, unit):
             lose(tx, unit, "force", "revoke", Stamp(CLOCK, "its worker does not answer"))

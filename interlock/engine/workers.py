@@ -3,6 +3,7 @@
 from interlock.engine.advance import Stamp, advance, derive
 from interlock.kernel.commands import Drain, Register, Standing
 from interlock.kernel.rows import Body, Unit, Worker
+from interlock.store.finders import incarnations
 from interlock.store.tx import Tx
 
 LIFECYCLE = "worker"
@@ -11,12 +12,10 @@ LIFECYCLE = "worker"
 def register(tx: Tx, command: Register) -> int:
     """A worker is idle and may claim. What an older incarnation of its name holds is left to its leases' end."""
     stamp = Stamp(command.actor)
-    same = tx.select(Worker, "WHERE tenant = :tenant AND name = :name {lock}", tenant=command.tenant, name=command.name)
-    for older in same:
+    for older in incarnations(tx, command.tenant, command.name):
         if older.incarnation == command.incarnation:
             return older.unit
         older.draining = 1
-        tx.workers[older.unit] = older
         tx.change(older)
         leave_if_empty(tx, older, Stamp(command.actor, "a new incarnation has registered"))
     unit = Unit(id=tx.new_id(), tenant=command.tenant, lane=0, lifecycle=LIFECYCLE)

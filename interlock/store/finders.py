@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from interlock.kernel.rows import Body, Unit
+from interlock.kernel.rows import Body, Unit, Worker
 from interlock.store.tx import Tx
 
 
@@ -31,6 +31,19 @@ def lanes_for(tx: Tx, tenant: int, queues: Iterable[str], capabilities: set[str]
     wanted = set(queues)
     rows = tx.session.rows("SELECT id, queue, capabilities FROM lane WHERE tenant = :tenant", {"tenant": tenant})
     return [one for one, queue, asked in rows if queue in wanted and set(asked.split(",")) - {""} <= capabilities]
+
+
+def held_by(tx: Tx, worker: int) -> list[Unit]:
+    """What a worker holds, locked, as this transaction knows it."""
+    found = tx.known(tx.select(Unit, "WHERE holder = :holder ORDER BY id {lock}", holder=worker))
+    return [unit for unit in found if unit.holder == worker]
+
+
+def incarnations(tx: Tx, tenant: int, name: str) -> list[Worker]:
+    """Every worker that ever had a name, locked."""
+    rest = "WHERE tenant = :tenant AND name = :name ORDER BY unit {lock}"
+    found = tx.select(Worker, rest, tenant=tenant, name=name)
+    return [tx.workers.setdefault(worker.unit, worker) for worker in found]
 
 
 def lane_for(tx: Tx, tenant: int, queue: str, capabilities: Iterable[str]) -> int:

@@ -2,10 +2,11 @@
 
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from interlock.kernel.errors import InterlockError
 from interlock.kernel.lifecycle import Lifecycle
+from interlock.store.session import Session
 
 SCHEMA = Path(__file__).parent / "schema"
 INSERT_EDGE = (
@@ -15,21 +16,6 @@ INSERT_EDGE = (
 DELETE_EDGE = (
     "DELETE FROM edge WHERE lifecycle = :lifecycle AND source = :source AND trigger = :trigger AND target = :target"
 )
-
-
-class Database(Protocol):
-    """What a migration needs of a connection."""
-
-    name: str
-    pos: str
-
-    def rows(self, sql: str, params: dict[str, Any] | None = None) -> list[tuple[Any, ...]]: ...
-    def many(self, sql: str, rows: list[dict[str, Any]]) -> None: ...
-    def script(self, sql: str) -> None: ...
-    def begin(self) -> None: ...
-    def commit(self) -> None: ...
-    def rollback(self) -> None: ...
-    def has_table(self, name: str) -> bool: ...
 
 
 def numbers() -> list[int]:
@@ -44,7 +30,7 @@ def sql(number: int, database: str, pos: str) -> str:
     return "\n".join(path.read_text(encoding="utf-8").replace("{pos}", pos) for path in wanted)
 
 
-def version(database: Database) -> int:
+def version(database: Session) -> int:
     """The migration that a database is at; 0 is none."""
     if not database.has_table("about"):
         return 0
@@ -52,11 +38,12 @@ def version(database: Database) -> int:
     return int(found[0][0]) if found else 0
 
 
-def upgrade(database: Database, lives: Iterable[Lifecycle]) -> list[int]:
+def upgrade(database: Session, lives: Iterable[Lifecycle]) -> list[int]:
     """The database is at the newest migration and holds the edges of `lives`; answers what was run."""
     done: list[int] = []
     database.begin()
     try:
+        database.lock_migration()
         at = version(database)
         if at > numbers()[-1]:
             raise InterlockError(f"the database is at schema {at}, newer than this program's {numbers()[-1]}")
@@ -74,7 +61,7 @@ def upgrade(database: Database, lives: Iterable[Lifecycle]) -> list[int]:
     return done
 
 
-def install(database: Database, lives: Iterable[Lifecycle]) -> None:
+def install(database: Session, lives: Iterable[Lifecycle]) -> None:
     """The guard knows exactly the edges of `lives`. An edge is taken away only if no live unit could need it."""
     for life in lives:
         wanted = {(life.name, hop.source or "", hop.trigger, hop.target): int(hop.opens_attempt) for hop in life.hops}
@@ -83,14 +70,15 @@ def install(database: Database, lives: Iterable[Lifecycle]) -> None:
         columns = ("lifecycle", "source", "trigger", "target")
         gone = [dict(zip(columns, row, strict=True)) for row in known - wanted.keys()]
         refuse_if_live(database, life, gone)
-        database.many(DELETE_EDGE, gone) if gone else None
+        if gone:
+            database.many(DELETE_EDGE, gone)
         fresh = [row for row in wanted if row not in known]
         if fresh:
             rows = [dict(zip(columns, row, strict=True)) | {"opens_attempt": wanted[row]} for row in fresh]
             database.many(INSERT_EDGE, rows)
 
 
-def refuse_if_live(database: Database, life: Lifecycle, gone: list[dict[str, Any]]) -> None:
+def refuse_if_live(database: Session, life: Lifecycle, gone: list[dict[str, Any]]) -> None:
     """A lifecycle does not lose a state while a unit rests in it."""
     for state in sorted({edge["source"] for edge in gone} - life.states.keys() - {""}):
         query = "SELECT count(*) FROM unit WHERE lifecycle = :name AND state = :state"

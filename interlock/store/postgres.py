@@ -93,6 +93,27 @@ class Connection:
     def rollback(self) -> None:
         self.raw.execute("ROLLBACK")
 
+    def lock_migration(self) -> None:
+        """No other migration runs until this transaction ends."""
+        self.rows("SELECT pg_advisory_xact_lock(:key)", {"key": MIGRATION_LOCK})
+
+    def findings(self) -> list[str]:
+        """What is wrong with the server, or with how we came to it."""
+        found: list[str] = []
+        if self.rows("SELECT rolsuper OR rolbypassrls FROM pg_roles WHERE rolname = current_user")[0][0]:
+            found.append("this role passes row-level security by: let the application use another one")
+        found += [
+            f"{name} is off: a crash may lose commits that were acknowledged"
+            for name in ("fsync", "synchronous_commit")
+            if self.rows("SELECT current_setting(:name)", {"name": name})[0][0] == "off"
+        ]
+        oldest = "SELECT pid, now() - xact_start FROM pg_stat_activity WHERE xact_start < now() - interval '5 minutes'"
+        found += [
+            f"the transaction of process {pid} is open for {age}: readers of events wait for it"
+            for pid, age in self.rows(f"{oldest} ORDER BY xact_start LIMIT 1")
+        ]
+        return found
+
     def has_table(self, name: str) -> bool:
         return self.rows("SELECT to_regclass(:name) IS NOT NULL", {"name": name})[0][0] is True
 

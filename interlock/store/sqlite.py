@@ -15,6 +15,7 @@ from interlock.store.session import listed
 NAME = "sqlite"
 POS = "pos  INTEGER PRIMARY KEY AUTOINCREMENT"  # a plain rowid is used again after a delete
 MEMORY = ":memory:"
+FULL = 2  # of PRAGMA synchronous
 
 
 class Connection:
@@ -78,6 +79,16 @@ class Connection:
     def rollback(self) -> None:
         if self.raw.in_transaction:
             self.raw.execute("ROLLBACK")
+
+    def lock_migration(self) -> None:
+        """The transaction has the file to itself already."""
+
+    def findings(self) -> list[str]:
+        """What is wrong with the database itself."""
+        found = [str(row[0]) for row in self.rows("PRAGMA integrity_check") if row[0] != "ok"]
+        if self.rows("PRAGMA synchronous")[0][0] < FULL:
+            found.append("synchronous is below FULL: a power loss may lose commits that were acknowledged")
+        return found
 
     def has_table(self, name: str) -> bool:
         return bool(self.rows("SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = :name", {"name": name}))

@@ -286,13 +286,13 @@ def test_a_key_makes_one_unit(world: World) -> None:
 
 def test_a_key_twice_in_one_command_makes_one_unit(world: World) -> None:
     work = Work(task="mail", key="k")
-    one, two = world.engine.send(Submit(work=(work, work)))
+    one, two = world.send(Submit(work=(work, work)))
     assert (one.unit, one.created, two.created) == (two.unit, True, False)
 
 
 def test_a_submit_that_cannot_be_made_whole_makes_nothing(world: World) -> None:
     with pytest.raises(Unknown, match="there is no lifecycle 'jobs'; there are"):
-        world.engine.send(Submit(work=(Work(task="a"), Work(task="b", lifecycle="jobs"))))
+        world.send(Submit(work=(Work(task="a"), Work(task="b", lifecycle="jobs"))))
     with pytest.raises(InterlockError, match="at least 1"):
         world.submit(attempts=0)
     assert world.claim(world.worker(), limit=9) == []
@@ -320,7 +320,7 @@ def test_a_drained_worker_ends_with_its_last_unit(world: World) -> None:
     world.submit()
     worker = world.worker()
     (grant,) = world.claim(worker)
-    assert world.engine.send(Drain(worker=worker)).state == "busy"
+    assert world.send(Drain(worker=worker)).state == "busy"
     assert world.claim(worker) == []
     world.start(grant)
     world.finish(grant)
@@ -329,6 +329,6 @@ def test_a_drained_worker_ends_with_its_last_unit(world: World) -> None:
 
 def test_other_tenants_see_nothing(world: World) -> None:
     job = world.submit()
-    (other,) = world.engine.send(Submit(tenant=2, work=(Work(task="mail"),)))
+    (other,) = world.send(Submit(tenant=2, work=(Work(task="mail"),)))
     assert [grant.unit for grant in world.claim(world.worker(), limit=9)] == [job]
     assert other.unit != job

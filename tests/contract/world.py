@@ -1,11 +1,13 @@
 """An engine on a fresh database under a virtual clock, and short ways to say what a story needs."""
 
-from typing import Any
+from typing import Any, TypeVar
 
+from interlock.audit.laws import audit
 from interlock.engine.door import Engine
 from interlock.kernel.commands import (
     Cancel,
     Claim,
+    Command,
     Finish,
     Grant,
     Heard,
@@ -26,6 +28,7 @@ from interlock.store.session import listed
 from tests.store.databases import Connection, declare
 
 SECOND = 1_000_000
+A = TypeVar("A")
 
 
 class World:
@@ -38,38 +41,46 @@ class World:
         self.engine = Engine(connection, shipped())
         self.claims = 0
 
+    def send(self, command: Command[A]) -> A:
+        """Carries a command out, and asks every law of everything that it left."""
+        try:
+            return self.engine.send(command)
+        finally:
+            declare(self.connection, 1, 2)
+            assert list(audit(self.connection, shipped())) == []
+
     def pass_time(self, seconds: float) -> None:
         self.now_us += round(seconds * SECOND)
 
     def submit(self, task: str = "mail", **work: Any) -> int:
-        return self.engine.send(Submit(work=(Work(task=task, **work),)))[0].unit
+        return self.send(Submit(work=(Work(task=task, **work),)))[0].unit
 
     def worker(self, name: str = "w", **facts: Any) -> int:
         facts = {"incarnation": "1", "capacity": 100, **facts}
-        return self.engine.send(Register(name=name, **facts))
+        return self.send(Register(name=name, **facts))
 
     def claim(self, worker: int, limit: int = 1, **facts: Any) -> list[Grant]:
         self.claims += 1
         facts = {"key": f"c{self.claims}", "nonce": f"n{self.claims}", **facts}
-        return self.engine.send(Claim(worker=worker, limit=limit, **facts))
+        return self.send(Claim(worker=worker, limit=limit, **facts))
 
     def start(self, grant: Grant) -> Heard:
-        return self.engine.send(Start(held=(held(grant),)))[0]
+        return self.send(Start(held=(held(grant),)))[0]
 
     def beat(self, grant: Grant, running: bool = True) -> Heard:
-        return self.engine.send(Heartbeat(held=(held(grant),), running=running))[0]
+        return self.send(Heartbeat(held=(held(grant),), running=running))[0]
 
     def finish(self, grant: Grant, **facts: Any) -> Heard:
-        return self.engine.send(Finish(outcomes=(Outcome(held=held(grant), **facts),)))[0]
+        return self.send(Finish(outcomes=(Outcome(held=held(grant), **facts),)))[0]
 
     def release(self, grant: Grant, **facts: Any) -> Heard:
-        return self.engine.send(Release(held=(held(grant),), **facts))[0]
+        return self.send(Release(held=(held(grant),), **facts))[0]
 
     def cancel(self, unit: int, **facts: Any) -> Standing:
-        return self.engine.send(Cancel(unit=unit, **facts))
+        return self.send(Cancel(unit=unit, **facts))
 
     def tick(self) -> int:
-        return self.engine.send(Tick())
+        return self.send(Tick())
 
     def unit(self, one: int) -> Unit:
         declare(self.connection, 1)

@@ -1,0 +1,28 @@
+"""From a URL to a connection: `sqlite:///path`, `sqlite://:memory:` or `postgresql://…`."""
+
+from importlib import import_module
+from urllib.parse import unquote, urlsplit
+
+from interlock.kernel.errors import InterlockError
+from interlock.store import sqlite
+from interlock.store.session import Session
+
+ALLOWED = "allowed are sqlite:///file.db, sqlite:////path/to/file.db, sqlite://:memory: and postgresql://user@host/name"
+
+
+def connect(url: str) -> Session:
+    """A connection to the database that a URL names. Raises InterlockError, which says what is allowed."""
+    if url.startswith("sqlite://"):
+        path = unquote(url.removeprefix("sqlite://"))
+        if path != sqlite.MEMORY and (not path.startswith("/") or path == "/"):
+            raise InterlockError(f"'{url}' names no file; {ALLOWED}")
+        return sqlite.Connection(path.removeprefix("/"))
+    if urlsplit(url).scheme not in ("postgresql", "postgres"):
+        raise InterlockError(f"'{url}' is no database that Interlock knows; {ALLOWED}")
+    try:
+        # The driver is an extra: who runs on SQLite does not need it.
+        module = import_module("interlock.store.postgres")
+    except ModuleNotFoundError:
+        raise InterlockError("PostgreSQL needs its driver: pip install 'interlock[postgres]'") from None
+    connection: Session = module.Connection(url)
+    return connection

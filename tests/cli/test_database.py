@@ -1,0 +1,104 @@
+"""`interlock db` and `interlock audit` as an operator runs them; five kinds of tampering are found."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from interlock.store import sqlite
+from tests.conftest import Run
+from tests.contract.world import World
+
+GUARDS = ("event", "event_update", "event_delete", "unit_insert", "unit_update", "unit_delete", "body_update")
+
+
+@pytest.fixture
+def file(tmp_path: Path, interlock: Run) -> Path:
+    """A database in which two jobs have lived."""
+    path = tmp_path / "work.db"
+    assert interlock("db", "upgrade", "--db", f"sqlite:///{path}").stdout == "schema 1, 1 migrations run\n"
+    connection = sqlite.Connection(str(path))
+    world = World(connection)
+    for _ in range(2):
+        world.submit()
+    worker = world.worker()
+    done, _ = world.claim(worker, limit=2)
+    world.start(done)
+    world.finish(done)
+    connection.close()
+    return path
+
+
+def test_an_upgrade_is_run_once(file: Path, interlock: Run) -> None:
+    assert interlock("db", "upgrade", "--db", f"sqlite:///{file}").stdout == "schema 1, nothing to do\n"
+    told = interlock("db", "status", "--db", f"sqlite:///{file}", "--json")
+    assert json.loads(told.stdout) == {"schema": 1, "newest": 1, "ok": True}
+
+
+def test_the_sql_is_printed(interlock: Run) -> None:
+    text = interlock("db", "sql").stdout
+    assert "CREATE TABLE unit" in text
+    assert "CREATE TRIGGER guard_event" in text
+
+
+def test_a_healthy_database_has_no_findings(file: Path, interlock: Run) -> None:
+    assert interlock("db", "doctor", "--db", f"sqlite:///{file}").stdout == "0 findings\n"
+    done = interlock("audit", "--db", f"sqlite:///{file}")
+    assert (done.returncode, done.stdout) == (0, "11 laws asked, 0 findings\n")
+
+
+TAMPERING = [
+    ("UPDATE unit SET state = 'failed', category = 'failure' WHERE state = 'succeeded'", "state is the fold of events"),
+    ("UPDATE event SET actor = 'somebody else' WHERE version = 2", "hashes are chained"),
+    ("DELETE FROM event WHERE version = 2 AND lifecycle = 'job'", "no gap"),
+    ("UPDATE event SET source = 'queued', target = 'running' WHERE version = 3", "every hop is listed"),
+    ("UPDATE unit SET outcome = NULL WHERE state = 'succeeded'", "what is settled rests"),
+    ("UPDATE unit SET available_at = 1 WHERE state = 'succeeded'", "what is settled rests"),
+    ("UPDATE unit SET fence = 7 WHERE state = 'assigned'", "columns follow the state"),
+    ("UPDATE unit SET holder = NULL WHERE state = 'assigned'", "one live lease at most"),
+    ("UPDATE worker SET holding = 5", "workers hold what they hold"),
+]
+
+
+@pytest.mark.parametrize(("statement", "law"), TAMPERING)
+def test_tampering_behind_the_guard_is_found(statement: str, law: str, file: Path, interlock: Run) -> None:
+    connection = sqlite.Connection(str(file))
+    for guard in GUARDS:
+        connection.rows(f"DROP TRIGGER guard_{guard}")
+    connection.rows(statement)
+    connection.close()
+    done = interlock("audit", "--db", f"sqlite:///{file}")
+    assert done.returncode == 1
+    assert f"[{law}]" in done.stdout
+    told = json.loads(interlock("audit", "--db", f"sqlite:///{file}", "--json").stdout)
+    assert told["ok"] is False
+    assert law in {finding["law"] for finding in told["findings"]}
+
+
+@pytest.mark.parametrize(
+    ("args", "said"),
+    [
+        (("audit", "--db", "sqlite:///none.db"), "there is no database 'none.db'"),
+        (
+            ("db", "status", "--db", "mysql://x"),
+            "'mysql://x' is no database that Interlock knows; allowed are sqlite:///",
+        ),
+        (("db", "upgrade", "--db", "sqlite://"), "names no file"),
+        (("db", "upgrade", "--db", "sqlite:////no/such/folder/x.db"), "does not exist"),
+        (("db", "status", "--db", "postgresql://nobody@127.0.0.1:1/x"), "PostgreSQL cannot be reached"),
+        (("db", "upgrade", "--db", "sqlite:///README.md"), "cannot be opened as a SQLite database"),
+    ],
+)
+def test_a_database_that_cannot_be_used_is_told_in_a_sentence(args: tuple[str, ...], said: str, interlock: Run) -> None:
+    done = interlock(*args)
+    assert done.returncode == 2
+    assert said in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_an_old_schema_is_named_with_its_cure(tmp_path: Path, interlock: Run) -> None:
+    sqlite.Connection(str(tmp_path / "empty.db")).close()
+    url = f"sqlite:///{tmp_path}/empty.db"
+    done = interlock("db", "status", "--db", url)
+    assert (done.returncode, done.stdout) == (1, f"schema 0 of 1; run `interlock db upgrade --db {url}`\n")
+    assert "run `interlock db upgrade" in interlock("audit", "--db", url).stderr
