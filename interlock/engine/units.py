@@ -17,6 +17,12 @@ def submit(tx: Tx, command: Submit) -> list[Submitted]:
     """Every piece of work is a unit; one whose key is taken is the unit that has it."""
     for work in command.work:
         check(tx, work)
+        if work.key is not None and (found := with_key(tx, command.tenant, work.task, work.key)):
+            same_body(work, found.input)
+    for work in command.work:
+        same = [other for other in command.work if work.key and (other.task, other.key) == (work.task, work.key)]
+        for other in same:
+            same_body(work, other.input)
     return [submit_one(tx, command, work) for work in command.work]
 
 
@@ -30,10 +36,13 @@ def check(tx: Tx, work: Work) -> None:
         raise InterlockError(f"attempts = {work.attempts} is not allowed; at least 1 is")
 
 
+def same_body(work: Work, given: str) -> None:
+    if work.input != given:
+        raise InterlockError(f"IDEMPOTENCY_CONFLICT: key '{work.key}' of task '{work.task}' has another body")
+
+
 def submit_one(tx: Tx, command: Submit, work: Work) -> Submitted:
     if work.key is not None and (found := with_key(tx, command.tenant, work.task, work.key)):
-        if found.input != work.input:
-            raise InterlockError(f"IDEMPOTENCY_CONFLICT: key '{work.key}' of task '{work.task}' has another body")
         return Submitted(unit=found.unit, created=False)
     unit = Unit(
         id=tx.new_id(),

@@ -7,9 +7,10 @@ from interlock.store.tx import Tx
 
 
 def overdue(tx: Tx, limit: int) -> list[Unit]:
-    """Units that time must look at, the longest overdue first."""
-    rest = "WHERE wake_at IS NOT NULL AND wake_at <= :now ORDER BY wake_at, id LIMIT :limit {skip}"
-    return tx.known(tx.select(Unit, rest, now=tx.now, limit=limit))
+    """Units of a tenant that time must look at, the longest overdue first."""
+    order = "ORDER BY wake_at, id LIMIT :limit {skip}"
+    rest = f"WHERE wake_at IS NOT NULL AND wake_at <= :now AND tenant = :tenant {order}"
+    return tx.known(tx.select(Unit, rest, now=tx.now, tenant=tx.tenant, limit=limit))
 
 
 def claimable(tx: Tx, lanes: list[int], limit: int) -> list[Unit]:
@@ -35,8 +36,8 @@ def lanes_for(tx: Tx, tenant: int, queues: Iterable[str], capabilities: set[str]
 
 def held_by(tx: Tx, worker: int) -> list[Unit]:
     """What a worker holds, locked, as this transaction knows it."""
-    found = tx.known(tx.select(Unit, "WHERE holder = :holder ORDER BY id {lock}", holder=worker))
-    return [unit for unit in found if unit.holder == worker]
+    tx.known(tx.select(Unit, "WHERE holder = :holder ORDER BY id {lock}", holder=worker))
+    return sorted((unit for unit in tx.units.values() if unit.holder == worker), key=lambda unit: unit.id)
 
 
 def incarnations(tx: Tx, tenant: int, name: str) -> list[Worker]:

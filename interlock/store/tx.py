@@ -1,6 +1,6 @@
 """A transaction as a unit of work: it loads what it needs, is changed in memory, and is flushed once."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from interlock.kernel.errors import InterlockError, Unknown
@@ -44,10 +44,12 @@ class Ids:
 class Tx:
     """One open transaction. Every row that is read passes through its identity map."""
 
-    def __init__(self, session: Session, lives: Mapping[str, Lifecycle], ids: Ids, tenant: int) -> None:
-        self.session, self.lives, self.ids, self.tenant = session, lives, ids, tenant
-        session.declare([tenant])
+    def __init__(self, session: Session, lives: Mapping[str, Lifecycle], ids: Ids, tenants: Sequence[int]) -> None:
+        self.session, self.lives, self.ids = session, lives, ids
+        self.tenant = tenants[0]  # of the command that is being carried out
+        session.declare(tenants)
         self.now = session.now()
+        self.changes = 0  # counts writes: a refusal that made none leaves the transaction sound
         self.units: dict[int, Unit] = {}
         self.bodies: dict[int, Body] = {}
         self.workers: dict[int, Worker] = {}
@@ -69,15 +71,13 @@ class Tx:
         """These units, locked in the order of their ids; those that do not exist are left out."""
         missing = sorted({one for one in ids if one not in self.units})
         if missing:
-            marks = ", ".join(f":u{place}" for place in range(len(missing)))
-            params = {f"u{place}": one for place, one in enumerate(missing)}
-            for unit in self.select(Unit, f"WHERE id IN ({marks}) ORDER BY id {{lock}}", **params):
+            for unit in self.select(Unit, f"WHERE id IN ({marks(missing)}) ORDER BY id {{lock}}", **params(missing)):
                 self.units[unit.id] = unit
-        return [self.units[one] for one in ids if one in self.units]
+        return [self.units[one] for one in ids if one in self.units and self.units[one].tenant == self.tenant]
 
     def unit(self, one: int) -> Unit:
         """A unit, locked; raises Unknown."""
-        if not self.lock([one]):
+        if not self.lock([one]):  # nor is there one of another tenant
             raise Unknown(f"there is no unit {one}")
         return self.units[one]
 
@@ -86,8 +86,11 @@ class Tx:
         return [self.units.setdefault(unit.id, unit) for unit in found]
 
     def body(self, unit: Unit) -> Body:
+        """The rest of a unit; those of all units that this transaction knows come with the first one."""
         if unit.id not in self.bodies:
-            (self.bodies[unit.id],) = self.select(Body, "WHERE unit = :unit", unit=unit.id)
+            missing = sorted(one for one in self.units if one not in self.bodies and one not in self.born)
+            for body in self.select(Body, f"WHERE unit IN ({marks(missing)})", **params(missing)):
+                self.bodies[body.unit] = body
         return self.bodies[unit.id]
 
     def worker(self, one: int) -> Worker:
@@ -97,6 +100,8 @@ class Tx:
             if not found:
                 raise Unknown(f"there is no worker {one}")
             self.workers[one] = found[0]
+        if self.workers[one].tenant != self.tenant:
+            raise Unknown(f"there is no worker {one}")
         return self.workers[one]
 
     def life(self, unit: Unit) -> Lifecycle:
@@ -106,6 +111,7 @@ class Tx:
 
     def add(self, row: Body | Need | Note | Worker | Artifact) -> None:
         """A row that is new."""
+        self.changes += 1
         self.fresh.append(row)
         if isinstance(row, Body):
             self.bodies[row.unit] = row
@@ -114,6 +120,7 @@ class Tx:
 
     def touch(self, unit: Unit) -> None:
         """A unit that has changed, or was born."""
+        self.changes += 1
         self.units[unit.id] = unit
         if unit.id not in self.born:
             self.moved[unit.id] = unit
@@ -122,10 +129,13 @@ class Tx:
         return self.ids.take()
 
     def bear(self, unit: Unit) -> None:
+        """A unit that is new; its events come before it."""
+        self.changes += 1
         self.units[unit.id] = self.born[unit.id] = unit
 
     def change(self, row: Body | Worker) -> None:
         """A body or a worker that has changed."""
+        self.changes += 1
         if not any(row is one for one in self.fresh):
             changed: dict[int, Any] = self.changed_bodies if isinstance(row, Body) else self.changed_workers
             changed[row.unit] = row
@@ -150,6 +160,14 @@ class Tx:
         for row in (*self.events, *in_order(self.born), *self.fresh):
             tables.setdefault(type(row), []).append(row)
         return list(tables.values())
+
+
+def marks(ids: Sequence[int]) -> str:
+    return ", ".join(f":u{place}" for place in range(len(ids)))
+
+
+def params(ids: Sequence[int]) -> dict[str, int]:
+    return {f"u{place}": one for place, one in enumerate(ids)}
 
 
 def in_order(rows: Mapping[int, R]) -> list[R]:

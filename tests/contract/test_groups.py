@@ -1,0 +1,171 @@
+"""Commands that share a transaction come to what they come to apart; a refusal in a group is its own alone."""
+
+from collections.abc import Callable
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from interlock.engine.door import Engine, Runner
+from interlock.kernel.commands import (
+    Cancel,
+    Claim,
+    Command,
+    Finish,
+    Heartbeat,
+    Outcome,
+    Release,
+    Start,
+    Submit,
+    Tick,
+    Work,
+)
+from interlock.kernel.errors import InterlockError, Unknown
+from interlock.lifecycles import shipped
+from interlock.store import migrate, sqlite
+from tests.contract.world import World, held
+from tests.store.databases import Connection
+
+
+def prepared() -> tuple[World, dict[str, Command[Any]]]:
+    """A world in which much may happen next, and commands that may."""
+    connection = sqlite.Connection(sqlite.MEMORY)
+    migrate.upgrade(connection, shipped().values())
+    world = World(connection)
+    world.submit(key="k", input="1")
+    world.submit(delay_us=5_000_000)
+    world.submit(priority=3)
+    one, two = world.worker("one", capacity=2), world.worker("two")
+    (running,) = world.claim(one)
+    world.start(running)
+    (fresh,) = world.claim(two, limit=1)
+    world.pass_time(6)
+    named: dict[str, Command[Any]] = {
+        "submit": Submit(work=(Work(task="mail"),)),
+        "submit key": Submit(work=(Work(task="mail", key="k", input="1"),)),
+        "submit other key": Submit(work=(Work(task="mail", key="new"),)),
+        "conflict": Submit(work=(Work(task="a"), Work(task="mail", key="k", input="2"))),
+        "claim one": Claim(worker=one, key="x", nonce="x", limit=2),
+        "claim two": Claim(worker=two, key="y", nonce="y", limit=2),
+        "start": Start(held=(held(fresh),)),
+        "beat": Heartbeat(held=(held(running), held(fresh))),
+        "finish": Finish(outcomes=(Outcome(held=held(running)),)),
+        "fail": Finish(outcomes=(Outcome(held=held(running), ended="failure"),)),
+        "release": Release(held=(held(fresh),)),
+        "cancel": Cancel(unit=running.unit),
+        "cancel hard": Cancel(unit=running.unit, hard=True),
+        "cancel unknown": Cancel(unit=999_999),
+        "cancel foreign": Cancel(unit=running.unit, tenant=2),
+        "tick": Tick(),
+    }
+    return world, named
+
+
+NAMES = list(prepared()[1])
+
+
+def answer(future: Any) -> Any:
+    try:
+        return msgspec.to_builtins(future.result())
+    except InterlockError as error:
+        return f"{type(error).__name__}: {error}"
+
+
+def rows(connection: Connection) -> list[Any]:
+    tables = {"unit": "id", "body": "unit", "event": "unit, version", "worker": "unit"}
+    return [connection.rows(f"SELECT * FROM {table} ORDER BY {order}") for table, order in tables.items()]
+
+
+def without_positions(state: list[Any]) -> list[Any]:
+    return [*state[:2], [row[1:] for row in state[2]], state[3]]
+
+
+@pytest.mark.parametrize("first", NAMES)
+def test_every_pair_of_commands_is_the_same_in_one_group_and_in_two(first: str) -> None:
+    for second in NAMES:
+        results = []
+        for together in (True, False):
+            world, named = prepared()
+            committer = world.engine.committer
+            futures = []
+            for name in (first, second):
+                futures.append(committer.put(named[name]))
+                if not together:
+                    committer.step()
+            committer.step()
+            results.append(([answer(future) for future in futures], without_positions(rows(world.connection))))
+        assert results[0] == results[1], (first, second)
+
+
+def test_only_the_offender_gets_the_error(world: World) -> None:
+    committer = world.engine.committer
+    futures = [
+        committer.put(Submit(work=(Work(task="a", key="k", input="1"),))),
+        committer.put(Submit(work=(Work(task="b"), Work(task="a", key="k", input="2")))),  # refused half-way
+        committer.put(Cancel(unit=12345)),
+        committer.put(Submit(work=(Work(task="c"),))),
+    ]
+    assert committer.step() == 4
+    assert futures[0].result()[0].created
+    with pytest.raises(InterlockError, match="IDEMPOTENCY_CONFLICT"):
+        futures[1].result()
+    with pytest.raises(Unknown):
+        futures[2].result()
+    assert futures[3].result()[0].created
+    assert len(world.claim(world.worker(), limit=9)) == 2
+
+
+def test_a_group_may_serve_several_tenants(world: World) -> None:
+    committer = world.engine.committer
+    mine = committer.put(Submit(work=(Work(task="a"),)))
+    theirs = committer.put(Submit(tenant=2, work=(Work(task="a"),)))
+    committer.step()
+    with pytest.raises(Unknown):
+        world.send(Cancel(tenant=2, unit=mine.result()[0].unit))
+    assert world.send(Cancel(tenant=2, unit=theirs.result()[0].unit)).applied
+
+
+def test_five_hundred_jobs_finish_in_one_statement_a_table(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The flush of a batch costs one locking select and one write a table, whatever its size."""
+    world.send(Submit(work=tuple(Work(task="noop") for _ in range(500))))
+    worker = world.worker(capacity=500)
+    grants = world.claim(worker, limit=500)
+    world.send(Start(held=tuple(map(held, grants))))
+    said: list[str] = []
+    connection = world.connection
+    count(connection, monkeypatch, said)
+    heard = world.engine.send(Finish(outcomes=tuple(Outcome(held=held(grant)) for grant in grants)))
+    assert all(one.accepted for one in heard)
+    writes = [line for line in said if line.startswith(("insert", "update"))]
+    locks = [line for line in said if line.startswith("rows SELECT id, tenant, lane")]
+    assert sorted(writes) == ["insert event", "update body", "update unit", "update worker"]
+    assert len(locks) <= 2  # the jobs, and their worker
+    assert len(said) <= 12
+
+
+def count(connection: Connection, monkeypatch: pytest.MonkeyPatch, said: list[str]) -> None:
+    def spy(name: str, describe: Callable[..., str]) -> None:
+        real = getattr(connection, name)
+
+        def call(*args: Any) -> Any:
+            said.append(f"{name} {describe(*args)}")
+            return real(*args)
+
+        monkeypatch.setattr(connection, name, call)
+
+    spy("rows", lambda sql, params=None: sql)
+    spy("insert", lambda rows: rows[0].table)
+    spy("update", lambda rows, columns, key: rows[0].table)
+
+
+def test_a_runner_answers_what_was_sent_before_it_stops(tmp_path: Path) -> None:
+    connection = sqlite.Connection(str(tmp_path / "work.db"))
+    migrate.upgrade(connection, shipped().values())
+    engine = Engine(connection, shipped())
+    runner = Runner(engine)
+    futures = [runner.put(Submit(work=(Work(task=f"t{number}"),))) for number in range(300)]
+    runner.stop()
+    assert len({future.result(timeout=0)[0].unit for future in futures}) == 300
+    assert len(list(product(NAMES, NAMES))) == len(NAMES) ** 2
