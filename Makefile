@@ -65,10 +65,11 @@ clean: ## Remove what the targets made
 
 .venv/bin/python:
 	@test -n "$(PYTHON)" || { echo "Interlock needs Python 3.11 or later; none was found. Name one: make PYTHON=/path/to/python"; exit 1; }
-	@$(PYTHON) -m venv .venv
+	@"$(PYTHON)" -m venv .venv
 
 .venv/.run: requirements/run.txt pyproject.toml | .venv/bin/python
 	@echo "Setting up .venv …"
+	@$(BIN)/python -m pip --version >/dev/null 2>&1 || "$(PYTHON)" -m venv --clear .venv  # an interrupted set-up
 	@$(PIP) --require-hashes -r requirements/run.txt
 	@$(PIP) --no-build-isolation --no-deps --editable .
 	@touch $@

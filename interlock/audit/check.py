@@ -7,7 +7,7 @@ from functools import partial
 
 from interlock.audit.model import WORKERS, Core, Machine, Step
 from interlock.audit.promises import Judge
-from interlock.kernel.errors import Refused
+from interlock.kernel.errors import Refused, Unknown
 from interlock.kernel.graph import reaching
 from interlock.kernel.lifecycle import Lifecycle
 
@@ -46,11 +46,13 @@ class Report:
     lifecycle: str
     followed_by: str
     bounds: Bounds
-    states: int = 0
+    states: int = 0  # of the whole world: the unit, what workers believe, what is under way
+    rows: int = 0  # of the unit alone
     steps: int = 0
     moves_listed: int = 0
     moves_taken: int = 0
     moves_not_taken: list[str] = field(default_factory=list)
+    lease_moves_taken: list[tuple[str, str]] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
 
 
@@ -66,10 +68,15 @@ class Node:
 
 
 def check(life: Lifecycle, known: dict[str, Lifecycle], bounds: Bounds) -> Report:
-    """Explore `life` within `bounds`; `known` holds the lease's lifecycle and whatever follows this one."""
-    if life.options.follows:
-        life = known[life.options.follows]  # the two are explored together
+    """Explore `life` within `bounds`; `known` holds the lease's lifecycle and whatever follows this one.
+
+    A lifecycle that follows another is explored together with it.
+    """
     parent = next((other for other in known.values() if other.options.follows == life.name), None)
+    if life.options.follows:
+        if life.options.follows not in known:
+            raise Unknown(f"{life.name} follows '{life.options.follows}', which is not known; name its file too")
+        parent, life = life, known[life.options.follows]
     return Explorer(Machine(life, known["lease"], parent, bounds.attempts), bounds).explore()
 
 
@@ -100,7 +107,8 @@ class Explorer:
                 if after not in self.came:
                     self.came[after] = (world, label)
                     frontier.append(after)
-        self.report.states = len(self.came)
+        self.report.states, self.report.rows = len(self.came), len(self.nodes)
+        self.report.lease_moves_taken = sorted(self.judge.lease_hops)
         self.ends()
         self.coverage()
         return self.report
@@ -218,20 +226,20 @@ class Explorer:
         surely = (
             state.within_us is not None or state.deadline == "due"
         )  # a limit that only some units have ends nothing
-        acts: list[tuple[str, Callable[[], Step | None], bool]] = [
-            ("the lease runs out", lambda: machine.run_out(core), True),
-            ("the tick finds the lease over", lambda: machine.expire(core), True),
-            (f"the clock of {state.name} runs out", lambda: machine.deadline(core), surely),
-            ("the cancel deadline passes", lambda: machine.overdue(core), True),
-            ("a person cancels", lambda: machine.cancel(core, hard=False), False),
-            ("a person cancels hard", lambda: machine.cancel(core, hard=True), False),
+        acts: list[tuple[str, str, Callable[[], Step | None], bool]] = [
+            ("the lease runs out", "", lambda: machine.run_out(core), True),
+            ("the tick finds the lease over", "expire", lambda: machine.expire(core), True),
+            (f"the clock of {state.name} runs out", "", lambda: machine.deadline(core), surely),
+            ("the cancel deadline passes", "", lambda: machine.overdue(core), True),
+            ("a person cancels", "", lambda: machine.cancel(core, hard=False), False),
+            ("a person cancels hard", "cancel hard", lambda: machine.cancel(core, hard=True), False),
         ]
         acts += [
-            (f"'{trigger}' is fired", partial(machine.fire, core, trigger), trigger not in CUTS_SHORT)
+            (f"'{trigger}' is fired", "", partial(machine.fire, core, trigger), trigger not in CUTS_SHORT)
             for trigger in machine.free(core.state)
         ]
-        for label, act, helps in acts:
-            after = self.take(number, label, act, helps=helps)
+        for label, said, act, helps in acts:
+            after = self.take(number, label, act, helps=helps, said=said)
             if after is not None and after != number:
                 yield label, after
 
@@ -245,10 +253,13 @@ class Explorer:
     def deliver(self, number: int, bit: int) -> int:
         core, message = self.nodes[number].core, self.message(bit)
         helps = message[0] in ("complete", *self.machine.messages)
-        after = self.take(number, self.name(bit, "arrives"), lambda: self.machine.deliver(core, *message), helps=helps)
+        label, said = self.name(bit, "arrives"), message[0]
+        after = self.take(number, label, lambda: self.machine.deliver(core, *message), helps=helps, said=said)
         return number if after is None else after
 
-    def take(self, number: int, label: str, act: Callable[[], Step | None], *, helps: bool) -> int | None:
+    def take(
+        self, number: int, label: str, act: Callable[[], Step | None], *, helps: bool, said: str = ""
+    ) -> int | None:
         """Does something to a core and has it judged; None if it cannot be done here.
 
         Nothing is explored behind a broken promise: without its budget a unit would go on for ever.
@@ -262,7 +273,7 @@ class Explorer:
             return None
         after, self.sound = self.number(step.core), True
         if after != number:
-            self.judge.step(self.nodes[number].core, label, step)
+            self.judge.step(self.nodes[number].core, label, step, said)
             if helps:
                 self.helping.add((number, after))
         return after if self.sound else None

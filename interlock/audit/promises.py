@@ -5,6 +5,7 @@ from collections.abc import Callable
 from interlock.audit.model import WORKERS, Core, Machine, Step
 from interlock.kernel.graph import ranks
 from interlock.kernel.lifecycle import Category, Lifecycle, Move, Owner
+from interlock.kernel.policy import LIVE
 
 PROMISES = {
     "one-owner": "at most one worker may speak for the unit, none once its lease is over, and no two leases are live",
@@ -16,6 +17,9 @@ PROMISES = {
     "cancel-holds": "no attempt opens once a cancel was asked for, and nobody answers one that was not",
     "answered": "whatever the engine must do, the table lists a move for it",
     "can-end": "from everywhere an end can be reached without anybody cancelling",
+    "lease-law": "a lease moves as its own table lists, is active exactly where the unit may be completed, and ends "
+    "as what happened says: completed by an outcome, canceled by an answer, expired by time, else revoked",
+    "follows": "a unit that follows another is in the state of the same name, if it has one",
     "no-dead-moves": "every listed move can be taken (asked from 3 attempts on)",
 }
 Broke = Callable[[str, str], None]  # promise, what happened
@@ -34,10 +38,13 @@ class Judge:
         ]
         self.rank = ranks(self.life.states, inside) if self.life.options.monotonic else {}
         lives = filter(None, (machine.life, machine.parent))
+        terms = self.life.options.lease
+        self.acknowledged = terms is not None and terms.ack_us is not None
+        self.lease_hops: set[tuple[str, str]] = set()
         self.listed = {(life.name, h.source, h.trigger, h.target) for life in lives for h in life.hops}
 
-    def step(self, core: Core, label: str, step: Step) -> None:
-        """Judges one step from `core`."""
+    def step(self, core: Core, label: str, step: Step, said: str) -> None:
+        """Judges one step from `core`; `said` is the message that caused it, or what else did."""
         after = step.core
         for move in step.moves:
             self.move(self.life, label, move)
@@ -54,6 +61,57 @@ class Judge:
         if self.life.leased:
             self.budget(label, after)
             self.staleness(core, label, after)
+            self.lease(core, label, after, said)
+        self.cancel(core, label, step, said)
+        if self.machine.parent and after.state != self.life.initial:
+            self.follower(label, after)
+
+    def cancel(self, core: Core, label: str, step: Step, said: str) -> None:
+        """A wish that was deferred comes true where it can; a hard one, and one whose holder is gone, at once."""
+        after, state = step.core, self.life.states[core.state]
+        if core.asked and state.cancel == "deferred" and self.life.allows(after.state, "cancel"):
+            self.broke(
+                "cancel-holds", f"{label}: a cancel was asked for and {after.state} lists one, but nothing came of it"
+            )
+        if said == "cancel hard" and not step.moves and state.cancel != "deferred":
+            self.broke("cancel-holds", f"{label} in {core.state}, and nothing moves")
+        if said == "expire" and core.asked and self.life.category(after.state) is not Category.CANCELLED:
+            self.broke("cancel-holds", f"{label} while a cancel is asked for, and the unit becomes {after.state}")
+
+    def lease(self, core: Core, label: str, after: Core, said: str) -> None:
+        """Judges what became of the lease, by the categories of its own lifecycle."""
+        lease = self.machine.lease
+        was, now = lease.states.get(core.lease), lease.states[after.lease] if after.lease else None
+        active = was is not None and was.category is Category.ACTIVE
+        if said in ("complete", "stop") and not active:
+            self.broke("lease-law", f"{label} and is heard under a lease that is {core.lease}, not active")
+        if said == "beat" and after.state != core.state and not active and self.acknowledged:
+            self.broke("lease-law", f"{label} and moves the unit before its lease was acknowledged")
+        if (
+            now
+            and now.category in LIVE
+            and self.life.allows(after.state, "complete") != (now.category is Category.ACTIVE)
+        ):
+            self.broke("lease-law", f"{label}: in {after.state} the lease is {after.lease}")
+        if after.fence > core.fence or core.lease == after.lease:
+            return
+        self.lease_hops.add((core.lease, after.lease))
+        if (core.lease, after.lease) not in {(hop.source, hop.target) for hop in lease.hops}:
+            self.broke("lease-law", f"{label}: the lease goes from {core.lease} to {after.lease}")
+        told = {
+            "complete": Category.SUCCESS,
+            "fail": Category.SUCCESS,
+            "error": Category.SUCCESS,
+            "expire": Category.FAILURE,
+        }
+        wanted = told.get(said, Category.CANCELLED) if active or said == "expire" else Category.CANCELLED
+        if now and now.category not in LIVE and now.category is not wanted:
+            self.broke("lease-law", f"{label}: the lease ends {after.lease}, which is {now.category} and not {wanted}")
+
+    def follower(self, label: str, after: Core) -> None:
+        assert self.machine.parent
+        if after.state in self.machine.parent.states and after.followed != after.state:
+            self.broke("follows", f"{label}: it is {after.state}, and the unit that follows it {after.followed}")
 
     def grant(self, core: Core, label: str) -> None:
         """Judges the grant of a lease."""
@@ -93,6 +151,8 @@ class Judge:
 
     def staleness(self, core: Core, label: str, after: Core) -> None:
         for worker, fence in tokens(core):
+            if fence > core.fence:
+                continue  # not granted yet; it may be by this very step
             if self.machine.speaks(after, worker, fence) and not self.machine.speaks(core, worker, fence):
                 text = f"{label}: {worker} with fence {fence} was stale and may speak again in {after.state}"
                 self.broke("stale-stays", text)
@@ -122,5 +182,5 @@ class Judge:
 
 
 def tokens(core: Core) -> list[tuple[str, int]]:
-    """Everything that a worker could claim to hold: each worker with each fence granted so far."""
-    return [(worker, fence) for fence in range(1, core.fence + 1) for worker in WORKERS]
+    """Everything that a worker could claim to hold: each worker with each fence so far, and with one made up."""
+    return [(worker, fence) for fence in range(1, core.fence + 2) for worker in WORKERS]

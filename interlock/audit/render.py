@@ -7,6 +7,7 @@ from interlock.kernel.durations import spoken
 from interlock.kernel.lifecycle import CancelMode, Lifecycle, Move, Options, RollUp, State
 
 INDEX = "README.md"
+MARK = "Drawn by `interlock lifecycle docs`"
 ROLL_UPS = {
     RollUp.ALL: "Every child must succeed.",
     RollUp.CRITICAL: "A critical child that fails decides; other failures only block what needs them.",
@@ -24,10 +25,7 @@ CANCEL_MODES = {
 def edges(life: Lifecycle, *, extensions: bool) -> dict[str, list[str]]:
     """The states that follow each state, sorted; those of the document alone unless `extensions`."""
     hops = [hop for hop in life.hops if extensions or not hop.extension]
-    return {
-        state: sorted({hop.target for hop in hops if hop.source == state and (hop.target != state or not extensions)})
-        for state in life.states
-    }
+    return {state: sorted({hop.target for hop in hops if hop.source == state}) for state in life.states}
 
 
 def mermaid(life: Lifecycle, *, whole: bool = False) -> str:
@@ -66,7 +64,7 @@ def page(life: Lifecycle) -> str:
     origin = f"Document {life.document}." if life.document else ""
     parts = [
         f"# {life.name}",
-        f"<!-- Drawn from {life.name}.toml by `interlock lifecycle docs`: edit that file, not this page. -->",
+        f"<!-- {MARK}: edit {life.name}.toml, not this page. -->",
         " ".join(filter(None, (life.about, origin))),
         section(life),
         "## States",
@@ -95,13 +93,14 @@ def extensions(life: Lifecycle) -> list[str]:
     added = [move for move in life.moves.values() if move.extension]
     if not added:
         return []
-    rows = [(*move_row(move)[:5], move.why) for move in added]
+    rows = [move_row(move) for move in added]
+    strict = ", and `interlock validate-log --strict` reports them" if life.document == "003" else ""
     origin = f"document {life.document}" if life.document else "the document"
     return [
         "## Extensions",
         f"These moves are not in {origin}; each says why it is needed. "
-        "`interlock lifecycle export --documents` leaves them out, and `interlock validate-log --strict` reports them.",
-        table(("From", "Trigger", "To", "Who may fire it", "Event", "Why"), rows),
+        f"`interlock lifecycle export --documents` leaves them out{strict}.",
+        table(("From", "Trigger", "To", "Who may fire it", "Event", "Condition, and why"), rows),
     ]
 
 
@@ -192,7 +191,7 @@ def index(lives: Iterable[Lifecycle]) -> str:
         "\n\n".join(
             [
                 "# Lifecycles",
-                "<!-- Drawn by `interlock lifecycle docs`: edit the lifecycle files, not this page. -->",
+                f"<!-- {MARK}: edit the lifecycle files, not this page. -->",
                 "A lifecycle is a closed table of states and moves. The engine, the database, the command line, the "
                 "checkers and these pages all read the same files: what is not listed is refused.",
                 table(("Document", "Lifecycle", "What it is"), rows),

@@ -91,10 +91,8 @@ def lint(files: Which = None, json: Json = False) -> None:
     paths = [FOLDER / f"{path}.toml" if str(path) in shipped_names() else path for path in paths]
     findings: list[dict[str, str]] = []
     for path in paths:
-        if not path.is_file():
-            find(str(path))  # says which names there are, or why the file cannot be read
         try:
-            load(path)
+            load(path) if path.suffix == ".toml" or "/" in str(path) else find(str(path))
         except BadLifecycle as bad:
             findings += [{"file": str(path), "message": fault} for fault in bad.faults]
     if json:
@@ -146,29 +144,32 @@ def docs(
     if not files:
         wanted[Path(render.INDEX)] = render.index(shipped().values())
     drift = {page: reason for page, text in wanted.items() if (reason := difference(out / page, text))}
-    strays = [] if files else sorted(path for path in out.glob("*.md") if path.relative_to(out) not in wanted)
+    strays = [] if files else [path for path in drawn_by_us(out) if path.relative_to(out) not in wanted]
     if check_only:
         told = [*drift.values(), *(f"{path}: there is no such lifecycle" for path in strays)]
         report(told, f"{counted(len(wanted), 'page')} in {out} checked", json)
         return
     write(out, {page: wanted[page] for page in drift}, strays)
     if json:
-        dump(
-            {
-                "folder": str(out),
-                "pages": [str(page) for page in wanted],
-                "written": [str(page) for page in drift],
-            }
-        )
+        written, removed = [str(page) for page in drift], [str(path) for path in strays]
+        dump({"folder": str(out), "pages": [str(page) for page in wanted], "written": written, "removed": removed})
     else:
         say(f"{counted(len(wanted), 'page')} in {out}, {len(drift)} of them written anew")
+        for path in strays:
+            say(f"{path}: removed, there is no such lifecycle")
+
+
+def drawn_by_us(out: Path) -> list[Path]:
+    """The pages in a folder that `docs` has written; anybody else's are none of our business."""
+    pages = sorted(out.glob("*.md"))
+    return [path for path in pages if render.MARK in path.read_text(encoding="utf-8", errors="replace")]
 
 
 def write(out: Path, texts: dict[Path, str], strays: list[Path]) -> None:
     try:
         out.mkdir(parents=True, exist_ok=True)
         for page, text in texts.items():
-            (out / page).write_text(text, encoding="utf-8")
+            (out / page).write_bytes(text.encode())
         for path in strays:
             path.unlink()
     except OSError as error:
@@ -179,10 +180,11 @@ def difference(path: Path, text: str) -> str:
     """How a page differs from what the data draws; empty if it does not."""
     if not path.is_file():
         return f"{path}: missing; run `interlock lifecycle docs`"
-    found = path.read_text(encoding="utf-8", errors="replace")
-    if found == text:
+    found = path.read_bytes()
+    if found == text.encode():
         return ""
-    lines = difflib.unified_diff(found.splitlines(), text.splitlines(), "the page", "its lifecycle", lineterm="", n=0)
+    old, new = found.decode(errors="replace").splitlines(), text.splitlines()
+    lines = difflib.unified_diff(old, new, "the page", "its lifecycle", lineterm="", n=0)
     return f"{path}: differs from its lifecycle; run `interlock lifecycle docs`\n" + "\n".join(list(lines)[2:12])
 
 
@@ -211,7 +213,8 @@ def check_lifecycles(
     if not which:
         lives = [life for life in lives if not life.options.follows]  # explored with what it follows
     if not json:
-        say(f"Within {attempts} attempts, {messages} messages in flight and 2 workers:\n")
+        bounds_text = f"Within {attempts} attempts, {messages} messages in flight and 2 workers"
+        say(f"{bounds_text} (and one attempt that is given back or snoozed):\n")
     reports = [explored(life, known, bounds, quiet=json) for life in lives]
     broken = [finding for one in reports for finding in one.findings]
     if json:
@@ -231,7 +234,8 @@ def explored(life: Lifecycle, known: dict[str, Lifecycle], bounds: Bounds, *, qu
         name = f"{found.lifecycle} with {found.followed_by}" if found.followed_by else found.lifecycle
         moves = f"{found.moves_taken} of {found.moves_listed} moves taken"
         seconds = f"{time.monotonic() - began:.1f} s"
-        say(f"{name:<24} {found.states:>9,} states  {found.steps:>11,} steps  {moves:<25} {seconds:>7}")
+        counts = f"{found.states:>9,} states of {found.rows:>4} rows  {found.steps:>11,} steps"
+        say(f"{name:<23}{counts}  {moves:<24}{seconds:>8}")
         for finding in found.findings:
             say(f"  [{finding.promise}] {finding.text}")
             if finding.trace:

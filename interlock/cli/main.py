@@ -1,5 +1,8 @@
 """The `interlock` command: its verbs, and the one place where errors become text and exit codes."""
 
+import io
+import os
+import signal
 import sys
 from typing import Annotated
 
@@ -55,8 +58,16 @@ def hello(json: Json = False) -> None:
 
 def main() -> None:
     """Run a command. A refusal is a sentence on standard error, never a traceback."""
+    if hasattr(signal, "SIGPIPE"):
+        signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # whoever read our output has had enough
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # a terminal may lack a letter that we print
     try:
         app()
     except InterlockError as error:
         complain(f"interlock: {error}")
         sys.exit(USAGE)
+    except OSError as error:
+        complain(f"interlock: the output cannot be written: {error.strerror}")
+        os._exit(USAGE)  # an ordinary exit would try to write it once more

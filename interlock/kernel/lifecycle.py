@@ -40,8 +40,9 @@ class Owner(StrEnum):
 # Triggers that the engine fires by itself, and those that it fires on a holder's word.
 BY_ENGINE = frozenset(
     {"ready", "claim", "reclaim", "retry", "exhaust", "lost", "time_out", "due", "overdue"}
-    | {"begin", "gate", "succeed", "stall", "parent_cancelled", "parent_failed"}
+    | {"parent_cancelled", "parent_failed"}
 )
+BY_CHILDREN = frozenset({"begin", "gate", "succeed", "stall"})
 BY_HOLDER = frozenset({"start", "beat", "complete", "fail", "release", "snooze", "stopped"})
 
 

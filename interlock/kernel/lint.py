@@ -5,7 +5,17 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 
 from interlock.kernel.graph import cycle, reachable, reaching
-from interlock.kernel.lifecycle import BY_ENGINE, BY_HOLDER, CancelMode, Category, Lifecycle, Owner, RollUp, State
+from interlock.kernel.lifecycle import (
+    BY_CHILDREN,
+    BY_ENGINE,
+    BY_HOLDER,
+    CancelMode,
+    Category,
+    Lifecycle,
+    Owner,
+    RollUp,
+    State,
+)
 
 # A holder that vanishes is answered by one of these, whatever its lifecycle calls it.
 LOSSES = ("lost", "reclaim", "expire")
@@ -167,14 +177,22 @@ def terms(life: Lifecycle) -> Iterator[Fault]:
         yield Fault("lease", "lease-terms", "beat lies outside beat_min and beat_max")
     if lease.ttl_us < 2 * lease.beat_us:
         yield Fault("lease", "lease-terms", "ttl is shorter than two beats, so one late beat would lose the lease")
+    if lease.missed_beats < 0:
+        yield Fault("lease", "lease-terms", "missed_beats is below 0")
+    if lease.ack_us is not None and lease.ack_us > lease.ttl_us:
+        yield Fault("lease", "lease-terms", "ack is longer than ttl, so it could never be late")
+    if lease.silent_max_us is not None and lease.silent_max_us < lease.ttl_us:
+        yield Fault("lease", "lease-terms", "silent_max is shorter than ttl")
 
 
 def owners(life: Lifecycle) -> Iterator[Fault]:
     """What only time, policy or children can bring about is the engine's; what only a holder knows is the holder's."""
     for move in life.moves.values():
-        wanted = Owner.ENGINE if move.trigger in BY_ENGINE else move.owner
-        if life.leased and move.trigger in BY_HOLDER:
-            wanted = Owner.HOLDER
+        wanted = move.owner
+        if life.leased and move.trigger in BY_ENGINE | BY_HOLDER:
+            wanted = Owner.ENGINE if move.trigger in BY_ENGINE else Owner.HOLDER
+        if life.options.roll_up is not RollUp.NONE and move.trigger in BY_CHILDREN:
+            wanted = Owner.ENGINE
         if move.owner is not wanted:
             text = f"'{move.trigger}' is for the {wanted} to fire, not for a {move.owner}; say owner = '{wanted}'"
             yield Fault(at(move.source), "owner", text)
@@ -182,8 +200,10 @@ def owners(life: Lifecycle) -> Iterator[Fault]:
 
 def misspelt(life: Lifecycle) -> Iterator[Fault]:
     """A trigger that nearly has the name of one that the engine fires would never be fired."""
+    known = (BY_ENGINE | BY_HOLDER | {"cancel"} if life.leased else set()) | (
+        BY_CHILDREN if life.options.roll_up is not RollUp.NONE else set()
+    )
     for move in life.moves.values():
-        known = BY_ENGINE | BY_HOLDER | {"cancel"}
         if move.trigger not in known and (near := get_close_matches(move.trigger, sorted(known), 1, 0.8)):
             text = f"'{move.trigger}' is no trigger that the engine fires; did you mean '{near[0]}'? If not, rename it"
             yield Fault(at(move.source), "misspelt", text)
@@ -194,6 +214,34 @@ def failure(life: Lifecycle) -> Iterator[Fault]:
     for state in life.states if life.leased else ():
         if life.allows(state, "complete") and not (life.allows(state, "fail") or life.allows(state, "bury")):
             yield Fault(at(state), "failure", "it lists 'complete', but neither 'fail' nor 'bury' for a failure")
+
+
+def cancels(life: Lifecycle) -> Iterator[Fault]:
+    """A cancel ends in a cancel, as far as the lifecycle has a word for it; it is no way to a success."""
+    for move in life.moves.values():
+        ends = {Category.SUCCESS, Category.DEAD, Category.CLOSED}
+        if move.trigger in ("cancel", "stopped", "overdue") and life.category(move.path[-1]) in ends:
+            text = f"'{move.trigger}' leads to '{move.path[-1]}', which is {life.category(move.path[-1])}"
+            yield Fault(at(move.source), "cancel", f"{text}; a cancel ends cancelled, or failed")
+
+
+def tries_again(life: Lifecycle) -> Iterator[Fault]:
+    """What is lost or given back waits for the next worker, or is over; nobody works on it meanwhile."""
+    worked = {Category.HELD, Category.ACTIVE, Category.GATE, Category.SUCCESS}
+    for move in life.moves.values() if life.leased else ():
+        if move.trigger in ("lost", "retry", "release", "snooze") and life.category(move.path[-1]) in worked:
+            text = f"'{move.trigger}' leads to '{move.path[-1]}', which is {life.category(move.path[-1])}"
+            text += "; it must wait for the next worker, or be over"
+            yield Fault(at(move.source), "next-attempt", text)
+
+
+def flags(life: Lifecycle) -> Iterator[Fault]:
+    """Where a holder is only told of a cancel, it must be able to answer."""
+    for state in life.states.values():
+        flagged = life.options.cancel_mode is CancelMode.FLAGGED and state.category is Category.ACTIVE
+        if flagged and life.allows(state.name, "cancel") and not life.allows(state.name, "stopped"):
+            text = "a soft cancel tells its holder here, but no 'stopped' hears the answer"
+            yield Fault(at(state.name), "cancel", text)
 
 
 def two_phases(life: Lifecycle) -> Iterator[Fault]:
@@ -223,6 +271,9 @@ RULES: tuple[Callable[[Lifecycle], Iterator[Fault]], ...] = (
     owners,
     misspelt,
     failure,
+    cancels,
+    tries_again,
+    flags,
     two_phases,
     follows,
 )

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from interlock.kernel.durations import microseconds
-from interlock.kernel.errors import BadLifecycle
+from interlock.kernel.errors import BadLifecycle, Unknown
 from interlock.kernel.lifecycle import (
     BY_HOLDER,
     Backoff,
@@ -109,13 +109,14 @@ class FileTable(Table):
 
 
 def load(path: Path) -> Lifecycle:
-    """The lifecycle in a file. Raises BadLifecycle with every fault, each naming the file."""
+    """The lifecycle in a file. Raises BadLifecycle with every fault, each naming the file, or Unknown."""
     try:
         text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
-        raise BadLifecycle([f"{path}: cannot be read: {reason}"]) from None
-    return parse(text, path.name)
+    except OSError as error:
+        raise Unknown(f"{str(path)[:200]}: cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise BadLifecycle([f"{path}: it is not UTF-8 text [format]"]) from None
+    return parse(text, str(path))
 
 
 def parse(text: str, file: str) -> Lifecycle:
@@ -124,7 +125,9 @@ def parse(text: str, file: str) -> Lifecycle:
         table = msgspec.convert(tomllib.loads(text), FileTable)
     except tomllib.TOMLDecodeError as error:
         raise BadLifecycle([f"{file}: {syntax_fault(text, error)}"]) from None
-    except msgspec.ValidationError as error:
+    except (RecursionError, ValueError) as error:
+        if not isinstance(error, msgspec.ValidationError):  # nested too deeply, or a number beyond all bounds
+            raise BadLifecycle([f"{file}: it cannot be read: {error} [format]"]) from None
         fault = shape_fault(error, FileTable, "the file")
         raise BadLifecycle([f"{file}: {fault}"]) from None
     reader = Reader()

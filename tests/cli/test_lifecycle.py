@@ -1,6 +1,7 @@
 """`interlock lifecycle` as a user runs it: what it prints, in JSON too, and how it refuses."""
 
 import json
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -8,7 +9,7 @@ import pytest
 from interlock.audit.render import mermaid, page
 from interlock.lifecycles import shipped
 from interlock.lifecycles.loader import parse
-from tests.conftest import Run
+from tests.conftest import COMMAND, ROOT, Run
 from tests.lifecycles.sample import PARCEL
 
 NAMES = {
@@ -144,6 +145,24 @@ def test_wrong_use_is_told_in_a_sentence(args: tuple[str, ...], said: str, inter
     assert done.returncode == 2
     assert said in done.stderr
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("redirect", ["| head -1", ">&-", ">/dev/full"])
+def test_an_output_that_cannot_be_written_is_no_traceback(redirect: str) -> None:
+    for args in ("lifecycle export", "lifecycle show job", "lifecycle list --json"):
+        shell = f"PYTHONIOENCODING=latin-1 {COMMAND} {args} {redirect}"
+        done = subprocess.run(["bash", "-c", shell], capture_output=True, text=True, check=False)
+        assert "Traceback" not in done.stderr
+        assert done.returncode in (0, 2)
+
+
+def test_docs_leaves_the_pages_of_others_alone(tmp_path: Path, interlock: Run) -> None:
+    (tmp_path / "diary.md").write_text("Dear diary")
+    (tmp_path / "gone.md").write_text((ROOT / "docs" / "lifecycles" / "job.md").read_text(encoding="utf-8"))
+    done = interlock("lifecycle", "docs", "--out", tmp_path)
+    assert f"{tmp_path / 'gone.md'}: removed" in done.stdout
+    assert (tmp_path / "diary.md").exists()
+    assert not (tmp_path / "gone.md").exists()
 
 
 def test_docs_writes_only_what_changed(tmp_path: Path, interlock: Run) -> None:

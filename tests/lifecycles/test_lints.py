@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from interlock.kernel.errors import BadLifecycle
+from interlock.kernel.errors import BadLifecycle, Unknown
 from interlock.lifecycles import FOLDER
 from interlock.lifecycles.loader import load, parse
 from tests.conftest import Run
@@ -84,6 +84,13 @@ BROKEN = [
     ('retry    = {', "retyr    = {", "state 'carried'", "misspelt", "did you mean 'retry'?"),
     ('fail     = { to = "returned", owner = "holder", severity = "error" }\n', "", "state 'carried'", "failure", "neither 'fail' nor 'bury'"),
     ("[budget]", '[options]\ncancel_mode = "two_phase"\n[budget]', "options", "two-phase", "needs a state of category closing"),
+    ('cancel   = { to = "stopped", owner = "person" }\n\n[moves.checked]', 'cancel   = { to = "delivered", owner = "person" }\n\n[moves.checked]', "state 'carried'", "cancel", "a cancel ends cancelled"),
+    ('lost     = { to = "packed", opens_attempt = true }', 'lost     = { to = "checked" }', "state 'carried'", "next-attempt", "wait for the next worker"),
+    ("[budget]", '[options]\ncancel_mode = "flagged"\n[budget]', "state 'carried'", "cancel", "no 'stopped' hears the answer"),
+    ('beat = "10s"', 'beat = "10s"\nmissed_beats = -1', "lease", "lease-terms", "below 0"),
+    ('beat = "10s"', 'beat = "10s"\nack = "61s"', "lease", "lease-terms", "longer than ttl"),
+    ('beat = "10s"', 'beat = "10s"\nsilent_max = "59s"', "lease", "lease-terms", "shorter than ttl"),
+    ('ttl = "60s"', 'ttl = "' + "9" * 400 + 's"', "lease", "format", "too long"),
     ('within = "8h"', 'within = "0s"', "state 'carried'", "format", "no time at all"),
     ('within = "8h"', "within = 8", "state 'carried': within", "format", "write it as text in quotes"),
     ('ttl = "60s"\n', "", "the file: lease", "format", "lacks the required field 'ttl'"),
@@ -157,11 +164,44 @@ def test_our_own_files_are_sound(path: Path) -> None:
 
 
 def test_a_file_that_is_not_there_and_one_that_is_no_text(tmp_path: Path) -> None:
-    with pytest.raises(BadLifecycle, match="cannot be read: No such file"):
+    with pytest.raises(Unknown, match="cannot be read: No such file"):
         load(tmp_path / "none.toml")
+    with pytest.raises(Unknown, match="cannot be read: Is a directory"):
+        load(tmp_path)
+    with pytest.raises(Unknown, match="cannot be read: File name too long"):
+        load(tmp_path / ("n" * 5000 + ".toml"))
     (tmp_path / "bytes.toml").write_bytes(b"\xff\xfe")
     with pytest.raises(BadLifecycle, match="not UTF-8"):
         load(tmp_path / "bytes.toml")
+
+
+@pytest.mark.parametrize("text", ["a = " + "[" * 5000, "a = " + "9" * 5000, "", "name = 1"])
+def test_what_cannot_be_a_lifecycle_is_refused_in_a_sentence(text: str) -> None:
+    with pytest.raises(BadLifecycle, match=r"x.toml: "):
+        parse(text, "x.toml")
+
+
+def test_names_of_ones_own_are_not_taken_for_misspellings_where_no_worker_claims() -> None:
+    text = """
+name = "appliance"
+[states]
+bought = { category = "waiting", deadline = "none", deadline_why = "It waits for its owner." }
+running = { category = "active", deadline = "none", deadline_why = "It waits for its owner." }
+gone = { category = "closed" }
+[birth]
+submit = "bought"
+[moves.bought]
+install = { to = "running", owner = "person" }
+cancel = "gone"
+[moves.running]
+release = { to = "gone", owner = "person" }
+begin = { to = "gone", owner = "person" }
+stop = { to = "gone", owner = "person" }
+cancel = "gone"
+"""
+    with pytest.raises(BadLifecycle, match=r"'cancel' leads to 'gone', which is closed"):
+        parse(text, "appliance.toml")
+    assert parse(text.replace('"closed"', '"cancelled"'), "appliance.toml").leased is False
 
 
 @pytest.mark.parametrize("name", ["job", "task", "ci_attempt", "agent_job", "step"])

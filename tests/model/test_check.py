@@ -11,7 +11,7 @@ from interlock.audit.check import Bounds, Report, check
 from interlock.audit.promises import PROMISES
 from interlock.kernel import policy
 from interlock.kernel.lifecycle import Category, Lifecycle, Move
-from interlock.lifecycles import shipped
+from interlock.lifecycles import FOLDER, shipped
 from interlock.lifecycles.loader import parse
 from tests.conftest import Run
 from tests.lifecycles.sample import PARCEL
@@ -82,6 +82,7 @@ def astray(self: Lifecycle, state: str | None, trigger: str) -> Move:
     return replace(move, path=(self.initial,)) if trigger == "complete" else move
 
 
+REAL_STALE = policy.stale
 RULES: list[tuple[str, str, Patch, str]] = [
     ("no fence", "job", deaf(fence=True, owner=True), "one-owner"),
     ("fence without owner", "step", deaf(owner=True), "one-owner"),
@@ -95,6 +96,15 @@ RULES: list[tuple[str, str, Patch, str]] = [
     ("a cancel is answered that nobody asked for", "job", swap("stopped", lambda life, state, asked: policy.choose(life, state, "stopped")), "cancel-holds"),
     ("a lease outlives its unit", "job", swap("keeps_lease", lambda life, state: True), "one-owner"),
     ("a lost lease is never noticed", "job", swap("after_loss", lambda life, state, tally: ""), "can-end"),
+    ("a deferred cancel is forgotten", "ci_run", swap("resumed_cancel", lambda life, source, target: False), "cancel-holds"),
+    ("a hard cancel only asks", "job", swap("cancel", lambda life, state, hard, held: policy.ASK if held else policy.choose(life, state, "cancel")), "cancel-holds"),
+    ("a lost lease forgets the cancel", "job", swap("after_loss", lambda life, state, tally: "lost" if tally.losses < 2 else "exhaust"), "cancel-holds"),
+    ("a lease is never active", "job", swap("activates", lambda life, state: False), "lease-law"),
+    ("a lease is active before the start", "job", swap("activates", lambda life, state: True), "lease-law"),
+    ("a beat starts what nobody acknowledged", "ci_attempt", swap("beat", lambda life, state: "beat" if life.allows(state, "beat") else "start" if life.allows(state, "start") else ""), "lease-law"),
+    ("an outcome revokes the lease", "job", lambda patch: patch.setitem(policy.LEASE_ENDS, "finish", "revoke"), "lease-law"),
+    ("an expiry completes the lease", "step", lambda patch: patch.setitem(policy.LEASE_ENDS, "lose", "complete"), "lease-law"),
+    ("a fence nobody granted is heard", "job", lambda patch: patch.setattr(policy, "stale", lambda lease, state, **facts: "" if facts["said"] > facts["fence"] else REAL_STALE(lease, state, **facts)), "one-owner"),
     ("a move ends elsewhere", "step", lambda patch: patch.setattr(Lifecycle, "move", astray), "listed-moves"),
 ]  # fmt: skip
 
@@ -135,6 +145,18 @@ DATA: list[tuple[str, str, Callable[[Lifecycle], Lifecycle], str]] = [
     ("a settled job is reopened", "job", reopened, "settled-stays"),
     ("a forced cancel that is not listed", "ci_attempt", without(("CANCEL_REQUESTED", "overdue")), "answered"),
     ("a logical job that cannot follow", "ci_job", without(("RUNNING", "upload")), "answered"),
+    (
+        "a logical job that follows wrongly",
+        "ci_job",
+        changed("CANCEL_REQUESTED", "stopped", path=("SUCCEEDED",)),
+        "follows",
+    ),
+    (
+        "a logical job that fails where its attempt timed out",
+        "ci_job",
+        changed("RUNNING", "time_out", path=("FAILED",)),
+        "follows",
+    ),
     ("nobody may claim", "job", without(("queued", "claim")), "can-end"),
     ("a retry whose delay never ends", "task", without(("retrying", "due")), "can-end"),
 ]
@@ -148,6 +170,38 @@ def test_a_fault_planted_in_the_data_is_caught(
     assert_caught(check(broken, {**shipped(), name: broken}, SMALL), promise)
 
 
+def test_a_move_that_nothing_can_take_is_caught() -> None:
+    dead = replace(shipped()["job"].moves["running", "complete"], source="queued", trigger="start")
+    broken = replace(shipped()["job"], moves={**shipped()["job"].moves, ("queued", "start"): dead})
+    assert_caught(check(broken, {**shipped(), "job": broken}, Bounds(attempts=3, messages=1)), "no-dead-moves")
+
+
+@pytest.mark.parametrize(
+    ("state", "trigger", "target"), [("ACTIVE", "complete", "CANCELED"), ("GRANTED", "activate", "EXPIRED")]
+)
+def test_a_fault_in_the_lifecycle_of_leases_is_caught(state: str, trigger: str, target: str) -> None:
+    broken = changed(state, trigger, path=(target,))(shipped()["lease"])
+    report = check(shipped()["job"], {**shipped(), "lease": broken}, SMALL)
+    assert "lease-law" in {finding.promise for finding in report.findings}
+
+
+def test_every_move_of_a_lease_is_taken_by_some_unit() -> None:
+    taken = {hop for name in CLAIMED for hop in check(shipped()[name], shipped(), SMALL).lease_moves_taken}
+    assert taken == {(hop.source, hop.target) for hop in shipped()["lease"].hops if hop.source}
+
+
+def test_a_follower_of_ones_own_is_explored_and_not_ours(tmp_path: Path, interlock: Run) -> None:
+    """The one that was named, even if a shipped lifecycle follows the same child."""
+    text = (FOLDER / "ci_job.toml").read_text(encoding="utf-8").replace('name = "ci_job"', 'name = "my_job"')
+    (tmp_path / "my_job.toml").write_text(text)
+    done = interlock("lifecycle", "check", tmp_path / "my_job.toml", "--messages", "1")
+    assert "ci_attempt with my_job" in done.stdout
+    (tmp_path / "my_job.toml").write_text(text.replace('follows = "ci_attempt"', 'follows = "nothing"'))
+    done = interlock("lifecycle", "check", tmp_path / "my_job.toml")
+    assert (done.returncode, done.stdout.count("Traceback")) == (2, 0)
+    assert "my_job follows 'nothing', which is not known" in done.stderr
+
+
 def assert_caught(report: Report, promise: str) -> None:
     assert promise in PROMISES
     assert promise in {finding.promise for finding in report.findings}, report.findings[:3]
@@ -155,7 +209,7 @@ def assert_caught(report: Report, promise: str) -> None:
 
 def test_every_promise_is_shown_to_break() -> None:
     caught = {rule[-1] for rule in RULES} | {fault[-1] for fault in DATA}
-    assert set(PROMISES) == caught
+    assert set(PROMISES) == caught | {"no-dead-moves"}  # which has a test of its own
 
 
 def test_a_stale_message_that_is_heard_again_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -187,7 +241,7 @@ def test_a_finding_tells_the_shortest_way_to_it() -> None:
 def test_the_command_prints_bounds_and_states(interlock: Run) -> None:
     done = interlock("lifecycle", "check", "agent_job", "approval", "--attempts", "2", "--messages", "2")
     assert (done.returncode, done.stderr) == (0, "")
-    assert "Within 2 attempts, 2 messages in flight and 2 workers" in done.stdout
+    assert "Within 2 attempts, 2 messages in flight and 2 workers (and one attempt that is given back" in done.stdout
     assert "kept in every state" in done.stdout
     assert all(promise in done.stdout for promise in PROMISES.values())
 

@@ -1,5 +1,6 @@
 """The docs lead somewhere: links resolve, commands exist, decisions are numbered."""
 
+import hashlib
 import re
 from pathlib import Path
 
@@ -9,7 +10,23 @@ from interlock.lifecycles import loader
 from tests.conftest import ROOT, Run
 
 PAGES = sorted([ROOT / "README.md", ROOT / "CHANGELOG.md", *(ROOT / "docs").rglob("*.md")])
+DIGESTS = {
+    "000-agent-runs.md": "94b9f3845f8895fa",
+    "001-approval-workflows.md": "519435344ba4768c",
+    "002-distributed-jobs.md": "e44480244115400f",
+    "003-workstreams.md": "9f3009b2c6861068",
+    "004-ci-runs.md": "43a9c29da1541983",
+}
 OURS = [path for path in PAGES if "documents" not in path.parts]
+
+
+def test_the_source_documents_are_as_they_were_given() -> None:
+    """They are the authority: nobody edits them, and no formatter either."""
+    digests = {
+        path.name: hashlib.sha256(path.read_bytes()).hexdigest()[:16]
+        for path in sorted((ROOT / "docs" / "documents").glob("00*.md"))
+    }
+    assert digests == DIGESTS
 
 
 @pytest.mark.parametrize("path", OURS, ids=lambda path: str(path.relative_to(ROOT)))
@@ -66,8 +83,8 @@ def test_the_example_of_the_readme_is_sound_and_its_output_true(tmp_path: Path, 
     (tmp_path / "parcel.toml").write_text(example)
     assert interlock("lifecycle", "lint", "parcel.toml", cwd=tmp_path).stdout in readme
     told = interlock("lifecycle", "check", "parcel.toml", cwd=tmp_path).stdout
-    states, steps = re.findall(r"parcel +([\d,]+) states +([\d,]+) steps", told)[0]
-    assert re.search(rf"parcel +{states} states +{steps} steps", readme)
+    counts = re.findall(r"parcel .* steps", told)[0]
+    assert counts in readme
     (tmp_path / "parcel.toml").write_text(
         "\n".join(line for line in example.splitlines() if not line.startswith("lost"))
     )
