@@ -6,11 +6,13 @@ from itertools import pairwise
 import msgspec
 
 from interlock.engine.advance import SELF, chained
+from interlock.engine.family import add
 from interlock.kernel.lifecycle import SETTLED, Category, Lifecycle
 from interlock.kernel.policy import LIVE
 from interlock.kernel.rows import Event, Unit
-from interlock.store.reads import histories, workers
+from interlock.store.reads import histories, unmet_needs, workers
 from interlock.store.session import Session
+from interlock.store.tx import COUNTED
 
 
 class Case(msgspec.Struct):
@@ -31,6 +33,7 @@ class Broken(msgspec.Struct, frozen=True):
 
 
 Law = Callable[[Case], Iterator[str]]
+CHILDREN = COUNTED[1:]  # without the needs
 
 
 def state_is_the_fold_of_events(case: Case) -> Iterator[str]:
@@ -161,7 +164,15 @@ LAWS: tuple[Law, ...] = (
 def audit(session: Session, lives: Mapping[str, Lifecycle]) -> Iterator[Broken]:
     """Every law, asked of every unit that the session sees, in the order of their ids."""
     held: dict[int, int] = {}
+    said: dict[int, dict[str, int]] = {}  # by parent: what it counts, and what it has
+    found: dict[int, dict[str, int]] = {}
     for unit, events in histories(session):
+        if unit.parent is not None:
+            family = found.setdefault(unit.parent, dict.fromkeys(CHILDREN, 0))
+            family["total"] += 1
+            add(family, unit, 1)
+        if unit.total:
+            said[unit.id] = {name: getattr(unit, name) for name in CHILDREN}
         if unit.lifecycle in lives:
             yield from judge(Case(unit, events, lives[unit.lifecycle], lives["lease"]))
         else:
@@ -169,6 +180,13 @@ def audit(session: Session, lives: Mapping[str, Lifecycle]) -> Iterator[Broken]:
         if unit.holder is not None:
             held[unit.holder] = held.get(unit.holder, 0) + 1
     yield from workers_hold_what_they_hold(session, held)
+    for parent in sorted(said.keys() | found.keys()):
+        if said.get(parent) != found.get(parent):
+            text = f"it counts {said.get(parent)}, and has {found.get(parent)}"
+            yield Broken("parents count their children", parent, text)
+    for one, unmet, counted in unmet_needs(session):
+        if unmet != counted:
+            yield Broken("needs are counted", one, f"{unmet} of its needs are said to be unmet, and {counted} are")
 
 
 def judge(case: Case) -> Iterator[Broken]:

@@ -7,6 +7,7 @@ from threading import Condition, Thread
 from typing import Any, TypeVar
 
 from interlock.engine import leases, tick, units, workers
+from interlock.engine.family import carry_on
 from interlock.kernel import commands
 from interlock.kernel.commands import Command
 from interlock.kernel.errors import InterlockError
@@ -19,6 +20,8 @@ GROUP_MAX = 256
 VERBS: dict[type[Command[Any]], Callable[[Tx, Any], Any]] = {
     commands.Submit: units.submit,
     commands.Cancel: units.cancel,
+    commands.Decide: units.decide,
+    commands.Enter: leases.enter,
     commands.Register: workers.register,
     commands.Drain: workers.drain,
     commands.Claim: leases.claim,
@@ -77,7 +80,7 @@ class Committer:
         try:
             tx = Tx(self.session, self.lives, self.ids, sorted({ask.command.tenant for ask in group}))
             answers = [self.carry_out(tx, ask.command) for ask in group]
-            tx.flush()
+            carry_on(tx)
             self.session.commit()
         except BaseException:
             self.session.rollback()

@@ -10,9 +10,9 @@ from interlock.engine.terms import policy_of, tally
 from interlock.engine.tick import wake
 from interlock.engine.workers import heard_of, take_on
 from interlock.kernel import policy
-from interlock.kernel.commands import Claim, Finish, Grant, Heard, Heartbeat, Held, Outcome, Release, Start
+from interlock.kernel.commands import Claim, Enter, Finish, Grant, Heard, Heartbeat, Held, Outcome, Release, Start
 from interlock.kernel.errors import InterlockError, Refused
-from interlock.kernel.lifecycle import Category
+from interlock.kernel.lifecycle import BY_HOLDER, Category, Owner
 from interlock.kernel.rows import Unit
 from interlock.store.finders import claimable, held_by, lanes_for
 from interlock.store.tx import Tx
@@ -222,6 +222,26 @@ def release(tx: Tx, command: Release) -> list[Heard]:
             unit.snoozes += 1
             unit.due_at = tx.now + (command.snooze_us or 0)
         close(tx, unit, trigger, "force", stamp, {})
+        return unit.state
+
+    return each(tx, command.held, verb)
+
+
+def enter(tx: Tx, command: Enter) -> list[Heard]:
+    """The phase is entered by the unit itself, or by the run that it works for."""
+    stamp = Stamp(command.actor, command.reason)
+
+    def verb(unit: Unit, place: int) -> str:
+        of_unit = tx.life(unit).moves.get((unit.state, command.phase))
+        if of_unit and of_unit.owner is Owner.HOLDER and command.phase not in BY_HOLDER:
+            advance(tx, unit, command.phase, stamp)
+            begin(tx, unit)
+            return unit.state
+        run = tx.unit(unit.parent) if unit.parent else unit
+        of_run = tx.life(run).move(run.state, command.phase)
+        if run is unit or of_run.owner not in (Owner.HOLDER, Owner.VALIDATOR):
+            raise Refused(run.lifecycle, run.state, command.phase, tx.life(run).triggers(run.state))
+        advance(tx, run, command.phase, stamp)
         return unit.state
 
     return each(tx, command.held, verb)

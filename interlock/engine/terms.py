@@ -18,6 +18,7 @@ class Policy(msgspec.Struct, frozen=True, omit_defaults=True):
     attempts: int | None = None
     exhausted: str | None = None
     timeout_us: int | None = None
+    on_reject: str | None = None
 
 
 def policy_of(body: Body) -> Policy:

@@ -4,13 +4,17 @@ import msgspec
 
 from interlock.engine.advance import Stamp, advance, derive
 from interlock.engine.ends import close, live
-from interlock.engine.terms import Policy
+from interlock.engine.family import end_family
+from interlock.engine.terms import Policy, policy_of
 from interlock.kernel import policy
-from interlock.kernel.commands import Cancel, Standing, Submit, Submitted, Work
-from interlock.kernel.errors import InterlockError, Unknown
-from interlock.kernel.rows import Body, Unit
-from interlock.store.finders import lane_for, with_key
+from interlock.kernel.commands import Cancel, Decide, Standing, Submit, Submitted, Work
+from interlock.kernel.errors import InterlockError, Refused, Unknown
+from interlock.kernel.lifecycle import Category, Owner, RollUp
+from interlock.kernel.rows import Body, Need, Unit
+from interlock.store.finders import lane_for, last_child, open_children, with_key
 from interlock.store.tx import Tx
+
+DECIDERS = (Owner.PERSON, Owner.VALIDATOR, Owner.REPORTER)
 
 
 def submit(tx: Tx, command: Submit) -> list[Submitted]:
@@ -23,7 +27,13 @@ def submit(tx: Tx, command: Submit) -> list[Submitted]:
         same = [other for other in command.work if work.key and (other.task, other.key) == (work.task, work.key)]
         for other in same:
             same_body(work, other.input)
-    return [submit_one(tx, command, work) for work in command.work]
+    refs: dict[str, int] = {}
+    answers = []
+    for work in command.work:
+        answers.append(submit_one(tx, command, work, refs))
+        if work.ref:
+            refs[work.ref] = answers[-1].unit
+    return answers
 
 
 def check(tx: Tx, work: Work) -> None:
@@ -41,18 +51,36 @@ def same_body(work: Work, given: str) -> None:
         raise InterlockError(f"IDEMPOTENCY_CONFLICT: key '{work.key}' of task '{work.task}' has another body")
 
 
-def submit_one(tx: Tx, command: Submit, work: Work) -> Submitted:
+def referred(refs: dict[str, int], name: int | str) -> int:
+    """The unit that a piece of work names, by id or by the ref of work before it."""
+    if isinstance(name, int):
+        return name
+    if name not in refs:
+        raise Unknown(f"no work before this one has the ref '{name}'; there are {', '.join(refs) or 'none'}")
+    return refs[name]
+
+
+def submit_one(tx: Tx, command: Submit, work: Work, refs: dict[str, int]) -> Submitted:
     if work.key is not None and (found := with_key(tx, command.tenant, work.task, work.key)):
         return Submitted(unit=found.unit, created=False)
+    parent = None if work.parent is None else tx.unit(referred(refs, work.parent))
+    if parent is not None and tx.life(parent).settled(parent.state):
+        raise InterlockError(f"unit {parent.id} has ended ({parent.state}); it gets no more children")
+    needs = tx.lock([referred(refs, name) for name in work.needs])
+    if len(needs) != len(work.needs):
+        raise Unknown(f"one of the needs {', '.join(map(str, work.needs))} does not exist")
     unit = Unit(
         id=tx.new_id(),
+        parent=parent.id if parent else None,
+        decides=int(work.decides),
+        unmet=sum(need.outcome != Category.SUCCESS for need in needs),
         tenant=command.tenant,
         lane=lane_for(tx, command.tenant, work.queue, work.capabilities),
         lifecycle=work.lifecycle,
         priority=work.priority,
         due_at=tx.now + work.delay_us if work.delay_us else None,
     )
-    own = Policy(attempts=work.attempts, exhausted=work.exhausted, timeout_us=work.timeout_us)
+    own = Policy(attempts=work.attempts, exhausted=work.exhausted, timeout_us=work.timeout_us, on_reject=work.on_reject)
     tx.bear(unit)
     tx.add(
         Body(
@@ -61,12 +89,17 @@ def submit_one(tx: Tx, command: Submit, work: Work) -> Submitted:
             correlation=work.correlation or str(unit.id),
         )
     )  # fmt: skip
+    for need in needs:
+        tx.add(Need(unit=unit.id, needs=need.id, tenant=unit.tenant))
     advance(tx, unit, "submit", Stamp(command.actor, command.reason))
+    if not unit.unmet and tx.life(unit).allows(unit.state, "ready"):
+        advance(tx, unit, "ready", Stamp("engine"))
     return Submitted(unit=unit.id, created=True)
 
 
 def cancel(tx: Tx, command: Cancel) -> Standing:
     """The unit is cancelled, or its holder is told to stop, or the wish is kept; asking again changes nothing."""
+    open_children(tx, command.unit)  # children are locked before their parent
     unit = tx.unit(command.unit)
     life, stamp = tx.life(unit), Stamp(command.actor, command.reason)
     version = unit.version
@@ -80,10 +113,52 @@ def cancel(tx: Tx, command: Cancel) -> Standing:
         close(tx, unit, answer, "force", stamp, {})
     elif answer == "cancel":
         advance(tx, unit, answer, stamp)
+        end_family(tx, unit)
     else:
         derive(tx, unit)
         tx.touch(unit)
     return standing(unit, applied=unit.version > version or answer != "cancel")
+
+
+def decide(tx: Tx, command: Decide) -> Standing:
+    """A verdict is carried out; one that the lifecycle does not list here changes nothing and says so."""
+    open_children(tx, command.unit)
+    unit = tx.unit(command.unit)
+    life, stamp = tx.life(unit), Stamp(command.actor, command.reason)
+    move = life.move(unit.state, command.trigger)
+    if move.owner not in DECIDERS or command.trigger == "cancel":
+        raise Refused(life.name, unit.state, command.trigger, life.triggers(unit.state))
+    if command.trigger == "plan" and unit.total == 0:
+        raise InterlockError(f"unit {unit.id} has no children yet; a plan has at least one")
+    advance(tx, unit, command.trigger, stamp)
+    end_family(tx, unit)
+    if move.opens_attempt and life.options.roll_up is RollUp.SINGLE:
+        work_again(tx, unit, stamp)
+    if command.trigger == "reject" and unit.parent and policy_of(tx.body(unit)).on_reject != "fail":
+        reject_parent(tx, unit.parent, stamp)
+    return standing(unit, applied=True)
+
+
+def work_again(tx: Tx, run: Unit, stamp: Stamp) -> None:
+    """A run that was resumed has a new child for its work, like the last one (A0-11)."""
+    last = last_child(tx, run.id)
+    if last is None:
+        return
+    old = tx.body(last)
+    unit = Unit(id=tx.new_id(), tenant=last.tenant, lane=last.lane, lifecycle=last.lifecycle, parent=run.id)
+    unit.priority = last.priority
+    tx.bear(unit)
+    fresh = {"unit": unit.id, "key": None, "created_at": tx.now, "result": None, "error": None, "retry_of": last.id}
+    tx.add(msgspec.structs.replace(old, **fresh))
+    advance(tx, unit, "submit", stamp)
+
+
+def reject_parent(tx: Tx, parent: int, stamp: Stamp) -> None:
+    """What was rejected takes its run with it: cancelled, unless the template says failed."""
+    run = tx.unit(parent)
+    if tx.life(run).allows(run.state, "cancel"):
+        advance(tx, run, "cancel", Stamp(stamp.actor, stamp.reason or "rejected"))
+        end_family(tx, run)
 
 
 def standing(unit: Unit, *, applied: bool) -> Standing:

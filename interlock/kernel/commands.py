@@ -89,6 +89,11 @@ class Work(msgspec.Struct, frozen=True, kw_only=True):
     labels: str = "{}"
     correlation: str = ""
     trace: str = ""
+    parent: int | str | None = None  # a unit, or the ref of work before it in the same command
+    needs: tuple[int | str, ...] = ()
+    ref: str = ""  # what later work in the same command calls it
+    decides: bool = True  # critical, or required, to its parent
+    on_reject: str | None = None  # of an approval: "cancel" (the default) or "fail" its run
 
 
 class Submit(Command[list[Submitted]], frozen=True, kw_only=True):
@@ -166,6 +171,20 @@ class Cancel(Command[Standing], frozen=True, kw_only=True):
 
     unit: int
     hard: bool = False
+
+
+class Decide(Command[Standing], frozen=True, kw_only=True):
+    """A verdict or an order from outside: approve, reject, valid, invalid, plan, report, resume."""
+
+    unit: int
+    trigger: str
+
+
+class Enter(Command[list[Heard]], frozen=True, kw_only=True):
+    """The holder enters a phase of its unit, or of the run that its unit works for."""
+
+    held: tuple[Held, ...]
+    phase: str
 
 
 class Tick(Command[int], frozen=True, kw_only=True):

@@ -7,7 +7,7 @@ Counts are handed in with the present failure or loss already counted.
 from dataclasses import dataclass
 
 from interlock.kernel.errors import Refused
-from interlock.kernel.lifecycle import Backoff, Budget, CancelMode, Category, LeaseTerms, Lifecycle
+from interlock.kernel.lifecycle import Backoff, Budget, CancelMode, Category, LeaseTerms, Lifecycle, RollUp
 
 # While a unit is in one of these, its holder keeps the lease.
 LEASED = frozenset({Category.HELD, Category.ACTIVE, Category.CLOSING})
@@ -192,3 +192,44 @@ def spread(unit: int, attempt: int) -> float:
 def lease_end_at(terms: LeaseTerms, now: int, ttl_us: int, beat_us: int) -> int:
     """When a lease ends that was heard of now: the earlier of its TTL and the beats that it may miss."""
     return now + (min(ttl_us, terms.missed_beats * beat_us) if terms.missed_beats else ttl_us)
+
+
+@dataclass(frozen=True)
+class Children:
+    """How the children of a unit stand, as far as its verdict reads them."""
+
+    total: int
+    succeeded: int
+    lost: int  # settled without success
+    decided: int  # lost ones that decide
+    gates: int
+    blocked: int  # with a need that has not succeeded
+    begun: int  # held, active or closing
+
+
+def verdict(life: Lifecycle, state: str, children: Children) -> str:
+    """The one thing that children say to their parent: the first that is true, if its lifecycle lists it here.
+
+    Never a list to choose from: with a list, two triggers can undo each other for ever.
+    """
+    rule = life.options.roll_up
+    ended = children.total > 0 and children.succeeded + children.lost == children.total
+    ready = children.total - children.succeeded - children.lost - children.gates - children.blocked - children.begun
+    moving = children.begun + children.gates + ready
+    all_well = children.succeeded == children.total if rule is RollUp.CRITICAL else not children.decided
+    verdicts = {
+        "stopped": ended and life.category(state) is Category.CLOSING,
+        "fail": children.decided > 0,
+        "succeed": ended and all_well,
+        "stall": rule is RollUp.CRITICAL and children.total > 0 and not moving,
+        "gate": children.gates > 0 and not children.begun and not ready,
+        "begin": children.begun + children.succeeded + children.lost > 0,
+    }
+    said = next((trigger for trigger, true in verdicts.items() if true), "")
+    return said if said and life.allows(state, said) else ""
+
+
+def after_parent(life: Lifecycle, state: str, *, cancelled: bool) -> str:
+    """What the end of a parent does to a child; empty if nothing can be done, or the wish must wait."""
+    told = "parent_cancelled" if cancelled else "parent_failed"
+    return next((trigger for trigger in (told, "cancel") if life.allows(state, trigger)), "")

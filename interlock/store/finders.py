@@ -40,6 +40,20 @@ def held_by(tx: Tx, worker: int) -> list[Unit]:
     return sorted((unit for unit in tx.units.values() if unit.holder == worker), key=lambda unit: unit.id)
 
 
+def open_children(tx: Tx, parent: int) -> list[Unit]:
+    """The children of a unit that have not ended, locked in the order of their ids."""
+    rest = "WHERE parent = :parent AND outcome IS NULL ORDER BY id {lock}"
+    tx.known(tx.select(Unit, rest, parent=parent))
+    mine = [unit for unit in tx.units.values() if unit.parent == parent and unit.outcome is None]
+    return sorted(mine, key=lambda unit: unit.id)
+
+
+def last_child(tx: Tx, parent: int) -> Unit | None:
+    """The youngest child of a unit, locked."""
+    found = tx.known(tx.select(Unit, "WHERE parent = :parent ORDER BY id DESC LIMIT 1 {lock}", parent=parent))
+    return found[0] if found else None
+
+
 def incarnations(tx: Tx, tenant: int, name: str) -> list[Worker]:
     """Every worker that ever had a name, locked."""
     rest = "WHERE tenant = :tenant AND name = :name ORDER BY unit {lock}"

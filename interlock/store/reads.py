@@ -28,6 +28,15 @@ def histories(session: Session) -> Iterator[tuple[Unit, list[Event]]]:
             yield unit, events.get(unit.id, [])
 
 
+def unmet_needs(session: Session) -> list[tuple[int, int, int]]:
+    """Each unit that has needs: how many it says are unmet, and how many are."""
+    sql = (
+        "SELECT unit.id, unit.unmet, sum(CASE WHEN needed.outcome = 'success' THEN 0 ELSE 1 END) FROM need "
+        "JOIN unit ON unit.id = need.unit JOIN unit AS needed ON needed.id = need.needs GROUP BY unit.id, unit.unmet"
+    )
+    return [(one, unmet, int(counted)) for one, unmet, counted in session.rows(sql)]
+
+
 def workers(session: Session) -> list[Worker]:
     return read(session, Worker, "ORDER BY unit")
 

@@ -3,6 +3,8 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
+import msgspec
+
 from interlock.kernel.errors import InterlockError, Unknown
 from interlock.kernel.lifecycle import Lifecycle
 from interlock.kernel.rows import Artifact, Body, Event, Need, Note, Row, Unit, Worker
@@ -51,6 +53,7 @@ class Tx:
         self.now = session.now()
         self.changes = 0  # counts writes: a refusal that made none leaves the transaction sound
         self.units: dict[int, Unit] = {}
+        self.was: dict[int, Unit] = {}  # each unit as the database has it
         self.bodies: dict[int, Body] = {}
         self.workers: dict[int, Worker] = {}
         self.born: dict[int, Unit] = {}
@@ -73,6 +76,7 @@ class Tx:
         if missing:
             for unit in self.select(Unit, f"WHERE id IN ({marks(missing)}) ORDER BY id {{lock}}", **params(missing)):
                 self.units[unit.id] = unit
+                self.was[unit.id] = msgspec.structs.replace(unit)
         return [self.units[one] for one in ids if one in self.units and self.units[one].tenant == self.tenant]
 
     def unit(self, one: int) -> Unit:
@@ -81,9 +85,12 @@ class Tx:
             raise Unknown(f"there is no unit {one}")
         return self.units[one]
 
-    def known(self, found: Iterable[Unit]) -> list[Unit]:
+    def known(self, found: Sequence[Unit]) -> list[Unit]:
         """Units that a finder has read, as this transaction knows them."""
-        return [self.units.setdefault(unit.id, unit) for unit in found]
+        for unit in found:
+            if unit.id not in self.units:
+                self.units[unit.id], self.was[unit.id] = unit, msgspec.structs.replace(unit)
+        return [self.units[unit.id] for unit in found]
 
     def body(self, unit: Unit) -> Body:
         """The rest of a unit; those of all units that this transaction knows come with the first one."""
@@ -140,8 +147,47 @@ class Tx:
             changed: dict[int, Any] = self.changed_bodies if isinstance(row, Body) else self.changed_workers
             changed[row.unit] = row
 
-    def flush(self) -> None:
-        """Everything that changed is in the database: one statement a table, events first."""
+    @property
+    def pending(self) -> bool:
+        """Whether something changed that the database has not seen."""
+        return bool(self.events or self.born or self.moved or self.fresh or self.changed_bodies or self.changed_workers)
+
+    def meet_needs(self, succeeded: Sequence[int]) -> list[Unit]:
+        """Those whose last need has just succeeded, locked."""
+        if not succeeded:
+            return []
+        needy = f"SELECT unit, count(*) FROM need WHERE needs IN ({marks(succeeded)}) GROUP BY unit ORDER BY unit"
+        met = []
+        for one, count in self.session.rows(needy, params(succeeded)):
+            (unit,) = self.add_up(one, {"unmet": -count})
+            if unit.unmet == 0 and unit.outcome is None:
+                met.append(unit)
+        return met
+
+    def add_counts(self, sums: Mapping[int, Mapping[str, int]]) -> list[Unit]:
+        """The parents, locked in the order of their ids, with what was added to their counters."""
+        return [unit for one in sorted(sums) for unit in self.add_up(one, sums[one])]
+
+    def add_up(self, one: int, sums: Mapping[str, int]) -> list[Unit]:
+        """A unit whose counters have been added to, as the database now has them."""
+        self.lock([one])
+        changed = {name: number for name, number in sums.items() if number}
+        if changed:
+            sets = ", ".join(f"{name} = {name} + :{name}" for name in changed)
+            sql = f"UPDATE unit SET {sets} WHERE id = :id RETURNING {', '.join(COUNTED)}"
+            ((*values,),) = self.session.rows(sql, {"id": one, **changed})
+            unit = self.units[one]
+            for name, value in zip(COUNTED, values, strict=True):
+                setattr(unit, name, value)
+        return [self.units[one]]
+
+    def flush(self) -> list[tuple[Unit, Unit | None]]:
+        """Everything that changed is in the database: one statement a table, events first.
+
+        Answers what was born or moved: each as it is now, and as it was before (None: born).
+        """
+        units = {**self.born, **self.moved}
+        before = {one: None if one in self.born else self.was[one] for one in sorted(units)}
         for rows in self.by_table():
             self.session.insert(rows)
         if self.moved:
@@ -153,6 +199,8 @@ class Tx:
         self.fresh.clear()
         for written in (self.born, self.moved, self.changed_bodies, self.changed_workers):
             written.clear()
+        self.was |= {one: msgspec.structs.replace(unit) for one, unit in units.items()}
+        return [(self.was[one], was) for one, was in before.items()]
 
     def by_table(self) -> list[list[Row]]:
         """What is new, a table at a time: the guard wants events before units, and units before their rows."""

@@ -1,0 +1,129 @@
+"""What one unit's move means to others: those that need it, its parent, and the parent's other children."""
+
+from interlock.engine.advance import Stamp, advance, derive
+from interlock.engine.ends import close, live
+from interlock.kernel import policy
+from interlock.kernel.lifecycle import Category, Lifecycle, RollUp
+from interlock.kernel.policy import Children
+from interlock.kernel.rows import Unit
+from interlock.store.finders import open_children
+from interlock.store.tx import COUNTED, Tx
+
+ENGINE = Stamp("engine")
+COUNTED_ROLL_UPS = (RollUp.ALL, RollUp.CRITICAL, RollUp.REQUIRED, RollUp.SINGLE)
+
+
+def carry_on(tx: Tx) -> None:
+    """Everything that follows from what this transaction did is done, and all of it is in the database.
+
+    Counters are written by adding, as the last statement, and the verdict is taken from what they come to; so
+    children of one parent do not wait for each other longer than that.
+    """
+    while moved := meet_all_needs(tx):
+        for parent in tx.add_counts(counts(moved)):
+            hear_children(tx, parent, [unit for unit, _ in moved if unit.parent == parent.id])
+
+
+def meet_all_needs(tx: Tx) -> list[tuple[Unit, Unit | None]]:
+    """What changed is in the database, and what became ready by it too: a parent must not hear half of it."""
+    moved: list[tuple[Unit, Unit | None]] = []
+    while tx.pending:
+        some = tx.flush()
+        for unit in tx.meet_needs([unit.id for unit, was in some if became_success(unit, was)]):
+            needs_met(tx, unit)
+        moved += some
+    return moved
+
+
+def became_success(unit: Unit, was: Unit | None) -> bool:
+    return unit.outcome == Category.SUCCESS and (was is None or was.outcome != Category.SUCCESS)
+
+
+def counts(moved: list[tuple[Unit, Unit | None]]) -> dict[int, dict[str, int]]:
+    """What to add to the counters of each parent."""
+    sums: dict[int, dict[str, int]] = {}
+    for unit, was in moved:
+        if unit.parent is None:
+            continue
+        sums.setdefault(unit.parent, dict.fromkeys(COUNTED, 0))
+        if was is None:
+            sums[unit.parent]["total"] += 1
+        else:
+            add(sums[unit.parent], was, -1)
+        add(sums[unit.parent], unit, 1)
+    return sums
+
+
+def add(total: dict[str, int], unit: Unit, sign: int) -> None:
+    """A unit counts once: as settled, as blocked, as a gate, as begun, or not at all."""
+    if unit.outcome == Category.SUCCESS:
+        total["succeeded"] += sign
+    elif unit.outcome is not None:
+        total["lost"] += sign
+        total["decided"] += sign * unit.decides
+    elif unit.unmet:
+        total["blocked"] += sign
+    elif unit.category == Category.GATE:
+        total["gates"] += sign
+    elif unit.category in policy.LEASED:
+        total["begun"] += sign
+
+
+def needs_met(tx: Tx, unit: Unit) -> None:
+    """The last need of a unit has succeeded: it is ready, or a gate opens."""
+    if tx.life(unit).allows(unit.state, "ready"):
+        advance(tx, unit, "ready", ENGINE)
+    else:
+        derive(tx, unit)
+        tx.touch(unit)
+
+
+def hear_children(tx: Tx, parent: Unit, moved: list[Unit]) -> None:
+    """The parent does what its children say, and its end is the end of those that are left."""
+    life = tx.life(parent)
+    if life.options.roll_up not in COUNTED_ROLL_UPS or life.settled(parent.state):
+        return
+    if life.options.roll_up is RollUp.SINGLE:
+        trigger = current_child(life, parent, moved)
+    else:
+        trigger = policy.verdict(life, parent.state, Children(**{name: getattr(parent, name) for name in COUNTED[1:]}))
+    if trigger:
+        advance(tx, parent, trigger, Stamp("engine", "its children"))
+        end_family(tx, parent)
+
+
+def current_child(life: Lifecycle, parent: Unit, moved: list[Unit]) -> str:
+    """What the one child that does the work says; older ones are not asked."""
+    child = max(moved, key=lambda unit: unit.id, default=None)
+    if child is None:
+        return ""
+    if child.outcome is not None:
+        said = "succeed" if child.outcome == Category.SUCCESS else "fail"
+    else:
+        said = "begin" if child.category in policy.LEASED else ""
+    return said if said and life.allows(parent.state, said) else ""
+
+
+def end_family(tx: Tx, parent: Unit) -> None:
+    """When a unit has ended, or is asked to, so are its open children."""
+    closing = parent.category == Category.CLOSING
+    if parent.outcome is None and not closing:
+        return
+    stamp = Stamp("engine", "its parent ended" if not closing else "its parent was cancelled")
+    for child in open_children(tx, parent.id):
+        end_child(tx, child, closing or parent.outcome == Category.CANCELLED, stamp)
+
+
+def end_child(tx: Tx, child: Unit, cancelled: bool, stamp: Stamp) -> None:
+    life = tx.life(child)
+    trigger = policy.after_parent(life, child.state, cancelled=cancelled)
+    if trigger and live(tx, child):
+        child.asked_at, child.asked_by = tx.now, tx.now + (life.options.cancel_within_us or 0)
+        close(tx, child, trigger, "force", stamp, {})
+    elif trigger:
+        advance(tx, child, trigger, stamp)
+        end_family(tx, child)
+    elif life.states[child.state].cancel == "deferred":
+        child.asked_at, child.asked_by = tx.now, tx.now + (life.options.cancel_within_us or 0)
+        derive(tx, child)
+        tx.touch(child)
