@@ -42,6 +42,8 @@ def advance(
     for with_lease in lease_hops:
         in_place(tx, unit, stamp, with_lease)
     settle(tx, unit, life, move)
+    if unit.parent is not None:
+        tx.fired.append((unit, trigger))
     return move
 
 

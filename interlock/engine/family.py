@@ -1,7 +1,10 @@
 """What one unit's move means to others: those that need it, its parent, and the parent's other children."""
 
+import msgspec
+
 from interlock.engine.advance import Stamp, advance, derive
 from interlock.engine.ends import close, live
+from interlock.engine.terms import follower, tally
 from interlock.kernel import policy
 from interlock.kernel.lifecycle import Category, Lifecycle, RollUp
 from interlock.kernel.policy import Children
@@ -19,20 +22,70 @@ def carry_on(tx: Tx) -> None:
     Counters are written by adding, as the last statement, and the verdict is taken from what they come to; so
     children of one parent do not wait for each other longer than that.
     """
-    while moved := meet_all_needs(tx):
+    while moved := follow_and_meet_needs(tx):
+        for unit, was in moved:
+            if unit.total and has_ended(unit) and not (was and has_ended(was)):
+                end_family(tx, tx.units[unit.id])
         for parent in tx.add_counts(counts(moved)):
             hear_children(tx, parent, [unit for unit, _ in moved if unit.parent == parent.id])
 
 
-def meet_all_needs(tx: Tx) -> list[tuple[Unit, Unit | None]]:
+def follow_and_meet_needs(tx: Tx) -> list[tuple[Unit, Unit | None]]:
     """What changed is in the database, and what became ready by it too: a parent must not hear half of it."""
     moved: list[tuple[Unit, Unit | None]] = []
     while tx.pending:
+        while tx.fired:
+            follow(tx, *tx.fired.pop(0))
         some = tx.flush()
         for unit in tx.meet_needs([unit.id for unit, was in some if became_success(unit, was)]):
             needs_met(tx, unit)
         moved += some
     return moved
+
+
+def follow(tx: Tx, child: Unit, trigger: str) -> None:
+    """A unit that follows its child makes the same move, and opens the next attempt where its table says so."""
+    parent = follower(tx, child)
+    if parent is None or trigger == "submit":
+        return
+    life, attempt = tx.life(parent), parent.attempt
+    if told := policy.follow(life, parent.state, trigger, child.state):
+        advance(tx, parent, told, ENGINE)
+    if child.id in tx.retryable:
+        tx.retryable.discard(child.id)
+        if again := policy.after_attempt(life, parent.state, tally(tx, child), retryable=True):
+            advance(tx, parent, again, ENGINE)
+    if parent.attempt > attempt:
+        make_ready(tx, next_attempt(tx, parent, ENGINE, child))
+
+
+def next_attempt(tx: Tx, parent: Unit, stamp: Stamp, last: Unit) -> Unit:
+    """A new child that does the same work as the last one."""
+    unit = Unit(id=tx.new_id(), tenant=last.tenant, lane=last.lane, lifecycle=last.lifecycle, parent=parent.id)
+    unit.priority = last.priority
+    tx.bear(unit)
+    fresh = {"unit": unit.id, "key": None, "created_at": tx.now, "result": None, "error": None, "retry_of": last.id}
+    tx.add(msgspec.structs.replace(tx.body(last), **fresh))
+    advance(tx, unit, "submit", stamp)
+    return unit
+
+
+def make_ready(tx: Tx, unit: Unit) -> None:
+    """A unit that waits for nothing any more is ready; one that follows another says so to it."""
+    child = next(iter(open_children(tx, unit.id)), None) if tx.life(unit).options.follows else None
+    if child is not None:
+        make_ready(tx, child)
+    elif tx.life(unit).allows(unit.state, "ready"):
+        advance(tx, unit, "ready", ENGINE)
+    else:
+        derive(tx, unit)
+        tx.touch(unit)
+
+
+def planned(tx: Tx, unit: Unit) -> bool:
+    """Whether a unit may go on: the children of one that still waits for its plan may not."""
+    parent = tx.unit(unit.parent) if unit.parent is not None else None
+    return parent is None or not tx.life(parent).allows(parent.state, "plan")
 
 
 def became_success(unit: Unit, was: Unit | None) -> bool:
@@ -71,11 +124,9 @@ def add(total: dict[str, int], unit: Unit, sign: int) -> None:
 
 def needs_met(tx: Tx, unit: Unit) -> None:
     """The last need of a unit has succeeded: it is ready, or a gate opens."""
-    if tx.life(unit).allows(unit.state, "ready"):
-        advance(tx, unit, "ready", ENGINE)
-    else:
-        derive(tx, unit)
-        tx.touch(unit)
+    tx.touch(unit)
+    if planned(tx, unit):
+        make_ready(tx, unit)
 
 
 def hear_children(tx: Tx, parent: Unit, moved: list[Unit]) -> None:
@@ -89,7 +140,6 @@ def hear_children(tx: Tx, parent: Unit, moved: list[Unit]) -> None:
         trigger = policy.verdict(life, parent.state, Children(**{name: getattr(parent, name) for name in COUNTED[1:]}))
     if trigger:
         advance(tx, parent, trigger, Stamp("engine", "its children"))
-        end_family(tx, parent)
 
 
 def current_child(life: Lifecycle, parent: Unit, moved: list[Unit]) -> str:
@@ -104,25 +154,31 @@ def current_child(life: Lifecycle, parent: Unit, moved: list[Unit]) -> str:
     return said if said and life.allows(parent.state, said) else ""
 
 
+def has_ended(unit: Unit) -> bool:
+    return unit.outcome is not None or unit.category == Category.CLOSING
+
+
 def end_family(tx: Tx, parent: Unit) -> None:
-    """When a unit has ended, or is asked to, so are its open children."""
+    """The open children of a unit that has ended, or was asked to, are stopped as well."""
     closing = parent.category == Category.CLOSING
-    if parent.outcome is None and not closing:
-        return
     stamp = Stamp("engine", "its parent ended" if not closing else "its parent was cancelled")
     for child in open_children(tx, parent.id):
         end_child(tx, child, closing or parent.outcome == Category.CANCELLED, stamp)
 
 
 def end_child(tx: Tx, child: Unit, cancelled: bool, stamp: Stamp) -> None:
+    """A child is stopped as its own lifecycle says; of one that follows another, the other."""
     life = tx.life(child)
+    attempts = open_children(tx, child.id) if life.options.follows else []
+    if attempts:
+        end_child(tx, attempts[-1], cancelled, stamp)
+        return
     trigger = policy.after_parent(life, child.state, cancelled=cancelled)
     if trigger and live(tx, child):
         child.asked_at, child.asked_by = tx.now, tx.now + (life.options.cancel_within_us or 0)
         close(tx, child, trigger, "force", stamp, {})
     elif trigger:
         advance(tx, child, trigger, stamp)
-        end_family(tx, child)
     elif life.states[child.state].cancel == "deferred":
         child.asked_at, child.asked_by = tx.now, tx.now + (life.options.cancel_within_us or 0)
         derive(tx, child)

@@ -6,7 +6,7 @@ from hashlib import sha256
 
 from interlock.engine.advance import Stamp, advance, derive
 from interlock.engine.ends import close, lose_in_place
-from interlock.engine.terms import policy_of, tally
+from interlock.engine.terms import counted, policy_of, tally
 from interlock.engine.tick import wake
 from interlock.engine.workers import heard_of, take_on
 from interlock.kernel import policy
@@ -192,17 +192,24 @@ def end(tx: Tx, unit: Unit, outcome: Outcome, stamp: Stamp) -> None:
         trigger, cause = failed(tx, unit, outcome), "finish"
         body.error = outcome.error
         payload = {"error": outcome.error, "stage": outcome.stage}
+    if life.category(unit.state) is Category.CLOSING:
+        cause = "stop"  # whatever it says now, it answers the cancel (A4-13)
     close(tx, unit, trigger, cause, stamp, payload, outcome.after_us)
     tx.change(body)
 
 
 def failed(tx: Tx, unit: Unit, outcome: Outcome) -> str:
-    unit.failures += 1
+    spender = counted(tx, unit)
+    spender.failures += 1
     try:
-        return policy.after_failure(tx.life(unit), unit.state, tally(tx, unit), retryable=outcome.retryable)
+        trigger = policy.after_failure(tx.life(unit), unit.state, tally(tx, unit), retryable=outcome.retryable)
     except Refused:
-        unit.failures -= 1
+        spender.failures -= 1
         raise
+    tx.touch(spender)
+    if outcome.retryable:
+        tx.retryable.add(unit.id)
+    return trigger
 
 
 def release(tx: Tx, command: Release) -> list[Heard]:

@@ -25,12 +25,32 @@ def policy_of(body: Body) -> Policy:
     return msgspec.json.decode(body.policy, type=Policy)
 
 
+def follower(tx: Tx, unit: Unit) -> Unit | None:
+    """The unit that makes the moves of this one, if there is one."""
+    parent = tx.unit(unit.parent) if unit.parent is not None else None
+    return parent if parent and tx.life(parent).options.follows == unit.lifecycle else None
+
+
+def counted(tx: Tx, unit: Unit) -> Unit:
+    """The unit whose budget is spent: an attempt's is that of the unit that follows it."""
+    return follower(tx, unit) or unit
+
+
 def tally(tx: Tx, unit: Unit) -> Tally:
     """What is left of a unit's attempts."""
-    own = policy_of(tx.body(unit))
-    budget: Budget = tx.life(unit).options.budget
+    spender = counted(tx, unit)
+    own = policy_of(tx.body(spender))
+    budget: Budget = tx.life(spender).options.budget
     budget = replace(budget, attempts=own.attempts or budget.attempts, exhausted=own.exhausted or budget.exhausted)
-    return Tally(budget, unit.failures, unit.losses, unit.asked_at is not None)
+    return Tally(budget, spender.failures, spender.losses, unit.asked_at is not None)
+
+
+def spend(tx: Tx, unit: Unit, *, failures: int = 0, losses: int = 0) -> None:
+    """A failure or a lost lease is counted."""
+    spender = counted(tx, unit)
+    spender.failures += failures
+    spender.losses += losses
+    tx.touch(spender)
 
 
 def retry_at(tx: Tx, unit: Unit) -> int:

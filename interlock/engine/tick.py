@@ -2,7 +2,7 @@
 
 from interlock.engine.advance import Stamp, advance, derive
 from interlock.engine.ends import close, live, lose_in_place
-from interlock.engine.terms import tally
+from interlock.engine.terms import spend, tally
 from interlock.kernel import policy
 from interlock.kernel.commands import Tick
 from interlock.kernel.rows import Unit
@@ -53,7 +53,7 @@ def expire(tx: Tx, unit: Unit) -> None:
 
 def lose(tx: Tx, unit: Unit, cause: str, lease_trigger: str, stamp: Stamp) -> None:
     """The unit is lost to its holder, and waits for another, or has run out of attempts."""
-    unit.losses += 1
+    spend(tx, unit, losses=1)
     trigger = policy.after_loss(tx.life(unit), unit.state, tally(tx, unit))
     if trigger:
         close(tx, unit, trigger, cause, stamp, {})
@@ -70,7 +70,8 @@ def run_out(tx: Tx, unit: Unit) -> None:
         if trigger == "miss":
             lose_all(tx, unit)
         return
-    unit.failures += 1
+    spend(tx, unit, failures=1)
+    tx.retryable.add(unit.id)
     close(tx, unit, policy.after_timeout(life, unit.state, tally(tx, unit)), "force", stamp, {"timeout": True})
 
 

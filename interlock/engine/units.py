@@ -4,7 +4,7 @@ import msgspec
 
 from interlock.engine.advance import Stamp, advance, derive
 from interlock.engine.ends import close, live
-from interlock.engine.family import end_family
+from interlock.engine.family import make_ready, next_attempt, planned
 from interlock.engine.terms import Policy, policy_of
 from interlock.kernel import policy
 from interlock.kernel.commands import Cancel, Decide, Standing, Submit, Submitted, Work
@@ -44,6 +44,15 @@ def check(tx: Tx, work: Work) -> None:
         raise InterlockError(f"a {work.lifecycle} is not submitted")
     if work.attempts is not None and work.attempts < 1:
         raise InterlockError(f"attempts = {work.attempts} is not allowed; at least 1 is")
+
+
+def first_attempt(tx: Tx, unit: Unit) -> None:
+    """A unit that follows its attempts is born with the first one."""
+    attempt = Unit(id=tx.new_id(), tenant=unit.tenant, lane=unit.lane, lifecycle=tx.life(unit).options.follows)
+    attempt.parent, attempt.priority = unit.id, unit.priority
+    tx.bear(attempt)
+    tx.add(msgspec.structs.replace(tx.body(unit), unit=attempt.id, key=None, policy="{}"))
+    advance(tx, attempt, "submit", Stamp("engine"))
 
 
 def same_body(work: Work, given: str) -> None:
@@ -92,8 +101,10 @@ def submit_one(tx: Tx, command: Submit, work: Work, refs: dict[str, int]) -> Sub
     for need in needs:
         tx.add(Need(unit=unit.id, needs=need.id, tenant=unit.tenant))
     advance(tx, unit, "submit", Stamp(command.actor, command.reason))
-    if not unit.unmet and tx.life(unit).allows(unit.state, "ready"):
-        advance(tx, unit, "ready", Stamp("engine"))
+    if tx.life(unit).options.follows:
+        first_attempt(tx, unit)
+    if not unit.unmet and planned(tx, unit):
+        make_ready(tx, unit)
     return Submitted(unit=unit.id, created=True)
 
 
@@ -102,6 +113,9 @@ def cancel(tx: Tx, command: Cancel) -> Standing:
     open_children(tx, command.unit)  # children are locked before their parent
     unit = tx.unit(command.unit)
     life, stamp = tx.life(unit), Stamp(command.actor, command.reason)
+    if life.options.follows and (attempts := open_children(tx, unit.id)):
+        cancel(tx, msgspec.structs.replace(command, unit=attempts[-1].id))
+        return standing(unit, applied=True)  # it follows
     version = unit.version
     again = unit.asked_at is not None and not command.hard
     if again or life.category(unit.state) == "cancelled":
@@ -113,7 +127,6 @@ def cancel(tx: Tx, command: Cancel) -> Standing:
         close(tx, unit, answer, "force", stamp, {})
     elif answer == "cancel":
         advance(tx, unit, answer, stamp)
-        end_family(tx, unit)
     else:
         derive(tx, unit)
         tx.touch(unit)
@@ -130,8 +143,12 @@ def decide(tx: Tx, command: Decide) -> Standing:
         raise Refused(life.name, unit.state, command.trigger, life.triggers(unit.state))
     if command.trigger == "plan" and unit.total == 0:
         raise InterlockError(f"unit {unit.id} has no children yet; a plan has at least one")
+    source = unit.state
     advance(tx, unit, command.trigger, stamp)
-    end_family(tx, unit)
+    if command.trigger == "plan":
+        go_on(tx, unit)
+    if unit.asked_at is not None and policy.resumed_cancel(life, source, unit.state):
+        advance(tx, unit, "cancel", stamp)
     if move.opens_attempt and life.options.roll_up is RollUp.SINGLE:
         work_again(tx, unit, stamp)
     if command.trigger == "reject" and unit.parent and policy_of(tx.body(unit)).on_reject != "fail":
@@ -142,15 +159,15 @@ def decide(tx: Tx, command: Decide) -> Standing:
 def work_again(tx: Tx, run: Unit, stamp: Stamp) -> None:
     """A run that was resumed has a new child for its work, like the last one (A0-11)."""
     last = last_child(tx, run.id)
-    if last is None:
-        return
-    old = tx.body(last)
-    unit = Unit(id=tx.new_id(), tenant=last.tenant, lane=last.lane, lifecycle=last.lifecycle, parent=run.id)
-    unit.priority = last.priority
-    tx.bear(unit)
-    fresh = {"unit": unit.id, "key": None, "created_at": tx.now, "result": None, "error": None, "retry_of": last.id}
-    tx.add(msgspec.structs.replace(old, **fresh))
-    advance(tx, unit, "submit", stamp)
+    if last is not None:
+        next_attempt(tx, run, stamp, last)
+
+
+def go_on(tx: Tx, parent: Unit) -> None:
+    """The plan is there: every child that waits for nothing else is ready."""
+    for child in open_children(tx, parent.id):
+        if not child.unmet:
+            make_ready(tx, child)
 
 
 def reject_parent(tx: Tx, parent: int, stamp: Stamp) -> None:
@@ -158,7 +175,6 @@ def reject_parent(tx: Tx, parent: int, stamp: Stamp) -> None:
     run = tx.unit(parent)
     if tx.life(run).allows(run.state, "cancel"):
         advance(tx, run, "cancel", Stamp(stamp.actor, stamp.reason or "rejected"))
-        end_family(tx, run)
 
 
 def standing(unit: Unit, *, applied: bool) -> Standing:

@@ -62,6 +62,8 @@ class Tx:
         self.changed_workers: dict[int, Worker] = {}
         self.fresh: list[Row] = []  # inserted as they are: bodies, needs, notes, workers, artifacts
         self.events: list[Event] = []
+        self.fired: list[tuple[Unit, str]] = []  # what moved by which trigger, for units that follow
+        self.retryable: set[int] = set()  # units whose failure may be tried again
 
     # Reading.
 

@@ -1,0 +1,157 @@
+"""The stories of a CI run: jobs that follow their attempts, two budgets, two-phase cancel, by raw commands."""
+
+import pytest
+
+from interlock.kernel.commands import Decide, Enter, Submit, Work
+from interlock.kernel.errors import Refused
+from tests.contract.world import World, held
+
+
+def pipeline(world: World, *jobs: tuple[str, bool, tuple[str, ...]], attempts: int = 1) -> list[int]:
+    """A run, planned into jobs; each is born with its first attempt."""
+    work = [Work(task="run", lifecycle="ci_run", ref="run")]
+    for name, required, needs in jobs:
+        work.append(
+            Work(
+                task=name, lifecycle="ci_job", parent="run", ref=name, needs=needs, decides=required, attempts=attempts
+            )
+        )
+    return [one.unit for one in world.send(Submit(work=tuple(work)))]
+
+
+def started(world: World, *jobs: tuple[str, bool, tuple[str, ...]], attempts: int = 1) -> list[int]:
+    units = pipeline(world, *jobs, attempts=attempts)
+    world.send(Decide(unit=units[0], trigger="plan"))
+    return units
+
+
+def states(world: World, units: list[int]) -> list[str]:
+    return [world.unit(one).state for one in units]
+
+
+BUILD = ("build", True, ())
+
+
+def test_a_run_is_planned_executed_and_reported(world: World) -> None:
+    units = run, build, test = pipeline(world, BUILD, ("test", True, ("build",)))
+    worker = world.worker()
+    assert states(world, units) == ["PLANNING", "CREATED", "CREATED"]
+    assert world.claim(worker) == []  # nothing runs before the plan is there
+    world.send(Decide(unit=run, trigger="plan"))
+    assert states(world, units) == ["QUEUED", "QUEUED", "CREATED"]
+    for job in (build, test):
+        (grant,) = world.claim(worker)
+        assert world.unit(job).state == "LEASED"
+        assert world.finish(grant).accepted is False  # not acknowledged yet
+        assert world.beat(grant).accepted is False
+        world.start(grant)
+        assert world.unit(job).state == "STARTING"
+        assert world.beat(grant).state == "RUNNING"
+        world.send(Enter(held=(held(grant),), phase="upload"))
+        assert world.unit(job).state == "UPLOADING"
+        world.finish(grant)
+        assert world.unit(job).state == "SUCCEEDED"
+    assert world.unit(run).state == "SUCCESS"
+    world.send(Decide(unit=run, trigger="report"))
+    assert (world.unit(run).state, world.unit(run).outcome) == ("REPORTED", "success")
+    assert world.path(run) == ["CREATED", "PLANNING", "QUEUED", "RUNNING", "SUCCESS", "REPORTED"]
+
+
+def test_a_lost_runner_costs_an_attempt_and_the_job_is_queued_again(world: World) -> None:
+    run, build = started(world, BUILD)
+    worker = world.worker()
+    for _ in range(2):
+        (grant,) = world.claim(worker)
+        world.start(grant)
+        world.pass_time(120)
+        world.tick()
+        assert world.unit(grant.unit).state == "STALE"
+        assert states(world, [run, build]) == ["RUNNING", "QUEUED"]
+    assert (world.unit(build).losses, world.unit(build).failures, world.unit(build).attempt) == (2, 0, 3)
+    (grant,) = world.claim(worker)
+    world.pass_time(120)
+    world.tick()
+    assert states(world, [run, build]) == ["FAILED", "FAILED"]  # the third loss of three is final
+
+
+def test_failures_have_a_budget_of_their_own(world: World) -> None:
+    run, build = started(world, BUILD, attempts=2)
+    worker = world.worker()
+    (grant,) = world.claim(worker)
+    world.start(grant)
+    world.finish(grant, ended="failure")
+    assert states(world, [run, build, grant.unit]) == ["RUNNING", "QUEUED", "FAILED"]
+    assert world.path(build)[-4:] == ["RUNNING", "UPLOADING", "FAILED", "QUEUED"]
+    (again,) = world.claim(worker)
+    assert again.unit != grant.unit
+    world.start(again)
+    world.finish(again, ended="failure", retryable=False)
+    assert states(world, [run, build]) == ["FAILED", "FAILED"]
+
+
+def test_a_job_that_is_not_required_may_fail(world: World) -> None:
+    run, build, lint = started(world, BUILD, ("lint", False, ()))
+    worker = world.worker()
+    first, second = world.claim(worker, limit=2)
+    for grant, ended in ((first, "success"), (second, "failure")):
+        world.start(grant)
+        world.finish(grant, ended=ended)
+    assert states(world, [run, build, lint]) == ["SUCCESS", "SUCCEEDED", "FAILED"]
+
+
+def test_cancel_is_asked_for_and_then_answered(world: World) -> None:
+    units = run, build, test = started(world, BUILD, ("test", True, ("build",)))
+    (grant,) = world.claim(world.worker())
+    world.start(grant)
+    assert world.cancel(run).state == "CANCEL_REQUESTED"
+    assert states(world, units) == ["CANCEL_REQUESTED", "CANCEL_REQUESTED", "CANCELED"]
+    assert world.beat(grant).cancel
+    assert world.finish(grant, ended="cancelled").accepted
+    assert states(world, units) == ["CANCELED"] * 3
+    assert world.unit(grant.unit).lease == "CANCELED"
+    assert (build, test) == tuple(units[1:])
+
+
+def test_a_complete_under_a_cancel_is_its_answer(world: World) -> None:
+    run, build = started(world, BUILD)
+    (grant,) = world.claim(world.worker())
+    world.start(grant)
+    world.cancel(run)
+    assert world.finish(grant).state == "CANCELED"
+    assert states(world, [run, build]) == ["CANCELED", "CANCELED"]
+    assert world.unit(grant.unit).lease == "CANCELED"
+
+
+def test_a_cancel_that_nobody_answers_is_forced(world: World) -> None:
+    run, build = started(world, BUILD)
+    (grant,) = world.claim(world.worker())
+    world.start(grant)
+    world.cancel(run)
+    world.pass_time(30)
+    world.tick()
+    assert states(world, [run, build]) == ["CANCELED", "CANCELED"]
+    assert world.finish(grant).why == "LEASE_REVOKED"
+
+
+def test_a_cancel_during_the_plan_is_kept_until_there_is_one(world: World) -> None:
+    run, build = pipeline(world, BUILD)
+    assert world.cancel(run).state == "PLANNING"
+    world.send(Decide(unit=run, trigger="plan"))
+    assert states(world, [run, build]) == ["CANCELED", "CANCELED"]
+    assert world.path(run)[-3:] == ["QUEUED", "CANCEL_REQUESTED", "CANCELED"]
+
+
+def test_a_plan_that_takes_too_long_fails_the_run(world: World) -> None:
+    run, build = pipeline(world, BUILD)
+    world.pass_time(300)
+    world.tick()
+    assert states(world, [run, build]) == ["FAILED", "CANCELED"]
+    assert "PLAN_FAILED" in world.path(run)
+
+
+def test_a_job_is_cancelled_with_its_attempt(world: World) -> None:
+    run, build = started(world, BUILD)
+    assert world.cancel(build).applied
+    assert states(world, [run, build]) == ["FAILED", "CANCELED"]
+    with pytest.raises(Refused):
+        world.cancel(run)
