@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-from interlock.kernel.lifecycle import SETTLED, Category, Lifecycle, Move
+from interlock.kernel.lifecycle import SETTLED, Category, Move
 from interlock.kernel.rows import Event, Unit
 from interlock.store.tx import Tx
 
@@ -41,7 +41,7 @@ def advance(
         remember(tx, unit, hop.source, (trigger, hop.event, hop.severity), stamp, with_lease, payload if last else None)
     for with_lease in lease_hops:
         in_place(tx, unit, stamp, with_lease)
-    settle(tx, unit, life, move)
+    settle(tx, unit, opened=move.opens_attempt or move.source is None, born=move.source is None)
     if unit.parent is not None:
         tx.fired.append((unit, trigger))
     return move
@@ -117,22 +117,31 @@ def chained(before: str, event: Event) -> str:
     return sha256(before.encode() + msgspec.json.encode(fields)).hexdigest()
 
 
-def settle(tx: Tx, unit: Unit, life: Lifecycle, move: Move) -> None:
+def force(tx: Tx, unit: Unit, state: str, stamp: Stamp) -> None:
+    """An operator has put a unit into a state, whatever its table lists; the event says who and why."""
+    source, unit.state = unit.state, state
+    lease_hops = lease_path(tx, unit, ("revoke",)) if unit.holder is not None else [(None, None)]
+    remember(tx, unit, source, ("force", "forced", "warning"), stamp, lease_hops[0], None)
+    settle(tx, unit, opened=False, born=False)
+
+
+def settle(tx: Tx, unit: Unit, *, opened: bool, born: bool) -> None:
     """What follows from the new state: category, outcome, clocks, and whether it may be claimed."""
+    life = tx.life(unit)
     state = life.states[unit.state]
     unit.category = state.category
     if state.category in SETTLED - {Category.CLOSED}:
         unit.outcome = state.category
     elif state.category is not Category.CLOSED:
         unit.outcome = None
-    if move.opens_attempt or move.source is None:
+    if opened:
         unit.started_at = None
     if state.settled:
         unit.due_at = unit.asked_at = unit.asked_by = None
     limited = life.allows(unit.state, state.deadline) and state.within_us is not None
     unit.deadline_at = unit.changed_at + state.within_us if limited and state.within_us else None
     derive(tx, unit)
-    if move.source is not None:
+    if not born:
         tx.touch(unit)
 
 

@@ -6,7 +6,7 @@ from concurrent.futures import Future
 from threading import Condition, Thread
 from typing import Any, TypeVar
 
-from interlock.engine import leases, tick, units, workers
+from interlock.engine import leases, operate, tick, units, workers
 from interlock.engine.family import carry_on
 from interlock.kernel import commands
 from interlock.kernel.commands import Command
@@ -22,6 +22,12 @@ VERBS: dict[type[Command[Any]], Callable[[Tx, Any], Any]] = {
     commands.Cancel: units.cancel,
     commands.Decide: units.decide,
     commands.Enter: leases.enter,
+    commands.Record: leases.record,
+    commands.Bury: operate.bury,
+    commands.Revoke: operate.revoke,
+    commands.Replay: operate.replay,
+    commands.Vote: operate.vote,
+    commands.Force: operate.force,
     commands.Register: workers.register,
     commands.Drain: workers.drain,
     commands.Claim: leases.claim,

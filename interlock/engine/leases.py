@@ -10,12 +10,27 @@ from interlock.engine.terms import counted, policy_of, tally
 from interlock.engine.tick import wake
 from interlock.engine.workers import heard_of, take_on
 from interlock.kernel import policy
-from interlock.kernel.commands import Claim, Enter, Finish, Grant, Heard, Heartbeat, Held, Outcome, Release, Start
+from interlock.kernel.commands import (
+    RECORDS,
+    Claim,
+    Enter,
+    Finish,
+    Grant,
+    Heard,
+    Heartbeat,
+    Held,
+    Outcome,
+    Record,
+    Release,
+    Start,
+)
 from interlock.kernel.errors import InterlockError, Refused
 from interlock.kernel.lifecycle import BY_HOLDER, Category, Owner
-from interlock.kernel.rows import Unit
-from interlock.store.finders import claimable, held_by, lanes_for
+from interlock.kernel.rows import Artifact, Note, Unit
+from interlock.store.finders import claimable, has_artifact, has_note, held_by, lanes_for
 from interlock.store.tx import Tx
+
+VERBOSE_US = 14 * 86_400_000_000  # how long what is verbose is kept
 
 
 def secret(nonce: str, unit: int, fence: int) -> str:
@@ -252,3 +267,37 @@ def enter(tx: Tx, command: Enter) -> list[Heard]:
         return unit.state
 
     return each(tx, command.held, verb)
+
+
+def record(tx: Tx, command: Record) -> list[Heard]:
+    """What the holder says is remembered; a step result or an artifact once, and the first one stays."""
+    if command.kind not in RECORDS:
+        raise InterlockError(f"'{command.kind}' cannot be recorded; allowed are {', '.join(RECORDS)}")
+
+    def verb(unit: Unit, place: int) -> str:
+        if command.kind == "artifact":
+            keep_artifact(tx, unit, command)
+        elif command.kind != "step" or not has_note(tx, unit.id, "step", command.name):
+            expires = tx.now + VERBOSE_US if command.kind in ("progress", "log") else None
+            tx.add(
+                Note(
+                    id=tx.new_id(), tenant=unit.tenant, unit=unit.id, kind=command.kind, name=command.name,
+                    fence=unit.fence, at=tx.now, expires=expires, payload=command.payload,
+                )
+            )  # fmt: skip
+        return unit.state
+
+    return each(tx, command.held, verb)
+
+
+def keep_artifact(tx: Tx, unit: Unit, command: Record) -> None:
+    """An artifact of this attempt; one of that name is never replaced."""
+    if has_artifact(tx, unit.id, unit.attempt, command.name):
+        raise InterlockError(f"attempt {unit.attempt} of unit {unit.id} has an artifact '{command.name}' already")
+    digest = sha256(command.payload.encode()).hexdigest()
+    tx.add(
+        Artifact(
+            unit=unit.id, attempt=unit.attempt, name=command.name, tenant=unit.tenant, fence=unit.fence, at=tx.now,
+            digest=digest, data=command.payload,
+        )
+    )  # fmt: skip

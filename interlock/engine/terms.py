@@ -19,6 +19,7 @@ class Policy(msgspec.Struct, frozen=True, omit_defaults=True):
     exhausted: str | None = None
     timeout_us: int | None = None
     on_reject: str | None = None
+    quorum: int | None = None
 
 
 def policy_of(body: Body) -> Policy:

@@ -89,7 +89,13 @@ def submit_one(tx: Tx, command: Submit, work: Work, refs: dict[str, int]) -> Sub
         priority=work.priority,
         due_at=tx.now + work.delay_us if work.delay_us else None,
     )
-    own = Policy(attempts=work.attempts, exhausted=work.exhausted, timeout_us=work.timeout_us, on_reject=work.on_reject)
+    own = Policy(
+        attempts=work.attempts,
+        exhausted=work.exhausted,
+        timeout_us=work.timeout_us,
+        on_reject=work.on_reject,
+        quorum=work.quorum,
+    )
     tx.bear(unit)
     tx.add(
         Body(

@@ -7,6 +7,7 @@ import msgspec
 A = TypeVar("A")
 
 STAGES = ("fetch", "input", "exec", "output", "commit")
+RECORDS = ("progress", "checkpoint", "step", "artifact", "log")
 REASONS = (
     "parse_error", "validation_failed", "dependency_unavailable", "timeout", "exhausted_retries",
     "policy_violation", "infrastructure_failure", "compensation_failed",
@@ -93,6 +94,7 @@ class Work(msgspec.Struct, frozen=True, kw_only=True):
     needs: tuple[int | str, ...] = ()
     ref: str = ""  # what later work in the same command calls it
     decides: bool = True  # critical, or required, to its parent
+    quorum: int | None = None  # of an approval: how many votes it takes, one by default
     on_reject: str | None = None  # of an approval: "cancel" (the default) or "fail" its run
 
 
@@ -185,6 +187,48 @@ class Enter(Command[list[Heard]], frozen=True, kw_only=True):
 
     held: tuple[Held, ...]
     phase: str
+
+
+class Record(Command[list[Heard]], frozen=True, kw_only=True):
+    """The holder remembers something that moves nothing: progress, checkpoint, step, artifact or log."""
+
+    held: tuple[Held, ...]
+    kind: str
+    name: str = ""
+    payload: str = "null"
+
+
+class Bury(Command[Standing], frozen=True, kw_only=True):
+    """A unit becomes a dead letter; `reason` is one of the eight reason codes."""
+
+    unit: int
+
+
+class Revoke(Command[Standing], frozen=True, kw_only=True):
+    """The lease of a unit is taken away; it is as if its holder were lost."""
+
+    unit: int
+
+
+class Replay(Command[Submitted], frozen=True, kw_only=True):
+    """A unit that has ended is done again, as a new one that names it."""
+
+    unit: int
+
+
+class Vote(Command[Standing], frozen=True, kw_only=True):
+    """One voter's word about a unit that waits for a person; with enough of them it is approved."""
+
+    unit: int
+    voter: str
+    approve: bool = True
+
+
+class Force(Command[Standing], frozen=True, kw_only=True):
+    """The operator's one door past the table: a state, a reason, and an event that bears its mark."""
+
+    unit: int
+    state: str
 
 
 class Tick(Command[int], frozen=True, kw_only=True):

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from interlock.kernel.rows import Body, Unit, Worker
+from interlock.kernel.rows import Artifact, Body, Note, Unit, Worker
 from interlock.store.tx import Tx
 
 
@@ -52,6 +52,31 @@ def last_child(tx: Tx, parent: int) -> Unit | None:
     """The youngest child of a unit, locked."""
     found = tx.known(tx.select(Unit, "WHERE parent = :parent ORDER BY id DESC LIMIT 1 {lock}", parent=parent))
     return found[0] if found else None
+
+
+def has_note(tx: Tx, unit: int, kind: str, name: str) -> bool:
+    """Whether a unit has such a note, also one that this transaction has just made."""
+    here = [row for row in tx.fresh if isinstance(row, Note)]
+    if any((note.unit, note.kind, note.name) == (unit, kind, name) for note in here):
+        return True
+    rest = "WHERE unit = :unit AND kind = :kind AND name = :name"
+    return bool(tx.select(Note, rest, unit=unit, kind=kind, name=name))
+
+
+def votes(tx: Tx, unit: int) -> int:
+    """How many have voted for a unit, this transaction's votes included."""
+    here = [row for row in tx.fresh if isinstance(row, Note) and (row.unit, row.kind) == (unit, "vote")]
+    found = tx.select(Note, "WHERE unit = :unit AND kind = :kind", unit=unit, kind="vote")
+    return sum(note.payload == "true" for note in [*here, *found])
+
+
+def has_artifact(tx: Tx, unit: int, attempt: int, name: str) -> bool:
+    """Whether an attempt has an artifact of that name, also one that this transaction has just made."""
+    here = [row for row in tx.fresh if isinstance(row, Artifact)]
+    if any((one.unit, one.attempt, one.name) == (unit, attempt, name) for one in here):
+        return True
+    rest = "WHERE unit = :unit AND attempt = :attempt AND name = :name"
+    return bool(tx.select(Artifact, rest, unit=unit, attempt=attempt, name=name))
 
 
 def incarnations(tx: Tx, tenant: int, name: str) -> list[Worker]:

@@ -67,7 +67,7 @@ class Tx:
 
     # Reading.
 
-    def select(self, kind: type[R], rest: str, **params: Any) -> list[R]:
+    def select(self, kind: type[R], rest: str, /, **params: Any) -> list[R]:
         """Rows of a table, as they stand in the database; `rest` is what follows FROM."""
         found = self.session.rows(f"SELECT {listed(kind)} FROM {kind.table} {rest}", params)
         return [kind(**dict(zip(kind.__struct_fields__, row, strict=True))) for row in found]

@@ -1,0 +1,90 @@
+"""What operators and voters do to units that others made."""
+
+import msgspec
+
+from interlock.engine import advance as moving
+from interlock.engine.advance import Stamp, advance
+from interlock.engine.ends import close, dead_letter, live
+from interlock.engine.terms import policy_of
+from interlock.engine.tick import lose
+from interlock.engine.units import decide, standing
+from interlock.engine.workers import give_back
+from interlock.kernel.commands import REASONS, Bury, Decide, Force, Replay, Revoke, Standing, Submitted, Vote
+from interlock.kernel.errors import InterlockError, Refused, Unknown
+from interlock.kernel.rows import Note, Unit
+from interlock.store.finders import has_note, votes
+from interlock.store.tx import Tx
+
+
+def bury(tx: Tx, command: Bury) -> Standing:
+    """The unit is a dead letter, with the reason code that the operator gives."""
+    unit = tx.unit(command.unit)
+    if command.reason not in REASONS:
+        raise InterlockError(f"'{command.reason}' is no reason code; allowed are {', '.join(REASONS)}")
+    tx.life(unit).move(unit.state, "bury")
+    stamp = Stamp(command.actor, command.reason)
+    if live(tx, unit):
+        close(tx, unit, "bury", "force", stamp, {})
+    else:
+        advance(tx, unit, "bury", stamp, payload=dead_letter(tx, unit, "bury", stamp))
+    return standing(unit, applied=True)
+
+
+def revoke(tx: Tx, command: Revoke) -> Standing:
+    """Whoever holds the unit has lost it, and its next word is stale."""
+    unit = tx.unit(command.unit)
+    if not live(tx, unit):
+        return standing(unit, applied=False)
+    lose(tx, unit, "force", "revoke", Stamp(command.actor, command.reason or "revoked by an operator"))
+    return standing(unit, applied=True)
+
+
+def replay(tx: Tx, command: Replay) -> Submitted:
+    """A new unit does what an ended one did; the old one stays as it is."""
+    old = tx.unit(command.unit)
+    life = tx.life(old)
+    if not life.settled(old.state):
+        raise Refused(life.name, old.state, "replay", life.triggers(old.state))
+    unit = Unit(id=tx.new_id(), tenant=old.tenant, lane=old.lane, lifecycle=old.lifecycle, priority=old.priority)
+    tx.bear(unit)
+    fresh = {"unit": unit.id, "key": None, "created_at": tx.now, "result": None, "error": None, "retry_of": old.id}
+    tx.add(msgspec.structs.replace(tx.body(old), **fresh))
+    advance(tx, unit, "submit", Stamp(command.actor, command.reason or f"replay of {old.id}"))
+    return Submitted(unit=unit.id, created=True)
+
+
+def vote(tx: Tx, command: Vote) -> Standing:
+    """A vote is remembered, one a voter; the one that makes the quorum approves. A vote against rejects."""
+    unit = tx.unit(command.unit)
+    life = tx.life(unit)
+    life.move(unit.state, "approve" if command.approve else "reject")
+    if has_note(tx, unit.id, "vote", command.voter):
+        return standing(unit, applied=False)
+    tx.add(
+        Note(
+            id=tx.new_id(), tenant=unit.tenant, unit=unit.id, kind="vote", name=command.voter, fence=0, at=tx.now,
+            expires=None, payload="true" if command.approve else "false",
+        )
+    )  # fmt: skip
+    quorum = policy_of(tx.body(unit)).quorum or 1
+    if command.approve and votes(tx, unit.id) < quorum:
+        return standing(unit, applied=True)
+    trigger = "approve" if command.approve else "reject"
+    order = Decide(unit=unit.id, trigger=trigger, tenant=command.tenant, actor=command.voter, reason=command.reason)
+    return decide(tx, order)
+
+
+def force(tx: Tx, command: Force) -> Standing:
+    """The unit is in the state that the operator names, for the reason that the event tells."""
+    unit = tx.unit(command.unit)
+    life = tx.life(unit)
+    if command.state not in life.states:
+        raise Unknown(f"a {life.name} has no state '{command.state}'; it has {', '.join(life.states)}")
+    if not command.reason:
+        raise InterlockError("force needs a reason: it is all that will explain this later")
+    holder, unit.due_at = unit.holder, None
+    moving.force(tx, unit, command.state, Stamp(command.actor, command.reason))
+    unit.holder = None
+    if holder is not None:
+        give_back(tx, holder, Stamp(command.actor))
+    return standing(unit, applied=True)

@@ -1,0 +1,104 @@
+"""The stories of operators, voters and of what a holder records."""
+
+import msgspec
+import pytest
+
+from interlock.kernel.commands import REASONS, Bury, Force, Record, Replay, Revoke, Vote
+from interlock.kernel.errors import InterlockError, Refused, Unknown
+from tests.contract.test_families import states, workflow
+from tests.contract.world import World, held
+
+
+@pytest.mark.parametrize("reason", REASONS)
+def test_a_job_is_buried_with_a_reason_code(reason: str, world: World) -> None:
+    job = world.submit()
+    assert world.send(Bury(unit=job, reason=reason)).state == "dead_lettered"
+    letter = msgspec.json.decode(world.events(job)[-1].payload)
+    assert (letter["reason_code"], letter["last_owner"], letter["last_lease_expires_at"]) == (reason, None, None)
+
+
+def test_a_job_that_is_held_is_buried_and_its_holder_is_stale(world: World) -> None:
+    job = world.submit()
+    (grant,) = world.claim(world.worker())
+    world.start(grant)
+    world.send(Bury(unit=job, reason="infrastructure_failure"))
+    assert world.finish(grant).why == "LEASE_REVOKED"
+
+
+def test_an_unknown_reason_code_is_refused(world: World) -> None:
+    job = world.submit()
+    with pytest.raises(InterlockError, match="'because' is no reason code; allowed are parse_error"):
+        world.send(Bury(unit=job, reason="because"))
+    assert world.unit(job).state == "queued"
+
+
+def test_a_revoked_lease_is_a_lost_one(world: World) -> None:
+    job = world.submit()
+    (grant,) = world.claim(world.worker())
+    assert world.send(Revoke(unit=job)).applied
+    assert (world.unit(job).state, world.unit(job).lease, world.unit(job).losses) == ("queued", "REVOKED", 1)
+    assert world.start(grant).why == "LEASE_REVOKED"
+    assert world.send(Revoke(unit=job)).applied is False
+
+
+def test_a_dead_letter_is_done_again_as_a_new_job(world: World) -> None:
+    job = world.submit(input="7")
+    with pytest.raises(Refused):
+        world.send(Replay(unit=job))
+    world.send(Bury(unit=job, reason="timeout"))
+    again = world.send(Replay(unit=job)).unit
+    (grant,) = world.claim(world.worker())
+    assert (grant.unit, grant.input) == (again, "7")
+    assert world.unit(job).state == "dead_lettered"
+
+
+def test_votes_make_a_quorum(world: World) -> None:
+    units = run, ship = workflow(world, "ship", quorum=2)
+    assert world.send(Vote(unit=ship, voter="ann")).applied
+    assert world.send(Vote(unit=ship, voter="ann")).applied is False
+    assert world.unit(ship).state == "WAITING_APPROVAL"
+    world.send(Vote(unit=ship, voter="bob"))
+    assert states(world, units) == ["SUCCEEDED", "SUCCEEDED"]
+    assert world.events(ship)[-1].actor == "bob"
+    with pytest.raises(Refused):
+        world.send(Vote(unit=ship, voter="eve"))
+    assert run
+
+
+def test_force_leaves_its_mark(world: World) -> None:
+    job = world.submit()
+    (grant,) = world.claim(world.worker())
+    with pytest.raises(InterlockError, match="force needs a reason"):
+        world.send(Force(unit=job, state="queued"))
+    with pytest.raises(Unknown, match="a job has no state 'paused'; it has queued"):
+        world.send(Force(unit=job, state="paused", reason="x"))
+    assert world.send(Force(unit=job, state="queued", actor="ann", reason="the worker was unplugged")).applied
+    event = world.events(job)[-1]
+    assert (event.trigger, event.actor, event.reason) == ("force", "ann", "the worker was unplugged")
+    assert world.start(grant).accepted is False
+    assert len(world.claim(world.worker("other"))) == 1
+
+
+def test_what_a_holder_records_moves_nothing(world: World) -> None:
+    job = world.submit()
+    (grant,) = world.claim(world.worker())
+    world.start(grant)
+    version = world.unit(job).version
+    for kind in ("progress", "checkpoint", "step", "step", "log"):
+        assert world.send(Record(held=(held(grant),), kind=kind, name="one", payload="1"))[0].accepted
+    assert world.unit(job).version == version
+    rows = world.connection.rows("SELECT kind, count(*) FROM note GROUP BY kind ORDER BY kind")
+    assert rows == [("checkpoint", 1), ("log", 1), ("progress", 1), ("step", 1)]
+    with pytest.raises(InterlockError, match="allowed are progress, checkpoint"):
+        world.send(Record(held=(held(grant),), kind="rumour"))
+
+
+def test_an_artifact_is_written_once_an_attempt(world: World) -> None:
+    world.submit()
+    (grant,) = world.claim(world.worker())
+    record = Record(held=(held(grant),), kind="artifact", name="report", payload="x")
+    assert world.send(record)[0].accepted
+    with pytest.raises(InterlockError, match="has an artifact 'report' already"):
+        world.send(record)
+    world.pass_time(60)
+    assert world.send(record)[0].why == "LEASE_EXPIRED"
