@@ -67,6 +67,15 @@ def test_sqlite_and_postgresql_are_equal(seed: int, tmp_path: Path, server: str)
         play([World(one), World(two)], seed, commands=400, laws_every=100)
 
 
+@pytest.mark.proof
+def test_sqlite_and_postgresql_are_equal_over_fifty_thousand_commands(tmp_path: Path, server: str) -> None:
+    for seed in range(1_000, 1_050):
+        folder = tmp_path / str(seed)
+        folder.mkdir()
+        with fresh("sqlite memory", folder, server) as one, fresh("postgres", folder, server) as two:
+            play([World(one), World(two)], seed, commands=1_000, laws_every=250)
+
+
 @pytest.mark.parametrize("seed", range(100, 112))
 def test_every_law_holds_after_every_command(seed: int, tmp_path: Path, server: str) -> None:
     with fresh("sqlite memory", tmp_path, server) as connection:
