@@ -3,11 +3,13 @@
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from tests.postgres.server import postgres
 
 ROOT = Path(__file__).parent.parent
 COMMAND = Path(sys.executable).parent / "interlock"
@@ -25,6 +27,13 @@ def interlock() -> Run:
         return subprocess.run(command, cwd=cwd, env=env, capture_output=True, text=True, check=False, **options)
 
     return run
+
+
+@pytest.fixture(scope="session")
+def server() -> Iterator[str]:
+    """The URL of a real PostgreSQL that lives as long as the session."""
+    with postgres() as url:
+        yield url
 
 
 @pytest.hookimpl(wrapper=True)

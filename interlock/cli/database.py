@@ -9,7 +9,7 @@ import msgspec
 import typer
 
 from interlock.audit.laws import LAWS, audit
-from interlock.cli.out import FINDING, Json, dump, say
+from interlock.cli.out import FINDING, Json, dump, report, say
 from interlock.kernel.errors import InterlockError
 from interlock.lifecycles import shipped
 from interlock.store import migrate
@@ -84,7 +84,7 @@ def doctor(db: Url = DEFAULT, json: Json = False) -> None:
     must_exist(db)
     with opened(db) as session:
         findings = session.findings()
-    tell(findings, json)
+    report(findings, "the database was looked at", json)
 
 
 def audit_database(db: Url = DEFAULT, json: Json = False) -> None:
@@ -104,15 +104,4 @@ def audit_database(db: Url = DEFAULT, json: Json = False) -> None:
             say(f"unit {one.unit}: {one.text} [{one.law}]")
         say(f"{len(LAWS)} laws asked, {len(broken)} findings")
     if broken:
-        raise typer.Exit(FINDING)
-
-
-def tell(findings: list[str], json: bool) -> None:
-    if json:
-        dump({"findings": findings, "ok": not findings})
-    else:
-        for finding in findings:
-            say(finding)
-        say(f"{len(findings)} findings")
-    if findings:
         raise typer.Exit(FINDING)

@@ -13,7 +13,7 @@ from interlock.audit import export as exporting
 from interlock.audit import render
 from interlock.audit.check import Bounds, Report, check
 from interlock.audit.promises import PROMISES
-from interlock.cli.out import FINDING, Json, dump, say, table
+from interlock.cli.out import FINDING, Json, counted, dump, report, say, table
 from interlock.kernel.errors import BadLifecycle, Unknown
 from interlock.kernel.lifecycle import Lifecycle
 from interlock.lifecycles import FOLDER, find, load, shipped
@@ -188,18 +188,6 @@ def difference(path: Path, text: str) -> str:
     return f"{path}: differs from its lifecycle; run `interlock lifecycle docs`\n" + "\n".join(list(lines)[2:12])
 
 
-def report(findings: list[str], summary: str, json: bool) -> None:
-    """Findings, then how many; exit 1 if there are any."""
-    if json:
-        dump({"findings": findings, "ok": not findings})
-    else:
-        for finding in findings:
-            say(finding)
-        say(f"{summary}, {counted(len(findings), 'finding')}")
-    if findings:
-        raise typer.Exit(FINDING)
-
-
 @app.command("check")
 def check_lifecycles(
     which: Which = None,
@@ -241,7 +229,3 @@ def explored(life: Lifecycle, known: dict[str, Lifecycle], bounds: Bounds, *, qu
             if finding.trace:
                 say("    after: " + "; ".join(finding.trace))
     return found
-
-
-def counted(number: int, noun: str) -> str:
-    return f"{number} {noun}{'' if number == 1 else 's'}"

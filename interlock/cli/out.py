@@ -42,3 +42,19 @@ def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     for line in lines:
         say("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())
+
+
+def report(findings: list[str], summary: str, json: bool) -> None:
+    """Findings, then how many; exit 1 if there are any."""
+    if json:
+        dump({"findings": findings, "ok": not findings})
+    else:
+        for finding in findings:
+            say(finding)
+        say(f"{summary}, {counted(len(findings), 'finding')}")
+    if findings:
+        raise typer.Exit(FINDING)
+
+
+def counted(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"

@@ -59,10 +59,10 @@ def follow(tx: Tx, child: Unit, trigger: str) -> None:
         make_ready(tx, next_attempt(tx, parent, ENGINE, child))
 
 
-def next_attempt(tx: Tx, parent: Unit, stamp: Stamp, last: Unit) -> Unit:
-    """A new child that does the same work as the last one."""
-    unit = Unit(id=tx.new_id(), tenant=last.tenant, lane=last.lane, lifecycle=last.lifecycle, parent=parent.id)
-    unit.priority = last.priority
+def next_attempt(tx: Tx, parent: Unit | None, stamp: Stamp, last: Unit) -> Unit:
+    """A new unit that does the same work as the last one, and names it."""
+    unit = Unit(id=tx.new_id(), tenant=last.tenant, lane=last.lane, lifecycle=last.lifecycle)
+    unit.parent, unit.priority = parent.id if parent else None, last.priority
     tx.bear(unit)
     fresh = {"unit": unit.id, "key": None, "created_at": tx.now, "result": None, "error": None, "retry_of": last.id}
     tx.add(msgspec.structs.replace(tx.body(last), **fresh))

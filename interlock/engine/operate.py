@@ -1,17 +1,16 @@
 """What operators and voters do to units that others made."""
 
-import msgspec
-
 from interlock.engine import advance as moving
 from interlock.engine.advance import Stamp, advance
 from interlock.engine.ends import close, dead_letter, live
+from interlock.engine.family import next_attempt
 from interlock.engine.terms import policy_of
 from interlock.engine.tick import lose
 from interlock.engine.units import decide, standing
 from interlock.engine.workers import give_back
 from interlock.kernel.commands import REASONS, Bury, Decide, Force, Replay, Revoke, Standing, Submitted, Vote
 from interlock.kernel.errors import InterlockError, Refused, Unknown
-from interlock.kernel.rows import Note, Unit
+from interlock.kernel.rows import Note
 from interlock.store.finders import has_note, votes
 from interlock.store.tx import Tx
 
@@ -45,11 +44,7 @@ def replay(tx: Tx, command: Replay) -> Submitted:
     life = tx.life(old)
     if not life.settled(old.state):
         raise Refused(life.name, old.state, "replay", life.triggers(old.state))
-    unit = Unit(id=tx.new_id(), tenant=old.tenant, lane=old.lane, lifecycle=old.lifecycle, priority=old.priority)
-    tx.bear(unit)
-    fresh = {"unit": unit.id, "key": None, "created_at": tx.now, "result": None, "error": None, "retry_of": old.id}
-    tx.add(msgspec.structs.replace(tx.body(old), **fresh))
-    advance(tx, unit, "submit", Stamp(command.actor, command.reason or f"replay of {old.id}"))
+    unit = next_attempt(tx, None, Stamp(command.actor, command.reason or f"replay of {old.id}"), old)
     return Submitted(unit=unit.id, created=True)
 
 

@@ -7,14 +7,7 @@ import pytest
 
 from interlock.store import postgres
 from tests.contract.world import World
-from tests.postgres.server import postgres as served
 from tests.store.databases import KINDS, fresh
-
-
-@pytest.fixture(scope="session")
-def server() -> Iterator[str]:
-    with served() as url:
-        yield url
 
 
 @pytest.fixture(params=KINDS)

@@ -5,14 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.postgres.server import postgres
 from tests.store.databases import KINDS, Connection, fresh
-
-
-@pytest.fixture(scope="session")
-def server() -> Iterator[str]:
-    with postgres() as url:
-        yield url
 
 
 @pytest.fixture(params=KINDS)
