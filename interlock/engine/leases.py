@@ -68,10 +68,9 @@ def grant(tx: Tx, unit: Unit, command: Claim) -> Grant:
     unit.fence = policy.next_fence(unit.fence)
     unit.holder, unit.lease_ttl, unit.lease_beat = command.worker, ttl_us, terms.beat_us
     unit.lease_hash = hashed(secret(command.nonce, unit.id, unit.fence))
-    unit.lease_until = policy.lease_end_at(terms, tx.now, ttl_us, terms.beat_us)
+    active = policy.activates(life, life.move(unit.state, trigger).path[-1])
+    unit.lease_until = policy.lease_end_at(terms, tx.now, ttl_us, terms.beat_us, active=active)
     unit.due_at = None
-    rests_in = life.move(unit.state, trigger).path[-1]
-    active = policy.activates(life, rests_in)
     advance(tx, unit, trigger, Stamp(command.actor), lease=("grant", "activate") if active else ("grant",))
     begin(tx, unit)
     return granted(unit, command.nonce, body.task, body.input, body.correlation, body.trace)
@@ -152,11 +151,20 @@ def start(tx: Tx, command: Start) -> list[Heard]:
         if unit.started_at is not None:
             return unit.state  # said before
         policy.choose(tx.life(unit), unit.state, "start")
+        renew(tx, unit)
         advance(tx, unit, "start", stamp, lease=activation(tx, unit))
         begin(tx, unit)
         return unit.state
 
     return each(tx, command.held, verb)
+
+
+def renew(tx: Tx, unit: Unit) -> None:
+    """The lease lasts for its whole time again; it is never shortened."""
+    terms = tx.life(unit).options.lease
+    assert terms
+    until = policy.lease_end_at(terms, tx.now, unit.lease_ttl or terms.ttl_us, unit.lease_beat or terms.beat_us)
+    unit.lease_until = max(until, unit.lease_until or 0)
 
 
 def activation(tx: Tx, unit: Unit) -> tuple[str, ...]:
@@ -174,10 +182,7 @@ def heartbeat(tx: Tx, command: Heartbeat) -> list[Heard]:
             begin(tx, unit)
         if unit.holder is not None:
             heard_of(tx, unit.holder)
-        terms = life.options.lease
-        assert terms
-        until = policy.lease_end_at(terms, tx.now, unit.lease_ttl or terms.ttl_us, unit.lease_beat or terms.beat_us)
-        unit.lease_until = max(until, unit.lease_until or 0)
+        renew(tx, unit)
         derive(tx, unit)
         tx.touch(unit)
         return unit.state

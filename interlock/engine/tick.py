@@ -47,8 +47,12 @@ def passed(tx: Tx, at: int | None) -> bool:
 
 
 def expire(tx: Tx, unit: Unit) -> None:
-    """A lease is over, and nobody renewed it."""
-    lose(tx, unit, "lose", "expire", Stamp(CLOCK, "the lease is over"))
+    """A lease is over, and nobody renewed it; one that was never acknowledged in its window is revoked (A4-18)."""
+    terms = tx.life(unit).options.lease
+    if terms and terms.ack_us is not None and tx.lives["lease"].allows(unit.lease, "activate"):
+        lose(tx, unit, "force", "revoke", Stamp(CLOCK, "the lease was not acknowledged in time"))
+    else:
+        lose(tx, unit, "lose", "expire", Stamp(CLOCK, "the lease is over"))
 
 
 def lose(tx: Tx, unit: Unit, cause: str, lease_trigger: str, stamp: Stamp) -> None:

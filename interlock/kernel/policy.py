@@ -189,9 +189,17 @@ def spread(unit: int, attempt: int) -> float:
     return (mixed ^ mixed >> 31) / 2**64
 
 
-def lease_end_at(terms: LeaseTerms, now: int, ttl_us: int, beat_us: int) -> int:
-    """When a lease ends that was heard of now: the earlier of its TTL and the beats that it may miss."""
-    return now + (min(ttl_us, terms.missed_beats * beat_us) if terms.missed_beats else ttl_us)
+def lease_end_at(terms: LeaseTerms, now: int, ttl_us: int, beat_us: int, *, active: bool = True) -> int:
+    """When a lease ends that was heard of now: the earliest of its TTL, the beats that it may miss, and its window.
+
+    The window is for the acknowledgement, so it counts only until the lease is active.
+    """
+    ends = [ttl_us]
+    if terms.missed_beats:
+        ends.append(terms.missed_beats * beat_us)
+    if terms.ack_us is not None and not active:
+        ends.append(terms.ack_us)
+    return now + min(ends)
 
 
 @dataclass(frozen=True)

@@ -74,6 +74,19 @@ def test_a_lost_runner_costs_an_attempt_and_the_job_is_queued_again(world: World
     assert states(world, [run, build]) == ["FAILED", "FAILED"]  # the third loss of three is final
 
 
+def test_a_lease_that_nobody_acknowledges_is_revoked_at_its_window(world: World) -> None:
+    _, build = started(world, BUILD)
+    (grant,) = world.claim(world.worker())
+    world.pass_time(29.9)
+    world.tick()
+    assert world.unit(build).state == "LEASED"
+    world.pass_time(0.1)
+    world.tick()
+    assert (world.unit(grant.unit).state, world.unit(grant.unit).lease) == ("STALE", "REVOKED")
+    assert world.unit(build).state == "QUEUED"
+    assert world.start(grant).why == "LEASE_REVOKED"
+
+
 def test_failures_have_a_budget_of_their_own(world: World) -> None:
     run, build = started(world, BUILD, attempts=2)
     worker = world.worker()
