@@ -113,16 +113,16 @@ def begin(tx: Tx, unit: Unit) -> None:
         derive(tx, unit)
 
 
-def each(tx: Tx, held: Iterable[Held], verb: Callable[[Unit, int], str]) -> list[Heard]:
+def each(tx: Tx, held: Iterable[Held], verb: Callable[[Unit, int], None]) -> list[Heard]:
     """Every message is judged; one that is stale or not listed is refused, and changes nothing."""
     said = list(held)
     tx.lock(sorted({one.unit for one in said}))
     return [hear(tx, one, place, verb) for place, one in enumerate(said)]
 
 
-def hear(tx: Tx, held: Held, place: int, verb: Callable[[Unit, int], str]) -> Heard:
+def hear(tx: Tx, held: Held, place: int, verb: Callable[[Unit, int], None]) -> Heard:
     unit = tx.units.get(held.unit)
-    if unit is None or unit.lease is None:
+    if unit is None or unit.lease is None or unit.tenant != tx.tenant:
         return Heard(unit=held.unit, accepted=False, why="UNKNOWN_LEASE")
     why = policy.stale(
         tx.lives["lease"],
@@ -147,14 +147,13 @@ def hear(tx: Tx, held: Held, place: int, verb: Callable[[Unit, int], str]) -> He
 def start(tx: Tx, command: Start) -> list[Heard]:
     stamp = Stamp(command.actor)
 
-    def verb(unit: Unit, place: int) -> str:
+    def verb(unit: Unit, place: int) -> None:
         if unit.started_at is not None:
-            return unit.state  # said before
+            return  # said before
         policy.choose(tx.life(unit), unit.state, "start")
         renew(tx, unit)
         advance(tx, unit, "start", stamp, lease=activation(tx, unit))
         begin(tx, unit)
-        return unit.state
 
     return each(tx, command.held, verb)
 
@@ -174,7 +173,7 @@ def activation(tx: Tx, unit: Unit) -> tuple[str, ...]:
 def heartbeat(tx: Tx, command: Heartbeat) -> list[Heard]:
     stamp = Stamp(command.actor)
 
-    def verb(unit: Unit, place: int) -> str:
+    def verb(unit: Unit, place: int) -> None:
         life = tx.life(unit)
         trigger = policy.beat(life, unit.state) if command.running else ""
         if trigger:
@@ -185,7 +184,6 @@ def heartbeat(tx: Tx, command: Heartbeat) -> list[Heard]:
         renew(tx, unit)
         derive(tx, unit)
         tx.touch(unit)
-        return unit.state
 
     return each(tx, command.held, verb)
 
@@ -193,9 +191,8 @@ def heartbeat(tx: Tx, command: Heartbeat) -> list[Heard]:
 def finish(tx: Tx, command: Finish) -> list[Heard]:
     stamp = Stamp(command.actor, command.reason)
 
-    def verb(unit: Unit, place: int) -> str:
+    def verb(unit: Unit, place: int) -> None:
         end(tx, unit, command.outcomes[place], stamp)
-        return unit.state
 
     return each(tx, (outcome.held for outcome in command.outcomes), verb)
 
@@ -237,19 +234,18 @@ def release(tx: Tx, command: Release) -> list[Heard]:
     stamp = Stamp(command.actor, command.reason)
     said = "release" if command.snooze_us is None else "snooze"
 
-    def verb(unit: Unit, place: int) -> str:
+    def verb(unit: Unit, place: int) -> None:
         life = tx.life(unit)
         if said == "snooze" and unit.snoozes >= life.options.budget.snoozes:
             raise Refused(life.name, unit.state, said, life.triggers(unit.state))
         if life.allows(unit.state, "reclaim") and not life.allows(unit.state, said):
             lose_in_place(tx, unit, "revoke", stamp)
-            return unit.state
+            return
         trigger = policy.after_release(life, unit.state, tally(tx, unit), said)
         if said == "snooze":
             unit.snoozes += 1
             unit.due_at = tx.now + (command.snooze_us or 0)
         close(tx, unit, trigger, "force", stamp, {})
-        return unit.state
 
     return each(tx, command.held, verb)
 
@@ -258,18 +254,17 @@ def enter(tx: Tx, command: Enter) -> list[Heard]:
     """The phase is entered by the unit itself, or by the run that it works for."""
     stamp = Stamp(command.actor, command.reason)
 
-    def verb(unit: Unit, place: int) -> str:
+    def verb(unit: Unit, place: int) -> None:
         of_unit = tx.life(unit).moves.get((unit.state, command.phase))
         if of_unit and of_unit.owner is Owner.HOLDER and command.phase not in BY_HOLDER:
             advance(tx, unit, command.phase, stamp)
             begin(tx, unit)
-            return unit.state
+            return
         run = tx.unit(unit.parent) if unit.parent else unit
         of_run = tx.life(run).move(run.state, command.phase)
         if run is unit or of_run.owner not in (Owner.HOLDER, Owner.VALIDATOR):
             raise Refused(run.lifecycle, run.state, command.phase, tx.life(run).triggers(run.state))
         advance(tx, run, command.phase, stamp)
-        return unit.state
 
     return each(tx, command.held, verb)
 
@@ -279,7 +274,7 @@ def record(tx: Tx, command: Record) -> list[Heard]:
     if command.kind not in RECORDS:
         raise InterlockError(f"'{command.kind}' cannot be recorded; allowed are {', '.join(RECORDS)}")
 
-    def verb(unit: Unit, place: int) -> str:
+    def verb(unit: Unit, place: int) -> None:
         if command.kind == "artifact":
             keep_artifact(tx, unit, command)
         elif command.kind != "step" or not has_note(tx, unit.id, "step", command.name):
@@ -290,7 +285,6 @@ def record(tx: Tx, command: Record) -> list[Heard]:
                     fence=unit.fence, at=tx.now, expires=expires, payload=command.payload,
                 )
             )  # fmt: skip
-        return unit.state
 
     return each(tx, command.held, verb)
 
