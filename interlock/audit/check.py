@@ -110,6 +110,7 @@ class Explorer:
         self.report.states, self.report.rows = len(self.came), len(self.nodes)
         self.report.lease_moves_taken = sorted(self.judge.lease_hops)
         self.ends()
+        self.budgets()
         self.coverage()
         return self.report
 
@@ -229,7 +230,7 @@ class Explorer:
         acts: list[tuple[str, str, Callable[[], Step | None], bool]] = [
             ("the lease runs out", "", lambda: machine.run_out(core), True),
             ("the tick finds the lease over", "expire", lambda: machine.expire(core), True),
-            (f"the clock of {state.name} runs out", "", lambda: machine.deadline(core), surely),
+            (f"the clock of {state.name} runs out", state.deadline, lambda: machine.deadline(core), surely),
             ("the cancel deadline passes", "", lambda: machine.overdue(core), True),
             ("a person cancels", "", lambda: machine.cancel(core, hard=False), False),
             ("a person cancels hard", "cancel hard", lambda: machine.cancel(core, hard=True), False),
@@ -290,6 +291,12 @@ class Explorer:
                 self.here = world
                 core = self.nodes[number].core
                 self.broke("can-end", f"from {core.state} in attempt {core.attempt} no end can be reached")
+
+    def budgets(self) -> None:
+        """What a budget allows is reached by some unit that is still open."""
+        cores = [node.core for node in self.nodes if not self.machine.settled(node.core)]
+        self.here = None
+        self.judge.used_up(max((core.failures + core.losses for core in cores), default=0))
 
     def coverage(self) -> None:
         """Which of the listed moves some step took."""

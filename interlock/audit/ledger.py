@@ -1,5 +1,6 @@
 """The data of a log's check: its lines, the machines they move, and every entity in about twenty bytes."""
 
+import codecs
 import re
 from array import array
 from bisect import bisect_left
@@ -56,6 +57,20 @@ class StrictLine(Line, gc=False, forbid_unknown_fields=True):
     """An event with the document's fields and no other."""
 
 
+class Finding(msgspec.Struct, frozen=True):
+    """One thing wrong with a log: where, which rule, what, and what would have been legal."""
+
+    line: int
+    rule: str
+    entity: str
+    message: str
+    legal: list[str]
+
+
+def named(line: Line) -> str:
+    return f"{line.from_state or 'nothing'} -> {line.to_state} by {shown(line.trigger)}"
+
+
 LINE_MAX = 1 << 20  # bytes; a longer line is skipped
 SHOWN_MAX = 80  # characters of a name in a finding
 A_TIME = "a UTC time such as 2024-01-15T10:30:00.000Z"
@@ -66,8 +81,8 @@ TIME = re.compile(
 
 def lines(stream: BinaryIO) -> Iterator[bytes]:
     """Every line of a stream; one that is longer than a line may be is cut one byte too late."""
-    for raw in iter(partial(stream.readline, LINE_MAX + 1), b""):
-        yield raw
+    for number, raw in enumerate(iter(partial(stream.readline, LINE_MAX + 1), b"")):
+        yield raw if number else raw.removeprefix(codecs.BOM_UTF8)
         while len(raw) > LINE_MAX and not raw.endswith(b"\n") and (raw := stream.readline(LINE_MAX + 1)):
             pass
 
@@ -165,6 +180,7 @@ class Step:
     spends: bool  # one of the retries
     severities: frozenset[Severity]  # none: not a listed move
     outside: str  # why it is no move of the document
+    gives_up: str  # what the same event of the document leads to while retries are left
 
 
 class Machine:
@@ -194,6 +210,7 @@ class Machine:
         spends: bool = False,
         severities: Iterable[Severity] = (),
         outside: str = "",
+        gives_up: str = "",
     ) -> Step:
         """The move between two states, whether it is listed or not; an unknown name is a lost state."""
         before = UNBORN if source is None else self.numbers.get(source, LOST)
@@ -207,6 +224,7 @@ class Machine:
             spends=spends,
             severities=frozenset(severities),
             outside=outside,
+            gives_up=gives_up,
         )
 
     def listed(self) -> dict[tuple[str | None, str, str], Step]:
@@ -215,10 +233,12 @@ class Machine:
         for hop in self.life.hops:
             if hop.source is not None:
                 same.setdefault((hop.source, hop.target, hop.event), []).append(hop)
+        again = {(hop.source, hop.event): hop.target for hop in self.life.hops if hop.trigger == "retry"}
         return {
             (source, target, event): self.step(
                 source,
                 target,
+                gives_up="" if again.get((source, event)) == target else again.get((source, event), ""),
                 spends=any(hop.trigger == "retry" for hop in hops),
                 severities=(hop.severity for hop in hops),
                 outside=(hops[0].why or "an extension") if all(hop.extension for hop in hops) else "",

@@ -12,6 +12,7 @@ from interlock.audit.ledger import (
     A_TIME,
     LINE_MAX,
     SHOWN_MAX,
+    Finding,
     Ledger,
     Line,
     Machine,
@@ -22,6 +23,7 @@ from interlock.audit.ledger import (
     instant,
     key,
     lines,
+    named,
     shown,
     sound_part,
 )
@@ -35,20 +37,6 @@ FIRST_TIME = "0001-01-01T00:00:00Z"
 NO_LINE: dict[str, Any] = {"event_type": "", "severity": Severity.INFO, "entity_id": "?", "from_state": None}
 NO_LINE |= {"to_state": "", "trigger": "", "metadata": {}}
 NEEDED = {"event_type", "entity_id", "from_state", "to_state", "trigger"}  # to judge a move at all
-
-
-class Finding(msgspec.Struct, frozen=True):
-    """One thing wrong with a log: where, which rule, what, and what would have been legal."""
-
-    line: int
-    rule: str
-    entity: str
-    message: str
-    legal: list[str]
-
-
-def named(line: Line) -> str:
-    return f"{line.from_state or 'nothing'} -> {line.to_state} by {shown(line.trigger)}"
 
 
 class Checker:
@@ -185,6 +173,10 @@ class Checker:
         elif step.severities and line.severity not in step.severities:
             wanted = sorted(step.severities)
             self.find("schema", f"severity is {line.severity}; for this move it is {' or '.join(wanted)}", wanted)
+        meta = line.metadata
+        if step.gives_up and 0 <= meta.retry_count < meta.max_retries:
+            text = f"it gives up at retry_count {meta.retry_count}, below max_retries {meta.max_retries}"
+            self.find("invariant", f"{text}; document {machine.life.document} tries again", [step.gives_up])
 
     def move(self, machine: Machine, line: Line, step: Step) -> None:
         """Hold a move against what is known of its entity, and remember it."""

@@ -13,7 +13,7 @@ PROMISES = {
     "listed-moves": "no move outside the table",
     "settled-stays": "no settled result changes but by a move that opens an attempt",
     "forward": "attempts and fences only grow, and within an attempt nothing happens twice",
-    "budget": "failures and losses stay within their budget",
+    "budget": "failures and losses stay within their budget, and what is left of it is used",
     "cancel-holds": "no attempt opens once a cancel was asked for, and nobody answers one that was not",
     "answered": "whatever the engine must do, the table lists a move for it",
     "can-end": "from everywhere an end can be reached without anybody cancelling",
@@ -60,6 +60,7 @@ class Judge:
             self.broke("cancel-holds", f"{label}: the holder answers a cancel that nobody asked for")
         if self.life.leased:
             self.budget(label, after)
+            self.retry(core, label, after, said)
             self.staleness(core, label, after)
             self.lease(core, label, after, said)
         self.cancel(core, label, step, said)
@@ -75,8 +76,13 @@ class Judge:
             )
         if said == "cancel hard" and not step.moves and state.cancel != "deferred":
             self.broke("cancel-holds", f"{label} in {core.state}, and nothing moves")
+        if said == "fail" and core.asked and self.life.allows(core.state, "stopped") and not self.cancelled(after):
+            self.broke("cancel-holds", f"{label} while a cancel is asked for, and the unit becomes {after.state}")
         if said == "expire" and core.asked and self.life.category(after.state) is not Category.CANCELLED:
             self.broke("cancel-holds", f"{label} while a cancel is asked for, and the unit becomes {after.state}")
+
+    def cancelled(self, core: Core) -> bool:
+        return self.life.category(core.state) is Category.CANCELLED
 
     def lease(self, core: Core, label: str, after: Core, said: str) -> None:
         """Judges what became of the lease, by the categories of its own lifecycle."""
@@ -148,6 +154,24 @@ class Judge:
         if over:
             used = f"{after.failures} failures and {after.losses} losses of {budget.attempts} attempts"
             self.broke("budget", f"{label}: {used}")
+
+    def retry(self, core: Core, label: str, after: Core, said: str) -> None:
+        """A failure that may be tried again, and running too long, end nothing while attempts are left."""
+        left = core.failures + core.losses + 1 < self.machine.budget.attempts and not core.asked
+        if (
+            said in ("fail", "time_out")
+            and left
+            and self.life.allows(core.state, "retry")
+            and self.life.settled(after.state)
+        ):
+            self.broke("budget", f"{label}: the unit becomes {after.state}, although attempts are left")
+
+    def used_up(self, most: int) -> None:
+        """`most` is how many tries an open unit has ever used: all but the last of what its budgets allow."""
+        budget = self.machine.budget
+        allowed = budget.attempts - 1 + (budget.losses - 1 if budget.losses is not None else 0)
+        if self.life.leased and most < allowed:
+            self.broke("budget", f"no unit gets to use more than {most} of {allowed} tries before its last")
 
     def staleness(self, core: Core, label: str, after: Core) -> None:
         for worker, fence in tokens(core):

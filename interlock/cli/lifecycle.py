@@ -166,6 +166,10 @@ def drawn_by_us(out: Path) -> list[Path]:
 
 
 def write(out: Path, texts: dict[Path, str], strays: list[Path]) -> None:
+    ours = drawn_by_us(out)
+    for page in texts:
+        if (out / page).exists() and out / page not in ours:
+            raise Unknown(f"'{out / page}' was not drawn by us and is not overwritten; move it, or say --out")
     try:
         out.mkdir(parents=True, exist_ok=True)
         for page, text in texts.items():

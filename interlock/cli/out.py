@@ -14,15 +14,13 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
 
 
 def say(text: str) -> None:
-    """A line for people, on standard output, if there is one."""
-    if sys.stdout:
-        sys.stdout.write(text + "\n")
+    """A line for people, on standard output."""
+    sys.stdout.write(text + "\n")
 
 
 def complain(text: str) -> None:
-    """A line about what was wrong, on standard error, if there is one."""
-    if sys.stderr:
-        sys.stderr.write(text + "\n")
+    """A line about what was wrong, on standard error."""
+    sys.stderr.write(text + "\n")
 
 
 def dump(value: Any) -> None:
@@ -32,7 +30,7 @@ def dump(value: Any) -> None:
 
 def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
     """A table: folded to the terminal's width, or one line a row where a program may read it."""
-    if sys.stdout and sys.stdout.isatty():
+    if sys.stdout.isatty():
         drawn = Table(*(Column(head, overflow="fold") for head in heads), box=None, pad_edge=False)
         for row in rows:
             drawn.add_row(*row)

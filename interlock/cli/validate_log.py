@@ -7,8 +7,8 @@ from typing import Annotated, BinaryIO
 import msgspec
 import typer
 
-from interlock.audit.ledger import amount
-from interlock.audit.log import Checker, Finding
+from interlock.audit.ledger import Finding, amount
+from interlock.audit.log import Checker
 from interlock.cli.out import FINDING, Json, say
 from interlock.kernel.errors import InterlockError
 from interlock.lifecycles import find, shipped

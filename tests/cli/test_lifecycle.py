@@ -149,7 +149,7 @@ def test_wrong_use_is_told_in_a_sentence(args: tuple[str, ...], said: str, inter
 
 @pytest.mark.parametrize("redirect", ["| head -1", ">&-", ">/dev/full"])
 def test_an_output_that_cannot_be_written_is_no_traceback(redirect: str) -> None:
-    for args in ("lifecycle export", "lifecycle show job", "lifecycle list --json"):
+    for args in ("lifecycle export", "lifecycle show job", "lifecycle list --json", "validate-log --json /dev/null"):
         shell = f"PYTHONIOENCODING=latin-1 {COMMAND} {args} {redirect}"
         done = subprocess.run(["bash", "-c", shell], capture_output=True, text=True, check=False)
         assert "Traceback" not in done.stderr
@@ -162,6 +162,10 @@ def test_docs_leaves_the_pages_of_others_alone(tmp_path: Path, interlock: Run) -
     done = interlock("lifecycle", "docs", "--out", tmp_path)
     assert f"{tmp_path / 'gone.md'}: removed" in done.stdout
     assert (tmp_path / "diary.md").exists()
+    (tmp_path / "README.md").write_text("mine")
+    refused = interlock("lifecycle", "docs", "--out", tmp_path)
+    assert (refused.returncode, (tmp_path / "README.md").read_text()) == (2, "mine")
+    assert "was not drawn by us and is not overwritten" in refused.stderr
     assert not (tmp_path / "gone.md").exists()
 
 

@@ -11,9 +11,10 @@ import pytest
 
 from interlock.audit.laws import audit
 from interlock.engine.door import Engine, Runner
-from interlock.kernel.commands import Claim, Grant, Register, Submit, Work
+from interlock.kernel.commands import Claim, Finish, Grant, Outcome, Register, Start, Submit, Work
 from interlock.lifecycles import shipped
 from interlock.store import migrate, postgres, sqlite
+from tests.contract.world import held
 from tests.store.databases import Connection, declare, fresh_postgres
 
 CLAIMERS, ENGINES = 64, 4
@@ -47,6 +48,9 @@ class Racer(threading.Thread):
             name = f"{self.number}-{place}"
             try:
                 self.won.append(self.engine.send(Claim(worker=self.worker, key=name, nonce=name)))
+                for grant in self.won[-1]:  # or its lease would end, and it would rightly be won again
+                    self.engine.send(Start(held=(held(grant),)))
+                    self.engine.send(Finish(outcomes=(Outcome(held=held(grant)),)))
             finally:
                 self.gate.wait()
 

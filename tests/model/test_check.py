@@ -105,6 +105,9 @@ RULES: list[tuple[str, str, Patch, str]] = [
     ("an outcome revokes the lease", "job", lambda patch: patch.setitem(policy.LEASE_ENDS, "finish", "revoke"), "lease-law"),
     ("an expiry completes the lease", "step", lambda patch: patch.setitem(policy.LEASE_ENDS, "lose", "complete"), "lease-law"),
     ("a fence nobody granted is heard", "job", lambda patch: patch.setattr(policy, "stale", lambda lease, state, **facts: "" if facts["said"] > facts["fence"] else REAL_STALE(lease, state, **facts)), "one-owner"),
+    ("two budgets are one", "ci_attempt", lambda patch: patch.setattr(policy.Tally, "left", lambda self, lost=False: not self.asked and self.failures + self.losses < self.budget.attempts), "budget"),
+    ("a timeout is never tried again", "job", swap("after_timeout", lambda life, state, tally: "time_out"), "budget"),
+    ("a failure under a cancel is no answer to it", "job", swap("after_failure", lambda life, state, tally, retryable: "retry" if tally.left() and retryable and life.allows(state, "retry") else policy.choose(life, state, "fail", "bury")), "cancel-holds"),
     ("a move ends elsewhere", "step", lambda patch: patch.setattr(Lifecycle, "move", astray), "listed-moves"),
 ]  # fmt: skip
 
@@ -114,7 +117,7 @@ def test_a_fault_planted_in_the_rules_is_caught(
     fault: str, name: str, plant: Patch, promise: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plant(monkeypatch)
-    assert_caught(check(shipped()[name], shipped(), SMALL), promise)
+    assert_caught(check(shipped()[name], shipped(), Bounds(attempts=3, messages=1)), promise)
 
 
 def without(*keys: tuple[str, str]) -> Callable[[Lifecycle], Lifecycle]:

@@ -1,10 +1,13 @@
 """The invariants of document 003: each broken once, each kept once."""
 
+import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from interlock.audit import log
+from tests.conftest import Run
 from tests.validate_log.logs import (
     AGAIN,
     ASSIGN,
@@ -510,3 +513,25 @@ def test_workstreams_beyond_the_last_number_are_not_followed(monkeypatch: pytest
     lines = [line(n, f"t{n}", QUEUE, workstream_id=f"s{n}") for n in (1, 2)]
     lines += [line(9, f"s{n}", GATHER) for n in (1, 2)]
     assert [finding.line for finding in check(*lines)] == [3]
+
+
+@pytest.mark.req("R3-54")
+@pytest.mark.parametrize(("retry_count", "found"), [(0, True), (2, True), (3, False)])
+def test_a_task_that_gives_up_too_early_is_found_by_the_letter(
+    retry_count: int, found: bool, tmp_path: Path, interlock: Run
+) -> None:
+    """Without --strict a failure that is not retryable is legal; the document knows no such thing."""
+    line = {
+        "timestamp": "2024-01-15T10:30:00.000Z", "event_type": "task_state_transition", "severity": "error",
+        "entity_id": "t", "from_state": "running", "to_state": "failed", "trigger": "execution_failed",
+        "metadata": {"retry_count": retry_count, "max_retries": 3},
+    }  # fmt: skip
+    (tmp_path / "log").write_text(json.dumps(line) + "\n")
+    assert interlock("validate-log", tmp_path / "log").returncode == 0
+    done = interlock("validate-log", "--strict", tmp_path / "log")
+    assert (done.returncode, "it gives up at retry_count" in done.stdout) == (int(found), found)
+
+
+def test_a_byte_order_mark_is_no_fault(tmp_path: Path, interlock: Run) -> None:
+    (tmp_path / "log").write_bytes(b"\xef\xbb\xbf\n")
+    assert interlock("validate-log", tmp_path / "log").returncode == 0
