@@ -29,8 +29,7 @@ def postgres() -> Iterator[str]:
         os.chown(folder, nobody.pw_uid, nobody.pw_gid)
         if not open_to_all(INSTALL):
             # A project under a home folder of root's: the server's user cannot reach into it.
-            install = folder / "install"
-            shutil.copytree(INSTALL, install)
+            install = copied(folder)
     data, port = folder / "data", free_port()
     settings = f"-p {port} -c listen_addresses=127.0.0.1 -c unix_socket_directories= -c fsync=off"
     try:
@@ -43,6 +42,16 @@ def postgres() -> Iterator[str]:
         if (data / "postmaster.pid").exists():
             run(install, "pg_ctl", "-w", "-D", data, "-m", "immediate", "stop", folder=folder, **options)
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def copied(folder: Path) -> Path:
+    """The binaries where everybody can reach them, with the libraries that they look for beside their package."""
+    package = INSTALL.parent
+    install = folder / package.name / INSTALL.name
+    shutil.copytree(INSTALL, install)
+    for libraries in package.parent.glob(f"{package.name}.libs"):
+        shutil.copytree(libraries, folder / libraries.name)
+    return install
 
 
 def run(install: Path, program: str, *args: object, folder: Path, **options: object) -> None:
