@@ -66,7 +66,10 @@ def main() -> None:
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # a terminal may lack a letter that we print
     try:
-        app()
+        try:
+            app()
+        finally:
+            sys.stdout.flush()  # here, where a full disk can still be told
     except InterlockError as error:
         complain(f"interlock: {error}")
         sys.exit(USAGE)
