@@ -1,6 +1,7 @@
 """`interlock lifecycle` as a user runs it: what it prints, in JSON too, and how it refuses."""
 
 import json
+import shlex
 import subprocess
 from pathlib import Path
 
@@ -150,7 +151,7 @@ def test_wrong_use_is_told_in_a_sentence(args: tuple[str, ...], said: str, inter
 @pytest.mark.parametrize("redirect", ["| head -1", ">&-", ">/dev/full"])
 def test_an_output_that_cannot_be_written_is_no_traceback(redirect: str) -> None:
     for args in ("lifecycle export", "lifecycle show job", "lifecycle list --json", "validate-log --json /dev/null"):
-        shell = f"PYTHONIOENCODING=latin-1 {COMMAND} {args} {redirect}"
+        shell = f"PYTHONIOENCODING=latin-1 {shlex.quote(str(COMMAND))} {args} {redirect}"
         done = subprocess.run(["bash", "-c", shell], capture_output=True, text=True, check=False)
         assert "Traceback" not in done.stderr
         assert done.returncode in (0, 2)

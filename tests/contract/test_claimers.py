@@ -29,7 +29,9 @@ def connect(request: pytest.FixtureRequest, tmp_path: Path, server: str) -> Iter
             yield lambda: postgres.Connection(url)
         return
     path = str(tmp_path / "work.db")
-    migrate.upgrade(sqlite.Connection(path), shipped().values())
+    first = sqlite.Connection(path)
+    migrate.upgrade(first, shipped().values())
+    first.close()
     yield lambda: sqlite.Connection(path)
 
 
