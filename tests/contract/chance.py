@@ -1,4 +1,7 @@
-"""Random commands from a seed: everything that clients, workers, people and operators may do, in any order."""
+"""Random commands from a seed: everything that clients, workers, people and operators may do, in any order.
+
+`Force` is left out: it may do what no table lists.
+"""
 
 import random
 from collections.abc import Iterator
@@ -14,7 +17,6 @@ from interlock.kernel.commands import (
     Drain,
     Enter,
     Finish,
-    Force,
     Grant,
     Heartbeat,
     Outcome,
@@ -149,6 +151,3 @@ class Chance:
             Vote(unit=near, voter=self.random.choice("xyz"), approve=self.random.random() < 0.7),
             Drain(worker=self.random.choice(self.workers)),
         ])  # fmt: skip
-
-
-NEVER_DRAWN = (Force,)  # it may do what no table lists

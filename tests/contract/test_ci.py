@@ -113,7 +113,7 @@ def test_a_job_that_is_not_required_may_fail(world: World) -> None:
 
 
 def test_cancel_is_asked_for_and_then_answered(world: World) -> None:
-    units = run, build, test = started(world, BUILD, ("test", True, ("build",)))
+    units = run, *_ = started(world, BUILD, ("test", True, ("build",)))
     (grant,) = world.claim(world.worker())
     world.start(grant)
     assert world.cancel(run).state == "CANCEL_REQUESTED"
@@ -122,7 +122,6 @@ def test_cancel_is_asked_for_and_then_answered(world: World) -> None:
     assert world.finish(grant, ended="cancelled").accepted
     assert states(world, units) == ["CANCELED"] * 3
     assert world.unit(grant.unit).lease == "CANCELED"
-    assert (build, test) == tuple(units[1:])
 
 
 def test_a_complete_under_a_cancel_is_its_answer(world: World) -> None:

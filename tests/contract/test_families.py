@@ -179,9 +179,7 @@ def test_a_critical_failure_ends_the_workstream(world: World) -> None:
 
 
 def test_other_failures_let_the_rest_go_on_until_nothing_can(world: World) -> None:
-    units = stream, one, two, three = workstream(
-        world, ("one", False, ()), ("two", False, ()), ("three", False, ("one",))
-    )
+    units = stream, one, two, _ = workstream(world, ("one", False, ()), ("two", False, ()), ("three", False, ("one",)))
     worker = world.worker()
     (grant,) = world.claim(worker)
     assert grant.unit == one
@@ -191,7 +189,6 @@ def test_other_failures_let_the_rest_go_on_until_nothing_can(world: World) -> No
     world.send(Decide(unit=two, trigger="valid"))
     assert states(world, units) == ["failed", "failed", "completed", "cancelled"]
     assert world.events(stream)[-1].name == "stalled_by_failure"
-    assert three
 
 
 def test_a_plan_without_tasks_is_refused(world: World) -> None:
