@@ -6,11 +6,11 @@ from itertools import pairwise
 import msgspec
 
 from interlock.engine.advance import SELF, chained
-from interlock.engine.family import add
+from interlock.engine.family import add, count_birth
 from interlock.kernel.lifecycle import SETTLED, Category, Lifecycle
 from interlock.kernel.policy import LIVE
 from interlock.kernel.rows import Event, Unit
-from interlock.store.reads import histories, unmet_needs, workers
+from interlock.store.reads import histories, slots, unmet_needs, workers
 from interlock.store.session import Session
 from interlock.store.tx import COUNTED
 
@@ -169,7 +169,7 @@ def audit(session: Session, lives: Mapping[str, Lifecycle]) -> Iterator[Broken]:
     for unit, events in histories(session):
         if unit.parent is not None:
             family = found.setdefault(unit.parent, dict.fromkeys(CHILDREN, 0))
-            family["total"] += 1
+            count_birth(family, unit)
             add(family, unit, 1)
         if unit.total:
             said[unit.id] = {name: getattr(unit, name) for name in CHILDREN}
@@ -184,6 +184,7 @@ def audit(session: Session, lives: Mapping[str, Lifecycle]) -> Iterator[Broken]:
         if said.get(parent) != found.get(parent):
             text = f"it counts {said.get(parent)}, and has {found.get(parent)}"
             yield Broken("parents count their children", parent, text)
+    yield from keys_are_kept(session)
     for one, unmet, counted in unmet_needs(session):
         if unmet != counted:
             yield Broken("needs are counted", one, f"{unmet} of its needs are said to be unmet, and {counted} are")
@@ -193,6 +194,15 @@ def judge(case: Case) -> Iterator[Broken]:
     for law in LAWS:
         for text in law(case):
             yield Broken(law.__name__.replace("_", " "), case.unit.id, text)
+
+
+def keys_are_kept(session: Session) -> Iterator[Broken]:
+    """A mutex or a limit is never exceeded, and nobody waits for a key that is free."""
+    for tenant, key, capacity, taken, seated, waiting in slots(session):
+        if taken != seated:
+            yield Broken("keys are kept", 0, f"'{key}' of tenant {tenant} is taken {taken} times, and {seated} have it")
+        if waiting and taken < capacity:
+            yield Broken("keys are kept", 0, f"'{key}' of tenant {tenant} is free, and {waiting} units wait for it")
 
 
 def workers_hold_what_they_hold(session: Session, held: dict[int, int]) -> Iterator[Broken]:

@@ -5,6 +5,10 @@ from typing import Any
 
 import msgspec
 
+from interlock.engine.slots import seat
+from interlock.engine.terms import policy_of
+from interlock.kernel import policy
+from interlock.kernel.commands import Command
 from interlock.kernel.lifecycle import SETTLED, Category, Move
 from interlock.kernel.rows import Event, Unit
 from interlock.store.tx import Tx
@@ -18,6 +22,10 @@ class Stamp(msgspec.Struct, frozen=True):
     actor: str
     reason: str = ""
     cause: str | None = None
+
+
+def asked_by(command: Command[Any]) -> Stamp:
+    return Stamp(command.actor, command.reason, command.cause)
 
 
 def advance(
@@ -99,7 +107,7 @@ def remember(
         severity=names[2],
         at=unit.changed_at,
         actor=stamp.actor,
-        reason=stamp.reason,
+        reason=stamp.reason or names[0],
         cause=stamp.cause,
         correlation=body.correlation,
         trace=body.trace,
@@ -136,13 +144,24 @@ def settle(tx: Tx, unit: Unit, *, opened: bool, born: bool) -> None:
         unit.outcome = None
     if opened:
         unit.started_at = None
+    if state.category is Category.ACTIVE and unit.started_at is None:
+        unit.started_at = unit.changed_at
     if state.settled:
         unit.due_at = unit.asked_at = unit.asked_by = None
-    limited = life.allows(unit.state, state.deadline) and state.within_us is not None
-    unit.deadline_at = unit.changed_at + state.within_us if limited and state.within_us else None
+    unit.deadline_at = deadline(tx, unit)
     derive(tx, unit)
     if not born:
         tx.touch(unit)
+
+
+def deadline(tx: Tx, unit: Unit) -> int | None:
+    """When the unit's own clock runs out; for how long it may run counts from its start (A4-7)."""
+    life = tx.life(unit)
+    limit_us = policy.time_limit(life, unit.state, policy_of(tx.body(unit)))
+    if limit_us is None:
+        return None
+    runs = life.states[unit.state].deadline == "time_out" and unit.category == Category.ACTIVE
+    return (unit.started_at if runs and unit.started_at else unit.changed_at) + limit_us
 
 
 def derive(tx: Tx, unit: Unit) -> None:
@@ -151,8 +170,8 @@ def derive(tx: Tx, unit: Unit) -> None:
     live = unit.lease is not None and not tx.lives["lease"].settled(unit.lease)
     waits = unit.category == Category.READY or (life.allows(unit.state, "reclaim") and not live)
     due = unit.due_at is not None and unit.due_at > tx.now
-    free = waits and not due and not unit.unmet and unit.parked_on is None
-    if not free:
+    wanted = waits and not due and not unit.unmet
+    if not (seat(tx, unit, derive, wanted=wanted or live) and wanted):
         unit.available_at = None
     elif unit.available_at is None:
         unit.available_at = tx.now

@@ -6,7 +6,8 @@ from concurrent.futures import Future
 from threading import Condition, Thread
 from typing import Any, TypeVar
 
-from interlock.engine import leases, operate, tick, units, workers
+from interlock.engine import archive, leases, operate, records, submit, tick, units, workers
+from interlock.engine.answers import Nothing, keep_answer, kept_answer
 from interlock.engine.family import carry_on
 from interlock.kernel import commands
 from interlock.kernel.commands import Command
@@ -18,11 +19,11 @@ from interlock.store.tx import Ids, Tx
 A = TypeVar("A")
 GROUP_MAX = 256
 VERBS: dict[type[Command[Any]], Callable[[Tx, Any], Any]] = {
-    commands.Submit: units.submit,
+    commands.Submit: submit.submit,
     commands.Cancel: units.cancel,
     commands.Decide: units.decide,
     commands.Enter: leases.enter,
-    commands.Record: leases.record,
+    commands.Record: records.record,
     commands.Bury: operate.bury,
     commands.Revoke: operate.revoke,
     commands.Replay: operate.replay,
@@ -35,6 +36,7 @@ VERBS: dict[type[Command[Any]], Callable[[Tx, Any], Any]] = {
     commands.Heartbeat: leases.heartbeat,
     commands.Finish: leases.finish,
     commands.Release: leases.release,
+    commands.Archive: archive.archive,
     commands.Tick: tick.tick,
 }
 
@@ -98,7 +100,11 @@ class Committer:
         tx.tenant = command.tenant
         before = tx.changes
         try:
-            return VERBS[type(command)](tx, command), None
+            answer = kept_answer(tx, command)
+            if answer is Nothing:
+                answer = VERBS[type(command)](tx, command)
+                keep_answer(tx, command, answer)
+            return answer, None
         except InterlockError as refusal:
             if tx.changes != before:
                 raise Spoilt from refusal

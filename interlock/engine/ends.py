@@ -2,12 +2,16 @@
 
 from typing import Any
 
+import msgspec
+
 from interlock.engine.advance import Stamp, advance, hop_lease
-from interlock.engine.terms import retry_at
+from interlock.engine.terms import policy_of, retry_at
 from interlock.engine.workers import give_back
 from interlock.kernel import policy
+from interlock.kernel.commands import ERROR_CLASSES, REASONS
 from interlock.kernel.lifecycle import Category
 from interlock.kernel.rows import Unit
+from interlock.store.finders import last_grant
 from interlock.store.tx import Tx
 
 
@@ -30,25 +34,37 @@ def close(
     if trigger == "retry":
         unit.due_at = tx.now + after_us if after_us is not None else retry_at(tx, unit)
     if life.category(target) is Category.DEAD:
-        payload = {**payload, **dead_letter(tx, unit, trigger, stamp)}
+        payload = {**payload, **dead_letter(tx, unit, trigger, stamp, payload)}
     unit.holder = None
     advance(tx, unit, trigger, stamp, lease=ended, payload=payload)
     if holder is not None:
         give_back(tx, holder, Stamp(stamp.actor))
 
 
-def dead_letter(tx: Tx, unit: Unit, trigger: str, stamp: Stamp) -> dict[str, Any]:
-    """The six fields that a dead letter must have; the last two are null only if there never was a lease."""
-    body = tx.body(unit)
-    usual = {"exhaust": "exhausted_retries", "time_out": "timeout"}
+def dead_letter(tx: Tx, unit: Unit, trigger: str, stamp: Stamp, told: dict[str, Any]) -> dict[str, Any]:
+    """The six fields that a dead letter must have, and its stage; the owner is null only if it never had one."""
+    body, grant = tx.body(unit), last_grant(tx, unit)
     return {
-        "reason_code": usual.get(trigger, stamp.reason or "policy_violation"),
-        "last_error": body.error,
+        "reason_code": reason_code(tx, unit, trigger, stamp, told),
+        "last_error": body.error or stamp.reason,
         "attempts": unit.attempt,
-        "last_owner": unit.holder,
+        "last_owner": msgspec.json.decode(grant.payload).get("worker") if grant else None,
         "last_lease_expires_at": unit.lease_until,
         "correlation_id": body.correlation,
+        "stage": told.get("stage"),
     }
+
+
+def reason_code(tx: Tx, unit: Unit, trigger: str, stamp: Stamp, told: dict[str, Any]) -> str:
+    """The first that is known: what its holder or an operator said, what it was for, what happened to it."""
+    if told.get("reason_code"):
+        return str(told["reason_code"])
+    if stamp.reason in REASONS:
+        return stamp.reason
+    if policy_of(tx.body(unit)).undoes:
+        return "compensation_failed"
+    by_trigger = {"exhaust": "exhausted_retries", "time_out": "timeout"}
+    return by_trigger.get(trigger) or ERROR_CLASSES.get(told.get("error_class", ""), "policy_violation")
 
 
 def lose_in_place(tx: Tx, unit: Unit, trigger: str, stamp: Stamp) -> None:

@@ -3,6 +3,7 @@
 import msgspec
 
 from interlock.engine.advance import Stamp, advance, derive
+from interlock.engine.compensation import compensate
 from interlock.engine.ends import close, live
 from interlock.engine.terms import follower, tally
 from interlock.kernel import policy
@@ -26,6 +27,7 @@ def carry_on(tx: Tx) -> None:
         for unit, was in moved:
             if unit.total and has_ended(unit) and not (was and has_ended(was)):
                 end_family(tx, tx.units[unit.id])
+        compensate(tx, [unit for unit, was in moved if unit.outcome and not (was and was.outcome)])
         for parent in tx.add_counts(counts(moved)):
             hear_children(tx, parent, [unit for unit, _ in moved if unit.parent == parent.id])
 
@@ -100,17 +102,23 @@ def counts(moved: list[tuple[Unit, Unit | None]]) -> dict[int, dict[str, int]]:
             continue
         sums.setdefault(unit.parent, dict.fromkeys(COUNTED, 0))
         if was is None:
-            sums[unit.parent]["total"] += 1
+            count_birth(sums[unit.parent], unit)
         else:
             add(sums[unit.parent], was, -1)
         add(sums[unit.parent], unit, 1)
     return sums
 
 
+def count_birth(total: dict[str, int], unit: Unit) -> None:
+    total["total"] += 1
+    total["deciders"] += unit.decides
+
+
 def add(total: dict[str, int], unit: Unit, sign: int) -> None:
     """A unit counts once: as settled, as blocked, as a gate, as begun, or not at all."""
     if unit.outcome == Category.SUCCESS:
         total["succeeded"] += sign
+        total["won"] += sign * unit.decides
     elif unit.outcome is not None:
         total["lost"] += sign
         total["decided"] += sign * unit.decides

@@ -3,15 +3,25 @@
 import hmac
 from collections.abc import Callable, Iterable
 from hashlib import sha256
+from typing import Any
 
-from interlock.engine.advance import Stamp, advance, derive
+import msgspec
+
+from interlock.engine.advance import Stamp, advance, asked_by, derive
 from interlock.engine.ends import close, lose_in_place
+from interlock.engine.notes import BEATS_US, note
 from interlock.engine.terms import counted, policy_of, tally
 from interlock.engine.tick import wake
+from interlock.engine.words import between, one_of
 from interlock.engine.workers import heard_of, take_on
 from interlock.kernel import policy
 from interlock.kernel.commands import (
-    RECORDS,
+    CONFLICT,
+    ENDS,
+    ERROR_CLASSES,
+    REASONS,
+    STAGES,
+    TRANSIENT,
     Claim,
     Enter,
     Finish,
@@ -20,17 +30,17 @@ from interlock.kernel.commands import (
     Heartbeat,
     Held,
     Outcome,
-    Record,
     Release,
     Start,
 )
-from interlock.kernel.errors import InterlockError, Refused
+from interlock.kernel.errors import Refused, Stale
 from interlock.kernel.lifecycle import BY_HOLDER, Category, Owner
-from interlock.kernel.rows import Artifact, Note, Unit
-from interlock.store.finders import claimable, has_artifact, has_note, held_by, lanes_for
+from interlock.kernel.rows import Body, Event, Unit
+from interlock.store.finders import claimable, closing_event, held_by, lanes_for
 from interlock.store.tx import Tx
 
-VERBOSE_US = 14 * 86_400_000_000  # how long what is verbose is kept
+Verb = Callable[[Unit, int], None]
+Again = Callable[[Event, Unit, int], bool]
 
 
 def secret(nonce: str, unit: int, fence: int) -> str:
@@ -63,16 +73,16 @@ def grant(tx: Tx, unit: Unit, command: Claim) -> Grant:
     life, body = tx.life(unit), tx.body(unit)
     terms = life.options.lease
     assert terms, "the lints want a [lease] wherever a worker may claim"
-    ttl_us = checked_ttl(command.ttl_us or terms.ttl_us, terms.ttl_min_us, terms.ttl_max_us)
+    ttl_us, beat_us = policy.lease_terms(terms, policy_of(body))
     trigger = policy.claim(life, unit.state, held=False)
     unit.fence = policy.next_fence(unit.fence)
-    unit.holder, unit.lease_ttl, unit.lease_beat = command.worker, ttl_us, terms.beat_us
+    unit.holder, unit.lease_ttl, unit.lease_beat = command.worker, ttl_us, beat_us
     unit.lease_hash = hashed(secret(command.nonce, unit.id, unit.fence))
     active = policy.activates(life, life.move(unit.state, trigger).path[-1])
-    unit.lease_until = policy.lease_end_at(terms, tx.now, ttl_us, terms.beat_us, active=active)
+    unit.lease_until = policy.lease_end_at(terms, tx.now, ttl_us, beat_us, active=active)
     unit.due_at = None
-    advance(tx, unit, trigger, Stamp(command.actor), lease=("grant", "activate") if active else ("grant",))
-    begin(tx, unit)
+    hops, payload = ("grant", "activate") if active else ("grant",), {"worker": tx.worker(command.worker).name}
+    advance(tx, unit, trigger, asked_by(command), lease=hops, payload=payload)
     return granted(unit, command.nonce, body.task, body.input, body.correlation, body.trace)
 
 
@@ -96,31 +106,17 @@ def replay(tx: Tx, command: Claim, nonce: str) -> list[Grant]:
     ]
 
 
-def checked_ttl(ttl_us: int, least_us: int, most_us: int) -> int:
-    if not least_us <= ttl_us <= most_us:
-        raise InterlockError(f"a lease of {ttl_us} µs is not allowed; allowed is {least_us} to {most_us} µs")
-    return ttl_us
+def each(tx: Tx, held: Iterable[Held], verb: Verb, again: Again = lambda event, unit, place: False) -> list[Heard]:
+    """Every message is judged; one that is stale or not listed is refused, and changes nothing.
 
-
-def begin(tx: Tx, unit: Unit) -> None:
-    """The attempt has started, if the unit is active now; its own timeout runs from here."""
-    if unit.category != Category.ACTIVE or unit.started_at is not None:
-        return
-    unit.started_at = tx.now
-    timeout_us = policy_of(tx.body(unit)).timeout_us
-    if timeout_us is not None and tx.life(unit).allows(unit.state, "time_out"):
-        unit.deadline_at = tx.now + timeout_us
-        derive(tx, unit)
-
-
-def each(tx: Tx, held: Iterable[Held], verb: Callable[[Unit, int], None]) -> list[Heard]:
-    """Every message is judged; one that is stale or not listed is refused, and changes nothing."""
+    `again` tells whether a message says once more what ended its lease: then it is answered once more.
+    """
     said = list(held)
     tx.lock(sorted({one.unit for one in said}))
-    return [hear(tx, one, place, verb) for place, one in enumerate(said)]
+    return [hear(tx, one, place, verb, again) for place, one in enumerate(said)]
 
 
-def hear(tx: Tx, held: Held, place: int, verb: Callable[[Unit, int], None]) -> Heard:
+def hear(tx: Tx, held: Held, place: int, verb: Verb, again: Again) -> Heard:
     unit = tx.units.get(held.unit)
     if unit is None or unit.lease is None or unit.tenant != tx.tenant:
         return Heard(unit=held.unit, accepted=False, why="UNKNOWN_LEASE")
@@ -135,25 +131,26 @@ def hear(tx: Tx, held: Held, place: int, verb: Callable[[Unit, int], None]) -> H
         now=tx.now,
     )
     if why:
+        ended = closing_event(tx, unit) if why in ("LEASE_ENDED", "LEASE_REVOKED") else None
+        if ended and again(ended, unit, place):
+            return Heard(unit=unit.id, accepted=True, state=ended.target, until=unit.lease_until or 0)
         return Heard(unit=unit.id, accepted=False, state=unit.state, why=why)
     try:
         verb(unit, place)
-    except Refused as refused:
+    except (Refused, Stale) as refused:
         return Heard(unit=unit.id, accepted=False, state=unit.state, why=str(refused))
     asked = unit.asked_at is not None
     return Heard(unit=unit.id, accepted=True, state=unit.state, cancel=asked, until=unit.lease_until or 0)
 
 
 def start(tx: Tx, command: Start) -> list[Heard]:
-    stamp = Stamp(command.actor)
-
     def verb(unit: Unit, place: int) -> None:
-        if unit.started_at is not None:
+        life = tx.life(unit)
+        if not life.allows(unit.state, "start") and not activation(tx, unit):
             return  # said before
-        policy.choose(tx.life(unit), unit.state, "start")
+        policy.choose(life, unit.state, "start")
         renew(tx, unit)
-        advance(tx, unit, "start", stamp, lease=activation(tx, unit))
-        begin(tx, unit)
+        advance(tx, unit, "start", asked_by(command), lease=activation(tx, unit))
 
     return each(tx, command.held, verb)
 
@@ -162,7 +159,7 @@ def renew(tx: Tx, unit: Unit) -> None:
     """The lease lasts for its whole time again; it is never shortened."""
     terms = tx.life(unit).options.lease
     assert terms
-    until = policy.lease_end_at(terms, tx.now, unit.lease_ttl or terms.ttl_us, unit.lease_beat or terms.beat_us)
+    until = policy.lease_end_at(terms, tx.now, unit.lease_ttl or 0, unit.lease_beat or 0)
     unit.lease_until = max(until, unit.lease_until or 0)
 
 
@@ -171,44 +168,76 @@ def activation(tx: Tx, unit: Unit) -> tuple[str, ...]:
 
 
 def heartbeat(tx: Tx, command: Heartbeat) -> list[Heard]:
-    stamp = Stamp(command.actor)
+    beats: dict[int, list[tuple[int, int, bool]]] = {}  # by worker: unit, fence, and whether its lease got longer
 
     def verb(unit: Unit, place: int) -> None:
-        life = tx.life(unit)
+        life, until = tx.life(unit), unit.lease_until
         trigger = policy.beat(life, unit.state) if command.running else ""
         if trigger:
-            advance(tx, unit, trigger, stamp, lease=activation(tx, unit))
-            begin(tx, unit)
-        if unit.holder is not None:
-            heard_of(tx, unit.holder)
+            advance(tx, unit, trigger, asked_by(command), lease=activation(tx, unit))
         renew(tx, unit)
         derive(tx, unit)
         tx.touch(unit)
+        beats.setdefault(unit.holder or 0, []).append((unit.id, unit.fence, unit.lease_until != until))
 
-    return each(tx, command.held, verb)
+    heard = each(tx, command.held, verb)
+    for worker, units in beats.items():
+        heard_of(tx, worker)
+        note(tx, worker, "beat", msgspec.json.encode(units).decode(), keep_us=BEATS_US)
+    return heard
 
 
 def finish(tx: Tx, command: Finish) -> list[Heard]:
-    stamp = Stamp(command.actor, command.reason)
+    for outcome in command.outcomes:
+        check(outcome)
 
     def verb(unit: Unit, place: int) -> None:
-        end(tx, unit, command.outcomes[place], stamp)
+        end(tx, unit, command.outcomes[place], asked_by(command))
 
-    return each(tx, (outcome.held for outcome in command.outcomes), verb)
+    def again(event: Event, unit: Unit, place: int) -> bool:
+        return said_before(event, tx.body(unit), command.outcomes[place])
+
+    return each(tx, (outcome.held for outcome in command.outcomes), verb, again)
+
+
+def check(outcome: Outcome) -> None:
+    """Words that nobody knows are told apart from those that are known."""
+    one_of("ended", outcome.ended, ENDS)
+    one_of("stage", outcome.stage, STAGES)
+    one_of("error_class", outcome.error_class, tuple(ERROR_CLASSES))
+    if outcome.reason_code is not None:
+        one_of("reason_code", outcome.reason_code, REASONS)
+
+
+def said_before(event: Event, body: Body, outcome: Outcome) -> bool:
+    """Whether this is what the holder said when its lease ended."""
+    if outcome.ended == "success":
+        return event.trigger == "complete" and body.result == outcome.result
+    if outcome.ended == "cancelled":
+        return event.trigger == "stopped"
+    told = msgspec.json.decode(event.payload)
+    return all(told.get(name) == value for name, value in failure(outcome).items())
+
+
+def failure(outcome: Outcome) -> dict[str, Any]:
+    """What the record keeps of a failure."""
+    told = {"error": outcome.error, "error_class": outcome.error_class, "stage": outcome.stage}
+    return told if outcome.reason_code is None else {**told, "reason_code": outcome.reason_code}
 
 
 def end(tx: Tx, unit: Unit, outcome: Outcome, stamp: Stamp) -> None:
     """The holder's word about how its work ended is carried out."""
     life, body, payload = tx.life(unit), tx.body(unit), {}
+    if outcome.ended == "failure" and outcome.error_class == CONFLICT:
+        raise Stale("LEASE_CONFLICT")  # its holder saw another one: nothing that it says counts
     if outcome.ended == "success":
         trigger, cause = policy.choose(life, unit.state, "complete"), "finish"
         body.result = outcome.result
     elif outcome.ended == "cancelled":
         trigger, cause = policy.stopped(life, unit.state, asked=unit.asked_at is not None), "stop"
     else:
-        trigger, cause = failed(tx, unit, outcome), "finish"
+        trigger, cause, payload = failed(tx, unit, outcome), "finish", failure(outcome)
         body.error = outcome.error
-        payload = {"error": outcome.error, "stage": outcome.stage}
     if life.category(unit.state) is Category.CLOSING:
         cause = "stop"  # whatever it says now, it answers the cancel (A4-13)
     close(tx, unit, trigger, cause, stamp, payload, outcome.after_us)
@@ -216,23 +245,27 @@ def end(tx: Tx, unit: Unit, outcome: Outcome, stamp: Stamp) -> None:
 
 
 def failed(tx: Tx, unit: Unit, outcome: Outcome) -> str:
-    spender = counted(tx, unit)
+    """The trigger that a failure comes to; it is counted."""
+    spender, life, retryable = counted(tx, unit), tx.life(unit), outcome.error_class == TRANSIENT
     spender.failures += 1
     try:
-        trigger = policy.after_failure(tx.life(unit), unit.state, tally(tx, unit), retryable=outcome.retryable)
+        trigger = policy.after_failure(life, unit.state, tally(tx, unit), retryable=retryable)
     except Refused:
         spender.failures -= 1
         raise
     tx.touch(spender)
-    if outcome.retryable:
+    if retryable:
         tx.retryable.add(unit.id)
+    if trigger == "fail" and policy_of(tx.body(unit)).undoes:
+        return policy.choose(life, unit.state, "exhaust", "fail")  # a compensation that failed is a dead letter (A2-16)
     return trigger
 
 
 def release(tx: Tx, command: Release) -> list[Heard]:
     """Units are given back; no attempt is spent."""
-    stamp = Stamp(command.actor, command.reason)
+    stamp = asked_by(command)
     said = "release" if command.snooze_us is None else "snooze"
+    between("snooze_us", command.snooze_us or 0, 0)
 
     def verb(unit: Unit, place: int) -> None:
         life = tx.life(unit)
@@ -247,18 +280,17 @@ def release(tx: Tx, command: Release) -> list[Heard]:
             unit.due_at = tx.now + (command.snooze_us or 0)
         close(tx, unit, trigger, "force", stamp, {})
 
-    return each(tx, command.held, verb)
+    return each(tx, command.held, verb, lambda event, unit, place: event.trigger == said)
 
 
 def enter(tx: Tx, command: Enter) -> list[Heard]:
     """The phase is entered by the unit itself, or by the run that it works for."""
-    stamp = Stamp(command.actor, command.reason)
+    stamp = asked_by(command)
 
     def verb(unit: Unit, place: int) -> None:
         of_unit = tx.life(unit).moves.get((unit.state, command.phase))
         if of_unit and of_unit.owner is Owner.HOLDER and command.phase not in BY_HOLDER:
             advance(tx, unit, command.phase, stamp)
-            begin(tx, unit)
             return
         run = tx.unit(unit.parent) if unit.parent else unit
         of_run = tx.life(run).move(run.state, command.phase)
@@ -267,36 +299,3 @@ def enter(tx: Tx, command: Enter) -> list[Heard]:
         advance(tx, run, command.phase, stamp)
 
     return each(tx, command.held, verb)
-
-
-def record(tx: Tx, command: Record) -> list[Heard]:
-    """What the holder says is remembered; a step result or an artifact once, and the first one stays."""
-    if command.kind not in RECORDS:
-        raise InterlockError(f"'{command.kind}' cannot be recorded; allowed are {', '.join(RECORDS)}")
-
-    def verb(unit: Unit, place: int) -> None:
-        if command.kind == "artifact":
-            keep_artifact(tx, unit, command)
-        elif command.kind != "step" or not has_note(tx, unit.id, "step", command.name):
-            expires = tx.now + VERBOSE_US if command.kind in ("progress", "log") else None
-            tx.add(
-                Note(
-                    id=tx.new_id(), tenant=unit.tenant, unit=unit.id, kind=command.kind, name=command.name,
-                    fence=unit.fence, at=tx.now, expires=expires, payload=command.payload,
-                )
-            )  # fmt: skip
-
-    return each(tx, command.held, verb)
-
-
-def keep_artifact(tx: Tx, unit: Unit, command: Record) -> None:
-    """An artifact of this attempt; one of that name is never replaced."""
-    if has_artifact(tx, unit.id, unit.attempt, command.name):
-        raise InterlockError(f"attempt {unit.attempt} of unit {unit.id} has an artifact '{command.name}' already")
-    digest = sha256(command.payload.encode()).hexdigest()
-    tx.add(
-        Artifact(
-            unit=unit.id, attempt=unit.attempt, name=command.name, tenant=unit.tenant, fence=unit.fence, at=tx.now,
-            digest=digest, data=command.payload,
-        )
-    )  # fmt: skip

@@ -1,16 +1,17 @@
 """What operators and voters do to units that others made."""
 
 from interlock.engine import advance as moving
-from interlock.engine.advance import Stamp, advance
+from interlock.engine.advance import Stamp, advance, asked_by
 from interlock.engine.ends import close, dead_letter, live
 from interlock.engine.family import next_attempt
+from interlock.engine.notes import note
 from interlock.engine.terms import policy_of
 from interlock.engine.tick import lose
 from interlock.engine.units import decide, standing
+from interlock.engine.words import one_of
 from interlock.engine.workers import give_back
 from interlock.kernel.commands import REASONS, Bury, Decide, Force, Replay, Revoke, Standing, Submitted, Vote
 from interlock.kernel.errors import InterlockError, Refused, Unknown
-from interlock.kernel.rows import Note
 from interlock.store.finders import has_note, votes
 from interlock.store.tx import Tx
 
@@ -18,14 +19,13 @@ from interlock.store.tx import Tx
 def bury(tx: Tx, command: Bury) -> Standing:
     """The unit is a dead letter, with the reason code that the operator gives."""
     unit = tx.unit(command.unit)
-    if command.reason not in REASONS:
-        raise InterlockError(f"'{command.reason}' is no reason code; allowed are {', '.join(REASONS)}")
+    one_of("reason", command.reason, REASONS)
     tx.life(unit).move(unit.state, "bury")
-    stamp = Stamp(command.actor, command.reason)
+    stamp = asked_by(command)
     if live(tx, unit):
         close(tx, unit, "bury", "force", stamp, {})
     else:
-        advance(tx, unit, "bury", stamp, payload=dead_letter(tx, unit, "bury", stamp))
+        advance(tx, unit, "bury", stamp, payload=dead_letter(tx, unit, "bury", stamp, {}))
     return standing(unit, applied=True)
 
 
@@ -55,12 +55,7 @@ def vote(tx: Tx, command: Vote) -> Standing:
     life.move(unit.state, "approve" if command.approve else "reject")
     if has_note(tx, unit.id, "vote", command.voter):
         return standing(unit, applied=False)
-    tx.add(
-        Note(
-            id=tx.new_id(), tenant=unit.tenant, unit=unit.id, kind="vote", name=command.voter, fence=0, at=tx.now,
-            expires=None, payload="true" if command.approve else "false",
-        )
-    )  # fmt: skip
+    note(tx, unit.id, "vote", "true" if command.approve else "false", name=command.voter)
     quorum = policy_of(tx.body(unit)).quorum or 1
     if command.approve and votes(tx, unit.id) < quorum:
         return standing(unit, applied=True)
@@ -78,7 +73,7 @@ def force(tx: Tx, command: Force) -> Standing:
     if not command.reason:
         raise InterlockError("force needs a reason: it is all that will explain this later")
     holder, unit.due_at = unit.holder, None
-    moving.force(tx, unit, command.state, Stamp(command.actor, command.reason))
+    moving.force(tx, unit, command.state, asked_by(command))
     unit.holder = None
     if holder is not None:
         give_back(tx, holder, Stamp(command.actor))

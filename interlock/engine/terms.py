@@ -4,22 +4,13 @@ from dataclasses import replace
 
 import msgspec
 
+from interlock.kernel.commands import Policy
 from interlock.kernel.lifecycle import Backoff, Budget
 from interlock.kernel.policy import Tally, backoff, spread
 from interlock.kernel.rows import Body, Unit
 from interlock.store.tx import Tx
 
 NO_BACKOFF = Backoff(base_us=0)
-
-
-class Policy(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What differs from the lifecycle's own rules; stored with the unit."""
-
-    attempts: int | None = None
-    exhausted: str | None = None
-    timeout_us: int | None = None
-    on_reject: str | None = None
-    quorum: int | None = None
 
 
 def policy_of(body: Body) -> Policy:
@@ -56,5 +47,6 @@ def spend(tx: Tx, unit: Unit, *, failures: int = 0, losses: int = 0) -> None:
 
 def retry_at(tx: Tx, unit: Unit) -> int:
     """When the next attempt is due."""
-    rule = tx.life(unit).options.backoff or NO_BACKOFF
+    rule, own = tx.life(unit).options.backoff or NO_BACKOFF, policy_of(tx.body(unit))
+    rule = replace(rule, base_us=own.backoff_us or rule.base_us, cap_us=own.backoff_cap_us or rule.cap_us)
     return tx.now + backoff(rule, unit.failures + unit.losses, spread(unit.id, unit.attempt))

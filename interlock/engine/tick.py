@@ -3,10 +3,11 @@
 from interlock.engine.advance import Stamp, advance, derive
 from interlock.engine.ends import close, live, lose_in_place
 from interlock.engine.terms import spend, tally
+from interlock.engine.words import between
 from interlock.kernel import policy
 from interlock.kernel.commands import Tick
 from interlock.kernel.rows import Unit
-from interlock.store.finders import held_by, overdue
+from interlock.store.finders import forget_expired, held_by, overdue
 from interlock.store.tx import Tx
 
 CLOCK = "clock"
@@ -14,6 +15,9 @@ WAKE_LEAST = 100
 
 
 def tick(tx: Tx, command: Tick) -> int:
+    """Time has passed: what is due has been looked at, and what was kept for a while is gone."""
+    between("limit", command.limit, 1)
+    forget_expired(tx, command.limit)
     return wake(tx, command.limit)
 
 
@@ -74,8 +78,9 @@ def run_out(tx: Tx, unit: Unit) -> None:
         if trigger == "miss":
             lose_all(tx, unit)
         return
-    spend(tx, unit, failures=1)
-    tx.retryable.add(unit.id)
+    if live(tx, unit):
+        spend(tx, unit, failures=1)
+        tx.retryable.add(unit.id)
     close(tx, unit, policy.after_timeout(life, unit.state, tally(tx, unit)), "force", stamp, {"timeout": True})
 
 

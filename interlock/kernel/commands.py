@@ -7,11 +7,21 @@ import msgspec
 A = TypeVar("A")
 
 STAGES = ("fetch", "input", "exec", "output", "commit")
-RECORDS = ("progress", "checkpoint", "step", "artifact", "log")
+ENDS = ("success", "failure", "cancelled")
+RECORDS = ("progress", "checkpoint", "step", "artifact", "log", "compensation")
+ON_DUPLICATE = ("return", "reject", "replace")
 REASONS = (
     "parse_error", "validation_failed", "dependency_unavailable", "timeout", "exhausted_retries",
     "policy_violation", "infrastructure_failure", "compensation_failed",
 )  # fmt: skip
+
+# What a holder may say of a failure; for a dead letter, the reason code that it stands for unless another is given.
+TRANSIENT, PERMANENT, VALIDATION, CONFLICT = (
+    "TransientError", "PermanentError", "ValidationError", "LeaseConflictError",
+)  # fmt: skip
+ERROR_CLASSES = {
+    TRANSIENT: "exhausted_retries", PERMANENT: "policy_violation", VALIDATION: "validation_failed", CONFLICT: "",
+}  # fmt: skip
 
 
 class Command(msgspec.Struct, Generic[A], frozen=True, kw_only=True):
@@ -20,6 +30,9 @@ class Command(msgspec.Struct, Generic[A], frozen=True, kw_only=True):
     tenant: int = 1
     actor: str = "local"
     reason: str = ""
+    cause: str | None = None  # the event that led to it
+    idempotency_key: str | None = None  # the same command under the same key is answered, and changes nothing
+    scope: str = "local"  # whose keys these are
 
 
 class Submitted(msgspec.Struct, frozen=True):
@@ -27,6 +40,7 @@ class Submitted(msgspec.Struct, frozen=True):
 
     unit: int
     created: bool
+    replaced: bool = False  # an unstarted unit made room for it
 
 
 class Grant(msgspec.Struct, frozen=True):
@@ -84,9 +98,10 @@ class Work(msgspec.Struct, frozen=True, kw_only=True):
     key: str | None = None
     priority: int = 0
     delay_us: int = 0
-    attempts: int | None = None
-    exhausted: str | None = None  # "exhaust" or "fail"
-    timeout_us: int | None = None
+    on_duplicate: str = "return"
+    mutex: str | None = None  # one unit of that name at a time
+    limit_key: str | None = None
+    limit: int | None = None  # so many units of that limit key at a time
     labels: str = "{}"
     correlation: str = ""
     trace: str = ""
@@ -94,8 +109,41 @@ class Work(msgspec.Struct, frozen=True, kw_only=True):
     needs: tuple[int | str, ...] = ()
     ref: str = ""  # what later work in the same command calls it
     decides: bool = True  # critical, or required, to its parent
+
+    # What differs from the lifecycle's own rules, by the names of `Policy`.
+    attempts: int | None = None
+    exhausted: str | None = None
+    timeout_us: int | None = None
+    queue_timeout_us: int | None = None
+    expires_us: int | None = None
+    backoff_us: int | None = None
+    backoff_cap_us: int | None = None
+    ttl_us: int | None = None
+    beat_us: int | None = None
+    silent: bool = False
+    sla_us: int | None = None
+    quorum: int | None = None
+    on_reject: str | None = None
+
+
+class Policy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What differs from the lifecycle's own rules; stored with the unit."""
+
+    attempts: int | None = None
+    exhausted: str | None = None  # when none is left: "exhaust" (a dead letter) or "fail"
+    timeout_us: int | None = None  # for how long it may run
+    queue_timeout_us: int | None = None  # for how long it may wait to be claimed
+    expires_us: int | None = None  # for how long it may wait for a verdict
+    backoff_us: int | None = None
+    backoff_cap_us: int | None = None
+    ttl_us: int | None = None
+    beat_us: int | None = None
+    silent: bool = False  # its workers cannot beat: its lease lasts for its whole TTL
+    sla_us: int | None = None  # the longest time without a sign of life
     quorum: int | None = None  # of an approval: how many votes it takes, one by default
     on_reject: str | None = None  # of an approval: "cancel" (the default) or "fail" its run
+    limit: int | None = None  # how many of its limit key may run at a time
+    undoes: int | None = None  # the note whose compensation this is
 
 
 class Submit(Command[list[Submitted]], frozen=True, kw_only=True):
@@ -127,7 +175,6 @@ class Claim(Command[list[Grant]], frozen=True, kw_only=True):
     key: str
     limit: int = 1
     queues: tuple[str, ...] = ("default",)
-    ttl_us: int | None = None
 
 
 class Start(Command[list[Heard]], frozen=True, kw_only=True):
@@ -150,7 +197,8 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     ended: str = "success"
     result: str = "null"
     error: str = ""
-    retryable: bool = True
+    error_class: str = TRANSIENT
+    reason_code: str | None = None  # of a dead letter, if it becomes one
     stage: str = "exec"
     after_us: int | None = None  # when to try again, instead of the backoff
 
@@ -166,6 +214,10 @@ class Release(Command[list[Heard]], frozen=True, kw_only=True):
 
     held: tuple[Held, ...]
     snooze_us: int | None = None
+
+
+# Worker verbs need no idempotency key: (unit, fence, verb) decides, and a claim has a key of its own.
+BY_LEASE = (Claim, Start, Heartbeat, Finish, Release)
 
 
 class Cancel(Command[Standing], frozen=True, kw_only=True):
@@ -190,7 +242,11 @@ class Enter(Command[list[Heard]], frozen=True, kw_only=True):
 
 
 class Record(Command[list[Heard]], frozen=True, kw_only=True):
-    """The holder remembers something that moves nothing: progress, checkpoint, step, artifact or log."""
+    """The holder remembers something that moves nothing: progress, checkpoint, step, artifact, log or compensation.
+
+    A compensation is work that undoes what the holder has just done; it is started, the last first, if the unit ends
+    without success. Its payload is a JSON object with `task`, and perhaps `input`.
+    """
 
     held: tuple[Held, ...]
     kind: str
@@ -229,6 +285,14 @@ class Force(Command[Standing], frozen=True, kw_only=True):
 
     unit: int
     state: str
+
+
+class Archive(Command[int], frozen=True, kw_only=True):
+    """A settled unit and all below it leave the database, once a file holds them. Answers how many units went."""
+
+    unit: int
+    file: str
+    digest: str  # of what the file holds; other contents are refused
 
 
 class Tick(Command[int], frozen=True, kw_only=True):

@@ -18,6 +18,25 @@ class Unknown(InterlockError):
     """A name that does not exist; the text says which do."""
 
 
+class ValidationError(InterlockError):
+    """What was given can never work: it is not tried again."""
+
+
+class TransientError(InterlockError):
+    """It failed this time, and may work the next."""
+
+
+class PermanentError(InterlockError):
+    """It failed, and would fail again."""
+
+
+class Stale(InterlockError):
+    """A message under a lease that is over, or was never given. Document 002 calls it LeaseConflictError."""
+
+
+LeaseConflictError = Stale
+
+
 class BadLifecycle(InterlockError):
     """A lifecycle file that cannot be used; `faults` holds every reason, each naming file, place and rule."""
 

@@ -6,7 +6,8 @@ Counts are handed in with the present failure or loss already counted.
 
 from dataclasses import dataclass
 
-from interlock.kernel.errors import Refused
+from interlock.kernel.commands import Policy
+from interlock.kernel.errors import InterlockError, Refused
 from interlock.kernel.lifecycle import Backoff, Budget, CancelMode, Category, LeaseTerms, Lifecycle, RollUp
 
 # While a unit is in one of these, its holder keeps the lease.
@@ -189,13 +190,47 @@ def spread(unit: int, attempt: int) -> float:
     return (mixed ^ mixed >> 31) / 2**64
 
 
+def lease_terms(terms: LeaseTerms, own: Policy) -> tuple[int, int]:
+    """For how long a unit is leased, and how often its holder must be heard (0: never). Raises InterlockError."""
+    ttl_us, beat_us = own.ttl_us or terms.ttl_us, 0 if own.silent else own.beat_us or terms.beat_us
+    if own.silent and terms.silent_max_us is None:
+        raise InterlockError("silent work is not allowed here: its holder must beat")
+    within("ttl_us", ttl_us, terms.ttl_min_us, (own.silent and terms.silent_max_us) or terms.ttl_max_us)
+    if beat_us:
+        within("beat_us", beat_us, terms.beat_min_us, terms.beat_max_us)
+        if ttl_us < 2 * beat_us:
+            raise InterlockError(f"ttl_us = {ttl_us} is not allowed; at least two beats of {beat_us} µs are")
+    elif own.sla_us and ttl_us < own.sla_us:
+        raise InterlockError(f"ttl_us = {ttl_us} is below the sla_us = {own.sla_us} of work that cannot beat")
+    return ttl_us, beat_us
+
+
+def within(name: str, number: int, least: int, most: int) -> None:
+    if not least <= number <= most:
+        raise InterlockError(f"{name} = {number} is not allowed; {least} to {most} is")
+
+
+def time_limit(life: Lifecycle, state: str, own: Policy) -> int | None:
+    """For how long a unit may stay in this state, as far as its own clock says."""
+    rule = life.states[state]
+    if not life.allows(state, rule.deadline):
+        return None
+    mine = {
+        Category.WAITING: own.queue_timeout_us,
+        Category.READY: own.queue_timeout_us,
+        Category.ACTIVE: own.timeout_us,
+        Category.GATE: own.expires_us,
+    }
+    return (rule.deadline == "time_out" and mine.get(rule.category)) or rule.within_us
+
+
 def lease_end_at(terms: LeaseTerms, now: int, ttl_us: int, beat_us: int, *, active: bool = True) -> int:
     """When a lease ends that was heard of now: the earliest of its TTL, the beats that it may miss, and its window.
 
-    The window is for the acknowledgement, so it counts only until the lease is active.
+    The window is for the acknowledgement, so it counts only until the lease is active. Without beats none is missed.
     """
     ends = [ttl_us]
-    if terms.missed_beats:
+    if terms.missed_beats and beat_us:
         ends.append(terms.missed_beats * beat_us)
     if terms.ack_us is not None and not active:
         ends.append(terms.ack_us)
@@ -210,6 +245,8 @@ class Children:
     succeeded: int
     lost: int  # settled without success
     decided: int  # lost ones that decide
+    deciders: int  # those that decide, whatever came of them
+    won: int  # succeeded ones that decide
     gates: int
     blocked: int  # with a need that has not succeeded
     begun: int  # held, active or closing
@@ -224,11 +261,14 @@ def verdict(life: Lifecycle, state: str, children: Children) -> str:
     ended = children.total > 0 and children.succeeded + children.lost == children.total
     ready = children.total - children.succeeded - children.lost - children.gates - children.blocked - children.begun
     moving = children.begun + children.gates + ready
-    all_well = children.succeeded == children.total if rule is RollUp.CRITICAL else not children.decided
+    if rule is RollUp.REQUIRED and children.deciders:
+        well = children.won == children.deciders  # whatever the optional ones do (A4-28)
+    else:
+        well = ended and (children.succeeded == children.total if rule is RollUp.CRITICAL else not children.decided)
     verdicts = {
         "stopped": ended and life.category(state) is Category.CLOSING,
         "fail": children.decided > 0,
-        "succeed": ended and all_well,
+        "succeed": well,
         "stall": rule is RollUp.CRITICAL and children.total > 0 and not moving,
         "gate": children.gates > 0 and not children.begun and not ready,
         "begin": children.begun + children.succeeded + children.lost > 0,

@@ -52,6 +52,8 @@ class Unit(Row):
     succeeded: int = 0
     lost: int = 0
     decided: int = 0
+    deciders: int = 0
+    won: int = 0
     gates: int = 0
     blocked: int = 0
     begun: int = 0
@@ -157,4 +159,40 @@ class Artifact(Row):
     data: str
 
 
-ROWS: tuple[type[Row], ...] = (Unit, Body, Event, Need, Note, Worker, Artifact)
+class Slot(Row):
+    """A mutex or a limit: at most `capacity` of the units that name it are available or held."""
+
+    table = "slot"
+    tenant: int
+    key: str
+    capacity: int
+    taken: int
+
+
+class Answer(Row):
+    """What a command under an idempotency key was answered."""
+
+    table = "answer"
+    tenant: int
+    scope: str
+    key: str
+    request: str
+    answer: str
+    unit: int | None
+    expires: int
+
+
+class Archived(Row):
+    """A unit that has left the database, and the file that holds it."""
+
+    table = "archived"
+    unit: int
+    tenant: int
+    version: int
+    head: str
+    file: str
+    digest: str
+    at: int
+
+
+ROWS: tuple[type[Row], ...] = (Unit, Body, Event, Need, Note, Worker, Artifact, Slot, Answer, Archived)

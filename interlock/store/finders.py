@@ -1,9 +1,12 @@
 """The questions that verbs ask of the database, each with a plan that a test looks at."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
-from interlock.kernel.rows import Artifact, Body, Note, Unit, Worker
-from interlock.store.tx import Tx
+from interlock.kernel.rows import Answer, Artifact, Body, Event, Note, Slot, Unit, Worker
+from interlock.store.tx import Tx, marks, params
+
+KEYS_AT_ONCE = 500
+PARKED_AT_ONCE = 4
 
 
 def overdue(tx: Tx, limit: int) -> list[Unit]:
@@ -70,6 +73,14 @@ def votes(tx: Tx, unit: int) -> int:
     return sum(note.payload == "true" for note in [*here, *found])
 
 
+def compensations(tx: Tx, units: Sequence[int]) -> list[Note]:
+    """What would undo the work of these units, the last first."""
+    if not units:
+        return []
+    rest = f"WHERE unit IN ({marks(units)}) AND kind = :kind ORDER BY unit, id DESC"
+    return tx.select(Note, rest, kind="compensation", **params(units))
+
+
 def has_artifact(tx: Tx, unit: int, attempt: int, name: str) -> bool:
     """Whether an attempt has an artifact of that name, also one that this transaction has just made."""
     here = [row for row in tx.fresh if isinstance(row, Artifact)]
@@ -77,6 +88,22 @@ def has_artifact(tx: Tx, unit: int, attempt: int, name: str) -> bool:
         return True
     rest = "WHERE unit = :unit AND attempt = :attempt AND name = :name"
     return bool(tx.select(Artifact, rest, unit=unit, attempt=attempt, name=name))
+
+
+def closing_event(tx: Tx, unit: Unit) -> Event | None:
+    """The last hop of the lease that a unit had last."""
+    here = [event for event in tx.events if (event.unit, event.fence) == (unit.id, unit.fence) and event.lease_to]
+    rest = "WHERE unit = :unit AND fence = :fence AND lease_to IS NOT NULL ORDER BY version DESC LIMIT 1"
+    found = here or tx.select(Event, rest, unit=unit.id, fence=unit.fence)
+    return found[-1] if found else None
+
+
+def last_grant(tx: Tx, unit: Unit) -> Event | None:
+    """The event by which a unit was last leased."""
+    here = [event for event in tx.events if event.unit == unit.id and event.lease_to and not event.lease_from]
+    rest = "WHERE unit = :unit AND lease_from IS NULL AND lease_to IS NOT NULL ORDER BY version DESC LIMIT 1"
+    found = here or tx.select(Event, rest, unit=unit.id)
+    return found[-1] if found else None
 
 
 def incarnations(tx: Tx, tenant: int, name: str) -> list[Worker]:
@@ -99,11 +126,76 @@ def lane_for(tx: Tx, tenant: int, queue: str, capabilities: Iterable[str]) -> in
     return lane
 
 
+def with_keys(tx: Tx, tenant: int, task: str, keys: Iterable[str]) -> None:
+    """What this transaction must know of a task's keys, it knows."""
+    unknown = sorted({key for key in keys if (tenant, task, key) not in tx.keyed})
+    for start in range(0, len(unknown), KEYS_AT_ONCE):
+        some = unknown[start : start + KEYS_AT_ONCE]
+        tx.keyed |= {(tenant, task, key): None for key in some}
+        rest = f"WHERE tenant = :tenant AND task = :task AND key IN ({marks(some)})"
+        for body in tx.select(Body, rest, tenant=tenant, task=task, **params(some)):
+            tx.keyed[tenant, task, body.key or ""] = tx.bodies.setdefault(body.unit, body)
+
+
 def with_key(tx: Tx, tenant: int, task: str, key: str) -> Body | None:
     """The body of the unit that a task has under a key, also one that this transaction has just made."""
-    for body in tx.bodies.values():
-        if (body.tenant, body.task, body.key) == (tenant, task, key):
-            return body
-    rest = "WHERE tenant = :tenant AND task = :task AND key = :key"
-    found = tx.select(Body, rest, tenant=tenant, task=task, key=key)
-    return tx.bodies.setdefault(found[0].unit, found[0]) if found else None
+    with_keys(tx, tenant, task, [key])
+    return tx.keyed[tenant, task, key]
+
+
+def slot_for(tx: Tx, tenant: int, key: str, capacity: int | None) -> Slot:
+    """The slots of a key, locked; they are as many as was said last."""
+    if (tenant, key) not in tx.slots:
+        named = {"tenant": tenant, "key": key}
+        if capacity is not None:
+            first = "INSERT INTO slot (tenant, key, capacity, taken) VALUES (:tenant, :key, :capacity, 0)"
+            tx.session.rows(f"{first} ON CONFLICT DO NOTHING", {**named, "capacity": capacity})
+        (tx.slots[tenant, key],) = tx.select(Slot, "WHERE tenant = :tenant AND key = :key {lock}", **named)
+    slot = tx.slots[tenant, key]
+    if capacity is not None and slot.capacity != capacity:
+        slot.capacity = capacity
+        tx.change_slot(slot)
+    return slot
+
+
+def parked(tx: Tx, tenant: int, key: str) -> Unit | None:
+    """The most urgent unit that is parked on a key, locked.
+
+    Not skipping what others have locked: a unit that is passed over now would never be offered the key again.
+    """
+    rest = "WHERE tenant = :tenant AND parked_on = :key ORDER BY priority DESC, id LIMIT :limit"
+    limit = PARKED_AT_ONCE
+    while True:
+        found = tx.session.rows(f"SELECT id FROM unit {rest}", {"tenant": tenant, "key": key, "limit": limit})
+        tx.lock([one for (one,) in found])
+        here = [unit for unit in tx.units.values() if (unit.tenant, unit.parked_on) == (tenant, key)]
+        if here or len(found) < limit:
+            return min(here, key=lambda unit: (-unit.priority, unit.id), default=None)
+        limit *= 2  # all of them are parked no more, as far as this transaction knows
+
+
+def answer_to(tx: Tx, tenant: int, scope: str, key: str) -> Answer | None:
+    """What a command under a key was answered, also by this transaction."""
+    if (tenant, scope, key) not in tx.answers:
+        rest = "WHERE tenant = :tenant AND scope = :scope AND key = :key"
+        found = tx.select(Answer, rest, tenant=tenant, scope=scope, key=key)
+        if not found:
+            return None
+        tx.answers[tenant, scope, key] = found[0]
+    return tx.answers[tenant, scope, key]
+
+
+def forget_answer(tx: Tx, old: Answer) -> None:
+    """An answer under this key, which has expired, makes room for another."""
+    named = {"tenant": old.tenant, "scope": old.scope, "key": old.key}
+    tx.session.rows("DELETE FROM answer WHERE tenant = :tenant AND scope = :scope AND key = :key", named)
+
+
+def forget_expired(tx: Tx, limit: int) -> int:
+    """Notes and answers whose time has come are gone, at most `limit` of each."""
+    gone = 0
+    for table, key in (("note", "id"), ("answer", "key")):
+        due = f"SELECT {key} FROM {table} WHERE expires <= :now AND tenant = :tenant ORDER BY expires LIMIT :limit"
+        sql = f"DELETE FROM {table} WHERE tenant = :tenant AND expires <= :now AND {key} IN ({due}) RETURNING 1"
+        gone += len(tx.session.rows(sql, {"now": tx.now, "tenant": tx.tenant, "limit": limit}))
+    return gone

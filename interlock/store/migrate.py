@@ -25,7 +25,7 @@ def numbers() -> list[int]:
 
 def sql(number: int, database: str, pos: str) -> str:
     """The whole text of one migration for one database, as it is run."""
-    files = sorted(SCHEMA.glob(f"{number:04}_*.sql"), reverse=True)  # tables before their guard
+    files = sorted(SCHEMA.glob(f"{number:04}_*.sql"), reverse=True)  # tables before views, and both before their guard
     wanted = [path for path in files if path.suffixes[0] in (".sql", f".{database}")]
     return "\n".join(path.read_text(encoding="utf-8").replace("{pos}", pos) for path in wanted)
 

@@ -7,15 +7,16 @@ import msgspec
 
 from interlock.kernel.errors import InterlockError, Unknown
 from interlock.kernel.lifecycle import Lifecycle
-from interlock.kernel.rows import Artifact, Body, Event, Need, Note, Row, Unit, Worker
+from interlock.kernel.rows import Answer, Body, Event, Row, Slot, Unit, Worker
 from interlock.store.session import Session, listed
 
 R = TypeVar("R", bound=Row)
 # What other transactions may count at the same time is written only by adding to it.
-COUNTED = ("unmet", "total", "succeeded", "lost", "decided", "gates", "blocked", "begun")
+COUNTED = ("unmet", "total", "succeeded", "lost", "decided", "deciders", "won", "gates", "blocked", "begun")
 FIXED = ("id", "tenant", "lifecycle", "parent", *COUNTED)
 WRITTEN = tuple(name for name in Unit.__struct_fields__ if name not in FIXED)
-BODY_WRITTEN = ("result", "error", "replaced_by")
+BODY_WRITTEN = ("key", "result", "error", "replaced_by")
+WRITE_SLOT = "UPDATE slot SET capacity = :capacity, taken = :taken WHERE tenant = :tenant AND key = :key"
 WORKER_WRITTEN = tuple(name for name in Worker.__struct_fields__ if name not in ("unit", "tenant"))
 
 
@@ -64,6 +65,11 @@ class Tx:
         self.events: list[Event] = []
         self.fired: list[tuple[Unit, str]] = []  # what moved by which trigger, for units that follow
         self.retryable: set[int] = set()  # units whose failure may be tried again
+        self.slots: dict[tuple[int, str], Slot] = {}
+        self.changed_slots: dict[tuple[int, str], Slot] = {}
+        self.seats: dict[int, bool] = {}  # by unit: whether it has the slots that it names
+        self.keyed: dict[tuple[int, str, str], Body | None] = {}  # what is known of users' keys
+        self.answers: dict[tuple[int, str, str], Answer] = {}
 
     # Reading.
 
@@ -113,17 +119,24 @@ class Tx:
             raise Unknown(f"there is no worker {one}")
         return self.workers[one]
 
+    def seated(self, unit: Unit) -> bool:
+        """Whether a unit has the slots that it names: those have them that are available or held."""
+        was = self.was.get(unit.id)
+        return self.seats.setdefault(unit.id, was is not None and (was.available_at or was.holder) is not None)
+
     def life(self, unit: Unit) -> Lifecycle:
         return self.lives[unit.lifecycle]
 
     # Writing.
 
-    def add(self, row: Body | Need | Note | Worker | Artifact) -> None:
+    def add(self, row: Row) -> None:
         """A row that is new."""
         self.changes += 1
         self.fresh.append(row)
         if isinstance(row, Body):
             self.bodies[row.unit] = row
+            if row.key is not None:
+                self.keyed[row.tenant, row.task, row.key] = row
         if isinstance(row, Worker):
             self.workers[row.unit] = row
 
@@ -149,10 +162,21 @@ class Tx:
             changed: dict[int, Any] = self.changed_bodies if isinstance(row, Body) else self.changed_workers
             changed[row.unit] = row
 
+    def change_slot(self, slot: Slot) -> None:
+        """A slot that was taken, given back, or has another capacity."""
+        self.changes += 1
+        self.changed_slots[slot.tenant, slot.key] = slot
+
+    def forget(self, one: int) -> None:
+        """A unit that is no longer in the database."""
+        for known in (self.units, self.was, self.bodies, self.workers):
+            known.pop(one, None)
+
     @property
     def pending(self) -> bool:
         """Whether something changed that the database has not seen."""
-        return bool(self.events or self.born or self.moved or self.fresh or self.changed_bodies or self.changed_workers)
+        changed = (self.changed_bodies, self.changed_workers, self.changed_slots)
+        return bool(self.events or self.born or self.moved or self.fresh or any(changed))
 
     def meet_needs(self, succeeded: Sequence[int]) -> list[Unit]:
         """Those whose last need has just succeeded, locked."""
@@ -190,16 +214,21 @@ class Tx:
         """
         units = {**self.born, **self.moved}
         before = {one: None if one in self.born else self.was[one] for one in sorted(units)}
+        if self.changed_bodies:  # first: one that gives its key up makes room for another
+            self.session.update(in_order(self.changed_bodies), BODY_WRITTEN, "unit")
         for rows in self.by_table():
             self.session.insert(rows)
         if self.moved:
             self.session.update(in_order(self.moved), WRITTEN, "id")
-        for changed, columns in ((self.changed_bodies, BODY_WRITTEN), (self.changed_workers, WORKER_WRITTEN)):
-            if changed:
-                self.session.update(in_order(changed), columns, "unit")
+        if self.changed_workers:
+            self.session.update(in_order(self.changed_workers), WORKER_WRITTEN, "unit")
+        if self.changed_slots:
+            slots = [msgspec.structs.asdict(self.changed_slots[key]) for key in sorted(self.changed_slots)]
+            self.session.many(WRITE_SLOT, slots)
         self.events.clear()
         self.fresh.clear()
-        for written in (self.born, self.moved, self.changed_bodies, self.changed_workers):
+        changed: tuple[dict[Any, Any], ...] = (self.changed_bodies, self.changed_workers, self.changed_slots)
+        for written in (self.born, self.moved, *changed):
             written.clear()
         self.was |= {one: msgspec.structs.replace(unit) for one, unit in units.items()}
         return [(self.was[one], was) for one, was in before.items()]
@@ -212,11 +241,11 @@ class Tx:
         return list(tables.values())
 
 
-def marks(ids: Sequence[int]) -> str:
+def marks(ids: Sequence[Any]) -> str:
     return ", ".join(f":u{place}" for place in range(len(ids)))
 
 
-def params(ids: Sequence[int]) -> dict[str, int]:
+def params(ids: Sequence[Any]) -> dict[str, Any]:
     return {f"u{place}": one for place, one in enumerate(ids)}
 
 

@@ -131,8 +131,8 @@ class Chance:
         some = self.random.sample(recent, k=min(len(recent), self.random.choice((1, 1, 2))))
         spoken = tuple(map(held, some))
         ended = self.random.choice(("success", "success", "failure", "failure", "cancelled"))
-        retryable = self.random.random() < 0.7
-        finish = Finish(outcomes=tuple(Outcome(held=one, ended=ended, retryable=retryable) for one in spoken))
+        kind = "TransientError" if self.random.random() < 0.7 else "PermanentError"
+        finish = Finish(outcomes=tuple(Outcome(held=one, ended=ended, error_class=kind) for one in spoken))
         return self.random.choice([
             Start(held=spoken), Start(held=spoken), Heartbeat(held=spoken), Heartbeat(held=spoken, running=False),
             finish, finish, finish, Release(held=spoken), Release(held=spoken, snooze_us=2_000_000),

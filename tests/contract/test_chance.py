@@ -35,6 +35,8 @@ def everything(connection: Connection) -> dict[str, Any]:
         "event": "unit, version",
         "need": "unit, needs",
         "artifact": "unit, attempt, name",
+        "slot": "tenant, key",
+        "answer": "tenant, scope, key",
     }
     return {
         row.table: connection.rows(f"SELECT {listed(row)} FROM {row.table} ORDER BY {orders.get(row.table, 'unit')}")

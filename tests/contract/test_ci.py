@@ -98,7 +98,7 @@ def test_failures_have_a_budget_of_their_own(world: World) -> None:
     (again,) = world.claim(worker)
     assert again.unit != grant.unit
     world.start(again)
-    world.finish(again, ended="failure", retryable=False)
+    world.finish(again, ended="failure", error_class="PermanentError")
     assert states(world, [run, build]) == ["FAILED", "FAILED"]
 
 
@@ -106,10 +106,22 @@ def test_a_job_that_is_not_required_may_fail(world: World) -> None:
     run, build, lint = started(world, BUILD, ("lint", False, ()))
     worker = world.worker()
     first, second = world.claim(worker, limit=2)
-    for grant, ended in ((first, "success"), (second, "failure")):
+    for grant, ended in ((second, "failure"), (first, "success")):
         world.start(grant)
         world.finish(grant, ended=ended)
     assert states(world, [run, build, lint]) == ["SUCCESS", "SUCCEEDED", "FAILED"]
+
+
+def test_a_run_succeeds_with_its_last_required_job_and_stops_the_others(world: World) -> None:
+    run, build, lint, docs = started(world, BUILD, ("lint", False, ()), ("docs", False, ("lint",)))
+    first, second = world.claim(world.worker(), limit=2)
+    world.start(second)
+    world.beat(second)
+    world.start(first)
+    world.finish(first)
+    assert states(world, [run, build, lint, docs]) == ["SUCCESS", "SUCCEEDED", "CANCEL_REQUESTED", "CANCELED"]
+    assert world.finish(second, ended="cancelled").accepted
+    assert states(world, [run, lint]) == ["SUCCESS", "CANCELED"]
 
 
 def test_cancel_is_asked_for_and_then_answered(world: World) -> None:

@@ -77,7 +77,7 @@ def test_a_rejection_may_fail_the_run_instead(world: World) -> None:
 def test_a_step_that_fails_for_good_takes_its_run_with_it(world: World) -> None:
     units = workflow(world, "build", "test", "deploy")
     (grant,) = world.claim(world.worker())
-    world.finish(grant, ended="failure", retryable=False)
+    world.finish(grant, ended="failure", error_class="PermanentError")
     assert states(world, units) == ["FAILED", "FAILED", "CANCELED", "CANCELED"]
     assert world.claim(world.worker("other"), limit=9) == []
 

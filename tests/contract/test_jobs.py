@@ -159,7 +159,7 @@ def test_exhaustion_is_a_dead_letter_with_its_six_fields(world: World) -> None:
     letter = msgspec.json.decode(world.events(job)[-1].payload)
     assert letter["reason_code"] == "exhausted_retries"
     assert (letter["last_error"], letter["attempts"], letter["stage"]) == ("no route", 2, "fetch")
-    assert (letter["last_owner"], letter["correlation_id"]) == (worker, "c-1")
+    assert (letter["last_owner"], letter["correlation_id"]) == ("w", "c-1")
     assert letter["last_lease_expires_at"] == grant.until
     assert world.claim(worker) == []
 
@@ -176,7 +176,7 @@ def test_a_failure_for_good_is_not_tried_again(world: World) -> None:
     job = world.submit()
     (grant,) = world.claim(world.worker())
     world.start(grant)
-    world.finish(grant, ended="failure", retryable=False)
+    world.finish(grant, ended="failure", error_class="PermanentError")
     assert world.unit(job).state == "failed"
 
 

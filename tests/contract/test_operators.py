@@ -27,7 +27,7 @@ def test_a_job_that_is_held_is_buried_and_its_holder_is_stale(world: World) -> N
 
 def test_an_unknown_reason_code_is_refused(world: World) -> None:
     job = world.submit()
-    with pytest.raises(InterlockError, match="'because' is no reason code; allowed are parse_error"):
+    with pytest.raises(InterlockError, match="reason = 'because' is not allowed; allowed are parse_error"):
         world.send(Bury(unit=job, reason="because"))
     assert world.unit(job).state == "queued"
 

@@ -18,6 +18,8 @@ COUNTERS = dict.fromkeys(
         "succeeded",
         "lost",
         "decided",
+        "deciders",
+        "won",
         "gates",
         "blocked",
         "begun",

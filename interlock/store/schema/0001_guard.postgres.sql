@@ -175,7 +175,8 @@ CREATE FUNCTION guard_body_update() RETURNS trigger LANGUAGE plpgsql SECURITY DE
 BEGIN
     IF (SELECT count(*) FROM old_rows) <> (
         SELECT count(*) FROM old_rows JOIN new_rows USING (unit, tenant, task)
-        WHERE old_rows.key IS NOT DISTINCT FROM new_rows.key)
+        WHERE old_rows.key IS NOT DISTINCT FROM new_rows.key
+           OR (new_rows.key IS NULL AND new_rows.replaced_by IS NOT NULL))
     THEN PERFORM guard_refuses('identity', 'the unit, tenant, task and key of a body never change'); END IF;
     RETURN NULL;
 END $$;

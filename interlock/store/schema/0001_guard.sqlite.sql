@@ -97,7 +97,8 @@ END;
 CREATE TRIGGER guard_body_update BEFORE UPDATE ON body
 BEGIN
     SELECT RAISE(ABORT, 'interlock guard [identity]: the unit, tenant, task and key of a body never change')
-    WHERE NEW.unit <> OLD.unit OR NEW.tenant <> OLD.tenant OR NEW.task <> OLD.task OR NEW.key IS NOT OLD.key;
+    WHERE NEW.unit <> OLD.unit OR NEW.tenant <> OLD.tenant OR NEW.task <> OLD.task
+       OR (NEW.key IS NOT OLD.key AND NOT (NEW.key IS NULL AND NEW.replaced_by IS NOT NULL));
 END;
 
 CREATE TRIGGER guard_need BEFORE INSERT ON need

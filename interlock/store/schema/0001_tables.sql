@@ -79,6 +79,8 @@ CREATE TABLE unit (
     succeeded     INTEGER NOT NULL,
     lost          INTEGER NOT NULL,
     decided       INTEGER NOT NULL,         -- lost ones that decide
+    deciders      INTEGER NOT NULL,         -- those that decide, whatever came of them
+    won           INTEGER NOT NULL,         -- succeeded ones that decide
     gates         INTEGER NOT NULL,
     blocked       INTEGER NOT NULL,
     begun         INTEGER NOT NULL
@@ -153,7 +155,7 @@ CREATE TABLE note (
     payload  TEXT NOT NULL
 );
 CREATE INDEX note_unit ON note (unit, kind, name);
-CREATE UNIQUE INDEX one_note_a_name ON note (unit, kind, name) WHERE kind IN ('vote', 'step');
+CREATE UNIQUE INDEX one_note_a_name ON note (unit, kind, name) WHERE kind IN ('vote', 'step', 'compensation');
 CREATE INDEX note_expires ON note (expires) WHERE expires IS NOT NULL;
 
 CREATE TABLE need (

@@ -1,0 +1,55 @@
+"""Retention: a whole tree of settled units leaves the database, once a file holds what it was."""
+
+from collections.abc import Iterator
+from hashlib import sha256
+
+import msgspec
+
+from interlock.kernel.commands import Archive
+from interlock.kernel.errors import InterlockError
+from interlock.kernel.rows import Archived, Row, Unit
+from interlock.store.retention import forget, kept_rows, still_needed, tree
+from interlock.store.tx import Tx
+
+
+def archive(tx: Tx, command: Archive) -> int:
+    """The unit and all below it are gone; `archived` says which file holds them, and how far their events went."""
+    root = tx.unit(command.unit)
+    if root.parent is not None:
+        raise InterlockError(f"unit {root.id} is a child of {root.parent}; a whole tree is archived, from its top")
+    units = tree(tx, root)
+    if unsettled := [unit for unit in units if not tx.life(unit).settled(unit.state)]:
+        raise InterlockError(f"unit {unsettled[0].id} is {unsettled[0].state}; only what has ended is archived")
+    ids = [unit.id for unit in units]
+    if needy := still_needed(tx, ids):
+        raise InterlockError(f"unit {needy[0]} has not ended and needs one of these")
+    if (digest := digest_of(lines(tx, units))) != command.digest:
+        raise InterlockError(f"the file is said to hold {command.digest}, but what would be deleted is {digest}")
+    for unit in units:
+        tx.add(
+            Archived(
+                unit=unit.id, tenant=unit.tenant, version=unit.version, head=unit.head, file=command.file,
+                digest=command.digest, at=tx.now,
+            )
+        )  # fmt: skip
+    tx.flush()
+    forget(tx, ids)
+    return len(units)
+
+
+def lines(tx: Tx, units: list[Unit]) -> Iterator[bytes]:
+    """What an archive file holds: one JSON object a row, tables and rows in a fixed order."""
+    ids = [unit.id for unit in units]
+    for row in kept_rows(tx, ids):
+        yield as_line(row)
+
+
+def as_line(row: Row) -> bytes:
+    return msgspec.json.encode({"table": row.table, **msgspec.structs.asdict(row)}) + b"\n"
+
+
+def digest_of(text: Iterator[bytes]) -> str:
+    whole = sha256()
+    for line in text:
+        whole.update(line)
+    return whole.hexdigest()

@@ -1,0 +1,68 @@
+"""Undoing: what a unit recorded as its compensations is done, the last first, once it has ended without success.
+
+Each compensation is a job of its own, a child of the unit that it undoes; the unit's own end never changes. The next
+one is begun when the one before it has ended, whatever came of it: what cannot be undone is a dead letter, and no
+reason to leave the rest as it is.
+"""
+
+import msgspec
+
+from interlock.engine.advance import Stamp, advance
+from interlock.engine.notes import note
+from interlock.engine.terms import policy_of
+from interlock.kernel.commands import Policy
+from interlock.kernel.lifecycle import Category
+from interlock.kernel.rows import Body, Note, Unit
+from interlock.store.finders import compensations
+from interlock.store.tx import Tx
+
+LIFECYCLE = "job"
+
+
+class Undo(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Work that undoes something."""
+
+    task: str
+    input: msgspec.Raw = msgspec.Raw(b"null")
+
+
+def compensate(tx: Tx, ended: list[Unit]) -> None:
+    """Units that have just ended: one that failed is undone, and one that undoes something is followed by the next."""
+    undoing = {unit.id: policy_of(tx.body(unit)).undoes for unit in ended if unit.parent is not None}
+    owners = [unit.id for unit in ended if unit.outcome != Category.SUCCESS and not undoing.get(unit.id)]
+    steps = [(unit, undone) for unit in ended if (undone := undoing.get(unit.id))]
+    recorded: dict[int, list[Note]] = {}
+    for one in compensations(tx, sorted({*owners, *(unit.parent or 0 for unit, _ in steps)})):
+        recorded.setdefault(one.unit, []).append(one)
+    for owner in owners:
+        if owner in recorded:
+            undo(tx, owner, recorded[owner][0])
+    for unit, undone in steps:
+        go_on(tx, unit, undone, recorded[unit.parent or 0])
+
+
+def go_on(tx: Tx, unit: Unit, undone: int, recorded: list[Note]) -> None:
+    """A compensation has ended; the one that was recorded before it begins."""
+    owner = recorded[0].unit
+    this = next(one for one in recorded if one.id == undone)
+    if unit.outcome == Category.SUCCESS:
+        note(tx, owner, "compensated", msgspec.json.encode({"by": unit.id}).decode(), name=this.name)
+    if earlier := next((one for one in recorded if one.id < undone), None):
+        undo(tx, owner, earlier)
+
+
+def undo(tx: Tx, owner: int, recorded: Note) -> None:
+    """A job undoes what was recorded. Its key makes it the only one that ever does."""
+    above = tx.unit(owner)
+    wanted, body = msgspec.json.decode(recorded.payload, type=Undo), tx.body(above)
+    unit = Unit(id=tx.new_id(), tenant=above.tenant, lane=above.lane, lifecycle=LIFECYCLE, parent=owner, decides=0)
+    unit.priority = above.priority
+    tx.bear(unit)
+    tx.add(
+        Body(
+            unit=unit.id, tenant=unit.tenant, task=wanted.task, key=f"undo:{recorded.id}", created_at=tx.now,
+            input=bytes(wanted.input).decode(), policy=msgspec.json.encode(Policy(undoes=recorded.id)).decode(),
+            correlation=body.correlation, trace=body.trace,
+        )
+    )  # fmt: skip
+    advance(tx, unit, "submit", Stamp("engine", "compensation", f"{above.id}.{above.version}"))
