@@ -39,6 +39,7 @@ from interlock.kernel.rows import Body, Event, Unit
 from interlock.store.finders import claimable, closing_event, held_by, lanes_for
 from interlock.store.tx import Tx
 
+CLAIM_MAX = 10_000
 Verb = Callable[[Unit, int], None]
 Again = Callable[[Event, Unit, int], bool]
 
@@ -54,6 +55,7 @@ def hashed(lease: str) -> str:
 
 def claim(tx: Tx, command: Claim) -> list[Grant]:
     """The worker holds up to `limit` units, the most urgent first."""
+    between("limit", command.limit, 1, CLAIM_MAX)
     wake(tx, command.limit)
     worker = heard_of(tx, command.worker)
     if worker.claim_key == command.key:

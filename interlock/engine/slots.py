@@ -6,7 +6,6 @@ the next one available in the same transaction.
 
 from collections.abc import Callable
 
-from interlock.engine.terms import policy_of
 from interlock.kernel.rows import Body, Unit
 from interlock.store.finders import parked, slot_for
 from interlock.store.tx import Tx
@@ -14,11 +13,23 @@ from interlock.store.tx import Tx
 Derive = Callable[[Tx, Unit], None]
 
 
-def keys_of(body: Body) -> list[tuple[str, int]]:
-    """The keys that a unit names, with the capacity of each, in the order in which everybody takes them."""
-    mutex = [(f"mutex:{body.mutex}", 1)] if body.mutex is not None else []
-    limit = [(f"limit:{body.limit_key}", policy_of(body).limit or 1)] if body.limit_key is not None else []
-    return limit + mutex
+def keys_of(body: Body) -> list[str]:
+    """The keys that a unit names, in the order in which everybody takes them."""
+    limit = [limit_name(body.limit_key)] if body.limit_key is not None else []
+    return [*limit, f"mutex:{body.mutex}"] if body.mutex is not None else limit
+
+
+def limit_name(key: str) -> str:
+    return f"limit:{key}"
+
+
+def set_limit(tx: Tx, tenant: int, key: str, limit: int, derive: Derive) -> None:
+    """So many of a limit key may run at a time from now on; what that makes room for is available."""
+    slot = slot_for(tx, tenant, limit_name(key), limit)
+    if slot.capacity != limit:
+        slot.capacity = limit
+        tx.change_slot(slot)
+        offer(tx, tenant, slot.key, derive)
 
 
 def seat(tx: Tx, unit: Unit, derive: Derive, *, wanted: bool) -> bool:
@@ -34,14 +45,14 @@ def seat(tx: Tx, unit: Unit, derive: Derive, *, wanted: bool) -> bool:
     else:
         unit.parked_on = None
         tx.seats[unit.id] = False
-        for key, _ in keys:
+        for key in keys:
             give_back(tx, unit.tenant, key, derive)
     return tx.seated(unit)
 
 
-def take(tx: Tx, unit: Unit, keys: list[tuple[str, int]]) -> None:
+def take(tx: Tx, unit: Unit, keys: list[str]) -> None:
     """All slots or none: one that is held while another is waited for would block others for nothing."""
-    slots = [slot_for(tx, unit.tenant, key, capacity) for key, capacity in keys]
+    slots = [slot_for(tx, unit.tenant, key) for key in keys]
     full = next((slot for slot in slots if slot.taken >= slot.capacity), None)
     unit.parked_on = full.key if full else None
     tx.seats[unit.id] = full is None
@@ -52,14 +63,14 @@ def take(tx: Tx, unit: Unit, keys: list[tuple[str, int]]) -> None:
 
 def give_back(tx: Tx, tenant: int, key: str, derive: Derive) -> None:
     """A slot is free again, and offered until somebody has it or nobody is parked on it."""
-    slot = slot_for(tx, tenant, key, None)
+    slot = slot_for(tx, tenant, key)
     slot.taken -= 1
     tx.change_slot(slot)
     offer(tx, tenant, key, derive)
 
 
 def offer(tx: Tx, tenant: int, key: str, derive: Derive) -> None:
-    slot = slot_for(tx, tenant, key, None)
+    slot = slot_for(tx, tenant, key)
     while slot.taken < slot.capacity and (unit := parked(tx, tenant, key)):
         unit.parked_on = None
         derive(tx, unit)  # it may still have to wait, for another key

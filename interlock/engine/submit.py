@@ -3,8 +3,9 @@
 import msgspec
 
 from interlock.engine import words
-from interlock.engine.advance import Stamp, advance, asked_by
+from interlock.engine.advance import Stamp, advance, asked_by, derive
 from interlock.engine.family import make_ready, planned
+from interlock.engine.slots import set_limit
 from interlock.kernel import policy
 from interlock.kernel.commands import ON_DUPLICATE, Policy, Submit, Submitted, Work
 from interlock.kernel.errors import InterlockError, Unknown
@@ -139,6 +140,8 @@ def make(tx: Tx, command: Submit, work: Work, refs: dict[str, int]) -> Unit:
     )  # fmt: skip
     for need in needs:
         tx.add(Need(unit=unit.id, needs=need.id, tenant=unit.tenant))
+    if work.limit_key is not None and work.limit is not None:
+        set_limit(tx, unit.tenant, work.limit_key, work.limit, derive)
     advance(tx, unit, "submit", asked_by(command))
     if tx.life(unit).options.follows:
         first_attempt(tx, unit)

@@ -73,6 +73,11 @@ def run_out(tx: Tx, unit: Unit) -> None:
     """The clock of a state has run out."""
     life = tx.life(unit)
     trigger, stamp = life.states[unit.state].deadline, Stamp(CLOCK, "the deadline has passed")
+    if trigger == "miss" and (until := quiet_until(tx, unit)):
+        unit.deadline_at = until
+        derive(tx, unit)
+        tx.touch(unit)
+        return
     if trigger != "time_out":
         close(tx, unit, trigger, "force", stamp, {})
         if trigger == "miss":
@@ -82,6 +87,13 @@ def run_out(tx: Tx, unit: Unit) -> None:
         spend(tx, unit, failures=1)
         tx.retryable.add(unit.id)
     close(tx, unit, policy.after_timeout(life, unit.state, tally(tx, unit)), "force", stamp, {"timeout": True})
+
+
+def quiet_until(tx: Tx, worker: Unit) -> int:
+    """Until when a worker may say nothing, because it holds what cannot beat, or seldom does; 0: it may not."""
+    within_us = tx.life(worker).states[worker.state].within_us or 0
+    leases = [(unit.lease_until or 0, unit.lease_beat or 0) for unit in held_by(tx, worker.id) if live(tx, unit)]
+    return max((until for until, beat in leases if until > tx.now and policy.quiet(beat, within_us)), default=0)
 
 
 def lose_all(tx: Tx, worker: Unit) -> None:

@@ -1,17 +1,23 @@
 """Who holds leases: workers, each a unit with a lifecycle of its own and a row that says what it can do."""
 
-from interlock.engine.advance import Stamp, advance, derive
+from interlock.engine import words
+from interlock.engine.advance import Stamp, advance, asked_by, derive
 from interlock.kernel.commands import Drain, Register, Standing
 from interlock.kernel.rows import Body, Unit, Worker
 from interlock.store.finders import incarnations
 from interlock.store.tx import Tx
 
 LIFECYCLE = "worker"
+CAPACITY_MAX = 1_000_000
 
 
 def register(tx: Tx, command: Register) -> int:
     """A worker is idle and may claim. What an older incarnation of its name holds is left to its leases' end."""
-    stamp = Stamp(command.actor)
+    words.named("name", command.name)
+    words.named("incarnation", command.incarnation)
+    words.capabilities(command.capabilities)
+    words.between("capacity", command.capacity, 1, CAPACITY_MAX)
+    stamp = asked_by(command)
     for older in incarnations(tx, command.tenant, command.name):
         if older.incarnation == command.incarnation:
             return older.unit
@@ -37,7 +43,7 @@ def drain(tx: Tx, command: Drain) -> Standing:
     worker = tx.worker(command.worker)
     worker.draining = 1
     tx.change(worker)
-    moved = leave_if_empty(tx, worker, Stamp(command.actor, command.reason))
+    moved = leave_if_empty(tx, worker, asked_by(command))
     unit = tx.unit(worker.unit)
     return Standing(unit=unit.id, state=unit.state, version=unit.version, applied=moved)
 

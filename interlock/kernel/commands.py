@@ -142,7 +142,6 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     sla_us: int | None = None  # the longest time without a sign of life
     quorum: int | None = None  # of an approval: how many votes it takes, one by default
     on_reject: str | None = None  # of an approval: "cancel" (the default) or "fail" its run
-    limit: int | None = None  # how many of its limit key may run at a time
     undoes: int | None = None  # the note whose compensation this is
 
 

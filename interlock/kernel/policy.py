@@ -17,6 +17,8 @@ LIVE = frozenset({Category.HELD, Category.ACTIVE})  # a lease's own categories
 # How a lease ends, by what ended it.
 LEASE_ENDS = {"finish": "complete", "stop": "acknowledge", "lose": "expire", "force": "revoke"}
 
+BEATS_HEARD = 3  # so many beats are missed before a worker counts as silent
+
 ASK = "ask"  # cancel: tell the holder, move nothing yet
 DEFER = "defer"  # cancel: keep the wish until the lifecycle has a move for it
 
@@ -222,6 +224,11 @@ def time_limit(life: Lifecycle, state: str, own: Policy) -> int | None:
         Category.GATE: own.expires_us,
     }
     return (rule.deadline == "time_out" and mine.get(rule.category)) or rule.within_us
+
+
+def quiet(beat_us: int, within_us: int) -> bool:
+    """Whether a holder that beats so seldom (0: never) may be silent for longer than its worker may."""
+    return beat_us == 0 or BEATS_HEARD * beat_us > within_us
 
 
 def lease_end_at(terms: LeaseTerms, now: int, ttl_us: int, beat_us: int, *, active: bool = True) -> int:

@@ -143,19 +143,14 @@ def with_key(tx: Tx, tenant: int, task: str, key: str) -> Body | None:
     return tx.keyed[tenant, task, key]
 
 
-def slot_for(tx: Tx, tenant: int, key: str, capacity: int | None) -> Slot:
-    """The slots of a key, locked; they are as many as was said last."""
+def slot_for(tx: Tx, tenant: int, key: str, capacity: int = 1) -> Slot:
+    """The slots of a key, locked; if it is new, so many."""
     if (tenant, key) not in tx.slots:
         named = {"tenant": tenant, "key": key}
-        if capacity is not None:
-            first = "INSERT INTO slot (tenant, key, capacity, taken) VALUES (:tenant, :key, :capacity, 0)"
-            tx.session.rows(f"{first} ON CONFLICT DO NOTHING", {**named, "capacity": capacity})
+        first = "INSERT INTO slot (tenant, key, capacity, taken) VALUES (:tenant, :key, :capacity, 0)"
+        tx.session.rows(f"{first} ON CONFLICT DO NOTHING", {**named, "capacity": capacity})
         (tx.slots[tenant, key],) = tx.select(Slot, "WHERE tenant = :tenant AND key = :key {lock}", **named)
-    slot = tx.slots[tenant, key]
-    if capacity is not None and slot.capacity != capacity:
-        slot.capacity = capacity
-        tx.change_slot(slot)
-    return slot
+    return tx.slots[tenant, key]
 
 
 def parked(tx: Tx, tenant: int, key: str) -> Unit | None:

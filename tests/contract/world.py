@@ -22,7 +22,7 @@ from interlock.kernel.commands import (
     Tick,
     Work,
 )
-from interlock.kernel.rows import Event, Unit
+from interlock.kernel.rows import Body, Event, Note, Unit
 from interlock.lifecycles import shipped
 from interlock.store.session import listed
 from tests.store.databases import Connection, declare
@@ -86,6 +86,21 @@ class World:
         declare(self.connection, 1)
         (row,) = self.connection.rows(f"SELECT {listed(Unit)} FROM unit WHERE id = :id", {"id": one})
         return Unit(**dict(zip(Unit.__struct_fields__, row, strict=True)))
+
+    def body(self, one: int) -> Body:
+        declare(self.connection, 1)
+        (row,) = self.connection.rows(f"SELECT {listed(Body)} FROM body WHERE unit = :id", {"id": one})
+        return Body(**dict(zip(Body.__struct_fields__, row, strict=True)))
+
+    def notes(self, one: int, kind: str) -> list[Note]:
+        declare(self.connection, 1)
+        sql = f"SELECT {listed(Note)} FROM note WHERE unit = :id AND kind = :kind ORDER BY id"
+        rows = self.connection.rows(sql, {"id": one, "kind": kind})
+        return [Note(**dict(zip(Note.__struct_fields__, row, strict=True))) for row in rows]
+
+    def count(self, table: str, where: str = "1 = 1") -> int:
+        declare(self.connection, 1, 2)
+        return int(self.connection.rows(f"SELECT count(*) FROM {table} WHERE {where}")[0][0])
 
     def events(self, one: int) -> list[Event]:
         declare(self.connection, 1)
