@@ -1,5 +1,6 @@
 """An engine on a fresh database under a virtual clock, and short ways to say what a story needs."""
 
+from collections.abc import Mapping
 from typing import Any, TypeVar
 
 from interlock.audit.laws import audit
@@ -22,6 +23,7 @@ from interlock.kernel.commands import (
     Tick,
     Work,
 )
+from interlock.kernel.lifecycle import Lifecycle
 from interlock.kernel.rows import Body, Event, Note, Unit
 from interlock.lifecycles import shipped
 from interlock.store.session import listed
@@ -34,11 +36,12 @@ A = TypeVar("A")
 class World:
     """What a story plays in. Every step leaves the unit equal to the sum of its events."""
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: Connection, lives: Mapping[str, Lifecycle] | None = None) -> None:
+        self.lives = lives or shipped()
         self.connection = connection
         self.now_us = 1_700_000_000 * SECOND
         connection.clock = lambda: self.now_us
-        self.engine = Engine(connection, shipped())
+        self.engine = Engine(connection, self.lives)
         self.claims = 0
 
     def send(self, command: Command[A]) -> A:
@@ -47,7 +50,7 @@ class World:
             return self.engine.send(command)
         finally:
             declare(self.connection, 1, 2)
-            assert list(audit(self.connection, shipped())) == []
+            assert list(audit(self.connection, self.lives)) == []
 
     def pass_time(self, seconds: float) -> None:
         self.now_us += round(seconds * SECOND)

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from interlock.kernel.lifecycle import Lifecycle
 from interlock.lifecycles import shipped
 from interlock.store import migrate, postgres, sqlite
 
@@ -14,28 +15,28 @@ Connection = sqlite.Connection | postgres.Connection
 
 
 @contextmanager
-def fresh(kind: str, folder: Path, server: str) -> Iterator[Connection]:
+def fresh(kind: str, folder: Path, server: str, *more: Lifecycle) -> Iterator[Connection]:
     """A connection as the product uses it: on PostgreSQL an ordinary role that has declared tenant 1."""
     if kind == "postgres":
-        with fresh_postgres(server, f"t{abs(hash(folder))}") as url:
+        with fresh_postgres(server, f"t{abs(hash(folder))}", *more) as url:
             connection: Connection = postgres.Connection(url)
             declare(connection, 1)
             yield connection
             connection.close()
         return
     connection = sqlite.Connection(str(folder / "test.db") if kind == "sqlite file" else sqlite.MEMORY)
-    migrate.upgrade(connection, shipped().values())
+    migrate.upgrade(connection, [*shipped().values(), *more])
     yield connection
     connection.close()
 
 
 @contextmanager
-def fresh_postgres(server: str, name: str) -> Iterator[str]:
+def fresh_postgres(server: str, name: str, *more: Lifecycle) -> Iterator[str]:
     """A database of its own on the server, migrated by its owner; the URL is that of an ordinary role."""
     admin = postgres.Connection(server)
     admin.script(f"CREATE DATABASE {name}")
     owner = postgres.Connection(swap(server, name))
-    migrate.upgrade(owner, shipped().values())
+    migrate.upgrade(owner, [*shipped().values(), *more])
     owner.script(
         "DO $$ BEGIN IF NOT EXISTS (SELECT 1 FROM pg_roles WHERE rolname = 'ordinary') THEN "
         "CREATE ROLE ordinary LOGIN; END IF; END $$; GRANT interlock_app TO ordinary"
