@@ -39,6 +39,7 @@ proof: .venv/.dev ## The long forms of the tests; writes docs/proof.md
 
 bench: .venv/.dev ## Measure speed, as ratios to the floor
 	@$(BIN)/python bench/validate_log.py
+	@$(BIN)/python bench/children.py
 
 docs: .venv/.run ## Render docs/lifecycles from the lifecycles
 	@$(BIN)/interlock lifecycle docs

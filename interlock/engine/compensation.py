@@ -36,9 +36,10 @@ def compensate(tx: Tx, ended: list[Unit]) -> None:
         recorded.setdefault(one.unit, []).append(one)
     for owner in owners:
         if owner in recorded:
+            tx.as_its_own(tx.units[owner])
             undo(tx, owner, recorded[owner][0])
     for unit, undone in steps:
-        go_on(tx, unit, undone, recorded[unit.parent or 0])
+        go_on(tx, tx.as_its_own(unit), undone, recorded[unit.parent or 0])
 
 
 def go_on(tx: Tx, unit: Unit, undone: int, recorded: list[Note]) -> None:

@@ -26,10 +26,13 @@ def carry_on(tx: Tx) -> None:
     while moved := follow_and_meet_needs(tx):
         for unit, was in moved:
             if unit.total and has_ended(unit) and not (was and has_ended(was)):
-                end_family(tx, tx.units[unit.id])
+                end_family(tx, tx.as_its_own(tx.units[unit.id]))
         compensate(tx, [unit for unit, was in moved if unit.outcome and not (was and was.outcome)])
+        children: dict[int | None, list[Unit]] = {}
+        for unit, _ in moved:
+            children.setdefault(unit.parent, []).append(unit)
         for parent in tx.add_counts(counts(moved)):
-            hear_children(tx, parent, [unit for unit, _ in moved if unit.parent == parent.id])
+            hear_children(tx, tx.as_its_own(parent), children[parent.id])
 
 
 def follow_and_meet_needs(tx: Tx) -> list[tuple[Unit, Unit | None]]:
@@ -37,10 +40,11 @@ def follow_and_meet_needs(tx: Tx) -> list[tuple[Unit, Unit | None]]:
     moved: list[tuple[Unit, Unit | None]] = []
     while tx.pending:
         while tx.fired:
-            follow(tx, *tx.fired.pop(0))
+            child, trigger = tx.fired.popleft()
+            follow(tx, tx.as_its_own(child), trigger)
         some = tx.flush()
         for unit in tx.meet_needs([unit.id for unit, was in some if became_success(unit, was)]):
-            needs_met(tx, unit)
+            needs_met(tx, tx.as_its_own(unit))
         moved += some
     return moved
 

@@ -18,7 +18,9 @@ def policy_of(body: Body) -> Policy:
 
 
 def follower(tx: Tx, unit: Unit) -> Unit | None:
-    """The unit that makes the moves of this one, if there is one."""
+    """The unit that makes the moves of this one, if there is one. Others' parents are not even locked."""
+    if unit.lifecycle not in tx.followed:
+        return None
     parent = tx.unit(unit.parent) if unit.parent is not None else None
     return parent if parent and tx.life(parent).options.follows == unit.lifecycle else None
 

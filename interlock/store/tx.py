@@ -1,5 +1,6 @@
 """A transaction as a unit of work: it loads what it needs, is changed in memory, and is flushed once."""
 
+from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
@@ -49,6 +50,7 @@ class Tx:
 
     def __init__(self, session: Session, lives: Mapping[str, Lifecycle], ids: Ids, tenants: Sequence[int]) -> None:
         self.session, self.lives, self.ids = session, lives, ids
+        self.followed = {life.options.follows for life in lives.values()}
         self.tenant = tenants[0]  # of the command that is being carried out
         session.declare(tenants)
         self.now = session.now()
@@ -63,7 +65,7 @@ class Tx:
         self.changed_workers: dict[int, Worker] = {}
         self.fresh: list[Row] = []  # inserted as they are: bodies, needs, notes, workers, artifacts
         self.events: list[Event] = []
-        self.fired: list[tuple[Unit, str]] = []  # what moved by which trigger, for units that follow
+        self.fired: deque[tuple[Unit, str]] = deque()  # what moved by which trigger, for units that follow
         self.retryable: set[int] = set()  # units whose failure may be tried again
         self.slots: dict[tuple[int, str], Slot] = {}
         self.changed_slots: dict[tuple[int, str], Slot] = {}
@@ -80,12 +82,16 @@ class Tx:
 
     def lock(self, ids: Iterable[int]) -> list[Unit]:
         """These units, locked in the order of their ids; those that do not exist are left out."""
+        self.load(ids)
+        return [self.units[one] for one in ids if one in self.units and self.units[one].tenant == self.tenant]
+
+    def load(self, ids: Iterable[int]) -> None:
+        """These units are known and locked, whichever tenant's they are."""
         missing = sorted({one for one in ids if one not in self.units})
         if missing:
             for unit in self.select(Unit, f"WHERE id IN ({marks(missing)}) ORDER BY id {{lock}}", **params(missing)):
                 self.units[unit.id] = unit
                 self.was[unit.id] = msgspec.structs.replace(unit)
-        return [self.units[one] for one in ids if one in self.units and self.units[one].tenant == self.tenant]
 
     def unit(self, one: int) -> Unit:
         """A unit, locked; raises Unknown."""
@@ -123,6 +129,11 @@ class Tx:
         """Whether a unit has the slots that it names: those have them that are available or held."""
         was = self.was.get(unit.id)
         return self.seats.setdefault(unit.id, was is not None and (was.available_at or was.holder) is not None)
+
+    def as_its_own(self, unit: Unit) -> Unit:
+        """What follows is done in the name of this unit's tenant."""
+        self.tenant = unit.tenant
+        return unit
 
     def life(self, unit: Unit) -> Lifecycle:
         return self.lives[unit.lifecycle]
@@ -183,29 +194,24 @@ class Tx:
         if not succeeded:
             return []
         needy = f"SELECT unit, count(*) FROM need WHERE needs IN ({marks(succeeded)}) GROUP BY unit ORDER BY unit"
-        met = []
-        for one, count in self.session.rows(needy, params(succeeded)):
-            (unit,) = self.add_up(one, {"unmet": -count})
-            if unit.unmet == 0 and unit.outcome is None:
-                met.append(unit)
-        return met
+        sums = {one: {"unmet": -count} for one, count in self.session.rows(needy, params(succeeded))}
+        return [unit for unit in self.add_counts(sums) if unit.unmet == 0 and unit.outcome is None]
 
     def add_counts(self, sums: Mapping[int, Mapping[str, int]]) -> list[Unit]:
-        """The parents, locked in the order of their ids, with what was added to their counters."""
-        return [unit for one in sorted(sums) for unit in self.add_up(one, sums[one])]
+        """These units, locked in the order of their ids, with what was added to their counters.
 
-    def add_up(self, one: int, sums: Mapping[str, int]) -> list[Unit]:
-        """A unit whose counters have been added to, as the database now has them."""
-        self.lock([one])
-        changed = {name: number for name, number in sums.items() if number}
+        It is the last thing that a flush does, so that children of one parent wait for each other no longer than that.
+        """
+        self.load(sorted(sums))
+        changed = []
+        for one in sorted(sums):
+            for name, number in sums[one].items():
+                setattr(self.units[one], name, getattr(self.units[one], name) + number)
+            if any(sums[one].values()):
+                changed.append(self.units[one])
         if changed:
-            sets = ", ".join(f"{name} = {name} + :{name}" for name in changed)
-            sql = f"UPDATE unit SET {sets} WHERE id = :id RETURNING {', '.join(COUNTED)}"
-            ((*values,),) = self.session.rows(sql, {"id": one, **changed})
-            unit = self.units[one]
-            for name, value in zip(COUNTED, values, strict=True):
-                setattr(unit, name, value)
-        return [self.units[one]]
+            self.session.update(changed, COUNTED, "id")
+        return [self.units[one] for one in sorted(sums)]
 
     def flush(self) -> list[tuple[Unit, Unit | None]]:
         """Everything that changed is in the database: one statement a table, events first.

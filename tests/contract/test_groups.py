@@ -12,9 +12,11 @@ from interlock.kernel.commands import (
     Cancel,
     Claim,
     Command,
+    Decide,
     Finish,
     Heartbeat,
     Outcome,
+    Register,
     Release,
     Start,
     Submit,
@@ -175,3 +177,30 @@ def test_a_runner_answers_what_was_sent_before_it_stops(tmp_path: Path) -> None:
     runner.stop()
     assert len({future.result(timeout=0)[0].unit for future in futures}) == 300
     connection.close()
+
+
+def test_families_of_several_tenants_share_a_group(world: World) -> None:
+    """What follows from a command is done for its own tenant, whoever came last in the group."""
+    works = (
+        Work(task="trip", lifecycle="ci_run", ref="r"),
+        Work(task="build", lifecycle="ci_job", parent="r", ref="j"),
+        Work(task="test", lifecycle="ci_job", parent="r", needs=("j",)),
+    )
+    committer = world.engine.committer
+    runs = {}
+    for tenant in (1, 2):
+        runs[tenant] = world.send(Submit(tenant=tenant, work=works))[0].unit
+        world.send(Decide(tenant=tenant, unit=runs[tenant], trigger="plan"))
+    workers = {tenant: world.send(Register(tenant=tenant, name="w", incarnation="1", capacity=9)) for tenant in (1, 2)}
+    for step in range(2):
+        claims = [committer.put(Claim(tenant=one, worker=workers[one], key=f"{step}", nonce="n")) for one in (1, 2)]
+        assert committer.step() == 2
+        grants = {tenant: future.result()[0] for tenant, future in zip((1, 2), claims, strict=True)}
+        for verb in (Start, Heartbeat):
+            futures = [committer.put(verb(tenant=one, held=(held(grants[one]),))) for one in (1, 2)]
+            committer.step()
+            assert all(future.result()[0].accepted for future in futures)
+        ends = [committer.put(Finish(tenant=one, outcomes=(Outcome(held=held(grants[one])),))) for one in (1, 2)]
+        committer.step()
+        assert [future.result()[0].state for future in ends] == ["SUCCEEDED"] * 2
+    assert world.count("unit", "state = 'SUCCESS'") == 2

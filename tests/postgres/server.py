@@ -18,7 +18,7 @@ INSTALL = Path(FOUND.origin).parent / "pginstall18"  # the wheel's binaries; its
 
 
 @contextmanager
-def postgres() -> Iterator[str]:
+def postgres(more: str = "-c fsync=off") -> Iterator[str]:
     """The URL of a fresh server on loopback. PostgreSQL refuses to run as root, so root lends it `nobody`."""
     folder = Path(tempfile.mkdtemp(prefix="interlock-pg-"))
     options: dict[str, object] = {}
@@ -31,7 +31,7 @@ def postgres() -> Iterator[str]:
             # A project under a home folder of root's: the server's user cannot reach into it.
             install = copied(folder)
     data, port = folder / "data", free_port()
-    settings = f"-p {port} -c listen_addresses=127.0.0.1 -c unix_socket_directories= -c fsync=off"
+    settings = f"-p {port} -c listen_addresses=127.0.0.1 -c unix_socket_directories= {more}"
     try:
         run(install, "initdb", "-A", "trust", "-U", "postgres", "-E", "UTF8", "-D", data, folder=folder, **options)
         run(
