@@ -1,4 +1,4 @@
-"""What one parent costs its children: the same for a thousand as for a hundred thousand, and for two processes as for one.
+"""What one parent costs its children: the same for a thousand as for many, and for two processes as for one.
 
 Prints the time a child takes from its claim to its end, by the number of its siblings; and how fast two processes
 finish children of one parent, as a ratio to children that have a parent for every ten.
