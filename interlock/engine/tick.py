@@ -33,7 +33,7 @@ def look(tx: Tx, unit: Unit) -> None:
     """One unit has done what its clocks say; at most one of them moves it."""
     if live(tx, unit) and passed(tx, unit.lease_until):
         expire(tx, unit)
-    elif unit.asked_at is not None and passed(tx, unit.asked_by):
+    elif live(tx, unit) and passed(tx, unit.asked_by):  # a wish that nobody holds has no clock of its own
         trigger = policy.overdue(tx.life(unit), unit.state)
         close(tx, unit, trigger, "force", Stamp(CLOCK, "the cancel deadline has passed"), {})
     elif passed(tx, unit.deadline_at):

@@ -173,6 +173,16 @@ def test_a_plan_that_takes_too_long_fails_the_run(world: World) -> None:
     assert "PLAN_FAILED" in world.path(run)
 
 
+def test_a_cancel_that_a_plan_never_follows_stops_no_clock(world: World) -> None:
+    run, build = pipeline(world, BUILD)
+    job = world.submit()
+    world.cancel(run)
+    world.pass_time(300)
+    world.tick()
+    assert states(world, [run, build]) == ["FAILED", "CANCELED"]
+    assert [grant.unit for grant in world.claim(world.worker())] == [job]
+
+
 def test_a_job_is_cancelled_with_its_attempt(world: World) -> None:
     run, build = started(world, BUILD)
     assert world.cancel(build).applied
