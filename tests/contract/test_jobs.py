@@ -327,6 +327,18 @@ def test_a_drained_worker_ends_with_its_last_unit(world: World) -> None:
     assert world.unit(worker).state == "shutdown"
 
 
+@pytest.mark.parametrize("waiting", [0, 1])
+def test_a_worker_that_has_shut_down_is_told_to_register_again(waiting: int, world: World) -> None:
+    worker = world.worker("ann")
+    world.pass_time(180)  # silent for too long
+    world.tick()
+    for _ in range(waiting):
+        world.submit()
+    with pytest.raises(InterlockError, match="worker ann has shut down; it may register again as a new incarnation"):
+        world.claim(worker)
+    assert len(world.claim(world.worker("ann", incarnation="2"))) == waiting
+
+
 def test_other_tenants_see_nothing(world: World) -> None:
     job = world.submit()
     (other,) = world.send(Submit(tenant=2, work=(Work(task="mail"),)))
