@@ -1,5 +1,7 @@
 """The stories of a CI run: jobs that follow their attempts, two budgets, two-phase cancel, by raw commands."""
 
+from typing import Any
+
 import pytest
 
 from interlock.kernel.commands import Decide, Enter, Submit, Work
@@ -7,20 +9,17 @@ from interlock.kernel.errors import Refused
 from tests.contract.world import World, held
 
 
-def pipeline(world: World, *jobs: tuple[str, bool, tuple[str, ...]], attempts: int = 1) -> list[int]:
+def pipeline(world: World, *jobs: tuple[str, bool, tuple[str, ...]], **facts: Any) -> list[int]:
     """A run, planned into jobs; each is born with its first attempt."""
     work = [Work(task="run", lifecycle="ci_run", ref="run")]
     for name, required, needs in jobs:
-        work.append(
-            Work(
-                task=name, lifecycle="ci_job", parent="run", ref=name, needs=needs, decides=required, attempts=attempts
-            )
-        )
+        job = {"lifecycle": "ci_job", "parent": "run", "ref": name, "needs": needs, "decides": required}
+        work.append(Work(task=name, **{"attempts": 1, **job, **facts}))
     return [one.unit for one in world.send(Submit(work=tuple(work)))]
 
 
-def started(world: World, *jobs: tuple[str, bool, tuple[str, ...]], attempts: int = 1) -> list[int]:
-    units = pipeline(world, *jobs, attempts=attempts)
+def started(world: World, *jobs: tuple[str, bool, tuple[str, ...]], **facts: Any) -> list[int]:
+    units = pipeline(world, *jobs, **facts)
     world.send(Decide(unit=units[0], trigger="plan"))
     return units
 
@@ -171,6 +170,26 @@ def test_a_plan_that_takes_too_long_fails_the_run(world: World) -> None:
     world.tick()
     assert states(world, [run, build]) == ["FAILED", "CANCELED"]
     assert "PLAN_FAILED" in world.path(run)
+
+
+def test_the_clock_of_a_job_runs_through_each_attempt_and_its_upload(world: World) -> None:
+    run, build = started(world, BUILD, attempts=2, timeout_us=60_000_000)
+    worker = world.worker()
+    for upload in (False, True):
+        (grant,) = world.claim(worker)
+        world.start(grant)
+        world.pass_time(20)  # its environment is prepared
+        world.beat(grant)
+        world.pass_time(30)
+        if upload:
+            world.send(Enter(held=(held(grant),), phase="upload"))
+        world.pass_time(29)
+        world.tick()
+        assert world.beat(grant).accepted
+        world.pass_time(1)
+        world.tick()
+        assert world.unit(grant.unit).state == "TIMED_OUT"
+    assert states(world, [run, build]) == ["FAILED", "TIMED_OUT"]
 
 
 def test_a_cancel_that_a_plan_never_follows_stops_no_clock(world: World) -> None:
