@@ -1,92 +1,127 @@
 """Sixty-four claimers race for one job, round after round: one of them wins, on both databases.
 
-They share four engines, each with a connection and a runner of its own, as the threads of four processes would.
+As threads they share four engines, each with a connection and a runner of its own; as processes they share nothing.
 """
 
-import threading
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from interlock.audit.laws import audit
-from interlock.engine.door import Engine, Runner
-from interlock.kernel.commands import Claim, Finish, Grant, Outcome, Register, Start, Submit, Work
+from interlock.engine.door import Engine
+from interlock.kernel.commands import Submit, Work
 from interlock.lifecycles import shipped
 from interlock.store import migrate, postgres, sqlite
-from tests.contract.world import held
+from tests.conftest import ROOT
+from tests.contract.racers import Race
 from tests.store.databases import Connection, declare, fresh_postgres
 
 CLAIMERS, ENGINES = 64, 4
-Connect = Callable[[], Connection]
+Winners = Callable[[], list[int]]
 
 
 @pytest.fixture(params=["sqlite file", "postgres"])
-def connect(request: pytest.FixtureRequest, tmp_path: Path, server: str) -> Iterator[Connect]:
-    """Opens one connection after another to the same database."""
+def url(request: pytest.FixtureRequest, tmp_path: Path, server: str) -> Iterator[str]:
+    """A fresh database that many may open."""
     if request.param == "postgres":
-        with fresh_postgres(server, "claimers") as url:
-            yield lambda: postgres.Connection(url)
+        with fresh_postgres(server, f"claimers{abs(hash(tmp_path))}") as one:
+            yield one
         return
-    path = str(tmp_path / "work.db")
-    first = sqlite.Connection(path)
+    path = tmp_path / "work.db"
+    first = sqlite.Connection(str(path))
     migrate.upgrade(first, shipped().values())
     first.close()
-    yield lambda: sqlite.Connection(path)
+    yield f"sqlite:///{path}"
 
 
-class Racer(threading.Thread):
-    """A worker in a thread of its own."""
-
-    def __init__(self, number: int, engine: Engine, rounds: int, gate: threading.Barrier) -> None:
-        super().__init__(daemon=True)
-        self.number, self.engine, self.rounds, self.gate = number, engine, rounds, gate
-        self.won: list[list[Grant]] = []
-        self.worker = self.engine.send(Register(name=f"w{number}", incarnation="1", capacity=10_000))
-
-    def run(self) -> None:
-        for place in range(self.rounds):
-            self.gate.wait()
-            name = f"{self.number}-{place}"
-            try:
-                self.won.append(self.engine.send(Claim(worker=self.worker, key=name, nonce=name)))
-                for grant in self.won[-1]:  # or its lease would end, and it would rightly be won again
-                    self.engine.send(Start(held=(held(grant),)))
-                    self.engine.send(Finish(outcomes=(Outcome(held=held(grant)),)))
-            finally:
-                self.gate.wait()
+def opened(url: str) -> Connection:
+    return sqlite.Connection(url.removeprefix("sqlite:///")) if url.startswith("sqlite") else postgres.Connection(url)
 
 
-def race(connect: Connect, rounds: int) -> None:
-    gate = threading.Barrier(CLAIMERS + 1)
-    connections = [connect() for _ in range(ENGINES + 1)]
-    engine, *engines = [Engine(connection, shipped()) for connection in connections]
-    runners = [Runner(one) for one in engines]
-    racers = [Racer(number, engines[number % ENGINES], rounds, gate) for number in range(CLAIMERS)]
-    jobs: list[int] = []
-    for racer in racers:
-        racer.start()
-    for _ in range(rounds):
-        jobs.append(engine.send(Submit(work=(Work(task="prize"),)))[0].unit)
-        gate.wait()  # all claim at once
-        gate.wait()  # all have claimed
-    for racer in racers:
-        racer.join()
-    for place, job in enumerate(jobs):
-        winners = [grant.unit for racer in racers for grant in racer.won[place]]
-        assert winners == [job], f"round {place}"
-    for runner in runners:
-        runner.stop()
-    declare(connections[0], 1)
-    assert list(audit(connections[0], shipped())) == []
-    for connection in connections:
-        connection.close()
+@contextmanager
+def threads(url: str) -> Iterator[Winners]:
+    with ExitStack() as stack:
+        connections = [stack.enter_context(closing(opened(url))) for _ in range(ENGINES)]
+        race = Race([Engine(connection, shipped()) for connection in connections], CLAIMERS)
+        stack.callback(race.end)
+        yield race.round
 
 
-def test_one_of_sixty_four_wins(connect: Connect) -> None:
-    race(connect, rounds=100)
+class Racers:
+    """A process of claimers."""
+
+    def __init__(self, url: str, first: int, number: int) -> None:
+        command = [sys.executable, "-m", "tests.contract.racers", url, str(first), str(number)]
+        self.process = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+    def hear(self) -> str:
+        assert self.process.stdout
+        line = self.process.stdout.readline()
+        assert line, f"a process of claimers has ended with {self.process.wait()}"
+        return line
+
+    def go(self) -> None:
+        assert self.process.stdin
+        self.process.stdin.write("go\n")
+        self.process.stdin.flush()
+
+    def end(self) -> None:
+        with self.process:  # closes its pipes, and waits
+            assert self.process.stdin
+            self.process.stdin.close()
+
+
+@contextmanager
+def processes(url: str, number: int) -> Iterator[Winners]:
+    with ExitStack() as stack:
+        share = CLAIMERS // number
+        racers = [Racers(url, place * share, share) for place in range(number)]
+        for one in racers:
+            stack.callback(one.end)
+        for one in racers:
+            assert one.hear() == "ready\n"
+
+        def winners() -> list[int]:
+            for one in racers:
+                one.go()
+            return [unit for one in racers for unit in msgspec.json.decode(one.hear(), type=list[int])]
+
+        yield winners
+
+
+def race(url: str, winners: Winners, rounds: int) -> None:
+    """In every round one job is there, and won once."""
+    with closing(opened(url)) as connection:
+        engine = Engine(connection, shipped())
+        for place in range(rounds):
+            (job,) = engine.send(Submit(work=(Work(task="prize"),)))
+            assert winners() == [job.unit], f"round {place}"
+        declare(connection, 1)
+        assert list(audit(connection, shipped())) == []
+
+
+def test_one_of_sixty_four_threads_wins(url: str) -> None:
+    with threads(url) as winners:
+        race(url, winners, rounds=100)
+
+
+def test_one_of_sixty_four_in_eight_processes_wins(url: str) -> None:
+    with processes(url, number=8) as winners:
+        race(url, winners, rounds=100)
 
 
 @pytest.mark.proof
-def test_one_of_sixty_four_wins_a_thousand_times(connect: Connect) -> None:
-    race(connect, rounds=1_000)
+def test_one_of_sixty_four_threads_wins_a_thousand_times(url: str) -> None:
+    with threads(url) as winners:
+        race(url, winners, rounds=1_000)
+
+
+@pytest.mark.proof
+def test_one_of_sixty_four_processes_wins_a_thousand_times(url: str) -> None:
+    with processes(url, number=CLAIMERS) as winners:
+        race(url, winners, rounds=1_000)
