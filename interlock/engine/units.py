@@ -16,6 +16,7 @@ from interlock.store.finders import last_child, open_children
 from interlock.store.tx import Tx
 
 DECIDERS = (Owner.PERSON, Owner.VALIDATOR, Owner.REPORTER)
+OWN_VERBS = ("cancel", "bury", "drain")  # do more than move, so they are commands of their own
 
 
 def cancel(tx: Tx, command: Cancel) -> Standing:
@@ -50,12 +51,15 @@ def decide(tx: Tx, command: Decide) -> Standing:
     unit = tx.unit(command.unit)
     life, stamp = tx.life(unit), asked_by(command)
     move = life.move(unit.state, command.trigger)
-    if move.owner not in DECIDERS or command.trigger == "cancel":
+    if move.owner not in DECIDERS or command.trigger in OWN_VERBS:
         raise Refused(life.name, unit.state, command.trigger, life.triggers(unit.state))
     if command.trigger == "plan" and unit.total == 0:
         raise InterlockError(f"unit {unit.id} has no children yet; a plan has at least one")
     source = unit.state
-    advance(tx, unit, command.trigger, stamp)
+    if live(tx, unit):
+        close(tx, unit, command.trigger, "force", stamp, {})
+    else:
+        advance(tx, unit, command.trigger, stamp)
     if command.trigger == "plan":
         go_on(tx, unit)
     if unit.asked_at is not None and policy.resumed_cancel(life, source, unit.state):

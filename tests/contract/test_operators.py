@@ -1,10 +1,33 @@
 """The stories of operators, voters and of what a holder records."""
 
+from contextlib import closing
+from pathlib import Path
+
 import msgspec
 import pytest
 
-from interlock.kernel.commands import REASONS, Bury, Force, Record, Replay, Revoke, Vote
+from interlock.audit.laws import audit
+from interlock.engine.door import Engine
+from interlock.kernel.commands import (
+    REASONS,
+    Bury,
+    Claim,
+    Decide,
+    Finish,
+    Force,
+    Outcome,
+    Record,
+    Register,
+    Replay,
+    Revoke,
+    Start,
+    Submit,
+    Vote,
+    Work,
+)
 from interlock.kernel.errors import InterlockError, Refused, Unknown
+from interlock.lifecycles import FOLDER, load, shipped
+from interlock.store import migrate, sqlite
 from tests.contract.test_families import states, workflow
 from tests.contract.world import World, held
 
@@ -23,6 +46,34 @@ def test_a_job_that_is_held_is_buried_and_its_holder_is_stale(world: World) -> N
     world.start(grant)
     world.send(Bury(unit=job, reason="infrastructure_failure"))
     assert world.finish(grant).why == "LEASE_REVOKED"
+
+
+def test_what_has_a_command_of_its_own_is_no_verdict(world: World) -> None:
+    job, worker = world.submit(), world.worker()
+    (grant,) = world.claim(worker)
+    for unit, trigger in ((job, "bury"), (job, "cancel"), (worker, "drain")):
+        with pytest.raises(Refused):
+            world.send(Decide(unit=unit, trigger=trigger))
+    assert world.start(grant).accepted
+
+
+def test_a_verdict_about_what_is_held_ends_its_lease(tmp_path: Path) -> None:
+    """No shipped lifecycle lists such a move; a user's may."""
+    halt = 'halt = { to = "cancelled", owner = "person", extension = true, why = "A person may halt it." }'
+    text = (FOLDER / "job.toml").read_text(encoding="utf-8").replace('name = "job"', 'name = "own"')
+    file = tmp_path / "own.toml"
+    file.write_text(text.replace("[moves.running]", f"[moves.running]\n{halt}"), encoding="utf-8")
+    lives = {**shipped(), "own": load(file)}
+    with closing(sqlite.Connection(sqlite.MEMORY)) as connection:
+        migrate.upgrade(connection, lives.values())
+        engine = Engine(connection, lives)
+        (job,) = engine.send(Submit(work=(Work(task="t", lifecycle="own"),)))
+        worker = engine.send(Register(name="w", incarnation="1"))
+        (grant,) = engine.send(Claim(worker=worker, key="k", nonce="n"))
+        engine.send(Start(held=(held(grant),)))
+        assert engine.send(Decide(unit=job.unit, trigger="halt")).state == "cancelled"
+        assert engine.send(Finish(outcomes=(Outcome(held=held(grant)),)))[0].why == "LEASE_REVOKED"
+        assert list(audit(connection, lives)) == []
 
 
 def test_an_unknown_reason_code_is_refused(world: World) -> None:
