@@ -3,9 +3,9 @@
 from interlock.engine import advance as moving
 from interlock.engine.advance import Stamp, advance, asked_by
 from interlock.engine.ends import close, dead_letter, live
-from interlock.engine.family import next_attempt
+from interlock.engine.family import make_ready, next_attempt
 from interlock.engine.notes import note
-from interlock.engine.terms import policy_of
+from interlock.engine.terms import follower, policy_of
 from interlock.engine.tick import lose
 from interlock.engine.units import decide, standing
 from interlock.engine.words import one_of
@@ -44,7 +44,10 @@ def replay(tx: Tx, command: Replay) -> Submitted:
     life = tx.life(old)
     if not life.settled(old.state):
         raise Refused(life.name, old.state, "replay", life.triggers(old.state))
+    if not life.leased or follower(tx, old):
+        raise InterlockError(f"a {life.name} is not done again by itself; submit it anew, with what belongs to it")
     unit = next_attempt(tx, None, Stamp(command.actor, command.reason or f"replay of {old.id}"), old)
+    make_ready(tx, unit)
     return Submitted(unit=unit.id, created=True)
 
 

@@ -31,6 +31,9 @@ from interlock.store import migrate, sqlite
 from tests.contract.test_families import states, workflow
 from tests.contract.world import World, held
 
+WORKSTREAM = (Work(task="s", lifecycle="workstream", ref="s"), Work(task="t", lifecycle="task", parent="s"))
+PIPELINE = (Work(task="run", lifecycle="ci_run", ref="run"), Work(task="build", lifecycle="ci_job", parent="run"))
+
 
 @pytest.mark.parametrize("reason", REASONS)
 def test_a_job_is_buried_with_a_reason_code(reason: str, world: World) -> None:
@@ -101,6 +104,24 @@ def test_a_dead_letter_is_done_again_as_a_new_job(world: World) -> None:
     (grant,) = world.claim(world.worker())
     assert (grant.unit, grant.input) == (again, "7")
     assert world.unit(job).state == "dead_lettered"
+
+
+def test_a_task_that_is_done_again_waits_for_a_worker(world: World) -> None:
+    _, task = (one.unit for one in world.send(Submit(work=WORKSTREAM)))
+    world.cancel(task)
+    again = world.send(Replay(unit=task)).unit
+    assert [grant.unit for grant in world.claim(world.worker())] == [again]
+
+
+@pytest.mark.parametrize("which", [0, 1, 2])
+def test_what_is_nothing_by_itself_is_not_done_again(which: int, world: World) -> None:
+    run, build = (one.unit for one in world.send(Submit(work=PIPELINE)))
+    world.send(Decide(unit=run, trigger="plan"))
+    world.cancel(run)
+    before = world.connection.rows("SELECT count(*) FROM unit")
+    with pytest.raises(InterlockError, match="is not done again by itself; submit it anew"):
+        world.send(Replay(unit=(run, build, build + 1)[which]))
+    assert world.connection.rows("SELECT count(*) FROM unit") == before
 
 
 def test_votes_make_a_quorum(world: World) -> None:
