@@ -31,12 +31,20 @@ from interlock.kernel.commands import (
     Vote,
     Work,
 )
+from interlock.kernel.lifecycle import Owner
+from interlock.lifecycles import shipped
 from tests.contract.world import held
 
-VERDICTS = ("approve", "reject", "valid", "invalid", "plan", "report", "resume", "run", "optimize", "correct")
-PHASES = ("run", "upload", "correct", "optimize", "check")
-WAITS = (0.0,) * 60 + (0.1,) * 20 + (1,) * 10 + (5,) * 6 + (31,) * 2 + (61,) * 2 + (130, 400, 4_000, 23_000)
+SECOND = 1_000_000
+PEOPLE = (Owner.PERSON, Owner.VALIDATOR, Owner.REPORTER)
+VERDICTS = {
+    life.name: sorted({move.trigger for move in life.moves.values() if move.source and move.owner in PEOPLE})
+    for life in shipped().values()
+}
+PHASES = {"goal": ("run", "correct", "optimize", "check"), "ci": ("run", "upload"), "": ("upload", "check")}
+WAITS = (0.0,) * 60 + (0.1,) * 20 + (1,) * 10 + (5,) * 6 + (31,) * 3 + (61,) * 2 + (130, 400, 4_000, 23_000)
 PLANNED = ("workstream", "ci_run")
+ROUTES = {"ci": ("start", "beat", "upload"), "goal": ("start", "check"), "t": ("finish",)}  # what goes well, by task
 
 
 class Chance:
@@ -44,10 +52,11 @@ class Chance:
 
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)
-        self.units: list[int] = []
+        self.units: dict[int, str] = {}  # with their lifecycles
         self.workers: list[int] = []
         self.grants: list[Grant] = []
         self.plans: list[int] = []
+        self.gone: dict[Grant, int] = {}  # how far on its route
         self.count = 0
 
     def commands(self, number: int) -> Iterator[tuple[Command[Any], float]]:
@@ -57,19 +66,23 @@ class Chance:
 
     def heard(self, command: Command[Any], answer: Any) -> None:
         """Remembers what later commands may speak of."""
+        if isinstance(command, Claim) and isinstance(answer, Exception):
+            self.workers.remove(command.worker)  # it has shut down
         if isinstance(answer, Exception):
             return
         if isinstance(command, Submit):
-            self.units += [one.unit for one in answer if one.created]
+            made = zip(answer, command.work, strict=True)
+            self.units |= {one.unit: work.lifecycle for one, work in made if one.created}
             if command.work[0].lifecycle in PLANNED and self.random.random() < 0.8:
                 self.plans.append(answer[0].unit)
         elif isinstance(command, Replay):
-            self.units.append(answer.unit)
+            self.units[answer.unit] = self.units[command.unit]
         elif isinstance(command, Register):
             self.workers.append(answer)
         elif isinstance(command, Claim):
             self.grants += answer
-        self.units, self.workers, self.grants = self.units[-25:], self.workers[-4:], self.grants[-12:]
+        self.units, self.workers = dict(list(self.units.items())[-25:]), self.workers[-4:]
+        self.grants = self.grants[-12:]
 
     def draw(self) -> Command[Any]:
         if not self.workers or self.random.random() < 0.02:
@@ -77,19 +90,28 @@ class Chance:
             return Register(name=name, incarnation=str(self.count), capacity=self.random.choice((1, 3, 9)))
         if self.plans and self.random.random() < 0.5:
             return Decide(unit=self.plans.pop(0), trigger="plan")
-        kinds = [self.submit, self.claim, self.claim, self.speak, self.speak, self.speak, self.people, Tick]
+        kinds = [self.submit, self.claim, self.claim, *[self.speak] * 6, *[self.people] * 3, Tick]
         return self.random.choice(kinds)()
 
     def submit(self) -> Submit:
         key = self.random.choice((None, None, f"k{self.random.randrange(9)}"))
-        attempts = self.random.choice((None, 1, 2))
         simple = Work(
-            task="job", key=key, attempts=attempts, priority=self.random.randrange(3), input="1",
-            delay_us=self.random.choice((0, 0, 3_000_000)), timeout_us=self.random.choice((None, 4_000_000)),
-            exhausted=self.random.choice((None, "fail")),
+            task="job", key=key, attempts=self.random.choice((None, 1, 2)), priority=self.random.randrange(3), input="1",
+            delay_us=self.random.choice((0, 0, 3 * SECOND)), timeout_us=self.random.choice((None, 4 * SECOND)),
+            exhausted=self.random.choice((None, "fail")), queue_timeout_us=self.random.choice((None, None, 20 * SECOND)),
+            mutex=self.random.choice((None, None, "m")), on_duplicate=self.random.choice(("return", "replace")),
         )  # fmt: skip
         shapes = [(simple,), self.workflow(), self.workstream(), self.agent(), self.pipeline()]
-        return Submit(work=self.random.choice(shapes))
+        known = self.random.choice((None, None, None, f"s{self.random.randrange(50)}"))
+        return Submit(work=self.random.choice(shapes), idempotency_key=known)
+
+    def clocks(self) -> dict[str, int | None]:
+        """Limits of a unit's own, so short that they run out now and then."""
+        return {
+            "timeout_us": self.random.choice((None, None, 4 * SECOND)),
+            "queue_timeout_us": self.random.choice((None, None, 20 * SECOND)),
+            "expires_us": self.random.choice((None, None, 20 * SECOND)),
+        }
 
     def workflow(self) -> tuple[Work, ...]:
         reject = self.random.choice((None, "fail"))
@@ -97,56 +119,79 @@ class Chance:
         run = [Work(task="flow", lifecycle="workflow_run", ref="r")]
         for place, life in enumerate(lives):
             needs = (f"s{place - 1}",) if place else ()
-            run.append(
-                Work(task=life, lifecycle=life, parent="r", ref=f"s{place}", needs=needs, on_reject=reject, attempts=2)
-            )
+            own = {"on_reject": reject, "attempts": 2, **self.clocks()}
+            run.append(Work(task=life, lifecycle=life, parent="r", ref=f"s{place}", needs=needs, **own))
         return tuple(run)
 
     def workstream(self) -> tuple[Work, ...]:
-        tasks = [Work(task="stream", lifecycle="workstream", ref="w")]
+        tasks = [Work(task="stream", lifecycle="workstream", ref="w", **self.clocks())]
         for place in range(self.random.randrange(1, 4)):
             needs = (f"t{place - 1}",) if place and self.random.random() < 0.5 else ()
-            decides = self.random.random() < 0.5
-            tasks.append(Work(task="t", lifecycle="task", parent="w", ref=f"t{place}", needs=needs, decides=decides))
+            own = {"decides": self.random.random() < 0.5, "attempts": self.random.choice((None, 1)), **self.clocks()}
+            tasks.append(Work(task="t", lifecycle="task", parent="w", ref=f"t{place}", needs=needs, **own))
         return tuple(tasks)
 
     def agent(self) -> tuple[Work, ...]:
-        return Work(task="goal", lifecycle="agent_run", ref="r"), Work(task="goal", lifecycle="agent_job", parent="r")
+        run = Work(task="goal", lifecycle="agent_run", ref="r", **self.clocks())
+        return run, Work(task="goal", lifecycle="agent_job", parent="r", attempts=self.random.choice((None, 1)))
 
     def pipeline(self) -> tuple[Work, ...]:
-        jobs = [Work(task="ci", lifecycle="ci_run", ref="r")]
+        jobs = [Work(task="ci", lifecycle="ci_run", ref="r", **self.clocks())]
         for place in range(self.random.randrange(1, 3)):
             needs = (f"j{place - 1}",) if place else ()
-            jobs.append(Work(task="j", lifecycle="ci_job", parent="r", ref=f"j{place}", needs=needs, attempts=2))
+            own = {"attempts": 2, "decides": self.random.random() < 0.7, **self.clocks()}
+            jobs.append(Work(task="ci", lifecycle="ci_job", parent="r", ref=f"j{place}", needs=needs, **own))
         return tuple(jobs)
 
     def claim(self) -> Claim:
         worker, name = self.random.choice(self.workers), f"c{self.count}"
         return Claim(worker=worker, key=name, nonce=name, limit=self.random.choice((1, 2, 5)))
 
+    def go_on(self, grant: Grant) -> Command[Any]:
+        """The next word of a holder whose work goes well."""
+        word = ROUTES[grant.task][self.gone.get(grant, 0)]
+        self.gone[grant] = self.gone.get(grant, 0) + 1
+        words: dict[str, Command[Any]] = {
+            "start": Start(held=(held(grant),)),
+            "beat": Heartbeat(held=(held(grant),)),
+            "finish": Finish(outcomes=(Outcome(held=held(grant)),)),
+        }
+        return words.get(word) or Enter(held=(held(grant),), phase=word)
+
     def speak(self) -> Command[Any]:
         if not self.grants:
             return self.claim()
-        recent = self.grants[-self.random.choice((2, 4, 12)) :]
+        last = self.grants[-1]
+        if self.gone.get(last, 0) < len(ROUTES.get(last.task, ())) and self.random.random() < 0.7:
+            return self.go_on(last)
+        recent = self.grants[-self.random.choice((1, 1, 2, 12)) :]
         some = self.random.sample(recent, k=min(len(recent), self.random.choice((1, 1, 2))))
         spoken = tuple(map(held, some))
         ended = self.random.choice(("success", "success", "failure", "failure", "cancelled"))
         kind = "TransientError" if self.random.random() < 0.7 else "PermanentError"
+        phases = PHASES.get(some[0].task, PHASES[""])
+        enter = Enter(held=spoken, phase=self.random.choice(phases))
         finish = Finish(outcomes=tuple(Outcome(held=one, ended=ended, error_class=kind) for one in spoken))
         return self.random.choice([
             Start(held=spoken), Start(held=spoken), Heartbeat(held=spoken), Heartbeat(held=spoken, running=False),
-            finish, finish, finish, Release(held=spoken), Release(held=spoken, snooze_us=2_000_000),
-            Enter(held=spoken, phase=self.random.choice(PHASES)), Record(held=spoken, kind="step", name="s", payload="1"),
+            finish, finish, finish, Release(held=spoken), Release(held=spoken, snooze_us=2 * SECOND), enter, enter, enter,
+            Record(held=spoken, kind="step", name="s", payload="1"),
+            Record(held=spoken, kind="compensation", payload='{"task": "undo"}'), Cancel(unit=some[0].unit),
         ])  # fmt: skip
 
     def people(self) -> Command[Any]:
         if not self.units:
             return self.submit()
-        unit = self.random.choice(self.units)
-        near = unit + self.random.choice((0, 0, 0, 1, 2))  # attempts are units that nobody was told of
-        decide = Decide(unit=near, trigger=self.random.choice(VERDICTS))
+        unit = self.random.choice(list(self.units)[-self.random.choice((2, 5, 25)) :])
+        if self.grants and self.random.random() < 0.5:  # what is being worked on, or stands above it
+            around = [self.grants[-1].unit - up for up in range(3)]
+            unit = self.random.choice([one for one in around if one in self.units] or [unit])
+        near = unit + self.random.choice((0, 0, 0, 0, 1, 2))  # attempts are units that nobody was told of
+        verdicts = VERDICTS[self.units[unit]] or ["approve"]
+        verdicts = ["valid"] * (2 * ("valid" in verdicts)) + verdicts
+        decide = Decide(unit=near, trigger=self.random.choice(verdicts))
         return self.random.choice([
-            decide, decide, decide, decide, decide, Cancel(unit=near, hard=self.random.random() < 0.5),
+            *[decide] * 9, *[Cancel(unit=near, hard=self.random.random() < 0.3)] * 2,
             Bury(unit=near, reason=self.random.choice(REASONS)), Revoke(unit=near), Replay(unit=unit),
             Vote(unit=near, voter=self.random.choice("xyz"), approve=self.random.random() < 0.7),
             Drain(worker=self.random.choice(self.workers)),

@@ -7,6 +7,7 @@ import msgspec
 import pytest
 
 from interlock.audit.laws import audit
+from interlock.kernel.commands import Tick
 from interlock.kernel.errors import InterlockError
 from interlock.kernel.rows import ROWS
 from interlock.lifecycles import shipped
@@ -52,6 +53,7 @@ def play(worlds: list[World], seed: int, commands: int, laws_every: int) -> None
             world.pass_time(wait)
         answers = [ask(world, command) for world in worlds]
         assert all(plain(answer) == plain(answers[0]) for answer in answers), (seed, number, command)
+        assert not (isinstance(command, Tick) and isinstance(answers[0], Exception)), (seed, number, answers[0])
         chance.heard(command, answers[0])
         if number % laws_every == 0:
             for world in worlds:
