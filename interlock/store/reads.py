@@ -1,13 +1,35 @@
 """Reading without a lock, for those who look and change nothing."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from itertools import groupby
 from typing import Any, TypeVar
 
 from interlock.kernel.rows import Event, Row, Unit, Worker
 from interlock.store.session import Session, listed
+from interlock.store.tx import marks, params
 
 R = TypeVar("R", bound=Row)
-PAGE = 1_000  # units read together
+PAGE = 1_000  # rows read together
+LAST_VERSION = 2**31 - 1
+SNAPSHOT = {"sqlite": "BEGIN", "postgres": "BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY"}
+# Up to where no event can come any more: on PostgreSQL below every transaction that was still open.
+CURSOR = {
+    "sqlite": "SELECT pos FROM event ORDER BY pos DESC LIMIT 1",
+    "postgres": "SELECT xid, pos FROM event WHERE xid < pg_snapshot_xmin(pg_current_snapshot())::text::bigint "
+    "ORDER BY xid DESC, pos DESC LIMIT 1",
+}
+
+
+@contextmanager
+def snapshot(session: Session) -> Iterator[None]:
+    """One picture of all tenants for everything that is read; writers neither wait nor show in it."""
+    session.rows(SNAPSHOT[session.name])
+    try:
+        session.declare(tenants(session))
+        yield
+    finally:
+        session.rollback()
 
 
 def read(session: Session, kind: type[R], rest: str, **params: Any) -> list[R]:
@@ -16,26 +38,51 @@ def read(session: Session, kind: type[R], rest: str, **params: Any) -> list[R]:
     return [kind(**dict(zip(kind.__struct_fields__, row, strict=True))) for row in rows]
 
 
-def histories(session: Session) -> Iterator[tuple[Unit, list[Event]]]:
-    """Every unit with all its events, in the order of their ids, a page at a time."""
+def histories(session: Session) -> Iterator[tuple[Unit, Iterator[Event]]]:
+    """Every unit with its events, in the order of their ids; the events are there until the next unit is asked for."""
     last = 0
     while units := read(session, Unit, "WHERE id > :last ORDER BY id LIMIT :page", last=last, page=PAGE):
-        first, last = units[0].id, units[-1].id
-        events: dict[int, list[Event]] = {}
-        for event in read(session, Event, "WHERE unit BETWEEN :a AND :b ORDER BY unit, version", a=first, b=last):
-            events.setdefault(event.unit, []).append(event)
+        last = units[-1].id
+        groups = groupby(events_between(session, units[0].id, last), key=lambda event: event.unit)
+        group = next(groups, None)
         for unit in units:
-            yield unit, events.get(unit.id, [])
+            while group and group[0] < unit.id:
+                group = next(groups, None)  # of no unit: `orphans` finds them
+            if group and group[0] == unit.id:
+                yield unit, group[1]
+                group = next(groups, None)
+            else:
+                yield unit, iter(())
 
 
-def unmet_needs(session: Session) -> list[tuple[int, int, int]]:
+def events_between(session: Session, first: int, last: int) -> Iterator[Event]:
+    """The events of these units in order, a page at a time: one unit may have more than memory holds."""
+    at = {"unit": first - 1, "version": LAST_VERSION}
+    rest = "WHERE (unit, version) > (:unit, :version) AND unit <= :last ORDER BY unit, version LIMIT :page"
+    while events := read(session, Event, rest, last=last, page=PAGE, **at):
+        yield from events
+        at = {"unit": events[-1].unit, "version": events[-1].version}
+
+
+def orphans(session: Session) -> Iterator[tuple[int, int]]:
+    """Units that only their events know, and how many these are."""
+    sql = (
+        "SELECT event.unit, count(*) FROM event WHERE event.unit > :last "
+        "AND NOT EXISTS (SELECT 1 FROM unit WHERE unit.id = event.unit) "
+        "GROUP BY event.unit ORDER BY event.unit LIMIT :page"
+    )
+    yield from pages(session, sql)
+
+
+def unmet_needs(session: Session) -> Iterator[tuple[int, int, int]]:
     """Each open unit that has needs: how many it says are unmet, and how many are."""
     sql = (
         "SELECT unit.id, unit.unmet, sum(CASE WHEN needed.outcome = 'success' THEN 0 ELSE 1 END) FROM need "
-        "JOIN unit ON unit.id = need.unit JOIN unit AS needed ON needed.id = need.needs "
-        "WHERE unit.outcome IS NULL GROUP BY unit.id, unit.unmet"
+        "JOIN unit ON unit.id = need.unit JOIN unit AS needed ON needed.id = need.needs WHERE need.unit > :last "
+        "AND unit.outcome IS NULL GROUP BY unit.id, unit.unmet ORDER BY unit.id LIMIT :page"
     )
-    return [(one, unmet, int(counted)) for one, unmet, counted in session.rows(sql)]
+    for one, unmet, counted in pages(session, sql):
+        yield one, unmet, int(counted)
 
 
 def slots(session: Session) -> list[tuple[int, str, int, int, int, int]]:
@@ -53,6 +100,53 @@ def slots(session: Session) -> list[tuple[int, str, int, int, int, int]]:
         f"LEFT JOIN ({by_name}) AS named ON named.tenant = slot.tenant AND named.key = slot.key ORDER BY 1, 2"
     )
     return [(row[0], row[1], row[2], row[3], int(row[4]), row[5]) for row in session.rows(sql)]
+
+
+def heads(session: Session) -> Iterator[tuple[int, int, str]]:
+    """Every unit that there is, or that was archived: its id, its version and the hash of its last event."""
+    sql = (
+        "SELECT id, version, head FROM unit WHERE id > :last UNION ALL "
+        "SELECT unit, version, head FROM archived WHERE unit > :last "
+        "AND NOT EXISTS (SELECT 1 FROM unit WHERE unit.id = archived.unit) ORDER BY id LIMIT :page"
+    )
+    yield from pages(session, sql)
+
+
+def pages(session: Session, sql: str) -> Iterator[tuple[Any, ...]]:
+    """The rows of a statement that wants what comes after `:last`, its first column."""
+    last = 0
+    while rows := session.rows(sql, {"last": last, "page": PAGE}):
+        yield from rows
+        last = rows[-1][0]
+
+
+def hashes(session: Session, versions: Sequence[tuple[int, int]]) -> dict[int, str]:
+    """By unit, the hash of its event of that version; where there is none, the unit is left out."""
+    wanted = ", ".join(f"(:u{place}, :v{place})" for place in range(len(versions)))
+    numbers = {f"v{place}": version for place, (_, version) in enumerate(versions)}
+    sql = (
+        f"WITH wanted (unit, version) AS (VALUES {wanted}) SELECT event.unit, event.hash FROM wanted CROSS JOIN event "
+        "WHERE event.unit = wanted.unit AND event.version = wanted.version"
+    )
+    return dict(session.rows(sql, params([unit for unit, _ in versions]) | numbers))
+
+
+def archived(session: Session, units: Sequence[int]) -> dict[int, tuple[int, str]]:
+    """By unit, the version and the head with which it was archived."""
+    sql = f"SELECT unit, version, head FROM archived WHERE unit IN ({marks(units)})"
+    return {unit: (version, head) for unit, version, head in session.rows(sql, params(units))} if units else {}
+
+
+def cursor(session: Session) -> tuple[int, ...]:
+    """The position of the last event before which none can come any more; empty if there is none."""
+    found = session.rows(CURSOR[session.name])
+    return tuple(found[0]) if found else ()
+
+
+def epoch(session: Session) -> str | None:
+    """The random name of this store; None if it was made before there was one."""
+    found = session.rows("SELECT value FROM about WHERE name = 'epoch'")
+    return found[0][0] if found else None
 
 
 def workers(session: Session) -> list[Worker]:

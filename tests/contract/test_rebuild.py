@@ -1,0 +1,227 @@
+"""Rows can be rebuilt from events; every law finds what breaks it; an audit is one picture, read in pages."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from interlock.audit.laws import LAWS, REBUILT, audit
+from interlock.audit.rebuild import Listed, Told, fold, rebuilt
+from interlock.kernel.commands import Submit, Work
+from interlock.kernel.rows import Unit
+from interlock.lifecycles import shipped
+from interlock.store import postgres, reads, sqlite
+from interlock.store.reads import histories, read, snapshot
+from tests.contract.chance import Chance
+from tests.contract.tamper import behind_the_guard
+from tests.contract.test_chance import ask
+from tests.contract.world import World
+from tests.store.databases import Connection, declare, fresh
+
+DETERMINED = tuple(Told.__struct_fields__)
+LIVES = shipped()
+
+
+def much_work(world: World, seed: int = 7, commands: int = 300) -> None:
+    chance = Chance(seed)
+    for command, wait in chance.commands(commands):
+        world.pass_time(wait)
+        chance.heard(command, ask(world, command))
+    declare(world.connection, 1)
+
+
+def units(database: Connection) -> list[Unit]:
+    return read(database, Unit, "ORDER BY id")
+
+
+def broken(database: Connection) -> set[str]:
+    return {one.law for one in audit(database, LIVES, rebuild=True)}
+
+
+@pytest.mark.req("X-16")
+def test_rows_are_thrown_away_and_built_again_from_their_events(world: World, server: str) -> None:
+    much_work(world)
+    before = units(world.connection)
+    assert len(before) > 30
+    assert broken(world.connection) == set()
+    with behind_the_guard(world.connection, server) as owner:
+        owner.rows(
+            "UPDATE unit SET state = '', category = '', outcome = NULL, version = 0, head = '', changed_at = 0, "
+            "attempt = 0, fence = 0, lease = NULL"
+        )
+        assert {one.unit for one in audit(owner, LIVES, rebuild=True) if one.law == REBUILT} == {
+            unit.id for unit in before
+        }
+        lease = LIVES["lease"]
+        again = [rebuilt(unit, fold(events, Listed(LIVES[unit.lifecycle], lease))) for unit, events in histories(owner)]
+        owner.update(again, DETERMINED, "id")
+    assert units(world.connection) == before
+    assert broken(world.connection) == set()
+
+
+@pytest.mark.req("X-16")
+@pytest.mark.parametrize("column", [*DETERMINED, "holder"])
+def test_a_row_that_an_operator_has_edited_is_found(column: str, world: World, server: str) -> None:
+    job = world.submit()
+    world.claim(world.worker())
+    value: Any = "waiting" if isinstance(getattr(world.unit(job), column), str | None) else 77
+    with behind_the_guard(world.connection, server) as owner:
+        owner.rows(
+            f"UPDATE unit SET {column} = :value WHERE id = :id",
+            {"value": None if column == "holder" else value, "id": job},
+        )
+        if column == "lifecycle":  # a lifecycle that exists
+            owner.rows("UPDATE unit SET lifecycle = 'task' WHERE id = :id", {"id": job})
+        texts = [one.text for one in audit(owner, LIVES, rebuild=True) if (one.law, one.unit) == (REBUILT, job)]
+    assert any(text.startswith(f"its {column} is ") for text in texts), texts
+
+
+def lived_in(world: World) -> dict[str, int]:
+    """A database with a unit in every place that the cases of tampering speak of."""
+    worker = world.worker()
+    done, held, free = (world.submit() for _ in range(3))
+    first, _ = world.claim(worker, limit=2)
+    world.start(first)
+    world.finish(first)
+    run = Work(task="run", lifecycle="workflow_run", ref="run")
+    steps = (
+        Work(task="a", lifecycle="step", parent="run", ref="a"),
+        Work(task="b", lifecycle="step", parent="run", needs=("a",)),
+    )
+    family = [one.unit for one in world.send(Submit(work=(run, *steps)))]
+    for _ in range(2):
+        world.submit(mutex="printer")
+    return {"done": done, "held": held, "free": free, "run": family[0], "needy": family[2], "worker": worker}
+
+
+CASES = [
+    ("no gap", "DELETE FROM event WHERE unit = {done} AND version = 2"),
+    ("no gap", "DELETE FROM event WHERE unit = {done} AND version = 1"),
+    ("every hop is listed", "UPDATE event SET trigger = 'cancel' WHERE unit = {done} AND version = 2"),
+    (
+        "each event begins where the last ended",
+        "UPDATE event SET source = 'running' WHERE unit = {done} AND version = 2",
+    ),
+    ("each event begins where the last ended", "UPDATE event SET at = 1 WHERE unit = {done} AND version = 3"),
+    ("each event begins where the last ended", "UPDATE event SET tenant = 2 WHERE unit = {done} AND version = 3"),
+    ("attempts and fences are counted", "UPDATE event SET attempt = 2 WHERE unit = {done} AND version = 3"),
+    ("attempts and fences are counted", "UPDATE event SET fence = 0 WHERE unit = {done} AND version = 3"),
+    ("hashes are chained", "UPDATE event SET actor = 'somebody else' WHERE unit = {done} AND version = 2"),
+    ("hashes are chained", "UPDATE event SET payload = 'true' WHERE unit = {done} AND version = 4"),
+    ("hashes are chained", "UPDATE event SET at = at + 1 WHERE unit = {done} AND version = 4"),
+    ("leases move as listed", "UPDATE event SET lease_from = 'EXPIRED' WHERE unit = {done} AND version = 3"),
+    ("no grant beside a live lease", "UPDATE event SET lease_from = NULL WHERE unit = {done} AND version = 3"),
+    ("settled results stay", "UPDATE event SET source = 'succeeded' WHERE unit = {done} AND version = 3"),
+    ("state is the fold of events", "UPDATE unit SET state = 'failed', category = 'failure' WHERE id = {done}"),
+    ("state is the fold of events", "DELETE FROM event WHERE unit = {free}"),
+    ("one live lease at most", "UPDATE unit SET holder = NULL WHERE id = {held}"),
+    ("one live lease at most", "UPDATE unit SET lease = 'REVOKED' WHERE id = {held}"),
+    ("what is settled rests", "UPDATE unit SET outcome = NULL WHERE id = {done}"),
+    ("what is settled rests", "UPDATE unit SET available_at = 1 WHERE id = {done}"),
+    ("available means claimable", "UPDATE unit SET available_at = NULL WHERE id = {free}"),
+    ("available means claimable", "UPDATE unit SET available_at = 1 WHERE id = {needy}"),
+    ("columns follow the state", "UPDATE unit SET fence = 7 WHERE id = {held}"),
+    ("columns follow the state", "UPDATE unit SET category = 'gate' WHERE id = {held}"),
+    ("every lifecycle is known", "UPDATE unit SET lifecycle = 'daydream' WHERE id = {done}"),
+    ("every event has its unit", "DELETE FROM unit WHERE id = {done}"),
+    ("workers hold what they hold", "UPDATE worker SET holding = 0"),
+    ("workers hold what they hold", "UPDATE worker SET capacity = 0"),
+    ("parents count their children", "UPDATE unit SET total = 9 WHERE id = {run}"),
+    ("parents count their children", "DELETE FROM unit WHERE id = {needy}"),
+    ("needs are counted", "UPDATE unit SET unmet = 0 WHERE id = {needy}"),
+    ("keys are kept", "UPDATE slot SET taken = 0"),
+    ("keys are kept", "UPDATE slot SET capacity = 2"),
+    (REBUILT, "UPDATE unit SET changed_at = changed_at - 1 WHERE id = {done}"),
+    (REBUILT, "UPDATE unit SET outcome = 'failure' WHERE id = {done}"),
+]
+
+
+def test_every_law_has_a_case() -> None:
+    assert {law for law, _ in CASES} == {*LAWS, REBUILT}
+
+
+@pytest.mark.req("X-28")
+def test_every_kind_of_tampering_is_found_by_its_law(world: World, server: str) -> None:
+    names = lived_in(world)
+    assert broken(world.connection) == set()
+    with behind_the_guard(world.connection, server) as owner:
+        for law, statement in CASES:
+            owner.rows("SAVEPOINT before")
+            owner.rows(statement.format(**names))
+            assert law in broken(owner), statement
+            owner.rows("ROLLBACK TO before")
+    assert broken(world.connection) == set()
+
+
+class Counting:
+    """A session that remembers how many rows it ever gave at once, and lets others work before each statement."""
+
+    def __init__(self, inner: Connection, world: World | None = None) -> None:
+        self.inner, self.world, self.most = inner, world, 0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.inner, name)
+
+    def rows(self, sql: str, params: Mapping[str, Any] | None = None) -> list[tuple[Any, ...]]:
+        if self.world and "FROM" in sql:
+            self.world.submit()
+        found = self.inner.rows(sql, params)
+        self.most = max(self.most, len(found))
+        return found
+
+
+def test_an_audit_reads_a_page_at_a_time(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    worker = world.worker()
+    for _ in range(6):  # the worker alone has more events than a page
+        world.submit()
+        (grant,) = world.claim(worker)
+        world.start(grant)
+        world.finish(grant)
+    assert world.unit(worker).version > 10
+    monkeypatch.setattr(reads, "PAGE", 3)
+    session = Counting(world.connection)
+    assert list(audit(session, LIVES, rebuild=True)) == []
+    assert session.most == 3
+    assert (
+        sum(len(list(events)) for _, events in histories(session))
+        == world.connection.rows("SELECT count(*) FROM event")[0][0]
+    )
+
+
+@pytest.mark.parametrize("kind", ["sqlite file", "postgres"])
+def test_an_audit_is_one_picture_while_others_work(
+    kind: str, tmp_path: Path, server: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reads, "PAGE", 2)
+    with fresh(kind, tmp_path, server) as connection:
+        world = World(connection)
+        for _ in range(5):
+            world.submit()
+        second: Connection = (
+            postgres.Connection(connection.raw.info.dsn + " user=ordinary")
+            if isinstance(connection, postgres.Connection)
+            else sqlite.Connection(str(tmp_path / "test.db"))
+        )
+        busy = Counting(second, world)
+        with snapshot(busy):
+            before = len(units(second))
+            assert list(audit(busy, LIVES, rebuild=True)) == []
+            assert len(units(second)) == before
+        second.close()
+        assert len(units(connection)) > before + 5
+
+
+def test_an_event_of_a_state_that_does_not_exist_is_a_finding_and_no_fault(world: World, server: str) -> None:
+    job = world.submit()
+    with behind_the_guard(world.connection, server) as owner:
+        owner.rows("UPDATE event SET target = 'nowhere' WHERE unit = :job", {"job": job})
+        owner.rows("UPDATE unit SET state = 'nowhere' WHERE id = :job", {"job": job})
+        found = broken(owner)
+    assert {"every hop is listed", "columns follow the state"} <= found
+
+
+def test_what_is_determined_are_columns_of_the_row() -> None:
+    assert set(DETERMINED) <= set(Unit.__struct_fields__)
+    assert msgspec.structs.asdict(fold([], Listed(LIVES["job"], LIVES["lease"])))["version"] == 0
