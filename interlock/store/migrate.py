@@ -1,5 +1,6 @@
 """Brings a database to the present schema: numbered SQL files, and the edges of the lifecycles."""
 
+import secrets
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -53,12 +54,20 @@ def upgrade(database: Session, lives: Iterable[Lifecycle]) -> list[int]:
                 database.rows("DELETE FROM about WHERE name = 'schema'")
                 database.rows("INSERT INTO about (name, value) VALUES ('schema', :number)", {"number": str(number)})
                 done.append(number)
+        name_store(database)
         install(database, lives)
     except BaseException:
         database.rollback()
         raise
     database.commit()
     return done
+
+
+def name_store(database: Session) -> None:
+    """The store has an epoch: a random id that cursors and anchors carry, so that none is taken for another store's."""
+    if not database.rows("SELECT 1 FROM about WHERE name = 'epoch'"):
+        sql = "INSERT INTO about (name, value) VALUES ('epoch', :epoch)"
+        database.rows(sql, {"epoch": secrets.token_hex(16)})
 
 
 def install(database: Session, lives: Iterable[Lifecycle]) -> None:

@@ -5,7 +5,7 @@ import pytest
 from interlock.kernel.errors import InterlockError
 from interlock.kernel.rows import ROWS, Row
 from interlock.lifecycles import shipped
-from interlock.store import migrate
+from interlock.store import migrate, reads
 from tests.store.databases import Connection, declare
 from tests.store.test_guard import event, unit
 
@@ -46,6 +46,18 @@ def test_an_upgrade_runs_once(tmp_path_factory: pytest.TempPathFactory, database
     assert migrate.version(database) == migrate.numbers()[-1]
     if database.name == "sqlite":
         assert migrate.upgrade(database, shipped().values()) == []
+
+
+def test_a_store_has_an_epoch_and_keeps_it(database: Connection) -> None:
+    before = reads.epoch(database)
+    assert before
+    assert len(before) == 32
+    if database.name == "sqlite":
+        migrate.upgrade(database, shipped().values())
+        assert reads.epoch(database) == before
+        database.rows("DELETE FROM about WHERE name = 'epoch'")  # made before there was one
+        migrate.upgrade(database, shipped().values())
+        assert reads.epoch(database) not in (None, before)
 
 
 def test_a_newer_schema_is_refused(database: Connection) -> None:
