@@ -1,24 +1,27 @@
 """`interlock db` and `interlock audit`: the database's schema, its health, and whether its record is whole."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from itertools import chain
+from pathlib import Path
 from typing import Annotated
 
-import msgspec
 import typer
 
-from interlock.audit.laws import LAWS, audit
-from interlock.cli.out import FINDING, Json, dump, report, say
+from interlock.audit import anchor as anchors
+from interlock.audit.laws import LAWS, Broken, audit
+from interlock.cli.out import FINDING, Json, counted, dump, report, say
 from interlock.kernel.errors import InterlockError
 from interlock.lifecycles import shipped
 from interlock.store import migrate
-from interlock.store.reads import tenants
+from interlock.store.reads import snapshot
 from interlock.store.session import Session
 from interlock.store.url import connect
 
 app = typer.Typer(help="The database: its schema and its health.", no_args_is_help=True)
 DEFAULT = "sqlite:///interlock.db"
+LISTED_MAX = 1_000  # findings that a program is told one by one; `found` counts all
 Url = Annotated[
     str, typer.Option("--db", envvar="INTERLOCK_DB", help="sqlite:///file.db or postgresql://…", show_default=True)
 ]
@@ -87,21 +90,47 @@ def doctor(db: Url = DEFAULT, json: Json = False) -> None:
     report(findings, "the database was looked at", json)
 
 
-def audit_database(db: Url = DEFAULT, json: Json = False) -> None:
+def must_be_present(session: Session, url: str) -> None:
+    if migrate.version(session) != migrate.numbers()[-1]:
+        raise InterlockError(f"the schema is not the present one; run `interlock db upgrade --db {url}`")
+
+
+def audit_database(
+    db: Url = DEFAULT,
+    rebuild: Annotated[bool, typer.Option("--rebuild", help="Rebuild every row from its events, and compare.")] = False,
+    since: Annotated[Path | None, typer.Option(help="Prove that nothing in this anchor was lost or rewritten.")] = None,
+    anchor: Annotated[Path | None, typer.Option(help="Write an anchor to this new file, if all is well.")] = None,
+    json: Json = False,
+) -> None:
     """Ask every law of every unit: is the record whole, and does every row say what its events say?"""
     must_exist(db)
+    if anchor:
+        anchors.must_be_free(anchor)
+    laws = len(LAWS) + rebuild + (since is not None)
     with opened(db) as session:
-        if migrate.version(session) != migrate.numbers()[-1]:
-            raise InterlockError(f"the schema is not the present one; run `interlock db upgrade --db {db}`")
-        session.begin()
-        session.declare(tenants(session))
-        broken = list(audit(session, shipped()))
-        session.rollback()
+        must_be_present(session, db)
+        with snapshot(session):
+            # The anchor first: one that cannot be used is told before the long part.
+            kept = anchors.since(session, since) if since else iter(())
+            count, some = told(chain(kept, audit(session, shipped(), rebuild=rebuild)), json)
+            end = anchors.write(session, anchor) if anchor and not count else None
     if json:
-        dump({"laws": len(LAWS), "findings": [msgspec.to_builtins(one) for one in broken], "ok": not broken})
+        facts = {"laws": laws, "found": count, "findings": some, "ok": not count}
+        dump(facts | ({"anchor": end} if end else {}))
     else:
-        for one in broken:
-            say(f"unit {one.unit}: {one.text} [{one.law}]")
-        say(f"{len(LAWS)} laws asked, {len(broken)} findings")
-    if broken:
+        say(f"{laws} laws asked, {counted(count, 'finding')}")
+        if end:
+            say(f"{counted(end.units, 'unit')}, {counted(end.events, 'event')} anchored, digest {end.digest}")
+    if count:
         raise typer.Exit(FINDING)
+
+
+def told(broken: Iterable[Broken], json: bool) -> tuple[int, list[Broken]]:
+    """How many findings there are, each said as it is found; for a program, the first of them instead."""
+    count, some = 0, []
+    for count, one in enumerate(broken, 1):
+        if not json:
+            say(f"unit {one.unit}: {one.text} [{one.law}]")
+        elif count <= LISTED_MAX:
+            some.append(one)
+    return count, some
