@@ -1,0 +1,136 @@
+"""`interlock audit` with its anchors and `interlock force`, as an operator runs them."""
+
+import getpass
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from interlock.audit.laws import LAWS
+from interlock.store import postgres
+from tests.conftest import Run
+from tests.contract.tamper import behind_the_guard, rewrite
+from tests.contract.test_rebuild import much_work
+from tests.contract.world import World
+from tests.store.databases import Connection, fresh
+
+
+class Place:
+    """A world, and the URL of its database."""
+
+    def __init__(self, connection: Connection, folder: Path, server: str) -> None:
+        self.connection, self.server, self.folder = connection, server, folder
+        self.world = World(connection)
+        self.url = f"sqlite:///{folder}/test.db"
+        if isinstance(connection, postgres.Connection):
+            info = connection.raw.info
+            self.url = f"postgresql://{info.user}@{info.host}:{info.port}/{info.dbname}"
+
+
+@pytest.fixture(params=["sqlite file", "postgres"])
+def place(request: pytest.FixtureRequest, tmp_path: Path, server: str) -> Iterator[Place]:
+    with fresh(request.param, tmp_path, server) as connection:
+        yield Place(connection, tmp_path, server)
+
+
+@pytest.fixture
+def small(tmp_path: Path) -> Iterator[Place]:
+    with fresh("sqlite file", tmp_path, "") as connection:
+        yield Place(connection, tmp_path, "")
+
+
+@pytest.mark.req("X-28")
+def test_one_command_audits_the_whole_database(place: Place, interlock: Run) -> None:
+    first, second, third = (place.folder / name for name in ("first", "second", "third"))
+    job = place.world.submit()
+    much_work(place.world)
+    done = interlock("audit", "--rebuild", "--anchor", first, "--db", place.url, "--json")
+    assert (done.returncode, done.stderr) == (0, "")
+    told = json.loads(done.stdout)
+    assert told.pop("anchor")["digest"] == json.loads(first.read_text().splitlines()[-1])["digest"]
+    assert told == {"laws": len(LAWS) + 1, "found": 0, "findings": [], "ok": True}
+
+    much_work(place.world, seed=8, commands=50)
+    done = interlock("audit", "--since", first, "--anchor", second, "--db", place.url)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert f"{len(LAWS) + 1} laws asked, 0 findings\n" in done.stdout
+    assert " anchored, digest " in done.stdout
+
+    with behind_the_guard(place.connection, place.server) as owner:
+        rewrite(owner, job, actor="nobody")
+    assert interlock("audit", "--rebuild", "--db", place.url).returncode == 0
+    done = interlock("audit", "--since", first, "--anchor", third, "--db", place.url)
+    assert done.returncode == 1
+    assert done.stdout.startswith(f"unit {job}: its history up to version ")
+    assert done.stdout.endswith(f"[what was anchored is still there]\n{len(LAWS) + 1} laws asked, 1 finding\n")
+    assert not third.exists()
+
+    with behind_the_guard(place.connection, place.server) as owner:
+        owner.rows("UPDATE unit SET changed_at = changed_at + 1")
+    done = interlock("audit", "--rebuild", "--db", place.url, "--json")
+    assert done.returncode == 1
+    told = json.loads(done.stdout)
+    assert told["found"] == len(told["findings"]) > 1
+    assert {finding["law"] for finding in told["findings"]} == {"rows are rebuilt from events"}
+
+
+def test_an_anchor_that_cannot_be_used_is_told(small: Place, interlock: Run) -> None:
+    anchor, other = small.folder / "anchor", f"sqlite:///{small.folder}/other.db"
+    interlock("audit", "--anchor", anchor, "--db", small.url)
+    interlock("db", "upgrade", "--db", other)
+    kept = anchor.read_bytes()
+    (small.folder / "half").write_bytes(kept[:-1])
+    for args, said in (
+        (("--since", small.folder / "half", "--db", small.url), "is no anchor, or is damaged (line 2): it is cut off"),
+        (("--since", anchor, "--db", other), "is an anchor of another database: its epoch is "),
+        (("--since", small.folder / "none", "--db", small.url), "cannot be read: No such file"),
+        (("--since", small.folder, "--db", small.url), "cannot be read: Is a directory"),
+        (("--anchor", anchor, "--db", small.url), "exists; an anchor is not written over: name another file"),
+        (("--anchor", small.folder / "no" / "folder", "--db", small.url), "does not exist"),
+    ):
+        done = interlock("audit", *args)
+        assert (done.returncode, done.stdout) == (2, ""), args
+        assert said in done.stderr
+        assert "Traceback" not in done.stderr
+    assert anchor.read_bytes() == kept
+
+
+@pytest.mark.req("X-18")
+def test_force_leaves_an_event_that_bears_its_mark(place: Place, interlock: Run) -> None:
+    job, why = place.world.submit(), "the machine burnt down"
+    place.world.claim(place.world.worker())
+    done = interlock("force", str(job), "failed", "--reason", why, "--actor", "ann", "--db", place.url)
+    version = place.world.unit(job).version
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == f"unit {job} is failed (version {version}), forced by ann\n"
+    event = place.world.events(job)[-1]
+    assert (event.trigger, event.name, event.severity) == ("force", "forced", "warning")
+    assert (event.actor, event.reason, event.source, event.target) == ("ann", why, "assigned", "failed")
+    again = interlock("force", str(job), "queued", "--reason", "it was saved", "--db", place.url, "--json")
+    assert json.loads(again.stdout) == {"unit": job, "state": "queued", "version": version + 1, "applied": True}
+    assert place.world.events(job)[-1].actor == getpass.getuser()
+    assert interlock("audit", "--rebuild", "--db", place.url).returncode == 0
+
+
+@pytest.mark.req("X-18")
+def test_a_force_that_cannot_be_changes_nothing(small: Place, interlock: Run) -> None:
+    job = small.world.submit()
+    before, given = small.world.unit(job), str(job)
+    for args, said in (
+        ((given, "failed"), "Missing option '--reason'"),
+        ((given, "failed", "--reason", " "), "force needs a reason"),
+        ((given, "failed", "--reason", "x", "--actor", " "), "nobody is named who forces this; give --actor"),
+        ((given, "paused", "--reason", "x"), "a job has no state 'paused'; it has queued, "),
+        (("999", "failed", "--reason", "x"), "there is no unit 999"),
+        ((given, "failed", "--reason", "x", "--tenant", "2"), f"there is no unit {given}"),
+        (("J1", "failed", "--reason", "x"), "Invalid value for 'UNIT': Input should be a valid integer"),
+        (("9" * 30, "failed", "--reason", "x"), "Invalid value for 'UNIT': Input should be less than"),
+        ((given, "failed", "--reason", "x", "--db", f"sqlite:///{small.folder}/none.db"), "there is no database"),
+    ):
+        done = interlock("force", "--db", small.url, *args)
+        assert (done.returncode, done.stdout) == (2, ""), args
+        assert said in done.stderr
+        assert "Traceback" not in done.stderr
+    assert small.world.unit(job) == before
+    assert len(small.world.events(job)) == before.version
