@@ -9,6 +9,7 @@ import pytest
 
 from interlock.audit import anchor as anchors
 from interlock.audit.laws import audit
+from interlock.kernel.commands import Archive
 from interlock.kernel.errors import InterlockError
 from interlock.lifecycles import shipped
 from interlock.store import reads
@@ -86,15 +87,16 @@ def test_a_consistent_forgery_is_found_only_by_an_anchor(name: str, place: Place
 
 
 def archive(database: Connection, unit: int, version: int, head: str) -> None:
-    """As retention does it: the witness first, then the rows; the guard allows it."""
+    """As retention would do it, but with these facts."""
     row = {"unit": unit, "version": version, "head": head}
     database.rows("INSERT INTO archived VALUES (:unit, 1, :version, :head, 'f', 'd', 0)", row)
     erase(database, unit)
 
 
 def test_what_was_archived_is_not_missed(place: Place, server: str) -> None:
-    unit = place.world.unit(place.done)
-    archive(place.world.connection, unit.id, unit.version, unit.head)
+    with pytest.raises(InterlockError, match="but what would be deleted is") as told:
+        place.world.send(Archive(unit=place.done, file="f", digest=""))
+    assert place.world.send(Archive(unit=place.done, file="f", digest=str(told.value).rsplit(" ", 1)[-1])) == 1
     assert place.lost(place.file) == []
     later = place.anchor("later")
     assert later.read_bytes().splitlines()[1:-1] == place.file.read_bytes().splitlines()[1:-1]
