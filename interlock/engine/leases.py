@@ -36,7 +36,8 @@ from interlock.kernel.commands import (
 from interlock.kernel.errors import Refused, Stale
 from interlock.kernel.lifecycle import BY_HOLDER, Category, Owner
 from interlock.kernel.rows import Body, Event, Unit
-from interlock.store.finders import claimable, closing_event, held_by, lanes_for
+from interlock.store.claims import claimable
+from interlock.store.finders import closing_event, held_by
 from interlock.store.tx import Tx
 
 CLAIM_MAX = 10_000
@@ -54,7 +55,7 @@ def hashed(lease: str) -> str:
 
 
 def claim(tx: Tx, command: Claim) -> list[Grant]:
-    """The worker holds up to `limit` units, the most urgent first."""
+    """The worker holds up to `limit` units, the most urgent first: a fair share of each of its queues."""
     between("limit", command.limit, 1, CLAIM_MAX)
     wake(tx, command.limit)
     worker = heard_of(tx, command.worker)
@@ -63,8 +64,8 @@ def claim(tx: Tx, command: Claim) -> list[Grant]:
     room = min(command.limit, worker.capacity - worker.holding)
     if worker.draining or room <= 0:
         return []
-    lanes = lanes_for(tx, command.tenant, command.queues, set(worker.capabilities.split(",")))
-    grants = [grant(tx, unit, command) for unit in claimable(tx, lanes, room)]
+    found = claimable(tx, command.queues, worker.capabilities, room, command.key)
+    grants = [grant(tx, unit, command) for unit in found]
     worker.claim_key, worker.claim_nonce = command.key, command.nonce
     take_on(tx, worker, len(grants), Stamp(command.actor))
     return grants

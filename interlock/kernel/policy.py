@@ -4,7 +4,9 @@ A verb knows what happened; these functions know which of the lifecycle's trigge
 Counts are handed in with the present failure or loss already counted.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from hashlib import sha256
 
 from interlock.kernel.commands import Policy
 from interlock.kernel.errors import InterlockError, Refused
@@ -229,6 +231,17 @@ def time_limit(life: Lifecycle, state: str, own: Policy) -> int | None:
 def quiet(beat_us: int, within_us: int) -> bool:
     """Whether a holder that beats so seldom (0: never) may be silent for longer than its worker may."""
     return beat_us == 0 or BEATS_HEARD * beat_us > within_us
+
+
+def shares(room: int, queues: int) -> list[int]:
+    """How many units a claim takes of each queue if all have enough; what is left over goes to the first ones."""
+    return [room // queues + (place < room % queues) for place in range(queues)]
+
+
+def rotated(queues: Sequence[str], key: str) -> list[str]:
+    """The queues in their order, from the one whose turn it is in the claim with this key."""
+    turn = int.from_bytes(sha256(key.encode()).digest()[:8], "big") % len(queues) if queues else 0
+    return [*queues[turn:], *queues[:turn]]
 
 
 def lease_end_at(terms: LeaseTerms, now: int, ttl_us: int, beat_us: int, *, active: bool = True) -> int:

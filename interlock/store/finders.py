@@ -1,8 +1,9 @@
 """The questions that verbs ask of the database, each with a plan that a test looks at."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from interlock.kernel.rows import Answer, Artifact, Body, Event, Note, Slot, Unit, Worker
+from interlock.store.lanes import Lane, Lanes, remember
 from interlock.store.tx import Tx, marks, params
 
 KEYS_AT_ONCE = 500
@@ -11,30 +12,69 @@ PARKED_AT_ONCE = 4
 
 def overdue(tx: Tx, limit: int) -> list[Unit]:
     """Units of a tenant that time must look at, the longest overdue first."""
-    order = "ORDER BY wake_at, id LIMIT :limit {skip}"
-    rest = f"WHERE wake_at IS NOT NULL AND wake_at <= :now AND tenant = :tenant {order}"
-    return tx.known(tx.select(Unit, rest, now=tx.now, tenant=tx.tenant, limit=limit))
+    rest = "WHERE tenant = :tenant AND wake_at IS NOT NULL AND wake_at <= :now ORDER BY wake_at, id LIMIT :limit {skip}"
+
+    def due(unit: Unit) -> bool:
+        return unit.wake_at is not None and unit.wake_at <= tx.now
+
+    return in_turn(tx, rest, limit, due, now=tx.now, tenant=tx.tenant)[:limit]
 
 
-def claimable(tx: Tx, lanes: list[int], limit: int) -> list[Unit]:
-    """The most urgent units of these lanes: by priority, then by age.
+def in_turn(tx: Tx, rest: str, wanted: int, still: Callable[[Unit], bool], **params: int) -> list[Unit]:
+    """The first rows of an ordered question that are still an answer: all that are there, or `wanted` and maybe more.
 
-    The database has not seen what this transaction did, so those that it made available are asked as well.
+    The database has not seen what this transaction did, so it answers with what was taken already. It is asked for
+    twice as much then: what a group reads stays in proportion to what it takes.
     """
-    rest = (
-        "WHERE lane = :lane AND available_at IS NOT NULL ORDER BY priority DESC, available_at, id LIMIT :limit {skip}"
-    )
-    found = {unit.id: unit for lane in lanes for unit in tx.known(tx.select(Unit, rest, lane=lane, limit=limit))}
-    found |= {unit.id: unit for unit in tx.units.values() if unit.lane in lanes}
-    free = [unit for unit in found.values() if unit.available_at is not None]
-    return sorted(free, key=lambda unit: (-unit.priority, unit.available_at, unit.id))[:limit]
+    name = (rest, *params.values())
+    asked, read = tx.asked.get(name, (0, []))
+    while True:
+        found = [unit for unit in read if still(unit)]
+        if len(found) >= wanted or len(read) < asked:
+            return found
+        asked = max(wanted, 2 * asked)
+        read = tx.known(tx.select(Unit, rest, limit=asked, **params))
+        tx.asked[name] = (asked, read)
 
 
-def lanes_for(tx: Tx, tenant: int, queues: Iterable[str], capabilities: set[str]) -> list[int]:
-    """The lanes of these queues whose demands a worker can meet."""
-    wanted = set(queues)
-    rows = tx.session.rows("SELECT id, queue, capabilities FROM lane WHERE tenant = :tenant", {"tenant": tenant})
-    return [one for one, queue, asked in rows if queue in wanted and set(asked.split(",")) - {""} <= capabilities]
+def lanes_of(tx: Tx, tenant: int) -> Lanes:
+    """The lanes of a tenant, as this transaction sees them."""
+    memory = tx.session.lanes
+    if tenant not in tx.lanes:
+        tx.lanes[tenant] = memory.get(tenant) or Lanes(tenant)
+        if read_lanes(tx, tx.lanes[tenant]):
+            remember(memory, tenant, tx.lanes[tenant])
+    return tx.lanes[tenant]
+
+
+def read_lanes(tx: Tx, known: Lanes) -> bool:
+    """Lanes that were made since are known too; answers whether there were any."""
+    sql = "SELECT id, queue, capabilities FROM lane WHERE id > :last AND id <= :end ORDER BY id"
+    fresh = tx.session.rows(sql, {"last": known.last, "end": known.end})
+    known.extend(Lane(*row) for row in fresh)
+    return bool(fresh)
+
+
+def lane_for(tx: Tx, tenant: int, queue: str, capabilities: Iterable[str]) -> int:
+    """The lane of a queue and a set of demands, made if there is none yet."""
+    asked = ",".join(sorted(capabilities))
+    while (queue, asked) not in lanes_of(tx, tenant).ids:
+        make_lane(tx, tenant, queue, asked)
+    return lanes_of(tx, tenant).ids[queue, asked]
+
+
+def make_lane(tx: Tx, tenant: int, queue: str, capabilities: str) -> None:
+    """A lane is made, unless somebody else has just made it or taken its number: theirs is known then."""
+    if tx.lanes[tenant] is tx.session.lanes.get(tenant):
+        tx.lanes[tenant] = Lanes(tenant, tx.lanes[tenant].lanes)  # what may be rolled back is not remembered
+    known = tx.lanes[tenant]
+    lane = Lane(known.last + 1, queue, capabilities)
+    values = "(:id, :tenant, :queue, :capabilities) ON CONFLICT DO NOTHING RETURNING id"
+    sql = f"INSERT INTO lane (id, tenant, queue, capabilities) VALUES {values}"
+    if tx.session.rows(sql, {**lane._asdict(), "tenant": tenant}):
+        known.extend([lane])
+    else:
+        read_lanes(tx, known)
 
 
 def held_by(tx: Tx, worker: int) -> list[Unit]:
@@ -108,22 +148,9 @@ def last_grant(tx: Tx, unit: Unit) -> Event | None:
 
 def incarnations(tx: Tx, tenant: int, name: str) -> list[Worker]:
     """Every worker that ever had a name, locked."""
-    rest = "WHERE tenant = :tenant AND name = :name ORDER BY unit {lock}"
-    found = tx.select(Worker, rest, tenant=tenant, name=name)
+    rest = "WHERE tenant = :tenant AND name = :name ORDER BY incarnation {lock}"  # the order of the index
+    found = sorted(tx.select(Worker, rest, tenant=tenant, name=name), key=lambda worker: worker.unit)
     return [tx.workers.setdefault(worker.unit, worker) for worker in found]
-
-
-def lane_for(tx: Tx, tenant: int, queue: str, capabilities: Iterable[str]) -> int:
-    """The lane of a queue and a set of demands, made if there is none yet."""
-    asked = {"tenant": tenant, "queue": queue, "capabilities": ",".join(sorted(capabilities))}
-    where = "tenant = :tenant AND queue = :queue AND capabilities = :capabilities"
-    found = tx.session.rows(f"SELECT id FROM lane WHERE {where}", asked)
-    if found:
-        return int(found[0][0])
-    lane = tx.new_id()
-    values = "(:id, :tenant, :queue, :capabilities)"
-    tx.session.rows(f"INSERT INTO lane (id, tenant, queue, capabilities) VALUES {values}", {"id": lane, **asked})
-    return lane
 
 
 def with_keys(tx: Tx, tenant: int, task: str, keys: Iterable[str]) -> None:

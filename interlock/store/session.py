@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from interlock.kernel.rows import Row
+from interlock.store.lanes import Lanes
 
 
 class Session(Protocol):
@@ -11,6 +12,7 @@ class Session(Protocol):
 
     name: str
     pos: str
+    lanes: dict[int, Lanes]  # those of each tenant that are known to be committed
 
     def declare(self, tenants: Sequence[int]) -> None: ...
     def now(self) -> int: ...

@@ -10,6 +10,7 @@ import msgspec
 
 from interlock.kernel.errors import InterlockError
 from interlock.kernel.rows import Row
+from interlock.store.lanes import Lanes
 from interlock.store.session import listed
 
 NAME = "sqlite"
@@ -25,6 +26,7 @@ class Connection:
 
     def __init__(self, path: str, clock: Callable[[], int] | None = None) -> None:
         self.clock = clock or (lambda: time.time_ns() // 1_000)
+        self.lanes: dict[int, Lanes] = {}
         if path != MEMORY and not Path(path).absolute().parent.is_dir():
             raise InterlockError(f"the folder of the database '{path}' does not exist")
         try:

@@ -1,6 +1,6 @@
 """A transaction as a unit of work: it loads what it needs, is changed in memory, and is flushed once."""
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
@@ -9,9 +9,11 @@ import msgspec
 from interlock.kernel.errors import InterlockError, Unknown
 from interlock.kernel.lifecycle import Lifecycle
 from interlock.kernel.rows import Answer, Body, Event, Row, Slot, Unit, Worker
+from interlock.store.lanes import Lanes
 from interlock.store.session import Session, listed
 
 R = TypeVar("R", bound=Row)
+Urgency = tuple[int, int, int]  # the order of claims: by priority, then by age
 # What other transactions may count at the same time is written only by adding to it.
 COUNTED = ("unmet", "total", "succeeded", "lost", "decided", "deciders", "won", "gates", "blocked", "begun")
 FIXED = ("id", "tenant", "lifecycle", "parent", *COUNTED)
@@ -66,6 +68,9 @@ class Tx:
         self.fresh: list[Row] = []  # inserted as they are: bodies, needs, notes, workers, artifacts
         self.events: list[Event] = []
         self.fired: deque[tuple[Unit, str]] = deque()  # what moved by which trigger, for units that follow
+        self.lanes: dict[int, Lanes] = {}  # of each tenant, those that this transaction made included
+        self.heads: dict[Any, dict[int, Urgency]] = {}  # of lanes that had something, as the database has them
+        self.asked: dict[Any, tuple[int, list[Unit]]] = {}  # how much was read of what finders read in order
         self.retryable: set[int] = set()  # units whose failure may be tried again
         self.slots: dict[tuple[int, str], Slot] = {}
         self.changed_slots: dict[tuple[int, str], Slot] = {}
@@ -193,8 +198,9 @@ class Tx:
         """Those whose last need has just succeeded, locked."""
         if not succeeded:
             return []
-        needy = f"SELECT unit, count(*) FROM need WHERE needs IN ({marks(succeeded)}) GROUP BY unit ORDER BY unit"
-        sums = {one: {"unmet": -count} for one, count in self.session.rows(needy, params(succeeded))}
+        # Counted here: a database that groups and sorts may prefer to read all needs in that order.
+        needy = self.session.rows(f"SELECT unit FROM need WHERE needs IN ({marks(succeeded)})", params(succeeded))
+        sums = {one: {"unmet": -count} for one, count in Counter(unit for (unit,) in needy).items()}
         return [unit for unit in self.add_counts(sums) if unit.unmet == 0 and unit.outcome is None]
 
     def add_counts(self, sums: Mapping[int, Mapping[str, int]]) -> list[Unit]:

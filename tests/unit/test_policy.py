@@ -187,3 +187,18 @@ def test_a_release_under_a_cancel_is_its_end() -> None:
     assert policy.after_release(find("job"), "running", Tally(ONE, 0, 0), "snooze") == "snooze"
     assert policy.after_release(find("job"), "running", asked, "release") == "stopped"
     assert policy.after_release(find("ci_attempt"), "UPLOADING", asked, "release") == "overdue"
+
+
+def test_shares_are_fair_and_spend_all_room() -> None:
+    assert policy.shares(10, 3) == [4, 3, 3]
+    assert policy.shares(1, 3) == [1, 0, 0]
+    assert policy.shares(6, 1) == [6]
+
+
+def test_every_queue_has_its_turn() -> None:
+    queues = ["a", "b", "c"]
+    orders = [policy.rotated(queues, f"claim {number}") for number in range(300)]
+    assert {"".join(order) for order in orders} == {"abc", "bca", "cab"}
+    assert all(sum(order[0] == queue for order in orders) > 60 for queue in queues)
+    assert orders == [policy.rotated(queues, f"claim {number}") for number in range(300)]
+    assert policy.rotated([], "claim") == []

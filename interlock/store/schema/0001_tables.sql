@@ -32,12 +32,14 @@ CREATE TABLE tenant (
 INSERT INTO tenant (id, name, created_at) VALUES (1, 'default', 0);
 
 -- A lane is a queue of one tenant together with what it asks of a worker (sorted, joined by commas).
+-- Its id begins with the tenant, so that the lanes of a tenant lie together in the claim index.
 CREATE TABLE lane (
     id            BIGINT PRIMARY KEY,
     tenant        INTEGER NOT NULL,
     queue         TEXT NOT NULL,
     capabilities  TEXT NOT NULL,
-    UNIQUE (tenant, queue, capabilities)
+    UNIQUE (tenant, queue, capabilities),
+    CHECK (id > tenant * 4294967296 AND id < (tenant + 1) * 4294967296)
 );
 
 -- The hot row of a unit: what verbs read and write. Everything else is in its body.
@@ -86,7 +88,7 @@ CREATE TABLE unit (
     begun         INTEGER NOT NULL
 );
 CREATE INDEX unit_claim ON unit (lane, priority DESC, available_at, id) WHERE available_at IS NOT NULL;
-CREATE INDEX unit_wake ON unit (wake_at, id) WHERE wake_at IS NOT NULL;
+CREATE INDEX unit_wake ON unit (tenant, wake_at, id) WHERE wake_at IS NOT NULL;
 CREATE INDEX unit_parked ON unit (tenant, parked_on, priority DESC, id) WHERE parked_on IS NOT NULL;
 CREATE INDEX unit_parent ON unit (parent, id) WHERE parent IS NOT NULL;
 CREATE INDEX unit_holder ON unit (holder, id) WHERE holder IS NOT NULL;

@@ -1,0 +1,71 @@
+"""The lanes that there are, remembered between transactions, because a lane never changes once it is committed."""
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+NUMBERS = 1 << 32  # the lanes that a tenant may have
+LANES_MAX = 100_000  # remembered by a connection
+SERVED_MAX = 256  # different wishes of workers, remembered by a tenant's lanes
+
+
+class Lane(NamedTuple):
+    """A queue of one tenant together with what it asks of a worker."""
+
+    id: int
+    queue: str
+    capabilities: str  # sorted, joined by commas
+
+
+class Served(NamedTuple):
+    """The lanes that a worker can serve: the queue of each, and the stretches of ids that hold no other lane."""
+
+    queues: dict[int, str]
+    runs: list[tuple[int, int]]
+
+
+class Lanes:
+    """The lanes of one tenant in the order of their ids.
+
+    Ids begin with the tenant, so that nobody else's lane lies between two of them: a search from lane to lane
+    never comes across rows that it may not see.
+    """
+
+    def __init__(self, tenant: int, lanes: Iterable[Lane] = ()) -> None:
+        self.last = tenant * NUMBERS
+        self.end = self.last + NUMBERS - 1
+        self.lanes: list[Lane] = []
+        self.ids: dict[tuple[str, str], int] = {}
+        self.seen: dict[tuple[tuple[str, ...], str], Served] = {}
+        self.extend(lanes)
+
+    def extend(self, lanes: Iterable[Lane]) -> None:
+        """Lanes with higher ids than all before are known too."""
+        for lane in lanes:
+            self.lanes.append(lane)
+            self.ids[lane.queue, lane.capabilities] = self.last = lane.id
+            self.seen.clear()
+
+    def served(self, queues: tuple[str, ...], capabilities: str) -> Served:
+        """What a worker with these capabilities can serve of these queues."""
+        if (queues, capabilities) not in self.seen:
+            if len(self.seen) >= SERVED_MAX:
+                self.seen.clear()
+            self.seen[queues, capabilities] = self.search(set(queues), set(capabilities.split(",")) | {""})
+        return self.seen[queues, capabilities]
+
+    def search(self, wanted: set[str], able: set[str]) -> Served:
+        found, runs, inside = dict[int, str](), list[tuple[int, int]](), False
+        for one, queue, asked in self.lanes:
+            fits = queue in wanted and able.issuperset(asked.split(","))
+            if fits:
+                found[one] = queue
+                runs.append((runs.pop()[0] if inside else one, one))
+            inside = fits
+        return Served(found, runs)
+
+
+def remember(memory: dict[int, Lanes], tenant: int, lanes: Lanes) -> None:
+    """A connection knows these lanes from now on; when it knows too many, it begins again."""
+    if sum(len(known.lanes) for known in memory.values()) > LANES_MAX:
+        memory.clear()
+    memory[tenant] = lanes

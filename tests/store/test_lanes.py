@@ -1,0 +1,63 @@
+"""Lanes are numbered by tenant, made once, and found without looking at those in between."""
+
+import pytest
+
+from interlock.lifecycles import shipped
+from interlock.store import lanes, postgres
+from interlock.store.finders import lane_for, lanes_of
+from interlock.store.lanes import NUMBERS, Lane, Lanes, remember
+from interlock.store.tx import Ids, Tx
+from tests.store.databases import Connection, fresh_postgres, insert
+
+
+def test_what_a_worker_can_serve_lies_in_stretches() -> None:
+    rows = [("q", ""), ("q", "a"), ("q", "x"), ("q", "a,b"), ("other", ""), ("q", "b"), ("r", "a")]
+    known = Lanes(1, [Lane(10 + place, *row) for place, row in enumerate(rows)])
+    served = known.served(("q", "r"), "a,b")
+    assert served.queues == {10: "q", 11: "q", 13: "q", 15: "q", 16: "r"}
+    assert served.runs == [(10, 11), (13, 13), (15, 16)]
+    known.extend([Lane(17, "r", "")])
+    assert known.served(("q", "r"), "a,b").runs[-1] == (15, 17)
+    assert known.served(("none",), "a").runs == []
+
+
+def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lanes, "LANES_MAX", 10)
+    monkeypatch.setattr(lanes, "SERVED_MAX", 3)
+    memory: dict[int, Lanes] = {}
+    for tenant in range(1, 100):
+        remember(memory, tenant, Lanes(tenant, [Lane(tenant * NUMBERS + place, f"q{place}", "") for place in range(3)]))
+        assert sum(len(known.lanes) for known in memory.values()) <= 15
+    for place in range(10):
+        memory[99].served((f"q{place}",), "")
+    assert len(memory[99].seen) <= 3
+
+
+def test_a_lane_has_a_number_of_its_tenant(database: Connection) -> None:
+    with pytest.raises(Exception, match=r"(?i)check constraint"):
+        insert(database, "lane", id=2 * NUMBERS + 1, tenant=1, queue="q", capabilities="")
+    with pytest.raises(Exception, match=r"(?i)check constraint"):
+        insert(database, "lane", id=7, tenant=1, queue="q", capabilities="")
+
+
+def begun(connection: Connection) -> Tx:
+    connection.begin()
+    return Tx(connection, shipped(), Ids(connection), [1])
+
+
+def test_two_who_make_lanes_at_once(server: str) -> None:
+    """Each has looked before the other committed."""
+    with fresh_postgres(server, "lanes") as url:
+        one, other = postgres.Connection(url), postgres.Connection(url)
+        mine, theirs = begun(one), begun(other)
+        assert not lanes_of(mine, 1).ids
+        assert not lanes_of(theirs, 1).ids
+        made = [lane_for(theirs, 1, "q", ()), lane_for(theirs, 1, "r", ("b", "a"))]
+        other.commit()
+        assert [lane_for(mine, 1, "q", ()), lane_for(mine, 1, "r", ("a", "b"))] == made
+        assert lane_for(mine, 1, "s", ()) == made[-1] + 1
+        one.rollback()
+        assert lane_for(begun(one), 1, "t", ()) == made[-1] + 1
+        assert one.lanes[1].ids.keys() == {("q", ""), ("r", "a,b")}
+        for connection in (one, other):
+            connection.close()
