@@ -20,20 +20,20 @@ def overdue(tx: Tx, limit: int) -> list[Unit]:
     return in_turn(tx, rest, limit, due, now=tx.now, tenant=tx.tenant)[:limit]
 
 
-def in_turn(tx: Tx, rest: str, wanted: int, still: Callable[[Unit], bool], **params: int) -> list[Unit]:
+def in_turn(tx: Tx, rest: str, wanted: int, still: Callable[[Unit], bool], **given: int) -> list[Unit]:
     """The first rows of an ordered question that are still an answer: all that are there, or `wanted` and maybe more.
 
     The database has not seen what this transaction did, so it answers with what was taken already. It is asked for
     twice as much then: what a group reads stays in proportion to what it takes.
     """
-    name = (rest, *params.values())
+    name = (rest, *given.values())
     asked, read = tx.asked.get(name, (0, []))
     while True:
         found = [unit for unit in read if still(unit)]
         if len(found) >= wanted or len(read) < asked:
             return found
         asked = max(wanted, 2 * asked)
-        read = tx.known(tx.select(Unit, rest, limit=asked, **params))
+        read = tx.known(tx.select(Unit, rest, limit=asked, **given))
         tx.asked[name] = (asked, read)
 
 

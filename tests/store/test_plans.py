@@ -1,0 +1,212 @@
+"""However much lies ahead that nobody can claim, a claim reads what it takes, and every finder has its index."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from itertools import count
+from typing import Any
+
+import pytest
+
+from interlock.engine.door import Engine
+from interlock.kernel.commands import Claim, Grant, Register, Submit, Tick, Work
+from interlock.kernel.rows import Unit
+from interlock.lifecycles import shipped
+from interlock.store import finders, postgres, sqlite
+from interlock.store.tx import Ids, Tx
+from tests.store.databases import KINDS, Connection, declare, fresh, swap
+from tests.store.filling import TAGS, Read, counted, fill, stepped, watched
+
+LIMIT, LANES = 10, 10_000
+AHEAD, AHEAD_PROOF, FEW = 50_000, 500_000, 50
+OTHERS = 1_000  # units of another tenant that are available, or due
+FILLED = 10_000_007  # a unit that is filled in
+NUMBERS = count()
+
+
+def analyze(database: Connection, server: str) -> None:
+    """The planner knows how much there is."""
+    if isinstance(database, postgres.Connection):
+        owner = postgres.Connection(swap(server, database.raw.info.dbname))
+        owner.script("ANALYZE")
+        owner.close()
+    else:
+        database.rows("ANALYZE")
+
+
+@contextmanager
+def filled(kind: str, folders: pytest.TempPathFactory, server: str, ahead: int) -> Iterator[Connection]:
+    with fresh(kind, folders.mktemp("plans"), server) as connection:
+        fill(connection, ahead, LANES)
+        declare(connection, 2)
+        fill(connection, OTHERS, OTHERS, tenant=2, due_at=1)
+        declare(connection, 1)
+        yield connection
+
+
+@pytest.fixture(scope="module", params=KINDS)
+def database(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, server: str
+) -> Iterator[Connection]:
+    with filled(request.param, tmp_path_factory, server, AHEAD) as connection:
+        yield connection
+
+
+@pytest.fixture(params=KINDS)
+def large(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, server: str
+) -> Iterator[Connection]:
+    with filled(request.param, tmp_path_factory, server, AHEAD_PROOF) as connection:
+        yield connection
+
+
+class Claimer:
+    """A worker that can serve half of the lanes, and work for it."""
+
+    def __init__(self, connection: Connection) -> None:
+        self.engine = Engine(connection, shipped())
+        facts = {"incarnation": "1", "capabilities": tuple(TAGS), "capacity": 1_000}
+        self.worker = self.engine.send(Register(name=f"w{next(NUMBERS)}", **facts))
+
+    def submit(self, *lanes: str, **facts: Any) -> list[int]:
+        """One unit for each lane that is named by what it asks for."""
+        work = tuple(Work(task="mail", capabilities=tuple(lane), **facts) for lane in lanes)
+        return [done.unit for done in self.engine.send(Submit(work=work))]
+
+    def claim(self, limit: int = LIMIT, **facts: Any) -> list[Grant]:
+        name = f"c{next(NUMBERS)}"
+        return self.engine.send(Claim(worker=self.worker, key=name, nonce=name, limit=limit, **facts))
+
+
+def read_of_unit(reads: list[Read]) -> float:
+    return sum(read.rows.get("unit", 0) for read in reads)
+
+
+def reads_little(database: Connection, server: str) -> None:
+    """Whether the units of a claim come from one lane or from three, and whatever the planner knows."""
+    claimer = Claimer(database)
+    for lanes in (("",) * 15, ("", "a", "bc") * 5, ("a",) * 12 + ("", "bc")):
+        made = claimer.submit(*lanes)
+        with watched(database) as reads:
+            grants = claimer.claim()
+        assert [grant.unit for grant in grants] == made[:LIMIT]
+        assert [(read.sql, read.scans) for read in reads if read.scans] == []
+        assert [(read.sql, read.sorts) for read in reads if read.sorts] == []
+        assert {"unit_claim", "unit_wake"} <= set.union(*(read.indexes for read in reads))
+        if isinstance(database, postgres.Connection):
+            assert LIMIT <= read_of_unit(reads) <= 3 * LIMIT, [(read.sql, read.rows) for read in reads]
+        assert len(claimer.claim(100)) == len(lanes) - LIMIT
+        analyze(database, server)
+
+
+def test_a_claim_reads_what_it_takes(database: Connection, server: str) -> None:
+    reads_little(database, server)
+
+
+@pytest.mark.proof
+def test_a_claim_reads_what_it_takes_of_a_large_table(large: Connection, server: str) -> None:
+    reads_little(large, server)
+
+
+def test_a_claim_of_nothing_reads_nothing(database: Connection) -> None:
+    claimer = Claimer(database)
+    claimer.claim()
+    with watched(database) as reads:
+        assert claimer.claim() == []
+    if isinstance(database, postgres.Connection):
+        assert read_of_unit(reads) <= 1  # the worker's own row
+
+
+def test_the_claims_of_a_group_read_what_they_take(database: Connection) -> None:
+    """Although the database does not know yet what the first of them took."""
+    claimers = [Claimer(database) for _ in range(30)]
+    claimers[0].submit(*("", "a") * 15 * LIMIT)
+    committer = claimers[0].engine.committer
+    commands = [Claim(worker=one.worker, key="group", nonce=f"{one.worker}", limit=LIMIT) for one in claimers]
+    futures = [committer.put(command) for command in commands]
+    with watched(database) as reads:
+        committer.step()
+    taken = [grant.unit for future in futures for grant in future.result()]
+    assert len(set(taken)) == len(taken) == 30 * LIMIT
+    assert sum("unit_claim" in read.indexes for read in reads) <= len(claimers) / 2
+    if isinstance(database, postgres.Connection):
+        assert read_of_unit(reads) <= 3 * len(taken)
+
+
+def steps_of_a_claim(database: sqlite.Connection) -> int:
+    claimer = Claimer(database)
+    claimer.submit(*("", "a") * LIMIT)
+    claimer.claim()
+    with stepped(database) as steps:
+        assert len(claimer.claim()) == LIMIT
+    return steps[0]
+
+
+def test_a_claim_is_no_more_work_with_more_ahead(
+    database: Connection, tmp_path_factory: pytest.TempPathFactory, server: str
+) -> None:
+    """On SQLite the machine's own steps are counted, on PostgreSQL the rows that whole transactions read."""
+    if isinstance(database, sqlite.Connection):
+        with filled("sqlite memory", tmp_path_factory, server, FEW) as almost_empty:
+            assert isinstance(almost_empty, sqlite.Connection)
+            assert steps_of_a_claim(database) <= 1.5 * steps_of_a_claim(almost_empty)
+        return
+    claimer = Claimer(database)
+    claimer.submit(*("", "a") * 5 * LIMIT)
+    with counted(database) as rows:
+        claimer.claim()
+        for _ in range(9):  # a statement that is sent often is prepared, and planned without its values
+            assert len(claimer.claim()) == LIMIT
+    assert max(rows[1:]) <= 3 * LIMIT + LIMIT + 1  # what is taken is written, and so is the worker
+
+
+def test_a_tick_reads_its_own_tenants_clocks(database: Connection) -> None:
+    engine = Engine(database, shipped())
+    with watched(database) as reads:
+        assert engine.send(Tick()) == 0
+    assert {index for read in reads for index in read.indexes} == {"unit_wake"}
+    assert read_of_unit(reads) == 0
+    assert engine.send(Tick(tenant=2, limit=200)) == 200
+
+
+GONE: dict[str, Any] = {"id": 7, "tenant": 1, "lane": 0, "lifecycle": "job"}
+EVENT = {"event_unit_version_key", "sqlite_autoindex_event_1"}
+FINDERS: dict[str, tuple[Callable[[Tx], object], set[str]]] = {
+    "overdue": (lambda tx: finders.overdue(tx, LIMIT), {"unit_wake"}),
+    "held_by": (lambda tx: finders.held_by(tx, 7), {"unit_holder"}),
+    "open_children": (lambda tx: finders.open_children(tx, 7), {"unit_parent"}),
+    "last_child": (lambda tx: finders.last_child(tx, 7), {"unit_parent"}),
+    "has_note": (lambda tx: finders.has_note(tx, 7, "step", "a"), {"note_unit", "one_note_a_name"}),
+    "votes": (lambda tx: finders.votes(tx, 7), {"note_unit", "one_note_a_name"}),
+    "has_artifact": (lambda tx: finders.has_artifact(tx, 7, 1, "a"), {"artifact_pkey", "sqlite_autoindex_artifact_1"}),
+    "compensations": (lambda tx: finders.compensations(tx, [7, 8]), {"note_unit", "one_note_a_name"}),
+    "closing_event": (lambda tx: finders.closing_event(tx, Unit(**GONE)), EVENT),
+    "last_grant": (lambda tx: finders.last_grant(tx, Unit(**GONE)), EVENT),
+    "parked": (lambda tx: finders.parked(tx, 1, "limit:k"), {"unit_parked"}),
+    "slot_for": (lambda tx: finders.slot_for(tx, 1, "limit:k", 1), {"slot_pkey", "sqlite_autoindex_slot_1"}),
+    "answer_to": (lambda tx: finders.answer_to(tx, 1, "s", "k"), {"answer_pkey", "sqlite_autoindex_answer_1"}),
+    "incarnations": (
+        lambda tx: finders.incarnations(tx, 1, "w"),
+        {"worker_tenant_name_incarnation_key", "sqlite_autoindex_worker_2"},
+    ),
+    "lanes_of": (lambda tx: finders.lanes_of(tx, 1), {"lane_pkey", "sqlite_autoindex_lane_1"}),
+    "with_key": (lambda tx: finders.with_key(tx, 1, "filled", "k7"), {"one_unit_a_key"}),
+    "lock": (lambda tx: tx.lock([7, 8]), {"unit_pkey", "sqlite_autoindex_unit_1"}),
+    "body": (lambda tx: tx.body(tx.lock([FILLED])[0]), {"body_pkey", "sqlite_autoindex_body_1"}),
+    "meet_needs": (lambda tx: tx.meet_needs([7, 8]), {"need_reverse"}),
+}
+
+
+@pytest.mark.parametrize("name", FINDERS)
+def test_a_finder_has_its_index(database: Connection, name: str) -> None:
+    find, indexes = FINDERS[name]
+    database.lanes.clear()
+    database.begin()
+    tx = Tx(database, shipped(), Ids(database), [1])
+    with watched(database) as reads:
+        find(tx)
+    database.rollback()
+    assert [(read.sql, read.scans) for read in reads if read.scans] == []
+    assert reads[-1].indexes
+    assert reads[-1].indexes <= indexes
+    if isinstance(database, postgres.Connection) and name != "lanes_of":
+        assert sum(sum(read.rows.values()) for read in reads) <= 2
