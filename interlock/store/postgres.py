@@ -18,7 +18,7 @@ NAME = "postgres"
 POS = "xid  BIGINT NOT NULL DEFAULT (pg_current_xact_id()::text::bigint),\n    pos  BIGINT GENERATED ALWAYS AS IDENTITY"
 # Every finder has its index, and reads it in order, whatever the planner believes of a table that was analyzed while
 # it was empty. Before PostgreSQL 18 a scan that cannot be avoided looks so dear then that it would be compiled first.
-PLANS = {"enable_seqscan": "off", "enable_bitmapscan": "off", "jit": "off"}
+NOT_BY_INDEX = ("enable_seqscan", "enable_bitmapscan", "jit")
 MIGRATION_LOCK = 5_318_008_531_800_853  # any number, as long as it is always the same
 
 
@@ -54,10 +54,10 @@ class Connection:
         cursor = self.raw.execute(dialect(sql), params or {})
         return cursor.fetchall() if cursor.description else []
 
-    def declare(self, tenants: Sequence[int]) -> None:
-        """This transaction sees and writes the rows of these tenants only."""
+    def declare(self, tenants: Sequence[int], *, by_index: bool = False) -> None:
+        """This transaction sees and writes the rows of these tenants only, and finds them by index if it says so."""
         listed_ids = "{" + ",".join(map(str, tenants)) + "}"
-        plans = "".join(f", set_config('{name}', '{value}', true)" for name, value in PLANS.items())
+        plans = "".join(f", set_config('{name}', 'off', true)" for name in (NOT_BY_INDEX if by_index else ()))
         self.rows(f"SELECT set_config('app.tenants', :listed, true){plans}", {"listed": listed_ids})
 
     def now(self) -> int:

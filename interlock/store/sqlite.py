@@ -38,7 +38,7 @@ class Connection:
         for pragma in ("synchronous = FULL", "foreign_keys = ON", "recursive_triggers = ON"):
             self.raw.execute(f"PRAGMA {pragma}")
 
-    def declare(self, tenants: Sequence[int]) -> None:
+    def declare(self, tenants: Sequence[int], *, by_index: bool = False) -> None:
         """A file has no row-level security: the engine's own filter is all there is."""
 
     def now(self) -> int:

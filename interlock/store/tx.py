@@ -54,7 +54,7 @@ class Tx:
         self.session, self.lives, self.ids = session, lives, ids
         self.followed = {life.options.follows for life in lives.values()}
         self.tenant = tenants[0]  # of the command that is being carried out
-        session.declare(tenants)
+        session.declare(tenants, by_index=True)
         self.now = session.now()
         self.changes = 0  # counts writes: a refusal that made none leaves the transaction sound
         self.units: dict[int, Unit] = {}
