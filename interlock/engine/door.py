@@ -1,23 +1,25 @@
 """The one door: every command comes in here, shares a transaction with others, and leaves with its answer."""
 
-from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
+from contextlib import ExitStack
 from threading import Condition, Thread
+from types import TracebackType
 from typing import Any, TypeVar
 
 from interlock.engine import archive, leases, operate, records, submit, tick, units, workers
-from interlock.engine.answers import Nothing, keep_answer, kept_answer
-from interlock.engine.family import carry_on
+from interlock.engine.bell import Bell, Watch
+from interlock.engine.committer import Committer
 from interlock.kernel import commands
 from interlock.kernel.commands import Command
-from interlock.kernel.errors import InterlockError
+from interlock.kernel.errors import Unavailable
 from interlock.kernel.lifecycle import Lifecycle
-from interlock.store.session import Session
-from interlock.store.tx import Ids, Tx
+from interlock.store import migrate
+from interlock.store.session import Session, Wire
+from interlock.store.tx import Tx
+from interlock.store.url import connect
 
 A = TypeVar("A")
-GROUP_MAX = 256
 VERBS: dict[type[Command[Any]], Callable[[Tx, Any], Any]] = {
     commands.Submit: submit.submit,
     commands.Cancel: units.cancel,
@@ -41,117 +43,118 @@ VERBS: dict[type[Command[Any]], Callable[[Tx, Any], Any]] = {
 }
 
 
-class Ask:
-    """A command on its way, and where its answer is waited for."""
-
-    __slots__ = ("command", "future")
-
-    def __init__(self, command: Command[Any]) -> None:
-        self.command = command
-        self.future: Future[Any] = Future()
-
-
-class Spoilt(Exception):
-    """A command was refused after it had changed something: the others must be redone without it."""
-
-
-class Committer:
-    """Carries commands out in groups, a transaction each. It has no thread: whoever has one calls `step`."""
-
-    def __init__(self, session: Session, lives: Mapping[str, Lifecycle]) -> None:
-        self.session, self.lives, self.ids = session, lives, Ids(session)
-        self.queue: deque[Ask] = deque()
-
-    def put(self, command: Command[A]) -> "Future[A]":
-        ask = Ask(command)
-        self.queue.append(ask)
-        return ask.future
-
-    def step(self) -> int:
-        """What waits, at most a group, is carried out and answered; answers how many commands that were."""
-        group = [self.queue.popleft() for _ in range(min(len(self.queue), GROUP_MAX))]
-        if not group:
-            return 0
-        try:
-            answers = self.attempt(group)
-        except Exception as error:
-            self.redo(group, error)
-        else:
-            for ask, (answer, refusal) in zip(group, answers, strict=True):
-                ask.future.set_exception(refusal) if refusal else ask.future.set_result(answer)
-        return len(group)
-
-    def attempt(self, group: list[Ask]) -> list[tuple[Any, InterlockError | None]]:
-        """All commands of a group in one transaction; a refusal that changed nothing is that command's answer."""
-        self.ids.reserve()
-        self.session.begin()
-        try:
-            tx = Tx(self.session, self.lives, self.ids, sorted({ask.command.tenant for ask in group}))
-            answers = [self.carry_out(tx, ask.command) for ask in group]
-            carry_on(tx)
-            self.session.commit()
-        except BaseException:
-            self.session.rollback()
-            raise
-        return answers
-
-    @staticmethod
-    def carry_out(tx: Tx, command: Command[Any]) -> tuple[Any, InterlockError | None]:
-        tx.tenant = command.tenant
-        before = tx.changes
-        try:
-            answer = kept_answer(tx, command)
-            if answer is Nothing:
-                answer = VERBS[type(command)](tx, command)
-                keep_answer(tx, command, answer)
-            return answer, None
-        except InterlockError as refusal:
-            if tx.changes != before:
-                raise Spoilt from refusal
-            return None, refusal
-
-    def redo(self, group: list[Ask], error: Exception) -> None:
-        """Each command alone, so that only the one that cannot be carried out gets the error."""
-        if len(group) == 1:
-            cause = error.__cause__ if isinstance(error, Spoilt) else error
-            group[0].future.set_exception(cause or error)
-            return
-        for ask in group:
-            try:
-                ((answer, refusal),) = self.attempt([ask])
-            except Exception as alone:
-                self.redo([ask], alone)
-            else:
-                ask.future.set_exception(refusal) if refusal else ask.future.set_result(answer)
+WORKER_VERBS = (
+    commands.Claim,
+    commands.Start,
+    commands.Heartbeat,
+    commands.Finish,
+    commands.Release,
+    commands.Enter,
+    commands.Record,
+)
 
 
 class Engine:
     """What clients speak to. Without a runner, a command is carried out by whoever sends it."""
 
-    def __init__(self, session: Session, lives: Mapping[str, Lifecycle]) -> None:
-        self.committer = Committer(session, lives)
+    def __init__(self, session: Session, lives: Mapping[str, Lifecycle], *others: Session, wire: Wire | None = None):
+        """One committer does everything, unless there is one connection more for worker verbs and one for ticks."""
+        self.bell = Bell(wire)
+        self.sessions = (session, *others)
+        self.committers = tuple(Committer(one, lives, VERBS, self.bell) for one in self.sessions)
+        self.committer = self.committers[0]
         self.runner: Runner | None = None
+
+    @classmethod
+    def open(cls, url: str, lives: Mapping[str, Lifecycle]) -> "Engine":
+        """An engine with connections and threads of its own; `close` ends them. A SQLite file is made and migrated."""
+        with ExitStack() as stack:
+
+            def another() -> Session:
+                session = connect(url)
+                stack.callback(session.close)
+                return session
+
+            first = another()
+            if first.many_writers:
+                migrate.refuse_old(first, lives.values())
+            else:
+                migrate.upgrade(first, lives.values())
+            others = [another() for _ in range(2)] if first.many_writers else []
+            engine = cls(first, lives, *others, wire=first.wire())
+            stack.pop_all()
+        Runner(engine)
+        return engine
+
+    def committer_for(self, command: Command[Any]) -> Committer:
+        """Claims and finishes do not wait for submits, nor either of them for the clock."""
+        if len(self.committers) == 1:
+            return self.committer
+        place = 1 if isinstance(command, WORKER_VERBS) else 2 if isinstance(command, commands.Tick) else 0
+        return self.committers[place]
 
     def send(self, command: Command[A]) -> A:
         """The command is carried out whole and its answer given, or nothing has changed and the reason is raised."""
         if self.runner:
             return self.runner.put(command).result()
-        future = self.committer.put(command)
-        self.committer.step()
+        committer = self.committer_for(command)
+        future = committer.put(command)
+        committer.step()
         return future.result()
+
+    def watch(self, queues: Iterable[str], tenant: int = 1) -> Watch:
+        """Whoever works for these queues learns from it when to claim; left with `with`, it is forgotten."""
+        return self.bell.watch((tenant, queue) for queue in queues)
+
+    def wait(self, queues: Iterable[str], timeout: float, tenant: int = 1) -> bool:
+        """Whether one of the queues gets work within `timeout` seconds. A loop has no gaps with `watch`."""
+        with self.watch(queues, tenant) as watch:
+            return watch.wait(timeout)
+
+    def close(self) -> None:
+        """What was sent is answered, and all threads and connections are gone."""
+        if self.runner:
+            self.runner.stop()
+        self.bell.close()
+        for session in self.sessions:
+            session.close()
+
+    def __enter__(self) -> "Engine":
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
 
 
 class Runner:
-    """A thread that calls `step` whenever there is something to do; commands that come meanwhile share the next one."""
+    """A thread a committer; commands that come while a step runs share the next one."""
 
     def __init__(self, engine: Engine) -> None:
-        self.committer, self.wanted, self.ending = engine.committer, Condition(), False
-        self.thread = Thread(target=self.run, name="interlock committer", daemon=True)
+        self.engine = engine
+        self.lines = {committer: Line(committer) for committer in engine.committers}
         engine.runner = self
+
+    def put(self, command: Command[A]) -> "Future[A]":
+        return self.lines[self.engine.committer_for(command)].put(command)
+
+    def stop(self) -> None:
+        """What was sent is answered, and the threads have ended."""
+        for line in self.lines.values():
+            line.stop()
+
+
+class Line:
+    """A thread that calls `step` of its committer whenever there is something to do."""
+
+    def __init__(self, committer: Committer) -> None:
+        self.committer, self.wanted, self.ending = committer, Condition(), False
+        self.thread = Thread(target=self.run, name="interlock committer", daemon=True)
         self.thread.start()
 
     def put(self, command: Command[A]) -> "Future[A]":
         with self.wanted:
+            if self.ending:
+                raise Unavailable("this engine is closed; open another one")
             future = self.committer.put(command)
             self.wanted.notify()
         return future
@@ -165,7 +168,6 @@ class Runner:
             self.committer.step()
 
     def stop(self) -> None:
-        """What was sent is answered, and the thread has ended."""
         with self.wanted:
             self.ending = True
             self.wanted.notify()

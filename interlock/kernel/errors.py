@@ -43,3 +43,19 @@ class BadLifecycle(InterlockError):
     def __init__(self, faults: list[str]) -> None:
         super().__init__("\n".join(faults))
         self.faults = faults
+
+
+class StoreError(InterlockError):
+    """The database said no: the open transaction is lost, whatever its commands had come to."""
+
+
+class Corrupt(StoreError):
+    """What was to be written, or what is there already, breaks the law that the database keeps."""
+
+
+class Contended(StoreError):
+    """Other transactions were in the way; nothing was changed, and the same command may be sent again."""
+
+
+class Unavailable(StoreError):
+    """The database cannot be reached, or did not answer."""

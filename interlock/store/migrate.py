@@ -17,6 +17,7 @@ INSERT_EDGE = (
 DELETE_EDGE = (
     "DELETE FROM edge WHERE lifecycle = :lifecycle AND source = :source AND trigger = :trigger AND target = :target"
 )
+UPGRADE = "its owner runs `interlock db upgrade --db URL`"
 
 
 def numbers() -> list[int]:
@@ -68,6 +69,20 @@ def name_store(database: Session) -> None:
     if not database.rows("SELECT 1 FROM about WHERE name = 'epoch'"):
         sql = "INSERT INTO about (name, value) VALUES ('epoch', :epoch)"
         database.rows(sql, {"epoch": secrets.token_hex(16)})
+
+
+def refuse_old(database: Session, lives: Iterable[Lifecycle]) -> None:
+    """The database has the present schema, and its guard knows `lives`; else raises, and says what to do."""
+    at, newest = version(database), numbers()[-1]
+    if at > newest:
+        raise InterlockError(f"the database is at schema {at}, newer than this program's {newest}")
+    if at < newest:
+        raise InterlockError(f"the database is at schema {at} of {newest}; {UPGRADE}")
+    listed = "SELECT lifecycle, source, trigger, target FROM edge"
+    known = {tuple(row) for row in database.rows(listed)}
+    for life in lives:
+        if {(life.name, hop.source or "", hop.trigger, hop.target) for hop in life.hops} - known:
+            raise InterlockError(f"the guard of the database does not know this {life.name}; {UPGRADE}")
 
 
 def install(database: Session, lives: Iterable[Lifecycle]) -> None:

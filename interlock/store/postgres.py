@@ -1,25 +1,37 @@
 """PostgreSQL: many writers, told apart by row locks, each tenant behind row-level security."""
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import cache
 from typing import Any, get_type_hints
 
 import msgspec
 import psycopg
+from psycopg.errors import Diagnostic
 
-from interlock.kernel.errors import InterlockError
+from interlock.kernel.errors import Contended, Corrupt, StoreError, Unavailable
 from interlock.kernel.rows import Row
 from interlock.store.lanes import Lanes
-from interlock.store.session import listed
+from interlock.store.session import GUARD, LostCommit, Queue, Taken, Unreachable, Wire, listed
 
 NAME = "postgres"
 # Readers take only transactions below their snapshot's xmin, so the order of commits is the order of (xid, pos).
 POS = "xid  BIGINT NOT NULL DEFAULT (pg_current_xact_id()::text::bigint),\n    pos  BIGINT GENERATED ALWAYS AS IDENTITY"
 # Every finder has its index, and reads it in order, whatever the planner believes of a table that was analyzed while
 # it was empty. Before PostgreSQL 18 a scan that cannot be avoided looks so dear then that it would be compiled first.
-NOT_BY_INDEX = ("enable_seqscan", "enable_bitmapscan", "jit")
+PLANS = {"enable_seqscan": "off", "enable_bitmapscan": "off", "jit": "off"}
+NOW = "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint"
 MIGRATION_LOCK = 5_318_008_531_800_853  # any number, as long as it is always the same
+UNIQUE = "23505"
+CONTENDED = ("40001", "40P01", "55P03", "57014")  # serialization, deadlock, lock not available, cancelled
+OUT_OF_REACH = ("08", "53", "57P", "25006")  # connection, resources, shutdown; a primary that is none any more
+PAUSES = (0.0, 0.1, 0.5, 1.0, 2.0, 2.0)  # seconds before each try to connect anew: a failover takes some
+FATE_PAUSE, FATE_WAIT = 0.05, 60.0
+CHANNEL = "interlock_work"
+PAYLOAD_MOST = 7_900  # bytes; PostgreSQL takes 8,000
+ALL = ""  # a payload that names no queue means every one
 
 
 @cache
@@ -36,68 +48,152 @@ def typed(kind: type[Row]) -> str:
     return ", ".join(f"{name} {'text' if 'str' in str(hints[name]) else 'bigint'}" for name in kind.__struct_fields__)
 
 
-class Connection:
-    """A connection in autocommit, so that a transaction begins where we say so."""
+def meaning(error: Exception) -> StoreError:
+    """What an error of the driver says in our words."""
+    code, text = getattr(error, "sqlstate", None) or "", str(error).strip().split("\n")[0]
+    if GUARD in text:
+        return Corrupt(text)
+    if code == UNIQUE:
+        return Taken(text)
+    if code in CONTENDED:
+        return Contended(text)
+    if code.startswith(OUT_OF_REACH) or (not code and isinstance(error, psycopg.OperationalError)):
+        return Unavailable(f"PostgreSQL did not answer: {text}")
+    return StoreError(f"PostgreSQL refuses this: {text}")
 
-    name, pos = NAME, POS
+
+@contextmanager
+def told() -> Iterator[None]:
+    """No error of the driver passes."""
+    try:
+        yield
+    except (psycopg.Error, UnicodeError) as error:
+        raise meaning(error) from error
+
+
+def opened(url: str) -> psycopg.Connection[tuple[Any, ...]]:
+    """A connection in autocommit, so that a transaction begins where we say so. Raises Unreachable."""
+    try:
+        return psycopg.connect(url, autocommit=True)
+    except psycopg.Error as error:
+        reason = str(error).strip().splitlines()[-1]
+        raise Unreachable(f"PostgreSQL cannot be reached: {reason}") from None
+
+
+class Connection:
+    """A connection whose every acknowledged commit is the server's word, and whose lost ones are told."""
+
+    name, pos, many_writers = NAME, POS, True
 
     def __init__(self, url: str, clock: Callable[[], int] | None = None) -> None:
         self.clock = clock  # a test's own
         self.lanes: dict[int, Lanes] = {}
-        try:
-            self.raw = psycopg.connect(url, autocommit=True)
-        except psycopg.OperationalError as error:
-            reason = str(error).strip().splitlines()[-1]
-            raise InterlockError(f"PostgreSQL cannot be reached: {reason}") from None
+        self.url, self.raw = url, opened(url)
+        self.mark = ""
+        self.warnings: list[str] = []
+        self.raw.add_notice_handler(self.warn)
 
     def rows(self, sql: str, params: Mapping[str, Any] | None = None) -> list[tuple[Any, ...]]:
-        cursor = self.raw.execute(dialect(sql), params or {})
-        return cursor.fetchall() if cursor.description else []
+        with told():
+            cursor = self.raw.execute(dialect(sql), params or {})
+            return cursor.fetchall() if cursor.description else []
 
-    def declare(self, tenants: Sequence[int], *, by_index: bool = False) -> None:
-        """This transaction sees and writes the rows of these tenants only, and finds them by index if it says so."""
-        listed_ids = "{" + ",".join(map(str, tenants)) + "}"
-        plans = "".join(f", set_config('{name}', 'off', true)" for name in (NOT_BY_INDEX if by_index else ()))
-        self.rows(f"SELECT set_config('app.tenants', :listed, true){plans}", {"listed": listed_ids})
+    def declare(self, tenants: Sequence[int]) -> None:
+        """This transaction sees and writes the rows of these tenants only."""
+        self.rows(f"SELECT {settings(declared(tenants))}")
 
     def now(self) -> int:
         """The time of the store in microseconds, whatever the machines that speak to it think."""
-        if self.clock:
-            return self.clock()
-        sql = "SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint"
-        now: int = self.rows(sql)[0][0]
-        return now
+        return self.clock() if self.clock else int(self.rows(f"SELECT {NOW}")[0][0])
 
     def insert(self, rows: Sequence[Row]) -> None:
         """One statement for all rows: one JSON text is cheaper than as many parameters as there are values."""
         kind = type(rows[0])
         source = f"json_to_recordset(%s) AS given ({typed(kind)})"
-        text = msgspec.json.encode(rows).decode()
-        self.raw.execute(f"INSERT INTO {kind.table} ({listed(kind)}) SELECT {listed(kind)} FROM {source}", (text,))
+        sql = f"INSERT INTO {kind.table} ({listed(kind)}) SELECT {listed(kind)} FROM {source}"
+        with told():
+            self.raw.execute(sql, (msgspec.json.encode(rows).decode(),))
 
     def update(self, rows: Sequence[Row], columns: Sequence[str], key: str) -> None:
         kind = type(rows[0])
         sets = ", ".join(f"{column} = given.{column}" for column in columns)
         source = f"json_to_recordset(%s) AS given ({typed(kind)})"
-        text = msgspec.json.encode(rows).decode()
         sql = f"UPDATE {kind.table} SET {sets} FROM {source} WHERE {kind.table}.{key} = given.{key}"
-        self.raw.execute(sql, (text,))
+        with told():
+            self.raw.execute(sql, (msgspec.json.encode(rows).decode(),))
 
     def many(self, sql: str, rows: list[dict[str, Any]]) -> None:
-        with self.raw.cursor() as cursor:
+        with told(), self.raw.cursor() as cursor:
             cursor.executemany(dialect(sql), rows)
 
     def script(self, sql: str) -> None:
-        self.raw.execute(sql)
+        with told():
+            self.raw.execute(sql)
 
-    def begin(self) -> None:
-        self.raw.execute("BEGIN")
+    def begin(self, tenants: Sequence[int] = ()) -> int:
+        """A transaction is open that sees these tenants only. Answers the store's time in microseconds.
+
+        One round trip: several statements without parameters go as one message.
+        """
+        sql = f"BEGIN; SELECT pg_current_xact_id()::text, {NOW}, {settings({**declared(tenants), **PLANS})}"
+        with told():
+            cursor = self.raw.execute(sql)
+            cursor.nextset()
+            self.mark, now, *_ = cursor.fetchall()[0]
+        return self.clock() if self.clock else int(now)
 
     def commit(self) -> None:
-        self.raw.execute("COMMIT")
+        """The transaction stands. Raises LostCommit if the server may have committed and did not say so."""
+        self.warnings.clear()
+        try:
+            status = self.raw.execute("COMMIT").statusmessage
+        except psycopg.Error as error:
+            if self.raw.closed:
+                raise LostCommit(str(error)) from error
+            raise meaning(error) from error
+        if status != "COMMIT":
+            raise StoreError("PostgreSQL had given the transaction up before its COMMIT")
+        if self.warnings:
+            # Told so when the wait for a synchronous standby was cancelled: committed here, perhaps nowhere else.
+            raise LostCommit(self.warnings[0])
+
+    def warn(self, notice: Diagnostic) -> None:
+        if notice.severity_nonlocalized == "WARNING":
+            self.warnings.append(notice.message_primary or "")
 
     def rollback(self) -> None:
-        self.raw.execute("ROLLBACK")
+        if not self.raw.closed:  # else the server has done it
+            try:
+                self.raw.execute("ROLLBACK")
+            except psycopg.Error:
+                self.raw.close()
+
+    def reconnect(self) -> None:
+        """There is a new connection. Raises Unreachable when the server stays away."""
+        self.raw.close()
+        for pause in PAUSES:
+            time.sleep(pause)
+            try:
+                self.raw = opened(self.url)
+            except Unreachable as error:
+                refusal = error
+            else:
+                self.raw.add_notice_handler(self.warn)
+                return
+        raise refusal
+
+    def fate(self, mark: str) -> bool | None:
+        """Whether a transaction was committed, once it is over; None if the server cannot tell."""
+        end = time.monotonic() + FATE_WAIT
+        while time.monotonic() < end:
+            status = self.rows("SELECT pg_xact_status((:mark)::xid8)", {"mark": mark})[0][0]
+            if status != "in progress":
+                return None if status is None else status == "committed"
+            time.sleep(FATE_PAUSE)
+        raise Unreachable("PostgreSQL has not ended the last transaction yet")
+
+    def wire(self) -> Wire | None:
+        return Post(self.url)
 
     def lock_migration(self) -> None:
         """No other migration runs until this transaction ends."""
@@ -125,3 +221,55 @@ class Connection:
 
     def close(self) -> None:
         self.raw.close()
+
+
+def declared(tenants: Sequence[int]) -> dict[str, str]:
+    """Whose rows a transaction sees."""
+    return {"app.tenants": "{" + ",".join(str(int(one)) for one in tenants) + "}"}
+
+
+def settings(wanted: Mapping[str, str]) -> str:
+    """What a transaction says of itself, until it ends."""
+    return ", ".join(f"set_config('{name}', '{value}', true)" for name, value in wanted.items())
+
+
+class Post:
+    """NOTIFY and LISTEN, each on a connection of its own that is made when it is first needed."""
+
+    tells = True
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        self.mouth: psycopg.Connection[tuple[Any, ...]] | None = None
+        self.ears: psycopg.Connection[tuple[Any, ...]] | None = None
+
+    def tell(self, queues: Iterable[Queue]) -> None:
+        """Whoever listens hears that these queues have got work."""
+        if self.mouth is None or self.mouth.closed:
+            self.mouth = opened(self.url)
+        payload = msgspec.json.encode(sorted(queues))
+        text = payload.decode() if len(payload) <= PAYLOAD_MOST else ALL
+        with told():
+            self.mouth.execute("SELECT pg_notify(%s, %s)", (CHANNEL, text))
+
+    def listen(self, queues: Iterable[Queue]) -> None:
+        """From here on nothing is missed."""
+        if self.ears is None or self.ears.closed:
+            ears = opened(self.url)
+            with told():
+                ears.execute(f"LISTEN {CHANNEL}")
+            self.ears = ears
+
+    def heard(self, watched: Iterable[Queue], timeout: float) -> set[Queue]:
+        """The queues that others told of. Raises Unavailable when the connection is lost, and perhaps some with it."""
+        assert self.ears, "nobody hears before they listen"
+        with told():
+            texts = [notice.payload for notice in self.ears.notifies(timeout=timeout, stop_after=1)]
+        if ALL in texts:
+            return set(watched)
+        return {queue for text in texts for queue in msgspec.json.decode(text, type=list[Queue])}
+
+    def close(self) -> None:
+        for one in (self.mouth, self.ears):
+            if one is not None:
+                one.close()

@@ -2,66 +2,89 @@
 
 import sqlite3
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 import msgspec
 
-from interlock.kernel.errors import InterlockError
+from interlock.kernel.errors import Contended, Corrupt, InterlockError, StoreError, Unavailable
 from interlock.kernel.rows import Row
 from interlock.store.lanes import Lanes
-from interlock.store.session import listed
+from interlock.store.session import GUARD, LostCommit, Queue, Taken, Unreachable, Wire, listed
 
 NAME = "sqlite"
 POS = "pos  INTEGER PRIMARY KEY AUTOINCREMENT"  # a plain rowid is used again after a delete
 MEMORY = ":memory:"
 FULL = 2  # of PRAGMA synchronous
+BUSY, DAMAGED = ("SQLITE_BUSY", "SQLITE_LOCKED"), ("SQLITE_CORRUPT", "SQLITE_NOTADB")
+UNIQUE = ("SQLITE_CONSTRAINT_UNIQUE", "SQLITE_CONSTRAINT_PRIMARYKEY", "SQLITE_CONSTRAINT_ROWID")
+OUT_OF_REACH = ("SQLITE_IOERR", "SQLITE_FULL", "SQLITE_READONLY", "SQLITE_CANTOPEN", "SQLITE_PROTOCOL")
+POLL_LEAST, POLL_MOST = 0.01, 0.1  # seconds between two looks at the file
+
+
+def meaning(error: sqlite3.Error | OverflowError | UnicodeError) -> StoreError:
+    """What an error of the driver says in our words."""
+    kind, text = getattr(error, "sqlite_errorname", ""), str(error)
+    if GUARD in text:
+        return Corrupt(text)
+    if kind.startswith(BUSY):
+        return Contended(text)
+    if kind in UNIQUE:
+        return Taken(text)
+    if kind.startswith(DAMAGED):
+        return Corrupt(f"the database file is damaged: {text}")
+    if kind.startswith(OUT_OF_REACH) or "closed database" in text:
+        return Unavailable(f"the database file cannot be used: {text}")
+    return StoreError(f"SQLite cannot keep this: {text}")
+
+
+@contextmanager
+def told() -> Iterator[None]:
+    """No error of the driver passes."""
+    try:
+        yield
+    except (sqlite3.Error, OverflowError, UnicodeError) as error:
+        raise meaning(error) from error
 
 
 class Connection:
     """A connection whose every acknowledged commit is on disk."""
 
-    name, pos = NAME, POS
+    name, pos, many_writers, mark = NAME, POS, False, ""
 
     def __init__(self, path: str, clock: Callable[[], int] | None = None) -> None:
         self.clock = clock or (lambda: time.time_ns() // 1_000)
+        self.path = path
         self.lanes: dict[int, Lanes] = {}
-        if path != MEMORY and not Path(path).absolute().parent.is_dir():
-            raise InterlockError(f"the folder of the database '{path}' does not exist")
-        try:
-            self.raw = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=10.0)
-            self.raw.execute("PRAGMA journal_mode = WAL")
-        except sqlite3.DatabaseError as error:
-            raise InterlockError(f"'{path}' cannot be opened as a SQLite database: {error}") from None
-        # NORMAL loses acknowledged commits at power loss.
-        for pragma in ("synchronous = FULL", "foreign_keys = ON", "recursive_triggers = ON"):
-            self.raw.execute(f"PRAGMA {pragma}")
+        self.raw = opened(path)
 
-    def declare(self, tenants: Sequence[int], *, by_index: bool = False) -> None:
+    def declare(self, tenants: Sequence[int]) -> None:
         """A file has no row-level security: the engine's own filter is all there is."""
-
-    def now(self) -> int:
-        """The time of the store in microseconds. One writer at a time needs no other clock than its own."""
-        return self.clock()
 
     def rows(self, sql: str, params: Mapping[str, Any] | None = None) -> list[tuple[Any, ...]]:
         sql = sql.replace("{lock}", "").replace("{skip}", "")  # a writer has the file to itself
-        return self.raw.execute(sql, params or {}).fetchall()
+        with told():
+            return self.raw.execute(sql, params or {}).fetchall()
 
     def insert(self, rows: Sequence[Row]) -> None:
         kind = type(rows[0])
         marks = ", ".join("?" * len(kind.__struct_fields__))
         values = [msgspec.structs.astuple(row) for row in rows]
-        self.raw.executemany(f"INSERT INTO {kind.table} ({listed(kind)}) VALUES ({marks})", values)
+        with told():
+            self.raw.executemany(f"INSERT INTO {kind.table} ({listed(kind)}) VALUES ({marks})", values)
 
     def update(self, rows: Sequence[Row], columns: Sequence[str], key: str) -> None:
         sets = ", ".join(f"{column} = ?" for column in columns)
         values = [[getattr(row, column) for column in (*columns, key)] for row in rows]
-        self.raw.executemany(f"UPDATE {type(rows[0]).table} SET {sets} WHERE {key} = ?", values)
+        with told():
+            self.raw.executemany(f"UPDATE {type(rows[0]).table} SET {sets} WHERE {key} = ?", values)
 
     def many(self, sql: str, rows: list[dict[str, Any]]) -> None:
-        self.raw.executemany(sql, rows)
+        with told():
+            self.raw.executemany(sql, rows)
 
     def script(self, sql: str) -> None:
         """Runs statements inside the open transaction; executescript would commit it first."""
@@ -69,18 +92,54 @@ class Connection:
         for line in sql.splitlines(keepends=True):
             statement += line
             if sqlite3.complete_statement(statement):
-                self.raw.execute(statement)
+                self.rows(statement)
                 statement = ""
 
-    def begin(self) -> None:
-        self.raw.execute("BEGIN IMMEDIATE")
+    def now(self) -> int:
+        """The time of the store in microseconds. One writer at a time needs no other clock than its own."""
+        return self.clock()
+
+    def begin(self, tenants: Sequence[int] = ()) -> int:
+        """A transaction is open. Answers the time."""
+        self.rows("BEGIN IMMEDIATE")
+        return self.now()
 
     def commit(self) -> None:
-        self.raw.execute("COMMIT")
+        """The transaction is on disk. One that could not be written is undone; raises LostCommit if nobody knows."""
+        try:
+            self.raw.execute("COMMIT")
+        except sqlite3.Error as error:
+            if not self.in_transaction:
+                raise LostCommit(str(error)) from error
+            self.rollback()
+            raise meaning(error) from error
 
     def rollback(self) -> None:
-        if self.raw.in_transaction:
-            self.raw.execute("ROLLBACK")
+        if self.in_transaction:
+            self.rows("ROLLBACK")
+
+    @property
+    def in_transaction(self) -> bool:
+        try:
+            return self.raw.in_transaction
+        except sqlite3.ProgrammingError:  # it is closed
+            return False
+
+    def reconnect(self) -> None:
+        """The file is open anew. What is in memory has no second handle, and lives as long as its first."""
+        if self.path == MEMORY:
+            self.rollback()
+            return
+        self.close()
+        self.raw = opened(self.path)
+
+    def fate(self, mark: str) -> bool | None:
+        """A file keeps no list of its transactions."""
+        return None
+
+    def wire(self) -> Wire | None:
+        """Other processes see a file change; memory has no other process."""
+        return None if self.path == MEMORY else Looker(self.path)
 
     def lock_migration(self) -> None:
         """The transaction has the file to itself already."""
@@ -97,3 +156,70 @@ class Connection:
 
     def close(self) -> None:
         self.raw.close()
+
+
+def opened(path: str) -> sqlite3.Connection:
+    """A handle on a file that never loses what it acknowledged. Raises Unreachable."""
+    if path != MEMORY and not Path(path).absolute().parent.is_dir():
+        raise InterlockError(f"the folder of the database '{path}' does not exist")
+    raw = None
+    try:
+        raw = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=10.0)
+        # NORMAL loses acknowledged commits at power loss.
+        for pragma in ("journal_mode = WAL", "synchronous = FULL", "foreign_keys = ON", "recursive_triggers = ON"):
+            raw.execute(f"PRAGMA {pragma}")
+    except sqlite3.Error as error:
+        if raw:
+            raw.close()
+        raise Unreachable(f"'{path}' cannot be opened as a SQLite database: {error}") from None
+    return raw
+
+
+class Looker:
+    """Looks at a file for work that another connection made available. Nobody needs to be told."""
+
+    tells = False
+    HEADS = (
+        "SELECT lane.id, (SELECT unit.id FROM unit WHERE unit.lane = lane.id AND available_at IS NOT NULL "
+        "ORDER BY priority DESC, available_at, unit.id LIMIT 1) FROM lane WHERE tenant = :tenant AND queue = :queue"
+    )
+
+    def __init__(self, path: str) -> None:
+        self.session, self.lock = Connection(path), Lock()
+        self.version: int | None = None
+        self.heads: dict[Queue, set[tuple[int, int]]] = {}
+
+    def tell(self, queues: Iterable[Queue]) -> None:
+        """The change of the file tells it."""
+
+    def listen(self, queues: Iterable[Queue]) -> None:
+        """What is available in these queues now is known: from here on only what is new counts."""
+        with self.lock:
+            self.heads |= {queue: self.first_in_line(queue) for queue in queues}
+
+    def heard(self, watched: Iterable[Queue], timeout: float) -> set[Queue]:
+        """The queues in which another unit is first in line than when we looked last."""
+        end, pause = time.monotonic() + timeout, POLL_LEAST
+        while time.monotonic() < end:
+            with self.lock:
+                if found := self.changed(watched):
+                    return found
+            time.sleep(pause)
+            pause = min(pause * 1.5, POLL_MOST)
+        return set()
+
+    def changed(self, watched: Iterable[Queue]) -> set[Queue]:
+        version = self.session.rows("PRAGMA data_version")[0][0]  # before the look, so that none is missed
+        if version == self.version:
+            return set()
+        self.version, before = version, self.heads
+        self.heads = before | {queue: self.first_in_line(queue) for queue in watched}
+        return {queue for queue in watched if self.heads[queue] - before.get(queue, set())}
+
+    def first_in_line(self, queue: Queue) -> set[tuple[int, int]]:
+        """The most urgent unit of each lane. Who waits although there is one cannot serve that lane."""
+        found = self.session.rows(self.HEADS, {"tenant": queue[0], "queue": queue[1]})
+        return {(lane, unit) for lane, unit in found if unit is not None}
+
+    def close(self) -> None:
+        self.session.close()

@@ -2,15 +2,17 @@
 
 from collections import Counter, deque
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain
 from typing import Any, TypeVar
 
 import msgspec
 
-from interlock.kernel.errors import InterlockError, Unknown
+from interlock.kernel.errors import Unknown
 from interlock.kernel.lifecycle import Lifecycle
 from interlock.kernel.rows import Answer, Body, Event, Row, Slot, Unit, Worker
 from interlock.store.lanes import Lanes
-from interlock.store.session import Session, listed
+from interlock.store.session import Queue, Session, listed
+from interlock.store.witness import Witness, best
 
 R = TypeVar("R", bound=Row)
 Urgency = tuple[int, int, int]  # the order of claims: by priority, then by age
@@ -23,26 +25,33 @@ WRITE_SLOT = "UPDATE slot SET capacity = :capacity, taken = :taken WHERE tenant 
 WORKER_WRITTEN = tuple(name for name in Worker.__struct_fields__ if name not in ("unit", "tenant"))
 
 
+class OutOfIds(Exception):
+    """A transaction needed more ids than were reserved for it; the next one gets more."""
+
+
 class Ids:
     """Ids from the store, a block at a time. A block is taken in a transaction of its own, so none is used twice."""
 
-    BLOCK, LEAST = 4096, 2048
+    BLOCK, SPARE = 4096, 2048
 
     def __init__(self, session: Session) -> None:
-        self.session = session
+        self.session, self.spare = session, self.SPARE
         self.next = self.end = 0
 
-    def reserve(self) -> None:
-        """There are ids enough for the next transaction."""
-        if self.end - self.next >= self.LEAST:
+    def reserve(self, wanted: int = 0) -> None:
+        """There are ids enough for a transaction that wants so many, and some to spare."""
+        least = wanted + self.spare
+        if self.end - self.next >= least:
             return
+        block = -(-least // self.BLOCK) * self.BLOCK
         sql = "UPDATE id_block SET next_id = next_id + :block WHERE name = 'unit' RETURNING next_id"
-        self.end = self.session.rows(sql, {"block": self.BLOCK})[0][0]
-        self.next = self.end - self.BLOCK
+        self.end = self.session.rows(sql, {"block": block})[0][0]
+        self.next = self.end - block
 
     def take(self) -> int:
         if self.next >= self.end:
-            raise InterlockError(f"one command may make at most {self.LEAST} rows with an id of their own")
+            self.spare *= 4
+            raise OutOfIds
         self.next += 1
         return self.next - 1
 
@@ -51,11 +60,12 @@ class Tx:
     """One open transaction. Every row that is read passes through its identity map."""
 
     def __init__(self, session: Session, lives: Mapping[str, Lifecycle], ids: Ids, tenants: Sequence[int]) -> None:
+        """A transaction is open that sees the rows of these tenants."""
         self.session, self.lives, self.ids = session, lives, ids
         self.followed = {life.options.follows for life in lives.values()}
         self.tenant = tenants[0]  # of the command that is being carried out
-        session.declare(tenants, by_index=True)
-        self.now = session.now()
+        self.tenants, self.now = tenants, session.begin(tenants)
+        self.mark = session.mark
         self.changes = 0  # counts writes: a refusal that made none leaves the transaction sound
         self.units: dict[int, Unit] = {}
         self.was: dict[int, Unit] = {}  # each unit as the database has it
@@ -77,6 +87,8 @@ class Tx:
         self.seats: dict[int, bool] = {}  # by unit: whether it has the slots that it names
         self.keyed: dict[tuple[int, str, str], Body | None] = {}  # what is known of users' keys
         self.answers: dict[tuple[int, str, str], Answer] = {}
+        self.opened: set[int] = set()  # units that became available
+        self.witness: Witness | None = None
 
     # Reading.
 
@@ -237,13 +249,27 @@ class Tx:
         if self.changed_slots:
             slots = [msgspec.structs.asdict(self.changed_slots[key]) for key in sorted(self.changed_slots)]
             self.session.many(WRITE_SLOT, slots)
+        workers = ((row, ("unit", *WORKER_WRITTEN)) for row in self.changed_workers.values())
+        moved = ((row, ("id", *WRITTEN)) for row in self.moved.values())
+        self.witness = best(self.witness, chain(self.events, self.fresh), chain(workers, moved))
         self.events.clear()
         self.fresh.clear()
         changed: tuple[dict[Any, Any], ...] = (self.changed_bodies, self.changed_workers, self.changed_slots)
         for written in (self.born, self.moved, *changed):
             written.clear()
+        self.opened |= {one for one, was in before.items() if became_available(units[one], was)}
         self.was |= {one: msgspec.structs.replace(unit) for one, unit in units.items()}
         return [(self.was[one], was) for one, was in before.items()]
+
+    def served(self, known: Mapping[int, Queue]) -> dict[int, Queue]:
+        """The lanes in which something became available and still is, with the queue of each."""
+        units = (self.units[one] for one in self.opened if one in self.units)
+        opened = {unit.lane for unit in units if unit.available_at is not None}
+        found = {lane: known[lane] for lane in opened if lane in known}
+        if missing := sorted(opened - found.keys()):
+            sql = f"SELECT id, tenant, queue FROM lane WHERE id IN ({marks(missing)})"
+            found |= {lane: (tenant, queue) for lane, tenant, queue in self.session.rows(sql, params(missing))}
+        return found
 
     def by_table(self) -> list[list[Row]]:
         """What is new, a table at a time: the guard wants events before units, and units before their rows."""
@@ -251,6 +277,10 @@ class Tx:
         for row in (*self.events, *in_order(self.born), *self.fresh):
             tables.setdefault(type(row), []).append(row)
         return list(tables.values())
+
+
+def became_available(unit: Unit, was: Unit | None) -> bool:
+    return unit.available_at is not None and (was is None or was.available_at is None)
 
 
 def marks(ids: Sequence[Any]) -> str:

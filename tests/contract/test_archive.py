@@ -15,9 +15,8 @@ TABLES = ("unit", "body", "event", "note", "need", "artifact")
 
 def exported(world: World, unit: int) -> str:
     """The digest of what a file must hold of a tree."""
-    world.connection.begin()
+    tx = Tx(world.connection, shipped(), Ids(world.connection), [1])
     try:
-        tx = Tx(world.connection, shipped(), Ids(world.connection), [1])
         return digest_of(lines(tx, tree(tx, tx.unit(unit))))
     finally:
         world.connection.rollback()

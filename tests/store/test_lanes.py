@@ -41,7 +41,6 @@ def test_a_lane_has_a_number_of_its_tenant(database: Connection) -> None:
 
 
 def begun(connection: Connection) -> Tx:
-    connection.begin()
     return Tx(connection, shipped(), Ids(connection), [1])
 
 

@@ -1,0 +1,141 @@
+"""Waking those who wait for work: at once in this process, over the store's wire in others."""
+
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from threading import Condition, Event, Lock, Thread
+from types import TracebackType
+
+from interlock.kernel.errors import StoreError
+from interlock.store.session import Queue, Wire
+from interlock.store.tx import Tx
+
+LOOK = 0.25  # seconds after which a listener asks whether it is still wanted
+LANES_MAX = 100_000  # remembered
+MEND = 1.0  # seconds before a lost wire is tried again
+
+
+class Watch:
+    """Somebody who waits for work in some queues. What is rung between two waits is not lost."""
+
+    def __init__(self, queues: Iterable[Queue], leave: "Callable[[Watch], None]") -> None:
+        self.queues, self.leave, self.rung = frozenset(queues), leave, Event()
+
+    def wait(self, timeout: float) -> bool:
+        """Whether one of the queues has got work since the last wait, or did so within `timeout` seconds."""
+        heard = self.rung.wait(timeout)
+        if heard:
+            self.rung.clear()  # what is rung from here on is for the next wait
+        return heard
+
+    def __enter__(self) -> "Watch":
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.leave(self)
+
+
+class Bell:
+    """Knows who waits. A ring is never a promise: it may come for nothing, and a lost one costs a poll."""
+
+    def __init__(self, wire: Wire | None = None) -> None:
+        self.wire, self.changed, self.joining, self.ending = wire, Condition(), Lock(), False
+        self.watches: frozenset[Watch] = frozenset()
+        self.lanes: dict[int, Queue] = {}  # of committed lanes
+        self.untold: set[Queue] = set()
+        self.deaf = False  # the wire must be mended before it can be listened to
+        self.threads: dict[str, Thread] = {}
+        if wire and wire.tells:
+            self.start("teller", self.tell, wire)
+
+    def watch(self, queues: Iterable[Queue]) -> Watch:
+        """From now on these queues are watched for whoever asks."""
+        watch = Watch(queues, self.leave)
+        with self.joining:
+            if self.wire:
+                try:
+                    self.wire.listen(watch.queues - self.watched())
+                except StoreError:
+                    self.deaf = True
+            with self.changed:
+                self.watches |= {watch}
+                self.changed.notify_all()
+            if self.wire and "listener" not in self.threads:
+                self.start("listener", self.listen, self.wire)
+        return watch
+
+    def leave(self, watch: Watch) -> None:
+        with self.changed:
+            self.watches -= {watch}
+
+    def watched(self) -> set[Queue]:
+        return {queue for watch in self.watches for queue in watch.queues}
+
+    def lanes_of(self, tx: Tx) -> dict[int, Queue]:
+        """The lanes that a transaction gives work to, and their queues, if anybody wants to know."""
+        wanted = self.watches or (self.wire and self.wire.tells)
+        return tx.served(self.lanes) if wanted and tx.opened else {}
+
+    def ring_lanes(self, lanes: dict[int, Queue]) -> None:
+        """The bell is rung for lanes that are committed, and so will never be another queue's."""
+        if len(self.lanes) > LANES_MAX:
+            self.lanes = {}
+        self.lanes |= lanes
+        self.ring(set(lanes.values()))
+
+    def ring(self, queues: set[Queue]) -> None:
+        """Whoever waits here for one of the queues is woken, and other processes will be told."""
+        if not queues:
+            return
+        for watch in self.watches:
+            if watch.queues & queues:
+                watch.rung.set()
+        if self.wire and self.wire.tells:
+            with self.changed:
+                self.untold |= queues
+                self.changed.notify_all()
+
+    def tell(self, wire: Wire) -> None:
+        """Other processes are told, all queues that gather meanwhile at once."""
+        while True:
+            with self.changed:
+                self.changed.wait_for(lambda: self.untold or self.ending)
+                queues, self.untold = self.untold, set()
+            if not queues:
+                return
+            with suppress(StoreError):  # it costs the others a poll
+                wire.tell(queues)
+
+    def listen(self, wire: Wire) -> None:
+        """What other processes tell is rung here."""
+        while not self.ending:
+            with self.changed:
+                # A wire that others speak on must be emptied also while nobody waits.
+                self.changed.wait_for(lambda: self.watches or self.ending or wire.tells)
+            try:
+                if self.deaf:
+                    wire.listen(self.watched())
+                    self.deaf, heard = False, self.watched()
+                else:
+                    heard = wire.heard(self.watched(), LOOK)
+            except StoreError:
+                self.deaf = True
+                with self.changed:
+                    self.changed.wait_for(lambda: self.ending, MEND)
+                continue
+            for watch in self.watches:
+                if watch.queues & heard:
+                    watch.rung.set()
+
+    def start(self, name: str, run: Callable[[Wire], None], wire: Wire) -> None:
+        self.threads[name] = Thread(target=run, args=(wire,), name=f"interlock {name}", daemon=True)
+        self.threads[name].start()
+
+    def close(self) -> None:
+        """What was rung has been told, and the threads have ended."""
+        with self.changed:
+            self.ending = True
+            self.changed.notify_all()
+        for thread in self.threads.values():
+            thread.join()
+        if self.wire:
+            self.wire.close()

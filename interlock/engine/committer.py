@@ -1,0 +1,229 @@
+"""The committer: commands share transactions, and each gets an answer that is true, whatever the database says."""
+
+from collections import deque
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
+from typing import Any, TypeVar
+
+from interlock.engine.answers import Nothing, keep_answer, kept_answer
+from interlock.engine.bell import Bell
+from interlock.engine.family import carry_on
+from interlock.kernel import commands
+from interlock.kernel.commands import Command
+from interlock.kernel.errors import Contended, Corrupt, InterlockError, StoreError, Unavailable
+from interlock.kernel.lifecycle import Lifecycle
+from interlock.store.session import LostCommit, Session, Taken, Unreachable
+from interlock.store.tx import Ids, OutOfIds, Tx
+from interlock.store.witness import confirm, seen
+
+A = TypeVar("A")
+Verbs = Mapping[type[Command[Any]], Callable[[Tx, Any], Any]]
+Answer = tuple[Any, InterlockError | None]
+GROUP_MAX, ROWS_MAX = 256, 10_000  # of a transaction that commands share
+ALONE = 1_000  # rows; a command with more has a transaction to itself
+IDS_A_ROW = 3  # a unit, its first attempt and their lane
+TRIES = 5  # of one command; a group is tried twice
+
+
+class Ask:
+    """A command on its way, and where its answer is waited for."""
+
+    __slots__ = ("command", "future", "rows")
+
+    def __init__(self, command: Command[Any]) -> None:
+        self.command, self.rows = command, extent(command)
+        self.future: Future[Any] = Future()
+
+    def answer(self, answer: Answer) -> None:
+        if answer[1]:
+            self.future.set_exception(answer[1])
+        else:
+            self.future.set_result(answer[0])
+
+
+class Spoilt(Exception):
+    """A command was refused after it had changed something: the others must be redone without it."""
+
+
+class Unresolved(Unreachable):
+    """Nobody can say whether the command was carried out."""
+
+    def __init__(self, why: str) -> None:
+        super().__init__(
+            f"the database did not answer to COMMIT and cannot be asked now ({why}); "
+            "the command may have been carried out or not: look before you send it again"
+        )
+
+
+def extent(command: Command[Any]) -> int:
+    """About how many rows a command reads or makes."""
+    match command:
+        case commands.Submit():
+            return len(command.work)
+        case commands.Finish():
+            return len(command.outcomes)
+        case commands.Claim() | commands.Tick():
+            return command.limit
+        case _:
+            return len(getattr(command, "held", "1"))
+
+
+def ids(command: Command[Any]) -> int:
+    """How many ids a command may take; what is due may take some too, but seldom, and there are some to spare."""
+    return 0 if isinstance(command, commands.Claim | commands.Tick) else extent(command) * IDS_A_ROW
+
+
+class Committer:
+    """Carries commands out in groups, a transaction each. It has no thread: whoever has one calls `step`."""
+
+    def __init__(self, session: Session, lives: Mapping[str, Lifecycle], verbs: Verbs, bell: Bell) -> None:
+        self.session, self.lives, self.verbs, self.bell = session, lives, verbs, bell
+        self.ids = Ids(session)
+        self.queue: deque[Ask] = deque()
+
+    def put(self, command: Command[A]) -> "Future[A]":
+        ask = Ask(command)
+        self.queue.append(ask)
+        return ask.future
+
+    def step(self) -> int:
+        """What waits, at most a group, is carried out and answered; answers how many commands that were."""
+        group = self.next_group()
+        wanted = [ask for ask in group if ask.future.set_running_or_notify_cancel()]
+        try:
+            if wanted:
+                self.settle(wanted)
+        except BaseException:
+            for ask in wanted:
+                if not ask.future.done():
+                    ask.future.set_exception(Unavailable("the program was interrupted before there was an answer"))
+            raise
+        return len(group)
+
+    def next_group(self) -> list[Ask]:
+        """Commands in the order in which they came, as many as may share a transaction."""
+        group: list[Ask] = []
+        rows = 0
+        while self.queue and len(group) < GROUP_MAX:
+            rows += self.queue[0].rows
+            if group and (rows > ROWS_MAX or max(group[0].rows, self.queue[0].rows) > ALONE):
+                break
+            group.append(self.queue.popleft())
+        return group
+
+    def settle(self, group: list[Ask]) -> None:
+        """Every command has its answer; if they cannot be carried out together, only the offender's is an error."""
+        try:
+            answers = self.carried_out(group)
+        except Unreachable as error:
+            for ask in group:
+                ask.future.set_exception(error)
+        except Exception as error:
+            if len(group) == 1:
+                group[0].future.set_exception(error)
+                return
+            for ask in group:
+                self.settle([ask])
+        else:
+            for ask, answer in zip(group, answers, strict=True):
+                ask.answer(answer)
+
+    def carried_out(self, group: list[Ask]) -> list[Answer]:
+        """The answers of a group, after as many tries as it deserves. When this raises, nothing has changed."""
+        left = TRIES if len(group) == 1 else 2
+        while True:
+            left -= 1
+            try:
+                return self.attempt(group)
+            except Unreachable:
+                raise
+            except Spoilt as spoilt:
+                raise spoilt.__cause__ or spoilt from None
+            except (StoreError, OutOfIds) as error:
+                hopeless = len(group) == 1 and not isinstance(error, Contended | Unavailable | OutOfIds)
+                if hopeless or not left:
+                    raise explained(error) from error
+                if isinstance(error, Unavailable):
+                    self.session.reconnect()
+
+    def attempt(self, group: list[Ask]) -> list[Answer]:
+        """All commands of a group in one transaction; a refusal that changed nothing is that command's answer."""
+        tx = self.begun(group)
+        try:
+            answers = [self.carry_out(tx, ask.command) for ask in group]
+            carry_on(tx)
+            lanes = self.bell.lanes_of(tx)
+        except BaseException:
+            self.session.rollback()
+            raise
+        self.commit(tx)
+        self.bell.ring_lanes(lanes)
+        return answers
+
+    def begun(self, group: list[Ask]) -> Tx:
+        """A transaction is open, and has ids enough. That others lock the whole database is no command's fault."""
+        wanted = sum(ids(ask.command) for ask in group)
+        tenants = sorted({ask.command.tenant for ask in group})
+        for last in (False, True):
+            try:
+                self.ids.reserve(wanted)
+                return Tx(self.session, self.lives, self.ids, tenants)
+            except Contended as error:
+                if last:
+                    raise Unreachable(
+                        f"others keep the database to themselves: {error}; nothing was changed"
+                    ) from error
+        raise AssertionError
+
+    def carry_out(self, tx: Tx, command: Command[Any]) -> Answer:
+        tx.tenant = command.tenant
+        before = tx.changes
+        try:
+            answer = kept_answer(tx, command)
+            if answer is Nothing:
+                answer = self.verbs[type(command)](tx, command)
+                keep_answer(tx, command, answer)
+            return answer, None
+        except StoreError:
+            raise
+        except InterlockError as refusal:
+            if tx.changes != before:
+                raise Spoilt from refusal
+            return None, refusal
+
+    def commit(self, tx: Tx) -> None:
+        """The transaction stands. One whose COMMIT got no answer is never redone before it is known to be lost."""
+        try:
+            self.session.commit()
+        except LostCommit as lost:
+            if not self.stands(tx, str(lost)):
+                raise Unavailable(f"the database went away in COMMIT: {lost}") from lost
+        except BaseException:
+            self.session.rollback()
+            raise
+
+    def stands(self, tx: Tx, why: str) -> bool:
+        """Whether a transaction was committed, although nobody said so."""
+        for _ in range(TRIES):
+            try:
+                self.session.reconnect()
+                committed = self.session.fate(tx.mark)  # not before it is over
+                if tx.witness:
+                    committed = seen(self.session, tx.tenants, tx.witness)
+                if committed:
+                    confirm(self.session)
+                return bool(committed)
+            except (StoreError, LostCommit) as error:
+                why = str(error)
+        raise Unresolved(why)
+
+
+def explained(error: Exception) -> Exception:
+    """What the caller is told when the last try has failed."""
+    if isinstance(error, Taken):
+        return Corrupt(f"the record is not whole, a row is there that nothing tells of: {error}")
+    if isinstance(error, Contended):
+        return Contended(f"others were in the way, {TRIES} times over: {error}; nothing was changed, send it again")
+    if isinstance(error, OutOfIds):
+        return InterlockError("this command makes more units than one command may; send them in parts")
+    return error

@@ -1,0 +1,73 @@
+"""A row that a transaction wrote, by which it is known afterwards whether it stands."""
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import msgspec
+
+from interlock.kernel.rows import Answer, Archived, Artifact, Event, Note, Row
+from interlock.store.session import Session
+
+# What tells such a row from every other; these stay as they were written.
+IDENTITY: dict[type[Row], tuple[str, ...]] = {
+    Archived: ("unit", "version", "at"),
+    Event: ("unit", "version", "hash"),
+    Note: ("id",),
+    Artifact: ("unit", "attempt", "name", "digest", "fence"),
+    Answer: ("tenant", "scope", "key", "request", "expires"),
+}
+
+
+class Witness(msgspec.Struct, frozen=True):
+    """A row, by the values that it must have if the transaction was committed."""
+
+    table: str
+    values: dict[str, Any]
+    lasting: bool
+
+
+def best(known: Witness | None, written: Iterable[Row], changed: Iterable[tuple[Row, Sequence[str]]]) -> Witness | None:
+    """The first row that lasts; failing that, one that was changed, as it was written last.
+
+    A transaction of which only changed rows tell (a beat, a claim that found nothing) comes to the same when it is
+    redone, so it does no harm if another has changed them since.
+    """
+    # What is archived comes before all others: it takes the events of its unit away.
+    row = min(
+        (row for row in written if type(row) in IDENTITY), key=lambda row: type(row) is not Archived, default=None
+    )
+    if known and known.lasting and type(row) is not Archived:
+        return known
+    if row:
+        return Witness(row.table, values(row, IDENTITY[type(row)]), lasting=True)
+    for other, columns in changed:
+        return Witness(other.table, values(other, columns), lasting=False)
+    return known
+
+
+def values(row: Row, columns: Sequence[str]) -> dict[str, Any]:
+    return {column: getattr(row, column) for column in columns}
+
+
+def seen(session: Session, tenants: Sequence[int], witness: Witness) -> bool:
+    """Whether the row is in the database, exactly as it was written."""
+    same = " AND ".join(
+        f"{name} IS NULL" if value is None else f"{name} = :{name}" for name, value in witness.values.items()
+    )
+    given = {name: value for name, value in witness.values.items() if value is not None}
+    session.begin(tenants)
+    try:
+        return bool(session.rows(f"SELECT 1 FROM {witness.table} WHERE {same}", given))
+    finally:
+        session.rollback()
+
+
+def confirm(session: Session) -> None:
+    """What was seen has reached the standby too: a later commit does not return before all earlier ones have."""
+    session.begin()
+    try:
+        session.rows("UPDATE id_block SET next_id = next_id WHERE name = 'unit'")
+    except BaseException:
+        session.rollback()
+        raise
+    session.commit()
