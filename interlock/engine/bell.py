@@ -51,14 +51,15 @@ class Bell:
         """From now on these queues are watched for whoever asks."""
         watch = Watch(queues, self.leave)
         with self.joining:
-            if self.wire:
-                try:
-                    self.wire.listen(watch.queues - self.watched())
-                except StoreError:
-                    self.deaf = True
+            fresh = watch.queues - self.watched()
             with self.changed:
                 self.watches |= {watch}
                 self.changed.notify_all()
+            if self.wire:
+                try:
+                    self.wire.listen(fresh)
+                except StoreError:
+                    self.deaf = True
             if self.wire and "listener" not in self.threads:
                 self.start("listener", self.listen, self.wire)
         return watch
@@ -116,7 +117,7 @@ class Bell:
                     wire.listen(self.watched())
                     self.deaf, heard = False, self.watched()
                 else:
-                    heard = wire.heard(self.watched(), LOOK)
+                    heard = wire.heard(self.watched, LOOK)
             except StoreError:
                 self.deaf = True
                 with self.changed:

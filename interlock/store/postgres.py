@@ -260,13 +260,13 @@ class Post:
                 ears.execute(f"LISTEN {CHANNEL}")
             self.ears = ears
 
-    def heard(self, watched: Iterable[Queue], timeout: float) -> set[Queue]:
+    def heard(self, watched: Callable[[], set[Queue]], timeout: float) -> set[Queue]:
         """The queues that others told of. Raises Unavailable when the connection is lost, and perhaps some with it."""
         assert self.ears, "nobody hears before they listen"
         with told():
             texts = [notice.payload for notice in self.ears.notifies(timeout=timeout, stop_after=1)]
         if ALL in texts:
-            return set(watched)
+            return watched()
         return {queue for text in texts for queue in msgspec.json.decode(text, type=list[Queue])}
 
     def close(self) -> None:

@@ -1,6 +1,6 @@
 """What the two databases have in common: the seam is the statement, never the operation."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 from interlock.kernel.errors import Contended, Unavailable
@@ -30,7 +30,7 @@ class Wire(Protocol):
 
     def tell(self, queues: Iterable[Queue]) -> None: ...
     def listen(self, queues: Iterable[Queue]) -> None: ...
-    def heard(self, watched: Iterable[Queue], timeout: float) -> set[Queue]: ...
+    def heard(self, watched: Callable[[], set[Queue]], timeout: float) -> set[Queue]: ...
     def close(self) -> None: ...
 
 

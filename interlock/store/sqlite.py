@@ -180,14 +180,15 @@ class Looker:
 
     tells = False
     HEADS = (
-        "SELECT lane.id, (SELECT unit.id FROM unit WHERE unit.lane = lane.id AND available_at IS NOT NULL "
-        "ORDER BY priority DESC, available_at, unit.id LIMIT 1) FROM lane WHERE tenant = :tenant AND queue = :queue"
+        "SELECT lane.id, unit.id, unit.available_at FROM lane JOIN unit ON unit.id = "
+        "(SELECT id FROM unit WHERE unit.lane = lane.id AND available_at IS NOT NULL "
+        "ORDER BY priority DESC, available_at, id LIMIT 1) WHERE lane.tenant = :tenant AND lane.queue = :queue"
     )
 
     def __init__(self, path: str) -> None:
         self.session, self.lock = Connection(path), Lock()
         self.version: int | None = None
-        self.heads: dict[Queue, set[tuple[int, int]]] = {}
+        self.heads: dict[Queue, set[tuple[int, ...]]] = {}
 
     def tell(self, queues: Iterable[Queue]) -> None:
         """The change of the file tells it."""
@@ -197,29 +198,28 @@ class Looker:
         with self.lock:
             self.heads |= {queue: self.first_in_line(queue) for queue in queues}
 
-    def heard(self, watched: Iterable[Queue], timeout: float) -> set[Queue]:
+    def heard(self, watched: Callable[[], set[Queue]], timeout: float) -> set[Queue]:
         """The queues in which another unit is first in line than when we looked last."""
         end, pause = time.monotonic() + timeout, POLL_LEAST
         while time.monotonic() < end:
             with self.lock:
-                if found := self.changed(watched):
+                if found := self.changed(watched()):
                     return found
             time.sleep(pause)
             pause = min(pause * 1.5, POLL_MOST)
         return set()
 
-    def changed(self, watched: Iterable[Queue]) -> set[Queue]:
+    def changed(self, watched: set[Queue]) -> set[Queue]:
         version = self.session.rows("PRAGMA data_version")[0][0]  # before the look, so that none is missed
         if version == self.version:
             return set()
         self.version, before = version, self.heads
-        self.heads = before | {queue: self.first_in_line(queue) for queue in watched}
-        return {queue for queue in watched if self.heads[queue] - before.get(queue, set())}
+        self.heads = {queue: self.first_in_line(queue) for queue in watched}
+        return {queue for queue, heads in self.heads.items() if heads - before.get(queue, heads)}
 
-    def first_in_line(self, queue: Queue) -> set[tuple[int, int]]:
-        """The most urgent unit of each lane. Who waits although there is one cannot serve that lane."""
-        found = self.session.rows(self.HEADS, {"tenant": queue[0], "queue": queue[1]})
-        return {(lane, unit) for lane, unit in found if unit is not None}
+    def first_in_line(self, queue: Queue) -> set[tuple[int, ...]]:
+        """The most urgent unit of each lane, and since when. Who waits although there is one cannot serve that lane."""
+        return set(self.session.rows(self.HEADS, {"tenant": queue[0], "queue": queue[1]}))
 
     def close(self) -> None:
         self.session.close()
