@@ -3,6 +3,7 @@
 from collections import deque
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
+from threading import Lock
 from typing import Any, TypeVar
 
 from interlock.engine.answers import Nothing, keep_answer, kept_answer
@@ -80,6 +81,7 @@ class Committer:
         self.session, self.lives, self.verbs, self.bell = session, lives, verbs, bell
         self.ids = Ids(session)
         self.queue: deque[Ask] = deque()
+        self.alone = Lock()  # nobody else speaks to the connection meanwhile
 
     def put(self, command: Command[A]) -> "Future[A]":
         ask = Ask(command)
@@ -92,7 +94,8 @@ class Committer:
         wanted = [ask for ask in group if ask.future.set_running_or_notify_cancel()]
         try:
             if wanted:
-                self.settle(wanted)
+                with self.alone:
+                    self.settle(wanted)
         except BaseException:
             for ask in wanted:
                 if not ask.future.done():

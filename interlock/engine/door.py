@@ -1,25 +1,29 @@
 """The one door: every command comes in here, shares a transaction with others, and leaves with its answer."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import ExitStack
-from threading import Condition, Thread
+from threading import Condition, Lock, Thread
 from types import TracebackType
 from typing import Any, TypeVar
 
 from interlock.engine import archive, leases, operate, records, submit, tick, units, workers
 from interlock.engine.bell import Bell, Watch
 from interlock.engine.committer import Committer
+from interlock.engine.committer import ids as wanted_ids
+from interlock.engine.family import carry_on
 from interlock.kernel import commands
 from interlock.kernel.commands import Command
 from interlock.kernel.errors import Unavailable
 from interlock.kernel.lifecycle import Lifecycle
 from interlock.store import migrate
+from interlock.store.reads import snapshot
 from interlock.store.session import Session, Wire
-from interlock.store.tx import Tx
+from interlock.store.tx import Ids, Tx
 from interlock.store.url import connect
 
 A = TypeVar("A")
+T = TypeVar("T")
 VERBS: dict[type[Command[Any]], Callable[[Tx, Any], Any]] = {
     commands.Submit: submit.submit,
     commands.Cancel: units.cancel,
@@ -64,6 +68,8 @@ class Engine:
         self.committers = tuple(Committer(one, lives, VERBS, self.bell) for one in self.sessions)
         self.committer = self.committers[0]
         self.runner: Runner | None = None
+        self.reader, self.reading = session, Lock()
+        self.committer.alone = self.reading  # a question does not come between the statements of a transaction
 
     @classmethod
     def open(cls, url: str, lives: Mapping[str, Lifecycle]) -> "Engine":
@@ -82,6 +88,8 @@ class Engine:
                 migrate.upgrade(first, lives.values())
             others = [another() for _ in range(2)] if first.many_writers else []
             engine = cls(first, lives, *others, wire=first.wire())
+            if not first.private:
+                engine.reader, engine.committer.alone = another(), Lock()
             stack.pop_all()
         Runner(engine)
         return engine
@@ -102,6 +110,48 @@ class Engine:
         committer.step()
         return future.result()
 
+    def put(self, command: Command[A]) -> "Future[A]":
+        """The answer will be there; whoever waits for it lets others run. Needs a runner."""
+        assert self.runner, "Engine.open makes one"
+        return self.runner.put(command)
+
+    def put_all(self, commands: Sequence[Command[Any]]) -> "list[Future[Any]]":
+        """The same for several, which one committer gets together and in order."""
+        assert self.runner, "Engine.open makes one"
+        return self.runner.lines[self.committer_for(commands[0])].put_all(commands)
+
+    def send_within(self, session: Session, command: Command[A]) -> A:
+        """The command is carried out in a transaction that others commit; a refusal leaves it as it was."""
+        ids = Ids(session)
+        if session.many_writers:  # else a block would be locked until they commit
+            ids.session = self.reader
+            with self.reading:
+                ids.reserve(wanted_ids(command))
+        else:
+            ids.reserve(wanted_ids(command))
+        tx = Tx(session, self.committer.lives, ids, [command.tenant])
+        try:
+            answer: A = VERBS[type(command)](tx, command)
+            carry_on(tx)
+        except BaseException:
+            session.rollback()
+            raise
+        session.commit()
+        return answer
+
+    def read(self, question: Callable[[Session], T], tenant: int = 1) -> T:
+        """What the database says to a question that changes nothing, all of it from one picture of one tenant."""
+        with self.reading:
+            for last in (False, True):
+                try:
+                    with snapshot(self.reader, [tenant]):
+                        return question(self.reader)
+                except Unavailable:
+                    if last:
+                        raise
+                    self.reader.reconnect()
+        raise AssertionError
+
     def watch(self, queues: Iterable[str], tenant: int = 1) -> Watch:
         """Whoever works for these queues learns from it when to claim; left with `with`, it is forgotten."""
         return self.bell.watch((tenant, queue) for queue in queues)
@@ -116,7 +166,7 @@ class Engine:
         if self.runner:
             self.runner.stop()
         self.bell.close()
-        for session in self.sessions:
+        for session in {id(one): one for one in (*self.sessions, self.reader)}.values():
             session.close()
 
     def __enter__(self) -> "Engine":
@@ -152,12 +202,15 @@ class Line:
         self.thread.start()
 
     def put(self, command: Command[A]) -> "Future[A]":
+        return self.put_all([command])[0]
+
+    def put_all(self, commands: Sequence[Command[Any]]) -> "list[Future[Any]]":
         with self.wanted:
             if self.ending:
                 raise Unavailable("this engine is closed; open another one")
-            future = self.committer.put(command)
+            futures = [self.committer.put(command) for command in commands]
             self.wanted.notify()
-        return future
+        return futures
 
     def run(self) -> None:
         while True:

@@ -37,7 +37,7 @@ from interlock.kernel.errors import Refused, Stale
 from interlock.kernel.lifecycle import BY_HOLDER, Category, Owner
 from interlock.kernel.rows import Body, Event, Unit
 from interlock.store.claims import claimable
-from interlock.store.finders import closing_event, held_by
+from interlock.store.finders import closing_event, held_by, remembered
 from interlock.store.tx import Tx
 
 CLAIM_MAX = 10_000
@@ -65,13 +65,14 @@ def claim(tx: Tx, command: Claim) -> list[Grant]:
     if worker.draining or room <= 0:
         return []
     found = claimable(tx, command.queues, worker.capabilities, room, command.key)
-    grants = [grant(tx, unit, command) for unit in found]
+    for unit in found:
+        grant(tx, unit, command)
     worker.claim_key, worker.claim_nonce = command.key, command.nonce
-    take_on(tx, worker, len(grants), Stamp(command.actor))
-    return grants
+    take_on(tx, worker, len(found), Stamp(command.actor))
+    return handed_over(tx, found, command.nonce)
 
 
-def grant(tx: Tx, unit: Unit, command: Claim) -> Grant:
+def grant(tx: Tx, unit: Unit, command: Claim) -> None:
     """A new lease on a unit, with a fence that is higher than all before it."""
     life, body = tx.life(unit), tx.body(unit)
     terms = life.options.lease
@@ -86,27 +87,30 @@ def grant(tx: Tx, unit: Unit, command: Claim) -> Grant:
     unit.due_at = None
     hops, payload = ("grant", "activate") if active else ("grant",), {"worker": tx.worker(command.worker).name}
     advance(tx, unit, trigger, asked_by(command), lease=hops, payload=payload)
-    return granted(unit, command.nonce, body.task, body.input, body.correlation, body.trace)
 
 
-def granted(unit: Unit, nonce: str, task: str, given: str, correlation: str, trace: str) -> Grant:
-    return Grant(
-        unit=unit.id, task=task, input=given, attempt=unit.attempt, fence=unit.fence,
-        lease=secret(nonce, unit.id, unit.fence), until=unit.lease_until or 0, ttl_us=unit.lease_ttl or 0,
-        beat_us=unit.lease_beat or 0, correlation=correlation, trace=trace,
-    )  # fmt: skip
+def handed_over(tx: Tx, units: list[Unit], nonce: str) -> list[Grant]:
+    """What a worker is told of units that it holds, with what earlier attempts left for this one."""
+    memory = remembered(tx, [unit.id for unit in units if unit.fence > 1])
+    grants = []
+    for unit in units:
+        body, (checkpoint, steps) = tx.body(unit), memory.get(unit.id, (None, {}))
+        grants.append(
+            Grant(
+                unit=unit.id, task=body.task, input=body.input, attempt=unit.attempt, fence=unit.fence,
+                lease=secret(nonce, unit.id, unit.fence), until=unit.lease_until or 0, ttl_us=unit.lease_ttl or 0,
+                beat_us=unit.lease_beat or 0, correlation=body.correlation, trace=body.trace,
+                timeout_us=policy_of(body).timeout_us, checkpoint=checkpoint, steps=steps,
+            )
+        )  # fmt: skip
+    return grants
 
 
 def replay(tx: Tx, command: Claim, nonce: str) -> list[Grant]:
     """The same claim again: the leases that it got and that are still live, and no other."""
-    held = held_by(tx, command.worker)
-    live = [unit for unit in held if unit.lease_hash == hashed(secret(nonce, unit.id, unit.fence))]
-    bodies = [tx.body(unit) for unit in live]
-    return [
-        granted(unit, nonce, body.task, body.input, body.correlation, body.trace)
-        for unit, body in zip(live, bodies, strict=True)
-        if unit.lease_until and unit.lease_until > tx.now
-    ]
+    held = [unit for unit in held_by(tx, command.worker) if unit.lease_until and unit.lease_until > tx.now]
+    mine = [unit for unit in held if unit.lease_hash == hashed(secret(nonce, unit.id, unit.fence))]
+    return handed_over(tx, mine, nonce)
 
 
 def each(tx: Tx, held: Iterable[Held], verb: Verb, again: Again = lambda event, unit, place: False) -> list[Heard]:

@@ -127,7 +127,7 @@ def make(tx: Tx, command: Submit, work: Work, refs: dict[str, int]) -> Unit:
         lane=lane_for(tx, command.tenant, work.queue, work.capabilities),
         lifecycle=work.lifecycle,
         priority=work.priority,
-        due_at=tx.now + work.delay_us if work.delay_us else None,
+        due_at=max(work.at_us or 0, tx.now + work.delay_us if work.delay_us else 0) or None,
     )
     tx.bear(unit)
     tx.add(

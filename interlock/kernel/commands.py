@@ -57,6 +57,9 @@ class Grant(msgspec.Struct, frozen=True):
     beat_us: int
     correlation: str
     trace: str
+    timeout_us: int | None = None
+    checkpoint: str | None = None  # the last one that an attempt before this one recorded
+    steps: dict[str, str] = {}  # and its steps' results, by name
 
 
 class Held(msgspec.Struct, frozen=True):
@@ -98,10 +101,14 @@ class Work(msgspec.Struct, frozen=True, kw_only=True):
     key: str | None = None
     priority: int = 0
     delay_us: int = 0
+    at_us: int | None = None  # not before that instant
     on_duplicate: str = "return"
     mutex: str | None = None  # one unit of that name at a time
     limit_key: str | None = None
     limit: int | None = None  # so many units of that limit key at a time
+    rate_key: str | None = None
+    rate: int | None = None  # so many units of that rate key begin in any stretch of time of that length
+    rate_per_us: int | None = None
     labels: str = "{}"
     correlation: str = ""
     trace: str = ""

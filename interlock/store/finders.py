@@ -121,6 +121,23 @@ def compensations(tx: Tx, units: Sequence[int]) -> list[Note]:
     return tx.select(Note, rest, kind="compensation", **params(units))
 
 
+def remembered(tx: Tx, units: Sequence[int]) -> dict[int, tuple[str | None, dict[str, str]]]:
+    """What earlier attempts of these units left for later ones: the last checkpoint, and the results of steps."""
+    if not units:
+        return {}
+    kinds = "kind IN ('checkpoint', 'step')"
+    notes = tx.select(Note, f"WHERE unit IN ({marks(units)}) AND {kinds} ORDER BY id", **params(units))
+    notes += [row for row in tx.fresh if isinstance(row, Note) and row.unit in units]
+    found: dict[int, tuple[str | None, dict[str, str]]] = {}
+    for note in notes:
+        checkpoint, steps = found.get(note.unit, (None, {}))
+        if note.kind == "checkpoint":
+            found[note.unit] = note.payload, steps
+        elif note.kind == "step":
+            found[note.unit] = checkpoint, {**steps, note.name: note.payload}
+    return found
+
+
 def has_artifact(tx: Tx, unit: int, attempt: int, name: str) -> bool:
     """Whether an attempt has an artifact of that name, also one that this transaction has just made."""
     here = [row for row in tx.fresh if isinstance(row, Artifact)]

@@ -10,11 +10,12 @@ from typing import Any, get_type_hints
 import msgspec
 import psycopg
 from psycopg.errors import Diagnostic
+from psycopg.rows import tuple_row
 
-from interlock.kernel.errors import Contended, Corrupt, StoreError, Unavailable
+from interlock.kernel.errors import Contended, Corrupt, InterlockError, StoreError, Unavailable
 from interlock.kernel.rows import Row
 from interlock.store.lanes import Lanes
-from interlock.store.session import GUARD, LostCommit, Queue, Taken, Unreachable, Wire, listed
+from interlock.store.session import AUTOCOMMIT, GUARD, SAVEPOINT, LostCommit, Queue, Taken, Unreachable, Wire, listed
 
 NAME = "postgres"
 # Readers take only transactions below their snapshot's xmin, so the order of commits is the order of (xid, pos).
@@ -83,7 +84,7 @@ def opened(url: str) -> psycopg.Connection[tuple[Any, ...]]:
 class Connection:
     """A connection whose every acknowledged commit is the server's word, and whose lost ones are told."""
 
-    name, pos, many_writers = NAME, POS, True
+    name, pos, many_writers, private = NAME, POS, True, False
 
     def __init__(self, url: str, clock: Callable[[], int] | None = None) -> None:
         self.clock = clock  # a test's own
@@ -231,6 +232,42 @@ def declared(tenants: Sequence[int]) -> dict[str, str]:
 def settings(wanted: Mapping[str, str]) -> str:
     """What a transaction says of itself, until it ends."""
     return ", ".join(f"set_config('{name}', '{value}', true)" for name, value in wanted.items())
+
+
+class Lent:
+    """A caller's connection, whose rows are plain whatever its own look like."""
+
+    closed = False
+
+    def __init__(self, raw: psycopg.Connection[Any]) -> None:
+        self.raw = raw
+
+    def cursor(self) -> psycopg.Cursor[tuple[Any, ...]]:
+        return self.raw.cursor(row_factory=tuple_row)
+
+    def execute(self, sql: str, params: Any = None) -> psycopg.Cursor[tuple[Any, ...]]:
+        return self.cursor().execute(sql, params)
+
+
+class Borrowed(Connection):
+    """A connection of the caller's, inside its open transaction."""
+
+    def __init__(self, raw: psycopg.Connection[Any]) -> None:
+        if raw.autocommit and raw.info.transaction_status == psycopg.pq.TransactionStatus.IDLE:
+            raise InterlockError(AUTOCOMMIT)
+        self.clock, self.lanes, self.mark, self.warnings = None, {}, "", []
+        self.raw = Lent(raw)  # type: ignore[assignment]
+
+    def begin(self, tenants: Sequence[int] = ()) -> int:
+        self.rows(f"SAVEPOINT {SAVEPOINT}")
+        self.declare(tenants)
+        return self.now()
+
+    def commit(self) -> None:
+        self.rows(f"RELEASE SAVEPOINT {SAVEPOINT}")
+
+    def rollback(self) -> None:
+        self.rows(f"ROLLBACK TO SAVEPOINT {SAVEPOINT}")
 
 
 class Post:

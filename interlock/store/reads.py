@@ -22,11 +22,11 @@ CURSOR = {
 
 
 @contextmanager
-def snapshot(session: Session) -> Iterator[None]:
-    """One picture of all tenants for everything that is read; writers neither wait nor show in it."""
+def snapshot(session: Session, of: Sequence[int] = ()) -> Iterator[None]:
+    """One picture of these tenants, or of all, for everything that is read; writers neither wait nor show in it."""
     session.rows(SNAPSHOT[session.name])
     try:
-        session.declare(tenants(session))
+        session.declare(of or tenants(session))
         yield
     finally:
         session.rollback()

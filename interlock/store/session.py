@@ -8,6 +8,10 @@ from interlock.kernel.rows import Row
 from interlock.store.lanes import Lanes
 
 GUARD = "interlock guard ["  # how every refusal of the guard begins
+SAVEPOINT = "interlock"  # in a caller's transaction: a refusal goes back to it, and what the caller did stays sound
+AUTOCOMMIT = (
+    "tx: this connection is in autocommit and no transaction is open, so there is none to join; begin one first"
+)
 Queue = tuple[int, str]  # a tenant and the name of one of its queues
 
 
@@ -40,6 +44,7 @@ class Session(Protocol):
     name: str
     pos: str
     lanes: dict[int, Lanes]  # those of each tenant that are known to be committed
+    private: bool  # whether no second connection can see the same database
     many_writers: bool  # whether transactions of several connections overlap
     mark: str  # the database's own name for the last transaction, if it has one
 

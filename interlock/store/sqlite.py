@@ -50,13 +50,18 @@ def told() -> Iterator[None]:
         raise meaning(error) from error
 
 
+def wall_clock() -> int:
+    return time.time_ns() // 1_000
+
+
 class Connection:
     """A connection whose every acknowledged commit is on disk."""
 
     name, pos, many_writers, mark = NAME, POS, False, ""
 
     def __init__(self, path: str, clock: Callable[[], int] | None = None) -> None:
-        self.clock = clock or (lambda: time.time_ns() // 1_000)
+        self.private = path == MEMORY
+        self.clock = clock or wall_clock
         self.path = path
         self.lanes: dict[int, Lanes] = {}
         self.raw = opened(path)

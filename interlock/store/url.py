@@ -10,15 +10,20 @@ from interlock.store.session import Session
 ALLOWED = "allowed are sqlite:///file.db, sqlite:////path/to/file.db, sqlite://:memory: and postgresql://user@host/name"
 
 
+def checked(url: str) -> str:
+    """A URL that names a database of a known kind. Raises InterlockError, which says what is allowed."""
+    if not url.startswith("sqlite://") and urlsplit(url).scheme not in ("postgresql", "postgres"):
+        raise InterlockError(f"'{url}' is no database that Interlock knows; {ALLOWED}")
+    path = unquote(url.removeprefix("sqlite://"))
+    if url.startswith("sqlite://") and path != sqlite.MEMORY and (not path.startswith("/") or path == "/"):
+        raise InterlockError(f"'{url}' names no file; {ALLOWED}")
+    return url
+
+
 def connect(url: str) -> Session:
     """A connection to the database that a URL names. Raises InterlockError, which says what is allowed."""
-    if url.startswith("sqlite://"):
-        path = unquote(url.removeprefix("sqlite://"))
-        if path != sqlite.MEMORY and (not path.startswith("/") or path == "/"):
-            raise InterlockError(f"'{url}' names no file; {ALLOWED}")
-        return sqlite.Connection(path.removeprefix("/"))
-    if urlsplit(url).scheme not in ("postgresql", "postgres"):
-        raise InterlockError(f"'{url}' is no database that Interlock knows; {ALLOWED}")
+    if checked(url).startswith("sqlite://"):
+        return sqlite.Connection(unquote(url.removeprefix("sqlite://")).removeprefix("/"))
     try:
         # The driver is an extra: who runs on SQLite does not need it.
         module = import_module("interlock.store.postgres")

@@ -1,0 +1,126 @@
+"""An app: a database, the tasks that are run with it, and one way to send a command."""
+
+import asyncio
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Future
+from pathlib import Path
+from threading import Lock
+from types import TracebackType
+from typing import Any, ParamSpec, TypeVar, overload
+
+from interlock.client.borrowed import Borrowed
+from interlock.client.jobs import Job
+from interlock.client.tasks import Rules, Task
+from interlock.client.two_ways import Sender
+from interlock.client.why import explain
+from interlock.engine.door import Engine
+from interlock.kernel.commands import Command
+from interlock.kernel.errors import InterlockError, Unknown
+from interlock.kernel.names import meant
+from interlock.lifecycles import hurried, load, shipped
+from interlock.store.session import Session
+from interlock.store.url import checked
+
+A = TypeVar("A")
+P = ParamSpec("P")
+R = TypeVar("R")
+T = TypeVar("T")
+
+
+class App:
+    """Made by `interlock.open`. It connects when it is first used, so a module may define one at its top."""
+
+    def __init__(self, url: str, *, tenant: int = 1, lifecycles: Iterable[str | Path] = (), hurry: int = 1) -> None:
+        self.url, self.tenant = checked(url), tenant
+        own = [load(Path(file)) for file in lifecycles]
+        lives = {**shipped(), **{life.name: life for life in own}}
+        self.lives = hurried(lives, hurry) if hurry != 1 else lives
+        self.tasks: dict[str, Task[Any, Any]] = {}
+        self.opened: Engine | None = None
+        self.opening = Lock()
+
+    @property
+    def engine(self) -> Engine:
+        with self.opening:
+            if self.opened is None:
+                self.opened = Engine.open(self.url, self.lives)
+            return self.opened
+
+    @overload
+    def task(self, handler: Callable[P, R], /) -> Task[P, R]: ...
+    @overload
+    def task(self, /, *, name: str | None = None, **rules: Any) -> Callable[[Callable[P, R]], Task[P, R]]: ...
+
+    def task(self, handler: Callable[..., Any] | None = None, /, *, name: str | None = None, **rules: Any) -> Any:
+        """A function becomes a task of this app, under its own name or another."""
+
+        def define(function: Callable[P, R]) -> Task[P, R]:
+            return self.define(function, name or function.__name__, rules)
+
+        return define if handler is None else define(handler)
+
+    def define(self, handler: Callable[P, R], name: str, rules: dict[str, Any]) -> Task[P, R]:
+        if name in self.tasks:
+            raise InterlockError(f"this app has a task '{name}' already; give one of them another name")
+        strange = [rule for rule in rules if rule not in Rules.__dataclass_fields__]
+        if strange:
+            known = ", ".join(Rules.__dataclass_fields__)
+            raise InterlockError(f"task '{name}': there is no rule '{strange[0]}'; there are {known}")
+        self.tasks[name] = task = Task(self, handler, name, Rules(**rules))
+        return task
+
+    def find_task(self, name: str) -> Task[Any, Any]:
+        if name not in self.tasks:
+            raise Unknown(f"this app has no task '{name}'; it has {', '.join(self.tasks) or 'none'}")
+        return self.tasks[name]
+
+    def job(self, one: int | str) -> Job:
+        """A job by its id."""
+        return Job(self, meant(one) if isinstance(one, str) else one)
+
+    # Asking.
+
+    def send(self, command: Command[A]) -> A:
+        """The command is carried out whole and its answer given, or nothing has changed and the reason is raised."""
+        return self.engine.send(command)
+
+    async def asend(self, command: Command[A]) -> A:
+        """The same, while others run."""
+        return await asyncio.wrap_future(self.engine.put(command))
+
+    def put_all(self, commands: Sequence[Command[Any]]) -> "list[Future[Any]]":
+        """Commands that are carried out in this order, and if nothing speaks against it in one transaction."""
+        return self.engine.put_all(commands)
+
+    def read(self, question: Callable[[Session], T]) -> T:
+        """What the database says to a question that changes nothing."""
+        return self.engine.read(question, self.tenant)
+
+    def why(self, unit: int) -> str:
+        """Why a unit is where it is, and what would move it on."""
+        return self.read(lambda session: explain(session, self.lives, unit).text)
+
+    def sender(self, connection: Any) -> Sender:
+        """Whom a submit asks: the engine, or the caller's own open transaction."""
+        return self if connection is None else Borrowed(self, connection)
+
+    def close(self) -> None:
+        """What was sent is answered, and every connection and thread is gone."""
+        with self.opening:
+            if self.opened is not None:
+                self.opened.close()
+                self.opened = None
+
+    def __enter__(self) -> "App":
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+
+def open(url: str, *, tenant: int = 1, lifecycles: Iterable[str | Path] = (), hurry: int = 1) -> App:  # noqa: A001
+    """An app on the database that a URL names: `sqlite:///file.db`, `sqlite://:memory:` or `postgresql://…`.
+
+    `lifecycles` are files of your own. `hurry` divides all leases and beats, for tests alone.
+    """
+    return App(url, tenant=tenant, lifecycles=lifecycles, hurry=hurry)

@@ -1,0 +1,36 @@
+"""Submitting inside the caller's own transaction: the job is there exactly if the caller commits."""
+
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from interlock.kernel.commands import Command
+from interlock.kernel.errors import InterlockError
+from interlock.store.borrow import borrow
+from interlock.store.reads import epoch
+from interlock.store.session import Session
+
+if TYPE_CHECKING:
+    from interlock.client.app import App
+
+A = TypeVar("A")
+
+
+class Borrowed:
+    """Carries commands out in a transaction that is not ours: no commit, no second try."""
+
+    def __init__(self, app: "App", connection: Any) -> None:
+        self.app, self.session = app, borrow(connection)
+        if epoch_of(self.session) != app.read(epoch):
+            raise InterlockError(
+                "tx: this connection is to another database than the app's; use one of the same database"
+            )
+
+    def send(self, command: Command[A]) -> A:
+        return self.app.engine.send_within(self.session, command)
+
+    async def asend(self, command: Command[A]) -> A:
+        return self.send(command)
+
+
+def epoch_of(session: Session) -> str | None:
+    """The epoch of a caller's database; None if it is none of ours."""
+    return epoch(session) if session.has_table("about") else None

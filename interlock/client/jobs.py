@@ -1,0 +1,93 @@
+"""A job as whoever submitted it sees it: where it stands, what came of it, and how to stop it."""
+
+import asyncio
+import time
+from collections.abc import Generator
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from interlock.client.outcomes import Failed, StillWaiting
+from interlock.client.times import Length, length_us
+from interlock.client.two_ways import Asked, TwoWays
+from interlock.kernel.commands import Cancel, Standing
+from interlock.kernel.lifecycle import Category
+from interlock.kernel.names import shown
+from interlock.store.views import Glimpse, glimpse
+
+if TYPE_CHECKING:
+    from interlock.client.app import App
+
+SOONEST, LATEST = 0.002, 0.25  # seconds between two looks
+
+
+class Job:
+    """A unit of work. It goes on existing whatever becomes of this object."""
+
+    def __init__(self, app: "App", unit: int, *, created: bool = False) -> None:
+        self.app, self.unit, self.created = app, unit, created
+        self.wait = Wait(self)
+        self.cancel = TwoWays(self.asked_to_stop)
+
+    def __repr__(self) -> str:
+        return f"<{self.id} {self.state}>"
+
+    @property
+    def id(self) -> str:
+        return shown(self.look().lifecycle, self.unit)
+
+    @property
+    def state(self) -> str:
+        return self.look().state
+
+    def look(self) -> Glimpse:
+        """Where it stands now. Raises Unknown if there is no such unit."""
+        return self.app.read(lambda session: glimpse(session, self.unit))
+
+    def asked_to_stop(self, *, hard: bool = False, reason: str = "") -> Asked[Standing]:
+        command = Cancel(tenant=self.app.tenant, unit=self.unit, hard=hard, reason=reason)
+        return self.app, command, lambda standing: standing
+
+
+class Wait:
+    """`wait(timeout)` gives the result, raises the error, or says why it is still waiting; `wait.aio` likewise."""
+
+    def __init__(self, job: Job) -> None:
+        self.job = job
+
+    def __call__(self, timeout: Length | None = None) -> Any:
+        looking = self.looks(timeout)
+        try:
+            while True:
+                time.sleep(next(looking))
+        except StopIteration as ended:
+            return ended.value
+
+    async def aio(self, timeout: Length | None = None) -> Any:
+        looking = self.looks(timeout)
+        try:
+            while True:
+                await asyncio.sleep(next(looking))
+        except StopIteration as ended:
+            return ended.value
+
+    def looks(self, timeout: Length | None) -> Generator[float, None, Any]:
+        """Looks until the job has ended; yields the seconds until the next look."""
+        limit = None if timeout is None else time.monotonic() + length_us("timeout", timeout) / 1_000_000
+        pause = SOONEST
+        while True:
+            seen = self.job.look()
+            if seen.outcome is not None:
+                return result_of(seen)
+            left = pause if limit is None else limit - time.monotonic()
+            if left <= 0:
+                raise StillWaiting(self.job.app.why(self.job.unit))
+            yield min(pause, left)
+            pause = min(pause * 2, LATEST)
+
+
+def result_of(seen: Glimpse) -> Any:
+    """What an ended job came to. Raises Failed."""
+    if seen.outcome != Category.SUCCESS:
+        raise Failed(shown(seen.lifecycle, seen.unit), seen.state, seen.error or "")
+    return None if seen.result is None else msgspec.json.decode(seen.result)

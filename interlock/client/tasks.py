@@ -1,0 +1,166 @@
+"""Tasks: functions that are run later, by a worker, at least once."""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypedDict, TypeVar, Unpack
+
+import msgspec
+
+from interlock.client.arguments import Arguments
+from interlock.client.jobs import Job
+from interlock.client.times import Length, instant_us, length_us
+from interlock.client.two_ways import Asked, TwoWays
+from interlock.kernel.commands import Submit, Submitted, Work
+from interlock.kernel.errors import InterlockError
+
+if TYPE_CHECKING:
+    from interlock.client.app import App
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+@dataclass(frozen=True)
+class Limit:
+    """At most `n` jobs that name `key` run at a time."""
+
+    key: str
+    n: int
+
+
+@dataclass(frozen=True)
+class Rate:
+    """At most `n` jobs that name `key` begin in any stretch of time that is `per` long."""
+
+    key: str
+    n: int
+    per: Length
+
+
+def limit(key: str, n: int) -> Limit:
+    """At most `n` jobs that name `key` run at a time."""
+    return Limit(key, n)
+
+
+def rate(key: str, n: int, per: Length) -> Rate:
+    """At most `n` jobs that name `key` begin in any stretch of time that is `per` long."""
+    return Rate(key, n, per)
+
+
+class Options(TypedDict, total=False):
+    """What a submit may say beside the arguments of its task."""
+
+    key: str  # one job a task and key
+    on_duplicate: str  # of a key that is taken: return, reject or replace
+    delay: Length
+    at: datetime
+    priority: int
+    queue: str
+    mutex: str
+    limit: Limit
+    rate: Rate
+    capabilities: Iterable[str]
+    labels: Mapping[str, str]
+    correlation: str
+    trace: str
+    tx: Any  # the caller's own open transaction
+
+
+OPTIONS = tuple(Options.__annotations__)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rules:
+    """What a task says of all its jobs; nothing said is what the lifecycle says."""
+
+    queue: str = "default"
+    priority: int = 0
+    attempts: int | None = None
+    timeout: Length | None = None
+    queue_timeout: Length | None = None
+    backoff: Length | None = None
+    backoff_cap: Length | None = None
+    exhausted: str | None = None
+    lease: Length | None = None
+    beat: Length | None = None
+    silent: bool = False
+    sla: Length | None = None
+    capabilities: Iterable[str] = ()
+    process: bool = False
+    mutex: str | None = None
+    limit: Limit | None = None
+    rate: Rate | None = None
+    labels: Mapping[str, str] = field(default_factory=dict)
+
+
+# Lengths of time in the rules, and what a unit of work calls them.
+LENGTHS = {
+    "timeout": "timeout_us", "queue_timeout": "queue_timeout_us", "backoff": "backoff_us",
+    "backoff_cap": "backoff_cap_us", "lease": "ttl_us", "beat": "beat_us", "sla": "sla_us",
+}  # fmt: skip
+
+
+class Task(Generic[P, R]):
+    """A handler under a name. Called like the function that it is, it runs here and now."""
+
+    def __init__(self, app: "App", handler: Callable[P, R], name: str, rules: Rules) -> None:
+        self.app, self.handler, self.name, self.rules = app, handler, name, rules
+        self.arguments = Arguments(name, handler, OPTIONS)
+        self.submit = TwoWays(self.one)
+        self.submit_many = TwoWays(self.many)
+        self.__name__, self.__doc__ = name, handler.__doc__
+        self.work("null", {})  # rules that could never hold are refused where they are written
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        return self.handler(*args, **kwargs)
+
+    def one(self, *args: Any, **given: Any) -> Asked[Job]:
+        """One job; its id is known once it is durable."""
+        options = {name: given.pop(name) for name in OPTIONS if name in given}
+        sender, command = self.app.sender(options.pop("tx", None)), self.command([(args, given)], options)
+        return sender, command, lambda answer: self.job(answer[0])
+
+    def many(self, calls: Iterable[Mapping[str, Any]], **options: Unpack[Options]) -> Asked[list[Job]]:
+        """A job for each set of arguments, all of them or none."""
+        strange = [name for name in options if name not in OPTIONS]
+        if strange:
+            raise InterlockError(f"submit_many has no option '{strange[0]}'; it has {', '.join(OPTIONS)}")
+        rest = dict(options)
+        sender = self.app.sender(rest.pop("tx", None))
+        return (
+            sender,
+            self.command([((), call) for call in calls], rest),
+            lambda found: [self.job(one) for one in found],
+        )
+
+    def command(self, calls: list[tuple[tuple[Any, ...], Mapping[str, Any]]], options: dict[str, Any]) -> Submit:
+        work = self.work("null", options)
+        packed = (self.arguments.packed(args, kwargs) for args, kwargs in calls)
+        return Submit(tenant=self.app.tenant, work=tuple(msgspec.structs.replace(work, input=text) for text in packed))
+
+    def work(self, text: str, options: dict[str, Any]) -> Work:
+        """The unit that a submit makes: by the task's rules, and by what this submit says."""
+        rules, said = self.rules, options.get
+        limit, rate, at = said("limit", rules.limit), said("rate", rules.rate), said("at")
+        lengths: dict[str, Any] = {
+            us: length_us(name, getattr(rules, name))
+            for name, us in LENGTHS.items()
+            if getattr(rules, name) is not None
+        }
+        labels = {**rules.labels, **said("labels", {})}
+        return Work(
+            task=self.name, input=text, queue=said("queue", rules.queue), priority=said("priority", rules.priority),
+            capabilities=tuple(said("capabilities", rules.capabilities)), key=said("key"),
+            on_duplicate=said("on_duplicate", "return"), mutex=said("mutex", rules.mutex),
+            limit_key=limit.key if limit else None, limit=limit.n if limit else None,
+            rate_key=rate.key if rate else None, rate=rate.n if rate else None,
+            rate_per_us=length_us("rate", rate.per) if rate else None,
+            delay_us=length_us("delay", said("delay", 0)), at_us=None if at is None else instant_us("at", at),
+            labels=msgspec.json.encode(labels).decode(), correlation=said("correlation", ""), trace=said("trace", ""),
+            attempts=rules.attempts, exhausted=rules.exhausted, silent=rules.silent,
+            **lengths,
+        )  # fmt: skip
+
+    def job(self, made: Submitted) -> Job:
+        return Job(self.app, made.unit, created=made.created)

@@ -1,0 +1,104 @@
+"""What a handler may ask of its job while it runs."""
+
+import logging
+from collections.abc import Awaitable, Callable
+from threading import Event
+from typing import Any, TypeVar
+
+import msgspec
+
+from interlock.client.arguments import Context
+from interlock.client.two_ways import Sender
+from interlock.kernel.commands import Grant, Heard, Held, Record
+from interlock.kernel.errors import Stale
+
+T = TypeVar("T")
+
+
+class JobContext(Context):
+    """The context of one attempt. `cancelled` turns true when the job is asked to stop, or its lease is lost."""
+
+    def __init__(self, sender: Sender, grant: Grant, tenant: int, later: Callable[[Record], None]) -> None:
+        self.sender, self.grant, self.tenant, self.later = sender, grant, tenant, later
+        self.held = Held(unit=grant.unit, fence=grant.fence, lease=grant.lease)
+        self.stopping = Event()
+        self.step, self.artifact = Step(self), Artifact(self)
+        self.log = logging.LoggerAdapter(logging.getLogger("interlock.job"), {"unit": grant.unit, "fence": grant.fence})
+
+    @property
+    def cancelled(self) -> bool:
+        """Whether the handler should stop: somebody asked for it, or the job is another worker's by now."""
+        return self.stopping.is_set()
+
+    @property
+    def fence(self) -> int:
+        """Grows with every grant of this job: hand it to systems that can refuse an older one."""
+        return self.grant.fence
+
+    @property
+    def attempt(self) -> int:
+        return self.grant.attempt
+
+    @property
+    def unit(self) -> int:
+        return self.grant.unit
+
+    @property
+    def saved(self) -> Any:
+        """What the last checkpoint of an earlier attempt said; None if there was none."""
+        return None if self.grant.checkpoint is None else msgspec.json.decode(self.grant.checkpoint)
+
+    def progress(self, done: float, text: str = "") -> None:
+        """How far it is, from 0 to 1; told with the next report, so it costs nothing to say often."""
+        self.later(self.record("progress", {"done": done, "text": text}))
+
+    def checkpoint(self, data: Any) -> None:
+        """What a later attempt finds as `saved`; told with the next report."""
+        self.later(self.record("checkpoint", data))
+
+    def record(self, kind: str, data: Any, name: str = "") -> Record:
+        payload = msgspec.json.encode(data).decode()
+        return Record(tenant=self.tenant, held=(self.held,), kind=kind, name=name, payload=payload)
+
+
+def accepted(heard: list[Heard]) -> None:
+    """Raises Stale if the job is another worker's by now."""
+    if not heard[0].accepted:
+        raise Stale(f"this job is no longer held here: {heard[0].why}")
+
+
+class Step:
+    """`ctx.step("name", fn)`: done once, however often the job is tried; `await ctx.step.aio("name", fn)`."""
+
+    def __init__(self, context: JobContext) -> None:
+        self.context, self.done = context, dict(context.grant.steps)
+
+    def __call__(self, name: str, fn: Callable[[], T]) -> T:
+        if name not in self.done:
+            self.done[name] = msgspec.json.encode(fn()).decode()
+            accepted(self.context.sender.send(self.recorded(name)))
+        result: T = msgspec.json.decode(self.done[name])
+        return result
+
+    async def aio(self, name: str, fn: Callable[[], Awaitable[T]]) -> T:
+        if name not in self.done:
+            self.done[name] = msgspec.json.encode(await fn()).decode()
+            accepted(await self.context.sender.asend(self.recorded(name)))
+        result: T = msgspec.json.decode(self.done[name])
+        return result
+
+    def recorded(self, name: str) -> Record:
+        return self.context.record("step", msgspec.Raw(self.done[name].encode()), name)
+
+
+class Artifact:
+    """`ctx.artifact("report", data)`: kept with this attempt, once under each name."""
+
+    def __init__(self, context: JobContext) -> None:
+        self.context = context
+
+    def __call__(self, name: str, data: Any) -> None:
+        accepted(self.context.sender.send(self.context.record("artifact", data, name)))
+
+    async def aio(self, name: str, data: Any) -> None:
+        accepted(await self.context.sender.asend(self.context.record("artifact", data, name)))

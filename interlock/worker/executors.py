@@ -1,0 +1,73 @@
+"""Where a handler runs: on the loop, in a thread, or in a process of its own."""
+
+import asyncio
+import inspect
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Protocol
+
+from interlock.client.tasks import Task
+from interlock.kernel.errors import TransientError
+from interlock.worker.context import JobContext
+
+
+class Executor(Protocol):
+    """Runs one handler to its end. Cancelling the call stops the handler, as far as that is possible."""
+
+    async def run(self, task: Task[Any, Any], kwargs: dict[str, Any], context: JobContext) -> Any: ...
+    async def close(self) -> None: ...
+
+
+class OnLoop:
+    """Async handlers share the worker's loop."""
+
+    async def run(self, task: Task[Any, Any], kwargs: dict[str, Any], context: JobContext) -> Any:
+        return await task.handler(**with_context(task, kwargs, context))
+
+    async def close(self) -> None:
+        """Nothing is left behind."""
+
+
+class InThread:
+    """Plain handlers run in threads. A thread cannot be stopped: one that was cancelled runs on, unheard."""
+
+    def __init__(self, threads: int) -> None:
+        self.pool = ThreadPoolExecutor(max_workers=threads, thread_name_prefix="interlock handler")
+
+    async def run(self, task: Task[Any, Any], kwargs: dict[str, Any], context: JobContext) -> Any:
+        def call() -> Any:
+            return task.handler(**with_context(task, kwargs, context))
+
+        return await asyncio.get_running_loop().run_in_executor(self.pool, call)
+
+    async def close(self) -> None:
+        self.pool.shutdown(wait=False, cancel_futures=True)
+
+
+def with_context(task: Task[Any, Any], kwargs: dict[str, Any], context: JobContext) -> dict[str, Any]:
+    name = task.arguments.context
+    return {**kwargs, name: context} if name else kwargs
+
+
+class Executors:
+    """The executor of each kind of task, made when it is first needed."""
+
+    def __init__(self, threads: int) -> None:
+        self.threads = threads
+        self.made: dict[str, Executor] = {}
+
+    def for_task(self, task: Task[Any, Any]) -> Executor:
+        kind = "process" if task.rules.process else "loop" if inspect.iscoroutinefunction(task.handler) else "thread"
+        if kind not in self.made:
+            self.made[kind] = self.make(kind)
+        return self.made[kind]
+
+    def make(self, kind: str) -> Executor:
+        if kind == "loop":
+            return OnLoop()
+        if kind == "thread":
+            return InThread(self.threads)
+        raise TransientError("process handlers are not there yet")
+
+    async def close(self) -> None:
+        for executor in self.made.values():
+            await executor.close()
