@@ -172,6 +172,7 @@ class Connection:
     def reconnect(self) -> None:
         """There is a new connection. Raises Unreachable when the server stays away."""
         self.raw.close()
+        self.lanes.clear()  # it may be another server, or one that was restored
         for pause in PAUSES:
             time.sleep(pause)
             try:

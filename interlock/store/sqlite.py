@@ -136,6 +136,7 @@ class Connection:
             self.rollback()
             return
         self.close()
+        self.lanes.clear()  # it may be another file
         self.raw = opened(self.path)
 
     def fate(self, mark: str) -> bool | None:

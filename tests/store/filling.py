@@ -42,7 +42,7 @@ def fill(connection: Connection, count: int, lanes: int, tenant: int = 1, due_at
         one = base + place // BLOCK * 2 * BLOCK + place % BLOCK
         able = {"id": one, "tenant": tenant, "queue": "default", "capabilities": ",".join(subset)}
         rows += [able, {**able, "id": one + BLOCK, "capabilities": ",".join((*subset, "x"))}]
-    connection.begin()
+    connection.begin([tenant])
     connection.many(
         "INSERT INTO lane (id, tenant, queue, capabilities) VALUES (:id, :tenant, :queue, :capabilities)", rows
     )

@@ -13,7 +13,7 @@ from interlock.kernel.rows import Unit
 from interlock.lifecycles import shipped
 from interlock.store import finders, postgres, sqlite
 from interlock.store.tx import Ids, Tx
-from tests.store.databases import KINDS, Connection, declare, fresh, swap
+from tests.store.databases import KINDS, Connection, fresh, swap
 from tests.store.filling import TAGS, Read, counted, fill, stepped, watched
 
 LIMIT, LANES = 10, 10_000
@@ -37,9 +37,7 @@ def analyze(database: Connection, server: str) -> None:
 def filled(kind: str, folders: pytest.TempPathFactory, server: str, ahead: int) -> Iterator[Connection]:
     with fresh(kind, folders.mktemp("plans"), server) as connection:
         fill(connection, ahead, LANES)
-        declare(connection, 2)
         fill(connection, OTHERS, OTHERS, tenant=2, due_at=1)
-        declare(connection, 1)
         yield connection
 
 
@@ -205,7 +203,6 @@ FINDERS: dict[str, tuple[Callable[[Tx], object], set[str]]] = {
 def test_a_finder_has_its_index(database: Connection, name: str) -> None:
     find, indexes = FINDERS[name]
     database.lanes.clear()
-    database.begin()
     tx = Tx(database, shipped(), Ids(database), [1])
     with watched(database) as reads:
         find(tx)
