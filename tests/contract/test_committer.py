@@ -29,6 +29,7 @@ from interlock.kernel.errors import Contended, Corrupt, InterlockError, StoreErr
 from interlock.lifecycles import shipped
 from interlock.store import migrate, postgres, sqlite
 from tests.contract.faults import Refusing, lose_commit
+from tests.contract.test_archive import archive, exported, finished
 from tests.contract.world import World, held
 from tests.store.databases import Connection, declare, swap
 
@@ -136,6 +137,24 @@ def test_a_lost_commit_of_a_group(world: World) -> None:
     assert [len(claimed), finished[0].accepted, noted[0].accepted, cancelled.applied] == [1, True, True, True]
     assert count(world, "event") - before == 2 + 1 + 1 + 1  # births, an assignment, an end, a cancel
     assert count(world, "note") == 1
+
+
+@pytest.mark.parametrize("commits", [True, False], ids=["committed", "not committed"])
+def test_a_lost_commit_of_an_archive(world: World, commits: bool) -> None:
+    """It takes the events of its unit away, so it is known by what it leaves."""
+    unit = finished(world)
+    digest = exported(world, unit)
+    lose_commit(world.connection, commits=commits)
+    assert archive(world, unit, digest) == 1
+    assert count(world, "archived") == 1
+
+
+@pytest.mark.parametrize("commits", [True, False], ids=["committed", "not committed"])
+def test_a_lost_commit_under_a_key(world: World, commits: bool) -> None:
+    lose_commit(world.connection, commits=commits)
+    first, again = (world.send(Submit(idempotency_key="k", work=(Work(task="a"),))) for _ in range(2))
+    assert first == again
+    assert [count(world, "body"), count(world, "answer")] == [1, 1]
 
 
 def count(world: World, table: str) -> int:
