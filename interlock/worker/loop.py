@@ -237,7 +237,7 @@ class Worker:
             await self.report()
 
     async def report(self) -> None:
-        """What has begun, what was noted and what has ended is told, if nothing speaks against it in one transaction."""
+        """What has begun, was noted or has ended is told, if nothing speaks against it in one transaction."""
         ends, self.ends = self.ends, []
         starts = [hold for hold in self.starts if not hold.told and self.holds.get(key(hold)) is hold]
         notes, self.notes, self.starts = list(self.notes.values()), {}, []
