@@ -43,7 +43,7 @@ def follow_and_meet_needs(tx: Tx) -> list[tuple[Unit, Unit | None]]:
             child, trigger = tx.fired.popleft()
             follow(tx, tx.as_its_own(child), trigger)
         some = tx.flush()
-        for unit in tx.meet_needs([unit.id for unit, was in some if became_success(unit, was)]):
+        for unit in tx.meet_needs(succeeded(some)):
             needs_met(tx, tx.as_its_own(unit))
         moved += some
     return moved
@@ -55,6 +55,8 @@ def follow(tx: Tx, child: Unit, trigger: str) -> None:
     if parent is None or trigger == "submit":
         return
     life, attempt = tx.life(parent), parent.attempt
+    if life.settled(parent.state):
+        return  # an operator has put it there: it follows nobody any more
     if told := policy.follow(life, parent.state, trigger, child.state):
         advance(tx, parent, told, ENGINE)
     if child.id in tx.retryable:
@@ -94,8 +96,13 @@ def planned(tx: Tx, unit: Unit) -> bool:
     return parent is None or not tx.life(parent).allows(parent.state, "plan")
 
 
-def became_success(unit: Unit, was: Unit | None) -> bool:
-    return unit.outcome == Category.SUCCESS and (was is None or was.outcome != Category.SUCCESS)
+def succeeded(moved: list[tuple[Unit, Unit | None]]) -> dict[int, int]:
+    """Units that have just succeeded (1), and those that an operator took their success from (-1)."""
+    won = {
+        unit.id: (unit.outcome == Category.SUCCESS, was is not None and was.outcome == Category.SUCCESS)
+        for unit, was in moved
+    }
+    return {one: now - before for one, (now, before) in won.items() if now != before}
 
 
 def counts(moved: list[tuple[Unit, Unit | None]]) -> dict[int, dict[str, int]]:
@@ -135,9 +142,11 @@ def add(total: dict[str, int], unit: Unit, sign: int) -> None:
 
 
 def needs_met(tx: Tx, unit: Unit) -> None:
-    """The last need of a unit has succeeded: it is ready, or a gate opens."""
+    """The last need of a unit has succeeded: it is ready, or a gate opens. One that needs something again waits."""
     tx.touch(unit)
-    if planned(tx, unit):
+    if unit.unmet:
+        derive(tx, unit)
+    elif planned(tx, unit):
         make_ready(tx, unit)
 
 

@@ -57,8 +57,8 @@ def hashed(lease: str) -> str:
 def claim(tx: Tx, command: Claim) -> list[Grant]:
     """The worker holds up to `limit` units, the most urgent first: a fair share of each of its queues."""
     between("limit", command.limit, 1, CLAIM_MAX)
+    worker = heard_of(tx, command.worker)  # before time is let pass: it is alive, however long it said nothing
     wake(tx, command.limit)
-    worker = heard_of(tx, command.worker)
     if worker.claim_key == command.key:
         return replay(tx, command, worker.claim_nonce or "")
     room = min(command.limit, worker.capacity - worker.holding)
@@ -100,7 +100,7 @@ def handed_over(tx: Tx, units: list[Unit], nonce: str) -> list[Grant]:
                 unit=unit.id, task=body.task, input=body.input, attempt=unit.attempt, fence=unit.fence,
                 lease=secret(nonce, unit.id, unit.fence), until=unit.lease_until or 0, ttl_us=unit.lease_ttl or 0,
                 beat_us=unit.lease_beat or 0, correlation=body.correlation, trace=body.trace,
-                timeout_us=policy_of(body).timeout_us, checkpoint=checkpoint, steps=steps,
+                timeout_us=policy_of(body).timeout_us, checkpoint=checkpoint, steps=tuple(steps.items()),
             )
         )  # fmt: skip
     return grants

@@ -6,12 +6,14 @@ from interlock.engine.terms import spend, tally
 from interlock.engine.words import between
 from interlock.kernel import policy
 from interlock.kernel.commands import Tick
+from interlock.kernel.errors import InterlockError
 from interlock.kernel.rows import Unit
 from interlock.store.finders import forget_expired, held_by, overdue
 from interlock.store.tx import Tx
 
 CLOCK = "clock"
 WAKE_LEAST = 100
+STUCK_US = 60_000_000
 
 
 def tick(tx: Tx, command: Tick) -> int:
@@ -23,10 +25,16 @@ def tick(tx: Tx, command: Tick) -> int:
 
 def wake(tx: Tx, limit: int) -> int:
     """What is due, the longest overdue first, has been looked at."""
-    found = [unit for unit in overdue(tx, max(limit, WAKE_LEAST)) if passed(tx, unit.wake_at)]
-    for unit in found:
-        look(tx, unit)
-    return len(found)
+    stuck = tx.session.stuck
+    found = overdue(tx, max(limit, WAKE_LEAST) + len(stuck))
+    due = [unit for unit in found if passed(tx, unit.wake_at) and stuck.get(unit.id, 0) <= tx.now]
+    for unit in due:
+        try:
+            look(tx, unit)
+        except InterlockError:
+            stuck[unit.id] = tx.now + STUCK_US  # one unit that cannot be moved must not stop the time of all others
+            raise
+    return len(due)
 
 
 def look(tx: Tx, unit: Unit) -> None:

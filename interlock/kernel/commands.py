@@ -59,7 +59,7 @@ class Grant(msgspec.Struct, frozen=True):
     trace: str
     timeout_us: int | None = None
     checkpoint: str | None = None  # the last one that an attempt before this one recorded
-    steps: dict[str, str] = {}  # and its steps' results, by name
+    steps: tuple[tuple[str, str], ...] = ()  # and its steps' results, by name
 
 
 class Held(msgspec.Struct, frozen=True):

@@ -20,7 +20,7 @@ class BorrowedSqlite(sqlite.Connection):
             if raw.isolation_level is None or getattr(raw, "autocommit", None) is True:
                 raise InterlockError(AUTOCOMMIT)
             raw.execute("BEGIN IMMEDIATE")  # as the first write of the caller's would
-        self.raw, self.lanes, self.private, self.path = raw, {}, True, ""
+        self.raw, self.lanes, self.stuck, self.private, self.path = raw, {}, {}, True, ""
         self.clock = sqlite.wall_clock
 
     def begin(self, tenants: Sequence[int] = ()) -> int:

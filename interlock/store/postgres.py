@@ -89,6 +89,7 @@ class Connection:
     def __init__(self, url: str, clock: Callable[[], int] | None = None) -> None:
         self.clock = clock  # a test's own
         self.lanes: dict[int, Lanes] = {}
+        self.stuck: dict[int, int] = {}
         self.url, self.raw = url, opened(url)
         self.mark = ""
         self.warnings: list[str] = []
@@ -256,7 +257,7 @@ class Borrowed(Connection):
     def __init__(self, raw: psycopg.Connection[Any]) -> None:
         if raw.autocommit and raw.info.transaction_status == psycopg.pq.TransactionStatus.IDLE:
             raise InterlockError(AUTOCOMMIT)
-        self.clock, self.lanes, self.mark, self.warnings = None, {}, "", []
+        self.clock, self.lanes, self.stuck, self.mark, self.warnings = None, {}, {}, "", []
         self.raw = Lent(raw)  # type: ignore[assignment]
 
     def begin(self, tenants: Sequence[int] = ()) -> int:

@@ -43,6 +43,7 @@ class Session(Protocol):
 
     name: str
     pos: str
+    stuck: dict[int, int]  # units that time could not move, and until when they are left alone
     lanes: dict[int, Lanes]  # those of each tenant that are known to be committed
     private: bool  # whether no second connection can see the same database
     many_writers: bool  # whether transactions of several connections overlap

@@ -64,6 +64,7 @@ class Connection:
         self.clock = clock or wall_clock
         self.path = path
         self.lanes: dict[int, Lanes] = {}
+        self.stuck: dict[int, int] = {}
         self.raw = opened(path)
 
     def declare(self, tenants: Sequence[int]) -> None:

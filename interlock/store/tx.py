@@ -153,6 +153,11 @@ class Tx:
         return unit
 
     def life(self, unit: Unit) -> Lifecycle:
+        """The lifecycle of a unit; raises Unknown if this program was not told of it."""
+        if unit.lifecycle not in self.lives:
+            raise Unknown(
+                f"unit {unit.id} is a {unit.lifecycle}, and this program knows no such lifecycle: give it the file"
+            )
         return self.lives[unit.lifecycle]
 
     # Writing.
@@ -206,14 +211,18 @@ class Tx:
         changed = (self.changed_bodies, self.changed_workers, self.changed_slots)
         return bool(self.events or self.born or self.moved or self.fresh or any(changed))
 
-    def meet_needs(self, succeeded: Sequence[int]) -> list[Unit]:
-        """Those whose last need has just succeeded, locked."""
+    def meet_needs(self, succeeded: Mapping[int, int]) -> list[Unit]:
+        """Those whose last need has just succeeded, or that need something again, locked."""
         if not succeeded:
             return []
         # Counted here: a database that groups and sorts may prefer to read all needs in that order.
-        needy = self.session.rows(f"SELECT unit FROM need WHERE needs IN ({marks(succeeded)})", params(succeeded))
-        sums = {one: {"unmet": -count} for one, count in Counter(unit for (unit,) in needy).items()}
-        return [unit for unit in self.add_counts(sums) if unit.unmet == 0 and unit.outcome is None]
+        ids = sorted(succeeded)
+        sql = f"SELECT unit, needs FROM need WHERE needs IN ({marks(ids)})"
+        sums: Counter[int] = Counter()
+        for unit, needs in self.session.rows(sql, params(ids)):
+            sums[unit] -= succeeded[needs]
+        changed = self.add_counts({one: {"unmet": number} for one, number in sums.items()})
+        return [unit for unit in changed if unit.outcome is None and (unit.unmet == 0 or sums[unit.id] > 0)]
 
     def add_counts(self, sums: Mapping[int, Mapping[str, int]]) -> list[Unit]:
         """These units, locked in the order of their ids, with what was added to their counters.

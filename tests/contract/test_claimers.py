@@ -105,11 +105,13 @@ def race(url: str, winners: Winners, rounds: int) -> None:
         assert list(audit(connection, shipped())) == []
 
 
+@pytest.mark.req("R2-01", "R2-40")
 def test_one_of_sixty_four_threads_wins(url: str) -> None:
     with threads(url) as winners:
         race(url, winners, rounds=100)
 
 
+@pytest.mark.req("R2-01", "R2-40")
 def test_one_of_sixty_four_in_eight_processes_wins(url: str) -> None:
     with processes(url, number=8) as winners:
         race(url, winners, rounds=100)

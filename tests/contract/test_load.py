@@ -7,6 +7,8 @@ import random
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
+import pytest
+
 from interlock.audit.laws import audit
 from interlock.kernel.commands import (
     PERMANENT,
@@ -113,6 +115,7 @@ class Load:
             self.finish(self.grants)
 
 
+@pytest.mark.req("R2-19", "R2-46")
 def test_a_thousand_jobs_have_one_event_for_each_change(world: World) -> None:
     load = Load(world, seed=46)
     load.submit()

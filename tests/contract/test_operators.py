@@ -7,6 +7,7 @@ import msgspec
 import pytest
 
 from interlock.audit.laws import audit
+from interlock.engine import tick
 from interlock.engine.door import Engine
 from interlock.kernel.commands import (
     REASONS,
@@ -26,8 +27,10 @@ from interlock.kernel.commands import (
     Work,
 )
 from interlock.kernel.errors import InterlockError, Refused, Unknown
+from interlock.kernel.rows import Unit
 from interlock.lifecycles import FOLDER, load, shipped
 from interlock.store import migrate, sqlite
+from interlock.store.tx import Tx
 from tests.contract.test_families import states, workflow
 from tests.contract.world import World, held
 
@@ -173,3 +176,53 @@ def test_an_artifact_is_written_once_an_attempt(world: World) -> None:
         world.send(record)
     world.pass_time(60)
     assert world.send(record)[0].why == "LEASE_EXPIRED"
+
+
+def test_a_unit_that_cannot_be_moved_does_not_stop_the_time_of_others(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stuck, other = world.submit(delay_us=1_000_000), world.submit(delay_us=2_000_000)
+    honest = tick.look
+
+    def look(tx: Tx, unit: Unit) -> None:
+        if unit.id == stuck:
+            raise InterlockError("this one cannot be moved")
+        honest(tx, unit)
+
+    monkeypatch.setattr(tick, "look", look)
+    world.pass_time(3)
+    with pytest.raises(InterlockError, match="this one cannot be moved"):
+        world.tick()
+    assert world.tick() == 1
+    assert [grant.unit for grant in world.claim(world.worker(), limit=9)] == [other]
+    monkeypatch.undo()
+    world.pass_time(61)
+    assert world.tick() > 0
+    assert world.unit(stuck).available_at is not None
+
+
+def test_a_success_that_is_taken_back_is_needed_again(world: World) -> None:
+    first = world.submit()
+    needy = world.submit(needs=(first,))
+    (grant,) = world.claim(world.worker())
+    world.start(grant)
+    world.finish(grant)
+    assert world.unit(needy).available_at is not None
+    world.send(Force(unit=first, state="queued", reason="its result was wrong"))
+    assert (world.unit(needy).unmet, world.unit(needy).available_at) == (1, None)
+    (again,) = world.claim(world.worker("other"), limit=9)
+    world.start(again)
+    world.finish(again)
+    assert [grant.unit for grant in world.claim(world.worker("other"), limit=9)] == [needy]
+
+
+def test_a_job_that_was_forced_to_its_end_follows_its_attempt_no_more(world: World) -> None:
+    run, job = [one.unit for one in world.send(Submit(work=PIPELINE))]
+    world.send(Decide(unit=run, trigger="plan"))
+    (grant,) = world.claim(world.worker())
+    world.start(grant)
+    assert world.send(Force(unit=job, state="SUCCEEDED", reason="built by hand")).state == "SUCCEEDED"
+    assert world.unit(run).state == "SUCCESS"
+    assert world.unit(grant.unit).state == "CANCEL_REQUESTED"
+    assert world.finish(grant).state == "CANCELED"
+    assert world.unit(job).state == "SUCCEEDED"

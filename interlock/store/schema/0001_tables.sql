@@ -90,7 +90,7 @@ CREATE TABLE unit (
 CREATE INDEX unit_claim ON unit (lane, priority DESC, available_at, id) WHERE available_at IS NOT NULL;
 CREATE INDEX unit_wake ON unit (tenant, wake_at, id) WHERE wake_at IS NOT NULL;
 CREATE INDEX unit_parked ON unit (tenant, parked_on, priority DESC, id) WHERE parked_on IS NOT NULL;
-CREATE INDEX unit_parent ON unit (parent, id) WHERE parent IS NOT NULL;
+CREATE INDEX unit_parent ON unit (parent, outcome, id) WHERE parent IS NOT NULL;
 CREATE INDEX unit_holder ON unit (holder, id) WHERE holder IS NOT NULL;
 
 -- The rest of a unit: written at birth and at its end.
@@ -158,7 +158,7 @@ CREATE TABLE note (
 );
 CREATE INDEX note_unit ON note (unit, kind, name);
 CREATE UNIQUE INDEX one_note_a_name ON note (unit, kind, name) WHERE kind IN ('vote', 'step', 'compensation');
-CREATE INDEX note_expires ON note (expires) WHERE expires IS NOT NULL;
+CREATE INDEX note_expires ON note (tenant, expires) WHERE expires IS NOT NULL;
 
 CREATE TABLE need (
     unit    BIGINT NOT NULL,
@@ -204,7 +204,7 @@ CREATE TABLE answer (
     expires  BIGINT NOT NULL,
     PRIMARY KEY (tenant, scope, key)
 );
-CREATE INDEX answer_expires ON answer (expires);
+CREATE INDEX answer_expires ON answer (expires, tenant);
 
 CREATE TABLE artifact (
     unit     BIGINT NOT NULL,
