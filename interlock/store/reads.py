@@ -19,6 +19,12 @@ CURSOR = {
     "postgres": "SELECT xid, pos FROM event WHERE xid < pg_snapshot_xmin(pg_current_snapshot())::text::bigint "
     "ORDER BY xid DESC, pos DESC LIMIT 1",
 }
+POSITION = {"sqlite": "pos", "postgres": "xid, pos"}
+AFTER = {
+    "sqlite": "WHERE pos > :pos ORDER BY pos LIMIT :limit",
+    "postgres": "WHERE (xid, pos) > (:xid, :pos) AND xid < pg_snapshot_xmin(pg_current_snapshot())::text::bigint "
+    "ORDER BY xid, pos LIMIT :limit",
+}
 
 
 @contextmanager
@@ -141,6 +147,15 @@ def cursor(session: Session) -> tuple[int, ...]:
     """The position of the last event before which none can come any more; empty if there is none."""
     found = session.rows(CURSOR[session.name])
     return tuple(found[0]) if found else ()
+
+
+def events_after(session: Session, after: Sequence[int], limit: int) -> list[tuple[tuple[int, ...], Event]]:
+    """Events behind a position, each with its own, in an order into which none can come later."""
+    *xid, pos = after or (0,)
+    given = {"xid": xid[0] if xid else 0, "pos": pos, "limit": limit}
+    width = POSITION[session.name].count(",") + 1
+    rows = session.rows(f"SELECT {POSITION[session.name]}, {listed(Event)} FROM event {AFTER[session.name]}", given)
+    return [(tuple(row[:width]), Event(**dict(zip(Event.__struct_fields__, row[width:], strict=True)))) for row in rows]
 
 
 def epoch(session: Session) -> str | None:

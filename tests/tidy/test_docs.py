@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from interlock.engine.door import VERBS
+from interlock.kernel import commands
 from interlock.lifecycles import loader
 from tests.conftest import ROOT, Run
 
@@ -89,3 +91,11 @@ def test_the_example_of_the_readme_is_sound_and_its_output_true(tmp_path: Path, 
         "\n".join(line for line in example.splitlines() if not line.startswith("lost"))
     )
     assert interlock("lifecycle", "lint", "parcel.toml", cwd=tmp_path).stdout in readme
+
+
+def test_every_command_has_a_verb_and_a_line_in_the_docs() -> None:
+    kinds = {kind for kind in vars(commands).values() if isinstance(kind, type) and issubclass(kind, commands.Command)}
+    kinds.discard(commands.Command)
+    assert kinds == VERBS.keys()
+    lines = re.findall(r"^\| `(\w+)` \|", (ROOT / "docs" / "engine.md").read_text(encoding="utf-8"), re.M)
+    assert {kind.__name__ for kind in kinds} <= set(lines)

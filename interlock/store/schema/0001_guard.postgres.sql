@@ -221,5 +221,8 @@ BEGIN
     END LOOP;
 END $$;
 
+-- Readers of events go by position; SQLite's is the key of the table.
+CREATE INDEX event_position ON event (xid, pos);
+
 -- Hot rows are updated often: room on the page keeps the update on it, and out of the indexes.
 ALTER TABLE unit SET (fillfactor = 70);
