@@ -126,7 +126,7 @@ class Judge:
 
     def move(self, life: Lifecycle, label: str, move: Move) -> None:
         self.taken.add((life.name, move.source, move.trigger))
-        for hop in move.hops():
+        for hop in move.hops:
             if (life.name, hop.source, hop.trigger, hop.target) not in self.listed:
                 text = f"{label}: {hop.source} -> {hop.target} by '{hop.trigger}' is not listed"
                 self.broke("listed-moves", text)

@@ -38,7 +38,7 @@ def advance(
     """
     life = tx.life(unit)
     move = life.move(unit.state or None, trigger)
-    hops = move.hops()
+    hops = move.hops
     lease_hops = lease_path(tx, unit, lease)
     first = 0 if lease[:1] == ("grant",) else len(hops) - len(lease_hops)
     for place, hop in enumerate(hops):

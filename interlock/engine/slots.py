@@ -34,9 +34,10 @@ def set_limit(tx: Tx, tenant: int, key: str, limit: int, derive: Derive) -> None
 
 def seat(tx: Tx, unit: Unit, derive: Derive, *, wanted: bool) -> bool:
     """Whether the unit has all its slots now: it has taken them, given them back, or is parked on a full one."""
-    keys = keys_of(tx.body(unit))
-    if not keys:
+    body = tx.body(unit)
+    if body.mutex is None and body.limit_key is None:
         return wanted
+    keys = keys_of(body)
     seated = tx.seated(unit)
     if wanted == seated:
         unit.parked_on = None

@@ -1,5 +1,7 @@
 """Making units: one or many in one command, all of them or none."""
 
+from operator import attrgetter
+
 import msgspec
 
 from interlock.engine import words
@@ -15,6 +17,8 @@ from interlock.store.finders import lane_for, with_key, with_keys
 from interlock.store.tx import Tx
 
 NO_LIMIT = "limit_key and limit belong together: name the key, and how many of it may run at a time"
+OWN = tuple(name for name in Policy.__struct_fields__ if name in Work.__struct_fields__)
+OWN_OF = attrgetter(*OWN)
 NUMBERS = (
     "attempts", "timeout_us", "queue_timeout_us", "expires_us", "backoff_us", "backoff_cap_us", "ttl_us", "beat_us",
     "sla_us", "limit", "quorum",
@@ -71,8 +75,7 @@ def check(tx: Tx, work: Work) -> None:
 
 
 def own_policy(work: Work) -> Policy:
-    names = [name for name in Policy.__struct_fields__ if name in Work.__struct_fields__]
-    return Policy(**{name: getattr(work, name) for name in names})
+    return Policy(**dict(zip(OWN, OWN_OF(work), strict=True)))
 
 
 def refuse_conflicts(tx: Tx, command: Submit) -> None:

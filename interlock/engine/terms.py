@@ -1,6 +1,7 @@
 """What a unit was promised: its lifecycle's rules, with what its own policy changes."""
 
 from dataclasses import replace
+from functools import lru_cache
 
 import msgspec
 
@@ -14,7 +15,13 @@ NO_BACKOFF = Backoff(base_us=0)
 
 
 def policy_of(body: Body) -> Policy:
-    return msgspec.json.decode(body.policy, type=Policy)
+    return policy_in(body.policy)
+
+
+@lru_cache(maxsize=4096)
+def policy_in(text: str) -> Policy:
+    """Units of one type say the same of themselves, so it is read once."""
+    return msgspec.json.decode(text, type=Policy)
 
 
 def follower(tx: Tx, unit: Unit) -> Unit | None:

@@ -103,6 +103,7 @@ class Move:
     why: str = ""
     guard: str = ""
 
+    @cached_property
     def hops(self) -> "list[Hop]":
         """The transitions of this move, in order."""
         sources = (self.source, *self.path)
@@ -242,7 +243,7 @@ class Lifecycle:
         order = {name: place for place, name in enumerate(self.states)}
         merged: dict[tuple[str | None, str, str], Hop] = {}
         for move in self.moves.values():
-            for hop in move.hops():
+            for hop in move.hops:
                 known = merged.get((hop.source, hop.trigger, hop.target))
                 if known is None or (known.extension and not hop.extension):
                     merged[hop.source, hop.trigger, hop.target] = hop

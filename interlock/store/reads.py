@@ -41,7 +41,7 @@ def snapshot(session: Session, of: Sequence[int] = ()) -> Iterator[None]:
 def read(session: Session, kind: type[R], rest: str, **params: Any) -> list[R]:
     """Rows of a table; `rest` is what follows FROM."""
     rows = session.rows(f"SELECT {listed(kind)} FROM {kind.table} {rest}", params)
-    return [kind(**dict(zip(kind.__struct_fields__, row, strict=True))) for row in rows]
+    return [kind(*row) for row in rows]
 
 
 def histories(session: Session) -> Iterator[tuple[Unit, Iterator[Event]]]:

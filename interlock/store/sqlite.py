@@ -4,6 +4,7 @@ import sqlite3
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from operator import attrgetter
 from pathlib import Path
 from threading import Lock
 from typing import Any
@@ -84,7 +85,7 @@ class Connection:
 
     def update(self, rows: Sequence[Row], columns: Sequence[str], key: str) -> None:
         sets = ", ".join(f"{column} = ?" for column in columns)
-        values = [[getattr(row, column) for column in (*columns, key)] for row in rows]
+        values = map(attrgetter(*columns, key), rows)
         with told():
             self.raw.executemany(f"UPDATE {type(rows[0]).table} SET {sets} WHERE {key} = ?", values)
 

@@ -95,7 +95,7 @@ class Tx:
     def select(self, kind: type[R], rest: str, /, **params: Any) -> list[R]:
         """Rows of a table, as they stand in the database; `rest` is what follows FROM."""
         found = self.session.rows(f"SELECT {listed(kind)} FROM {kind.table} {rest}", params)
-        return [kind(**dict(zip(kind.__struct_fields__, row, strict=True))) for row in found]
+        return [kind(*row) for row in found]
 
     def lock(self, ids: Iterable[int]) -> list[Unit]:
         """These units, locked in the order of their ids; those that do not exist are left out."""

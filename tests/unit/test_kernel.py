@@ -78,7 +78,7 @@ def test_which_lifecycles_workers_claim() -> None:
 
 
 def test_a_path_is_one_hop_a_state() -> None:
-    hops = find("ci_attempt").move("STARTING", "fail").hops()
+    hops = find("ci_attempt").move("STARTING", "fail").hops
     assert [(hop.source, hop.target, hop.severity) for hop in hops] == [
         ("STARTING", "RUNNING", "info"),
         ("RUNNING", "UPLOADING", "info"),
