@@ -152,15 +152,16 @@ def live_through(engine: Engine, number: int, seen: list[str]) -> None:
 
 def test_a_key_that_two_take_at_once_is_one_unit(database: str, admin: postgres.Connection) -> None:
     with Engine.open(database, shipped()) as first, Engine.open(database, shipped()) as second:
-        may_commit, commit = threading.Event(), first.committer.session.commit
-        first.committer.session.commit = lambda: (may_commit.wait(PATIENCE), commit())[1]  # type: ignore[method-assign]
+        written, may_commit, commit = threading.Event(), threading.Event(), first.committer.session.commit
+
+        def slow_commit() -> None:
+            written.set()
+            may_commit.wait(PATIENCE)
+            commit()
+
+        first.committer.session.commit = slow_commit  # type: ignore[method-assign]
         early = put(first, submit("a", key="k"))
-        until(
-            lambda: (
-                waits(admin, "ClientRead")
-                and admin.rows("SELECT 1 FROM pg_stat_activity WHERE state = 'idle in transaction'")
-            )
-        )
+        assert written.wait(PATIENCE)
         late = put(second, submit("a", key="k"))
         until(lambda: waits(admin, "Lock"))
         may_commit.set()
