@@ -7,6 +7,7 @@ import msgspec
 
 from interlock.engine.slots import seat
 from interlock.engine.terms import policy_of
+from interlock.engine.words import keepable
 from interlock.kernel import policy
 from interlock.kernel.commands import Command
 from interlock.kernel.lifecycle import SETTLED, Category, Move
@@ -25,6 +26,8 @@ class Stamp(msgspec.Struct, frozen=True):
 
 
 def asked_by(command: Command[Any]) -> Stamp:
+    for name in ("actor", "reason", "cause"):
+        keepable(name, getattr(command, name))
     return Stamp(command.actor, command.reason, command.cause)
 
 

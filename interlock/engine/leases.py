@@ -12,7 +12,7 @@ from interlock.engine.ends import close, lose_in_place
 from interlock.engine.notes import BEATS_US, note
 from interlock.engine.terms import counted, policy_of, tally
 from interlock.engine.tick import wake
-from interlock.engine.words import between, one_of
+from interlock.engine.words import between, keepable, one_of
 from interlock.engine.workers import heard_of, take_on
 from interlock.kernel import policy
 from interlock.kernel.commands import (
@@ -211,6 +211,7 @@ def check(outcome: Outcome) -> None:
     """Words that nobody knows are told apart from those that are known."""
     one_of("ended", outcome.ended, ENDS)
     one_of("stage", outcome.stage, STAGES)
+    keepable("error", outcome.error)
     one_of("error_class", outcome.error_class, tuple(ERROR_CLASSES))
     if outcome.reason_code is not None:
         one_of("reason_code", outcome.reason_code, REASONS)

@@ -25,6 +25,12 @@ def named(name: str, text: str) -> None:
         raise InterlockError(f"{name} = {text[:40]!r} is not allowed; allowed are 1 to {NAME_MAX} characters, none NUL")
 
 
+def keepable(name: str, text: str | None) -> None:
+    """Text that both databases can keep."""
+    if text is not None and "\0" in text:
+        raise InterlockError(f"{name} has a NUL character, which is not allowed")
+
+
 def capabilities(words: tuple[str, ...]) -> None:
     for word in words:
         named("a capability", word)
@@ -38,5 +44,3 @@ def json_text(name: str, text: str) -> None:
         msgspec.json.decode(text)
     except msgspec.MsgspecError as error:
         raise InterlockError(f"{name} is not JSON: {error}") from None
-    if "\\u0000" in text:
-        raise InterlockError(f"{name} has a NUL character, which PostgreSQL cannot keep")

@@ -1,10 +1,10 @@
 """The questions that verbs ask of the database, each with a plan that a test looks at."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 
 from interlock.kernel.rows import Answer, Artifact, Body, Event, Note, Slot, Unit, Worker
 from interlock.store.lanes import Lane, Lanes, remember
-from interlock.store.tx import Tx, marks, params
+from interlock.store.tx import Tx
 
 KEYS_AT_ONCE = 500
 PARKED_AT_ONCE = 4
@@ -113,20 +113,20 @@ def votes(tx: Tx, unit: int) -> int:
     return sum(note.payload == "true" for note in [*here, *found])
 
 
-def compensations(tx: Tx, units: Sequence[int]) -> list[Note]:
+def compensations(tx: Tx, units: list[int]) -> list[Note]:
     """What would undo the work of these units, the last first."""
     if not units:
         return []
-    rest = f"WHERE unit IN ({marks(units)}) AND kind = :kind ORDER BY unit, id DESC"
-    return tx.select(Note, rest, kind="compensation", **params(units))
+    rest = "WHERE unit {ids} AND kind = :kind ORDER BY unit, id DESC"
+    return tx.select(Note, rest, kind="compensation", ids=units)
 
 
-def remembered(tx: Tx, units: Sequence[int]) -> dict[int, tuple[str | None, dict[str, str]]]:
+def remembered(tx: Tx, units: list[int]) -> dict[int, tuple[str | None, dict[str, str]]]:
     """What earlier attempts of these units left for later ones: the last checkpoint, and the results of steps."""
     if not units:
         return {}
     kinds = "kind IN ('checkpoint', 'step')"
-    notes = tx.select(Note, f"WHERE unit IN ({marks(units)}) AND {kinds} ORDER BY id", **params(units))
+    notes = tx.select(Note, f"WHERE unit {{ids}} AND {kinds} ORDER BY id", ids=units)
     notes += [row for row in tx.fresh if isinstance(row, Note) and row.unit in units]
     found: dict[int, tuple[str | None, dict[str, str]]] = {}
     for note in notes:
@@ -176,8 +176,8 @@ def with_keys(tx: Tx, tenant: int, task: str, keys: Iterable[str]) -> None:
     for start in range(0, len(unknown), KEYS_AT_ONCE):
         some = unknown[start : start + KEYS_AT_ONCE]
         tx.keyed |= {(tenant, task, key): None for key in some}
-        rest = f"WHERE tenant = :tenant AND task = :task AND key IN ({marks(some)})"
-        for body in tx.select(Body, rest, tenant=tenant, task=task, **params(some)):
+        rest = "WHERE tenant = :tenant AND task = :task AND key {ids}"
+        for body in tx.select(Body, rest, tenant=tenant, task=task, ids=some):
             tx.keyed[tenant, task, body.key or ""] = tx.bodies.setdefault(body.unit, body)
 
 

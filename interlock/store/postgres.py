@@ -39,6 +39,7 @@ ALL = ""  # a payload that names no queue means every one
 def dialect(sql: str) -> str:
     """Our `:name` parameters in psycopg's spelling; a cast such as ::text stays."""
     sql = sql.replace("{lock}", "FOR UPDATE").replace("{skip}", "FOR UPDATE SKIP LOCKED")
+    sql = sql.replace("{ids}", "= ANY(:ids)")
     return re.sub(r"(?<!:):(\w+)", r"%(\1)s", sql.replace("%", "%%"))
 
 

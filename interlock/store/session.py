@@ -39,7 +39,11 @@ class Wire(Protocol):
 
 
 class Session(Protocol):
-    """An open connection. `{lock}` and `{skip}` in a statement stand for row locks where there are any."""
+    """An open connection.
+
+    `{lock}` and `{skip}` in a statement stand for row locks where there are any, `{ids}` for being one of the list that
+    is given as `ids`.
+    """
 
     name: str
     pos: str

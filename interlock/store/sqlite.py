@@ -4,6 +4,7 @@ import sqlite3
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import cache
 from operator import attrgetter
 from pathlib import Path
 from threading import Lock
@@ -51,6 +52,13 @@ def told() -> Iterator[None]:
         raise meaning(error) from error
 
 
+@cache
+def dialect(sql: str) -> str:
+    """Our markers in SQLite's spelling: a writer has the file to itself, so no row is locked."""
+    sql = sql.replace("{lock}", "").replace("{skip}", "")
+    return sql.replace("{ids}", "IN (SELECT value FROM json_each(:ids))")
+
+
 def wall_clock() -> int:
     return time.time_ns() // 1_000
 
@@ -72,9 +80,11 @@ class Connection:
         """A file has no row-level security: the engine's own filter is all there is."""
 
     def rows(self, sql: str, params: Mapping[str, Any] | None = None) -> list[tuple[Any, ...]]:
-        sql = sql.replace("{lock}", "").replace("{skip}", "")  # a writer has the file to itself
+        sql, params = dialect(sql), params or {}
+        if "ids" in params:
+            params = {**params, "ids": msgspec.json.encode(params["ids"]).decode()}
         with told():
-            return self.raw.execute(sql, params or {}).fetchall()
+            return self.raw.execute(sql, params).fetchall()
 
     def insert(self, rows: Sequence[Row]) -> None:
         kind = type(rows[0])

@@ -75,6 +75,7 @@ class Tx:
         self.moved: dict[int, Unit] = {}
         self.changed_bodies: dict[int, Body] = {}
         self.changed_workers: dict[int, Worker] = {}
+        self.new: set[int] = set()  # those of `fresh`, by identity
         self.fresh: list[Row] = []  # inserted as they are: bodies, needs, notes, workers, artifacts
         self.events: list[Event] = []
         self.fired: deque[tuple[Unit, str]] = deque()  # what moved by which trigger, for units that follow
@@ -106,7 +107,7 @@ class Tx:
         """These units are known and locked, whichever tenant's they are."""
         missing = sorted({one for one in ids if one not in self.units})
         if missing:
-            for unit in self.select(Unit, f"WHERE id IN ({marks(missing)}) ORDER BY id {{lock}}", **params(missing)):
+            for unit in self.select(Unit, "WHERE id {ids} ORDER BY id {lock}", ids=missing):
                 self.units[unit.id] = unit
                 self.was[unit.id] = msgspec.structs.replace(unit)
 
@@ -127,7 +128,7 @@ class Tx:
         """The rest of a unit; those of all units that this transaction knows come with the first one."""
         if unit.id not in self.bodies:
             missing = sorted(one for one in self.units if one not in self.bodies and one not in self.born)
-            for body in self.select(Body, f"WHERE unit IN ({marks(missing)})", **params(missing)):
+            for body in self.select(Body, "WHERE unit {ids}", ids=missing):
                 self.bodies[body.unit] = body
         return self.bodies[unit.id]
 
@@ -166,6 +167,7 @@ class Tx:
         """A row that is new."""
         self.changes += 1
         self.fresh.append(row)
+        self.new.add(id(row))
         if isinstance(row, Body):
             self.bodies[row.unit] = row
             if row.key is not None:
@@ -191,7 +193,7 @@ class Tx:
     def change(self, row: Body | Worker) -> None:
         """A body or a worker that has changed."""
         self.changes += 1
-        if not any(row is one for one in self.fresh):
+        if id(row) not in self.new:
             changed: dict[int, Any] = self.changed_bodies if isinstance(row, Body) else self.changed_workers
             changed[row.unit] = row
 
@@ -217,9 +219,9 @@ class Tx:
             return []
         # Counted here: a database that groups and sorts may prefer to read all needs in that order.
         ids = sorted(succeeded)
-        sql = f"SELECT unit, needs FROM need WHERE needs IN ({marks(ids)})"
+        sql = "SELECT unit, needs FROM need WHERE needs {ids}"
         sums: Counter[int] = Counter()
-        for unit, needs in self.session.rows(sql, params(ids)):
+        for unit, needs in self.session.rows(sql, {"ids": ids}):
             sums[unit] -= succeeded[needs]
         changed = self.add_counts({one: {"unmet": number} for one, number in sums.items()})
         return [unit for unit in changed if unit.outcome is None and (unit.unmet == 0 or sums[unit.id] > 0)]
@@ -263,6 +265,7 @@ class Tx:
         self.witness = best(self.witness, chain(self.events, self.fresh), chain(workers, moved))
         self.events.clear()
         self.fresh.clear()
+        self.new.clear()
         changed: tuple[dict[Any, Any], ...] = (self.changed_bodies, self.changed_workers, self.changed_slots)
         for written in (self.born, self.moved, *changed):
             written.clear()
@@ -276,8 +279,8 @@ class Tx:
         opened = {unit.lane for unit in units if unit.available_at is not None}
         found = {lane: known[lane] for lane in opened if lane in known}
         if missing := sorted(opened - found.keys()):
-            sql = f"SELECT id, tenant, queue FROM lane WHERE id IN ({marks(missing)})"
-            found |= {lane: (tenant, queue) for lane, tenant, queue in self.session.rows(sql, params(missing))}
+            sql = "SELECT id, tenant, queue FROM lane WHERE id {ids}"
+            found |= {lane: (tenant, queue) for lane, tenant, queue in self.session.rows(sql, {"ids": missing})}
         return found
 
     def by_table(self) -> list[list[Row]]:

@@ -51,6 +51,6 @@ def unreadable(held: Held, error: msgspec.MsgspecError) -> Outcome:
 
 
 def told(error: BaseException) -> str:
-    text = str(error)
+    text = str(error).replace("\0", "\\0").encode("utf-8", "replace").decode()  # what a database can keep
     name = type(error).__name__
     return (f"{name}: {text}" if text else name)[:TEXT_MAX]
