@@ -6,7 +6,14 @@ BEGIN
     RAISE EXCEPTION 'interlock guard [%]: %', rule, why USING ERRCODE = 'integrity_constraint_violation';
 END $$;
 
-CREATE FUNCTION guard_event() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT AS $$
+-- Every look-up of a guard goes by an index, row by row: a plan that was made for an empty table must not be kept for a
+-- large one.
+CREATE FUNCTION guard_event() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER
+SET search_path FROM CURRENT SET enable_hashjoin = off SET enable_mergejoin = off AS $$
+DECLARE
+    gap boolean;
+    broken boolean;
+    foreign_event boolean;
 BEGIN
     IF EXISTS (
         SELECT 1 FROM fresh LEFT JOIN edge
@@ -24,23 +31,18 @@ BEGIN
             WHERE lifecycle = 'lease' AND source = coalesce(fresh.lease_from, '') AND target = fresh.lease_to))
     THEN PERFORM guard_refuses('listed-lease-hop', 'this hop of the lease is not listed'); END IF;
 
-    IF EXISTS (
-        SELECT 1 FROM fresh LEFT JOIN event AS before
-          ON before.unit = fresh.unit AND before.version = fresh.version - 1
-        WHERE fresh.version < 1 OR (fresh.version > 1 AND before.unit IS NULL))
-    THEN PERFORM guard_refuses('no-gap', 'the version before this event is missing'); END IF;
-
-    IF EXISTS (
-        SELECT 1 FROM fresh LEFT JOIN event AS before
-          ON before.unit = fresh.unit AND before.version = fresh.version - 1
-        WHERE fresh.source IS DISTINCT FROM before.target)
-    THEN PERFORM guard_refuses('chain', 'the source of this event is not the target of the one before it'); END IF;
-
-    IF EXISTS (
-        SELECT 1 FROM fresh JOIN event AS before
-          ON before.unit = fresh.unit AND before.version = fresh.version - 1
-        WHERE before.tenant <> fresh.tenant OR before.lifecycle <> fresh.lifecycle)
-    THEN PERFORM guard_refuses('tenant', 'this event is not of its unit''s tenant or lifecycle'); END IF;
+    SELECT bool_or(fresh.version < 1 OR (fresh.version > 1 AND before.unit IS NULL)),
+           bool_or(fresh.source IS DISTINCT FROM before.target),
+           bool_or(before.tenant <> fresh.tenant OR before.lifecycle <> fresh.lifecycle)
+      INTO gap, broken, foreign_event
+      FROM fresh LEFT JOIN event AS before ON before.unit = fresh.unit AND before.version = fresh.version - 1;
+    IF gap THEN PERFORM guard_refuses('no-gap', 'the version before this event is missing'); END IF;
+    IF broken THEN
+        PERFORM guard_refuses('chain', 'the source of this event is not the target of the one before it');
+    END IF;
+    IF foreign_event THEN
+        PERFORM guard_refuses('tenant', 'this event is not of its unit''s tenant or lifecycle');
+    END IF;
     RETURN NULL;
 END $$;
 CREATE TRIGGER guard_event AFTER INSERT ON event REFERENCING NEW TABLE AS fresh
@@ -61,7 +63,8 @@ CREATE TRIGGER guard_event_update BEFORE UPDATE OR TRUNCATE ON event
 CREATE TRIGGER guard_event_delete AFTER DELETE ON event REFERENCING OLD TABLE AS gone
     FOR EACH STATEMENT EXECUTE FUNCTION guard_event_change();
 
-CREATE FUNCTION guard_unit_insert() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT AS $$
+CREATE FUNCTION guard_unit_insert() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER
+SET search_path FROM CURRENT SET enable_hashjoin = off SET enable_mergejoin = off AS $$
 BEGIN
     IF EXISTS (
         SELECT 1 FROM fresh LEFT JOIN event
@@ -85,54 +88,56 @@ END $$;
 CREATE TRIGGER guard_unit_insert AFTER INSERT ON unit REFERENCING NEW TABLE AS fresh
     FOR EACH STATEMENT EXECUTE FUNCTION guard_unit_insert();
 
-CREATE FUNCTION guard_unit_update() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT AS $$
+-- What a row says of itself before and after is compared without a query, and nothing is called unless it is wrong.
+CREATE FUNCTION guard_says_no() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
-    -- A row whose id was changed has no partner: it is missing on one side.
-    IF (SELECT count(*) FROM old_rows) <> (
-        SELECT count(*) FROM old_rows JOIN new_rows USING (id, tenant, lifecycle)
-        WHERE old_rows.parent IS NOT DISTINCT FROM new_rows.parent)
-    THEN
-        PERFORM guard_refuses('identity', 'the id, tenant, lifecycle and parent of a unit never change');
-    END IF;
+    PERFORM guard_refuses(TG_ARGV[0], TG_ARGV[1]);
+    RETURN NULL;
+END $$;
+CREATE TRIGGER guard_unit_identity BEFORE UPDATE ON unit FOR EACH ROW
+    WHEN (NEW.id <> OLD.id OR NEW.tenant <> OLD.tenant OR NEW.lifecycle <> OLD.lifecycle
+          OR NEW.parent IS DISTINCT FROM OLD.parent)
+    EXECUTE FUNCTION guard_says_no('identity', 'the id, tenant, lifecycle and parent of a unit never change');
+CREATE TRIGGER guard_unit_quiet BEFORE UPDATE ON unit FOR EACH ROW
+    WHEN (NEW.version = OLD.version
+          AND (NEW.state <> OLD.state OR NEW.outcome IS DISTINCT FROM OLD.outcome OR NEW.head <> OLD.head))
+    EXECUTE FUNCTION guard_says_no('event-first', 'a state, an outcome or a version changes only with its events');
+CREATE TRIGGER guard_unit_back BEFORE UPDATE ON unit FOR EACH ROW WHEN (NEW.version < OLD.version)
+    EXECUTE FUNCTION guard_says_no('event-first', 'the events of this unit do not lead to its state and version');
+CREATE TRIGGER guard_unit_fence BEFORE UPDATE ON unit FOR EACH ROW
+    WHEN (NEW.fence < OLD.fence OR NEW.attempt < OLD.attempt)
+    EXECUTE FUNCTION guard_says_no('fence', 'fences and attempts only grow');
 
+CREATE FUNCTION guard_unit_update() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER
+SET search_path FROM CURRENT SET enable_hashjoin = off SET enable_mergejoin = off AS $$
+BEGIN
     IF EXISTS (
-        SELECT 1 FROM new_rows AS n JOIN old_rows AS o USING (id)
-        WHERE n.version = o.version
-          AND (n.state <> o.state OR n.outcome IS DISTINCT FROM o.outcome OR n.head <> o.head))
-    THEN
-        PERFORM guard_refuses('event-first', 'a state, an outcome or a version changes only with its events');
-    END IF;
-
-    IF EXISTS (
-        SELECT 1 FROM new_rows AS n JOIN old_rows AS o USING (id) LEFT JOIN event
+        SELECT 1 FROM new_rows AS n LEFT JOIN event
           ON event.unit = n.id AND event.version = n.version AND event.target = n.state AND event.hash = n.head
-        WHERE n.version <> o.version AND (n.version < o.version OR event.unit IS NULL))
-       OR EXISTS (
-        SELECT 1 FROM new_rows AS n JOIN old_rows AS o USING (id) JOIN event
-          ON event.unit = n.id AND event.version = n.version + 1
-        WHERE n.version <> o.version)
+        WHERE event.unit IS NULL)
+       OR EXISTS (SELECT 1 FROM new_rows AS n JOIN event ON event.unit = n.id AND event.version = n.version + 1)
     THEN PERFORM guard_refuses('event-first', 'the events of this unit do not lead to its state and version'); END IF;
+    RETURN NULL;
+END $$;
+CREATE TRIGGER guard_unit_update AFTER UPDATE ON unit REFERENCING NEW TABLE AS new_rows
+    FOR EACH STATEMENT EXECUTE FUNCTION guard_unit_update();
 
-    IF EXISTS (
-        SELECT 1 FROM new_rows AS n JOIN old_rows AS o USING (id)
-        WHERE o.outcome IS NOT NULL AND n.outcome IS DISTINCT FROM o.outcome AND NOT EXISTS (
-            SELECT 1 FROM event LEFT JOIN edge
-              ON edge.lifecycle = event.lifecycle AND edge.source = event.source
-             AND edge.trigger = event.trigger AND edge.target = event.target
-            WHERE event.unit = n.id AND event.version > o.version
-              AND (edge.opens_attempt = 1 OR event.trigger = 'force')))
+CREATE FUNCTION guard_unit_outcome() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT AS $$
+BEGIN
+    IF NOT EXISTS (
+        SELECT 1 FROM event LEFT JOIN edge
+          ON edge.lifecycle = event.lifecycle AND edge.source = event.source
+         AND edge.trigger = event.trigger AND edge.target = event.target
+        WHERE event.unit = NEW.id AND event.version > OLD.version
+          AND (edge.opens_attempt = 1 OR event.trigger = 'force'))
     THEN
         PERFORM guard_refuses('outcome', 'the outcome of a settled unit changes only by opening an attempt');
     END IF;
-
-    IF EXISTS (
-        SELECT 1 FROM new_rows AS n JOIN old_rows AS o USING (id)
-        WHERE n.fence < o.fence OR n.attempt < o.attempt)
-    THEN PERFORM guard_refuses('fence', 'fences and attempts only grow'); END IF;
-    RETURN NULL;
+    RETURN NEW;
 END $$;
-CREATE TRIGGER guard_unit_update AFTER UPDATE ON unit REFERENCING OLD TABLE AS old_rows NEW TABLE AS new_rows
-    FOR EACH STATEMENT EXECUTE FUNCTION guard_unit_update();
+CREATE TRIGGER guard_unit_settled BEFORE UPDATE ON unit FOR EACH ROW
+    WHEN (OLD.outcome IS NOT NULL AND NEW.outcome IS DISTINCT FROM OLD.outcome)
+    EXECUTE FUNCTION guard_unit_outcome();
 
 CREATE FUNCTION guard_unit_delete() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT AS $$
 BEGIN
@@ -147,7 +152,8 @@ CREATE TRIGGER guard_unit_delete AFTER DELETE ON unit REFERENCING OLD TABLE AS g
 CREATE TRIGGER guard_unit_truncate BEFORE TRUNCATE ON unit
     FOR EACH STATEMENT EXECUTE FUNCTION guard_unit_delete();
 
-CREATE FUNCTION guard_tenant() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT AS $$
+CREATE FUNCTION guard_tenant() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER
+SET search_path FROM CURRENT SET enable_hashjoin = off SET enable_mergejoin = off AS $$
 BEGIN
     IF EXISTS (
         SELECT 1 FROM fresh LEFT JOIN unit ON unit.id = fresh.unit AND unit.tenant = fresh.tenant
@@ -160,7 +166,8 @@ CREATE TRIGGER guard_body AFTER INSERT ON body REFERENCING NEW TABLE AS fresh
 CREATE TRIGGER guard_artifact AFTER INSERT ON artifact REFERENCING NEW TABLE AS fresh
     FOR EACH STATEMENT EXECUTE FUNCTION guard_tenant();
 
-CREATE FUNCTION guard_need() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT AS $$
+CREATE FUNCTION guard_need() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER
+SET search_path FROM CURRENT SET enable_hashjoin = off SET enable_mergejoin = off AS $$
 BEGIN
     IF EXISTS (
         SELECT 1 FROM fresh
@@ -171,17 +178,10 @@ END $$;
 CREATE TRIGGER guard_need AFTER INSERT ON need REFERENCING NEW TABLE AS fresh
     FOR EACH STATEMENT EXECUTE FUNCTION guard_need();
 
-CREATE FUNCTION guard_body_update() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT AS $$
-BEGIN
-    IF (SELECT count(*) FROM old_rows) <> (
-        SELECT count(*) FROM old_rows JOIN new_rows USING (unit, tenant, task)
-        WHERE old_rows.key IS NOT DISTINCT FROM new_rows.key
-           OR (new_rows.key IS NULL AND new_rows.replaced_by IS NOT NULL))
-    THEN PERFORM guard_refuses('identity', 'the unit, tenant, task and key of a body never change'); END IF;
-    RETURN NULL;
-END $$;
-CREATE TRIGGER guard_body_update AFTER UPDATE ON body REFERENCING OLD TABLE AS old_rows NEW TABLE AS new_rows
-    FOR EACH STATEMENT EXECUTE FUNCTION guard_body_update();
+CREATE TRIGGER guard_body_update BEFORE UPDATE ON body FOR EACH ROW
+    WHEN (NEW.unit <> OLD.unit OR NEW.tenant <> OLD.tenant OR NEW.task <> OLD.task
+          OR (NEW.key IS DISTINCT FROM OLD.key AND NOT (NEW.key IS NULL AND NEW.replaced_by IS NOT NULL)))
+    EXECUTE FUNCTION guard_says_no('identity', 'the unit, tenant, task and key of a body never change');
 
 CREATE FUNCTION guard_fixed() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
@@ -192,7 +192,8 @@ END $$;
 CREATE TRIGGER guard_need_update BEFORE UPDATE ON need FOR EACH STATEMENT EXECUTE FUNCTION guard_fixed();
 CREATE TRIGGER guard_artifact_update BEFORE UPDATE ON artifact FOR EACH STATEMENT EXECUTE FUNCTION guard_fixed();
 
--- Tenants. A transaction declares the tenants of its commands; it sees and writes no others' rows.
+-- Tenants. A transaction declares the tenants of its commands; it sees and writes no others' rows. The sub-select in the
+-- policies is there so that the declaration is read once a statement, not once a row.
 CREATE FUNCTION declared_tenants() RETURNS integer[] LANGUAGE sql STABLE AS $$
     SELECT coalesce(nullif(current_setting('app.tenants', true), ''), '{}')::integer[]
 $$;
@@ -215,8 +216,8 @@ BEGIN
     LOOP
         EXECUTE format('ALTER TABLE %I ENABLE ROW LEVEL SECURITY', name);
         EXECUTE format('ALTER TABLE %I FORCE ROW LEVEL SECURITY', name);
-        EXECUTE format('CREATE POLICY declared ON %I USING (tenant = ANY (declared_tenants())) '
-                       'WITH CHECK (tenant = ANY (declared_tenants()))', name);
+        EXECUTE format('CREATE POLICY declared ON %I USING (tenant = ANY ((SELECT declared_tenants())::integer[])) '
+                       'WITH CHECK (tenant = ANY ((SELECT declared_tenants())::integer[]))', name);
         EXECUTE format('CREATE POLICY everybody ON %I TO interlock_system USING (true) WITH CHECK (true)', name);
     END LOOP;
 END $$;
