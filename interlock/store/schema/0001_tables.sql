@@ -204,7 +204,7 @@ CREATE TABLE answer (
     expires  BIGINT NOT NULL,
     PRIMARY KEY (tenant, scope, key)
 );
-CREATE INDEX answer_expires ON answer (expires, tenant);
+CREATE INDEX answer_expires ON answer (expires);
 
 CREATE TABLE artifact (
     unit     BIGINT NOT NULL,
