@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
+from operator import attrgetter
 from typing import Any, get_type_hints
 
 import msgspec
@@ -44,10 +45,10 @@ def dialect(sql: str) -> str:
 
 
 @cache
-def typed(kind: type[Row]) -> str:
-    """The columns of a row with their types, as json_to_recordset wants them."""
+def typed(kind: type[Row], names: tuple[str, ...]) -> str:
+    """Columns of a row with their types, as json_to_recordset wants them."""
     hints = get_type_hints(kind)
-    return ", ".join(f"{name} {'text' if 'str' in str(hints[name]) else 'bigint'}" for name in kind.__struct_fields__)
+    return ", ".join(f"{name} {'text' if 'str' in str(hints[name]) else 'bigint'}" for name in names)
 
 
 def meaning(error: Exception) -> StoreError:
@@ -112,18 +113,20 @@ class Connection:
     def insert(self, rows: Sequence[Row]) -> None:
         """One statement for all rows: one JSON text is cheaper than as many parameters as there are values."""
         kind = type(rows[0])
-        source = f"json_to_recordset(%s) AS given ({typed(kind)})"
+        source = f"json_to_recordset(%s) AS given ({typed(kind, kind.__struct_fields__)})"
         sql = f"INSERT INTO {kind.table} ({listed(kind)}) SELECT {listed(kind)} FROM {source}"
         with told():
             self.raw.execute(sql, (msgspec.json.encode(rows).decode(),))
 
     def update(self, rows: Sequence[Row], columns: Sequence[str], key: str) -> None:
         kind = type(rows[0])
+        names, values = (key, *columns), attrgetter(key, *columns)
         sets = ", ".join(f"{column} = given.{column}" for column in columns)
-        source = f"json_to_recordset(%s) AS given ({typed(kind)})"
+        source = f"json_to_recordset(%s) AS given ({typed(kind, names)})"
         sql = f"UPDATE {kind.table} SET {sets} FROM {source} WHERE {kind.table}.{key} = given.{key}"
+        given = [dict(zip(names, values(row), strict=True)) for row in rows]
         with told():
-            self.raw.execute(sql, (msgspec.json.encode(rows).decode(),))
+            self.raw.execute(sql, (msgspec.json.encode(given).decode(),))
 
     def many(self, sql: str, rows: list[dict[str, Any]]) -> None:
         with told(), self.raw.cursor() as cursor:

@@ -3,6 +3,7 @@
 from collections import Counter, deque
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
+from operator import attrgetter
 from typing import Any, TypeVar
 
 import msgspec
@@ -20,6 +21,7 @@ Urgency = tuple[int, int, int]  # the order of claims: by priority, then by age
 COUNTED = ("unmet", "total", "succeeded", "lost", "decided", "deciders", "won", "gates", "blocked", "begun")
 FIXED = ("id", "tenant", "lifecycle", "parent", *COUNTED)
 WRITTEN = tuple(name for name in Unit.__struct_fields__ if name not in FIXED)
+WRITTEN_OF = attrgetter(*WRITTEN)
 BODY_WRITTEN = ("key", "result", "error", "replaced_by")
 WRITE_SLOT = "UPDATE slot SET capacity = :capacity, taken = :taken WHERE tenant = :tenant AND key = :key"
 WORKER_WRITTEN = tuple(name for name in Worker.__struct_fields__ if name not in ("unit", "tenant"))
@@ -254,7 +256,7 @@ class Tx:
         for rows in self.by_table():
             self.session.insert(rows)
         if self.moved:
-            self.session.update(in_order(self.moved), WRITTEN, "id")
+            self.session.update(in_order(self.moved), self.rewritten(), "id")
         if self.changed_workers:
             self.session.update(in_order(self.changed_workers), WORKER_WRITTEN, "unit")
         if self.changed_slots:
@@ -282,6 +284,15 @@ class Tx:
             sql = "SELECT id, tenant, queue FROM lane WHERE id {ids}"
             found |= {lane: (tenant, queue) for lane, tenant, queue in self.session.rows(sql, {"ids": missing})}
         return found
+
+    def rewritten(self) -> list[str]:
+        """The columns that differ from what the database has, in any of the units that moved."""
+        differ: set[str] = {"version"}
+        for one, unit in self.moved.items():
+            for name, now, before in zip(WRITTEN, WRITTEN_OF(unit), WRITTEN_OF(self.was[one]), strict=True):
+                if now != before:
+                    differ.add(name)
+        return [name for name in WRITTEN if name in differ]
 
     def by_table(self) -> list[list[Row]]:
         """What is new, a table at a time: the guard wants events before units, and units before their rows."""

@@ -85,7 +85,9 @@ class Read:
         for line in lines:
             if found := re.search(r"USING (?:COVERING )?INDEX (\w+)", line):
                 self.indexes.add(found[1])
-            if line.startswith("SCAN") and not re.match(r"SCAN (head|run|json_each|\d+ CONSTANT ROWS?|CONSTANT ROW)\b", line):
+            if line.startswith("SCAN") and not re.match(
+                r"SCAN (head|run|json_each|\d+ CONSTANT ROWS?|CONSTANT ROW)\b", line
+            ):
                 self.scans.append(line)
             if "TEMP B-TREE" in line:
                 self.sorts.append(line)
