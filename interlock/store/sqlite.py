@@ -20,6 +20,14 @@ from interlock.store.session import GUARD, LostCommit, Queue, Taken, Unreachable
 NAME = "sqlite"
 POS = "pos  INTEGER PRIMARY KEY AUTOINCREMENT"  # a plain rowid is used again after a delete
 MEMORY = ":memory:"
+# NORMAL would lose acknowledged commits at power loss. The cache is 64 MB at most, and only if there is that much to keep.
+PRAGMAS = (
+    "journal_mode = WAL",
+    "synchronous = FULL",
+    "foreign_keys = ON",
+    "recursive_triggers = ON",
+    "cache_size = -65536",
+)
 FULL = 2  # of PRAGMA synchronous
 BUSY, DAMAGED = ("SQLITE_BUSY", "SQLITE_LOCKED"), ("SQLITE_CORRUPT", "SQLITE_NOTADB")
 UNIQUE = ("SQLITE_CONSTRAINT_UNIQUE", "SQLITE_CONSTRAINT_PRIMARYKEY", "SQLITE_CONSTRAINT_ROWID")
@@ -183,8 +191,7 @@ def opened(path: str) -> sqlite3.Connection:
     raw = None
     try:
         raw = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=10.0)
-        # NORMAL loses acknowledged commits at power loss.
-        for pragma in ("journal_mode = WAL", "synchronous = FULL", "foreign_keys = ON", "recursive_triggers = ON"):
+        for pragma in PRAGMAS:
             raw.execute(f"PRAGMA {pragma}")
     except sqlite3.Error as error:
         if raw:
