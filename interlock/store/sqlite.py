@@ -20,7 +20,7 @@ from interlock.store.session import GUARD, LostCommit, Queue, Taken, Unreachable
 NAME = "sqlite"
 POS = "pos  INTEGER PRIMARY KEY AUTOINCREMENT"  # a plain rowid is used again after a delete
 MEMORY = ":memory:"
-# NORMAL would lose acknowledged commits at power loss. The cache is 64 MB at most, and only if there is that much to keep.
+# NORMAL would lose acknowledged commits at power loss. The cache takes 64 MB at most, if there is so much to keep.
 PRAGMAS = (
     "journal_mode = WAL",
     "synchronous = FULL",
