@@ -15,13 +15,26 @@ from interlock.kernel.errors import Stale
 T = TypeVar("T")
 
 
+class Stopping(Event):
+    """That a handler should stop; whoever runs it elsewhere listens."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.listener: Callable[[], None] | None = None
+
+    def set(self) -> None:
+        super().set()
+        if self.listener:
+            self.listener()
+
+
 class JobContext(Context):
     """The context of one attempt. `cancelled` turns true when the job is asked to stop, or its lease is lost."""
 
     def __init__(self, sender: Sender, grant: Grant, tenant: int, later: Callable[[Record], None]) -> None:
         self.sender, self.grant, self.tenant, self.later = sender, grant, tenant, later
         self.held = Held(unit=grant.unit, fence=grant.fence, lease=grant.lease)
-        self.stopping = Event()
+        self.stopping = Stopping()
         self.step, self.artifact = Step(self), Artifact(self)
         self.log = logging.LoggerAdapter(logging.getLogger("interlock.job"), {"unit": grant.unit, "fence": grant.fence})
 

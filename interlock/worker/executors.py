@@ -6,8 +6,8 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Protocol
 
 from interlock.client.tasks import Task
-from interlock.kernel.errors import TransientError
 from interlock.worker.context import JobContext
+from interlock.worker.process import InProcess
 
 
 class Executor(Protocol):
@@ -49,10 +49,10 @@ def with_context(task: Task[Any, Any], kwargs: dict[str, Any], context: JobConte
 
 
 class Executors:
-    """The executor of each kind of task, made when it is first needed."""
+    """The executor of each kind of task, made when it is first needed; each runs at most `room` handlers at a time."""
 
-    def __init__(self, threads: int) -> None:
-        self.threads = threads
+    def __init__(self, room: int) -> None:
+        self.room = room
         self.made: dict[str, Executor] = {}
 
     def for_task(self, task: Task[Any, Any]) -> Executor:
@@ -65,8 +65,8 @@ class Executors:
         if kind == "loop":
             return OnLoop()
         if kind == "thread":
-            return InThread(self.threads)
-        raise TransientError("process handlers are not there yet")
+            return InThread(self.room)
+        return InProcess(self.room)
 
     async def close(self) -> None:
         for executor in self.made.values():

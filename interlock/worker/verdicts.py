@@ -12,14 +12,23 @@ from interlock.kernel.errors import PermanentError, Stale, ValidationError
 TEXT_MAX = 4_000  # of an error that is kept
 
 
-def success(held: Held, value: Any) -> Outcome:
+class Unkept(PermanentError):
+    """A result that cannot be kept."""
+
+
+def kept(value: Any) -> str:
+    """A result as JSON. Raises Unkept."""
     try:
-        return Outcome(held=held, result=msgspec.json.encode(value).decode())
+        return msgspec.json.encode(value).decode()
     except (TypeError, msgspec.MsgspecError, UnicodeError) as error:
-        return Outcome(
-            held=held, ended="failure", error=f"the result cannot be kept as JSON: {error}", error_class=PERMANENT,
-            stage="output",
-        )  # fmt: skip
+        raise Unkept(f"the result cannot be kept as JSON: {error}") from None
+
+
+def success(held: Held, value: Any) -> Outcome | Snooze | None:
+    try:
+        return Outcome(held=held, result=kept(value))
+    except Unkept as error:
+        return failure(held, error)
 
 
 def failure(held: Held, error: BaseException) -> Outcome | Snooze | None:
@@ -33,6 +42,8 @@ def failure(held: Held, error: BaseException) -> Outcome | Snooze | None:
             return Outcome(held=held, ended="cancelled", error=told(error))
         case Retry():
             return Outcome(held=held, ended="failure", error=told(error), after_us=error.after_us)
+        case Unkept():
+            return Outcome(held=held, ended="failure", error=str(error), error_class=PERMANENT, stage="output")
         case Reject() | PermanentError():
             return Outcome(held=held, ended="failure", error=told(error), error_class=PERMANENT)
         case ValidationError():

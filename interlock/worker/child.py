@@ -1,0 +1,219 @@
+"""The process of a handler: it carries out one job after another, and ends with its worker."""
+
+import asyncio
+import ctypes
+import fcntl
+import inspect
+import itertools
+import logging
+import os
+import signal
+import socket
+import sys
+from concurrent.futures import Future
+from contextlib import suppress
+from importlib import import_module
+from queue import SimpleQueue
+from threading import Lock, Thread
+from typing import Any, TypeVar
+
+import msgspec
+
+from interlock.client.app import App
+from interlock.client.tasks import Task
+from interlock.kernel.commands import Command, Record
+from interlock.kernel.errors import InterlockError, PermanentError, ValidationError
+from interlock.worker.context import JobContext
+from interlock.worker.executors import with_context
+from interlock.worker.messages import (
+    Answer,
+    Done,
+    Leave,
+    Note,
+    Run,
+    Said,
+    Stop,
+    ToChild,
+    error_of,
+    fault_of,
+    line_of,
+)
+from interlock.worker.verdicts import kept
+
+A = TypeVar("A")
+BUFFER = 1 << 18  # bytes
+PR_SET_PDEATHSIG = 1  # linux/prctl.h
+
+
+class Line:
+    """The end of the line to the worker: what it says is heard in a thread of its own."""
+
+    def __init__(self, end: socket.socket) -> None:
+        self.end, self.saying = end, Lock()
+        self.jobs: SimpleQueue[tuple[Run, JobContext] | None] = SimpleQueue()
+        self.context: JobContext | None = None
+        self.numbers = itertools.count(1)
+        self.asked: dict[int, Future[Any]] = {}
+
+    def listen(self) -> None:
+        """Hears the worker until it sends this process away. If it is gone instead, so is this process's group."""
+        left = False
+        try:
+            with self.end.makefile("rb", buffering=BUFFER) as lines:
+                left = any(self.hear(msgspec.json.decode(line, type=ToChild)) for line in lines)
+        except msgspec.ValidationError as error:
+            print(f"what the worker says cannot be read: {error}; was Interlock replaced meanwhile?", file=sys.stderr)
+        finally:
+            if not left:
+                end_group()
+
+    def hear(self, message: ToChild) -> bool:
+        """True if the worker sends this process away."""
+        match message:
+            case Run():
+                self.context = JobContext(self, message.grant, message.tenant, self.later)
+                self.jobs.put((message, self.context))
+            case Stop():
+                if self.context:
+                    self.context.stopping.set()
+            case Answer():
+                future = self.asked.pop(message.number)
+                if message.fault:
+                    future.set_exception(error_of(message.fault))
+                else:
+                    future.set_result(message.heard)
+            case Leave():
+                self.jobs.put(None)
+                return True
+        return False
+
+    def say(self, line: bytes) -> None:
+        with self.saying:
+            self.end.sendall(line)
+
+    # What the context of a job asks for.
+
+    def later(self, record: Record) -> None:
+        self.say(line_of(Note(record=record)))
+
+    def send(self, command: Command[A]) -> A:
+        answer: A = self.ask(command).result()
+        return answer
+
+    async def asend(self, command: Command[A]) -> A:
+        answer: A = await asyncio.wrap_future(self.ask(command))
+        return answer
+
+    def ask(self, command: Command[Any]) -> "Future[Any]":
+        """The worker's answer will be there."""
+        if not isinstance(command, Record):
+            raise InterlockError("the process of a handler speaks for its job alone; ask the app for anything else")
+        number = next(self.numbers)
+        future: Future[Any] = Future()
+        future.set_running_or_notify_cancel()  # whoever stops waiting leaves it to the listener
+        self.asked[number] = future
+        self.say(line_of(Note(record=command, number=number)))
+        return future
+
+
+class Relay(logging.Handler):
+    """What a job logs is logged by its worker."""
+
+    def __init__(self, line: Line) -> None:
+        super().__init__()
+        self.line = line
+
+    def emit(self, record: logging.LogRecord) -> None:
+        unit, fence = getattr(record, "unit", 0), getattr(record, "fence", 0)
+        self.line.say(line_of(Said(unit=unit, fence=fence, level=record.levelno, text=self.format(record))))
+
+
+class Chores:
+    """What this process does, on its main thread: job after job."""
+
+    def __init__(self, line: Line) -> None:
+        self.line = line
+        self.apps: dict[str, App] = {}
+        self.log = logging.getLogger("interlock.job")
+        self.log.addHandler(Relay(line))
+        self.log.propagate = False  # the worker knows where it goes
+
+    def run(self) -> None:
+        """Every job that came has been answered when this ends."""
+        with asyncio.Runner() as runner:
+            while job := self.line.jobs.get():
+                answer = self.answer(runner, *job)
+                for stream in (sys.stdout, sys.stderr):
+                    with suppress(OSError, ValueError):  # the handler may have closed it
+                        stream.flush()
+                self.line.say(answer)
+        for app in self.apps.values():
+            app.close()
+
+    def answer(self, runner: asyncio.Runner, run: Run, context: JobContext) -> bytes:
+        try:
+            self.log.setLevel(run.log_level)
+            return line_of(Done(result=msgspec.Raw(kept(self.value(runner, run, context)).encode())))
+        except (Exception, asyncio.CancelledError) as error:
+            return line_of(fault_of(error))
+
+    def value(self, runner: asyncio.Runner, run: Run, context: JobContext) -> Any:
+        """What the handler returns."""
+        task = self.task(run)
+        try:
+            kwargs = task.arguments.unpacked(run.grant.input)
+        except msgspec.MsgspecError as error:
+            raise ValidationError(f"the arguments cannot be read: {error}") from None
+        value = task.handler(**with_context(task, kwargs, context))
+        return runner.run(value) if inspect.iscoroutinefunction(task.handler) else value
+
+    def task(self, run: Run) -> Task[Any, Any]:
+        """The task by its name. Raises PermanentError if this process does not find what its worker has."""
+        sys.path[:] = run.path
+        module, _, attribute = run.app.partition(":")
+        try:
+            app = getattr(import_module(module), attribute)
+            import_module(run.module)
+            task: Task[Any, Any] = app.find_task(run.grant.task)
+        except (ImportError, AttributeError, InterlockError) as error:
+            raise PermanentError(
+                f"task '{run.grant.task}' runs in a process of its own, which did not find it by importing {run.app} "
+                f"and {run.module}: {error}; define it where a plain import reaches it"
+            ) from None
+        self.apps[run.app] = app
+        return task
+
+
+def end_group() -> None:
+    """Nothing that belongs to this process is left, nor itself."""
+    os.killpg(os.getpgrp(), signal.SIGKILL)
+
+
+def stay_with(worker: int, lifeline: int) -> None:
+    """When the worker ends, however it does, this process and its group do."""
+    if sys.platform == "linux":
+        # A lifeline carries nothing: that it can be read means that the worker's end is closed, and the kernel sends
+        # the signal to the whole group, even while this process is held up in foreign code.
+        fcntl.fcntl(lifeline, fcntl.F_SETOWN, -os.getpgrp())
+        fcntl.fcntl(lifeline, fcntl.F_SETSIG, signal.SIGKILL)
+        fcntl.fcntl(lifeline, fcntl.F_SETFL, fcntl.fcntl(lifeline, fcntl.F_GETFL) | os.O_ASYNC)
+        # The worker's end may have been inherited by others; its death may not. To be killed by that alone would be
+        # too soon: the group would lose its lifeline with this process.
+        signal.signal(signal.SIGRTMAX, lambda *_: end_group())
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGRTMAX)
+    if os.getppid() != worker:
+        sys.exit("its worker was gone before it began")
+
+
+def main() -> None:
+    end, lifeline, worker = map(int, sys.argv[1:])
+    for inherited in (end, lifeline):
+        os.set_inheritable(inherited, False)
+    stay_with(worker, lifeline)
+    line = Line(socket.socket(fileno=end))
+    Thread(target=line.listen, name="interlock line", daemon=True).start()
+    Chores(line).run()
+
+
+if __name__ == "__main__":
+    main()

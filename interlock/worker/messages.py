@@ -1,0 +1,133 @@
+"""What a worker and the processes of its handlers say to each other: one JSON object a line."""
+
+import asyncio
+
+import msgspec
+
+from interlock.client.outcomes import Cancelled, Reject, Retry, Snooze
+from interlock.kernel.commands import Grant, Heard, Record
+from interlock.kernel.errors import (
+    InterlockError,
+    PermanentError,
+    Stale,
+    TransientError,
+    Unavailable,
+    ValidationError,
+)
+from interlock.worker.verdicts import TEXT_MAX, Unkept
+
+LINE_MAX = 64 * 1024 * 1024  # bytes
+# An error keeps its class across the line if a verdict, or a handler that catches it, asks for that class.
+OWN: dict[str, type[InterlockError]] = {
+    one.__name__: one
+    for one in (
+        Retry, Snooze, Reject, Cancelled, Unkept, PermanentError, ValidationError, TransientError, Stale, Unavailable,
+        InterlockError,
+    )
+}  # fmt: skip
+
+
+class Message(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """Base of all that is said."""
+
+
+class Fault(Message, frozen=True, kw_only=True):
+    """An exception: its own name, and the class of ours that it counts as."""
+
+    name: str
+    counts_as: str
+    text: str
+    after_us: int | None = None
+
+
+# What a worker says.
+
+
+class Run(Message, frozen=True, kw_only=True):
+    """Carry out one job. The lease's secret stays with the worker."""
+
+    path: list[str]  # where modules are found
+    app: str  # module:attribute
+    module: str  # that defines the task
+    grant: Grant
+    tenant: int
+    log_level: int
+
+
+class Stop(Message, frozen=True, kw_only=True):
+    """The job that runs is asked to stop."""
+
+
+class Answer(Message, frozen=True, kw_only=True):
+    """What came of a note that wanted to know."""
+
+    number: int
+    heard: list[Heard] = []
+    fault: Fault | None = None
+
+
+class Leave(Message, frozen=True, kw_only=True):
+    """There is nothing more to do."""
+
+
+# What a process says.
+
+
+class Note(Message, frozen=True, kw_only=True):
+    """Something to remember; with a number, it wants to know whether it was."""
+
+    record: Record
+    number: int | None = None
+
+
+class Said(Message, frozen=True, kw_only=True):
+    """A line of the log."""
+
+    unit: int
+    fence: int
+    level: int
+    text: str
+
+
+class Done(Message, frozen=True, kw_only=True):
+    """What the handler returned."""
+
+    result: msgspec.Raw
+
+
+ToChild = Run | Stop | Answer | Leave
+ToWorker = Note | Said | Done | Fault
+
+
+def line_of(message: Message) -> bytes:
+    """A message as it is sent. Raises PermanentError for one that is too large."""
+    line = msgspec.json.encode(message) + b"\n"
+    if len(line) > LINE_MAX:
+        raise PermanentError(
+            f"{len(line):,} bytes are too many to pass between a worker and the process of its handler; at most "
+            f"{LINE_MAX:,} are allowed: keep large data elsewhere, and pass where it is"
+        )
+    return line
+
+
+def fault_of(error: BaseException) -> Fault:
+    """An exception as it is sent; one that is none of ours may be tried again."""
+    kinds = [kind.__name__ for kind in type(error).__mro__ if OWN.get(kind.__name__) is kind]
+    if isinstance(error, asyncio.CancelledError):
+        kinds = [Cancelled.__name__]
+    text = str(error)[:TEXT_MAX].encode(errors="replace").decode()
+    after_us = error.after_us if isinstance(error, Retry | Snooze) else None
+    counts_as = kinds[0] if kinds else TransientError.__name__
+    return Fault(name=type(error).__name__, counts_as=counts_as, text=text, after_us=after_us)
+
+
+def error_of(fault: Fault) -> InterlockError:
+    """The exception that was sent. What was a `ValueError: no` there reads so here, too."""
+    base = OWN[fault.counts_as]
+    kind: type[InterlockError] = base if base.__name__ == fault.name else type(fault.name, (base,), {})
+    error = kind.__new__(kind, fault.text)
+    if isinstance(error, Retry):
+        error.after_us = fault.after_us
+    elif isinstance(error, Snooze):
+        error.after_us = fault.after_us or 0
+    return error

@@ -1,0 +1,389 @@
+"""Handlers in processes of their own: what they may ask, how they are stopped, and that none is left behind."""
+
+import asyncio
+import logging
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import interlock
+from interlock.kernel.commands import Outcome
+from interlock.kernel.errors import Stale, Unavailable
+from interlock.worker.executors import Executors
+from interlock.worker.messages import LINE_MAX
+from interlock.worker.process import KILL_AFTER, InProcess
+from interlock.worker.verdicts import failure, success
+from tests.conftest import ROOT
+from tests.worker import chores
+from tests.worker.desk import Desk, auntil, carry_out, gone, pids, until
+
+Story = Callable[[InProcess, Desk], Awaitable[None]]
+Play = Callable[..., None]
+
+
+@pytest.fixture
+def play() -> Iterator[Play]:
+    """Plays a story with a pool of processes; none of them, nor of their groups, is left."""
+    groups: set[int] = set()
+
+    class Watched(InProcess):
+        async def start(self) -> Any:
+            child = await super().start()
+            groups.add(child.group)
+            return child
+
+    async def played(story: Story, processes: int, kill_after: float) -> None:
+        pool = Watched(processes, kill_after)
+        try:
+            await story(pool, Desk())
+        finally:
+            await pool.close()
+        assert pool.children == set()
+        assert [group for group in groups if not gone(group)] == []
+
+    def run(story: Story, processes: int = 2, kill_after: float = 30.0) -> None:
+        asyncio.run(played(story, processes, kill_after))
+
+    yield run
+    until(lambda: not [group for group in groups if group_exists(group)])
+
+
+def group_exists(group: int) -> bool:
+    try:
+        os.killpg(group, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+async def raised(pool: InProcess, task: Any, context: Any) -> Exception:
+    try:
+        result = await carry_out(pool, task, context)
+    except Exception as error:
+        return error
+    raise AssertionError(f"it returned {result!r}")
+
+
+def test_a_process_is_spawned_leads_a_group_and_is_used_again(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(chores, "mark", "of the worker")
+
+    async def story(pool: InProcess, desk: Desk) -> None:
+        assert pool.children == set()  # none before it is needed
+        one = await carry_out(pool, chores.who, desk.context())
+        assert one["pid"] == one["group"] == one["session"] != os.getpid()
+        assert one["parent"] == os.getpid()
+        assert one["mark"] == "as imported"
+        assert await carry_out(pool, chores.who_awaits, desk.context()) == one["pid"]
+        assert await carry_out(pool, chores.who, desk.context()) == one
+        assert len(pool.children) == 1
+
+    play(story)
+
+
+def test_there_are_never_more_processes_than_allowed(play: Play) -> None:
+    async def story(pool: InProcess, desk: Desk) -> None:
+        contexts = [desk.context(unit) for unit in range(5)]
+        running = [asyncio.create_task(carry_out(pool, chores.until_cancelled, one)) for one in contexts]
+        await auntil(lambda: len(desk.later) == 2)
+        for place, context in enumerate(contexts):
+            assert len(pool.children) <= 2
+            context.stopping.set()
+            with pytest.raises(interlock.Cancelled):
+                await running[place]
+        assert len(pool.children) == 2
+
+    play(story)
+
+
+def test_its_output_stays_the_users(play: Play, capfd: pytest.CaptureFixture[str]) -> None:
+    async def story(pool: InProcess, desk: Desk) -> None:
+        await carry_out(pool, chores.speak, desk.context())
+
+    play(story)
+    assert capfd.readouterr() == ("to stdout\n", "to stderr\n")
+
+
+def test_a_handler_asks_its_context(play: Play, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "interlock.job")
+
+    async def story(pool: InProcess, desk: Desk) -> None:
+        context = desk.context(7, numbers=[1, 2], grant={"fence": 3, "attempt": 2, "checkpoint": '{"at":0}'})
+        assert await carry_out(pool, chores.add, context) == {
+            "sum": 3, "unit": 7, "fence": 3, "attempt": 2, "saved": {"at": 0}, "cancelled": False, "secret": "",
+        }  # fmt: skip
+        assert [(one.kind, one.payload) for one in desk.later] == [
+            ("progress", '{"done":0.5,"text":"half"}'),
+            ("checkpoint", '{"at":1}'),
+        ]
+        assert [(one.kind, one.name, one.payload) for one in desk.sent] == [
+            ("step", "sum", "3"),
+            ("artifact", "sum.txt", '"3"'),
+        ]
+        assert {one.held for one in desk.later + desk.sent} == {(context.held,)}  # under the lease
+
+    play(story)
+    (record,) = [one for one in caplog.records if one.name == "interlock.job"]
+    assert (record.levelname, record.getMessage()) == ("WARNING", "adding 2 numbers")
+    assert (record.unit, record.fence) == (7, 3)  # type: ignore[attr-defined]
+
+
+def test_an_async_handler_asks_its_context(play: Play) -> None:
+    async def story(pool: InProcess, desk: Desk) -> None:
+        assert await carry_out(pool, chores.add_awaits, desk.context(numbers=[1, 2])) == 3
+        assert [(one.kind, one.payload) for one in desk.sent] == [("step", "3"), ("artifact", "3")]
+        # What an earlier attempt did is not done again.
+        known = desk.context(numbers=[1, 2], grant={"steps": (("sum", "8"),)})
+        assert await carry_out(pool, chores.add_awaits, known) == 8
+        assert [one.kind for one in desk.sent[2:]] == ["artifact"]
+
+    play(story)
+
+
+def test_a_note_that_is_refused_is_refused_in_the_process(play: Play) -> None:
+    async def story(pool: InProcess, desk: Desk) -> None:
+        for answer, kind in ((False, Stale), (Unavailable("away"), Unavailable)):
+            for task in (chores.add, chores.add_awaits):
+                desk.answer = answer
+                assert type(await raised(pool, task, desk.context(numbers=[]))) is kind
+
+    play(story)
+
+
+def test_what_a_job_left_running_cannot_speak_for_the_next_one(play: Play) -> None:
+    async def story(pool: InProcess, desk: Desk) -> None:
+        await carry_out(pool, chores.talk_on, desk.context(1))
+        assert await carry_out(pool, chores.hear_out, desk.context(2)) == [
+            "this job has ended; what it left running cannot speak for it"
+        ]
+        assert desk.later == desk.sent == []
+
+    play(story)
+
+
+def test_a_soft_cancel_is_seen(play: Play) -> None:
+    async def story(pool: InProcess, desk: Desk) -> None:
+        for early in (True, False):
+            context = desk.context()
+            if early:
+                context.stopping.set()
+            desk.later.clear()
+            running = asyncio.create_task(raised(pool, chores.until_cancelled, context))
+            if not early:
+                await auntil(lambda: desk.later)
+                context.stopping.set()
+            error = await running
+            assert (type(error), str(error)) == (interlock.Cancelled, "as asked")
+            assert not (await carry_out(pool, chores.add, desk.context(numbers=[])))["cancelled"]
+        assert len(pool.children) == 1
+
+    play(story)
+
+
+# What becomes of a job is the same as in a thread.
+
+
+def test_an_error_means_what_it_means_everywhere(play: Play) -> None:
+    async def story(pool: InProcess, desk: Desk) -> None:
+        for how, make in chores.ERRORS.items():
+            context = desk.context(how=how)
+            ours, theirs = make(), await raised(pool, chores.fail, context)
+            if isinstance(ours, interlock.Snooze):
+                assert isinstance(theirs, interlock.Snooze)
+                assert theirs.after_us == ours.after_us == 9_000_000
+            elif how == "surrogate":
+                assert failure(context.held, theirs) == failure(context.held, ValueError("a?b"))
+            else:
+                assert failure(context.held, theirs) == failure(context.held, ours), how
+            if type(ours).__module__.startswith("interlock"):
+                assert type(theirs) is type(ours)
+        assert len(pool.children) == 1
+
+    play(story)
+
+
+def test_a_result_that_is_no_json(play: Play) -> None:
+    async def story(pool: InProcess, desk: Desk) -> None:
+        for how in ("object", "surrogate", "function"):
+            context = desk.context(how=how)
+            outcome = failure(context.held, await raised(pool, chores.no_json, context))
+            assert outcome == success(context.held, chores.no_json(how))
+            assert isinstance(outcome, Outcome)
+            assert (outcome.error_class, outcome.stage) == ("PermanentError", "output")
+        assert len(pool.children) == 1
+
+    play(story)
+
+
+def test_large_arguments_and_results(play: Play) -> None:
+    async def story(pool: InProcess, desk: Desk) -> None:
+        text = "y\n" * 5_000_000
+        assert await carry_out(pool, chores.echo, desk.context(text=text)) == text
+        error = await raised(pool, chores.large, desk.context(size=LINE_MAX))
+        assert isinstance(error, interlock.PermanentError)
+        assert "are too many" in str(error)
+        assert await carry_out(pool, chores.echo, desk.context(text="still there")) == "still there"
+        assert len(pool.children) == 1
+
+    play(story)
+
+
+def test_arguments_that_do_not_fit(play: Play) -> None:
+    async def story(pool: InProcess, desk: Desk) -> None:
+        error = await raised(pool, chores.echo, desk.context(text=7))
+        assert isinstance(error, interlock.ValidationError)
+        assert "`$.text`" in str(error)
+
+    play(story)
+
+
+# Tasks that another process cannot find.
+
+
+def test_a_task_of_the_script_that_was_started(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def story(pool: InProcess, desk: Desk) -> None:
+        monkeypatch.setattr(chores.who.handler, "__module__", "__main__")
+        error = await raised(pool, chores.who, desk.context())
+        assert isinstance(error, interlock.PermanentError)
+        assert "task 'who' runs in a process of its own" in str(error)
+        assert "interlock worker module:app" in str(error)
+        assert pool.children == set()
+
+    play(story)
+
+
+def test_a_task_that_no_name_leads_to(play: Play) -> None:
+    async def story(pool: InProcess, desk: Desk) -> None:
+        error = await raised(pool, chores.hidden(), desk.context())
+        assert isinstance(error, interlock.PermanentError)
+        assert "its app is defined where none can" in str(error)
+        task = chores.gone_in_the_child()
+        del chores.app.tasks[task.name]
+        error = await raised(pool, task, desk.context())
+        assert isinstance(error, interlock.PermanentError)
+        assert "did not find it by importing tests.worker.chores:app" in str(error)
+        assert "this app has no task 'made_up'" in str(error)
+        assert await carry_out(pool, chores.echo, desk.context(text="still there")) == "still there"
+
+    play(story)
+
+
+# Ends that nobody asked for.
+
+
+@pytest.mark.parametrize(
+    ("how", "text"),
+    [
+        ("SIGKILL", "was ended by SIGKILL"),
+        ("SIGSEGV", "was ended by SIGSEGV"),
+        ("SIGTERM", "was ended by SIGTERM"),
+        ("exit", "ended with exit code 3 and no answer"),
+        ("at once", "ended with exit code 0 and no answer"),
+    ],
+)
+def test_a_process_that_dies_is_named_and_replaced(play: Play, how: str, text: str) -> None:
+    async def story(pool: InProcess, desk: Desk) -> None:
+        before = await carry_out(pool, chores.who, desk.context())
+        error = await raised(pool, chores.die, desk.context(how=how))
+        assert (type(error), str(error)) == (interlock.TransientError, f"the process of this handler {text}")
+        after = await carry_out(pool, chores.who, desk.context())
+        assert before["pid"] != after["pid"]
+        assert len(pool.children) == 1
+
+    play(story)
+
+
+def test_a_process_that_dies_takes_its_group_along_and_is_replaced_when_idle(play: Play, tmp_path: Path) -> None:
+    async def story(pool: InProcess, desk: Desk) -> None:
+        grandchild = await carry_out(pool, chores.leave_behind, desk.context(folder=str(tmp_path)))
+        (child,) = pool.children
+        assert not gone(grandchild)
+        os.kill(child.group, signal.SIGKILL)
+        assert await asyncio.shield(child.gone) == -signal.SIGKILL
+        await auntil(lambda: gone(grandchild))
+        assert (await carry_out(pool, chores.who, desk.context()))["pid"] != child.group
+        assert child not in pool.children
+
+    play(story)
+
+
+# Ends that somebody asked for.
+
+
+@pytest.mark.parametrize(("how", "kill_after"), [("plain", 0.3), ("deaf", 0.3), ("neat", 30.0)])
+def test_a_timeout_ends_the_group(play: Play, tmp_path: Path, how: str, kill_after: float) -> None:
+    """A process, or the child of one, that does not listen is killed; one that does has time to tidy up."""
+
+    async def story(pool: InProcess, desk: Desk) -> None:
+        running = asyncio.create_task(raised_in_time(pool, desk.context(folder=str(tmp_path), how=how)))
+        await auntil(Path(tmp_path, "there").exists)
+        running.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await running
+        child, grandchild = pids(tmp_path)
+        assert gone(child)  # before anybody hears of it
+        await auntil(lambda: gone(grandchild))
+        assert pool.children == set()
+        assert (Path(tmp_path, "tidied").exists(), Path(tmp_path, "grandchild tidied").exists()) == (
+            (how == "neat",) * 2
+        )
+        assert await carry_out(pool, chores.echo, desk.context(text="another one")) == "another one"
+
+    play(story, kill_after=kill_after)
+
+
+async def raised_in_time(pool: InProcess, context: Any) -> Any:
+    return await carry_out(pool, chores.hang, context)
+
+
+def test_who_cannot_wait_kills_at_once(play: Play, tmp_path: Path) -> None:
+    async def story(pool: InProcess, desk: Desk) -> None:
+        running = asyncio.create_task(raised_in_time(pool, desk.context(folder=str(tmp_path), how="deaf")))
+        await auntil(Path(tmp_path, "there").exists)
+        running.cancel()
+        await asyncio.sleep(0)
+        running.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await running
+        await auntil(lambda: all(map(gone, pids(tmp_path))))
+
+    play(story, kill_after=600.0)
+
+
+def test_a_pool_that_is_closed_leaves_nothing(play: Play, tmp_path: Path) -> None:
+    async def story(pool: InProcess, desk: Desk) -> None:
+        running = asyncio.create_task(raised(pool, chores.hang, desk.context(folder=str(tmp_path), how="plain")))
+        await auntil(Path(tmp_path, "there").exists)
+        (tmp_path / "idle").mkdir()
+        await carry_out(pool, chores.leave_behind, desk.context(folder=str(tmp_path / "idle")))
+        await pool.close()
+        await auntil(lambda: all(map(gone, [*pids(tmp_path), *pids(tmp_path / "idle")])))
+        assert "was ended by SIGTERM" in str(await running)
+
+    play(story, kill_after=0.3)
+
+
+def test_five_seconds_are_given() -> None:
+    async def made() -> None:
+        executor = Executors(3).for_task(chores.who)
+        assert isinstance(executor, InProcess)
+        assert executor.kill_after == KILL_AFTER == 5.0
+
+    asyncio.run(made())
+
+
+@pytest.mark.parametrize("how", ["idle", "plain", "deaf", "blocked"])
+def test_a_process_and_its_group_end_with_their_worker(tmp_path: Path, how: str) -> None:
+    words = [sys.executable, "-m", "tests.worker.desk", str(tmp_path), how]
+    with subprocess.Popen(words, cwd=ROOT) as worker:
+        try:
+            until(Path(tmp_path, "there").exists)
+            assert not [pid for pid in pids(tmp_path) if gone(pid)]
+        finally:
+            worker.kill()
+    until(lambda: all(map(gone, pids(tmp_path))))
