@@ -78,6 +78,11 @@ class Child:
             self.reaped = True
         with suppress(RuntimeError):  # the loop is closed: nobody wants to know
             self.loop.call_soon_threadsafe(self.over, code)
+        with suppress(
+            ChildProcessError
+        ):  # what it had started is this process's to reap, if that is the init of a container
+            while True:
+                os.waitpid(-self.group, 0)
 
     def over(self, code: int) -> None:
         """Who reads gets what it had said, and then the end, even if others hold its end of the line."""
@@ -266,10 +271,7 @@ def kill(group: int, number: signal.Signals) -> None:
 
 
 def alive(group: int) -> bool:
-    """Whether a group whose leader was reaped has members; those that have ended and are ours to reap are."""
-    with suppress(ChildProcessError):
-        while os.waitpid(-group, os.WNOHANG)[0]:
-            pass
+    """Whether a group whose leader was reaped has members."""
     try:
         os.killpg(group, 0)
     except (ProcessLookupError, PermissionError):

@@ -102,6 +102,12 @@ def echo(text: str) -> str:
 
 
 @app.task(process=True)
+def sow(text: str) -> int:
+    """Uses the app of its own process."""
+    return echo.submit(text=text).unit
+
+
+@app.task(process=True)
 def large(size: int) -> str:
     return "x" * size
 
@@ -143,6 +149,19 @@ def hang(folder: str, how: str) -> None:
     if how == "blocked":
         ctypes.PyDLL(None).sleep(600)  # and no other thread of this process runs
     time.sleep(600)
+
+
+hang_briefly = app.task(process=True, name="hang_briefly", timeout="2s", attempts=1)(hang.handler)
+
+
+@app.task(process=True, backoff="1ms")
+def second_try(folder: str, ctx: interlock.Context) -> dict[str, Any]:
+    """Dies in its first attempt, and finds in the second what it had done."""
+    step = ctx.step("once", lambda: f"made in attempt {ctx.attempt}")
+    ctx.checkpoint({"reached": ctx.attempt})
+    if ctx.attempt == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return {"attempt": ctx.attempt, "saved": ctx.saved, "step": step}
 
 
 @app.task(process=True)

@@ -57,11 +57,18 @@ def gone(pid: int) -> bool:
     try:
         state, parent = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[:2]
     except (FileNotFoundError, ProcessLookupError):
-        with suppress(ProcessLookupError):
-            os.kill(pid, 0)
-            return False
         return True
     return state == "Z" and int(parent) != os.getpid()
+
+
+def members(group: int) -> list[int]:
+    """The processes of a group that are left."""
+    found = []
+    for place in Path("/proc").glob("[0-9]*"):
+        with suppress(ProcessLookupError):
+            if os.getpgid(int(place.name)) == group and not gone(int(place.name)):
+                found.append(int(place.name))
+    return found
 
 
 def until(true: Callable[[], object]) -> None:

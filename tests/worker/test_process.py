@@ -1,6 +1,7 @@
 """Handlers in processes of their own: what they may ask, how they are stopped, and that none is left behind."""
 
 import asyncio
+import ctypes
 import logging
 import os
 import signal
@@ -21,8 +22,9 @@ from interlock.worker.process import KILL_AFTER, InProcess
 from interlock.worker.verdicts import failure, success
 from tests.conftest import ROOT
 from tests.worker import chores
-from tests.worker.desk import Desk, auntil, carry_out, gone, pids, until
+from tests.worker.desk import Desk, auntil, carry_out, gone, members, pids, until
 
+PR_SET_CHILD_SUBREAPER = 36  # linux/prctl.h
 Story = Callable[[InProcess, Desk], Awaitable[None]]
 Play = Callable[..., None]
 
@@ -51,15 +53,7 @@ def play() -> Iterator[Play]:
         asyncio.run(played(story, processes, kill_after))
 
     yield run
-    until(lambda: not [group for group in groups if group_exists(group)])
-
-
-def group_exists(group: int) -> bool:
-    try:
-        os.killpg(group, 0)
-    except ProcessLookupError:
-        return False
-    return True
+    until(lambda: not [pid for group in groups for pid in members(group)])
 
 
 async def raised(pool: InProcess, task: Any, context: Any) -> Exception:
@@ -310,6 +304,21 @@ def test_a_process_that_dies_takes_its_group_along_and_is_replaced_when_idle(pla
         assert child not in pool.children
 
     play(story)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux lets an ordinary process be a reaper")
+def test_a_worker_that_is_the_init_of_a_container_reaps(play: Play, tmp_path: Path) -> None:
+    async def story(pool: InProcess, desk: Desk) -> None:
+        grandchild = await carry_out(pool, chores.leave_behind, desk.context(folder=str(tmp_path)))
+        (child,) = pool.children
+        os.kill(child.group, signal.SIGKILL)
+        await auntil(lambda: not Path(f"/proc/{grandchild}").exists())
+
+    assert ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1) == 0
+    try:
+        play(story)
+    finally:
+        ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 0)
 
 
 # Ends that somebody asked for.

@@ -1,0 +1,127 @@
+"""Jobs whose handlers run in processes of their own, from submit to end, on every database."""
+
+import asyncio
+import importlib
+import sys
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from interlock.client.outcomes import Failed
+from interlock.kernel.commands import Revoke
+from interlock.store.sqlite import MEMORY
+from interlock.worker.loop import Worker
+from interlock.worker.process import InProcess
+from tests.store.databases import KINDS, fresh_postgres
+from tests.worker.desk import PATIENCE, auntil, gone, pids, until
+
+Story = Callable[[Any], Awaitable[None]]
+
+
+@contextmanager
+def url_of(kind: str, folder: Path, server: str) -> Iterator[str]:
+    if kind == "postgres":
+        with fresh_postgres(server, f"p{abs(hash(folder))}") as url:
+            yield url
+    else:
+        yield "sqlite://" + (MEMORY if kind == "sqlite memory" else f"/{folder}/work.db")
+
+
+@pytest.fixture(params=KINDS)
+def chores(request: pytest.FixtureRequest, tmp_path: Path, server: str) -> Iterator[Any]:
+    """The tasks, on a fresh database that every process finds by its environment."""
+    name = "tests.worker.chores"
+    before = sys.modules.get(name)
+    with pytest.MonkeyPatch.context() as patch, url_of(request.param, tmp_path, server) as url:
+        patch.setenv("CHORES_URL", url)
+        patch.setenv("CHORES_HURRY", "20")
+        sys.modules.pop(name, None)
+        fresh = importlib.import_module(name)
+        yield fresh
+        fresh.app.close()
+        if before:
+            sys.modules[name] = before
+
+
+def play(chores: Any, story: Story) -> list[int]:
+    """Plays a story beside a worker, which then shuts down; the groups of all processes that it had."""
+    groups: list[int] = []
+
+    class Watched(InProcess):
+        async def start(self) -> Any:
+            child = await super().start()
+            groups.append(child.group)
+            return child
+
+    async def played() -> None:
+        worker = Worker(chores.app, {"default": 3}, grace=0.1)
+        worker.executors.made["process"] = Watched(3, kill_after=0.3)
+        running = asyncio.create_task(worker.run())
+        try:
+            await story(worker)
+        finally:
+            worker.stop()
+            await asyncio.wait_for(running, PATIENCE)
+        assert [group for group in groups if not gone(group)] == []
+
+    asyncio.run(played())
+    return groups
+
+
+async def hanging(chores: Any, folder: Path, task: str = "hang") -> Any:
+    """A job whose handler is in its process, and has started another one."""
+    folder.mkdir()
+    job = await chores.app.tasks[task].submit.aio(folder=str(folder), how="plain")
+    await auntil(Path(folder, "there").exists)
+    return job
+
+
+def test_a_job_is_done_and_one_that_dies_is_tried_again(chores: Any, tmp_path: Path) -> None:
+    async def story(worker: Any) -> None:
+        done = await chores.add.submit.aio(numbers=[1, 2])
+        assert (await done.wait.aio(PATIENCE))["sum"] == 3
+        again = await chores.second_try.submit.aio(folder=str(tmp_path))
+        assert await again.wait.aio(PATIENCE) == {"attempt": 2, "saved": {"reached": 1}, "step": "made in attempt 1"}
+        never = await chores.fail.submit.aio(how="own")
+        with pytest.raises(Failed, match="NoSuchUser: bob"):
+            await never.wait.aio(PATIENCE)
+        if MEMORY not in chores.app.url:  # which is every process's own
+            sower = await chores.sow.submit.aio(text="seed")
+            assert await chores.app.job(await sower.wait.aio(PATIENCE)).wait.aio(PATIENCE) == "seed"
+
+    play(chores, story)
+
+
+def test_whatever_stops_a_job_ends_its_processes(chores: Any, tmp_path: Path) -> None:
+    """A timeout, a hard cancel, a lease that is taken away, a soft cancel, and the end of the worker."""
+
+    async def story(worker: Any) -> None:
+        await (await chores.who.submit.aio()).wait.aio(PATIENCE)
+        late = await hanging(chores, tmp_path / "late", "hang_briefly")
+        with pytest.raises(Failed):
+            await late.wait.aio(PATIENCE)
+
+        cancelled = await hanging(chores, tmp_path / "cancelled")
+        lost = await hanging(chores, tmp_path / "lost")
+        stopped = [pid for one in ("late", "cancelled", "lost") for pid in pids(tmp_path / one)]
+        await cancelled.cancel.aio(hard=True)
+        await chores.app.asend(Revoke(unit=lost.unit, reason="a test"))
+        await worker.beat()
+        await auntil(lambda: all(map(gone, stopped)))
+
+        soft = await chores.until_cancelled.submit.aio()
+        await auntil(lambda: soft.state == "running")
+        await soft.cancel.aio()
+        await worker.beat()
+        with pytest.raises(Failed, match="cancelled"):
+            await soft.wait.aio(PATIENCE)
+
+        left.append(await hanging(chores, tmp_path / "left"))
+
+    left: list[Any] = []
+    play(chores, story)
+    assert left[0].state == "queued"  # given back
+    until(lambda: all(map(gone, pids(tmp_path / "left"))))
