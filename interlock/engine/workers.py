@@ -3,7 +3,7 @@
 from interlock.engine import words
 from interlock.engine.advance import Stamp, advance, asked_by, derive
 from interlock.kernel.commands import Drain, Register, Standing
-from interlock.kernel.errors import InterlockError
+from interlock.kernel.errors import Drained, Gone
 from interlock.kernel.rows import Body, Unit, Worker
 from interlock.store.finders import incarnations
 from interlock.store.tx import Tx
@@ -53,7 +53,9 @@ def heard_of(tx: Tx, holder: int) -> Worker:
     """The worker is alive; one that did not answer for a while is back, and empty. One that shut down is refused."""
     worker, unit = tx.worker(holder), tx.unit(holder)
     if tx.life(unit).settled(unit.state):
-        raise InterlockError(f"worker {worker.name} has shut down; it may register again as a new incarnation")
+        if worker.draining:
+            raise Drained(f"worker {worker.name} was drained and has shut down; start another one to go on")
+        raise Gone(f"worker {worker.name} has shut down; it may register again as a new incarnation")
     worker.seen_at = tx.now
     tx.change(worker)
     if tx.life(unit).allows(unit.state, "recover"):

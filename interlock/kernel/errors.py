@@ -37,6 +37,14 @@ class Stale(InterlockError):
 LeaseConflictError = Stale
 
 
+class Gone(InterlockError):
+    """A worker that was silent for too long and counts as shut down; it may register again as a new incarnation."""
+
+
+class Drained(InterlockError):
+    """A worker that was told to take no more work and has shut down; it ends."""
+
+
 class BadLifecycle(InterlockError):
     """A lifecycle file that cannot be used; `faults` holds every reason, each naming file, place and rule."""
 

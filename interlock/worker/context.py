@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Awaitable, Callable
+from concurrent.futures import Future
 from threading import Event
 from typing import Any, TypeVar
 
@@ -35,6 +36,7 @@ class JobContext(Context):
         self.sender, self.grant, self.tenant, self.later = sender, grant, tenant, later
         self.held = Held(unit=grant.unit, fence=grant.fence, lease=grant.lease)
         self.stopping = Stopping()
+        self.thread: Future[Any] | None = None  # where a plain handler runs; it may outlive the wait for it
         self.step, self.artifact = Step(self), Artifact(self)
         self.log = logging.LoggerAdapter(logging.getLogger("interlock.job"), {"unit": grant.unit, "fence": grant.fence})
 

@@ -37,7 +37,8 @@ class InThread:
         def call() -> Any:
             return task.handler(**with_context(task, kwargs, context))
 
-        return await asyncio.get_running_loop().run_in_executor(self.pool, call)
+        context.thread = self.pool.submit(call)
+        return await asyncio.wrap_future(context.thread)
 
     async def close(self) -> None:
         self.pool.shutdown(wait=False, cancel_futures=True)

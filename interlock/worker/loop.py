@@ -4,70 +4,31 @@ import asyncio
 import logging
 import secrets
 import socket
-from collections import deque
-from collections.abc import Mapping
-from threading import Thread
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from threading import Thread, get_ident
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from interlock.client.outcomes import Snooze
-from interlock.kernel.commands import (
-    Claim,
-    Command,
-    Drain,
-    Finish,
-    Grant,
-    Heard,
-    Heartbeat,
-    Outcome,
-    Record,
-    Register,
-    Release,
-    Start,
-    Tick,
-)
-from interlock.kernel.errors import InterlockError, Unavailable
+from interlock.engine.bell import Watch
+from interlock.kernel.commands import Claim, Drain, Heartbeat, Outcome, Record, Register, Tick
+from interlock.kernel.errors import Drained, Gone, InterlockError, TransientError, Unavailable, Unknown
+from interlock.worker.asking import Asking, wait_for
 from interlock.worker.context import JobContext
 from interlock.worker.executors import Executors
+from interlock.worker.holds import AHEAD_MAX, End, GiveBack, Hold, Holds, Lane, meant
+from interlock.worker.reports import Reports, titled
 from interlock.worker.verdicts import failure, success, unreadable
 
 if TYPE_CHECKING:
     from interlock.client.app import App
 
 log = logging.getLogger("interlock.worker")
-AHEAD_SECONDS, AHEAD_MAX = 0.2, 200  # of work that is held but not begun, so that fast handlers never wait for a claim
-REPORT_AFTER = 0.05  # a handler that still runs then is reported as started
 POLL, TICK = 1.0, 0.5  # seconds
-PAUSES = (0.1, 0.5, 1.0, 2.0, 5.0)  # while the database is away
-
-
-class Hold:
-    """One lease, and what is done under it."""
-
-    def __init__(self, grant: Grant, context: JobContext) -> None:
-        self.grant, self.context, self.held = grant, context, context.held
-        self.running: asyncio.Task[None] | None = None
-        self.begun = self.told = False  # user code has begun; the engine knows
-        self.end: Outcome | Snooze | None = None
-
-
-class Lane:
-    """One queue of a worker: how much may run at a time, what waits, and how long a handler takes here."""
-
-    def __init__(self, name: str, concurrency: int) -> None:
-        self.name, self.concurrency = name, concurrency
-        self.waiting: deque[Hold] = deque()
-        self.running = 0
-        self.mean: float | None = None
-
-    @property
-    def room(self) -> int:
-        ahead = 0 if self.mean is None else min(AHEAD_MAX, int(self.concurrency * AHEAD_SECONDS / max(self.mean, 1e-4)))
-        return self.concurrency + ahead - self.running - len(self.waiting)
-
-    def took(self, seconds: float) -> None:
-        self.mean = seconds if self.mean is None else 0.9 * self.mean + 0.1 * seconds
+GRACE = 10.0  # seconds that what runs has to end in, once the worker is told to stop
+LEAVE = 1.0  # seconds that a handler has to end in, once it is stopped
+PATIENCE = 10.0  # seconds beyond the grace that a worker which stops waits for its database
 
 
 class Worker:
@@ -75,271 +36,317 @@ class Worker:
 
     def __init__(
         self, app: "App", queues: Mapping[str, int], *, name: str = "", capabilities: tuple[str, ...] = (),
-        grace: float = 10.0,
+        grace: float = GRACE,
     ) -> None:  # fmt: skip
         self.app, self.capabilities, self.grace = app, capabilities, grace
-        self.name = name or f"{socket.gethostname()}"
         self.incarnation = secrets.token_hex(8)
+        self.name = name or f"{socket.gethostname()}-{self.incarnation[:4]}"  # two on one machine are two
         self.lanes = {queue: Lane(queue, concurrency) for queue, concurrency in queues.items()}
-        self.holds: dict[tuple[int, int], Hold] = {}
-        self.starts: list[Hold] = []
-        self.ends: list[Hold] = []
-        self.notes: dict[tuple[int, str, str], Record] = {}
+        self.holds, self.asking = Holds(), Asking(app)
+        self.to_claim, self.to_beat = asyncio.Event(), asyncio.Event()
+        self.reports = Reports(self.asking, self.holds, app.tenant, self.name)
+        self.reports.on_lost, self.reports.on_end = self.lose, self.to_claim.set
+        self.capacity = sum(2 * (lane.concurrency + AHEAD_MAX) for lane in self.all_lanes)  # with what is not told yet
         self.executors = Executors(sum(queues.values()))
-        self.id = self.claims = self.done = 0
+        self.id = self.claims = self.rings = 0
         self.stopping = self.ended = False
+        self.loop: asyncio.AbstractEventLoop | None = None
+        self.thread = 0
+
+    @property
+    def now(self) -> float:
+        assert self.loop
+        return self.loop.time()
+
+    # From beginning to end.
 
     async def run(self) -> None:
-        """Everything that it claimed has been reported or given back when this ends."""
-        self.loop = asyncio.get_running_loop()
-        self.to_report, self.to_claim, self.quick = asyncio.Event(), asyncio.Event(), asyncio.Event()
+        """Everything that it claimed has been reported or given back when this ends. Raises what broke it."""
+        self.loop, self.thread = asyncio.get_running_loop(), get_ident()
+        await asyncio.to_thread(getattr, self.app, "engine")  # a database that is not there at all is told at once
         self.id = await self.register()
-        bell = Thread(target=self.listen, name="interlock worker bell", daemon=True)
+        log.info("worker %s serves %s", self.name, ", ".join(f"{one.name}:{one.concurrency}" for one in self.all_lanes))
+        watch = self.app.engine.watch(self.lanes, self.app.tenant)
+        bell = Thread(target=self.listen, args=(watch,), name="interlock worker bell", daemon=True)
         bell.start()
-        loops = [asyncio.create_task(one()) for one in (self.claiming, self.reporting, self.beating, self.ticking)]
+        runs = (self.claiming, self.reports.run, self.beating, self.ticking)
+        loops = [asyncio.create_task(one()) for one in runs]
         try:
-            await loops[0]
-            await self.drain()
+            await self.until_stopped(loops)
         finally:
             self.ended = True
+            watch.rung.set()
             for one in loops:
                 one.cancel()
             await asyncio.gather(*loops, return_exceptions=True)
             await self.executors.close()
+            bell.join()
+
+    async def until_stopped(self, loops: list[asyncio.Task[None]]) -> None:
+        """The claimer has ended and what it claimed is settled. A loop that breaks ends the worker."""
+        draining = asyncio.create_task(self.drain_after(loops[0]))
+        try:
+            await asyncio.wait([draining, *loops[1:]], return_when=asyncio.FIRST_COMPLETED)
+            for one in (*loops, draining):
+                if one.done():
+                    one.result()
+        finally:
+            draining.cancel()
+            for hold in self.holds:
+                self.stop_handler(hold)
+            await asyncio.gather(draining, return_exceptions=True)
 
     async def register(self) -> int:
-        capacity = sum(lane.concurrency + AHEAD_MAX for lane in self.lanes.values())
-        worker: int = await self.insist(
+        return await self.asking.one(
             Register(
                 tenant=self.app.tenant, name=self.name, incarnation=self.incarnation, capabilities=self.capabilities,
-                capacity=capacity,
+                capacity=self.capacity,
             )
         )  # fmt: skip
-        return worker
+
+    @property
+    def all_lanes(self) -> list[Lane]:
+        return list(self.lanes.values())
 
     def stop(self) -> None:
-        """No more is claimed; what runs may end."""
-        self.stopping = True
-        self.to_claim.set()
-
-    # Asking. A database that is away is waited for: what is asked twice is answered twice and done once.
-
-    async def insist(self, command: Command[Any]) -> Any:
-        return (await self.insist_all([command]))[0]
-
-    async def insist_all(self, commands: list[Command[Any]]) -> list[Any]:
-        for pause in (*PAUSES, *[PAUSES[-1]] * 10_000):
-            try:
-                return [await asyncio.wrap_future(future) for future in self.app.put_all(commands)]
-            except Unavailable as error:
-                log.warning("the database is away: %s", error)
-                await asyncio.sleep(pause)
-        raise AssertionError
+        """No more is claimed or begun; what runs may end."""
+        if not self.stopping:
+            self.stopping = True
+            if self.loop:
+                self.asking.patience = self.now + self.grace + PATIENCE
+            self.to_claim.set()
 
     # Claiming.
 
     async def claiming(self) -> None:
         while not self.stopping:
             self.to_claim.clear()
-            wanted = [lane for lane in self.lanes.values() if lane.room > 0]
-            found = sum([await self.claim(lane) for lane in wanted])
-            if not found and not self.stopping:
-                await wait_for(self.to_claim, POLL)
+            for lane in self.all_lanes:
+                if self.wants(lane) and not self.stopping:
+                    await self.claim(lane)
+            if (
+                not any(map(self.wants, self.all_lanes))
+                and not self.stopping
+                and not await wait_for(self.to_claim, POLL)
+            ):
+                self.rings += 1  # a ring may have been lost
 
-    async def claim(self, lane: Lane) -> int:
+    def wants(self, lane: Lane) -> bool:
+        """Whether there is room, and perhaps work."""
+        return self.room(lane) > 0 and lane.dry != self.rings
+
+    def room(self, lane: Lane) -> int:
+        return min(lane.room, self.capacity - len(self.holds))
+
+    async def claim(self, lane: Lane) -> None:
+        """What is granted waits in its lane, or runs. One claim at a time: only the last can be answered again."""
         self.claims += 1
+        sent, rings, limit = self.now, self.rings, self.room(lane)
         command = Claim(
             tenant=self.app.tenant, actor=self.name, worker=self.id, key=f"{self.incarnation}.{self.claims}",
-            nonce=secrets.token_hex(32), limit=lane.room, queues=(lane.name,),
+            nonce=secrets.token_hex(32), limit=limit, queues=(lane.name,),
         )  # fmt: skip
         try:
-            grants = await self.insist(command)
-        except InterlockError as refused:  # it counts as gone: another one begins
-            log.warning("%s; registering again", refused)
+            grants = await self.asking.one(command)
+        except InterlockError as refused:
+            lane.dry = rings
+            await self.refused(refused)
+            return
+        for grant in grants:
+            older = self.holds.find(grant.unit)
+            if older and not older.ended:
+                self.lose(older, "it was granted again")
+            hold = Hold(grant, JobContext(self.app, grant, self.app.tenant, self.later), sent)
+            self.holds.add(hold)
+            lane.waiting.append(hold)
+        if len(grants) < limit:
+            lane.dry = rings
+        self.to_beat.set()
+        self.begin(lane)
+
+    async def refused(self, why: InterlockError) -> None:
+        """A worker that was thought gone is there again; one that was drained ends."""
+        if isinstance(why, Unavailable):
+            raise why
+        if isinstance(why, Drained):
+            log.warning("%s", why)
+            self.stop()
+        elif isinstance(why, Gone):
+            log.warning("%s; registering again", why)
             self.incarnation = secrets.token_hex(8)
             self.id = await self.register()
-            return 0
-        for grant in grants:
-            hold = Hold(grant, JobContext(self.app, grant, self.app.tenant, self.later))
-            self.holds[grant.unit, grant.fence] = hold
-            lane.waiting.append(hold)
-        self.begin(lane)
-        return len(grants)
+            self.rings += 1
+        else:
+            log.error("nothing can be claimed: %s", why)
 
-    def begin(self, lane: Lane) -> None:
-        while lane.waiting and lane.running < lane.concurrency:
-            hold = lane.waiting.popleft()
-            if (hold.grant.unit, hold.grant.fence) not in self.holds:
-                continue  # lost before it began
-            lane.running += 1
-            hold.running = self.loop.create_task(self.carry_out(lane, hold))
+    def ring(self) -> None:
+        self.rings += 1
+        self.to_claim.set()
 
-    def listen(self) -> None:
+    def listen(self, watch: Watch) -> None:
         """In a thread of its own: a queue that gets work wakes the claimer."""
-        with self.app.engine.watch(self.lanes, self.app.tenant) as watch:
+        with watch:
             while not self.ended:
-                if watch.wait(POLL) and not self.ended:
-                    self.loop.call_soon_threadsafe(self.to_claim.set)
+                if watch.wait(POLL):
+                    self.from_thread(self.ring)
+
+    def from_thread(self, call: Callable[..., None], *args: Any) -> None:
+        """Done on the loop; a loop that has ended needs it no more."""
+        assert self.loop
+        with suppress(RuntimeError):
+            self.loop.call_soon_threadsafe(call, *args)
 
     # Running.
 
-    async def carry_out(self, lane: Lane, hold: Hold) -> None:
-        """The handler has run, and its outcome is on its way."""
-        started = self.loop.time()
-        try:
-            hold.end = await self.outcome(hold)
-        except asyncio.CancelledError as cancelled:
-            hold.end = failure(hold.held, cancelled)
-        finally:
-            lane.running -= 1
-            lane.took(self.loop.time() - started)
-            self.ends.append(hold)
-            self.quick.set()
-            self.to_report.set()
-            self.begin(lane)
+    def begin(self, lane: Lane) -> None:
+        while lane.waiting and lane.running < lane.concurrency and not self.stopping:
+            hold = lane.waiting.popleft()
+            if hold in self.holds:  # else it was lost before it began
+                lane.running += 1
+                hold.running = asyncio.create_task(self.carry_out(lane, hold))
 
-    async def outcome(self, hold: Hold) -> Outcome | Snooze | None:
+    async def carry_out(self, lane: Lane, hold: Hold) -> None:
+        """The handler has run, its outcome is on its way, and its place is free."""
+        started = self.now
+        try:
+            hold.end = meant(hold, await self.outcome(hold))
+        except asyncio.CancelledError as cancelled:
+            hold.end = meant(hold, failure(hold.held, cancelled))
+        finally:
+            lane.took(self.now - started)
+            self.reports.end(hold)
+            self.leave(lane, hold)
+
+    def leave(self, lane: Lane, hold: Hold) -> None:
+        """The place of a handler is free once it has really ended: a thread cannot be stopped."""
+        thread = hold.context.thread
+        if thread is None or thread.done():
+            self.free(lane)
+            return
+        log.warning("%s: its thread runs on, though nobody will hear of it", titled(hold))
+        lane.stuck += 1
+        thread.add_done_callback(lambda _: self.from_thread(self.free, lane, True))
+        if lane.stuck == lane.concurrency:
+            self.give_back_waiting(lane)
+
+    def free(self, lane: Lane, stuck: bool = False) -> None:
+        lane.running -= 1
+        lane.stuck -= stuck
+        self.begin(lane)
+        self.to_claim.set()
+
+    async def outcome(self, hold: Hold) -> End:
+        """What the handler came to. Nothing that user code raises goes further than here, but for a cancel."""
         try:
             task = self.app.find_task(hold.grant.task)
             kwargs = task.arguments.unpacked(hold.grant.input)
+        except Unknown as error:
+            return Outcome(held=hold.held, ended="failure", error=str(error), stage="fetch")
         except msgspec.MsgspecError as error:
             return unreadable(hold.held, error)
-        except InterlockError as error:
-            return failure(hold.held, error)
-        hold.begun = True
-        self.starts.append(hold)
-        self.to_report.set()
+        self.reports.begin(hold, self.now)
         limit = hold.grant.timeout_us
+        clock = asyncio.timeout(limit / 1_000_000 if limit else None)
         try:
-            async with asyncio.timeout(limit / 1_000_000 if limit else None):
+            async with clock:
                 return success(hold.held, await self.executors.for_task(task).run(task, kwargs, hold.context))
-        except Exception as error:
-            return failure(hold.held, error)
+        except (Exception, SystemExit, KeyboardInterrupt) as error:
+            if not clock.expired():
+                return failure(hold.held, error)
+            hold.context.stopping.set()
+            return failure(hold.held, TransientError(f"timed out: it ran for longer than {(limit or 0) / 1_000_000} s"))
 
     def later(self, note: Record) -> None:
-        """From any thread: a note goes with the next report; of progress, only the last one."""
-
-        def keep() -> None:
-            self.notes[note.held[0].unit, note.kind, note.name] = note
-            self.to_report.set()
-
-        self.loop.call_soon_threadsafe(keep)
-
-    # Reporting.
-
-    async def reporting(self) -> None:
-        while True:
-            await self.to_report.wait()
-            if not self.ends:
-                await wait_for(self.quick, REPORT_AFTER)
-            self.to_report.clear()
-            self.quick.clear()
-            await self.report()
-
-    async def report(self) -> None:
-        """What has begun, was noted or has ended is told, if nothing speaks against it in one transaction."""
-        ends, self.ends = self.ends, []
-        starts = [hold for hold in self.starts if not hold.told and self.holds.get(key(hold)) is hold]
-        notes, self.notes, self.starts = list(self.notes.values()), {}, []
-        commands: list[Command[Any]] = []
-        if starts:
-            commands.append(Start(tenant=self.app.tenant, actor=self.name, held=tuple(hold.held for hold in starts)))
-        commands += notes
-        outcomes = tuple(hold.end for hold in ends if isinstance(hold.end, Outcome))
-        if outcomes:
-            commands.append(Finish(tenant=self.app.tenant, actor=self.name, outcomes=outcomes))
-        for hold in ends:
-            if isinstance(hold.end, Snooze):
-                commands.append(
-                    Release(tenant=self.app.tenant, actor=self.name, held=(hold.held,), snooze_us=hold.end.after_us)
-                )
-        answers = await self.insist_all(commands) if commands else []
-        for hold in starts:
-            hold.told = True
-        for command, heard in zip(commands, answers, strict=True):
-            self.hear(command, heard)
-        for hold in ends:
-            self.holds.pop(key(hold), None)
-            self.done += 1
-        self.to_claim.set()
-
-    def hear(self, command: Command[Any], heard: list[Heard]) -> None:
-        for one in heard:
-            if not one.accepted:
-                log.warning("refused: %s of unit %s: %s", type(command).__name__, one.unit, one.why)
+        """From any thread: a note goes with the next report, and never after the end of its handler."""
+        if get_ident() == self.thread:
+            self.reports.note(note, self.now)
+        else:
+            self.from_thread(lambda: self.reports.note(note, self.now))
 
     # Staying alive.
 
     async def beating(self) -> None:
         while True:
-            beats = [hold.grant.beat_us for hold in self.holds.values() if hold.grant.beat_us]
-            await asyncio.sleep(min(beats, default=20_000_000) / 2_000_000)
-            await self.beat()
+            self.to_beat.clear()
+            due = self.holds.beat_at()
+            left = None if due is None else due - self.now
+            if left is None or left > 0:
+                await wait_for(self.to_beat, left)
+            else:
+                await self.beat()
 
     async def beat(self) -> None:
         """Every lease is renewed; one that is lost stops its handler, one that is asked to stop is told so."""
-        holds = list(self.holds.values())
-        for running in (True, False):
-            some = [hold for hold in holds if hold.begun is running]
-            held = tuple(hold.held for hold in some)
-            if running or held:
-                beat = Heartbeat(tenant=self.app.tenant, actor=self.name, held=held, running=running)
-                for hold, heard in zip(some, await self.insist(beat), strict=True):
-                    self.mind(hold, heard)
+        beats = list(self.beats())
+        for hold in self.holds:
+            hold.renewed = self.now
+        answers = await self.asking.all([command for command, _ in beats])
+        for (_, some), answer in zip(beats, answers, strict=True):
+            if isinstance(answer, InterlockError):
+                log.warning("a beat was refused: %s", answer)
+                continue
+            for hold, heard in zip(some, answer, strict=True):
+                self.reports.mind(hold, heard)
 
-    def mind(self, hold: Hold, heard: Heard) -> None:
-        if heard.accepted and not heard.cancel:
-            return
+    def beats(self) -> Iterator[tuple[Heartbeat, list[Hold]]]:
+        """What the engine does not know to run is only held here: its start is told by the next report."""
+        for running in (True, False):
+            if some := [hold for hold in self.holds if hold.told is running]:
+                held = tuple(hold.held for hold in some)
+                yield Heartbeat(tenant=self.app.tenant, actor=self.name, held=held, running=running), some
+
+    def lose(self, hold: Hold, why: str) -> None:
+        """Another worker may have it by now: the handler is stopped, and whatever it says is not told."""
+        self.holds.drop(hold)
+        if hold.begun is not None:
+            log.warning("%s: lost: %s", titled(hold), why)
+        self.stop_handler(hold)
+
+    def stop_handler(self, hold: Hold) -> None:
         hold.context.stopping.set()
-        if heard.accepted:
-            return
-        self.holds.pop(key(hold), None)
         if hold.running:
-            log.warning("lost: unit %s: %s", hold.grant.unit, heard.why)
             hold.running.cancel()
 
     async def ticking(self) -> None:
         while True:
             await asyncio.sleep(TICK)
-            await self.insist(Tick(tenant=self.app.tenant, actor=self.name))
+            try:
+                await self.asking.one(Tick(tenant=self.app.tenant, actor=self.name))
+            except Unavailable:
+                raise
+            except InterlockError as error:
+                log.error("the clock cannot be served: %s", error)
 
     # Leaving.
 
-    async def drain(self) -> None:
-        """What has not begun is given back, what runs may end, and what does not is given back too."""
-        waiting = [hold for lane in self.lanes.values() for hold in lane.waiting]
-        for lane in self.lanes.values():
-            lane.waiting.clear()
-        await self.give_back(waiting)
-        running = [hold.running for hold in self.holds.values() if hold.running and not hold.running.done()]
+    async def drain_after(self, claiming: asyncio.Task[None]) -> None:
+        """What has not begun is given back, what runs may end, and what does not is stopped and given back too."""
+        await asyncio.shield(claiming)
+        log.info("stopping: %d held", len(self.holds))
+        for lane in self.all_lanes:
+            self.give_back_waiting(lane)
+        await self.ends_of(list(self.holds), self.grace)
+        late = [hold for hold in self.holds if not hold.ended]
+        for hold in late:
+            hold.leaving = True
+            self.stop_handler(hold)
+        await self.ends_of(late, LEAVE)
+        for hold in late:
+            self.give_back(hold)
+        while len(self.holds):
+            await self.reports.report()
+        await self.asking.one(Drain(tenant=self.app.tenant, actor=self.name, worker=self.id))
+
+    def give_back_waiting(self, lane: Lane) -> None:
+        while lane.waiting:
+            self.give_back(lane.waiting.popleft())
+
+    def give_back(self, hold: Hold) -> None:
+        if not hold.ended:
+            hold.end = GiveBack()
+            self.reports.end(hold)
+
+    async def ends_of(self, holds: list[Hold], seconds: float) -> None:
+        running = [hold.running for hold in holds if hold.running and not hold.running.done()]
         if running:
-            await asyncio.wait(running, timeout=self.grace)
-        left = [hold for hold in self.holds.values() if hold.running and not hold.running.done()]
-        await self.give_back(left)
-        for hold in left:
-            hold.context.stopping.set()
-            if hold.running:
-                hold.running.cancel()
-        while self.ends or self.notes:
-            await self.report()
-        await self.insist(Drain(tenant=self.app.tenant, actor=self.name, worker=self.id))
-
-    async def give_back(self, holds: list[Hold]) -> None:
-        for hold in holds:
-            self.holds.pop(key(hold), None)
-        if holds:
-            held = tuple(hold.held for hold in holds)
-            reason = "its worker shuts down"
-            await self.insist(Release(tenant=self.app.tenant, actor=self.name, held=held, reason=reason))
-
-
-def key(hold: Hold) -> tuple[int, int]:
-    return hold.grant.unit, hold.grant.fence
-
-
-async def wait_for(event: asyncio.Event, seconds: float) -> None:
-    try:
-        async with asyncio.timeout(seconds):
-            await event.wait()
-    except TimeoutError:
-        return
+            await asyncio.wait(running, timeout=seconds)

@@ -62,6 +62,11 @@ def unreadable(held: Held, error: msgspec.MsgspecError) -> Outcome:
 
 
 def told(error: BaseException) -> str:
-    text = str(error).replace("\0", "\\0").encode("utf-8", "replace").decode()  # what a database can keep
+    """An error as it is kept: no database keeps a zero byte or half a letter."""
+    try:
+        text = str(error)
+    except Exception:
+        text = "it cannot say what it is"
     name = type(error).__name__
-    return (f"{name}: {text}" if text else name)[:TEXT_MAX]
+    whole = (f"{name}: {text}" if text else name)[:TEXT_MAX]
+    return whole.encode("utf-8", "replace").decode().replace("\0", "\N{REPLACEMENT CHARACTER}")

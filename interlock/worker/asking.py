@@ -1,0 +1,79 @@
+"""How a worker asks: until there is an answer, however long the database is away."""
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from itertools import chain, repeat
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from interlock.kernel.commands import Command
+from interlock.kernel.errors import Contended, InterlockError, Unavailable
+
+if TYPE_CHECKING:
+    from interlock.client.app import App
+
+A = TypeVar("A")
+log = logging.getLogger("interlock.worker")
+PAUSES = (0.05, 0.2, 0.5, 1.0, 2.0)  # seconds between two tries while the database is away
+
+
+class Asking:
+    """What is asked twice is answered twice and done once, so whatever got no answer is asked again."""
+
+    def __init__(self, app: "App") -> None:
+        self.app, self.away = app, False
+        self.patience: float | None = None  # the loop's time after which a database that is away is given up
+
+    async def one(self, command: Command[A]) -> A:
+        """The answer. Raises what the engine refuses with."""
+        (answer,) = await self.all([command])
+        if isinstance(answer, InterlockError):
+            raise answer
+        return answer  # type: ignore[no-any-return]
+
+    async def all(self, commands: Sequence[Command[Any]]) -> list[Any]:
+        """For each command its answer or its refusal. Raises Unavailable only once patience is at its end."""
+        answers: list[Any] = []
+        for pause in chain(PAUSES, repeat(PAUSES[-1])):
+            answers += await self.tried(commands[len(answers) :])
+            if len(answers) == len(commands):
+                if self.away:
+                    log.warning("the database is back")
+                self.away = False
+                return answers
+            await asyncio.sleep(pause)
+        raise AssertionError
+
+    async def tried(self, commands: Sequence[Command[Any]]) -> list[Any]:
+        """The answers up to the first command that got none: those after it may build on it."""
+        try:
+            futures = self.app.put_all(commands)
+        except Unavailable as error:
+            self.missed(error)
+            return []
+        answers: list[Any] = []
+        for answer in await asyncio.gather(*map(asyncio.wrap_future, futures), return_exceptions=True):
+            if isinstance(answer, Unavailable | Contended):
+                self.missed(answer)
+                return answers
+            if isinstance(answer, BaseException) and not isinstance(answer, InterlockError):
+                raise answer
+            answers.append(answer)
+        return answers
+
+    def missed(self, error: InterlockError) -> None:
+        """Told once each time the database goes away. Raises it when patience is at its end."""
+        if self.patience is not None and asyncio.get_running_loop().time() > self.patience:
+            raise error
+        if isinstance(error, Unavailable) and not self.away:
+            log.warning("the database is away, waiting for it: %s", error)
+            self.away = True
+
+
+async def wait_for(event: asyncio.Event, seconds: float | None) -> bool:
+    """Whether something happened within so many seconds."""
+    try:
+        async with asyncio.timeout(seconds):
+            return await event.wait()
+    except TimeoutError:
+        return False

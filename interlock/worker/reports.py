@@ -1,0 +1,198 @@
+"""What a worker tells: what has begun, what was noted and what has ended, many of them in one transaction."""
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import msgspec
+
+from interlock.client.outcomes import Snooze
+from interlock.kernel.commands import PERMANENT, Command, Finish, Heard, Outcome, Record, Release, Start
+from interlock.kernel.errors import InterlockError
+from interlock.kernel.names import shown
+from interlock.worker.asking import Asking, wait_for
+from interlock.worker.holds import GiveBack, Hold, Holds
+
+log = logging.getLogger("interlock.worker")
+REPORT_AFTER = 0.05  # seconds; what has ended by then is started and finished in one transaction
+CHUNK = 500  # outcomes in one command
+Part = tuple[Command[Any], list[Hold]]
+
+
+class Reports:
+    """Tells the engine, in the order in which things happened to each unit."""
+
+    def __init__(self, asking: Asking, holds: Holds, tenant: int, actor: str) -> None:
+        self.asking, self.holds, self.tenant, self.actor = asking, holds, tenant, actor
+        self.starts: list[Hold] = []
+        self.ends: list[Hold] = []
+        self.notes: dict[tuple[int, int, str, str], Record] = {}
+        self.noted: float | None = None  # when the oldest note came
+        self.wake, self.one_at_a_time = asyncio.Event(), asyncio.Lock()
+        self.told = {"success": 0, "failure": 0, "cancelled": 0, "given back": 0, "refused": 0}
+        self.on_lost: Callable[[Hold, str], None] = lambda hold, why: None
+        self.on_end: Callable[[], None] = lambda: None
+
+    # What happens.
+
+    def begin(self, hold: Hold, now: float) -> None:
+        hold.begun = now
+        self.starts.append(hold)
+        self.wake.set()
+
+    def note(self, note: Record, now: float) -> None:
+        """Of notes of one kind and name, the last one counts."""
+        held = note.held[0]
+        self.notes[held.unit, held.fence, note.kind, note.name] = note
+        self.noted = self.noted or now
+        self.wake.set()
+
+    def end(self, hold: Hold) -> None:
+        if not hold.ended:
+            hold.ended = True
+            self.ends.append(hold)
+            self.wake.set()
+
+    # Telling.
+
+    async def run(self) -> None:
+        """Whatever happens is told: an end at once, the rest within REPORT_AFTER."""
+        now = asyncio.get_running_loop().time
+        while True:
+            self.wake.clear()
+            due = self.due_at()
+            left = None if due is None else due - now()
+            if not self.ends and (left is None or left > 0):
+                await wait_for(self.wake, left)
+            else:
+                await self.report()
+
+    def due_at(self) -> float | None:
+        times = [hold.begun for hold in self.starts[:1]] + [self.noted]
+        return min((time + REPORT_AFTER for time in times if time is not None), default=None)
+
+    async def report(self) -> None:
+        """What has ended, was noted or has run for a while is known to the engine."""
+        async with self.one_at_a_time:
+            await self.tell(list(self.parts(asyncio.get_running_loop().time())))
+
+    def parts(self, now: float) -> Iterator[Part]:
+        """The commands that are due, each with the holds that it speaks for."""
+        ends = [hold for hold in self.ends if hold in self.holds]
+        starts = [hold for hold in self.starts if hold in self.holds and not hold.told]
+        due = [hold for hold in starts if start_due(hold, now)]
+        notes, self.notes, self.noted = self.notes, {}, None
+        self.starts, self.ends = [hold for hold in starts if not start_due(hold, now)], []
+        for some in chunks(due):
+            yield Start(tenant=self.tenant, actor=self.actor, held=tuple(hold.held for hold in some)), some
+        for (unit, fence, _, _), note in notes.items():
+            if hold := self.holds.find(unit, fence):
+                yield note, [hold]
+        for some in chunks([hold for hold in ends if isinstance(hold.end, Outcome)]):
+            outcomes = tuple(hold.end for hold in some if isinstance(hold.end, Outcome))
+            yield Finish(tenant=self.tenant, actor=self.actor, outcomes=outcomes), some
+        for hold in ends:
+            if isinstance(hold.end, Snooze):
+                yield self.release([hold], "asked to be called again later", hold.end.after_us), [hold]
+            elif hold.end is None:
+                self.holds.drop(hold)
+        for some in chunks([hold for hold in ends if isinstance(hold.end, GiveBack)]):
+            yield self.release(some, "its worker cannot finish it", None), some
+
+    def release(self, holds: list[Hold], reason: str, snooze_us: int | None) -> Release:
+        held = tuple(hold.held for hold in holds)
+        return Release(tenant=self.tenant, actor=self.actor, held=held, reason=reason, snooze_us=snooze_us)
+
+    async def tell(self, parts: list[Part]) -> None:
+        answers = await self.asking.all([command for command, _ in parts]) if parts else []
+        refused: list[Part] = []
+        for (command, holds), answer in zip(parts, answers, strict=True):
+            if not isinstance(answer, InterlockError):
+                for hold, heard in zip(holds, answer, strict=True):
+                    self.hear(command, hold, heard)
+            elif len(holds) > 1:
+                refused += alone(command, holds)  # one of them spoils it for the others
+            else:
+                self.spoilt(command, holds[0], answer)
+        if refused:
+            await self.tell(refused)
+        self.on_end()
+
+    # Hearing.
+
+    def hear(self, command: Command[Any], hold: Hold, heard: Heard) -> None:
+        if isinstance(command, Start | Record):
+            self.mind(hold, heard)
+            hold.told |= isinstance(command, Start) and heard.accepted
+        elif heard.accepted or not may_be_refused(hold):
+            self.settled(hold, heard)
+        else:
+            self.say_otherwise(hold, heard.why)
+
+    def mind(self, hold: Hold, heard: Heard) -> None:
+        """What an answer asks for is done: a handler that is to stop is told so, one whose lease is lost is stopped."""
+        if heard.accepted and heard.cancel:
+            hold.context.stopping.set()
+        if not heard.accepted and hold in self.holds and not hold.ended:
+            self.on_lost(hold, heard.why)
+
+    def spoilt(self, command: Command[Any], hold: Hold, refusal: InterlockError) -> None:
+        """A command that the engine cannot carry out at all."""
+        if not isinstance(command, Finish | Release):
+            log.error("%s: not recorded: %s", titled(hold), refusal)
+        elif hold.again:
+            self.settled(hold, Heard(unit=hold.grant.unit, accepted=False, why=str(refusal)))
+        else:
+            self.say_otherwise(hold, str(refusal))
+
+    def say_otherwise(self, hold: Hold, why: str) -> None:
+        """An end that may not be is told once more as a failure, so that nobody waits for its lease to end."""
+        hold.again, hold.ended = True, False
+        hold.end = Outcome(held=hold.held, ended="failure", error=f"its end was refused: {why}", error_class=PERMANENT)
+        self.end(hold)
+
+    def settled(self, hold: Hold, heard: Heard) -> None:
+        """The hold is over, and its end is in the log."""
+        self.holds.drop(hold)
+        end = hold.end
+        word = end.ended if isinstance(end, Outcome) else "given back"
+        if not heard.accepted:
+            word = "refused"
+        self.told[word] += 1
+        level = logging.INFO if word in ("success", "given back") else logging.WARNING
+        if log.isEnabledFor(level):
+            why = heard.why if word == "refused" else end.error if isinstance(end, Outcome) else ""
+            text = f"{titled(hold)}: {word}" + (f": {why}" if why else "")
+            facts = {"task": hold.grant.task, "unit": hold.grant.unit, "attempt": hold.grant.attempt}
+            log.log(level, text, extra={"facts": {**facts, "ended": word, "state": heard.state, "why": why}})
+
+
+def start_due(hold: Hold, now: float) -> bool:
+    """Whether its start is told now: it has ended, or runs for so long that it will not end with its start."""
+    return hold.ended or (hold.begun or 0) + REPORT_AFTER <= now
+
+
+def chunks(holds: list[Hold]) -> Iterator[list[Hold]]:
+    return (holds[place : place + CHUNK] for place in range(0, len(holds), CHUNK))
+
+
+def alone(command: Command[Any], holds: list[Hold]) -> list[Part]:
+    """The same command for each hold by itself."""
+    if isinstance(command, Finish):
+        return [
+            (msgspec.structs.replace(command, outcomes=(outcome,)), [hold])
+            for hold, outcome in zip(holds, command.outcomes, strict=True)
+        ]
+    return [(msgspec.structs.replace(command, held=(hold.held,)), [hold]) for hold in holds]
+
+
+def may_be_refused(hold: Hold) -> bool:
+    """Whether an end can be refused under a sound lease: snoozes are counted, and a cancel must be asked for."""
+    return not hold.again and (
+        isinstance(hold.end, Snooze) or (isinstance(hold.end, Outcome) and hold.end.ended == "cancelled")
+    )
+
+
+def titled(hold: Hold) -> str:
+    return f"{hold.grant.task} {shown('', hold.grant.unit)[1:]}"

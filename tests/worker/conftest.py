@@ -1,0 +1,18 @@
+"""The databases that a worker's test runs on."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.store.databases import KINDS, fresh_postgres
+
+
+@pytest.fixture(params=KINDS)
+def url(request: pytest.FixtureRequest, tmp_path: Path, server: str) -> Iterator[str]:
+    """A fresh database."""
+    if request.param == "postgres":
+        with fresh_postgres(server, f"worker{abs(hash(tmp_path))}") as one:
+            yield one
+    else:
+        yield "sqlite://:memory:" if request.param == "sqlite memory" else f"sqlite:///{tmp_path}/work.db"

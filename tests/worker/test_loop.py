@@ -1,0 +1,559 @@
+"""The worker's loop: what it claims, runs, tells and gives back, and what stops a handler."""
+
+import asyncio
+import sys
+import threading
+from itertools import pairwise
+from typing import Any
+
+import msgspec
+import pytest
+
+import interlock
+from interlock.kernel.commands import Claim, Drain, Grant, Revoke, Tick
+from interlock.kernel.errors import Gone, Unavailable
+from interlock.store.views import notes_of
+from interlock.worker.context import JobContext
+from interlock.worker.holds import AHEAD_MAX, Hold, Holds, Lane
+from interlock.worker.loop import Worker
+from tests.worker.stage import PATIENCE, error, events, opened, triggers, unit, until, working
+
+
+def test_what_ends_at_once_is_started_and_finished_in_one_transaction(url: str) -> None:
+    async def story(app: interlock.App) -> None:
+        go = asyncio.Event()
+
+        @app.task
+        async def quick(n: int) -> int:
+            return n
+
+        @app.task
+        async def lasting() -> None:
+            await go.wait()
+
+        jobs = [quick.submit(n) for n in range(20)]
+        long = lasting.submit()
+        async with working(app):
+            assert [await job.wait.aio(PATIENCE) for job in jobs] == list(range(20))
+            await until(lambda: long.look().category == "active")
+            go.set()
+            await long.wait.aio(PATIENCE)
+        for job in jobs:
+            start, end = events(job)[-2:]
+            assert (start.trigger, end.trigger) == ("start", "complete")
+            assert start.at == end.at
+        start, end = events(long)[-2:]
+        assert start.at < end.at
+
+    with opened(url) as app:
+        asyncio.run(story(app))
+
+
+@pytest.mark.req("R2-24")
+def test_leases_are_renewed_before_half_of_their_time_has_passed(url: str) -> None:
+    """Measured by the store's clock, with times that are twenty times as short as they are in production."""
+    hurry = 20
+
+    async def story(app: interlock.App) -> None:
+        enough = asyncio.Event()
+
+        @app.task
+        async def lasting() -> None:
+            await enough.wait()
+
+        job, other = lasting.submit(), lasting.submit()
+        async with working(app) as worker:
+
+            def beats() -> list[int]:
+                notes = app.read(lambda session: notes_of(session, worker.id))
+                assert all(
+                    sorted(one[0] for one in msgspec.json.decode(note.payload)) == [job.unit, other.unit]
+                    for note in notes
+                )
+                return [note.at for note in notes if note.kind == "beat"]
+
+            await until(lambda: len(beats()) >= 6)
+            renewed = [events(job)[1].at, *beats()]
+            enough.set()
+            await job.wait.aio(PATIENCE)
+        terms = app.lives["job"].options.lease
+        assert terms
+        assert max(after - before for before, after in pairwise(renewed)) <= terms.ttl_us / 2
+        assert triggers(job) == ["submit", "claim", "start", "complete"]
+
+    with opened(url, hurry) as app:
+        asyncio.run(story(app))
+
+
+def test_a_beat_is_due_after_half_a_beat_of_the_most_impatient_lease() -> None:
+    holds = Holds()
+    assert holds.beat_at() is None
+    for number, (beat, ttl) in enumerate([(20, 60), (10, 60), (0, 600)]):
+        holds.add(held(number, beat, ttl, now=100.0))
+    assert holds.beat_at() == 105.0
+    holds = Holds()
+    holds.add(held(1, 0, 600, now=100.0))
+    assert holds.beat_at() == 400.0
+
+
+def held(number: int, beat: int, ttl: int, now: float) -> Hold:
+    grant = Grant(
+        unit=number, task="a", input="{}", attempt=1, fence=1, lease="s", until=0, ttl_us=ttl * 1_000_000,
+        beat_us=beat * 1_000_000, correlation="", trace="",
+    )  # fmt: skip
+    return Hold(grant, JobContext(None, grant, 1, lambda note: None), now)  # type: ignore[arg-type]
+
+
+def test_a_lane_claims_ahead_only_where_handlers_are_fast() -> None:
+    lane = Lane("default", 10)
+    assert lane.room == 10
+    lane.took(10.0)
+    assert lane.room == 10
+    fast = Lane("default", 10)
+    fast.took(0.01)
+    assert fast.room == 10 + AHEAD_MAX
+    fast.running = 10
+    fast.waiting.extend(held(n, 1, 2, 0.0) for n in range(AHEAD_MAX))
+    assert fast.room == 0
+
+
+def test_a_lost_lease_stops_its_handler(url: str) -> None:
+    async def story(app: interlock.App) -> None:
+        stopped, seen = asyncio.Event(), threading.Event()
+
+        @app.task
+        async def lasting(ctx: interlock.Context) -> int:
+            assert isinstance(ctx, JobContext)
+            if ctx.fence == 1:
+                try:
+                    await asyncio.Event().wait()
+                finally:
+                    stopped.set()
+            return ctx.fence
+
+        @app.task
+        def threaded(ctx: interlock.Context) -> int:
+            assert isinstance(ctx, JobContext)
+            while ctx.fence == 1 and not ctx.cancelled:
+                seen.wait(0.005)
+            if ctx.fence == 1:
+                seen.set()
+            return ctx.fence
+
+        jobs = [lasting.submit(), threaded.submit()]
+        async with working(app) as worker:
+            await until(lambda: all(job.look().category == "active" for job in jobs))
+            for job in jobs:
+                await app.asend(Revoke(unit=job.unit))
+            assert [await job.wait.aio(PATIENCE) for job in jobs] == [2, 2]
+            await until(lambda: stopped.is_set() and seen.is_set())
+            assert worker.reports.told["refused"] == 0
+        assert triggers(jobs[0]) == ["submit", "claim", "start", "lost", "claim", "start", "complete"]
+
+    with opened(url, hurry=20) as app:
+        asyncio.run(story(app))
+
+
+def test_a_soft_cancel_is_seen_and_a_hard_one_felt(url: str) -> None:
+    async def story(app: interlock.App) -> None:
+        felt = asyncio.Event()
+
+        @app.task
+        async def softly(ctx: interlock.Context) -> None:
+            assert isinstance(ctx, JobContext)
+            while not ctx.cancelled:
+                await asyncio.sleep(0.005)
+            raise interlock.Cancelled("as you wish")
+
+        @app.task
+        async def hard() -> None:
+            try:
+                await asyncio.Event().wait()
+            except asyncio.CancelledError:
+                felt.set()
+                raise
+
+        soft, cut = softly.submit(), hard.submit()
+        async with working(app):
+            await until(lambda: all(job.look().category == "active" for job in (soft, cut)))
+            soft.cancel()
+            cut.cancel(hard=True)
+            await until(lambda: soft.look().outcome == cut.look().outcome == "cancelled")
+            await until(felt.is_set)
+        assert triggers(soft)[-1] == "stopped"
+        assert triggers(cut)[-1] == "cancel"
+
+    with opened(url, hurry=20) as app:
+        asyncio.run(story(app))
+
+
+def test_a_handler_that_takes_too_long_has_timed_out_and_is_tried_again(url: str) -> None:
+    async def story(app: interlock.App) -> None:
+        told: list[bool] = []
+
+        @app.task(timeout=0.05, attempts=2, backoff=0.001)
+        async def lasting() -> None:
+            await asyncio.Event().wait()
+
+        @app.task(timeout=0.05, attempts=1)
+        def threaded(ctx: interlock.Context) -> None:
+            assert isinstance(ctx, JobContext)
+            while not ctx.cancelled:
+                threading.Event().wait(0.005)
+            told.append(True)
+
+        @app.task(timeout=PATIENCE, attempts=1)
+        async def own() -> None:
+            raise TimeoutError("of another clock")
+
+        jobs = [lasting.submit(), threaded.submit(), own.submit()]
+        async with working(app):
+            await until(lambda: all(job.look().outcome for job in jobs))
+            await until(lambda: told)
+        assert unit(jobs[0]).attempt == 2
+        assert "TransientError: timed out" in error(jobs[1]) or events(jobs[1])[-1].payload.count("timeout")
+        assert error(jobs[2]) == "TimeoutError: of another clock"
+
+    with opened(url) as app:
+        asyncio.run(story(app))
+
+
+def test_a_thread_that_cannot_be_stopped_keeps_its_place(url: str) -> None:
+    async def story(app: interlock.App) -> None:
+        go, began = threading.Event(), threading.Event()
+
+        @app.task(timeout=0.05, attempts=1)
+        def stuck() -> None:
+            go.wait(PATIENCE)
+
+        @app.task
+        def next_one() -> None:
+            began.set()
+
+        first = stuck.submit()
+        async with working(app, concurrency=1) as worker:
+            lane = worker.lanes["default"]
+            await until(lambda: first.look().outcome)
+            assert (lane.running, lane.stuck, lane.room) == (1, 1, 0)
+            second = next_one.submit()
+            claims = worker.claims
+            lane.mean = 0.02  # as after fast handlers: it would claim ahead
+            await until(lambda: worker.rings > 2)
+            assert worker.claims == claims
+            assert not began.is_set()
+            go.set()
+            await second.wait.aio(PATIENCE)
+            assert (lane.running, lane.stuck) == (0, 0)
+
+    with opened(url) as app:
+        asyncio.run(story(app))
+
+
+def test_whatever_a_handler_raises_is_its_own_failure_and_nobody_elses(url: str) -> None:
+    async def story(app: interlock.App) -> None:
+        class Speechless(Exception):
+            def __str__(self) -> str:
+                raise RuntimeError
+
+        words: dict[str, BaseException] = {
+            "exit": SystemExit(3), "key": KeyboardInterrupt(), "zero": ValueError("a\0b"), "half": ValueError("\ud800"),
+            "mute": Speechless(), "alone": asyncio.CancelledError(), "wish": interlock.Cancelled("nobody asked"),
+        }  # fmt: skip
+
+        @app.task(attempts=1)
+        async def raises(word: str) -> None:
+            raise words[word]
+
+        @app.task(attempts=1)
+        def threaded(word: str) -> None:
+            if word == "exit":
+                sys.exit(3)
+            raise words[word]
+
+        @app.task(attempts=1)
+        async def strange() -> Any:
+            return object()
+
+        @app.task
+        async def fine() -> int:
+            return 1
+
+        bad = [task.submit(word=word) for word in words for task in (raises, threaded)] + [strange.submit()]
+        good = [fine.submit() for _ in range(10)]
+        async with working(app, concurrency=50) as worker:
+            await until(lambda: all(job.look().outcome for job in bad))
+            assert [await job.wait.aio(PATIENCE) for job in good] == [1] * 10
+            assert worker.reports.told["refused"] == 0
+        for job in bad:
+            assert job.look().outcome in ("dead", "failure"), error(job)
+            assert error(job)
+
+    with opened(url) as app:
+        asyncio.run(story(app))
+
+
+def test_a_task_that_nobody_knows_here_is_tried_again_and_says_what_is_known(url: str) -> None:
+    async def story(app: interlock.App) -> None:
+        @app.task(attempts=2, backoff=0.001)
+        async def known() -> None: ...
+
+        @app.task(attempts=2, backoff=0.001)
+        async def unknown() -> None: ...
+
+        job = unknown.submit()
+        del app.tasks["unknown"]
+        async with working(app):
+            await until(lambda: job.look().outcome)
+        assert error(job) == "this app has no task 'unknown'; it has known"
+        assert triggers(job) == ["submit", "claim", "retry", "claim", "exhaust"]
+        assert msgspec.json.decode(events(job)[-1].payload)["stage"] == "fetch"
+
+    with opened(url) as app:
+        asyncio.run(story(app))
+
+
+def test_a_snooze_too_many_is_a_failure_and_not_a_lease_that_nobody_serves() -> None:
+    async def story(app: interlock.App) -> None:
+        @app.task
+        async def sleepy() -> None:
+            raise interlock.Snooze(0)
+
+        job = sleepy.submit()
+        async with working(app):
+            await until(lambda: job.look().outcome)
+        assert "its end was refused" in error(job)
+        assert triggers(job).count("snooze") == app.lives["job"].options.budget.snoozes
+
+    with opened("sqlite://:memory:") as app:
+        asyncio.run(story(app))
+
+
+def test_a_worker_that_stops_gives_back_what_it_cannot_finish(url: str) -> None:
+    async def story(app: interlock.App) -> None:
+        go, ended = threading.Event(), asyncio.Event()
+
+        @app.task
+        async def deaf() -> None:
+            try:
+                await asyncio.Event().wait()
+            finally:
+                ended.set()
+
+        @app.task
+        def threaded() -> None:
+            go.wait(PATIENCE)
+
+        @app.task
+        async def soon(ctx: interlock.Context) -> None:
+            assert isinstance(ctx, JobContext)
+            while not ctx.sender.stopping:  # type: ignore[attr-defined]
+                await asyncio.sleep(0.005)
+
+        app.stopping = False  # type: ignore[attr-defined]
+        jobs = [deaf.submit(), threaded.submit()]
+        done = soon.submit()
+        waiting = [deaf.submit() for _ in range(5)]
+        async with working(app, concurrency=3, grace=0.5) as worker:
+            worker.lanes["default"].mean = 0.02  # as after fast handlers: it claims ahead
+            await until(lambda: len(worker.holds) == 8)
+            await until(lambda: all(job.look().category == "active" for job in (*jobs, done)))
+            app.stopping = True  # type: ignore[attr-defined]
+        go.set()
+        assert ended.is_set()
+        assert done.look().outcome == "success"
+        for job in (*jobs, *waiting):
+            seen = unit(job)
+            assert (job.look().category, seen.failures, seen.losses) == ("ready", 0, 0)
+            assert triggers(job)[-1] == "release"
+
+    with opened(url) as app:
+        asyncio.run(story(app))
+
+
+def test_what_is_granted_after_the_stop_is_given_back_and_never_begun(url: str) -> None:
+    async def story(app: interlock.App) -> None:
+        begun: list[int] = []
+
+        @app.task
+        async def one() -> None:
+            begun.append(1)
+
+        job = one.submit()
+        worker = Worker(app, {"default": 10})
+        tried = worker.asking.tried
+
+        async def late(commands: Any) -> list[Any]:
+            answers = await tried(commands)
+            if isinstance(commands[0], Claim) and answers and answers[0]:
+                worker.stop()
+            return answers
+
+        worker.asking.tried = late  # type: ignore[method-assign]
+        await asyncio.wait_for(worker.run(), PATIENCE)
+        assert begun == []
+        assert triggers(job) == ["submit", "claim", "release"]
+
+    with opened(url) as app:
+        asyncio.run(story(app))
+
+
+@pytest.mark.parametrize("loop", ["beating", "ticking", "claiming"])
+def test_a_loop_that_breaks_ends_the_worker(loop: str) -> None:
+    async def story(app: interlock.App) -> None:
+        @app.task
+        async def lasting() -> None:
+            await asyncio.Event().wait()
+
+        lasting.submit()
+        worker = Worker(app, {"default": 10})
+
+        async def broken() -> None:
+            await until(lambda: loop == "claiming" or any(hold.begun for hold in worker.holds))
+            raise RuntimeError("broken")
+
+        setattr(worker, loop, broken)
+        with pytest.raises(RuntimeError, match="broken"):
+            await asyncio.wait_for(worker.run(), PATIENCE)
+
+    with interlock.open("sqlite://:memory:") as app:
+        asyncio.run(story(app))
+
+
+def test_a_worker_that_counted_as_gone_registers_again(url: str) -> None:
+    async def story(app: interlock.App) -> None:
+        @app.task
+        async def one() -> int:
+            return 1
+
+        async with working(app) as worker:
+            await until(lambda: worker.claims)
+            tried, first = worker.asking.tried, worker.id
+
+            async def silent(commands: Any) -> list[Any]:
+                if isinstance(commands[0], Claim) and commands[0].worker == first:
+                    return [Gone("worker ann has shut down; it may register again as a new incarnation")]
+                return await tried(commands)
+
+            worker.asking.tried = silent  # type: ignore[method-assign]
+            await until(lambda: worker.id != first)
+            assert await one.submit().wait.aio(PATIENCE) == 1
+
+    with opened(url) as app:
+        asyncio.run(story(app))
+
+
+def test_a_worker_that_is_drained_ends(url: str) -> None:
+    async def story(app: interlock.App) -> None:
+        @app.task
+        async def one() -> None: ...
+
+        worker = Worker(app, {"default": 1})
+        running = asyncio.create_task(worker.run())
+        await until(lambda: worker.claims)
+        await app.asend(Drain(worker=worker.id))
+        await asyncio.wait_for(running, PATIENCE)
+        one.submit()
+
+    with opened(url) as app:
+        asyncio.run(story(app))
+
+
+def test_two_workers_on_one_machine_do_not_drive_each_other_out(url: str) -> None:
+    async def story(app: interlock.App) -> None:
+        @app.task
+        async def one() -> None:
+            await asyncio.sleep(0)
+
+        async with working(app) as ann, working(app) as bob:
+            assert ann.name != bob.name
+            for job in [one.submit() for _ in range(50)]:
+                await job.wait.aio(PATIENCE)
+            await until(lambda: ann.claims > 2 and bob.claims > 2)
+            assert not ann.stopping
+            assert not bob.stopping
+
+    with opened(url) as app:
+        asyncio.run(story(app))
+
+
+def test_nothing_is_kept_of_what_has_ended() -> None:
+    async def story(app: interlock.App) -> None:
+        @app.task
+        async def one(ctx: interlock.Context) -> None:
+            assert isinstance(ctx, JobContext)
+            ctx.progress(1.0)
+
+        jobs = one.submit_many([{}] * 2_000)
+        async with working(app) as worker:
+            await until(lambda: worker.reports.told["success"] == len(jobs))
+            assert len(worker.holds) == 0
+            reports = worker.reports
+            assert (reports.starts, reports.ends, reports.notes) == ([], [], {})
+            assert not worker.lanes["default"].waiting
+            await until(lambda: len(asyncio.all_tasks()) <= 8)
+
+    with opened("sqlite://:memory:") as app:
+        asyncio.run(story(app))
+
+
+def test_a_refused_end_in_a_crowd_spoils_only_itself(url: str) -> None:
+    """A command that the engine cannot carry out is told again for each unit alone."""
+
+    async def story(app: interlock.App) -> None:
+        @app.task(attempts=1)
+        async def one(n: int) -> int:
+            return n
+
+        jobs = [one.submit(n) for n in range(10)]
+        worker = Worker(app, {"default": 10})
+        outcome = worker.outcome
+
+        async def damaged(hold: Hold) -> Any:
+            end = await outcome(hold)
+            spoilt = hold.grant.unit == jobs[3].unit
+            return msgspec.structs.replace(end, stage="nowhere") if spoilt else end
+
+        worker.outcome = damaged  # type: ignore[method-assign]
+        running = asyncio.create_task(worker.run())
+        await until(lambda: all(job.look().outcome for job in jobs))
+        worker.stop()
+        await asyncio.wait_for(running, PATIENCE)
+        assert [job.look().outcome for job in jobs].count("success") == 9
+        assert "its end was refused: stage" in error(jobs[3])
+
+    with opened(url) as app:
+        asyncio.run(story(app))
+
+
+def test_an_answer_that_is_lost_is_asked_for_again(url: str) -> None:
+    """Every command of a worker may be carried out and get no answer; nothing is done twice, and nothing is lost."""
+
+    async def story(app: interlock.App) -> None:
+        count = 0
+        put_all = app.put_all
+
+        def lossy(commands: Any) -> Any:
+            nonlocal count
+            count += 1
+            futures = put_all(commands)
+            if count % 3 or isinstance(commands[0], Tick):
+                return futures
+            for future in futures:
+                future.exception(PATIENCE)
+            raise Unavailable("the answer is lost")
+
+        app.put_all = lossy  # type: ignore[method-assign]
+
+        @app.task
+        async def one(n: int) -> int:
+            await asyncio.sleep(0.001 * (n % 7))
+            return n
+
+        jobs = one.submit_many([{"n": n} for n in range(100)])
+        async with working(app, concurrency=5):
+            assert [await job.wait.aio(PATIENCE) for job in jobs] == list(range(100))
+        for job in jobs:
+            assert triggers(job) == ["submit", "claim", "start", "complete"]
+
+    with opened(url) as app:
+        asyncio.run(story(app))
