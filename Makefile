@@ -15,8 +15,8 @@ SUITES ?= tidy unit spec lifecycles cli validate_log model postgres store contra
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' Makefile
 
-run: .venv/.run ## Start Interlock
-	@$(BIN)/interlock hello
+run: .venv/.run ## Start Interlock on a SQLite file, with a few tasks to try
+	@exec $(BIN)/interlock up
 
 test: .venv/.dev ## Run every test, with a real PostgreSQL of its own
 	@failed=; for suite in $(SUITES); do \

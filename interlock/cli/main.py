@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from interlock import __version__
-from interlock.cli import database, lifecycle, operate, validate_log
+from interlock.cli import database, lifecycle, operate, run, validate_log
 from interlock.cli.out import USAGE, Json, complain, say
 from interlock.kernel.errors import InterlockError
 
@@ -22,6 +22,8 @@ app = typer.Typer(
 )
 app.add_typer(lifecycle.app, name="lifecycle")
 app.add_typer(database.app, name="db")
+app.add_typer(run.workers, name="worker")
+app.command("up")(run.up)
 app.command("audit")(database.audit_database)
 app.command("force")(operate.force)
 app.command("validate-log")(validate_log.validate_log)

@@ -1,0 +1,82 @@
+"""From `module:app` and `mail:10,default:50` to an app and its queues, with errors that teach."""
+
+import os
+import sys
+import traceback
+from collections.abc import Iterable
+from importlib import import_module
+from types import ModuleType
+
+from interlock.client.app import App
+from interlock.kernel.errors import InterlockError
+
+CONCURRENCY, CONCURRENCY_MAX = 10, 10_000
+
+
+def find_app(place: str) -> App:
+    """The app that `module:attribute` names, seen from the current folder. Raises InterlockError."""
+    name, colon, attribute = place.partition(":")
+    if name.endswith(".py") or "/" in name:
+        module = name.removesuffix(".py").strip("./").replace("/", ".")
+        raise InterlockError(f"'{place}' names a file; name the module instead: {module}:{attribute or 'app'}")
+    module_ = imported(name)
+    if not colon or not attribute:
+        raise InterlockError(f"'{place}' names no app; {suggested(module_)}")
+    if not hasattr(module_, attribute):
+        raise InterlockError(f"module '{name}' has no '{attribute}'; {suggested(module_)}")
+    app = getattr(module_, attribute)
+    if not isinstance(app, App):
+        raise InterlockError(f"'{place}' is a {type(app).__name__}, not an app; {suggested(module_)}")
+    if not app.tasks:
+        raise InterlockError(f"'{place}' has no tasks, so there is nothing to run; mark functions with @app.task")
+    return app
+
+
+def imported(name: str) -> ModuleType:
+    if not name:
+        raise InterlockError("no module is named; name an app as module:attribute, such as mail:app")
+    here = os.getcwd()
+    if here not in sys.path:
+        sys.path.insert(0, here)
+    try:
+        return import_module(name)
+    except InterlockError:
+        raise
+    except ModuleNotFoundError as error:
+        missing = error.name or ""
+        if name == missing or name.startswith(f"{missing}."):
+            raise InterlockError(
+                f"there is no module '{missing}' in this folder ({here}), nor is one installed"
+            ) from None
+        raise InterlockError(f"module '{name}' needs '{missing}', which is not installed") from None
+    except (Exception, SystemExit) as error:
+        raise InterlockError(f"module '{name}' cannot be imported: {told(error)}") from None
+
+
+def told(error: BaseException) -> str:
+    """An error of somebody's module, and where in it."""
+    places = traceback.extract_tb(error.__traceback__)
+    where = f" ({os.path.basename(places[-1].filename)}, line {places[-1].lineno})" if places else ""
+    return f"{type(error).__name__}: {error}{'' if isinstance(error, SyntaxError) else where}"
+
+
+def suggested(module: ModuleType) -> str:
+    apps = [f"{module.__name__}:{name}" for name, value in vars(module).items() if isinstance(value, App)]
+    if apps:
+        return f"it has {', '.join(apps)}"
+    return "it has none; make one: app = interlock.open('sqlite:///work.db')"
+
+
+def queues_of(words: Iterable[str], app: App) -> dict[str, int]:
+    """Each queue and how much of it may run at a time; if none is named, all that the app's tasks name."""
+    parts = [part.strip() for word in words for part in word.split(",")]
+    named = dict(queue(part) for part in parts if part)
+    return named or dict.fromkeys(sorted({task.rules.queue for task in app.tasks.values()}), CONCURRENCY)
+
+
+def queue(part: str) -> tuple[str, int]:
+    name, colon, number = part.partition(":")
+    if not name or (colon and not (number.isdecimal() and 1 <= int(number) <= CONCURRENCY_MAX)):
+        allowed = f"a queue and how much of it may run at a time (1 to {CONCURRENCY_MAX}), such as mail:10"
+        raise InterlockError(f"queue '{part}' is not allowed; allowed is {allowed}")
+    return name, int(number) if colon else CONCURRENCY

@@ -1,0 +1,78 @@
+"""How a worker's log reaches people and programs: lines of text or of JSON, and a live line on a terminal."""
+
+import logging
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+
+import msgspec
+from rich.console import Console
+from rich.live import Live
+from rich.text import Text
+
+from interlock.kernel.errors import InterlockError
+
+FORMATS = ("text", "json")
+LEVELS = ("debug", "info", "warning", "error")
+FACTS = ("unit", "fence")  # what a handler's own log lines carry
+
+
+class TextLines(logging.Formatter):
+    """A line for people."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        at = datetime.fromtimestamp(record.created).strftime("%H:%M:%S")
+        mark = "" if record.levelno < logging.WARNING else f"{record.levelname.lower()}: "
+        return f"{at}  {mark}{super().format(record)}"
+
+
+class JsonLines(logging.Formatter):
+    """A line for programs: one JSON object."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        at = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+        facts = {name: getattr(record, name) for name in FACTS if hasattr(record, name)}
+        line = {"at": at, "level": record.levelname.lower(), "logger": record.name, "text": super().format(record)}
+        return msgspec.json.encode({**line, **facts, **getattr(record, "facts", {})}, enc_hook=str).decode()
+
+
+class Lines(logging.Handler):
+    """Writes to standard error, above the live line if there is one."""
+
+    def __init__(self, console: Console | None) -> None:
+        super().__init__()
+        self.console = console
+
+    def emit(self, record: logging.LogRecord) -> None:
+        text = self.format(record)
+        if self.console:
+            self.console.print(Text(text), soft_wrap=True)
+        else:
+            sys.stderr.write(text + "\n")
+            sys.stderr.flush()
+
+
+@contextmanager
+def logged(kind: str, level: str, line: Callable[[], str]) -> Iterator[None]:
+    """The log is written while this lasts; on a terminal, `line` is shown below it."""
+    for name, word, words in (("log-format", kind, FORMATS), ("log-level", level, LEVELS)):
+        if word not in words:
+            raise InterlockError(f"--{name} {word} is not allowed; allowed are {', '.join(words)}")
+    terminal = kind == "text" and sys.stderr.isatty()
+    console = Console(stderr=True, highlight=False) if terminal else None
+    lines = Lines(console)
+    lines.setFormatter(TextLines() if kind == "text" else JsonLines())
+    root = logging.getLogger()
+    before = root.level
+    root.addHandler(lines)
+    root.setLevel(level.upper())
+    try:
+        if console:
+            with Live(console=console, get_renderable=lambda: Text(line()), transient=True, redirect_stderr=False):
+                yield
+        else:
+            yield
+    finally:
+        root.setLevel(before)
+        root.removeHandler(lines)

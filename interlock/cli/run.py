@@ -1,0 +1,165 @@
+"""`interlock worker` and `interlock up`: tasks are run until somebody says stop."""
+
+import asyncio
+import logging
+import os
+import signal
+import sys
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from interlock import __version__
+from interlock.cli.apps import find_app, queues_of
+from interlock.cli.database import DEFAULT, Url
+from interlock.cli.logs import logged
+from interlock.cli.out import say
+from interlock.client.app import App
+from interlock.worker import demo_tasks
+from interlock.worker.loop import GRACE, Worker
+
+log = logging.getLogger("interlock.worker")
+HINTS = {
+    "submit": "interlock submit greet --arg name=you",
+    "list": "interlock list",
+    "why": "interlock why ID",
+    "watch": "interlock watch",
+    "demo": "interlock demo split-brain",
+    "audit": "interlock audit",
+    "lifecycle": "interlock lifecycle show job",
+}
+
+
+class OrRun(TyperGroup):
+    """A group whose first word may be left out: what is no verb of it is for `run`."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        if args and args[0] not in self.commands and args[0] not in ("-h", "--help"):
+            args = ["run", *args]
+        return super().parse_args(ctx, args)
+
+
+workers = typer.Typer(cls=OrRun, help="Run an app's tasks: interlock worker module:app.", no_args_is_help=True)
+Queues = Annotated[
+    list[str] | None,
+    typer.Option(
+        "-q", "--queue", envvar="INTERLOCK_QUEUES", metavar="NAME:N,…",
+        help="Queues, and how much of each may run at a time; by default those of the app's tasks.",
+    ),
+]  # fmt: skip
+Capabilities = Annotated[
+    list[str] | None, typer.Option("--cap", envvar="INTERLOCK_CAPABILITIES", help="What this worker can do.")
+]
+Name = Annotated[
+    str, typer.Option(envvar="INTERLOCK_WORKER_NAME", help="Its name; by default the machine's and four letters.")
+]
+Grace = Annotated[
+    float, typer.Option(envvar="INTERLOCK_GRACE", min=0, help="Seconds that what runs has to end in, once it stops.")
+]
+LogFormat = Annotated[str, typer.Option(envvar="INTERLOCK_LOG_FORMAT", help="text or json.")]
+LogLevel = Annotated[str, typer.Option(envvar="INTERLOCK_LOG_LEVEL", help="debug, info, warning or error.")]
+
+
+@workers.callback()
+def worker_group() -> None:
+    """Run an app's tasks: interlock worker module:app."""
+
+
+@workers.command("run")
+def worker(
+    place: Annotated[str, typer.Argument(metavar="MODULE:APP", envvar="INTERLOCK_APP", help="Such as mail:app.")],
+    queue: Queues = None,
+    cap: Capabilities = None,
+    name: Name = "",
+    grace: Grace = GRACE,
+    log_format: LogFormat = "text",
+    log_level: LogLevel = "info",
+) -> None:
+    """Run the tasks of an app until SIGTERM or Ctrl-C; a second one ends at once."""
+    app = find_app(place)
+    run(
+        Worker(app, queues_of(queue or (), app), name=name, capabilities=words(cap), grace=grace), log_format, log_level
+    )
+
+
+def up(
+    ctx: typer.Context,
+    place: Annotated[
+        str, typer.Argument(metavar="[MODULE:APP]", envvar="INTERLOCK_APP", help="By default, a few tasks to try.")
+    ] = "",
+    db: Url = DEFAULT,
+    queue: Queues = None,
+    cap: Capabilities = None,
+    name: Name = "",
+    grace: Grace = GRACE,
+    log_format: LogFormat = "text",
+    log_level: LogLevel = "info",
+) -> None:
+    """Start everything in one process: the store, the clock and a worker. An app has its own database; else --db."""
+    app = find_app(place) if place else demo_tasks.made(db)
+    worker = Worker(app, queues_of(queue or (), app), name=name, capabilities=words(cap), grace=grace)
+    say(f"Interlock {__version__} on {shown_url(app)}, worker {worker.name}")
+    say(f"Tasks: {', '.join(app.tasks)}\n")
+    if not place:
+        say("Try, in another terminal in this folder (the command is .venv/bin/interlock after `make run`):")
+        known = getattr(ctx.find_root().command, "commands", {})
+        for hint in [text for verb, text in HINTS.items() if verb in known]:
+            say(f"  {hint}" + (f" --db {db}" if db != DEFAULT and not hint.startswith("interlock l") else ""))
+    say("Ctrl-C stops it.")
+    sys.stdout.flush()
+    run(worker, log_format, log_level)
+
+
+def words(given: list[str] | None) -> tuple[str, ...]:
+    return tuple(part.strip() for word in given or () for part in word.split(",") if part.strip())
+
+
+def shown_url(app: App) -> str:
+    """The URL without what is secret in it."""
+    scheme, _, rest = app.url.partition("://")
+    return f"{scheme}://{rest.rpartition('@')[2]}"
+
+
+def run(worker: Worker, log_format: str, log_level: str) -> None:
+    """The worker has run until it was told to stop, and everything that it held is settled."""
+    with logged(log_format, log_level, lambda: live_line(worker)):
+        asyncio.run(until_told(worker))
+
+
+async def until_told(worker: Worker) -> None:
+    loop = asyncio.get_running_loop()
+    for one in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(one, hear, worker, one)
+    try:
+        await worker.run()
+    finally:
+        worker.app.close()
+    if any(lane.running for lane in worker.lanes.values()):
+        # A handler that will not stop would keep the process: what it held is given back, and nobody waits for it.
+        log.warning("handlers that did not stop end with this process")
+        end_at_once(0)
+
+
+def hear(worker: Worker, one: signal.Signals) -> None:
+    """The first signal asks to stop; the second does not ask."""
+    if worker.stopping:
+        log.warning("%s again: ending at once; what was held is lost when its leases end", one.name)
+        end_at_once(128 + one)
+    log.warning("%s: what runs has %g s to end; a second one ends at once", one.name, worker.grace)
+    worker.stop()
+
+
+def end_at_once(code: int) -> None:
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
+
+
+def live_line(worker: Worker) -> str:
+    running = sum(lane.running for lane in worker.lanes.values())
+    told = worker.reports.told
+    parts = [f"{running} running", f"{len(worker.holds) - running if len(worker.holds) > running else 0} waiting"]
+    parts += [f"{number} {word}" for word, number in told.items() if number or word == "success"]
+    state = "database away" if worker.asking.away else "stopping" if worker.stopping else worker.name
+    return f"{state}: {' · '.join(parts)}"
