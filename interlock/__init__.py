@@ -1,7 +1,7 @@
 """Interlock: a durable work orchestrator on one small kernel of explicit state machines."""
 
 from interlock.client.app import App, open  # noqa: A004
-from interlock.client.arguments import Context
+from interlock.client.context import Context
 from interlock.client.jobs import Job
 from interlock.client.outcomes import Cancelled, Failed, Reject, Retry, Snooze, StillWaiting
 from interlock.client.tasks import Task, limit, rate

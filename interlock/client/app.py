@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
+from functools import partial
 from pathlib import Path
 from threading import Lock
 from types import TracebackType
@@ -11,6 +12,7 @@ from typing import Any, ParamSpec, TypeVar, overload
 from interlock.client.borrowed import Borrowed
 from interlock.client.jobs import Job
 from interlock.client.tasks import Rules, Task
+from interlock.client.times import Length
 from interlock.client.two_ways import Sender
 from interlock.client.why import explain
 from interlock.engine.door import Engine
@@ -38,12 +40,15 @@ class App:
         self.tasks: dict[str, Task[Any, Any]] = {}
         self.opened: Engine | None = None
         self.opening = Lock()
+        # A test puts the app on a stage with these: an engine of its own, and what happens while a job is waited for.
+        self.opener: Callable[[], Engine] = partial(Engine.open, self.url, self.lives)
+        self.meanwhile: Callable[[Job, Length | None], None] | None = None
 
     @property
     def engine(self) -> Engine:
         with self.opening:
             if self.opened is None:
-                self.opened = Engine.open(self.url, self.lives)
+                self.opened = self.opener()
             return self.opened
 
     @overload

@@ -6,14 +6,8 @@ from typing import Any, get_type_hints
 
 import msgspec
 
+from interlock.client.context import Context
 from interlock.kernel.errors import InterlockError
-
-
-class Context:
-    """What a handler may ask of its job; it is handed to a parameter that is annotated with it.
-
-    The worker that runs the job gives it its parts.
-    """
 
 
 class Arguments:
@@ -67,7 +61,7 @@ class Arguments:
 
 
 def is_context(hint: Any) -> bool:
-    return isinstance(hint, type) and issubclass(hint, Context)
+    return isinstance(hint, type) and Context in hint.__mro__
 
 
 def told(text: str) -> str:

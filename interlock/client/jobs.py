@@ -73,6 +73,9 @@ class Wait:
 
     def looks(self, timeout: Length | None) -> Generator[float, None, Any]:
         """Looks until the job has ended; yields the seconds until the next look."""
+        if self.job.app.meanwhile:
+            self.job.app.meanwhile(self.job, timeout)
+            timeout = 0
         limit = None if timeout is None else time.monotonic() + length_us("timeout", timeout) / 1_000_000
         pause = SOONEST
         while True:

@@ -110,6 +110,9 @@ class Connection:
         """The time of the store in microseconds, whatever the machines that speak to it think."""
         return self.clock() if self.clock else int(self.rows(f"SELECT {NOW}")[0][0])
 
+    def keep_time(self, clock: Callable[[], int]) -> None:
+        self.clock = clock
+
     def insert(self, rows: Sequence[Row]) -> None:
         """One statement for all rows: one JSON text is cheaper than as many parameters as there are values."""
         kind = type(rows[0])

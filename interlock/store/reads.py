@@ -170,3 +170,16 @@ def workers(session: Session) -> list[Worker]:
 
 def tenants(session: Session) -> list[int]:
     return [row[0] for row in session.rows("SELECT id FROM tenant ORDER BY id")]
+
+
+def queues(session: Session, tenant: int) -> list[str]:
+    """Every queue that work was ever submitted to."""
+    sql = "SELECT DISTINCT queue FROM lane WHERE tenant = :tenant ORDER BY queue"
+    return [name for (name,) in session.rows(sql, {"tenant": tenant})]
+
+
+def next_wake(session: Session) -> int | None:
+    """When time must look at a unit of work next; None: never, as things are."""
+    sql = "SELECT wake_at FROM unit WHERE wake_at IS NOT NULL AND lane <> 0 ORDER BY wake_at LIMIT 1"
+    found = session.rows(sql)
+    return found[0][0] if found else None

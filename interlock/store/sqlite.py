@@ -124,6 +124,9 @@ class Connection:
         """The time of the store in microseconds. One writer at a time needs no other clock than its own."""
         return self.clock()
 
+    def keep_time(self, clock: Callable[[], int]) -> None:
+        self.clock = clock
+
     def begin(self, tenants: Sequence[int] = ()) -> int:
         """A transaction is open. Answers the time."""
         self.rows("BEGIN IMMEDIATE")

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from interlock.client.arguments import Context
+from interlock.client.context import Context
 from interlock.client.two_ways import Sender
 from interlock.kernel.commands import Grant, Heard, Held, Record
 from interlock.kernel.errors import Stale

@@ -1,0 +1,55 @@
+"""What a handler may ask of its job; the worker that runs the job gives it its parts."""
+
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Any, Protocol, TypeVar
+
+T = TypeVar("T")
+
+
+class Stepping(Protocol):
+    """`ctx.step("name", fn)`: done once, however often the job is tried; `await ctx.step.aio("name", fn)`."""
+
+    def __call__(self, name: str, fn: Callable[[], T]) -> T: ...
+    async def aio(self, name: str, fn: Callable[[], Awaitable[T]]) -> T: ...
+
+
+class Keeping(Protocol):
+    """`ctx.artifact("report", data)`: kept with this attempt, once under each name."""
+
+    def __call__(self, name: str, data: Any) -> None: ...
+    async def aio(self, name: str, data: Any) -> None: ...
+
+
+class Context(Protocol):
+    """Handed to the parameter that is annotated with it."""
+
+    step: Stepping
+    artifact: Keeping
+    log: "logging.LoggerAdapter[logging.Logger]"
+
+    @property
+    def unit(self) -> int:
+        """The job, as `app.job(ctx.unit)` takes it."""
+
+    @property
+    def attempt(self) -> int:
+        """Which try this is; the first is 1."""
+
+    @property
+    def fence(self) -> int:
+        """Grows with every grant of this job: hand it to systems that can refuse an older one."""
+
+    @property
+    def cancelled(self) -> bool:
+        """Whether the handler should stop: somebody asked for it, or the job is another worker's by now."""
+
+    @property
+    def saved(self) -> Any:
+        """What the last checkpoint of an earlier attempt said; None if there was none."""
+
+    def progress(self, done: float, text: str = "") -> None:
+        """How far it is, from 0 to 1; told with the next report, so it costs nothing to say often."""
+
+    def checkpoint(self, data: Any) -> None:
+        """What a later attempt finds as `saved`; told with the next report."""

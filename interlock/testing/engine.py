@@ -1,0 +1,63 @@
+"""An engine that stands still: no thread, and no clock but the one that it is given."""
+
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
+from threading import RLock
+from typing import Any, TypeVar
+
+from interlock.engine.door import Engine
+from interlock.kernel.commands import Command
+from interlock.kernel.lifecycle import Lifecycle
+from interlock.store import migrate
+from interlock.store.session import Session
+from interlock.store.url import connect
+
+A = TypeVar("A")
+
+
+class StillEngine(Engine):
+    """Whoever sends a command carries it out, and what the clock says is up to the test."""
+
+    def __init__(self, session: Session, lives: Mapping[str, Lifecycle], clock: Callable[[], int]) -> None:
+        super().__init__(session, lives)
+        self.clock, self.stepping = clock, RLock()
+        session.keep_time(clock)
+
+    def send(self, command: Command[A]) -> A:
+        return self.put(command).result()
+
+    def put(self, command: Command[A]) -> "Future[A]":
+        return self.put_all([command])[0]
+
+    def put_all(self, commands: Sequence[Command[Any]]) -> "list[Future[Any]]":
+        with self.stepping:
+            futures = [self.committer.put(command) for command in commands]
+            while self.committer.step():
+                pass
+        return futures
+
+    def send_within(self, session: Session, command: Command[A]) -> A:
+        session.keep_time(self.clock)
+        with self.stepping:
+            return super().send_within(session, command)
+
+    def close(self) -> None:
+        """Nothing: a program that closes its app, and uses it again, is on the same stage."""
+
+    def end(self) -> None:
+        """Every connection is gone."""
+        super().close()
+
+
+def still(url: str, lives: Mapping[str, Lifecycle], clock: Callable[[], int]) -> StillEngine:
+    """A still engine on a database. SQLite is migrated; PostgreSQL must be at the present schema."""
+    session = connect(url)
+    try:
+        if session.many_writers:
+            migrate.refuse_old(session, lives.values())
+        else:
+            migrate.upgrade(session, lives.values())
+    except BaseException:
+        session.close()
+        raise
+    return StillEngine(session, lives, clock)

@@ -1,0 +1,144 @@
+"""A stage: an app on a database of its own, a clock that moves when it is told to, and a worker that can be lost."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+
+from interlock.client.app import App
+from interlock.client.jobs import Job
+from interlock.client.times import Length, length_us
+from interlock.kernel.commands import Tick
+from interlock.kernel.errors import InterlockError
+from interlock.store.reads import next_wake, queues
+from interlock.store.views import events_of
+from interlock.testing.engine import still
+from interlock.testing.worker import StillWorker, Vanished
+
+MEMORY = "sqlite://:memory:"
+START = datetime(2030, 1, 1, tzinfo=UTC)
+ENOUGH = 10_000  # attempts of one drain, or instants of one wait: more is a circle
+ALL = 10_000  # units that a worker takes with it when it is lost
+
+
+class Stage:
+    """What a test plays on. Nothing happens by itself: work is done by `drain`, and time passes by `advance`."""
+
+    def __init__(self, app: App, url: str = MEMORY, *, start: datetime = START, capabilities: Sequence[str] = ()):
+        self.app, self.capabilities = app, tuple(capabilities)
+        self.now_us = round(start.timestamp() * 1_000_000)
+        self.workers = 0
+        self.engine = still(url, app.lives, lambda: self.now_us)
+        self.before = app.opened, app.opener, app.meanwhile
+        app.opened, app.opener, app.meanwhile = self.engine, lambda: self.engine, self.wait
+        self.worker = self.another()
+
+    def end(self) -> None:
+        """The app is as it was before, and the stage's database is closed."""
+        self.app.opened, self.app.opener, self.app.meanwhile = self.before
+        self.engine.end()
+
+    @property
+    def now(self) -> datetime:
+        """What the clock of the database says."""
+        return datetime.fromtimestamp(self.now_us / 1_000_000, UTC)
+
+    def transitions(self, job: Job) -> list[str]:
+        """The states that a job has gone through, the first one first."""
+        events = self.app.read(lambda session: events_of(session, job.unit))
+        return [event.target for event in events if event.source != event.target]
+
+    # Work.
+
+    def drain(self) -> int:
+        """All that is available now has been run to its end; answers how many attempts that took."""
+        for done in range(ENOUGH):
+            grants = self.worker.claim(self.queues())
+            if not grants:
+                return done
+            try:
+                self.worker.run(grants[0])
+            except Vanished:
+                if self.worker.running:
+                    raise  # out of the handler that waited, too: it was the same worker's
+                self.worker = self.another()
+        raise InterlockError(f"{ENOUGH} attempts, and there is still work; does a task submit itself again?")
+
+    def lose_worker(self, *, after_step: str | None = None) -> None:
+        """The worker vanishes with its leases, and another one takes its place.
+
+        Inside a handler, it ends right there. Outside, it has just begun all that is available now; or, with
+        `after_step`, it works until a step of that name is recorded, and ends there.
+        """
+        if self.worker.running:
+            self.worker.vanish()
+        if after_step is None:
+            self.worker.begin(self.worker.claim(self.queues(), ALL))
+            self.worker = self.another()
+            return
+        doomed, doomed.last_step = self.worker, after_step
+        self.drain()
+        doomed.last_step = ""
+        if self.worker is doomed:
+            raise InterlockError(f"no job came to a step '{after_step}', so the worker was not lost")
+
+    def another(self) -> StillWorker:
+        self.workers += 1
+        return StillWorker(self.app, self.workers, self.capabilities)
+
+    def queues(self) -> list[str]:
+        return self.app.read(lambda session: queues(session, self.app.tenant)) or ["default"]
+
+    # Time.
+
+    def advance(self, length: Length | None = None, **parts: float) -> None:
+        """Time has passed, `advance("2h")` or `advance(hours=2)`, and everything has happened that it brings.
+
+        What a handler does takes no time, unless it calls this itself; its lease is renewed meanwhile.
+        """
+        if (length is None) == (not parts):
+            raise InterlockError("advance takes one length of time: advance('2h'), or advance(hours=2)")
+        us = length_us("advance", timedelta(**parts) if length is None else length)
+        if us < 0:
+            raise InterlockError("advance: time does not run backwards")
+        end = self.now_us + us
+        while self.now_us < end:
+            self.now_us = self.next_instant(end)
+            self.worker.beat(self.worker.running)
+            self.tick()
+
+    def next_instant(self, end: int) -> int:
+        """When something happens next by itself, at the latest at the end."""
+        beats = [self.now_us + context.grant.beat_us // 2 for context in self.worker.running if context.grant.beat_us]
+        wake = self.app.read(next_wake)
+        return min([end, *beats, *([wake] if wake is not None and wake > self.now_us else [])])
+
+    def tick(self) -> None:
+        for _ in range(ENOUGH):
+            if not self.app.send(Tick(tenant=self.app.tenant, actor="stage")):
+                return
+
+    def wait(self, job: Job, timeout: Length | None) -> None:
+        """While a job is waited for, work is done and time passes, until it ends or nothing more would happen."""
+        limit = None if timeout is None else self.now_us + length_us("timeout", timeout)
+        for _ in range(ENOUGH):
+            self.drain()
+            if job.look().outcome is not None:
+                return
+            wake = self.app.read(next_wake)
+            if wake is None or (limit is not None and wake > limit):
+                break
+            self.advance(timedelta(microseconds=max(0, wake - self.now_us)) or timedelta(microseconds=1))
+        if limit is not None and limit > self.now_us:
+            self.advance(timedelta(microseconds=limit - self.now_us))
+
+
+@contextmanager
+def staged(
+    app: App, url: str = MEMORY, *, start: datetime = START, capabilities: Sequence[str] = ()
+) -> Iterator[Stage]:
+    """The app is on a stage until the block ends."""
+    stage = Stage(app, url, start=start, capabilities=capabilities)
+    try:
+        yield stage
+    finally:
+        stage.end()
