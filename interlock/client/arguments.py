@@ -1,6 +1,7 @@
 """The arguments of a task: checked when they are submitted, so that a wrong one never reaches a worker."""
 
 import inspect
+import re
 from collections.abc import Callable, Mapping
 from typing import Any, get_type_hints
 
@@ -9,6 +10,11 @@ import msgspec
 from interlock.client.context import Context
 from interlock.kernel.errors import InterlockError
 
+MISSING, STRANGE = (
+    re.compile(r"Object missing required field `(.*)`"),
+    re.compile(r"Object contains unknown field `(.*)`"),
+)
+
 
 class Arguments:
     """The parameters of one handler."""
@@ -16,10 +22,14 @@ class Arguments:
     def __init__(self, name: str, handler: Callable[..., Any], reserved: tuple[str, ...]) -> None:
         self.name = name
         self.signature = inspect.signature(handler)
-        hints = get_type_hints(handler)
+        hints = annotations_of(name, handler)
         self.context = next((one for one, hint in hints.items() if is_context(hint) and one != "return"), None)
         fields = [self.field(one, hints, reserved) for one in self.signature.parameters if one != self.context]
         self.kind = msgspec.defstruct("Arguments", fields, forbid_unknown_fields=True, kw_only=True)
+        try:
+            self.decoder = msgspec.json.Decoder(self.kind)
+        except TypeError as error:
+            raise InterlockError(f"task '{name}': its arguments cannot be kept as JSON: {error}") from None
 
     def field(self, one: str, hints: dict[str, Any], reserved: tuple[str, ...]) -> Any:
         """A parameter as the checker knows it. Raises InterlockError for one that cannot be given later."""
@@ -42,17 +52,20 @@ class Arguments:
         names = [one for one in self.signature.parameters if one != self.context]
         if len(args) > len(names):
             raise InterlockError(f"task '{self.name}' takes {len(names)} arguments, and {len(args)} were given")
-        given = {**dict(zip(names, args, strict=False)), **kwargs}
+        by_place = dict(zip(names, args, strict=False))
+        twice = [one for one in by_place if one in kwargs]
+        if twice:
+            raise InterlockError(f"task '{self.name}': argument '{twice[0]}' is given twice")
         try:
-            text = msgspec.json.encode(given)
-            msgspec.json.decode(text, type=self.kind)
-        except (msgspec.MsgspecError, TypeError) as error:
+            text = encoded({**by_place, **kwargs})
+            self.decoder.decode(text)
+        except (msgspec.MsgspecError, TypeError, UnicodeError) as error:
             raise InterlockError(f"task '{self.name}': {told(str(error))}; it takes {self.spelled()}") from None
         return text.decode()
 
     def unpacked(self, text: str) -> dict[str, Any]:
         """The arguments that JSON holds. Raises msgspec.MsgspecError."""
-        held = msgspec.json.decode(text, type=self.kind)
+        held = self.decoder.decode(text)
         return {one: getattr(held, one) for one in self.kind.__struct_fields__}
 
     def spelled(self) -> str:
@@ -64,7 +77,31 @@ def is_context(hint: Any) -> bool:
     return isinstance(hint, type) and Context in hint.__mro__
 
 
+def annotations_of(name: str, handler: Callable[..., Any]) -> dict[str, Any]:
+    """The types of a handler's parameters. Raises InterlockError for one that is not known where it is defined."""
+    try:
+        return get_type_hints(handler)
+    except (NameError, TypeError, SyntaxError) as error:
+        raise InterlockError(f"task '{name}': its annotations cannot be read: {error}") from None
+
+
+def encoded(given: Mapping[str, Any]) -> bytes:
+    """Arguments as JSON. Raises TypeError, which names the one that cannot be."""
+    for one, value in given.items():
+        try:
+            msgspec.json.encode(value)
+        except (TypeError, UnicodeError) as error:
+            raise TypeError(f"{error} - at `$.{one}`") from None
+    return msgspec.json.encode(given)
+
+
 def told(text: str) -> str:
     """What msgspec says, in the words of a caller: the argument first."""
     said, _, place = text.partition(" - at `$.")
-    return f"argument '{place.rstrip('`')}': {said[0].lower()}{said[1:]}" if place else said[0].lower() + said[1:]
+    if place:
+        return f"argument '{place.rstrip('`')}': {said[0].lower()}{said[1:]}"
+    missing = MISSING.fullmatch(said)
+    strange = STRANGE.fullmatch(said)
+    if missing or strange:
+        return f"argument '{missing[1]}' is missing" if missing else f"it has no argument '{strange[1]}'"  # type: ignore[index]
+    return said[0].lower() + said[1:]

@@ -11,6 +11,7 @@ from interlock.client.arguments import Arguments
 from interlock.client.jobs import Job
 from interlock.client.times import Length, instant_us, length_us
 from interlock.client.two_ways import Asked, TwoWays
+from interlock.engine.submit import check
 from interlock.kernel.commands import Submit, Submitted, Work
 from interlock.kernel.errors import InterlockError
 
@@ -28,6 +29,9 @@ class Limit:
     key: str
     n: int
 
+    def __post_init__(self) -> None:
+        refuse_strange({"limit.key": self.key, "limit.n": self.n})
+
 
 @dataclass(frozen=True)
 class Rate:
@@ -36,6 +40,9 @@ class Rate:
     key: str
     n: int
     per: Length
+
+    def __post_init__(self) -> None:
+        refuse_strange({"rate.key": self.key, "rate.n": self.n})
 
 
 def limit(key: str, n: int) -> Limit:
@@ -101,6 +108,40 @@ LENGTHS = {
 }  # fmt: skip
 
 
+WORDS = (str, "text")
+KINDS: dict[str, tuple[Any, str]] = {
+    **dict.fromkeys(
+        ("key", "on_duplicate", "queue", "mutex", "correlation", "trace", "exhausted", "limit.key", "rate.key"), WORDS
+    ),
+    **dict.fromkeys(("priority", "attempts", "limit.n", "rate.n"), (int, "a whole number")),
+    "limit": (Limit, "interlock.limit(key, n)"),
+    "rate": (Rate, "interlock.rate(key, n, per)"),
+    "capabilities": (list[str], "a list of words"),
+    "labels": (dict[str, str], "a mapping of text to text"),
+}
+OPTIONAL = ("key", "mutex", "limit", "rate", "exhausted", "attempts")
+
+
+def refuse_strange(said: Mapping[str, Any]) -> None:
+    """What a task or a submit says is of the right kind. Raises InterlockError, which says what is allowed."""
+    for name, value in said.items():
+        kind, allowed = KINDS.get(name, (Any, ""))
+        if value is None and name in OPTIONAL:
+            continue
+        try:
+            if not isinstance(value, Limit | Rate) or type(value) is not kind:
+                msgspec.convert(value, kind, strict=True)
+        except (msgspec.ValidationError, TypeError):
+            raise InterlockError(f"{name} = {value!r} is not allowed; allowed is {allowed}") from None
+
+
+def as_written(text: str) -> str:
+    """What the engine says of a rule, under the name that the rule has here."""
+    for name, us in LENGTHS.items():
+        text = text.replace(us, name)
+    return text
+
+
 class Task(Generic[P, R]):
     """A handler under a name. Called like the function that it is, it runs here and now."""
 
@@ -110,7 +151,12 @@ class Task(Generic[P, R]):
         self.submit = TwoWays(self.one)
         self.submit_many = TwoWays(self.many)
         self.__name__, self.__doc__ = name, handler.__doc__
-        self.work("null", {})  # rules that could never hold are refused where they are written
+        # Rules that could never hold are refused where they are written.
+        try:
+            refuse_strange(vars(rules))
+            check(app.lives, self.work("null", {}))
+        except InterlockError as wrong:
+            raise InterlockError(f"task '{name}': {as_written(str(wrong))}") from None
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         return self.handler(*args, **kwargs)
@@ -135,6 +181,7 @@ class Task(Generic[P, R]):
         )
 
     def command(self, calls: list[tuple[tuple[Any, ...], Mapping[str, Any]]], options: dict[str, Any]) -> Submit:
+        refuse_strange(options)
         work = self.work("null", options)
         packed = (self.arguments.packed(args, kwargs) for args, kwargs in calls)
         return Submit(tenant=self.app.tenant, work=tuple(msgspec.structs.replace(work, input=text) for text in packed))

@@ -11,12 +11,15 @@ Length = str | int | float | timedelta
 def length_us(name: str, length: Length) -> int:
     """A length of time in microseconds. Raises InterlockError, which says what is allowed."""
     try:
-        if isinstance(length, timedelta):
-            return round(length.total_seconds() * 1_000_000)
-        return microseconds(length) if isinstance(length, str) else round(length * 1_000_000)
+        if isinstance(length, str):
+            return microseconds(length)
+        us = round((length.total_seconds() if isinstance(length, timedelta) else length) * 1_000_000)
     except (ValueError, TypeError, OverflowError) as error:
         said = str(error) if isinstance(length, str) else f"{length!r} is no length of time"
         raise InterlockError(f"{name}: {said}; a number of seconds or a timedelta is allowed too ({ALLOWED})") from None
+    if us < 0:
+        raise InterlockError(f"{name} = {length!r} is not allowed; a length of time is not negative")
+    return us
 
 
 def instant_us(name: str, instant: datetime) -> int:

@@ -1,5 +1,6 @@
 """Making units: one or many in one command, all of them or none."""
 
+from collections.abc import Mapping
 from operator import attrgetter
 
 import msgspec
@@ -11,7 +12,7 @@ from interlock.engine.slots import set_limit
 from interlock.kernel import policy
 from interlock.kernel.commands import ON_DUPLICATE, Policy, Submit, Submitted, Work
 from interlock.kernel.errors import InterlockError, Unknown
-from interlock.kernel.lifecycle import Category
+from interlock.kernel.lifecycle import Category, Lifecycle
 from interlock.kernel.rows import Body, Need, Unit
 from interlock.store.finders import lane_for, with_key, with_keys
 from interlock.store.tx import Tx
@@ -28,7 +29,7 @@ NUMBERS = (
 def submit(tx: Tx, command: Submit) -> list[Submitted]:
     """Every piece of work is a unit; one whose key is taken is the unit that has it."""
     for work in command.work:
-        check(tx, work)
+        check(tx.lives, work)
     keys: dict[str, list[str]] = {}
     for work in command.work:
         if work.key is not None:
@@ -45,11 +46,11 @@ def submit(tx: Tx, command: Submit) -> list[Submitted]:
     return answers
 
 
-def check(tx: Tx, work: Work) -> None:
+def check(lives: Mapping[str, Lifecycle], work: Work) -> None:
     """Work that could never be done is refused before anything is made of it."""
-    if work.lifecycle not in tx.lives:
-        raise Unknown(f"there is no lifecycle '{work.lifecycle}'; there are {', '.join(tx.lives)}")
-    life = tx.lives[work.lifecycle]
+    if work.lifecycle not in lives:
+        raise Unknown(f"there is no lifecycle '{work.lifecycle}'; there are {', '.join(lives)}")
+    life = lives[work.lifecycle]
     if life.birth.trigger != "submit":
         raise InterlockError(f"a {work.lifecycle} is not submitted")
     words.named("task", work.task)

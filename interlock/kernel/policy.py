@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from hashlib import sha256
 
 from interlock.kernel.commands import Policy
+from interlock.kernel.durations import spoken
 from interlock.kernel.errors import InterlockError, Refused
 from interlock.kernel.lifecycle import Backoff, Budget, CancelMode, Category, LeaseTerms, Lifecycle, RollUp
 
@@ -203,15 +204,18 @@ def lease_terms(terms: LeaseTerms, own: Policy) -> tuple[int, int]:
     if beat_us:
         within("beat_us", beat_us, terms.beat_min_us, terms.beat_max_us)
         if ttl_us < 2 * beat_us:
-            raise InterlockError(f"ttl_us = {ttl_us} is not allowed; at least two beats of {beat_us} µs are")
+            raise InterlockError(
+                f"ttl_us = {spoken(ttl_us)} is not allowed; at least two beats of {spoken(beat_us)} are"
+            )
     elif own.sla_us and ttl_us < own.sla_us:
-        raise InterlockError(f"ttl_us = {ttl_us} is below the sla_us = {own.sla_us} of work that cannot beat")
+        sla = spoken(own.sla_us)
+        raise InterlockError(f"ttl_us = {spoken(ttl_us)} is below the sla_us = {sla} of work that cannot beat")
     return ttl_us, beat_us
 
 
 def within(name: str, number: int, least: int, most: int) -> None:
     if not least <= number <= most:
-        raise InterlockError(f"{name} = {number} is not allowed; {least} to {most} is")
+        raise InterlockError(f"{name} = {spoken(number)} is not allowed; {spoken(least)} to {spoken(most)} is")
 
 
 def time_limit(life: Lifecycle, state: str, own: Policy) -> int | None:

@@ -234,11 +234,11 @@ def test_lease_and_beat_are_the_types_own_within_bounds(world: World) -> None:
     own = claimed(world, ttl_us=90 * SECOND, beat_us=15 * SECOND)
     assert (own.ttl_us, own.beat_us) == (90 * SECOND, 15 * SECOND)
     refused = (
-        ({"ttl_us": 29 * SECOND}, "ttl_us = 29000000 is not allowed; 30000000 to 120000000 is"),
-        ({"ttl_us": 121 * SECOND}, "ttl_us = 121000000 is not allowed"),
-        ({"beat_us": 9 * SECOND}, "beat_us = 9000000 is not allowed; 10000000 to 30000000 is"),
-        ({"beat_us": 31 * SECOND}, "beat_us = 31000000 is not allowed"),
-        ({"ttl_us": 30 * SECOND, "beat_us": 20 * SECOND}, "at least two beats of 20000000 µs are"),
+        ({"ttl_us": 29 * SECOND}, "ttl_us = 29s is not allowed; 30s to 2m is"),
+        ({"ttl_us": 121 * SECOND}, "ttl_us = 2m 1s is not allowed"),
+        ({"beat_us": 9 * SECOND}, "beat_us = 9s is not allowed; 10s to 30s is"),
+        ({"beat_us": 31 * SECOND}, "beat_us = 31s is not allowed"),
+        ({"ttl_us": 30 * SECOND, "beat_us": 20 * SECOND}, "at least two beats of 20s are"),
     )
     for work, said in refused:
         with pytest.raises(InterlockError) as error:
@@ -256,7 +256,7 @@ def test_work_that_cannot_beat_is_leased_for_as_long_as_it_takes(world: World) -
     assert world.finish(grant).accepted
     for work, said in (
         ({"silent": True, "ttl_us": 100 * SECOND, "sla_us": 101 * SECOND}, "below the sla_us"),
-        ({"silent": True, "ttl_us": 601 * SECOND}, "ttl_us = 601000000 is not allowed"),
+        ({"silent": True, "ttl_us": 601 * SECOND}, "ttl_us = 10m 1s is not allowed"),
     ):
         with pytest.raises(InterlockError, match=said):
             world.submit(**work)
