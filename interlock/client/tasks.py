@@ -164,8 +164,8 @@ class Task(Generic[P, R]):
     def one(self, *args: Any, **given: Any) -> Asked[Job]:
         """One job; its id is known once it is durable."""
         options = {name: given.pop(name) for name in OPTIONS if name in given}
-        sender, command = self.app.sender(options.pop("tx", None)), self.command([(args, given)], options)
-        return sender, command, lambda answer: self.job(answer[0])
+        tx, command = options.pop("tx", None), self.command([(args, given)], options)
+        return self.app.sender(tx), command, lambda answer: self.job(answer[0])
 
     def many(self, calls: Iterable[Mapping[str, Any]], **options: Unpack[Options]) -> Asked[list[Job]]:
         """A job for each set of arguments, all of them or none."""
@@ -173,12 +173,8 @@ class Task(Generic[P, R]):
         if strange:
             raise InterlockError(f"submit_many has no option '{strange[0]}'; it has {', '.join(OPTIONS)}")
         rest = dict(options)
-        sender = self.app.sender(rest.pop("tx", None))
-        return (
-            sender,
-            self.command([((), call) for call in calls], rest),
-            lambda found: [self.job(one) for one in found],
-        )
+        tx, command = rest.pop("tx", None), self.command([((), call) for call in calls], rest)
+        return self.app.sender(tx), command, lambda found: [self.job(one) for one in found]
 
     def command(self, calls: list[tuple[tuple[Any, ...], Mapping[str, Any]]], options: dict[str, Any]) -> Submit:
         refuse_strange(options)

@@ -123,10 +123,12 @@ class Engine:
     def send_within(self, session: Session, command: Command[A]) -> A:
         """The command is carried out in a transaction that others commit; a refusal leaves it as it was."""
         ids = Ids(session)
-        if session.many_writers:  # else a block would be locked until they commit
+        if session.many_writers:  # else a block, or a queue that is new, would be locked until they commit
             ids.session = self.reader
             with self.reading:
                 ids.reserve(wanted_ids(command))
+                if isinstance(command, commands.Submit):
+                    submit.make_lanes(Tx(self.reader, self.committer.lives, ids, [command.tenant]), command)
         else:
             ids.reserve(wanted_ids(command))
         tx = Tx(session, self.committer.lives, ids, [command.tenant])

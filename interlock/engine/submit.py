@@ -75,6 +75,18 @@ def check(lives: Mapping[str, Lifecycle], work: Work) -> None:
         policy.lease_terms(life.options.lease, own_policy(work))
 
 
+def make_lanes(tx: Tx, command: Submit) -> None:
+    """The lanes of this work are there for everybody, whatever becomes of the work itself."""
+    try:
+        for work in command.work:
+            check(tx.lives, work)
+            lane_for(tx, command.tenant, work.queue, work.capabilities)
+    except BaseException:
+        tx.session.rollback()
+        raise
+    tx.session.commit()
+
+
 def own_policy(work: Work) -> Policy:
     return Policy(**dict(zip(OWN, OWN_OF(work), strict=True)))
 

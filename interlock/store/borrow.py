@@ -2,7 +2,7 @@
 
 import sqlite3
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from interlock.kernel.errors import InterlockError
@@ -16,14 +16,23 @@ class BorrowedSqlite(sqlite.Connection):
     """A sqlite3 connection of the caller's."""
 
     def __init__(self, raw: sqlite3.Connection) -> None:
-        if not raw.in_transaction:
-            if raw.isolation_level is None or getattr(raw, "autocommit", None) is True:
+        with sqlite.told():
+            if not raw.in_transaction and (raw.isolation_level is None or getattr(raw, "autocommit", None) is True):
                 raise InterlockError(AUTOCOMMIT)
-            raw.execute("BEGIN IMMEDIATE")  # as the first write of the caller's would
         self.raw, self.lanes, self.stuck, self.private, self.path = raw, {}, {}, True, ""
         self.clock = sqlite.wall_clock
 
+    def rows(self, sql: str, params: Mapping[str, Any] | None = None) -> list[tuple[Any, ...]]:
+        """Plain rows, whatever the caller's own look like."""
+        own = self.raw.row_factory, self.raw.text_factory
+        self.raw.row_factory, self.raw.text_factory = None, str
+        try:
+            return super().rows(sql, params)
+        finally:
+            self.raw.row_factory, self.raw.text_factory = own
+
     def begin(self, tenants: Sequence[int] = ()) -> int:
+        """Ids were taken from the database before this, and with that first write the driver opened a transaction."""
         self.rows(f"SAVEPOINT {SAVEPOINT}")
         return self.now()
 
