@@ -1,6 +1,7 @@
 """An app: a database, the tasks that are run with it, and one way to send a command."""
 
 import asyncio
+import os
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
 from functools import partial
@@ -21,7 +22,7 @@ from interlock.kernel.errors import InterlockError, Unknown
 from interlock.kernel.names import meant
 from interlock.lifecycles import hurried, load, shipped
 from interlock.store.session import Session
-from interlock.store.url import checked
+from interlock.store.url import DEFAULT, checked
 
 A = TypeVar("A")
 P = ParamSpec("P")
@@ -46,6 +47,10 @@ class App:
 
     @property
     def engine(self) -> Engine:
+        return self.connect()
+
+    def connect(self) -> Engine:
+        """It is connected: a SQLite file is there and migrated. Nobody needs to ask; the first use does."""
         with self.opening:
             if self.opened is None:
                 self.opened = self.opener()
@@ -117,15 +122,20 @@ class App:
                 self.opened = None
 
     def __enter__(self) -> "App":
+        self.connect()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self.close()
 
 
-def open(url: str, *, tenant: int = 1, lifecycles: Iterable[str | Path] = (), hurry: int = 1) -> App:  # noqa: A001
+def open(  # noqa: A001
+    url: str | None = None, *, tenant: int = 1, lifecycles: Iterable[str | Path] = (), hurry: int = 1
+) -> App:
     """An app on the database that a URL names: `sqlite:///file.db`, `sqlite://:memory:` or `postgresql://…`.
 
+    Without one it is the database that the commands use: that of INTERLOCK_DB, or `sqlite:///interlock.db`.
     `lifecycles` are files of your own. `hurry` divides all leases and beats, for tests alone.
     """
+    url = os.environ.get("INTERLOCK_DB", DEFAULT) if url is None else url
     return App(url, tenant=tenant, lifecycles=lifecycles, hurry=hurry)

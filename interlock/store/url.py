@@ -7,6 +7,7 @@ from interlock.kernel.errors import InterlockError
 from interlock.store import sqlite
 from interlock.store.session import Session
 
+DEFAULT = "sqlite:///interlock.db"
 ALLOWED = "allowed are sqlite:///file.db, sqlite:////path/to/file.db, sqlite://:memory: and postgresql://user@host/name"
 
 

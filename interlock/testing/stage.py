@@ -86,7 +86,7 @@ class Stage:
         return StillWorker(self.app, self.workers, self.capabilities)
 
     def queues(self) -> list[str]:
-        return self.app.read(lambda session: queues(session, self.app.tenant)) or ["default"]
+        return self.engine.read(lambda session: queues(session, self.app.tenant), self.app.tenant) or ["default"]
 
     # Time.
 
@@ -107,7 +107,7 @@ class Stage:
     def next_instant(self, end: int) -> int:
         """When something happens next by itself, at the latest at the end."""
         beats = [self.now_us + context.grant.beat_us // 2 for context in self.worker.running if context.grant.beat_us]
-        wake = self.app.read(next_wake)
+        wake = self.engine.read(next_wake, self.app.tenant)
         return min([end, *beats, *([wake] if wake is not None and wake > self.now_us else [])])
 
     def tick(self) -> None:
@@ -122,7 +122,7 @@ class Stage:
             self.drain()
             if job.look().outcome is not None:
                 return
-            wake = self.app.read(next_wake)
+            wake = self.engine.read(next_wake, self.app.tenant)
             if wake is None or (limit is not None and wake > limit):
                 break
             self.advance(timedelta(microseconds=max(0, wake - self.now_us)) or timedelta(microseconds=1))

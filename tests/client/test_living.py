@@ -62,6 +62,16 @@ def test_a_wrong_url_is_refused_where_it_is_written(url: str, text: str) -> None
         interlock.open(url)
 
 
+def test_without_a_url_it_is_the_database_of_the_commands(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("INTERLOCK_DB", raising=False)
+    assert interlock.open().url == "sqlite:///interlock.db"
+    monkeypatch.setenv("INTERLOCK_DB", "sqlite:///elsewhere.db")
+    assert interlock.open().url == "sqlite:///elsewhere.db"
+    monkeypatch.setenv("INTERLOCK_DB", "")
+    with pytest.raises(interlock.InterlockError, match="is no database"):
+        interlock.open()
+
+
 def test_a_database_that_cannot_be_opened_says_so_when_it_is_used(tmp_path: Path) -> None:
     app = interlock.open(f"sqlite:///{tmp_path}/no/such/folder/work.db")
     app.task(name="t")(lambda: None)

@@ -1,0 +1,89 @@
+"""The examples work: each is played on a stage, with the trouble that it is about."""
+
+import importlib.util
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+import interlock
+from interlock.testing import Stage
+from tests.conftest import ROOT
+
+EXAMPLES = ROOT / "examples"
+On = Callable[..., Stage]
+
+
+def loaded(name: str) -> ModuleType:
+    """A fresh copy of an example's module."""
+    spec = importlib.util.spec_from_file_location(name, EXAMPLES / f"{name}.py")
+    assert spec
+    assert spec.loader
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_each_example_has_a_test() -> None:
+    text = Path(__file__).read_text(encoding="utf-8")
+    assert [path.stem for path in EXAMPLES.glob("*.py") if f'"{path.stem}' not in text] == []
+
+
+def test_the_mail_queue(interlock_app: On, capsys: pytest.CaptureFixture[str]) -> None:
+    example = loaded("mail_queue")
+    stage = interlock_app(example.app)
+    example.main()
+    stage.drain()
+    assert capsys.readouterr().out == "one welcome: True\nsent to ada@example.org\n"
+    assert sorted(example.mailbox.sent) == [
+        "ada@example.org: welcome", "bob@example.org: news", "cy@example.org: news"
+    ]  # fmt: skip
+    with pytest.raises(interlock.Failed, match="'nobody' is no address"):
+        example.send.submit(to="nobody", text="").wait()
+
+
+def test_the_durable_order_is_charged_once(interlock_app: On, capsys: pytest.CaptureFixture[str]) -> None:
+    example = loaded("durable_order")
+    stage = interlock_app(example.app)
+    job = example.fulfil.submit(order=1)
+    stage.lose_worker(after_step="charge")
+    assert job.wait() == {"receipt": "receipt-1", "parcel": "parcel-1"}
+    assert example.charges == [1]
+    example.main()
+    assert capsys.readouterr().out == "{'receipt': 'receipt-7', 'parcel': 'parcel-7'}\n"
+
+
+def test_the_import_goes_on_where_it_stopped(interlock_app: On, monkeypatch: pytest.MonkeyPatch) -> None:
+    example = loaded("stoppable_import")
+    stage = interlock_app(example.app)
+
+    def store(page: int) -> None:
+        example.stored.append(page)
+        if example.stored == [0, 1, 2, 3]:
+            stage.lose_worker()
+
+    monkeypatch.setattr(example, "store", store)
+    assert example.load.submit().wait() == "pages 3 to 9"
+    assert example.stored == [0, 1, 2, 3, 3, 4, 5, 6, 7, 8, 9]
+
+    def stop(page: int) -> None:
+        job.cancel()
+
+    monkeypatch.setattr(example, "store", stop)
+    job = example.load.submit()
+    stage.drain()
+    assert job.state == "cancelled"
+
+
+def test_the_transactional_submit(interlock_app: On, tmp_path: Path) -> None:
+    example = EXAMPLES / "transactional_submit.py"
+    done = subprocess.run([sys.executable, str(example)], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert (done.stdout, done.stderr) == ("order 2: the card was refused\norders: 1\n", "")
+    with interlock.open(f"sqlite:///{tmp_path}/shop.db") as app:
+        confirm = app.task(name="confirm")(lambda order: f"confirmed {order}")
+        stage = interlock_app(app, app.url)
+        assert stage.drain() == 1
+        assert confirm.submit(2).wait() == "confirmed 2"
