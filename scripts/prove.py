@@ -15,7 +15,7 @@ PROOFS = [
         "Every lifecycle keeps its promises within 4 attempts and 3 messages in flight",
         ["interlock", "lifecycle", "check", "--attempts", "4"],
     ),
-    ("The long forms of the tests", ["python", "-m", "pytest", "-q", "-s", "-m", "proof", "tests"]),
+    ("The long forms of the tests", ["python", "-m", "pytest", "-v", "-s", "--no-header", "-m", "proof", "tests"]),
 ]
 
 
