@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from threading import Lock
 from types import TracebackType
-from typing import Any, ParamSpec, TypeVar, overload
+from typing import Any, Concatenate, ParamSpec, TypeVar, overload
 
 from interlock.client.borrowed import Borrowed
 from interlock.client.jobs import Job
@@ -102,13 +102,13 @@ class App:
         """Commands that are carried out in this order, and if nothing speaks against it in one transaction."""
         return self.engine.put_all(commands)
 
-    def read(self, question: Callable[[Session], T]) -> T:
-        """What the database says to a question that changes nothing."""
-        return self.engine.read(question, self.tenant)
+    def read(self, view: Callable[Concatenate[Session, int, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """What a view says of this app's tenant; nothing is changed by it."""
+        return self.engine.read(lambda session: view(session, self.tenant, *args, **kwargs), self.tenant)
 
     def why(self, unit: int) -> str:
         """Why a unit is where it is, and what would move it on."""
-        return self.read(lambda session: explain(session, self.lives, unit).text)
+        return self.read(explain, self.lives, unit).text
 
     def sender(self, connection: Any) -> Sender:
         """Whom a submit asks: the engine, or the caller's own open transaction."""

@@ -19,7 +19,7 @@ class Borrowed:
 
     def __init__(self, app: "App", connection: Any) -> None:
         self.app, self.session = app, borrow(connection)
-        if epoch_of(self.session) != app.read(epoch):
+        if epoch_of(self.session) != app.engine.read(epoch):
             raise InterlockError(
                 "tx: this connection is to another database than the app's; use one of the same database"
             )

@@ -42,7 +42,7 @@ class Job:
 
     def look(self) -> Glimpse:
         """Where it stands now. Raises Unknown if there is no such unit."""
-        return self.app.read(lambda session: glimpse(session, self.unit))
+        return self.app.read(glimpse, self.unit)
 
     def asked_to_stop(self, *, hard: bool = False, reason: str = "") -> Asked[Standing]:
         command = Cancel(tenant=self.app.tenant, unit=self.unit, hard=hard, reason=reason)

@@ -19,8 +19,8 @@ class Why(msgspec.Struct, frozen=True):
     text: str
 
 
-def explain(session: Session, lives: Mapping[str, Lifecycle], unit: int) -> Why:
+def explain(session: Session, tenant: int, lives: Mapping[str, Lifecycle], unit: int) -> Why:
     """Why a unit is where it is. Raises Unknown."""
-    seen = view(session, unit)
+    seen = view(session, tenant, unit)
     name, state = shown(seen.unit.lifecycle, unit), seen.unit.state
     return Why(unit=name, state=state, reason=seen.unit.category, text=f"{name} is {state}")

@@ -1,4 +1,7 @@
-"""What people ask to see: one unit, or many, with what is written beside them."""
+"""What people ask to see of one tenant: one unit, or many, with what is written beside them.
+
+Every view names its tenant itself: PostgreSQL hides the rows of others, a SQLite file does not.
+"""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -6,11 +9,13 @@ from typing import Any
 import msgspec
 
 from interlock.kernel.errors import Unknown
+from interlock.kernel.lifecycle import Category
 from interlock.kernel.rows import Artifact, Body, Event, Note, Slot, Unit, Worker
 from interlock.store.reads import read
 from interlock.store.session import Session
 
 GLIMPSE = "SELECT id, lifecycle, state, category, outcome, result, error FROM unit JOIN body ON body.unit = unit.id"
+AHEAD_MAX = 1_000  # units in line that are counted one by one
 
 
 class Glimpse(msgspec.Struct, frozen=True):
@@ -48,44 +53,47 @@ class Filter(msgspec.Struct, frozen=True, kw_only=True):
     correlation: str | None = None
     holder: str | None = None
     settled_before: int | None = None  # microseconds
+    top: bool = False  # only units without a parent
 
     @property
     def empty(self) -> bool:
         return self == Filter()
 
 
-def glimpse(session: Session, unit: int) -> Glimpse:
+def glimpse(session: Session, tenant: int, unit: int) -> Glimpse:
     """Where a unit stands. Raises Unknown."""
-    found = session.rows(f"{GLIMPSE} WHERE id = :unit", {"unit": unit})
+    found = session.rows(f"{GLIMPSE} WHERE id = :unit AND unit.tenant = :tenant", {"unit": unit, "tenant": tenant})
     if not found:
         raise Unknown(f"there is no unit {unit}")
     return Glimpse(*found[0])
 
 
-def view(session: Session, unit: int) -> View:
+def view(session: Session, tenant: int, unit: int) -> View:
     """A unit and its body. Raises Unknown."""
-    found = views(session, "unit.id = :unit", {"unit": unit}, 1)
+    found = views(session, tenant, ["unit.id = :unit"], {"unit": unit}, 1)
     if not found:
         raise Unknown(f"there is no unit {unit}")
     return found[0]
 
 
-def listing(session: Session, wanted: Filter, limit: int, after: int | None = None) -> list[View]:
+def listing(session: Session, tenant: int, wanted: Filter, limit: int, after: int | None = None) -> list[View]:
     """The units that a filter means, the newest first, from `after` on."""
     where, params = conditions(wanted)
     if after is not None:
         where, params = [*where, "unit.id < :after"], {**params, "after": after}
-    return views(session, " AND ".join(where) or "1 = 1", params, limit)
+    return views(session, tenant, where, params, limit)
 
 
-def matching(session: Session, wanted: Filter, limit: int | None = None) -> list[int]:
+def matching(session: Session, tenant: int, wanted: Filter, limit: int | None = None) -> list[int]:
     """The ids of the units that a filter means, the oldest first."""
     where, params = conditions(wanted)
-    sql = f"SELECT unit.id {FROM} WHERE {' AND '.join(where) or '1 = 1'} ORDER BY unit.id"
+    sql = f"SELECT unit.id {FROM} WHERE {' AND '.join([OWN, *where])} ORDER BY unit.id"
+    params |= {"tenant": tenant}
     rows = session.rows(f"{sql} LIMIT :limit" if limit else sql, {**params, "limit": limit} if limit else params)
     return [one for (one,) in rows]
 
 
+OWN = "unit.tenant = :tenant"
 FROM = (
     "FROM unit JOIN body ON body.unit = unit.id LEFT JOIN lane ON lane.id = unit.lane "
     "LEFT JOIN worker ON worker.unit = unit.holder"
@@ -104,18 +112,20 @@ def conditions(wanted: Filter) -> tuple[list[str], dict[str, Any]]:
             names = {f"{column}{place}": word for place, word in enumerate(words)}
             where.append(f"unit.{column} IN ({', '.join(f':{name}' for name in names)})")
             params |= names
+    if wanted.top:
+        where.append("unit.parent IS NULL")
     if wanted.settled_before is not None:
         where.append("unit.outcome IS NOT NULL AND unit.changed_at < :settled_before")
         params["settled_before"] = wanted.settled_before
     return where, params
 
 
-def views(session: Session, where: str, params: Mapping[str, Any], limit: int) -> list[View]:
+def views(session: Session, tenant: int, where: Sequence[str], params: Mapping[str, Any], limit: int) -> list[View]:
     units, bodies = (", ".join(f"{kind.table}.{name}" for name in kind.__struct_fields__) for kind in (Unit, Body))
     columns = f"{units}, {bodies}, lane.queue, lane.capabilities, worker.name"
-    sql = f"SELECT {columns} {FROM} WHERE {where} ORDER BY unit.id DESC LIMIT :limit"
+    sql = f"SELECT {columns} {FROM} WHERE {' AND '.join([OWN, *where])} ORDER BY unit.id DESC LIMIT :limit"
     found = []
-    for row in session.rows(sql, {**params, "limit": limit}):
+    for row in session.rows(sql, {**params, "tenant": tenant, "limit": limit}):
         unit = Unit(**dict(zip(Unit.__struct_fields__, row, strict=False)))
         rest = row[len(Unit.__struct_fields__) :]
         body = Body(**dict(zip(Body.__struct_fields__, rest, strict=False)))
@@ -124,53 +134,80 @@ def views(session: Session, where: str, params: Mapping[str, Any], limit: int) -
     return found
 
 
-def events_of(session: Session, unit: int) -> list[Event]:
-    return read(session, Event, "WHERE unit = :unit ORDER BY version", unit=unit)
+def events_of(session: Session, tenant: int, unit: int, after: int = 0) -> list[Event]:
+    """What happened to a unit, from the version `after` on."""
+    rest = "WHERE unit = :unit AND tenant = :tenant AND version > :after ORDER BY version"
+    return read(session, Event, rest, unit=unit, tenant=tenant, after=after)
 
 
-def notes_of(session: Session, unit: int) -> list[Note]:
-    return read(session, Note, "WHERE unit = :unit ORDER BY id", unit=unit)
-
-
-def artifacts_of(session: Session, unit: int) -> list[Artifact]:
-    return read(session, Artifact, "WHERE unit = :unit ORDER BY attempt, name", unit=unit)
-
-
-def children_of(session: Session, unit: int) -> list[View]:
-    return list(reversed(listing(session, Filter(parent=unit), 1_000)))
-
-
-def needs_of(session: Session, unit: int) -> list[Glimpse]:
-    """What a unit needs."""
-    sql = f"{GLIMPSE} JOIN need ON need.needs = unit.id WHERE need.unit = :unit ORDER BY id"
-    return [Glimpse(*row) for row in session.rows(sql, {"unit": unit})]
-
-
-def slot_of(session: Session, key: str) -> Slot | None:
-    found = read(session, Slot, "WHERE key = :key", key=key)
+def last_event(session: Session, tenant: int, unit: int) -> Event | None:
+    """The last move of a unit; a hop of its lease alone is none."""
+    rest = "WHERE unit = :unit AND tenant = :tenant AND (source IS NULL OR source <> target OR trigger <> 'self')"
+    found = read(session, Event, f"{rest} ORDER BY version DESC LIMIT 1", unit=unit, tenant=tenant)
     return found[0] if found else None
 
 
-def seated_on(session: Session, column: str, name: str) -> list[int]:
-    """Which units have a slot of a mutex or a limit."""
+def notes_of(session: Session, tenant: int, unit: int) -> list[Note]:
+    return read(session, Note, "WHERE unit = :unit AND tenant = :tenant ORDER BY id", unit=unit, tenant=tenant)
+
+
+def artifacts_of(session: Session, tenant: int, unit: int) -> list[Artifact]:
+    rest = "WHERE unit = :unit AND tenant = :tenant ORDER BY attempt, name"
+    return read(session, Artifact, rest, unit=unit, tenant=tenant)
+
+
+def children_of(session: Session, tenant: int, unit: int) -> list[View]:
+    return list(reversed(listing(session, tenant, Filter(parent=unit), 1_000)))
+
+
+def needs_of(session: Session, tenant: int, unit: int) -> list[Glimpse]:
+    """What a unit needs."""
+    sql = f"{GLIMPSE} JOIN need ON need.needs = unit.id WHERE need.unit = :unit AND need.tenant = :tenant ORDER BY id"
+    return [Glimpse(*row) for row in session.rows(sql, {"unit": unit, "tenant": tenant})]
+
+
+def slot_of(session: Session, tenant: int, key: str) -> Slot | None:
+    """A mutex or a limit, by its whole name (`mutex:…`, `limit:…`)."""
+    found = read(session, Slot, "WHERE key = :key AND tenant = :tenant", key=key, tenant=tenant)
+    return found[0] if found else None
+
+
+def seated_on(session: Session, tenant: int, column: str, name: str) -> list[View]:
+    """Which units have a slot of a mutex or a limit, the oldest first."""
     assert column in ("mutex", "limit_key")
     having = "(unit.available_at IS NOT NULL OR unit.holder IS NOT NULL)"
-    sql = f"SELECT unit.id FROM unit JOIN body ON body.unit = unit.id WHERE body.{column} = :name AND {having}"
-    return [one for (one,) in session.rows(f"{sql} ORDER BY unit.id", {"name": name})]
+    return views(session, tenant, [f"body.{column} = :name", having], {"name": name}, 1_000)[::-1]
 
 
-def workers_seen(session: Session) -> list[tuple[Worker, Unit]]:
-    """Every worker that has not shut down, with its unit."""
+def ahead_of(session: Session, tenant: int, unit: Unit) -> int:
+    """How many units of the same lane are claimed before this one; many are counted as AHEAD_MAX."""
+    before = "(priority > :priority OR (priority = :priority AND (available_at, id) < (:at, :id)))"
+    sql = f"SELECT 1 FROM unit WHERE {OWN} AND lane = :lane AND available_at IS NOT NULL AND {before} LIMIT {AHEAD_MAX}"
+    params = {"tenant": tenant, "lane": unit.lane, "priority": unit.priority, "at": unit.available_at, "id": unit.id}
+    return len(session.rows(sql, params))
+
+
+def workers_seen(session: Session, tenant: int, ended: bool = False) -> list[tuple[Worker, Unit]]:
+    """Every worker that has not shut down, or every worker, with its unit."""
     both = [f"{kind.table}.{name}" for kind in (Worker, Unit) for name in kind.__struct_fields__]
-    sql = f"SELECT {', '.join(both)} FROM worker JOIN unit ON unit.id = worker.unit WHERE unit.outcome IS NULL"
+    sql = f"SELECT {', '.join(both)} FROM worker JOIN unit ON unit.id = worker.unit WHERE worker.tenant = :tenant"
+    sql += "" if ended else f" AND unit.category <> '{Category.CLOSED}'"
     width, found = len(Worker.__struct_fields__), []
-    for row in session.rows(f"{sql} ORDER BY worker.name, worker.unit"):
+    for row in session.rows(f"{sql} ORDER BY worker.name, worker.unit", {"tenant": tenant}):
         worker = Worker(**dict(zip(Worker.__struct_fields__, row[:width], strict=True)))
         found.append((worker, Unit(**dict(zip(Unit.__struct_fields__, row[width:], strict=True)))))
     return found
 
 
-def counts_by(session: Session, columns: Sequence[str] = ("lifecycle", "state")) -> list[tuple[Any, ...]]:
+def counts_by(session: Session, tenant: int, columns: Sequence[str] = ("lifecycle", "state")) -> list[tuple[Any, ...]]:
     """How many units there are of each kind and state."""
     names = ", ".join(columns)
-    return session.rows(f"SELECT {names}, count(*) FROM unit GROUP BY {names} ORDER BY {names}")
+    sql = f"SELECT {names}, count(*) FROM unit WHERE tenant = :tenant GROUP BY {names} ORDER BY {names}"
+    return session.rows(sql, {"tenant": tenant})
+
+
+def archived_in(session: Session, tenant: int, unit: int) -> str | None:
+    """The file that holds a unit which has left the database."""
+    sql = "SELECT file FROM archived WHERE unit = :unit AND tenant = :tenant"
+    found = session.rows(sql, {"unit": unit, "tenant": tenant})
+    return str(found[0][0]) if found else None

@@ -1,0 +1,89 @@
+"""What people see is one tenant's, on a file as well as behind row-level security."""
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from interlock.kernel.commands import Claim, Record, Register, Start, Submit, Work
+from interlock.kernel.errors import Unknown
+from interlock.store import views
+from interlock.store.session import Session
+from tests.contract.world import World, held
+from tests.store.databases import declare
+
+VIEWS = [
+    function
+    for _, function in inspect.getmembers(views, inspect.isfunction)
+    if function.__module__ == views.__name__ and "session" in inspect.signature(function).parameters
+]
+
+
+def test_every_view_asks_for_its_tenant() -> None:
+    assert len(VIEWS) > 10
+    for function in VIEWS:
+        assert list(inspect.signature(function).parameters)[:2] == ["session", "tenant"], function.__name__
+
+
+def family(world: World, tenant: int) -> dict[str, int]:
+    """Of one tenant: a run with two steps, one held and with notes, and a worker, all under the same names."""
+    work = (
+        Work(task="flow", lifecycle="workflow_run", ref="run", key="k", correlation="c"),
+        Work(task="a", lifecycle="step", parent="run", ref="a", mutex="m"),
+        Work(task="b", lifecycle="step", parent="run", needs=("a",)),
+    )
+    run, first, second = (made.unit for made in world.send(Submit(tenant=tenant, work=work)))
+    worker = world.send(Register(tenant=tenant, name="w", incarnation="1", capacity=9))
+    (grant,) = world.send(Claim(tenant=tenant, worker=worker, nonce=f"n{tenant}", key="c"))
+    world.send(Start(tenant=tenant, held=(held(grant),)))
+    for kind in ("artifact", "checkpoint"):
+        world.send(Record(tenant=tenant, held=(held(grant),), kind=kind, name="x"))
+    return {"run": run, "first": first, "second": second, "worker": worker}
+
+
+QUESTIONS: dict[str, Callable[[Session, int, dict[str, int]], Any]] = {
+    "listing": lambda session, tenant, its: [one.unit.id for one in views.listing(session, tenant, views.Filter(), 100)],
+    "by name": lambda session, tenant, its: [
+        one.unit.id
+        for wanted in (views.Filter(key="k"), views.Filter(correlation="c"), views.Filter(holder="w"), views.Filter(task="b"))
+        for one in views.listing(session, tenant, wanted, 100)
+    ],
+    "matching": lambda session, tenant, its: views.matching(session, tenant, views.Filter()),
+    "events": lambda session, tenant, its: [one.unit for one in views.events_of(session, tenant, its["first"])],
+    "last event": lambda session, tenant, its: [one.unit for one in [views.last_event(session, tenant, its["first"])] if one],
+    "notes": lambda session, tenant, its: [one.unit for one in views.notes_of(session, tenant, its["first"])],
+    "artifacts": lambda session, tenant, its: [one.unit for one in views.artifacts_of(session, tenant, its["first"])],
+    "children": lambda session, tenant, its: [one.unit.id for one in views.children_of(session, tenant, its["run"])],
+    "needs": lambda session, tenant, its: [one.unit for one in views.needs_of(session, tenant, its["second"])],
+    "seated": lambda session, tenant, its: [one.unit.id for one in views.seated_on(session, tenant, "mutex", "m")],
+    "workers": lambda session, tenant, its: [one.unit for one, _ in views.workers_seen(session, tenant)],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("question", QUESTIONS)
+def test_a_view_shows_what_its_tenant_has_and_nothing_else(question: str, world: World) -> None:
+    units = {tenant: family(world, tenant) for tenant in (1, 2)}
+    declare(world.connection, 1, 2)  # only the view's own filter is left
+    for tenant, other in ((1, 2), (2, 1)):
+        seen = QUESTIONS[question](world.connection, tenant, units[tenant])
+        assert seen
+        assert set(seen) <= set(units[tenant].values())
+        assert set(QUESTIONS[question](world.connection, tenant, units[other])) <= set(units[tenant].values())
+
+
+def test_a_unit_of_another_tenant_does_not_exist(world: World) -> None:
+    theirs = family(world, 2)
+    declare(world.connection, 1, 2)
+    for look in (views.view, views.glimpse):
+        with pytest.raises(Unknown, match=f"there is no unit {theirs['run']}"):
+            look(world.connection, 1, theirs["run"])
+    assert views.slot_of(world.connection, 1, "mutex:m") is None
+    assert views.counts_by(world.connection, 1) == []
+    assert views.archived_in(world.connection, 1, theirs["run"]) is None
+
+
+def test_how_many_are_ahead_is_counted_in_the_order_of_the_claim(world: World) -> None:
+    jobs = [world.submit(), world.submit(priority=5), world.submit(), world.submit(queue="other")]
+    declare(world.connection, 1)
+    assert [views.ahead_of(world.connection, 1, world.unit(job)) for job in jobs] == [1, 0, 2, 0]
