@@ -1,8 +1,8 @@
 """Times as users write them: `"2m"`, 120 or a timedelta for a length, a datetime for an instant."""
 
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 
-from interlock.kernel.durations import ALLOWED, microseconds
+from interlock.kernel.durations import ALLOWED, UNITS_US, microseconds, spoken
 from interlock.kernel.errors import InterlockError
 
 Length = str | int | float | timedelta
@@ -27,3 +27,23 @@ def instant_us(name: str, instant: datetime) -> int:
     if not isinstance(instant, datetime) or instant.tzinfo is None:
         raise InterlockError(f"{name} = {instant!r} is not allowed; allowed is a datetime with a time zone")
     return round(instant.timestamp() * 1_000_000)
+
+
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+ROUGHLY_US = 10 * UNITS_US["s"]  # longer times are told in whole seconds
+
+
+def stated(at: int) -> str:
+    """An instant as RFC 3339 says it, in milliseconds UTC."""
+    return (EPOCH + timedelta(microseconds=at)).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def roughly(length_us: int) -> str:
+    """A length of time as a person would say it."""
+    part = UNITS_US["s"] if abs(length_us) >= ROUGHLY_US else UNITS_US["ms"]
+    return spoken(abs(length_us) // part * part)
+
+
+def told(at: int, now: int) -> str:
+    """An instant, and how far away it is."""
+    return f"{stated(at)} ({f'in {roughly(at - now)}' if at > now else f'{roughly(now - at)} ago'})"

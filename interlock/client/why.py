@@ -4,10 +4,34 @@ from collections.abc import Mapping
 
 import msgspec
 
-from interlock.kernel.lifecycle import Lifecycle
-from interlock.kernel.names import shown
+from interlock.client.facts import Facts, gather
+from interlock.client.reasons import Reason, lines, reason, shortened
+from interlock.client.times import stated, told
+from interlock.kernel.lifecycle import Lifecycle, Move, Owner
 from interlock.store.session import Session
-from interlock.store.views import view
+
+TRIES_SHOWN = 3
+BY = {
+    Owner.ENGINE: "the engine", Owner.HOLDER: "its holder", Owner.PERSON: "a person", Owner.VALIDATOR: "a validator",
+    Owner.REPORTER: "a reporter",
+}  # fmt: skip
+
+
+class Next(msgspec.Struct, frozen=True):
+    """A move that the lifecycle lists here: who may fire it, its guard, and how it stands with it now."""
+
+    trigger: str
+    target: str
+    by: str
+    guard: str
+    now: str  # what it waits for, with its values; empty: for nothing but whoever may fire it
+
+
+class Clock(msgspec.Struct, frozen=True):
+    """An instant at which time will look at the unit."""
+
+    at: str
+    what: str
 
 
 class Why(msgspec.Struct, frozen=True):
@@ -15,12 +39,120 @@ class Why(msgspec.Struct, frozen=True):
 
     unit: str
     state: str
+    category: str
     reason: str
+    answer: str
+    details: tuple[str, ...]
+    attempt: int
+    attempts: int
+    failures: int
+    losses: int
+    clocks: tuple[Clock, ...]  # the next one first
+    tries: tuple[str, ...]  # how the last attempts ended
+    moves: tuple[Next, ...]
     text: str
 
 
 def explain(session: Session, tenant: int, lives: Mapping[str, Lifecycle], unit: int) -> Why:
     """Why a unit is where it is. Raises Unknown."""
-    seen = view(session, tenant, unit)
-    name, state = shown(seen.unit.lifecycle, unit), seen.unit.state
-    return Why(unit=name, state=state, reason=seen.unit.category, text=f"{name} is {state}")
+    facts = gather(session, tenant, lives, unit)
+    return answered(facts) if facts.unit.lifecycle in lives else unlisted(facts)
+
+
+def answered(facts: Facts) -> Why:
+    found, unit = reason(facts), facts.unit
+    why = Why(
+        unit=facts.name, state=unit.state, category=unit.category, reason=found.code, answer=found.answer,
+        details=found.details, attempt=unit.attempt, attempts=facts.budget.attempts, failures=unit.failures,
+        losses=unit.losses, clocks=clocks(facts), tries=tries(facts), moves=moves(facts, found), text="",
+    )  # fmt: skip
+    return msgspec.structs.replace(why, text=text(why, facts))
+
+
+def unlisted(facts: Facts) -> Why:
+    """The answer for a unit whose lifecycle file is not known here."""
+    unit = facts.unit
+    answer = f"{facts.name} is {unit.state} ({unit.category}); the file of its lifecycle is not known here"
+    return Why(
+        unit=facts.name, state=unit.state, category=unit.category, reason=unit.category, answer=answer, details=(),
+        attempt=unit.attempt, attempts=0, failures=unit.failures, losses=unit.losses, clocks=(), tries=(), moves=(),
+        text=answer,
+    )  # fmt: skip
+
+
+def clocks(facts: Facts) -> tuple[Clock, ...]:
+    """What time will do to an open unit if nobody else does anything, the next thing first."""
+    unit, life = facts.unit, facts.life
+    if life.settled(unit.state):
+        return ()
+    known = {
+        "it is due": unit.due_at if unit.due_at and unit.due_at > facts.now else None,
+        "its lease ends": unit.lease_until if facts.held else None,
+        "its cancel is forced": unit.asked_by if facts.held else None,
+        f"its time is over ({life.states[unit.state].deadline})": unit.deadline_at,
+    }
+    found = sorted((at, what) for what, at in known.items() if at is not None)
+    return tuple(Clock(told(at, facts.now), what) for at, what in found)
+
+
+def tries(facts: Facts) -> tuple[str, ...]:
+    """How the last attempts ended."""
+    ends = []
+    for event in facts.events:
+        move = facts.life.moves.get((event.source, event.trigger))
+        if move and move.opens_attempt:
+            error = msgspec.json.decode(event.payload).get("error") or event.reason
+            said = f": {shortened(error)}" if error != event.trigger else ""
+            ends.append(f"attempt {event.attempt - 1} ended at {stated(event.at)} by {event.trigger}{said}")
+    return tuple(ends[-TRIES_SHOWN:])
+
+
+def moves(facts: Facts, found: Reason) -> tuple[Next, ...]:
+    """Every move that its lifecycle lists here."""
+    listed = [move for (source, _), move in facts.life.moves.items() if source == facts.unit.state]
+    return tuple(
+        Next(move.trigger, " → ".join(move.path), BY[move.owner], move.guard, condition(facts, move, found))
+        for move in listed
+    )
+
+
+def condition(facts: Facts, move: Move, found: Reason) -> str:
+    """What a move waits for now, with its values; empty if for nothing but whoever may fire it."""
+    unit, trigger = facts.unit, move.trigger
+    if trigger in ("claim", "reclaim"):
+        return "" if found.code == "ready" else found.code.replace("_", " ")
+    if trigger == "due":
+        return f"due at {stated(unit.due_at)}" if unit.due_at else "nothing is due"
+    if trigger == "lost":
+        return f"its lease ends at {stated(unit.lease_until)}" if facts.held and unit.lease_until else "nobody holds it"
+    if trigger == facts.life.states[unit.state].deadline:
+        return f"its time is over at {stated(unit.deadline_at)}" if unit.deadline_at else "no time limit is set"
+    if trigger == "stopped" and unit.asked_at is None:
+        return "nobody has asked it to stop"
+    if move.owner is Owner.HOLDER:
+        return "" if facts.held else "nobody holds it"
+    if trigger in ("retry", "exhaust"):
+        return f"of {facts.budget.attempts} attempts {unit.failures} failed and {unit.losses} were lost"
+    return ""
+
+
+def text(why: Why, facts: Facts) -> str:
+    """The answer for people: first what keeps it, then the rest."""
+    unit = facts.unit
+    spent = f", {why.failures} failed, {why.losses} lost, of {why.attempts}" if facts.life.leased else ""
+    about = f"{why.state} ({why.category}) since {stated(unit.changed_at)}, attempt {why.attempt}{spent}"
+    rows = [
+        why.answer,
+        *(f"  {detail}" for detail in why.details),
+        f"state     {about}",
+        *(f"next      {clock.what} at {clock.at}" for clock in why.clocks[:1]),
+        *(f"then      {clock.what} at {clock.at}" for clock in why.clocks[1:]),
+        *(f"before    {one}" for one in why.tries),
+        *(f"{'moves' if not place else '     '}     {spelled(move)}" for place, move in enumerate(why.moves)),
+    ]
+    return "\n".join(rows)
+
+
+def spelled(move: Next) -> str:
+    parts = lines(f"if {move.guard}" if move.guard else "", f"now: {move.now}" if move.now else "")
+    return "; ".join((f"{move.trigger} → {move.target}, by {move.by}", *parts))

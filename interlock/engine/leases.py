@@ -13,7 +13,7 @@ from interlock.engine.notes import BEATS_US, note
 from interlock.engine.terms import counted, policy_of, tally
 from interlock.engine.tick import wake
 from interlock.engine.words import between, keepable, one_of
-from interlock.engine.workers import heard_of, take_on
+from interlock.engine.workers import heard_of, serves, take_on
 from interlock.kernel import policy
 from interlock.kernel.commands import (
     CONFLICT,
@@ -59,6 +59,7 @@ def claim(tx: Tx, command: Claim) -> list[Grant]:
     between("limit", command.limit, 1, CLAIM_MAX)
     worker = heard_of(tx, command.worker)  # before time is let pass: it is alive, however long it said nothing
     wake(tx, command.limit)
+    serves(worker, command.queues)
     if worker.claim_key == command.key:
         return replay(tx, command, worker.claim_nonce or "")
     room = min(command.limit, worker.capacity - worker.holding)

@@ -1,5 +1,7 @@
 """Who holds leases: workers, each a unit with a lifecycle of its own and a row that says what it can do."""
 
+import msgspec
+
 from interlock.engine import words
 from interlock.engine.advance import Stamp, advance, asked_by, derive
 from interlock.kernel.commands import Drain, Register, Standing
@@ -65,6 +67,13 @@ def heard_of(tx: Tx, holder: int) -> Worker:
     derive(tx, unit)
     tx.touch(unit)
     return worker
+
+
+def serves(worker: Worker, queues: tuple[str, ...]) -> None:
+    """The worker is known to claim from these queues, beside those that it claimed from before."""
+    known = msgspec.json.decode(worker.queues, type=set[str])
+    if not known.issuperset(queues):
+        worker.queues = msgspec.json.encode(sorted(known.union(queues))).decode()
 
 
 def take_on(tx: Tx, worker: Worker, count: int, stamp: Stamp) -> None:

@@ -145,6 +145,7 @@ class Worker(Row):
     seen_at: int
     claim_key: str | None
     claim_nonce: str | None
+    queues: str = "[]"  # those that it has claimed from
 
 
 class Artifact(Row):

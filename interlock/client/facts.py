@@ -1,0 +1,122 @@
+"""What is known of a unit that bears on why it is where it is, read from one picture of the database."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import msgspec
+
+from interlock.engine.terms import policy_of
+from interlock.kernel.commands import Policy
+from interlock.kernel.lifecycle import Budget, Lifecycle
+from interlock.kernel.names import shown
+from interlock.kernel.rows import Event, Note, Slot, Unit, Worker
+from interlock.store.session import Session
+from interlock.store.views import (
+    Glimpse,
+    View,
+    ahead_of,
+    children_of,
+    events_of,
+    needs_of,
+    notes_of,
+    seated_on,
+    slot_of,
+    view,
+    workers_seen,
+)
+
+EVENTS_MAX = 200  # of the last ones that are looked at
+COLUMNS = {"mutex": "mutex", "limit": "limit_key"}  # by what a parked unit is parked on
+
+
+class Facts(msgspec.Struct, frozen=True, kw_only=True):
+    """One unit, and what stands around it."""
+
+    now: int
+    seen: View
+    lives: Mapping[str, Lifecycle]
+    events: list[Event]
+    notes: list[Note]
+    parent: View | None = None
+    children: list[View] = []
+    child: "Facts | None" = None  # whose moves it makes
+    needs: list[Glimpse] = []
+    slot: Slot | None = None
+    seated: list[View] = []
+    workers: list[tuple[Worker, Unit]] = []
+    ahead: int = 0
+
+    @property
+    def unit(self) -> Unit:
+        return self.seen.unit
+
+    @property
+    def name(self) -> str:
+        return shown(self.unit.lifecycle, self.unit.id)
+
+    @property
+    def life(self) -> Lifecycle:
+        return self.lives[self.unit.lifecycle]
+
+    @property
+    def held(self) -> bool:
+        """Whether somebody has a live lease on it, as far as the record says."""
+        lease = self.unit.lease
+        return lease is not None and not self.lives["lease"].settled(lease)
+
+    @property
+    def policy(self) -> Policy:
+        return policy_of(self.seen.body)
+
+    @property
+    def budget(self) -> Budget:
+        rule, own = self.life.options.budget, self.policy
+        return replace(rule, attempts=own.attempts or rule.attempts, exhausted=own.exhausted or rule.exhausted)
+
+    @property
+    def last(self) -> Event | None:
+        """Its last move; a hop of its lease alone is none."""
+        moves = [event for event in self.events if event.source != event.target or event.trigger != "self"]
+        return moves[-1] if moves else None
+
+    @property
+    def claimable(self) -> bool:
+        """Whether it waits for a worker, if for nothing else."""
+        return self.life.allows(self.unit.state, "claim") or (
+            self.life.allows(self.unit.state, "reclaim") and not self.held
+        )
+
+
+def gather(session: Session, tenant: int, lives: Mapping[str, Lifecycle], unit: int) -> Facts:
+    """All that bears on why a unit is where it is. Raises Unknown."""
+    seen = view(session, tenant, unit)
+    events = events_of(session, tenant, unit, max(0, seen.unit.version - EVENTS_MAX))
+    notes = notes_of(session, tenant, unit)
+    facts = Facts(now=session.now(), seen=seen, lives=lives, events=events, notes=notes)
+    if seen.unit.lifecycle not in lives:
+        return facts
+    parent = view(session, tenant, seen.unit.parent) if seen.unit.parent is not None else None
+    children = children_of(session, tenant, unit) if seen.unit.total else []
+    facts = msgspec.structs.replace(facts, parent=parent, children=children)
+    if facts.life.settled(seen.unit.state):
+        return facts
+    if facts.life.options.follows and (open_ones := [one for one in children if one.unit.outcome is None]):
+        return msgspec.structs.replace(facts, child=gather(session, tenant, lives, open_ones[-1].unit.id))
+    return surroundings(session, tenant, facts)
+
+
+def surroundings(session: Session, tenant: int, facts: Facts) -> Facts:
+    """What an open unit may wait for: needs, keys and workers."""
+    unit = facts.unit
+    more: dict[str, Any] = {}
+    if unit.unmet:
+        more["needs"] = needs_of(session, tenant, unit.id)
+    if unit.parked_on:
+        kind, _, key = unit.parked_on.partition(":")
+        more["slot"] = slot_of(session, tenant, unit.parked_on)
+        more["seated"] = seated_on(session, tenant, COLUMNS[kind], key) if kind in COLUMNS else []
+    if facts.claimable and not unit.parked_on:
+        more["workers"] = workers_seen(session, tenant)
+        more["ahead"] = ahead_of(session, tenant, unit) if unit.available_at is not None else 0
+    return msgspec.structs.replace(facts, **more)

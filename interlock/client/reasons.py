@@ -1,0 +1,240 @@
+"""Which condition keeps a unit where it is: the first that holds, with its values."""
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from interlock.client.facts import Facts
+from interlock.client.staffing import for_a_worker
+from interlock.client.times import roughly, stated, told
+from interlock.kernel.lifecycle import Category
+from interlock.kernel.names import shown
+from interlock.kernel.policy import LEASED
+
+TEXT_MAX = 200
+
+
+class Reason(msgspec.Struct, frozen=True):
+    """A word for programs, a sentence for people, and what else is to be said."""
+
+    code: str
+    answer: str
+    details: tuple[str, ...] = ()
+
+
+def reason(facts: Facts) -> Reason:
+    """Why a unit is where it is."""
+    for look in LOOKS:
+        if found := look(facts):
+            return found
+    return Reason("resting", f"{facts.name} is {facts.unit.state}, and nothing keeps it there but its table")
+
+
+def ended(facts: Facts) -> Reason | None:
+    unit, last = facts.unit, facts.last
+    if not facts.life.settled(unit.state) or last is None:
+        return None
+    when, by = f"at {stated(last.at)}", f"by {last.actor}"
+    if unit.outcome == Category.SUCCESS:
+        took = f" after {roughly(last.at - facts.seen.body.created_at)}"
+        return Reason(Category.SUCCESS, f"{facts.name} succeeded {when}, attempt {unit.attempt},{took} in all")
+    if unit.outcome == Category.DEAD:
+        return dead(facts, msgspec.json.decode(last.payload), when)
+    said = because(last.reason, last.trigger)
+    if unit.outcome == Category.CANCELLED:
+        return Reason(Category.CANCELLED, f"{facts.name} was cancelled {when} {by}{said}")
+    if unit.outcome == Category.FAILURE:
+        error = shortened(facts.seen.body.error or "") or last.reason
+        again = f"do it again: interlock dead requeue {facts.name}" if facts.life.leased else ""
+        return Reason(Category.FAILURE, f"{facts.name} failed {when}, attempt {unit.attempt}: {error}", lines(again))
+    return Reason(Category.CLOSED, f"{facts.name} is {unit.state} since {stated(last.at)} {by}{said}")
+
+
+def dead(facts: Facts, letter: dict[str, Any], when: str) -> Reason:
+    stage = f" in stage {letter['stage']}" if letter.get("stage") else ""
+    code, tries = letter.get("reason_code", "unknown"), letter.get("attempts", facts.unit.attempt)
+    details = lines(
+        f"last error: {shortened(str(letter.get('last_error') or 'none'))}",
+        f"last holder: {letter['last_owner']}" if letter.get("last_owner") else "",
+        f"do it again: interlock dead requeue {facts.name}",
+    )
+    return Reason(
+        Category.DEAD, f"{facts.name} is a dead letter since {when[3:]}: {code}{stage}, attempt {tries}", details
+    )
+
+
+def asked_to_stop(facts: Facts) -> Reason | None:
+    unit = facts.unit
+    if unit.asked_at is None:
+        return None
+    wishes = [note for note in facts.notes if note.kind == "cancel_requested"]
+    stamp = msgspec.json.decode(wishes[-1].payload) if wishes else {}
+    by = f" by {stamp['actor']}" if stamp.get("actor") else ""
+    if facts.held and unit.asked_by is not None:
+        ends = f"{facts.seen.holder} has until {told(unit.asked_by, facts.now)} to stop; then it is forced"
+    else:
+        ends = f"{unit.state} does not allow a cancel; it is done as soon as it leaves that state"
+    answer = f"{facts.name} was asked to stop at {stated(unit.asked_at)}{by}: {ends}"
+    return Reason("cancel_requested", answer, lines(f"stop it at once: interlock cancel {facts.name} --hard"))
+
+
+def follows(facts: Facts) -> Reason | None:
+    if facts.child is None:
+        return None
+    below = reason(facts.child)
+    return Reason(below.code, f"{facts.name} does as its attempt does: {below.answer}", below.details)
+
+
+def leased(facts: Facts) -> Reason | None:
+    unit = facts.unit
+    if not facts.held or unit.lease_until is None:
+        return None
+    if unit.lease_until <= facts.now:
+        answer = f"{facts.name}: the lease of {facts.seen.holder} ended at {told(unit.lease_until, facts.now)}"
+        return Reason("lease_over", answer, lines("the next tick gives it to another worker, or ends it"))
+    does = "is run by" if facts.life.category(unit.state) is Category.ACTIVE else "is held, and not yet begun, by"
+    answer = f"{facts.name} {does} {facts.seen.holder} until {told(unit.lease_until, facts.now)}, unless renewed"
+    since = f"begun at {told(unit.started_at, facts.now)}" if unit.started_at else ""
+    return Reason("leased", answer, lines(since, progress(facts)))
+
+
+def progress(facts: Facts) -> str:
+    said = [note for note in facts.notes if note.kind == "progress" and note.fence == facts.unit.fence]
+    if not said:
+        return ""
+    try:
+        step = msgspec.json.decode(said[-1].payload)
+        return f"progress: {step['done']:.0%} {step.get('text', '')}".rstrip()
+    except (msgspec.MsgspecError, TypeError, KeyError, ValueError, AttributeError):
+        return f"progress: {shortened(said[-1].payload)}"
+
+
+def unheld(facts: Facts) -> Reason | None:
+    """Only force brings a unit of work into such a state."""
+    unit, life = facts.unit, facts.life
+    if not life.leased or life.category(unit.state) not in LEASED or facts.held or facts.claimable:
+        return None
+    answer = f"{facts.name} is {unit.state}, but nobody holds it, so nobody will end it"
+    return Reason("unheld", answer, lines(f"put it right: interlock force {facts.name} STATE --reason WHY"))
+
+
+def a_worker(facts: Facts) -> Reason | None:
+    if facts.life.birth.trigger != "register":
+        return None
+    return Reason("worker", f"{facts.name} is a worker, and {facts.unit.state}")
+
+
+def unmet_needs(facts: Facts) -> Reason | None:
+    if not facts.unit.unmet:
+        return None
+    unmet = [need for need in facts.needs if need.outcome != Category.SUCCESS]
+    lost = [need for need in unmet if need.outcome is not None]
+    names = ", ".join(f"{shown(need.lifecycle, need.unit)} ({need.state})" for need in unmet)
+    never = f"{shown(lost[0].lifecycle, lost[0].unit)} has ended without success: this need will not be met by it"
+    answer = f"{facts.name} needs {len(unmet)} of {len(facts.needs)} that have not succeeded: {names}"
+    return Reason("needs_unmet", answer, lines(never if lost else ""))
+
+
+def parents_plan(facts: Facts) -> Reason | None:
+    above = facts.parent
+    if above is None or not facts.lives[above.unit.lifecycle].allows(above.unit.state, "plan"):
+        return None
+    name = shown(above.unit.lifecycle, above.unit.id)
+    return Reason("parent_plan", f"{facts.name} waits for the plan of {name}, which is {above.unit.state}")
+
+
+def not_yet(facts: Facts) -> Reason | None:
+    unit, last = facts.unit, facts.last
+    if unit.due_at is None or unit.due_at <= facts.now:
+        return None
+    due = f"due at {told(unit.due_at, facts.now)}"
+    if last is not None and last.trigger == "snooze":
+        return Reason("snoozed", f"{facts.name} was snoozed by its handler, and is {due}")
+    if last is not None and last.source is not None and last.trigger not in ("ready", "due"):
+        error = msgspec.json.decode(last.payload).get("error") or last.reason
+        tries = f"attempt {unit.attempt} of {facts.budget.attempts}"
+        return Reason("backing_off", f"{facts.name} backs off: {tries} is {due}; the last error: {shortened(error)}")
+    return Reason("delayed", f"{facts.name} is delayed: {due}")
+
+
+def parked(facts: Facts) -> Reason | None:
+    unit = facts.unit
+    if unit.parked_on is None:
+        return None
+    kind, _, key = unit.parked_on.partition(":")
+    taken, capacity = (facts.slot.taken, facts.slot.capacity) if facts.slot else (0, 0)
+    holders = ", ".join(
+        f"{shown(one.unit.lifecycle, one.unit.id)} ({one.unit.state}{f', {one.holder}' if one.holder else ''})"
+        for one in facts.seated[:5]
+    )
+    more = f" and {len(facts.seated) - 5} more" if len(facts.seated) > 5 else ""
+    if kind == "mutex":
+        return Reason("mutex", f"{facts.name} waits for the mutex '{key}', which {holders or 'another'} has{more}")
+    answer = f"{facts.name} waits for the {kind} '{key}': {taken} of {capacity} are taken"
+    return Reason(kind, answer, lines(f"taken by {holders}{more}" if holders else ""))
+
+
+def worker_wanted(facts: Facts) -> Reason | None:
+    if not facts.claimable:
+        return None
+    return Reason(*for_a_worker(facts))
+
+
+def gate(facts: Facts) -> Reason | None:
+    unit, life = facts.unit, facts.life
+    if life.category(unit.state) is not Category.GATE:
+        return None
+    if facts.children and any(one.unit.category == Category.GATE for one in facts.children):
+        names = [shown(one.unit.lifecycle, one.unit.id) for one in facts.children if one.unit.category == Category.GATE]
+        return Reason("gate", f"{facts.name} waits, as {', '.join(names)} does, for a verdict")
+    verdicts = [trigger for trigger in life.triggers(unit.state) if life.move(unit.state, trigger).owner in DECIDERS]
+    words = " or ".join(trigger for trigger in verdicts if trigger != "cancel")
+    owner = life.move(unit.state, verdicts[0]).owner if verdicts else "person"
+    votes = sum(note.kind == "vote" and note.payload == "true" for note in facts.notes)
+    quorum = f"{votes} of {facts.policy.quorum} votes are given" if facts.policy.quorum else ""
+    until = f", until {told(unit.deadline_at, facts.now)}" if unit.deadline_at else ""
+    return Reason("gate", f"{facts.name} waits for a {owner} to say {words}{until}", lines(quorum))
+
+
+DECIDERS = ("person", "validator", "reporter")
+
+
+def own_plan(facts: Facts) -> Reason | None:
+    if not facts.life.allows(facts.unit.state, "plan"):
+        return None
+    return Reason("plan", f"{facts.name} waits for its plan; it has {facts.unit.total} children so far")
+
+
+def family(facts: Facts) -> Reason | None:
+    unit = facts.unit
+    if not unit.total:
+        return None
+    going = [shown(one.unit.lifecycle, one.unit.id) for one in facts.children if one.unit.category in LEASED][:5]
+    counts = {
+        "succeeded": unit.succeeded, "lost": unit.lost, "at a gate": unit.gates, "blocked": unit.blocked,
+        "begun": unit.begun,
+    }  # fmt: skip
+    said = ", ".join(f"{count} {word}" for word, count in counts.items() if count)
+    answer = f"{facts.name} waits for its {unit.total} children{f': {said}' if said else ''}"
+    return Reason("children", answer, lines(f"now: {', '.join(going)}" if going else ""))
+
+
+LOOKS: tuple[Callable[[Facts], Reason | None], ...] = (
+    ended, asked_to_stop, follows, leased, unheld, a_worker, unmet_needs, parents_plan, not_yet, parked, worker_wanted,
+    gate, own_plan, family,
+)  # fmt: skip
+
+
+def because(text: str, trigger: str) -> str:
+    """What somebody said when they moved it, if it says more than the trigger."""
+    return f": {text}" if text and text != trigger else ""
+
+
+def lines(*texts: str) -> tuple[str, ...]:
+    return tuple(text for text in texts if text)
+
+
+def shortened(text: str) -> str:
+    first = text.strip().splitlines()[0] if text.strip() else ""
+    return first if len(first) <= TEXT_MAX else first[: TEXT_MAX - 1] + "…"
