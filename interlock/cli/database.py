@@ -1,8 +1,6 @@
 """`interlock db` and `interlock audit`: the database's schema, its health, and whether its record is whole."""
 
-import os
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from itertools import chain
 from pathlib import Path
 from typing import Annotated
@@ -11,36 +9,14 @@ import typer
 
 from interlock.audit import anchor as anchors
 from interlock.audit.laws import LAWS, Broken, audit
+from interlock.cli.options import DEFAULT, Url, must_be_present, must_exist, opened
 from interlock.cli.out import FINDING, Json, counted, dump, report, say
-from interlock.kernel.errors import InterlockError
 from interlock.lifecycles import shipped
 from interlock.store import migrate
 from interlock.store.reads import snapshot
-from interlock.store.session import Session
-from interlock.store.url import connect
 
 app = typer.Typer(help="The database: its schema and its health.", no_args_is_help=True)
-DEFAULT = "sqlite:///interlock.db"
 LISTED_MAX = 1_000  # findings that a program is told one by one; `found` counts all
-Url = Annotated[
-    str, typer.Option("--db", envvar="INTERLOCK_DB", help="sqlite:///file.db or postgresql://…", show_default=True)
-]
-
-
-@contextmanager
-def opened(url: str) -> Iterator[Session]:
-    """A connection that exists for one command; looking at a file that is not there does not make it."""
-    session = connect(url)
-    try:
-        yield session
-    finally:
-        session.close()
-
-
-def must_exist(url: str) -> None:
-    path = url.removeprefix("sqlite:///")
-    if path != url and not os.path.exists(path):
-        raise InterlockError(f"there is no database '{path}'; `interlock db upgrade --db {url}` makes one")
 
 
 @app.command()
@@ -88,11 +64,6 @@ def doctor(db: Url = DEFAULT, json: Json = False) -> None:
     with opened(db) as session:
         findings = session.findings()
     report(findings, "the database was looked at", json)
-
-
-def must_be_present(session: Session, url: str) -> None:
-    if migrate.version(session) != migrate.numbers()[-1]:
-        raise InterlockError(f"the schema is not the present one; run `interlock db upgrade --db {url}`")
 
 
 def audit_database(

@@ -9,7 +9,20 @@ from typing import Annotated
 import typer
 
 from interlock import __version__
-from interlock.cli import database, lifecycle, operate, run, validate_log
+from interlock.cli import (
+    archive,
+    cancel,
+    database,
+    dead,
+    lifecycle,
+    operate,
+    run,
+    submit,
+    units,
+    validate_log,
+    watch,
+    workers,
+)
 from interlock.cli.out import USAGE, Json, complain, say
 from interlock.kernel.errors import InterlockError
 
@@ -18,13 +31,24 @@ app = typer.Typer(
     help="Durable work on explicit state machines.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
+    # Every option can be given by the environment: --limit of `list` is INTERLOCK_LIST_LIMIT.
+    context_settings={"help_option_names": ["-h", "--help"], "auto_envvar_prefix": "INTERLOCK"},
 )
 app.add_typer(lifecycle.app, name="lifecycle")
 app.add_typer(database.app, name="db")
 app.add_typer(run.workers, name="worker")
 app.command("up")(run.up)
 app.command("audit")(database.audit_database)
+app.command("submit")(submit.submit)
+app.command("list")(units.list_units)
+app.command("show")(units.show)
+app.command("events")(units.events)
+app.command("why")(units.why)
+app.command("watch")(watch.watch)
+app.command("cancel")(cancel.cancel)
+app.add_typer(dead.app, name="dead")
+app.add_typer(workers.app, name="worker")
+app.command("archive")(archive.archive)
 app.command("force")(operate.force)
 app.command("validate-log")(validate_log.validate_log)
 

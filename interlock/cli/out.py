@@ -8,9 +8,18 @@ import msgspec
 import typer
 from rich.console import Console
 from rich.table import Column, Table
+from rich.text import Text
+
+from interlock.kernel.lifecycle import Category
 
 FINDING, USAGE = 1, 2
-Json = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
+Json = Annotated[bool, typer.Option("--json", envvar="INTERLOCK_JSON", help="Print JSON for programs.")]
+COLOURS = {
+    Category.WAITING: "yellow", Category.READY: "cyan", Category.HELD: "blue", Category.ACTIVE: "bold blue",
+    Category.GATE: "magenta", Category.CLOSING: "yellow", Category.SUCCESS: "green", Category.FAILURE: "red",
+    Category.CANCELLED: "dim", Category.DEAD: "bold red", Category.CLOSED: "dim",
+}  # fmt: skip
+Cell = str | Text
 
 
 def say(text: str) -> None:
@@ -28,18 +37,35 @@ def dump(value: Any) -> None:
     say(msgspec.json.format(msgspec.json.encode(value), indent=2).decode())
 
 
-def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
-    """A table: folded to the terminal's width, or one line a row where a program may read it."""
-    if sys.stdout.isatty():
+def dump_line(value: Any) -> None:
+    """`value` as one line of JSON, at once."""
+    say(msgspec.json.encode(value).decode())
+    sys.stdout.flush()
+
+
+def state_cell(state: str, category: str) -> Text:
+    """A state in the colour of what it means."""
+    return Text(state, style=COLOURS.get(Category(category), "") if category else "")
+
+
+def on_terminal() -> bool:
+    return sys.stdout.isatty()
+
+
+def console() -> Console:
+    return Console(highlight=False, markup=False)
+
+
+def table(heads: Sequence[str], rows: Iterable[Sequence[Cell]]) -> None:
+    """A table: folded to the terminal's width, or a line a row with tabs where a program may read it."""
+    if on_terminal():
         drawn = Table(*(Column(head, overflow="fold") for head in heads), box=None, pad_edge=False)
         for row in rows:
             drawn.add_row(*row)
-        Console(highlight=False, markup=False).print(drawn)
+        console().print(drawn)
         return
-    lines = [list(heads), *map(list, rows)]
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    for line in lines:
-        say("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())
+    for line in (heads, *rows):
+        say("\t".join(" ".join(str(cell).split()) for cell in line))
 
 
 def report(findings: list[str], summary: str, json: bool) -> None:

@@ -38,6 +38,7 @@ class View(msgspec.Struct, frozen=True):
     queue: str
     capabilities: tuple[str, ...]
     holder: str | None  # the worker's name
+    above: str | None  # the lifecycle of its parent
 
 
 class Filter(msgspec.Struct, frozen=True, kw_only=True):
@@ -122,15 +123,17 @@ def conditions(wanted: Filter) -> tuple[list[str], dict[str, Any]]:
 
 def views(session: Session, tenant: int, where: Sequence[str], params: Mapping[str, Any], limit: int) -> list[View]:
     units, bodies = (", ".join(f"{kind.table}.{name}" for name in kind.__struct_fields__) for kind in (Unit, Body))
-    columns = f"{units}, {bodies}, lane.queue, lane.capabilities, worker.name"
+    above = "(SELECT above.lifecycle FROM unit AS above WHERE above.id = unit.parent)"
+    columns = f"{units}, {bodies}, lane.queue, lane.capabilities, worker.name, {above}"
     sql = f"SELECT {columns} {FROM} WHERE {' AND '.join([OWN, *where])} ORDER BY unit.id DESC LIMIT :limit"
     found = []
     for row in session.rows(sql, {**params, "tenant": tenant, "limit": limit}):
         unit = Unit(**dict(zip(Unit.__struct_fields__, row, strict=False)))
         rest = row[len(Unit.__struct_fields__) :]
         body = Body(**dict(zip(Body.__struct_fields__, rest, strict=False)))
-        queue, capabilities, holder = rest[len(Body.__struct_fields__) :]
-        found.append(View(unit, body, queue or "", tuple(filter(None, (capabilities or "").split(","))), holder))
+        queue, capabilities, holder, above = rest[len(Body.__struct_fields__) :]
+        needed = tuple(filter(None, (capabilities or "").split(",")))
+        found.append(View(unit, body, queue or "", needed, holder, above))
     return found
 
 
@@ -196,6 +199,22 @@ def workers_seen(session: Session, tenant: int, ended: bool = False) -> list[tup
     for row in session.rows(f"{sql} ORDER BY worker.name, worker.unit", {"tenant": tenant}):
         worker = Worker(**dict(zip(Worker.__struct_fields__, row[:width], strict=True)))
         found.append((worker, Unit(**dict(zip(Unit.__struct_fields__, row[width:], strict=True)))))
+    return found
+
+
+def done_again(session: Session, tenant: int) -> dict[int, int]:
+    """Units that were done again, each with the last unit that does it again."""
+    sql = "SELECT retry_of, max(unit) FROM body WHERE tenant = :tenant AND retry_of IS NOT NULL GROUP BY retry_of"
+    return dict(session.rows(sql, {"tenant": tenant}))
+
+
+def family_of(session: Session, tenant: int, unit: int) -> list[tuple[int, View]]:
+    """All below a unit, each with its depth, parents before their children."""
+    found = []
+    for child in children_of(session, tenant, unit):
+        found.append((1, child))
+        if child.unit.total:
+            found += [(depth + 1, one) for depth, one in family_of(session, tenant, child.unit.id)]
     return found
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from interlock.audit.laws import LAWS
+from interlock.kernel.names import shown
 from interlock.store import postgres
 from tests.conftest import Run
 from tests.contract.tamper import behind_the_guard, rewrite
@@ -103,12 +104,13 @@ def test_force_leaves_an_event_that_bears_its_mark(place: Place, interlock: Run)
     done = interlock("force", str(job), "failed", "--reason", why, "--actor", "ann", "--db", place.url)
     version = place.world.unit(job).version
     assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout == f"unit {job} is failed (version {version}), forced by ann\n"
+    name = shown("job", job)
+    assert done.stdout == f"{name} is failed (version {version}), forced by ann\n"
     event = place.world.events(job)[-1]
     assert (event.trigger, event.name, event.severity) == ("force", "forced", "warning")
     assert (event.actor, event.reason, event.source, event.target) == ("ann", why, "assigned", "failed")
-    again = interlock("force", str(job), "queued", "--reason", "it was saved", "--db", place.url, "--json")
-    assert json.loads(again.stdout) == {"unit": job, "state": "queued", "version": version + 1, "applied": True}
+    again = interlock("force", name, "queued", "--reason", "it was saved", "--db", place.url, "--json")
+    assert json.loads(again.stdout) == {"unit": name, "state": "queued", "version": version + 1, "applied": True}
     assert place.world.events(job)[-1].actor == getpass.getuser()
     assert interlock("audit", "--rebuild", "--db", place.url).returncode == 0
 
@@ -120,12 +122,12 @@ def test_a_force_that_cannot_be_changes_nothing(small: Place, interlock: Run) ->
     for args, said in (
         ((given, "failed"), "Missing option '--reason'"),
         ((given, "failed", "--reason", " "), "force needs a reason"),
-        ((given, "failed", "--reason", "x", "--actor", " "), "nobody is named who forces this; give --actor"),
+        ((given, "failed", "--reason", "x", "--actor", " "), "nobody is named who does this; give --actor"),
         ((given, "paused", "--reason", "x"), "a job has no state 'paused'; it has queued, "),
         (("999", "failed", "--reason", "x"), "there is no unit 999"),
         ((given, "failed", "--reason", "x", "--tenant", "2"), f"there is no unit {given}"),
-        (("J1", "failed", "--reason", "x"), "Invalid value for 'UNIT': Input should be a valid integer"),
-        (("9" * 30, "failed", "--reason", "x"), "Invalid value for 'UNIT': Input should be less than"),
+        (("J1", "failed", "--reason", "x"), "there is no unit 577"),
+        (("9" * 30, "failed", "--reason", "x"), f"'{'9' * 30}' is no id; one looks like job_4r1"),
         ((given, "failed", "--reason", "x", "--db", f"sqlite:///{small.folder}/none.db"), "there is no database"),
     ):
         done = interlock("force", "--db", small.url, *args)

@@ -42,7 +42,7 @@ def test_hello_says_what_to_look_at(interlock: Run) -> None:
 
 def test_show_tells_states_and_moves(interlock: Run) -> None:
     text = interlock("lifecycle", "show", "approval").stdout
-    assert "WAITING_APPROVAL  gate" in text
+    assert "WAITING_APPROVAL\tgate" in text
     assert "approve" in text
     assert "approval_expired (error)" in text
 

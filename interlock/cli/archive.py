@@ -1,0 +1,171 @@
+"""`interlock archive`: what has ended leaves the database, once a file holds it."""
+
+import os
+from collections.abc import Iterator
+from hashlib import sha256
+from pathlib import Path
+from typing import Annotated, Any, BinaryIO
+
+import msgspec
+import typer
+
+from interlock.cli.options import (
+    DEFAULT,
+    Actor,
+    DryRun,
+    Every,
+    Lifecycles,
+    Queues,
+    Tasks,
+    Tenant,
+    Url,
+    Why,
+    app_on,
+    chosen,
+    length,
+    named,
+    opened,
+)
+from interlock.cli.out import FINDING, Json, counted, dump, say
+from interlock.client.app import App
+from interlock.engine.archive import lines
+from interlock.kernel.commands import Archive
+from interlock.kernel.errors import InterlockError, StoreError
+from interlock.kernel.names import shown
+from interlock.store.retention import tree
+from interlock.store.session import Session
+from interlock.store.tx import Ids, Tx
+from interlock.store.views import glimpse, matching
+
+TREE = b'{"table":"tree",'  # how the line begins that closes a tree
+Out = Annotated[Path | None, typer.Option("--out", help="The new file of JSON lines that is to hold them.")]
+
+
+class Kept(msgspec.Struct, frozen=True, tag_field="table", tag="tree"):
+    """The line that closes a tree: its top, how many units it has, and the digest of its lines."""
+
+    id: str
+    unit: int
+    units: int
+    digest: str
+
+
+def archive(
+    older: Annotated[str, typer.Option(metavar="DURATION", help="Only what ended longer ago, as in 30d.")] = "0s",
+    out: Out = None,
+    lifecycle: Lifecycles = None,
+    task: Tasks = None,
+    queue: Queues = None,
+    every: Every = False,
+    dry_run: DryRun = False,
+    actor: Actor = None,
+    reason: Why = "",
+    tenant: Tenant = 1,
+    db: Url = DEFAULT,
+    json: Json = False,
+) -> None:
+    """Move whole trees of ended units to a file; nothing is deleted before the file is read back and holds it."""
+    with app_on(db, tenant) as app:
+        wanted = chosen(app, lifecycle=lifecycle, task=task, queue=queue)
+        older_us = length("older", older)
+        if wanted.empty and not older_us and not every:
+            raise InterlockError("which units? Give --older DURATION, a filter such as --task NAME, or --all")
+        now = app.engine.read(lambda session: session.now(), tenant)
+        wanted = msgspec.structs.replace(wanted, top=True, settled_before=now - older_us + (not older_us))
+        roots = app.read(matching, wanted)
+        order = Archive(unit=0, file="", digest="", tenant=tenant, actor=named(actor), reason=reason)
+        move(app, roots, out, order, dry_run=dry_run, json=json)
+
+
+def move(app: App, roots: list[int], out: Path | None, order: Archive, *, dry_run: bool, json: bool) -> None:
+    """Trees are in the file and no longer in the database; those that could not leave are named."""
+    if dry_run:
+        names = [shown(app.read(glimpse, root).lifecycle, root) for root in roots]
+        tell({"trees": names, "units": None, "file": None, "left": [], "dry_run": True}, json)
+        return
+    if out is None:
+        raise InterlockError("a file is needed that holds them: --out FILE")
+    must_be_free(out)
+    if not roots:
+        tell({"trees": [], "units": 0, "file": None, "left": [], "dry_run": False}, json)
+        return
+    with opened(app.url) as session:
+        write(session, app, roots, out)
+    moved, units, left = [], 0, []
+    for kept in read_back(out):
+        command = msgspec.structs.replace(order, unit=kept.unit, file=str(out), digest=kept.digest)
+        try:
+            units += app.send(command)
+            moved.append(kept.id)
+        except StoreError:
+            raise
+        except InterlockError as refused:
+            left.append({"id": kept.id, "why": str(refused)})
+    tell({"trees": moved, "units": units, "file": str(out), "left": left, "dry_run": False}, json)
+
+
+def must_be_free(path: Path) -> None:
+    if path.exists():
+        raise InterlockError(f"'{path}' exists; an archive is not written over: name another file")
+    if not path.absolute().parent.is_dir():
+        raise InterlockError(f"the folder of '{path}' does not exist")
+
+
+def write(session: Session, app: App, roots: list[int], out: Path) -> None:
+    """The file holds every tree, a line a row, each closed by a line with its digest; it is on disk."""
+    try:
+        with open(out, "xb") as file:
+            for root in roots:
+                write_tree(session, app, root, file)
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError as error:
+        raise InterlockError(f"'{out}' cannot be written: {error.strerror}") from None
+
+
+def write_tree(session: Session, app: App, root: int, file: BinaryIO) -> None:
+    tx = Tx(session, app.lives, Ids(session), [app.tenant])
+    try:
+        top, digest = tx.unit(root), sha256()
+        units = tree(tx, top)
+        for line in lines(tx, units):
+            file.write(line)
+            digest.update(line)
+    finally:
+        session.rollback()
+    kept = Kept(id=shown(top.lifecycle, root), unit=root, units=len(units), digest=digest.hexdigest())
+    file.write(msgspec.json.encode(kept) + b"\n")
+
+
+def read_back(path: Path) -> Iterator[Kept]:
+    """The trees that a file holds, whole. Raises InterlockError where it holds something else than it says."""
+    digest, number = sha256(), 0
+    with open(path, "rb") as file:
+        for number, line in enumerate(file, 1):
+            if not line.startswith(TREE):
+                digest.update(line)
+                continue
+            kept = msgspec.json.decode(line, type=Kept)
+            if digest.hexdigest() != kept.digest:
+                raise InterlockError(f"'{path}', line {number}: {kept.id} was not written as it was read")
+            yield kept
+            digest = sha256()
+
+
+def tell(facts: dict[str, Any], json: bool) -> None:
+    if json:
+        dump(facts)
+    else:
+        for one in facts["trees"]:
+            say(str(one))
+        for one in facts["left"]:
+            say(f"{one['id']} stays: {one['why']}")
+        trees = counted(len(facts["trees"]), "tree")
+        if facts["dry_run"]:
+            say(f"{trees} would be archived")
+        elif facts["file"]:
+            say(f"{trees} of {counted(facts['units'], 'unit')} archived in {facts['file']}, {len(facts['left'])} stay")
+        else:
+            say("nothing to archive")
+    if facts["left"]:
+        raise typer.Exit(FINDING)

@@ -1,0 +1,215 @@
+"""`interlock dead`: the dead letters, and what can be done with them."""
+
+from typing import Annotated, Any
+
+import msgspec
+import typer
+
+from interlock.cli import shape, units
+from interlock.cli.archive import Out, move
+from interlock.cli.options import (
+    DEFAULT,
+    LIMIT_MAX,
+    Actor,
+    DryRun,
+    Every,
+    Id,
+    Ids,
+    Lifecycles,
+    Queues,
+    Tasks,
+    Tenant,
+    Url,
+    Why,
+    app_on,
+    chosen,
+    named,
+    one_of,
+    refuse_unfiltered,
+    unit_of,
+)
+from interlock.cli.out import FINDING, Json, counted, dump, on_terminal, say, table
+from interlock.client.app import App
+from interlock.client.reasons import shortened
+from interlock.client.times import stated
+from interlock.kernel.commands import REASONS, Archive, Replay
+from interlock.kernel.errors import InterlockError, StoreError
+from interlock.kernel.lifecycle import Category
+from interlock.kernel.names import meant, shown
+from interlock.store.session import Session
+from interlock.store.views import Filter, View, done_again, glimpse, last_event, listing, matching, view
+
+app = typer.Typer(help="Dead letters: what was given up, why, and how to do it again.", no_args_is_help=True)
+Codes = Annotated[str | None, typer.Option("--code", help=f"With this reason code: {', '.join(REASONS)}.")]
+
+
+def letter(session: Session, tenant: int, unit: int) -> dict[str, Any]:
+    """What the closing event of a dead letter says."""
+    last = last_event(session, tenant, unit)
+    facts = msgspec.json.decode(last.payload) if last else {}
+    return {
+        "reason_code": facts.get("reason_code"), "stage": facts.get("stage"), "last_error": facts.get("last_error"),
+        "attempts": facts.get("attempts"), "last_owner": facts.get("last_owner"),
+        "last_lease_expires_at": shape.instant(facts.get("last_lease_expires_at")),
+        "correlation_id": facts.get("correlation_id"), "dead_since": shape.instant(last.at if last else None),
+    }  # fmt: skip
+
+
+def letters(session: Session, tenant: int, wanted: Filter, limit: int, after: int | None) -> list[tuple[View, Any]]:
+    return [(one, letter(session, tenant, one.unit.id)) for one in listing(session, tenant, wanted, limit, after)]
+
+
+def narrowed(app: App, lifecycle: str | None, task: str | None, queue: str | None) -> Filter:
+    return chosen(app, lifecycle=lifecycle, task=task, queue=queue)
+
+
+def only_dead(wanted: Filter) -> Filter:
+    return msgspec.structs.replace(wanted, categories=(Category.DEAD,))
+
+
+@app.command("list")
+def list_dead(
+    lifecycle: Lifecycles = None,
+    task: Tasks = None,
+    queue: Queues = None,
+    limit: Annotated[int, typer.Option(min=1, max=LIMIT_MAX, help="So many at most.")] = 50,
+    after: Annotated[str | None, typer.Option(metavar="ID", help="The next page: what is older than this.")] = None,
+    tenant: Tenant = 1,
+    db: Url = DEFAULT,
+    json: Json = False,
+) -> None:
+    """List dead letters, the newest first."""
+    with app_on(db, tenant) as app:
+        wanted = only_dead(narrowed(app, lifecycle, task, queue))
+        found = app.read(letters, wanted, limit + 1, None if after is None else meant(after))
+    page, more = found[:limit], len(found) > limit
+    if json:
+        dump({"dead": [{**shape.unit(one), **said} for one, said in page], "more": more})
+        return
+    heads = ("ID", "TASK", "REASON", "STAGE", "ATTEMPTS", "SINCE", "LAST ERROR")
+    rows = [
+        (
+            shape.name_of(one), one.body.task, str(said["reason_code"]), said["stage"] or "", str(said["attempts"]),
+            stated(one.unit.changed_at), shortened(said["last_error"] or ""),
+        )
+        for one, said in page
+    ]  # fmt: skip
+    table(heads, rows)
+    if on_terminal() and more:
+        say(f"\nThere are more: --after {shape.name_of(page[-1][0])}")
+
+
+@app.command()
+def show(unit: Id, tenant: Tenant = 1, db: Url = DEFAULT, json: Json = False) -> None:
+    """Show one dead letter: the reason, the stage, the last error, and all that the unit says."""
+    with app_on(db, tenant) as app:
+        one = unit_of(app, unit)
+        seen, said = app.read(view, one), app.read(letter, one)
+        if seen.unit.outcome != Category.DEAD:
+            raise InterlockError(f"{shape.name_of(seen)} is no dead letter: it is {seen.unit.state}")
+    if json:
+        dump({**shape.whole(seen), **said})
+        return
+    facts = [*((name, str(value)) for name, value in said.items() if value is not None), *units.fields(seen)]
+    table(("FIELD", "VALUE"), list(dict(facts).items()))
+    say(f"\nDo it again: interlock dead requeue {shape.name_of(seen)}")
+
+
+@app.command()
+def requeue(
+    unit: Ids = None,
+    lifecycle: Lifecycles = None,
+    task: Tasks = None,
+    queue: Queues = None,
+    code: Codes = None,
+    every: Every = False,
+    again: Annotated[bool, typer.Option("--again", help="Also those that were requeued before.")] = False,
+    dry_run: DryRun = False,
+    actor: Actor = None,
+    reason: Why = "",
+    tenant: Tenant = 1,
+    db: Url = DEFAULT,
+    json: Json = False,
+) -> None:
+    """Do dead letters again, each as a new unit; the dead one stays as it is. One that was requeued is left alone."""
+    with app_on(db, tenant) as app:
+        meant_ones = wanted_dead(app, unit, narrowed(app, lifecycle, task, queue), code, every)
+        before = {} if again else app.read(done_again)
+        order = Replay(unit=0, tenant=tenant, actor=named(actor), reason=reason)
+        told = [replayed(app, order, one, before.get(one), again=again, dry_run=dry_run) for one in meant_ones]
+    refused = [one for one in told if one["refused"]]
+    if json:
+        dump({"units": told, "dry_run": dry_run, "refused": len(refused)})
+    else:
+        for one in told:
+            say(f"{one['id']}: {said_of(one, dry_run)}")
+        fresh = sum(one["created"] or (dry_run and not one["new"]) for one in told)
+        say(f"{counted(fresh, 'unit')} {'would be ' if dry_run else ''}requeued, {len(refused)} refused")
+    if refused:
+        raise typer.Exit(FINDING)
+
+
+def said_of(one: dict[str, Any], dry_run: bool) -> str:
+    if one["refused"]:
+        return str(one["refused"])
+    if one["created"]:
+        return f"done again as {one['new']}"
+    return f"requeued before, as {one['new']}" if one["new"] else "would be done again" if dry_run else "left"
+
+
+def wanted_dead(app: App, ids: list[str] | None, wanted: Filter, code: str | None, every: bool) -> list[int]:
+    """The dead letters that are meant. By id it may be any unit that has ended."""
+    if code is not None:
+        one_of("reason code", code, REASONS)
+    if code is None or ids:
+        refuse_unfiltered(ids, wanted, every)
+    if ids:
+        return [unit_of(app, one) for one in ids]
+    found = app.read(matching, only_dead(wanted))
+    return [one for one in found if code is None or app.read(letter, one)["reason_code"] == code]
+
+
+def replayed(app: App, order: Replay, unit: int, done: int | None, *, again: bool, dry_run: bool) -> dict[str, Any]:
+    """What came of doing one unit again."""
+    life = app.read(glimpse, unit).lifecycle
+    told: dict[str, Any] = {"id": shown(life, unit), "new": None, "created": False, "refused": None}
+    if done is not None:
+        return told | {"new": shown(life, done)}
+    if dry_run:
+        return told
+    key = None if again else f"requeue {unit}"  # two who requeue at the same time make one
+    command = msgspec.structs.replace(order, unit=unit, idempotency_key=key, scope="cli")
+    try:
+        made = app.send(command)
+    except StoreError:
+        raise
+    except InterlockError as refused:
+        return told | {"refused": str(refused)}
+    return told | {"new": shown(life, made.unit), "created": True}
+
+
+@app.command()
+def purge(
+    unit: Ids = None,
+    lifecycle: Lifecycles = None,
+    task: Tasks = None,
+    queue: Queues = None,
+    code: Codes = None,
+    every: Every = False,
+    out: Out = None,
+    dry_run: DryRun = False,
+    actor: Actor = None,
+    reason: Why = "",
+    tenant: Tenant = 1,
+    db: Url = DEFAULT,
+    json: Json = False,
+) -> None:
+    """Move dead letters to a file, and out of the database; those that are part of a tree leave with it."""
+    with app_on(db, tenant) as app:
+        meant_ones = wanted_dead(app, unit, narrowed(app, lifecycle, task, queue), code, every)
+        for one in meant_ones:
+            found = app.read(glimpse, one)
+            if found.outcome != Category.DEAD:
+                raise InterlockError(f"{shown(found.lifecycle, one)} is no dead letter: it is {found.state}")
+        order = Archive(unit=0, file="", digest="", tenant=tenant, actor=named(actor), reason=reason)
+        move(app, meant_ones, out, order, dry_run=dry_run, json=json)

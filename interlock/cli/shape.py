@@ -1,0 +1,101 @@
+"""What programs are told by `--json`: field names that stay, ids as they are shown, times as RFC 3339."""
+
+from typing import Any
+
+import msgspec
+
+from interlock.client.times import stated
+from interlock.kernel.names import shown
+from interlock.kernel.rows import Artifact, Event, Note, Unit, Worker
+from interlock.store.views import View
+
+WORKER = "worker"
+
+
+def instant(at: int | None) -> str | None:
+    return None if at is None else stated(at)
+
+
+def raw(text: str | None) -> Any:
+    """JSON text as what it says; text that is none as it is."""
+    try:
+        return None if text is None else msgspec.json.decode(text)
+    except msgspec.MsgspecError:
+        return text
+
+
+def name_of(view: View) -> str:
+    return shown(view.unit.lifecycle, view.unit.id)
+
+
+def parent_of(view: View) -> str | None:
+    return None if view.unit.parent is None else shown(view.above or "unit", view.unit.parent)
+
+
+def unit(view: View) -> dict[str, Any]:
+    """One unit, as `list` tells it."""
+    row, body = view.unit, view.body
+    return {
+        "id": name_of(view), "task": body.task, "lifecycle": row.lifecycle, "state": row.state,
+        "category": row.category, "outcome": row.outcome, "queue": view.queue,
+        "capabilities": list(view.capabilities), "priority": row.priority, "key": body.key, "attempt": row.attempt,
+        "failures": row.failures, "losses": row.losses, "version": row.version, "worker": view.holder,
+        "parent": parent_of(view), "correlation": body.correlation, "created_at": instant(body.created_at),
+        "changed_at": instant(row.changed_at), "error": body.error,
+    }  # fmt: skip
+
+
+def whole(view: View) -> dict[str, Any]:
+    """One unit with all that its rows say, as `show` tells it."""
+    row, body = view.unit, view.body
+    return {
+        **unit(view),
+        "started_at": instant(row.started_at), "available_at": instant(row.available_at), "due_at": instant(row.due_at),
+        "deadline_at": instant(row.deadline_at), "wake_at": instant(row.wake_at), "parked_on": row.parked_on,
+        "cancel_asked_at": instant(row.asked_at), "cancel_forced_at": instant(row.asked_by), "needs_unmet": row.unmet,
+        "lease": lease(view), "mutex": body.mutex, "limit": body.limit_key, "trace": body.trace,
+        "labels": raw(body.labels), "policy": raw(body.policy), "input": raw(body.input), "result": raw(body.result),
+        "retry_of": body.retry_of and shown(row.lifecycle, body.retry_of),
+        "replaced_by": body.replaced_by and shown(row.lifecycle, body.replaced_by),
+    }  # fmt: skip
+
+
+def lease(view: View) -> dict[str, Any] | None:
+    """The last lease of a unit; `worker` is null once nobody holds it."""
+    row = view.unit
+    if row.lease is None:
+        return None
+    return {"state": row.lease, "worker": view.holder, "fence": row.fence, "until": instant(row.lease_until)}
+
+
+def event(row: Event) -> dict[str, Any]:
+    return {
+        "unit": shown(row.lifecycle, row.unit), "version": row.version, "at": stated(row.at), "name": row.name,
+        "trigger": row.trigger, "from": row.source, "to": row.target, "lease_from": row.lease_from,
+        "lease_to": row.lease_to, "attempt": row.attempt, "fence": row.fence, "severity": row.severity,
+        "actor": row.actor, "reason": row.reason, "cause": row.cause, "correlation": row.correlation,
+        "trace": row.trace, "payload": raw(row.payload), "hash": row.hash,
+    }  # fmt: skip
+
+
+def note(row: Note) -> dict[str, Any]:
+    return {
+        "at": stated(row.at), "kind": row.kind, "name": row.name, "fence": row.fence, "expires": instant(row.expires),
+        "payload": raw(row.payload),
+    }  # fmt: skip
+
+
+def artifact(row: Artifact) -> dict[str, Any]:
+    return {
+        "name": row.name, "attempt": row.attempt, "fence": row.fence, "at": stated(row.at), "digest": row.digest,
+        "data": raw(row.data),
+    }  # fmt: skip
+
+
+def worker(row: Worker, its: Unit) -> dict[str, Any]:
+    return {
+        "id": shown(WORKER, row.unit), "name": row.name, "incarnation": row.incarnation,
+        "state": its.state, "draining": bool(row.draining), "holding": row.holding, "capacity": row.capacity,
+        "queues": raw(row.queues), "capabilities": [one for one in row.capabilities.split(",") if one],
+        "seen_at": stated(row.seen_at),
+    }  # fmt: skip

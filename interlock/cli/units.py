@@ -1,0 +1,184 @@
+"""`interlock list`, `show`, `events` and `why`: looking at units changes nothing."""
+
+from collections.abc import Sequence
+from typing import Annotated
+
+import typer
+
+from interlock.cli import shape
+from interlock.cli.options import (
+    DEFAULT,
+    LIMIT_MAX,
+    Categories,
+    Correlations,
+    Holders,
+    Id,
+    Keys,
+    Lifecycles,
+    Parents,
+    Queues,
+    States,
+    Tasks,
+    Tenant,
+    Url,
+    app_on,
+    chosen,
+    unit_of,
+)
+from interlock.cli.out import Cell, Json, dump, on_terminal, say, state_cell, table
+from interlock.client.times import stated
+from interlock.client.why import explain
+from interlock.kernel.names import meant, shown
+from interlock.kernel.rows import Artifact, Note
+from interlock.store.session import Session
+from interlock.store.views import (
+    Glimpse,
+    View,
+    artifacts_of,
+    events_of,
+    family_of,
+    listing,
+    needs_of,
+    notes_of,
+    view,
+)
+
+HEADS = ("ID", "TASK", "STATE", "QUEUE", "ATTEMPT", "WORKER", "MADE AT", "CHANGED AT", "KEY")
+
+
+def list_units(
+    state: States = None,
+    category: Categories = None,
+    lifecycle: Lifecycles = None,
+    task: Tasks = None,
+    queue: Queues = None,
+    key: Keys = None,
+    correlation: Correlations = None,
+    worker: Holders = None,
+    parent: Parents = None,
+    limit: Annotated[int, typer.Option(min=1, max=LIMIT_MAX, help="So many at most.")] = 50,
+    after: Annotated[
+        str | None, typer.Option(metavar="ID", help="The next page: what is older than this, the last one seen.")
+    ] = None,
+    tenant: Tenant = 1,
+    db: Url = DEFAULT,
+    json: Json = False,
+) -> None:
+    """List units, the newest first."""
+    with app_on(db, tenant) as app:
+        wanted = chosen(
+            app, states=state, categories=category, lifecycle=lifecycle, task=task, queue=queue, key=key,
+            correlation=correlation, holder=worker, parent=parent,
+        )  # fmt: skip
+        found = app.read(listing, wanted, limit + 1, None if after is None else meant(after))
+    page, more = found[:limit], len(found) > limit
+    if json:
+        dump({"units": [shape.unit(one) for one in page], "more": more})
+        return
+    table(HEADS, [row(one) for one in page])
+    if on_terminal() and more:
+        say(f"\nThere are more: --after {shape.name_of(page[-1])}")
+
+
+def row(one: View) -> list[Cell]:
+    unit, body = one.unit, one.body
+    return [
+        shape.name_of(one), body.task, state_cell(unit.state, unit.category), one.queue, str(unit.attempt),
+        one.holder or "", stated(body.created_at), stated(unit.changed_at), body.key or "",
+    ]  # fmt: skip
+
+
+def look(
+    session: Session, tenant: int, unit: int
+) -> tuple[View, list[tuple[int, View]], list[Glimpse], list[Note], list[Artifact]]:
+    """A unit with what is below it, what it needs, and what is written beside it, from one picture."""
+    return (
+        view(session, tenant, unit),
+        family_of(session, tenant, unit),
+        needs_of(session, tenant, unit),
+        notes_of(session, tenant, unit),
+        artifacts_of(session, tenant, unit),
+    )
+
+
+def show(unit: Id, tenant: Tenant = 1, db: Url = DEFAULT, json: Json = False) -> None:
+    """Show one unit: what it is, who holds it, what it needs, its children, notes and artifacts."""
+    with app_on(db, tenant) as app:
+        seen, family, needs, notes, artifacts = app.read(look, unit_of(app, unit))
+    if json:
+        facts = shape.whole(seen)
+        facts["needs"] = [{"id": shown(one.lifecycle, one.unit), "state": one.state} for one in needs]
+        facts["children"] = [{**shape.unit(one), "depth": depth} for depth, one in family]
+        facts["notes"], facts["artifacts"] = map(shape.note, notes), map(shape.artifact, artifacts)
+        dump({name: list(value) if isinstance(value, map) else value for name, value in facts.items()})
+        return
+    table(("FIELD", "VALUE"), fields(seen))
+    section("NEEDS", [(shown(one.lifecycle, one.unit), state_cell(one.state, one.category)) for one in needs])
+    section("CHILDREN", [tree_row(depth, one) for depth, one in family])
+    section("NOTES", [(stated(one.at), one.kind, one.name, one.payload) for one in notes])
+    section(
+        "ARTIFACTS", [(one.name, f"attempt {one.attempt}", f"{len(one.data)} bytes", one.digest) for one in artifacts]
+    )
+
+
+def fields(seen: View) -> list[tuple[str, Cell]]:
+    """What there is to say of a unit; what it has not got is left out."""
+    facts = shape.whole(seen)
+    body, lease = seen.body, facts.pop("lease")
+    facts |= {"capabilities": ", ".join(seen.capabilities), "labels": text(body.labels), "policy": text(body.policy)}
+    facts |= {"input": body.input, "result": body.result}
+    if lease:
+        facts |= {f"lease_{name}": value for name, value in lease.items()}
+    state = state_cell(seen.unit.state, seen.unit.category)
+    return [
+        (name, state if name == "state" else str(value))
+        for name, value in facts.items()
+        if value not in (None, "", 0) or name == "priority"
+    ]
+
+
+def text(packed: str) -> str:
+    return "" if packed == "{}" else packed
+
+
+def tree_row(depth: int, one: View) -> Sequence[Cell]:
+    """A unit in its place below another: indented for people, with its depth for programs."""
+    name, state = shape.name_of(one), state_cell(one.unit.state, one.unit.category)
+    place = [f"{'  ' * (depth - 1)}└ {name}"] if on_terminal() else [str(depth), name]
+    return [*place, one.body.task, state, one.holder or ""]
+
+
+def section(head: str, rows: Sequence[Sequence[Cell]]) -> None:
+    if rows:
+        say("")
+        table((head, *[""] * (len(rows[0]) - 1)), rows)
+
+
+def events(
+    unit: Id,
+    after: Annotated[int, typer.Option(min=0, metavar="VERSION", help="Only what came after this version.")] = 0,
+    tenant: Tenant = 1,
+    db: Url = DEFAULT,
+    json: Json = False,
+) -> None:
+    """Tell what happened to a unit, every move of it and of its leases."""
+    with app_on(db, tenant) as app:
+        found = app.read(events_of, unit_of(app, unit), after)
+    if json:
+        dump({"events": [shape.event(one) for one in found]})
+        return
+    rows = [
+        (
+            str(one.version), stated(one.at), one.name, one.source or "", one.target,
+            f"{one.lease_from or ''} → {one.lease_to}" if one.lease_to else "", str(one.attempt), one.actor, one.reason,
+        )
+        for one in found
+    ]  # fmt: skip
+    table(("VERSION", "AT", "EVENT", "FROM", "TO", "LEASE", "ATTEMPT", "BY", "REASON"), rows)
+
+
+def why(unit: Id, tenant: Tenant = 1, db: Url = DEFAULT, json: Json = False) -> None:
+    """Say why a unit is where it is, what keeps it, and what may move it on."""
+    with app_on(db, tenant) as app:
+        found = app.read(explain, app.lives, unit_of(app, unit))
+    dump(found) if json else say(found.text)

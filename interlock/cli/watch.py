@@ -1,0 +1,171 @@
+"""`interlock watch`: what happens, as it happens."""
+
+import sys
+import time
+from collections.abc import Iterator
+from typing import Annotated, Any
+
+import msgspec
+import typer
+from rich.console import Group, RenderableType
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from interlock.cli import shape
+from interlock.cli.options import DEFAULT, Tenant, Url, app_on, length, unit_of
+from interlock.cli.out import FINDING, Json, console, dump_line, on_terminal, say, state_cell
+from interlock.client.app import App
+from interlock.kernel.lifecycle import Category
+from interlock.kernel.policy import LEASED
+from interlock.store.reads import cursor, events_after
+from interlock.store.session import Session
+from interlock.store.views import Filter, View, counts_by, events_of, family_of, listing, notes_of, view
+
+PAUSE = 0.25  # seconds between two looks
+EVENTS = 1_000  # read together
+SHOWN = 20  # units on a screen
+BAR_WIDTH = 24
+
+
+class Picture(msgspec.Struct, frozen=True):
+    """What one look saw: units, how far each of them is, and how many there are in all."""
+
+    units: list[View]
+    progress: dict[int, tuple[float, str]]
+    counts: list[tuple[Any, ...]]
+
+
+def watch(
+    unit: Annotated[
+        str | None, typer.Argument(metavar="[ID]", help="A unit and all below it; else everything.")
+    ] = None,
+    within: Annotated[
+        str | None, typer.Option("--for", metavar="DURATION", help="End after so long, as in 30s.")
+    ] = None,
+    tenant: Tenant = 1,
+    db: Url = DEFAULT,
+    json: Json = False,
+) -> None:
+    """Watch a unit until it has ended, or everything: live on a terminal, one line a change when piped.
+
+    Exits with 1 if the unit ended without success, or had not ended in time.
+    """
+    until = None if within is None else time.monotonic() + length("for", within) / 1_000_000
+    with app_on(db, tenant) as app:
+        one = None if unit is None else unit_of(app, unit)
+        try:
+            if on_terminal() and not json:
+                with Live(console=console(), auto_refresh=False) as screen:
+                    for picture in pictures(app, one, until):
+                        screen.update(drawn(picture), refresh=True)
+            else:
+                for told in every_change(app, until) if one is None else changes(app, one, until):
+                    tell(told, json)
+        except KeyboardInterrupt:
+            pass
+        if one is None:
+            return
+        found = app.read(view, one)
+    if found.unit.outcome != Category.SUCCESS:
+        if found.unit.outcome is None and not json:
+            say(f"{shape.name_of(found)} has not ended: interlock why {shape.name_of(found)}")
+        raise typer.Exit(FINDING)
+
+
+def pictures(app: App, unit: int | None, until: float | None) -> Iterator[Picture]:
+    """A look every so often: until the unit has ended, or the time is over. What happened last is always seen."""
+    while True:
+        picture = app.read(look, unit)
+        yield picture
+        if (unit is not None and picture.units[0].unit.outcome is not None) or not paused(until):
+            return
+
+
+def paused(until: float | None) -> bool:
+    """Whether there is time for another look; if so, it is time for it now."""
+    left = PAUSE if until is None else until - time.monotonic()
+    time.sleep(min(PAUSE, max(left, 0)))
+    return left > 0
+
+
+def look(session: Session, tenant: int, unit: int | None) -> Picture:
+    if unit is None:
+        busy = listing(session, tenant, Filter(categories=tuple(LEASED)), SHOWN)
+        newest = listing(session, tenant, Filter(), SHOWN)
+        units = list({one.unit.id: one for one in [*busy, *newest] if one.unit.lifecycle != shape.WORKER}.values())
+    else:
+        units = [view(session, tenant, unit), *(one for _, one in family_of(session, tenant, unit))]
+    held = [one.unit.id for one in units if one.unit.holder is not None]
+    progress = {one: step for one in held if (step := last_step(session, tenant, one))}
+    return Picture(units, progress, counts_by(session, tenant, ("lifecycle", "state", "category")))
+
+
+def last_step(session: Session, tenant: int, unit: int) -> tuple[float, str] | None:
+    """How far a unit said that it is."""
+    said = [note for note in notes_of(session, tenant, unit) if note.kind == "progress"]
+    facts = shape.raw(said[-1].payload) if said else None
+    if not isinstance(facts, dict) or not isinstance(facts.get("done"), int | float):
+        return None
+    return min(1.0, max(0.0, float(facts["done"]))), str(facts.get("text", ""))
+
+
+# On a terminal.
+
+
+def drawn(picture: Picture) -> RenderableType:
+    """The screen: how many there are of each kind, and the units with their progress."""
+    counts = [
+        Text.assemble(f"{count} {life} ", state_cell(state, category))
+        for life, state, category, count in picture.counts
+        if life != shape.WORKER
+    ]
+    units = Table("ID", "TASK", "STATE", "WORKER", "PROGRESS", "", box=None, pad_edge=False)
+    for one in picture.units[:SHOWN]:
+        done, text = picture.progress.get(one.unit.id, (None, ""))
+        bar = ProgressBar(total=1.0, completed=done, width=BAR_WIDTH) if done is not None else ""
+        state = state_cell(one.unit.state, one.unit.category)
+        units.add_row(shape.name_of(one), one.body.task, state, one.holder or "", bar, text)
+    more = len(picture.units) - SHOWN
+    return Group(Text("   ").join(counts), Text(""), units, Text(f"and {more} more" if more > 0 else ""))
+
+
+# For programs, and where the output is piped.
+
+
+def every_change(app: App, until: float | None) -> Iterator[dict[str, Any]]:
+    """Every move of every unit, from now on."""
+    at = app.engine.read(cursor, app.tenant)
+    while True:
+        found = app.engine.read(lambda session, at=at: events_after(session, at, EVENTS), app.tenant)  # type: ignore[misc]
+        yield from ({"change": "event", **shape.event(one)} for _, one in found if one.tenant == app.tenant)
+        at = found[-1][0] if found else at
+        if len(found) < EVENTS and not paused(until):
+            return
+
+
+def changes(app: App, unit: int, until: float | None) -> Iterator[dict[str, Any]]:
+    """Every move of a unit and of those below it, from their births on, and how far they say that they are."""
+    reached: dict[int, int] = {}
+    steps: dict[int, tuple[float, str]] = {}
+    for picture in pictures(app, unit, until):
+        for one in picture.units:
+            number = one.unit.id
+            events = app.read(events_of, number, reached.get(number, 0))
+            yield from ({"change": "event", **shape.event(event)} for event in events)
+            reached[number] = max([reached.get(number, 0), *(event.version for event in events)])
+            step = picture.progress.get(number)
+            if step is not None and step != steps.get(number):
+                steps[number] = step
+                yield {"change": "progress", "unit": shape.name_of(one), "done": step[0], "text": step[1]}
+
+
+def tell(one: dict[str, Any], json: bool) -> None:
+    if json:
+        dump_line(one)
+    elif one["change"] == "progress":
+        say(f"{one['unit']}\tprogress\t{one['done']:.0%}\t{one['text']}")
+    else:
+        say(f"{one['unit']}\t{one['at']}\t{one['name']}\t{one['from'] or ''}\t{one['to']}\t{one['actor']}")
+    sys.stdout.flush()

@@ -1,0 +1,120 @@
+"""`interlock worker list` and `drain`: who works, and how to let somebody stop."""
+
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from interlock.cli import shape
+from interlock.cli.options import DEFAULT, Actor, DryRun, Every, Tenant, Url, Why, app_on, named
+from interlock.cli.out import Json, counted, dump, say, state_cell, table
+from interlock.client.app import App
+from interlock.client.staffing import queues_of
+from interlock.client.times import stated
+from interlock.kernel.commands import Drain
+from interlock.kernel.errors import InterlockError, Unknown
+from interlock.kernel.names import meant, shown
+from interlock.kernel.rows import Unit, Worker
+from interlock.store.views import workers_seen
+
+RUN = "run"
+
+
+class RunByDefault(TyperGroup):
+    """`interlock worker MODULE:APP …` is `interlock worker run MODULE:APP …`, if there is such a command."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        if args and RUN in self.commands and args[0] not in self.commands:
+            args = [RUN, *args]
+        return super().resolve_command(ctx, args)
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        if args and RUN in self.commands and args[0] not in (*self.commands, "-h", "--help"):
+            args = [RUN, *args]
+        return super().parse_args(ctx, args)
+
+
+app = typer.Typer(help="Workers: who is there, and letting them stop.", no_args_is_help=True, cls=RunByDefault)
+
+
+@app.command("list")
+def list_workers(
+    gone: Annotated[bool, typer.Option("--gone", help="Also those that have shut down.")] = False,
+    tenant: Tenant = 1,
+    db: Url = DEFAULT,
+    json: Json = False,
+) -> None:
+    """List workers: what they hold, which queues they claim from, when they were last heard."""
+    with app_on(db, tenant) as app:
+        found = app.read(workers_seen, gone)
+    if json:
+        dump({"workers": [shape.worker(worker, unit) for worker, unit in found]})
+        return
+    heads = ("ID", "NAME", "STATE", "HOLDS", "QUEUES", "CAPABILITIES", "LAST HEARD")
+    rows = [
+        (
+            shown(shape.WORKER, worker.unit), worker.name, state_cell(state_of(worker, unit), unit.category),
+            f"{worker.holding}/{worker.capacity}", ",".join(queues_of(worker)), worker.capabilities,
+            stated(worker.seen_at),
+        )
+        for worker, unit in found
+    ]  # fmt: skip
+    table(heads, rows)
+
+
+def state_of(worker: Worker, unit: Unit) -> str:
+    return f"{unit.state}, draining" if worker.draining and unit.category != "closed" else unit.state
+
+
+@app.command()
+def drain(
+    worker: Annotated[
+        list[str] | None, typer.Argument(metavar="[NAME|ID]…", help="Workers, by name or as in worker_4r1.")
+    ] = None,
+    every: Every = False,
+    dry_run: DryRun = False,
+    actor: Actor = None,
+    reason: Why = "",
+    tenant: Tenant = 1,
+    db: Url = DEFAULT,
+    json: Json = False,
+) -> None:
+    """Let workers take no new work; each shuts down with the last unit that it holds."""
+    if bool(worker) == every:
+        raise InterlockError("which workers? Give names or ids, or --all")
+    with app_on(db, tenant) as app:
+        found = app.read(workers_seen)
+        units = [one.unit for one, _ in found] if every else [worker_of(found, name) for name in worker or ()]
+        order = {"tenant": tenant, "actor": named(actor), "reason": reason}
+        told = [drained(app, unit, order, dry_run=dry_run) for unit in dict.fromkeys(units)]
+    if json:
+        dump({"workers": told, "dry_run": dry_run})
+        return
+    for one in told:
+        say(f"{one['name']} ({one['id']}): {one['state']}, holds {one['holding']}")
+    say(f"{counted(len(told), 'worker')} {'would be ' if dry_run else ''}drained")
+
+
+def worker_of(found: list[tuple[Worker, Unit]], text: str) -> int:
+    """The worker that somebody means, by name or by id. Raises Unknown, which says who is there."""
+    by_name = [worker.unit for worker, _ in found if worker.name == text]
+    if len(by_name) > 1:
+        ids = ", ".join(shown(shape.WORKER, unit) for unit in by_name)
+        raise Unknown(f"'{text}' may mean {ids}; give the id")
+    if by_name:
+        return by_name[0]
+    there = {worker.unit: worker.name for worker, _ in found}
+    try:
+        unit = meant(text)
+    except Unknown:
+        unit = 0
+    if unit not in there:
+        raise Unknown(f"there is no worker '{text}'; there are {', '.join(there.values()) or 'none'}")
+    return unit
+
+
+def drained(app: App, unit: int, order: dict[str, Any], *, dry_run: bool) -> dict[str, Any]:
+    """A worker as it is after it was told to take no new work."""
+    if not dry_run:
+        app.send(Drain(worker=unit, **order))
+    return next(shape.worker(one, its) for one, its in app.read(workers_seen, True) if one.unit == unit)
