@@ -5,15 +5,14 @@ import logging
 import os
 import signal
 import sys
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
-from typer.core import TyperGroup
 
 from interlock import __version__
 from interlock.cli.apps import find_app, queues_of
-from interlock.cli.database import DEFAULT, Url
 from interlock.cli.logs import logged
+from interlock.cli.options import DEFAULT, Url
 from interlock.cli.out import say
 from interlock.client.app import App
 from interlock.worker import demo_tasks
@@ -31,16 +30,6 @@ HINTS = {
 }
 
 
-class OrRun(TyperGroup):
-    """A group whose first word may be left out: what is no verb of it is for `run`."""
-
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        if args and args[0] not in self.commands and args[0] not in ("-h", "--help"):
-            args = ["run", *args]
-        return super().parse_args(ctx, args)
-
-
-workers = typer.Typer(cls=OrRun, help="Run an app's tasks: interlock worker module:app.", no_args_is_help=True)
 Queues = Annotated[
     list[str] | None,
     typer.Option(
@@ -61,12 +50,6 @@ LogFormat = Annotated[str, typer.Option(envvar="INTERLOCK_LOG_FORMAT", help="tex
 LogLevel = Annotated[str, typer.Option(envvar="INTERLOCK_LOG_LEVEL", help="debug, info, warning or error.")]
 
 
-@workers.callback()
-def worker_group() -> None:
-    """Run an app's tasks: interlock worker module:app."""
-
-
-@workers.command("run")
 def worker(
     place: Annotated[str, typer.Argument(metavar="MODULE:APP", envvar="INTERLOCK_APP", help="Such as mail:app.")],
     queue: Queues = None,

@@ -44,7 +44,7 @@ class Stage:
 
     def transitions(self, job: Job) -> list[str]:
         """The states that a job has gone through, the first one first."""
-        events = self.app.read(lambda session: events_of(session, job.unit))
+        events = self.app.read(events_of, job.unit)
         return [event.target for event in events if event.source != event.target]
 
     # Work.
