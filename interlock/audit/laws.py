@@ -235,7 +235,7 @@ def parents_count_their_children(
 
 
 def keys_are_kept(session: Session) -> Iterator[Broken]:
-    """A mutex or a limit is never exceeded, and nobody waits for a key that is free."""
+    """A mutex, a limit or a rate is never exceeded, and nobody waits for a key that is free."""
     for tenant, key, capacity, taken, seated, waiting in slots(session):
         if taken != seated:
             yield Broken(KEYS, 0, f"'{key}' of tenant {tenant} is taken {taken} times, and {seated} have it")

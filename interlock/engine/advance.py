@@ -174,7 +174,7 @@ def derive(tx: Tx, unit: Unit) -> None:
     waits = unit.category == Category.READY or (life.allows(unit.state, "reclaim") and not live)
     due = unit.due_at is not None and unit.due_at > tx.now
     wanted = waits and not due and not unit.unmet
-    if not (seat(tx, unit, derive, wanted=wanted or live) and wanted):
+    if not (seat(tx, unit, derive, wanted=wanted, live=live) and wanted):
         unit.available_at = None
     elif unit.available_at is None:
         unit.available_at = tx.now

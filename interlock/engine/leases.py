@@ -10,6 +10,7 @@ import msgspec
 from interlock.engine.advance import Stamp, advance, asked_by, derive
 from interlock.engine.ends import close, lose_in_place
 from interlock.engine.notes import BEATS_US, note
+from interlock.engine.rates import spend_token
 from interlock.engine.terms import counted, policy_of, tally
 from interlock.engine.tick import wake
 from interlock.engine.words import between, keepable, one_of
@@ -86,6 +87,7 @@ def grant(tx: Tx, unit: Unit, command: Claim) -> None:
     active = policy.activates(life, life.move(unit.state, trigger).path[-1])
     unit.lease_until = policy.lease_end_at(terms, tx.now, ttl_us, beat_us, active=active)
     unit.due_at = None
+    spend_token(tx, unit)
     hops, payload = ("grant", "activate") if active else ("grant",), {"worker": tx.worker(command.worker).name}
     advance(tx, unit, trigger, asked_by(command), lease=hops, payload=payload)
 

@@ -8,7 +8,8 @@ import msgspec
 from interlock.engine import words
 from interlock.engine.advance import Stamp, advance, asked_by, derive
 from interlock.engine.family import make_ready, planned
-from interlock.engine.slots import set_limit
+from interlock.engine.rates import set_rate
+from interlock.engine.slots import SLOTS_MAX, set_limit
 from interlock.kernel import policy
 from interlock.kernel.commands import ON_DUPLICATE, Policy, Submit, Submitted, Work
 from interlock.kernel.errors import InterlockError, Unknown
@@ -18,11 +19,12 @@ from interlock.store.finders import lane_for, with_key, with_keys
 from interlock.store.tx import Tx
 
 NO_LIMIT = "limit_key and limit belong together: name the key, and how many of it may run at a time"
+NO_RATE = "rate_key, rate and rate_per_us belong together: name the key, how many of it may begin, and in which time"
 OWN = tuple(name for name in Policy.__struct_fields__ if name in Work.__struct_fields__)
 OWN_OF = attrgetter(*OWN)
 NUMBERS = (
     "attempts", "timeout_us", "queue_timeout_us", "expires_us", "backoff_us", "backoff_cap_us", "ttl_us", "beat_us",
-    "sla_us", "limit", "quorum",
+    "sla_us", "limit", "quorum", "rate", "rate_per_us",
 )  # fmt: skip
 
 
@@ -55,7 +57,7 @@ def check(lives: Mapping[str, Lifecycle], work: Work) -> None:
         raise InterlockError(f"a {work.lifecycle} is not submitted")
     words.named("task", work.task)
     words.named("queue", work.queue)
-    for name in ("key", "mutex", "limit_key"):
+    for name in ("key", "mutex", "limit_key", "rate_key"):
         if getattr(work, name) is not None:
             words.named(name, getattr(work, name))
     words.capabilities(work.capabilities)
@@ -68,9 +70,11 @@ def check(lives: Mapping[str, Lifecycle], work: Work) -> None:
     words.one_of("on_reject", work.on_reject or "cancel", ("cancel", "fail"))
     for name in NUMBERS:
         if getattr(work, name) is not None:
-            words.between(name, getattr(work, name), 1)
+            words.between(name, getattr(work, name), 1, SLOTS_MAX if name in ("limit", "rate") else None)
     if (work.limit_key is None) != (work.limit is None):
         raise InterlockError(NO_LIMIT)
+    if len({work.rate_key is None, work.rate is None, work.rate_per_us is None}) > 1:
+        raise InterlockError(NO_RATE)
     if life.options.lease:
         policy.lease_terms(life.options.lease, own_policy(work))
 
@@ -150,7 +154,7 @@ def make(tx: Tx, command: Submit, work: Work, refs: dict[str, int]) -> Unit:
         Body(
             unit=unit.id, tenant=unit.tenant, task=work.task, key=work.key, created_at=tx.now, input=work.input,
             labels=work.labels, policy=msgspec.json.encode(own_policy(work)).decode(), mutex=work.mutex,
-            limit_key=work.limit_key, trace=work.trace or (above.trace if above else ""),
+            limit_key=work.limit_key, rate_key=work.rate_key, trace=work.trace or (above.trace if above else ""),
             correlation=work.correlation or (above.correlation if above else str(unit.id)),
         )
     )  # fmt: skip
@@ -158,6 +162,8 @@ def make(tx: Tx, command: Submit, work: Work, refs: dict[str, int]) -> Unit:
         tx.add(Need(unit=unit.id, needs=need.id, tenant=unit.tenant))
     if work.limit_key is not None and work.limit is not None:
         set_limit(tx, unit.tenant, work.limit_key, work.limit, derive)
+    if work.rate_key is not None and work.rate is not None:
+        set_rate(tx, unit.tenant, work.rate_key, work.rate)
     advance(tx, unit, "submit", asked_by(command))
     if tx.life(unit).options.follows:
         first_attempt(tx, unit)

@@ -2,6 +2,7 @@
 
 from interlock.engine.advance import Stamp, advance, derive
 from interlock.engine.ends import close, live, lose_in_place
+from interlock.engine.rates import take_tokens_back
 from interlock.engine.terms import spend, tally
 from interlock.engine.words import between
 from interlock.kernel import policy
@@ -25,6 +26,7 @@ def tick(tx: Tx, command: Tick) -> int:
 
 def wake(tx: Tx, limit: int) -> int:
     """What is due, the longest overdue first, has been looked at."""
+    take_tokens_back(tx, max(limit, WAKE_LEAST))
     stuck = tx.session.stuck
     found = overdue(tx, max(limit, WAKE_LEAST) + len(stuck))
     due = [unit for unit in found if passed(tx, unit.wake_at) and stuck.get(unit.id, 0) <= tx.now]

@@ -150,6 +150,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     quorum: int | None = None  # of an approval: how many votes it takes, one by default
     on_reject: str | None = None  # of an approval: "cancel" (the default) or "fail" its run
     undoes: int | None = None  # the note whose compensation this is
+    rate_per_us: int | None = None  # how long a token of its rate is away
 
 
 class Submit(Command[list[Submitted]], frozen=True, kw_only=True):

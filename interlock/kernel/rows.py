@@ -79,6 +79,7 @@ class Body(Row):
     limit_key: str | None = None
     retry_of: int | None = None
     replaced_by: int | None = None
+    rate_key: str | None = None
 
 
 class Event(Row):
@@ -161,13 +162,63 @@ class Artifact(Row):
 
 
 class Slot(Row):
-    """A mutex or a limit: at most `capacity` of the units that name it are available or held."""
+    """A mutex, a limit or a rate: at most `capacity` times it is taken.
+
+    A mutex or a limit has who is available or held; a rate who is available, and every token that is away.
+    """
 
     table = "slot"
     tenant: int
     key: str
     capacity: int
     taken: int
+
+
+class Token(Row):
+    """A token of a rate that a grant has spent, and when it is back."""
+
+    table = "token"
+    unit: int
+    fence: int
+    tenant: int
+    key: str
+    back_at: int
+
+
+class Schedule(Row):
+    """What makes a unit at each of its instants."""
+
+    table = "schedule"
+    tenant: int
+    name: str
+    timing: str
+    timezone: str
+    overlap: str
+    missed: str
+    work: str
+    digest: str
+    defined_at: int
+    next_at: int | None = None
+    last_at: int | None = None
+    last_unit: int | None = None
+    paused_at: int | None = None
+    paused_by: str | None = None
+    pause_note: str | None = None
+
+
+class Skipped(Row):
+    """Instants of a schedule for which no unit was made, and why."""
+
+    table = "skipped"
+    id: int
+    tenant: int
+    schedule: str
+    first_at: int
+    last_at: int
+    count: int
+    reason: str
+    at: int
+    expires: int
 
 
 class Answer(Row):
@@ -196,4 +247,6 @@ class Archived(Row):
     at: int
 
 
-ROWS: tuple[type[Row], ...] = (Unit, Body, Event, Need, Note, Worker, Artifact, Slot, Answer, Archived)
+ROWS: tuple[type[Row], ...] = (
+    Unit, Body, Event, Need, Note, Worker, Artifact, Slot, Token, Schedule, Skipped, Answer, Archived,
+)  # fmt: skip

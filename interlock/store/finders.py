@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable
 
-from interlock.kernel.rows import Answer, Artifact, Body, Event, Note, Slot, Unit, Worker
+from interlock.kernel.rows import Answer, Artifact, Body, Event, Note, Slot, Token, Unit, Worker
 from interlock.store.lanes import Lane, Lanes, remember
 from interlock.store.tx import Tx
 
@@ -211,6 +211,22 @@ def parked(tx: Tx, tenant: int, key: str) -> Unit | None:
         if here or len(found) < limit:
             return min(here, key=lambda unit: (-unit.priority, unit.id), default=None)
         limit *= 2  # all of them are parked no more, as far as this transaction knows
+
+
+def tokens_back(tx: Tx, limit: int) -> list[Token]:
+    """Tokens of a tenant that are back, at most so many: they are taken out, and whoever calls gives them away.
+
+    Once a transaction: the time stands still in it.
+    """
+    if ("tokens", tx.tenant) in tx.looked:
+        return []
+    tx.looked.add(("tokens", tx.tenant))
+    rest = "WHERE tenant = :tenant AND back_at <= :now ORDER BY back_at LIMIT :limit {skip}"
+    found = tx.select(Token, rest, tenant=tx.tenant, now=tx.now, limit=limit)
+    if found:
+        gone = [{"unit": token.unit, "fence": token.fence} for token in found]
+        tx.session.many("DELETE FROM token WHERE unit = :unit AND fence = :fence", gone)
+    return found
 
 
 def answer_to(tx: Tx, tenant: int, scope: str, key: str) -> Answer | None:

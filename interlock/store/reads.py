@@ -93,13 +93,15 @@ def unmet_needs(session: Session) -> Iterator[tuple[int, int, int]]:
 
 def slots(session: Session) -> list[tuple[int, str, int, int, int, int]]:
     """Each key: tenant, name, capacity, how many slots are taken, how many units have one, how many wait for one."""
-    seated = "SUM(CASE WHEN unit.available_at IS NOT NULL OR unit.holder IS NOT NULL THEN 1 ELSE 0 END)"
+    available, held = "unit.available_at IS NOT NULL", "unit.holder IS NOT NULL"
+    kinds = (("mutex", "mutex", f"{available} OR {held}"), ("limit", "limit_key", f"{available} OR {held}"))
     by_name = " UNION ALL ".join(
-        f"SELECT body.tenant AS tenant, '{kind}:' || body.{column} AS key, {seated} AS seated "
-        f"FROM body JOIN unit ON unit.id = body.unit WHERE body.{column} IS NOT NULL "
-        f"GROUP BY body.tenant, body.{column}"
-        for kind, column in (("mutex", "mutex"), ("limit", "limit_key"))
+        f"SELECT body.tenant AS tenant, '{kind}:' || body.{column} AS key, 1 AS seated "
+        f"FROM body JOIN unit ON unit.id = body.unit WHERE body.{column} IS NOT NULL AND ({having})"
+        for kind, column, having in (*kinds, ("rate", "rate_key", available))
     )
+    by_name = f"{by_name} UNION ALL SELECT tenant, key, 1 AS seated FROM token"  # a token that is away is taken
+    by_name = f"SELECT tenant, key, sum(seated) AS seated FROM ({by_name}) AS seat GROUP BY tenant, key"
     waiting = "SELECT count(*) FROM unit WHERE unit.tenant = slot.tenant AND parked_on = slot.key"
     sql = (
         f"SELECT slot.tenant, slot.key, capacity, taken, coalesce(seated, 0), ({waiting}) FROM slot "

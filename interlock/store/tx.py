@@ -87,7 +87,8 @@ class Tx:
         self.retryable: set[int] = set()  # units whose failure may be tried again
         self.slots: dict[tuple[int, str], Slot] = {}
         self.changed_slots: dict[tuple[int, str], Slot] = {}
-        self.seats: dict[int, bool] = {}  # by unit: whether it has the slots that it names
+        self.seats: dict[int, tuple[str, ...]] = {}  # by unit: the keys that it has
+        self.looked: set[Any] = set()  # what was looked for already, and is not looked for again
         self.keyed: dict[tuple[int, str, str], Body | None] = {}  # what is known of users' keys
         self.answers: dict[tuple[int, str, str], Answer] = {}
         self.opened: set[int] = set()  # units that became available
@@ -144,11 +145,6 @@ class Tx:
         if self.workers[one].tenant != self.tenant:
             raise Unknown(f"there is no worker {one}")
         return self.workers[one]
-
-    def seated(self, unit: Unit) -> bool:
-        """Whether a unit has the slots that it names: those have them that are available or held."""
-        was = self.was.get(unit.id)
-        return self.seats.setdefault(unit.id, was is not None and (was.available_at or was.holder) is not None)
 
     def as_its_own(self, unit: Unit) -> Unit:
         """What follows is done in the name of this unit's tenant."""

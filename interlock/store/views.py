@@ -176,10 +176,18 @@ def slot_of(session: Session, tenant: int, key: str) -> Slot | None:
 
 
 def seated_on(session: Session, tenant: int, column: str, name: str) -> list[View]:
-    """Which units have a slot of a mutex or a limit, the oldest first."""
-    assert column in ("mutex", "limit_key")
-    having = "(unit.available_at IS NOT NULL OR unit.holder IS NOT NULL)"
+    """Which units have a slot of a mutex or a limit, or a token of a rate, the oldest first."""
+    assert column in ("mutex", "limit_key", "rate_key")
+    held = "" if column == "rate_key" else " OR unit.holder IS NOT NULL"
+    having = f"(unit.available_at IS NOT NULL{held})"
     return views(session, tenant, [f"body.{column} = :name", having], {"name": name}, 1_000)[::-1]
+
+
+def next_token(session: Session, tenant: int, key: str) -> int | None:
+    """When the first token of a rate that is away comes back; `key` is what a unit is parked on."""
+    sql = "SELECT min(back_at) FROM token WHERE key = :key AND tenant = :tenant"
+    found: int | None = session.rows(sql, {"key": key, "tenant": tenant})[0][0]
+    return found
 
 
 def ahead_of(session: Session, tenant: int, unit: Unit) -> int:

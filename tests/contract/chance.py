@@ -95,11 +95,12 @@ class Chance:
 
     def submit(self) -> Submit:
         key = self.random.choice((None, None, f"k{self.random.randrange(9)}"))
+        rate = {"rate_key": "r", "rate": 3, "rate_per_us": 2 * SECOND} if self.count % 3 == 0 else {}
         simple = Work(
             task="job", key=key, attempts=self.random.choice((None, 1, 2)), priority=self.random.randrange(3), input="1",
             delay_us=self.random.choice((0, 0, 3 * SECOND)), timeout_us=self.random.choice((None, 4 * SECOND)),
             exhausted=self.random.choice((None, "fail")), queue_timeout_us=self.random.choice((None, None, 20 * SECOND)),
-            mutex=self.random.choice((None, None, "m")), on_duplicate=self.random.choice(("return", "replace")),
+            mutex=self.random.choice((None, None, "m")), on_duplicate=self.random.choice(("return", "replace")), **rate,
         )  # fmt: skip
         shapes = [(simple,), self.workflow(), self.workstream(), self.agent(), self.pipeline()]
         known = self.random.choice((None, None, None, f"s{self.random.randrange(50)}"))

@@ -37,6 +37,9 @@ def everything(connection: Connection) -> dict[str, Any]:
         "need": "unit, needs",
         "artifact": "unit, attempt, name",
         "slot": "tenant, key",
+        "token": "unit, fence",
+        "schedule": "tenant, name",
+        "skipped": "id",
         "answer": "tenant, scope, key",
     }
     return {

@@ -26,6 +26,27 @@ def test_a_row_outside_the_declared_tenants_is_refused(database: Connection) -> 
     for table, row in {
         "lane": {"id": 1, "queue": "q", "capabilities": ""},
         "slot": {"key": "k", "capacity": 1, "taken": 0},
+        "token": {"unit": 1, "fence": 1, "key": "k", "back_at": 0},
+        "schedule": {
+            "name": "s",
+            "timing": "",
+            "timezone": "",
+            "overlap": "",
+            "missed": "",
+            "work": "",
+            "digest": "",
+            "defined_at": 0,
+        },
+        "skipped": {
+            "id": 1,
+            "schedule": "s",
+            "first_at": 0,
+            "last_at": 0,
+            "count": 1,
+            "reason": "",
+            "at": 0,
+            "expires": 0,
+        },
         "answer": {"scope": "local", "key": "k", "request": "", "answer": "", "expires": 0},
     }.items():
         with pytest.raises(Exception, match="row-level security"):

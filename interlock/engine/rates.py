@@ -1,0 +1,36 @@
+"""Rates: at most so many units that name a key begin in any stretch of time of a given length.
+
+A rate is a slot with a token for each unit that may begin. A unit that becomes available takes one; if it is granted,
+the token is away for the length of time that the unit says, and if not, it is given back at once.
+"""
+
+from collections import Counter
+
+from interlock.engine.advance import derive
+from interlock.engine.slots import give_back, keys_of, rate_name, set_capacity
+from interlock.engine.terms import policy_of
+from interlock.kernel.rows import Token, Unit
+from interlock.store.finders import tokens_back
+from interlock.store.tx import Tx
+
+
+def set_rate(tx: Tx, tenant: int, key: str, rate: int) -> None:
+    """So many of a rate key may begin in its stretch of time from now on."""
+    set_capacity(tx, tenant, rate_name(key), rate, derive)
+
+
+def spend_token(tx: Tx, unit: Unit) -> None:
+    """A unit that is being granted has its token no longer: it comes back, but not to this unit."""
+    body = tx.body(unit)
+    if body.rate_key is None:
+        return
+    back_at = tx.now + (policy_of(body).rate_per_us or 0)
+    tx.add(Token(unit=unit.id, fence=unit.fence, tenant=unit.tenant, key=rate_name(body.rate_key), back_at=back_at))
+    tx.seats[unit.id] = keys_of(body, held=True)
+
+
+def take_tokens_back(tx: Tx, limit: int) -> None:
+    """Tokens that are back are offered to those that are parked on them."""
+    counts = Counter(token.key for token in tokens_back(tx, limit))
+    for key in sorted(counts):
+        give_back(tx, tx.tenant, key, derive, counts[key])
