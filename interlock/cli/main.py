@@ -17,6 +17,7 @@ from interlock.cli import (
     lifecycle,
     operate,
     run,
+    schedule,
     submit,
     units,
     validate_log,
@@ -37,6 +38,7 @@ app = typer.Typer(
 app.add_typer(lifecycle.app, name="lifecycle")
 app.add_typer(database.app, name="db")
 app.command("up")(run.up)
+app.add_typer(schedule.app, name="schedule")
 app.command("audit")(database.audit_database)
 app.command("submit")(submit.submit)
 app.command("list")(units.list_units)

@@ -12,6 +12,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar, overload
 
 from interlock.client.borrowed import Borrowed
 from interlock.client.jobs import Job
+from interlock.client.schedules import Schedules
 from interlock.client.tasks import Rules, Task
 from interlock.client.times import Length
 from interlock.client.two_ways import Sender
@@ -39,6 +40,8 @@ class App:
         lives = {**shipped(), **{life.name: life for life in own}}
         self.lives = hurried(lives, hurry) if hurry != 1 else lives
         self.tasks: dict[str, Task[Any, Any]] = {}
+        self.schedules = Schedules(self)
+        self.every = self.schedules.every
         self.opened: Engine | None = None
         self.opening = Lock()
         # A test puts the app on a stage with these: an engine of its own, and what happens while a job is waited for.

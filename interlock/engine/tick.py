@@ -3,6 +3,7 @@
 from interlock.engine.advance import Stamp, advance, derive
 from interlock.engine.ends import close, live, lose_in_place
 from interlock.engine.rates import take_tokens_back
+from interlock.engine.schedules import run_schedules
 from interlock.engine.terms import spend, tally
 from interlock.engine.words import between
 from interlock.kernel import policy
@@ -21,7 +22,7 @@ def tick(tx: Tx, command: Tick) -> int:
     """Time has passed: what is due has been looked at, and what was kept for a while is gone."""
     between("limit", command.limit, 1)
     forget_expired(tx, command.limit)
-    return wake(tx, command.limit)
+    return wake(tx, command.limit) + run_schedules(tx, command.limit)
 
 
 def wake(tx: Tx, limit: int) -> int:

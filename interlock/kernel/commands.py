@@ -10,6 +10,8 @@ STAGES = ("fetch", "input", "exec", "output", "commit")
 ENDS = ("success", "failure", "cancelled")
 RECORDS = ("progress", "checkpoint", "step", "artifact", "log", "compensation")
 ON_DUPLICATE = ("return", "reject", "replace")
+OVERLAP = ("skip", "queue", "replace", "allow")
+MISSED = ("none", "one", "all")
 REASONS = (
     "parse_error", "validation_failed", "dependency_unavailable", "timeout", "exhausted_retries",
     "policy_violation", "infrastructure_failure", "compensation_failed",
@@ -302,7 +304,48 @@ class Archive(Command[int], frozen=True, kw_only=True):
     digest: str  # of what the file holds; other contents are refused
 
 
+class Planned(msgspec.Struct, frozen=True):
+    """Where a schedule stands after a command, and whether the command changed anything."""
+
+    name: str
+    changed: bool
+    paused: bool
+    next_at: int | None  # None while it is paused
+
+
+class Define(Command[Planned], frozen=True, kw_only=True):
+    """A schedule makes a unit at each of its instants from now on; the same definition again changes nothing.
+
+    `timing` is a cron expression, or an interval as `every 5m`.
+    """
+
+    name: str
+    timing: str
+    work: Work
+    timezone: str = "UTC"
+    overlap: str = "skip"  # when the last unit has not ended
+    missed: str = "one"  # when nobody ticked for a while
+
+
+class Pause(Command[Planned], frozen=True, kw_only=True):
+    """A schedule makes nothing until it is resumed."""
+
+    name: str
+
+
+class Resume(Command[Planned], frozen=True, kw_only=True):
+    """A schedule that was paused goes on with its next instant."""
+
+    name: str
+
+
+class Trigger(Command[Submitted], frozen=True, kw_only=True):
+    """A unit of a schedule is made now."""
+
+    name: str
+
+
 class Tick(Command[int], frozen=True, kw_only=True):
-    """Let time pass. Any process may send it; none must. Answers how many units were looked at."""
+    """Let time pass. Any process may send it; none must. Answers how many units were looked at or made."""
 
     limit: int = 500

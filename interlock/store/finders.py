@@ -2,7 +2,8 @@
 
 from collections.abc import Callable, Iterable
 
-from interlock.kernel.rows import Answer, Artifact, Body, Event, Note, Slot, Token, Unit, Worker
+from interlock.kernel.errors import Unknown
+from interlock.kernel.rows import Answer, Artifact, Body, Event, Note, Schedule, Slot, Token, Unit, Worker
 from interlock.store.lanes import Lane, Lanes, remember
 from interlock.store.tx import Tx
 
@@ -229,6 +230,33 @@ def tokens_back(tx: Tx, limit: int) -> list[Token]:
     return found
 
 
+def due_schedules(tx: Tx, limit: int) -> list[Schedule]:
+    """Schedules of a tenant that have an instant to look at, locked, the longest overdue first."""
+    rest = "WHERE tenant = :tenant AND next_at IS NOT NULL AND next_at <= :now ORDER BY next_at LIMIT :limit {skip}"
+    found = tx.select(Schedule, rest, tenant=tx.tenant, now=tx.now, limit=limit)
+    known = [tx.schedules.setdefault((row.tenant, row.name), row) for row in found]
+    return [row for row in known if row.next_at is not None and row.next_at <= tx.now]
+
+
+def known_schedule(tx: Tx, tenant: int, name: str) -> Schedule | None:
+    """A schedule by its name, locked, if there is one."""
+    if (tenant, name) not in tx.schedules:
+        rest = "WHERE tenant = :tenant AND name = :name {lock}"
+        for row in tx.select(Schedule, rest, tenant=tenant, name=name):
+            tx.schedules[tenant, name] = row
+    return tx.schedules.get((tenant, name))
+
+
+def schedule_named(tx: Tx, tenant: int, name: str) -> Schedule:
+    """A schedule by its name, locked; raises Unknown, which says which there are."""
+    found = known_schedule(tx, tenant, name)
+    if found is None:
+        sql = "SELECT name FROM schedule WHERE tenant = :tenant ORDER BY name LIMIT 10"
+        names = ", ".join(one for (one,) in tx.session.rows(sql, {"tenant": tenant}))
+        raise Unknown(f"there is no schedule '{name}'; there are {names or 'none'}")
+    return found
+
+
 def answer_to(tx: Tx, tenant: int, scope: str, key: str) -> Answer | None:
     """What a command under a key was answered, also by this transaction."""
     if (tenant, scope, key) not in tx.answers:
@@ -247,9 +275,9 @@ def forget_answer(tx: Tx, old: Answer) -> None:
 
 
 def forget_expired(tx: Tx, limit: int) -> int:
-    """Notes and answers whose time has come are gone, at most `limit` of each."""
+    """Notes, answers and skipped instants whose time has come are gone, at most `limit` of each."""
     gone = 0
-    for table, key in (("note", "id"), ("answer", "key")):
+    for table, key in (("note", "id"), ("answer", "key"), ("skipped", "id")):
         due = f"SELECT {key} FROM {table} WHERE expires <= :now AND tenant = :tenant ORDER BY expires LIMIT :limit"
         sql = f"DELETE FROM {table} WHERE tenant = :tenant AND expires <= :now AND {key} IN ({due}) RETURNING 1"
         gone += len(tx.session.rows(sql, {"now": tx.now, "tenant": tx.tenant, "limit": limit}))

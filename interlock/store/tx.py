@@ -10,7 +10,7 @@ import msgspec
 
 from interlock.kernel.errors import Unknown
 from interlock.kernel.lifecycle import Lifecycle
-from interlock.kernel.rows import Answer, Body, Event, Row, Slot, Unit, Worker
+from interlock.kernel.rows import Answer, Body, Event, Row, Schedule, Slot, Unit, Worker
 from interlock.store.lanes import Lanes
 from interlock.store.session import Queue, Session, listed
 from interlock.store.witness import Witness, best
@@ -24,6 +24,8 @@ WRITTEN = tuple(name for name in Unit.__struct_fields__ if name not in FIXED)
 WRITTEN_OF = attrgetter(*WRITTEN)
 BODY_WRITTEN = ("key", "result", "error", "replaced_by")
 WRITE_SLOT = "UPDATE slot SET capacity = :capacity, taken = :taken WHERE tenant = :tenant AND key = :key"
+SCHEDULE_SETS = ", ".join(f"{name} = :{name}" for name in Schedule.__struct_fields__ if name not in ("tenant", "name"))
+WRITE_SCHEDULE = f"UPDATE schedule SET {SCHEDULE_SETS} WHERE tenant = :tenant AND name = :name"
 WORKER_WRITTEN = tuple(name for name in Worker.__struct_fields__ if name not in ("unit", "tenant"))
 
 
@@ -87,6 +89,8 @@ class Tx:
         self.retryable: set[int] = set()  # units whose failure may be tried again
         self.slots: dict[tuple[int, str], Slot] = {}
         self.changed_slots: dict[tuple[int, str], Slot] = {}
+        self.schedules: dict[tuple[int, str], Schedule] = {}
+        self.changed_schedules: dict[tuple[int, str], Schedule] = {}
         self.seats: dict[int, tuple[str, ...]] = {}  # by unit: the keys that it has
         self.looked: set[Any] = set()  # what was looked for already, and is not looked for again
         self.keyed: dict[tuple[int, str, str], Body | None] = {}  # what is known of users' keys
@@ -172,6 +176,8 @@ class Tx:
                 self.keyed[row.tenant, row.task, row.key] = row
         if isinstance(row, Worker):
             self.workers[row.unit] = row
+        if isinstance(row, Schedule):
+            self.schedules[row.tenant, row.name] = row
 
     def touch(self, unit: Unit) -> None:
         """A unit that has changed, or was born."""
@@ -200,6 +206,12 @@ class Tx:
         self.changes += 1
         self.changed_slots[slot.tenant, slot.key] = slot
 
+    def change_schedule(self, schedule: Schedule) -> None:
+        """A schedule that has changed."""
+        self.changes += 1
+        if id(schedule) not in self.new:
+            self.changed_schedules[schedule.tenant, schedule.name] = schedule
+
     def forget(self, one: int) -> None:
         """A unit that is no longer in the database."""
         for known in (self.units, self.was, self.bodies, self.workers):
@@ -208,8 +220,11 @@ class Tx:
     @property
     def pending(self) -> bool:
         """Whether something changed that the database has not seen."""
-        changed = (self.changed_bodies, self.changed_workers, self.changed_slots)
-        return bool(self.events or self.born or self.moved or self.fresh or any(changed))
+        return bool(self.events or self.born or self.moved or self.fresh or any(self.changed_rows))
+
+    @property
+    def changed_rows(self) -> tuple[dict[Any, Any], ...]:
+        return self.changed_bodies, self.changed_workers, self.changed_slots, self.changed_schedules
 
     def meet_needs(self, succeeded: Mapping[int, int]) -> list[Unit]:
         """Those whose last need has just succeeded, or that need something again, locked."""
@@ -258,14 +273,16 @@ class Tx:
         if self.changed_slots:
             slots = [msgspec.structs.asdict(self.changed_slots[key]) for key in sorted(self.changed_slots)]
             self.session.many(WRITE_SLOT, slots)
+        if self.changed_schedules:
+            schedules = [msgspec.structs.asdict(self.changed_schedules[key]) for key in sorted(self.changed_schedules)]
+            self.session.many(WRITE_SCHEDULE, schedules)
         workers = ((row, ("unit", *WORKER_WRITTEN)) for row in self.changed_workers.values())
         moved = ((row, ("id", *WRITTEN)) for row in self.moved.values())
         self.witness = best(self.witness, chain(self.events, self.fresh), chain(workers, moved))
         self.events.clear()
         self.fresh.clear()
         self.new.clear()
-        changed: tuple[dict[Any, Any], ...] = (self.changed_bodies, self.changed_workers, self.changed_slots)
-        for written in (self.born, self.moved, *changed):
+        for written in (self.born, self.moved, *self.changed_rows):
             written.clear()
         self.opened |= {one for one, was in before.items() if became_available(units[one], was)}
         self.was |= {one: msgspec.structs.replace(unit) for one, unit in units.items()}

@@ -10,7 +10,7 @@ import msgspec
 
 from interlock.kernel.errors import Unknown
 from interlock.kernel.lifecycle import Category
-from interlock.kernel.rows import Artifact, Body, Event, Note, Slot, Unit, Worker
+from interlock.kernel.rows import Artifact, Body, Event, Note, Schedule, Skipped, Slot, Unit, Worker
 from interlock.store.reads import read
 from interlock.store.session import Session
 
@@ -196,6 +196,22 @@ def ahead_of(session: Session, tenant: int, unit: Unit) -> int:
     sql = f"SELECT 1 FROM unit WHERE {OWN} AND lane = :lane AND available_at IS NOT NULL AND {before} LIMIT {AHEAD_MAX}"
     params = {"tenant": tenant, "lane": unit.lane, "priority": unit.priority, "at": unit.available_at, "id": unit.id}
     return len(session.rows(sql, params))
+
+
+def schedules_of(session: Session, tenant: int) -> list[Schedule]:
+    """The schedules of a tenant, by name."""
+    return read(session, Schedule, "WHERE tenant = :tenant ORDER BY name", tenant=tenant)
+
+
+def schedule_of(session: Session, tenant: int, name: str) -> Schedule | None:
+    found = read(session, Schedule, "WHERE tenant = :tenant AND name = :name", tenant=tenant, name=name)
+    return found[0] if found else None
+
+
+def skipped_of(session: Session, tenant: int, name: str, limit: int) -> list[Skipped]:
+    """The instants for which a schedule made nothing, the latest first."""
+    rest = "WHERE tenant = :tenant AND schedule = :name ORDER BY id DESC LIMIT :limit"
+    return read(session, Skipped, rest, tenant=tenant, name=name, limit=limit)
 
 
 def workers_seen(session: Session, tenant: int, ended: bool = False) -> list[tuple[Worker, Unit]]:

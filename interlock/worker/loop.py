@@ -64,6 +64,8 @@ class Worker:
         """Everything that it claimed has been reported or given back when this ends. Raises what broke it."""
         self.loop, self.thread = asyncio.get_running_loop(), get_ident()
         await asyncio.to_thread(getattr, self.app, "engine")  # a database that is not there at all is told at once
+        for definition in self.app.schedules.definitions.values():
+            await self.asking.one(definition)
         self.id = await self.register()
         log.info("worker %s serves %s", self.name, ", ".join(f"{one.name}:{one.concurrency}" for one in self.all_lanes))
         watch = self.app.engine.watch(self.lanes, self.app.tenant)

@@ -160,35 +160,28 @@ def test_another_tenants_rate_is_another_rate(world: World) -> None:
     assert world.count("unit", "parked_on IS NOT NULL") == 0
 
 
-@pytest.mark.parametrize(
-    "work",
-    [
-        {"rate": 2},
-        {"rate_key": "k"},
-        {"rate_per_us": 1},
-        {"rate_key": "k", "rate": 2},
-        {"rate": 2, "rate_per_us": 1},
-        {"rate_key": "k", "rate_per_us": 1},
-    ],
-)
-def test_the_words_of_a_rate_belong_together(world: World, work: dict[str, object]) -> None:
-    with pytest.raises(InterlockError, match="rate_key, rate and rate_per_us belong together"):
-        world.submit(**work)
+TOGETHER = "rate_key, rate and rate_per_us belong together"
+WHOLE = {"rate_key": "k", "rate": 1, "rate_per_us": 1}
+REFUSED: list[tuple[dict[str, object], str]] = [
+    ({"rate": 2}, TOGETHER),
+    ({"rate_key": "k"}, TOGETHER),
+    ({"rate_per_us": 1}, TOGETHER),
+    ({"rate_key": "k", "rate": 2}, TOGETHER),
+    ({"rate": 2, "rate_per_us": 1}, TOGETHER),
+    ({"rate_key": "k", "rate_per_us": 1}, TOGETHER),
+    ({**WHOLE, "rate": 0}, "rate = 0 is not allowed; allowed is 1 to 2147483647"),
+    ({**WHOLE, "rate": 2**31}, "rate = 2147483648 is not allowed"),
+    ({**WHOLE, "rate_per_us": 0}, "rate_per_us = 0 is not allowed"),
+    ({**WHOLE, "rate_key": ""}, "rate_key = '' is not allowed"),
+]
 
 
-@pytest.mark.parametrize(
-    ("work", "said"),
-    [
-        ({"rate": 0}, "rate = 0 is not allowed; allowed is 1 to 2147483647"),
-        ({"rate": 2**31}, "rate = 2147483648 is not allowed"),
-        ({"rate_per_us": 0}, "rate_per_us = 0 is not allowed"),
-        ({"rate_key": ""}, "rate_key = '' is not allowed"),
-    ],
-)
-def test_a_rate_that_could_never_hold_is_refused(world: World, work: dict[str, object], said: str) -> None:
-    with pytest.raises(InterlockError) as refused:
-        world.submit(**{"rate_key": "k", "rate": 1, "rate_per_us": 1, **work})
-    assert said in str(refused.value)
+def test_a_rate_that_could_never_hold_is_refused(world: World) -> None:
+    for work, said in REFUSED:
+        with pytest.raises(InterlockError) as refused:
+            world.submit(**work)
+        assert said in str(refused.value)
+    assert world.count("unit") == 0
 
 
 def within(times: Sequence[int], rate: int, per_us: int) -> bool:

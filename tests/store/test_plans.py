@@ -166,7 +166,7 @@ def test_a_tick_reads_its_own_tenants_clocks(database: Connection) -> None:
     engine = Engine(database, shipped())
     with watched(database) as reads:
         assert engine.send(Tick()) == 0
-    assert {index for read in reads for index in read.indexes} == {"unit_wake", "token_back"}
+    assert {index for read in reads for index in read.indexes} == {"unit_wake", "token_back", "schedule_next"}
     assert read_of_unit(reads) == 0
     assert engine.send(Tick(tenant=2, limit=200)) == 200
 
@@ -186,6 +186,11 @@ FINDERS: dict[str, tuple[Callable[[Tx], object], set[str]]] = {
     "last_grant": (lambda tx: finders.last_grant(tx, Unit(**GONE)), EVENT),
     "parked": (lambda tx: finders.parked(tx, 1, "limit:k"), {"unit_parked"}),
     "slot_for": (lambda tx: finders.slot_for(tx, 1, "limit:k", 1), {"slot_pkey", "sqlite_autoindex_slot_1"}),
+    "due_schedules": (lambda tx: finders.due_schedules(tx, 10), {"schedule_next"}),
+    "known_schedule": (
+        lambda tx: finders.known_schedule(tx, 1, "s"),
+        {"schedule_pkey", "sqlite_autoindex_schedule_1"},
+    ),
     "tokens_back": (lambda tx: finders.tokens_back(tx, 10), {"token_back"}),
     "answer_to": (lambda tx: finders.answer_to(tx, 1, "s", "k"), {"answer_pkey", "sqlite_autoindex_answer_1"}),
     "incarnations": (

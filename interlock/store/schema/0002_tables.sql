@@ -25,7 +25,7 @@ CREATE TABLE schedule (
     work        TEXT NOT NULL,              -- the unit that it makes
     digest      TEXT NOT NULL,              -- of all of the above
     defined_at  BIGINT NOT NULL,
-    next_at     BIGINT,                     -- NULL exactly while it is paused
+    next_at     BIGINT,                     -- NULL while it is paused
     last_at     BIGINT,                     -- the last instant that a unit was made for
     last_unit   BIGINT,
     paused_at   BIGINT,

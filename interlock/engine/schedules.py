@@ -1,0 +1,229 @@
+"""Schedules: a unit for each instant, made by whoever ticks, once."""
+
+from contextlib import suppress
+from hashlib import sha256
+from itertools import groupby
+
+import msgspec
+
+from interlock.engine import instants, words
+from interlock.engine.notes import VERBOSE_US
+from interlock.engine.submit import check, submit
+from interlock.engine.units import cancel
+from interlock.kernel.commands import (
+    MISSED,
+    OVERLAP,
+    Cancel,
+    Command,
+    Define,
+    Pause,
+    Planned,
+    Resume,
+    Submit,
+    Submitted,
+    Trigger,
+    Work,
+)
+from interlock.kernel.errors import InterlockError, Refused, StoreError
+from interlock.kernel.rows import Schedule, Skipped, Unit
+from interlock.store.finders import due_schedules, known_schedule, schedule_named
+from interlock.store.tx import Tx
+
+NAME_MAX = 150  # a key has room for it and an instant
+ALL_MAX = 1_000  # instants that are made up for after a downtime
+AT_ONCE = 100  # of one schedule in one tick
+ONE_AT_A_TIME = ("queue", "replace")
+CLOCK = "clock"
+OWN = ("key", "parent", "needs", "ref", "at_us", "delay_us")
+
+
+def define(tx: Tx, command: Define) -> Planned:
+    """The schedule is as it is defined here; if it was so before, nothing has changed. Paused, it stays paused."""
+    timing = instants.spelled(command.timing, command.timezone, tx.now)
+    check_definition(tx, command)
+    work = msgspec.json.encode(command.work).decode()
+    facts = {"timing": timing, "timezone": command.timezone, "overlap": command.overlap, "missed": command.missed}
+    digest = sha256(msgspec.json.encode([*facts.values(), work])).hexdigest()
+    known = known_schedule(tx, command.tenant, command.name)
+    if known is None:
+        first = next(instants.after(timing, command.timezone, tx.now))
+        fresh = {"defined_at": tx.now, "next_at": first, "work": work, "digest": digest}
+        known = Schedule(tenant=command.tenant, name=command.name, **facts, **fresh)  # type: ignore[arg-type]
+        tx.add(known)
+    elif known.digest != digest:
+        redefine(tx, known, {**facts, "work": work, "digest": digest, "defined_at": tx.now})
+    else:
+        return planned(known, changed=False)
+    return planned(known, changed=True)
+
+
+def check_definition(tx: Tx, command: Define) -> None:
+    """What could never be made is refused before anybody waits for it."""
+    words.named("name", command.name)
+    words.between("the length of the name", len(command.name), 1, NAME_MAX)
+    words.one_of("overlap", command.overlap, OVERLAP)
+    words.one_of("missed", command.missed, MISSED)
+    plain = Work(task=command.work.task)
+    for name in OWN:
+        if getattr(command.work, name) != getattr(plain, name):
+            raise InterlockError(f"the work of a schedule says no {name}: the schedule does")
+    check(tx, command.work)
+    if not isinstance(msgspec.json.decode(command.work.labels), dict):
+        raise InterlockError("the labels of a schedule's work are a JSON object")
+    if command.overlap in ONE_AT_A_TIME and not tx.lives[command.work.lifecycle].leased:
+        raise InterlockError(f"overlap = '{command.overlap}' is for work that workers claim: skip or allow are left")
+
+
+def redefine(tx: Tx, schedule: Schedule, facts: dict[str, object]) -> None:
+    """What is due is made as it was defined until now; another timing counts from now on."""
+    if schedule.next_at is not None and schedule.next_at <= tx.now:
+        make_due(tx, schedule)
+    moved = (schedule.timing, schedule.timezone) != (facts["timing"], facts["timezone"])
+    for name, value in facts.items():
+        setattr(schedule, name, value)
+    if moved and schedule.paused_at is None:
+        go_on(tx, schedule)
+    tx.change_schedule(schedule)
+
+
+def pause(tx: Tx, command: Pause) -> Planned:
+    """The schedule makes nothing until it is resumed; what was due before is made."""
+    schedule = schedule_named(tx, command.tenant, command.name)
+    if schedule.paused_at is not None:
+        return planned(schedule, changed=False)
+    if schedule.next_at is not None and schedule.next_at <= tx.now:
+        make_due(tx, schedule)
+    schedule.paused_at, schedule.paused_by, schedule.pause_note = tx.now, command.actor, command.reason
+    schedule.next_at = None
+    tx.change_schedule(schedule)
+    return planned(schedule, changed=True)
+
+
+def resume(tx: Tx, command: Resume) -> Planned:
+    """The schedule goes on with its next instant; those of the pause are skipped."""
+    schedule = schedule_named(tx, command.tenant, command.name)
+    if schedule.paused_at is None:
+        return planned(schedule, changed=False)
+    gone = instants.due(schedule.timing, schedule.timezone, schedule.paused_at + 1, tx.now, ALL_MAX)
+    note = f": {schedule.pause_note}" if schedule.pause_note else ""
+    skip(tx, schedule, [(instant, f"paused by {schedule.paused_by}{note}") for instant in gone])
+    schedule.paused_at = schedule.paused_by = schedule.pause_note = None
+    go_on(tx, schedule)
+    return planned(schedule, changed=True)
+
+
+def trigger(tx: Tx, command: Trigger) -> Submitted:
+    """A unit of the schedule exists now, whatever its clock says, and whether or not it is paused."""
+    schedule = schedule_named(tx, command.tenant, command.name)
+    if schedule.overlap == "replace" and (last := last_open(tx, schedule)):
+        stop(tx, last, schedule)
+    made = make(tx, schedule, None, command)
+    schedule.last_unit = made.unit
+    tx.change_schedule(schedule)
+    return made
+
+
+def planned(schedule: Schedule, *, changed: bool) -> Planned:
+    return Planned(
+        name=schedule.name, changed=changed, paused=schedule.paused_at is not None, next_at=schedule.next_at
+    )  # fmt: skip
+
+
+def run_schedules(tx: Tx, limit: int) -> int:
+    """For the instants that are due, units are made or the reason is kept why not; answers how many were made."""
+    made = 0
+    for schedule in due_schedules(tx, limit):
+        if made >= limit:
+            break  # the next tick goes on
+        made += make_due(tx, schedule)
+    return made
+
+
+def make_due(tx: Tx, schedule: Schedule) -> int:
+    """Of one schedule, at most a few at once: it is due again then."""
+    found = instants.due(schedule.timing, schedule.timezone, schedule.next_at or 0, tx.now, ALL_MAX + 1)
+    if len(found) > ALL_MAX:
+        reason = f"more than {ALL_MAX:,} instants were missed, and these are older; from the first to the last of them"
+        skip(tx, schedule, [(schedule.next_at or 0, reason), (found[0], reason)], counted=False)
+        found = found[1:]
+    wanted = instants.caught_up(schedule.missed, found, tx.now) if found else []
+    reason = f"missed: nobody looked until {instants.shown(tx.now // 1_000_000 * 1_000_000)}"
+    skips = [(instant, reason) for instant in found if instant not in set(wanted)]
+    made = 0
+    for instant in wanted[:AT_ONCE]:
+        why = make_at(tx, schedule, instant)
+        made += not why
+        skips += [(instant, why)] if why else []
+    skip(tx, schedule, skips)
+    if later := wanted[AT_ONCE:]:
+        schedule.next_at = later[0]
+    else:
+        go_on(tx, schedule)
+    tx.change_schedule(schedule)
+    return made
+
+
+def make_at(tx: Tx, schedule: Schedule, instant: int) -> str:
+    """A unit exists for the instant, or there is a reason why not."""
+    last = last_open(tx, schedule)
+    if last and schedule.overlap == "skip":
+        return f"unit {last.id} of the instant before has not ended"
+    if last and schedule.overlap == "replace":
+        stop(tx, last, schedule)
+    before = tx.changes
+    try:
+        order = Submit(tenant=schedule.tenant, actor=CLOCK, reason=f"schedule {schedule.name}", work=())
+        made = make(tx, schedule, instant, order)
+    except StoreError:
+        raise
+    except InterlockError as refusal:
+        if tx.changes != before:
+            raise
+        return f"refused: {refusal}"  # one schedule that cannot be kept must not stop the time of all others
+    schedule.last_at, schedule.last_unit = instant, made.unit
+    return ""
+
+
+def make(tx: Tx, schedule: Schedule, instant: int | None, asked: Command[list[Submitted]] | Trigger) -> Submitted:
+    """The unit of an instant, which has its key; one that was triggered has none."""
+    work = msgspec.json.decode(schedule.work, type=Work)
+    labels = {**msgspec.json.decode(work.labels), "schedule": schedule.name}
+    key = None
+    if instant is not None:
+        labels["instant"] = instants.shown(instant)
+        key = f"{schedule.name}@{labels['instant']}"
+    mutex = work.mutex or (f"schedule:{schedule.name}" if schedule.overlap in ONE_AT_A_TIME else None)
+    work = msgspec.structs.replace(work, key=key, mutex=mutex, labels=msgspec.json.encode(labels).decode())
+    order = Submit(tenant=schedule.tenant, actor=asked.actor, reason=asked.reason, cause=asked.cause, work=(work,))
+    return submit(tx, order)[0]
+
+
+def last_open(tx: Tx, schedule: Schedule) -> Unit | None:
+    """The unit that the schedule made last, if it has not ended."""
+    found = tx.lock([schedule.last_unit]) if schedule.last_unit is not None else []
+    return found[0] if found and found[0].outcome is None else None
+
+
+def stop(tx: Tx, unit: Unit, schedule: Schedule) -> None:
+    """The unit is cancelled, or asked to stop: its mutex keeps the next one waiting until it has."""
+    with suppress(Refused):  # it ends by itself, then
+        reason = f"replaced by the next one of schedule {schedule.name}"
+        cancel(tx, Cancel(tenant=schedule.tenant, unit=unit.id, actor=CLOCK, reason=reason))
+
+
+def skip(tx: Tx, schedule: Schedule, skips: list[tuple[int, str]], *, counted: bool = True) -> None:
+    """Instants without a unit are remembered for a while, a row for each stretch with one reason."""
+    for reason, some in groupby(skips, key=lambda one: one[1]):
+        of = [instant for instant, _ in some]
+        tx.add(
+            Skipped(
+                id=tx.new_id(), tenant=schedule.tenant, schedule=schedule.name, first_at=of[0], last_at=of[-1],
+                count=len(of) if counted else 0, reason=reason, at=tx.now, expires=tx.now + VERBOSE_US,
+            )
+        )  # fmt: skip
+
+
+def go_on(tx: Tx, schedule: Schedule) -> None:
+    """The schedule waits for its next instant."""
+    schedule.next_at = next(instants.after(schedule.timing, schedule.timezone, tx.now), None)
+    tx.change_schedule(schedule)
