@@ -5,8 +5,7 @@ from typing import Annotated, Any, TypeVar
 
 import typer
 
-from interlock.cli.database import DEFAULT, Url, must_be_present, must_exist, opened
-from interlock.cli.operate import TENANT_MAX, named
+from interlock.cli.options import DEFAULT, TENANT_MAX, Url, must_be_present, must_exist, named, opened
 from interlock.cli.out import Json, dump, say, table
 from interlock.client.schedules import why_paused
 from interlock.engine.door import Engine
@@ -62,7 +61,7 @@ def facts(session: Session, schedule: Schedule, following: int) -> dict[str, Any
 def last_unit(session: Session, schedule: Schedule) -> str:
     """The unit that it made last, by its id; one that was archived is gone."""
     try:
-        seen = glimpse(session, schedule.last_unit or 0)
+        seen = glimpse(session, schedule.tenant, schedule.last_unit or 0)
     except Unknown:
         return ""
     return f"{shown_id(seen.lifecycle, seen.unit)} {seen.state}"
@@ -111,7 +110,7 @@ def trigger(
     """Make a unit of a schedule now, whatever its clock says."""
     made = send(db, Trigger(name=name, tenant=tenant, actor=named(actor), reason=reason.strip()))
     with looking(db) as session, snapshot(session, [tenant]):
-        seen = glimpse(session, made.unit)
+        seen = glimpse(session, tenant, made.unit)
     if json:
         dump({"unit": shown_id(seen.lifecycle, made.unit), "state": seen.state})
     else:

@@ -76,11 +76,11 @@ class Schedules:
 
     def stored(self) -> list[Schedule]:
         """The schedules that the database has, by name."""
-        return self.app.read(lambda session: schedules_of(session, self.app.tenant))
+        return self.app.read(schedules_of)
 
     def skipped(self, name: str, limit: int = 100) -> list[Skipped]:
         """The instants for which a schedule made nothing, the latest first, with the reason."""
-        return self.app.read(lambda session: skipped_of(session, self.app.tenant, name, limit))
+        return self.app.read(skipped_of, name, limit)
 
 
 def timing_of(timing: str | timedelta) -> str:

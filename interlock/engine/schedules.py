@@ -67,7 +67,7 @@ def check_definition(tx: Tx, command: Define) -> None:
     for name in OWN:
         if getattr(command.work, name) != getattr(plain, name):
             raise InterlockError(f"the work of a schedule says no {name}: the schedule does")
-    check(tx, command.work)
+    check(tx.lives, command.work)
     if not isinstance(msgspec.json.decode(command.work.labels), dict):
         raise InterlockError("the labels of a schedule's work are a JSON object")
     if command.overlap in ONE_AT_A_TIME and not tx.lives[command.work.lifecycle].leased:

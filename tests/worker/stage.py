@@ -19,7 +19,7 @@ def opened(url: str, hurry: int = 1) -> Iterator[interlock.App]:
     """An app, whose database breaks no law when the test is done with it."""
     with interlock.open(url, hurry=hurry) as app:
         yield app
-        assert app.read(lambda session: list(audit(session, app.lives))) == []
+        assert app.read(lambda session, tenant: list(audit(session, app.lives))) == []
 
 
 @asynccontextmanager
@@ -42,7 +42,7 @@ async def until(true: Callable[[], object]) -> None:
 
 
 def unit(job: interlock.Job) -> Unit:
-    return job.app.read(lambda session: view(session, job.unit)).unit
+    return job.app.read(view, job.unit).unit
 
 
 def events(job: interlock.Job) -> list[Event]:

@@ -65,7 +65,7 @@ def test_leases_are_renewed_before_half_of_their_time_has_passed(url: str) -> No
         async with working(app) as worker:
 
             def beats() -> list[int]:
-                notes = app.read(lambda session: notes_of(session, worker.id))
+                notes = app.read(notes_of, worker.id)
                 assert all(
                     sorted(one[0] for one in msgspec.json.decode(note.payload)) == [job.unit, other.unit]
                     for note in notes

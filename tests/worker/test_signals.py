@@ -96,7 +96,7 @@ def category(job: interlock.Job) -> str:
 
 
 def last(job: interlock.Job) -> str:
-    return job.app.read(lambda session: events_of(session, job.unit))[-1].trigger
+    return job.app.read(events_of, job.unit)[-1].trigger
 
 
 def test_a_first_signal_lets_what_runs_end_and_gives_back_the_rest(folder: Path, app: interlock.App) -> None:
@@ -111,7 +111,7 @@ def test_a_first_signal_lets_what_runs_end_and_gives_back_the_rest(folder: Path,
         assert one.wait(PATIENCE) == 0, (folder / "log").read_text()
     assert soon.wait(0) == "ended"
     for job in (lasting, stuck):
-        unit = app.read(lambda session, job=job: view(session, job.unit)).unit  # type: ignore[misc]
+        unit = app.read(view, job.unit).unit
         assert (category(job), last(job), unit.failures, unit.losses) == (Category.READY, "release", 0, 0)
     lines = [json.loads(line) for line in (folder / "log").read_text().splitlines()]
     assert {"at", "level", "logger", "text"} <= set(lines[0])
