@@ -103,7 +103,7 @@ def test_threads_and_coroutines_use_one_app(url: str) -> None:
             threads = [pool.submit(lambda n: plain.submit(n=n).wait(timeout=PATIENCE), n) for n in range(20)]
             assert asyncio.run(many()) == [*(2 * n for n in range(20)), 1, 2]
             assert [one.result() for one in threads] == list(range(20))
-        assert app.read(lambda session: list(audit(session, app.lives))) == []
+        assert app.read(lambda session, tenant: list(audit(session, app.lives))) == []
 
 
 def test_an_app_is_opened_once_by_many_threads(tmp_path: Path) -> None:

@@ -53,7 +53,7 @@ def test_a_job_is_there_once_submit_returns(stage: Stage) -> None:
     assert job.state == "queued"
     assert job.id.startswith("job_")
     assert repr(job) == f"<{job.id} queued>"
-    seen = stage.app.read(lambda session: view(session, job.unit))
+    seen = stage.app.read(view, job.unit)
     assert (seen.queue, seen.body.task, seen.body.key) == ("mail", "send", "welcome-42")
     assert stage.app.job(job.id).unit == job.unit == stage.app.job(job.unit).unit
     assert job.wait(timeout=30) == "sent to a@b.c, attempt 1"
@@ -129,7 +129,7 @@ def test_only_a_worker_with_the_capabilities_gets_a_job(stage: Stage) -> None:
 
 def test_labels_of_task_and_submit_are_joined(stage: Stage) -> None:
     job = noop(stage, labels={"team": "a", "tier": "1"}).submit(labels={"tier": "2"}, correlation="order-9", trace="t1")
-    body = stage.app.read(lambda session: view(session, job.unit)).body
+    body = stage.app.read(view, job.unit).body
     assert msgspec.json.decode(body.labels) == {"team": "a", "tier": "2"}
     assert (body.correlation, body.trace) == ("order-9", "t1")
 
@@ -183,7 +183,7 @@ def test_a_wrong_option_is_told_what_is_allowed(stage: Stage) -> None:
     for options, text in WRONG_OPTIONS:
         with pytest.raises(InterlockError, match=text):
             task.submit(**options)
-    assert stage.app.read(lambda session: listing(session, Which(task="nothing"), 10)) == []
+    assert stage.app.read(listing, Which(task="nothing"), 10) == []
 
 
 # Defining.
@@ -479,11 +479,11 @@ def test_progress_and_artifacts_are_kept(stage: Stage) -> None:
 
     job = report.submit()
     job.wait()
-    notes = stage.app.read(lambda session: notes_of(session, job.unit))
+    notes = stage.app.read(notes_of, job.unit)
     assert [msgspec.json.decode(n.payload) for n in notes if n.kind == "progress"] == [
         {"done": 0.4, "text": "half way, nearly"}
     ]
-    kept = stage.app.read(lambda session: artifacts_of(session, job.unit))
+    kept = stage.app.read(artifacts_of, job.unit)
     assert {one.name: msgspec.json.decode(one.data) for one in kept} == {"rows.csv": "a,b\n1,2\n", "numbers": [1, 2]}
 
 

@@ -483,8 +483,8 @@ def test_an_app_says_what_it_does_by_the_clock(tmp_path: Path) -> None:
         assert app.schedules.pause("send", reason="why not").paused
         (paused,) = [one for one in app.schedules.stored() if one.name == "send"]
         assert "paused by local" in why_paused(paused)
-        assert app.read(lambda session: why_schedule(session, 1, "send")) == why_paused(paused)
-        assert "waits for its next instant" in app.read(lambda session: why_schedule(session, 1, "often"))
+        assert app.read(why_schedule, "send") == why_paused(paused)
+        assert "waits for its next instant" in app.read(why_schedule, "often")
         assert not app.schedules.resume("send").paused
         assert app.schedules.skipped("send") == []
 

@@ -46,7 +46,7 @@ def unit(job: interlock.Job) -> Unit:
 
 
 def events(job: interlock.Job) -> list[Event]:
-    return job.app.read(lambda session: events_of(session, job.unit))
+    return job.app.read(events_of, job.unit)
 
 
 def triggers(job: interlock.Job) -> list[str]:
