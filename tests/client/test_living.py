@@ -115,7 +115,7 @@ def test_an_app_is_opened_once_by_many_threads(tmp_path: Path) -> None:
 def test_waiting_ends_with_the_time_that_was_given(tmp_path: Path) -> None:
     with interlock.open(f"sqlite:///{tmp_path}/work.db") as app:
         job = app.task(name="never")(lambda: None).submit()
-        with pytest.raises(interlock.StillWaiting, match=f"{job.id} is queued"):
+        with pytest.raises(interlock.StillWaiting, match=f"{job.id} waits for a worker"):
             job.wait(timeout="10ms")
         with pytest.raises(interlock.StillWaiting):
             asyncio.run(job.wait.aio(timeout=0.01))
