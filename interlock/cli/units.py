@@ -26,6 +26,7 @@ from interlock.cli.options import (
     unit_of,
 )
 from interlock.cli.out import Cell, Json, dump, on_terminal, say, state_cell, table
+from interlock.client.schedules import why_schedule
 from interlock.client.times import stated
 from interlock.client.why import explain
 from interlock.kernel.names import meant, shown
@@ -40,6 +41,7 @@ from interlock.store.views import (
     listing,
     needs_of,
     notes_of,
+    schedule_of,
     view,
 )
 
@@ -177,8 +179,19 @@ def events(
     table(("VERSION", "AT", "EVENT", "FROM", "TO", "LEASE", "ATTEMPT", "BY", "REASON"), rows)
 
 
-def why(unit: Id, tenant: Tenant = 1, db: Url = DEFAULT, json: Json = False) -> None:
-    """Say why a unit is where it is, what keeps it, and what may move it on."""
+def why(
+    unit: Annotated[str, typer.Argument(metavar="ID|SCHEDULE", help="A unit, as in job_4r1, or a schedule's name.")],
+    tenant: Tenant = 1,
+    db: Url = DEFAULT,
+    json: Json = False,
+) -> None:
+    """Say why a unit or a schedule is where it is, what keeps it, and what may move it on."""
     with app_on(db, tenant) as app:
-        found = app.read(explain, app.lives, unit_of(app, unit))
-    dump(found) if json else say(found.text)
+        schedule = app.read(schedule_of, unit)
+        found = None if schedule else app.read(explain, app.lives, unit_of(app, unit))
+        told = app.read(why_schedule, unit) if schedule else ""
+    if schedule:
+        reason = "paused" if schedule.paused_at is not None else "scheduled"
+        dump({"schedule": unit, "reason": reason, "answer": told, "text": told}) if json else say(told)
+    elif found:
+        dump(found) if json else say(found.text)

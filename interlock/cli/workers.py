@@ -23,11 +23,6 @@ RUN = "run"
 class RunByDefault(TyperGroup):
     """`interlock worker MODULE:APP …` is `interlock worker run MODULE:APP …`, if there is such a command."""
 
-    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        if args and RUN in self.commands and args[0] not in self.commands:
-            args = [RUN, *args]
-        return super().resolve_command(ctx, args)
-
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         if args and RUN in self.commands and args[0] not in (*self.commands, "-h", "--help"):
             args = [RUN, *args]

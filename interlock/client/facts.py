@@ -19,6 +19,7 @@ from interlock.store.views import (
     children_of,
     events_of,
     needs_of,
+    next_token,
     notes_of,
     seated_on,
     slot_of,
@@ -27,7 +28,7 @@ from interlock.store.views import (
 )
 
 EVENTS_MAX = 200  # of the last ones that are looked at
-COLUMNS = {"mutex": "mutex", "limit": "limit_key"}  # by what a parked unit is parked on
+COLUMNS = {"mutex": "mutex", "limit": "limit_key", "rate": "rate_key"}  # by what a parked unit is parked on
 
 
 class Facts(msgspec.Struct, frozen=True, kw_only=True):
@@ -44,6 +45,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     needs: list[Glimpse] = []
     slot: Slot | None = None
     seated: list[View] = []
+    token_at: int | None = None  # when the rate that it is parked on has a token again
     workers: list[tuple[Worker, Unit]] = []
     ahead: int = 0
 
@@ -116,6 +118,7 @@ def surroundings(session: Session, tenant: int, facts: Facts) -> Facts:
         kind, _, key = unit.parked_on.partition(":")
         more["slot"] = slot_of(session, tenant, unit.parked_on)
         more["seated"] = seated_on(session, tenant, COLUMNS[kind], key) if kind in COLUMNS else []
+        more["token_at"] = next_token(session, tenant, unit.parked_on) if kind == "rate" else None
     if facts.claimable and not unit.parked_on:
         more["workers"] = workers_seen(session, tenant)
         more["ahead"] = ahead_of(session, tenant, unit) if unit.available_at is not None else 0

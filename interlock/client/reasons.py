@@ -171,6 +171,10 @@ def parked(facts: Facts) -> Reason | None:
     more = f" and {len(facts.seated) - 5} more" if len(facts.seated) > 5 else ""
     if kind == "mutex":
         return Reason("mutex", f"{facts.name} waits for the mutex '{key}', which {holders or 'another'} has{more}")
+    if kind == "rate":
+        began = f"{facts.name} waits for the rate '{key}': {taken} of {capacity} have begun, or are about to"
+        back = f"the next may begin at {told(facts.token_at, facts.now)}" if facts.token_at is not None else ""
+        return Reason(kind, began, lines(back, f"about to begin: {holders}{more}" if holders else ""))
     answer = f"{facts.name} waits for the {kind} '{key}': {taken} of {capacity} are taken"
     return Reason(kind, answer, lines(f"taken by {holders}{more}" if holders else ""))
 

@@ -14,7 +14,7 @@ import pytest
 import typer
 
 from interlock.cli.main import app
-from interlock.kernel.commands import Record, Submit, Work
+from interlock.kernel.commands import Define, Pause, Record, Submit, Work
 from interlock.store import postgres, sqlite
 from tests.cli.inside import Ask, inside
 from tests.conftest import COMMAND, ROOT, Run
@@ -219,6 +219,13 @@ def test_a_unit_is_shown_with_all_that_is_known(place: Place) -> None:
     assert [(one["unit"], one["version"], one["from"], one["to"]) for one in told] == [(name, 3, "assigned", "running")]
     assert ask("why", name).out.startswith(f"{name}: the lease of w ended at 2023-")
     assert ask("why", name, "--json").json["reason"] == "lease_over"
+
+
+def test_why_knows_schedules_too(place: Place) -> None:
+    place.world.send(Define(name="nightly", timing="0 2 * * *", timezone="UTC", work=Work(task="report")))
+    assert place.ask("why", "nightly", "--json").json["reason"] == "scheduled"
+    place.world.send(Pause(name="nightly", actor="eve"))
+    assert place.ask("why", "nightly").out.startswith("schedule nightly was paused by eve at 2023-11-14")
 
 
 # Acting.

@@ -4,8 +4,9 @@ from pathlib import Path
 
 import pytest
 
+from interlock.client.schedules import why_schedule
 from interlock.client.why import Why, explain
-from interlock.kernel.commands import PERMANENT, Bury, Decide, Drain, Force, Record, Submit, Vote, Work
+from interlock.kernel.commands import PERMANENT, Bury, Decide, Define, Drain, Force, Pause, Record, Submit, Vote, Work
 from interlock.kernel.errors import Unknown
 from interlock.lifecycles import shipped
 from tests.contract.test_families import workflow
@@ -57,6 +58,14 @@ class Stories:
             world.submit(limit_key="api", limit=2)
         job = world.submit(limit_key="api", limit=2)
         world.claim(world.worker("ann"))
+        return job
+
+    @staticmethod
+    def rate(world: World) -> int:
+        for _ in range(3):
+            job = world.submit(rate_key="api", rate=2, rate_per_us=60 * SECOND)
+        world.claim(world.worker("ann"))
+        world.pass_time(20)
         return job
 
     @staticmethod
@@ -285,3 +294,17 @@ def test_a_worker_is_known_by_the_queues_that_it_claims_from(world: World) -> No
     for queues in (("b",), ("a", "b")):
         world.claim(worker, queues=queues)
     assert world.connection.rows("SELECT queues FROM worker") == [('["a","b"]',)]
+
+
+@BOTH
+def test_a_schedule_that_is_paused_says_by_whom_and_how_it_goes_on(world: World) -> None:
+    world.send(Define(name="nightly", timing="0 2 * * *", timezone="UTC", work=Work(task="report")))
+    declare(world.connection, 1)
+    waits = "schedule nightly waits for its next instant, "
+    assert why_schedule(world.connection, 1, "nightly").startswith(waits)
+    world.send(Pause(name="nightly", actor="ann", reason="the disk is full"))
+    declare(world.connection, 1)
+    assert why_schedule(world.connection, 1, "nightly") == (
+        "schedule nightly was paused by ann at 2023-11-14T22:13:20Z: the disk is full; "
+        "it goes on with `interlock schedule resume nightly`"
+    )
