@@ -13,14 +13,18 @@ from interlock.kernel.commands import (
     Claim,
     Command,
     Decide,
+    Define,
     Finish,
     Heartbeat,
     Outcome,
+    Pause,
     Register,
     Release,
+    Resume,
     Start,
     Submit,
     Tick,
+    Trigger,
     Work,
 )
 from interlock.kernel.errors import InterlockError, Unknown
@@ -37,7 +41,9 @@ def prepared() -> tuple[World, dict[str, Command[Any]]]:
     world = World(connection)
     world.submit(key="k", input="1")
     world.submit(delay_us=5_000_000)
-    world.submit(priority=3)
+    world.submit(priority=3, rate_key="r", rate=1, rate_per_us=5_000_000)
+    world.submit(rate_key="r", rate=1, rate_per_us=5_000_000)
+    world.send(Define(name="s", timing="every 5s", work=Work(task="mail"), overlap="replace"))
     one, two = world.worker("one", capacity=2), world.worker("two")
     (running,) = world.claim(one)
     world.start(running)
@@ -59,6 +65,10 @@ def prepared() -> tuple[World, dict[str, Command[Any]]]:
         "cancel hard": Cancel(unit=running.unit, hard=True),
         "cancel unknown": Cancel(unit=999_999),
         "cancel foreign": Cancel(unit=running.unit, tenant=2),
+        "define": Define(name="s", timing="every 7s", work=Work(task="mail", rate_key="r", rate=2, rate_per_us=1)),
+        "pause": Pause(name="s"),
+        "resume": Resume(name="s"),
+        "trigger": Trigger(name="s"),
         "tick": Tick(),
     }
     return world, named
@@ -82,11 +92,12 @@ def answer(future: Any) -> Any:
 
 def rows(connection: Connection) -> list[Any]:
     tables = {"unit": "id", "body": "unit", "event": "unit, version", "worker": "unit"}
+    tables |= {"slot": "tenant, key", "token": "unit, fence", "schedule": "name", "skipped": "id"}
     return [connection.rows(f"SELECT * FROM {table} ORDER BY {order}") for table, order in tables.items()]
 
 
 def without_positions(state: list[Any]) -> list[Any]:
-    return [*state[:2], [row[1:] for row in state[2]], state[3]]
+    return [*state[:2], [row[1:] for row in state[2]], *state[3:]]
 
 
 @pytest.mark.parametrize("first", NAMES)

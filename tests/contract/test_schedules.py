@@ -337,6 +337,20 @@ def test_a_unit_that_cannot_be_made_is_skipped_with_the_reason_and_time_goes_on(
     assert schedule(noon).next_at == us(2026, 6, 1, 14)
 
 
+def test_a_machine_that_lacks_a_time_zone_leaves_the_schedule_to_others(
+    noon: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    define(noon, timezone="Europe/Berlin")
+    other = noon.submit(delay_us=HOUR * SECOND)
+    with monkeypatch.context() as here:
+        here.setattr(instants, "ZoneInfo", lambda name: {}[name])
+        noon.pass_time(HOUR)
+        noon.tick()
+    assert noon.unit(other).available_at is not None
+    assert made(noon) == []
+    assert noon.tick() == 1
+
+
 def test_skipped_instants_are_forgotten_after_two_weeks(noon: World) -> None:
     define(noon)
     pass_hours(noon, 2)

@@ -5,7 +5,7 @@ import pytest
 from interlock.kernel.errors import InterlockError
 from interlock.kernel.rows import ROWS, Row
 from interlock.lifecycles import shipped
-from interlock.store import migrate, reads
+from interlock.store import migrate, reads, sqlite
 from tests.store.databases import Connection, declare
 from tests.store.test_guard import event, unit
 
@@ -84,3 +84,15 @@ def test_the_sql_of_a_migration_can_be_printed(database: Connection) -> None:
     assert "CREATE TABLE unit" in text
     assert "guard_unit_update" in text
     assert "{pos}" not in text
+
+
+def test_a_database_of_the_first_schema_keeps_its_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    connection = sqlite.Connection(sqlite.MEMORY)
+    monkeypatch.setattr(migrate, "numbers", lambda: [1])
+    assert migrate.upgrade(connection, shipped().values()) == [1]
+    event(connection, 1, None, "queued", "submit")
+    unit(connection, "queued", 1)
+    monkeypatch.undo()
+    assert migrate.upgrade(connection, shipped().values()) == migrate.numbers()[1:]
+    assert connection.rows("SELECT state FROM unit") == [("queued",)]
+    connection.close()
