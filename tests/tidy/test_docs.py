@@ -79,20 +79,6 @@ def test_every_key_of_a_lifecycle_file_is_documented(table: type) -> None:
     assert [key for key in table.__struct_fields__ if f"`{key}`" not in text and f"[{key}]" not in text] == []
 
 
-def test_the_example_of_the_readme_is_sound_and_its_output_true(tmp_path: Path, interlock: Run) -> None:
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    example = readme.split("```toml\n", 1)[1].split("```", 1)[0]
-    (tmp_path / "parcel.toml").write_text(example)
-    assert interlock("lifecycle", "lint", "parcel.toml", cwd=tmp_path).stdout in readme
-    told = interlock("lifecycle", "check", "parcel.toml", cwd=tmp_path).stdout
-    counts = re.findall(r"parcel .* steps", told)[0]
-    assert counts in readme
-    (tmp_path / "parcel.toml").write_text(
-        "\n".join(line for line in example.splitlines() if not line.startswith("lost"))
-    )
-    assert interlock("lifecycle", "lint", "parcel.toml", cwd=tmp_path).stdout in readme
-
-
 def test_every_command_has_a_verb_and_a_line_in_the_docs() -> None:
     kinds = {kind for kind in vars(commands).values() if isinstance(kind, type) and issubclass(kind, commands.Command)}
     kinds.discard(commands.Command)

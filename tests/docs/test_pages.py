@@ -1,0 +1,90 @@
+"""Every file and every command line of the README, the tutorial and the page about testing works as it is written."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from interlock.store import postgres
+from tests.conftest import ROOT
+from tests.docs.pages import PATIENCE, Block, Reader, blocks, pattern
+from tests.store.databases import swap
+
+PLACE = "postgresql://shop@localhost/shop"
+
+
+@pytest.fixture
+def shop(server: str) -> Iterator[str]:
+    """An empty database, as somebody makes who wants to try."""
+    admin = postgres.Connection(server)
+    admin.script("CREATE DATABASE shop")
+    yield swap(server, "shop")
+    admin.script("DROP DATABASE shop WITH (FORCE)")
+    admin.close()
+
+
+def follow(page: str, folder: Path, own: dict[str, str], skip: tuple[str, ...] = ()) -> None:
+    (folder / ".venv").symlink_to(Path(sys.executable).parent.parent)
+    reader = Reader(folder, own)
+    try:
+        for block in blocks((ROOT / page).read_text(encoding="utf-8")):
+            if block.language not in skip:
+                reader.follow(block)
+    finally:
+        reader.end()
+
+
+def test_the_tutorial(tmp_path: Path, shop: str) -> None:
+    follow("docs/tutorial.md", tmp_path, {PLACE: shop})
+
+
+def test_the_page_about_testing(tmp_path: Path) -> None:
+    follow("docs/testing.md", tmp_path, {})
+
+
+def test_the_readme(tmp_path: Path) -> None:
+    follow("README.md", tmp_path, {}, skip=("sh",))
+
+
+def test_the_two_commands_of_the_readme() -> None:
+    """`make run` runs until it is stopped. `make test` is what runs this, so it is only looked at."""
+    (block,) = [one for one in blocks((ROOT / "README.md").read_text(encoding="utf-8")) if one.language == "sh"]
+    assert [line.split()[:2] for line in block.text.splitlines()] == [["make", "run"], ["make", "test"]]
+    looked = subprocess.run(["make", "-n", "test"], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert looked.returncode == 0
+    assert "pytest" in looked.stdout
+
+
+def test_make_run_starts_and_stops(tmp_path: Path) -> None:
+    env = {**os.environ, "INTERLOCK_DB": f"sqlite:///{tmp_path}/run.db"}
+    env.pop("MAKEFLAGS", None)
+    log = tmp_path / "log"
+    with log.open("w") as out:
+        run = subprocess.Popen(
+            ["make", "run"], cwd=ROOT, env=env, stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )  # fmt: skip
+    end = time.monotonic() + PATIENCE
+    while "Ctrl-C stops it" not in log.read_text():
+        assert time.monotonic() < end, log.read_text()
+        assert run.poll() is None, log.read_text()
+        time.sleep(0.05)
+    os.killpg(run.pid, signal.SIGINT)
+    run.wait(PATIENCE)
+    assert "Tasks: " in log.read_text()
+
+
+def test_a_page_that_says_something_else_is_noticed(tmp_path: Path) -> None:
+    reader = Reader(tmp_path, {})
+    reader.follow(Block("console", "", "$ echo one\none\n$ word=two\n$ echo $word\ntwo\n"))
+    with pytest.raises(AssertionError, match="the page says"):
+        reader.follow(Block("console", "", "$ echo one\ntwo\n"))
+    with pytest.raises(AssertionError, match="where this belongs"):
+        reader.follow(Block("python", "", "print(1)\n"))
+    assert re.fullmatch(pattern("a  job_4r1 at …\n2030-01-01T00:00:00Z"), "a job_z at\nnight 2031-12-01T10:00:00.123Z")
