@@ -180,8 +180,12 @@ def queues(session: Session, tenant: int) -> list[str]:
     return [name for (name,) in session.rows(sql, {"tenant": tenant})]
 
 
-def next_wake(session: Session) -> int | None:
-    """When time must look at a unit of work next; None: never, as things are."""
-    sql = "SELECT wake_at FROM unit WHERE wake_at IS NOT NULL AND lane <> 0 ORDER BY wake_at LIMIT 1"
-    found = session.rows(sql)
-    return found[0][0] if found else None
+def next_wake(session: Session, tenant: int) -> int | None:
+    """When time must look at work, at a rate or at a schedule next; None: never, as things are."""
+    clocks = (
+        "SELECT min(wake_at) AS at FROM unit WHERE wake_at IS NOT NULL AND lane <> 0 AND tenant = :tenant",
+        "SELECT min(back_at) FROM token WHERE tenant = :tenant",
+        "SELECT min(next_at) FROM schedule WHERE next_at IS NOT NULL AND tenant = :tenant",
+    )
+    found = session.rows(f"SELECT min(at) FROM ({' UNION ALL '.join(clocks)}) AS clock", {"tenant": tenant})
+    return None if found[0][0] is None else int(found[0][0])

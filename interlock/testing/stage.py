@@ -16,7 +16,8 @@ from interlock.testing.worker import StillWorker, Vanished
 
 MEMORY = "sqlite://:memory:"
 START = datetime(2030, 1, 1, tzinfo=UTC)
-ENOUGH = 10_000  # attempts of one drain, or instants of one wait: more is a circle
+ENOUGH = 10_000  # attempts of one drain: more is a circle
+INSTANTS = 1_000  # of one wait without a limit: a schedule goes on for ever
 ALL = 10_000  # units that a worker takes with it when it is lost
 
 
@@ -26,7 +27,7 @@ class Stage:
     def __init__(self, app: App, url: str = MEMORY, *, start: datetime = START, capabilities: Sequence[str] = ()):
         self.app, self.capabilities = app, tuple(capabilities)
         self.now_us = round(start.timestamp() * 1_000_000)
-        self.workers = 0
+        self.workers = self.defined = 0
         self.engine = still(url, app.lives, lambda: self.now_us)
         self.before = app.opened, app.opener, app.meanwhile
         app.opened, app.opener, app.meanwhile = self.engine, lambda: self.engine, self.wait
@@ -51,6 +52,7 @@ class Stage:
 
     def drain(self) -> int:
         """All that is available now has been run to its end; answers how many attempts that took."""
+        self.define()
         for done in range(ENOUGH):
             grants = self.worker.claim(self.queues())
             if not grants:
@@ -81,12 +83,17 @@ class Stage:
         if self.worker is doomed:
             raise InterlockError(f"no job came to a step '{after_step}', so the worker was not lost")
 
+    def define(self) -> None:
+        """The schedules of the app are known, as they are once a worker has started."""
+        if len(self.app.schedules.definitions) != self.defined:
+            self.defined = len(self.app.schedules.define())
+
     def another(self) -> StillWorker:
         self.workers += 1
         return StillWorker(self.app, self.workers, self.capabilities)
 
     def queues(self) -> list[str]:
-        return self.engine.read(lambda session: queues(session, self.app.tenant), self.app.tenant) or ["default"]
+        return self.app.read(queues) or ["default"]
 
     # Time.
 
@@ -98,6 +105,7 @@ class Stage:
         if (length is None) == (not parts):
             raise InterlockError("advance takes one length of time: advance('2h'), or advance(hours=2)")
         us = length_us("advance", timedelta(**parts) if length is None else length)
+        self.define()
         end = self.now_us + us
         while self.now_us < end:
             self.now_us = self.next_instant(end)
@@ -107,7 +115,7 @@ class Stage:
     def next_instant(self, end: int) -> int:
         """When something happens next by itself, at the latest at the end."""
         beats = [self.now_us + context.grant.beat_us // 2 for context in self.worker.running if context.grant.beat_us]
-        wake = self.engine.read(next_wake, self.app.tenant)
+        wake = self.app.read(next_wake)
         return min([end, *beats, *([wake] if wake is not None and wake > self.now_us else [])])
 
     def tick(self) -> None:
@@ -118,11 +126,11 @@ class Stage:
     def wait(self, job: Job, timeout: Length | None) -> None:
         """While a job is waited for, work is done and time passes, until it ends or nothing more would happen."""
         limit = None if timeout is None else self.now_us + length_us("timeout", timeout)
-        for _ in range(ENOUGH):
+        for _ in range(INSTANTS):
             self.drain()
             if job.look().outcome is not None:
                 return
-            wake = self.engine.read(next_wake, self.app.tenant)
+            wake = self.app.read(next_wake)
             if wake is None or (limit is not None and wake > limit):
                 break
             self.advance(timedelta(microseconds=max(0, wake - self.now_us)) or timedelta(microseconds=1))

@@ -103,7 +103,7 @@ def test_threads_and_coroutines_use_one_app(url: str) -> None:
             threads = [pool.submit(lambda n: plain.submit(n=n).wait(timeout=PATIENCE), n) for n in range(20)]
             assert asyncio.run(many()) == [*(2 * n for n in range(20)), 1, 2]
             assert [one.result() for one in threads] == list(range(20))
-        assert app.read(lambda session, tenant: list(audit(session, app.lives))) == []
+        assert app.engine.read(lambda session: list(audit(session, app.lives))) == []
 
 
 def test_an_app_is_opened_once_by_many_threads(tmp_path: Path) -> None:
@@ -115,7 +115,7 @@ def test_an_app_is_opened_once_by_many_threads(tmp_path: Path) -> None:
 def test_waiting_ends_with_the_time_that_was_given(tmp_path: Path) -> None:
     with interlock.open(f"sqlite:///{tmp_path}/work.db") as app:
         job = app.task(name="never")(lambda: None).submit()
-        with pytest.raises(interlock.StillWaiting, match=f"{job.id} waits for a worker"):
+        with pytest.raises(interlock.StillWaiting, match=f"{job.id} waits for a worker, and none is registered"):
             job.wait(timeout="10ms")
         with pytest.raises(interlock.StillWaiting):
             asyncio.run(job.wait.aio(timeout=0.01))

@@ -397,7 +397,7 @@ def test_a_result_that_is_no_json_fails_for_good(stage: Stage) -> None:
 
 def test_waiting_tells_why(stage: Stage) -> None:
     job = noop(stage).submit(delay="1h")
-    with pytest.raises(interlock.StillWaiting, match=f"{job.id} is delayed"):
+    with pytest.raises(interlock.StillWaiting, match=f"{job.id} is delayed: due at"):
         job.wait(timeout=0)
     with pytest.raises(InterlockError, match="timeout"):
         job.wait(timeout="soon")

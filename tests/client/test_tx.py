@@ -41,9 +41,9 @@ def app(url: str) -> Iterator[App]:
         @made.task
         def other() -> None: ...
 
-        made.read(lambda session, tenant: None)  # a SQLite file is there from now on
+        made.connect()  # a SQLite file is there from now on
         yield made
-        assert made.read(lambda session, tenant: list(audit(session, made.lives))) == []
+        assert made.engine.read(lambda session: list(audit(session, made.lives))) == []
 
 
 def connect(url: str, **how: Any) -> Any:
@@ -124,7 +124,7 @@ def test_another_database_is_refused_and_its_transaction_goes_on(
         mine.commit()
         assert orders(mine) == 1
     with interlock.open(f"sqlite:///{tmp_path}/second.db") as second:
-        second.read(lambda session, tenant: None)
+        second.connect()
         with closing(sqlite3.connect(tmp_path / "second.db")) as mine, pytest.raises(InterlockError, match="another"):
             app.tasks["mail"].submit(order=1, tx=mine)
     with closing(psycopg.connect(server)) as foreign, pytest.raises(InterlockError, match=r"tx: .*(another|no conn)"):

@@ -4,7 +4,7 @@ import asyncio
 import subprocess
 import sys
 from collections.abc import Callable
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -191,6 +191,26 @@ def test_waiting_works_and_lets_time_pass(interlock_app: On) -> None:
     assert stage.now - began == timedelta(minutes=31)
     with pytest.raises(interlock.StillWaiting, match="queued"):
         child.submit(capabilities=["gpu"]).wait()
+
+
+def test_schedules_and_rates_are_kept_by_the_same_clock(interlock_app: On) -> None:
+    stage = interlock_app(start=datetime(2030, 3, 1, 8, 59, tzinfo=UTC))
+    made: list[str] = []
+
+    @stage.app.every("0 * * * *")
+    def hourly() -> None:
+        made.append(f"hourly {stage.now:%H:%M}")
+
+    @stage.app.task
+    def seldom() -> None:
+        made.append(f"seldom {stage.now:%H:%M}")
+
+    stage.advance(hours=2)
+    assert stage.drain() == 1, "the first of them had not ended, so the second was skipped"
+    jobs = [seldom.submit(rate=interlock.rate("r", 1, "20m")) for _ in range(3)]
+    for job in jobs:
+        job.wait()
+    assert made == ["hourly 10:59", "seldom 10:59", "hourly 11:00", "seldom 11:19", "seldom 11:39"]
 
 
 def test_a_loop_of_the_test_is_not_disturbed(interlock_app: On) -> None:
