@@ -24,6 +24,17 @@ class Asking:
         self.app, self.away = app, False
         self.patience: float | None = None  # the loop's time after which a database that is away is given up
 
+    async def open(self) -> None:
+        """There is an engine. A database that is not there is told at once; one that others lock is waited for."""
+        for pause in PAUSES:
+            try:
+                await asyncio.to_thread(getattr, self.app, "engine")
+                return
+            except Contended as error:
+                log.warning("the database is locked, waiting for it: %s", error)
+                await asyncio.sleep(pause)
+        await asyncio.to_thread(getattr, self.app, "engine")
+
     async def one(self, command: Command[A]) -> A:
         """The answer. Raises what the engine refuses with."""
         (answer,) = await self.all([command])

@@ -63,7 +63,7 @@ class Worker:
     async def run(self) -> None:
         """Everything that it claimed has been reported or given back when this ends. Raises what broke it."""
         self.loop, self.thread = asyncio.get_running_loop(), get_ident()
-        await asyncio.to_thread(getattr, self.app, "engine")  # a database that is not there at all is told at once
+        await self.asking.open()
         for definition in self.app.schedules.definitions.values():
             await self.asking.one(definition)
         self.id = await self.register()

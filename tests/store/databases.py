@@ -33,8 +33,7 @@ def fresh(kind: str, folder: Path, server: str, *more: Lifecycle) -> Iterator[Co
 @contextmanager
 def fresh_postgres(server: str, name: str, *more: Lifecycle) -> Iterator[str]:
     """A database of its own on the server, migrated by its owner; the URL is that of an ordinary role."""
-    admin = postgres.Connection(server)
-    admin.script(f"CREATE DATABASE {name}")
+    alone(server, f"CREATE DATABASE {name}")
     owner = postgres.Connection(swap(server, name))
     migrate.upgrade(owner, [*shipped().values(), *more])
     owner.script(
@@ -45,8 +44,14 @@ def fresh_postgres(server: str, name: str, *more: Lifecycle) -> Iterator[str]:
     try:
         yield swap(server, name).replace("//postgres@", "//ordinary@")
     finally:
-        admin.script(f"DROP DATABASE {name} WITH (FORCE)")
-        admin.close()
+        alone(server, f"DROP DATABASE {name} WITH (FORCE)")
+
+
+def alone(server: str, sql: str) -> None:
+    """A statement on a connection of its own: a test may have restarted the server meanwhile."""
+    admin = postgres.Connection(server)
+    admin.script(sql)
+    admin.close()
 
 
 def declare(connection: Connection, *tenants: int) -> None:

@@ -1,0 +1,176 @@
+"""Worker processes are killed at random during many mixed jobs; everything ends, once, and the record is whole."""
+
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+import interlock
+from interlock.audit.laws import audit
+from interlock.kernel.lifecycle import Category, Lifecycle
+from interlock.kernel.rows import Event
+from interlock.store.reads import histories
+from interlock.store.session import Session
+from interlock.store.views import counts_by
+from tests.chaos.tasks import KINDS, made
+from tests.conftest import ROOT
+from tests.store.databases import fresh_postgres
+
+WORKERS, HURRY = 3, 40
+LEASE = 1.0  # seconds, of a job that is hurried so
+PAUSED = 0.2  # of those who are struck
+PATIENCE = 240.0
+LIVE = ("GRANTED", "ACTIVE")
+
+
+@pytest.fixture(params=["sqlite file", "postgres"])
+def url(request: pytest.FixtureRequest, tmp_path: Path, server: str) -> Iterator[str]:
+    if request.param == "postgres":
+        with fresh_postgres(server, f"chaos{abs(hash(tmp_path))}") as one:
+            yield one
+    else:
+        yield f"sqlite:///{tmp_path}/work.db"
+
+
+class Crew:
+    """Worker processes, of which some are killed or held up."""
+
+    def __init__(self, url: str, dice: random.Random, stack: ExitStack) -> None:
+        self.url, self.dice, self.number = url, dice, 0
+        self.alive: list[subprocess.Popen[bytes]] = []
+        stack.callback(self.end)
+        for _ in range(WORKERS):
+            self.hire()
+
+    def hire(self) -> None:
+        self.number += 1
+        command = [sys.executable, "-m", "tests.chaos.tasks", self.url, str(HURRY), f"w{self.number}"]
+        self.alive.append(subprocess.Popen(command, cwd=ROOT, stderr=subprocess.DEVNULL))
+
+    def strike(self) -> None:
+        """One of them is killed and replaced; now and then one only stops for a while, and comes back too late.
+
+        It always comes back: on SQLite it may have stopped inside a transaction, and then nobody else can write.
+        """
+        victim = self.dice.choice(self.alive)
+        if self.dice.random() < PAUSED:
+            victim.send_signal(signal.SIGSTOP)
+            time.sleep(LEASE * 1.5)
+            victim.send_signal(signal.SIGCONT)
+            return
+        self.alive.remove(victim)
+        victim.kill()
+        victim.wait()
+        self.hire()
+
+    def end(self) -> None:
+        for one in self.alive:
+            one.kill()
+            one.wait()
+
+
+def until(true: Callable[[], bool]) -> None:
+    end = time.monotonic() + PATIENCE
+    while not true():
+        assert time.monotonic() < end, "it never became true"
+        time.sleep(0.02)
+
+
+def ended(app: interlock.App) -> int:
+    rows = app.read(counts_by, ("lifecycle", "outcome"))
+    return sum(count for lifecycle, outcome, count in rows if lifecycle == "job" and outcome is not None)
+
+
+def chaos(url: str, seed: int, jobs: int, strikes: int) -> None:
+    """A whole run: the crew is struck when so many jobs have ended, and in the end every promise is asked."""
+    dice = random.Random(seed)
+    with ExitStack() as stack:
+        app = stack.enter_context(made(url, HURRY))
+        numbers = list(range(jobs))
+        dice.shuffle(numbers)
+        for name in KINDS:
+            app.tasks[name].submit_many([{"n": n} for n in numbers if n % len(KINDS) == KINDS.index(name)])
+        crew = Crew(url, dice, stack)
+        for point in sorted(dice.sample(range(jobs * 9 // 10), strikes)):
+            until(lambda point=point: ended(app) >= point)  # type: ignore[misc]
+            time.sleep(dice.random() * 0.05)  # somewhere within what goes on then
+            crew.strike()
+        until(lambda: ended(app) == jobs)
+        app.read(lambda session, tenant: judge(session, app, jobs))
+
+
+def judge(session: Session, app: interlock.App, jobs: int) -> None:
+    assert list(audit(session, app.lives, rebuild=True)) == []  # every row is the sum of its events, and more
+    tasks = dict(session.rows("SELECT unit, task FROM body"))
+    found = [(unit, list(events)) for unit, events in histories(session) if unit.lifecycle == "job"]
+    assert len(found) == jobs
+    for unit, events in found:
+        wanted = {"refused": Category.FAILURE, "broken": Category.DEAD}.get(tasks[unit.id], Category.SUCCESS)
+        assert (unit.outcome, app.lives["job"].settled(unit.state)) == (wanted, True)
+        assert forward(app.lives["job"], events), events
+        assert apart(events), events
+    lost = [event for _, events in found for event in events if event.trigger == "lost"]
+    assert lost, "nobody held anything when they were killed"
+
+
+def forward(life: Lifecycle, events: list[Event]) -> bool:
+    """No attempt goes back."""
+    order = [Category.READY, Category.HELD, Category.ACTIVE]
+    last: dict[int, int] = {}
+    for event in events:
+        if event.source != event.target:
+            category = life.category(event.target)
+            rank = order.index(category) if category in order else len(order)
+            if rank <= last.get(event.attempt, -1):
+                return False
+            last[event.attempt] = rank
+    return True
+
+
+def apart(events: list[Event]) -> bool:
+    """The times of a unit's leases do not overlap: each is over before the next is granted, under a higher fence."""
+    spans: list[tuple[int, int, int]] = []  # fence, from, until
+    since = None
+    for event in events:
+        if event.lease_to in LIVE and event.lease_from not in LIVE:
+            if since is not None:
+                return False  # granted while another one is live
+            since = event.at
+        elif event.lease_from in LIVE and event.lease_to not in LIVE:
+            assert since is not None
+            spans.append((event.fence, since, event.at))
+            since = None
+    ordered = all(one[2] <= two[1] and one[0] < two[0] for one, two in pairwise(spans))
+    return since is None and ordered
+
+
+@pytest.mark.req("R2-02", "R2-44", "R2-45")
+def test_kills_at_random_points_lose_nothing_and_do_nothing_twice(url: str) -> None:
+    chaos(url, seed=2, jobs=400, strikes=12)
+
+
+@pytest.mark.proof
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_kills_at_random_points_of_two_thousand_jobs(url: str, seed: int) -> None:
+    chaos(url, seed=seed, jobs=2_000, strikes=40)
+
+
+def test_two_leases_at_a_time_would_be_seen() -> None:
+    def event(version: int, fence: int, at: int, before: str | None, after: str) -> Event:
+        facts = {"unit": 1, "version": version, "fence": fence, "at": at, "lease_from": before, "lease_to": after}
+        rest = dict.fromkeys(set(Event.__struct_fields__) - set(facts), "")
+        return Event(**facts, **rest)  # type: ignore[arg-type]
+
+    first, end = event(1, 1, 10, None, "GRANTED"), event(2, 1, 20, "GRANTED", "EXPIRED")
+    again, over = event(3, 2, 20, "EXPIRED", "GRANTED"), event(4, 2, 30, "ACTIVE", "COMPLETED")
+    assert apart([first, end, again, over])
+    assert not apart([first, again, end, over])
+    assert not apart([first, end, event(3, 2, 19, "EXPIRED", "GRANTED"), over])
+    assert not apart([first, end, again])
