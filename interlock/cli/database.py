@@ -9,9 +9,8 @@ import typer
 
 from interlock.audit import anchor as anchors
 from interlock.audit.laws import LAWS, Broken, audit
-from interlock.cli.options import DEFAULT, Url, must_be_present, must_exist, opened
+from interlock.cli.options import DEFAULT, Url, known_lives, must_be_present, must_exist, opened
 from interlock.cli.out import FINDING, Json, counted, dump, report, say
-from interlock.lifecycles import shipped
 from interlock.store import migrate
 from interlock.store.reads import snapshot
 
@@ -23,7 +22,7 @@ LISTED_MAX = 1_000  # findings that a program is told one by one; `found` counts
 def upgrade(db: Url = DEFAULT, json: Json = False) -> None:
     """Bring a database to the present schema, and its guard to the present lifecycles."""
     with opened(db) as session:
-        done = migrate.upgrade(session, shipped().values())
+        done = migrate.upgrade(session, known_lives().values())
         at = migrate.version(session)
     if json:
         dump({"schema": at, "run": done})
@@ -83,7 +82,7 @@ def audit_database(
         with snapshot(session):
             # The anchor first: one that cannot be used is told before the long part.
             kept = anchors.since(session, since) if since else iter(())
-            count, some = told(chain(kept, audit(session, shipped(), rebuild=rebuild)), json)
+            count, some = told(chain(kept, audit(session, known_lives(), rebuild=rebuild)), json)
             end = anchors.write(session, anchor) if anchor and not count else None
     if json:
         facts = {"laws": laws, "found": count, "findings": some, "ok": not count}

@@ -4,6 +4,7 @@ import io
 import os
 import signal
 import sys
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -24,6 +25,7 @@ from interlock.cli import (
     watch,
     workers,
 )
+from interlock.cli.options import OWN_FILES
 from interlock.cli.out import USAGE, Json, complain, say
 from interlock.kernel.errors import InterlockError
 
@@ -63,11 +65,18 @@ def version(wanted: bool) -> None:
 
 @app.callback()
 def interlock(
+    lifecycles: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--lifecycles", metavar="FILE", envvar="INTERLOCK_LIFECYCLES", help="A lifecycle file of your own."
+        ),
+    ] = None,
     show: Annotated[
         bool, typer.Option("--version", callback=version, is_eager=True, help="Print the version.")
     ] = False,
 ) -> None:
     """Durable work on explicit state machines."""
+    OWN_FILES[:] = lifecycles or []
 
 
 @app.command()

@@ -4,12 +4,11 @@ from typing import Annotated
 
 import typer
 
-from interlock.cli.options import DEFAULT, Actor, Tenant, Url, must_be_present, must_exist, named, opened
+from interlock.cli.options import DEFAULT, Actor, Tenant, Url, known_lives, must_be_present, must_exist, named, opened
 from interlock.cli.out import Json, dump, say
 from interlock.engine.door import Engine
 from interlock.kernel.commands import Force
 from interlock.kernel.names import meant, shown
-from interlock.lifecycles import shipped
 from interlock.store.views import glimpse
 
 
@@ -28,7 +27,7 @@ def force(
     command = Force(unit=number, state=state, tenant=tenant, actor=named(actor), reason=reason.strip())
     with opened(db) as session:
         must_be_present(session, db)
-        engine = Engine(session, shipped())
+        engine = Engine(session, known_lives())
         standing = engine.send(command)
         name = shown(engine.read(lambda session: glimpse(session, tenant, number), tenant).lifecycle, number)
     if json:

@@ -4,6 +4,7 @@ import getpass
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Annotated
 from urllib.parse import unquote
 
@@ -13,8 +14,9 @@ from interlock.client.app import App
 from interlock.client.app import open as open_app
 from interlock.client.times import length_us
 from interlock.kernel.errors import InterlockError, Unknown
-from interlock.kernel.lifecycle import Category
+from interlock.kernel.lifecycle import Category, Lifecycle
 from interlock.kernel.names import meant, shown
+from interlock.lifecycles import load, shipped
 from interlock.store import migrate
 from interlock.store.session import Session
 from interlock.store.sqlite import MEMORY
@@ -24,6 +26,7 @@ from interlock.store.views import Filter, archived_in, counts_by, glimpse
 DEFAULT = "sqlite:///interlock.db"
 TENANT_MAX = 2**31 - 1
 LIMIT_MAX = 100_000
+OWN_FILES: list[Path] = []  # lifecycle files that the user named before the command
 NUMBER_MAX = 19  # digits
 Url = Annotated[
     str, typer.Option("--db", envvar="INTERLOCK_DB", help="sqlite:///file.db or postgresql://…", show_default=True)
@@ -63,6 +66,11 @@ def opened(url: str) -> Iterator[Session]:
         session.close()
 
 
+def known_lives() -> dict[str, Lifecycle]:
+    """The shipped lifecycles, and the user's own."""
+    return {**shipped(), **{life.name: life for life in map(load, OWN_FILES)}}
+
+
 def must_exist(url: str) -> None:
     """Looking at a file that is not there does not make it."""
     path = unquote(url.removeprefix("sqlite:///"))
@@ -85,7 +93,7 @@ def app_on(url: str, tenant: int, *, make: bool = False) -> Iterator[App]:
         if url.startswith("sqlite:"):
             with opened(url) as session:
                 must_be_present(session, url)
-    with open_app(url, tenant=tenant) as app:
+    with open_app(url, tenant=tenant, lifecycles=OWN_FILES) as app:
         yield app
 
 

@@ -5,7 +5,7 @@ from typing import Annotated, Any, TypeVar
 
 import typer
 
-from interlock.cli.options import DEFAULT, TENANT_MAX, Url, must_be_present, must_exist, named, opened
+from interlock.cli.options import DEFAULT, TENANT_MAX, Url, known_lives, must_be_present, must_exist, named, opened
 from interlock.cli.out import Json, dump, say, table
 from interlock.client.schedules import why_paused
 from interlock.engine.door import Engine
@@ -14,7 +14,6 @@ from interlock.kernel.commands import Command, Pause, Planned, Resume, Trigger
 from interlock.kernel.errors import Unknown
 from interlock.kernel.names import shown as shown_id
 from interlock.kernel.rows import Schedule
-from interlock.lifecycles import shipped
 from interlock.store.reads import snapshot
 from interlock.store.session import Session
 from interlock.store.views import glimpse, schedule_of, schedules_of, skipped_of
@@ -126,7 +125,7 @@ def looking(url: str) -> Any:
 def send(url: str, command: Command[A]) -> A:
     with looking(url) as session:
         must_be_present(session, url)
-        return Engine(session, shipped()).send(command)
+        return Engine(session, known_lives()).send(command)
 
 
 def told(planned: Planned, json: bool) -> None:
