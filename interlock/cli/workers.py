@@ -29,7 +29,11 @@ class RunByDefault(TyperGroup):
         return super().parse_args(ctx, args)
 
 
-app = typer.Typer(help="Workers: who is there, and letting them stop.", no_args_is_help=True, cls=RunByDefault)
+app = typer.Typer(
+    help="Run the tasks of an app (interlock worker module:app), or see who runs them.",
+    no_args_is_help=True,
+    cls=RunByDefault,
+)
 
 
 @app.command("list")

@@ -4,6 +4,7 @@ import importlib.util
 import subprocess
 import sys
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 from types import ModuleType
 
@@ -76,6 +77,20 @@ def test_the_import_goes_on_where_it_stopped(interlock_app: On, monkeypatch: pyt
     job = example.load.submit()
     stage.drain()
     assert job.state == "cancelled"
+
+
+def test_the_report_comes_on_workdays(interlock_app: On, capsys: pytest.CaptureFixture[str]) -> None:
+    example = loaded("daily_report")
+    friday = datetime(2030, 3, 29, 6, tzinfo=UTC)  # on Sunday clocks go forward there
+    stage = interlock_app(example.app, start=friday)
+    times = []
+    for _ in range(8 * 24):
+        stage.advance("30m")
+        times += [f"{stage.now:%a %H:%M}"] * stage.drain()
+    assert times == ["Fri 07:30", "Mon 06:30"]
+    example.main()
+    assert capsys.readouterr().out == "sent to team@example.org\n"
+    assert example.sent == ["team@example.org"] * 3
 
 
 def test_the_transactional_submit(interlock_app: On, tmp_path: Path) -> None:

@@ -1,0 +1,27 @@
+"""A periodic report: at half past eight on workdays in Berlin, once however many workers there are.
+
+Run it with `interlock up daily_report:app`; `interlock schedule trigger report` makes one now.
+"""
+
+import interlock
+
+app = interlock.open()
+sent: list[str] = []
+
+
+@app.every("30 8 * * MON-FRI", timezone="Europe/Berlin", arguments={"to": "team@example.org"})
+@app.task(queue="reports", attempts=5)
+def report(to: str, ctx: interlock.Context) -> str:
+    ctx.artifact("report.csv", "day,orders\nmonday,7\n")
+    sent.append(to)
+    return f"sent to {to}"
+
+
+def main() -> None:
+    """Defines the schedule without a worker, and makes one report now."""
+    app.schedules.define()
+    print(app.schedules.trigger("report").wait(timeout="1m"))
+
+
+if __name__ == "__main__":
+    main()
