@@ -15,6 +15,7 @@ from interlock.cli import (
     cancel,
     database,
     dead,
+    demo,
     lifecycle,
     operate,
     run,
@@ -40,6 +41,7 @@ app = typer.Typer(
 app.add_typer(lifecycle.app, name="lifecycle")
 app.add_typer(database.app, name="db")
 app.command("up")(run.up)
+app.add_typer(demo.app, name="demo")
 app.add_typer(schedule.app, name="schedule")
 app.command("audit")(database.audit_database)
 app.command("submit")(submit.submit)

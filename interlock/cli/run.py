@@ -5,6 +5,7 @@ import logging
 import os
 import signal
 import sys
+import time
 from typing import Annotated
 
 import typer
@@ -19,6 +20,7 @@ from interlock.worker import demo_tasks
 from interlock.worker.loop import GRACE, Worker
 
 log = logging.getLogger("interlock.worker")
+ECHO = 0.5  # seconds within which a second signal is the first one, passed on by make or a shell
 HINTS = {
     "submit": "interlock submit greet --arg name=you",
     "list": "interlock list",
@@ -112,8 +114,9 @@ def run(worker: Worker, log_format: str, log_level: str) -> None:
 
 async def until_told(worker: Worker) -> None:
     loop = asyncio.get_running_loop()
+    ears = Ears(worker)
     for one in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(one, hear, worker, one)
+        loop.add_signal_handler(one, ears.hear, one)
     try:
         await worker.run()
     finally:
@@ -124,13 +127,22 @@ async def until_told(worker: Worker) -> None:
         end_at_once(0)
 
 
-def hear(worker: Worker, one: signal.Signals) -> None:
-    """The first signal asks to stop; the second does not ask."""
-    if worker.stopping:
-        log.warning("%s again: ending at once; what was held is lost when its leases end", one.name)
-        end_at_once(128 + one)
-    log.warning("%s: what runs has %g s to end; a second one ends at once", one.name, worker.grace)
-    worker.stop()
+class Ears:
+    """Hears the signals of a worker: the first asks it to stop, the second does not ask."""
+
+    def __init__(self, worker: Worker) -> None:
+        self.worker = worker
+        self.first: float | None = None
+
+    def hear(self, one: signal.Signals) -> None:
+        now = time.monotonic()
+        if self.first is None:
+            self.first = now
+            log.warning("%s: what runs has %g s to end; a second one ends at once", one.name, self.worker.grace)
+            self.worker.stop()
+        elif now - self.first >= ECHO:
+            log.warning("%s again: ending at once; what was held is lost when its leases end", one.name)
+            end_at_once(128 + one)
 
 
 def end_at_once(code: int) -> None:
