@@ -3,7 +3,6 @@
 import logging
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Future
-from threading import Event
 from typing import Any, TypeVar
 
 import msgspec
@@ -16,15 +15,20 @@ from interlock.kernel.errors import Stale
 T = TypeVar("T")
 
 
-class Stopping(Event):
-    """That a handler should stop; whoever runs it elsewhere listens."""
+class Stopping:
+    """That a handler should stop; whoever runs it elsewhere listens. A lock a job would cost more than the job."""
+
+    __slots__ = ("listener", "said")
 
     def __init__(self) -> None:
-        super().__init__()
+        self.said = False
         self.listener: Callable[[], None] | None = None
 
+    def is_set(self) -> bool:
+        return self.said
+
     def set(self) -> None:
-        super().set()
+        self.said = True
         if self.listener:
             self.listener()
 
