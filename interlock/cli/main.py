@@ -74,7 +74,8 @@ def interlock(
         ),
     ] = None,
     show: Annotated[
-        bool, typer.Option("--version", callback=version, is_eager=True, help="Print the version.")
+        bool,
+        typer.Option("--version", callback=version, is_eager=True, allow_from_autoenv=False, help="Print the version."),
     ] = False,
 ) -> None:
     """Durable work on explicit state machines."""

@@ -113,6 +113,8 @@ def conditions(wanted: Filter) -> tuple[list[str], dict[str, Any]]:
             names = {f"{column}{place}": word for place, word in enumerate(words)}
             where.append(f"unit.{column} IN ({', '.join(f':{name}' for name in names)})")
             params |= names
+    if wanted.lifecycle is None:
+        where.append("unit.lane > 0")  # workers are units too, but not work: they are in no lane
     if wanted.top:
         where.append("unit.parent IS NULL")
     if wanted.settled_before is not None:
