@@ -257,7 +257,7 @@ def test_the_same_on_postgresql(tmp_path: Path, server: str) -> None:
 
 
 @pytest.mark.proof
-@pytest.mark.parametrize("seed", range(200, 400))
-def test_no_window_has_too_many_in_many_lives(seed: int, tmp_path: Path) -> None:
-    with fresh("sqlite memory", tmp_path, "") as connection:
-        live_at_random(Trusting(connection, shipped()), seed, 150)
+def test_no_window_has_too_many_in_two_hundred_lives(tmp_path: Path) -> None:
+    for seed in range(200, 400):
+        with fresh("sqlite memory", tmp_path, "") as connection:
+            live_at_random(Trusting(connection, shipped()), seed, 150)
