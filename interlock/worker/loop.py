@@ -4,7 +4,7 @@ import asyncio
 import logging
 import secrets
 import socket
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from threading import Thread, get_ident
 from typing import TYPE_CHECKING, Any
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from interlock.engine.bell import Watch
-from interlock.kernel.commands import Claim, Drain, Heartbeat, Outcome, Record, Register, Tick
+from interlock.kernel.commands import Claim, Drain, Outcome, Record, Register, Tick
 from interlock.kernel.errors import Drained, Gone, InterlockError, TransientError, Unavailable, Unknown
 from interlock.worker.asking import Asking, wait_for
 from interlock.worker.context import JobContext
@@ -279,7 +279,7 @@ class Worker:
 
     async def beat(self) -> None:
         """Every lease is renewed; one that is lost stops its handler, one that is asked to stop is told so."""
-        beats = list(self.beats())
+        beats = list(self.reports.beats())
         for hold in self.holds:
             hold.renewed = self.now
         answers = await self.asking.all([command for command, _ in beats])
@@ -289,13 +289,6 @@ class Worker:
                 continue
             for hold, heard in zip(some, answer, strict=True):
                 self.reports.mind(hold, heard)
-
-    def beats(self) -> Iterator[tuple[Heartbeat, list[Hold]]]:
-        """What the engine does not know to run is only held here: its start is told by the next report."""
-        for running in (True, False):
-            if some := [hold for hold in self.holds if hold.told is running]:
-                held = tuple(hold.held for hold in some)
-                yield Heartbeat(tenant=self.app.tenant, actor=self.name, held=held, running=running), some
 
     def lose(self, hold: Hold, why: str) -> None:
         """Another worker may have it by now: the handler is stopped, and whatever it says is not told."""

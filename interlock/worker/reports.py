@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from interlock.client.outcomes import Snooze
-from interlock.kernel.commands import PERMANENT, Command, Finish, Heard, Outcome, Record, Release, Start
+from interlock.kernel.commands import PERMANENT, Command, Finish, Heard, Heartbeat, Outcome, Record, Release, Start
 from interlock.kernel.errors import InterlockError
 from interlock.kernel.names import shown
 from interlock.worker.asking import Asking, wait_for
@@ -103,6 +103,13 @@ class Reports:
     def release(self, holds: list[Hold], reason: str, snooze_us: int | None) -> Release:
         held = tuple(hold.held for hold in holds)
         return Release(tenant=self.tenant, actor=self.actor, held=held, reason=reason, snooze_us=snooze_us)
+
+    def beats(self) -> Iterator[tuple[Heartbeat, list[Hold]]]:
+        """One beat for all that is held. What the engine does not know to run is only held until a report tells it."""
+        for running in (True, False):
+            if some := [hold for hold in self.holds if hold.told is running]:
+                held = tuple(hold.held for hold in some)
+                yield Heartbeat(tenant=self.tenant, actor=self.actor, held=held, running=running), some
 
     async def tell(self, parts: list[Part]) -> None:
         answers = await self.asking.all([command for command, _ in parts]) if parts else []
