@@ -37,7 +37,8 @@ check: .venv/.dev ## Everything that must hold: lint, types, layering, docs drif
 proof: .venv/.dev ## The long forms of the tests; writes docs/proof.md
 	@$(BIN)/python scripts/prove.py
 
-bench: .venv/.dev ## Measure speed, as ratios to the floor
+bench: .venv/.dev ## Measure speed beside the peers and above the floor (QUICK=1: the nearest peer, five minutes)
+	@$(BIN)/python -m bench.compare
 	@$(BIN)/python bench/validate_log.py
 	@$(BIN)/python bench/children.py
 
@@ -62,7 +63,7 @@ requirements: .venv/.dev ## Pin the requirements anew (needs uv)
 		--no-emit-index-url --no-header --no-annotate -o requirements/$$f.txt requirements/$$f.in; done
 
 clean: ## Remove what the targets made
-	@rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
+	@rm -rf .venv .venv-bench .bench .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
 
 .venv/bin/python:
 	@test -n "$(PYTHON)" || { echo "Interlock needs Python 3.11 or later; none was found. Name one: make PYTHON=/path/to/python"; exit 1; }

@@ -1,0 +1,77 @@
+"""Interlock, as its users run it: an app in a module, and `interlock worker module:app`."""
+
+import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import interlock
+from bench.mark import ran
+from interlock.lifecycles import shipped
+from interlock.store import migrate
+from interlock.store.url import connect
+
+PACKAGE = "interlock"
+CONFIGURATION = "concurrency 500; guard, events, hash chain and row-level security on"
+MEASURES = ["bulk", "single", "drain", "late", "memory", "steps"]
+LEFT = "SELECT count(*) FROM unit WHERE lifecycle = 'job' AND outcome IS NULL"
+BATCH = 1_000
+ROLE = """
+DO $$ BEGIN CREATE ROLE clerk LOGIN; EXCEPTION WHEN duplicate_object THEN NULL; END $$;
+GRANT interlock_app TO clerk
+"""
+
+URL = os.environ.get("BENCH_URL") or "sqlite://:memory:"
+# A superuser passes row-level security by: the app and its worker are somebody else.
+app = interlock.open(URL.replace("postgres@", "clerk@"))
+
+
+@app.task
+async def noop(sent: float) -> None:
+    ran(sent)
+
+
+@app.task
+async def ten_steps(sent: float, ctx: interlock.Context) -> None:
+    ran(sent)
+    for number in range(10):
+        await ctx.step.aio(f"step {number}", nothing)
+
+
+async def nothing() -> None:
+    return None
+
+
+def prepare(url: str) -> None:
+    session = connect(url)
+    migrate.upgrade(session, shipped().values())
+    if session.many_writers:
+        session.script(ROLE)
+    session.close()
+
+
+class Client:
+    async def bulk(self, count: int) -> None:
+        for start in range(0, count, BATCH):
+            await noop.submit_many.aio([{"sent": 0.0}] * min(BATCH, count - start))
+
+    async def bulk_steps(self, count: int) -> None:
+        await ten_steps.submit_many.aio([{"sent": 0.0}] * count)
+
+    async def one(self, sent: float) -> None:
+        await noop.submit.aio(sent)
+
+
+@asynccontextmanager
+async def client(url: str) -> AsyncIterator[Client]:
+    app.connect()
+    try:
+        yield Client()
+    finally:
+        app.close()
+
+
+def work(url: str) -> None:
+    os.execvp(
+        "interlock",
+        ["interlock", "worker", "bench.peers.interlock:app", "-q", "default:500", "--log-level", "warning"],
+    )
