@@ -7,12 +7,13 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from bench import machine, measures, report
+from bench import machine, measures, redis_server, report
 from bench.measures import Act, Sizes
 from bench.stage import NODE_FOLDER, PEERS_PYTHON, ROOT, Broken, Peer, Stage, node, npm
 from tests.postgres.server import postgres
@@ -21,7 +22,7 @@ SERVER = (
     "-c fsync=on -c synchronous_commit=on -c shared_buffers=1GB -c max_wal_size=4GB -c max_connections=300 "
     "-c checkpoint_timeout=30min"
 )
-OUT = ROOT / ".bench"
+OUT, REDIS_FOLDER = ROOT / ".bench", PEERS_PYTHON.parent.parent / "redis"
 PEERS = (
     Peer("Interlock", "interlock"),
     Peer("floor", "floor"),
@@ -31,6 +32,11 @@ PEERS = (
     Peer("DBOS", "dbos", jobs=1_000),
     Peer("graphile-worker", "graphile.mjs"),
     Peer("pg-boss", "pgboss.mjs"),
+    *(
+        Peer(f"{title} ({store.removeprefix('redis-')})", title.lower(), store, jobs=2_000)
+        for title in ("Celery", "Dramatiq", "SAQ")
+        for store in ("redis-always", "redis-everysec")
+    ),
     Peer("Interlock (SQLite)", "interlock", "sqlite"),
     Peer("Huey", "huey", "sqlite", jobs=5_000),
     Peer("DBOS (SQLite)", "dbos", "sqlite", jobs=500),
@@ -77,11 +83,24 @@ def failure(command: Sequence[object]) -> str:
     return (done.stderr.strip().splitlines() or ["it said nothing"])[-1] if done.returncode else ""
 
 
+def redis_servers(stack: ExitStack, peers: Sequence[Peer], folder: Path) -> dict[str, str]:
+    """A server for each way of syncing that a peer asks for."""
+    stores = {peer.store for peer in peers if peer.store.startswith("redis-")}
+    program = redis_server.found(REDIS_FOLDER) if stores else None
+    return {
+        store: stack.enter_context(redis_server.redis(program, folder / store, store.removeprefix("redis-")))
+        for store in sorted(stores)
+        if program
+    }
+
+
 def present(peers: Sequence[Peer]) -> list[Peer]:
     """Those that can be measured here; the others are named as absent."""
     found = []
     for peer in peers:
         why = "" if peer.ours else installed(peer.module)
+        if peer.store.startswith("redis-") and not redis_server.found(REDIS_FOLDER):
+            why = "there is no redis-server here, and apt offers none"
         try:
             if why:
                 raise Broken(why)
@@ -132,7 +151,7 @@ def one_round(stage: Stage, peers: Sequence[Peer], sizes: Sizes, number: int, re
 
 def big_tables(stage: Stage, peers: Sequence[Peer], sizes: Sizes, results: report.Results) -> None:
     for peer in peers:
-        if peer.can("million"):
+        if peer.can("million") and peer.store == "postgres":
             stage.set_up(peer, sizes.rounds)
             one_act(stage, peer, measures.million, sizes, 0, results)
             stage.take_down(peer)
@@ -153,8 +172,9 @@ def main() -> None:
     sizes = replace(sizes, rounds=int(os.environ.get("ROUNDS") or sizes.rounds))
     peers = present(wanted(quick, os.environ.get("PEERS", "")))
     results: report.Results = {}
-    with postgres(SERVER) as url, tempfile.TemporaryDirectory() as folder:
-        stage = Stage(url, Path(folder))
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        stage = Stage(stack.enter_context(postgres(SERVER)), folder, redis_servers(stack, peers, folder))
         for number in range(sizes.rounds):
             print(f"round {number + 1} of {sizes.rounds}", flush=True)
             one_round(stage, peers, sizes, number, results)

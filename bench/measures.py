@@ -19,10 +19,12 @@ class Sizes:
     by_32: int
     late: int
     rounds: int
+    big: int  # jobs of the large tables: so many finished, and so many waiting
+    window: float  # seconds for which a backlog of that size is worked on
 
 
-FULL = Sizes(backlog=20_000, one_by_one=500, by_32=6_400, late=200, rounds=5)
-QUICK = Sizes(backlog=5_000, one_by_one=200, by_32=1_600, late=60, rounds=3)
+FULL = Sizes(backlog=20_000, one_by_one=500, by_32=6_400, late=200, rounds=5, big=1_000_000, window=30.0)
+QUICK = Sizes(backlog=5_000, one_by_one=200, by_32=1_600, late=60, rounds=3, big=10_000, window=0.5)
 
 
 @dataclass(frozen=True)
@@ -108,21 +110,24 @@ def ten_steps(peer: Peer, sizes: Sizes) -> Found:
 
 
 def million(peer: Peer, sizes: Sizes) -> Found:
-    """Jobs a second over half a minute of a backlog that hardly shrinks."""
-    for _ in range(2):
-        for _ in range(20):
-            peer.play("bulk", 50_000)
-        peer.tidy()
-        if peer.asked(peer.about["finished"]) == 0:
-            with peer.workers(2):
-                peer.wait_until_done()
+    """Jobs a second for a while, out of a backlog that hardly shrinks, beside as many that are finished."""
+    fill(peer, sizes.big)
+    with peer.workers(2):
+        peer.wait_until_done(3_600)
+    fill(peer, sizes.big)
     with peer.workers(1):
         while not peer.marked("first"):
             time.sleep(0.05)
         before, since = peer.left(), time.time()
-        time.sleep(30)
+        time.sleep(sizes.window)
         after, until = peer.left(), time.time()
     return {MILLION: (before - after) / (until - since)}
+
+
+def fill(peer: Peer, count: int) -> None:
+    for start in range(0, count, 50_000):
+        peer.play("bulk", min(50_000, count - start))
+    peer.tidy()
 
 
 Act = Callable[[Peer, Sizes], Found]

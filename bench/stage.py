@@ -16,9 +16,12 @@ from typing import Any
 
 import psycopg
 
+from bench.redis_server import Line
+
 ROOT = Path(__file__).parent.parent
 PEERS_PYTHON = ROOT / ".venv-bench" / "bin" / "python"
 NODE_FOLDER = ROOT / ".venv-bench" / "node"
+REDIS_NUMBERS = {"celery": 0, "dramatiq": 1, "saq": 2}  # a database for each
 PATIENCE = 180.0  # seconds that a backlog may take
 LEAVE = 15.0  # seconds that a worker has to end in
 
@@ -59,6 +62,7 @@ class Peer:
             "BENCH_URL": self.url,
             "BENCH_MARKS": str(self.marks),
             "BENCH_NODE": str(NODE_FOLDER),
+            "BENCH_STORE": self.store,
         }
 
     def can(self, measure: str) -> bool:
@@ -110,8 +114,9 @@ class Peer:
     @contextmanager
     def asking(self) -> Iterator[Callable[[str], Any]]:
         """One open connection to ask a number of."""
-        if self.store == "redis":
-            yield lambda sql: self.play("left")
+        if self.store.startswith("redis"):
+            with closing(Line(self.url)) as line:
+                yield line.number
             return
         opened: Any = (
             psycopg.connect(self.url, autocommit=True)
@@ -132,9 +137,9 @@ class Peer:
         """How many jobs the database does not know to be finished."""
         return int(self.asked(self.about["left"]))
 
-    def wait_until_done(self) -> float:
+    def wait_until_done(self, patience: float = PATIENCE) -> float:
         """The moment at which the database said that nothing is left. Raises Broken."""
-        end, left = time.monotonic() + PATIENCE, 0
+        end, left = time.monotonic() + patience, 0
         with self.asking() as ask:
             while (since := time.monotonic()) < end:
                 left = int(ask(self.about["left"]))
@@ -142,7 +147,7 @@ class Peer:
                     return time.time()
                 # Whoever looks is in the way: at most a tenth of the time is spent on it.
                 time.sleep(max(0.03, 10 * (time.monotonic() - since)))
-        raise Broken(f"{self.title}: {left} jobs were left after {PATIENCE:.0f} s")
+        raise Broken(f"{self.title}: {left} jobs were left after {patience:.0f} s")
 
     def tidy(self) -> None:
         """The planner knows the backlog, and what was deleted is out of its way."""
@@ -155,8 +160,8 @@ class Peer:
 class Stage:
     """A server and a folder, in which each peer gets a database of its own for each round."""
 
-    def __init__(self, server: str, folder: Path) -> None:
-        self.server, self.folder = server, folder
+    def __init__(self, server: str, folder: Path, redis: dict[str, str]) -> None:
+        self.server, self.folder, self.redis = server, folder, redis
         with closing(psycopg.connect(server)) as connection:
             self.postmaster = parent_of(connection.execute("SELECT pg_backend_pid()").fetchone()[0])  # type: ignore[index]
             self.version = str(connection.execute("SHOW server_version").fetchone()[0])  # type: ignore[index]
@@ -170,6 +175,10 @@ class Stage:
             peer.url = f"{self.server.rpartition('/')[0]}/{name}"
         elif peer.store == "sqlite":
             peer.url = f"sqlite:///{self.folder / name}.db"
+        else:
+            peer.url = f"{self.redis[peer.store]}/{REDIS_NUMBERS[peer.module]}"
+            with closing(Line(peer.url)) as line:
+                line.ask("FLUSHDB")
         peer.play("prepare")
 
     def take_down(self, peer: Peer) -> None:

@@ -11,9 +11,10 @@ from chancy import Chancy, Queue, Worker, job
 from bench.mark import ran
 
 PACKAGE = "chancy"
-CONFIGURATION = "asyncio executor, concurrency 500, a pool of 32 for callers, LISTEN/NOTIFY, errors logged"
+CONFIGURATION = "asyncio executor, concurrency 500, eager polling, a pool of 32 for callers, NOTIFY, errors logged"
 MEASURES = ["bulk", "single", "drain", "late", "memory"]
 LEFT = "SELECT count(*) FROM chancy_jobs WHERE state IN ('pending', 'running', 'retrying')"
+QUEUE = Queue("default", concurrency=500, executor=Chancy.Executor.Async, polling_interval=1, eager_polling=True)
 
 
 @job(queue="default")
@@ -30,7 +31,7 @@ def chancy_on(url: str) -> Chancy:
 async def prepare(url: str) -> None:
     async with chancy_on(url) as chancy:
         await chancy.migrate()
-        await chancy.declare(Queue("default", concurrency=500, executor=Chancy.Executor.Async))
+        await chancy.declare(QUEUE)
 
 
 class Client:

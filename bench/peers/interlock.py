@@ -12,7 +12,7 @@ from interlock.store.url import connect
 
 PACKAGE = "interlock"
 CONFIGURATION = "concurrency 500; guard, events, hash chain and row-level security on"
-MEASURES = ["bulk", "single", "drain", "late", "memory", "steps"]
+MEASURES = ["bulk", "single", "drain", "late", "memory", "steps", "million"]
 LEFT = "SELECT count(*) FROM unit WHERE lifecycle = 'job' AND outcome IS NULL"
 BATCH = 1_000
 ROLE = """

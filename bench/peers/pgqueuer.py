@@ -16,7 +16,7 @@ from bench.mark import ran
 
 PACKAGE = "pgqueuer"
 CONFIGURATION = "asyncpg, uvloop, batch 1,000, a pool of 32 for callers; a log row for each transition, as shipped"
-MEASURES = ["bulk", "single", "drain", "late", "memory"]
+MEASURES = ["bulk", "single", "drain", "late", "memory", "million"]
 LEFT = "SELECT count(*) FROM pgqueuer"  # what has ended is only in its log
 BATCH = 1_000
 
