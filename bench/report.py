@@ -55,7 +55,7 @@ def ours_for(store: str) -> str:
 
 def rows(results: Results, stores: dict[str, str]) -> Iterable[list[str]]:
     """Measure by measure: each peer with its median and range, and Interlock as a ratio to it."""
-    for measure in ALL:
+    for measure in [*ALL, *(one for one in results if one not in ALL)]:
         for title, series in results.get(measure, {}).items():
             if not series.values:
                 continue
