@@ -49,6 +49,7 @@ class Why(msgspec.Struct, frozen=True):
     losses: int
     clocks: tuple[Clock, ...]  # the next one first
     tries: tuple[str, ...]  # how the last attempts ended
+    refused: tuple[str, ...]  # whose word was refused last
     moves: tuple[Next, ...]
     text: str
 
@@ -64,7 +65,8 @@ def answered(facts: Facts) -> Why:
     why = Why(
         unit=facts.name, state=unit.state, category=unit.category, reason=found.code, answer=found.answer,
         details=found.details, attempt=unit.attempt, attempts=facts.budget.attempts, failures=unit.failures,
-        losses=unit.losses, clocks=clocks(facts), tries=tries(facts), moves=moves(facts, found), text="",
+        losses=unit.losses, clocks=clocks(facts), tries=tries(facts), refused=refused(facts),
+        moves=moves(facts, found), text="",
     )  # fmt: skip
     return msgspec.structs.replace(why, text=text(why, facts))
 
@@ -75,8 +77,8 @@ def unlisted(facts: Facts) -> Why:
     answer = f"{facts.name} is {unit.state} ({unit.category}); the file of its lifecycle is not known here"
     return Why(
         unit=facts.name, state=unit.state, category=unit.category, reason=unit.category, answer=answer, details=(),
-        attempt=unit.attempt, attempts=0, failures=unit.failures, losses=unit.losses, clocks=(), tries=(), moves=(),
-        text=answer,
+        attempt=unit.attempt, attempts=0, failures=unit.failures, losses=unit.losses, clocks=(), tries=(),
+        refused=refused(facts), moves=(), text=answer,
     )  # fmt: skip
 
 
@@ -105,6 +107,16 @@ def tries(facts: Facts) -> tuple[str, ...]:
             said = f": {shortened(error)}" if error != event.trigger else ""
             ends.append(f"attempt {event.attempt - 1} ended at {stated(event.at)} by {event.trigger}{said}")
     return tuple(ends[-TRIES_SHOWN:])
+
+
+def refused(facts: Facts) -> tuple[str, ...]:
+    """Whose word was refused last, and why."""
+    words = []
+    for note in facts.notes:
+        if note.kind == "refused":
+            said = msgspec.json.decode(note.payload)
+            words.append(f"{said['verb']} of {said['by']} under fence {note.fence} at {stated(note.at)}: {said['why']}")
+    return tuple(words[-TRIES_SHOWN:])
 
 
 def moves(facts: Facts, found: Reason) -> tuple[Next, ...]:
@@ -148,6 +160,7 @@ def text(why: Why, facts: Facts) -> str:
         *(f"next      {clock.what} at {clock.at}" for clock in why.clocks[:1]),
         *(f"then      {clock.what} at {clock.at}" for clock in why.clocks[1:]),
         *(f"before    {one}" for one in why.tries),
+        *(f"refused   {one}" for one in why.refused),
         *(f"{'moves' if not place else '     '}     {spelled(move)}" for place, move in enumerate(why.moves)),
     ]
     return "\n".join(rows)

@@ -24,6 +24,7 @@ from interlock.kernel.commands import (
     STAGES,
     TRANSIENT,
     Claim,
+    Command,
     Enter,
     Finish,
     Grant,
@@ -38,7 +39,7 @@ from interlock.kernel.errors import Refused, Stale
 from interlock.kernel.lifecycle import BY_HOLDER, Category, Owner
 from interlock.kernel.rows import Body, Event, Unit
 from interlock.store.claims import claimable
-from interlock.store.finders import closing_event, held_by, remembered
+from interlock.store.finders import closing_event, has_note, held_by, remembered
 from interlock.store.tx import Tx
 
 CLAIM_MAX = 10_000
@@ -116,14 +117,29 @@ def replay(tx: Tx, command: Claim, nonce: str) -> list[Grant]:
     return handed_over(tx, mine, nonce)
 
 
-def each(tx: Tx, held: Iterable[Held], verb: Verb, again: Again = lambda event, unit, place: False) -> list[Heard]:
+def each(
+    tx: Tx, command: Command[Any], held: Iterable[Held], verb: Verb, again: Again = lambda event, unit, place: False
+) -> list[Heard]:
     """Every message is judged; one that is stale or not listed is refused, and changes nothing.
 
     `again` tells whether a message says once more what ended its lease: then it is answered once more.
     """
     said = list(held)
     tx.lock(sorted({one.unit for one in said}))
-    return [hear(tx, one, place, verb, again) for place, one in enumerate(said)]
+    heard = [hear(tx, one, place, verb, again) for place, one in enumerate(said)]
+    for one, answer in zip(said, heard, strict=True):
+        if not answer.accepted and answer.state:
+            remember_refusal(tx, command, one, answer)
+    return heard
+
+
+def remember_refusal(tx: Tx, command: Command[Any], held: Held, answer: Heard) -> None:
+    """Whoever asks why sees for two days who was refused; the same refusal once."""
+    verb = type(command).__name__
+    name = f"{held.fence}.{verb}.{answer.why}"
+    if not has_note(tx, held.unit, "refused", name):
+        told = msgspec.json.encode({"by": command.actor, "verb": verb, "why": answer.why}).decode()
+        note(tx, held.unit, "refused", told, name=name, fence=held.fence, keep_us=BEATS_US)
 
 
 def hear(tx: Tx, held: Held, place: int, verb: Verb, again: Again) -> Heard:
@@ -162,7 +178,7 @@ def start(tx: Tx, command: Start) -> list[Heard]:
         renew(tx, unit)
         advance(tx, unit, "start", asked_by(command), lease=activation(tx, unit))
 
-    return each(tx, command.held, verb)
+    return each(tx, command, command.held, verb)
 
 
 def renew(tx: Tx, unit: Unit) -> None:
@@ -190,7 +206,7 @@ def heartbeat(tx: Tx, command: Heartbeat) -> list[Heard]:
         tx.touch(unit)
         beats.setdefault(unit.holder or 0, []).append((unit.id, unit.fence, unit.lease_until != until))
 
-    heard = each(tx, command.held, verb)
+    heard = each(tx, command, command.held, verb)
     for worker, units in beats.items():
         heard_of(tx, worker)
         note(tx, worker, "beat", msgspec.json.encode(units).decode(), keep_us=BEATS_US)
@@ -207,7 +223,7 @@ def finish(tx: Tx, command: Finish) -> list[Heard]:
     def again(event: Event, unit: Unit, place: int) -> bool:
         return said_before(event, tx.body(unit), command.outcomes[place])
 
-    return each(tx, (outcome.held for outcome in command.outcomes), verb, again)
+    return each(tx, command, (outcome.held for outcome in command.outcomes), verb, again)
 
 
 def check(outcome: Outcome) -> None:
@@ -291,7 +307,7 @@ def release(tx: Tx, command: Release) -> list[Heard]:
             unit.due_at = tx.now + (command.snooze_us or 0)
         close(tx, unit, trigger, "force", stamp, {})
 
-    return each(tx, command.held, verb, lambda event, unit, place: event.trigger == said)
+    return each(tx, command, command.held, verb, lambda event, unit, place: event.trigger == said)
 
 
 def enter(tx: Tx, command: Enter) -> list[Heard]:
@@ -309,4 +325,4 @@ def enter(tx: Tx, command: Enter) -> list[Heard]:
             raise Refused(run.lifecycle, run.state, command.phase, tx.life(run).triggers(run.state))
         advance(tx, run, command.phase, stamp)
 
-    return each(tx, command.held, verb)
+    return each(tx, command, command.held, verb)

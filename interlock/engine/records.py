@@ -31,7 +31,7 @@ def record(tx: Tx, command: Record) -> list[Heard]:
             keep_us = VERBOSE_US if command.kind in VERBOSE else 0
             note(tx, unit.id, command.kind, command.payload, name=command.name, fence=unit.fence, keep_us=keep_us)
 
-    return each(tx, command.held, verb)
+    return each(tx, command, command.held, verb)
 
 
 def undo_of(payload: str) -> Undo:

@@ -308,3 +308,18 @@ def test_a_schedule_that_is_paused_says_by_whom_and_how_it_goes_on(world: World)
         "schedule nightly was paused by ann at 2023-11-14T22:13:20Z: the disk is full; "
         "it goes on with `interlock schedule resume nightly`"
     )
+
+
+@BOTH
+def test_whose_word_was_refused_is_told_once(world: World) -> None:
+    job = world.submit()
+    (late,) = world.claim(world.worker("ann"), actor="ann")
+    world.start(late)
+    world.pass_time(41)
+    world.claim(world.worker("bob"), actor="bob")
+    version = world.unit(job).version
+    for _ in range(3):
+        assert not world.finish(late).accepted
+    assert world.unit(job).version == version
+    assert why(world, job).refused == ("Finish of local under fence 1 at 2023-11-14T22:14:01.000Z: LEASE_SUPERSEDED",)
+    assert "\nrefused   Finish of local" in why(world, job).text
