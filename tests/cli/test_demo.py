@@ -1,14 +1,15 @@
 """The demos: they exit with 0, tell what they promise, and leave nothing behind."""
 
 import re
-import tempfile
 from pathlib import Path
+
+import pytest
 
 from tests.conftest import Run
 
 
-def test_split_brain_is_told_step_by_step(interlock: Run) -> None:
-    before = leftovers()
+def test_split_brain_is_told_step_by_step(interlock: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
     done = interlock("demo", "split-brain", timeout=30)
     assert done.returncode == 0, done.stdout + done.stderr
     assert re.findall(r"^(\d)\. ", done.stdout, re.M) == list("1234567")
@@ -16,7 +17,7 @@ def test_split_brain_is_told_step_by_step(interlock: Run) -> None:
     assert "The engine refuses it: LEASE_SUPERSEDED. The result is still 'hello, world'." in done.stdout
     assert "0 findings" in done.stdout
     assert done.stderr == ""
-    assert leftovers() <= before
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_the_demo_explains_what_was_seen(interlock: Run) -> None:
@@ -26,7 +27,3 @@ def test_the_demo_explains_what_was_seen(interlock: Run) -> None:
         (number,) = re.findall(rf"^ +(\d+)  .*{word}", done.stdout, re.M)
         assert int(number) > 0, word
     assert "0 findings" in done.stdout
-
-
-def leftovers() -> set[Path]:
-    return set(Path(tempfile.gettempdir()).glob("interlock-demo-*"))
