@@ -39,7 +39,8 @@ def fresh_postgres(server: str, name: str, *more: Lifecycle) -> Iterator[str]:
         make_template(server)
     alone(server, f"CREATE DATABASE {name} TEMPLATE {TEMPLATE}")
     owner = postgres.Connection(swap(server, name))
-    owner.script("UPDATE about SET value = replace(gen_random_uuid()::text, '-', '') WHERE name = 'epoch'")  # it is a store of its own
+    # It is a store of its own, and no copy.
+    owner.script("UPDATE about SET value = replace(gen_random_uuid()::text, '-', '') WHERE name = 'epoch'")
     if more:
         migrate.upgrade(owner, [*shipped().values(), *more])
     owner.close()
