@@ -26,7 +26,7 @@ test: .venv/.dev ## Run every test, with a real PostgreSQL of its own
 
 quick: .venv/.dev ## Check in under a minute: before every commit
 	@$(MAKE) --no-print-directory lint types layers drift
-	@$(PYTEST) -n 2 -m "not proof" tests/tidy tests/unit tests/lifecycles tests/cli
+	@$(PYTEST) -n 2 -m "not proof" tests/tidy tests/unit tests/lifecycles tests/testing tests/client
 
 check: .venv/.dev ## Everything that must hold: lint, types, layering, docs drift and all tests
 	@for part in lint types layers drift; do \
