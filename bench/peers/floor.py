@@ -17,7 +17,8 @@ from interlock.engine.door import Engine
 from interlock.kernel.commands import Claim, Finish, Held, Outcome, Register, Start, Submit, Work
 from interlock.kernel.rows import Body, Event, Unit
 from interlock.lifecycles import shipped
-from interlock.store.postgres import PLANS, declared, settings, typed
+from interlock.store.columns import Given
+from interlock.store.postgres import PLANS, declared, settings
 from interlock.store.session import listed
 from interlock.store.url import connect
 
@@ -69,17 +70,6 @@ def pattern(session: Any, one: int) -> dict[str, Any]:
     return {"unit": dict(zip(UNIT, unit, strict=True)), "body": dict(zip(BODY, body, strict=True)), "events": events}
 
 
-def insertion(kind: Any) -> str:
-    source = f"json_to_recordset(%s) AS given ({typed(kind, kind.__struct_fields__)})"
-    return f"INSERT INTO {kind.table} ({listed(kind)}) SELECT {listed(kind)} FROM {source}"
-
-
-def change(kind: Any, key: str, names: tuple[str, ...]) -> str:
-    sets = ", ".join(f"{name} = given.{name}" for name in names)
-    source = f"json_to_recordset(%s) AS given ({typed(kind, (key, *names))})"
-    return f"UPDATE {kind.table} SET {sets} FROM {source} WHERE {kind.table}.{key} = given.{key}"
-
-
 class Loop:
     """One connection, and the rows of one job to repeat."""
 
@@ -99,11 +89,20 @@ class Loop:
             fields = event[:-1]
             fields[-1] = sha256(event[PAYLOAD].encode()).hexdigest()
             event[HASH] = head = sha256(head.encode() + msgspec.json.encode(fields)).hexdigest()
-            out.append(dict(zip(EVENT, event, strict=True)))
+            out.append(tuple(event))
         return head
 
-    def write(self, sql: str, rows: list[dict[str, Any]]) -> None:
-        self.raw.execute(sql, (msgspec.json.encode(rows).decode(),))
+    def insert(self, kind: Any, rows: list[tuple[Any, ...]]) -> None:
+        given = Given(kind, kind.__struct_fields__, rows)
+        values = ", ".join(map(given.value, kind.__struct_fields__))
+        self.raw.execute(f"INSERT INTO {kind.table} ({listed(kind)}) SELECT {values} {given.source}", given.params)
+
+    def change(self, kind: Any, names: tuple[str, ...], rows: list[tuple[Any, ...]]) -> None:
+        """The first of the names is the key."""
+        given, (key, *rest) = Given(kind, names, rows), names
+        sets = ", ".join(f"{name} = {given.value(name)}" for name in rest)
+        where = f"{kind.table}.{key} = {given.value(key)}"
+        self.raw.execute(f"UPDATE {kind.table} SET {sets} {given.source} WHERE {where}", given.params)
 
     def move(self, phase: str, names: tuple[str, ...], found: list[tuple[int, str]]) -> None:
         """The events of a phase are written, and what it changes in the rows of these jobs."""
@@ -111,9 +110,9 @@ class Loop:
         fixed = {name: self.rows[phase]["unit"][name] for name in names}
         for one, head in found:
             last = self.chained(phase, one, head, now, events)
-            units.append({"id": one, **fixed, "head": last, "changed_at": now})
-        self.write(insertion(Event), events)
-        self.write(change(Unit, "id", names), units)
+            units.append((one, *{**fixed, "head": last, "changed_at": now}.values()))
+        self.insert(Event, events)
+        self.change(Unit, ("id", *names), units)
 
     def submit(self, count: int) -> None:
         self.raw.execute(BEGIN)
@@ -123,11 +122,12 @@ class Loop:
         born = self.rows["born"]
         for one in range(end - count, end):
             head = self.chained("born", one, "", now, events)
-            units.append({**born["unit"], "id": one, "head": head, "changed_at": now, "available_at": now})
-            bodies.append({**born["body"], "unit": one, "created_at": now, "correlation": str(one)})
-        self.write(insertion(Event), events)
-        self.write(insertion(Unit), units)
-        self.write(insertion(Body), bodies)
+            unit = {**born["unit"], "id": one, "head": head, "changed_at": now, "available_at": now}
+            units.append(tuple(unit.values()))
+            bodies.append(tuple({**born["body"], "unit": one, "created_at": now, "correlation": str(one)}.values()))
+        self.insert(Event, events)
+        self.insert(Unit, units)
+        self.insert(Body, bodies)
         self.raw.execute("COMMIT")
 
     def drain(self) -> None:
@@ -146,8 +146,7 @@ class Loop:
             self.raw.execute(BEGIN)
             found = self.raw.execute(LOCK, ([one for one, _ in found],)).fetchall()
             self.move("ended", ENDED, found)
-            names = ("result", "error")
-            self.write(change(Body, "unit", names), [{"unit": one, **{n: end[n] for n in names}} for one, _ in found])
+            self.change(Body, ("unit", "result", "error"), [(one, end["result"], end["error"]) for one, _ in found])
             self.raw.execute("COMMIT")
 
 

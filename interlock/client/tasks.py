@@ -1,5 +1,6 @@
 """Tasks: functions that are run later, by a worker, at least once."""
 
+import inspect
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -148,6 +149,8 @@ class Task(Generic[P, R]):
     def __init__(self, app: "App", handler: Callable[P, R], name: str, rules: Rules) -> None:
         self.app, self.handler, self.name, self.rules = app, handler, name, rules
         self.arguments = Arguments(name, handler, OPTIONS)
+        # Where a worker runs it: in a process of its own, on the worker's loop, or in a thread.
+        self.place = "process" if rules.process else "loop" if inspect.iscoroutinefunction(handler) else "thread"
         self.submit = TwoWays(self.one)
         self.submit_many = TwoWays(self.many)
         self.__name__, self.__doc__ = name, handler.__doc__

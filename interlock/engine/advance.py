@@ -1,5 +1,7 @@
 """The only place where a state changes: it follows the lifecycle's path and writes one event a hop."""
 
+from collections.abc import Iterable
+from functools import lru_cache
 from hashlib import sha256
 from typing import Any
 
@@ -10,11 +12,12 @@ from interlock.engine.terms import policy_of
 from interlock.engine.words import keepable
 from interlock.kernel import policy
 from interlock.kernel.commands import Command
-from interlock.kernel.lifecycle import SETTLED, Category, Move
+from interlock.kernel.lifecycle import Category, Lifecycle, Move
 from interlock.kernel.rows import Event, Unit
 from interlock.store.tx import Tx
 
 SELF = "self"  # a hop of the lease alone
+ENCODE = msgspec.json.Encoder(order="sorted").encode
 
 
 class Stamp(msgspec.Struct, frozen=True):
@@ -52,7 +55,7 @@ def advance(
         remember(tx, unit, hop.source, (trigger, hop.event, hop.severity), stamp, with_lease, payload if last else None)
     for with_lease in lease_hops:
         in_place(tx, unit, stamp, with_lease)
-    settle(tx, unit, opened=move.opens_attempt or move.source is None, born=move.source is None)
+    settle(tx, unit, life, opened=move.opens_attempt or move.source is None, born=move.source is None)
     if unit.parent is not None:
         tx.fired.append((unit, trigger))
     return move
@@ -93,39 +96,31 @@ def remember(
     """One event, chained to the one before it; the unit's version counts it."""
     unit.version += 1
     unit.changed_at = max(tx.now, unit.changed_at)
-    body = tx.body(unit)
-    event = Event(
-        unit=unit.id,
-        version=unit.version,
-        tenant=unit.tenant,
-        lifecycle=unit.lifecycle,
-        trigger=names[0],
-        source=source,
-        target=unit.state,
-        lease_from=with_lease[0],
-        lease_to=with_lease[1],
-        attempt=unit.attempt,
-        fence=unit.fence,
-        name=names[1],
-        severity=names[2],
-        at=unit.changed_at,
-        actor=stamp.actor,
-        reason=stamp.reason or names[0],
-        cause=stamp.cause,
-        correlation=body.correlation,
-        trace=body.trace,
-        payload=msgspec.json.encode(payload or {}, order="sorted").decode(),
-        hash="",
-    )
-    event.hash = unit.head = chained(unit.head, event)
-    tx.events.append(event)
+    body, text = tx.body(unit), ENCODE(payload).decode() if payload else "{}"
+    trigger, name, severity = names
+    fields = (
+        unit.id, unit.version, unit.tenant, unit.lifecycle, trigger, source, unit.state, *with_lease, unit.attempt,
+        unit.fence, name, severity, unit.changed_at, stamp.actor, stamp.reason or trigger, stamp.cause,
+        body.correlation, body.trace,
+    )  # fmt: skip
+    unit.head = linked(unit.head, fields, text)
+    tx.events.append(Event(*fields, text, unit.head))
 
 
 def chained(before: str, event: Event) -> str:
     """The hash of an event: over the hash before it and its fields, the payload by its digest."""
-    fields = list(msgspec.structs.astuple(event))[:-1]
-    fields[-1] = sha256(event.payload.encode()).hexdigest()
-    return sha256(before.encode() + msgspec.json.encode(fields)).hexdigest()
+    *fields, payload, _ = msgspec.structs.astuple(event)
+    return linked(before, fields, payload)
+
+
+def linked(before: str, fields: Iterable[Any], payload: str) -> str:
+    return sha256(before.encode() + ENCODE((*fields, digest(payload)))).hexdigest()
+
+
+@lru_cache(maxsize=64)
+def digest(payload: str) -> str:
+    """Events of one kind often say the same."""
+    return sha256(payload.encode()).hexdigest()
 
 
 def force(tx: Tx, unit: Unit, state: str, stamp: Stamp) -> None:
@@ -133,33 +128,29 @@ def force(tx: Tx, unit: Unit, state: str, stamp: Stamp) -> None:
     source, unit.state = unit.state, state
     lease_hops = lease_path(tx, unit, ("revoke",)) if unit.holder is not None else [(None, None)]
     remember(tx, unit, source, ("force", "forced", "warning"), stamp, lease_hops[0], None)
-    settle(tx, unit, opened=False, born=False)
+    settle(tx, unit, tx.life(unit), opened=False, born=False)
 
 
-def settle(tx: Tx, unit: Unit, *, opened: bool, born: bool) -> None:
+def settle(tx: Tx, unit: Unit, life: Lifecycle, *, opened: bool, born: bool) -> None:
     """What follows from the new state: category, outcome, clocks, and whether it may be claimed."""
-    life = tx.life(unit)
     state = life.states[unit.state]
     unit.category = state.category
-    if state.category in SETTLED - {Category.CLOSED}:
-        unit.outcome = state.category
-    elif state.category is not Category.CLOSED:
-        unit.outcome = None
+    if state.category is not Category.CLOSED:
+        unit.outcome = state.category if state.settled else None
     if opened:
         unit.started_at = None
     if state.category is Category.ACTIVE and unit.started_at is None:
         unit.started_at = unit.changed_at
     if state.settled:
         unit.due_at = unit.asked_at = unit.asked_by = None
-    unit.deadline_at = deadline(tx, unit)
+    unit.deadline_at = deadline(tx, unit, life)
     derive(tx, unit)
     if not born:
         tx.touch(unit)
 
 
-def deadline(tx: Tx, unit: Unit) -> int | None:
+def deadline(tx: Tx, unit: Unit, life: Lifecycle) -> int | None:
     """When the unit's own clock runs out; for how long it may run counts from its start (A4-7)."""
-    life = tx.life(unit)
     limit_us = policy.time_limit(life, unit.state, policy_of(tx.body(unit)))
     if limit_us is None:
         return None
@@ -178,10 +169,10 @@ def derive(tx: Tx, unit: Unit) -> None:
         unit.available_at = None
     elif unit.available_at is None:
         unit.available_at = tx.now
-    clocks = (
-        unit.due_at if due else None,
-        unit.deadline_at,
-        unit.lease_until if live else None,
-        unit.asked_by if live else None,
-    )
-    unit.wake_at = None if life.settled(unit.state) else min((at for at in clocks if at is not None), default=None)
+    if life.settled(unit.state):
+        unit.wake_at = None
+        return
+    clocks = [unit.deadline_at, unit.due_at if due else None]
+    if live:
+        clocks += [unit.lease_until, unit.asked_by]
+    unit.wake_at = min([at for at in clocks if at is not None], default=None)

@@ -51,22 +51,24 @@ VERBS: dict[type[Command[Any]], Callable[[Tx, Any], Any]] = {
 }
 
 
-WORKER_VERBS = (
-    commands.Claim,
-    commands.Start,
-    commands.Heartbeat,
-    commands.Finish,
-    commands.Release,
-    commands.Enter,
-    commands.Record,
-)
+# The committer of each command; the first one has all others.
+PLACES: dict[type[Command[Any]], int] = {
+    commands.Start: 1,
+    commands.Heartbeat: 1,
+    commands.Finish: 1,
+    commands.Release: 1,
+    commands.Enter: 1,
+    commands.Record: 1,
+    commands.Claim: 2,
+    commands.Tick: 3,
+}
 
 
 class Engine:
     """What clients speak to. Without a runner, a command is carried out by whoever sends it."""
 
     def __init__(self, session: Session, lives: Mapping[str, Lifecycle], *others: Session, wire: Wire | None = None):
-        """One committer does everything, unless there is one connection more for worker verbs and one for ticks."""
+        """One committer does everything, unless there are three connections more: for ends, for claims, for ticks."""
         self.bell = Bell(wire)
         self.sessions = (session, *others)
         self.committers = tuple(Committer(one, lives, VERBS, self.bell) for one in self.sessions)
@@ -90,7 +92,7 @@ class Engine:
                 migrate.refuse_old(first, lives.values())
             else:
                 migrate.upgrade(first, lives.values())
-            others = [another() for _ in range(2)] if first.many_writers else []
+            others = [another() for _ in range(3)] if first.many_writers else []
             engine = cls(first, lives, *others, wire=first.wire())
             if not first.private:
                 engine.reader, engine.committer.alone = another(), Lock()
@@ -99,11 +101,8 @@ class Engine:
         return engine
 
     def committer_for(self, command: Command[Any]) -> Committer:
-        """Claims and finishes do not wait for submits, nor either of them for the clock."""
-        if len(self.committers) == 1:
-            return self.committer
-        place = 1 if isinstance(command, WORKER_VERBS) else 2 if isinstance(command, commands.Tick) else 0
-        return self.committers[place]
+        """Nobody waits for submits, nor finishes for claims, nor any of them for the clock."""
+        return self.committers[PLACES.get(type(command), 0) if len(self.committers) > 1 else 0]
 
     def send(self, command: Command[A]) -> A:
         """The command is carried out whole and its answer given, or nothing has changed and the reason is raised."""

@@ -38,7 +38,7 @@ def close(
     unit.holder = None
     advance(tx, unit, trigger, stamp, lease=ended, payload=payload)
     if holder is not None:
-        give_back(tx, holder, Stamp(stamp.actor))
+        give_back(tx, unit, holder, Stamp(stamp.actor))
 
 
 def dead_letter(tx: Tx, unit: Unit, trigger: str, stamp: Stamp, told: dict[str, Any]) -> dict[str, Any]:
@@ -72,4 +72,4 @@ def lose_in_place(tx: Tx, unit: Unit, trigger: str, stamp: Stamp) -> None:
     holder, unit.holder = unit.holder, None
     hop_lease(tx, unit, trigger, stamp)
     if holder is not None:
-        give_back(tx, holder, stamp)
+        give_back(tx, unit, holder, stamp)

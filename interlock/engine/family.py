@@ -6,6 +6,7 @@ from interlock.engine.advance import Stamp, advance, derive
 from interlock.engine.compensation import compensate
 from interlock.engine.ends import close, live
 from interlock.engine.terms import follower, tally
+from interlock.engine.workers import free_workers
 from interlock.kernel import policy
 from interlock.kernel.lifecycle import Category, Lifecycle, RollUp
 from interlock.kernel.policy import Children
@@ -38,7 +39,7 @@ def carry_on(tx: Tx) -> None:
 def follow_and_meet_needs(tx: Tx) -> list[tuple[Unit, Unit | None]]:
     """What changed is in the database, and what became ready by it too: a parent must not hear half of it."""
     moved: list[tuple[Unit, Unit | None]] = []
-    while tx.pending:
+    while tx.pending or tx.freed:
         while tx.fired:
             child, trigger = tx.fired.popleft()
             follow(tx, tx.as_its_own(child), trigger)
@@ -46,6 +47,7 @@ def follow_and_meet_needs(tx: Tx) -> list[tuple[Unit, Unit | None]]:
         for unit in tx.meet_needs(succeeded(some)):
             needs_met(tx, tx.as_its_own(unit))
         moved += some
+        free_workers(tx)
     return moved
 
 

@@ -49,7 +49,7 @@ Again = Callable[[Event, Unit, int], bool]
 
 def secret(nonce: str, unit: int, fence: int) -> str:
     """The id of a lease: nobody who does not know the claim's nonce can guess it."""
-    return hmac.new(nonce.encode(), f"{unit}:{fence}".encode(), sha256).hexdigest()
+    return hmac.digest(nonce.encode(), f"{unit}:{fence}".encode(), "sha256").hex()
 
 
 def hashed(lease: str) -> str:
@@ -68,14 +68,15 @@ def claim(tx: Tx, command: Claim) -> list[Grant]:
     if worker.draining or room <= 0:
         return []
     found = claimable(tx, command.queues, worker.capabilities, room, command.key)
+    stamp, payload = asked_by(command), {"worker": worker.name}
     for unit in found:
-        grant(tx, unit, command)
+        grant(tx, unit, command, stamp, payload)
     worker.claim_key, worker.claim_nonce = command.key, command.nonce
     take_on(tx, worker, len(found), Stamp(command.actor))
     return handed_over(tx, found, command.nonce)
 
 
-def grant(tx: Tx, unit: Unit, command: Claim) -> None:
+def grant(tx: Tx, unit: Unit, command: Claim, stamp: Stamp, payload: dict[str, str]) -> None:
     """A new lease on a unit, with a fence that is higher than all before it."""
     life, body = tx.life(unit), tx.body(unit)
     terms = life.options.lease
@@ -89,8 +90,7 @@ def grant(tx: Tx, unit: Unit, command: Claim) -> None:
     unit.lease_until = policy.lease_end_at(terms, tx.now, ttl_us, beat_us, active=active)
     unit.due_at = None
     spend_token(tx, unit)
-    hops, payload = ("grant", "activate") if active else ("grant",), {"worker": tx.worker(command.worker).name}
-    advance(tx, unit, trigger, asked_by(command), lease=hops, payload=payload)
+    advance(tx, unit, trigger, stamp, lease=("grant", "activate") if active else ("grant",), payload=payload)
 
 
 def handed_over(tx: Tx, units: list[Unit], nonce: str) -> list[Grant]:
@@ -125,7 +125,7 @@ def each(
     `again` tells whether a message says once more what ended its lease: then it is answered once more.
     """
     said = list(held)
-    tx.lock(sorted({one.unit for one in said}))
+    tx.load(one.unit for one in said)
     heard = [hear(tx, one, place, verb, again) for place, one in enumerate(said)]
     for one, answer in zip(said, heard, strict=True):
         if not answer.accepted and answer.state:
@@ -170,13 +170,15 @@ def hear(tx: Tx, held: Held, place: int, verb: Verb, again: Again) -> Heard:
 
 
 def start(tx: Tx, command: Start) -> list[Heard]:
+    stamp = asked_by(command)
+
     def verb(unit: Unit, place: int) -> None:
         life = tx.life(unit)
         if not life.allows(unit.state, "start") and not activation(tx, unit):
             return  # said before
         policy.choose(life, unit.state, "start")
         renew(tx, unit)
-        advance(tx, unit, "start", asked_by(command), lease=activation(tx, unit))
+        advance(tx, unit, "start", stamp, lease=activation(tx, unit))
 
     return each(tx, command, command.held, verb)
 
@@ -194,13 +196,14 @@ def activation(tx: Tx, unit: Unit) -> tuple[str, ...]:
 
 
 def heartbeat(tx: Tx, command: Heartbeat) -> list[Heard]:
+    stamp = asked_by(command)
     beats: dict[int, list[tuple[int, int, bool]]] = {}  # by worker: unit, fence, and whether its lease got longer
 
     def verb(unit: Unit, place: int) -> None:
         life, until = tx.life(unit), unit.lease_until
         trigger = policy.beat(life, unit.state) if command.running else ""
         if trigger:
-            advance(tx, unit, trigger, asked_by(command), lease=activation(tx, unit))
+            advance(tx, unit, trigger, stamp, lease=activation(tx, unit))
         renew(tx, unit)
         derive(tx, unit)
         tx.touch(unit)
@@ -214,11 +217,12 @@ def heartbeat(tx: Tx, command: Heartbeat) -> list[Heard]:
 
 
 def finish(tx: Tx, command: Finish) -> list[Heard]:
+    stamp = asked_by(command)
     for outcome in command.outcomes:
         check(outcome)
 
     def verb(unit: Unit, place: int) -> None:
-        end(tx, unit, command.outcomes[place], asked_by(command))
+        end(tx, unit, command.outcomes[place], stamp)
 
     def again(event: Event, unit: Unit, place: int) -> bool:
         return said_before(event, tx.body(unit), command.outcomes[place])

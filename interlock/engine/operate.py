@@ -79,5 +79,5 @@ def force(tx: Tx, command: Force) -> Standing:
     moving.force(tx, unit, command.state, asked_by(command))
     unit.holder = None
     if holder is not None:
-        give_back(tx, holder, Stamp(command.actor))
+        give_back(tx, unit, holder, Stamp(command.actor))
     return standing(unit, applied=True)

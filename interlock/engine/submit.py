@@ -1,7 +1,9 @@
 """Making units: one or many in one command, all of them or none."""
 
 from collections.abc import Mapping
+from functools import lru_cache
 from operator import attrgetter
+from typing import Any
 
 import msgspec
 
@@ -22,6 +24,8 @@ NO_LIMIT = "limit_key and limit belong together: name the key, and how many of i
 NO_RATE = "rate_key, rate and rate_per_us belong together: name the key, how many of it may begin, and in which time"
 OWN = tuple(name for name in Policy.__struct_fields__ if name in Work.__struct_fields__)
 OWN_OF = attrgetter(*OWN)
+ONCE = ("input", "key", "ref", "parent", "needs", "correlation", "trace")  # what units of one kind differ in
+RULES_OF = attrgetter(*(name for name in Work.__struct_fields__ if name not in ONCE))
 NUMBERS = (
     "attempts", "timeout_us", "queue_timeout_us", "expires_us", "backoff_us", "backoff_cap_us", "ttl_us", "beat_us",
     "sla_us", "limit", "quorum", "rate", "rate_per_us",
@@ -31,7 +35,7 @@ NUMBERS = (
 def submit(tx: Tx, command: Submit) -> list[Submitted]:
     """Every piece of work is a unit; one whose key is taken is the unit that has it."""
     for work in command.work:
-        check(tx.lives, work)
+        check_in(tx, work)
     keys: dict[str, list[str]] = {}
     for work in command.work:
         if work.key is not None:
@@ -79,6 +83,18 @@ def check(lives: Mapping[str, Lifecycle], work: Work) -> None:
         policy.lease_terms(life.options.lease, own_policy(work))
 
 
+def check_in(tx: Tx, work: Work) -> None:
+    """The same, for one of many that mostly say the same: what was found sound once is not looked at again."""
+    rules = RULES_OF(work)
+    if rules not in tx.sound:
+        check(tx.lives, work)
+        tx.sound.add(rules)
+        return
+    if work.key is not None:
+        words.named("key", work.key)
+    words.json_text("input", work.input)
+
+
 def make_lanes(tx: Tx, command: Submit) -> None:
     """The lanes of this work are there for everybody, whatever becomes of the work itself."""
     try:
@@ -93,6 +109,12 @@ def make_lanes(tx: Tx, command: Submit) -> None:
 
 def own_policy(work: Work) -> Policy:
     return Policy(**dict(zip(OWN, OWN_OF(work), strict=True)))
+
+
+@lru_cache(maxsize=1024)
+def policy_text(own: tuple[Any, ...]) -> str:
+    """What a unit keeps of these values, which many units share."""
+    return msgspec.json.encode(Policy(**dict(zip(OWN, own, strict=True)))).decode()
 
 
 def refuse_conflicts(tx: Tx, command: Submit) -> None:
@@ -134,10 +156,7 @@ def make(tx: Tx, command: Submit, work: Work, refs: dict[str, int]) -> Unit:
     if parent is not None and tx.life(parent).settled(parent.state):
         raise InterlockError(f"unit {parent.id} has ended ({parent.state}); it gets no more children")
     above = tx.body(parent) if parent else None
-    names = list(dict.fromkeys(referred(refs, name) for name in work.needs))
-    needs = tx.lock(names)
-    if len(needs) != len(names):
-        raise Unknown(f"one of the needs {', '.join(map(str, work.needs))} does not exist")
+    needs = needed(tx, work, refs) if work.needs else []
     unit = Unit(
         id=tx.new_id(),
         parent=parent.id if parent else None,
@@ -153,7 +172,7 @@ def make(tx: Tx, command: Submit, work: Work, refs: dict[str, int]) -> Unit:
     tx.add(
         Body(
             unit=unit.id, tenant=unit.tenant, task=work.task, key=work.key, created_at=tx.now, input=work.input,
-            labels=work.labels, policy=msgspec.json.encode(own_policy(work)).decode(), mutex=work.mutex,
+            labels=work.labels, policy=policy_text(OWN_OF(work)), mutex=work.mutex,
             limit_key=work.limit_key, rate_key=work.rate_key, trace=work.trace or (above.trace if above else ""),
             correlation=work.correlation or (above.correlation if above else str(unit.id)),
         )
@@ -170,6 +189,15 @@ def make(tx: Tx, command: Submit, work: Work, refs: dict[str, int]) -> Unit:
     if not unit.unmet and planned(tx, unit):
         make_ready(tx, unit)
     return unit
+
+
+def needed(tx: Tx, work: Work, refs: dict[str, int]) -> list[Unit]:
+    """The units that must succeed first, locked."""
+    names = list(dict.fromkeys(referred(refs, name) for name in work.needs))
+    needs = tx.lock(names)
+    if len(needs) != len(names):
+        raise Unknown(f"one of the needs {', '.join(map(str, work.needs))} does not exist")
+    return needs
 
 
 def referred(refs: dict[str, int], name: int | str) -> int:

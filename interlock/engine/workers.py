@@ -43,7 +43,7 @@ def register(tx: Tx, command: Register) -> int:
 
 def drain(tx: Tx, command: Drain) -> Standing:
     """A worker gets no new work, and has shut down as soon as it holds nothing."""
-    worker = tx.worker(command.worker)
+    worker = worker_of(tx, command.worker)
     worker.draining = 1
     tx.change(worker)
     moved = leave_if_empty(tx, worker, asked_by(command))
@@ -53,7 +53,7 @@ def drain(tx: Tx, command: Drain) -> Standing:
 
 def heard_of(tx: Tx, holder: int) -> Worker:
     """The worker is alive; one that did not answer for a while is back, and empty. One that shut down is refused."""
-    worker, unit = tx.worker(holder), tx.unit(holder)
+    worker, unit = worker_of(tx, holder), tx.unit(holder)
     if tx.life(unit).settled(unit.state):
         if worker.draining:
             raise Drained(f"worker {worker.name} was drained and has shut down; start another one to go on")
@@ -84,15 +84,32 @@ def take_on(tx: Tx, worker: Worker, count: int, stamp: Stamp) -> None:
     worker.holding += count
 
 
-def give_back(tx: Tx, holder: int, stamp: Stamp) -> None:
-    """The worker holds one unit less; with the last one it is idle, or gone if it was drained."""
+def give_back(tx: Tx, unit: Unit, holder: int, stamp: Stamp) -> None:
+    """The worker will hold this unit no more; it is told last, so that its next claim hardly waits for this."""
+    count, _ = tx.freed.get((unit.tenant, holder), (0, stamp))
+    tx.freed[unit.tenant, holder] = count + 1, stamp
+
+
+def free_workers(tx: Tx) -> None:
+    """Workers hold what they gave back no longer."""
+    for tenant, holder in sorted(tx.freed):
+        tx.tenant = tenant
+        worker_of(tx, holder)
+
+
+def worker_of(tx: Tx, holder: int) -> Worker:
+    """A worker, locked, as this transaction leaves it; with the last unit given back it is idle, or gone if drained."""
     worker = tx.worker(holder)
-    worker.holding -= 1
+    count, stamp = tx.freed.pop((worker.tenant, holder), (0, None))
+    if not count:
+        return worker
+    worker.holding -= count
     tx.change(worker)
     if worker.holding == 0 and not leave_if_empty(tx, worker, stamp):
         unit = tx.unit(worker.unit)
         if tx.life(unit).allows(unit.state, "free"):
             advance(tx, unit, "free", stamp)
+    return worker
 
 
 def leave_if_empty(tx: Tx, worker: Worker, stamp: Stamp) -> bool:

@@ -83,7 +83,7 @@ class State:
     deadline_why: str = ""
     within_us: int | None = None  # the default of that clock; without it only a unit's own limit counts
 
-    @property
+    @cached_property
     def settled(self) -> bool:
         return self.category in SETTLED
 

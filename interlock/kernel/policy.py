@@ -174,7 +174,7 @@ def stale(lease: Lifecycle, state: str, *, fence: int, owner: str, until: int, b
         return "UNKNOWN_LEASE"
     if said != fence:
         return "LEASE_SUPERSEDED" if said < fence else "UNKNOWN_LEASE"
-    if lease.category(state) not in LIVE:
+    if lease.states[state].settled:
         return "LEASE_REVOKED" if lease.category(state) is Category.CANCELLED else "LEASE_ENDED"
     return "LEASE_EXPIRED" if now >= until else ""
 
@@ -223,13 +223,16 @@ def time_limit(life: Lifecycle, state: str, own: Policy) -> int | None:
     rule = life.states[state]
     if not life.allows(state, rule.deadline):
         return None
-    mine = {
-        Category.WAITING: own.queue_timeout_us,
-        Category.READY: own.queue_timeout_us,
-        Category.ACTIVE: own.timeout_us,
-        Category.GATE: own.expires_us,
-    }
-    return (rule.deadline == "time_out" and mine.get(rule.category)) or rule.within_us
+    return (own_limit(rule.category, own) if rule.deadline == "time_out" else None) or rule.within_us
+
+
+def own_limit(category: Category, own: Policy) -> int | None:
+    """What a unit says of itself about how long it may wait, run, or be asked about."""
+    if category is Category.ACTIVE:
+        return own.timeout_us
+    if category is Category.READY or category is Category.WAITING:
+        return own.queue_timeout_us
+    return own.expires_us if category is Category.GATE else None
 
 
 def quiet(beat_us: int, within_us: int) -> bool:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
 from operator import attrgetter
-from typing import Any, get_type_hints
+from typing import Any
 
 import msgspec
 import psycopg
@@ -15,6 +15,7 @@ from psycopg.rows import tuple_row
 
 from interlock.kernel.errors import Contended, Corrupt, InterlockError, StoreError, Unavailable
 from interlock.kernel.rows import Row
+from interlock.store.columns import Given, array
 from interlock.store.lanes import Lanes
 from interlock.store.session import AUTOCOMMIT, GUARD, SAVEPOINT, LostCommit, Queue, Taken, Unreachable, Wire, listed
 
@@ -23,7 +24,10 @@ NAME = "postgres"
 POS = "xid  BIGINT NOT NULL DEFAULT (pg_current_xact_id()::text::bigint),\n    pos  BIGINT GENERATED ALWAYS AS IDENTITY"
 # Every finder has its index, and reads it in order, whatever the planner believes of a table that was analyzed while
 # it was empty. Before PostgreSQL 18 a scan that cannot be avoided looks so dear then that it would be compiled first.
-PLANS = {"enable_seqscan": "off", "enable_bitmapscan": "off", "jit": "off"}
+PLANS = {
+    "enable_seqscan": "off", "enable_bitmapscan": "off", "enable_hashjoin": "off", "enable_mergejoin": "off",
+    "jit": "off",
+}  # fmt: skip
 NOW = "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint"
 MIGRATION_LOCK = 5_318_008_531_800_853  # any number, as long as it is always the same
 UNIQUE = "23505"
@@ -42,13 +46,6 @@ def dialect(sql: str) -> str:
     sql = sql.replace("{lock}", "FOR UPDATE").replace("{skip}", "FOR UPDATE SKIP LOCKED")
     sql = sql.replace("{ids}", "= ANY(:ids)")
     return re.sub(r"(?<!:):(\w+)", r"%(\1)s", sql.replace("%", "%%"))
-
-
-@cache
-def typed(kind: type[Row], names: tuple[str, ...]) -> str:
-    """Columns of a row with their types, as json_to_recordset wants them."""
-    hints = get_type_hints(kind)
-    return ", ".join(f"{name} {'text' if 'str' in str(hints[name]) else 'bigint'}" for name in names)
 
 
 def meaning(error: Exception) -> StoreError:
@@ -98,6 +95,8 @@ class Connection:
         self.raw.add_notice_handler(self.warn)
 
     def rows(self, sql: str, params: Mapping[str, Any] | None = None) -> list[tuple[Any, ...]]:
+        if params and "ids" in params:
+            params = {**params, "ids": array(params["ids"])}
         with told():
             cursor = self.raw.execute(dialect(sql), params or {})
             return cursor.fetchall() if cursor.description else []
@@ -114,22 +113,20 @@ class Connection:
         self.clock = clock
 
     def insert(self, rows: Sequence[Row]) -> None:
-        """One statement for all rows: one JSON text is cheaper than as many parameters as there are values."""
+        """One statement for all rows."""
         kind = type(rows[0])
-        source = f"json_to_recordset(%s) AS given ({typed(kind, kind.__struct_fields__)})"
-        sql = f"INSERT INTO {kind.table} ({listed(kind)}) SELECT {listed(kind)} FROM {source}"
+        given = Given(kind, kind.__struct_fields__, map(msgspec.structs.astuple, rows))
+        sql = f"INSERT INTO {kind.table} ({listed(kind)}) SELECT {', '.join(map(given.value, kind.__struct_fields__))}"
         with told():
-            self.raw.execute(sql, (msgspec.json.encode(rows).decode(),))
+            self.raw.execute(f"{sql} {given.source}", given.params)
 
     def update(self, rows: Sequence[Row], columns: Sequence[str], key: str) -> None:
         kind = type(rows[0])
-        names, values = (key, *columns), attrgetter(key, *columns)
-        sets = ", ".join(f"{column} = given.{column}" for column in columns)
-        source = f"json_to_recordset(%s) AS given ({typed(kind, names)})"
-        sql = f"UPDATE {kind.table} SET {sets} FROM {source} WHERE {kind.table}.{key} = given.{key}"
-        given = [dict(zip(names, values(row), strict=True)) for row in rows]
+        given = Given(kind, (key, *columns), map(attrgetter(key, *columns), rows))
+        sets = ", ".join(f"{column} = {given.value(column)}" for column in columns)
+        sql = f"UPDATE {kind.table} SET {sets} {given.source} WHERE {kind.table}.{key} = {given.value(key)}"
         with told():
-            self.raw.execute(sql, (msgspec.json.encode(given).decode(),))
+            self.raw.execute(sql, given.params)
 
     def many(self, sql: str, rows: list[dict[str, Any]]) -> None:
         with told(), self.raw.cursor() as cursor:

@@ -2,6 +2,7 @@
 
 from collections import Counter, deque
 from collections.abc import Iterable, Mapping, Sequence
+from copy import copy
 from itertools import chain
 from operator import attrgetter
 from typing import Any, TypeVar
@@ -91,7 +92,9 @@ class Tx:
         self.changed_slots: dict[tuple[int, str], Slot] = {}
         self.schedules: dict[tuple[int, str], Schedule] = {}
         self.changed_schedules: dict[tuple[int, str], Schedule] = {}
+        self.freed: dict[tuple[int, int], tuple[int, Any]] = {}  # by tenant and worker: how much it gave back, and why
         self.seats: dict[int, tuple[str, ...]] = {}  # by unit: the keys that it has
+        self.sound: set[Any] = set()  # rules of work that were found to be allowed
         self.looked: set[Any] = set()  # what was looked for already, and is not looked for again
         self.keyed: dict[tuple[int, str, str], Body | None] = {}  # what is known of users' keys
         self.answers: dict[tuple[int, str, str], Answer] = {}
@@ -115,8 +118,7 @@ class Tx:
         missing = sorted({one for one in ids if one not in self.units})
         if missing:
             for unit in self.select(Unit, "WHERE id {ids} ORDER BY id {lock}", ids=missing):
-                self.units[unit.id] = unit
-                self.was[unit.id] = msgspec.structs.replace(unit)
+                self.units[unit.id], self.was[unit.id] = unit, copy(unit)
 
     def unit(self, one: int) -> Unit:
         """A unit, locked; raises Unknown."""
@@ -128,16 +130,18 @@ class Tx:
         """Units that a finder has read, as this transaction knows them."""
         for unit in found:
             if unit.id not in self.units:
-                self.units[unit.id], self.was[unit.id] = unit, msgspec.structs.replace(unit)
+                self.units[unit.id], self.was[unit.id] = unit, copy(unit)
         return [self.units[unit.id] for unit in found]
 
     def body(self, unit: Unit) -> Body:
         """The rest of a unit; those of all units that this transaction knows come with the first one."""
-        if unit.id not in self.bodies:
+        found = self.bodies.get(unit.id)
+        if found is None:
             missing = sorted(one for one in self.units if one not in self.bodies and one not in self.born)
             for body in self.select(Body, "WHERE unit {ids}", ids=missing):
                 self.bodies[body.unit] = body
-        return self.bodies[unit.id]
+            found = self.bodies[unit.id]
+        return found
 
     def worker(self, one: int) -> Worker:
         """What a worker is beside its unit, locked; raises Unknown."""
@@ -157,11 +161,12 @@ class Tx:
 
     def life(self, unit: Unit) -> Lifecycle:
         """The lifecycle of a unit; raises Unknown if this program was not told of it."""
-        if unit.lifecycle not in self.lives:
+        try:
+            return self.lives[unit.lifecycle]
+        except KeyError:
             raise Unknown(
                 f"unit {unit.id} is a {unit.lifecycle}, and this program knows no such lifecycle: give it the file"
-            )
-        return self.lives[unit.lifecycle]
+            ) from None
 
     # Writing.
 
@@ -285,7 +290,7 @@ class Tx:
         for written in (self.born, self.moved, *self.changed_rows):
             written.clear()
         self.opened |= {one for one, was in before.items() if became_available(units[one], was)}
-        self.was |= {one: msgspec.structs.replace(unit) for one, unit in units.items()}
+        self.was |= {one: copy(unit) for one, unit in units.items()}
         return [(self.was[one], was) for one, was in before.items()]
 
     def served(self, known: Mapping[int, Queue]) -> dict[int, Queue]:
@@ -300,12 +305,10 @@ class Tx:
 
     def rewritten(self) -> list[str]:
         """The columns that differ from what the database has, in any of the units that moved."""
-        differ: set[str] = {"version"}
-        for one, unit in self.moved.items():
-            for name, now, before in zip(WRITTEN, WRITTEN_OF(unit), WRITTEN_OF(self.was[one]), strict=True):
-                if now != before:
-                    differ.add(name)
-        return [name for name in WRITTEN if name in differ]
+        after = zip(*map(WRITTEN_OF, self.moved.values()), strict=True)
+        before = zip(*(WRITTEN_OF(self.was[one]) for one in self.moved), strict=True)
+        differ = [name for name, now, was in zip(WRITTEN, after, before, strict=True) if now != was]
+        return differ or ["version"]
 
     def by_table(self) -> list[list[Row]]:
         """What is new, a table at a time: the guard wants events before units, and units before their rows."""

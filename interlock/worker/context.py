@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Future
+from functools import cached_property
 from typing import Any, TypeVar
 
 import msgspec
@@ -13,6 +14,7 @@ from interlock.kernel.commands import Grant, Heard, Held, Record
 from interlock.kernel.errors import Stale
 
 T = TypeVar("T")
+LOG = logging.getLogger("interlock.job")
 
 
 class Stopping:
@@ -41,8 +43,20 @@ class JobContext(Context):
         self.held = Held(unit=grant.unit, fence=grant.fence, lease=grant.lease)
         self.stopping = Stopping()
         self.thread: Future[Any] | None = None  # where a plain handler runs; it may outlive the wait for it
-        self.step, self.artifact = Step(self), Artifact(self)
-        self.log = logging.LoggerAdapter(logging.getLogger("interlock.job"), {"unit": grant.unit, "fence": grant.fence})
+
+    # Most handlers ask for none of these, so each is made when it is asked for.
+
+    @cached_property
+    def step(self) -> "Step":  # type: ignore[override]
+        return Step(self)
+
+    @cached_property
+    def artifact(self) -> "Artifact":  # type: ignore[override]
+        return Artifact(self)
+
+    @cached_property
+    def log(self) -> "logging.LoggerAdapter[logging.Logger]":  # type: ignore[override]
+        return logging.LoggerAdapter(LOG, {"unit": self.grant.unit, "fence": self.grant.fence})
 
     @property
     def cancelled(self) -> bool:

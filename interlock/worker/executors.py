@@ -1,7 +1,7 @@
 """Where a handler runs: on the loop, in a thread, or in a process of its own."""
 
 import asyncio
-import inspect
+from collections.abc import Awaitable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Protocol
 
@@ -13,15 +13,16 @@ from interlock.worker.process import InProcess
 class Executor(Protocol):
     """Runs one handler to its end. Cancelling the call stops the handler, as far as that is possible."""
 
-    async def run(self, task: Task[Any, Any], kwargs: dict[str, Any], context: JobContext) -> Any: ...
+    def run(self, task: Task[Any, Any], kwargs: dict[str, Any], context: JobContext) -> Awaitable[Any]: ...
     async def close(self) -> None: ...
 
 
 class OnLoop:
     """Async handlers share the worker's loop."""
 
-    async def run(self, task: Task[Any, Any], kwargs: dict[str, Any], context: JobContext) -> Any:
-        return await task.handler(**with_context(task, kwargs, context))
+    def run(self, task: Task[Any, Any], kwargs: dict[str, Any], context: JobContext) -> Awaitable[Any]:
+        handled: Awaitable[Any] = task.handler(**with_context(task, kwargs, context))
+        return handled
 
     async def close(self) -> None:
         """Nothing is left behind."""
@@ -57,10 +58,9 @@ class Executors:
         self.made: dict[str, Executor] = {}
 
     def for_task(self, task: Task[Any, Any]) -> Executor:
-        kind = "process" if task.rules.process else "loop" if inspect.iscoroutinefunction(task.handler) else "thread"
-        if kind not in self.made:
-            self.made[kind] = self.make(kind)
-        return self.made[kind]
+        if task.place not in self.made:
+            self.made[task.place] = self.make(task.place)
+        return self.made[task.place]
 
     def make(self, kind: str) -> Executor:
         if kind == "loop":

@@ -4,7 +4,7 @@ import asyncio
 import logging
 import secrets
 import socket
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from threading import Thread, get_ident
 from typing import TYPE_CHECKING, Any
@@ -247,16 +247,24 @@ class Worker:
         except msgspec.MsgspecError as error:
             return unreadable(hold.held, error)
         self.reports.begin(hold, self.now)
-        limit = hold.grant.timeout_us
-        clock = asyncio.timeout(limit / 1_000_000 if limit else None)
+        try:
+            handled = self.executors.for_task(task).run(task, kwargs, hold.context)
+            return success(hold.held, await (self.in_time(hold, handled) if hold.grant.timeout_us else handled))
+        except (Exception, SystemExit, KeyboardInterrupt) as error:
+            return failure(hold.held, error)
+
+    async def in_time(self, hold: Hold, handled: Awaitable[Any]) -> Any:
+        """What the handler returns, within the time that it has. Raises TransientError once that is over."""
+        seconds = (hold.grant.timeout_us or 0) / 1_000_000
+        clock = asyncio.timeout(seconds)
         try:
             async with clock:
-                return success(hold.held, await self.executors.for_task(task).run(task, kwargs, hold.context))
+                return await handled
         except (Exception, SystemExit, KeyboardInterrupt) as error:
             if not clock.expired():
-                return failure(hold.held, error)
+                raise
             hold.context.stopping.set()
-            return failure(hold.held, TransientError(f"timed out: it ran for longer than {(limit or 0) / 1_000_000} s"))
+            raise TransientError(f"timed out: it ran for longer than {seconds} s") from error
 
     def later(self, note: Record) -> None:
         """From any thread: a note goes with the next report, and never after the end of its handler."""

@@ -148,9 +148,9 @@ def test_a_group_may_serve_several_tenants(world: World) -> None:
 
 def test_five_hundred_jobs_finish_in_one_statement_a_table(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """The flush of a batch costs one locking select and one write a table, whatever its size."""
-    world.send(Submit(work=tuple(Work(task="noop") for _ in range(500))))
-    worker = world.worker(capacity=500)
-    grants = world.claim(worker, limit=500)
+    world.send(Submit(work=tuple(Work(task="noop") for _ in range(501))))
+    worker = world.worker(capacity=501)
+    grants = world.claim(worker, limit=501)[:500]  # the last one would be told of its worker too, which is idle then
     world.send(Start(held=tuple(map(held, grants))))
     said: list[str] = []
     connection = world.connection

@@ -1,0 +1,87 @@
+"""Many rows as few parameters: what they share is sent once, what some of them share is named, the rest is in arrays.
+
+Rows of one batch differ in an id and a hash, and in a few words that go together. Reading and writing the same words a
+thousand times would cost more than everything else about them.
+"""
+
+from collections.abc import Iterable, Sequence
+from functools import cache
+from typing import Any, get_type_hints
+
+from interlock.kernel.rows import Row
+
+PATTERNS_MAX = 16  # a batch with more of them has none
+FEW = 2 * PATTERNS_MAX  # rows that are not worth a pattern
+Value = int | str | None
+
+
+@cache
+def types(kind: type[Row]) -> dict[str, str]:
+    """The type that each column of a row is sent as."""
+    return {name: "text" if "str" in str(hint) else "bigint" for name, hint in get_type_hints(kind).items()}
+
+
+class Given:
+    """The values of rows, as parameters of a statement and as the names by which it finds them again."""
+
+    def __init__(self, kind: type[Row], names: Sequence[str], rows: Iterable[tuple[Value, ...]]) -> None:
+        self.types = types(kind)
+        self.shared: dict[str, Value] = {}  # the same in all rows
+        self.few: dict[str, Sequence[Value]] = {}  # one of a few patterns, by the number of the pattern
+        self.own: dict[str, Sequence[Value]] = {}  # different in most
+        for name, column in zip(names, zip(*rows, strict=True), strict=True):
+            if column.count(column[0]) == len(column):
+                self.shared[name] = column[0]
+            elif len(column) > FEW and len(set(column)) <= PATTERNS_MAX:
+                self.few[name] = column
+            else:
+                self.own[name] = column
+        self.find_patterns()
+
+    def find_patterns(self) -> None:
+        """Words that go together are one pattern."""
+        together = list(zip(*self.few.values(), strict=True))
+        numbers = {pattern: number for number, pattern in enumerate(dict.fromkeys(together), start=1)}
+        if 0 < len(numbers) <= PATTERNS_MAX:
+            self.own["pattern"] = [numbers[pattern] for pattern in together]
+            self.few = dict(zip(self.few, zip(*numbers, strict=True), strict=True))
+        else:
+            self.own |= self.few
+            self.few = {}
+
+    def value(self, name: str) -> str:
+        """How a statement names this column of what is given."""
+        if name in self.shared:
+            return f"%({name})s::{self.types[name]}"
+        return f"(%({name})s::{self.types[name]}[])[given.pattern]" if name in self.few else f"given.{name}"
+
+    @property
+    def source(self) -> str:
+        """What a statement reads the rows from; empty if one row is all of them."""
+        if not self.own:
+            return ""
+        arrays = ", ".join(f"%({name})s::{self.types.get(name, 'bigint')}[]" for name in self.own)
+        return f"FROM unnest({arrays}) AS given ({', '.join(self.own)})"
+
+    @property
+    def params(self) -> dict[str, Value]:
+        return {**self.shared, **{name: array(column) for name, column in (self.own | self.few).items()}}
+
+
+def array(column: Sequence[Any]) -> str:
+    """Values of one column as PostgreSQL writes an array."""
+    try:
+        text = '","'.join(column)
+    except TypeError:  # not all of them are text
+        if None not in column and isinstance(column[0], int):
+            return f"{{{str(list(column))[1:-1]}}}"
+        return "{" + ",".join(map(element, column)) + "}"
+    if "\\" in text or text.count('"') > 2 * (len(column) - 1):
+        return "{" + ",".join(map(element, column)) + "}"
+    return f'{{"{text}"}}' if column else "{}"
+
+
+def element(value: Value) -> str:
+    if isinstance(value, str):
+        return '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"'
+    return "NULL" if value is None else str(value)
