@@ -29,9 +29,10 @@ def carry_on(tx: Tx) -> None:
             if unit.total and has_ended(unit) and not (was and has_ended(was)):
                 end_family(tx, tx.as_its_own(tx.units[unit.id]))
         compensate(tx, [unit for unit, was in moved if unit.outcome and not (was and was.outcome)])
-        children: dict[int | None, list[Unit]] = {}
+        children: dict[int, list[Unit]] = {}
         for unit, _ in moved:
-            children.setdefault(unit.parent, []).append(unit)
+            if unit.parent is not None:
+                children.setdefault(unit.parent, []).append(unit)
         for parent in tx.add_counts(counts(moved)):
             hear_children(tx, tx.as_its_own(parent), children[parent.id])
 
@@ -100,11 +101,12 @@ def planned(tx: Tx, unit: Unit) -> bool:
 
 def succeeded(moved: list[tuple[Unit, Unit | None]]) -> dict[int, int]:
     """Units that have just succeeded (1), and those that an operator took their success from (-1)."""
-    won = {
-        unit.id: (unit.outcome == Category.SUCCESS, was is not None and was.outcome == Category.SUCCESS)
-        for unit, was in moved
-    }
-    return {one: now - before for one, (now, before) in won.items() if now != before}
+    won: dict[int, int] = {}
+    for unit, was in moved:
+        change = (unit.outcome == Category.SUCCESS) - (was is not None and was.outcome == Category.SUCCESS)
+        if change:
+            won[unit.id] = change
+    return won
 
 
 def counts(moved: list[tuple[Unit, Unit | None]]) -> dict[int, dict[str, int]]:

@@ -69,14 +69,15 @@ def claim(tx: Tx, command: Claim) -> list[Grant]:
         return []
     found = claimable(tx, command.queues, worker.capabilities, room, command.key)
     stamp, payload = asked_by(command), {"worker": worker.name}
-    for unit in found:
-        grant(tx, unit, command, stamp, payload)
+    leases = [secret(command.nonce, unit.id, policy.next_fence(unit.fence)) for unit in found]
+    for unit, lease in zip(found, leases, strict=True):
+        grant(tx, unit, worker.unit, lease, stamp, payload)
     worker.claim_key, worker.claim_nonce = command.key, command.nonce
     take_on(tx, worker, len(found), Stamp(command.actor))
-    return handed_over(tx, found, command.nonce)
+    return handed_over(tx, found, leases)
 
 
-def grant(tx: Tx, unit: Unit, command: Claim, stamp: Stamp, payload: dict[str, str]) -> None:
+def grant(tx: Tx, unit: Unit, worker: int, lease: str, stamp: Stamp, payload: dict[str, str]) -> None:
     """A new lease on a unit, with a fence that is higher than all before it."""
     life, body = tx.life(unit), tx.body(unit)
     terms = life.options.lease
@@ -84,8 +85,7 @@ def grant(tx: Tx, unit: Unit, command: Claim, stamp: Stamp, payload: dict[str, s
     ttl_us, beat_us = policy.lease_terms(terms, policy_of(body))
     trigger = policy.claim(life, unit.state, held=False)
     unit.fence = policy.next_fence(unit.fence)
-    unit.holder, unit.lease_ttl, unit.lease_beat = command.worker, ttl_us, beat_us
-    unit.lease_hash = hashed(secret(command.nonce, unit.id, unit.fence))
+    unit.holder, unit.lease_ttl, unit.lease_beat, unit.lease_hash = worker, ttl_us, beat_us, hashed(lease)
     active = policy.activates(life, life.move(unit.state, trigger).path[-1])
     unit.lease_until = policy.lease_end_at(terms, tx.now, ttl_us, beat_us, active=active)
     unit.due_at = None
@@ -93,16 +93,16 @@ def grant(tx: Tx, unit: Unit, command: Claim, stamp: Stamp, payload: dict[str, s
     advance(tx, unit, trigger, stamp, lease=("grant", "activate") if active else ("grant",), payload=payload)
 
 
-def handed_over(tx: Tx, units: list[Unit], nonce: str) -> list[Grant]:
+def handed_over(tx: Tx, units: list[Unit], leases: list[str]) -> list[Grant]:
     """What a worker is told of units that it holds, with what earlier attempts left for this one."""
     memory = remembered(tx, [unit.id for unit in units if unit.fence > 1])
     grants = []
-    for unit in units:
+    for unit, lease in zip(units, leases, strict=True):
         body, (checkpoint, steps) = tx.body(unit), memory.get(unit.id, (None, {}))
         grants.append(
             Grant(
                 unit=unit.id, task=body.task, input=body.input, attempt=unit.attempt, fence=unit.fence,
-                lease=secret(nonce, unit.id, unit.fence), until=unit.lease_until or 0, ttl_us=unit.lease_ttl or 0,
+                lease=lease, until=unit.lease_until or 0, ttl_us=unit.lease_ttl or 0,
                 beat_us=unit.lease_beat or 0, correlation=body.correlation, trace=body.trace,
                 timeout_us=policy_of(body).timeout_us, checkpoint=checkpoint, steps=tuple(steps.items()),
             )
@@ -113,8 +113,9 @@ def handed_over(tx: Tx, units: list[Unit], nonce: str) -> list[Grant]:
 def replay(tx: Tx, command: Claim, nonce: str) -> list[Grant]:
     """The same claim again: the leases that it got and that are still live, and no other."""
     held = [unit for unit in held_by(tx, command.worker) if unit.lease_until and unit.lease_until > tx.now]
-    mine = [unit for unit in held if unit.lease_hash == hashed(secret(nonce, unit.id, unit.fence))]
-    return handed_over(tx, mine, nonce)
+    leases = [secret(nonce, unit.id, unit.fence) for unit in held]
+    mine = [(unit, lease) for unit, lease in zip(held, leases, strict=True) if unit.lease_hash == hashed(lease)]
+    return handed_over(tx, [unit for unit, _ in mine], [lease for _, lease in mine])
 
 
 def each(

@@ -184,9 +184,11 @@ def make(tx: Tx, command: Submit, work: Work, refs: dict[str, int]) -> Unit:
     if work.rate_key is not None and work.rate is not None:
         set_rate(tx, unit.tenant, work.rate_key, work.rate)
     advance(tx, unit, "submit", asked_by(command))
-    if tx.life(unit).options.follows:
+    life = tx.life(unit)
+    if life.options.follows:
         first_attempt(tx, unit)
-    if not unit.unmet and planned(tx, unit):
+    waits = life.options.follows or life.allows(unit.state, "ready")  # else it is ready by birth
+    if waits and not unit.unmet and planned(tx, unit):
         make_ready(tx, unit)
     return unit
 
