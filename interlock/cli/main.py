@@ -21,6 +21,7 @@ from interlock.cli import (
     run,
     schedule,
     submit,
+    tenant,
     units,
     validate_log,
     watch,
@@ -54,6 +55,7 @@ app.command("cancel")(cancel.cancel)
 app.add_typer(dead.app, name="dead")
 workers.app.command("run")(run.worker)
 app.add_typer(workers.app, name="worker")
+app.add_typer(tenant.app, name="tenant")
 app.command("archive")(archive.archive)
 app.command("force")(operate.force)
 app.command("validate-log")(validate_log.validate_log)

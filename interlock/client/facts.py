@@ -10,8 +10,9 @@ from interlock.engine.terms import policy_of
 from interlock.kernel.commands import Policy
 from interlock.kernel.lifecycle import Budget, Lifecycle
 from interlock.kernel.names import shown
-from interlock.kernel.rows import Event, Note, Slot, Unit, Worker
+from interlock.kernel.rows import Event, Note, Slot, Tenant, Unit, Worker
 from interlock.store.session import Session
+from interlock.store.tenants import held, tenant_seen
 from interlock.store.views import (
     Glimpse,
     View,
@@ -48,6 +49,8 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     token_at: int | None = None  # when the rate that it is parked on has a token again
     workers: list[tuple[Worker, Unit]] = []
     ahead: int = 0
+    tenant: Tenant | None = None  # if it has a limit of what is held
+    held_of_tenant: int = 0
 
     @property
     def unit(self) -> Unit:
@@ -122,4 +125,7 @@ def surroundings(session: Session, tenant: int, facts: Facts) -> Facts:
     if facts.claimable and not unit.parked_on:
         more["workers"] = workers_seen(session, tenant)
         more["ahead"] = ahead_of(session, tenant, unit) if unit.available_at is not None else 0
+        row = tenant_seen(session, tenant)
+        if row and row.max_running is not None:
+            more |= {"tenant": row, "held_of_tenant": held(session, tenant)}
     return msgspec.structs.replace(facts, **more)

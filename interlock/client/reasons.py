@@ -179,6 +179,19 @@ def parked(facts: Facts) -> Reason | None:
     return Reason(kind, answer, lines(f"taken by {holders}{more}" if holders else ""))
 
 
+def tenant_limit(facts: Facts) -> Reason | None:
+    row, now = facts.tenant, facts.held_of_tenant
+    if not facts.claimable or row is None or row.max_running is None or now < row.max_running:
+        return None
+    answer = (
+        f"{facts.name} waits for its tenant '{row.name}': {now} of its units are held, and {row.max_running} may be"
+    )
+    holding = ", ".join(f"{worker.name} holds {worker.holding}" for worker, _ in facts.workers if worker.holding)
+    by = f" by {row.changed_by}" if row.changed_by else ""
+    said = f"the limit was set at {stated(row.changed_at)}{by}; another: interlock tenant set {row.id} --max-running N"
+    return Reason("tenant_limit", answer, lines(holding, said))
+
+
 def worker_wanted(facts: Facts) -> Reason | None:
     if not facts.claimable:
         return None
@@ -225,8 +238,8 @@ def family(facts: Facts) -> Reason | None:
 
 
 LOOKS: tuple[Callable[[Facts], Reason | None], ...] = (
-    ended, asked_to_stop, follows, leased, unheld, a_worker, unmet_needs, parents_plan, not_yet, parked, worker_wanted,
-    gate, own_plan, family,
+    ended, asked_to_stop, follows, leased, unheld, a_worker, unmet_needs, parents_plan, not_yet, parked, tenant_limit,
+    worker_wanted, gate, own_plan, family,
 )  # fmt: skip
 
 

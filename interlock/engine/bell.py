@@ -42,6 +42,7 @@ class Bell:
         self.watches: frozenset[Watch] = frozenset()
         self.lanes: dict[int, Queue] = {}  # of committed lanes
         self.untold: set[Queue] = set()
+        self.limited: set[int] = set()  # tenants that may have so much held and no more, as far as is known here
         self.deaf = False  # the wire must be mended before it can be listened to
         self.threads: dict[str, Thread] = {}
         if wire and wire.tells:
@@ -73,8 +74,15 @@ class Bell:
 
     def lanes_of(self, tx: Tx) -> dict[int, Queue]:
         """The lanes that a transaction gives work to, and their queues, if anybody wants to know."""
-        wanted = self.watches or (self.wire and self.wire.tells)
-        return tx.served(self.lanes) if wanted and tx.opened else {}
+        limited = self.limited | {tenant for tenant, (running, _) in tx.limits.items() if running is not None}
+        self.limited = limited - {tenant for tenant, (running, _) in tx.limits.items() if running is None}
+        if not self.watches and not (self.wire and self.wire.tells):
+            return {}
+        lanes = tx.served(self.lanes) if tx.opened else {}
+        for tenant in tx.freed & limited:  # whoever was kept from its work by a limit may claim again
+            if known := tx.session.lanes.get(tenant):
+                lanes |= {lane.id: (tenant, lane.queue) for lane in known.lanes}
+        return lanes
 
     def ring_lanes(self, lanes: dict[int, Queue]) -> None:
         """The bell is rung for lanes that are committed, and so will never be another queue's."""

@@ -7,7 +7,7 @@ from threading import Condition, Lock, Thread
 from types import TracebackType
 from typing import Any, TypeVar
 
-from interlock.engine import archive, leases, operate, records, schedules, submit, tick, units, workers
+from interlock.engine import archive, leases, operate, records, schedules, submit, tenants, tick, units, workers
 from interlock.engine.bell import Bell, Watch
 from interlock.engine.committer import Committer
 from interlock.engine.committer import ids as wanted_ids
@@ -47,6 +47,7 @@ VERBS: dict[type[Command[Any]], Callable[[Tx, Any], Any]] = {
     commands.Pause: schedules.pause,
     commands.Resume: schedules.resume,
     commands.Trigger: schedules.trigger,
+    commands.Tenant: tenants.tenant,
     commands.Tick: tick.tick,
 }
 

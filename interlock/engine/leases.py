@@ -40,6 +40,7 @@ from interlock.kernel.lifecycle import BY_HOLDER, Category, Owner
 from interlock.kernel.rows import Body, Event, Unit
 from interlock.store.claims import claimable
 from interlock.store.finders import closing_event, has_note, held_by, remembered
+from interlock.store.tenants import held_now, most_held
 from interlock.store.tx import Tx
 
 CLAIM_MAX = 10_000
@@ -59,12 +60,15 @@ def hashed(lease: str) -> str:
 def claim(tx: Tx, command: Claim) -> list[Grant]:
     """The worker holds up to `limit` units, the most urgent first: a fair share of each of its queues."""
     between("limit", command.limit, 1, CLAIM_MAX)
+    most = most_held(tx, tx.tenant)  # limits are locked first
     worker = heard_of(tx, command.worker)  # before time is let pass: it is alive, however long it said nothing
     wake(tx, command.limit)
     serves(worker, command.queues)
     if worker.claim_key == command.key:
         return replay(tx, command, worker.claim_nonce or "")
     room = min(command.limit, worker.capacity - worker.holding)
+    if most is not None:
+        room = min(room, most - held_now(tx, tx.tenant))
     if worker.draining or room <= 0:
         return []
     found = claimable(tx, command.queues, worker.capabilities, room, command.key)

@@ -12,6 +12,7 @@ from interlock.engine.advance import Stamp, advance, asked_by, derive
 from interlock.engine.family import make_ready, planned
 from interlock.engine.rates import set_rate
 from interlock.engine.slots import SLOTS_MAX, set_limit
+from interlock.engine.tenants import refuse_too_long
 from interlock.kernel import policy
 from interlock.kernel.commands import ON_DUPLICATE, Policy, Submit, Submitted, Work
 from interlock.kernel.errors import InterlockError, Unknown
@@ -43,6 +44,7 @@ def submit(tx: Tx, command: Submit) -> list[Submitted]:
     for task, names in keys.items():
         with_keys(tx, command.tenant, task, names)
     refuse_conflicts(tx, command)
+    refuse_too_long(tx, command)
     refs: dict[str, int] = {}
     answers = []
     for work in command.work:

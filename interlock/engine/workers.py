@@ -86,13 +86,13 @@ def take_on(tx: Tx, worker: Worker, count: int, stamp: Stamp) -> None:
 
 def give_back(tx: Tx, unit: Unit, holder: int, stamp: Stamp) -> None:
     """The worker will hold this unit no more; it is told last, so that its next claim hardly waits for this."""
-    count, _ = tx.freed.get((unit.tenant, holder), (0, stamp))
-    tx.freed[unit.tenant, holder] = count + 1, stamp
+    count, _ = tx.given_back.get((unit.tenant, holder), (0, stamp))
+    tx.given_back[unit.tenant, holder] = count + 1, stamp
 
 
 def free_workers(tx: Tx) -> None:
     """Workers hold what they gave back no longer."""
-    for tenant, holder in sorted(tx.freed):
+    for tenant, holder in sorted(tx.given_back):
         tx.tenant = tenant
         worker_of(tx, holder)
 
@@ -100,7 +100,7 @@ def free_workers(tx: Tx) -> None:
 def worker_of(tx: Tx, holder: int) -> Worker:
     """A worker, locked, as this transaction leaves it; with the last unit given back it is idle, or gone if drained."""
     worker = tx.worker(holder)
-    count, stamp = tx.freed.pop((worker.tenant, holder), (0, None))
+    count, stamp = tx.given_back.pop((worker.tenant, holder), (0, None))
     if not count:
         return worker
     worker.holding -= count

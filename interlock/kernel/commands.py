@@ -345,6 +345,24 @@ class Trigger(Command[Submitted], frozen=True, kw_only=True):
     name: str
 
 
+class Quota(msgspec.Struct, frozen=True):
+    """A tenant after a command: how much of its work may be held and may wait, and whether that is new."""
+
+    tenant: int
+    name: str
+    max_running: int | None
+    max_waiting: int | None
+    changed: bool
+
+
+class Tenant(Command[Quota], frozen=True, kw_only=True):
+    """The tenant that it is sent for has this name and these limits; None is no limit, what is not said stays."""
+
+    name: str | msgspec.UnsetType = msgspec.UNSET
+    max_running: int | msgspec.UnsetType | None = msgspec.UNSET  # units that workers hold at a time
+    max_waiting: int | msgspec.UnsetType | None = msgspec.UNSET  # units in its queues; a submit over it is refused
+
+
 class Tick(Command[int], frozen=True, kw_only=True):
     """Let time pass. Any process may send it; none must. Answers how many units were looked at or made."""
 

@@ -30,6 +30,10 @@ class PermanentError(InterlockError):
     """It failed, and would fail again."""
 
 
+class LimitReached(InterlockError):
+    """A tenant has as much work as it may have; nothing was changed, and the same may be asked again later."""
+
+
 class Stale(InterlockError):
     """A message under a lease that is over, or was never given. Document 002 calls it LeaseConflictError."""
 

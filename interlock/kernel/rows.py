@@ -161,6 +161,19 @@ class Artifact(Row):
     data: str
 
 
+class Tenant(Row):
+    """Whose work it is, and how much of it may be held and may wait at a time; None: as much as there is."""
+
+    table = "tenant"
+    id: int
+    name: str
+    created_at: int
+    max_running: int | None = None
+    max_waiting: int | None = None
+    changed_at: int = 0
+    changed_by: str = ""
+
+
 class Slot(Row):
     """A mutex, a limit or a rate: at most `capacity` times it is taken.
 
@@ -248,5 +261,6 @@ class Archived(Row):
 
 
 ROWS: tuple[type[Row], ...] = (
-    Unit, Body, Event, Need, Note, Worker, Artifact, Slot, Token, Schedule, Skipped, Answer, Archived,
+    Unit, Body, Event, Need, Note, Worker, Artifact, Tenant, Slot, Token, Schedule, Skipped, Answer,
+    Archived,
 )  # fmt: skip

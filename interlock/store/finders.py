@@ -9,6 +9,12 @@ from interlock.store.tx import Tx
 
 KEYS_AT_ONCE = 500
 PARKED_AT_ONCE = 4
+# In one question with the limits of their tenant, which are asked for as often, and which few tenants have.
+LANES = """
+SELECT id, queue, capabilities, NULL, NULL FROM lane WHERE id > :last AND id <= :end
+UNION ALL SELECT 0, '', '', max_running, max_waiting FROM tenant
+WHERE id = :tenant AND (max_running IS NOT NULL OR max_waiting IS NOT NULL)
+"""
 
 
 def overdue(tx: Tx, limit: int) -> list[Unit]:
@@ -49,10 +55,12 @@ def lanes_of(tx: Tx, tenant: int) -> Lanes:
 
 
 def read_lanes(tx: Tx, known: Lanes) -> bool:
-    """Lanes that were made since are known too; answers whether there were any."""
-    sql = "SELECT id, queue, capabilities FROM lane WHERE id > :last AND id <= :end ORDER BY id"
-    fresh = tx.session.rows(sql, {"last": known.last, "end": known.end})
-    known.extend(Lane(*row) for row in fresh)
+    """Lanes that were made since are known too; answers whether there were any. Their tenant's limits are, too."""
+    given = {"last": known.last, "end": known.end, "tenant": known.tenant}
+    found = tx.session.rows(LANES, given)
+    fresh = sorted(Lane(*row[:3]) for row in found if row[0])
+    tx.limits[known.tenant] = next((row[3:] for row in found if not row[0]), (None, None))
+    known.extend(fresh)
     return bool(fresh)
 
 
@@ -80,7 +88,8 @@ def make_lane(tx: Tx, tenant: int, queue: str, capabilities: str) -> None:
 
 def held_by(tx: Tx, worker: int) -> list[Unit]:
     """What a worker holds, locked, as this transaction knows it."""
-    tx.known(tx.select(Unit, "WHERE holder = :holder ORDER BY id {lock}", holder=worker))
+    rest = "WHERE tenant = :tenant AND holder = :holder ORDER BY id {lock}"
+    tx.known(tx.select(Unit, rest, tenant=tx.tenant, holder=worker))
     return sorted((unit for unit in tx.units.values() if unit.holder == worker), key=lambda unit: unit.id)
 
 

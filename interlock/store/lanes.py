@@ -31,7 +31,7 @@ class Lanes:
     """
 
     def __init__(self, tenant: int, lanes: Iterable[Lane] = ()) -> None:
-        self.last = tenant * NUMBERS
+        self.tenant, self.last = tenant, tenant * NUMBERS
         self.end = self.last + NUMBERS - 1
         self.lanes: list[Lane] = []
         self.ids: dict[tuple[str, str], int] = {}

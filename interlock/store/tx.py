@@ -92,13 +92,15 @@ class Tx:
         self.changed_slots: dict[tuple[int, str], Slot] = {}
         self.schedules: dict[tuple[int, str], Schedule] = {}
         self.changed_schedules: dict[tuple[int, str], Schedule] = {}
-        self.freed: dict[tuple[int, int], tuple[int, Any]] = {}  # by tenant and worker: how much it gave back, and why
+        self.given_back: dict[tuple[int, int], tuple[int, Any]] = {}  # by tenant and worker: how much it gave back, and why
         self.seats: dict[int, tuple[str, ...]] = {}  # by unit: the keys that it has
         self.sound: set[Any] = set()  # rules of work that were found to be allowed
         self.looked: set[Any] = set()  # what was looked for already, and is not looked for again
         self.keyed: dict[tuple[int, str, str], Body | None] = {}  # what is known of users' keys
         self.answers: dict[tuple[int, str, str], Answer] = {}
         self.opened: set[int] = set()  # units that became available
+        self.limits: dict[int, tuple[int | None, int | None]] = {}  # by tenant: how much may be held, and may wait
+        self.freed: set[int] = set()  # tenants of which less is held, or more may be
         self.witness: Witness | None = None
 
     # Reading.
@@ -290,6 +292,7 @@ class Tx:
         for written in (self.born, self.moved, *self.changed_rows):
             written.clear()
         self.opened |= {one for one, was in before.items() if became_available(units[one], was)}
+        self.freed |= {was.tenant for one, was in before.items() if was and was.holder and not units[one].holder}
         self.was |= {one: copy(unit) for one, unit in units.items()}
         return [(self.was[one], was) for one, was in before.items()]
 

@@ -23,6 +23,7 @@ from interlock.kernel.commands import (
     Resume,
     Start,
     Submit,
+    Tenant,
     Tick,
     Trigger,
     Work,
@@ -43,6 +44,7 @@ def prepared() -> tuple[World, dict[str, Command[Any]]]:
     world.submit(delay_us=5_000_000)
     world.submit(priority=3, rate_key="r", rate=1, rate_per_us=5_000_000)
     world.submit(rate_key="r", rate=1, rate_per_us=5_000_000)
+    world.send(Tenant(max_running=4, max_waiting=5))
     world.send(Define(name="s", timing="every 5s", work=Work(task="mail"), overlap="replace"))
     one, two = world.worker("one", capacity=2), world.worker("two")
     (running,) = world.claim(one)
@@ -70,6 +72,8 @@ def prepared() -> tuple[World, dict[str, Command[Any]]]:
         "resume": Resume(name="s"),
         "trigger": Trigger(name="s"),
         "tick": Tick(),
+        "limits": Tenant(max_running=3, max_waiting=6),
+        "no limit": Tenant(name="first", max_running=None),
     }
     return world, named
 
@@ -92,7 +96,7 @@ def answer(future: Any) -> Any:
 
 def rows(connection: Connection) -> list[Any]:
     tables = {"unit": "id", "body": "unit", "event": "unit, version", "worker": "unit"}
-    tables |= {"slot": "tenant, key", "token": "unit, fence", "schedule": "name", "skipped": "id"}
+    tables |= {"slot": "tenant, key", "token": "unit, fence", "schedule": "name", "skipped": "id", "tenant": "id"}
     return [connection.rows(f"SELECT * FROM {table} ORDER BY {order}") for table, order in tables.items()]
 
 

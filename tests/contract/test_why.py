@@ -6,7 +6,20 @@ import pytest
 
 from interlock.client.schedules import why_schedule
 from interlock.client.why import Why, explain
-from interlock.kernel.commands import PERMANENT, Bury, Decide, Define, Drain, Force, Pause, Record, Submit, Vote, Work
+from interlock.kernel.commands import (
+    PERMANENT,
+    Bury,
+    Decide,
+    Define,
+    Drain,
+    Force,
+    Pause,
+    Record,
+    Submit,
+    Tenant,
+    Vote,
+    Work,
+)
 from interlock.kernel.errors import Unknown
 from interlock.lifecycles import shipped
 from tests.contract.test_families import workflow
@@ -66,6 +79,14 @@ class Stories:
             job = world.submit(rate_key="api", rate=2, rate_per_us=60 * SECOND)
         world.claim(world.worker("ann"))
         world.pass_time(20)
+        return job
+
+    @staticmethod
+    def tenant_limit(world: World) -> int:
+        for _ in range(3):
+            job = world.submit()
+        world.send(Tenant(name="acme", max_running=2, actor="eve"))
+        world.claim(world.worker("ann"), limit=3)
         return job
 
     @staticmethod

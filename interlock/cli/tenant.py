@@ -1,0 +1,114 @@
+"""`interlock tenant`: whose work it is, and how much of it may be held and may wait at a time."""
+
+from typing import Annotated, Any
+
+import typer
+
+from interlock.cli.options import DEFAULT, TENANT_MAX, Actor, Url, app_on, named
+from interlock.cli.out import Json, dump, say, table
+from interlock.client.app import App
+from interlock.client.times import stated
+from interlock.kernel.commands import Tenant
+from interlock.kernel.errors import InterlockError, Unknown
+from interlock.kernel.rows import Tenant as Row
+from interlock.store.tenants import held, tenants_seen
+from interlock.store.tenants import waiting as waiting_of
+
+app = typer.Typer(help="Tenants, and how much of their work may be held and may wait.", no_args_is_help=True)
+NONE = "none"
+Which = Annotated[str, typer.Argument(metavar="TENANT", envvar="INTERLOCK_TENANT", help="A tenant's number or name.")]
+Running = Annotated[
+    str | None, typer.Option("--max-running", metavar="N|none", help="So many units may workers hold at a time.")
+]
+Waiting = Annotated[
+    str | None, typer.Option("--max-waiting", metavar="N|none", help="So many units may wait; more are refused.")
+]
+HEADS = ("tenant", "name", "held", "max_running", "waiting", "max_waiting", "changed_at", "changed_by")
+
+
+@app.command("list")
+def list_tenants(db: Url = DEFAULT, json: Json = False) -> None:
+    """List tenants: how much of each one's work is held and waits, and how much may."""
+    with app_on(db, 1) as app:
+        found = [facts(app, row) for row in app.engine.read(tenants_seen)]
+    if json:
+        dump({"tenants": found})
+    else:
+        table([head.replace("_", " ").upper() for head in HEADS], [cells(one) for one in found])
+
+
+@app.command()
+def show(which: Which = "1", db: Url = DEFAULT, json: Json = False) -> None:
+    """Show one tenant."""
+    with app_on(db, 1) as app:
+        told(facts(app, tenant_of(app, which)), json)
+
+
+@app.command("set")
+def set_limits(
+    which: Which,
+    name: Annotated[str | None, typer.Option(help="What it is called.")] = None,
+    max_running: Running = None,
+    max_waiting: Waiting = None,
+    actor: Actor = None,
+    db: Url = DEFAULT,
+    json: Json = False,
+) -> None:
+    """Name a tenant, or change its limits; what is not given stays. A number that has no tenant yet becomes one."""
+    order: dict[str, Any] = {} if name is None else {"name": name.strip()}
+    for option, text in (("max_running", max_running), ("max_waiting", max_waiting)):
+        if text is not None:
+            order[option] = limit(option.replace("_", "-"), text)
+    if not order:
+        raise InterlockError("what is to be set? Give --name, --max-running or --max-waiting")
+    with app_on(db, 1) as app:
+        number = int(which) if is_number(which) else tenant_of(app, which).id
+        quota = app.send(Tenant(tenant=number, actor=named(actor), **order))
+        found = facts(app, tenant_of(app, str(quota.tenant)))
+    told({**found, "changed": quota.changed}, json)
+
+
+def is_number(text: str) -> bool:
+    return text.isdecimal() and 1 <= int(text) <= TENANT_MAX
+
+
+def limit(option: str, text: str) -> int | None:
+    if text.strip().lower() == NONE:
+        return None
+    if not text.strip().isdecimal() or int(text) > TENANT_MAX:
+        raise InterlockError(f"--{option} '{text}' is not allowed; allowed is a number from 0, or none")
+    return int(text)
+
+
+def tenant_of(app: App, text: str) -> Row:
+    """The tenant that somebody means, by number or name. Raises Unknown, which says who is there."""
+    found = app.engine.read(tenants_seen)
+    for row in found:
+        if text in (str(row.id), row.name):
+            return row
+    there = ", ".join(f"{row.id} ({row.name})" for row in found)
+    raise Unknown(f"there is no tenant '{text}'; there are {there}")
+
+
+def facts(app: App, row: Row) -> dict[str, Any]:
+    """A tenant as people see it; its work is counted."""
+    return {
+        "tenant": row.id, "name": row.name,
+        "held": app.engine.read(lambda session: held(session, row.id), row.id), "max_running": row.max_running,
+        "waiting": app.engine.read(lambda session: waiting_of(session, row.id), row.id), "max_waiting": row.max_waiting,
+        "changed_at": stated(row.changed_at) if row.changed_at else None, "changed_by": row.changed_by or None,
+    }  # fmt: skip
+
+
+def cells(one: dict[str, Any]) -> list[str]:
+    shown = {head: NONE if head.startswith("max") else "" for head in HEADS}
+    return [shown[head] if one[head] is None else str(one[head]) for head in HEADS]
+
+
+def told(one: dict[str, Any], json: bool) -> None:
+    if json:
+        dump(one)
+        return
+    running, waiting = (NONE if one[name] is None else one[name] for name in ("max_running", "max_waiting"))
+    about = f"{one['held']} held, limit {running}; {one['waiting']} waiting, limit {waiting}"
+    say(f"tenant {one['tenant']} ({one['name']}): {about}")

@@ -1,0 +1,115 @@
+"""Tenants and their limits: how much of a tenant's work is held or waits, and how much of it may be."""
+
+from collections.abc import Callable
+
+from interlock.kernel.rows import Tenant, Unit
+from interlock.store.finders import lanes_of
+from interlock.store.lanes import NUMBERS
+from interlock.store.reads import read
+from interlock.store.session import Session
+from interlock.store.tx import Tx
+
+HELD = "SELECT count(*) FROM unit WHERE tenant = :tenant AND holder IS NOT NULL"
+# What may be claimed now, what is parked on a key, and what is not due yet. Each has an index of its own.
+WAITING = """
+SELECT (SELECT count(*) FROM unit WHERE lane > :low AND lane < :high AND available_at IS NOT NULL)
+     + (SELECT count(*) FROM unit WHERE tenant = :tenant AND parked_on IS NOT NULL)
+     + (SELECT count(*) FROM unit WHERE tenant = :tenant AND wake_at IS NOT NULL AND due_at IS NOT NULL
+        AND available_at IS NULL AND parked_on IS NULL AND holder IS NULL)
+"""
+LIMITED = "(max_running IS NOT NULL OR max_waiting IS NOT NULL)"
+SETS = ", ".join(f"{name} = :{name}" for name in Tenant.__struct_fields__ if name != "id")
+
+
+def held(session: Session, tenant: int) -> int:
+    """How many units of a tenant workers hold."""
+    return int(session.rows(HELD, {"tenant": tenant})[0][0])
+
+
+def waiting(session: Session, tenant: int) -> int:
+    """How many units of a tenant wait for a worker, a key or their time; those that need others are not counted."""
+    lanes = {"low": tenant * NUMBERS, "high": (tenant + 1) * NUMBERS}
+    return int(session.rows(WAITING, {"tenant": tenant, **lanes})[0][0])
+
+
+def is_held(unit: Unit) -> bool:
+    return unit.holder is not None
+
+
+def is_waiting(unit: Unit) -> bool:
+    delayed = unit.wake_at is not None and unit.due_at is not None and unit.holder is None
+    return unit.available_at is not None or unit.parked_on is not None or delayed
+
+
+def most_held(tx: Tx, tenant: int) -> int | None:
+    """How many units of a tenant may be held; None: all that there are. If there is a limit, no other claim counts."""
+    return locked_limits(tx, tenant)[0] if limits_of(tx, tenant)[0] is not None else None
+
+
+def most_waiting(tx: Tx, tenant: int) -> int | None:
+    """How many units of a tenant may wait; None: any number. If there is a limit, no other submit counts."""
+    return locked_limits(tx, tenant)[1] if limits_of(tx, tenant)[1] is not None else None
+
+
+def held_now(tx: Tx, tenant: int) -> int:
+    return counted(tx, tenant, held, is_held)
+
+
+def waiting_now(tx: Tx, tenant: int) -> int:
+    return counted(tx, tenant, waiting, is_waiting)
+
+
+def counted(tx: Tx, tenant: int, ask: Callable[[Session, int], int], fits: Callable[[Unit], bool]) -> int:
+    """What the database says, and what this transaction has made of it since."""
+    here = sum(unit.tenant == tenant and fits(unit) for unit in tx.units.values())
+    before = sum(unit.tenant == tenant and fits(unit) for unit in tx.was.values())
+    return ask(tx.session, tenant) + here - before
+
+
+def limits_of(tx: Tx, tenant: int) -> tuple[int | None, int | None]:
+    """How many units of a tenant may be held and may wait, as far as is known without a lock. It costs no question."""
+    lanes_of(tx, tenant)  # they come with its lanes
+    return tx.limits[tenant]
+
+
+def locked_limits(tx: Tx, tenant: int) -> tuple[int | None, int | None]:
+    """The same, and nobody else counts until this transaction ends. All its tenants are locked together, in order."""
+    if "limits" not in tx.looked:
+        tx.looked.add("limits")
+        for row in tx.select(Tenant, f"WHERE id {{ids}} AND {LIMITED} ORDER BY id {{lock}}", ids=list(tx.tenants)):
+            tx.limits[row.id] = row.max_running, row.max_waiting
+    return tx.limits[tenant]
+
+
+def locked_tenant(tx: Tx, tenant: int) -> Tenant | None:
+    """A tenant's row, if it has one, locked."""
+    found = tx.select(Tenant, "WHERE id = :id {lock}", id=tenant)
+    return found[0] if found else None
+
+
+def write_tenant(tx: Tx, row: Tenant, *, fresh: bool) -> None:
+    """A tenant is in the database as it is here, and what this transaction does next goes by it."""
+    facts = {name: getattr(row, name) for name in Tenant.__struct_fields__}
+    tx.changes += 1
+    if fresh:
+        tx.session.insert([row])
+    else:
+        tx.session.rows(f"UPDATE tenant SET {SETS} WHERE id = :id", facts)
+    lanes_of(tx, row.id)
+    tx.limits[row.id] = row.max_running, row.max_waiting
+    tx.freed.add(row.id)
+
+
+def tenants_seen(session: Session) -> list[Tenant]:
+    """Every tenant that has a row."""
+    return read(session, Tenant, "ORDER BY id")
+
+
+def tenant_seen(session: Session, tenant: int) -> Tenant | None:
+    found = read(session, Tenant, "WHERE id = :id", id=tenant)
+    return found[0] if found else None
+
+
+def named_tenant(session: Session, name: str) -> Tenant | None:
+    found = read(session, Tenant, "WHERE name = :name", name=name)
+    return found[0] if found else None
