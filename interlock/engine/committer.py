@@ -161,6 +161,7 @@ class Committer:
             raise
         self.commit(tx)
         self.bell.ring_lanes(lanes)
+        self.bell.ring(tx.summoned)
         return answers
 
     def begun(self, group: list[Ask]) -> Tx:

@@ -18,7 +18,7 @@ from interlock.kernel.errors import Unavailable
 from interlock.kernel.lifecycle import Lifecycle
 from interlock.store import migrate
 from interlock.store.reads import snapshot
-from interlock.store.session import Session, Wire
+from interlock.store.session import CALL, Session, Wire
 from interlock.store.tx import Ids, Tx
 from interlock.store.url import connect
 
@@ -161,6 +161,10 @@ class Engine:
     def watch(self, queues: Iterable[str], tenant: int = 1) -> Watch:
         """Whoever works for these queues learns from it when to claim; left with `with`, it is forgotten."""
         return self.bell.watch((tenant, queue) for queue in queues)
+
+    def calls(self, worker: str, tenant: int = 1) -> Watch:
+        """The worker of that name learns from it that somebody stopped or took what it holds."""
+        return self.bell.watch([(tenant, f"{CALL}{worker}")])
 
     def wait(self, queues: Iterable[str], timeout: float, tenant: int = 1) -> bool:
         """Whether one of the queues gets work within `timeout` seconds. A loop has no gaps with `watch`."""

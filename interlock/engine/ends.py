@@ -12,12 +12,22 @@ from interlock.kernel.commands import ERROR_CLASSES, REASONS
 from interlock.kernel.lifecycle import Category
 from interlock.kernel.rows import Unit
 from interlock.store.finders import last_grant
+from interlock.store.session import CALL
 from interlock.store.tx import Tx
 
 
 def live(tx: Tx, unit: Unit) -> bool:
     """Whether somebody holds the unit, as far as the record says."""
     return unit.lease is not None and not tx.lives["lease"].settled(unit.lease)
+
+
+def summon(tx: Tx, unit: Unit) -> None:
+    """Whoever holds the unit will ask at once how it stands with it, and does not wait for its next beat."""
+    if unit.holder is not None:
+        worker = tx.worker(unit.holder)
+        worker.summons += 1
+        tx.change(worker)
+        tx.summoned.add((worker.tenant, f"{CALL}{worker.name}"))
 
 
 def close(

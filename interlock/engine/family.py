@@ -4,7 +4,7 @@ import msgspec
 
 from interlock.engine.advance import Stamp, advance, derive
 from interlock.engine.compensation import compensate
-from interlock.engine.ends import close, live
+from interlock.engine.ends import close, live, summon
 from interlock.engine.terms import follower, tally
 from interlock.engine.workers import free_workers
 from interlock.kernel import policy
@@ -199,6 +199,7 @@ def end_child(tx: Tx, child: Unit, cancelled: bool, stamp: Stamp) -> None:
         end_child(tx, attempts[-1], cancelled, stamp)
         return
     trigger = policy.after_parent(life, child.state, cancelled=cancelled)
+    summon(tx, child)
     if trigger and live(tx, child):
         child.asked_at, child.asked_by = tx.now, tx.now + (life.options.cancel_within_us or 0)
         close(tx, child, trigger, "force", stamp, {})

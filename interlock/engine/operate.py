@@ -2,7 +2,7 @@
 
 from interlock.engine import advance as moving
 from interlock.engine.advance import Stamp, advance, asked_by
-from interlock.engine.ends import close, dead_letter, live
+from interlock.engine.ends import close, dead_letter, live, summon
 from interlock.engine.family import make_ready, next_attempt
 from interlock.engine.notes import note
 from interlock.engine.terms import follower, policy_of
@@ -22,6 +22,7 @@ def bury(tx: Tx, command: Bury) -> Standing:
     one_of("reason", command.reason, REASONS)
     tx.life(unit).move(unit.state, "bury")
     stamp = asked_by(command)
+    summon(tx, unit)
     if live(tx, unit):
         close(tx, unit, "bury", "force", stamp, {})
     else:
@@ -34,6 +35,7 @@ def revoke(tx: Tx, command: Revoke) -> Standing:
     unit = tx.unit(command.unit)
     if not live(tx, unit):
         return standing(unit, applied=False)
+    summon(tx, unit)
     lose(tx, unit, "force", "revoke", Stamp(command.actor, command.reason or "revoked by an operator"))
     return standing(unit, applied=True)
 
@@ -75,6 +77,7 @@ def force(tx: Tx, command: Force) -> Standing:
         raise Unknown(f"a {life.name} has no state '{command.state}'; it has {', '.join(life.states)}")
     if not command.reason:
         raise InterlockError("force needs a reason: it is all that will explain this later")
+    summon(tx, unit)
     holder, unit.due_at = unit.holder, None
     moving.force(tx, unit, command.state, asked_by(command))
     unit.holder = None

@@ -3,7 +3,7 @@
 import msgspec
 
 from interlock.engine.advance import Stamp, advance, asked_by, derive
-from interlock.engine.ends import close, live
+from interlock.engine.ends import close, live, summon
 from interlock.engine.family import make_ready, next_attempt
 from interlock.engine.notes import note
 from interlock.engine.terms import policy_of
@@ -34,6 +34,7 @@ def cancel(tx: Tx, command: Cancel) -> Standing:
     answer = policy.cancel(life, unit.state, hard=command.hard, held=live(tx, unit))
     unit.asked_at = tx.now
     unit.asked_by = tx.now + (life.options.cancel_within_us or 0)
+    summon(tx, unit)
     if answer == "cancel" and live(tx, unit):
         close(tx, unit, answer, "force", stamp, {})
     elif answer == "cancel":

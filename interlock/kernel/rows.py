@@ -147,6 +147,7 @@ class Worker(Row):
     claim_key: str | None
     claim_nonce: str | None
     queues: str = "[]"  # those that it has claimed from
+    summons: int = 0  # how often somebody else stopped or took what it holds
 
 
 class Artifact(Row):

@@ -13,6 +13,7 @@ AUTOCOMMIT = (
     "tx: this connection is in autocommit and no transaction is open, so there is none to join; begin one first"
 )
 Queue = tuple[int, str]  # a tenant and the name of one of its queues
+CALL = "\0"  # begins the name under which a worker itself is called; no queue's name has it
 
 
 class Taken(Contended):

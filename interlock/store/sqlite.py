@@ -15,7 +15,7 @@ import msgspec
 from interlock.kernel.errors import Contended, Corrupt, InterlockError, StoreError, Unavailable
 from interlock.kernel.rows import Row
 from interlock.store.lanes import Lanes
-from interlock.store.session import GUARD, LostCommit, Queue, Taken, Unreachable, Wire, listed
+from interlock.store.session import CALL, GUARD, LostCommit, Queue, Taken, Unreachable, Wire, listed
 
 NAME = "sqlite"
 POS = "pos  INTEGER PRIMARY KEY AUTOINCREMENT"  # a plain rowid is used again after a delete
@@ -213,6 +213,8 @@ class Looker:
         "ORDER BY priority DESC, available_at, id LIMIT 1) WHERE lane.tenant = :tenant AND lane.queue = :queue"
     )
 
+    SUMMONS = "SELECT unit, summons FROM worker WHERE tenant = :tenant AND name = :name"
+
     def __init__(self, path: str) -> None:
         self.session, self.lock = Connection(path), Lock()
         self.version: int | None = None
@@ -247,7 +249,10 @@ class Looker:
 
     def first_in_line(self, queue: Queue) -> set[tuple[int, ...]]:
         """The most urgent unit of each lane, and since when. Who waits although there is one cannot serve that lane."""
-        return set(self.session.rows(self.HEADS, {"tenant": queue[0], "queue": queue[1]}))
+        tenant, name = queue
+        if name.startswith(CALL):  # of a worker, how often it was summoned
+            return set(self.session.rows(self.SUMMONS, {"tenant": tenant, "name": name.removeprefix(CALL)}))
+        return set(self.session.rows(self.HEADS, {"tenant": tenant, "queue": name}))
 
     def close(self) -> None:
         self.session.close()

@@ -100,6 +100,7 @@ class Tx:
         self.answers: dict[tuple[int, str, str], Answer] = {}
         self.opened: set[int] = set()  # units that became available
         self.limits: dict[int, tuple[int | None, int | None]] = {}  # by tenant: how much may be held, and may wait
+        self.summoned: set[Queue] = set()  # workers that are to ask how it stands with what they hold
         self.freed: set[int] = set()  # tenants of which less is held, or more may be
         self.witness: Witness | None = None
 

@@ -49,7 +49,7 @@ class Worker:
         self.capacity = sum(2 * (lane.concurrency + AHEAD_MAX) for lane in self.all_lanes)  # with what is not told yet
         self.executors = Executors(sum(queues.values()))
         self.id = self.claims = self.rings = 0
-        self.stopping = self.ended = False
+        self.stopping = self.ended = self.summoned = False
         self.loop: asyncio.AbstractEventLoop | None = None
         self.thread = 0
 
@@ -68,21 +68,27 @@ class Worker:
             await self.asking.one(definition)
         self.id = await self.register()
         log.info("worker %s serves %s", self.name, ", ".join(f"{one.name}:{one.concurrency}" for one in self.all_lanes))
-        watch = self.app.engine.watch(self.lanes, self.app.tenant)
-        bell = Thread(target=self.listen, args=(watch,), name="interlock worker bell", daemon=True)
-        bell.start()
+        watches = {
+            self.app.engine.watch(self.lanes, self.app.tenant): self.ring,
+            self.app.engine.calls(self.name, self.app.tenant): self.summon,
+        }
+        ears = [Thread(target=self.listen, args=pair, name="interlock worker", daemon=True) for pair in watches.items()]
+        for ear in ears:
+            ear.start()
         runs = (self.claiming, self.reports.run, self.beating, self.ticking)
         loops = [asyncio.create_task(one()) for one in runs]
         try:
             await self.until_stopped(loops)
         finally:
             self.ended = True
-            watch.rung.set()
+            for watch in watches:
+                watch.rung.set()
             for one in loops:
                 one.cancel()
             await asyncio.gather(*loops, return_exceptions=True)
             await self.executors.close()
-            bell.join()
+            for ear in ears:
+                ear.join()
 
     async def until_stopped(self, loops: list[asyncio.Task[None]]) -> None:
         """The claimer has ended and what it claimed is settled. A loop that breaks ends the worker."""
@@ -185,12 +191,16 @@ class Worker:
         self.rings += 1
         self.to_claim.set()
 
-    def listen(self, watch: Watch) -> None:
-        """In a thread of its own: a queue that gets work wakes the claimer."""
+    def summon(self) -> None:
+        self.summoned = True
+        self.to_beat.set()
+
+    def listen(self, watch: Watch, call: Callable[[], None]) -> None:
+        """In a thread of its own: a queue that gets work wakes the claimer, whoever stops its work the beat."""
         with watch:
             while not self.ended:
                 if watch.wait(POLL):
-                    self.from_thread(self.ring)
+                    self.from_thread(call)
 
     def from_thread(self, call: Callable[..., None], *args: Any) -> None:
         """Done on the loop; a loop that has ended needs it no more."""
@@ -279,7 +289,7 @@ class Worker:
         while True:
             self.to_beat.clear()
             due = self.holds.beat_at()
-            left = None if due is None else due - self.now
+            left = None if due is None else 0 if self.summoned else due - self.now
             if left is None or left > 0:
                 await wait_for(self.to_beat, left)
             else:
@@ -287,7 +297,7 @@ class Worker:
 
     async def beat(self) -> None:
         """Every lease is renewed; one that is lost stops its handler, one that is asked to stop is told so."""
-        beats = list(self.reports.beats())
+        beats, self.summoned = list(self.reports.beats()), False
         for hold in self.holds:
             hold.renewed = self.now
         answers = await self.asking.all([command for command, _ in beats])

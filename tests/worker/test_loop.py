@@ -3,6 +3,7 @@
 import asyncio
 import sys
 import threading
+from contextlib import nullcontext
 from itertools import pairwise
 from typing import Any
 
@@ -185,6 +186,38 @@ def test_a_soft_cancel_is_seen_and_a_hard_one_felt(url: str) -> None:
 
     with opened(url, hurry=20) as app:
         asyncio.run(story(app))
+
+
+@pytest.mark.parametrize("elsewhere", [False, True], ids=["here", "elsewhere"])
+def test_a_cancel_is_heard_at_once_however_seldom_the_worker_beats(
+    url: str, elsewhere: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Hold, "beat_at", property(lambda hold: hold.renewed + 3600))
+
+    async def story(app: interlock.App, other: interlock.App) -> None:
+        @app.task
+        async def lasting(ctx: interlock.Context) -> None:
+            assert isinstance(ctx, JobContext)
+            while not ctx.cancelled:
+                await asyncio.sleep(0.005)
+
+        soft, hard, third = jobs = [lasting.submit() for _ in range(3)]
+        async with working(app) as worker:
+            await until(lambda: len(worker.holds) == 3 and all(hold.told for hold in worker.holds))
+            other.job(hard.unit).cancel(hard=True)
+            await until(lambda: worker.holds.find(hard.unit) is None)
+            assert sorted(hold.grant.unit for hold in worker.holds) == [soft.unit, third.unit]
+            other.job(soft.unit).cancel()
+            await until(lambda: soft.look().outcome is not None)
+            other.send(Revoke(unit=third.unit))
+            await until(lambda: third.look().outcome is None and unit(third).fence == 2)
+            other.job(third.unit).cancel(hard=True)
+            await until(lambda: len(worker.holds) == 0)
+        assert [job.look().category for job in jobs] == ["success", "cancelled", "cancelled"]
+
+    apart = elsewhere and "memory" not in url  # which nobody else can see
+    with opened(url) as app, opened(url) if apart else nullcontext(app) as other:
+        asyncio.run(story(app, other))
 
 
 def test_a_handler_that_takes_too_long_has_timed_out_and_is_tried_again(url: str) -> None:
