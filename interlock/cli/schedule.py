@@ -10,7 +10,7 @@ from interlock.cli.out import Json, dump, say, table
 from interlock.client.schedules import why_paused
 from interlock.engine.door import Engine
 from interlock.engine.instants import after, shown
-from interlock.kernel.commands import Command, Pause, Planned, Resume, Trigger
+from interlock.kernel.commands import Command, Pause, Planned, Remove, Resume, Trigger
 from interlock.kernel.errors import Unknown
 from interlock.kernel.names import shown as shown_id
 from interlock.kernel.rows import Schedule
@@ -103,6 +103,14 @@ def resume(name: Name, actor: Actor = None, db: Url = DEFAULT, tenant: Tenant = 
 
 
 @app.command()
+def remove(
+    name: Name, reason: Reason = "", actor: Actor = None, db: Url = DEFAULT, tenant: Tenant = 1, json: Json = False
+) -> None:
+    """Let a schedule make nothing any more; what it made stays. A worker whose app still defines it brings it back."""
+    told(send(db, Remove(name=name, tenant=tenant, actor=named(actor), reason=reason.strip())), json)
+
+
+@app.command()
 def trigger(
     name: Name, reason: Reason = "", actor: Actor = None, db: Url = DEFAULT, tenant: Tenant = 1, json: Json = False
 ) -> None:
@@ -134,5 +142,5 @@ def told(planned: Planned, json: bool) -> None:
         dump(planned)
         return
     coming = "" if planned.next_at is None else f", its next instant is {shown(planned.next_at)}"
-    state = "paused" if planned.paused else f"active{coming}"
+    state = "removed" if planned.removed else "paused" if planned.paused else f"active{coming}"
     say(f"schedule {planned.name} is {state}" + ("" if planned.changed else "; it was so before"))

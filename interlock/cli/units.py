@@ -191,7 +191,7 @@ def why(
         found = None if schedule else app.read(explain, app.lives, unit_of(app, unit))
         told = app.read(why_schedule, unit) if schedule else ""
     if schedule:
-        reason = "paused" if schedule.paused_at is not None else "scheduled"
+        reason = "removed" if schedule.removed_at else "paused" if schedule.paused_at else "scheduled"
         dump({"schedule": unit, "reason": reason, "answer": told, "text": told}) if json else say(told)
     elif found:
         dump(found) if json else say(found.text)

@@ -8,7 +8,7 @@ from interlock.client.tasks import Task
 from interlock.client.times import length_us
 from interlock.client.two_ways import Asked, TwoWays
 from interlock.engine.instants import EVERY, shown
-from interlock.kernel.commands import Define, Pause, Planned, Resume, Submitted, Trigger
+from interlock.kernel.commands import Define, Pause, Planned, Remove, Resume, Submitted, Trigger
 from interlock.kernel.durations import spoken
 from interlock.kernel.errors import InterlockError, Unknown
 from interlock.kernel.rows import Schedule, Skipped
@@ -31,6 +31,7 @@ class Schedules:
         self.app = app
         self.definitions: dict[str, Define] = {}
         self.pause, self.resume, self.trigger = TwoWays(self.paused), TwoWays(self.resumed), TwoWays(self.triggered)
+        self.remove = TwoWays(self.removed)
 
     def every(
         self, timing: str | timedelta, *, timezone: str = "UTC", overlap: str = "skip", missed: str = "one",
@@ -68,6 +69,9 @@ class Schedules:
     def resumed(self, name: str) -> Asked[Planned]:
         return self.app, Resume(tenant=self.app.tenant, name=name), lambda planned: planned
 
+    def removed(self, name: str, *, reason: str = "") -> Asked[Planned]:
+        return self.app, Remove(tenant=self.app.tenant, name=name, reason=reason), lambda planned: planned
+
     def triggered(self, name: str) -> "Asked[Job]":
         def job(made: Submitted) -> "Job":
             return self.app.job(made.unit)
@@ -96,18 +100,25 @@ def why_paused(schedule: Schedule) -> str:
     if schedule.paused_at is None:
         return ""
     note = f": {schedule.pause_note}" if schedule.pause_note else ""
-    at = shown(schedule.paused_at // 1_000_000 * 1_000_000, schedule.timezone)
     return (
-        f"schedule {schedule.name} was paused by {schedule.paused_by} at {at}{note}; "
+        f"schedule {schedule.name} was paused by {schedule.paused_by} at {second(schedule.paused_at, schedule)}{note}; "
         f"it goes on with `interlock schedule resume {schedule.name}`"
     )
 
 
+def second(at: int, schedule: Schedule) -> str:
+    return shown(at // 1_000_000 * 1_000_000, schedule.timezone)
+
+
 def why_schedule(session: Session, tenant: int, name: str) -> str:
-    """Why a schedule is where it is: paused, or waiting for its next instant. Raises Unknown."""
+    """Why a schedule is where it is: removed, paused, or waiting for its next instant. Raises Unknown."""
     schedule = schedule_of(session, tenant, name)
     if schedule is None:
         raise Unknown(f"there is no schedule '{name}'")
+    if schedule.removed_at is not None:
+        note = f": {schedule.remove_note}" if schedule.remove_note else ""
+        when = f"by {schedule.removed_by} at {second(schedule.removed_at, schedule)}{note}"
+        return f"schedule {name} was removed {when}; a worker whose app still defines it brings it back"
     if why := why_paused(schedule):
         return why
     if schedule.next_at is None:

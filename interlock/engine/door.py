@@ -46,6 +46,7 @@ VERBS: dict[type[Command[Any]], Callable[[Tx, Any], Any]] = {
     commands.Define: schedules.define,
     commands.Pause: schedules.pause,
     commands.Resume: schedules.resume,
+    commands.Remove: schedules.remove,
     commands.Trigger: schedules.trigger,
     commands.Tenant: tenants.tenant,
     commands.Tick: tick.tick,

@@ -18,6 +18,7 @@ from interlock.kernel.commands import (
     Define,
     Pause,
     Planned,
+    Remove,
     Resume,
     Submit,
     Submitted,
@@ -50,7 +51,7 @@ def define(tx: Tx, command: Define) -> Planned:
         fresh = {"defined_at": tx.now, "next_at": first, "work": work, "digest": digest}
         known = Schedule(tenant=command.tenant, name=command.name, **facts, **fresh)  # type: ignore[arg-type]
         tx.add(known)
-    elif known.digest != digest:
+    elif known.removed_at is not None or known.digest != digest:
         redefine(tx, known, {**facts, "work": work, "digest": digest, "defined_at": tx.now})
     else:
         return planned(known, changed=False)
@@ -78,7 +79,9 @@ def redefine(tx: Tx, schedule: Schedule, facts: dict[str, object]) -> None:
     """What is due is made as it was defined until now; another timing counts from now on."""
     if schedule.next_at is not None and schedule.next_at <= tx.now:
         make_due(tx, schedule)
-    moved = (schedule.timing, schedule.timezone) != (facts["timing"], facts["timezone"])
+    back = schedule.removed_at is not None
+    schedule.removed_at = schedule.removed_by = schedule.remove_note = None
+    moved = back or (schedule.timing, schedule.timezone) != (facts["timing"], facts["timezone"])
     for name, value in facts.items():
         setattr(schedule, name, value)
     if moved and schedule.paused_at is None:
@@ -112,6 +115,19 @@ def resume(tx: Tx, command: Resume) -> Planned:
     return planned(schedule, changed=True)
 
 
+def remove(tx: Tx, command: Remove) -> Planned:
+    """The schedule makes nothing any more; what was due before is made, and what it made stays as it is."""
+    schedule = known_schedule(tx, command.tenant, command.name) or schedule_named(tx, command.tenant, command.name)
+    if schedule.removed_at is not None:
+        return planned(schedule, changed=False)
+    if schedule.next_at is not None and schedule.next_at <= tx.now:
+        make_due(tx, schedule)
+    schedule.removed_at, schedule.removed_by, schedule.remove_note = tx.now, command.actor, command.reason
+    schedule.next_at = schedule.paused_at = schedule.paused_by = schedule.pause_note = None
+    tx.change_schedule(schedule)
+    return planned(schedule, changed=True)
+
+
 def trigger(tx: Tx, command: Trigger) -> Submitted:
     """A unit of the schedule exists now, whatever its clock says, and whether or not it is paused."""
     schedule = schedule_named(tx, command.tenant, command.name)
@@ -125,7 +141,8 @@ def trigger(tx: Tx, command: Trigger) -> Submitted:
 
 def planned(schedule: Schedule, *, changed: bool) -> Planned:
     return Planned(
-        name=schedule.name, changed=changed, paused=schedule.paused_at is not None, next_at=schedule.next_at
+        name=schedule.name, changed=changed, paused=schedule.paused_at is not None, next_at=schedule.next_at,
+        removed=schedule.removed_at is not None,
     )  # fmt: skip
 
 

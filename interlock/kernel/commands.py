@@ -311,6 +311,7 @@ class Planned(msgspec.Struct, frozen=True):
     changed: bool
     paused: bool
     next_at: int | None  # None while it is paused
+    removed: bool = False
 
 
 class Define(Command[Planned], frozen=True, kw_only=True):
@@ -335,6 +336,12 @@ class Pause(Command[Planned], frozen=True, kw_only=True):
 
 class Resume(Command[Planned], frozen=True, kw_only=True):
     """A schedule that was paused goes on with its next instant."""
+
+    name: str
+
+
+class Remove(Command[Planned], frozen=True, kw_only=True):
+    """A schedule makes nothing any more; what it made and skipped stays. Another definition brings it back."""
 
     name: str
 

@@ -218,6 +218,9 @@ class Schedule(Row):
     paused_at: int | None = None
     paused_by: str | None = None
     pause_note: str | None = None
+    removed_at: int | None = None
+    removed_by: str | None = None
+    remove_note: str | None = None
 
 
 class Skipped(Row):

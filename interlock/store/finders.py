@@ -257,12 +257,15 @@ def known_schedule(tx: Tx, tenant: int, name: str) -> Schedule | None:
 
 
 def schedule_named(tx: Tx, tenant: int, name: str) -> Schedule:
-    """A schedule by its name, locked; raises Unknown, which says which there are."""
+    """A schedule by its name, locked; raises Unknown, which says which there are. One that was removed is none."""
     found = known_schedule(tx, tenant, name)
-    if found is None:
-        sql = "SELECT name FROM schedule WHERE tenant = :tenant ORDER BY name LIMIT 10"
-        names = ", ".join(one for (one,) in tx.session.rows(sql, {"tenant": tenant}))
-        raise Unknown(f"there is no schedule '{name}'; there are {names or 'none'}")
+    if found is None or found.removed_at is not None:
+        sql = "SELECT name FROM schedule WHERE tenant = :tenant AND removed_at IS NULL ORDER BY name LIMIT 10"
+        there = {one for (one,) in tx.session.rows(sql, {"tenant": tenant})}
+        there -= {one for (whose, one), row in tx.schedules.items() if whose == tenant and row.removed_at is not None}
+        names = ", ".join(sorted(there))
+        gone = f"schedule '{name}' was removed" if found else f"there is no schedule '{name}'"
+        raise Unknown(f"{gone}; there are {names or 'none'}")
     return found
 
 

@@ -201,11 +201,12 @@ def ahead_of(session: Session, tenant: int, unit: Unit) -> int:
 
 
 def schedules_of(session: Session, tenant: int) -> list[Schedule]:
-    """The schedules of a tenant, by name."""
-    return read(session, Schedule, "WHERE tenant = :tenant ORDER BY name", tenant=tenant)
+    """The schedules of a tenant that were not removed, by name."""
+    return read(session, Schedule, "WHERE tenant = :tenant AND removed_at IS NULL ORDER BY name", tenant=tenant)
 
 
 def schedule_of(session: Session, tenant: int, name: str) -> Schedule | None:
+    """A schedule by its name, also one that was removed."""
     found = read(session, Schedule, "WHERE tenant = :tenant AND name = :name", tenant=tenant, name=name)
     return found[0] if found else None
 

@@ -59,6 +59,17 @@ def test_pause_and_resume(db: str, interlock: Run) -> None:
     assert (told["name"], told["paused"], told["changed"]) == ("hourly", False, True)
 
 
+def test_remove(db: str, interlock: Run) -> None:
+    removed = ("schedule", "remove", "often", "--db", db, "--actor", "ann", "--reason", "too often")
+    assert interlock(*removed).stdout == "schedule often is removed\n"
+    assert interlock(*removed).stdout == "schedule often is removed; it was so before\n"
+    assert list(listed(interlock, db)) == ["hourly"]
+    told = json.loads(interlock("why", "often", "--db", db, "--json").stdout)
+    assert told["reason"] == "removed"
+    assert ": too often; a worker whose app still defines it brings it back" in told["answer"]
+    assert "missed: nobody looked until" in interlock("schedule", "skipped", "often", "--db", db).stdout
+
+
 def test_a_trigger_says_which_unit_it_made(db: str, interlock: Run) -> None:
     told = json.loads(interlock("schedule", "trigger", "often", "--db", db, "--json").stdout)
     assert told["unit"].startswith("job_")

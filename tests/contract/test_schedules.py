@@ -15,6 +15,7 @@ from interlock.kernel.commands import (
     Define,
     Pause,
     Planned,
+    Remove,
     Resume,
     Start,
     Submit,
@@ -26,7 +27,7 @@ from interlock.kernel.errors import InterlockError, Unknown
 from interlock.kernel.rows import Schedule, Skipped
 from interlock.lifecycles import shipped
 from interlock.store import postgres
-from interlock.store.views import schedule_of, skipped_of
+from interlock.store.views import schedule_of, schedules_of, skipped_of
 from interlock.worker.loop import Worker
 from tests.contract.world import SECOND, World, held
 from tests.store.databases import declare, fresh_postgres
@@ -315,6 +316,31 @@ def test_a_trigger_makes_one_now_also_while_paused(noon: World) -> None:
     noon.send(Resume(name="hourly"))
     pass_hours(noon, 1)
     assert "has not ended" in skips(noon)[0].reason  # it counts as the last one
+
+
+def test_a_removed_schedule_makes_nothing_and_what_it_made_stays(noon: World) -> None:
+    define(noon)
+    noon.pass_time(HOUR)
+    gone = noon.send(Remove(name="hourly", actor="ann", reason="nobody reads it"))
+    assert (gone.removed, gone.changed, gone.next_at) == (True, True, None)
+    assert len(made(noon)) == 1  # it was due
+    noon.pass_time(3 * HOUR)
+    assert noon.send(Tick()) == 0
+    assert not noon.send(Remove(name="hourly")).changed
+    for command in (Pause(name="hourly"), Resume(name="hourly"), Trigger(name="hourly")):
+        with pytest.raises(Unknown, match="schedule 'hourly' was removed; there are none"):
+            noon.send(command)
+    with pytest.raises(Unknown, match="there is no schedule 'none'"):
+        noon.send(Remove(name="none"))
+    declare(noon.connection, 1)
+    assert schedules_of(noon.connection, 1) == []
+    assert why_schedule(noon.connection, 1, "hourly") == (
+        "schedule hourly was removed by ann at 2026-06-01T13:00:00Z: nobody reads it; "
+        "a worker whose app still defines it brings it back"
+    )
+    back = define(noon)
+    assert (back.changed, back.removed, back.next_at) == (True, False, us(2026, 6, 1, 17, 0))
+    assert len(made(noon)) == 1
 
 
 def test_an_unknown_schedule_is_told_with_those_that_there_are(noon: World) -> None:
