@@ -125,6 +125,7 @@ async def until_told(worker: Worker) -> None:
         # A handler that will not stop would keep the process: what it held is given back, and nobody waits for it.
         log.warning("handlers that did not stop end with this process")
         end_at_once(0)
+    log.info("stopped: nothing is held any more")
 
 
 class Ears:

@@ -227,6 +227,7 @@ def test_make_run_ends_well_when_its_whole_group_is_told(folder: Path, one_signa
     assert "stopping: 0 held" in text
     assert "ending at once" not in text
     assert "Traceback" not in text
+    assert text.splitlines()[-1].endswith("stopped: nothing is held any more")  # and no word of make's about errors
     assert (folder / "interlock.db").exists()
 
 
