@@ -104,6 +104,14 @@ class Reader:
         self.here = Terminal(folder, self.env)
         self.there = Terminal(folder, self.env)
 
+    def export(self, line: str) -> None:
+        """The reader's shells are told this, and know nothing of the project but by it."""
+        for terminal in (self.here, self.there):
+            ours = str(Path(sys.executable).parent)
+            parts = terminal.env["PATH"].split(os.pathsep)
+            terminal.env["PATH"] = os.pathsep.join(part for part in parts if part != ours)
+            terminal.type(line)
+
     def follow(self, block: Block) -> None:
         text = block.text
         for word, mine in self.own.items():

@@ -2,6 +2,7 @@
 
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -12,9 +13,11 @@ from pathlib import Path
 import pytest
 
 from interlock.store import postgres
+from tests.cli.inside import inside
 from tests.conftest import ROOT
 from tests.docs.pages import PATIENCE, Block, Reader, blocks, pattern
 from tests.store.databases import swap
+from tests.validate_log.logs import DRAIN, REGISTER, line, text
 
 PLACE = "postgresql://shop@localhost/shop"
 
@@ -31,9 +34,13 @@ def shop(server: str) -> Iterator[str]:
 
 def follow(page: str, folder: Path, own: dict[str, str], skip: tuple[str, ...] = ()) -> None:
     (folder / ".venv").symlink_to(Path(sys.executable).parent.parent)
+    page_text = (ROOT / page).read_text(encoding="utf-8")
+    assert len(re.findall(r"^\s*```", page_text, re.MULTILINE)) == 2 * len(blocks(page_text)), "a block has no language"
     reader = Reader(folder, own)
     try:
-        for block in blocks((ROOT / page).read_text(encoding="utf-8")):
+        for exported in re.findall(r"`(export [^`]+)`", page_text):  # in a sentence, before the first block
+            reader.export(exported.replace("/path/to/interlock", str(folder)))
+        for block in blocks(page_text):
             if block.language not in skip:
                 reader.follow(block)
     finally:
@@ -59,6 +66,23 @@ def test_the_two_commands_of_the_readme() -> None:
     looked = subprocess.run(["make", "-n", "test"], cwd=ROOT, capture_output=True, text=True, check=False)
     assert looked.returncode == 0
     assert "pytest" in looked.stdout
+
+
+def test_the_commands_of_the_readmes_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those that run on, or take long, have tests of their own: here they must only be known."""
+    monkeypatch.chdir(tmp_path)
+    lasting = ("up", "demo", "worker", "lifecycle check")
+    shutil.copy(ROOT / "interlock" / "lifecycles" / "job.toml", tmp_path / "job.toml")
+    (tmp_path / "log.jsonl").write_text(text([line(1, "w1", REGISTER), line(2, "w1", DRAIN)]))
+    listed = re.findall(r"^\| `interlock ([^`]+)` \|", (ROOT / "README.md").read_text(encoding="utf-8"), re.MULTILINE)
+    assert len(listed) > 10
+    ask = inside("sqlite:///interlock.db")
+    ask("db", "upgrade")
+    for said in listed:
+        words = said.replace("FILE", "log.jsonl" if said.startswith("validate-log") else "job.toml")
+        if said.startswith(lasting):
+            words = words.replace("mail:app", "run") + " --help"
+        assert ask(*words.split()).code == 0, said
 
 
 def test_make_run_starts_and_stops(tmp_path: Path) -> None:
