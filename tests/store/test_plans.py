@@ -11,7 +11,7 @@ from interlock.engine.door import Engine
 from interlock.kernel.commands import Claim, Grant, Register, Submit, Tick, Work
 from interlock.kernel.rows import Unit
 from interlock.lifecycles import shipped
-from interlock.store import finders, postgres, sqlite, tenants
+from interlock.store import finders, postgres, sqlite, tenants, views
 from interlock.store.tx import Ids, Tx
 from tests.store.databases import KINDS, Connection, fresh, swap
 from tests.store.filling import TAGS, Read, counted, fill, stepped, watched
@@ -198,7 +198,8 @@ FINDERS: dict[str, tuple[Callable[[Tx], object], set[str]]] = {
         {"worker_tenant_name_incarnation_key", "sqlite_autoindex_worker_2"},
     ),
     "lanes_of": (lambda tx: finders.lanes_of(tx, 1), {"lane_pkey", "sqlite_autoindex_lane_1", "tenant_pkey"}),
-    "held_now": (lambda tx: tenants.held_now(tx, 1), {"unit_holder"}),
+    "done_again": (lambda tx: views.done_again(tx.session, 1), {"body_retry_of"}),
+    "held_now": (lambda tx: tenants.held_now(tx, 3), {"unit_holder"}),
     "waiting_now": (lambda tx: tenants.waiting_now(tx, 3), {"unit_claim", "unit_parked", "unit_wake"}),
     "with_key": (lambda tx: finders.with_key(tx, 1, "filled", "k7"), {"one_unit_a_key"}),
     "lock": (lambda tx: tx.lock([7, 8]), {"unit_pkey", "sqlite_autoindex_unit_1"}),
