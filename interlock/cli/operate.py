@@ -4,7 +4,18 @@ from typing import Annotated
 
 import typer
 
-from interlock.cli.options import DEFAULT, Actor, Tenant, Url, known_lives, must_be_present, must_exist, named, opened
+from interlock.cli.options import (
+    DEFAULT,
+    Actor,
+    Id,
+    Tenant,
+    Url,
+    known_lives,
+    must_be_present,
+    must_exist,
+    named,
+    opened,
+)
 from interlock.cli.out import Json, dump, say
 from interlock.engine.door import Engine
 from interlock.kernel.commands import Force
@@ -13,7 +24,7 @@ from interlock.store.views import glimpse
 
 
 def force(
-    unit: Annotated[str, typer.Argument(metavar="ID", help="A unit, as in job_4r1, or by its plain number.")],
+    unit: Id,
     state: Annotated[str, typer.Argument(metavar="STATE", help="The state of its lifecycle that it is to have.")],
     reason: Annotated[str, typer.Option(help="Why; it is kept with the event for ever.")],
     actor: Actor = None,

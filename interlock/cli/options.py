@@ -31,16 +31,21 @@ NUMBER_MAX = 19  # digits
 Url = Annotated[
     str, typer.Option("--db", envvar="INTERLOCK_DB", help="sqlite:///file.db or postgresql://…", show_default=True)
 ]
-Tenant = Annotated[int, typer.Option(envvar="INTERLOCK_TENANT", min=1, max=TENANT_MAX, help="Whose units they are.")]
+Tenant = Annotated[int, typer.Option(envvar="INTERLOCK_TENANT", min=1, max=TENANT_MAX, help="Whose work it is.")]
 Actor = Annotated[
     str | None,
     typer.Option(envvar="INTERLOCK_ACTOR", help="Who asks; by default the user of the operating system."),
 ]
 Why = Annotated[str, typer.Option("--reason", help="Why; it is kept with the event.")]
-Id = Annotated[str, typer.Argument(metavar="ID", help="A unit, as in job_4r1.")]
+Id = Annotated[str, typer.Argument(metavar="ID", help="A unit, as in job_4r1, or by its plain number.")]
 Ids = Annotated[list[str] | None, typer.Argument(metavar="[ID]…", help="Units, as in job_4r1.")]
 Every = Annotated[bool, typer.Option("--all", help="All that there are; without it a filter is needed.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Only say what would be done.")]
+
+Limit = Annotated[int, typer.Option(min=1, max=LIMIT_MAX, help="So many at most.")]
+After = Annotated[
+    str | None, typer.Option(metavar="ID", help="The next page: what is older than this, the last one seen.")
+]
 
 # Which units are meant.
 States = Annotated[list[str] | None, typer.Option("--state", help="In this state; may be given several times.")]

@@ -5,7 +5,7 @@ from typing import Annotated, Any, TypeVar
 
 import typer
 
-from interlock.cli.options import DEFAULT, TENANT_MAX, Url, known_lives, must_be_present, must_exist, named, opened
+from interlock.cli.options import DEFAULT, Actor, Tenant, Url, known_lives, must_be_present, must_exist, named, opened
 from interlock.cli.out import Json, dump, say, table
 from interlock.client.schedules import why_paused
 from interlock.engine.door import Engine
@@ -21,10 +21,6 @@ from interlock.store.views import glimpse, schedule_of, schedules_of, skipped_of
 app = typer.Typer(help="What is done by the clock.", no_args_is_help=True)
 A = TypeVar("A")
 Name = Annotated[str, typer.Argument(metavar="NAME", envvar="INTERLOCK_SCHEDULE", help="The schedule's name.")]
-Tenant = Annotated[int, typer.Option(envvar="INTERLOCK_TENANT", min=1, max=TENANT_MAX, help="Whose it is.")]
-Actor = Annotated[
-    str | None, typer.Option(envvar="INTERLOCK_ACTOR", help="Who; by default the user of the operating system.")
-]
 Reason = Annotated[str, typer.Option(envvar="INTERLOCK_REASON", help="Why; it is told to whoever asks.")]
 Next = Annotated[int, typer.Option("--next", envvar="INTERLOCK_NEXT", min=1, max=100, help="So many instants.")]
 Limit = Annotated[int, typer.Option(envvar="INTERLOCK_LIMIT", min=1, max=10_000, help="How many to show.")]

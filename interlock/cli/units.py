@@ -8,13 +8,14 @@ import typer
 from interlock.cli import shape
 from interlock.cli.options import (
     DEFAULT,
-    LIMIT_MAX,
+    After,
     Categories,
     Correlations,
     Holders,
     Id,
     Keys,
     Lifecycles,
+    Limit,
     Parents,
     Queues,
     States,
@@ -58,10 +59,8 @@ def list_units(
     correlation: Correlations = None,
     worker: Holders = None,
     parent: Parents = None,
-    limit: Annotated[int, typer.Option(min=1, max=LIMIT_MAX, help="So many at most.")] = 50,
-    after: Annotated[
-        str | None, typer.Option(metavar="ID", help="The next page: what is older than this, the last one seen.")
-    ] = None,
+    limit: Limit = 50,
+    after: After = None,
     tenant: Tenant = 1,
     db: Url = DEFAULT,
     json: Json = False,
