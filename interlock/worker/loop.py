@@ -98,6 +98,10 @@ class Worker:
             for one in (*loops, draining):
                 if one.done():
                     one.result()
+        except Exception as error:
+            draining.cancel()
+            await self.break_off(error, loops[0])
+            raise
         finally:
             draining.cancel()
             for hold in self.holds:
@@ -339,6 +343,23 @@ class Worker:
         for lane in self.all_lanes:
             self.give_back_waiting(lane)
         await self.ends_of(list(self.holds), self.grace)
+        await self.give_up()
+
+    async def break_off(self, error: Exception, claiming: asyncio.Task[None]) -> None:
+        """What is held is given back, if that can still be said: nobody waits for its leases to end."""
+        log.error("%s: %s; what is held is given back", type(error).__name__, error)
+        self.stop()
+        self.asking.patience = min(self.asking.patience or self.now + PATIENCE, self.now + PATIENCE)
+        try:
+            async with asyncio.timeout(2 * PATIENCE):
+                await asyncio.wait([claiming])  # what it has asked for may still be granted
+                self.reports.ends = [hold for hold in self.holds if hold.ended]  # a report that broke told of none
+                await self.give_up()
+        except Exception as worse:
+            log.error("%d held are lost when their leases end: %s", len(self.holds), worse)
+
+    async def give_up(self) -> None:
+        """What has not ended is stopped and given back, everything is told, and the worker has left."""
         late = [hold for hold in self.holds if not hold.ended]
         for hold in late:
             hold.leaving = True

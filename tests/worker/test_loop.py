@@ -13,7 +13,7 @@ import pytest
 import interlock
 from interlock.kernel.commands import Claim, Drain, Grant, Revoke, Tick
 from interlock.kernel.errors import Gone, Unavailable
-from interlock.store.views import notes_of
+from interlock.store.views import notes_of, workers_seen
 from interlock.worker.context import JobContext
 from interlock.worker.holds import AHEAD_MAX, Hold, Holds, Lane
 from interlock.worker.loop import Worker
@@ -430,23 +430,28 @@ def test_what_is_granted_after_the_stop_is_given_back_and_never_begun(url: str) 
         asyncio.run(story(app))
 
 
-@pytest.mark.parametrize("loop", ["beating", "ticking", "claiming"])
-def test_a_loop_that_breaks_ends_the_worker(loop: str) -> None:
+@pytest.mark.parametrize("loop", ["beating", "ticking", "claiming", "run"])
+def test_a_loop_that_breaks_ends_the_worker_and_what_it_holds_is_given_back(loop: str) -> None:
     async def story(app: interlock.App) -> None:
         @app.task
         async def lasting() -> None:
             await asyncio.Event().wait()
 
-        lasting.submit()
+        jobs = [lasting.submit() for _ in range(15)]  # more than may run
         worker = Worker(app, {"default": 10})
 
         async def broken() -> None:
             await until(lambda: loop == "claiming" or any(hold.begun for hold in worker.holds))
             raise RuntimeError("broken")
 
-        setattr(worker, loop, broken)
+        setattr(worker.reports if loop == "run" else worker, loop, broken)
         with pytest.raises(RuntimeError, match="broken"):
             await asyncio.wait_for(worker.run(), PATIENCE)
+        assert len(worker.holds) == 0
+        assert [(unit(job).holder, unit(job).losses, job.look().category) for job in jobs] == [(None, 0, "ready")] * 15
+        assert loop == "claiming" or max(unit(job).fence for job in jobs) == 1
+        ((_, itself),) = app.read(workers_seen, True)
+        assert itself.category == "closed"
 
     with interlock.open("sqlite://:memory:") as app:
         asyncio.run(story(app))
