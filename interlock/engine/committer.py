@@ -23,6 +23,7 @@ Answer = tuple[Any, InterlockError | None]
 GROUP_MAX, ROWS_MAX = 256, 10_000  # of a transaction that commands share
 ALONE = 1_000  # rows; a command with more has a transaction to itself
 IDS_A_ROW = 3  # a unit, its first attempt and their lane
+TOO_MANY = "this command makes more units than one command may; send them in parts"
 TRIES = 5  # of one command; a group is tried twice
 
 
@@ -229,5 +230,5 @@ def explained(error: Exception) -> Exception:
     if isinstance(error, Contended):
         return Contended(f"others were in the way, {TRIES} times over: {error}; nothing was changed, send it again")
     if isinstance(error, OutOfIds):
-        return InterlockError("this command makes more units than one command may; send them in parts")
+        return InterlockError(TOO_MANY)
     return error

@@ -2,24 +2,24 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from threading import Condition, Lock, Thread
 from types import TracebackType
 from typing import Any, TypeVar
 
 from interlock.engine import archive, leases, operate, records, schedules, submit, tenants, tick, units, workers
 from interlock.engine.bell import Bell, Watch
-from interlock.engine.committer import Committer
+from interlock.engine.committer import TOO_MANY, Committer
 from interlock.engine.committer import ids as wanted_ids
 from interlock.engine.family import carry_on
 from interlock.kernel import commands
 from interlock.kernel.commands import Command
-from interlock.kernel.errors import Unavailable
+from interlock.kernel.errors import InterlockError, Unavailable
 from interlock.kernel.lifecycle import Lifecycle
 from interlock.store import migrate
 from interlock.store.reads import snapshot
 from interlock.store.session import CALL, Session, Wire
-from interlock.store.tx import Ids, Tx
+from interlock.store.tx import Ids, OutOfIds, Tx
 from interlock.store.url import connect
 
 A = TypeVar("A")
@@ -130,21 +130,27 @@ class Engine:
         ids = Ids(session)
         if session.many_writers:  # else a block, or a queue that is new, would be locked until they commit
             ids.session = self.reader
-            with self.reading:
-                ids.reserve(wanted_ids(command))
-                if isinstance(command, commands.Submit):
+            if isinstance(command, commands.Submit):
+                with self.reading:
                     submit.make_lanes(Tx(self.reader, self.committer.lives, ids, [command.tenant]), command)
-        else:
-            ids.reserve(wanted_ids(command))
-        tx = Tx(session, self.committer.lives, ids, [command.tenant])
-        try:
-            answer: A = VERBS[type(command)](tx, command)
-            carry_on(tx)
-        except BaseException:
-            session.rollback()
-            raise
-        session.commit()
-        return answer
+        for last in (False, True):
+            with self.reading if session.many_writers else nullcontext():
+                ids.reserve(wanted_ids(command))
+            tx = Tx(session, self.committer.lives, ids, [command.tenant])
+            try:
+                answer: A = VERBS[type(command)](tx, command)
+                carry_on(tx)
+            except OutOfIds:
+                session.rollback()
+                if last:
+                    raise InterlockError(TOO_MANY) from None
+            except BaseException:
+                session.rollback()
+                raise
+            else:
+                session.commit()
+                return answer
+        raise AssertionError
 
     def read(self, question: Callable[[Session], T], tenant: int = 1) -> T:
         """What the database says to a question that changes nothing, all of it from one picture of one tenant."""

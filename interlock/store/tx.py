@@ -44,14 +44,19 @@ class Ids:
         self.next = self.end = 0
 
     def reserve(self, wanted: int = 0) -> None:
-        """There are ids enough for a transaction that wants so many, and some to spare."""
-        least = wanted + self.spare
+        """There are ids enough for a transaction that wants so many, and some to spare but for the first.
+
+        Many programs make one unit and end: they take no block of thousands with them.
+        """
+        first = wanted and not self.end
+        least = wanted if first else wanted + self.spare
         if self.end - self.next >= least:
             return
-        block = -(-least // self.BLOCK) * self.BLOCK
+        block = least if first else -(-least // self.BLOCK) * self.BLOCK
         sql = "UPDATE id_block SET next_id = next_id + :block WHERE name = 'unit' RETURNING next_id"
-        self.end = self.session.rows(sql, {"block": block})[0][0]
-        self.next = self.end - block
+        before, self.end = self.end, self.session.rows(sql, {"block": block})[0][0]
+        if self.end - block != before:  # else it goes on where the last one ends
+            self.next = self.end - block
 
     def take(self) -> int:
         if self.next >= self.end:

@@ -14,7 +14,9 @@ import pytest
 import typer
 
 from interlock.cli.main import app
+from interlock.engine.committer import IDS_A_ROW
 from interlock.kernel.commands import Define, Pause, Record, Submit, Work
+from interlock.kernel.names import meant
 from interlock.store import postgres, sqlite
 from tests.cli.inside import Ask, inside
 from tests.conftest import COMMAND, ROOT, Run
@@ -459,6 +461,11 @@ def test_the_environment_is_read(place: Place) -> None:
     assert place.ask("list", INTERLOCK_TENANT="2").rows == []
     assert place.ask("list", INTERLOCK_JSON="1").json["more"] is False
     assert "Invalid value for '--limit'" in place.ask("list", INTERLOCK_LIST_LIMIT="none").err
+
+
+def test_a_submit_takes_few_ids_with_it(place: Place) -> None:
+    first, second = (place.world.unit(meant(place.ask("submit", "mail").out.strip())).id for _ in range(2))
+    assert second - first == IDS_A_ROW
 
 
 def test_every_verb_is_on_a_page_with_an_example() -> None:

@@ -14,6 +14,7 @@ import interlock
 from interlock import InterlockError
 from interlock.audit.laws import audit
 from interlock.client.app import App
+from interlock.engine import door
 from interlock.store.views import Filter, listing
 from interlock.testing import staged
 from tests.store.databases import fresh_postgres
@@ -205,6 +206,17 @@ def test_several_tasks_and_many_jobs_share_one_transaction(app: App, url: str) -
         mine.commit()
     with staged(app, url) as stage:
         assert stage.drain() == 70
+
+
+def test_a_command_that_needs_more_ids_than_were_taken_gets_them(
+    app: App, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(door, "wanted_ids", lambda command: 1)
+    with closing(connect(url)) as mine:
+        mine.execute("INSERT INTO orders VALUES (1)")
+        app.tasks["mail"].submit_many([{"order": 1}, {"order": 2}], tx=mine)
+        mine.commit()
+        assert (len(jobs(app)), orders(mine)) == (2, 1)
 
 
 def test_a_worker_hears_of_what_a_caller_committed(app: App, url: str) -> None:
