@@ -6,6 +6,7 @@ from threading import Condition, Event, Lock, Thread
 from types import TracebackType
 
 from interlock.kernel.errors import StoreError
+from interlock.store.finders import lanes_of
 from interlock.store.session import Queue, Wire
 from interlock.store.tx import Tx
 
@@ -80,8 +81,7 @@ class Bell:
             return {}
         lanes = tx.served(self.lanes) if tx.opened else {}
         for tenant in tx.freed & limited:  # whoever was kept from its work by a limit may claim again
-            if known := tx.session.lanes.get(tenant):
-                lanes |= {lane.id: (tenant, lane.queue) for lane in known.lanes}
+            lanes |= {lane.id: (tenant, lane.queue) for lane in lanes_of(tx, tenant).lanes}
         return lanes
 
     def ring_lanes(self, lanes: dict[int, Queue]) -> None:

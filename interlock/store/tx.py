@@ -97,7 +97,7 @@ class Tx:
         self.changed_slots: dict[tuple[int, str], Slot] = {}
         self.schedules: dict[tuple[int, str], Schedule] = {}
         self.changed_schedules: dict[tuple[int, str], Schedule] = {}
-        self.given_back: dict[tuple[int, int], tuple[int, Any]] = {}  # by tenant and worker: how much it gave back, and why
+        self.given_back: dict[tuple[int, int], tuple[int, Any]] = {}  # by tenant and worker: how much, and why
         self.seats: dict[int, tuple[str, ...]] = {}  # by unit: the keys that it has
         self.sound: set[Any] = set()  # rules of work that were found to be allowed
         self.looked: set[Any] = set()  # what was looked for already, and is not looked for again

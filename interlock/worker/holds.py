@@ -21,10 +21,6 @@ End = Outcome | Snooze | GiveBack | None  # None: nothing that this worker could
 class Hold:
     """One lease, and what is done under it."""
 
-    __slots__ = (
-        "again", "begun", "context", "end", "ended", "grant", "held", "leaving", "renewed", "running", "told"
-    )  # fmt: skip
-
     def __init__(self, grant: Grant, context: JobContext, now: float) -> None:
         self.grant, self.context, self.held = grant, context, context.held
         self.renewed = now  # or a little later
