@@ -11,6 +11,7 @@ from interlock.client.times import roughly, stated, told
 from interlock.kernel.lifecycle import Category
 from interlock.kernel.names import shown
 from interlock.kernel.policy import LEASED
+from interlock.kernel.verdicts import ballot
 
 TEXT_MAX = 200
 
@@ -208,10 +209,11 @@ def gate(facts: Facts) -> Reason | None:
     verdicts = [trigger for trigger in life.triggers(unit.state) if life.move(unit.state, trigger).owner in DECIDERS]
     words = " or ".join(trigger for trigger in verdicts if trigger != "cancel")
     owner = life.move(unit.state, verdicts[0]).owner if verdicts else "person"
-    votes = sum(note.kind == "vote" and note.payload == "true" for note in facts.notes)
+    votes = sum(note.kind == "vote" and ballot(note.payload).approve for note in facts.notes)
     quorum = f"{votes} of {facts.policy.quorum} votes are given" if facts.policy.quorum else ""
+    approvers = f"it is for {', '.join(facts.policy.approvers)} to say" if facts.policy.approvers else ""
     until = f", until {told(unit.deadline_at, facts.now)}" if unit.deadline_at else ""
-    return Reason("gate", f"{facts.name} waits for a {owner} to say {words}{until}", lines(quorum))
+    return Reason("gate", f"{facts.name} waits for a {owner} to say {words}{until}", lines(quorum, approvers))
 
 
 DECIDERS = ("person", "validator", "reporter")

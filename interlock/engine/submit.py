@@ -67,6 +67,8 @@ def check(lives: Mapping[str, Lifecycle], work: Work) -> None:
         if getattr(work, name) is not None:
             words.named(name, getattr(work, name))
     words.capabilities(work.capabilities)
+    for one in work.approvers:
+        words.named("an approver", one)
     words.json_text("input", work.input)
     words.json_text("labels", work.labels)
     words.between("priority", work.priority, -words.PRIORITY_MAX, words.PRIORITY_MAX)

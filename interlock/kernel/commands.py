@@ -133,6 +133,8 @@ class Work(msgspec.Struct, frozen=True, kw_only=True):
     sla_us: int | None = None
     quorum: int | None = None
     on_reject: str | None = None
+    approvers: tuple[str, ...] = ()
+    not_submitter: bool = False
 
 
 class Policy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -151,6 +153,8 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     sla_us: int | None = None  # the longest time without a sign of life
     quorum: int | None = None  # of an approval: how many votes it takes, one by default
     on_reject: str | None = None  # of an approval: "cancel" (the default) or "fail" its run
+    approvers: tuple[str, ...] = ()  # of an approval: names or roles whose word counts; none: everybody's
+    not_submitter: bool = False  # of an approval: whoever submitted its run may not approve it
     undoes: int | None = None  # the note whose compensation this is
     rate_per_us: int | None = None  # how long a token of its rate is away
 
@@ -282,11 +286,15 @@ class Replay(Command[Submitted], frozen=True, kw_only=True):
 
 
 class Vote(Command[Standing], frozen=True, kw_only=True):
-    """One voter's word about a unit that waits for a person; with enough of them it is approved."""
+    """One voter's word about a unit that waits for a person; with enough of them it is approved.
+
+    The same word again changes nothing; another word of the same voter is refused. `reason` is the voter's comment.
+    """
 
     unit: int
     voter: str
     approve: bool = True
+    role: str = ""  # as which the voter speaks
 
 
 class Force(Command[Standing], frozen=True, kw_only=True):

@@ -14,6 +14,10 @@ class Refused(InterlockError):
         self.lifecycle, self.state, self.trigger, self.legal = lifecycle, state, trigger, legal
 
 
+class NotWanted(InterlockError):
+    """A word that nobody waits for, or that this person may not give; nothing was changed by it."""
+
+
 class Unknown(InterlockError):
     """A name that does not exist; the text says which do."""
 

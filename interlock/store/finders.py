@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable
 
 from interlock.kernel.errors import Unknown
 from interlock.kernel.rows import Answer, Artifact, Body, Event, Note, Schedule, Slot, Token, Unit, Worker
+from interlock.kernel.verdicts import Ballot, ballot
 from interlock.store.lanes import Lane, Lanes, remember
 from interlock.store.tx import Tx
 
@@ -116,11 +117,18 @@ def has_note(tx: Tx, unit: int, kind: str, name: str) -> bool:
     return bool(tx.select(Note, rest, unit=unit, kind=kind, name=name))
 
 
-def votes(tx: Tx, unit: int) -> int:
-    """How many have voted for a unit, this transaction's votes included."""
+def votes(tx: Tx, unit: int) -> dict[str, Ballot]:
+    """What was said about a unit, by voter, this transaction's votes included."""
     here = [row for row in tx.fresh if isinstance(row, Note) and (row.unit, row.kind) == (unit, "vote")]
     found = tx.select(Note, "WHERE unit = :unit AND kind = :kind", unit=unit, kind="vote")
-    return sum(note.payload == "true" for note in [*here, *found])
+    return {note.name: ballot(note.payload) for note in [*found, *here]}
+
+
+def born_by(tx: Tx, unit: int) -> str:
+    """Who made a unit, also one that this transaction has just made."""
+    here = [event for event in tx.events if (event.unit, event.version) == (unit, 1)]
+    births = here or tx.select(Event, "WHERE unit = :unit AND version = 1", unit=unit)
+    return births[0].actor if births else ""
 
 
 def compensations(tx: Tx, units: list[int]) -> list[Note]:

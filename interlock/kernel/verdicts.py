@@ -1,0 +1,60 @@
+"""What waits for a person, and whose word counts; pure, and from the lifecycles' own data."""
+
+from collections.abc import Iterable, Mapping, Sequence
+
+import msgspec
+
+from interlock.kernel.commands import Policy
+from interlock.kernel.lifecycle import Category, Lifecycle, Owner
+
+OWN_VERBS = ("cancel", "bury", "drain")  # do more than move, so they are commands of their own
+PEOPLE = (Owner.PERSON,)
+PEOPLE_AND_CHECKS = (Owner.PERSON, Owner.VALIDATOR)
+RESTS = (Category.GATE, Category.WAITING)  # whoever is in another category is worked on, or has ended
+
+
+class Ballot(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What a vote says, as its note keeps it."""
+
+    approve: bool
+    role: str = ""
+    comment: str = ""
+
+
+def ballot(payload: str) -> Ballot:
+    """The vote that a note holds; a bare true or false is one without a word."""
+    said = msgspec.json.decode(payload, type=bool | Ballot)
+    return Ballot(said) if isinstance(said, bool) else said
+
+
+def asked(life: Lifecycle, state: str, owners: Sequence[Owner] = PEOPLE) -> tuple[str, ...]:
+    """The words that move a resting unit on, and that only these can say; none if it does not wait for them."""
+    if life.category(state) not in RESTS:
+        return ()
+    words = (trigger for trigger in life.triggers(state) if trigger not in OWN_VERBS)
+    return tuple(trigger for trigger in words if life.move(state, trigger).owner in owners)
+
+
+def waiting(lives: Mapping[str, Lifecycle], owners: Sequence[Owner] = PEOPLE) -> list[tuple[str, str]]:
+    """Every lifecycle with each state of it in which a unit waits for one of these."""
+    return [(life.name, state) for life in lives.values() for state in life.states if asked(life, state, owners)]
+
+
+def by_vote(policy: Policy) -> bool:
+    """Whether one word is not enough, or not everybody's counts."""
+    return bool((policy.quorum or 1) > 1 or policy.approvers or policy.not_submitter)
+
+
+def refusal(policy: Policy, ballot: Ballot, voter: str, submitter: str) -> str:
+    """Why the word of this voter does not count; empty if it does."""
+    if policy.approvers and not {voter, ballot.role} & {*policy.approvers}:
+        role = f" as '{ballot.role}'" if ballot.role else ""
+        return f"{voter}{role} is none of its approvers: {', '.join(policy.approvers)}"
+    if policy.not_submitter and ballot.approve and voter == submitter:
+        return f"{voter} has submitted it, and so may not approve it"
+    return ""
+
+
+def may_vote(policy: Policy, voter: str | None, roles: Iterable[str]) -> bool:
+    """Whether somebody is meant by a unit's approvers: by name or by a role; nobody named is everybody."""
+    return not policy.approvers or bool({voter, *roles} & {*policy.approvers})
