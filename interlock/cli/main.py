@@ -16,6 +16,7 @@ from interlock.cli import (
     database,
     dead,
     demo,
+    inbox,
     lifecycle,
     operate,
     run,
@@ -52,6 +53,10 @@ app.command("events")(units.events)
 app.command("why")(units.why)
 app.command("watch")(watch.watch)
 app.command("cancel")(cancel.cancel)
+app.command("inbox")(inbox.inbox)
+app.command("approve")(inbox.approve)
+app.command("reject")(inbox.reject)
+app.command("decide")(inbox.decide)
 app.add_typer(dead.app, name="dead")
 workers.app.command("run")(run.worker)
 app.add_typer(workers.app, name="worker")

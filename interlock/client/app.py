@@ -11,6 +11,7 @@ from types import TracebackType
 from typing import Any, Concatenate, ParamSpec, TypeVar, overload
 
 from interlock.client.borrowed import Borrowed
+from interlock.client.inbox import Inbox
 from interlock.client.jobs import Job
 from interlock.client.schedules import Schedules
 from interlock.client.tasks import Rules, Task
@@ -42,6 +43,7 @@ class App:
         self.tasks: dict[str, Task[Any, Any]] = {}
         self.schedules = Schedules(self)
         self.every = self.schedules.every
+        self.inbox = Inbox(self)
         self.opened: Engine | None = None
         self.opening = Lock()
         # A test puts the app on a stage with these: an engine of its own, and what happens while a job is waited for.

@@ -47,7 +47,7 @@ def by_vote(policy: Policy) -> bool:
 
 def refusal(policy: Policy, ballot: Ballot, voter: str, submitter: str) -> str:
     """Why the word of this voter does not count; empty if it does."""
-    if policy.approvers and not {voter, ballot.role} & {*policy.approvers}:
+    if not may_vote(policy.approvers, voter, (ballot.role,)):
         role = f" as '{ballot.role}'" if ballot.role else ""
         return f"{voter}{role} is none of its approvers: {', '.join(policy.approvers)}"
     if policy.not_submitter and ballot.approve and voter == submitter:
@@ -55,6 +55,6 @@ def refusal(policy: Policy, ballot: Ballot, voter: str, submitter: str) -> str:
     return ""
 
 
-def may_vote(policy: Policy, voter: str | None, roles: Iterable[str]) -> bool:
+def may_vote(approvers: Sequence[str], voter: str | None, roles: Iterable[str]) -> bool:
     """Whether somebody is meant by a unit's approvers: by name or by a role; nobody named is everybody."""
-    return not policy.approvers or bool({voter, *roles} & {*policy.approvers})
+    return not approvers or bool({voter, *roles} & {*approvers})

@@ -13,6 +13,7 @@ from interlock.kernel.lifecycle import Category
 from interlock.kernel.rows import Artifact, Body, Event, Note, Schedule, Skipped, Slot, Unit, Worker
 from interlock.store.reads import read
 from interlock.store.session import Session
+from interlock.store.tx import marks, params
 
 GLIMPSE = "SELECT id, lifecycle, state, category, outcome, result, error FROM unit JOIN body ON body.unit = unit.id"
 AHEAD_MAX = 1_000  # units in line that are counted one by one
@@ -75,6 +76,13 @@ def view(session: Session, tenant: int, unit: int) -> View:
     if not found:
         raise Unknown(f"there is no unit {unit}")
     return found[0]
+
+
+def views_of(session: Session, tenant: int, units: Sequence[int]) -> dict[int, View]:
+    """These units and their bodies, by id; those that do not exist are left out."""
+    wanted = sorted(set(units))
+    found = views(session, tenant, [f"unit.id IN ({marks(wanted)})"], params(wanted), len(wanted)) if wanted else ()
+    return {one.unit.id: one for one in found}
 
 
 def listing(session: Session, tenant: int, wanted: Filter, limit: int, after: int | None = None) -> list[View]:

@@ -8,15 +8,16 @@ import pytest
 
 from interlock.kernel.commands import Claim, Record, Register, Start, Submit, Work
 from interlock.kernel.errors import Unknown
-from interlock.store import views
+from interlock.store import trees, views
 from interlock.store.session import Session
 from tests.contract.world import World, held
 from tests.store.databases import declare
 
 VIEWS = [
     function
-    for _, function in inspect.getmembers(views, inspect.isfunction)
-    if function.__module__ == views.__name__ and "session" in inspect.signature(function).parameters
+    for module in (views, trees)
+    for _, function in inspect.getmembers(module, inspect.isfunction)
+    if function.__module__ == module.__name__ and "session" in inspect.signature(function).parameters
 ]
 
 
@@ -39,7 +40,15 @@ def family(world: World, tenant: int) -> dict[str, int]:
     world.send(Start(tenant=tenant, held=(held(grant),)))
     for kind in ("artifact", "checkpoint"):
         world.send(Record(tenant=tenant, held=(held(grant),), kind=kind, name="x"))
-    return {"run": run, "first": first, "second": second, "worker": worker}
+    stream = world.send(Submit(tenant=tenant, work=(Work(task="s", lifecycle="workstream"),)))[0].unit
+    return {"run": run, "first": first, "second": second, "worker": worker, "stream": stream}
+
+
+def tree_ids(session: Session, tenant: int, unit: int) -> list[int]:
+    try:
+        return trees.tree_of(session, tenant, unit).ids
+    except Unknown:
+        return []
 
 
 QUESTIONS: dict[str, Callable[[Session, int, dict[str, int]], Any]] = {
@@ -57,6 +66,21 @@ QUESTIONS: dict[str, Callable[[Session, int, dict[str, int]], Any]] = {
     "children": lambda session, tenant, its: [one.unit.id for one in views.children_of(session, tenant, its["run"])],
     "needs": lambda session, tenant, its: [one.unit for one in views.needs_of(session, tenant, its["second"])],
     "seated": lambda session, tenant, its: [one.unit.id for one in views.seated_on(session, tenant, "mutex", "m")],
+    "resting": lambda session, tenant, its: [
+        one.unit.id for one in trees.resting(session, tenant, [("workstream", "planned")], 100)
+    ],
+    "tree": lambda session, tenant, its: tree_ids(session, tenant, its["run"]),
+    "notes of many": lambda session, tenant, its: [
+        note.unit for some in trees.notes_in(session, tenant, [*its.values()], "checkpoint").values() for note in some
+    ],
+    "births": lambda session, tenant, its: [*trees.births_of(session, tenant, [*its.values()])],
+    "events of many": lambda session, tenant, its: [
+        event.unit for some in trees.events_in(session, tenant, [*its.values()], 2**62).values() for event in some
+    ],
+    "needs of many": lambda session, tenant, its: [
+        need.unit for need in trees.needs_in(session, tenant, [*its.values()])
+    ],
+    "by ids": lambda session, tenant, its: [*views.views_of(session, tenant, [*its.values()])],
     "workers": lambda session, tenant, its: [one.unit for one, _ in views.workers_seen(session, tenant)],
 }  # fmt: skip
 

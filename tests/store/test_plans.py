@@ -10,10 +10,11 @@ import pytest
 from interlock.engine.door import Engine
 from interlock.kernel.commands import Claim, Grant, Register, Submit, Tick, Work
 from interlock.kernel.rows import Unit
+from interlock.kernel.verdicts import waiting
 from interlock.lifecycles import shipped
-from interlock.store import finders, postgres, sqlite, tenants, views
+from interlock.store import finders, postgres, sqlite, tenants, trees, views
 from interlock.store.tx import Ids, Tx
-from tests.store.databases import KINDS, Connection, fresh, swap
+from tests.store.databases import KINDS, Connection, declare, fresh, swap
 from tests.store.filling import TAGS, Read, counted, fill, stepped, watched
 
 LIMIT, LANES = 10, 10_000
@@ -179,6 +180,7 @@ FINDERS: dict[str, tuple[Callable[[Tx], object], set[str]]] = {
     "open_children": (lambda tx: finders.open_children(tx, 7), {"unit_parent"}),
     "last_child": (lambda tx: finders.last_child(tx, 7), {"unit_parent"}),
     "has_note": (lambda tx: finders.has_note(tx, 7, "step", "a"), {"note_unit", "one_note_a_name"}),
+    "born_by": (lambda tx: finders.born_by(tx, FILLED), {*EVENT, "event_time"}),
     "votes": (lambda tx: finders.votes(tx, 7), {"note_unit", "one_note_a_name"}),
     "has_artifact": (lambda tx: finders.has_artifact(tx, 7, 1, "a"), {"artifact_pkey", "sqlite_autoindex_artifact_1"}),
     "compensations": (lambda tx: finders.compensations(tx, [7, 8]), {"note_unit", "one_note_a_name"}),
@@ -206,6 +208,29 @@ FINDERS: dict[str, tuple[Callable[[Tx], object], set[str]]] = {
     "body": (lambda tx: tx.body(tx.lock([FILLED])[0]), {"body_pkey", "sqlite_autoindex_body_1"}),
     "meet_needs": (lambda tx: tx.meet_needs([7, 8]), {"need_reverse"}),
 }
+
+
+LOOKS: dict[str, tuple[Callable[[Connection], object], set[str]]] = {
+    "resting": (lambda session: trees.resting(session, 1, waiting(shipped()), 50), {"unit_rests"}),
+    "tree_of": (lambda session: trees.tree_of(session, 1, FILLED), {"unit_parent"}),
+    "births_of": (lambda session: trees.births_of(session, 1, [7, 8]), {*EVENT, "event_time"}),
+    "events_in": (lambda session: trees.events_in(session, 1, [7, 8], 10**18), {*EVENT, "event_time"}),
+}
+
+
+@pytest.mark.parametrize("name", LOOKS)
+def test_what_people_look_at_has_its_index(database: Connection, server: str, name: str) -> None:
+    look, indexes = LOOKS[name]
+    analyze(database, server)
+    declare(database, 1)
+    with watched(database) as reads:
+        look(database)
+    database.rollback()
+    large = ("unit", "body", "event", "note")
+    assert [scan for read in reads for scan in read.scans if any(f" {table}" in f" {scan}" for table in large)] == []
+    assert indexes & {index for read in reads for index in read.indexes}
+    if isinstance(database, postgres.Connection):
+        assert sum(read.rows.get(table, 0) for read in reads for table in large) <= 10
 
 
 @pytest.mark.parametrize("name", FINDERS)

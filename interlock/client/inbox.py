@@ -1,0 +1,223 @@
+"""The inbox: one list of everything that waits for a person, whatever kind of unit it is."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from interlock.client.two_ways import Asked, TwoWays
+from interlock.engine.terms import policy_of
+from interlock.kernel.commands import Decide, Policy, Standing, Vote
+from interlock.kernel.errors import NotWanted
+from interlock.kernel.lifecycle import Lifecycle
+from interlock.kernel.names import meant, shown
+from interlock.kernel.verdicts import PEOPLE, PEOPLE_AND_CHECKS, ballot, may_vote, waiting
+from interlock.kernel.verdicts import asked as asked_of
+from interlock.store.session import Session
+from interlock.store.trees import Tree, births_of, notes_in, resting, tree_of
+from interlock.store.views import View, views_of
+
+if TYPE_CHECKING:
+    from interlock.client.app import App
+
+PAGE = 200  # units read together
+ME = "local"
+
+
+class Word(msgspec.Struct, frozen=True):
+    """What one person has said."""
+
+    voter: str
+    approve: bool
+    role: str
+    comment: str
+    at: int  # microseconds UTC
+
+
+class Item(msgspec.Struct, frozen=True, kw_only=True):
+    """Something that waits for a person: which unit, what is asked of whom, since when and until when."""
+
+    app: Any
+    unit: int
+    id: str
+    task: str
+    lifecycle: str
+    state: str
+    run: str | None  # the unit that it is part of
+    run_task: str | None
+    words: tuple[str, ...]  # what may be said: approve, reject, plan …
+    approvers: tuple[str, ...]  # names or roles whose word counts; none: everybody's
+    quorum: int
+    votes: tuple[Word, ...]
+    submitter: str  # who made the run, or the unit itself
+    not_submitter: bool  # whoever that is may not approve it
+    since: int  # microseconds UTC
+    expires_at: int | None
+    input: Any
+
+    def __repr__(self) -> str:
+        return f"<{self.id} {self.task}: {' or '.join(self.words)}>"
+
+    @property
+    def given(self) -> int:
+        """How many have approved so far."""
+        return sum(vote.approve for vote in self.votes)
+
+    @property
+    def approve(self) -> TwoWays[..., Standing]:
+        """`approve(comment=, by=, role=)`: it has one approval more, and with enough of them it is approved."""
+        return TwoWays(partial(self.vote, True))
+
+    @property
+    def reject(self) -> TwoWays[..., Standing]:
+        """`reject(comment=, by=, role=)`: it is rejected."""
+        return TwoWays(partial(self.vote, False))
+
+    @property
+    def decide(self) -> TwoWays[..., Standing]:
+        """`decide(word, comment=, by=)`: one of its `words` is said, where one person's word is enough."""
+        return TwoWays(self.order)
+
+    def vote(self, approve: bool, *, comment: str = "", by: str = ME, role: str = "") -> Asked[Standing]:
+        order = Vote(
+            unit=self.unit, voter=by, role=role, approve=approve, actor=by, reason=comment, tenant=self.app.tenant
+        )
+        return self.app, order, lambda standing: standing
+
+    def order(self, word: str, *, comment: str = "", by: str = ME) -> Asked[Standing]:
+        order = Decide(unit=self.unit, trigger=word, actor=by, reason=comment, tenant=self.app.tenant)
+        return self.app, order, lambda standing: standing
+
+
+class Inbox:
+    """`app.inbox()` is what waits; `app.inbox.approve(run)` answers what waits in a run, or at a step."""
+
+    def __init__(self, app: "App") -> None:
+        self.app = app
+
+    def __call__(
+        self,
+        *,
+        by: str | None = None,
+        role: str | Iterable[str] = (),
+        checks: bool = False,
+        limit: int = 50,
+        after: int | str | None = None,
+    ) -> list[Item]:
+        """What waits for a person, the oldest first, from `after` on, the last one seen.
+
+        With `by` only what that person may still answer, and with `role` what one of these roles may. With `checks`
+        also what waits for the verdict of a check.
+        """
+        roles = (role,) if isinstance(role, str) else tuple(role)
+        last = 0 if after is None else meant(after) if isinstance(after, str) else after
+        return self.app.read(self.look, by, roles, checks, limit, last)
+
+    def look(
+        self, session: Session, tenant: int, by: str | None, roles: Sequence[str], checks: bool, limit: int, after: int
+    ) -> list[Item]:
+        """One page of those that are meant, however many others lie between."""
+        owners = PEOPLE_AND_CHECKS if checks else PEOPLE
+        states, found = waiting(self.app.lives, owners), list[Item]()
+        while len(found) < limit:
+            page = resting(session, tenant, states, PAGE, after)
+            found += [one for one in self.asked(session, tenant, page, checks) if meant_for(one, by, roles)]
+            if len(page) < PAGE:
+                break
+            after = page[-1].unit.id
+        return found[:limit]
+
+    def asked(self, session: Session, tenant: int, units: Sequence[View], checks: bool) -> list[Item]:
+        """What each of these units asks, with what was said so far."""
+        owners = PEOPLE_AND_CHECKS if checks else PEOPLE
+        votes = notes_in(session, tenant, [one.unit.id for one in units], "vote")
+        above = views_of(session, tenant, [one.unit.parent for one in units if one.unit.parent is not None])
+        born = births_of(session, tenant, [one.unit.parent or one.unit.id for one in units])
+        told = []
+        for one in units:
+            words = tuple(
+                Word(note.name, said.approve, said.role, said.comment, note.at)
+                for note in votes[one.unit.id]
+                for said in [ballot(note.payload)]
+            )
+            life = self.app.lives[one.unit.lifecycle]
+            run = above.get(one.unit.parent or 0)
+            submitter = born.get(one.unit.parent or one.unit.id, "")
+            told.append(item(self.app, one, run, submitter, asked_of(life, one.unit.state, owners), words))
+        return told
+
+    def approve(self, one: int | str, *, comment: str = "", by: str = ME, role: str = "") -> Standing:
+        """What waits there for an approval has one more. Raises NotWanted if nothing does, and nothing is changed."""
+        return self.find(one, "approve", by).approve(comment=comment, by=by, role=role)
+
+    def reject(self, one: int | str, *, comment: str = "", by: str = ME, role: str = "") -> Standing:
+        """What waits there for an approval is rejected. Raises NotWanted if nothing does, and nothing is changed."""
+        return self.find(one, "reject", by).reject(comment=comment, by=by, role=role)
+
+    def find(self, one: int | str, word: str, by: str | None = None) -> Item:
+        """What waits for this word: the unit itself, or the one below it that does. Raises NotWanted."""
+        unit = meant(one) if isinstance(one, str) else one
+        return self.app.read(self.seek, unit, word, by)
+
+    def seek(self, session: Session, tenant: int, unit: int, word: str, by: str | None) -> Item:
+        tree = tree_of(session, tenant, unit)
+        lives = self.app.lives
+        known = [one for _, one in tree.units if one.unit.lifecycle in lives]
+        wait = [one for one in known if word in said_of(lives, one)]
+        if wait and wait[0].unit.id == unit:
+            wait = wait[:1]
+        if len(wait) > 1:
+            raise NotWanted(f"{len(wait)} units there wait for it; name one: {names(wait)}")
+        if not wait and tree.top in known and voted(session, tenant, unit, by):
+            wait = [tree.top]  # the engine knows what was said, and says so
+        if not wait:
+            raise NotWanted(nothing(tree, word, [(one, said) for one in known if (said := said_of(lives, one))]))
+        return self.asked(session, tenant, wait, checks=True)[0]
+
+
+def said_of(lives: Mapping[str, Lifecycle], one: View) -> tuple[str, ...]:
+    """What may be said to a unit."""
+    return asked_of(lives[one.unit.lifecycle], one.unit.state, PEOPLE_AND_CHECKS)
+
+
+def voted(session: Session, tenant: int, unit: int, by: str | None) -> bool:
+    return any(note.name == by for note in notes_in(session, tenant, [unit], "vote")[unit])
+
+
+def nothing(tree: Tree, word: str, others: Sequence[tuple[View, tuple[str, ...]]]) -> str:
+    """That nobody waits for a word there, and what is waited for instead."""
+    text = f"nothing there waits for '{word}'; {name_of(tree.top)} is {tree.top.unit.state}"
+    for one, words in others[:5]:
+        text += f"; {name_of(one)} ({one.body.task}) waits for {' or '.join(words)}"
+    return text + ("; only the upper part of this large tree was looked at: name the step" if tree.cut else "")
+
+
+def item(
+    app: "App", one: View, run: View | None, submitter: str, words: tuple[str, ...], votes: tuple[Word, ...]
+) -> Item:
+    own: Policy = policy_of(one.body)
+    return Item(
+        app=app, unit=one.unit.id, id=name_of(one), task=one.body.task, lifecycle=one.unit.lifecycle,
+        state=one.unit.state, submitter=submitter,
+        run=name_of(run) if run else None, run_task=run.body.task if run else None, words=words,
+        approvers=own.approvers, quorum=own.quorum or 1, votes=votes, not_submitter=own.not_submitter,
+        since=one.unit.changed_at, expires_at=one.unit.deadline_at, input=msgspec.json.decode(one.body.input),
+    )  # fmt: skip
+
+
+def meant_for(one: Item, by: str | None, roles: Sequence[str]) -> bool:
+    """Whether somebody's word is still wanted; everybody's, if nobody is named."""
+    if by is None and not roles:
+        return True
+    if one.not_submitter and by == one.submitter:
+        return False
+    return may_vote(one.approvers, by, roles) and all(vote.voter != by for vote in one.votes)
+
+
+def name_of(one: View) -> str:
+    return shown(one.unit.lifecycle, one.unit.id)
+
+
+def names(units: Sequence[View]) -> str:
+    return ", ".join(f"{name_of(one)} ({one.body.task})" for one in units[:5]) + (" …" if len(units) > 5 else "")
