@@ -12,7 +12,7 @@ from interlock.client.app import App
 from interlock.client.inbox import Item
 from interlock.client.times import stated
 from interlock.kernel.commands import Standing
-from interlock.kernel.errors import NotWanted, Refused
+from interlock.kernel.errors import InterlockError, StoreError
 from interlock.kernel.names import shown
 from interlock.store.views import glimpse
 
@@ -21,7 +21,7 @@ Which = Annotated[str, typer.Argument(metavar="ID", help="What waits, as in appr
 By = Annotated[
     str | None, typer.Option(envvar="INTERLOCK_ACTOR", help="Who says so; by default the user of the operating system.")
 ]
-Role = Annotated[str, typer.Option(help="As which role.")]
+Role = Annotated[list[str] | None, typer.Option(help="As which role; several are allowed.")]
 Comment = Annotated[str, typer.Option(help="Why; it is kept with the vote.")]
 
 
@@ -75,28 +75,28 @@ def approve(
     unit: Which,
     comment: Comment = "",
     by: By = None,
-    role: Role = "",
+    role: Role = None,
     tenant: Tenant = 1,
     db: Url = DEFAULT,
     json: Json = False,
 ) -> None:
     """Approve what waits for a person. With nothing that waits, nothing changes and the exit code is 1."""
     with app_on(db, tenant) as app:
-        answer(app, unit, "approve", {"comment": comment, "by": named(by), "role": role}, json)
+        answer(app, unit, "approve", {"comment": comment, "by": named(by), "role": role or ()}, json)
 
 
 def reject(
     unit: Which,
     comment: Comment = "",
     by: By = None,
-    role: Role = "",
+    role: Role = None,
     tenant: Tenant = 1,
     db: Url = DEFAULT,
     json: Json = False,
 ) -> None:
     """Reject what waits for a person. With nothing that waits, nothing changes and the exit code is 1."""
     with app_on(db, tenant) as app:
-        answer(app, unit, "reject", {"comment": comment, "by": named(by), "role": role}, json)
+        answer(app, unit, "reject", {"comment": comment, "by": named(by), "role": role or ()}, json)
 
 
 def decide(
@@ -113,14 +113,16 @@ def decide(
         answer(app, unit, word, {"comment": comment, "by": named(by)}, json)
 
 
-def answer(app: App, unit: str, word: str, said: dict[str, str], json: bool) -> None:
+def answer(app: App, unit: str, word: str, said: dict[str, Any], json: bool) -> None:
     """A person's word is given and told, or why it was not wanted."""
     number = unit_of(app, unit)
     try:
         item = app.inbox.find(number, word, said["by"])
         verbs = {"approve": item.approve, "reject": item.reject}
         standing = verbs[word](**said) if word in verbs else item.decide(word, **said)
-    except (NotWanted, Refused) as no:
+    except StoreError:
+        raise
+    except InterlockError as no:
         seen = app.read(glimpse, number)
         name = shown(seen.lifecycle, number)
         dump({"id": name, "state": seen.state, "applied": False, "refused": str(no)}) if json else say(f"{name}: {no}")

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 PAGE = 200  # units read together
 ME = "local"
+Roles = str | Iterable[str]
 
 
 class Word(msgspec.Struct, frozen=True):
@@ -30,7 +31,7 @@ class Word(msgspec.Struct, frozen=True):
 
     voter: str
     approve: bool
-    role: str
+    roles: tuple[str, ...]
     comment: str
     at: int  # microseconds UTC
 
@@ -79,10 +80,11 @@ class Item(msgspec.Struct, frozen=True, kw_only=True):
         """`decide(word, comment=, by=)`: one of its `words` is said, where one person's word is enough."""
         return TwoWays(self.order)
 
-    def vote(self, approve: bool, *, comment: str = "", by: str = ME, role: str = "") -> Asked[Standing]:
+    def vote(self, approve: bool, *, comment: str = "", by: str = ME, role: Roles = ()) -> Asked[Standing]:
         order = Vote(
-            unit=self.unit, voter=by, role=role, approve=approve, actor=by, reason=comment, tenant=self.app.tenant
-        )
+            unit=self.unit, voter=by, roles=several(role), approve=approve, actor=by, reason=comment,
+            tenant=self.app.tenant,
+        )  # fmt: skip
         return self.app, order, lambda standing: standing
 
     def order(self, word: str, *, comment: str = "", by: str = ME) -> Asked[Standing]:
@@ -100,7 +102,7 @@ class Inbox:
         self,
         *,
         by: str | None = None,
-        role: str | Iterable[str] = (),
+        role: Roles = (),
         checks: bool = False,
         limit: int = 50,
         after: int | str | None = None,
@@ -110,9 +112,8 @@ class Inbox:
         With `by` only what that person may still answer, and with `role` what one of these roles may. With `checks`
         also what waits for the verdict of a check.
         """
-        roles = (role,) if isinstance(role, str) else tuple(role)
         last = 0 if after is None else meant(after) if isinstance(after, str) else after
-        return self.app.read(self.look, by, roles, checks, limit, last)
+        return self.app.read(self.look, by, several(role), checks, limit, last)
 
     def look(
         self, session: Session, tenant: int, by: str | None, roles: Sequence[str], checks: bool, limit: int, after: int
@@ -137,7 +138,7 @@ class Inbox:
         told = []
         for one in units:
             words = tuple(
-                Word(note.name, said.approve, said.role, said.comment, note.at)
+                Word(note.name, said.approve, said.roles, said.comment, note.at)
                 for note in votes[one.unit.id]
                 for said in [ballot(note.payload)]
             )
@@ -147,11 +148,11 @@ class Inbox:
             told.append(item(self.app, one, run, submitter, asked_of(life, one.unit.state, owners), words))
         return told
 
-    def approve(self, one: int | str, *, comment: str = "", by: str = ME, role: str = "") -> Standing:
+    def approve(self, one: int | str, *, comment: str = "", by: str = ME, role: Roles = ()) -> Standing:
         """What waits there for an approval has one more. Raises NotWanted if nothing does, and nothing is changed."""
         return self.find(one, "approve", by).approve(comment=comment, by=by, role=role)
 
-    def reject(self, one: int | str, *, comment: str = "", by: str = ME, role: str = "") -> Standing:
+    def reject(self, one: int | str, *, comment: str = "", by: str = ME, role: Roles = ()) -> Standing:
         """What waits there for an approval is rejected. Raises NotWanted if nothing does, and nothing is changed."""
         return self.find(one, "reject", by).reject(comment=comment, by=by, role=role)
 
@@ -173,7 +174,14 @@ class Inbox:
             wait = [tree.top]  # the engine knows what was said, and says so
         if not wait:
             raise NotWanted(nothing(tree, word, [(one, said) for one in known if (said := said_of(lives, one))]))
-        return self.asked(session, tenant, wait, checks=True)[0]
+        found = self.asked(session, tenant, wait, checks=True)[0]
+        if any(vote.voter == by and vote.approve == (word == "reject") for vote in found.votes):
+            raise NotWanted(f"{by} has voted otherwise already, and a vote stands")
+        return found
+
+
+def several(role: Roles) -> tuple[str, ...]:
+    return tuple(filter(None, [role] if isinstance(role, str) else role))
 
 
 def said_of(lives: Mapping[str, Lifecycle], one: View) -> tuple[str, ...]:

@@ -7,7 +7,7 @@ from threading import Condition, Lock, Thread
 from types import TracebackType
 from typing import Any, TypeVar
 
-from interlock.engine import archive, leases, operate, records, schedules, submit, tenants, tick, units, workers
+from interlock.engine import archive, leases, operate, records, schedules, submit, tenants, tick, units, votes, workers
 from interlock.engine.bell import Bell, Watch
 from interlock.engine.committer import TOO_MANY, Committer
 from interlock.engine.committer import ids as wanted_ids
@@ -27,13 +27,13 @@ T = TypeVar("T")
 VERBS: dict[type[Command[Any]], Callable[[Tx, Any], Any]] = {
     commands.Submit: submit.submit,
     commands.Cancel: units.cancel,
-    commands.Decide: units.decide,
+    commands.Decide: votes.decide,
     commands.Enter: leases.enter,
     commands.Record: records.record,
     commands.Bury: operate.bury,
     commands.Revoke: operate.revoke,
     commands.Replay: operate.replay,
-    commands.Vote: operate.vote,
+    commands.Vote: votes.vote,
     commands.Force: operate.force,
     commands.Register: workers.register,
     commands.Drain: workers.drain,

@@ -1,22 +1,16 @@
-"""What operators and voters do to units that others made."""
-
-import msgspec
+"""What operators do to units that others made."""
 
 from interlock.engine import advance as moving
 from interlock.engine.advance import Stamp, advance, asked_by
 from interlock.engine.ends import close, dead_letter, live, summon
 from interlock.engine.family import make_ready, next_attempt
-from interlock.engine.notes import note
-from interlock.engine.terms import follower, policy_of
+from interlock.engine.terms import follower
 from interlock.engine.tick import lose
-from interlock.engine.units import carry_out, standing
-from interlock.engine.words import keepable, named, one_of
+from interlock.engine.units import standing
+from interlock.engine.words import one_of
 from interlock.engine.workers import give_back
-from interlock.kernel.commands import REASONS, Bury, Decide, Force, Replay, Revoke, Standing, Submitted, Vote
-from interlock.kernel.errors import InterlockError, NotWanted, Refused, Unknown
-from interlock.kernel.rows import Unit
-from interlock.kernel.verdicts import Ballot, refusal
-from interlock.store.finders import born_by, votes
+from interlock.kernel.commands import REASONS, Bury, Force, Replay, Revoke, Standing, Submitted
+from interlock.kernel.errors import InterlockError, Refused, Unknown
 from interlock.store.tx import Tx
 
 
@@ -55,36 +49,6 @@ def replay(tx: Tx, command: Replay) -> Submitted:
     unit = next_attempt(tx, None, Stamp(command.actor, command.reason or f"replay of {old.id}"), old)
     make_ready(tx, unit)
     return Submitted(unit=unit.id, created=True)
-
-
-def vote(tx: Tx, command: Vote) -> Standing:
-    """A vote is remembered, one a voter; the one that makes the quorum approves. A vote against rejects."""
-    unit, stamp = tx.unit(command.unit), asked_by(command)
-    named("voter", command.voter)
-    keepable("role", command.role)
-    trigger = "approve" if command.approve else "reject"
-    given = votes(tx, unit.id)
-    if command.voter in given:
-        if given[command.voter].approve != command.approve:
-            before = "approve" if given[command.voter].approve else "reject"
-            raise NotWanted(f"{command.voter} has said {before} already, and a vote stands")
-        return standing(unit, applied=False)
-    tx.life(unit).move(unit.state, trigger)
-    own, word = policy_of(tx.body(unit)), Ballot(command.approve, command.role, command.reason)
-    if no := refusal(own, word, command.voter, submitter(tx, unit) if own.not_submitter else ""):
-        raise NotWanted(no)
-    note(tx, unit.id, "vote", msgspec.json.encode(word).decode(), name=command.voter)
-    if command.approve and 1 + sum(one.approve for one in given.values()) < (own.quorum or 1):
-        return standing(unit, applied=True)
-    order = Decide(unit=unit.id, trigger=trigger, tenant=command.tenant, actor=command.voter, reason=stamp.reason)
-    return carry_out(tx, order)
-
-
-def submitter(tx: Tx, unit: Unit) -> str:
-    """Who asked for a unit, or for the run that it is part of."""
-    while unit.parent is not None:
-        unit = tx.unit(unit.parent)
-    return born_by(tx, unit.id)
 
 
 def force(tx: Tx, command: Force) -> Standing:

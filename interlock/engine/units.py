@@ -9,14 +9,13 @@ from interlock.engine.notes import note
 from interlock.engine.terms import policy_of
 from interlock.kernel import policy
 from interlock.kernel.commands import Cancel, Decide, Standing
-from interlock.kernel.errors import InterlockError, NotWanted, Refused
+from interlock.kernel.errors import InterlockError, Refused
 from interlock.kernel.lifecycle import Owner, RollUp
 from interlock.kernel.rows import Unit
-from interlock.kernel.verdicts import OWN_VERBS, by_vote
+from interlock.kernel.verdicts import OWN_VERBS
 from interlock.store.finders import last_child, open_children
 from interlock.store.tx import Tx
 
-VOTED = ("approve", "reject")
 DECIDERS = (Owner.PERSON, Owner.VALIDATOR, Owner.REPORTER)
 
 
@@ -47,14 +46,8 @@ def cancel(tx: Tx, command: Cancel) -> Standing:
     return standing(unit, applied=unit.version > version or answer != "cancel")
 
 
-def decide(tx: Tx, command: Decide) -> Standing:
-    """A verdict is carried out; one that the lifecycle does not list here changes nothing and says so."""
-    if command.trigger in VOTED and by_vote(policy_of(tx.body(tx.unit(command.unit)))):
-        raise NotWanted(f"unit {command.unit} is decided by votes; `Vote` gives one")
-    return carry_out(tx, command)
-
-
 def carry_out(tx: Tx, command: Decide) -> Standing:
+    """A verdict is carried out; one that the lifecycle does not list here changes nothing and says so."""
     open_children(tx, command.unit)
     unit = tx.unit(command.unit)
     life, stamp = tx.life(unit), asked_by(command)

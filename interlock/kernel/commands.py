@@ -153,8 +153,8 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     sla_us: int | None = None  # the longest time without a sign of life
     quorum: int | None = None  # of an approval: how many votes it takes, one by default
     on_reject: str | None = None  # of an approval: "cancel" (the default) or "fail" its run
-    approvers: tuple[str, ...] = ()  # of an approval: names or roles whose word counts; none: everybody's
-    not_submitter: bool = False  # of an approval: whoever submitted its run may not approve it
+    approvers: tuple[str, ...] = ()  # of an approval: who may vote, by name or role; anybody by default
+    not_submitter: bool = False  # of an approval: whoever submitted the run has no vote
     undoes: int | None = None  # the note whose compensation this is
     rate_per_us: int | None = None  # how long a token of its rate is away
 
@@ -288,13 +288,14 @@ class Replay(Command[Submitted], frozen=True, kw_only=True):
 class Vote(Command[Standing], frozen=True, kw_only=True):
     """One voter's word about a unit that waits for a person; with enough of them it is approved.
 
-    The same word again changes nothing; another word of the same voter is refused. `reason` is the voter's comment.
+    Of a run, the approval that waits is meant: the first one, or that of the step. If none waits, nothing changes.
     """
 
     unit: int
     voter: str
     approve: bool = True
-    role: str = ""  # as which the voter speaks
+    roles: tuple[str, ...] = ()  # that the voter has
+    step: str | None = None
 
 
 class Force(Command[Standing], frozen=True, kw_only=True):

@@ -4,7 +4,6 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
-from interlock.kernel.commands import Policy
 from interlock.kernel.lifecycle import Category, Lifecycle, Owner
 
 OWN_VERBS = ("cancel", "bury", "drain")  # do more than move, so they are commands of their own
@@ -13,12 +12,12 @@ PEOPLE_AND_CHECKS = (Owner.PERSON, Owner.VALIDATOR)
 RESTS = (Category.GATE, Category.WAITING)  # whoever is in another category is worked on, or has ended
 
 
-class Ballot(msgspec.Struct, frozen=True, omit_defaults=True):
+class Ballot(msgspec.Struct, frozen=True):
     """What a vote says, as its note keeps it."""
 
     approve: bool
-    role: str = ""
     comment: str = ""
+    roles: tuple[str, ...] = ()
 
 
 def ballot(payload: str) -> Ballot:
@@ -38,21 +37,6 @@ def asked(life: Lifecycle, state: str, owners: Sequence[Owner] = PEOPLE) -> tupl
 def waiting(lives: Mapping[str, Lifecycle], owners: Sequence[Owner] = PEOPLE) -> list[tuple[str, str]]:
     """Every lifecycle with each state of it in which a unit waits for one of these."""
     return [(life.name, state) for life in lives.values() for state in life.states if asked(life, state, owners)]
-
-
-def by_vote(policy: Policy) -> bool:
-    """Whether one word is not enough, or not everybody's counts."""
-    return bool((policy.quorum or 1) > 1 or policy.approvers or policy.not_submitter)
-
-
-def refusal(policy: Policy, ballot: Ballot, voter: str, submitter: str) -> str:
-    """Why the word of this voter does not count; empty if it does."""
-    if not may_vote(policy.approvers, voter, (ballot.role,)):
-        role = f" as '{ballot.role}'" if ballot.role else ""
-        return f"{voter}{role} is none of its approvers: {', '.join(policy.approvers)}"
-    if policy.not_submitter and ballot.approve and voter == submitter:
-        return f"{voter} has submitted it, and so may not approve it"
-    return ""
 
 
 def may_vote(approvers: Sequence[str], voter: str | None, roles: Iterable[str]) -> bool:

@@ -4,7 +4,6 @@ from collections.abc import Callable, Iterable
 
 from interlock.kernel.errors import Unknown
 from interlock.kernel.rows import Answer, Artifact, Body, Event, Note, Schedule, Slot, Token, Unit, Worker
-from interlock.kernel.verdicts import Ballot, ballot
 from interlock.store.lanes import Lane, Lanes, remember
 from interlock.store.tx import Tx
 
@@ -117,18 +116,20 @@ def has_note(tx: Tx, unit: int, kind: str, name: str) -> bool:
     return bool(tx.select(Note, rest, unit=unit, kind=kind, name=name))
 
 
-def votes(tx: Tx, unit: int) -> dict[str, Ballot]:
-    """What was said about a unit, by voter, this transaction's votes included."""
-    here = [row for row in tx.fresh if isinstance(row, Note) and (row.unit, row.kind) == (unit, "vote")]
-    found = tx.select(Note, "WHERE unit = :unit AND kind = :kind", unit=unit, kind="vote")
-    return {note.name: ballot(note.payload) for note in [*found, *here]}
+def notes_named(tx: Tx, units: list[int], kind: str) -> list[Note]:
+    """The notes of one kind that these units have, this transaction's included."""
+    if not units:
+        return []
+    here = [row for row in tx.fresh if isinstance(row, Note) and row.kind == kind and row.unit in units]
+    found = tx.select(Note, "WHERE unit {ids} AND kind = :kind", ids=units, kind=kind)
+    return sorted([*found, *here], key=lambda note: note.id)
 
 
-def born_by(tx: Tx, unit: int) -> str:
-    """Who made a unit, also one that this transaction has just made."""
+def submitter(tx: Tx, unit: int) -> str:
+    """Who made a unit."""
     here = [event for event in tx.events if (event.unit, event.version) == (unit, 1)]
-    births = here or tx.select(Event, "WHERE unit = :unit AND version = 1", unit=unit)
-    return births[0].actor if births else ""
+    found = here or tx.select(Event, "WHERE unit = :unit AND version = 1", unit=unit)
+    return found[0].actor if found else ""
 
 
 def compensations(tx: Tx, units: list[int]) -> list[Note]:

@@ -1,0 +1,93 @@
+"""Verdicts of people: who may give one, and how many it takes."""
+
+import msgspec
+
+from interlock.engine.notes import note
+from interlock.engine.terms import policy_of
+from interlock.engine.units import carry_out, standing
+from interlock.engine.words import keepable, named
+from interlock.kernel.commands import Command, Decide, Policy, Standing, Vote
+from interlock.kernel.errors import InterlockError, Unknown
+from interlock.kernel.lifecycle import Category
+from interlock.kernel.rows import Unit
+from interlock.store.finders import has_note, notes_named, open_children, submitter
+from interlock.store.tx import Tx
+
+VERDICTS = ("approve", "reject")
+
+
+class Voice(msgspec.Struct, frozen=True):
+    """What the note of a vote says."""
+
+    approve: bool
+    comment: str = ""
+    roles: tuple[str, ...] = ()
+
+
+def decide(tx: Tx, command: Decide) -> Standing:
+    """A verdict is carried out. Where it takes several, or not everybody may give it, it is a vote."""
+    if command.trigger in VERDICTS:
+        open_children(tx, command.unit)
+        unit = tx.unit(command.unit)
+        own = policy_of(tx.body(unit))
+        if own.quorum is not None or own.approvers or own.not_submitter:
+            tx.life(unit).move(unit.state, command.trigger)
+            return cast(tx, unit, own, command, command.actor, Voice(command.trigger == "approve", command.reason))
+    return carry_out(tx, command)
+
+
+def vote(tx: Tx, command: Vote) -> Standing:
+    """A vote is remembered, one a voter; the one that makes the quorum approves. A vote against rejects.
+
+    When nothing waits for one, nothing has changed.
+    """
+    named("voter", command.voter)
+    keepable("reason", command.reason)
+    unit = meant(tx, command)
+    if unit is None:
+        return standing(tx.unit(command.unit), applied=False)
+    voice = Voice(command.approve, command.reason, command.roles)
+    return cast(tx, unit, policy_of(tx.body(unit)), command, command.voter, voice)
+
+
+def meant(tx: Tx, command: Vote) -> Unit | None:
+    """What waits for this vote: the unit itself, or the first gate below it, or that of the step that is named."""
+    below = open_children(tx, command.unit)
+    unit = tx.unit(command.unit)
+    names = {one.id: tx.body(one).task for one in (unit, *below)}
+    if command.step is not None and command.step not in names.values():
+        steps = ", ".join(names[one.id] for one in below) or "none"
+        raise Unknown(f"unit {unit.id} has no open step '{command.step}'; it has {steps}")
+    trigger = VERDICTS[not command.approve]
+    waiting = [one for one in (unit, *below) if tx.life(one).allows(one.state, trigger)]
+    waiting = [one for one in waiting if one.category == Category.GATE]
+    return next((one for one in waiting if command.step in (None, names[one.id])), None)
+
+
+def cast(tx: Tx, unit: Unit, own: Policy, command: Command[Standing], voter: str, voice: Voice) -> Standing:
+    """A vote counts, if this voter has one and has not cast it."""
+    refuse_stranger(tx, unit, own, voter, voice.roles)
+    if has_note(tx, unit.id, "vote", voter):
+        return standing(unit, applied=False)
+    note(tx, unit.id, "vote", msgspec.json.encode(voice).decode(), name=voter)
+    votes = [(one.name, msgspec.json.decode(one.payload, type=Voice)) for one in notes_named(tx, [unit.id], "vote")]
+    given = [name for name, said in votes if said.approve]
+    if voice.approve and len(given) < (own.quorum or 1):
+        return standing(unit, applied=True)
+    if voice.approve:
+        body = tx.body(unit)
+        body.result = msgspec.json.encode({"by": given, "comment": voice.comment}).decode()
+        tx.change(body)
+    order = Decide(
+        unit=unit.id, trigger=VERDICTS[not voice.approve], tenant=command.tenant, actor=voter, reason=voice.comment,
+        cause=command.cause,
+    )  # fmt: skip
+    return carry_out(tx, order)
+
+
+def refuse_stranger(tx: Tx, unit: Unit, own: Policy, voter: str, roles: tuple[str, ...]) -> None:
+    """Raises InterlockError for somebody who has no vote here."""
+    if own.approvers and not {voter, *roles} & set(own.approvers):
+        raise InterlockError(f"NOT_AN_APPROVER: '{voter}' has no vote here; these have: {', '.join(own.approvers)}")
+    if own.not_submitter and voter == submitter(tx, unit.parent or unit.id):
+        raise InterlockError(f"NOT_AN_APPROVER: '{voter}' submitted this, so another one must decide")
