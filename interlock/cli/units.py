@@ -1,11 +1,12 @@
 """`interlock list`, `show`, `events` and `why`: looking at units changes nothing."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from datetime import datetime
 from typing import Annotated
 
 import typer
 
-from interlock.cli import shape
+from interlock.cli import shape, tree
 from interlock.cli.options import (
     DEFAULT,
     After,
@@ -28,8 +29,12 @@ from interlock.cli.options import (
 )
 from interlock.cli.out import Cell, Json, dump, on_terminal, say, state_cell, table
 from interlock.client.schedules import why_schedule
-from interlock.client.times import stated
+from interlock.client.times import instant_us, stated
+from interlock.client.trees import Picture, picture
 from interlock.client.why import explain
+from interlock.kernel.durations import microseconds
+from interlock.kernel.errors import InterlockError
+from interlock.kernel.lifecycle import Lifecycle
 from interlock.kernel.names import meant, shown
 from interlock.kernel.rows import Artifact, Note
 from interlock.store.session import Session
@@ -38,12 +43,12 @@ from interlock.store.views import (
     View,
     artifacts_of,
     events_of,
-    family_of,
     listing,
     needs_of,
     notes_of,
     schedule_of,
     view,
+    views_of,
 )
 
 HEADS = ("ID", "TASK", "STATE", "QUEUE", "ATTEMPT", "WORKER", "MADE AT", "CHANGED AT", "KEY")
@@ -90,36 +95,81 @@ def row(one: View) -> list[Cell]:
 
 
 def look(
-    session: Session, tenant: int, unit: int
-) -> tuple[View, list[tuple[int, View]], list[Glimpse], list[Note], list[Artifact]]:
+    session: Session, tenant: int, lives: Mapping[str, Lifecycle], unit: int
+) -> tuple[View, Picture, list[Glimpse], list[Note], list[Artifact]]:
     """A unit with what is below it, what it needs, and what is written beside it, from one picture."""
     return (
         view(session, tenant, unit),
-        family_of(session, tenant, unit),
+        picture(session, tenant, lives, unit),
         needs_of(session, tenant, unit),
         notes_of(session, tenant, unit),
         artifacts_of(session, tenant, unit),
     )
 
 
-def show(unit: Id, tenant: Tenant = 1, db: Url = DEFAULT, json: Json = False) -> None:
-    """Show one unit: what it is, who holds it, what it needs, its children, notes and artifacts."""
+def show(
+    unit: Id,
+    at: Annotated[
+        str | None,
+        typer.Option(metavar="TIME", help="As it was then: 2030-01-31T08:00:00Z, or 10m for so long ago."),
+    ] = None,
+    tenant: Tenant = 1,
+    db: Url = DEFAULT,
+    json: Json = False,
+) -> None:
+    """Show one unit: the tree below it, what it is, who holds it, what it needs, notes and artifacts."""
+    if at is not None:
+        show_past(unit, at, tenant, db, json)
+        return
     with app_on(db, tenant) as app:
-        seen, family, needs, notes, artifacts = app.read(look, unit_of(app, unit))
+        seen, below, needs, notes, artifacts = app.read(look, app.lives, unit_of(app, unit))
+        family = app.read(views_of, [node.unit for node in below.nodes[1:]]) if json else {}
     if json:
         facts = shape.whole(seen)
         facts["needs"] = [{"id": shown(one.lifecycle, one.unit), "state": one.state} for one in needs]
-        facts["children"] = [{**shape.unit(one), "depth": depth} for depth, one in family]
+        facts["tree"], facts["cut"] = [tree.told(below, node) for node in below.nodes], below.cut
+        facts["children"] = [{**shape.unit(family[node.unit]), "depth": node.depth} for node in below.nodes[1:]]
         facts["notes"], facts["artifacts"] = map(shape.note, notes), map(shape.artifact, artifacts)
         dump({name: list(value) if isinstance(value, map) else value for name, value in facts.items()})
         return
+    if len(below.nodes) > 1:
+        tree.draw(below)
+        say("")
     table(("FIELD", "VALUE"), fields(seen))
     section("NEEDS", [(shown(one.lifecycle, one.unit), state_cell(one.state, one.category)) for one in needs])
-    section("CHILDREN", [tree_row(depth, one) for depth, one in family])
     section("NOTES", [(stated(one.at), one.kind, one.name, one.payload) for one in notes])
     section(
         "ARTIFACTS", [(one.name, f"attempt {one.attempt}", f"{len(one.data)} bytes", one.digest) for one in artifacts]
     )
+
+
+def show_past(unit: str, time: str, tenant: int, db: str, json: bool) -> None:
+    """A unit and all below it, as their events say that they were."""
+    with app_on(db, tenant) as app:
+        at = moment(time, app.engine.read(lambda session: session.now(), tenant))
+        number = unit_of(app, unit)
+        seen = app.read(picture, app.lives, number, at)
+    if not seen.nodes:
+        raise InterlockError(f"{unit} did not exist at {stated(at)}")
+    if json:
+        dump({"at": stated(at), "tree": [tree.told(seen, node) for node in seen.nodes], "cut": seen.cut})
+        return
+    if on_terminal():
+        say(f"As it was at {stated(at)}\n")
+    tree.draw(seen)
+
+
+def moment(text: str, now: int) -> int:
+    """An instant that somebody names, or so long ago. Raises InterlockError."""
+    try:
+        return instant_us("--at", datetime.fromisoformat(text))
+    except ValueError:
+        pass
+    try:
+        return now - microseconds(text)
+    except ValueError:
+        allowed = "2030-01-31T08:00:00Z, or 10m for so long ago"
+        raise InterlockError(f"--at '{text}' is no instant; one looks like {allowed}") from None
 
 
 def fields(seen: View) -> list[tuple[str, Cell]]:
@@ -140,13 +190,6 @@ def fields(seen: View) -> list[tuple[str, Cell]]:
 
 def text(packed: str) -> str:
     return "" if packed == "{}" else packed
-
-
-def tree_row(depth: int, one: View) -> Sequence[Cell]:
-    """A unit in its place below another: indented for people, with its depth for programs."""
-    name, state = shape.name_of(one), state_cell(one.unit.state, one.unit.category)
-    place = [f"{'  ' * (depth - 1)}└ {name}"] if on_terminal() else [str(depth), name]
-    return [*place, one.body.task, state, one.holder or ""]
 
 
 def section(head: str, rows: Sequence[Sequence[Cell]]) -> None:

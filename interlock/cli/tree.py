@@ -1,0 +1,55 @@
+"""How a tree of units is drawn: lines with branches on a terminal, a row a unit when piped, objects for programs."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from interlock.cli.out import Cell, on_terminal, say, state_cell, table
+from interlock.cli.shape import instant
+from interlock.client.times import roughly
+from interlock.client.trees import Node, Picture
+
+HEADS = ("ID", "TASK", "STATE", "ATTEMPT", "TOOK", "COST", "WORKER", "WAITS FOR")
+
+
+def branches(nodes: Sequence[Node]) -> list[str]:
+    """What stands before each unit, so that one sees which belongs to which."""
+    drawn, open_below = [""] * len(nodes), set[int]()
+    for place in range(len(nodes) - 1, -1, -1):
+        depth = nodes[place].depth - nodes[0].depth
+        if depth:
+            through = "".join("│  " if level in open_below else "   " for level in range(1, depth))
+            drawn[place] = f"{through}{'├─ ' if depth in open_below else '└─ '}"
+        open_below = {level for level in open_below if level < depth} | {depth}
+    return drawn
+
+
+def cells(seen: Picture, node: Node) -> list[Cell]:
+    """What there is to say of a unit, its name left out."""
+    took = seen.took(node)
+    return [
+        node.task, state_cell(node.state, node.category), str(node.attempt), "" if took is None else roughly(took),
+        f"{node.cost:g}" if node.cost else "", node.worker or "", node.waits_for,
+    ]  # fmt: skip
+
+
+def draw(seen: Picture) -> None:
+    """The tree is on standard output."""
+    if on_terminal():
+        drawn = zip(branches(seen.nodes), seen.nodes, strict=True)
+        table(HEADS, [[f"{branch}{node.id}", *cells(seen, node)] for branch, node in drawn])
+    else:
+        table(("DEPTH", *HEADS), [[str(node.depth), node.id, *cells(seen, node)] for node in seen.nodes])
+    if seen.cut:
+        say(f"\nOnly {len(seen.nodes)} units are shown; there are more: interlock list --parent ID")
+
+
+def told(seen: Picture, node: Node) -> dict[str, Any]:
+    """One unit of a tree, for programs."""
+    took = seen.took(node)
+    return {
+        "id": node.id, "depth": node.depth, "task": node.task, "lifecycle": node.lifecycle, "state": node.state,
+        "category": node.category, "outcome": node.outcome, "attempt": node.attempt, "version": node.version,
+        "created_at": instant(node.born_at), "began_at": instant(node.began_at), "ended_at": instant(node.ended_at),
+        "took_ms": None if took is None else took // 1_000, "cost": node.cost, "worker": node.worker,
+        "waits_for": node.waits_for or None,
+    }  # fmt: skip
