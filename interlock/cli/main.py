@@ -16,6 +16,7 @@ from interlock.cli import (
     database,
     dead,
     demo,
+    graph,
     inbox,
     lifecycle,
     operate,
@@ -51,6 +52,7 @@ app.command("list")(units.list_units)
 app.command("show")(units.show)
 app.command("events")(units.events)
 app.command("why")(units.why)
+app.command("graph")(graph.graph)
 app.command("watch")(watch.watch)
 app.command("cancel")(cancel.cancel)
 app.command("inbox")(inbox.inbox)

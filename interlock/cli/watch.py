@@ -2,7 +2,7 @@
 
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Annotated, Any
 
 import msgspec
@@ -13,19 +13,23 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from interlock.cli import shape
+from interlock.cli import shape, tree
 from interlock.cli.options import DEFAULT, Tenant, Url, app_on, length, unit_of
 from interlock.cli.out import FINDING, Json, console, dump_line, on_terminal, say, state_cell
+from interlock.client import trees
 from interlock.client.app import App
-from interlock.kernel.lifecycle import Category
+from interlock.client.times import roughly
+from interlock.kernel.lifecycle import Category, Lifecycle
 from interlock.kernel.policy import LEASED
 from interlock.store.reads import cursor, events_after
 from interlock.store.session import Session
-from interlock.store.views import Filter, View, counts_by, events_of, family_of, listing, notes_of, view
+from interlock.store.trees import notes_in, tree_of
+from interlock.store.views import Filter, View, counts_by, events_of, listing, view
 
 PAUSE = 0.25  # seconds between two looks
 EVENTS = 1_000  # read together
 SHOWN = 20  # units on a screen
+TREE_SHOWN = 40
 BAR_WIDTH = 24
 
 
@@ -35,6 +39,7 @@ class Picture(msgspec.Struct, frozen=True):
     units: list[View]
     progress: dict[int, tuple[float, str]]
     counts: list[tuple[Any, ...]]
+    tree: trees.Picture | None = None  # of one unit and all below it
 
 
 def watch(
@@ -58,7 +63,7 @@ def watch(
         try:
             if on_terminal() and not json:
                 with Live(console=console(), auto_refresh=False) as screen:
-                    for picture in pictures(app, one, until):
+                    for picture in pictures(app, one, until, draw=True):
                         screen.update(drawn(picture), refresh=True)
             else:
                 for told in every_change(app, until) if one is None else changes(app, one, until):
@@ -74,10 +79,10 @@ def watch(
         raise typer.Exit(FINDING)
 
 
-def pictures(app: App, unit: int | None, until: float | None) -> Iterator[Picture]:
+def pictures(app: App, unit: int | None, until: float | None, *, draw: bool = False) -> Iterator[Picture]:
     """A look every so often: until the unit has ended, or the time is over. What happened last is always seen."""
     while True:
-        picture = app.read(look, unit)
+        picture = app.read(look, unit, app.lives if draw else None)
         yield picture
         if (unit is not None and picture.units[0].unit.outcome is not None) or not paused(until):
             return
@@ -90,25 +95,19 @@ def paused(until: float | None) -> bool:
     return left > 0
 
 
-def look(session: Session, tenant: int, unit: int | None) -> Picture:
+def look(session: Session, tenant: int, unit: int | None, lives: Mapping[str, Lifecycle] | None) -> Picture:
     if unit is None:
         busy = listing(session, tenant, Filter(categories=tuple(LEASED)), SHOWN)
         newest = listing(session, tenant, Filter(), SHOWN)
         units = list({one.unit.id: one for one in [*busy, *newest] if one.unit.lifecycle != shape.WORKER}.values())
     else:
-        units = [view(session, tenant, unit), *(one for _, one in family_of(session, tenant, unit))]
+        units = [one for _, one in tree_of(session, tenant, unit).units]
     held = [one.unit.id for one in units if one.unit.holder is not None]
-    progress = {one: step for one in held if (step := last_step(session, tenant, one))}
+    said = notes_in(session, tenant, held, "progress")
+    progress = {one: step for one in held if (step := trees.how_far(said[one]))}
+    if unit is not None and lives is not None:
+        return Picture(units, progress, [], trees.picture(session, tenant, lives, unit))
     return Picture(units, progress, counts_by(session, tenant, ("lifecycle", "state", "category")))
-
-
-def last_step(session: Session, tenant: int, unit: int) -> tuple[float, str] | None:
-    """How far a unit said that it is."""
-    said = [note for note in notes_of(session, tenant, unit) if note.kind == "progress"]
-    facts = shape.raw(said[-1].payload) if said else None
-    if not isinstance(facts, dict) or not isinstance(facts.get("done"), int | float):
-        return None
-    return min(1.0, max(0.0, float(facts["done"]))), str(facts.get("text", ""))
 
 
 # On a terminal.
@@ -116,6 +115,8 @@ def last_step(session: Session, tenant: int, unit: int) -> tuple[float, str] | N
 
 def drawn(picture: Picture) -> RenderableType:
     """The screen: how many there are of each kind, and the units with their progress."""
+    if picture.tree is not None:
+        return grown(picture.tree)
     counts = [
         Text.assemble(f"{count} {life} ", state_cell(state, category))
         for life, state, category, count in picture.counts
@@ -129,6 +130,31 @@ def drawn(picture: Picture) -> RenderableType:
         units.add_row(shape.name_of(one), one.body.task, state, one.holder or "", bar, text)
     more = len(picture.units) - SHOWN
     return Group(Text("   ").join(counts), Text(""), units, Text(f"and {more} more" if more > 0 else ""))
+
+
+def grown(seen: trees.Picture) -> RenderableType:
+    """The screen for one unit: the tree below it, each with its progress, of a parent the share of ended children."""
+    drawn = Table("ID", "TASK", "STATE", "TOOK", "PROGRESS", "", "WAITS FOR", box=None, pad_edge=False)
+    for branch, node in list(zip(tree.branches(seen.nodes), seen.nodes, strict=True))[:TREE_SHOWN]:
+        done, text = progress_of(seen, node)
+        took = seen.took(node)
+        bar = ProgressBar(total=1.0, completed=done, width=BAR_WIDTH) if done is not None else ""
+        state = state_cell(node.state, node.category)
+        drawn.add_row(
+            f"{branch}{node.id}", node.task, state, "" if took is None else roughly(took), bar, text, node.waits_for
+        )
+    more = len(seen.nodes) - TREE_SHOWN
+    cut = "and many more" if seen.cut else f"and {more} more" if more > 0 else ""
+    return Group(drawn, Text(cut))
+
+
+def progress_of(seen: trees.Picture, node: trees.Node) -> tuple[float | None, str]:
+    """How far a unit is: as it says, or of a parent that has not ended as its children are."""
+    children = [one for one in seen.nodes if one.parent == node.unit]
+    if node.progress or not children or node.settled:
+        return node.progress or (None, "")
+    ended = sum(child.settled for child in children)
+    return ended / len(children), f"{ended} of {len(children)}"
 
 
 # For programs, and where the output is piped.

@@ -243,16 +243,6 @@ def done_again(session: Session, tenant: int) -> dict[int, int]:
     return dict(session.rows(sql, {"tenant": tenant}))
 
 
-def family_of(session: Session, tenant: int, unit: int) -> list[tuple[int, View]]:
-    """All below a unit, each with its depth, parents before their children."""
-    found = []
-    for child in children_of(session, tenant, unit):
-        found.append((1, child))
-        if child.unit.total:
-            found += [(depth + 1, one) for depth, one in family_of(session, tenant, child.unit.id)]
-    return found
-
-
 def counts_by(session: Session, tenant: int, columns: Sequence[str] = ("lifecycle", "state")) -> list[tuple[Any, ...]]:
     """How many units there are of each kind and state."""
     names = ", ".join(columns)

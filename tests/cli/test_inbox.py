@@ -9,19 +9,19 @@ import pytest
 from interlock.kernel.commands import Submit, Work
 from interlock.kernel.names import shown
 from tests.cli.inside import Done
-from tests.cli.test_units import Place, place  # noqa: F401
+from tests.cli.places import Place
 
 GOLDEN = Path(__file__).parent / "inbox.txt"
 
 
-def release(place: Place, *approvals: str, **facts: Any) -> list[str]:  # noqa: F811
+def release(place: Place, *approvals: str, **facts: Any) -> list[str]:
     run = Work(task="release", lifecycle="workflow_run", ref="run")
     gates = [Work(task=name, lifecycle="approval", parent="run", ref=name, **facts) for name in approvals]
     made = [one.unit for one in place.world.send(Submit(work=(run, *gates), actor="sue"))]
     return [shown("approval" if place else "workflow_run", unit) for place, unit in enumerate(made)]
 
 
-def story(place: Place) -> list[tuple[str, Done]]:  # noqa: F811
+def story(place: Place) -> list[tuple[str, Done]]:
     """Everything that can be asked of an inbox, and what it answers."""
     run, ship = release(place, "ship", approvers=("ann", "ops"), quorum=2, expires_us=3_600_000_000)
     two, first, _ = release(place, "docs", "legal")
@@ -48,7 +48,7 @@ def story(place: Place) -> list[tuple[str, Done]]:  # noqa: F811
     return [(" ".join(("$ interlock", *words)), place.ask(*words)) for words in asked]
 
 
-def test_the_inbox_answers_as_it_should(place: Place) -> None:  # noqa: F811
+def test_the_inbox_answers_as_it_should(place: Place) -> None:
     told = ""
     names: dict[str, str] = {}
     for command, done in story(place):
@@ -59,7 +59,7 @@ def test_the_inbox_answers_as_it_should(place: Place) -> None:  # noqa: F811
     assert told == GOLDEN.read_text(encoding="utf-8")
 
 
-def test_a_program_is_told_the_same(place: Place) -> None:  # noqa: F811
+def test_a_program_is_told_the_same(place: Place) -> None:
     run, ship = release(place, "ship", quorum=2, input='{"version":"1.2"}')
     done = place.ask("approve", run, "--comment", "fine", "--role", "ops", "--json")
     assert (done.code, done.json) == (
@@ -82,6 +82,6 @@ def test_a_program_is_told_the_same(place: Place) -> None:  # noqa: F811
 
 
 @pytest.mark.parametrize("verb", ["approve", "reject"])
-def test_what_does_not_exist_is_a_wrong_word(verb: str, place: Place) -> None:  # noqa: F811
+def test_what_does_not_exist_is_a_wrong_word(verb: str, place: Place) -> None:
     done = place.ask(verb, "approval_zzz")
     assert (done.code, done.err) == (2, "there is no unit 'approval_zzz'")

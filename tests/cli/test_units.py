@@ -17,41 +17,11 @@ from interlock.cli.main import app
 from interlock.engine.committer import IDS_A_ROW
 from interlock.kernel.commands import Define, Pause, Record, Submit, Work
 from interlock.kernel.names import meant
-from interlock.store import postgres, sqlite
+from interlock.store import sqlite
 from tests.cli.inside import Ask, inside
+from tests.cli.places import Place
 from tests.conftest import COMMAND, ROOT, Run
 from tests.contract.world import SECOND, World, held
-from tests.store.databases import declare, fresh_postgres
-
-
-class Place:
-    """A database that the command and a story share; the story's clock stands in 2023."""
-
-    def __init__(self, url: str, world: World) -> None:
-        self.url, self.world, self.ask = url, world, inside(url)
-
-    def dead(self, task: str = "mail", **facts: Any) -> int:
-        job = self.world.submit(task, attempts=1, **facts)
-        (grant,) = self.world.claim(self.world.worker("w"))
-        self.world.start(grant)
-        self.world.finish(grant, ended="failure", error="no such host", stage="fetch")
-        return job
-
-
-@pytest.fixture(params=["sqlite", "postgres"])
-def place(request: pytest.FixtureRequest, tmp_path: Path, server: str) -> Iterator[Place]:
-    if request.param == "sqlite":
-        url = f"sqlite:///{tmp_path}/work.db"
-        assert inside(url)("db", "upgrade").code == 0
-        connection: Any = sqlite.Connection(f"{tmp_path}/work.db")
-        yield Place(url, World(connection))
-        connection.close()
-        return
-    with fresh_postgres(server, f"u{abs(hash(tmp_path))}") as url:
-        connection = postgres.Connection(url)
-        declare(connection, 1)
-        yield Place(url, World(connection))
-        connection.close()
 
 
 @pytest.fixture

@@ -1,0 +1,29 @@
+"""Commands run on a file and on PostgreSQL."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from interlock.store import postgres, sqlite
+from tests.cli.inside import inside
+from tests.cli.places import Place
+from tests.contract.world import World
+from tests.store.databases import declare, fresh_postgres
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def place(request: pytest.FixtureRequest, tmp_path: Path, server: str) -> Iterator[Place]:
+    if request.param == "sqlite":
+        url = f"sqlite:///{tmp_path}/work.db"
+        assert inside(url)("db", "upgrade").code == 0
+        connection: Any = sqlite.Connection(f"{tmp_path}/work.db")
+        yield Place(url, World(connection))
+        connection.close()
+        return
+    with fresh_postgres(server, f"u{abs(hash(tmp_path))}") as url:
+        connection = postgres.Connection(url)
+        declare(connection, 1)
+        yield Place(url, World(connection))
+        connection.close()
