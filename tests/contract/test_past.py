@@ -1,8 +1,9 @@
 """A tree as it was is the fold of its events: at each instant what they say, and now what the rows say."""
 
 import pytest
+from msgspec.structs import replace
 
-from interlock.client.trees import LATER, Picture, picture
+from interlock.client.trees import LATER, Picture, picture, pictured, see
 from interlock.kernel.commands import Vote
 from interlock.kernel.rows import Event, Unit
 from interlock.store import trees
@@ -83,7 +84,17 @@ def test_a_tree_says_how_long_each_took_and_what_it_waits_for(world: World) -> N
     assert build
 
 
-def test_a_large_tree_is_cut_and_says_so(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_attempts_cost_is_summed_up_the_tree(world: World) -> None:
+    run, build, *_ = workflow(world, "build", "deploy")
+    do(world, world.worker())
+    declare(world.connection, 1)
+    read_of = see(world.connection, 1, run, None)
+    paid = [replace(event, payload='{"cost": 0.25}') for event in read_of.events[build]]
+    shown = pictured(replace(read_of, events={**read_of.events, build: paid}), world.lives)
+    assert [node.cost for node in shown.nodes] == [len(paid) / 4, len(paid) / 4, 0]
+
+
+def test_a_large_tree_is_cut_and_says_so(world: World) -> None:
     run, *steps = workflow(world, *"abcdef")
     declare(world.connection, 1)
     part = trees.tree_of(world.connection, 1, run, 3)

@@ -55,6 +55,10 @@ def test_the_page_about_testing(tmp_path: Path) -> None:
     follow("docs/testing.md", tmp_path, {})
 
 
+def test_the_page_about_the_inbox(tmp_path: Path) -> None:
+    follow("docs/inbox.md", tmp_path, {})
+
+
 def test_the_readme(tmp_path: Path) -> None:
     follow("README.md", tmp_path, {}, skip=("sh",))
 
