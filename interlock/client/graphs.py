@@ -17,7 +17,7 @@ COLOURS = {
     Category.CLOSED: ("#f5f5f5", "#9e9e9e"),
 }  # fmt: skip
 UNKNOWN = ("#ffffff", "#000000")
-WIDTH, HEIGHT, ACROSS, DOWN, EDGE = 190, 62, 40, 46, 16  # of a box, between boxes, and around all
+WIDTH, HEIGHT, ACROSS, DOWN, EDGE = 190, 62, 44, 22, 16  # of a box, between boxes, and around all
 LETTERS_MAX = 24  # that fit into a box
 ODD = frozenset('"#;&<>`\\{}[]()|')  # letters that mean something to Mermaid
 

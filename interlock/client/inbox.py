@@ -121,10 +121,11 @@ class Inbox:
         """One page of those that are meant, however many others lie between."""
         owners = PEOPLE_AND_CHECKS if checks else PEOPLE
         states, found = waiting(self.app.lives, owners), list[Item]()
+        size = PAGE if by is not None or roles else limit
         while len(found) < limit:
-            page = resting(session, tenant, states, PAGE, after)
+            page = resting(session, tenant, states, size, after)
             found += [one for one in self.asked(session, tenant, page, checks) if meant_for(one, by, roles)]
-            if len(page) < PAGE:
+            if len(page) < size:
                 break
             after = page[-1].unit.id
         return found[:limit]
