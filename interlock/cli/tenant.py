@@ -87,7 +87,9 @@ def tenant_of(app: App, text: str) -> Row:
         if text in (str(row.id), row.name):
             return row
     there = ", ".join(f"{row.id} ({row.name})" for row in found)
-    raise Unknown(f"there is no tenant '{text}'; there are {there}")
+    raise Unknown(
+        f"there is no tenant '{text}'; there are {there}. `interlock tenant set NUMBER --name NAME` makes one"
+    )
 
 
 def facts(app: App, row: Row) -> dict[str, Any]:

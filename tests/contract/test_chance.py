@@ -41,6 +41,7 @@ def everything(connection: Connection) -> dict[str, Any]:
         "schedule": "tenant, name",
         "skipped": "id",
         "answer": "tenant, scope, key",
+        "tenant": "id",
     }
     return {
         row.table: connection.rows(f"SELECT {listed(row)} FROM {row.table} ORDER BY {orders.get(row.table, 'unit')}")
