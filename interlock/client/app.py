@@ -13,6 +13,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar, overload
 from interlock.client.borrowed import Borrowed
 from interlock.client.inbox import Inbox
 from interlock.client.jobs import Job
+from interlock.client.mail import Mail
 from interlock.client.schedules import Schedules
 from interlock.client.tasks import Rules, Task
 from interlock.client.times import Length
@@ -45,6 +46,7 @@ class App:
         self.every = self.schedules.every
         self.inbox = Inbox(self)
         self.opened: Engine | None = None
+        self.last_mail: Mail | None = None
         self.opening = Lock()
         # A test puts the app on a stage with these: an engine of its own, and what happens while a job is waited for.
         self.opener: Callable[[], Engine] = partial(Engine.open, self.url, self.lives)
@@ -101,7 +103,15 @@ class App:
 
     async def asend(self, command: Command[A]) -> A:
         """The same, while others run."""
-        return await asyncio.wrap_future(self.engine.put(command))
+        return await self.mail.answer(self.engine.put(command))
+
+    @property
+    def mail(self) -> Mail:
+        """Where the running loop gets its answers."""
+        loop = asyncio.get_running_loop()
+        if self.last_mail is None or self.last_mail.loop is not loop:
+            self.last_mail = Mail(loop)
+        return self.last_mail
 
     def put_all(self, commands: Sequence[Command[Any]]) -> "list[Future[Any]]":
         """Commands that are carried out in this order, and if nothing speaks against it in one transaction."""

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 from interlock.engine.answers import Nothing, keep_answer, kept_answer
 from interlock.engine.bell import Bell
 from interlock.engine.family import carry_on
+from interlock.engine.records import look_ahead
 from interlock.kernel import commands
 from interlock.kernel.commands import Command
 from interlock.kernel.errors import Contended, Corrupt, InterlockError, StoreError, Unavailable
@@ -154,6 +155,8 @@ class Committer:
         """All commands of a group in one transaction; a refusal that changed nothing is that command's answer."""
         tx = self.begun(group)
         try:
+            if len(group) > 1:
+                look_ahead(tx, [ask.command for ask in group])
             answers = [self.carry_out(tx, ask.command) for ask in group]
             carry_on(tx)
             lanes = self.bell.lanes_of(tx)

@@ -1,6 +1,8 @@
 """What a holder asks to be remembered: progress, checkpoints, step results, artifacts, logs and compensations."""
 
+from collections.abc import Iterable
 from hashlib import sha256
+from typing import Any
 
 import msgspec
 
@@ -8,10 +10,10 @@ from interlock.engine.compensation import Undo
 from interlock.engine.leases import each
 from interlock.engine.notes import VERBOSE_US, note
 from interlock.engine.words import one_of
-from interlock.kernel.commands import RECORDS, Heard, Record
+from interlock.kernel.commands import RECORDS, Command, Finish, Heard, Held, Record
 from interlock.kernel.errors import InterlockError
 from interlock.kernel.rows import Artifact, Unit
-from interlock.store.finders import has_artifact, has_note
+from interlock.store.finders import has_artifact, has_note, look_for_notes
 from interlock.store.tx import Tx
 
 VERBOSE = ("progress", "log")
@@ -32,6 +34,24 @@ def record(tx: Tx, command: Record) -> list[Heard]:
             note(tx, unit.id, command.kind, command.payload, name=command.name, fence=unit.fence, keep_us=keep_us)
 
     return each(tx, command, command.held, verb)
+
+
+def look_ahead(tx: Tx, commands: Iterable[Command[Any]]) -> None:
+    """What these commands will ask of the database is known already, of all of them at once."""
+    tx.load({held.unit for command in commands for held in held_of(command)})
+    units: dict[tuple[str, str], list[int]] = {}
+    for command in commands:
+        if isinstance(command, Record) and command.kind in ONCE:
+            units.setdefault((command.kind, command.name), []).extend(held.unit for held in command.held)
+    for (kind, name), some in units.items():
+        look_for_notes(tx, kind, name, some)
+
+
+def held_of(command: Command[Any]) -> Iterable[Held]:
+    """The leases that a command speaks for."""
+    if isinstance(command, Finish):
+        return [outcome.held for outcome in command.outcomes]
+    return getattr(command, "held", ())
 
 
 def undo_of(payload: str) -> Undo:

@@ -109,11 +109,17 @@ def last_child(tx: Tx, parent: int) -> Unit | None:
 
 def has_note(tx: Tx, unit: int, kind: str, name: str) -> bool:
     """Whether a unit has such a note, also one that this transaction has just made."""
-    here = [row for row in tx.fresh if isinstance(row, Note)]
-    if any((note.unit, note.kind, note.name) == (unit, kind, name) for note in here):
-        return True
-    rest = "WHERE unit = :unit AND kind = :kind AND name = :name"
-    return bool(tx.select(Note, rest, unit=unit, kind=kind, name=name))
+    look_for_notes(tx, kind, name, [unit])
+    return tx.noted[unit, kind, name]
+
+
+def look_for_notes(tx: Tx, kind: str, name: str, units: Iterable[int]) -> None:
+    """It is known which of these units have such a note."""
+    unknown = sorted({unit for unit in units if (unit, kind, name) not in tx.noted})
+    if unknown:
+        sql = "SELECT unit FROM note WHERE unit {ids} AND kind = :kind AND name = :name"
+        found = {unit for (unit,) in tx.session.rows(sql, {"ids": unknown, "kind": kind, "name": name})}
+        tx.noted |= {(unit, kind, name): unit in found for unit in unknown}
 
 
 def notes_named(tx: Tx, units: list[int], kind: str) -> list[Note]:

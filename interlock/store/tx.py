@@ -11,7 +11,7 @@ import msgspec
 
 from interlock.kernel.errors import Unknown
 from interlock.kernel.lifecycle import Lifecycle
-from interlock.kernel.rows import Answer, Body, Event, Row, Schedule, Slot, Unit, Worker
+from interlock.kernel.rows import Answer, Body, Event, Note, Row, Schedule, Slot, Unit, Worker
 from interlock.store.lanes import Lanes
 from interlock.store.session import Queue, Session, listed
 from interlock.store.witness import Witness, best
@@ -102,6 +102,7 @@ class Tx:
         self.sound: set[Any] = set()  # rules of work that were found to be allowed
         self.looked: set[Any] = set()  # what was looked for already, and is not looked for again
         self.keyed: dict[tuple[int, str, str], Body | None] = {}  # what is known of users' keys
+        self.noted: dict[tuple[int, str, str], bool] = {}  # which notes there are, as far as somebody asked
         self.answers: dict[tuple[int, str, str], Answer] = {}
         self.opened: set[int] = set()  # units that became available
         self.limits: dict[int, tuple[int | None, int | None]] = {}  # by tenant: how much may be held, and may wait
@@ -187,6 +188,8 @@ class Tx:
             self.bodies[row.unit] = row
             if row.key is not None:
                 self.keyed[row.tenant, row.task, row.key] = row
+        if isinstance(row, Note):
+            self.noted[row.unit, row.kind, row.name] = True
         if isinstance(row, Worker):
             self.workers[row.unit] = row
         if isinstance(row, Schedule):
