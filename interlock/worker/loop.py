@@ -36,10 +36,10 @@ class Worker:
 
     def __init__(
         self, app: "App", queues: Mapping[str, int], *, name: str = "", capabilities: tuple[str, ...] = (),
-        grace: float = GRACE,
+        grace: float = GRACE, token: Callable[[int], str] = secrets.token_hex,
     ) -> None:  # fmt: skip
-        self.app, self.capabilities, self.grace = app, capabilities, grace
-        self.incarnation = secrets.token_hex(8)
+        self.app, self.capabilities, self.grace, self.token = app, capabilities, grace, token
+        self.incarnation = token(8)
         self.name = name or f"{socket.gethostname()}-{self.incarnation[:4]}"  # two on one machine are two
         self.lanes = {queue: Lane(queue, concurrency) for queue, concurrency in queues.items()}
         self.holds, self.asking = Holds(), Asking(app)
@@ -68,27 +68,18 @@ class Worker:
             await self.asking.one(definition)
         self.id = await self.register()
         log.info("worker %s serves %s", self.name, ", ".join(f"{one.name}:{one.concurrency}" for one in self.all_lanes))
-        watches = {
-            self.app.engine.watch(self.lanes, self.app.tenant): self.ring,
-            self.app.engine.calls(self.name, self.app.tenant): self.summon,
-        }
-        ears = [Thread(target=self.listen, args=pair, name="interlock worker", daemon=True) for pair in watches.items()]
-        for ear in ears:
-            ear.start()
+        deafen = self.hear()
         runs = (self.claiming, self.reports.run, self.beating, self.ticking)
         loops = [asyncio.create_task(one()) for one in runs]
         try:
             await self.until_stopped(loops)
         finally:
             self.ended = True
-            for watch in watches:
-                watch.rung.set()
             for one in loops:
                 one.cancel()
             await asyncio.gather(*loops, return_exceptions=True)
             await self.executors.close()
-            for ear in ears:
-                ear.join()
+            deafen()
 
     async def until_stopped(self, loops: list[asyncio.Task[None]]) -> None:
         """The claimer has ended and what it claimed is settled. A loop that breaks ends the worker."""
@@ -156,7 +147,7 @@ class Worker:
         sent, rings, limit = self.now, self.rings, self.room(lane)
         command = Claim(
             tenant=self.app.tenant, actor=self.name, worker=self.id, key=f"{self.incarnation}.{self.claims}",
-            nonce=secrets.token_hex(32), limit=limit, queues=(lane.name,),
+            nonce=self.token(32), limit=limit, queues=(lane.name,),
         )  # fmt: skip
         try:
             grants = await self.asking.one(command)
@@ -185,7 +176,7 @@ class Worker:
             self.stop()
         elif isinstance(why, Gone):
             log.warning("%s; registering again", why)
-            self.incarnation = secrets.token_hex(8)
+            self.incarnation = self.token(8)
             self.id = await self.register()
             self.rings += 1
         else:
@@ -198,6 +189,24 @@ class Worker:
     def summon(self) -> None:
         self.summoned = True
         self.to_beat.set()
+
+    def hear(self) -> Callable[[], None]:
+        """What others tell is heard, until what is answered here is called."""
+        watches = {
+            self.app.engine.watch(self.lanes, self.app.tenant): self.ring,
+            self.app.engine.calls(self.name, self.app.tenant): self.summon,
+        }
+        ears = [Thread(target=self.listen, args=pair, name="interlock worker", daemon=True) for pair in watches.items()]
+        for ear in ears:
+            ear.start()
+
+        def deafen() -> None:
+            for watch in watches:
+                watch.rung.set()
+            for ear in ears:
+                ear.join()
+
+        return deafen
 
     def listen(self, watch: Watch, call: Callable[[], None]) -> None:
         """In a thread of its own: a queue that gets work wakes the claimer, whoever stops its work the beat."""

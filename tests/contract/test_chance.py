@@ -12,7 +12,7 @@ from interlock.kernel.errors import InterlockError
 from interlock.kernel.rows import ROWS
 from interlock.lifecycles import shipped
 from interlock.store.session import listed
-from tests.contract.chance import Chance
+from interlock.testing.simulation.chance import Chance
 from tests.contract.world import World
 from tests.store.databases import Connection, declare, fresh
 

@@ -11,7 +11,8 @@ from interlock.audit.laws import audit
 from interlock.kernel.commands import Command
 from interlock.kernel.lifecycle import Lifecycle
 from interlock.lifecycles import shipped
-from tests.contract.journeys import Journey, Move, lines, listed, taken
+from interlock.testing.simulation.stories import Move, lines, listed, taken
+from tests.contract.journeys import Journey
 from tests.contract.world import World
 from tests.store.databases import declare, fresh
 

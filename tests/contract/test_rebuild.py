@@ -14,7 +14,7 @@ from interlock.kernel.rows import Unit
 from interlock.lifecycles import shipped
 from interlock.store import postgres, reads, sqlite
 from interlock.store.reads import histories, read, snapshot
-from tests.contract.chance import Chance
+from interlock.testing.simulation.chance import Chance
 from tests.contract.tamper import behind_the_guard
 from tests.contract.test_chance import ask
 from tests.contract.world import World

@@ -4,7 +4,7 @@
 """
 
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from interlock.kernel.commands import (
@@ -19,6 +19,7 @@ from interlock.kernel.commands import (
     Finish,
     Grant,
     Heartbeat,
+    Held,
     Outcome,
     Record,
     Register,
@@ -33,7 +34,6 @@ from interlock.kernel.commands import (
 )
 from interlock.kernel.lifecycle import Owner
 from interlock.lifecycles import shipped
-from tests.contract.world import held
 
 SECOND = 1_000_000
 PEOPLE = (Owner.PERSON, Owner.VALIDATOR, Owner.REPORTER)
@@ -50,8 +50,9 @@ ROUTES = {"ci": ("start", "beat", "upload"), "goal": ("start", "check"), "t": ("
 class Chance:
     """Draws one command after another; whoever carries them out tells what came of each."""
 
-    def __init__(self, seed: int) -> None:
-        self.random = random.Random(seed)
+    def __init__(self, seed: int, tag: str = "") -> None:
+        """`tag` keeps the names of its workers and claims apart from those of another one."""
+        self.random, self.tag = random.Random(seed), tag
         self.units: dict[int, str] = {}  # with their lifecycles
         self.workers: list[int] = []
         self.grants: list[Grant] = []
@@ -67,7 +68,7 @@ class Chance:
     def heard(self, command: Command[Any], answer: Any) -> None:
         """Remembers what later commands may speak of."""
         if isinstance(command, Claim) and isinstance(answer, Exception):
-            self.workers.remove(command.worker)  # it has shut down
+            self.workers = [one for one in self.workers if one != command.worker]  # it has shut down
         if isinstance(answer, Exception):
             return
         if isinstance(command, Submit):
@@ -86,27 +87,36 @@ class Chance:
 
     def draw(self) -> Command[Any]:
         if not self.workers or self.random.random() < 0.02:
-            name = self.random.choice("abc")
+            name = self.tag + self.random.choice("abc")
             return Register(name=name, incarnation=str(self.count), capacity=self.random.choice((1, 3, 9)))
         if self.plans and self.random.random() < 0.5:
             return Decide(unit=self.plans.pop(0), trigger="plan")
-        kinds = [self.submit, self.claim, self.claim, *[self.speak] * 6, *[self.people] * 3, Tick]
+        kinds: list[Callable[[], Command[Any]]] = [
+            self.submit,
+            self.claim,
+            self.claim,
+            *[self.speak] * 6,
+            *[self.people] * 3,
+            Tick,
+        ]
         return self.random.choice(kinds)()
 
     def submit(self) -> Submit:
         key = self.random.choice((None, None, f"k{self.random.randrange(9)}"))
-        rate = {"rate_key": "r", "rate": 3, "rate_per_us": 2 * SECOND} if self.count % 3 == 0 else {}
+        rate: dict[str, Any] = {"rate_key": "r", "rate": 3, "rate_per_us": 2 * SECOND} if self.count % 3 == 0 else {}
         simple = Work(
-            task="job", key=key, attempts=self.random.choice((None, 1, 2)), priority=self.random.randrange(3), input="1",
+            task="job", key=key, attempts=self.random.choice((None, 1, 2)), priority=self.random.randrange(3),
+            input="1",
             delay_us=self.random.choice((0, 0, 3 * SECOND)), timeout_us=self.random.choice((None, 4 * SECOND)),
-            exhausted=self.random.choice((None, "fail")), queue_timeout_us=self.random.choice((None, None, 20 * SECOND)),
+            exhausted=self.random.choice((None, "fail")),
+            queue_timeout_us=self.random.choice((None, None, 20 * SECOND)),
             mutex=self.random.choice((None, None, "m")), on_duplicate=self.random.choice(("return", "replace")), **rate,
         )  # fmt: skip
         shapes = [(simple,), self.workflow(), self.workstream(), self.agent(), self.pipeline()]
         known = self.random.choice((None, None, None, f"s{self.random.randrange(50)}"))
         return Submit(work=self.random.choice(shapes), idempotency_key=known)
 
-    def clocks(self) -> dict[str, int | None]:
+    def clocks(self) -> dict[str, Any]:
         """Limits of a unit's own, so short that they run out now and then."""
         return {
             "timeout_us": self.random.choice((None, None, 4 * SECOND)),
@@ -120,7 +130,7 @@ class Chance:
         run = [Work(task="flow", lifecycle="workflow_run", ref="r")]
         for place, life in enumerate(lives):
             needs = (f"s{place - 1}",) if place else ()
-            own = {"on_reject": reject, "attempts": 2, **self.clocks()}
+            own: dict[str, Any] = {"on_reject": reject, "attempts": 2, **self.clocks()}
             run.append(Work(task=life, lifecycle=life, parent="r", ref=f"s{place}", needs=needs, **own))
         return tuple(run)
 
@@ -128,7 +138,11 @@ class Chance:
         tasks = [Work(task="stream", lifecycle="workstream", ref="w", **self.clocks())]
         for place in range(self.random.randrange(1, 4)):
             needs = (f"t{place - 1}",) if place and self.random.random() < 0.5 else ()
-            own = {"decides": self.random.random() < 0.5, "attempts": self.random.choice((None, 1)), **self.clocks()}
+            own: dict[str, Any] = {
+                "decides": self.random.random() < 0.5,
+                "attempts": self.random.choice((None, 1)),
+                **self.clocks(),
+            }
             tasks.append(Work(task="t", lifecycle="task", parent="w", ref=f"t{place}", needs=needs, **own))
         return tuple(tasks)
 
@@ -140,12 +154,12 @@ class Chance:
         jobs = [Work(task="ci", lifecycle="ci_run", ref="r", **self.clocks())]
         for place in range(self.random.randrange(1, 3)):
             needs = (f"j{place - 1}",) if place else ()
-            own = {"attempts": 2, "decides": self.random.random() < 0.7, **self.clocks()}
+            own: dict[str, Any] = {"attempts": 2, "decides": self.random.random() < 0.7, **self.clocks()}
             jobs.append(Work(task="ci", lifecycle="ci_job", parent="r", ref=f"j{place}", needs=needs, **own))
         return tuple(jobs)
 
     def claim(self) -> Claim:
-        worker, name = self.random.choice(self.workers), f"c{self.count}"
+        worker, name = self.random.choice(self.workers), f"{self.tag}c{self.count}"
         return Claim(worker=worker, key=name, nonce=name, limit=self.random.choice((1, 2, 5)))
 
     def go_on(self, grant: Grant) -> Command[Any]:
@@ -175,7 +189,8 @@ class Chance:
         finish = Finish(outcomes=tuple(Outcome(held=one, ended=ended, error_class=kind) for one in spoken))
         return self.random.choice([
             Start(held=spoken), Start(held=spoken), Heartbeat(held=spoken), Heartbeat(held=spoken, running=False),
-            finish, finish, finish, Release(held=spoken), Release(held=spoken, snooze_us=2 * SECOND), enter, enter, enter,
+            finish, finish, finish, Release(held=spoken), Release(held=spoken, snooze_us=2 * SECOND),
+            enter, enter, enter,
             Record(held=spoken, kind="step", name="s", payload="1"),
             Record(held=spoken, kind="compensation", payload='{"task": "undo"}'), Cancel(unit=some[0].unit),
         ])  # fmt: skip
@@ -197,3 +212,7 @@ class Chance:
             Vote(unit=near, voter=self.random.choice("xyz"), approve=self.random.random() < 0.7),
             Drain(worker=self.random.choice(self.workers)),
         ])  # fmt: skip
+
+
+def held(grant: Grant) -> Held:
+    return Held(unit=grant.unit, fence=grant.fence, lease=grant.lease)

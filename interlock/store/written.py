@@ -1,0 +1,40 @@
+"""Which rows a connection to SQLite has written and committed, for those who ask the laws after every commit."""
+
+from collections.abc import Iterable
+
+from interlock.kernel.rows import Need, Unit
+from interlock.store.reads import read
+from interlock.store.session import Session
+
+# The name by which a row of each table is told; of keys it is enough that one of them changed.
+WATCHED = {"unit": "id", "worker": "unit", "slot": "0", "token": "0", "need": "unit"}
+
+
+def keep_track(session: Session) -> None:
+    """From now on what this connection writes is remembered with the transaction that wrote it."""
+    session.rows(
+        "CREATE TEMP TABLE IF NOT EXISTS written (kind TEXT, id INTEGER, PRIMARY KEY (kind, id)) WITHOUT ROWID"
+    )
+    for table, name in WATCHED.items():
+        for verb, row in (("INSERT", "new"), ("UPDATE", "new"), ("DELETE", "old")):
+            one = name if name == "0" else f"{row}.{name}"
+            session.rows(
+                f"CREATE TEMP TRIGGER IF NOT EXISTS {table}_{verb} AFTER {verb} ON main.{table} "
+                f"BEGIN INSERT OR IGNORE INTO written VALUES ('{table}', {one}); END"
+            )
+
+
+def written(session: Session) -> list[tuple[str, int]]:
+    """The tables and rows that were written since this was asked last."""
+    rows = session.rows("SELECT kind, id FROM written ORDER BY kind, id")
+    if rows:
+        session.rows("DELETE FROM written")
+    return [(kind, one) for kind, one in rows]
+
+
+def units(session: Session, ids: Iterable[int]) -> list[Unit]:
+    return read(session, Unit, "WHERE id {ids} ORDER BY id", ids=list(ids))
+
+
+def needs_of(session: Session, ids: Iterable[int]) -> list[Need]:
+    return read(session, Need, "WHERE unit {ids} ORDER BY unit, needs", ids=list(ids))

@@ -1,0 +1,315 @@
+"""Who asks things of the system in a simulation: people, programs and raw workers, each with a will of its own."""
+
+import asyncio
+import random
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from interlock.audit.vigil import Seen
+from interlock.kernel.commands import (
+    PERMANENT,
+    Bury,
+    Cancel,
+    Claim,
+    Command,
+    Decide,
+    Define,
+    Drain,
+    Enter,
+    Finish,
+    Grant,
+    Heard,
+    Heartbeat,
+    Outcome,
+    Pause,
+    Record,
+    Register,
+    Release,
+    Replay,
+    Start,
+    Submit,
+    Vote,
+    Work,
+)
+from interlock.kernel.errors import InterlockError, Unavailable, Unknown
+from interlock.testing.simulation.chance import Chance, held
+from interlock.testing.simulation.clockwork import Process
+from interlock.testing.simulation.shaky import HURRY
+from interlock.testing.simulation.stories import PHASES, SECOND, lines, works
+
+if TYPE_CHECKING:
+    from interlock.testing.simulation.world import World
+
+LONG_US = 30 * SECOND  # from here on, times of a story are as much shorter as the lifecycles
+STRANGER = 2
+SPOKEN = (Claim, Start, Heartbeat, Finish, Release, Enter, Record)  # by workers
+
+
+class Client:
+    """Somebody who asks one thing at a time."""
+
+    def __init__(self, world: "World", name: str) -> None:
+        self.world, self.name, self.process = world, name, Process(name)
+        self.random = random.Random(f"{name} {world.seed}")
+
+    async def ask(self, command: Command[Any]) -> Any:
+        """The answer, or the error that stands for it; what got none is asked again, sometimes."""
+        for _ in range(3):
+            (future,) = self.world.net.put_all(self.process, [command])
+            try:
+                return await asyncio.wrap_future(future)
+            except Unavailable as error:
+                if self.random.random() < 0.4:
+                    return error
+            except InterlockError as error:
+                return error
+        return Unavailable("asked three times")
+
+    async def pause(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)
+
+
+class Submitter(Client):
+    """Submits jobs that the real workers run, each with a script of what its handler does."""
+
+    async def run(self, jobs: int) -> None:
+        for number in range(jobs):
+            await self.ask(self.submit(number))
+            await self.pause(self.random.choice((0.0, 0.05, 0.4)))
+
+    def submit(self, number: int) -> Submit:
+        if self.random.random() < 0.25:
+            return self.workflow()
+        key = f"{self.name}.{number}" if self.random.random() < 0.5 else None
+        again = f"{self.name}.{number}" if self.random.random() < 0.3 else None
+        return Submit(actor=self.name, work=(self.work(key=key),), idempotency_key=again)
+
+    def work(self, **facts: Any) -> Work:
+        draw = self.random.choice
+        if draw((False,) * 11 + (True,)):  # fails again and again, and soon
+            return Work(
+                task="play", input=self.script(("fail",)), attempts=44, backoff_us=1_000, backoff_cap_us=20_000, **facts
+            )
+        named: dict[str, Any] = draw(({}, {}, {"mutex": "m"}, {"limit_key": "l", "limit": 2}))
+        if draw((False,) * 5 + (True,)):
+            named = {"rate_key": "r", "rate": 2, "rate_per_us": SECOND}
+        return Work(
+            task="play" if draw((True,) * 9 + (False,)) else "nobody", input=self.input(), priority=draw((0, 0, 1)),
+            attempts=draw((None, 1, 2, 5)), timeout_us=draw((None, None, 2 * SECOND)), backoff_us=draw((None, 50_000)),
+            delay_us=draw((0, 0, SECOND // 2)), exhausted=draw((None, "fail")), **named, **facts,
+        )  # fmt: skip
+
+    def input(self) -> str:
+        if self.world.faults.strikes("poison", 0.15):
+            return self.random.choice(('{"acts": 3}', "null", "[]", '{"acts": [], "more": 1}', '"\\u0000"'))
+        if self.world.faults.strikes("poison", 0.3):
+            return self.script((self.random.choice(("exit", "interrupt", "zero", "half", "mute", "long", "type")),))
+        ends = ("", "", "", "", "fail", "permanent", "invalid", "reject", "snooze", "retry")
+        return self.script((self.random.choice(ends),))
+
+    def script(self, end: tuple[str, ...]) -> str:
+        acts = ("sleep", "sleep", "step", "progress", "checkpoint", "artifact", "mind", "stubborn")
+        times = (0.01, 0.1, 0.5, 1.5)
+        some = [(self.random.choice(acts), self.random.choice(times)) for _ in range(self.random.randrange(3))]
+        return msgspec.json.encode({"acts": [*some, *((one, 0.3) for one in end if one)]}).decode()
+
+    def workflow(self) -> Submit:
+        """A run of steps and approvals, one after the other."""
+        run = [Work(task="flow", lifecycle="workflow_run", ref="r")]
+        for place in range(self.random.randrange(1, 4)):
+            needs = (f"s{place - 1}",) if place else ()
+            life = self.random.choice(("step", "step", "approval"))
+            own: dict[str, Any] = {"needs": needs, "parent": "r", "ref": f"s{place}", "lifecycle": life}
+            run.append(self.work(**own) if life == "step" else Work(task="approval", quorum=1, **own))
+        work = tuple(msgspec.structs.replace(one, task="play" if one.task == "nobody" else one.task) for one in run)
+        return Submit(actor=self.name, work=work)
+
+
+class Gambler(Client):
+    """Sends anything that clients, raw workers, people and operators may send, in any order."""
+
+    async def run(self, commands: int) -> None:
+        chance = Chance(self.random.randrange(2**32), tag=f"{self.name}.")
+        for command, wait in chance.commands(commands):
+            actor = f"{self.name}'s hand" if isinstance(command, SPOKEN) else self.name
+            command = msgspec.structs.replace(in_queue(command, "raw"), actor=actor)
+            chance.heard(command, await self.ask(command))
+            if wait:
+                await self.pause(min(wait, 1.0) * 0.3)
+
+
+def in_queue(command: Any, queue: str) -> Command[Any]:
+    """The same for another queue, with answers that the caller's memory understands."""
+    if isinstance(command, Submit):
+        return msgspec.structs.replace(command, work=tuple(with_queue(one, queue) for one in command.work))
+    if isinstance(command, Claim):
+        return msgspec.structs.replace(command, queues=(queue,))
+    checked: Command[Any] = command
+    return checked
+
+
+def with_queue(work: Work, queue: str) -> Work:
+    return msgspec.structs.replace(work, queue=queue)
+
+
+class Player(Client):
+    """Plays stories that together take every listed move; one that is refused is left where it stands."""
+
+    grant: Grant
+
+    async def run(self, stories: int) -> None:
+        told = lines()
+        for number in range(stories):
+            self.queue = f"{self.name}.{number}"
+            await self.play(told[self.random.randrange(len(told))])
+
+    async def play(self, line: str) -> None:
+        made, _, words = line.partition(":")
+        self.worker = await self.ask(Register(name=self.queue, incarnation="1", capacity=9))
+        work = tuple(hastened(one) for one in works(made.split(), self.queue))
+        units = await self.ask(Submit(actor=self.name, work=work))
+        if isinstance(units, BaseException) or isinstance(self.worker, BaseException):
+            return
+        self.units = [one.unit for one in units]
+        for word in words.split():
+            who, _, verb = word.rpartition(".")
+            if verb.isdigit():
+                await self.pause(scaled_us(int(verb) * SECOND) / SECOND + 0.01)
+            elif not await self.say(verb, who):
+                return
+
+    async def say(self, verb: str, who: str) -> bool:
+        """Whether the word was heard."""
+        if verb == "lose":
+            await self.pause(max(0.0, (self.grant.until - self.world.now_us()) / SECOND) + 0.6)
+            return True
+        if verb == "endure":
+            return await self.endure()
+        if verb == "tick":
+            await self.pause(0.6)
+            return True
+        if verb == "claim" and not who:
+            return await self.claim()
+        unit = self.units[{"run": 0, "2": 2}.get(who, len(self.units) > 1)]
+        command = self.order(unit, verb) if who or verb not in self.words() else self.words()[verb]()
+        answer = await self.ask(command)
+        refused = isinstance(answer, list) and answer and isinstance(answer[0], Heard) and not answer[0].accepted
+        return not refused and not isinstance(answer, BaseException)
+
+    async def claim(self) -> bool:
+        self.claims = getattr(self, "claims", 0) + 1
+        name = f"{self.queue}.{self.claims}"
+        for _ in range(3):  # what was lost may be waiting for its backoff
+            answer = await self.ask(Claim(worker=self.worker, key=name, nonce=name, queues=(self.queue,)))
+            if isinstance(answer, list) and answer:
+                self.grant = answer[0]
+                return True
+            name += "+"
+            await self.pause(0.5)
+        return False
+
+    async def endure(self) -> bool:
+        for _ in range(8):
+            await self.ask(Heartbeat(held=(held(self.grant),)))
+            await self.pause(0.5)
+        return True
+
+    def words(self) -> dict[str, Callable[[], Command[Any]]]:
+        """What a raw worker may say."""
+        mine = (held(self.grant),) if hasattr(self, "grant") else ()
+
+        def finish(**facts: Any) -> Callable[[], Command[Any]]:
+            return lambda: Finish(outcomes=tuple(Outcome(held=one, **facts) for one in mine))
+
+        def phase(name: str) -> Callable[[], Command[Any]]:
+            return lambda: Enter(held=mine, phase=name)
+
+        return {
+            "start": lambda: Start(held=mine), "beat": lambda: Heartbeat(held=mine), "complete": finish(),
+            "fail": finish(ended="failure"), "break": finish(ended="failure", error_class=PERMANENT),
+            "stop": finish(ended="cancelled"), "release": lambda: Release(held=mine),
+            "snooze": lambda: Release(held=mine, snooze_us=SECOND), "drain": lambda: Drain(worker=self.worker),
+            **{name: phase(name) for name in PHASES},
+        }  # fmt: skip
+
+    def order(self, unit: int, verb: str) -> Command[Any]:
+        """What people and operators do to a unit."""
+        if verb in ("cancel", "hard"):
+            return Cancel(unit=unit, hard=verb == "hard")
+        if verb == "bury":
+            return Bury(unit=unit, reason="policy_violation")
+        return Decide(unit=self.units[0] if verb == "plan" else unit, trigger=verb)
+
+
+def scaled_us(time_us: int) -> int:
+    return time_us // HURRY if time_us >= LONG_US else time_us
+
+
+def hastened(work: Work) -> Work:
+    """The work of a story with its long times as much shorter as the lifecycles."""
+    names = [name for name in work.__struct_fields__ if name.endswith("_us") and getattr(work, name)]
+    return msgspec.structs.replace(work, **{name: scaled_us(getattr(work, name)) for name in names})
+
+
+class Stranger(Client):
+    """Another tenant: it works in a queue of the same name, and tries what is not its own."""
+
+    async def run(self, commands: int) -> None:
+        mine: list[int] = []
+        worker = await self.ask(Register(tenant=STRANGER, name="w", incarnation=self.name, capacity=9))
+        for number in range(commands):
+            made = await self.ask(Submit(tenant=STRANGER, work=(Work(task="play", input='{"acts": []}'),)))
+            mine += [one.unit for one in made] if isinstance(made, list) else []
+            if isinstance(worker, int):
+                name = f"{self.name}.{number}"
+                claim = Claim(tenant=STRANGER, worker=worker, key=name, nonce=name, limit=2)
+                grants = await self.ask(claim)
+                self.judge_grants(grants, mine)
+            await self.trespass(mine)
+            await self.pause(0.2)
+
+    def judge_grants(self, grants: Any, mine: list[int]) -> None:
+        for grant in grants if isinstance(grants, list) else ():
+            unit = self.world.vigil.units.get(grant.unit)
+            if unit is not None and unit.tenant != STRANGER:
+                self.world.violated(f"unit {unit.id} of tenant {unit.tenant} was granted to another tenant")
+
+    async def trespass(self, mine: list[int]) -> None:
+        others = [one for one, unit in self.world.vigil.units.items() if unit.tenant != STRANGER]
+        if not others:
+            return
+        unit = self.random.choice(others)
+        tries: list[Command[Any]] = [
+            Cancel(tenant=STRANGER, unit=unit), Decide(tenant=STRANGER, unit=unit, trigger="approve"),
+            Bury(tenant=STRANGER, unit=unit, reason="timeout"), Replay(tenant=STRANGER, unit=unit),
+            Vote(tenant=STRANGER, unit=unit, voter="x"), Drain(tenant=STRANGER, worker=unit),
+        ]  # fmt: skip
+        answer = await self.ask(command := self.random.choice(tries))
+        if not isinstance(answer, Unknown | Unavailable):
+            self.world.violated(f"another tenant sent {command}, and was answered with {answer!r}")
+
+
+class Canceller(Client):
+    """Cancels what has just moved, while that is a fault of the seed."""
+
+    def watch(self, seen: Seen) -> None:
+        for _, unit in seen.changed:
+            if unit is not None and unit.lane and self.world.faults.strikes("cancel", 0.02):
+                hard = self.random.random() < 0.5
+                command = Cancel(tenant=unit.tenant, actor=self.name, unit=unit.id, hard=hard)
+                self.world.net.put_all(self.process, [command])
+
+
+class Timekeeper(Client):
+    """Defines a schedule, and pauses it when the faults are over: else there would always be more to do."""
+
+    async def run(self, _: int) -> None:
+        work = Work(task="play", input='{"acts": []}')
+        overlap = self.random.choice(("skip", "queue", "replace", "allow"))
+        await self.ask(Define(name="s", timing="every 1s", work=work, overlap=overlap))
+
+    async def rest(self) -> None:
+        while isinstance(await self.ask(Pause(name="s")), Unavailable):
+            await self.pause(0.5)

@@ -1,0 +1,141 @@
+"""What workers run in a simulation: handlers that do what their arguments say, and the sink of their effects."""
+
+import asyncio
+from collections import Counter
+from functools import cache
+from typing import Any, NoReturn
+
+from interlock.client.app import App
+from interlock.client.context import Context
+from interlock.client.outcomes import Cancelled, Reject, Retry, Snooze
+from interlock.kernel.errors import PermanentError, ValidationError
+from interlock.testing.simulation.clockwork import HERE, Process
+from interlock.testing.simulation.shaky import LIVES
+
+Act = tuple[str, float]
+TASKS = ("job", "flow", "step", "approval", "stream", "t", "goal", "ci", "undo")  # what other clients submit
+
+
+class Mute(Exception):
+    """Cannot say what it is."""
+
+    def __str__(self) -> str:
+        raise RuntimeError("not even this")
+
+
+POISON: dict[str, BaseException] = {
+    "exit": SystemExit("handlers may not end a worker"),
+    "interrupt": KeyboardInterrupt(),
+    "zero": RuntimeError("a zero \0 byte"),
+    "half": RuntimeError("half a letter \ud800"),
+    "mute": Mute(),
+    "long": RuntimeError("x" * 100_000),
+    "type": TypeError(),
+}
+ENDS: dict[str, BaseException] = {
+    "fail": RuntimeError("as asked"),
+    "permanent": PermanentError("as asked"),
+    "invalid": ValidationError("as asked"),
+    "reject": Reject("as asked"),
+}
+
+
+class Sink:
+    """An outside system that refuses a fence older than one that it has seen. It counts those that came late."""
+
+    def __init__(self) -> None:
+        self.seen: dict[int, int] = {}
+        self.owner: dict[tuple[int, int], Process] = {}
+        self.late = 0
+        self.written: Counter[tuple[int, int]] = Counter()
+        self.broken: list[str] = []
+
+    def write(self, unit: int, fence: int, process: Process) -> bool:
+        """Whether the effect was accepted."""
+        if not process.alive:
+            return False
+        if fence < self.seen.get(unit, 0):
+            self.late += 1
+            return False
+        self.seen[unit] = fence
+        if self.owner.setdefault((unit, fence), process) is not process:
+            self.broken.append(f"unit {unit}: two processes have fence {fence}")
+        self.written[unit, fence] += 1
+        return True
+
+
+class Hand(Process):
+    """The process of a worker."""
+
+    def __init__(self, name: str, sink: Sink) -> None:
+        super().__init__(name)
+        self.sink = sink
+
+
+@cache
+def template() -> App:
+    """An app with every task of the simulation; its tasks are shared, for they keep nothing."""
+    app = App("sqlite://:memory:")
+    app.lives = LIVES
+    app.task(name="play")(play)
+    for name in TASKS:
+        app.task(name=name)(as_told)
+    return app
+
+
+async def play(acts: list[Act], ctx: Context) -> Any:
+    """Does one thing after another."""
+    effect(ctx)
+    for act, number in acts:
+        await perform(act, number, ctx)
+    effect(ctx)
+    return len(acts)
+
+
+async def as_told(ctx: Context) -> str:
+    effect(ctx)
+    return "done"
+
+
+def effect(ctx: Context) -> None:
+    process = HERE.get()
+    if isinstance(process, Hand):
+        process.sink.write(ctx.unit, ctx.fence, process)
+
+
+async def perform(act: str, number: float, ctx: Context) -> None:
+    if act == "sleep":
+        await asyncio.sleep(number)
+    elif act == "step":
+        await ctx.step.aio(f"step {number}", lambda: stepped(ctx))
+    elif act == "artifact":
+        await ctx.artifact.aio(f"artifact {number}", {"n": number})
+    elif act == "progress":
+        ctx.progress(number)
+    elif act == "checkpoint":
+        ctx.checkpoint({"last": number, "before": ctx.saved is not None})
+    elif act == "mind":
+        if ctx.cancelled:
+            raise Cancelled
+    elif act == "stubborn":
+        try:
+            await asyncio.sleep(number)
+        except asyncio.CancelledError:
+            await asyncio.sleep(number)
+            raise
+    else:
+        end(act, number, ctx)
+
+
+def end(act: str, number: float, ctx: Context) -> NoReturn:
+    """The handler ends here; of what goes wrong for a while, the last attempt goes well by another act."""
+    if act == "snooze":
+        raise Snooze(number)
+    if act == "retry":
+        raise Retry(after=number)
+    raise ENDS.get(act) or POISON[act]
+
+
+async def stepped(ctx: Context) -> int:
+    effect(ctx)
+    return ctx.attempt

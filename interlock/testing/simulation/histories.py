@@ -1,0 +1,198 @@
+"""Whether what clients were told of each unit could have been said in one order that respects time.
+
+To its clients a unit is a versioned state and a fenced lease. What got no answer may have happened or not: an end of a
+lease at any time after it was asked for, all else only as a version or a fence that nobody was told of.
+"""
+
+from collections.abc import Iterable, Iterator
+from typing import Any, NamedTuple
+
+from interlock.kernel.commands import (
+    Claim,
+    Command,
+    Finish,
+    Grant,
+    Heard,
+    Held,
+    Release,
+    Standing,
+    Submit,
+    Submitted,
+)
+from interlock.testing.simulation.net import Op
+
+OVER = ("LEASE_EXPIRED", "LEASE_ENDED", "LEASE_REVOKED")
+NEVER = 2**62  # when an answer comes that does not come
+SUPERSEDED, UNHEARD = "LEASE_SUPERSEDED", ("UNKNOWN_LEASE", "LEASE_CONFLICT")
+
+
+class Known(NamedTuple):
+    """All that an order of answers says of a unit so far."""
+
+    version: int = 0
+    state: str = ""
+    fence: int = 0
+    live: bool = False  # whether the last grant may still speak
+    last: str = ""  # what ended it, if its holder did
+
+
+class Told(NamedTuple):
+    """One answer about one unit, and between which instants it became true."""
+
+    invoked: int
+    returned: int
+    kind: str  # saw, granted, spoke, over, superseded
+    version: int = 0
+    state: str = ""
+    fence: int = 0
+    end: str = ""  # what ends the lease, if it does
+
+
+def after(known: Known, told: Told) -> Known | None:
+    """What is known after an answer; None if it cannot come next."""
+    if told.kind == "saw":
+        if told.version < known.version or (told.version == known.version and told.state != known.state):
+            return None
+        return known._replace(version=told.version, state=told.state)
+    if told.kind == "granted":
+        if told.fence < known.fence or (told.fence == known.fence and not known.live):
+            return None
+        return known._replace(fence=told.fence, live=True, last="")
+    if told.kind == "superseded":
+        fence = max(known.fence, told.fence + 1)
+        return known if fence == known.fence else known._replace(fence=fence, live=True, last="")
+    if told.kind == "over":
+        if told.fence < known.fence:
+            return None
+        same = told.fence == known.fence
+        return known._replace(fence=told.fence, live=False, last=known.last if same else "")
+    return spoke(known, told)
+
+
+def spoke(known: Known, told: Told) -> Known | None:
+    """A holder was heard: it must be the last one, and may not have ended; but what it said last it may say again."""
+    if told.fence < known.fence:
+        return None
+    if told.fence == known.fence and not known.live:
+        return known if told.end and told.end == known.last else None
+    return known._replace(fence=told.fence, live=not told.end, last=told.end)
+
+
+def linearizable(answers: list[Told]) -> bool:
+    """Whether there is an order in which every answer is possible, and none comes before one that it came after."""
+    answers = sorted(answers)
+    ends = [one.returned for one in answers]
+    certain = sum(end < NEVER for end in ends)
+    start: tuple[int, frozenset[int], Known, int] = (0, frozenset(), Known(), 0)
+    trail, visited = [start], {start}
+    while trail:
+        first, done, known, told = trail.pop()
+        if told == certain:
+            return True
+        for place in reversed(list(next_ones(answers, ends, first, done))):
+            if (then := after(known, answers[place])) is not None:
+                begun, more = first, done | {place}
+                while begun in more:
+                    more -= {begun}
+                    begun += 1
+                state = (begun, more, then, told + (ends[place] < NEVER))
+                if state not in visited:
+                    visited.add(state)
+                    trail.append(state)
+    return False
+
+
+def next_ones(answers: list[Told], ends: list[int], first: int, done: frozenset[int]) -> list[int]:
+    """Those that may come next: they were asked before any other one that is left had been answered."""
+    bound, found = ends[first], []
+    for place in range(first, len(answers)):
+        if answers[place].invoked > bound:
+            break
+        if place not in done:
+            found.append(place)
+            bound = min(bound, ends[place])
+    return sorted((one for one in found if answers[one].invoked <= bound), key=lambda one: ends[one])
+
+
+def by_unit(history: Iterable[Op]) -> dict[int, list[Told]]:
+    """What clients were told, unit by unit."""
+    units: dict[int, list[Told]] = {}
+    for op in history:
+        if op.returned is None:
+            for held in spoken_for(op.command) if isinstance(op.command, Finish | Release) else ():
+                told = Told(op.invoked, NEVER, "spoke", fence=held.fence, end=end_of(op.command, held))
+                units.setdefault(held.unit, []).append(told)
+        elif not isinstance(op.answer, BaseException):
+            for unit, told in answers_of(op, op.invoked, op.returned):
+                units.setdefault(unit, []).append(told)
+    return units
+
+
+def answers_of(op: Op, invoked: int, returned: int) -> Iterator[tuple[int, Told]]:
+    if isinstance(op.answer, Standing):
+        yield op.answer.unit, Told(invoked, returned, "saw", op.answer.version, op.answer.state)
+    elif isinstance(op.command, Claim):
+        for grant in op.answer:
+            assert isinstance(grant, Grant)
+            yield grant.unit, Told(invoked, returned, "granted", fence=grant.fence)
+    elif isinstance(op.answer, list) and op.answer and isinstance(op.answer[0], Heard):
+        for held, heard in zip(spoken_for(op.command), op.answer, strict=True):
+            if (told := hearing(op.command, held, heard, invoked, returned)) is not None:
+                yield held.unit, told
+
+
+def hearing(command: Command[Any], held: Held, heard: Heard, invoked: int, returned: int) -> Told | None:
+    if heard.why in UNHEARD:
+        return None
+    if heard.why == SUPERSEDED:
+        return Told(invoked, returned, "superseded", fence=held.fence)
+    if heard.why in OVER:
+        return Told(invoked, returned, "over", fence=held.fence)
+    return Told(invoked, returned, "spoke", fence=held.fence, end=end_of(command, held) if heard.accepted else "")
+
+
+def end_of(command: Command[Any], held: Held) -> str:
+    """How a holder says that it is done. To give back what was cancelled, and to say so, is the same."""
+    if isinstance(command, Finish):
+        return next(outcome.ended for outcome in command.outcomes if outcome.held == held)
+    return "cancelled" if isinstance(command, Release) else ""
+
+
+def spoken_for(command: Any) -> tuple[Held, ...]:
+    if isinstance(command, Finish):
+        return tuple(outcome.held for outcome in command.outcomes)
+    held: tuple[Held, ...] = command.held
+    return held
+
+
+def broken_histories(history: list[Op]) -> Iterator[str]:
+    """What clients were told that cannot be true."""
+    for unit, answers in sorted(by_unit(history).items()):
+        if not linearizable(answers):
+            yield f"unit {unit}: what clients were told fits no order: {answers}"
+    yield from broken_keys(history)
+
+
+def broken_keys(history: list[Op]) -> Iterator[str]:
+    """A key makes one unit, and a request that is sent again is answered as before."""
+    made: dict[tuple[int, str, str], int] = {}
+    answered: dict[tuple[str, str], Any] = {}
+    for op in history:
+        if op.returned is None or isinstance(op.answer, BaseException):
+            continue
+        key = op.command.idempotency_key
+        if key is not None:
+            before = answered.setdefault((type(op.command).__name__, key), op.answer)
+            if before != op.answer:
+                yield f"the key '{key}' was answered with {before}, and then with {op.answer}"
+            continue
+        if isinstance(op.command, Submit):
+            yield from twice_made(op.command, op.answer, made)
+
+
+def twice_made(command: Submit, answer: list[Submitted], made: dict[tuple[int, str, str], int]) -> Iterator[str]:
+    for work, one in zip(command.work, answer, strict=True):
+        if work.key is not None and one.created and not one.replaced:
+            first = made.setdefault((command.tenant, work.task, work.key), one.unit)
+            if first != one.unit:
+                yield f"the key '{work.key}' of task '{work.task}' made unit {first}, and then unit {one.unit}"

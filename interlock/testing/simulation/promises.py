@@ -1,0 +1,73 @@
+"""What must be true of each commit beside the laws: nothing happens too early, to a stranger, or without its reason."""
+
+from collections.abc import Iterator, Mapping
+
+import msgspec
+
+from interlock.audit.vigil import Seen
+from interlock.kernel.commands import REASONS
+from interlock.kernel.lifecycle import Category, Lifecycle
+from interlock.kernel.rows import Event, Unit
+
+BACKOFF_MAX_US = 100_000_000  # no lifecycle waits for longer
+BY_PERSON = ("resume", "force")  # may open an attempt whatever was asked for
+
+
+def broken_promises(lives: Mapping[str, Lifecycle], seen: Seen, units: Mapping[int, Unit]) -> Iterator[str]:
+    """What one commit did that it should not have done; `units` are all of them, as it left them."""
+    by_unit: dict[int, list[Event]] = {}
+    for event in seen.events:
+        by_unit.setdefault(event.unit, []).append(event)
+    for was, unit in seen.changed:
+        if unit is None:
+            continue
+        for text in of_row(was, unit, units):
+            yield f"unit {unit.id}: {text}"
+        for event in by_unit.get(unit.id, ()):
+            for text in of_event(lives, was, unit, event):
+                yield f"unit {unit.id}, version {event.version}: {text}"
+
+
+def of_row(was: Unit | None, unit: Unit, units: Mapping[int, Unit]) -> Iterator[str]:
+    if unit.holder is not None and units[unit.holder].tenant != unit.tenant:
+        yield "it is held by a worker of another tenant"
+    if was is None:
+        return
+    for name in ("version", "fence", "attempt", "changed_at"):
+        if getattr(unit, name) < getattr(was, name):
+            yield f"its {name} went back from {getattr(was, name)} to {getattr(unit, name)}"
+    if unit.version == was.version and (unit.state, unit.lease, unit.attempt) != (was.state, was.lease, was.attempt):
+        yield "it moved, and no event tells of it"
+
+
+def of_event(lives: Mapping[str, Lifecycle], was: Unit | None, unit: Unit, event: Event) -> Iterator[str]:
+    life = lives[event.lifecycle]
+    if life.category(event.target) is Category.DEAD and event.target != event.source:
+        yield from dead_letter(event)
+    if event.trigger == "retry" and unit.version == event.version and unit.due_at is not None:
+        wait_us = unit.due_at - event.at
+        if wait_us > BACKOFF_MAX_US:
+            yield f"it is to be tried again only after {wait_us / 1e6} s"
+    if was is None:
+        return
+    expired = lives["lease"].moves.get((event.lease_from, "expire"))
+    if event.lease_to and expired and event.lease_to == expired.path[-1] and (was.lease_until or 0) > event.at:
+        yield f"its lease expired at {event.at}, and was to last until {was.lease_until}"
+    if event.lease_to and not event.lease_from and not was.available_at and (was.due_at or 0) > event.at:
+        yield f"it was granted at {event.at}, and was not due before {was.due_at}"
+    asked = was.asked_at is not None and event.attempt > was.attempt
+    if asked and event.trigger not in BY_PERSON and not life.options.follows:
+        yield f"'{event.trigger}' opened an attempt, although a cancel had been asked for"
+
+
+def dead_letter(event: Event) -> Iterator[str]:
+    """Its six fields are there; an owner and the end of a lease only if it ever had one."""
+    told = msgspec.json.decode(event.payload)
+    if told.get("reason_code") not in REASONS:
+        yield f"a dead letter for no known reason: {told.get('reason_code')}"
+    wanted = ["last_error", "attempts", "correlation_id", "stage"]
+    if event.fence:
+        wanted += ["last_owner", "last_lease_expires_at"]
+    missing = [name for name in wanted if name not in told or (name not in ("stage",) and told[name] is None)]
+    if missing:
+        yield f"a dead letter without {', '.join(missing)}"

@@ -1,0 +1,37 @@
+"""What a simulation asked of its store, step by step: enough to live it again without the rest of the system."""
+
+from typing import Any
+
+import msgspec
+
+from interlock.kernel.commands import Command
+
+
+class Step(msgspec.Struct, frozen=True):
+    """Commands that one server carried out together, what they were answered, and what went wrong meanwhile."""
+
+    at: int
+    server: str
+    commands: tuple[Command[Any], ...]
+    answers: tuple[Any, ...] = ()
+    faults: tuple[str, ...] = ()  # place by place; empty: nothing
+    fresh: bool = False  # the server has just been started
+
+
+class Record:
+    """Steps in the order in which they happened."""
+
+    def __init__(self) -> None:
+        self.steps: list[Step] = []
+        self.restarted: set[str] = set()
+
+    def restart(self, server: str) -> None:
+        self.restarted.add(server)
+
+    def add(self, step: Step) -> None:
+        if step.server in self.restarted:
+            self.restarted.remove(step.server)
+            step = msgspec.structs.replace(step, fresh=True)
+        if not any(step.faults):
+            step = msgspec.structs.replace(step, faults=())
+        self.steps.append(step)

@@ -1,0 +1,110 @@
+"""An engine as one process of a simulation: its committers take a step when the loop says so."""
+
+import random
+from collections.abc import Sequence
+from concurrent.futures import Future
+from typing import TYPE_CHECKING, Any
+
+from interlock.engine.committer import Ask, Committer
+from interlock.engine.door import Engine
+from interlock.kernel.commands import Command
+from interlock.testing.simulation.clockwork import Process
+from interlock.testing.simulation.shaky import LIVES, Crash
+
+if TYPE_CHECKING:
+    from interlock.testing.simulation.world import World
+
+QUEUES = ("default", "raw")
+GATHER = (0.0, 0.001, 0.02)  # seconds in which commands gather to one group
+
+
+class Server:
+    """Started again after a crash, it knows nothing but what the store says."""
+
+    def __init__(self, world: "World", name: str, committers: int) -> None:
+        self.world, self.name, self.count = world, name, committers
+        self.random = random.Random(f"{name} {world.seed}")
+        self.boot()
+
+    def boot(self) -> None:
+        """It is up, and remembers nothing."""
+        self.process = Process(self.name)
+        self.process.on_crash = self.fell
+        self.sessions = [self.world.disk.session(self.world.now_us, self.plan) for _ in range(self.count)]
+        self.engine = Engine(self.sessions[0], LIVES, *self.sessions[1:])
+        self.watch = self.engine.watch(QUEUES)
+        self.due: list[Committer] = []
+        self.stepping = False
+        self.planned: list[str] = []  # what went wrong in this step, place by place
+
+    def fell(self) -> None:
+        """Its memory is gone; it starts again after a while."""
+        self.world.look()  # what it committed is seen before its connections are closed
+        for session in self.sessions:
+            session.rollback()
+            session.close()
+        self.world.net.later(self.random.choice((0.05, 0.5, 2.0)), self.restart)
+
+    def restart(self) -> None:
+        if not self.process.alive and not self.world.over:
+            self.boot()
+            self.world.record.restart(self.name)
+
+    def arrive(self, commands: Sequence[Command[Any]]) -> "list[Future[Any]]":
+        """The commands wait for the next step of their committer."""
+        committer = self.engine.committer_for(commands[0])
+        futures = [committer.put(command) for command in commands]
+        if committer not in self.due:
+            self.due.append(committer)
+            self.world.loop.call_later(self.random.choice(GATHER), self.step, committer, context=self.process.context)
+        return futures
+
+    def step(self, committer: Committer) -> None:
+        """One group is carried out, and all laws are asked of what it did."""
+        if committer not in self.due or not self.process.alive:
+            return
+        self.due.remove(committer)
+        waiting: list[Ask] = list(committer.queue)
+        self.stepping, self.planned, at = True, [], self.world.now_us()
+        fell = False
+        try:
+            count = committer.step()
+        except Crash:
+            fell, count = True, len(waiting) - len(committer.queue)
+        self.stepping = False
+        self.world.carried_out(self, at, waiting[:count], fell)
+        if fell:
+            self.process.crash()
+            return
+        if self.watch.rung.is_set():
+            self.watch.rung.clear()
+            self.world.net.ring()
+        if committer.queue:
+            self.due.append(committer)
+            self.world.loop.call_soon(self.step, committer, context=self.process.context)
+
+    def plan(self, place: str) -> str:
+        """What goes wrong at this place of a transaction; empty: nothing."""
+        if not self.stepping:
+            return ""
+        what = self.draw(place)
+        self.planned.append(what)
+        return what
+
+    def draw(self, place: str) -> str:
+        faults = self.world.faults
+        if place == "begin":
+            return "locked" if faults.strikes("store", 0.01) else ""
+        if place == "write":
+            if faults.strikes("deadlock", 0.01):
+                return "deadlock"
+            return "away" if faults.strikes("store", 0.005) else ""
+        if faults.strikes("crash_commit", 0.01):
+            return self.random.choice(("crash before", "crash after"))
+        if faults.strikes("lost_commit", 0.02):
+            return self.random.choice(("lost", "applied"))
+        return ""
+
+    def close(self) -> None:
+        for session in self.sessions:
+            session.close()

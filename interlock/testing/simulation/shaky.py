@@ -1,0 +1,120 @@
+"""A SQLite store that fails as it is told to: refusals, deadlocks, lost answers, and the death of its process."""
+
+from collections.abc import Callable, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from interlock.kernel.errors import Contended, Unavailable
+from interlock.kernel.rows import Row
+from interlock.lifecycles import hurried, shipped
+from interlock.store import migrate, sqlite
+from interlock.store.session import LostCommit
+from interlock.store.written import keep_track, written
+
+HURRY = 20  # leases of three seconds: a seed need not simulate hours
+LIVES = hurried(shipped(), HURRY)
+Plan = Callable[[str], str]  # asked at a place (begin, write, commit) what happens there; empty: nothing
+
+
+class Crash(BaseException):
+    """The process that speaks to the store is gone."""
+
+
+@cache
+def image() -> bytes:
+    """A fresh database at the present schema."""
+    connection = sqlite.Connection(sqlite.MEMORY)
+    try:
+        migrate.upgrade(connection, LIVES.values())
+        return connection.raw.serialize()
+    finally:
+        connection.close()
+
+
+class Disk:
+    """Where the data lies: in memory, behind one handle, or in a file with a handle for each session."""
+
+    def __init__(self, file: Path | None = None) -> None:
+        self.file = file
+        self.stash: list[tuple[str, int]] = []  # what was written by connections that are closed
+        self.shared = sqlite.opened(sqlite.MEMORY) if file is None else None
+        if self.shared:
+            self.shared.deserialize(image())
+        elif file:
+            file.write_bytes(image())
+
+    def session(self, clock: Callable[[], int], plan: Plan) -> "Shaky":
+        return Shaky(self, clock, plan)
+
+    def close(self) -> None:
+        if self.shared:
+            self.shared.close()
+
+
+class Shaky(sqlite.Connection):
+    """A connection that asks its plan before every step of a transaction."""
+
+    def __init__(self, disk: Disk, clock: Callable[[], int], plan: Plan) -> None:
+        self.disk, self.plan, self.tracks = disk, plan, False
+        self.path = str(disk.file) if disk.file else sqlite.MEMORY
+        self.private, self.clock = disk.file is None, clock
+        self.lanes, self.stuck = {}, {}
+        self.open()
+
+    def open(self) -> None:
+        self.raw = self.disk.shared or sqlite.opened(self.path)
+        if self.disk.file:
+            self.raw.execute("PRAGMA synchronous = OFF")  # no power is lost here
+            keep_track(self)
+            self.tracks = True
+
+    def reconnect(self) -> None:
+        self.rollback()
+        self.close()
+        self.lanes.clear()
+        self.open()
+
+    def close(self) -> None:
+        if self.tracks:
+            self.disk.stash += written(self)
+            self.tracks = False
+            self.raw.close()
+
+    def fail(self, place: str) -> str:
+        """What happens here besides; what ends the transaction is raised."""
+        what = self.plan(place)
+        if what == "locked":
+            raise Contended("database is locked (simulated)")
+        if what == "away":
+            raise Unavailable("the database cannot be reached (simulated)")
+        if what == "deadlock":
+            raise Contended("deadlock detected (simulated)")
+        return what
+
+    def begin(self, tenants: Sequence[int] = ()) -> int:
+        self.fail("begin")
+        return super().begin(tenants)
+
+    def insert(self, rows: Sequence[Row]) -> None:
+        self.fail("write")
+        super().insert(rows)
+
+    def update(self, rows: Sequence[Row], columns: Sequence[str], key: str) -> None:
+        self.fail("write")
+        super().update(rows, columns, key)
+
+    def many(self, sql: str, rows: list[dict[str, Any]]) -> None:
+        self.fail("write")
+        super().many(sql, rows)
+
+    def commit(self) -> None:
+        what = self.fail("commit")
+        if what in ("lost", "crash before"):
+            self.rollback()
+        else:
+            super().commit()
+        if what in ("lost", "applied"):
+            raise LostCommit("the answer to COMMIT is lost (simulated)")
+        if what.startswith("crash"):
+            raise Crash(what)

@@ -1,0 +1,82 @@
+"""The workers of a simulation: the real loop, in processes that crash and start again."""
+
+import asyncio
+import random
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from interlock.client.app import App
+from interlock.kernel.errors import InterlockError
+from interlock.testing.simulation.handlers import Hand, template
+from interlock.testing.simulation.net import Remote
+from interlock.testing.simulation.shaky import LIVES
+from interlock.worker.loop import Worker
+
+if TYPE_CHECKING:
+    from interlock.testing.simulation.world import World
+
+
+class LoopWorker(Worker):
+    """The worker as it is, but for the thread that listens: there is none in a simulation."""
+
+    def hear(self) -> Callable[[], None]:
+        door: Any = self.app.engine
+        deafen: Callable[[], None] = door.hear(self.ring, self.lanes)
+        return deafen
+
+
+class Staff:
+    """One place for a worker. Whoever crashes is replaced by another of the same name that remembers nothing."""
+
+    def __init__(self, world: "World", name: str, queues: Mapping[str, int]) -> None:
+        self.world, self.name, self.queues = world, name, queues
+        self.random = random.Random(f"{name} {world.seed}")
+        self.ended = False
+        self.boot()
+
+    def boot(self) -> None:
+        self.process = Hand(self.name, self.world.sink)
+        self.process.on_crash = self.fell
+        app = App("sqlite://:memory:")
+        app.lives, app.tasks = LIVES, template().tasks
+        door: Any = Remote(self.world.net, self.process)
+        app.opened = door
+        self.worker = self.process.context.run(self.hired, app)
+        self.running = self.world.loop.create_task(self.worker.run(), context=self.process.context)
+        self.running.add_done_callback(self.left, context=self.world.net.context)
+
+    def hired(self, app: App) -> LoopWorker:
+        return LoopWorker(app, self.queues, name=self.name, grace=1.0, token=self.token)
+
+    def token(self, size: int) -> str:
+        return self.random.randbytes(size).hex()
+
+    def fell(self) -> None:
+        self.world.net.ears.pop(self.process, None)
+        self.world.net.later(self.random.choice((0.05, 0.5, 3.0)), self.replace)
+
+    def replace(self) -> None:
+        if not self.process.alive and not self.world.over:
+            self.boot()
+
+    def left(self, task: "asyncio.Task[None]") -> None:
+        """A worker ends when it is told to, or when its process crashes, and never by itself."""
+        if task is not self.running or not self.process.alive:
+            if not task.cancelled():
+                task.exception()
+            return
+        error = asyncio.CancelledError() if task.cancelled() else task.exception()
+        if error is not None and not (self.ended and isinstance(error, InterlockError)):
+            self.world.violated(f"{self.name} broke: {error!r}")
+        elif not self.ended:
+            self.world.violated(f"{self.name} ended by itself")
+
+    async def end(self, seconds: float) -> None:
+        """It has been told to stop, and has stopped."""
+        self.ended = True
+        if self.process.alive:
+            self.worker.stop()
+            await asyncio.wait([self.running], timeout=seconds)
+            if not self.running.done():
+                self.world.violated(f"{self.name} did not stop within {seconds} s")
+                self.process.crash()

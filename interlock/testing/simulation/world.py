@@ -1,0 +1,151 @@
+"""The world of one seed: a store, servers, a network, and somebody who watches every commit."""
+
+import logging
+import random
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from interlock.audit.laws import audit
+from interlock.audit.vigil import Seen, Vigil
+from interlock.engine.committer import Ask
+from interlock.kernel.errors import Corrupt, InterlockError, StoreError
+from interlock.kernel.rows import Event
+from interlock.store.written import keep_track, written
+from interlock.testing.simulation.clockwork import VirtualLoop
+from interlock.testing.simulation.faults import Faults
+from interlock.testing.simulation.handlers import Sink
+from interlock.testing.simulation.net import Net
+from interlock.testing.simulation.promises import broken_promises
+from interlock.testing.simulation.record import Record, Step
+from interlock.testing.simulation.server import Server
+from interlock.testing.simulation.shaky import LIVES, Disk, Shaky
+from interlock.testing.simulation.stories import Move, taken
+
+START_US = 1_893_456_000_000_000  # 2030-01-01
+STORE_FAULTS = frozenset({"store", "deadlock", "lost_commit", "crash_commit"})
+ENOUGH = 20  # violations of one seed
+
+
+class World:
+    """Everything of a seed that is not a client or a worker."""
+
+    def __init__(self, seed: int, kinds: tuple[str, ...] | None = None, file: Path | None = None) -> None:
+        self.seed, self.random = seed, random.Random(f"world {seed}")
+        self.loop, self.faults, self.skew_us = VirtualLoop(), Faults(seed, kinds), 0
+        self.over = False
+        self.violations: list[str] = []
+        self.commands = self.transitions = 0
+        self.moves: Counter[Move] = Counter()
+        self.cells: Counter[tuple[Move, str]] = Counter()
+        self.sums, self.record, self.sink = sha256(), Record(), Sink()
+        self.disk, self.vigil = Disk(file), Vigil(LIVES)
+        self.eye = self.disk.session(self.now_us, lambda place: "")
+        if self.disk.shared:
+            keep_track(self.eye)
+        self.net = Net(self)
+        committers, count = self.random.choice((1, 3)), self.random.choice((1, 1, 2))
+        self.servers = [Server(self, f"server {place}", committers) for place in range(count)]
+        self.on_commit: list[Any] = []  # who wants to see what a commit did
+
+    def now_us(self) -> int:
+        """What the clock of the store says."""
+        return START_US + self.skew_us + round(self.loop.now * 1_000_000)
+
+    def note(self, *words: Any) -> None:
+        """Part of the history that two runs of a seed must share."""
+        self.sums.update(msgspec.json.encode(words))
+
+    def violated(self, text: str) -> None:
+        if len(self.violations) < ENOUGH:
+            self.violations.append(text)
+
+    # What servers do.
+
+    def carried_out(self, server: Server, at: int, asks: list[Ask], fell: bool) -> None:
+        """A group has been carried out, as far as anybody can know."""
+        answers = [told(ask) for ask in asks]
+        commands = tuple(ask.command for ask in asks)
+        self.commands += len(asks)
+        self.record.add(Step(at, server.name, commands, tuple(answers), tuple(server.planned)))
+        self.note(at, server.name, server.planned, [type(one).__name__ for one in commands], commands)
+        for ask, answer in zip(asks, answers, strict=True):
+            self.note(str(answer) if isinstance(answer, BaseException) else answer)
+            if not fell and isinstance(answer, BaseException) and self.strange(answer):
+                self.violated(f"{ask.command} was answered with {answer!r}")
+        self.look()
+
+    def strange(self, error: BaseException) -> bool:
+        """Whether no client should ever be told so."""
+        if isinstance(error, Corrupt) or not isinstance(error, InterlockError):
+            return True
+        return isinstance(error, StoreError) and not self.faults.on & STORE_FAULTS
+
+    def look(self) -> None:
+        """All laws and promises are asked of what was committed since the last look."""
+        rows = self.disk.stash + written(self.eye) if self.disk.shared else self.disk.stash + self.all_written()
+        self.disk.stash = []
+        seen = self.vigil.look(self.eye, rows)
+        for broken in seen.broken:
+            self.violated(f"unit {broken.unit}: {broken.law}: {broken.text}")
+        if seen.events or seen.changed:
+            for text in broken_promises(LIVES, seen, self.vigil.units):
+                self.violated(text)
+            self.count(seen)
+            for watcher in self.on_commit:
+                watcher(seen)
+
+    def all_written(self) -> list[tuple[str, int]]:
+        sessions: list[Shaky] = [session for server in self.servers for session in server.sessions]
+        return [row for session in sessions if session.tracks for row in written(session)]
+
+    def count(self, seen: Seen) -> None:
+        by_unit: dict[int, list[Event]] = {}
+        for event in seen.events:
+            by_unit.setdefault(event.unit, []).append(event)
+            self.transitions += event.source is not None and event.source != event.target
+            self.note(event.hash)
+        for events in by_unit.values():
+            for move in sorted(taken(LIVES, events), key=str):
+                self.moves[move] += 1
+                for kind in self.faults.armed:
+                    self.cells[move, kind] += 1
+
+    # The end.
+
+    def close(self) -> None:
+        """Every law has been asked of everything once more, and nothing is left open."""
+        self.over = True
+        self.look()
+        for broken in audit(self.eye, LIVES, rebuild=True):
+            self.violated(f"in the end: unit {broken.unit}: {broken.law}: {broken.text}")
+        self.violations += self.sink.broken
+        for server in self.servers:
+            if server.process.alive:
+                server.close()
+        self.eye.close()
+        self.disk.close()
+        self.loop.close()
+
+
+def told(ask: Ask) -> Any:
+    """What came of a command; None if nobody was told."""
+    if not ask.future.done():
+        return None
+    return ask.future.exception() or ask.future.result()
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """What workers log of every fault is not wanted here."""
+    before = logging.root.manager.disable
+    logging.disable(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        logging.disable(before)
