@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from interlock.engine.advance import Stamp, advance, asked_by, derive
+from interlock.engine.advance import SELF, Stamp, advance, asked_by, derive
 from interlock.engine.ends import close, lose_in_place
 from interlock.engine.notes import BEATS_US, note
 from interlock.engine.rates import spend_token
@@ -316,7 +316,12 @@ def release(tx: Tx, command: Release) -> list[Heard]:
             unit.due_at = tx.now + (command.snooze_us or 0)
         close(tx, unit, trigger, "force", stamp, {})
 
-    return each(tx, command, command.held, verb, lambda event, unit, place: event.trigger == said)
+    return each(tx, command, command.held, verb, lambda event, unit, place: given_back(event, said, command.actor))
+
+
+def given_back(event: Event, said: str, actor: str) -> bool:
+    """Whether this is what its holder did by giving a unit back: it waits where it is, or a cancel ended it."""
+    return event.trigger == said or (event.trigger in (SELF, "stopped", "overdue") and event.actor == actor)
 
 
 def enter(tx: Tx, command: Enter) -> list[Heard]:
