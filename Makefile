@@ -9,8 +9,11 @@ PYTEST := $(BIN)/python -m pytest -q
 # The suites of `make test`, in the order in which they run; each prints its own time.
 SUITES ?= tidy unit spec lifecycles cli validate_log model postgres store contract client worker testing simulation regressions docs chaos
 
+SECONDS ?= 60
+SEED ?= 100000
+
 .DEFAULT_GOAL := help
-.PHONY: help run test quick check proof bench docs lint types layers drift requirements clean
+.PHONY: help run test quick check proof soak bench docs lint types layers drift requirements clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' Makefile
@@ -36,6 +39,9 @@ check: .venv/.dev ## Everything that must hold: lint, types, layering, docs drif
 
 proof: .venv/.dev ## The long forms of the tests; writes docs/proof.md
 	@$(BIN)/python scripts/prove.py
+
+soak: .venv/.dev ## Play random lives of the whole system on all cores (SECONDS=60); from 600 on every move must be taken
+	@SECONDS=$(SECONDS) SEED=$(SEED) $(BIN)/python scripts/soak.py
 
 bench: .venv/.dev ## Measure speed beside the peers and above the floor (QUICK=1: the nearest peer, five minutes)
 	@$(BIN)/python -m bench.compare

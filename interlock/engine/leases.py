@@ -44,6 +44,7 @@ from interlock.store.tenants import held_now, most_held
 from interlock.store.tx import Tx
 
 CLAIM_MAX = 10_000
+NO_MORE = "{}"  # the payload of an end of which there is no more to tell; a failure tells more
 Verb = Callable[[Unit, int], None]
 Again = Callable[[Event, Unit, int], bool]
 
@@ -250,7 +251,7 @@ def said_before(event: Event, body: Body, outcome: Outcome) -> bool:
     if outcome.ended == "success":
         return event.trigger == "complete" and body.result == outcome.result
     if outcome.ended == "cancelled":
-        return event.trigger == "stopped"
+        return event.trigger == "stopped" and event.payload == NO_MORE
     told = msgspec.json.decode(event.payload)
     return all(told.get(name) == value for name, value in failure(outcome).items())
 
@@ -321,7 +322,8 @@ def release(tx: Tx, command: Release) -> list[Heard]:
 
 def given_back(event: Event, said: str, actor: str) -> bool:
     """Whether this is what its holder did by giving a unit back: it waits where it is, or a cancel ended it."""
-    return event.trigger == said or (event.trigger in (SELF, "stopped", "overdue") and event.actor == actor)
+    ended = event.trigger in (SELF, "stopped", "overdue") and event.payload == NO_MORE
+    return event.trigger == said or (ended and event.actor == actor)
 
 
 def enter(tx: Tx, command: Enter) -> list[Heard]:

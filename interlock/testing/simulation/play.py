@@ -38,7 +38,8 @@ FAULTY = 14.0  # seconds in which faults strike, at most
 ROUNDS = 90  # seconds in which everything must have ended once they are over
 FORCED = 6  # seconds after which what is still open is cancelled
 ON_FILE = 12  # one seed of so many has its store in a file
-LEAST = (40, 200)  # units and commands of a seed
+UNITS, LEAST = 35, 200  # units, workers included, and commands of a seed
+STORIES = 3  # of each player; the seeds take turns with all that there are
 YES = ("plan", "approve", "valid", "report")
 PEOPLE = (Owner.PERSON, Owner.VALIDATOR, Owner.REPORTER)
 
@@ -98,9 +99,9 @@ class Play:
         world, some = self.world, self.random.choice
         clients: list[tuple[Any, int]] = [
             (Submitter(world, "submitter"), some((5, 8))),
-            (Gambler(world, "gambler"), some((30, 45))),
-            (Player(world, "player 1"), 2),
-            (Player(world, "player 2"), 2),
+            (Gambler(world, "gambler"), some((20, 35))),
+            (Player(world, "player 0"), STORIES),
+            (Player(world, "player 1"), STORIES),
             (Stranger(world, "stranger"), 3),
         ]
         return [*clients, (self.timekeeper, 1)] if self.timekeeper else clients
@@ -117,8 +118,12 @@ class Play:
             if not task.cancelled() and (error := task.exception()):
                 self.world.violated(f"a client broke: {error!r}")
         await self.heal()
-        await self.fill()
+        await self.fill(LEAST // 2)
         await self.close()
+        if self.world.commands < LEAST:
+            await self.fill(LEAST)
+            await self.close()
+        await asyncio.gather(*(one.end(30.0) for one in self.staff))
 
     def begin(self, client: Client, doing: Any) -> "asyncio.Task[None]":
         task: asyncio.Task[None] = self.world.loop.create_task(doing, context=client.process.context)
@@ -170,15 +175,15 @@ class Play:
             await self.begin(self.timekeeper, self.timekeeper.rest())
         self.staff.append(Staff(self.world, "janitor", {"default": 8, "raw": 8}))
 
-    async def fill(self) -> None:
+    async def fill(self, commands: int) -> None:
         """Faults may have kept the clients from much: what is missing of a whole seed is asked for now."""
-        units, commands = LEAST[0] - len(self.world.vigil.units), LEAST[1] - self.world.commands
+        units, number = UNITS - len(self.world.vigil.units), commands - self.world.commands
         if units > 0:
-            client = Submitter(self.world, "late submitter")
+            client = Submitter(self.world, f"submitter of {commands}")
             await self.begin(client, client.run(units))
-        if commands > 0:
-            gambler = Gambler(self.world, "late gambler")
-            await self.begin(gambler, gambler.run(commands))
+        if number > 0:
+            gambler = Gambler(self.world, f"gambler of {commands}")
+            await self.begin(gambler, gambler.run(number))
 
     async def close(self) -> None:
         """Everything that was begun has ended within the bound."""
@@ -194,7 +199,6 @@ class Play:
             await asyncio.sleep(0.5 if number < 2 * FORCED else 1.5)
         for unit in self.open_units():
             self.world.violated(f"unit {unit.id}, a {unit.lifecycle}, is still {unit.state} in the end: {unit}")
-        await asyncio.gather(*(one.end(30.0) for one in self.staff))
 
     def open_units(self) -> list[Unit]:
         return [unit for unit in self.world.vigil.units.values() if unit.lane and unit.outcome is None]

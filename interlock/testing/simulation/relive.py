@@ -1,0 +1,150 @@
+"""Lives the steps of a record again, without clients, workers and network: what an engine did wrong, it does again."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from interlock.audit.laws import audit
+from interlock.audit.vigil import Vigil
+from interlock.engine.door import Engine
+from interlock.kernel.commands import Claim, Command, Grant, Held, Outcome, Submitted, Work
+from interlock.kernel.errors import Corrupt, InterlockError, StoreError
+from interlock.store.written import keep_track, written
+from interlock.testing.simulation.promises import broken_promises
+from interlock.testing.simulation.record import Step
+from interlock.testing.simulation.shaky import LIVES, Crash, Disk, Shaky
+
+
+class Names:
+    """What the units, workers and leases of a record are called this time."""
+
+    def __init__(self) -> None:
+        self.units: dict[int, int] = {}
+        self.leases: dict[tuple[int, int], Held] = {}
+
+    def unit(self, one: int) -> int:
+        return self.units.get(one, one)
+
+    def held(self, held: Held) -> Held:
+        plain = msgspec.structs.replace(held, unit=self.unit(held.unit))
+        return self.leases.get((held.unit, held.fence), plain)
+
+    def work(self, work: Work) -> Work:
+        parent = self.unit(work.parent) if isinstance(work.parent, int) else work.parent
+        needs = tuple(self.unit(one) if isinstance(one, int) else one for one in work.needs)
+        return msgspec.structs.replace(work, parent=parent, needs=needs)
+
+    def outcome(self, outcome: Outcome) -> Outcome:
+        return msgspec.structs.replace(outcome, held=self.held(outcome.held))
+
+    def translated(self, command: Any) -> Command[Any]:
+        """The same command about what it is about."""
+        changes: dict[str, Any] = {}
+        for name in command.__struct_fields__:
+            value = getattr(command, name)
+            if name in ("unit", "worker"):
+                changes[name] = self.unit(value)
+            elif name == "held":
+                changes[name] = tuple(map(self.held, value))
+            elif name == "outcomes":
+                changes[name] = tuple(map(self.outcome, value))
+            elif name == "work" and isinstance(value, tuple):
+                changes[name] = tuple(map(self.work, value))
+        made: Command[Any] = msgspec.structs.replace(command, **changes)
+        return made
+
+    def learn(self, command: Command[Any], then: Any, now: Any) -> None:
+        """What a command was answered then, and what it was answered now, are called the same."""
+        if isinstance(then, int) and isinstance(now, int):
+            self.units[then] = now
+        elif isinstance(then, Submitted) and isinstance(now, Submitted):
+            self.units[then.unit] = now.unit
+        elif isinstance(command, Claim) and isinstance(then, list) and isinstance(now, list):
+            self.learn_grants(then, now)
+        elif isinstance(then, list) and isinstance(now, list):
+            for old, new in zip(then, now, strict=False):
+                if isinstance(old, Submitted):
+                    self.learn(command, old, new)
+
+    def learn_grants(self, then: list[Grant], now: list[Grant]) -> None:
+        left = list(now)
+        for old in then:
+            same = [new for new in left if new.unit == self.units.get(old.unit)] or left[:1]
+            for new in same[:1]:
+                left.remove(new)
+                self.units[old.unit] = new.unit
+                self.leases[old.unit, old.fence] = Held(unit=new.unit, fence=new.fence, lease=new.lease)
+
+
+class Stand:
+    """A store and engines that do only what the steps say."""
+
+    def __init__(self) -> None:
+        self.at, self.faults = 0, list[str]()
+        self.disk, self.vigil, self.names = Disk(), Vigil(LIVES), Names()
+        self.engines: dict[str, Engine] = {}
+        self.session = self.another()
+        keep_track(self.session)
+        self.found: list[str] = []
+        self.told: list[Step] = []  # the steps as they were lived
+
+    def another(self) -> Shaky:
+        return self.disk.session(lambda: self.at, lambda place: self.faults.pop(0) if self.faults else "")
+
+    def live(self, step: Step) -> None:
+        self.at, self.faults = step.at, list(step.faults)
+        if step.fresh or step.server not in self.engines:
+            self.engines[step.server] = Engine(self.another(), LIVES)
+        committer = self.engines[step.server].committer
+        commands = tuple(map(self.names.translated, step.commands))
+        self.told.append(Step(step.at, step.server, commands, faults=step.faults, fresh=step.fresh))
+        futures = [committer.put(command) for command in commands]
+        try:
+            while committer.step():
+                pass
+        except Crash:
+            committer.queue.clear()
+        self.faults = []
+        self.session.rollback()
+        answers = [future.exception() or future.result() for future in futures if future.done()]
+        for command, then, now in zip(step.commands, step.answers, answers, strict=False):
+            self.names.learn(command, then, now)
+        for command, answer in zip(commands, answers, strict=False):
+            if isinstance(answer, BaseException) and strange(answer, bool(step.faults)):
+                self.found.append(f"{command} was answered with {answer!r}")
+        self.look()
+
+    def look(self) -> None:
+        seen = self.vigil.look(self.session, written(self.session))
+        self.found += [f"unit {one.unit}: {one.law}: {one.text}" for one in seen.broken]
+        self.found += broken_promises(LIVES, seen, self.vigil.units)
+
+    def close(self) -> None:
+        self.found += [f"in the end: unit {one.unit}: {one.law}: {one.text}" for one in audit(self.session, LIVES)]
+        self.disk.close()
+
+
+def strange(error: BaseException, faulty: bool) -> bool:
+    """Whether no client should be told so."""
+    if isinstance(error, Corrupt) or not isinstance(error, InterlockError):
+        return True
+    return isinstance(error, StoreError) and not faulty
+
+
+def lived(steps: Sequence[Step]) -> Stand:
+    """A stand on which these steps have happened, up to the first that broke something."""
+    stand = Stand()
+    try:
+        for step in steps:
+            stand.live(step)
+            if stand.found:
+                break
+    finally:
+        stand.close()
+    return stand
+
+
+def relive(steps: Sequence[Step]) -> list[str]:
+    """What is broken when these steps happen on a fresh store: nothing, if the fault was mended."""
+    return lived(steps).found

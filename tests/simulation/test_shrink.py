@@ -1,0 +1,38 @@
+"""A failing record is made small, and what is left of it is a test that fails for the same reason."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from interlock.engine import family
+from interlock.testing import simulate
+from interlock.testing.simulation.relive import relive
+from interlock.testing.simulation.shrink import shrunk, written_out
+
+
+def test_a_record_is_lived_again_without_the_rest_of_the_system() -> None:
+    for seed in range(3):
+        assert relive(simulate(seed, keep_steps=True).steps) == []
+
+
+def test_a_fault_is_shrunk_to_a_test_that_can_be_pasted(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    counted = family.add
+
+    def twice(total: dict[str, int], unit: Any, sign: int) -> None:
+        counted(total, unit, sign)
+        total["succeeded"] += sign * (unit.outcome == "success")
+
+    monkeypatch.setattr(family, "add", twice)  # the engine's word for it; the laws have their own
+    report = next(filter(lambda one: one.violations, (simulate(seed, kinds=(), keep_steps=True) for seed in range(9))))
+    small = shrunk(report.steps)
+    assert relive(small)
+    commands = [command for step in small for command in step.commands]
+    assert len(commands) <= 6
+    text = written_out(small, report.seed)
+    told: dict[str, Any] = {}
+    exec(compile(text, "pasted", "exec"), told)
+    with pytest.raises(AssertionError):
+        told[f"test_seed_{report.seed}"]()
+    monkeypatch.undo()
+    told[f"test_seed_{report.seed}"]()

@@ -1,0 +1,72 @@
+"""Time and chance come in through adapters alone: everything else is the same whenever it is done again."""
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import ROOT
+
+PRODUCT = sorted((ROOT / "interlock").rglob("*.py"))
+CLOCKS = {"time", "random", "uuid", "secrets"}
+SLEEPS = {("asyncio", "sleep"), ("datetime", "now"), ("datetime", "utcnow"), ("datetime", "today"), ("os", "urandom")}
+# The adapters: what each may use, and why it is one.
+ADAPTERS = {
+    "cli": ({"time", "random", "sleep"}, "it speaks to people, who live in time"),
+    "store/sqlite.py": ({"time"}, "the store tells the time; a test gives it another clock"),
+    "store/postgres.py": ({"time"}, "it waits for the database"),
+    "store/migrate.py": ({"secrets"}, "the name of a new store"),
+    "client/jobs.py": ({"time", "sleep"}, "it waits for a job"),
+    "worker/loop.py": ({"secrets", "sleep"}, "it waits on its loop, whose time may be virtual; tokens are handed in"),
+    "worker/asking.py": ({"sleep"}, "it waits on its loop"),
+    "worker/process.py": ({"sleep"}, "it waits for processes"),
+    "worker/demo_tasks.py": ({"time", "sleep"}, "handlers that take a while"),
+    "testing/simulation": ({"random", "sleep"}, "chance from a seed, on a loop whose time is virtual"),
+}
+
+
+def used(tree: ast.AST) -> Iterator[str]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (one.name for one in node.names if one.name in CLOCKS)
+        elif isinstance(node, ast.ImportFrom) and node.module in CLOCKS:
+            yield str(node.module)
+        elif isinstance(node, ast.Attribute) and (getattr(node.value, "id", ""), node.attr) in SLEEPS:
+            yield node.attr
+
+
+def allowed(path: Path) -> set[str]:
+    name = path.relative_to(ROOT / "interlock").as_posix()
+    return {
+        word
+        for place, (words, _) in ADAPTERS.items()
+        if name == place or name.startswith(f"{place}/")
+        for word in words
+    }
+
+
+@pytest.mark.parametrize("path", PRODUCT, ids=lambda path: str(path.relative_to(ROOT)))
+def test_time_and_chance_come_through_adapters(path: Path) -> None:
+    assert set(used(ast.parse(path.read_text(encoding="utf-8")))) - allowed(path) == set()
+
+
+@pytest.mark.parametrize(
+    "path", sorted((ROOT / "interlock/testing/simulation").glob("*.py")), ids=lambda path: path.name
+)
+def test_chance_in_a_simulation_comes_from_its_seed(path: Path) -> None:
+    """`random.Random(seed)` is the only word of that module, and it is never called without a seed."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "random":
+            assert node.attr == "Random"
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "Random":
+            assert node.args
+
+
+def test_no_adapter_is_listed_in_vain() -> None:
+    for place, (words, why) in ADAPTERS.items():
+        files = [path for path in PRODUCT if allowed(path) and path.as_posix().startswith(f"{ROOT}/interlock/{place}")]
+        found = {word for path in files for word in used(ast.parse(path.read_text(encoding="utf-8")))}
+        assert why
+        assert words == found, place
