@@ -22,6 +22,7 @@ from interlock.kernel.commands import (
     Grant,
     Heard,
     Heartbeat,
+    Held,
     Outcome,
     Pause,
     Record,
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
 
 LONG_US = 30 * SECOND  # from here on, times of a story are as much shorter as the lifecycles
 STRANGER = 2
+IDLE = Work(task="play", input='{"acts": []}')
 SPOKEN = (Claim, Start, Heartbeat, Finish, Release, Enter, Record)  # by workers
 
 
@@ -76,7 +78,10 @@ class Submitter(Client):
 
     async def run(self, jobs: int) -> None:
         for number in range(jobs):
-            await self.ask(self.submit(number))
+            command = self.submit(number)
+            await self.ask(command)
+            if command.idempotency_key is not None:
+                await self.ask(command)  # whoever is not sure asks again
             await self.pause(self.random.choice((0.0, 0.05, 0.4)))
 
     def submit(self, number: int) -> Submit:
@@ -260,7 +265,7 @@ class Stranger(Client):
         mine: list[int] = []
         worker = await self.ask(Register(tenant=STRANGER, name="w", incarnation=self.name, capacity=9))
         for number in range(commands):
-            made = await self.ask(Submit(tenant=STRANGER, work=(Work(task="play", input='{"acts": []}'),)))
+            made = await self.ask(Submit(tenant=STRANGER, actor=self.name, work=(IDLE,)))
             mine += [one.unit for one in made] if isinstance(made, list) else []
             if isinstance(worker, int):
                 name = f"{self.name}.{number}"
@@ -289,6 +294,18 @@ class Stranger(Client):
         answer = await self.ask(command := self.random.choice(tries))
         if not isinstance(answer, Unknown | Unavailable):
             self.world.violated(f"another tenant sent {command}, and was answered with {answer!r}")
+        await self.forge()
+
+    async def forge(self) -> None:
+        """Speaks for what others hold: with a secret that it has made up, and as another tenant."""
+        live = [unit for unit in self.world.vigil.units.values() if unit.holder and unit.tenant != STRANGER]
+        if live:
+            unit = self.random.choice(live)
+            tenant = self.random.choice((unit.tenant, STRANGER))
+            command = Heartbeat(tenant=tenant, actor=self.name, held=(Held(unit.id, unit.fence, "made up"),))
+            answer = await self.ask(command)
+            if isinstance(answer, list) and answer[0].accepted:
+                self.world.violated(f"a made up lease was accepted: {command}")
 
 
 class Canceller(Client):
@@ -306,9 +323,8 @@ class Timekeeper(Client):
     """Defines a schedule, and pauses it when the faults are over: else there would always be more to do."""
 
     async def run(self, _: int) -> None:
-        work = Work(task="play", input='{"acts": []}')
         overlap = self.random.choice(("skip", "queue", "replace", "allow"))
-        await self.ask(Define(name="s", timing="every 1s", work=work, overlap=overlap))
+        await self.ask(Define(name="s", timing="every 1s", work=IDLE, overlap=overlap))
 
     async def rest(self) -> None:
         while isinstance(await self.ask(Pause(name="s")), Unavailable):

@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 
+from interlock.audit.vigil import Seen
 from interlock.kernel.commands import Cancel, Command, Decide, Standing
 from interlock.kernel.lifecycle import Owner
 from interlock.kernel.rows import Unit
@@ -93,6 +94,15 @@ class Play:
         self.timekeeper = Timekeeper(world, "timekeeper") if self.random.random() < 0.2 else None
         self.canceller = Canceller(world, "canceller")
         world.on_commit.append(self.canceller.watch)
+        if not world.faults.on:
+            world.on_commit.append(self.judge_calm)
+
+    def judge_calm(self, seen: Seen) -> None:
+        """While nothing goes wrong, no worker loses what it holds."""
+        mine = {one.worker.id for one in self.staff}
+        for was, unit in seen.changed:
+            if was and unit and was.holder in mine and unit.losses > was.losses:
+                self.world.violated(f"unit {unit.id} was lost to its worker, although nothing went wrong")
 
     def clients(self) -> list[tuple[Any, int]]:
         """Those who ask for things, and how much each of them asks for."""

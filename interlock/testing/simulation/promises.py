@@ -1,11 +1,13 @@
 """What must be true of each commit beside the laws: nothing happens too early, to a stranger, or without its reason."""
 
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 import msgspec
 
 from interlock.audit.vigil import Seen
-from interlock.kernel.commands import REASONS
+from interlock.kernel.commands import REASONS, Command, Grant, Replay, Submit, Submitted
 from interlock.kernel.lifecycle import Category, Lifecycle
 from interlock.kernel.rows import Event, Unit
 
@@ -31,6 +33,8 @@ def broken_promises(lives: Mapping[str, Lifecycle], seen: Seen, units: Mapping[i
 def of_row(was: Unit | None, unit: Unit, units: Mapping[int, Unit]) -> Iterator[str]:
     if unit.holder is not None and units[unit.holder].tenant != unit.tenant:
         yield "it is held by a worker of another tenant"
+    if unit.available_at is not None and (unit.due_at or 0) > unit.available_at:
+        yield f"it may be claimed since {unit.available_at}, and is not due before {unit.due_at}"
     if was is None:
         return
     for name in ("version", "fence", "attempt", "changed_at"):
@@ -71,3 +75,26 @@ def dead_letter(event: Event) -> Iterator[str]:
     missing = [name for name in wanted if name not in told or (name not in ("stage",) and told[name] is None)]
     if missing:
         yield f"a dead letter without {', '.join(missing)}"
+
+
+def broken_answers(
+    commands: Sequence[Command[Any]], answers: Sequence[Any], units: Mapping[int, Unit]
+) -> Iterator[str]:
+    """What clients are told exists, exists."""
+    for command, answer in zip(commands, answers, strict=True):
+        for one in answer if isinstance(answer, list) else [answer]:
+            if isinstance(one, Submitted) and one.unit not in units:
+                yield f"{type(command).__name__} was answered with {one}, and there is no such unit"
+            if isinstance(one, Grant) and (one.unit not in units or units[one.unit].fence < one.fence):
+                yield f"{type(command).__name__} was answered with {one}, and nothing was granted"
+
+
+def broken_births(commands: Sequence[Command[Any]], seen: Seen, actors: Sequence[str]) -> Iterator[str]:
+    """Nobody gets more units than were asked for."""
+    asked: Counter[str] = Counter()
+    for command in commands:
+        asked[command.actor] += len(command.work) if isinstance(command, Submit) else isinstance(command, Replay)
+    born = Counter(event.actor for event in seen.events if event.source is None and event.actor in actors)
+    for actor, number in born.items():
+        if number > asked[actor]:
+            yield f"{actor} asked for {asked[actor]} units, and {number} were made"

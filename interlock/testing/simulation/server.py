@@ -101,7 +101,7 @@ class Server:
             return "away" if faults.strikes("store", 0.005) else ""
         if faults.strikes("crash_commit", 0.01):
             return self.random.choice(("crash before", "crash after"))
-        if faults.strikes("lost_commit", 0.02):
+        if faults.strikes("lost_commit", 0.05):
             return self.random.choice(("lost", "applied"))
         return ""
 

@@ -21,7 +21,7 @@ from interlock.testing.simulation.clockwork import VirtualLoop
 from interlock.testing.simulation.faults import Faults
 from interlock.testing.simulation.handlers import Sink
 from interlock.testing.simulation.net import Net
-from interlock.testing.simulation.promises import broken_promises
+from interlock.testing.simulation.promises import broken_answers, broken_births, broken_promises
 from interlock.testing.simulation.record import Record, Step
 from interlock.testing.simulation.server import Server
 from interlock.testing.simulation.shaky import LIVES, Disk, Shaky
@@ -29,6 +29,7 @@ from interlock.testing.simulation.stories import Move, taken
 
 START_US = 1_893_456_000_000_000  # 2030-01-01
 STORE_FAULTS = frozenset({"store", "deadlock", "lost_commit", "crash_commit"})
+SUBMITTERS = ("submitter", "player 0", "player 1", "stranger")  # who make units under their names, and nothing else
 ENOUGH = 20  # violations of one seed
 
 
@@ -78,7 +79,12 @@ class World:
             self.note(str(answer) if isinstance(answer, BaseException) else answer)
             if not fell and isinstance(answer, BaseException) and self.strange(answer):
                 self.violated(f"{ask.command} was answered with {answer!r}")
-        self.look()
+        seen = self.look()
+        for text in (
+            *broken_answers(commands, answers, self.vigil.units),
+            *broken_births(commands, seen, SUBMITTERS),
+        ):
+            self.violated(text)
 
     def strange(self, error: BaseException) -> bool:
         """Whether no client should ever be told so."""
@@ -86,7 +92,7 @@ class World:
             return True
         return isinstance(error, StoreError) and not self.faults.on & STORE_FAULTS
 
-    def look(self) -> None:
+    def look(self) -> Seen:
         """All laws and promises are asked of what was committed since the last look."""
         rows = self.disk.stash + written(self.eye) if self.disk.shared else self.disk.stash + self.all_written()
         self.disk.stash = []
@@ -99,6 +105,7 @@ class World:
             self.count(seen)
             for watcher in self.on_commit:
                 watcher(seen)
+        return seen
 
     def all_written(self) -> list[tuple[str, int]]:
         sessions: list[Shaky] = [session for server in self.servers for session in server.sessions]

@@ -1,0 +1,63 @@
+"""Planted faults: each a patch to a copy of the package, and how many seeds it takes until one of them is noticed."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent.parent
+FOLDER = Path(__file__).parent
+HUNK = re.compile(r"^@@ .*? @@.*\n", re.MULTILINE)
+PLAY = """
+import sys
+from interlock.testing import simulate
+first, most = int(sys.argv[1]), int(sys.argv[2])
+for count, seed in enumerate(range(first, first + most), start=1):
+    violations = simulate(seed).violations
+    if violations:
+        print(count, violations[0][:200].replace(chr(10), " "))
+        break
+"""
+
+
+def patches() -> dict[str, Path]:
+    return {path.stem: path for path in sorted(FOLDER.glob("*.patch"))}
+
+
+def patched(patch: str, read: dict[str, str]) -> dict[str, str]:
+    """The files that a patch changes, as it leaves them. Its hunks are found by what they hold, not by line."""
+    files: dict[str, str] = {}
+    _, *parts = re.split(r"^--- a/.*\n\+\+\+ b/(.*)\n", patch, flags=re.MULTILINE)
+    for name, hunks in zip(parts[::2], parts[1::2], strict=True):
+        text = read[name]
+        for hunk in HUNK.split(hunks)[1:]:
+            lines = hunk.splitlines(keepends=True)
+            old = "".join(line[1:] for line in lines if line[0] in " -")
+            new = "".join(line[1:] for line in lines if line[0] in " +")
+            assert text.count(old) == 1, f"{name}: what is to be changed is there {text.count(old)} times"
+            text = text.replace(old, new)
+        files[name] = text
+    return files
+
+
+def plant(path: Path, folder: Path) -> None:
+    """A copy of the package with the fault in it is in the folder."""
+    shutil.copytree(ROOT / "interlock", folder / "interlock", ignore=shutil.ignore_patterns("__pycache__"))
+    patch = path.read_text(encoding="utf-8")
+    names = re.findall(r"^--- a/(.*)$", patch, flags=re.MULTILINE)
+    for name, text in patched(patch, {name: (ROOT / name).read_text(encoding="utf-8") for name in names}).items():
+        (folder / name).write_text(text, encoding="utf-8")
+
+
+def seeds_until_caught(path: Path, folder: Path, most: int, first: int = 1) -> tuple[int, str]:
+    """After how many seeds the fault is noticed, and how; 0 if it is not."""
+    plant(path, folder)
+    env = {**os.environ, "PYTHONPATH": str(folder), "PYTHONDONTWRITEBYTECODE": "1"}
+    command = [sys.executable, "-c", PLAY, str(first), str(most)]
+    done = subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, check=False)
+    if done.returncode:  # it cannot even be begun
+        return 1, done.stderr.strip().splitlines()[-1][:200]
+    count, _, how = done.stdout.strip().partition(" ")
+    return int(count or 0), how

@@ -1,0 +1,50 @@
+"""Every planted fault is noticed by the simulation, most of them at once."""
+
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from tests.mutants.mutants import FOLDER, patched, patches, plant, seeds_until_caught
+
+LEAST = 25  # faults that are planted
+AT_ONCE = ("double_event", "fence_does_not_grow", "made_up_lease", "missing_dead_letter_field", "wrong_tenant_filter")
+SEEDS = 200  # in which each is noticed
+
+
+def test_there_are_enough_and_each_says_what_is_wrong() -> None:
+    assert len(patches()) >= LEAST
+    for path in patches().values():
+        assert path.read_text(encoding="utf-8").splitlines()[0].endswith("."), path.name
+
+
+@pytest.mark.parametrize("name", patches())
+def test_a_planted_fault_fits_the_code(name: str, tmp_path: Path) -> None:
+    plant(patches()[name], tmp_path)
+
+
+def test_a_patch_is_found_by_what_it_holds() -> None:
+    patch = "Why.\n\n--- a/x.py\n+++ b/x.py\n@@ -70,2 +70,2 @@\n one\n-two\n+three\n"
+    assert patched(patch, {"x.py": "zero\none\ntwo\n"}) == {"x.py": "zero\none\nthree\n"}
+    with pytest.raises(AssertionError):
+        patched(patch, {"x.py": "one\ntwo\none\ntwo\n"})
+
+
+@pytest.mark.parametrize("name", AT_ONCE)
+def test_a_planted_fault_is_noticed_at_once(name: str, tmp_path: Path) -> None:
+    assert seeds_until_caught(FOLDER / f"{name}.patch", tmp_path, most=3)[0]
+
+
+@pytest.mark.proof
+def test_every_planted_fault_is_noticed(tmp_path: Path) -> None:
+    def caught(name: str) -> tuple[int, str]:
+        (tmp_path / name).mkdir()
+        return seeds_until_caught(patches()[name], tmp_path / name, SEEDS)
+
+    names = list(patches())
+    with ThreadPoolExecutor(2) as pool:
+        found = dict(zip(names, pool.map(caught, names), strict=True))
+    print(f"\n{'planted fault':28} {'seeds':>5}  how it was noticed")
+    for name, (count, how) in found.items():
+        print(f"{name:28} {count or 'none':>5}  {how[:90]}")
+    assert [name for name, (count, _) in found.items() if not count] == []
