@@ -7,9 +7,11 @@ import pytest
 
 from interlock.audit.laws import LAWS
 from interlock.store import sqlite
+from interlock.store.migrate import numbers
 from tests.conftest import Run
 from tests.contract.world import World
 
+PRESENT = f"schema {numbers()[-1]}"
 GUARDS = ("event", "event_update", "event_delete", "unit_insert", "unit_update", "unit_delete", "body_update")
 
 
@@ -17,7 +19,10 @@ GUARDS = ("event", "event_update", "event_delete", "unit_insert", "unit_update",
 def file(tmp_path: Path, interlock: Run) -> Path:
     """A database in which two jobs have lived."""
     path = tmp_path / "work.db"
-    assert interlock("db", "upgrade", "--db", f"sqlite:///{path}").stdout == "schema 2, 2 migrations run\n"
+    assert (
+        interlock("db", "upgrade", "--db", f"sqlite:///{path}").stdout
+        == f"{PRESENT}, {len(numbers())} migrations run\n"
+    )
     connection = sqlite.Connection(str(path))
     world = World(connection)
     for _ in range(2):
@@ -31,9 +36,9 @@ def file(tmp_path: Path, interlock: Run) -> Path:
 
 
 def test_an_upgrade_is_run_once(file: Path, interlock: Run) -> None:
-    assert interlock("db", "upgrade", "--db", f"sqlite:///{file}").stdout == "schema 2, nothing to do\n"
+    assert interlock("db", "upgrade", "--db", f"sqlite:///{file}").stdout == f"{PRESENT}, nothing to do\n"
     told = interlock("db", "status", "--db", f"sqlite:///{file}", "--json")
-    assert json.loads(told.stdout) == {"schema": 2, "newest": 2, "ok": True}
+    assert json.loads(told.stdout) == {"schema": numbers()[-1], "newest": numbers()[-1], "ok": True}
 
 
 def test_the_sql_is_printed(interlock: Run) -> None:
@@ -102,5 +107,8 @@ def test_an_old_schema_is_named_with_its_cure(tmp_path: Path, interlock: Run) ->
     sqlite.Connection(str(tmp_path / "empty.db")).close()
     url = f"sqlite:///{tmp_path}/empty.db"
     done = interlock("db", "status", "--db", url)
-    assert (done.returncode, done.stdout) == (1, f"schema 0 of 2; run `interlock db upgrade --db {url}`\n")
+    assert (done.returncode, done.stdout) == (
+        1,
+        f"schema 0 of {numbers()[-1]}; run `interlock db upgrade --db {url}`\n",
+    )
     assert "run `interlock db upgrade" in interlock("audit", "--db", url).stderr
