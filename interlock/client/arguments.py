@@ -49,19 +49,23 @@ class Arguments:
 
     def packed(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> str:
         """The arguments as JSON. Raises InterlockError, which names the one that is wrong."""
-        names = [one for one in self.signature.parameters if one != self.context]
-        if len(args) > len(names):
-            raise InterlockError(f"task '{self.name}' takes {len(names)} arguments, and {len(args)} were given")
-        by_place = dict(zip(names, args, strict=False))
-        twice = [one for one in by_place if one in kwargs]
-        if twice:
-            raise InterlockError(f"task '{self.name}': argument '{twice[0]}' is given twice")
         try:
-            text = encoded({**by_place, **kwargs})
+            text = encoded({**self.by_name(args, kwargs), **kwargs} if args else kwargs)
             self.decoder.decode(text)
         except (msgspec.MsgspecError, TypeError, UnicodeError) as error:
             raise InterlockError(f"task '{self.name}': {told(str(error))}; it takes {self.spelled()}") from None
         return text.decode()
+
+    def by_name(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+        """Arguments that were given by their place. Raises InterlockError for one too many."""
+        names = [one for one in self.signature.parameters if one != self.context]
+        if len(args) > len(names):
+            raise InterlockError(f"task '{self.name}' takes {len(names)} arguments, and {len(args)} were given")
+        named = dict(zip(names, args, strict=False))
+        twice = [one for one in named if one in kwargs]
+        if twice:
+            raise InterlockError(f"task '{self.name}': argument '{twice[0]}' is given twice")
+        return named
 
     def unpacked(self, text: str) -> dict[str, Any]:
         """The arguments that JSON holds. Raises msgspec.MsgspecError."""
@@ -87,12 +91,15 @@ def annotations_of(name: str, handler: Callable[..., Any]) -> dict[str, Any]:
 
 def encoded(given: Mapping[str, Any]) -> bytes:
     """Arguments as JSON. Raises TypeError, which names the one that cannot be."""
-    for one, value in given.items():
-        try:
-            msgspec.json.encode(value)
-        except (TypeError, UnicodeError) as error:
-            raise TypeError(f"{error} - at `$.{one}`") from None
-    return msgspec.json.encode(given)
+    try:
+        return msgspec.json.encode(given)
+    except (TypeError, UnicodeError) as whole:
+        for one, value in given.items():
+            try:
+                msgspec.json.encode(value)
+            except (TypeError, UnicodeError) as error:
+                raise TypeError(f"{error} - at `$.{one}`") from None
+        raise TypeError(str(whole)) from None
 
 
 def told(text: str) -> str:

@@ -157,7 +157,8 @@ class Task(Generic[P, R]):
         # Rules that could never hold are refused where they are written.
         try:
             refuse_strange(vars(rules))
-            check(app.lives, self.work("null", {}))
+            self.plain = self.work("null", {})
+            check(app.lives, self.plain)
         except InterlockError as wrong:
             raise InterlockError(f"task '{name}': {as_written(str(wrong))}") from None
 
@@ -181,7 +182,7 @@ class Task(Generic[P, R]):
 
     def command(self, calls: list[tuple[tuple[Any, ...], Mapping[str, Any]]], options: dict[str, Any]) -> Submit:
         refuse_strange(options)
-        work = self.work("null", options)
+        work = self.work("null", options) if options else self.plain
         packed = (self.arguments.packed(args, kwargs) for args, kwargs in calls)
         return Submit(tenant=self.app.tenant, work=tuple(msgspec.structs.replace(work, input=text) for text in packed))
 

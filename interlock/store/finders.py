@@ -66,7 +66,7 @@ def read_lanes(tx: Tx, known: Lanes) -> bool:
 
 def lane_for(tx: Tx, tenant: int, queue: str, capabilities: Iterable[str]) -> int:
     """The lane of a queue and a set of demands, made if there is none yet."""
-    asked = ",".join(sorted(capabilities))
+    asked = ",".join(sorted(capabilities)) if capabilities else ""
     while (queue, asked) not in lanes_of(tx, tenant).ids:
         make_lane(tx, tenant, queue, asked)
     return lanes_of(tx, tenant).ids[queue, asked]

@@ -3,7 +3,7 @@
 import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cache
 from operator import attrgetter
 from typing import Any
@@ -127,6 +127,12 @@ class Connection:
         sql = f"UPDATE {kind.table} SET {sets} {given.source} WHERE {kind.table}.{key} = {given.value(key)}"
         with told():
             self.raw.execute(sql, given.params)
+
+    @contextmanager
+    def together(self) -> Iterator[None]:
+        """Statements within are sent one after the other, and what became of them is heard at the end."""
+        with told(), self.raw.pipeline():
+            yield
 
     def many(self, sql: str, rows: list[dict[str, Any]]) -> None:
         with told(), self.raw.cursor() as cursor:
@@ -254,6 +260,10 @@ class Lent:
     def execute(self, sql: str, params: Any = None) -> psycopg.Cursor[tuple[Any, ...]]:
         return self.cursor().execute(sql, params)
 
+    def pipeline(self) -> AbstractContextManager[None]:
+        """How a caller's connection speaks is the caller's choice."""
+        return nullcontext()
+
 
 class Borrowed(Connection):
     """A connection of the caller's, inside its open transaction."""
@@ -290,6 +300,8 @@ class Post:
         """Whoever listens hears that these queues have got work."""
         if self.mouth is None or self.mouth.closed:
             self.mouth = opened(self.url)
+            with told():
+                self.mouth.execute("SET synchronous_commit = off")  # nobody waits for a ring to be durable
         payload = msgspec.json.encode(sorted(queues))
         text = payload.decode() if len(payload) <= PAYLOAD_MOST else ALL
         with told():

@@ -3,7 +3,7 @@
 import sqlite3
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cache
 from operator import attrgetter
 from pathlib import Path
@@ -106,6 +106,10 @@ class Connection:
         values = map(attrgetter(*columns, key), rows)
         with told():
             self.raw.executemany(f"UPDATE {type(rows[0]).table} SET {sets} WHERE {key} = ?", values)
+
+    def together(self) -> AbstractContextManager[None]:
+        """There is no wire to wait for."""
+        return nullcontext()
 
     def many(self, sql: str, rows: list[dict[str, Any]]) -> None:
         with told():

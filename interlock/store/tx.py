@@ -278,6 +278,23 @@ class Tx:
         """
         units = {**self.born, **self.moved}
         before = {one: None if one in self.born else self.was[one] for one in sorted(units)}
+        with self.session.together():
+            self.write()
+        workers = ((row, ("unit", *WORKER_WRITTEN)) for row in self.changed_workers.values())
+        moved = ((row, ("id", *WRITTEN)) for row in self.moved.values())
+        self.witness = best(self.witness, chain(self.events, self.fresh), chain(workers, moved))
+        self.events.clear()
+        self.fresh.clear()
+        self.new.clear()
+        for written in (self.born, self.moved, *self.changed_rows):
+            written.clear()
+        self.opened |= {one for one, was in before.items() if became_available(units[one], was)}
+        self.freed |= {was.tenant for one, was in before.items() if was and was.holder and not units[one].holder}
+        self.was |= {one: copy(unit) for one, unit in units.items()}
+        return [(self.was[one], was) for one, was in before.items()]
+
+    def write(self) -> None:
+        """One statement a table, events first."""
         if self.changed_bodies:  # first: one that gives its key up makes room for another
             self.session.update(in_order(self.changed_bodies), BODY_WRITTEN, "unit")
         for rows in self.by_table():
@@ -292,18 +309,6 @@ class Tx:
         if self.changed_schedules:
             schedules = [msgspec.structs.asdict(self.changed_schedules[key]) for key in sorted(self.changed_schedules)]
             self.session.many(WRITE_SCHEDULE, schedules)
-        workers = ((row, ("unit", *WORKER_WRITTEN)) for row in self.changed_workers.values())
-        moved = ((row, ("id", *WRITTEN)) for row in self.moved.values())
-        self.witness = best(self.witness, chain(self.events, self.fresh), chain(workers, moved))
-        self.events.clear()
-        self.fresh.clear()
-        self.new.clear()
-        for written in (self.born, self.moved, *self.changed_rows):
-            written.clear()
-        self.opened |= {one for one, was in before.items() if became_available(units[one], was)}
-        self.freed |= {was.tenant for one, was in before.items() if was and was.holder and not units[one].holder}
-        self.was |= {one: copy(unit) for one, unit in units.items()}
-        return [(self.was[one], was) for one, was in before.items()]
 
     def served(self, known: Mapping[int, Queue]) -> dict[int, Queue]:
         """The lanes in which something became available and still is, with the queue of each."""

@@ -8,7 +8,8 @@ from interlock.client.outcomes import Snooze
 from interlock.kernel.commands import TRANSIENT, Grant, Outcome
 from interlock.worker.context import JobContext
 
-AHEAD_SECONDS, AHEAD_MAX = 0.2, 200  # of work that is held but not begun, so that fast handlers never wait for a claim
+AHEAD_SECONDS, AHEAD_MAX = 0.2, 500  # of work that is held but not begun, so that fast handlers never wait for a claim
+AT_ONCE = 500  # in one claim: while some are claimed, others run, and others again are reported
 
 
 class GiveBack:

@@ -17,7 +17,7 @@ from interlock.kernel.errors import Drained, Gone, InterlockError, TransientErro
 from interlock.worker.asking import Asking, wait_for
 from interlock.worker.context import JobContext
 from interlock.worker.executors import Executors
-from interlock.worker.holds import AHEAD_MAX, End, GiveBack, Hold, Holds, Lane, meant
+from interlock.worker.holds import AHEAD_MAX, AT_ONCE, End, GiveBack, Hold, Holds, Lane, meant
 from interlock.worker.reports import Reports, titled
 from interlock.worker.verdicts import failure, success, unreadable
 
@@ -139,7 +139,7 @@ class Worker:
         return self.room(lane) > 0 and lane.dry != self.rings
 
     def room(self, lane: Lane) -> int:
-        return min(lane.room, self.capacity - len(self.holds))
+        return min(lane.room, self.capacity - len(self.holds), AT_ONCE)
 
     async def claim(self, lane: Lane) -> None:
         """What is granted waits in its lane, or runs. One claim at a time: only the last can be answered again."""
