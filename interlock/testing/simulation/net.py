@@ -1,6 +1,6 @@
 """The network of a simulation: it carries commands to servers and answers back, late, twice, or not at all."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from contextvars import copy_context
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -47,6 +47,7 @@ class Net:
         self.history: list[Op] = []
         self.clock = 0  # counts what was invoked and returned
         self.ears: dict[Process, Callable[[], None]] = {}  # workers that want to know when there is work
+        self.calls: dict[Process, Callable[[], None]] = {}  # or when somebody stops what they do
 
     def later(self, seconds: float, call: Callable[..., None], *args: Any) -> None:
         """Done by the network itself: no pause or crash of a process keeps it."""
@@ -115,8 +116,21 @@ class Net:
     def ring(self) -> None:
         """There is work: whoever listens is told, if the word is not lost."""
         for process, ring in list(self.ears.items()):
-            if process.alive and not self.faults.strikes("loss", 0.1):
-                self.loop.call_soon(ring, context=process.context)
+            self.tell(process, ring)
+
+    def summon(self, name: str) -> None:
+        """Somebody has stopped what a worker does."""
+        for process, summon in list(self.calls.items()):
+            if process.name == name:
+                self.tell(process, summon)
+
+    def tell(self, process: Process, call: Callable[[], None]) -> None:
+        if process.alive and not self.faults.strikes("loss", 0.1):
+            self.loop.call_soon(call, context=process.context)
+
+    def forget(self, process: Process) -> None:
+        self.ears.pop(process, None)
+        self.calls.pop(process, None)
 
 
 class Remote:
@@ -131,7 +145,7 @@ class Remote:
     def put(self, command: Command[A]) -> "Future[A]":
         return self.put_all([command])[0]
 
-    def hear(self, ring: Callable[[], None], queues: Iterable[str]) -> Callable[[], None]:
-        """`ring` is called when there may be work, until what is answered here is called."""
-        self.net.ears[self.process] = ring
-        return lambda: self.net.ears.pop(self.process, None) and None
+    def hear(self, ring: Callable[[], None], summon: Callable[[], None]) -> Callable[[], None]:
+        """These are called when there is something to know, until what is answered here is called."""
+        self.net.ears[self.process], self.net.calls[self.process] = ring, summon
+        return lambda: self.net.forget(self.process)

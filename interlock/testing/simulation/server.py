@@ -14,6 +14,7 @@ from interlock.testing.simulation.shaky import LIVES, Crash
 if TYPE_CHECKING:
     from interlock.testing.simulation.world import World
 
+STAFF = ("worker 0", "worker 1", "janitor")
 QUEUES = ("default", "raw")
 GATHER = (0.0, 0.001, 0.02)  # seconds in which commands gather to one group
 
@@ -33,6 +34,7 @@ class Server:
         self.sessions = [self.world.disk.session(self.world.now_us, self.plan) for _ in range(self.count)]
         self.engine = Engine(self.sessions[0], LIVES, *self.sessions[1:])
         self.watch = self.engine.watch(QUEUES)
+        self.calls = {name: self.engine.calls(name) for name in STAFF}
         self.due: list[Committer] = []
         self.stepping = False
         self.planned: list[str] = []  # what went wrong in this step, place by place
@@ -79,6 +81,10 @@ class Server:
         if self.watch.rung.is_set():
             self.watch.rung.clear()
             self.world.net.ring()
+        for name, call in self.calls.items():
+            if call.rung.is_set():
+                call.rung.clear()
+                self.world.net.summon(name)
         if committer.queue:
             self.due.append(committer)
             self.world.loop.call_soon(self.step, committer, context=self.process.context)

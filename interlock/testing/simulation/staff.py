@@ -21,7 +21,7 @@ class LoopWorker(Worker):
 
     def hear(self) -> Callable[[], None]:
         door: Any = self.app.engine
-        deafen: Callable[[], None] = door.hear(self.ring, self.lanes)
+        deafen: Callable[[], None] = door.hear(self.ring, self.summon)
         return deafen
 
 
@@ -52,7 +52,7 @@ class Staff:
         return self.random.randbytes(size).hex()
 
     def fell(self) -> None:
-        self.world.net.ears.pop(self.process, None)
+        self.world.net.forget(self.process)
         self.world.net.later(self.random.choice((0.05, 0.5, 3.0)), self.replace)
 
     def replace(self) -> None:

@@ -14,6 +14,7 @@ import msgspec
 from interlock.audit.laws import audit
 from interlock.audit.vigil import Seen, Vigil
 from interlock.engine.committer import Ask
+from interlock.engine.door import PLACES
 from interlock.kernel.errors import Corrupt, InterlockError, StoreError
 from interlock.kernel.rows import Event
 from interlock.store.written import keep_track, written
@@ -30,6 +31,7 @@ from interlock.testing.simulation.stories import Move, taken
 START_US = 1_893_456_000_000_000  # 2030-01-01
 STORE_FAULTS = frozenset({"store", "deadlock", "lost_commit", "crash_commit"})
 SUBMITTERS = ("submitter", "player 0", "player 1", "stranger")  # who make units under their names, and nothing else
+COMMITTERS = 1 + max(PLACES.values())  # where transactions of several connections overlap
 ENOUGH = 20  # violations of one seed
 
 
@@ -50,7 +52,7 @@ class World:
         if self.disk.shared:
             keep_track(self.eye)
         self.net = Net(self)
-        committers, count = self.random.choice((1, 3)), self.random.choice((1, 1, 2))
+        committers, count = self.random.choice((1, COMMITTERS)), self.random.choice((1, 1, 2))
         self.servers = [Server(self, f"server {place}", committers) for place in range(count)]
         self.on_commit: list[Any] = []  # who wants to see what a commit did
 
