@@ -7,7 +7,7 @@ BIN := .venv/bin
 PIP := $(BIN)/python -m pip -qq --disable-pip-version-check install --no-input
 PYTEST := $(BIN)/python -m pytest -q
 # The suites of `make test`, in the order in which they run; each prints its own time.
-SUITES ?= tidy unit spec lifecycles cli validate_log model postgres store contract client worker testing simulation regressions mutants docs chaos
+SUITES ?= tidy unit spec lifecycles cli validate_log model postgres store contract client worker testing simulation property regressions mutants docs chaos
 
 SECONDS ?= 60
 SEED ?= 100000
