@@ -43,7 +43,7 @@ from interlock.testing.simulation.stories import PHASES, SECOND, lines, works
 if TYPE_CHECKING:
     from interlock.testing.simulation.world import World
 
-LONG_US = 30 * SECOND  # from here on, times of a story are as much shorter as the lifecycles
+LONG_US = 5 * SECOND  # from here on, times of a story are as much shorter as the lifecycles
 STRANGER = 2
 IDLE = Work(task="play", input='{"acts": []}')
 SPOKEN = (Claim, Start, Heartbeat, Finish, Release, Enter, Record)  # by workers
