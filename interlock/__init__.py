@@ -3,12 +3,15 @@
 from interlock.client.app import App, open  # noqa: A004
 from interlock.client.context import Context
 from interlock.client.jobs import Job
-from interlock.client.outcomes import Cancelled, Failed, Reject, Retry, Snooze, StillWaiting
+from interlock.client.outcomes import Cancelled, Failed, NoSignal, Reject, Result, Retry, Snooze, StillWaiting
+from interlock.client.runs import Run
 from interlock.client.tasks import Task, limit, rate
+from interlock.client.workflows import Workflow, approval, parallel, step
 from interlock.kernel.errors import InterlockError, LeaseConflictError, PermanentError, TransientError, ValidationError
 
 __version__ = "0.1.0"
 __all__ = [
-    "App", "Cancelled", "Context", "Failed", "InterlockError", "Job", "LeaseConflictError", "PermanentError", "Reject",
-    "Retry", "Snooze", "StillWaiting", "Task", "TransientError", "ValidationError", "limit", "open", "rate",
+    "App", "Cancelled", "Context", "Failed", "InterlockError", "Job", "LeaseConflictError", "NoSignal",
+    "PermanentError", "Reject", "Result", "Retry", "Run", "Snooze", "StillWaiting", "Task", "TransientError",
+    "ValidationError", "Workflow", "approval", "limit", "open", "parallel", "rate", "step",
 ]  # fmt: skip

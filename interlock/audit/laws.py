@@ -156,6 +156,8 @@ OWNED = "every event has its unit"
 HOLDING = "workers hold what they hold"
 COUNTING = "parents count their children"
 NEEDING = "needs are counted"
+COSTING = "costs add up"
+MILLION = 1_000_000
 KEYS = "keys are kept"
 REBUILT = "rows are rebuilt from events"
 
@@ -164,7 +166,7 @@ def named(law: EventLaw | RowLaw) -> str:
     return law.__name__.replace("_", " ")
 
 
-WHOLE = (KNOWN, OWNED, HOLDING, COUNTING, NEEDING, KEYS)
+WHOLE = (KNOWN, OWNED, HOLDING, COUNTING, NEEDING, COSTING, KEYS)
 LAWS = (*(named(law) for law in OF_EVENTS), *(named(law) for law in OF_ROWS), *WHOLE)
 
 
@@ -175,6 +177,7 @@ def audit(session: Session, lives: Mapping[str, Lifecycle], *, rebuild: bool = F
     """
     listed = {name: Listed(life, lives["lease"]) for name, life in lives.items()}
     held: dict[int, int] = {}
+    costs: dict[int, int] = {}  # by unit: what it says of its cost that neither its events nor its children do
     said: dict[int, dict[str, int]] = {}  # by parent: what it counts, and what it has
     found: dict[int, dict[str, int]] = {}
     for unit, events in histories(session):
@@ -184,20 +187,36 @@ def audit(session: Session, lives: Mapping[str, Lifecycle], *, rebuild: bool = F
             add(family, unit, 1)
         if unit.total:
             said[unit.id] = {name: getattr(unit, name) for name in CHILDREN}
+        if unit.cost:
+            costs[unit.id] = costs.get(unit.id, 0) + unit.cost
+            if unit.parent is not None:
+                costs[unit.parent] = costs.get(unit.parent, 0) - unit.cost
         if unit.lifecycle in listed:
-            yield from judge(unit, events, listed[unit.lifecycle], rebuild)
+            yield from judge(unit, paid(events, costs), listed[unit.lifecycle], rebuild)
         else:
             yield Broken(KNOWN, unit.id, f"its lifecycle '{unit.lifecycle}' is not")
         if unit.holder is not None:
             held[unit.holder] = held.get(unit.holder, 0) + 1
     yield from workers_hold_what_they_hold(session, held)
     yield from parents_count_their_children(said, found)
+    for one, cost in costs.items():
+        if cost:
+            yield Broken(COSTING, one, f"its cost is {cost / MILLION} more than its attempts and its children tell")
     yield from keys_are_kept(session)
     for one, unmet, counted in unmet_needs(session):
         if unmet != counted:
             yield Broken(NEEDING, one, f"{unmet} of its needs are said to be unmet, and {counted} are")
     for one, count in orphans(session):
         yield Broken(OWNED, one, f"there are events of it ({count}), but no such unit")
+
+
+def paid(events: Iterable[Event], costs: dict[int, int]) -> Iterator[Event]:
+    """These events; what they tell of costs is subtracted from what the row says."""
+    for event in events:
+        if '"cost"' in event.payload:
+            told = round(msgspec.json.decode(event.payload).get("cost", 0) * MILLION)
+            costs[event.unit] = costs.get(event.unit, 0) - told
+        yield event
 
 
 def judge(unit: Unit, events: Iterable[Event], listed: Listed, rebuild: bool) -> Iterator[Broken]:

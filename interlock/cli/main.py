@@ -28,6 +28,7 @@ from interlock.cli import (
     validate_log,
     watch,
     workers,
+    workflows,
 )
 from interlock.cli.options import OWN_FILES
 from interlock.cli.out import USAGE, Json, complain, say
@@ -48,6 +49,8 @@ app.add_typer(demo.app, name="demo")
 app.add_typer(schedule.app, name="schedule")
 app.command("audit")(database.audit_database)
 app.command("submit")(submit.submit)
+app.command("run")(workflows.run)
+app.command("rerun")(workflows.rerun)
 app.command("list")(units.list_units)
 app.command("show")(units.show)
 app.command("events")(units.events)

@@ -14,13 +14,15 @@ from interlock.client.borrowed import Borrowed
 from interlock.client.inbox import Inbox
 from interlock.client.jobs import Job
 from interlock.client.mail import Mail
+from interlock.client.runs import Run
 from interlock.client.schedules import Schedules
 from interlock.client.tasks import Rules, Task
 from interlock.client.times import Length
 from interlock.client.two_ways import Sender
 from interlock.client.why import explain
+from interlock.client.workflows import Workflow
 from interlock.engine.door import Engine
-from interlock.kernel.commands import Command
+from interlock.kernel.commands import Command, Define
 from interlock.kernel.errors import InterlockError, Unknown
 from interlock.kernel.names import meant
 from interlock.lifecycles import hurried, load, shipped
@@ -42,6 +44,7 @@ class App:
         lives = {**shipped(), **{life.name: life for life in own}}
         self.lives = hurried(lives, hurry) if hurry != 1 else lives
         self.tasks: dict[str, Task[Any, Any]] = {}
+        self.workflows: dict[str, Workflow] = {}
         self.schedules = Schedules(self)
         self.every = self.schedules.every
         self.inbox = Inbox(self)
@@ -90,6 +93,28 @@ class App:
         if name not in self.tasks:
             raise Unknown(f"this app has no task '{name}'; it has {', '.join(self.tasks) or 'none'}")
         return self.tasks[name]
+
+    def workflow(self, name: str, steps: Sequence[Any]) -> Workflow:
+        """Steps under a name, of which runs are made: tasks, approvals, other workflows, in their order."""
+        if name in self.workflows:
+            raise InterlockError(f"this app has a workflow '{name}' already; give one of them another name")
+        made = Workflow(self, name, steps)
+        self.workflows[name] = made
+        return made
+
+    @property
+    def definitions(self) -> list[Define]:
+        """What the database must know of this app: its workflows, those inside others first, and its schedules."""
+        workflows = [workflow.definition for workflow in self.workflows.values()]
+        return [*workflows, *self.schedules.definitions.values()]
+
+    def run(self, one: int | str) -> Run:
+        """A run of a workflow by its id."""
+        return Run(self, meant(one) if isinstance(one, str) else one)
+
+    def rerun(self, one: int | str, *, from_: str | None = None, by: str = "local", reason: str = "") -> Run:
+        """A new run of the steps of another one, from a step on; what came before it is taken over."""
+        return self.run(one).rerun(from_=from_, by=by, reason=reason)
 
     def job(self, one: int | str) -> Job:
         """A job by its id."""

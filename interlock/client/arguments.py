@@ -8,6 +8,7 @@ from typing import Any, get_type_hints
 import msgspec
 
 from interlock.client.context import Context
+from interlock.kernel.commands import Grant
 from interlock.kernel.errors import InterlockError
 
 MISSING, STRANGE = (
@@ -71,6 +72,18 @@ class Arguments:
         """The arguments that JSON holds. Raises msgspec.MsgspecError."""
         held = self.decoder.decode(text)
         return {one: getattr(held, one) for one in self.kind.__struct_fields__}
+
+    def of(self, grant: Grant) -> dict[str, Any]:
+        """The arguments of a grant; a step takes those of its run, and outputs of earlier steps, that it names.
+
+        Raises msgspec.MsgspecError.
+        """
+        if grant.outputs is None:
+            return self.unpacked(grant.input)
+        held = msgspec.json.decode(grant.input, type=dict[str, msgspec.Raw] | None) or {}
+        held |= {name: msgspec.Raw(output.encode()) for name, output in grant.outputs}
+        taken = {one: held[one] for one in self.kind.__struct_fields__ if one in held}
+        return self.unpacked(msgspec.json.encode(taken).decode())
 
     def spelled(self) -> str:
         words = [str(parameter) for one, parameter in self.signature.parameters.items() if one != self.context]

@@ -4,6 +4,8 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import Any, Protocol, TypeVar
 
+from interlock.client.times import Length
+
 T = TypeVar("T")
 
 
@@ -53,3 +55,16 @@ class Context(Protocol):
 
     def checkpoint(self, data: Any) -> None:
         """What a later attempt finds as `saved`; told with the next report."""
+
+    def cost(self, amount: float) -> None:
+        """What this attempt has cost more, whether it succeeds or not, in whatever unit you count."""
+
+    @property
+    def outputs(self) -> dict[str, Any]:
+        """What the steps of this run have come to, by name; empty for a job of its own."""
+
+    def wait_signal(self, name: str, *, timeout: Length | None = None) -> Any:
+        """What came with a signal. Until it comes nobody works here: the attempt ends, and the handler is called again.
+
+        Steps that are recorded are not done again. Raises NoSignal if the signal has not come in time.
+        """

@@ -10,7 +10,7 @@ import msgspec
 from interlock.client.outcomes import Failed, StillWaiting
 from interlock.client.times import Length, length_us
 from interlock.client.two_ways import Asked, TwoWays
-from interlock.kernel.commands import Cancel, Standing
+from interlock.kernel.commands import Cancel, Signal, Standing
 from interlock.kernel.lifecycle import Category
 from interlock.kernel.names import shown
 from interlock.store.views import Glimpse, glimpse
@@ -27,7 +27,7 @@ class Job:
     def __init__(self, app: "App", unit: int, *, created: bool = False) -> None:
         self.app, self.unit, self.created = app, unit, created
         self.wait = Wait(self)
-        self.cancel = TwoWays(self.asked_to_stop)
+        self.cancel, self.signal = TwoWays(self.asked_to_stop), TwoWays(self.signalled)
 
     def __repr__(self) -> str:
         return f"<{self.id} {self.state}>"
@@ -47,6 +47,16 @@ class Job:
     def asked_to_stop(self, *, hard: bool = False, reason: str = "") -> Asked[Standing]:
         command = Cancel(tenant=self.app.tenant, unit=self.unit, hard=hard, reason=reason)
         return self.app, command, lambda standing: standing
+
+    def signalled(self, name: str, data: Any = None, *, by: str = "local") -> Asked[Standing]:
+        """What `ctx.wait_signal(name)` waits for has happened. It is kept if nobody waits yet; the first one stays."""
+        payload = msgspec.json.encode(data).decode()
+        command = Signal(tenant=self.app.tenant, unit=self.unit, name=name, payload=payload, actor=by)
+        return self.app, command, lambda standing: standing
+
+    def came_to(self, seen: Glimpse) -> Any:
+        """What `wait` answers. Raises Failed."""
+        return result_of(seen)
 
 
 class Wait:
@@ -81,7 +91,7 @@ class Wait:
         while True:
             seen = self.job.look()
             if seen.outcome is not None:
-                return result_of(seen)
+                return self.job.came_to(seen)
             left = pause if limit is None else limit - time.monotonic()
             if left <= 0:
                 raise StillWaiting(self.job.app.why(self.job.unit))

@@ -1,7 +1,11 @@
 """What a handler may raise to say how its work ended, where a return value says too little."""
 
+from typing import Any
+
 from interlock.client.times import Length, length_us
-from interlock.kernel.errors import InterlockError
+from interlock.kernel.errors import InterlockError, PermanentError
+
+COST_MAX = 1_000_000_000_000
 
 
 class Retry(InterlockError):
@@ -17,7 +21,35 @@ class Snooze(InterlockError):
 
     def __init__(self, after: Length) -> None:
         super().__init__(f"called again after {after}")
-        self.after_us = length_us("after", after)
+        self.after_us: int | None = length_us("after", after)
+        self.cost = 0.0
+
+
+class Await(Snooze):
+    """Call again once a signal is there, at the latest after a while. No attempt is spent."""
+
+    def __init__(self, signal: str, timeout: Length | None = None) -> None:
+        InterlockError.__init__(self, f"waits for the signal '{signal}'")
+        self.signal, self.cost = signal, 0.0
+        self.after_us = None if timeout is None else length_us("timeout", timeout)
+
+
+class NoSignal(PermanentError):
+    """A signal that was waited for has not come in time."""
+
+
+class Result:
+    """What a handler returns that also says what its work has cost, in whatever unit you count."""
+
+    def __init__(self, value: Any = None, *, cost: float = 0) -> None:
+        self.value, self.cost = value, checked_cost(cost)
+
+
+def checked_cost(cost: float) -> float:
+    """Raises InterlockError for what is no cost."""
+    if isinstance(cost, bool) or not isinstance(cost, int | float) or not 0 <= cost < COST_MAX:
+        raise InterlockError(f"cost = {cost!r} is not allowed; allowed is a number from 0 to {COST_MAX}")
+    return cost
 
 
 class Reject(InterlockError):

@@ -145,6 +145,18 @@ def parents_plan(facts: Facts) -> Reason | None:
     return Reason("parent_plan", f"{facts.name} waits for the plan of {name}, which is {above.unit.state}")
 
 
+def no_signal(facts: Facts) -> Reason | None:
+    unit = facts.unit
+    kind, _, rest = (unit.parked_on or "").partition(":")
+    if kind != "signal":
+        return None
+    source, _, name = rest.partition(":")
+    until = f", until {told(unit.due_at, facts.now)}" if unit.due_at else ""
+    above = facts.parent if facts.parent is not None and facts.parent.unit.id == int(source) else facts.seen
+    whose = shown(above.unit.lifecycle, int(source))
+    return Reason("signal", f"{facts.name} waits for the signal '{name}' of {whose}{until}")
+
+
 def not_yet(facts: Facts) -> Reason | None:
     unit, last = facts.unit, facts.last
     if unit.due_at is None or unit.due_at <= facts.now:
@@ -240,7 +252,8 @@ def family(facts: Facts) -> Reason | None:
 
 
 LOOKS: tuple[Callable[[Facts], Reason | None], ...] = (
-    ended, asked_to_stop, follows, leased, unheld, a_worker, unmet_needs, parents_plan, not_yet, parked, tenant_limit,
+    ended, asked_to_stop, follows, leased, unheld, a_worker, unmet_needs, parents_plan, no_signal, not_yet, parked,
+    tenant_limit,
     worker_wanted, gate, own_plan, family,
 )  # fmt: skip
 

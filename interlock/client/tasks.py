@@ -12,7 +12,7 @@ from interlock.client.arguments import Arguments
 from interlock.client.jobs import Job
 from interlock.client.times import Length, instant_us, length_us
 from interlock.client.two_ways import Asked, TwoWays
-from interlock.engine.submit import check
+from interlock.engine.checks import check
 from interlock.kernel.commands import Submit, Submitted, Work
 from interlock.kernel.errors import InterlockError
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from interlock.engine.slots import seat
+from interlock.engine.slots import awaited, seat
 from interlock.engine.terms import policy_of
 from interlock.engine.words import keepable
 from interlock.kernel import policy
@@ -164,11 +164,14 @@ def derive(tx: Tx, unit: Unit) -> None:
     live = unit.lease is not None and not tx.lives["lease"].settled(unit.lease)
     waits = unit.category == Category.READY or (life.allows(unit.state, "reclaim") and not live)
     due = unit.due_at is not None and unit.due_at > tx.now
-    wanted = waits and not due and not unit.unmet
+    signal = awaited(unit) if waits and (due or unit.due_at is None) else None
+    wanted = waits and not due and not unit.unmet and signal is None
     if not (seat(tx, unit, derive, wanted=wanted, live=live) and wanted):
         unit.available_at = None
     elif unit.available_at is None:
         unit.available_at = tx.now
+    if signal is not None or awaited(unit):
+        unit.parked_on = signal  # it takes no seat meanwhile, and waits no longer than it wanted to
     if life.settled(unit.state):
         unit.wake_at = None
         return

@@ -26,6 +26,26 @@ class Undo(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     input: msgspec.Raw = msgspec.Raw(b"null")
 
 
+class UndoStep(Undo, frozen=True, forbid_unknown_fields=True):
+    """Work that undoes a step of a run, where that step was done. Holders do not say so: they could name any lane."""
+
+    step: str | None = None
+    lane: int | None = None
+
+
+def remember_undo(tx: Tx, ended: list[Unit]) -> None:
+    """A step that has succeeded, and says how it is undone, is undone if its run ends without success."""
+    for unit in ended:
+        if unit.outcome != Category.SUCCESS or unit.parent is None or not unit.fence:
+            continue  # what was skipped was not done
+        body = tx.body(unit)
+        own = policy_of(body)
+        if own.undo is not None and own.step is not None:
+            tx.as_its_own(unit)
+            undo = UndoStep(own.undo, msgspec.Raw(body.input.encode()), own.step, unit.lane)
+            note(tx, unit.parent, "compensation", msgspec.json.encode(undo).decode(), name=own.step)
+
+
 def compensate(tx: Tx, ended: list[Unit]) -> None:
     """Units that have just ended: one that failed is undone, and one that undoes something is followed by the next."""
     undoing = {unit.id: policy_of(tx.body(unit)).undoes for unit in ended if unit.parent is not None}
@@ -55,14 +75,16 @@ def go_on(tx: Tx, unit: Unit, undone: int, recorded: list[Note]) -> None:
 def undo(tx: Tx, owner: int, recorded: Note) -> None:
     """A job undoes what was recorded. Its key makes it the only one that ever does."""
     above = tx.unit(owner)
-    wanted, body = msgspec.json.decode(recorded.payload, type=Undo), tx.body(above)
-    unit = Unit(id=tx.new_id(), tenant=above.tenant, lane=above.lane, lifecycle=LIFECYCLE, parent=owner, decides=0)
+    wanted, body = msgspec.json.decode(recorded.payload, type=UndoStep), tx.body(above)
+    lane = wanted.lane or above.lane
+    unit = Unit(id=tx.new_id(), tenant=above.tenant, lane=lane, lifecycle=LIFECYCLE, parent=owner, decides=0)
     unit.priority = above.priority
+    own = Policy(undoes=recorded.id, step=wanted.step and f"undo {wanted.step}", earlier=policy_of(body).earlier)
     tx.bear(unit)
     tx.add(
         Body(
             unit=unit.id, tenant=unit.tenant, task=wanted.task, key=f"undo:{recorded.id}", created_at=tx.now,
-            input=bytes(wanted.input).decode(), policy=msgspec.json.encode(Policy(undoes=recorded.id)).decode(),
+            input=bytes(wanted.input).decode(), policy=msgspec.json.encode(own).decode(),
             correlation=body.correlation, trace=body.trace,
         )
     )  # fmt: skip

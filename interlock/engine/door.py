@@ -7,7 +7,20 @@ from threading import Condition, Lock, Thread
 from types import TracebackType
 from typing import Any, TypeVar
 
-from interlock.engine import archive, leases, operate, records, schedules, submit, tenants, tick, units, votes, workers
+from interlock.engine import (
+    archive,
+    leases,
+    operate,
+    records,
+    schedules,
+    signals,
+    submit,
+    tenants,
+    tick,
+    units,
+    votes,
+    workers,
+)
 from interlock.engine.bell import Bell, Watch
 from interlock.engine.committer import TOO_MANY, Committer
 from interlock.engine.committer import ids as wanted_ids
@@ -34,6 +47,7 @@ VERBS: dict[type[Command[Any]], Callable[[Tx, Any], Any]] = {
     commands.Revoke: operate.revoke,
     commands.Replay: operate.replay,
     commands.Vote: votes.vote,
+    commands.Signal: signals.signal,
     commands.Force: operate.force,
     commands.Register: workers.register,
     commands.Drain: workers.drain,

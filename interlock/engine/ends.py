@@ -78,8 +78,11 @@ def reason_code(tx: Tx, unit: Unit, trigger: str, stamp: Stamp, told: dict[str, 
 
 
 def lose_in_place(tx: Tx, unit: Unit, trigger: str, stamp: Stamp) -> None:
-    """The lease is over, and the unit waits where it is for the next worker."""
+    """The lease is over, and the unit waits where it is for the next worker, at least until it is old enough (A1-8)."""
     holder, unit.holder = unit.holder, None
+    least_us = policy_of(tx.body(unit)).reclaim_after_us
+    if least_us is not None and unit.started_at is not None:
+        unit.due_at = unit.started_at + least_us
     hop_lease(tx, unit, trigger, stamp)
     if holder is not None:
         give_back(tx, unit, holder, stamp)

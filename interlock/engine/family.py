@@ -3,11 +3,13 @@
 import msgspec
 
 from interlock.engine.advance import Stamp, advance, derive
-from interlock.engine.compensation import compensate
+from interlock.engine.compensation import compensate, remember_undo
 from interlock.engine.ends import close, live, summon
-from interlock.engine.terms import follower, tally
+from interlock.engine.outputs import gathered, known_to
+from interlock.engine.templates import expand
+from interlock.engine.terms import follower, policy_of, tally
 from interlock.engine.workers import free_workers
-from interlock.kernel import policy
+from interlock.kernel import conditions, policy
 from interlock.kernel.lifecycle import Category, Lifecycle, RollUp
 from interlock.kernel.policy import Children
 from interlock.kernel.rows import Unit
@@ -15,6 +17,9 @@ from interlock.store.finders import open_children
 from interlock.store.tx import COUNTED, Tx
 
 ENGINE = Stamp("engine")
+SKIPPED = Stamp("engine", "skipped")
+# By these, in this order, a unit that is not wanted goes to its success: each that its table lists.
+WITHOUT_WORK = ("ready", "begin", "claim", "start", "complete", "approve", "succeed")
 COUNTED_ROLL_UPS = (RollUp.ALL, RollUp.CRITICAL, RollUp.REQUIRED, RollUp.SINGLE)
 
 
@@ -26,15 +31,19 @@ def carry_on(tx: Tx) -> None:
     """
     while moved := follow_and_meet_needs(tx):
         for unit, was in moved:
-            if unit.total and has_ended(unit) and not (was and has_ended(was)):
+            if unit.total and has_ended(unit) and not (was and has_ended(was)) and not all_won(unit):
                 end_family(tx, tx.as_its_own(tx.units[unit.id]))
-        compensate(tx, [unit for unit, was in moved if unit.outcome and not (was and was.outcome)])
+        ended = [unit for unit, was in moved if unit.outcome and not (was and was.outcome)]
+        remember_undo(tx, ended)
+        compensate(tx, ended)
         children: dict[int, list[Unit]] = {}
         for unit, _ in moved:
             if unit.parent is not None:
                 children.setdefault(unit.parent, []).append(unit)
         for parent in tx.add_counts(counts(moved)):
             hear_children(tx, tx.as_its_own(parent), children[parent.id])
+    if tx.costs:
+        tx.add_costs()
 
 
 def follow_and_meet_needs(tx: Tx) -> list[tuple[Unit, Unit | None]]:
@@ -45,7 +54,9 @@ def follow_and_meet_needs(tx: Tx) -> list[tuple[Unit, Unit | None]]:
             child, trigger = tx.fired.popleft()
             follow(tx, tx.as_its_own(child), trigger)
         some = tx.flush()
-        for unit in tx.meet_needs(succeeded(some)):
+        met = tx.meet_needs(succeeded(some))
+        tx.load(unit.parent for unit in met if unit.parent is not None)  # each is asked for its plan
+        for unit in met:
             needs_met(tx, tx.as_its_own(unit))
         moved += some
         free_workers(tx)
@@ -82,7 +93,16 @@ def next_attempt(tx: Tx, parent: Unit | None, stamp: Stamp, last: Unit) -> Unit:
 
 
 def make_ready(tx: Tx, unit: Unit) -> None:
-    """A unit that waits for nothing any more is ready; one that follows another says so to it."""
+    """A unit that waits for nothing any more is ready; one that follows another says so to it.
+
+    The run of a template has its steps now. A step that is not wanted has succeeded without work.
+    """
+    own = policy_of(tx.body(unit))
+    if own.when is not None and not conditions.holds(own.when, known_to(tx, unit)):
+        skip(tx, unit)
+        return
+    if own.template is not None and not unit.total:
+        make_steps_ready(tx, expand(tx, unit))
     child = next(iter(open_children(tx, unit.id)), None) if tx.life(unit).options.follows else None
     if child is not None:
         make_ready(tx, child)
@@ -91,6 +111,19 @@ def make_ready(tx: Tx, unit: Unit) -> None:
     else:
         derive(tx, unit)
         tx.touch(unit)
+
+
+def make_steps_ready(tx: Tx, steps: list[Unit]) -> None:
+    for step in steps:
+        if not step.unmet:
+            make_ready(tx, step)
+
+
+def skip(tx: Tx, unit: Unit) -> None:
+    """The unit has succeeded, and nobody worked for it."""
+    for trigger in WITHOUT_WORK:
+        if tx.life(unit).allows(unit.state, trigger):
+            advance(tx, unit, trigger, SKIPPED)
 
 
 def planned(tx: Tx, unit: Unit) -> bool:
@@ -163,6 +196,9 @@ def hear_children(tx: Tx, parent: Unit, moved: list[Unit]) -> None:
         trigger = current_child(life, parent, moved)
     else:
         trigger = policy.verdict(life, parent.state, Children(**{name: getattr(parent, name) for name in COUNTED[1:]}))
+    if trigger == "succeed" and parent.parent is not None and policy_of(tx.body(parent)).step is not None:
+        tx.body(parent).result = gathered(tx, parent)
+        tx.change(tx.body(parent))
     if trigger:
         advance(tx, parent, trigger, Stamp("engine", "its children"))
 
@@ -177,6 +213,11 @@ def current_child(life: Lifecycle, parent: Unit, moved: list[Unit]) -> str:
     else:
         said = "begin" if child.category in policy.LEASED else ""
     return said if said and life.allows(parent.state, said) else ""
+
+
+def all_won(unit: Unit) -> bool:
+    """Whether a unit has succeeded after all its children have ended: then none is left to be stopped."""
+    return unit.outcome == Category.SUCCESS and unit.succeeded + unit.lost == unit.total
 
 
 def has_ended(unit: Unit) -> bool:

@@ -10,10 +10,12 @@ import msgspec
 from interlock.engine.advance import SELF, Stamp, advance, asked_by, derive
 from interlock.engine.ends import close, lose_in_place
 from interlock.engine.notes import BEATS_US, note
+from interlock.engine.outputs import outputs_for
 from interlock.engine.rates import spend_token
+from interlock.engine.signals import over, signals_for, wait_for
 from interlock.engine.terms import counted, policy_of, tally
 from interlock.engine.tick import wake
-from interlock.engine.words import between, keepable, one_of
+from interlock.engine.words import between, keepable, named, one_of
 from interlock.engine.workers import heard_of, serves, take_on
 from interlock.kernel import policy
 from interlock.kernel.commands import (
@@ -35,7 +37,7 @@ from interlock.kernel.commands import (
     Release,
     Start,
 )
-from interlock.kernel.errors import Refused, Stale
+from interlock.kernel.errors import InterlockError, Refused, Stale
 from interlock.kernel.lifecycle import BY_HOLDER, Category, Owner
 from interlock.kernel.rows import Body, Event, Unit
 from interlock.store.claims import claimable
@@ -45,6 +47,7 @@ from interlock.store.tx import Tx
 
 CLAIM_MAX = 10_000
 NO_MORE = "{}"  # the payload of an end of which there is no more to tell; a failure tells more
+MILLION, COST_MAX = 1_000_000, 1_000_000_000_000
 Verb = Callable[[Unit, int], None]
 Again = Callable[[Event, Unit, int], bool]
 
@@ -94,6 +97,8 @@ def grant(tx: Tx, unit: Unit, worker: int, lease: str, stamp: Stamp, payload: di
     active = policy.activates(life, life.move(unit.state, trigger).path[-1])
     unit.lease_until = policy.lease_end_at(terms, tx.now, ttl_us, beat_us, active=active)
     unit.due_at = None
+    # A claim that began before the end of what the unit needed, and saw it, is told as later than it.
+    unit.changed_at = max(unit.changed_at, unit.available_at or 0)
     spend_token(tx, unit)
     advance(tx, unit, trigger, stamp, lease=("grant", "activate") if active else ("grant",), payload=payload)
 
@@ -101,15 +106,19 @@ def grant(tx: Tx, unit: Unit, worker: int, lease: str, stamp: Stamp, payload: di
 def handed_over(tx: Tx, units: list[Unit], leases: list[str]) -> list[Grant]:
     """What a worker is told of units that it holds, with what earlier attempts left for this one."""
     memory = remembered(tx, [unit.id for unit in units if unit.fence > 1])
+    outputs, signals, waited = outputs_for(tx, units), signals_for(tx, units), over(tx, units)
     grants = []
     for unit, lease in zip(units, leases, strict=True):
         body, (checkpoint, steps) = tx.body(unit), memory.get(unit.id, (None, {}))
+        before = outputs.get(unit.id)
         grants.append(
             Grant(
                 unit=unit.id, task=body.task, input=body.input, attempt=unit.attempt, fence=unit.fence,
                 lease=lease, until=unit.lease_until or 0, ttl_us=unit.lease_ttl or 0,
                 beat_us=unit.lease_beat or 0, correlation=body.correlation, trace=body.trace,
                 timeout_us=policy_of(body).timeout_us, checkpoint=checkpoint, steps=tuple(steps.items()),
+                outputs=None if before is None else tuple(before.items()),
+                signals=tuple(signals.get(unit.id, {}).items()), waited=waited.get(unit.id, ()),
             )
         )  # fmt: skip
     return grants
@@ -241,9 +250,15 @@ def check(outcome: Outcome) -> None:
     one_of("ended", outcome.ended, ENDS)
     one_of("stage", outcome.stage, STAGES)
     keepable("error", outcome.error)
+    check_cost(outcome.cost)
     one_of("error_class", outcome.error_class, tuple(ERROR_CLASSES))
     if outcome.reason_code is not None:
         one_of("reason_code", outcome.reason_code, REASONS)
+
+
+def check_cost(cost: float) -> None:
+    if not 0 <= cost <= COST_MAX:  # nor what is no number
+        raise InterlockError(f"cost = {cost} is not allowed; allowed is 0 to {COST_MAX}")
 
 
 def said_before(event: Event, body: Body, outcome: Outcome) -> bool:
@@ -277,8 +292,17 @@ def end(tx: Tx, unit: Unit, outcome: Outcome, stamp: Stamp) -> None:
         body.error = outcome.error
     if life.category(unit.state) is Category.CLOSING:
         cause = "stop"  # whatever it says now, it answers the cancel (A4-13)
-    close(tx, unit, trigger, cause, stamp, payload, outcome.after_us)
+    close(tx, unit, trigger, cause, stamp, {**payload, **spent(tx, unit, outcome.cost)}, outcome.after_us)
     tx.change(body)
+
+
+def spent(tx: Tx, unit: Unit, cost: float) -> dict[str, Any]:
+    """What an attempt has cost is counted, and told in the event that closes it."""
+    millionths = round(cost * MILLION)
+    if not millionths:
+        return {}
+    tx.costs[unit.id] = tx.costs.get(unit.id, 0) + millionths
+    return {"cost": millionths / MILLION}
 
 
 def failed(tx: Tx, unit: Unit, outcome: Outcome) -> str:
@@ -301,21 +325,30 @@ def failed(tx: Tx, unit: Unit, outcome: Outcome) -> str:
 def release(tx: Tx, command: Release) -> list[Heard]:
     """Units are given back; no attempt is spent."""
     stamp = asked_by(command)
-    said = "release" if command.snooze_us is None else "snooze"
+    said = "release" if command.snooze_us is None and command.signal is None else "snooze"
     between("snooze_us", command.snooze_us or 0, 0)
+    check_cost(command.cost)
+    if command.signal is not None:
+        named("signal", command.signal)
 
     def verb(unit: Unit, place: int) -> None:
         life = tx.life(unit)
-        if said == "snooze" and unit.snoozes >= life.options.budget.snoozes:
+        snoozes = said == "snooze" and command.signal is None
+        if snoozes and unit.snoozes >= life.options.budget.snoozes:
             raise Refused(life.name, unit.state, said, life.triggers(unit.state))
         if life.allows(unit.state, "reclaim") and not life.allows(unit.state, said):
             lose_in_place(tx, unit, "revoke", stamp)
             return
         trigger = policy.after_release(life, unit.state, tally(tx, unit), said)
-        if said == "snooze":
+        if snoozes:
             unit.snoozes += 1
-            unit.due_at = tx.now + (command.snooze_us or 0)
-        close(tx, unit, trigger, "force", stamp, {})
+        if command.snooze_us is not None:
+            unit.due_at = tx.now + command.snooze_us
+        payload: dict[str, Any] = {}
+        if command.signal is not None:
+            payload = {"signal": command.signal}
+            wait_for(tx, unit, command.signal)
+        close(tx, unit, trigger, "force", stamp, {**payload, **spent(tx, unit, command.cost)})
 
     return each(tx, command, command.held, verb, lambda event, unit, place: given_back(event, said, command.actor))
 

@@ -3,8 +3,9 @@
 from interlock.engine import advance as moving
 from interlock.engine.advance import Stamp, advance, asked_by
 from interlock.engine.ends import close, dead_letter, live, summon
-from interlock.engine.family import make_ready, next_attempt
-from interlock.engine.terms import follower
+from interlock.engine.family import make_ready, make_steps_ready, next_attempt
+from interlock.engine.templates import again
+from interlock.engine.terms import follower, policy_of
 from interlock.engine.tick import lose
 from interlock.engine.units import standing
 from interlock.engine.words import one_of
@@ -44,6 +45,12 @@ def replay(tx: Tx, command: Replay) -> Submitted:
     life = tx.life(old)
     if not life.settled(old.state):
         raise Refused(life.name, old.state, "replay", life.triggers(old.state))
+    if policy_of(tx.body(old)).template is not None:
+        run, steps = again(tx, old, command.step, Stamp(command.actor, command.reason or f"replay of {old.id}"))
+        make_steps_ready(tx, steps)
+        return Submitted(unit=run.id, created=True)
+    if command.step is not None:
+        raise InterlockError(f"a {life.name} has no steps of a template; leave step out")
     if not life.leased or follower(tx, old):
         raise InterlockError(f"a {life.name} is not done again by itself; submit it anew, with what belongs to it")
     unit = next_attempt(tx, None, Stamp(command.actor, command.reason or f"replay of {old.id}"), old)

@@ -6,9 +6,10 @@ from itertools import groupby
 
 import msgspec
 
-from interlock.engine import instants, words
+from interlock.engine import instants, templates, words
+from interlock.engine.checks import check
 from interlock.engine.notes import VERBOSE_US
-from interlock.engine.submit import check, submit
+from interlock.engine.submit import submit
 from interlock.engine.units import cancel
 from interlock.kernel.commands import (
     MISSED,
@@ -39,7 +40,12 @@ OWN = ("key", "parent", "needs", "ref", "at_us", "delay_us")
 
 
 def define(tx: Tx, command: Define) -> Planned:
-    """The schedule is as it is defined here; if it was so before, nothing has changed. Paused, it stays paused."""
+    """The schedule is as it is defined here; if it was so before, nothing has changed. Paused, it stays paused.
+
+    A definition with steps is a template.
+    """
+    if command.steps:
+        return templates.define(tx, command)
     timing = instants.spelled(command.timing, command.timezone, tx.now)
     check_definition(tx, command)
     work = msgspec.json.encode(command.work).decode()

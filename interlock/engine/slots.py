@@ -13,6 +13,7 @@ from interlock.store.tx import Tx
 
 Derive = Callable[[Tx, Unit], None]
 SLOTS_MAX = 2**31 - 1
+SIGNAL = "signal:"
 
 
 def keys_of(body: Body, *, held: bool = False) -> tuple[str, ...]:
@@ -21,6 +22,15 @@ def keys_of(body: Body, *, held: bool = False) -> tuple[str, ...]:
     mutex = (f"mutex:{body.mutex}",) if body.mutex is not None else ()
     rate = (rate_name(body.rate_key),) if body.rate_key is not None and not held else ()
     return limit + mutex + rate
+
+
+def signal_name(unit: int, name: str) -> str:
+    return f"{SIGNAL}{unit}:{name}"
+
+
+def awaited(unit: Unit) -> str | None:
+    """The signal that a unit is parked on, if it is one."""
+    return unit.parked_on if unit.parked_on is not None and unit.parked_on.startswith(SIGNAL) else None
 
 
 def limit_name(key: str) -> str:

@@ -54,7 +54,7 @@ def meant(tx: Tx, command: Vote) -> Unit | None:
     """What waits for this vote: the unit itself, or the first gate below it, or that of the step that is named."""
     below = open_children(tx, command.unit)
     unit = tx.unit(command.unit)
-    names = {one.id: tx.body(one).task for one in (unit, *below)}
+    names = {one.id: policy_of(tx.body(one)).step or tx.body(one).task for one in (unit, *below)}
     if command.step is not None and command.step not in names.values():
         steps = ", ".join(names[one.id] for one in below) or "none"
         raise Unknown(f"unit {unit.id} has no open step '{command.step}'; it has {steps}")

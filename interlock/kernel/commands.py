@@ -4,6 +4,9 @@ from typing import Generic, TypeVar
 
 import msgspec
 
+from interlock.kernel.work import Policy as Policy
+from interlock.kernel.work import Work as Work
+
 A = TypeVar("A")
 
 STAGES = ("fetch", "input", "exec", "output", "commit")
@@ -62,6 +65,9 @@ class Grant(msgspec.Struct, frozen=True):
     timeout_us: int | None = None
     checkpoint: str | None = None  # the last one that an attempt before this one recorded
     steps: tuple[tuple[str, str], ...] = ()  # and its steps' results, by name
+    outputs: tuple[tuple[str, str], ...] | None = None  # of a step of a run: what the steps before it came to
+    signals: tuple[tuple[str, str], ...] = ()  # those that came, by name
+    waited: tuple[str, ...] = ()  # signals for which it has waited as long as it wanted to
 
 
 class Held(msgspec.Struct, frozen=True):
@@ -90,73 +96,6 @@ class Standing(msgspec.Struct, frozen=True):
     state: str
     version: int
     applied: bool
-
-
-class Work(msgspec.Struct, frozen=True, kw_only=True):
-    """One unit to be made."""
-
-    task: str
-    lifecycle: str = "job"
-    input: str = "null"  # JSON; the engine never looks inside
-    queue: str = "default"
-    capabilities: tuple[str, ...] = ()
-    key: str | None = None
-    priority: int = 0
-    delay_us: int = 0
-    at_us: int | None = None  # not before that instant
-    on_duplicate: str = "return"
-    mutex: str | None = None  # one unit of that name at a time
-    limit_key: str | None = None
-    limit: int | None = None  # so many units of that limit key at a time
-    rate_key: str | None = None
-    rate: int | None = None  # so many units of that rate key begin in any stretch of time of that length
-    rate_per_us: int | None = None
-    labels: str = "{}"
-    correlation: str = ""
-    trace: str = ""
-    parent: int | str | None = None  # a unit, or the ref of work before it in the same command
-    needs: tuple[int | str, ...] = ()
-    ref: str = ""  # what later work in the same command calls it
-    decides: bool = True  # critical, or required, to its parent
-
-    # What differs from the lifecycle's own rules, by the names of `Policy`.
-    attempts: int | None = None
-    exhausted: str | None = None
-    timeout_us: int | None = None
-    queue_timeout_us: int | None = None
-    expires_us: int | None = None
-    backoff_us: int | None = None
-    backoff_cap_us: int | None = None
-    ttl_us: int | None = None
-    beat_us: int | None = None
-    silent: bool = False
-    sla_us: int | None = None
-    quorum: int | None = None
-    on_reject: str | None = None
-    approvers: tuple[str, ...] = ()
-    not_submitter: bool = False
-
-
-class Policy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What differs from the lifecycle's own rules; stored with the unit."""
-
-    attempts: int | None = None
-    exhausted: str | None = None  # when none is left: "exhaust" (a dead letter) or "fail"
-    timeout_us: int | None = None  # for how long it may run
-    queue_timeout_us: int | None = None  # for how long it may wait to be claimed
-    expires_us: int | None = None  # for how long it may wait for a verdict
-    backoff_us: int | None = None
-    backoff_cap_us: int | None = None
-    ttl_us: int | None = None
-    beat_us: int | None = None
-    silent: bool = False  # its workers cannot beat: its lease lasts for its whole TTL
-    sla_us: int | None = None  # the longest time without a sign of life
-    quorum: int | None = None  # of an approval: how many votes it takes, one by default
-    on_reject: str | None = None  # of an approval: "cancel" (the default) or "fail" its run
-    approvers: tuple[str, ...] = ()  # of an approval: who may vote, by name or role; anybody by default
-    not_submitter: bool = False  # of an approval: whoever submitted the run has no vote
-    undoes: int | None = None  # the note whose compensation this is
-    rate_per_us: int | None = None  # how long a token of its rate is away
 
 
 class Submit(Command[list[Submitted]], frozen=True, kw_only=True):
@@ -214,6 +153,7 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     reason_code: str | None = None  # of a dead letter, if it becomes one
     stage: str = "exec"
     after_us: int | None = None  # when to try again, instead of the backoff
+    cost: float = 0  # of this attempt, kept to six decimals
 
 
 class Finish(Command[list[Heard]], frozen=True, kw_only=True):
@@ -223,10 +163,15 @@ class Finish(Command[list[Heard]], frozen=True, kw_only=True):
 
 
 class Release(Command[list[Heard]], frozen=True, kw_only=True):
-    """The holder gives units back; with a delay, it asks to be called again later. No attempt is spent."""
+    """The holder gives units back; with a delay, it asks to be called again later. No attempt is spent.
+
+    With a signal, it asks to be called again once the signal is there, at the latest after the delay.
+    """
 
     held: tuple[Held, ...]
     snooze_us: int | None = None
+    signal: str | None = None
+    cost: float = 0  # of each
 
 
 # Worker verbs need no idempotency key: (unit, fence, verb) decides, and a claim has a key of its own.
@@ -280,9 +225,10 @@ class Revoke(Command[Standing], frozen=True, kw_only=True):
 
 
 class Replay(Command[Submitted], frozen=True, kw_only=True):
-    """A unit that has ended is done again, as a new one that names it."""
+    """A unit that has ended is done again, as a new one that names it; of a run, the steps from one of them on."""
 
     unit: int
+    step: str | None = None
 
 
 class Vote(Command[Standing], frozen=True, kw_only=True):
@@ -296,6 +242,14 @@ class Vote(Command[Standing], frozen=True, kw_only=True):
     approve: bool = True
     roles: tuple[str, ...] = ()  # that the voter has
     step: str | None = None
+
+
+class Signal(Command[Standing], frozen=True, kw_only=True):
+    """Something has happened that a unit, or a step of a run, waits for or will wait for; the first one stays."""
+
+    unit: int
+    name: str
+    payload: str = "null"
 
 
 class Force(Command[Standing], frozen=True, kw_only=True):
@@ -314,27 +268,30 @@ class Archive(Command[int], frozen=True, kw_only=True):
 
 
 class Planned(msgspec.Struct, frozen=True):
-    """Where a schedule stands after a command, and whether the command changed anything."""
+    """Where a schedule or a template stands after a command, and whether the command changed anything."""
 
     name: str
     changed: bool
-    paused: bool
-    next_at: int | None  # None while it is paused
+    paused: bool = False
+    next_at: int | None = None  # None while it is paused
+    version: int = 0  # of a template
     removed: bool = False
 
 
 class Define(Command[Planned], frozen=True, kw_only=True):
     """A schedule makes a unit at each of its instants from now on; the same definition again changes nothing.
 
-    `timing` is a cron expression, or an interval as `every 5m`.
+    `timing` is a cron expression, or an interval as `every 5m`. With `steps` it is a template of that name instead:
+    each has its name as `ref`, and the names of those that it needs. A run keeps the version that it began with.
     """
 
     name: str
-    timing: str
-    work: Work
+    timing: str = ""
+    work: Work = Work(task="")
     timezone: str = "UTC"
     overlap: str = "skip"  # when the last unit has not ended
     missed: str = "one"  # when nobody ticked for a while
+    steps: tuple[Work, ...] = ()
 
 
 class Pause(Command[Planned], frozen=True, kw_only=True):

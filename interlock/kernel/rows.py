@@ -57,6 +57,7 @@ class Unit(Row):
     gates: int = 0
     blocked: int = 0
     begun: int = 0
+    cost: int = 0
 
 
 class Body(Row):
@@ -223,6 +224,18 @@ class Schedule(Row):
     remove_note: str | None = None
 
 
+class Template(Row):
+    """The steps of a workflow, as one version of it has them."""
+
+    table = "template"
+    tenant: int
+    name: str
+    version: int
+    steps: str
+    digest: str
+    defined_at: int
+
+
 class Skipped(Row):
     """Instants of a schedule for which no unit was made, and why."""
 
@@ -265,6 +278,6 @@ class Archived(Row):
 
 
 ROWS: tuple[type[Row], ...] = (
-    Unit, Body, Event, Need, Note, Worker, Artifact, Tenant, Slot, Token, Schedule, Skipped, Answer,
+    Unit, Body, Event, Need, Note, Worker, Artifact, Tenant, Slot, Token, Schedule, Template, Skipped, Answer,
     Archived,
 )  # fmt: skip

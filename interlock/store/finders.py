@@ -3,7 +3,8 @@
 from collections.abc import Callable, Iterable
 
 from interlock.kernel.errors import Unknown
-from interlock.kernel.rows import Answer, Artifact, Body, Event, Note, Schedule, Slot, Token, Unit, Worker
+from interlock.kernel.lifecycle import Category
+from interlock.kernel.rows import Answer, Artifact, Body, Event, Note, Schedule, Slot, Template, Token, Unit, Worker
 from interlock.store.lanes import Lane, Lanes, remember
 from interlock.store.tx import Tx
 
@@ -282,6 +283,28 @@ def schedule_named(tx: Tx, tenant: int, name: str) -> Schedule:
         gone = f"schedule '{name}' was removed" if found else f"there is no schedule '{name}'"
         raise Unknown(f"{gone}; there are {names or 'none'}")
     return found
+
+
+def template_of(tx: Tx, tenant: int, name: str, version: int | None = None) -> Template | None:
+    """One version of a template, or the newest, also one that this transaction has just made."""
+    key = (tenant, name, version)
+    if key not in tx.templates:
+        rest = "WHERE tenant = :tenant AND name = :name"
+        if version is None:
+            found = tx.select(Template, f"{rest} ORDER BY version DESC LIMIT 1", tenant=tenant, name=name)
+        else:
+            found = tx.select(Template, f"{rest} AND version = :version", tenant=tenant, name=name, version=version)
+        tx.templates[key] = found[0] if found else None
+    return tx.templates[key]
+
+
+def results_below(tx: Tx, parents: list[int]) -> list[tuple[int, str, str | None]]:
+    """Children of these units that have succeeded: the parent, what each promised, and what it came to."""
+    if not parents:
+        return []
+    sql = "SELECT unit.parent, body.policy, body.result FROM unit JOIN body ON body.unit = unit.id"
+    where = f"WHERE unit.parent {{ids}} AND unit.outcome = '{Category.SUCCESS}' ORDER BY unit.id"
+    return [(parent, policy, result) for parent, policy, result in tx.session.rows(f"{sql} {where}", {"ids": parents})]
 
 
 def answer_to(tx: Tx, tenant: int, scope: str, key: str) -> Answer | None:

@@ -11,7 +11,7 @@ import msgspec
 
 from interlock.kernel.errors import Unknown
 from interlock.kernel.lifecycle import Lifecycle
-from interlock.kernel.rows import Answer, Body, Event, Note, Row, Schedule, Slot, Unit, Worker
+from interlock.kernel.rows import Answer, Body, Event, Note, Row, Schedule, Slot, Template, Unit, Worker
 from interlock.store.lanes import Lanes
 from interlock.store.session import Queue, Session, listed
 from interlock.store.witness import Witness, best
@@ -20,7 +20,7 @@ R = TypeVar("R", bound=Row)
 Urgency = tuple[int, int, int]  # the order of claims: by priority, then by age
 # What other transactions may count at the same time is written only by adding to it.
 COUNTED = ("unmet", "total", "succeeded", "lost", "decided", "deciders", "won", "gates", "blocked", "begun")
-FIXED = ("id", "tenant", "lifecycle", "parent", *COUNTED)
+FIXED = ("id", "tenant", "lifecycle", "parent", "cost", *COUNTED)
 WRITTEN = tuple(name for name in Unit.__struct_fields__ if name not in FIXED)
 WRITTEN_OF = attrgetter(*WRITTEN)
 BODY_WRITTEN = ("key", "result", "error", "replaced_by")
@@ -92,10 +92,12 @@ class Tx:
         self.lanes: dict[int, Lanes] = {}  # of each tenant, those that this transaction made included
         self.heads: dict[Any, dict[int, Urgency]] = {}  # of lanes that had something, as the database has them
         self.asked: dict[Any, tuple[int, list[Unit]]] = {}  # how much was read of what finders read in order
+        self.costs: dict[int, int] = {}  # by unit: what it has cost since, in millionths
         self.retryable: set[int] = set()  # units whose failure may be tried again
         self.slots: dict[tuple[int, str], Slot] = {}
         self.changed_slots: dict[tuple[int, str], Slot] = {}
         self.schedules: dict[tuple[int, str], Schedule] = {}
+        self.templates: dict[tuple[int, str, int | None], Template | None] = {}  # by version; None: the newest
         self.changed_schedules: dict[tuple[int, str], Schedule] = {}
         self.given_back: dict[tuple[int, int], tuple[int, Any]] = {}  # by tenant and worker: how much, and why
         self.seats: dict[int, tuple[str, ...]] = {}  # by unit: the keys that it has
@@ -194,6 +196,8 @@ class Tx:
             self.workers[row.unit] = row
         if isinstance(row, Schedule):
             self.schedules[row.tenant, row.name] = row
+        if isinstance(row, Template):
+            self.templates |= {(row.tenant, row.name, version): row for version in (None, row.version)}
 
     def touch(self, unit: Unit) -> None:
         """A unit that has changed, or was born."""
@@ -270,6 +274,21 @@ class Tx:
         if changed:
             self.session.update(changed, COUNTED, "id")
         return [self.units[one] for one in sorted(sums)]
+
+    def add_costs(self) -> None:
+        """What units have cost is added to theirs, and to that of all above them."""
+        sums: Counter[int] = Counter()
+        for one, cost in self.costs.items():
+            above: int | None = one
+            while above is not None:
+                sums[above] += cost
+                self.load([above])
+                above = self.units[above].parent
+        self.costs.clear()
+        for one, cost in sums.items():
+            self.units[one].cost += cost
+        if sums:
+            self.session.update([self.units[one] for one in sorted(sums)], ("cost",), "id")
 
     def flush(self) -> list[tuple[Unit, Unit | None]]:
         """Everything that changed is in the database: one statement a table, events first.

@@ -84,9 +84,9 @@ class Stage:
             raise InterlockError(f"no job came to a step '{after_step}', so the worker was not lost")
 
     def define(self) -> None:
-        """The schedules of the app are known, as they are once a worker has started."""
-        if len(self.app.schedules.definitions) != self.defined:
-            self.defined = len(self.app.schedules.define())
+        """The schedules and workflows of the app are known, as they are once a worker has started."""
+        if len(self.app.definitions) != self.defined:
+            self.defined = len([future.result() for future in self.app.put_all(self.app.definitions)])
 
     def another(self) -> StillWorker:
         self.workers += 1

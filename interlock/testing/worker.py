@@ -23,13 +23,12 @@ from interlock.kernel.commands import (
     Outcome,
     Record,
     Register,
-    Release,
     Start,
 )
 from interlock.kernel.errors import InterlockError
 from interlock.worker.context import JobContext
 from interlock.worker.executors import with_context
-from interlock.worker.verdicts import failure, success, unreadable
+from interlock.worker.verdicts import failure, given_back, priced, success, unreadable
 
 log = logging.getLogger("interlock.testing")
 A = TypeVar("A")
@@ -129,7 +128,7 @@ class StillWorker:
         (context,) = self.begin([grant])
         self.running.append(context)
         try:
-            end = self.outcome(context)
+            end = priced(self.outcome(context), context.spent)
         finally:
             self.running.pop()
         self.report(context, end)
@@ -138,7 +137,7 @@ class StillWorker:
         grant = context.grant
         try:
             task = self.app.find_task(grant.task)
-            kwargs = with_context(task, task.arguments.unpacked(grant.input), context)
+            kwargs = with_context(task, task.arguments.of(grant), context)
         except msgspec.MsgspecError as error:
             return unreadable(context.held, error)
         except InterlockError as error:
@@ -155,7 +154,7 @@ class StillWorker:
             case Outcome():
                 heard = self.app.send(Finish(outcomes=(end,), **says))
             case Snooze():
-                heard = self.app.send(Release(held=(context.held,), snooze_us=end.after_us, **says))
+                heard = self.app.send(given_back(end, context.held, **says))
             case None:
                 return
         if not heard[0].accepted:

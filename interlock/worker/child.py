@@ -20,6 +20,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from interlock.client.app import App
+from interlock.client.outcomes import Result
 from interlock.client.tasks import Task
 from interlock.kernel.commands import Command, Record
 from interlock.kernel.errors import InterlockError, PermanentError, ValidationError
@@ -153,15 +154,19 @@ class Chores:
     def answer(self, runner: asyncio.Runner, run: Run, context: JobContext) -> bytes:
         try:
             self.log.setLevel(run.log_level)
-            return line_of(Done(result=msgspec.Raw(kept(self.value(runner, run, context)).encode())))
+            value = self.value(runner, run, context)
+            if isinstance(value, Result):
+                context.cost(value.cost)
+                value = value.value
+            return line_of(Done(result=msgspec.Raw(kept(value).encode()), cost=context.spent))
         except (Exception, asyncio.CancelledError) as error:
-            return line_of(fault_of(error))
+            return line_of(fault_of(error, context.spent))
 
     def value(self, runner: asyncio.Runner, run: Run, context: JobContext) -> Any:
         """What the handler returns."""
         task = self.task(run)
         try:
-            kwargs = task.arguments.unpacked(run.grant.input)
+            kwargs = task.arguments.of(run.grant)
         except msgspec.MsgspecError as error:
             raise ValidationError(f"the arguments cannot be read: {error}") from None
         value = task.handler(**with_context(task, kwargs, context))

@@ -9,6 +9,8 @@ from typing import Any, TypeVar
 import msgspec
 
 from interlock.client.context import Context
+from interlock.client.outcomes import Await, NoSignal, checked_cost
+from interlock.client.times import Length
 from interlock.client.two_ways import Sender
 from interlock.kernel.commands import Grant, Heard, Held, Record
 from interlock.kernel.errors import Stale
@@ -42,6 +44,7 @@ class JobContext(Context):
         self.sender, self.grant, self.tenant, self.later = sender, grant, tenant, later
         self.held = Held(unit=grant.unit, fence=grant.fence, lease=grant.lease)
         self.stopping = Stopping()
+        self.spent = 0.0
         self.thread: Future[Any] | None = None  # where a plain handler runs; it may outlive the wait for it
 
     # Most handlers ask for none of these, so each is made when it is asked for.
@@ -88,6 +91,27 @@ class JobContext(Context):
     def checkpoint(self, data: Any) -> None:
         """What a later attempt finds as `saved`; told with the next report."""
         self.later(self.record("checkpoint", data))
+
+    def cost(self, amount: float) -> None:
+        """What this attempt has cost more, whether it succeeds or not; told with its end."""
+        self.spent += checked_cost(amount)
+
+    @property
+    def outputs(self) -> dict[str, Any]:
+        """What the steps of this run have come to, by name; empty for a job of its own."""
+        return {name: msgspec.json.decode(output) for name, output in self.grant.outputs or ()}
+
+    def wait_signal(self, name: str, *, timeout: Length | None = None) -> Any:
+        """What came with a signal. Until it comes nobody works here: the attempt ends, and the handler is called again.
+
+        Raises NoSignal if it has not come in time.
+        """
+        came = dict(self.grant.signals)
+        if name in came:
+            return msgspec.json.decode(came[name])
+        if name in self.grant.waited:
+            raise NoSignal(f"the signal '{name}' has not come in time")
+        raise Await(name, timeout)
 
     def record(self, kind: str, data: Any, name: str = "") -> Record:
         payload = msgspec.json.encode(data).decode()

@@ -19,7 +19,7 @@ from interlock.worker.context import JobContext
 from interlock.worker.executors import Executors
 from interlock.worker.holds import AHEAD_MAX, AT_ONCE, End, GiveBack, Hold, Holds, Lane, meant
 from interlock.worker.reports import Reports, titled
-from interlock.worker.verdicts import failure, success, unreadable
+from interlock.worker.verdicts import failure, priced, success, unreadable
 
 if TYPE_CHECKING:
     from interlock.client.app import App
@@ -64,7 +64,7 @@ class Worker:
         """Everything that it claimed has been reported or given back when this ends. Raises what broke it."""
         self.loop, self.thread = asyncio.get_running_loop(), get_ident()
         await self.asking.open()
-        for definition in self.app.schedules.definitions.values():
+        for definition in self.app.definitions:
             await self.asking.one(definition)
         self.id = await self.register()
         log.info("worker %s serves %s", self.name, ", ".join(f"{one.name}:{one.concurrency}" for one in self.all_lanes))
@@ -234,9 +234,9 @@ class Worker:
         """The handler has run, its outcome is on its way, and its place is free."""
         started = self.now
         try:
-            hold.end = meant(hold, await self.outcome(hold))
+            hold.end = priced(meant(hold, await self.outcome(hold)), hold.context.spent)
         except asyncio.CancelledError as cancelled:
-            hold.end = meant(hold, failure(hold.held, cancelled))
+            hold.end = priced(meant(hold, failure(hold.held, cancelled)), hold.context.spent)
         finally:
             lane.took(self.now - started)
             self.reports.end(hold)
@@ -264,7 +264,7 @@ class Worker:
         """What the handler came to. Nothing that user code raises goes further than here, but for a cancel."""
         try:
             task = self.app.find_task(hold.grant.task)
-            kwargs = task.arguments.unpacked(hold.grant.input)
+            kwargs = task.arguments.of(hold.grant)
         except Unknown as error:
             return Outcome(held=hold.held, ended="failure", error=str(error), stage="fetch")
         except msgspec.MsgspecError as error:

@@ -4,7 +4,7 @@ import asyncio
 
 import msgspec
 
-from interlock.client.outcomes import Cancelled, Reject, Retry, Snooze
+from interlock.client.outcomes import Await, Cancelled, Reject, Retry, Snooze
 from interlock.kernel.commands import Grant, Heard, Record
 from interlock.kernel.errors import (
     InterlockError,
@@ -21,8 +21,8 @@ LINE_MAX = 64 * 1024 * 1024  # bytes
 OWN: dict[str, type[InterlockError]] = {
     one.__name__: one
     for one in (
-        Retry, Snooze, Reject, Cancelled, Unkept, PermanentError, ValidationError, TransientError, Stale, Unavailable,
-        InterlockError,
+        Retry, Snooze, Await, Reject, Cancelled, Unkept, PermanentError, ValidationError, TransientError, Stale,
+        Unavailable, InterlockError,
     )
 }  # fmt: skip
 
@@ -38,6 +38,8 @@ class Fault(Message, frozen=True, kw_only=True):
     counts_as: str
     text: str
     after_us: int | None = None
+    signal: str | None = None
+    cost: float = 0
 
 
 # What a worker says.
@@ -93,6 +95,7 @@ class Done(Message, frozen=True, kw_only=True):
     """What the handler returned."""
 
     result: msgspec.Raw
+    cost: float = 0
 
 
 ToChild = Run | Stop | Answer | Leave
@@ -110,7 +113,7 @@ def line_of(message: Message) -> bytes:
     return line
 
 
-def fault_of(error: BaseException) -> Fault:
+def fault_of(error: BaseException, cost: float = 0) -> Fault:
     """An exception as it is sent; one that is none of ours may be tried again."""
     kinds = [kind.__name__ for kind in type(error).__mro__ if OWN.get(kind.__name__) is kind]
     if isinstance(error, asyncio.CancelledError):
@@ -118,7 +121,10 @@ def fault_of(error: BaseException) -> Fault:
     text = str(error)[:TEXT_MAX].encode(errors="replace").decode()
     after_us = error.after_us if isinstance(error, Retry | Snooze) else None
     counts_as = kinds[0] if kinds else TransientError.__name__
-    return Fault(name=type(error).__name__, counts_as=counts_as, text=text, after_us=after_us)
+    signal = error.signal if isinstance(error, Await) else None
+    return Fault(
+        name=type(error).__name__, counts_as=counts_as, text=text, after_us=after_us, signal=signal, cost=cost
+    )  # fmt: skip
 
 
 def error_of(fault: Fault) -> InterlockError:
@@ -129,5 +135,7 @@ def error_of(fault: Fault) -> InterlockError:
     if isinstance(error, Retry):
         error.after_us = fault.after_us
     elif isinstance(error, Snooze):
-        error.after_us = fault.after_us or 0
+        error.after_us, error.cost = fault.after_us, 0.0
+    if isinstance(error, Await):
+        error.signal = fault.signal or ""
     return error

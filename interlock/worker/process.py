@@ -193,6 +193,7 @@ class InProcess:
                 await self.end(child)
                 raise
             self.idle.append(child)
+        context.spent += said.cost
         if isinstance(said, Fault):
             raise error_of(said)
         return said.result

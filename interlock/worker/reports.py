@@ -13,6 +13,7 @@ from interlock.kernel.errors import InterlockError
 from interlock.kernel.names import shown
 from interlock.worker.asking import Asking, wait_for
 from interlock.worker.holds import GiveBack, Hold, Holds
+from interlock.worker.verdicts import given_back
 
 log = logging.getLogger("interlock.worker")
 REPORT_AFTER = 0.05  # seconds; what has ended by then is started and finished in one transaction
@@ -94,15 +95,13 @@ class Reports:
             yield Finish(tenant=self.tenant, actor=self.actor, outcomes=outcomes), some
         for hold in ends:
             if isinstance(hold.end, Snooze):
-                yield self.release([hold], "asked to be called again later", hold.end.after_us), [hold]
+                says = {"tenant": self.tenant, "actor": self.actor, "reason": str(hold.end)}
+                yield given_back(hold.end, hold.held, **says), [hold]
             elif hold.end is None:
                 self.holds.drop(hold)
         for some in chunks([hold for hold in ends if isinstance(hold.end, GiveBack)]):
-            yield self.release(some, "its worker cannot finish it", None), some
-
-    def release(self, holds: list[Hold], reason: str, snooze_us: int | None) -> Release:
-        held = tuple(hold.held for hold in holds)
-        return Release(tenant=self.tenant, actor=self.actor, held=held, reason=reason, snooze_us=snooze_us)
+            held = tuple(hold.held for hold in some)
+            yield Release(tenant=self.tenant, actor=self.actor, held=held, reason="its worker cannot finish it"), some
 
     def beats(self) -> Iterator[tuple[Heartbeat, list[Hold]]]:
         """One beat for all that is held. What the engine does not know to run is only held until a report tells it."""

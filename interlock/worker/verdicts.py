@@ -1,12 +1,12 @@
 """What the end of a handler means: a return value or an exception becomes the outcome of its job."""
 
 import asyncio
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
-from interlock.client.outcomes import Cancelled, Reject, Retry, Snooze
-from interlock.kernel.commands import PERMANENT, TRANSIENT, VALIDATION, Held, Outcome
+from interlock.client.outcomes import Await, Cancelled, Reject, Result, Retry, Snooze
+from interlock.kernel.commands import PERMANENT, TRANSIENT, VALIDATION, Held, Outcome, Release
 from interlock.kernel.errors import PermanentError, Stale, ValidationError
 
 TEXT_MAX = 4_000  # of an error that is kept
@@ -25,10 +25,31 @@ def kept(value: Any) -> str:
 
 
 def success(held: Held, value: Any) -> Outcome | Snooze | None:
+    cost = 0.0
+    if isinstance(value, Result):
+        value, cost = value.value, value.cost
     try:
-        return Outcome(held=held, result=kept(value))
+        return Outcome(held=held, result=kept(value), cost=cost)
     except Unkept as error:
         return failure(held, error)
+
+
+E = TypeVar("E")
+
+
+def priced(end: E, cost: float) -> E:
+    """How an attempt ended, with what it has cost."""
+    if isinstance(end, Outcome) and cost:
+        return msgspec.structs.replace(end, cost=end.cost + cost)
+    if isinstance(end, Snooze):
+        end.cost = cost
+    return end
+
+
+def given_back(end: Snooze, held: Held, **says: Any) -> Release:
+    """The command that a handler stands for which wants to be called again, later or once a signal is there."""
+    signal = end.signal if isinstance(end, Await) else None
+    return Release(held=(held,), snooze_us=end.after_us, signal=signal, cost=end.cost, **says)
 
 
 def failure(held: Held, error: BaseException) -> Outcome | Snooze | None:

@@ -133,6 +133,7 @@ CASES = [
     ("workers hold what they hold", "UPDATE worker SET holding = 0"),
     ("workers hold what they hold", "UPDATE worker SET capacity = 0"),
     ("parents count their children", "UPDATE unit SET total = 9 WHERE id = {run}"),
+    ("costs add up", "UPDATE unit SET cost = 9 WHERE id = {run}"),
     ("parents count their children", "DELETE FROM unit WHERE id = {needy}"),
     ("needs are counted", "UPDATE unit SET unmet = 0 WHERE id = {needy}"),
     ("keys are kept", "UPDATE slot SET taken = 0"),

@@ -93,6 +93,24 @@ def test_the_report_comes_on_workdays(interlock_app: On, capsys: pytest.CaptureF
     assert example.sent == ["team@example.org"] * 3
 
 
+def test_the_release_train(interlock_app: On, capsys: pytest.CaptureFixture[str]) -> None:
+    example = loaded("release_train")
+    stage = interlock_app(example.app)
+    example.main()
+    assert capsys.readouterr().out == "waiting on ['ship'] at a cost of 0.75\ndeployed by ['bob', 'cy']\n"
+    assert example.live == ["web:1.2", "api:1.2"]
+    run = example.release.submit(version="1.3-broken", by="ann")
+    stage.drain()
+    with pytest.raises(interlock.InterlockError, match="'ann' submitted this"):
+        run.approve(by="ann")
+    for voter in ("bob", "cy"):
+        run.approve(by=voter)
+    with pytest.raises(interlock.Failed):
+        run.wait()
+    stage.drain()
+    assert example.live == ["web:1.2", "api:1.2"]
+
+
 def test_the_transactional_submit(interlock_app: On, tmp_path: Path) -> None:
     example = EXAMPLES / "transactional_submit.py"
     done = subprocess.run([sys.executable, str(example)], cwd=tmp_path, capture_output=True, text=True, check=False)

@@ -1,4 +1,4 @@
-"""Every file and every command line of the README, the tutorial and the page about testing works as it is written."""
+"""Every file and every command line of the README, the tutorial and the pages about workflows and testing works as it is written."""
 
 import os
 import re
@@ -57,6 +57,10 @@ def test_the_page_about_testing(tmp_path: Path) -> None:
 
 def test_the_page_about_the_inbox(tmp_path: Path) -> None:
     follow("docs/inbox.md", tmp_path, {})
+
+
+def test_the_page_about_workflows(tmp_path: Path) -> None:
+    follow("docs/workflows.md", tmp_path, {})
 
 
 def test_the_readme(tmp_path: Path) -> None:

@@ -173,6 +173,7 @@ def test_a_tick_reads_its_own_tenants_clocks(database: Connection) -> None:
 
 
 GONE: dict[str, Any] = {"id": 7, "tenant": 1, "lane": 0, "lifecycle": "job"}
+TEMPLATE = {"template_pkey", "sqlite_autoindex_template_1"}
 EVENT = {"event_unit_version_key", "sqlite_autoindex_event_1"}
 FINDERS: dict[str, tuple[Callable[[Tx], object], set[str]]] = {
     "overdue": (lambda tx: finders.overdue(tx, LIMIT), {"unit_wake"}),
@@ -182,6 +183,12 @@ FINDERS: dict[str, tuple[Callable[[Tx], object], set[str]]] = {
     "has_note": (lambda tx: finders.has_note(tx, 7, "step", "a"), {"note_unit", "one_note_a_name"}),
     "submitter": (lambda tx: finders.submitter(tx, FILLED), {*EVENT, "event_time"}),
     "notes_named": (lambda tx: finders.notes_named(tx, [7], "vote"), {"note_unit", "one_note_a_name"}),
+    "results_below": (
+        lambda tx: finders.results_below(tx, [7, 8]),
+        {"unit_parent", "body_pkey", "sqlite_autoindex_body_1"},
+    ),
+    "newest_template": (lambda tx: finders.template_of(tx, 1, "t"), TEMPLATE),
+    "template_of": (lambda tx: finders.template_of(tx, 1, "t", 1), TEMPLATE),
     "has_artifact": (lambda tx: finders.has_artifact(tx, 7, 1, "a"), {"artifact_pkey", "sqlite_autoindex_artifact_1"}),
     "compensations": (lambda tx: finders.compensations(tx, [7, 8]), {"note_unit", "one_note_a_name"}),
     "closing_event": (lambda tx: finders.closing_event(tx, Unit(**GONE)), EVENT),

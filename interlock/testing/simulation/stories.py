@@ -46,6 +46,7 @@ job: claim start hard
 job: claim start cancel stop
 
 flow step: claim complete
+flow step when=false: tick
 flow step: cancel
 flow step: claim fail
 flow step: claim break

@@ -1,0 +1,86 @@
+"""What a piece of work must say before anything is made of it."""
+
+from collections.abc import Mapping
+from functools import lru_cache
+from operator import attrgetter
+from typing import Any
+
+import msgspec
+
+from interlock.engine import words
+from interlock.engine.slots import SLOTS_MAX
+from interlock.kernel import conditions, policy
+from interlock.kernel.commands import ON_DUPLICATE, Policy, Work
+from interlock.kernel.errors import InterlockError, Unknown
+from interlock.kernel.lifecycle import Lifecycle, RollUp
+from interlock.store.tx import Tx
+
+NO_LIMIT = "limit_key and limit belong together: name the key, and how many of it may run at a time"
+NO_RATE = "rate_key, rate and rate_per_us belong together: name the key, how many of it may begin, and in which time"
+OWN = tuple(name for name in Policy.__struct_fields__ if name in Work.__struct_fields__)
+OWN_OF = attrgetter(*OWN)
+ONCE = ("input", "key", "ref", "parent", "needs", "correlation", "trace")  # what units of one kind differ in
+RULES_OF = attrgetter(*(name for name in Work.__struct_fields__ if name not in ONCE))
+NUMBERS = (
+    "attempts", "timeout_us", "queue_timeout_us", "expires_us", "backoff_us", "backoff_cap_us", "ttl_us", "beat_us",
+    "sla_us", "limit", "quorum", "rate", "rate_per_us", "reclaim_after_us", "template_version",
+)  # fmt: skip
+
+
+def own_policy(work: Work) -> Policy:
+    return Policy(**dict(zip(OWN, OWN_OF(work), strict=True)))
+
+
+@lru_cache(maxsize=1024)
+def policy_text(own: tuple[Any, ...]) -> str:
+    """What a unit keeps of these values, which many units share."""
+    return msgspec.json.encode(Policy(**dict(zip(OWN, own, strict=True)))).decode()
+
+
+def check(lives: Mapping[str, Lifecycle], work: Work) -> None:
+    """Work that could never be done is refused before anything is made of it."""
+    if work.lifecycle not in lives:
+        raise Unknown(f"there is no lifecycle '{work.lifecycle}'; there are {', '.join(lives)}")
+    life = lives[work.lifecycle]
+    if life.birth.trigger != "submit":
+        raise InterlockError(f"a {work.lifecycle} is not submitted")
+    words.named("task", work.task)
+    words.named("queue", work.queue)
+    for name in ("key", "mutex", "limit_key", "rate_key", "step", "undo", "template"):
+        if getattr(work, name) is not None:
+            words.named(name, getattr(work, name))
+    words.capabilities(work.capabilities)
+    words.json_text("input", work.input)
+    words.json_text("labels", work.labels)
+    words.between("priority", work.priority, -words.PRIORITY_MAX, words.PRIORITY_MAX)
+    words.between("delay_us", work.delay_us, 0)
+    words.one_of("on_duplicate", work.on_duplicate, ON_DUPLICATE)
+    words.one_of("exhausted", work.exhausted or "exhaust", ("exhaust", "fail"))
+    words.one_of("on_reject", work.on_reject or "cancel", ("cancel", "fail"))
+    for name in NUMBERS:
+        if getattr(work, name) is not None:
+            words.between(name, getattr(work, name), 1, SLOTS_MAX if name in ("limit", "rate") else None)
+    if (work.limit_key is None) != (work.limit is None):
+        raise InterlockError(NO_LIMIT)
+    if len({work.rate_key is None, work.rate is None, work.rate_per_us is None}) > 1:
+        raise InterlockError(NO_RATE)
+    for one in work.approvers:
+        words.named("an approver", one)
+    if work.when is not None:
+        conditions.parsed(work.when)
+    if work.template is not None and life.options.roll_up is not RollUp.ALL:
+        raise InterlockError(f"a {work.lifecycle} is no run of a template; a workflow_run is")
+    if life.options.lease:
+        policy.lease_terms(life.options.lease, own_policy(work))
+
+
+def check_in(tx: Tx, work: Work) -> None:
+    """The same, for one of many that mostly say the same: what was found sound once is not looked at again."""
+    rules = RULES_OF(work)
+    if rules not in tx.sound:
+        check(tx.lives, work)
+        tx.sound.add(rules)
+        return
+    if work.key is not None:
+        words.named("key", work.key)
+    words.json_text("input", work.input)

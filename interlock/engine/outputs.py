@@ -1,0 +1,60 @@
+"""What the steps of a run came to, as later steps see it: by the name of the step."""
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import msgspec
+
+from interlock.engine.terms import policy_in, policy_of
+from interlock.kernel.rows import Unit
+from interlock.store.finders import results_below
+from interlock.store.tx import Tx
+
+NOTHING = "null"
+
+
+def outputs_for(tx: Tx, units: Iterable[Unit]) -> dict[int, dict[str, str]]:
+    """By unit that is a step: what the steps of its run have come to, and those of the runs that it goes on with."""
+    runs = {unit.id: runs_of(tx, unit) for unit in units if policy_of(tx.body(unit)).step is not None}
+    below = by_run(tx, sorted({run for some in runs.values() for run in some}))
+    return {unit: merged(below, some) for unit, some in runs.items()}
+
+
+def outputs_in(tx: Tx, runs: Sequence[int]) -> dict[str, str]:
+    """What the steps of these runs have come to; a later run's word counts."""
+    return merged(by_run(tx, sorted(runs)), runs)
+
+
+def runs_of(tx: Tx, unit: Unit) -> tuple[int, ...]:
+    own = (unit.parent,) if unit.parent is not None else ()
+    return (*policy_of(tx.body(unit)).earlier, *own)
+
+
+def by_run(tx: Tx, runs: list[int]) -> dict[int, dict[str, str]]:
+    found: dict[int, dict[str, str]] = {}
+    for run, policy, result in results_below(tx, runs):
+        own = policy_in(policy)
+        if own.step is not None and own.undoes is None:
+            found.setdefault(run, {})[own.step] = result or NOTHING
+    return found
+
+
+def merged(below: dict[int, dict[str, str]], runs: Sequence[int]) -> dict[str, str]:
+    return {name: output for run in runs for name, output in below.get(run, {}).items()}
+
+
+def known_to(tx: Tx, unit: Unit) -> dict[str, Any]:
+    """What a step knows: the arguments of its run, and the outputs of the steps before it."""
+    given = msgspec.json.decode(tx.body(unit).input)
+    outputs = outputs_in(tx, runs_of(tx, unit))
+    return {
+        **(given if isinstance(given, dict) else {}),
+        **{name: msgspec.json.decode(one) for name, one in outputs.items()},
+    }
+
+
+def gathered(tx: Tx, run: Unit) -> str:
+    """What a run that is a step of another one came to: the outputs of its own steps, by name."""
+    return msgspec.json.encode(
+        {name: msgspec.Raw(one.encode()) for name, one in outputs_in(tx, [run.id]).items()}
+    ).decode()

@@ -1,0 +1,121 @@
+"""Templates: the steps of a workflow, stored by version; a run keeps the one that it began with."""
+
+from functools import lru_cache
+from hashlib import sha256
+
+import msgspec
+
+from interlock.engine import words
+from interlock.engine.advance import Stamp
+from interlock.engine.births import bear
+from interlock.engine.checks import OWN_OF, check, own_policy, policy_text
+from interlock.engine.outputs import known_to, outputs_in
+from interlock.engine.terms import policy_of
+from interlock.kernel import steps
+from interlock.kernel.commands import Define, Planned, Policy, Work
+from interlock.kernel.errors import InterlockError, Unknown
+from interlock.kernel.rows import Template, Unit
+from interlock.store.finders import template_of
+from interlock.store.tx import Tx
+
+OF_THE_RUN = ("key", "parent", "input", "at_us", "correlation", "trace", "step")
+
+
+def define(tx: Tx, command: Define) -> Planned:
+    """The newest version of the template has these steps; if it had them before, nothing has changed."""
+    words.named("name", command.name)
+    if command.timing or command.work.task:
+        raise InterlockError("a definition is of a schedule, with timing and work, or of a template, with steps")
+    steps.refuse_odd(command.name, command.steps)
+    text = msgspec.json.encode([checked(tx, command.name, step) for step in command.steps]).decode()
+    digest = sha256(text.encode()).hexdigest()
+    last = template_of(tx, command.tenant, command.name)
+    if last is not None and last.digest == digest:
+        return Planned(name=command.name, changed=False, version=last.version)
+    fresh = Template(
+        tenant=command.tenant, name=command.name, version=last.version + 1 if last else 1, steps=text, digest=digest,
+        defined_at=tx.now,
+    )  # fmt: skip
+    tx.add(fresh)
+    return Planned(name=command.name, changed=True, version=fresh.version)
+
+
+def checked(tx: Tx, template: str, step: Work) -> Work:
+    """A step as it is kept: one that is a workflow itself names its version, so that no template is inside itself."""
+    plain = Work(task=step.task)
+    for name in OF_THE_RUN:
+        if getattr(step, name) != getattr(plain, name):
+            raise InterlockError(f"template '{template}': a step says no {name}: its run does")
+    try:
+        check(tx.lives, step)
+    except InterlockError as wrong:
+        raise InterlockError(f"template '{template}', step '{step.ref}': {wrong}") from None
+    words.named("a step's name", step.ref)
+    return pinned(tx, step)
+
+
+def pinned(tx: Tx, work: Work) -> Work:
+    """Work that is a run of a template names the version: the one that it says, or else the newest."""
+    if work.template is None:
+        return work
+    return msgspec.structs.replace(
+        work, template_version=found(tx, tx.tenant, work.template, work.template_version).version
+    )
+
+
+def found(tx: Tx, tenant: int, name: str, version: int | None) -> Template:
+    template = template_of(tx, tenant, name, version)
+    if template is None:
+        which = "" if version is None else f" version {version}"
+        raise Unknown(f"there is no template '{name}'{which}; a worker of the program that has it defines it")
+    return template
+
+
+@lru_cache(maxsize=256)
+def steps_in(text: str) -> tuple[Work, ...]:
+    """A version never changes, so it is read once."""
+    return msgspec.json.decode(text, type=tuple[Work, ...])
+
+
+def steps_of(tx: Tx, run: Unit) -> tuple[Work, ...]:
+    """The steps of the template that a run began with; none if it is no run of a template."""
+    own = policy_of(tx.body(run))
+    if own.template is None:
+        return ()
+    return steps_in(found(tx, run.tenant, own.template, own.template_version).steps)
+
+
+def expand(tx: Tx, run: Unit, kept: set[str] | None = None) -> list[Unit]:
+    """The steps of a run exist, in the order of its template, each needing those that it names; but for the kept."""
+    own, body = policy_of(tx.body(run)), tx.body(run)
+    given = body.input if own.step is None else msgspec.json.encode(known_to(tx, run)).decode()
+    made: dict[str, Unit] = {}
+    for step in steps_of(tx, run):
+        if kept and step.ref in kept:
+            continue
+        work = msgspec.structs.replace(step, input=given, step=step.ref, priority=run.priority or step.priority)
+        rules = policy_text(OWN_OF(work)) if not own.earlier else encoded(own_policy(work), own.earlier)
+        needs = [made[str(name)] for name in step.needs if name in made]
+        made[step.ref] = bear(tx, work, rules, Stamp("engine"), run, needs)
+    return list(made.values())
+
+
+def again(tx: Tx, old: Unit, first: str | None, stamp: Stamp) -> tuple[Unit, list[Unit]]:
+    """A new run of the same version, which names the old one and goes on with its outputs; and its steps."""
+    body = tx.body(old)
+    own = policy_of(body)
+    if own.step is not None:
+        raise InterlockError(f"unit {old.id} is a step of run {old.parent}; do that run again, from '{own.step}' on")
+    runs = (*own.earlier, old.id)
+    kept = steps.kept(own.template or "", steps_of(tx, old), first, outputs_in(tx, runs))
+    work = Work(
+        task=body.task, lifecycle=old.lifecycle, input=body.input, priority=old.priority, labels=body.labels,
+        correlation=body.correlation, trace=body.trace,
+    )  # fmt: skip
+    run = bear(tx, work, encoded(own, runs if kept else ()), stamp, None, ())
+    tx.body(run).retry_of = old.id
+    return run, expand(tx, run, kept)
+
+
+def encoded(own: Policy, earlier: tuple[int, ...]) -> str:
+    return msgspec.json.encode(msgspec.structs.replace(own, earlier=earlier)).decode()

@@ -1,0 +1,85 @@
+"""What is asked of a unit when it is made, and what it keeps of that."""
+
+import msgspec
+
+
+class Work(msgspec.Struct, frozen=True, kw_only=True):
+    """One unit to be made."""
+
+    task: str
+    lifecycle: str = "job"
+    input: str = "null"  # JSON; the engine never looks inside
+    queue: str = "default"
+    capabilities: tuple[str, ...] = ()
+    key: str | None = None
+    priority: int = 0
+    delay_us: int = 0
+    at_us: int | None = None  # not before that instant
+    on_duplicate: str = "return"
+    mutex: str | None = None  # one unit of that name at a time
+    limit_key: str | None = None
+    limit: int | None = None  # so many units of that limit key at a time
+    rate_key: str | None = None
+    rate: int | None = None  # so many units of that rate key begin in any stretch of time of that length
+    rate_per_us: int | None = None
+    labels: str = "{}"
+    correlation: str = ""
+    trace: str = ""
+    parent: int | str | None = None  # a unit, or the ref of work before it in the same command
+    needs: tuple[int | str, ...] = ()
+    ref: str = ""  # what later work in the same command calls it
+    decides: bool = True  # critical, or required, to its parent
+
+    # What differs from the lifecycle's own rules, by the names of `Policy`.
+    attempts: int | None = None
+    exhausted: str | None = None
+    timeout_us: int | None = None
+    queue_timeout_us: int | None = None
+    expires_us: int | None = None
+    backoff_us: int | None = None
+    backoff_cap_us: int | None = None
+    ttl_us: int | None = None
+    beat_us: int | None = None
+    silent: bool = False
+    sla_us: int | None = None
+    quorum: int | None = None
+    on_reject: str | None = None
+    approvers: tuple[str, ...] = ()
+    not_submitter: bool = False
+    reclaim_after_us: int | None = None
+
+    # What it is in a workflow.
+    step: str | None = None
+    when: str | None = None
+    undo: str | None = None
+    template: str | None = None
+    template_version: int | None = None  # the newest one by default
+
+
+class Policy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What differs from the lifecycle's own rules; stored with the unit."""
+
+    attempts: int | None = None
+    exhausted: str | None = None  # when none is left: "exhaust" (a dead letter) or "fail"
+    timeout_us: int | None = None  # for how long it may run
+    queue_timeout_us: int | None = None  # for how long it may wait to be claimed
+    expires_us: int | None = None  # for how long it may wait for a verdict
+    backoff_us: int | None = None
+    backoff_cap_us: int | None = None
+    ttl_us: int | None = None
+    beat_us: int | None = None
+    silent: bool = False  # its workers cannot beat: its lease lasts for its whole TTL
+    sla_us: int | None = None  # the longest time without a sign of life
+    quorum: int | None = None  # of an approval: how many votes it takes, one by default
+    on_reject: str | None = None  # of an approval: "cancel" (the default) or "fail" its run
+    approvers: tuple[str, ...] = ()  # of an approval: who may vote, by name or role; anybody by default
+    not_submitter: bool = False  # of an approval: whoever submitted the run has no vote
+    reclaim_after_us: int | None = None  # how old a step must be before another worker takes it over
+    step: str | None = None  # its name in its run
+    when: str | None = None  # a condition on the outputs of earlier steps; if it is false, the step is skipped
+    undo: str | None = None  # the task that undoes it if its run ends without success
+    template: str | None = None  # the template whose run it is
+    template_version: int | None = None
+    earlier: tuple[int, ...] = ()  # runs whose outputs it goes on with, the oldest first
+    undoes: int | None = None  # the note whose compensation this is
+    rate_per_us: int | None = None  # how long a token of its rate is away
