@@ -17,6 +17,7 @@ from interlock.kernel.rows import Event, Unit
 from interlock.store.tx import Tx
 
 SELF = "self"  # a hop of the lease alone
+NO_HOP = (None, None)  # of the lease
 ENCODE = msgspec.json.Encoder(order="sorted").encode
 
 
@@ -45,17 +46,20 @@ def advance(
     life = tx.life(unit)
     move = life.move(unit.state or None, trigger)
     hops = move.hops
-    lease_hops = lease_path(tx, unit, lease)
-    first = 0 if lease[:1] == ("grant",) else len(hops) - len(lease_hops)
-    for place, hop in enumerate(hops):
-        with_lease = lease_hops.pop(0) if lease_hops and place >= first else (None, None)
-        last = place == len(hops) - 1
-        unit.attempt += hop.opens_attempt
+    lease_hops = lease_path(tx, unit, lease) if lease else []
+    before = 0 if lease_hops and lease[0] == "grant" else len(hops) - len(lease_hops)  # hops without the lease
+    for hop in hops:
+        with_lease = lease_hops.pop(0) if lease_hops and before <= 0 else NO_HOP
+        before -= 1
+        if hop.opens_attempt:
+            unit.attempt += 1
         unit.state = hop.target
-        remember(tx, unit, hop.source, (trigger, hop.event, hop.severity), stamp, with_lease, payload if last else None)
+        told = payload if hop is hops[-1] else None
+        remember(tx, unit, hop.source, (trigger, hop.event, hop.severity), stamp, with_lease, told)
     for with_lease in lease_hops:
         in_place(tx, unit, stamp, with_lease)
-    settle(tx, unit, life, opened=move.opens_attempt or move.source is None, born=move.source is None)
+    born = move.source is None
+    settle(tx, unit, life, opened=born or move.opens_attempt, born=born)
     if unit.parent is not None:
         tx.fired.append((unit, trigger))
     return move
@@ -74,7 +78,7 @@ def lease_path(tx: Tx, unit: Unit, triggers: tuple[str, ...]) -> list[tuple[str 
     hops: list[tuple[str | None, str | None]] = []
     for trigger in triggers:
         source = None if trigger == "grant" else unit.lease
-        unit.lease = tx.lives["lease"].move(source, trigger).path[-1]
+        unit.lease = tx.leases.move(source, trigger).path[-1]
         hops.append((source, unit.lease))
     return hops
 
@@ -95,7 +99,8 @@ def remember(
 ) -> None:
     """One event, chained to the one before it; the unit's version counts it."""
     unit.version += 1
-    unit.changed_at = max(tx.now, unit.changed_at)
+    if tx.now > unit.changed_at:
+        unit.changed_at = tx.now
     body, text = tx.body(unit), ENCODE(payload).decode() if payload else "{}"
     trigger, name, severity = names
     fields = (
@@ -151,6 +156,8 @@ def settle(tx: Tx, unit: Unit, life: Lifecycle, *, opened: bool, born: bool) -> 
 
 def deadline(tx: Tx, unit: Unit, life: Lifecycle) -> int | None:
     """When the unit's own clock runs out; for how long it may run counts from its start (A4-7)."""
+    if not life.clocked(unit.state):
+        return None
     limit_us = policy.time_limit(life, unit.state, policy_of(tx.body(unit)))
     if limit_us is None:
         return None
@@ -161,8 +168,8 @@ def deadline(tx: Tx, unit: Unit, life: Lifecycle) -> int | None:
 def derive(tx: Tx, unit: Unit) -> None:
     """`available_at` is set exactly while it may be claimed now, `wake_at` while time must look at it."""
     life = tx.life(unit)
-    live = unit.lease is not None and not tx.lives["lease"].settled(unit.lease)
-    waits = unit.category == Category.READY or (life.allows(unit.state, "reclaim") and not live)
+    live = unit.lease is not None and not tx.leases.states[unit.lease].settled
+    waits = unit.category == Category.READY or (not live and life.allows(unit.state, "reclaim"))
     due = unit.due_at is not None and unit.due_at > tx.now
     signal = awaited(unit) if waits and (due or unit.due_at is None) else None
     wanted = waits and not due and not unit.unmet and signal is None

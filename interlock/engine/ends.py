@@ -18,7 +18,7 @@ from interlock.store.tx import Tx
 
 def live(tx: Tx, unit: Unit) -> bool:
     """Whether somebody holds the unit, as far as the record says."""
-    return unit.lease is not None and not tx.lives["lease"].settled(unit.lease)
+    return unit.lease is not None and not tx.leases.states[unit.lease].settled
 
 
 def summon(tx: Tx, unit: Unit) -> None:
@@ -34,7 +34,7 @@ def close(
     tx: Tx, unit: Unit, trigger: str, cause: str, stamp: Stamp, payload: dict[str, Any], after_us: int | None = None
 ) -> None:
     """The lease is over, and the unit has moved on; if it tries again, then when it is due."""
-    life, leases = tx.life(unit), tx.lives["lease"]
+    life, leases = tx.life(unit), tx.leases
     target = life.move(unit.state, trigger).path[-1]
     if policy.keeps_lease(life, target):
         advance(tx, unit, trigger, stamp, payload=payload)

@@ -1,8 +1,7 @@
 """What workers do: claim, start, beat, finish and give back, each under a lease that is judged first."""
 
-import hmac
 from collections.abc import Callable, Iterable
-from hashlib import sha256
+from hashlib import blake2b, sha256
 from typing import Any
 
 import msgspec
@@ -54,7 +53,9 @@ Again = Callable[[Event, Unit, int], bool]
 
 def secret(nonce: str, unit: int, fence: int) -> str:
     """The id of a lease: nobody who does not know the claim's nonce can guess it."""
-    return hmac.digest(nonce.encode(), f"{unit}:{fence}".encode(), "sha256").hex()
+    key = nonce.encode()
+    key = key if len(key) <= blake2b.MAX_KEY_SIZE else sha256(key).digest()
+    return blake2b(b"%d:%d" % (unit, fence), key=key, digest_size=32).hexdigest()
 
 
 def hashed(lease: str) -> str:
@@ -162,7 +163,7 @@ def hear(tx: Tx, held: Held, place: int, verb: Verb, again: Again) -> Heard:
     if unit is None or unit.lease is None or unit.tenant != tx.tenant:
         return Heard(unit=held.unit, accepted=False, why="UNKNOWN_LEASE")
     why = policy.stale(
-        tx.lives["lease"],
+        tx.leases,
         unit.lease,
         fence=unit.fence,
         owner=unit.lease_hash or "",
@@ -207,7 +208,7 @@ def renew(tx: Tx, unit: Unit) -> None:
 
 
 def activation(tx: Tx, unit: Unit) -> tuple[str, ...]:
-    return ("activate",) if tx.lives["lease"].allows(unit.lease, "activate") else ()
+    return ("activate",) if tx.leases.allows(unit.lease, "activate") else ()
 
 
 def heartbeat(tx: Tx, command: Heartbeat) -> list[Heard]:

@@ -24,6 +24,9 @@ class Category(StrEnum):
     CLOSED = auto()  # settled before, and now told to the world
 
 
+for category in Category:  # found without a call, as from Python 3.12 on: every move asks for some of them
+    type.__setattr__(Category, category.name, category)
+
 SETTLED = frozenset({Category.SUCCESS, Category.FAILURE, Category.CANCELLED, Category.DEAD, Category.CLOSED})
 
 
@@ -210,6 +213,10 @@ class Lifecycle:
 
     def allows(self, state: str | None, trigger: str) -> bool:
         return (state, trigger) in self.moves
+
+    def clocked(self, state: str) -> bool:
+        """Whether a state has a clock of its own."""
+        return (state, self.states[state].deadline) in self.moves
 
     def triggers(self, state: str | None) -> tuple[str, ...]:
         return tuple(trigger for source, trigger in self.moves if source == state)

@@ -72,6 +72,7 @@ class Tx:
     def __init__(self, session: Session, lives: Mapping[str, Lifecycle], ids: Ids, tenants: Sequence[int]) -> None:
         """A transaction is open that sees the rows of these tenants."""
         self.session, self.lives, self.ids = session, lives, ids
+        self.leases = lives["lease"]
         self.followed = {life.options.follows for life in lives.values()}
         self.tenant = tenants[0]  # of the command that is being carried out
         self.tenants, self.now = tenants, session.begin(tenants)
