@@ -22,6 +22,7 @@ from interlock.cli import (
     operate,
     run,
     schedule,
+    signals,
     submit,
     tenant,
     units,
@@ -62,6 +63,7 @@ app.command("inbox")(inbox.inbox)
 app.command("approve")(inbox.approve)
 app.command("reject")(inbox.reject)
 app.command("decide")(inbox.decide)
+app.command("signal")(signals.signal)
 app.add_typer(dead.app, name="dead")
 workers.app.command("run")(run.worker)
 app.add_typer(workers.app, name="worker")

@@ -97,7 +97,7 @@ def pictured(seen: Seen, lives: Mapping[str, Lifecycle]) -> Picture:
         nodes.append(
             Node(
                 unit=one.unit.id, id=shown(one.unit.lifecycle, one.unit.id), parent=one.unit.parent, depth=depth,
-                task=one.body.task, lifecycle=one.unit.lifecycle, state=stand.told.state or "",
+                task=name_of(one), lifecycle=one.unit.lifecycle, state=stand.told.state or "",
                 category=stand.told.category, outcome=stand.told.outcome, attempt=stand.told.attempt,
                 version=stand.told.version, born_at=stand.born_at, began_at=stand.began_at, ended_at=stand.ended_at,
                 cost=round(costs[one.unit.id], 6), worker=None if seen.past else one.holder,
@@ -158,7 +158,7 @@ def surroundings(seen: Seen, lives: Mapping[str, Lifecycle], stands: Mapping[int
     for _, one in seen.tree.units:
         if one.unit.parent is not None and one.unit.id in stands:
             children.setdefault(one.unit.parent, []).append(stands[one.unit.id])
-    return Around(seen, lives, stands, {one.unit.id: one.body.task for _, one in seen.tree.units}, needs, children)
+    return Around(seen, lives, stands, {one.unit.id: name_of(one) for _, one in seen.tree.units}, needs, children)
 
 
 def waits(around: Around, one: View) -> str:
@@ -184,6 +184,11 @@ def for_needs(around: Around, unit: int) -> str:
     return f"{', '.join(unmet[:NAMED_MAX])}{more}" if unmet else ""
 
 
+def name_of(one: View) -> str:
+    """What people call a unit: as its workflow does, or by its task."""
+    return policy_of(one.body).step or one.body.task
+
+
 def for_somebody(life: Lifecycle, state: str, one: View, votes: Sequence[Note]) -> str:
     own = policy_of(one.body)
     if words := asked(life, state, (Owner.PERSON,)):
@@ -196,9 +201,11 @@ def for_somebody(life: Lifecycle, state: str, one: View, votes: Sequence[Note]) 
 
 
 def for_a_time_or_a_key(one: View, now: int) -> str:
+    kind, _, key = (one.unit.parked_on or "").partition(":")
+    if kind == "signal":
+        return f"the signal '{key.partition(':')[2]}'"
     if one.unit.due_at is not None and one.unit.due_at > now:
         return stated(one.unit.due_at)
-    kind, _, key = (one.unit.parked_on or "").partition(":")
     return f"the {kind} '{key}'" if kind else ""
 
 
