@@ -164,6 +164,8 @@ class Committer:
             self.session.rollback()
             raise
         self.commit(tx)
+        if self.session.memory:
+            self.session.memory.learn(tx.mark, [tx.units[one] for one in tx.flushed if one in tx.units], tx.bodies)
         self.bell.ring_lanes(lanes)
         self.bell.ring(tx.summoned)
         return answers

@@ -30,6 +30,7 @@ from interlock.kernel.commands import Command
 from interlock.kernel.errors import InterlockError, Unavailable
 from interlock.kernel.lifecycle import Lifecycle
 from interlock.store import migrate
+from interlock.store.memory import Memory
 from interlock.store.reads import snapshot
 from interlock.store.session import CALL, Session, Wire
 from interlock.store.tx import Ids, OutOfIds, Tx
@@ -87,6 +88,10 @@ class Engine:
         """One committer does everything, unless there are three connections more: for ends, for claims, for ticks."""
         self.bell = Bell(wire)
         self.sessions = (session, *others)
+        if session.many_writers:
+            memory = Memory()
+            for one in self.sessions:
+                one.memory = memory
         self.committers = tuple(Committer(one, lives, VERBS, self.bell) for one in self.sessions)
         self.committer = self.committers[0]
         self.runner: Runner | None = None

@@ -17,6 +17,7 @@ from interlock.kernel.errors import Contended, Corrupt, InterlockError, StoreErr
 from interlock.kernel.rows import Row
 from interlock.store.columns import Given, array
 from interlock.store.lanes import Lanes
+from interlock.store.memory import Memory
 from interlock.store.session import AUTOCOMMIT, GUARD, SAVEPOINT, LostCommit, Queue, Taken, Unreachable, Wire, listed
 
 NAME = "postgres"
@@ -89,6 +90,7 @@ class Connection:
         self.clock = clock  # a test's own
         self.lanes: dict[int, Lanes] = {}
         self.stuck: dict[int, int] = {}
+        self.memory: Memory | None = None
         self.url, self.raw = url, opened(url)
         self.mark = ""
         self.warnings: list[str] = []
@@ -111,6 +113,14 @@ class Connection:
 
     def keep_time(self, clock: Callable[[], int]) -> None:
         self.clock = clock
+
+    def untouched(self, ids: Sequence[int], marks: Mapping[int, str]) -> list[int]:
+        """All these units are locked; answers which of them were written last by the transactions that are named.
+
+        A row carries the number of the transaction that wrote it, without its epoch.
+        """
+        found = self.rows("SELECT id, xmin::text FROM unit WHERE id {ids} ORDER BY id {lock}", {"ids": ids})
+        return [one for one, wrote in found if one in marks and int(marks[one]) % 2**32 == int(wrote)]
 
     def insert(self, rows: Sequence[Row]) -> None:
         """One statement for all rows."""
@@ -271,7 +281,7 @@ class Borrowed(Connection):
     def __init__(self, raw: psycopg.Connection[Any]) -> None:
         if raw.autocommit and raw.info.transaction_status == psycopg.pq.TransactionStatus.IDLE:
             raise InterlockError(AUTOCOMMIT)
-        self.clock, self.lanes, self.stuck, self.mark, self.warnings = None, {}, {}, "", []
+        self.clock, self.lanes, self.stuck, self.mark, self.warnings, self.memory = None, {}, {}, "", [], None
         self.raw = Lent(raw)  # type: ignore[assignment]
 
     def begin(self, tenants: Sequence[int] = ()) -> int:

@@ -15,6 +15,7 @@ import msgspec
 from interlock.kernel.errors import Contended, Corrupt, InterlockError, StoreError, Unavailable
 from interlock.kernel.rows import Row
 from interlock.store.lanes import Lanes
+from interlock.store.memory import Memory
 from interlock.store.session import CALL, GUARD, LostCommit, Queue, Taken, Unreachable, Wire, listed
 
 NAME = "sqlite"
@@ -82,6 +83,7 @@ class Connection:
         self.path = path
         self.lanes: dict[int, Lanes] = {}
         self.stuck: dict[int, int] = {}
+        self.memory: Memory | None = None
         self.raw = opened(path)
 
     def declare(self, tenants: Sequence[int]) -> None:
@@ -106,6 +108,10 @@ class Connection:
         values = map(attrgetter(*columns, key), rows)
         with told():
             self.raw.executemany(f"UPDATE {type(rows[0]).table} SET {sets} WHERE {key} = ?", values)
+
+    def untouched(self, ids: Sequence[int], marks: Mapping[int, str]) -> list[int]:
+        """Nothing is remembered here: reading it again is as quick."""
+        return []
 
     def together(self) -> AbstractContextManager[None]:
         """There is no wire to wait for."""

@@ -107,6 +107,7 @@ class Tx:
         self.keyed: dict[tuple[int, str, str], Body | None] = {}  # what is known of users' keys
         self.noted: dict[tuple[int, str, str], bool] = {}  # which notes there are, as far as somebody asked
         self.answers: dict[tuple[int, str, str], Answer] = {}
+        self.flushed: set[int] = set()  # units that were written
         self.opened: set[int] = set()  # units that became available
         self.limits: dict[int, tuple[int | None, int | None]] = {}  # by tenant: how much may be held, and may wait
         self.summoned: set[Queue] = set()  # workers that are to ask how it stands with what they hold
@@ -127,10 +128,22 @@ class Tx:
 
     def load(self, ids: Iterable[int]) -> None:
         """These units are known and locked, whichever tenant's they are."""
-        missing = sorted({one for one in ids if one not in self.units})
+        missing = self.recalled(sorted({one for one in ids if one not in self.units}))
         if missing:
             for unit in self.select(Unit, "WHERE id {ids} ORDER BY id {lock}", ids=missing):
                 self.units[unit.id], self.was[unit.id] = unit, copy(unit)
+
+    def recalled(self, wanted: list[int]) -> list[int]:
+        """Of these units, those that must be read; the others are locked, and were remembered as they are."""
+        memory = self.session.memory
+        marks = memory.marks(wanted) if memory else {}
+        if not memory or not marks:
+            return wanted
+        for one in self.session.untouched(wanted, marks):
+            if known := memory.recall(one, marks[one]):
+                self.units[one], self.bodies[one] = known
+                self.was[one] = copy(known[0])
+        return [one for one in wanted if one not in self.units]
 
     def unit(self, one: int) -> Unit:
         """A unit, locked; raises Unknown."""
@@ -308,6 +321,7 @@ class Tx:
         self.new.clear()
         for written in (self.born, self.moved, *self.changed_rows):
             written.clear()
+        self.flushed |= units.keys()
         self.opened |= {one for one, was in before.items() if became_available(units[one], was)}
         self.freed |= {was.tenant for one, was in before.items() if was and was.holder and not units[one].holder}
         self.was |= {one: copy(unit) for one, unit in units.items()}
