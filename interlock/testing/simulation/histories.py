@@ -21,7 +21,8 @@ from interlock.kernel.commands import (
 )
 from interlock.testing.simulation.net import Op
 
-OVER = ("LEASE_EXPIRED", "LEASE_ENDED", "LEASE_REVOKED")
+EXPIRED = "LEASE_EXPIRED"
+OVER = (EXPIRED, "LEASE_ENDED", "LEASE_REVOKED")
 NEVER = 2**62  # when an answer comes that does not come
 SUPERSEDED, UNHEARD = "LEASE_SUPERSEDED", ("UNKNOWN_LEASE", "LEASE_CONFLICT")
 
@@ -114,7 +115,7 @@ def next_ones(answers: list[Told], ends: list[int], first: int, done: frozenset[
     return sorted((one for one in found if answers[one].invoked <= bound), key=lambda one: ends[one])
 
 
-def by_unit(history: Iterable[Op]) -> dict[int, list[Told]]:
+def by_unit(history: Iterable[Op], steady: bool = True) -> dict[int, list[Told]]:
     """What clients were told, unit by unit."""
     units: dict[int, list[Told]] = {}
     for op in history:
@@ -124,7 +125,8 @@ def by_unit(history: Iterable[Op]) -> dict[int, list[Told]]:
                 units.setdefault(held.unit, []).append(told)
         elif not isinstance(op.answer, BaseException):
             for unit, told in answers_of(op, op.invoked, op.returned):
-                units.setdefault(unit, []).append(told)
+                if steady or told.end != EXPIRED:
+                    units.setdefault(unit, []).append(told)
     return units
 
 
@@ -147,7 +149,7 @@ def hearing(command: Command[Any], held: Held, heard: Heard, invoked: int, retur
     if heard.why == SUPERSEDED:
         return Told(invoked, returned, "superseded", fence=held.fence)
     if heard.why in OVER:
-        return Told(invoked, returned, "over", fence=held.fence)
+        return Told(invoked, returned, "over", fence=held.fence, end=heard.why if heard.why == EXPIRED else "")
     return Told(invoked, returned, "spoke", fence=held.fence, end=end_of(command, held) if heard.accepted else "")
 
 
@@ -165,9 +167,9 @@ def spoken_for(command: Any) -> tuple[Held, ...]:
     return held
 
 
-def broken_histories(history: list[Op]) -> Iterator[str]:
-    """What clients were told that cannot be true."""
-    for unit, answers in sorted(by_unit(history).items()):
+def broken_histories(history: list[Op], *, steady: bool = True) -> Iterator[str]:
+    """What clients were told that cannot be true. A clock that is not steady may take an expiry back."""
+    for unit, answers in sorted(by_unit(history, steady).items()):
         if not linearizable(answers):
             yield f"unit {unit}: what clients were told fits no order: {answers}"
     yield from broken_keys(history)

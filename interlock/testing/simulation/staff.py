@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from interlock.testing.simulation.world import World
 
 
+OVERTAKING = frozenset({"delay", "reorder", "duplicate", "pause"})  # by these the dead may speak after the living
+
+
 class LoopWorker(Worker):
     """The worker as it is, but for the thread that listens: there is none in a simulation."""
 
@@ -31,10 +34,11 @@ class Staff:
     def __init__(self, world: "World", name: str, queues: Mapping[str, int]) -> None:
         self.world, self.name, self.queues = world, name, queues
         self.random = random.Random(f"{name} {world.seed}")
-        self.ended = False
+        self.ended, self.boots = False, 0
         self.boot()
 
     def boot(self) -> None:
+        self.boots += 1
         self.process = Hand(self.name, self.world.sink)
         self.process.on_crash = self.fell
         app = App("sqlite://:memory:")
@@ -68,6 +72,8 @@ class Staff:
         error = asyncio.CancelledError() if task.cancelled() else task.exception()
         if error is not None and not (self.ended and isinstance(error, InterlockError)):
             self.world.violated(f"{self.name} broke: {error!r}")
+        elif not self.ended and self.boots > 1 and self.world.faults.on & OVERTAKING:
+            self.process.crash()  # a late word of its predecessor has ended it: whoever watches over it starts another
         elif not self.ended:
             self.world.violated(f"{self.name} ended by itself")
 

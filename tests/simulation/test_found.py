@@ -1,0 +1,10 @@
+"""Seeds that once broke something hold: what the engine alone did wrong has its own test in tests/regressions."""
+
+import pytest
+
+from interlock.testing import simulate
+
+
+@pytest.mark.parametrize("seed", [70, 83, 2042, 2207, 300_275, 300_751])
+def test_a_seed_that_once_broke_something(seed: int) -> None:
+    assert simulate(seed).violations == []
