@@ -5,7 +5,7 @@ from typing import Annotated, Any
 import msgspec
 import typer
 
-from interlock.cli import shape, units
+from interlock.cli import units
 from interlock.cli.archive import Out, move
 from interlock.cli.options import (
     DEFAULT,
@@ -30,6 +30,7 @@ from interlock.cli.options import (
     unit_of,
 )
 from interlock.cli.out import FINDING, Json, counted, dump, on_terminal, say, table
+from interlock.client import shape
 from interlock.client.app import App
 from interlock.client.reasons import shortened
 from interlock.client.times import stated

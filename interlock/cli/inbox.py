@@ -5,9 +5,9 @@ from typing import Annotated, Any
 import msgspec
 import typer
 
-from interlock.cli import shape
 from interlock.cli.options import DEFAULT, LIMIT_MAX, Tenant, Url, app_on, named, unit_of
 from interlock.cli.out import FINDING, Cell, Json, counted, dump, on_terminal, say, table
+from interlock.client import shape
 from interlock.client.app import App
 from interlock.client.inbox import Item
 from interlock.client.times import stated

@@ -18,6 +18,7 @@ from interlock.cli import (
     demo,
     graph,
     inbox,
+    key,
     lifecycle,
     operate,
     run,
@@ -68,6 +69,7 @@ app.add_typer(dead.app, name="dead")
 workers.app.command("run")(run.worker)
 app.add_typer(workers.app, name="worker")
 app.add_typer(tenant.app, name="tenant")
+app.add_typer(key.app, name="key")
 app.command("archive")(archive.archive)
 app.command("force")(operate.force)
 app.command("validate-log")(validate_log.validate_log)

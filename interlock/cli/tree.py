@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from interlock.cli.out import Cell, on_terminal, say, state_cell, table
-from interlock.cli.shape import instant
+from interlock.client.shape import instant
 from interlock.client.times import roughly
 from interlock.client.trees import Node, Picture
 

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from interlock.cli import shape, tree
+from interlock.cli import tree
 from interlock.cli.options import (
     DEFAULT,
     After,
@@ -28,6 +28,7 @@ from interlock.cli.options import (
     unit_of,
 )
 from interlock.cli.out import Cell, Json, dump, on_terminal, say, state_cell, table
+from interlock.client import shape
 from interlock.client.schedules import why_schedule
 from interlock.client.times import instant_us, stated
 from interlock.client.trees import Picture, picture

@@ -13,10 +13,10 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from interlock.cli import shape, tree
+from interlock.cli import tree
 from interlock.cli.options import DEFAULT, Tenant, Url, app_on, length, unit_of
 from interlock.cli.out import FINDING, Json, console, dump_line, on_terminal, say, state_cell
-from interlock.client import trees
+from interlock.client import shape, trees
 from interlock.client.app import App
 from interlock.client.times import roughly
 from interlock.kernel.lifecycle import Category, Lifecycle

@@ -5,9 +5,9 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from interlock.cli import shape
 from interlock.cli.options import DEFAULT, Actor, DryRun, Every, Tenant, Url, Why, app_on, named
 from interlock.cli.out import Json, counted, dump, say, state_cell, table
+from interlock.client import shape
 from interlock.client.app import App
 from interlock.client.staffing import queues_of
 from interlock.client.times import stated

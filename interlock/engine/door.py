@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 from interlock.engine import (
     archive,
+    keys,
     leases,
     operate,
     records,
@@ -25,7 +26,7 @@ from interlock.engine.bell import Bell, Watch
 from interlock.engine.committer import TOO_MANY, Committer
 from interlock.engine.committer import ids as wanted_ids
 from interlock.engine.family import carry_on
-from interlock.kernel import commands
+from interlock.kernel import access, commands
 from interlock.kernel.commands import Command
 from interlock.kernel.errors import InterlockError, Unavailable
 from interlock.kernel.lifecycle import Lifecycle
@@ -64,6 +65,7 @@ VERBS: dict[type[Command[Any]], Callable[[Tx, Any], Any]] = {
     commands.Remove: schedules.remove,
     commands.Trigger: schedules.trigger,
     commands.Tenant: tenants.tenant,
+    access.Key: keys.key,
     commands.Tick: tick.tick,
 }
 

@@ -176,6 +176,23 @@ class Tenant(Row):
     changed_by: str = ""
 
 
+class Key(Row):
+    """A right to speak for a tenant across the network; of its secret only the digest is kept."""
+
+    table = "key"
+    id: int
+    tenant: int
+    name: str
+    digest: str
+    scopes: str  # sorted, joined by commas
+    created_at: int
+    created_by: str
+    expires_at: int | None = None
+    rotated_at: int | None = None
+    revoked_at: int | None = None
+    revoked_by: str | None = None
+
+
 class Slot(Row):
     """A mutex, a limit or a rate: at most `capacity` times it is taken.
 
@@ -278,6 +295,10 @@ class Archived(Row):
 
 
 ROWS: tuple[type[Row], ...] = (
+<<<<<<< HEAD
     Unit, Body, Event, Need, Note, Worker, Artifact, Tenant, Slot, Token, Schedule, Template, Skipped, Answer,
+=======
+    Unit, Body, Event, Need, Note, Worker, Artifact, Tenant, Key, Slot, Token, Schedule, Skipped, Answer,
+>>>>>>> 6c8d7be (Keys of tenants: shown once, kept as a digest, with scopes, expiry, rotation and revocation)
     Archived,
 )  # fmt: skip

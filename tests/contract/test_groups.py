@@ -8,6 +8,7 @@ import msgspec
 import pytest
 
 from interlock.engine.door import Engine, Runner
+from interlock.kernel.access import Key
 from interlock.kernel.commands import (
     Cancel,
     Claim,
@@ -47,6 +48,7 @@ def prepared() -> tuple[World, dict[str, Command[Any]]]:
     world.submit(rate_key="r", rate=1, rate_per_us=5_000_000)
     world.send(Tenant(max_running=4, max_waiting=5))
     world.send(Define(name="s", timing="every 5s", work=Work(task="mail"), overlap="replace"))
+    old = world.send(Key(order="create", name="old", scopes=("read",), digest="c" * 64))
     one, two = world.worker("one", capacity=2), world.worker("two")
     (running,) = world.claim(one)
     world.start(running)
@@ -76,6 +78,9 @@ def prepared() -> tuple[World, dict[str, Command[Any]]]:
         "tick": Tick(),
         "limits": Tenant(max_running=3, max_waiting=6),
         "no limit": Tenant(name="first", max_running=None),
+        "key": Key(order="create", name="ci", scopes=("read",), digest="a" * 64),
+        "rotate": Key(order="rotate", key=old.key, digest="b" * 64),
+        "revoke": Key(order="revoke", key=old.key),
     }
     return world, named
 
@@ -98,7 +103,14 @@ def answer(future: Any) -> Any:
 
 def rows(connection: Connection) -> list[Any]:
     tables = {"unit": "id", "body": "unit", "event": "unit, version", "worker": "unit"}
-    tables |= {"slot": "tenant, key", "token": "unit, fence", "schedule": "name", "skipped": "id", "tenant": "id"}
+    tables |= {
+        "slot": "tenant, key",
+        "token": "unit, fence",
+        "schedule": "name",
+        "skipped": "id",
+        "tenant": "id",
+        "key": "id",
+    }
     return [connection.rows(f"SELECT * FROM {table} ORDER BY {order}") for table, order in tables.items()]
 
 

@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 from interlock.cli.main import app
 from interlock.engine.door import VERBS
-from interlock.kernel import commands
+from interlock.kernel import access, commands
 from interlock.lifecycles import loader
 from tests.conftest import ROOT, Run
 
@@ -21,7 +21,7 @@ DIGESTS = {
     "003-workstreams.md": "9f3009b2c6861068",
     "004-ci-runs.md": "43a9c29da1541983",
 }
-GROUPS = ("lifecycle", "db", "schedule", "dead", "tenant")  # of commands; a worker's second word may be an app
+GROUPS = ("lifecycle", "db", "schedule", "dead", "tenant", "key")  # of commands; a worker's second word may be an app
 OURS = [path for path in PAGES if "documents" not in path.parts]
 
 
@@ -84,7 +84,8 @@ def test_every_key_of_a_lifecycle_file_is_documented(table: type) -> None:
 
 
 def test_every_command_has_a_verb_and_a_line_in_the_docs() -> None:
-    kinds = {kind for kind in vars(commands).values() if isinstance(kind, type) and issubclass(kind, commands.Command)}
+    named = [*vars(commands).values(), *vars(access).values()]
+    kinds = {kind for kind in named if isinstance(kind, type) and issubclass(kind, commands.Command)}
     kinds.discard(commands.Command)
     assert kinds == VERBS.keys()
     lines = re.findall(r"^\| `(\w+)` \|", (ROOT / "docs" / "engine.md").read_text(encoding="utf-8"), re.M)

@@ -1,0 +1,112 @@
+"""`interlock key`: how programs across the network speak for a tenant, and what they may ask."""
+
+from typing import Annotated, Any
+
+import typer
+
+from interlock.cli.options import DEFAULT, Actor, Tenant, Url, app_on, length, named
+from interlock.cli.out import Json, dump, on_terminal, say, table
+from interlock.client.keys import Secret, with_secret
+from interlock.client.shape import instant
+from interlock.kernel.access import KIND, SCOPES, Key
+from interlock.kernel.names import meant, shown
+from interlock.kernel.rows import Key as Row
+from interlock.store.keys import keys_seen
+
+app = typer.Typer(help="Keys of the server: who may ask, and what.", no_args_is_help=True)
+Which = Annotated[str, typer.Argument(metavar="KEY", help="A key's id, as in key_4r1.")]
+Scopes = Annotated[
+    list[str], typer.Option("--scope", help=f"What it may be used for: {', '.join(SCOPES)}; several are allowed.")
+]
+Expires = Annotated[
+    str | None, typer.Option("--expires", metavar="DURATION", help="For how long it lasts, as in 90d; else for ever.")
+]
+HEADS = ("id", "name", "scopes", "state", "created_at", "created_by", "expires_at", "rotated_at", "revoked_at")
+
+
+@app.command()
+def create(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Whose it is, or what for.")],
+    scope: Scopes,
+    expires: Expires = None,
+    actor: Actor = None,
+    tenant: Tenant = 1,
+    db: Url = DEFAULT,
+    json: Json = False,
+) -> None:
+    """Make a key. It is shown once: only its digest is kept. Piped, nothing but the key is printed."""
+    order = Key(
+        tenant=tenant, actor=named(actor), order="create", name=name.strip(), scopes=listed(scope),
+        expires_us=None if expires is None else length("expires", expires),
+    )  # fmt: skip
+    with app_on(db, tenant, make=True) as app:
+        tell(with_secret(app, order), json)
+
+
+@app.command()
+def rotate(
+    which: Which,
+    expires: Expires = None,
+    actor: Actor = None,
+    tenant: Tenant = 1,
+    db: Url = DEFAULT,
+    json: Json = False,
+) -> None:
+    """Give a key another secret: its id and what it may be used for stay, and within a second the old one is void."""
+    order = Key(
+        tenant=tenant, actor=named(actor), order="rotate", key=meant(which),
+        expires_us=None if expires is None else length("expires", expires),
+    )  # fmt: skip
+    with app_on(db, tenant) as app:
+        tell(with_secret(app, order), json)
+
+
+@app.command()
+def revoke(which: Which, actor: Actor = None, tenant: Tenant = 1, db: Url = DEFAULT, json: Json = False) -> None:
+    """Make a key void, for good; every server knows within a second."""
+    with app_on(db, tenant) as app:
+        done = app.send(Key(tenant=tenant, actor=named(actor), order="revoke", key=meant(which)))
+    if json:
+        dump({"id": shown(KIND, done.key), "revoked": done.revoked, "changed": done.changed})
+    else:
+        say(f"{shown(KIND, done.key)} ({done.name}) is void" + ("" if done.changed else "; it was before"))
+
+
+@app.command("list")
+def list_keys(tenant: Tenant = 1, db: Url = DEFAULT, json: Json = False) -> None:
+    """List the keys of a tenant, also those that are void; never a secret."""
+    with app_on(db, tenant) as app:
+        now = app.engine.read(lambda session: session.now(), tenant)
+        found = [facts(row, now) for row in app.read(keys_seen)]
+    if json:
+        dump({"keys": found})
+    else:
+        rows = [[",".join(one[head]) if head == "scopes" else one[head] or "" for head in HEADS] for one in found]
+        table([head.replace("_", " ").upper() for head in HEADS], rows)
+
+
+def listed(words: list[str]) -> tuple[str, ...]:
+    return tuple(part.strip() for word in words for part in word.split(",") if part.strip())
+
+
+def facts(row: Row, now: int) -> dict[str, Any]:
+    expired = row.expires_at is not None and row.expires_at <= now
+    return {
+        "id": shown(KIND, row.id), "name": row.name, "scopes": row.scopes.split(","),
+        "state": "revoked" if row.revoked_at is not None else "expired" if expired else "valid",
+        "created_at": instant(row.created_at), "created_by": row.created_by, "expires_at": instant(row.expires_at),
+        "rotated_at": instant(row.rotated_at), "revoked_at": instant(row.revoked_at),
+    }  # fmt: skip
+
+
+def tell(made: Secret, json: bool) -> None:
+    name, until = shown(KIND, made.issued.key), instant(made.issued.expires_at)
+    if json:
+        dump(
+            {"id": name, "name": made.issued.name, "scopes": made.issued.scopes, "expires_at": until, "key": made.text}
+        )
+    elif on_terminal():
+        say(f"{name} ({', '.join(made.issued.scopes)}){f', until {until}' if until else ''}. It is not shown again:")
+        say(made.text)
+    else:
+        say(made.text)

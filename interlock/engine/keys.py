@@ -1,0 +1,80 @@
+"""Keys: made, given another secret, or void from now on."""
+
+import re
+
+from interlock.engine import words
+from interlock.kernel.access import KIND, ORDERS, SCOPES, Issued, Key
+from interlock.kernel.errors import InterlockError, Unknown
+from interlock.kernel.names import shown
+from interlock.kernel.rows import Key as Row
+from interlock.store.keys import add_key, change_key, locked_key
+from interlock.store.tenants import tenant_seen
+from interlock.store.tx import Tx
+
+DIGEST = re.compile(r"[0-9a-f]{64}")
+LATEST = 2**62  # microseconds; later than any key is of use
+
+
+def key(tx: Tx, command: Key) -> Issued:
+    """The key is there with this secret, or void; a key that is void stays so."""
+    words.one_of("order", command.order, ORDERS)
+    if command.order == "create":
+        return issued(create(tx, command), changed=True)
+    row = locked_key(tx, command.tenant, command.key or 0)
+    if row is None:
+        raise Unknown(f"tenant {command.tenant} has no {shown(KIND, command.key or 0)}")
+    if command.order == "rotate":
+        rotate(tx, command, row)
+        return issued(row, changed=True)
+    if row.revoked_at is not None:
+        return issued(row, changed=False)
+    row.revoked_at, row.revoked_by = tx.now, command.actor
+    change_key(tx, row)
+    return issued(row, changed=True)
+
+
+def create(tx: Tx, command: Key) -> Row:
+    words.named("name", command.name)
+    if not command.scopes:
+        raise InterlockError(f"what may the key be used for? Name at least one of {', '.join(SCOPES)}")
+    for scope in command.scopes:
+        words.one_of("scope", scope, SCOPES)
+    if tenant_seen(tx.session, command.tenant) is None:
+        raise Unknown(f"there is no tenant {command.tenant}; `interlock tenant set NUMBER --name NAME` makes one")
+    row = Row(
+        id=tx.new_id(), tenant=command.tenant, name=command.name, digest=checked(command.digest),
+        scopes=",".join(sorted(set(command.scopes))), created_at=tx.now, created_by=command.actor,
+        expires_at=until(tx, command),
+    )  # fmt: skip
+    add_key(tx, row)
+    return row
+
+
+def rotate(tx: Tx, command: Key, row: Row) -> None:
+    """The key keeps its id, its name and its scopes; the secret that it had is worth nothing."""
+    if row.revoked_at is not None:
+        raise InterlockError(f"{shown(KIND, row.id)} was revoked, and stays so; create another key")
+    row.digest, row.rotated_at = checked(command.digest), tx.now
+    if command.expires_us is not None:
+        row.expires_at = until(tx, command)
+    elif row.expires_at is not None and row.expires_at <= tx.now:
+        raise InterlockError(f"{shown(KIND, row.id)} has expired; say for how long it is to last now")
+    change_key(tx, row)
+
+
+def until(tx: Tx, command: Key) -> int | None:
+    if command.expires_us is None:
+        return None
+    words.between("expires_us", command.expires_us, 1, LATEST - tx.now)
+    return tx.now + command.expires_us
+
+
+def checked(digest: str) -> str:
+    if not DIGEST.fullmatch(digest):
+        raise InterlockError("digest is not allowed; allowed is the SHA-256 of the secret, in hexadecimal")
+    return digest
+
+
+def issued(row: Row, *, changed: bool) -> Issued:
+    scopes = tuple(row.scopes.split(","))
+    return Issued(row.id, row.name, scopes, row.expires_at, row.revoked_at is not None, changed)

@@ -1,0 +1,58 @@
+"""Keys: how a program across the network shows for which tenant it speaks, and what it may ask."""
+
+import re
+from hashlib import sha256
+
+import msgspec
+
+from interlock.kernel.commands import Command
+from interlock.kernel.names import LETTERS, meant, shown
+
+KIND = "key"
+SCOPES = ("submit", "read", "operate", "approve", "worker", "admin")
+ADMIN = "admin"  # may do what all others may
+ORDERS = ("create", "rotate", "revoke")
+SECRET_BYTES = 32
+SPELLING = re.compile(rf"ilk_([1-9][0-9]{{0,9}})_([{LETTERS}]{{1,13}})_([0-9a-f]{{{2 * SECRET_BYTES}}})")
+
+
+class Issued(msgspec.Struct, frozen=True):
+    """A key after a command, without its secret, and whether the command changed anything."""
+
+    key: int
+    name: str
+    scopes: tuple[str, ...]
+    expires_at: int | None
+    revoked: bool
+    changed: bool
+
+
+class Key(Command[Issued], frozen=True, kw_only=True):
+    """A key of the tenant is made, has another secret, or is void. Only the digest of the secret is ever told here."""
+
+    order: str  # create, rotate or revoke
+    key: int | None = None  # which one; of a new one nothing
+    digest: str = ""  # of the secret, for create and rotate
+    name: str = ""
+    scopes: tuple[str, ...] = ()
+    expires_us: int | None = None  # from now on; never, if nothing is said
+
+
+def digest_of(secret: str) -> str:
+    """What is kept of a secret. It is random and long, so nobody finds it by trying."""
+    return sha256(secret.encode()).hexdigest()
+
+
+def spelled(tenant: int, key: int, secret: str) -> str:
+    """The whole key, as its owner keeps it."""
+    return f"ilk_{tenant}_{shown('', key).removeprefix('_')}_{secret}"
+
+
+def read_key(text: str) -> tuple[int, int, str] | None:
+    """The tenant, the id and the secret of a whole key; None if it is none."""
+    found = SPELLING.fullmatch(text)
+    return (int(found[1]), meant(found[2]), found[3]) if found else None
+
+
+def allows(scopes: tuple[str, ...], wanted: str) -> bool:
+    return wanted in scopes or ADMIN in scopes

@@ -1,0 +1,36 @@
+"""Keys of tenants, as the database keeps them."""
+
+from interlock.kernel.rows import Key
+from interlock.store.reads import read
+from interlock.store.session import Session
+from interlock.store.tx import Tx
+
+SETS = ", ".join(f"{name} = :{name}" for name in Key.__struct_fields__ if name not in ("id", "tenant"))
+
+
+def locked_key(tx: Tx, tenant: int, key: int) -> Key | None:
+    """A key of a tenant, locked; None if there is none."""
+    found = tx.select(Key, "WHERE id = :id AND tenant = :tenant {lock}", id=key, tenant=tenant)
+    return found[0] if found else None
+
+
+def add_key(tx: Tx, row: Key) -> None:
+    tx.changes += 1
+    tx.session.insert([row])
+
+
+def change_key(tx: Tx, row: Key) -> None:
+    """A key is in the database as it is here."""
+    tx.changes += 1
+    facts = {name: getattr(row, name) for name in Key.__struct_fields__}
+    tx.session.rows(f"UPDATE key SET {SETS} WHERE id = :id AND tenant = :tenant", facts)
+
+
+def key_seen(session: Session, tenant: int, key: int) -> Key | None:
+    found = read(session, Key, "WHERE id = :id AND tenant = :tenant", id=key, tenant=tenant)
+    return found[0] if found else None
+
+
+def keys_seen(session: Session, tenant: int) -> list[Key]:
+    """Every key that a tenant has or had, the oldest first."""
+    return read(session, Key, "WHERE tenant = :tenant ORDER BY id", tenant=tenant)
