@@ -7,7 +7,7 @@ BIN := .venv/bin
 PIP := $(BIN)/python -m pip -qq --disable-pip-version-check install --no-input
 PYTEST := $(BIN)/python -m pytest -q
 # The suites of `make test`, in the order in which they run; each prints its own time.
-SUITES ?= tidy unit spec lifecycles cli validate_log model postgres store contract client worker testing simulation property regressions mutants docs chaos
+SUITES ?= tidy unit spec lifecycles cli validate_log model postgres store contract client worker testing simulation property regressions mutants server docs chaos
 
 SECONDS ?= 60
 SEED ?= 100000
@@ -66,7 +66,7 @@ drift: .venv/.dev
 
 # Compiled without index addresses, so that no registry is named.
 requirements: .venv/.dev ## Pin the requirements anew (needs uv)
-	@for f in run dev; do uv pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes \
+	@for f in run server dev; do uv pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes \
 		--no-emit-index-url --no-header --no-annotate -o requirements/$$f.txt requirements/$$f.in; done
 
 clean: ## Remove what the targets made

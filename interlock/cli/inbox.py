@@ -2,7 +2,6 @@
 
 from typing import Annotated, Any
 
-import msgspec
 import typer
 
 from interlock.cli.options import DEFAULT, LIMIT_MAX, Tenant, Url, app_on, named, unit_of
@@ -44,7 +43,7 @@ def inbox(
         found = app.inbox(by=who, role=role or (), checks=checks, limit=limit + 1, after=after)
     page, more = found[:limit], len(found) > limit
     if json:
-        dump({"items": [told(one) for one in page], "more": more})
+        dump({"items": [shape.item(one) for one in page], "more": more})
         return
     table(HEADS, [row(one) for one in page])
     if on_terminal():
@@ -58,17 +57,6 @@ def row(one: Item) -> list[Cell]:
         ", ".join(one.approvers), votes, stated(one.since),
         shape.instant(one.expires_at) or "",
     ]  # fmt: skip
-
-
-def told(one: Item) -> dict[str, Any]:
-    """An item, for programs."""
-    votes = [{**msgspec.to_builtins(vote), "at": stated(vote.at)} for vote in one.votes]
-    return {
-        "id": one.id, "task": one.task, "lifecycle": one.lifecycle, "state": one.state, "run": one.run,
-        "run_task": one.run_task, "words": one.words, "approvers": one.approvers, "quorum": one.quorum, "votes": votes,
-        "submitter": one.submitter, "not_submitter": one.not_submitter, "since": stated(one.since),
-        "expires_at": shape.instant(one.expires_at), "input": one.input,
-    }  # fmt: skip
 
 
 def approve(

@@ -23,6 +23,7 @@ from interlock.cli import (
     operate,
     run,
     schedule,
+    serve,
     signals,
     submit,
     tenant,
@@ -47,6 +48,7 @@ app = typer.Typer(
 app.add_typer(lifecycle.app, name="lifecycle")
 app.add_typer(database.app, name="db")
 app.command("up")(run.up)
+app.command("serve")(serve.serve)
 app.add_typer(demo.app, name="demo")
 app.add_typer(schedule.app, name="schedule")
 app.command("audit")(database.audit_database)

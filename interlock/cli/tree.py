@@ -1,10 +1,8 @@
 """How a tree of units is drawn: lines with branches on a terminal, a row a unit when piped, objects for programs."""
 
 from collections.abc import Sequence
-from typing import Any
 
 from interlock.cli.out import Cell, on_terminal, say, state_cell, table
-from interlock.client.shape import instant
 from interlock.client.times import roughly
 from interlock.client.trees import Node, Picture
 
@@ -41,15 +39,3 @@ def draw(seen: Picture) -> None:
         table(("DEPTH", *HEADS), [[str(node.depth), node.id, *cells(seen, node)] for node in seen.nodes])
     if seen.cut:
         say(f"\nOnly {len(seen.nodes)} units are shown; there are more: interlock list --parent ID")
-
-
-def told(seen: Picture, node: Node) -> dict[str, Any]:
-    """One unit of a tree, for programs."""
-    took = seen.took(node)
-    return {
-        "id": node.id, "depth": node.depth, "task": node.task, "lifecycle": node.lifecycle, "state": node.state,
-        "category": node.category, "outcome": node.outcome, "attempt": node.attempt, "version": node.version,
-        "created_at": instant(node.born_at), "began_at": instant(node.began_at), "ended_at": instant(node.ended_at),
-        "took_ms": None if took is None else took // 1_000, "cost": node.cost, "worker": node.worker,
-        "waits_for": node.waits_for or None,
-    }  # fmt: skip

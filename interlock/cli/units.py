@@ -128,7 +128,7 @@ def show(
     if json:
         facts = shape.whole(seen)
         facts["needs"] = [{"id": shown(one.lifecycle, one.unit), "state": one.state} for one in needs]
-        facts["tree"], facts["cut"] = [tree.told(below, node) for node in below.nodes], below.cut
+        facts["tree"], facts["cut"] = [shape.node(below, node) for node in below.nodes], below.cut
         facts["children"] = [{**shape.unit(family[node.unit]), "depth": node.depth} for node in below.nodes[1:]]
         facts["notes"], facts["artifacts"] = map(shape.note, notes), map(shape.artifact, artifacts)
         dump({name: list(value) if isinstance(value, map) else value for name, value in facts.items()})
@@ -153,7 +153,7 @@ def show_past(unit: str, time: str, tenant: int, db: str, json: bool) -> None:
     if not seen.nodes:
         raise InterlockError(f"{unit} did not exist at {stated(at)}")
     if json:
-        dump({"at": stated(at), "tree": [tree.told(seen, node) for node in seen.nodes], "cut": seen.cut})
+        dump({"at": stated(at), "tree": [shape.node(seen, node) for node in seen.nodes], "cut": seen.cut})
         return
     if on_terminal():
         say(f"As it was at {stated(at)}\n")

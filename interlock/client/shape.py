@@ -4,7 +4,9 @@ from typing import Any
 
 import msgspec
 
+from interlock.client.inbox import Item
 from interlock.client.times import stated
+from interlock.client.trees import Node, Picture
 from interlock.kernel.names import shown
 from interlock.kernel.rows import Artifact, Event, Note, Unit, Worker
 from interlock.store.views import View
@@ -98,4 +100,27 @@ def worker(row: Worker, its: Unit) -> dict[str, Any]:
         "state": its.state, "draining": bool(row.draining), "holding": row.holding, "capacity": row.capacity,
         "queues": raw(row.queues), "capabilities": [one for one in row.capabilities.split(",") if one],
         "seen_at": stated(row.seen_at),
+    }  # fmt: skip
+
+
+def item(one: Item) -> dict[str, Any]:
+    """An item, for programs."""
+    votes = [{**msgspec.to_builtins(vote), "at": stated(vote.at)} for vote in one.votes]
+    return {
+        "id": one.id, "task": one.task, "lifecycle": one.lifecycle, "state": one.state, "run": one.run,
+        "run_task": one.run_task, "words": one.words, "approvers": one.approvers, "quorum": one.quorum, "votes": votes,
+        "submitter": one.submitter, "not_submitter": one.not_submitter, "since": stated(one.since),
+        "expires_at": instant(one.expires_at), "input": one.input,
+    }  # fmt: skip
+
+
+def node(seen: Picture, one: Node) -> dict[str, Any]:
+    """One unit of a tree, for programs."""
+    took = seen.took(one)
+    return {
+        "id": one.id, "depth": one.depth, "task": one.task, "lifecycle": one.lifecycle, "state": one.state,
+        "category": one.category, "outcome": one.outcome, "attempt": one.attempt, "version": one.version,
+        "created_at": instant(one.born_at), "began_at": instant(one.began_at), "ended_at": instant(one.ended_at),
+        "took_ms": None if took is None else took // 1_000, "cost": one.cost, "worker": one.worker,
+        "waits_for": one.waits_for or None,
     }  # fmt: skip

@@ -53,7 +53,7 @@ def replay(tx: Tx, command: Replay) -> Submitted:
         raise InterlockError(f"a {life.name} has no steps of a template; leave step out")
     if not life.leased or follower(tx, old):
         raise InterlockError(f"a {life.name} is not done again by itself; submit it anew, with what belongs to it")
-    unit = next_attempt(tx, None, Stamp(command.actor, command.reason or f"replay of {old.id}"), old)
+    unit = next_attempt(tx, None, Stamp(command.actor, command.reason or f"replay of {old.id}", command.cause), old)
     make_ready(tx, unit)
     return Submitted(unit=unit.id, created=True)
 

@@ -295,10 +295,6 @@ class Archived(Row):
 
 
 ROWS: tuple[type[Row], ...] = (
-<<<<<<< HEAD
-    Unit, Body, Event, Need, Note, Worker, Artifact, Tenant, Slot, Token, Schedule, Template, Skipped, Answer,
-=======
-    Unit, Body, Event, Need, Note, Worker, Artifact, Tenant, Key, Slot, Token, Schedule, Skipped, Answer,
->>>>>>> 6c8d7be (Keys of tenants: shown once, kept as a digest, with scopes, expiry, rotation and revocation)
+    Unit, Body, Event, Need, Note, Worker, Artifact, Tenant, Key, Slot, Token, Schedule, Template, Skipped, Answer,
     Archived,
 )  # fmt: skip

@@ -48,6 +48,7 @@ class Filter(msgspec.Struct, frozen=True, kw_only=True):
     states: tuple[str, ...] = ()
     categories: tuple[str, ...] = ()
     lifecycle: str | None = None
+    lifecycles: tuple[str, ...] = ()
     task: str | None = None
     queue: str | None = None
     parent: int | None = None
@@ -116,9 +117,11 @@ def conditions(wanted: Filter) -> tuple[list[str], dict[str, Any]]:
     }  # fmt: skip
     params = {name: getattr(wanted, name) for name in columns if getattr(wanted, name) is not None}
     where = [f"{columns[name]} = :{name}" for name in params]
-    for column, words in (("state", wanted.states), ("category", wanted.categories)):
+    for column, words in (
+        ("state", wanted.states), ("category", wanted.categories), ("lifecycle", wanted.lifecycles),
+    ):  # fmt: skip
         if words:
-            names = {f"{column}{place}": word for place, word in enumerate(words)}
+            names = {f"{column}_{place}": word for place, word in enumerate(words)}
             where.append(f"unit.{column} IN ({', '.join(f':{name}' for name in names)})")
             params |= names
     if wanted.lifecycle is None:
@@ -147,10 +150,20 @@ def views(session: Session, tenant: int, where: Sequence[str], params: Mapping[s
     return found
 
 
-def events_of(session: Session, tenant: int, unit: int, after: int = 0) -> list[Event]:
-    """What happened to a unit, from the version `after` on."""
+def events_of(session: Session, tenant: int, unit: int, after: int = 0, limit: int | None = None) -> list[Event]:
+    """What happened to a unit, from the version `after` on, all of it or so much."""
     rest = "WHERE unit = :unit AND tenant = :tenant AND version > :after ORDER BY version"
-    return read(session, Event, rest, unit=unit, tenant=tenant, after=after)
+    given = {"unit": unit, "tenant": tenant, "after": after}
+    if limit is None:
+        return read(session, Event, rest, **given)
+    return read(session, Event, f"{rest} LIMIT :limit", **given, limit=limit)
+
+
+def born_by(session: Session, tenant: int, unit: int) -> str | None:
+    """What led to the birth of a unit."""
+    sql = "SELECT cause FROM event WHERE unit = :unit AND tenant = :tenant AND version = 1"
+    found = session.rows(sql, {"unit": unit, "tenant": tenant})
+    return found[0][0] if found else None
 
 
 def last_event(session: Session, tenant: int, unit: int) -> Event | None:

@@ -1,0 +1,65 @@
+"""`interlock serve`: the HTTP API, until somebody says stop."""
+
+import sys
+from importlib import import_module
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from interlock import __version__
+from interlock.cli.logs import logged
+from interlock.cli.options import DEFAULT, OWN_FILES, Url
+from interlock.cli.out import say
+from interlock.cli.run import LogFormat, LogLevel, shown_url
+from interlock.client.app import open as open_app
+from interlock.kernel.errors import InterlockError
+from interlock.store.sqlite import MEMORY
+
+Host = Annotated[str, typer.Option(envvar="INTERLOCK_HOST", help="The address to listen on.")]
+Port = Annotated[int, typer.Option(envvar="INTERLOCK_PORT", min=0, max=65535, help="The port to listen on.")]
+Proxy = Annotated[
+    bool, typer.Option("--behind-proxy", envvar="INTERLOCK_BEHIND_PROXY", help="Something before it does TLS.")
+]
+Certificate = Annotated[
+    Path | None, typer.Option("--tls-cert", envvar="INTERLOCK_TLS_CERT", help="A certificate, in a PEM file.")
+]
+PrivateKey = Annotated[
+    Path | None, typer.Option("--tls-key", envvar="INTERLOCK_TLS_KEY", help="Its private key, which only you may read.")
+]
+
+
+def serve(
+    db: Url = DEFAULT,
+    host: Host = "127.0.0.1",
+    port: Port = 8000,
+    behind_proxy: Proxy = False,
+    tls_cert: Certificate = None,
+    tls_key: PrivateKey = None,
+    log_format: LogFormat = "text",
+    log_level: LogLevel = "info",
+) -> None:
+    """Serve the HTTP API until SIGTERM or Ctrl-C. It listens to this machine alone unless it is safe to do more."""
+    server = extra()
+    if db == f"sqlite://{MEMORY}":
+        raise InterlockError("a database in memory ends with its process; name a file: --db sqlite:///file.db")
+    place = server.Place(
+        host=host, port=port, behind_proxy=behind_proxy, certificate=tls_cert, private_key=tls_key
+    )  # fmt: skip
+    server.refuse_unsafe(place)
+    with open_app(db, lifecycles=OWN_FILES) as app:
+        scheme = "https" if tls_cert else "http"
+        say(f"Interlock {__version__} on {shown_url(app)}: {scheme}://{host}:{port} (try it there). Ctrl-C stops it.")
+        sys.stdout.flush()
+        with logged(log_format, log_level, lambda: f"serving {scheme}://{host}:{port}"):
+            server.serve(app, place)
+
+
+def extra() -> Any:
+    """The server's code, whose libraries are an extra: who only runs workers does not need them."""
+    try:
+        return import_module("interlock.server.start")
+    except ModuleNotFoundError as error:
+        if (error.name or "").startswith("interlock"):
+            raise
+        raise InterlockError("the server needs its libraries: pip install 'interlock[server]'") from None

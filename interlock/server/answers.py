@@ -1,0 +1,342 @@
+"""What the API answers, field by field; later versions may add fields, and take none away."""
+
+from typing import Any
+
+import msgspec
+
+
+class UnitTold(msgspec.Struct, kw_only=True):
+    """A unit, as lists tell it."""
+
+    id: str
+    task: str
+    lifecycle: str
+    state: str
+    category: str
+    outcome: str | None
+    queue: str
+    capabilities: list[str]
+    priority: int
+    key: str | None
+    attempt: int
+    failures: int
+    losses: int
+    version: int
+    worker: str | None
+    parent: str | None
+    correlation: str
+    created_at: str
+    changed_at: str
+    error: str | None
+
+
+class LeaseTold(msgspec.Struct):
+    """The last lease of a unit, without its secret; `worker` is null once nobody holds it."""
+
+    state: str
+    worker: str | None
+    fence: int
+    until: str | None
+
+
+class NeedTold(msgspec.Struct):
+    """A unit that must succeed before."""
+
+    id: str
+    state: str
+
+
+class UnitWhole(UnitTold, kw_only=True):
+    """A unit with all that is known of it."""
+
+    started_at: str | None
+    available_at: str | None
+    due_at: str | None
+    deadline_at: str | None
+    wake_at: str | None
+    parked_on: str | None
+    cancel_asked_at: str | None
+    cancel_forced_at: str | None
+    needs_unmet: int
+    lease: LeaseTold | None
+    mutex: str | None
+    limit: str | None
+    trace: str
+    labels: Any
+    policy: Any
+    input: Any
+    result: Any
+    retry_of: str | None
+    replaced_by: str | None
+    needs: list[NeedTold]
+
+
+class EventTold(msgspec.Struct, rename={"source": "from", "target": "to"}):
+    """One act as it happened; (unit, version) is its identity."""
+
+    unit: str
+    version: int
+    at: str
+    name: str
+    trigger: str
+    source: str | None
+    target: str
+    lease_from: str | None
+    lease_to: str | None
+    attempt: int
+    fence: int
+    severity: str
+    actor: str
+    reason: str
+    cause: str | None
+    correlation: str
+    trace: str
+    payload: Any
+    hash: str
+
+
+class StepTold(msgspec.Struct):
+    """One unit of a tree."""
+
+    id: str
+    depth: int
+    task: str
+    lifecycle: str
+    state: str
+    category: str
+    outcome: str | None
+    attempt: int
+    version: int
+    created_at: str
+    began_at: str | None
+    ended_at: str | None
+    took_ms: int | None
+    cost: float
+    worker: str | None
+    waits_for: str | None
+
+
+class Jobs(msgspec.Struct):
+    """A page of units, the newest first; `next` is where the next page begins, null on the last one."""
+
+    jobs: list[UnitTold]
+    next: str | None
+
+
+class Runs(msgspec.Struct):
+    """A page of runs, the newest first; `next` is where the next page begins, null on the last one."""
+
+    runs: list[UnitTold]
+    next: str | None
+
+
+class Made(msgspec.Struct):
+    """The unit that a submit made, or found under its key."""
+
+    id: str
+    state: str
+    replaced: bool = False  # an unstarted unit made room for it
+
+
+class ManyMade(msgspec.Struct):
+    """What became of each piece of work, in the same order."""
+
+    jobs: list[Made]
+
+
+class Events(msgspec.Struct):
+    """A page of events, the oldest first; `next` is the `after` of the next page, null on the last one."""
+
+    events: list[EventTold]
+    next: int | None
+
+
+class Steps(msgspec.Struct):
+    """All below a run, a parent before its children; `cut` says that there are more."""
+
+    steps: list[StepTold]
+    cut: bool
+
+
+class StepCost(msgspec.Struct):
+    id: str
+    task: str
+    cost: float
+
+
+class Cost(msgspec.Struct):
+    """What a run has cost so far, and its steps."""
+
+    id: str
+    cost: float
+    steps: list[StepCost]
+
+
+class StandingTold(msgspec.Struct):
+    """Where a unit stands after an order, and whether the order changed anything."""
+
+    id: str
+    state: str
+    applied: bool
+
+
+class NextTold(msgspec.Struct):
+    """A move that the lifecycle lists here."""
+
+    trigger: str
+    target: str
+    by: str
+    guard: str
+    now: str
+
+
+class ClockTold(msgspec.Struct):
+    """An instant at which time will look at the unit."""
+
+    at: str
+    what: str
+
+
+class WhyTold(msgspec.Struct):
+    """Why a unit is where it is, what keeps it, and what may move it on."""
+
+    unit: str
+    state: str
+    category: str
+    reason: str
+    answer: str
+    details: list[str]
+    attempt: int
+    attempts: int
+    failures: int
+    losses: int
+    clocks: list[ClockTold]
+    tries: list[str]
+    refused: list[str]
+    moves: list[NextTold]
+    text: str
+
+
+class VoteTold(msgspec.Struct):
+    voter: str
+    approve: bool
+    roles: list[str]
+    comment: str
+    at: str
+
+
+class ItemTold(msgspec.Struct):
+    """Something that waits for a person."""
+
+    id: str
+    task: str
+    lifecycle: str
+    state: str
+    run: str | None
+    run_task: str | None
+    words: list[str]
+    approvers: list[str]
+    quorum: int
+    votes: list[VoteTold]
+    submitter: str
+    not_submitter: bool
+    since: str
+    expires_at: str | None
+    input: Any
+
+
+class Items(msgspec.Struct):
+    """A page of the inbox, the oldest first; `next` is the `after` of the next page, null on the last one."""
+
+    items: list[ItemTold]
+    next: str | None
+
+
+class WorkerTold(msgspec.Struct):
+    id: str
+    name: str
+    incarnation: str
+    state: str
+    draining: bool
+    holding: int
+    capacity: int
+    queues: Any
+    capabilities: list[str]
+    seen_at: str
+
+
+class Workers(msgspec.Struct):
+    workers: list[WorkerTold]
+
+
+class ScheduleTold(msgspec.Struct):
+    """A schedule; `next_at` is null while it is paused."""
+
+    name: str
+    timing: str
+    timezone: str
+    overlap: str
+    missed: str
+    paused: str
+    next_at: str | None
+    last_at: str | None
+    last: str | None
+
+
+class ScheduleList(msgspec.Struct):
+    schedules: list[ScheduleTold]
+
+
+class PlannedTold(msgspec.Struct):
+    """Where a schedule stands after an order, and whether the order changed anything."""
+
+    name: str
+    changed: bool
+    paused: bool
+    removed: bool
+    next_at: str | None
+
+
+class LifecycleLine(msgspec.Struct):
+    name: str
+    document: str
+    about: str
+
+
+class LifecycleList(msgspec.Struct):
+    lifecycles: list[LifecycleLine]
+
+
+class StateTold(msgspec.Struct):
+    name: str
+    category: str
+    initial: bool
+    settled: bool
+    final: bool
+
+
+class MoveTold(msgspec.Struct, rename={"source": "from", "target": "to"}):
+    source: str | None
+    target: str
+    trigger: str
+    owner: str
+    event: str
+    severity: str
+    opens_attempt: bool
+    extension: bool
+    why: str
+
+
+class LifecycleTold(msgspec.Struct):
+    """A lifecycle as data: its states, and every hop between them."""
+
+    name: str
+    document: str
+    states: list[StateTold]
+    moves: list[MoveTold]
+
+
+class Health(msgspec.Struct):
+    """That the server and its database answer."""
+
+    status: str

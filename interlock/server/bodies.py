@@ -1,0 +1,211 @@
+"""What may be asked: bodies and queries, every field with its bounds, and the commands that they mean."""
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import Meta
+
+from interlock.client.times import instant_us
+from interlock.kernel.commands import Work
+from interlock.server.operations import unit_of
+
+NAME_MAX, TEXT_MAX, MANY, PAGE_MAX = 200, 2_000, 1_000, 200
+YEAR = 366 * 24 * 3600
+Name = Annotated[str, Meta(min_length=1, max_length=NAME_MAX)]
+Words = Annotated[tuple[Name, ...], Meta(max_length=50)]
+Text = Annotated[str, Meta(max_length=TEXT_MAX)]
+Seconds = Annotated[float, Meta(ge=0.001, le=10 * YEAR)]
+Count = Annotated[int, Meta(ge=1, le=1_000_000)]
+Priority = Annotated[int, Meta(ge=-(2**31) + 1, le=2**31 - 1)]
+Page = Annotated[int, Meta(ge=1, le=PAGE_MAX)]
+Refs = Annotated[tuple[Name, ...], Meta(max_length=MANY)]
+LENGTHS = ("timeout", "queue_timeout", "expires", "backoff", "backoff_cap", "lease", "beat", "sla")
+SPELLED = {"lease": "ttl_us", "beat": "beat_us"}
+
+
+class Strict(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Words that are not known are refused."""
+
+
+class LimitAsked(Strict, frozen=True, kw_only=True):
+    """At most `n` units that name `key` run at a time."""
+
+    key: Name
+    n: Count
+
+
+class RateAsked(Strict, frozen=True, kw_only=True):
+    """At most `n` units that name `key` begin in any stretch of time of that length."""
+
+    key: Name
+    n: Count
+    per_seconds: Seconds
+
+
+class WorkAsked(Strict, frozen=True, kw_only=True):
+    """One unit to be made; what is not said is as its lifecycle says."""
+
+    task: Name
+    input: Any = None
+    queue: Name = "default"
+    capabilities: Words = ()
+    key: Name | None = None
+    on_duplicate: Literal["return", "reject", "replace"] = "return"
+    priority: Priority = 0
+    delay_seconds: Annotated[float, Meta(ge=0, le=10 * YEAR)] = 0
+    at: Annotated[datetime, Meta(tz=True)] | None = None
+    mutex: Name | None = None
+    limit: LimitAsked | None = None
+    rate: RateAsked | None = None
+    labels: dict[str, str] = {}
+    correlation: Annotated[str, Meta(max_length=NAME_MAX)] = ""
+    trace: Annotated[str, Meta(max_length=NAME_MAX)] = ""
+    needs: Refs | None = None
+    ref: Annotated[str, Meta(max_length=NAME_MAX)] = ""
+    decides: bool = True
+    attempts: Count | None = None
+    exhausted: Literal["exhaust", "fail"] | None = None
+    timeout_seconds: Seconds | None = None
+    queue_timeout_seconds: Seconds | None = None
+    expires_seconds: Seconds | None = None
+    backoff_seconds: Seconds | None = None
+    backoff_cap_seconds: Seconds | None = None
+    lease_seconds: Seconds | None = None
+    beat_seconds: Seconds | None = None
+    silent: bool = False
+    sla_seconds: Seconds | None = None
+    quorum: Count | None = None
+    on_reject: Literal["cancel", "fail"] | None = None
+    approvers: Words = ()
+    not_submitter: bool = False
+
+
+class JobAsked(WorkAsked, frozen=True, kw_only=True):
+    """A job, or a unit of another lifecycle; `parent` and `needs` are ids."""
+
+    lifecycle: Name = "job"
+    parent: Name | None = None
+
+
+class JobsAsked(Strict, frozen=True, kw_only=True):
+    """Several units, all of them or none; `parent` and `needs` may name the `ref` of one before."""
+
+    jobs: Annotated[tuple[JobAsked, ...], Meta(min_length=1, max_length=MANY)]
+
+
+class StepAsked(WorkAsked, frozen=True, kw_only=True):
+    """A step of a run; `needs` are the `ref`s of steps before it."""
+
+    lifecycle: Name | None = None
+
+
+class RunAsked(Strict, frozen=True, kw_only=True):
+    """A run and its steps. In a workflow run a step that says no `needs` needs the one before it."""
+
+    task: Name
+    lifecycle: Name = "workflow_run"
+    input: Any = None
+    priority: Priority = 0
+    labels: dict[str, str] = {}
+    correlation: Annotated[str, Meta(max_length=NAME_MAX)] = ""
+    trace: Annotated[str, Meta(max_length=NAME_MAX)] = ""
+    timeout_seconds: Seconds | None = None
+    steps: Annotated[tuple[StepAsked, ...], Meta(min_length=1, max_length=MANY)]
+
+
+class CancelAsked(Strict, frozen=True, kw_only=True):
+    """Softly, so that its holder may end well, or hard."""
+
+    hard: bool = False
+    reason: Text = ""
+
+
+class ReasonAsked(Strict, frozen=True, kw_only=True):
+    reason: Text = ""
+
+
+class VoteAsked(Strict, frozen=True, kw_only=True):
+    """A person's word. `by` is who says so, the key's own name by default; of a run, `step` names what is meant."""
+
+    by: Name | None = None
+    roles: Words = ()
+    comment: Text = ""
+    step: Name | None = None
+
+
+class WordAsked(Strict, frozen=True, kw_only=True):
+    """Another verdict than approve or reject, as the inbox asks for it."""
+
+    word: Name
+    by: Name | None = None
+    comment: Text = ""
+
+
+class UnitsMeant(Strict, frozen=True, kw_only=True):
+    """Which units are meant, and which page of them."""
+
+    state: tuple[Name, ...] = ()
+    category: tuple[Name, ...] = ()
+    lifecycle: Name | None = None
+    task: Name | None = None
+    queue: Name | None = None
+    key: Name | None = None
+    correlation: Name | None = None
+    worker: Name | None = None
+    parent: Name | None = None
+    limit: Page = 50
+    after: Name | None = None
+
+
+class EventsMeant(Strict, frozen=True, kw_only=True):
+    """Events behind the version `after`."""
+
+    after: Annotated[int, Meta(ge=0, le=2**31 - 1)] = 0
+    limit: Page = 50
+
+
+class InboxMeant(Strict, frozen=True, kw_only=True):
+    """Only what `by` or one of the roles may still answer; with `checks` also what waits for a check."""
+
+    by: Name | None = None
+    role: tuple[Name, ...] = ()
+    checks: bool = False
+    limit: Page = 50
+    after: Name | None = None
+
+
+class WorkersMeant(Strict, frozen=True, kw_only=True):
+    """With `ended`, also those that have shut down."""
+
+    ended: bool = False
+
+
+def packed(value: Any) -> str:
+    return msgspec.json.encode(value).decode()
+
+
+def micro(seconds: float | None) -> int | None:
+    return None if seconds is None else round(seconds * 1_000_000)
+
+
+def work_of(asked: WorkAsked, lifecycle: str, parent: int | str | None, refs: Sequence[str] = ()) -> Work:
+    """The unit that is asked for; what it needs is named by a `ref` that is known, or by id. Raises Unknown."""
+    lengths = {
+        SPELLED.get(name, f"{name}_us"): micro(getattr(asked, f"{name}_seconds", None))
+        for name in LENGTHS
+    }  # fmt: skip
+    limit, rate = asked.limit, asked.rate
+    return Work(
+        task=asked.task, lifecycle=lifecycle, input=packed(asked.input), queue=asked.queue,
+        capabilities=asked.capabilities, key=asked.key, on_duplicate=asked.on_duplicate, priority=asked.priority,
+        delay_us=micro(asked.delay_seconds) or 0, at_us=None if asked.at is None else instant_us("at", asked.at),
+        mutex=asked.mutex, limit_key=limit.key if limit else None, limit=limit.n if limit else None,
+        rate_key=rate.key if rate else None, rate=rate.n if rate else None,
+        rate_per_us=micro(rate.per_seconds) if rate else None, labels=packed(asked.labels),
+        correlation=asked.correlation, trace=asked.trace, parent=parent, ref=asked.ref, decides=asked.decides,
+        needs=tuple(one if one in refs else unit_of(one) for one in asked.needs or ()), attempts=asked.attempts,
+        exhausted=asked.exhausted, silent=asked.silent, quorum=asked.quorum, on_reject=asked.on_reject,
+        approvers=asked.approvers, not_submitter=asked.not_submitter, **lengths,
+    )  # fmt: skip

@@ -1,0 +1,91 @@
+"""The server as an ASGI application: a route for every operation, and one way to answer for everything else."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from functools import partial
+from typing import Any
+
+import msgspec
+from litestar import Litestar, Request, Response
+from litestar.exceptions import HTTPException
+from litestar.handlers import HTTPRouteHandler
+
+from interlock.client.app import App
+from interlock.server import answers
+from interlock.server.around import AROUND
+from interlock.server.desk import BODY_MAX, HEADERS, Desk, refused
+from interlock.server.errors import AGAIN, Refusal
+from interlock.server.jobs import JOBS
+from interlock.server.openapi import described
+from interlock.server.operations import HTML, JSON, Asked, Hall, Operation
+from interlock.server.page import PAGE
+from interlock.server.people import INBOX
+from interlock.server.runs import RUNS
+from interlock.store import migrate
+from interlock.store.session import Session
+
+
+def present(session: Session) -> bool:
+    return migrate.version(session) == migrate.numbers()[-1]
+
+
+async def health(asked: Asked) -> answers.Health:
+    """The database answers, and has the schema that this program knows."""
+    if not await asked.hall.look(present, 1):
+        raise Refusal(503, "the database has not the schema of this program", headers=AGAIN)
+    return answers.Health("ok")
+
+
+OPEN = tuple(
+    Operation(
+        method="GET", path=path, scope=None, summary="Whether the server and its database answer", call=health,
+        answer=answers.Health,
+    )
+    for path in ("/healthz", "/readyz")
+)  # fmt: skip
+OPERATIONS: tuple[Operation, ...] = (*JOBS, *RUNS, *INBOX, *AROUND, *OPEN)
+
+
+def built(app: App) -> Litestar:
+    """The server of an app's database. It connects when it starts, and what was sent is answered before it ends."""
+    hall = Hall(app)
+    desk = Desk(hall)
+
+    @asynccontextmanager
+    async def open_and_closed(server: Litestar) -> AsyncIterator[None]:
+        app.connect()
+        try:
+            yield
+        finally:
+            hall.close()
+
+    text = msgspec.json.encode(described(OPERATIONS, app.lives))
+    pages = [page("/openapi.json", text, JSON), page("/", PAGE.encode(), HTML)]
+    return Litestar(
+        [*map(partial(route, desk), OPERATIONS), *pages],
+        lifespan=[open_and_closed],
+        exception_handlers={HTTPException: outside, Exception: outside},
+        request_max_body_size=BODY_MAX,
+        openapi_config=None,
+        logging_config=None,
+    )
+
+
+def route(desk: Desk, operation: Operation) -> HTTPRouteHandler:
+    async def answer(request: Request[Any, Any, Any]) -> Response[bytes]:
+        return await desk.answer(operation, request)
+
+    path = operation.path.replace("}", ":str}")
+    return HTTPRouteHandler(path, http_method=operation.method, name=operation.name)(answer)  # type: ignore[arg-type]
+
+
+def page(path: str, text: bytes, media: str) -> HTTPRouteHandler:
+    async def answer() -> Response[bytes]:
+        return Response(text, media_type=media, headers=dict(HEADERS))
+
+    return HTTPRouteHandler(path, http_method="GET")(answer)
+
+
+def outside(request: Request[Any, Any, Any], error: Exception) -> Response[bytes]:
+    """What is answered where no operation was found, or the request could not be read."""
+    return refused(error)

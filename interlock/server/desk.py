@@ -1,0 +1,139 @@
+"""What every request goes through: the key, the scope, the words, the call and the answer."""
+
+import logging
+import re
+from typing import Any, get_type_hints
+from urllib.parse import parse_qsl
+
+import msgspec
+from litestar import Request, Response
+from litestar.exceptions import HTTPException
+
+from interlock.server.errors import Refusal, refusal
+from interlock.server.keyring import Caller, Keyring, moment, refuse_scope
+from interlock.server.operations import Asked, Hall, Nothing, Operation, Reply
+
+log = logging.getLogger("interlock.server")
+BODY_MAX, DEPTH_MAX, KEY_MAX = 1 << 20, 64, 200
+STRINGS = re.compile(rb'"(?:[^"\\]|\\.)*"', re.DOTALL)
+BRACKETS = re.compile(rb"[\[\]{}]")
+HEADERS = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
+Asking = Request[Any, Any, Any]
+
+
+class Desk:
+    """Answers requests, each by its operation."""
+
+    def __init__(self, hall: Hall) -> None:
+        self.hall, self.keyring = hall, Keyring(hall.look)
+
+    async def answer(self, operation: Operation, request: Asking) -> Response[bytes]:
+        """The answer, whatever happens."""
+        began, who = moment(), ""
+        try:
+            caller = None
+            if operation.scope is not None:
+                caller = await self.keyring.caller(request.headers.get("authorization", ""))
+                who = f"{caller.tenant}/{caller.key}"
+                refuse_scope(caller, operation.scope)
+            answer = answered(operation, await operation.call(await self.asked(operation, request, caller)))
+        except Exception as error:
+            answer = refused(error, operation)
+        facts = {
+            "method": operation.method, "path": operation.path, "status": answer.status_code, "caller": who,
+            "took_ms": round((moment() - began) * 1_000, 3),
+        }  # fmt: skip
+        log.info("%s %s %s", operation.method, operation.path, answer.status_code, extra={"facts": facts})
+        return answer
+
+    async def asked(self, operation: Operation, request: Asking, caller: Caller | None) -> Asked:
+        """What is asked, every word of it checked. Raises Refusal."""
+        path = {name: str(value) for name, value in request.path_params.items()}
+        key = request.headers.get("idempotency-key") if operation.changes else None
+        if key is not None and not (0 < len(key) <= KEY_MAX and key.isprintable()):
+            raise Refusal(400, f"Idempotency-Key is not allowed; allowed are 1 to {KEY_MAX} printable characters")
+        asked = Asked(self.hall, caller, path, key)
+        asked.query = query_of(operation.query or Nothing, request.scope["query_string"])
+        if operation.body is not None:
+            asked.body = body_of(operation.body, request.headers.get("content-type", ""), await request.body())
+        return asked
+
+
+def query_of(kind: Any, text: bytes) -> Any:
+    """The words behind the question mark. Raises Refusal for one that is not known, or not of its kind."""
+    try:
+        pairs = parse_qsl(text.decode("ascii"), keep_blank_values=True, errors="strict", max_num_fields=100)
+    except (ValueError, UnicodeError):
+        raise Refusal(400, "the query cannot be read; it is name=value, joined by &") from None
+    lists = [name for name, hint in get_type_hints(kind).items() if str(hint).startswith("tuple")]
+    given: dict[str, Any] = {}
+    for name, value in pairs:
+        if "\0" in value:
+            raise Refusal(400, f"'{name}' has a NUL character, which is not allowed")
+        if name in lists:
+            given.setdefault(name, []).append(value)
+        elif name in given:
+            raise Refusal(400, f"'{name}' is given twice")
+        else:
+            given[name] = value
+    try:
+        return msgspec.convert(given, kind, strict=False)
+    except msgspec.ValidationError as error:
+        raise Refusal(400, f"the query is wrong: {error}") from None
+
+
+def body_of(kind: Any, media: str, text: bytes) -> Any:
+    """What the body says. Raises Refusal for a word that is not known, or not of its kind."""
+    if text and media.partition(";")[0].strip().lower() not in ("application/json", ""):
+        raise Refusal(415, "the body must be JSON: send it with `Content-Type: application/json`")
+    refuse_deep(text)
+    try:
+        found = msgspec.json.decode(text or b"{}", type=kind)
+    except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
+        raise Refusal(400, f"the body is wrong: {error}") from None
+    refuse_nul(found)
+    return found
+
+
+def refuse_deep(text: bytes) -> None:
+    """What is nested too deeply would break whoever reads it later."""
+    if text.count(b"[") + text.count(b"{") <= DEPTH_MAX:
+        return
+    depth = 0
+    for bracket in BRACKETS.findall(STRINGS.sub(b"", text)):
+        depth += 1 if bracket in b"[{" else -1
+        if depth > DEPTH_MAX:
+            raise Refusal(400, f"the body is nested more than {DEPTH_MAX} deep")
+
+
+def refuse_nul(found: Any) -> None:
+    """Text that no database could keep; what is only passed on as JSON is left alone."""
+    if isinstance(found, str):
+        if "\0" in found:
+            raise Refusal(400, "the body has a NUL character, which is not allowed")
+    elif isinstance(found, msgspec.Struct):
+        for name in found.__struct_fields__:
+            refuse_nul(getattr(found, name))
+    elif isinstance(found, dict):
+        refuse_nul([*found.keys(), *found.values()])
+    elif isinstance(found, list | tuple):
+        for one in found:
+            refuse_nul(one)
+
+
+def answered(operation: Operation, found: Any) -> Response[bytes]:
+    reply = found if isinstance(found, Reply) else Reply(found, operation.status)
+    content = reply.body.encode() if isinstance(reply.body, str) else msgspec.json.encode(reply.body)
+    return Response(content, status_code=reply.status, media_type=operation.media, headers=dict(HEADERS))
+
+
+def refused(error: Exception, operation: Operation | None = None) -> Response[bytes]:
+    """An error as it is told outside; what is our own fault is told to the log in full."""
+    if isinstance(error, HTTPException) and error.status_code < 500:
+        no = Refusal(error.status_code, error.detail, headers=dict(error.headers or {}))
+    else:
+        no = refusal(error, by_id=operation is not None and operation.by_id)
+    if no.status == 500:
+        log.error("%s failed", operation.name if operation else "a request", exc_info=error)
+    content = msgspec.json.encode(no.body)
+    return Response(content, status_code=no.status, media_type="application/json", headers={**HEADERS, **no.headers})

@@ -1,0 +1,84 @@
+"""From a refusal to what is answered: a status, a code for programs, a text for people, and never a traceback."""
+
+from typing import Any
+
+import msgspec
+
+from interlock.kernel.errors import (
+    Contended,
+    Drained,
+    Gone,
+    InterlockError,
+    LimitReached,
+    NotWanted,
+    Refused,
+    Stale,
+    StoreError,
+    Unavailable,
+    Unknown,
+)
+
+AGAIN = {"Retry-After": "1"}
+NOT_FOUND = "there is nothing under this id"
+OURS = "this should not have happened; the log of the server says more"
+# Refusals whose text begins with their own code, and the status of each.
+CODED = {"IDEMPOTENCY_CONFLICT": 409, "DUPLICATE_KEY": 409, "NOT_AN_APPROVER": 403}
+CODES = {
+    400: "INVALID_REQUEST", 401: "UNAUTHORIZED", 403: "FORBIDDEN", 404: "NOT_FOUND", 405: "METHOD_NOT_ALLOWED",
+    409: "INVALID_STATE", 413: "TOO_LARGE", 415: "UNSUPPORTED_MEDIA_TYPE", 429: "LIMIT_REACHED",
+    500: "INTERNAL_ERROR", 503: "UNAVAILABLE",
+}  # fmt: skip
+
+
+class Fault(msgspec.Struct, frozen=True):
+    """What was wrong; `details` has what helps to do better: state, legal_next, needs."""
+
+    code: str
+    message: str
+    details: dict[str, Any]
+
+
+class Faulty(msgspec.Struct, frozen=True):
+    """Every answer that is no success."""
+
+    error: Fault
+
+
+class Refusal(Exception):
+    """An answer that is no success, with its status and headers."""
+
+    def __init__(
+        self, status: int, message: str, *, code: str = "", headers: dict[str, str] | None = None, **details: Any
+    ) -> None:
+        super().__init__(message)
+        self.status, self.headers = status, headers or {}
+        self.body = Faulty(Fault(code or CODES.get(status, "REFUSED"), message, details))
+
+
+def refusal(error: Exception, *, by_id: bool) -> Refusal:
+    """What is answered for an error; `by_id` says that the path named something, which may not be there."""
+    match error:
+        case Refusal():
+            return error
+        case Unknown() if by_id:
+            return Refusal(404, NOT_FOUND)  # the same for what others have and for what nobody has
+        case Refused():
+            legal = list(error.legal)
+            return Refusal(409, str(error), lifecycle=error.lifecycle, state=error.state, legal_next=legal)
+        case NotWanted():
+            return Refusal(409, str(error), code="NOT_WANTED")
+        case Stale():
+            return Refusal(409, str(error), code="STALE_LEASE")
+        case Gone() | Drained():
+            return Refusal(409, str(error), code="WORKER_GONE")
+        case LimitReached():
+            return Refusal(429, str(error), headers=AGAIN)
+        case Contended() | Unavailable():
+            return Refusal(503, "the database does not answer; ask again", headers=AGAIN)
+        case StoreError():
+            return Refusal(500, OURS)
+        case InterlockError():
+            code = str(error).partition(":")[0]
+            return Refusal(CODED.get(code, 400), str(error), code=code if code in CODED else "")
+        case _:
+            return Refusal(500, OURS)

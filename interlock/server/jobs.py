@@ -1,0 +1,180 @@
+"""Jobs over the wire, and every other unit: submit, look, cancel, do again."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from interlock.client import shape
+from interlock.client.why import explain
+from interlock.kernel.commands import Cancel, Replay, Standing, Submit, Submitted, Work
+from interlock.kernel.errors import InterlockError, Refused
+from interlock.kernel.lifecycle import Category, Lifecycle
+from interlock.kernel.names import shown
+from interlock.kernel.rows import Event
+from interlock.server import answers
+from interlock.server.bodies import (
+    CancelAsked,
+    EventsMeant,
+    JobAsked,
+    JobsAsked,
+    ReasonAsked,
+    UnitsMeant,
+    work_of,
+)
+from interlock.server.operations import Asked, Operation, Reply, unit_of
+from interlock.store.session import Session
+from interlock.store.views import Filter, Glimpse, View, born_by, events_of, glimpse, listing, needs_of, view, views_of
+
+
+async def submit(asked: Asked) -> Reply:
+    job: JobAsked = asked.body
+    parent = None if job.parent is None else unit_of(job.parent)
+    (made,), status = await made_by(asked, [work_of(job, job.lifecycle, parent)])
+    return Reply(made, status)
+
+
+async def submit_many(asked: Asked) -> Reply:
+    jobs: JobsAsked = asked.body
+    refs: list[str] = []
+    work = []
+    for job in jobs.jobs:
+        parent = job.parent if job.parent is None or job.parent in refs else unit_of(job.parent)
+        work.append(work_of(job, job.lifecycle, parent, refs))
+        refs += filter(None, [job.ref])
+    made, status = await made_by(asked, work)
+    return Reply(answers.ManyMade(made), status)
+
+
+async def made_by(asked: Asked, work: Sequence[Work]) -> tuple[list[answers.Made], int]:
+    """What a submit made or found, and 201 if this request made anything, else 200."""
+    made = await asked.send(Submit(work=tuple(work)))
+    seen, own = await asked.read(look_at, made, asked.request)
+    told = [
+        answers.Made(shown(one.lifecycle, one.unit), one.state, done.replaced)
+        for one, done in zip(seen, made, strict=True)
+    ]
+    return told, 201 if own else 200
+
+
+def look_at(session: Session, tenant: int, made: Sequence[Submitted], request: str) -> tuple[list[Glimpse], bool]:
+    """Where units stand, and whether this request made one of them; one that answers a key made none."""
+    there = views_of(session, tenant, [one.unit for one in made])
+    seen = [seen_in(there[one.unit]) for one in made]
+    created = next((one.unit for one in made if one.created), None)
+    return seen, created is not None and born_by(session, tenant, created) == request
+
+
+def seen_in(one: View) -> Glimpse:
+    unit = one.unit
+    return Glimpse(unit.id, unit.lifecycle, unit.state, unit.category, unit.outcome, None, None)
+
+
+def chosen(lives: Mapping[str, Lifecycle], wanted: UnitsMeant) -> Filter:
+    """The units that are meant. A wrong word is told what the right ones are."""
+    states = [state for life in lives.values() for state in life.states]
+    for name, words, allowed in (
+        ("lifecycle", [wanted.lifecycle] if wanted.lifecycle else [], list(lives)),
+        ("state", wanted.state, states),
+        ("category", wanted.category, list(Category)),
+    ):
+        for word in words:
+            if word not in allowed:
+                raise InterlockError(f"there is no {name} '{word}'; there are {', '.join(dict.fromkeys(allowed))}")
+    return Filter(
+        states=wanted.state, categories=wanted.category, lifecycle=wanted.lifecycle, task=wanted.task,
+        queue=wanted.queue, key=wanted.key, correlation=wanted.correlation, holder=wanted.worker,
+        parent=None if wanted.parent is None else unit_of(wanted.parent),
+    )  # fmt: skip
+
+
+async def page_of(asked: Asked, wanted: Filter) -> tuple[list[dict[str, Any]], str | None]:
+    """A page of units, and where the next one begins."""
+    query: UnitsMeant = asked.query
+    after = None if query.after is None else unit_of(query.after)
+    found = await asked.read(listing, wanted, query.limit + 1, after)
+    page = found[: query.limit]
+    return [shape.unit(one) for one in page], shape.name_of(page[-1]) if len(found) > query.limit else None
+
+
+async def list_jobs(asked: Asked) -> dict[str, Any]:
+    page, following = await page_of(asked, chosen(asked.app.lives, asked.query))
+    return {"jobs": page, "next": following}
+
+
+async def show(asked: Asked) -> dict[str, Any]:
+    return await asked.read(whole, await asked.unit())
+
+
+def whole(session: Session, tenant: int, unit: int) -> dict[str, Any]:
+    """A unit and what it needs, from one picture."""
+    needs = [{"id": shown(one.lifecycle, one.unit), "state": one.state} for one in needs_of(session, tenant, unit)]
+    return {**shape.whole(view(session, tenant, unit)), "needs": needs}
+
+
+async def events(asked: Asked) -> dict[str, Any]:
+    return await events_page(asked, await asked.unit())
+
+
+async def events_page(asked: Asked, unit: int) -> dict[str, Any]:
+    query: EventsMeant = asked.query
+    found: list[Event] = await asked.read(events_of, unit, query.after, query.limit + 1)
+    page = found[: query.limit]
+    return {"events": [shape.event(one) for one in page], "next": page[-1].version if len(found) > len(page) else None}
+
+
+async def why(asked: Asked) -> Any:
+    return await asked.read(explain, asked.app.lives, await asked.unit())
+
+
+async def cancel(asked: Asked) -> answers.StandingTold:
+    unit = await asked.unit()
+    return await stands(asked, await asked.send(Cancel(unit=unit, hard=asked.body.hard, reason=asked.body.reason)))
+
+
+async def stands(asked: Asked, standing: Standing) -> answers.StandingTold:
+    seen = await asked.read(glimpse, standing.unit)
+    return answers.StandingTold(shown(seen.lifecycle, seen.unit), standing.state, standing.applied)
+
+
+async def requeue(asked: Asked) -> Reply:
+    unit = await asked.unit()
+    seen = await asked.read(glimpse, unit)
+    if seen.category != Category.DEAD:
+        life = asked.app.lives[seen.lifecycle]
+        raise Refused(seen.lifecycle, seen.state, "requeue", life.triggers(seen.state))
+    done = await asked.send(Replay(unit=unit, reason=asked.body.reason))
+    (now,), own = await asked.read(look_at, [done], asked.request)
+    return Reply(answers.Made(shown(now.lifecycle, now.unit), now.state), 201 if own else 200)
+
+
+JOB = "/v1/jobs/{id}"
+JOBS = (
+    Operation(
+        method="POST", path="/v1/jobs", scope="submit", summary="Submit a unit of work", call=submit, body=JobAsked,
+        answer=answers.Made, status=201, also=(200,),
+    ),
+    Operation(
+        method="POST", path="/v1/jobs/batch", scope="submit", summary="Submit several units, all of them or none",
+        call=submit_many, body=JobsAsked, answer=answers.ManyMade, status=201, also=(200,),
+    ),
+    Operation(
+        method="GET", path="/v1/jobs", scope="read", summary="List units, the newest first", call=list_jobs,
+        query=UnitsMeant, answer=answers.Jobs,
+    ),
+    Operation(method="GET", path=JOB, scope="read", summary="Show one unit", call=show, answer=answers.UnitWhole),
+    Operation(
+        method="GET", path=f"{JOB}/events", scope="read", summary="Tell what happened to a unit", call=events,
+        query=EventsMeant, answer=answers.Events,
+    ),
+    Operation(
+        method="GET", path=f"{JOB}/why", scope="read", summary="Say why a unit is where it is", call=why,
+        answer=answers.WhyTold,
+    ),
+    Operation(
+        method="POST", path=f"{JOB}/cancel", scope="operate", summary="Stop a unit", call=cancel, body=CancelAsked,
+        answer=answers.StandingTold,
+    ),
+    Operation(
+        method="POST", path=f"{JOB}/requeue", scope="operate", summary="Do a dead letter again, as a new unit",
+        call=requeue, body=ReasonAsked, answer=answers.Made, status=201, also=(200,),
+    ),
+)  # fmt: skip

@@ -1,0 +1,102 @@
+"""Who asks: a key is looked up, and what is known of it is believed for less than a second."""
+
+import asyncio
+import hmac
+from collections.abc import Awaitable, Callable
+
+import msgspec
+
+from interlock.kernel.access import KIND, allows, digest_of, read_key
+from interlock.kernel.names import shown
+from interlock.kernel.rows import Key
+from interlock.server.errors import Refusal
+from interlock.store.keys import key_seen
+from interlock.store.session import Session
+
+BELIEVED = 0.5  # seconds
+KNOWN_MAX = 10_000
+MISSING = "a key is wanted, as in `Authorization: Bearer ilk_…`; `interlock key create` makes one"
+BAD = "this key is not valid"
+ASK = {"WWW-Authenticate": "Bearer"}
+
+
+class Caller(msgspec.Struct, frozen=True):
+    """Whoever asks: for a tenant, with what a key allows."""
+
+    tenant: int
+    key: str  # its id, as it is shown
+    name: str
+    scopes: tuple[str, ...]
+
+
+class Known(msgspec.Struct, frozen=True):
+    """What the database said of a key, and when."""
+
+    row: Key
+    store_us: int
+    looked: float  # by our own clock
+
+    def now(self) -> int:
+        """The time of the store, as far as we know."""
+        return self.store_us + round((moment() - self.looked) * 1_000_000)
+
+
+def moment() -> float:
+    """Seconds by the clock of the event loop, which only goes forward."""
+    return asyncio.get_running_loop().time()
+
+
+Look = Callable[[Callable[[Session], Known | None], int], Awaitable[Known | None]]
+
+
+class Keyring:
+    """The keys that were used lately."""
+
+    def __init__(self, look: Look) -> None:
+        self.look = look
+        self.known: dict[tuple[int, int], Known] = {}
+
+    async def caller(self, header: str) -> Caller:
+        """Whose key this is. Raises Refusal, which does not say what was wrong with the key."""
+        scheme, _, text = header.partition(" ")
+        if not header or scheme.lower() != "bearer":
+            raise Refusal(401, MISSING, headers=ASK)
+        read = read_key(text.strip())
+        found = await self.find(read[0], read[1]) if read else None
+        if found is None or read is None or not sound(found, read[2]):
+            raise Refusal(401, BAD, headers=ASK)
+        row = found.row
+        return Caller(row.tenant, shown(KIND, row.id), row.name, tuple(row.scopes.split(",")))
+
+    async def find(self, tenant: int, key: int) -> Known | None:
+        if tenant >= 2**31 or key >= 2**63:
+            return None
+        known = self.known.get((tenant, key))
+        if known and moment() - known.looked < BELIEVED:
+            return known
+        looked = moment()
+
+        def ask(session: Session) -> Known | None:
+            row = key_seen(session, tenant, key)
+            return None if row is None else Known(row, session.now(), looked)
+
+        found = await self.look(ask, tenant)
+        if len(self.known) >= KNOWN_MAX:
+            self.known.clear()
+        if found is None:
+            self.known.pop((tenant, key), None)
+        else:
+            self.known[tenant, key] = found
+        return found
+
+
+def sound(known: Known, secret: str) -> bool:
+    """Whether this secret opens anything now."""
+    row = known.row
+    right = hmac.compare_digest(row.digest, digest_of(secret))
+    return right and row.revoked_at is None and (row.expires_at is None or known.now() < row.expires_at)
+
+
+def refuse_scope(caller: Caller, wanted: str) -> None:
+    if not allows(caller.scopes, wanted):
+        raise Refusal(403, f"this key lacks the scope '{wanted}'", needs=wanted, has=list(caller.scopes))

@@ -1,0 +1,115 @@
+"""The OpenAPI text of the API, made from its operations and from the lifecycles."""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from interlock import __version__
+from interlock.kernel.commands import REASONS
+from interlock.kernel.lifecycle import Category, Lifecycle
+from interlock.server.errors import CODES, Faulty
+from interlock.server.operations import JSON, Operation
+
+ABOUT = "Durable work on explicit state machines. Fields may be added to answers, and none is taken away."
+REF = "#/components/schemas/{name}"
+SAID = {
+    400: "Something in the request is wrong; the message says what, and what is allowed.",
+    401: "No key was shown, or one that is not valid.",
+    403: "The key lacks the scope, or the person has no vote.",
+    404: "There is nothing under this id, as far as this key can see.",
+    409: "The state of things does not allow it; details say what it does allow.",
+    413: "The body is larger than 1 MiB.",
+    415: "The body is no JSON.",
+    429: "A limit of the tenant is reached; ask again later.",
+    503: "The database does not answer; ask again.",
+}
+KEY_SHAPE = {"type": "string", "minLength": 1, "maxLength": 200}
+KEY_SAID = "The same request under the same key is carried out once and answered again; another one is refused."
+
+
+def described(operations: Sequence[Operation], lives: Mapping[str, Lifecycle]) -> dict[str, Any]:
+    """The whole text, as data."""
+    types = [kind for one in operations for kind in (one.body, one.query, one.answer) if kind is not None]
+    shapes, named = msgspec.json.schema_components([*types, Faulty], ref_template=REF)
+    of = dict(zip([*types, Faulty], shapes, strict=True))
+    paths: dict[str, dict[str, Any]] = {}
+    for one in operations:
+        paths.setdefault(one.path, {})[one.method.lower()] = operation(one, of, named)
+    return {
+        "openapi": "3.1.0",
+        "info": {
+            "title": "Interlock", "version": __version__,
+            "description": ABOUT,
+        },
+        "paths": paths,
+        "components": {
+            "schemas": with_words(named, lives),
+            "securitySchemes": {"key": {"type": "http", "scheme": "bearer", "bearerFormat": "ilk_…"}},
+        },
+    }  # fmt: skip
+
+
+def operation(one: Operation, of: Mapping[Any, Any], named: Mapping[str, Any]) -> dict[str, Any]:
+    """One operation: what it takes, and every answer that it may give."""
+    found: dict[str, Any] = {
+        "operationId": one.name, "summary": one.summary, "parameters": parameters(one, of, named),
+        "responses": responses(one, of), "security": [] if one.scope is None else [{"key": []}],
+    }  # fmt: skip
+    if one.scope is not None:
+        found["x-scope"] = one.scope
+    if one.body is not None:
+        required = bool(named[of[one.body]["$ref"].rpartition("/")[2]].get("required"))
+        found["requestBody"] = {"required": required, "content": {JSON: {"schema": of[one.body]}}}
+    return found
+
+
+def parameters(one: Operation, of: Mapping[Any, Any], named: Mapping[str, Any]) -> list[dict[str, Any]]:
+    text = {"type": "string", "minLength": 1}
+    found: list[dict[str, Any]] = [
+        {"name": name, "in": "path", "required": True, "schema": text} for name in re.findall(r"{(\w+)}", one.path)
+    ]
+    if one.query is not None:
+        shape = named[of[one.query]["$ref"].rpartition("/")[2]]
+        found += [
+            {"name": name, "in": "query", "required": False, "schema": schema}
+            for name, schema in shape["properties"].items()
+        ]
+    if one.changes:
+        found.append(
+            {"name": "Idempotency-Key", "in": "header", "required": False, "schema": KEY_SHAPE, "description": KEY_SAID}
+        )
+    return found
+
+
+def responses(one: Operation, of: Mapping[Any, Any]) -> dict[str, Any]:
+    media = one.media.partition(";")[0]
+    done = {"description": one.summary, "content": {media: {"schema": of[one.answer]}}}
+    told: dict[str, Any] = {str(status): done for status in (one.status, *one.also)}
+    for status in refusals(one):
+        content = {JSON: {"schema": of[Faulty]}}
+        told[str(status)] = {"description": SAID[status], "content": content, "x-code": CODES[status]}
+    return told
+
+
+def refusals(one: Operation) -> Iterable[int]:
+    """The statuses of what an operation may refuse."""
+    yield from (400, 503)
+    if one.scope is not None:
+        yield from (401, 403, 429)
+    if one.by_id:
+        yield 404
+    if one.changes:
+        yield 409
+    if one.body is not None:
+        yield from (413, 415)
+
+
+def with_words(named: Mapping[str, Any], lives: Mapping[str, Lifecycle]) -> dict[str, Any]:
+    """The schemas, and in them the words of the lifecycles."""
+    words: dict[str, list[Any]] = {
+        "Category": list(Category), "Lifecycle": list(lives), "ReasonCode": list(REASONS),
+        **{f"State_{life.name}": list(life.states) for life in lives.values()},
+    }  # fmt: skip
+    return {**named, **{name: {"type": "string", "enum": list(map(str, some))} for name, some in words.items()}}

@@ -1,0 +1,135 @@
+"""What an operation of the API is: data from which routes, the OpenAPI text and the tests are made."""
+
+import asyncio
+import secrets
+from collections.abc import Awaitable, Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
+from typing import Any, Concatenate, ParamSpec, TypeVar
+
+import msgspec
+
+from interlock.client.app import App
+from interlock.kernel.commands import BY_LEASE, Command
+from interlock.kernel.errors import Unknown
+from interlock.kernel.names import meant
+from interlock.server.keyring import Caller
+from interlock.store.session import Session
+from interlock.store.views import glimpse
+
+A = TypeVar("A")
+P = ParamSpec("P")
+T = TypeVar("T")
+UNIT_MAX = 2**63 - 1
+JSON, TEXT, HTML = "application/json", "text/plain; charset=utf-8", "text/html; charset=utf-8"
+
+
+NOBODY = Caller(1, "", "", ())  # whoever asks what is open to all
+
+
+class Hall:
+    """The engine of a server, and a thread in which questions to it wait, so that the event loop never does."""
+
+    def __init__(self, app: App) -> None:
+        self.app = app
+        self.readers = ThreadPoolExecutor(1, "interlock reader")
+        self.of_tenant = cache(self.made_for)
+
+    def made_for(self, tenant: int) -> App:
+        """An app of a tenant, on the same engine."""
+        app = App(self.app.url, tenant=tenant)
+        app.lives, app.opener = self.app.lives, lambda: self.app.engine
+        return app
+
+    async def look(self, question: Callable[[Session], T], tenant: int) -> T:
+        return await self.within(lambda: self.app.engine.read(question, tenant))
+
+    async def within(self, call: Callable[[], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self.readers, call)
+
+    async def send(self, command: Command[A]) -> A:
+        return await asyncio.wrap_future(self.app.engine.put(command))
+
+    def close(self) -> None:
+        self.readers.shutdown()
+        self.app.close()
+
+
+class Reply(msgspec.Struct, frozen=True):
+    """An answer that is not the usual one: another status, or no JSON."""
+
+    body: Any
+    status: int = 200
+
+
+class Asked:
+    """One request: who asks, for which tenant, what and with which words."""
+
+    def __init__(self, hall: Hall, caller: Caller | None, path: Mapping[str, str], idempotency_key: str | None) -> None:
+        self.hall, self.path, self.idempotency_key = hall, path, idempotency_key
+        self.caller = caller or NOBODY
+        self.app = hall.of_tenant(self.caller.tenant)
+        self.request = f"request_{secrets.token_hex(8)}"
+        self.query: Any = None
+        self.body: Any = None
+
+    async def send(self, command: Command[A]) -> A:
+        """The command is carried out for this caller's tenant; under an idempotency key it is once."""
+        facts: dict[str, Any] = {"tenant": self.caller.tenant, "cause": self.request, "scope": self.caller.key}
+        if command.actor == "local":
+            facts["actor"] = self.caller.name
+        if not isinstance(command, BY_LEASE):
+            facts["idempotency_key"] = self.idempotency_key
+        return await self.hall.send(msgspec.structs.replace(command, **facts))
+
+    async def read(self, view: Callable[Concatenate[Session, int, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
+        return await self.hall.within(lambda: self.app.read(view, *args, **kwargs))
+
+    async def unit(self, *lifecycles: str) -> int:
+        """The unit that the path names, of one of these lifecycles. Raises Unknown."""
+        number, text = unit_of(self.path["id"]), self.path["id"]
+        life = (await self.read(glimpse, number)).lifecycle
+        if (lifecycles and life not in lifecycles) or ("_" in text and text.lower().rpartition("_")[0] != life):
+            raise Unknown(text)
+        return number
+
+
+class Operation(msgspec.Struct, frozen=True, kw_only=True):
+    """A method and a path, what they take and give, and which scope they need; none: they are open to all."""
+
+    method: str
+    path: str
+    scope: str | None
+    summary: str
+    call: Callable[[Asked], Awaitable[Any]]
+    answer: Any
+    body: Any = None
+    query: Any = None
+    status: int = 200
+    also: tuple[int, ...] = ()  # other statuses of success
+    media: str = JSON
+
+    @property
+    def name(self) -> str:
+        words = [word.strip("{}") for word in self.path.split("/") if word]
+        return "_".join([self.method.lower(), *words]).replace(".", "_") or self.method.lower()
+
+    @property
+    def by_id(self) -> bool:
+        return "{" in self.path
+
+    @property
+    def changes(self) -> bool:
+        return self.method == "POST"
+
+
+class Nothing(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """No words at all."""
+
+
+def unit_of(text: str) -> int:
+    """The unit that an id means. Raises Unknown."""
+    number = meant(text)
+    if number > UNIT_MAX or "\0" in text:
+        raise Unknown(text)
+    return number

@@ -1,0 +1,60 @@
+"""The inbox over the wire: what waits for a person, and the person's word."""
+
+from functools import partial
+from typing import Any
+
+from interlock.client import shape
+from interlock.kernel.commands import Decide
+from interlock.server import answers
+from interlock.server.bodies import InboxMeant, VoteAsked, WordAsked
+from interlock.server.jobs import stands
+from interlock.server.operations import Asked, Operation, unit_of
+from interlock.server.runs import vote
+
+
+async def inbox(asked: Asked) -> dict[str, Any]:
+    query: InboxMeant = asked.query
+    after = None if query.after is None else unit_of(query.after)
+    look = partial(
+        asked.app.inbox, by=query.by, role=query.role, checks=query.checks, limit=query.limit + 1, after=after
+    )
+    found = await asked.hall.within(look)
+    page = found[: query.limit]
+    return {"items": [shape.item(one) for one in page], "next": page[-1].id if len(found) > len(page) else None}
+
+
+async def approve(asked: Asked) -> answers.StandingTold:
+    return await vote(asked, await asked.unit(), approve=True)
+
+
+async def reject(asked: Asked) -> answers.StandingTold:
+    return await vote(asked, await asked.unit(), approve=False)
+
+
+async def decide(asked: Asked) -> answers.StandingTold:
+    said: WordAsked = asked.body
+    order = Decide(
+        unit=await asked.unit(), trigger=said.word, actor=said.by or asked.caller.name, reason=said.comment
+    )  # fmt: skip
+    return await stands(asked, await asked.send(order))
+
+
+ITEM = "/v1/inbox/{id}"
+INBOX = (
+    Operation(
+        method="GET", path="/v1/inbox", scope="read", summary="List what waits for a person, the oldest first",
+        call=inbox, query=InboxMeant, answer=answers.Items,
+    ),
+    Operation(
+        method="POST", path=f"{ITEM}/approve", scope="approve", summary="Approve what waits for a person",
+        call=approve, body=VoteAsked, answer=answers.StandingTold,
+    ),
+    Operation(
+        method="POST", path=f"{ITEM}/reject", scope="approve", summary="Reject what waits for a person",
+        call=reject, body=VoteAsked, answer=answers.StandingTold,
+    ),
+    Operation(
+        method="POST", path=f"{ITEM}/decide", scope="approve", summary="Give another verdict to what waits for one",
+        call=decide, body=WordAsked, answer=answers.StandingTold,
+    ),
+)  # fmt: skip

@@ -1,0 +1,168 @@
+"""Runs over the wire: a unit with steps below it, as document 001 asks for them and under /v1."""
+
+from typing import Any
+
+import msgspec
+
+from interlock.client import shape
+from interlock.client.trees import picture
+from interlock.client.why import explain
+from interlock.kernel.commands import Cancel, Decide, Vote, Work
+from interlock.kernel.errors import InterlockError
+from interlock.kernel.lifecycle import RollUp
+from interlock.server import answers
+from interlock.server.bodies import (
+    CancelAsked,
+    EventsMeant,
+    ReasonAsked,
+    RunAsked,
+    UnitsMeant,
+    VoteAsked,
+    micro,
+    packed,
+    work_of,
+)
+from interlock.server.jobs import chosen, events_page, made_by, page_of, stands, whole
+from interlock.server.operations import Asked, Operation, Reply
+
+TOP = "\0run"  # no step can have this ref
+PARTS = {RollUp.ALL: "step", RollUp.CRITICAL: "task", RollUp.REQUIRED: "ci_job", RollUp.SINGLE: "agent_job"}
+
+
+def kinds(asked: Asked) -> tuple[str, ...]:
+    """The lifecycles of units that have others below them and mirror none."""
+    return tuple(life.name for life in asked.app.lives.values() if life.options.roll_up in PARTS)
+
+
+async def submit(asked: Asked) -> Reply:
+    run: RunAsked = asked.body
+    if run.lifecycle not in kinds(asked):
+        raise InterlockError(f"there is no run '{run.lifecycle}'; there are {', '.join(kinds(asked))}")
+    (made, *_), status = await made_by(asked, work_for(run, asked.app.lives[run.lifecycle].options.roll_up))
+    return Reply(made, status)
+
+
+def work_for(run: RunAsked, rule: RollUp) -> list[Work]:
+    """A run and its steps; where all must succeed, they come one after the other unless they say otherwise."""
+    top = Work(
+        task=run.task, lifecycle=run.lifecycle, input=packed(run.input), priority=run.priority,
+        labels=packed(run.labels), correlation=run.correlation, trace=run.trace, ref=TOP,
+        timeout_us=micro(run.timeout_seconds),
+    )  # fmt: skip
+    work, refs = [top], list[str]()
+    for place, step in enumerate(run.steps):
+        ref = step.ref or f"\0{place}"
+        needs = step.needs if step.needs is not None else refs[-1:] if rule is RollUp.ALL else ()
+        named = msgspec.structs.replace(step, ref=ref, needs=tuple(needs))
+        work.append(work_of(named, step.lifecycle or PARTS[rule], TOP, refs))
+        refs.append(ref)
+    return work
+
+
+async def list_runs(asked: Asked) -> dict[str, Any]:
+    wanted = chosen(asked.app.lives, asked.query)
+    if wanted.lifecycle is not None and wanted.lifecycle not in kinds(asked):
+        raise InterlockError(f"there is no run '{wanted.lifecycle}'; there are {', '.join(kinds(asked))}")
+    page, following = await page_of(asked, msgspec.structs.replace(wanted, lifecycles=kinds(asked)))
+    return {"runs": page, "next": following}
+
+
+async def show(asked: Asked) -> dict[str, Any]:
+    return await asked.read(whole, await asked.unit(*kinds(asked)))
+
+
+async def steps(asked: Asked) -> dict[str, Any]:
+    seen = await asked.read(picture, asked.app.lives, await asked.unit(*kinds(asked)))
+    return {"steps": [shape.node(seen, one) for one in seen.nodes[1:]], "cut": seen.cut}
+
+
+async def cost(asked: Asked) -> answers.Cost:
+    seen = await asked.read(picture, asked.app.lives, await asked.unit(*kinds(asked)))
+    top, *below = seen.nodes
+    return answers.Cost(top.id, top.cost, [answers.StepCost(one.id, one.task, one.cost) for one in below])
+
+
+async def events(asked: Asked) -> dict[str, Any]:
+    return await events_page(asked, await asked.unit(*kinds(asked)))
+
+
+async def why(asked: Asked) -> Any:
+    return await asked.read(explain, asked.app.lives, await asked.unit(*kinds(asked)))
+
+
+async def approve(asked: Asked) -> answers.StandingTold:
+    return await vote(asked, await asked.unit(*kinds(asked)), approve=True)
+
+
+async def reject(asked: Asked) -> answers.StandingTold:
+    return await vote(asked, await asked.unit(*kinds(asked)), approve=False)
+
+
+async def vote(asked: Asked, unit: int, *, approve: bool) -> answers.StandingTold:
+    """A person's word is given to what waits there; if nothing does, nothing has changed."""
+    said: VoteAsked = asked.body
+    by = said.by or asked.caller.name
+    order = Vote(
+        unit=unit, voter=by, actor=by, roles=said.roles, approve=approve, step=said.step, reason=said.comment
+    )  # fmt: skip
+    return await stands(asked, await asked.send(order))
+
+
+async def cancel(asked: Asked) -> answers.StandingTold:
+    order = Cancel(unit=await asked.unit(*kinds(asked)), hard=asked.body.hard, reason=asked.body.reason)
+    return await stands(asked, await asked.send(order))
+
+
+async def resume(asked: Asked) -> answers.StandingTold:
+    order = Decide(unit=await asked.unit(*kinds(asked)), trigger="resume", reason=asked.body.reason)
+    return await stands(asked, await asked.send(order))
+
+
+RUN = "/v1/runs/{id}"
+OWN = (
+    Operation(
+        method="POST", path="/v1/runs", scope="submit", summary="Submit a run and its steps", call=submit,
+        body=RunAsked, answer=answers.Made, status=201, also=(200,),
+    ),
+    Operation(
+        method="GET", path="/v1/runs", scope="read", summary="List runs, the newest first", call=list_runs,
+        query=UnitsMeant, answer=answers.Runs,
+    ),
+    Operation(method="GET", path=RUN, scope="read", summary="Show one run", call=show, answer=answers.UnitWhole),
+    Operation(
+        method="GET", path=f"{RUN}/steps", scope="read", summary="Show all below a run", call=steps,
+        answer=answers.Steps,
+    ),
+    Operation(
+        method="GET", path=f"{RUN}/events", scope="read", summary="Tell what happened to a run", call=events,
+        query=EventsMeant, answer=answers.Events,
+    ),
+    Operation(
+        method="GET", path=f"{RUN}/cost", scope="read", summary="Say what a run has cost so far", call=cost,
+        answer=answers.Cost,
+    ),
+    Operation(
+        method="POST", path=f"{RUN}/approve", scope="approve", summary="Approve what waits in a run", call=approve,
+        body=VoteAsked, answer=answers.StandingTold,
+    ),
+    Operation(
+        method="POST", path=f"{RUN}/cancel", scope="operate", summary="Stop a run", call=cancel, body=CancelAsked,
+        answer=answers.StandingTold,
+    ),
+)  # fmt: skip
+MORE = (
+    Operation(
+        method="GET", path=f"{RUN}/why", scope="read", summary="Say why a run is where it is", call=why,
+        answer=answers.WhyTold,
+    ),
+    Operation(
+        method="POST", path=f"{RUN}/reject", scope="approve", summary="Reject what waits in a run", call=reject,
+        body=VoteAsked, answer=answers.StandingTold,
+    ),
+    Operation(
+        method="POST", path=f"{RUN}/resume", scope="operate", summary="Let a run go on", call=resume,
+        body=ReasonAsked, answer=answers.StandingTold,
+    ),
+)  # fmt: skip
+# Document 001's own paths answer too.
+RUNS = (*OWN, *MORE, *(msgspec.structs.replace(one, path=one.path.removeprefix("/v1")) for one in OWN))

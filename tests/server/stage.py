@@ -1,0 +1,86 @@
+"""A server inside the test's own process, two tenants, and a key for every purpose."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import httpx
+from litestar.testing import TestClient
+
+from interlock.client.app import App
+from interlock.client.keys import with_secret
+from interlock.kernel.access import Key
+from interlock.kernel.commands import Claim, Define, Finish, Grant, Held, Outcome, Register, Start, Tenant, Work
+from interlock.server.build import built
+
+OWN, FOREIGN = 1, 2
+
+
+class Stage:
+    """What a story plays on: the client of a server, its app, and keys."""
+
+    def __init__(self, app: App, client: TestClient[Any]) -> None:
+        self.app, self.client = app, client
+        self.app.send(Tenant(tenant=FOREIGN, name="other"))
+        self.own, self.foreign = self.key(), self.key(tenant=FOREIGN)
+        self.claims = 0
+
+    def key(self, *scopes: str, tenant: int = OWN, **facts: Any) -> str:
+        order = Key(order="create", name="ci", scopes=scopes or ("admin",), tenant=tenant, **facts)
+        return with_secret(self.app, order).text
+
+    def ask(
+        self, method: str, path: str, body: Any = None, *, key: str | None = None, headers: dict[str, str] | None = None
+    ) -> httpx.Response:
+        """A request; with the key of an administrator unless another is given, and none if that is empty."""
+        key = self.own if key is None else key
+        sent = {**({"Authorization": f"Bearer {key}"} if key else {}), **(headers or {})}
+        more = {} if body is None else {"json": body}
+        return self.client.request(method, path, headers=sent, **more)
+
+    def get(self, path: str, **facts: Any) -> Any:
+        answer = self.ask("GET", path, **facts)
+        assert answer.status_code == 200, answer.text
+        return answer.json()
+
+    def post(self, path: str, body: Any = None, *, status: int = 200, **facts: Any) -> Any:
+        answer = self.ask("POST", path, {} if body is None else body, **facts)
+        assert answer.status_code == status, answer.text
+        return answer.json()
+
+    def job(self, key: str | None = None, **facts: Any) -> str:
+        return str(self.post("/v1/jobs", {"task": "mail", **facts}, status=201, key=key)["id"])
+
+    def run(self, key: str | None = None) -> str:
+        """A run that waits for an approval."""
+        steps = [{"task": "sign", "lifecycle": "approval"}, {"task": "ship"}]
+        return str(self.post("/v1/runs", {"task": "release", "steps": steps}, status=201, key=key)["id"])
+
+    def claim(self, tenant: int = OWN, name: str = "w", queue: str = "default") -> Grant:
+        """A worker takes the next unit."""
+        self.claims += 1
+        key = f"c{self.claims}"
+        worker = self.app.send(Register(name=name, incarnation=key, capacity=100, tenant=tenant))
+        return self.app.send(Claim(worker=worker, key=key, nonce=key, tenant=tenant, queues=(queue,)))[0]
+
+    def finish(self, grant: Grant, tenant: int = OWN, **facts: Any) -> None:
+        held = Held(unit=grant.unit, fence=grant.fence, lease=grant.lease)
+        self.app.send(Start(held=(held,), tenant=tenant))
+        (heard,) = self.app.send(Finish(outcomes=(Outcome(held=held, **facts),), tenant=tenant))
+        assert heard.accepted
+
+    def schedule(self, tenant: int = OWN) -> None:
+        self.app.send(Define(name="nightly", timing="0 3 * * *", work=Work(task="mail"), tenant=tenant))
+
+    def dead(self) -> str:
+        """A dead letter."""
+        job = self.job(attempts=1, queue=f"q{self.claims}")
+        self.finish(self.claim(queue=f"q{self.claims}"), ended="failure", error="it broke")
+        return job
+
+
+@contextmanager
+def staged(url: str) -> Iterator[Stage]:
+    app = App(url)
+    with TestClient(built(app)) as client:
+        yield Stage(app, client)

@@ -1,0 +1,58 @@
+"""Keys at work: what was revoked or rotated is refused soon, and no answer or log shows a secret."""
+
+import time
+
+import pytest
+
+from interlock.client.keys import with_secret
+from interlock.kernel.access import Key, read_key
+from interlock.server.keyring import BELIEVED
+from tests.server.stage import Stage
+
+
+def number(key: str) -> int:
+    found = read_key(key)
+    assert found
+    return found[1]
+
+
+def until_refused(stage: Stage, key: str) -> None:
+    end = time.monotonic() + 10
+    while stage.ask("GET", "/v1/jobs", key=key).status_code != 401:
+        assert time.monotonic() < end
+        time.sleep(0.02)
+
+
+@pytest.mark.req("X-04")
+def test_a_key_that_was_used_is_refused_after_it_is_revoked(stage: Stage) -> None:
+    assert BELIEVED < 1
+    key = stage.key()
+    assert stage.ask("GET", "/v1/jobs", key=key).status_code == 200
+    stage.app.send(Key(order="revoke", key=number(key)))
+    until_refused(stage, key)
+
+
+def test_a_rotated_key_has_one_secret(stage: Stage) -> None:
+    key = stage.key("read")
+    assert stage.ask("GET", "/v1/jobs", key=key).status_code == 200
+    again = with_secret(stage.app, Key(order="rotate", key=number(key)))
+    until_refused(stage, key)
+    assert stage.ask("GET", "/v1/jobs", key=again.text).status_code == 200
+    assert stage.ask("POST", "/v1/jobs", {"task": "a"}, key=again.text).status_code == 403
+
+
+def test_what_a_key_lacks_is_told(stage: Stage) -> None:
+    error = stage.ask("POST", "/v1/jobs", {"task": "a"}, key=stage.key("read", "worker")).json()["error"]
+    assert (error["code"], error["details"]) == ("FORBIDDEN", {"needs": "submit", "has": ["read", "worker"]})
+
+
+def test_the_log_has_facts_and_no_secret(stage: Stage, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", "interlock.server")
+    job = stage.job()
+    stage.ask("GET", f"/v1/jobs/{job}", key="nonsense")
+    lines = [record for record in caplog.records if record.name == "interlock.server"]
+    facts = [record.facts for record in lines]  # type: ignore[attr-defined]
+    assert [(one["path"], one["status"]) for one in facts] == [("/v1/jobs", 201), ("/v1/jobs/{id}", 401)]
+    assert facts[0]["caller"].startswith("1/key_")
+    secret = stage.own.rpartition("_")[2]
+    assert all(secret not in repr(vars(record)) for record in caplog.records)

@@ -1,0 +1,129 @@
+"""Runs over the wire: as document 001 asks for them, and under /v1."""
+
+import pytest
+
+from interlock.server import answers
+from tests.server.stage import Stage
+from tests.server.test_jobs import exactly
+
+
+@pytest.mark.parametrize("root", ["/v1/runs", "/runs"])
+def test_a_run_waits_for_its_approval_and_ends(stage: Stage, root: str) -> None:
+    run = stage.run()
+    seen = stage.get(f"{root}/{run}")
+    exactly(seen, answers.UnitWhole)
+    steps = stage.get(f"{root}/{run}/steps")
+    exactly(steps, answers.Steps)
+    assert [one["task"] for one in steps["steps"]] == ["sign", "ship"]
+    done = stage.post(f"{root}/{run}/approve", {"by": "ann", "comment": "fine"})
+    assert done["applied"]
+    assert not stage.post(f"{root}/{run}/approve", {"by": "ann"})["applied"]
+    stage.finish(stage.claim())
+    assert stage.get(f"{root}/{run}")["outcome"] == "success"
+    exactly(stage.get(f"{root}/{run}/events"), answers.Events)
+    cost = stage.get(f"{root}/{run}/cost")
+    exactly(cost, answers.Cost)
+    assert (cost["cost"], len(cost["steps"])) == (0.0, 2)
+    page = stage.get(root)
+    exactly(page, answers.Runs)
+    assert [one["id"] for one in page["runs"]] == [run]
+
+
+def test_an_approval_under_a_key_is_answered_again(stage: Stage) -> None:
+    """A retried approve does not reach a second gate."""
+    gates = [{"task": "one", "lifecycle": "approval"}, {"task": "two", "lifecycle": "approval"}]
+    run = stage.post("/v1/runs", {"task": "release", "steps": gates}, status=201)["id"]
+    under = {"headers": {"Idempotency-Key": "k"}}
+    first = stage.post(f"/v1/runs/{run}/approve", {"by": "ann"}, **under)
+    assert stage.post(f"/v1/runs/{run}/approve", {"by": "ann"}, **under) == first
+    states = [one["outcome"] for one in stage.get(f"/v1/runs/{run}/steps")["steps"]]
+    assert states == ["success", None]
+
+
+def test_reject_cancel_and_resume(stage: Stage) -> None:
+    run = stage.run()
+    assert stage.post(f"/v1/runs/{run}/reject", {"comment": "no"})["applied"]
+    assert stage.get(f"/v1/runs/{run}")["outcome"] == "cancelled"
+    other = stage.run()
+    assert stage.get(f"/v1/runs/{other}/why")["unit"] == other
+    assert stage.post(f"/v1/runs/{other}/cancel", {"reason": "enough"})["applied"]
+    no = stage.post(f"/v1/runs/{other}/resume", status=409)["error"]
+    assert no["code"] == "INVALID_STATE"
+    assert no["details"]["legal_next"] == []
+
+
+def test_whoever_has_no_vote_is_told_so(stage: Stage) -> None:
+    steps = [{"task": "sign", "lifecycle": "approval", "approvers": ["ops"]}]
+    run = stage.post("/v1/runs", {"task": "release", "steps": steps}, status=201)["id"]
+    no = stage.post(f"/v1/runs/{run}/approve", {"by": "ann"}, status=403)["error"]
+    assert no["code"] == "NOT_AN_APPROVER"
+    assert stage.post(f"/v1/runs/{run}/approve", {"by": "ann", "roles": ["ops"]})["applied"]
+
+
+def test_a_job_is_no_run(stage: Stage) -> None:
+    job = stage.job()
+    assert stage.ask("GET", f"/v1/runs/{job}").status_code == 404
+    assert stage.ask("GET", f"/v1/runs/workflow_run_{job.rpartition('_')[2]}").status_code == 404
+    assert stage.get("/v1/runs")["runs"] == []
+
+
+def test_the_inbox_is_read_and_answered(stage: Stage) -> None:
+    run = stage.run()
+    page = stage.get("/v1/inbox?limit=1")
+    exactly(page, answers.Items)
+    (item,) = page["items"]
+    assert item["run"] == run
+    assert stage.post(f"/v1/inbox/{item['id']}/approve", {"by": "ann"})["applied"]
+    assert stage.get("/v1/inbox")["items"] == []
+    stream = stage.post(
+        "/v1/jobs/batch",
+        {
+            "jobs": [
+                {"task": "w", "lifecycle": "workstream", "ref": "w"},
+                {"task": "t", "lifecycle": "task", "parent": "w"},
+            ]
+        },
+        status=201,
+    )["jobs"][0]["id"]
+    assert stage.post(f"/v1/inbox/{stream}/decide", {"word": "plan"})["applied"]
+    assert stage.post(f"/v1/inbox/{stream}/decide", {"word": "plan"}, status=409)["error"]["code"] == "INVALID_STATE"
+
+
+def test_workers_schedules_and_lifecycles(stage: Stage) -> None:
+    stage.job()
+    grant = stage.claim(name="ann")
+    page = stage.get("/v1/workers")
+    exactly(page, answers.Workers)
+    (worker,) = page["workers"]
+    assert (worker["name"], worker["holding"]) == ("ann", 1)
+    stage.post(f"/v1/workers/{worker['id']}/drain")
+    assert stage.get("/v1/workers")["workers"][0]["draining"]
+    stage.finish(grant)
+    assert stage.get("/v1/workers")["workers"] == []
+    assert len(stage.get("/v1/workers?ended=true")["workers"]) == 1
+
+    stage.schedule()
+    page = stage.get("/v1/schedules")
+    exactly(page, answers.ScheduleList)
+    assert stage.post("/v1/schedules/nightly/pause", {"reason": "full"})["paused"]
+    assert "full" in stage.get("/v1/schedules")["schedules"][0]["paused"]
+    assert not stage.post("/v1/schedules/nightly/resume")["paused"]
+    made = stage.post("/v1/schedules/nightly/trigger", status=201)["id"]
+    assert stage.get(f"/v1/jobs/{made}")["task"] == "mail"
+    assert stage.post("/v1/schedules/nightly/remove")["removed"]
+    assert stage.get("/v1/schedules")["schedules"] == []
+
+    exactly(stage.get("/v1/lifecycles"), answers.LifecycleList)
+    exactly(stage.get("/v1/lifecycles/job"), answers.LifecycleTold)
+    drawn = stage.ask("GET", "/v1/lifecycles/job/mermaid")
+    assert drawn.text.startswith("stateDiagram-v2")
+    assert drawn.headers["content-type"].startswith("text/plain")
+
+
+def test_no_answer_shows_a_lease(stage: Stage) -> None:
+    job = stage.job()
+    grant = stage.claim()
+    for path in ("/v1/jobs", f"/v1/jobs/{job}", f"/v1/jobs/{job}/events", f"/v1/jobs/{job}/why", "/v1/workers"):
+        text = stage.ask("GET", path).text
+        assert grant.lease not in text
+        assert "lease_hash" not in text

@@ -1,0 +1,99 @@
+"""The server starts where it is safe, says so, and stops when it is told to."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import httpx
+import pytest
+
+from interlock.client.app import App
+from interlock.client.keys import with_secret
+from interlock.kernel.access import Key
+from interlock.kernel.errors import InterlockError
+from interlock.server.start import Place, is_loopback, refuse_unsafe, serve
+from tests.conftest import COMMAND
+from tests.store.databases import fresh_postgres
+
+LOOPBACK = {"127.0.0.1": True, "127.9.9.9": True, "::1": True, "localhost": True, "0.0.0.0": False, "::": False,
+            "10.0.0.1": False, "example.org": False}  # fmt: skip
+
+
+def test_loopback_is_known() -> None:
+    assert {host: is_loopback(host) for host in LOOPBACK} == LOOPBACK
+
+
+def test_a_public_address_needs_tls_or_a_proxy(tmp_path: Path) -> None:
+    file = tmp_path / "key.pem"
+    file.write_text("")
+    file.chmod(0o600)
+    for place in (
+        Place(), Place(host="0.0.0.0", behind_proxy=True), Place(host="0.0.0.0", certificate=file, private_key=file),
+    ):  # fmt: skip
+        refuse_unsafe(place)
+    with pytest.raises(InterlockError, match="in the clear"):
+        refuse_unsafe(Place(host="0.0.0.0"))
+    with pytest.raises(InterlockError, match="belong together"):
+        refuse_unsafe(Place(certificate=file))
+    with pytest.raises(InterlockError, match="cannot be read"):
+        refuse_unsafe(Place(certificate=file, private_key=tmp_path / "none"))
+    file.chmod(0o604)
+    with pytest.raises(InterlockError, match="chmod 600"):
+        refuse_unsafe(Place(certificate=file, private_key=file))
+
+
+def test_a_superuser_does_not_serve(server: str, tmp_path: Path) -> None:
+    with (
+        fresh_postgres(server, f"su{abs(hash(tmp_path))}") as url,
+        App(url.replace("//ordinary@", "//postgres@")) as app,
+        pytest.raises(InterlockError, match="passes row-level security by"),
+    ):
+        serve(app, Place())
+
+
+def test_serve_answers_until_it_is_told_to_stop(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/work.db"
+    with App(url) as app:
+        key = with_secret(app, Key(order="create", name="ci", scopes=("admin",))).text
+    command = [str(COMMAND), "serve", "--db", url, "--port", "0", "--log-format", "json"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            base = f"http://127.0.0.1:{port_of(process)}"
+            with httpx.Client(base_url=base, headers={"Authorization": f"Bearer {key}"}, timeout=30) as client:
+                assert client.get("/healthz").json() == {"status": "ok"}
+                assert client.post("/v1/jobs", json={"task": "a"}).status_code == 201
+                assert len(client.get("/v1/jobs").json()["jobs"]) == 1
+                assert "Interlock API" in client.get("/").text
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(30) in (0, -signal.SIGTERM)
+        finally:
+            process.kill()
+        assert process.stderr
+        assert key not in process.stderr.read()
+
+
+def port_of(process: "subprocess.Popen[str]") -> int:
+    """The port that a server chose, from its log."""
+    assert process.stderr
+    end = time.monotonic() + 60
+    while time.monotonic() < end:
+        line = process.stderr.readline()
+        if (found := re.search(r"http://127\.0\.0\.1:(\d+)", line)) and int(found[1]):
+            return int(found[1])
+        assert line or process.poll() is None, "it ended"
+    raise AssertionError("it never said where it listens")
+
+
+def test_without_the_extra_it_says_what_to_install(tmp_path: Path) -> None:
+    (tmp_path / "litestar.py").write_text("raise ModuleNotFoundError(\"No module named 'litestar'\", name='litestar')")
+    code = "from interlock.cli import main; import sys; sys.argv = ['interlock', 'serve']; main()"
+    env = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=env, capture_output=True, text=True, check=False, cwd=tmp_path
+    )
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "pip install 'interlock[server]'" in done.stderr
