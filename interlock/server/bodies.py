@@ -192,7 +192,7 @@ def micro(seconds: float | None) -> int | None:
 
 def work_of(asked: WorkAsked, lifecycle: str, parent: int | str | None, refs: Sequence[str] = ()) -> Work:
     """The unit that is asked for; what it needs is named by a `ref` that is known, or by id. Raises Unknown."""
-    lengths = {
+    lengths: dict[str, Any] = {
         SPELLED.get(name, f"{name}_us"): micro(getattr(asked, f"{name}_seconds", None))
         for name in LENGTHS
     }  # fmt: skip
