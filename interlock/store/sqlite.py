@@ -76,6 +76,7 @@ class Connection:
     """A connection whose every acknowledged commit is on disk."""
 
     name, pos, many_writers, mark = NAME, POS, False, ""
+    memory: Memory | None = None  # reading a unit again is as quick as asking whether somebody touched it
 
     def __init__(self, path: str, clock: Callable[[], int] | None = None) -> None:
         self.private = path == MEMORY
@@ -83,7 +84,6 @@ class Connection:
         self.path = path
         self.lanes: dict[int, Lanes] = {}
         self.stuck: dict[int, int] = {}
-        self.memory: Memory | None = None
         self.raw = opened(path)
 
     def declare(self, tenants: Sequence[int]) -> None:
@@ -110,7 +110,7 @@ class Connection:
             self.raw.executemany(f"UPDATE {type(rows[0]).table} SET {sets} WHERE {key} = ?", values)
 
     def untouched(self, ids: Sequence[int], marks: Mapping[int, str]) -> list[int]:
-        """Nothing is remembered here: reading it again is as quick."""
+        """Nothing is remembered here."""
         return []
 
     def together(self) -> AbstractContextManager[None]:
