@@ -13,9 +13,13 @@ from interlock.server.operations import unit_of
 
 NAME_MAX, TEXT_MAX, MANY, PAGE_MAX = 200, 2_000, 1_000, 200
 YEAR = 366 * 24 * 3600
-Name = Annotated[str, Meta(min_length=1, max_length=NAME_MAX)]
+NO_NUL = r"^[^\u0000]*$"
+Name = Annotated[str, Meta(min_length=1, max_length=NAME_MAX, pattern=NO_NUL)]
+Id = Annotated[str, Meta(pattern=r"^([a-z_]+_)?[0-9A-Za-z]{1,13}$")]
+Short = Annotated[str, Meta(max_length=NAME_MAX, pattern=NO_NUL)]
 Words = Annotated[tuple[Name, ...], Meta(max_length=50)]
-Text = Annotated[str, Meta(max_length=TEXT_MAX)]
+Text = Annotated[str, Meta(max_length=TEXT_MAX, pattern=NO_NUL)]
+Labels = dict[str, Text]
 Seconds = Annotated[float, Meta(ge=0.001, le=10 * YEAR)]
 Count = Annotated[int, Meta(ge=1, le=1_000_000)]
 Priority = Annotated[int, Meta(ge=-(2**31) + 1, le=2**31 - 1)]
@@ -59,11 +63,11 @@ class WorkAsked(Strict, frozen=True, kw_only=True):
     mutex: Name | None = None
     limit: LimitAsked | None = None
     rate: RateAsked | None = None
-    labels: dict[str, str] = {}
-    correlation: Annotated[str, Meta(max_length=NAME_MAX)] = ""
-    trace: Annotated[str, Meta(max_length=NAME_MAX)] = ""
+    labels: Labels = {}
+    correlation: Short = ""
+    trace: Short = ""
     needs: Refs | None = None
-    ref: Annotated[str, Meta(max_length=NAME_MAX)] = ""
+    ref: Short = ""
     decides: bool = True
     attempts: Count | None = None
     exhausted: Literal["exhaust", "fail"] | None = None
@@ -108,9 +112,9 @@ class RunAsked(Strict, frozen=True, kw_only=True):
     lifecycle: Name = "workflow_run"
     input: Any = None
     priority: Priority = 0
-    labels: dict[str, str] = {}
-    correlation: Annotated[str, Meta(max_length=NAME_MAX)] = ""
-    trace: Annotated[str, Meta(max_length=NAME_MAX)] = ""
+    labels: Labels = {}
+    correlation: Short = ""
+    trace: Short = ""
     timeout_seconds: Seconds | None = None
     steps: Annotated[tuple[StepAsked, ...], Meta(min_length=1, max_length=MANY)]
 
@@ -154,9 +158,9 @@ class UnitsMeant(Strict, frozen=True, kw_only=True):
     key: Name | None = None
     correlation: Name | None = None
     worker: Name | None = None
-    parent: Name | None = None
+    parent: Id | None = None
     limit: Page = 50
-    after: Name | None = None
+    after: Id | None = None
 
 
 class EventsMeant(Strict, frozen=True, kw_only=True):
@@ -173,7 +177,7 @@ class InboxMeant(Strict, frozen=True, kw_only=True):
     role: tuple[Name, ...] = ()
     checks: bool = False
     limit: Page = 50
-    after: Name | None = None
+    after: Id | None = None
 
 
 class WorkersMeant(Strict, frozen=True, kw_only=True):

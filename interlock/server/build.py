@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 from litestar import Litestar, Request, Response
+from litestar.datastructures import State
 from litestar.exceptions import HTTPException
 from litestar.handlers import HTTPRouteHandler
 
@@ -66,13 +67,14 @@ def built(app: App) -> Litestar:
         lifespan=[open_and_closed],
         exception_handlers={HTTPException: outside, Exception: outside},
         request_max_body_size=BODY_MAX,
+        state=State({"hall": hall}),
         openapi_config=None,
         logging_config=None,
     )
 
 
 def route(desk: Desk, operation: Operation) -> HTTPRouteHandler:
-    async def answer(request: Request[Any, Any, Any]) -> Response[bytes]:
+    async def answer(request: Request[Any, Any, Any]) -> Response[Any]:
         return await desk.answer(operation, request)
 
     path = operation.path.replace("}", ":str}")

@@ -2,22 +2,26 @@
 
 import logging
 import re
+from functools import partial
 from typing import Any, get_type_hints
 from urllib.parse import parse_qsl
 
 import msgspec
 from litestar import Request, Response
 from litestar.exceptions import HTTPException
+from litestar.response import Stream
 
 from interlock.server.errors import Refusal, refusal
 from interlock.server.keyring import Caller, Keyring, moment, refuse_scope
-from interlock.server.operations import Asked, Hall, Nothing, Operation, Reply
+from interlock.server.operations import Again, Asked, Hall, Nothing, Operation, Reply
+from interlock.server.stream import Flow
 
 log = logging.getLogger("interlock.server")
 BODY_MAX, DEPTH_MAX, KEY_MAX = 1 << 20, 64, 200
 STRINGS = re.compile(rb'"(?:[^"\\]|\\.)*"', re.DOTALL)
 BRACKETS = re.compile(rb"[\[\]{}]")
 HEADERS = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
+EVENTS = "text/event-stream; charset=utf-8"
 Asking = Request[Any, Any, Any]
 
 
@@ -27,16 +31,15 @@ class Desk:
     def __init__(self, hall: Hall) -> None:
         self.hall, self.keyring = hall, Keyring(hall.look)
 
-    async def answer(self, operation: Operation, request: Asking) -> Response[bytes]:
+    async def answer(self, operation: Operation, request: Asking) -> Response[Any] | Stream:
         """The answer, whatever happens."""
         began, who = moment(), ""
+        answer: Response[Any] | Stream
         try:
-            caller = None
-            if operation.scope is not None:
-                caller = await self.keyring.caller(request.headers.get("authorization", ""))
-                who = f"{caller.tenant}/{caller.key}"
-                refuse_scope(caller, operation.scope)
-            answer = answered(operation, await operation.call(await self.asked(operation, request, caller)))
+            again = partial(self.allowed, operation, request.headers.get("authorization", ""))
+            caller = await again()
+            who = f"{caller.tenant}/{caller.key}" if caller else ""
+            answer = answered(operation, await operation.call(await self.asked(operation, request, caller, again)))
         except Exception as error:
             answer = refused(error, operation)
         facts = {
@@ -46,13 +49,22 @@ class Desk:
         log.info("%s %s %s", operation.method, operation.path, answer.status_code, extra={"facts": facts})
         return answer
 
-    async def asked(self, operation: Operation, request: Asking, caller: Caller | None) -> Asked:
+    async def allowed(self, operation: Operation, header: str) -> Caller | None:
+        """Who asks, if an operation is not open to all. Raises Refusal for somebody who may not."""
+        if operation.scope is None:
+            return None
+        caller = await self.keyring.caller(header)
+        refuse_scope(caller, operation.scope)
+        return caller
+
+    async def asked(self, operation: Operation, request: Asking, caller: Caller | None, again: Again) -> Asked:
         """What is asked, every word of it checked. Raises Refusal."""
         path = {name: str(value) for name, value in request.path_params.items()}
         key = request.headers.get("idempotency-key") if operation.changes else None
-        if key is not None and not (0 < len(key) <= KEY_MAX and key.isprintable()):
+        if key is not None and not (0 < len(key) <= KEY_MAX and key.isascii() and key.isprintable()):
             raise Refusal(400, f"Idempotency-Key is not allowed; allowed are 1 to {KEY_MAX} printable characters")
-        asked = Asked(self.hall, caller, path, key)
+        asked = Asked(self.hall, caller, path, request.headers, again)
+        asked.idempotency_key = key
         asked.query = query_of(operation.query or Nothing, request.scope["query_string"])
         if operation.body is not None:
             asked.body = body_of(operation.body, request.headers.get("content-type", ""), await request.body())
@@ -121,7 +133,9 @@ def refuse_nul(found: Any) -> None:
             refuse_nul(one)
 
 
-def answered(operation: Operation, found: Any) -> Response[bytes]:
+def answered(operation: Operation, found: Any) -> Response[Any] | Stream:
+    if isinstance(found, Flow):
+        return Stream(found.pieces, media_type=EVENTS, headers=dict(HEADERS))
     reply = found if isinstance(found, Reply) else Reply(found, operation.status)
     content = reply.body.encode() if isinstance(reply.body, str) else msgspec.json.encode(reply.body)
     return Response(content, status_code=reply.status, media_type=operation.media, headers=dict(HEADERS))

@@ -9,8 +9,7 @@ from interlock.kernel.commands import Cancel, Replay, Standing, Submit, Submitte
 from interlock.kernel.errors import InterlockError, Refused
 from interlock.kernel.lifecycle import Category, Lifecycle
 from interlock.kernel.names import shown
-from interlock.kernel.rows import Event
-from interlock.server import answers
+from interlock.server import answers, stream
 from interlock.server.bodies import (
     CancelAsked,
     EventsMeant,
@@ -110,13 +109,18 @@ def whole(session: Session, tenant: int, unit: int) -> dict[str, Any]:
     return {**shape.whole(view(session, tenant, unit)), "needs": needs}
 
 
-async def events(asked: Asked) -> dict[str, Any]:
+async def events(asked: Asked) -> Any:
     return await events_page(asked, await asked.unit())
 
 
-async def events_page(asked: Asked, unit: int) -> dict[str, Any]:
+async def events_page(asked: Asked, unit: int) -> Any:
+    """A page of what happened, or all of it as it happens. Whoever has seen the end is told to ask no more (204)."""
     query: EventsMeant = asked.query
-    found: list[Event] = await asked.read(events_of, unit, query.after, query.limit + 1)
+    if stream.wanted(asked):
+        after = stream.last_seen(asked, query.after)
+        found, settled = await asked.read(stream.look, unit, after)
+        return Reply("", 204) if settled and not found else stream.Flow(stream.flow(asked, unit, after))
+    found = await asked.read(events_of, unit, query.after, query.limit + 1)
     page = found[: query.limit]
     return {"events": [shape.event(one) for one in page], "next": page[-1].version if len(found) > len(page) else None}
 
@@ -163,7 +167,7 @@ JOBS = (
     Operation(method="GET", path=JOB, scope="read", summary="Show one unit", call=show, answer=answers.UnitWhole),
     Operation(
         method="GET", path=f"{JOB}/events", scope="read", summary="Tell what happened to a unit", call=events,
-        query=EventsMeant, answer=answers.Events,
+        query=EventsMeant, answer=answers.Events, also=(204,), streams=True,
     ),
     Operation(
         method="GET", path=f"{JOB}/why", scope="read", summary="Say why a unit is where it is", call=why,

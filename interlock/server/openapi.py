@@ -11,6 +11,7 @@ from interlock.kernel.commands import REASONS
 from interlock.kernel.lifecycle import Category, Lifecycle
 from interlock.server.errors import CODES, Faulty
 from interlock.server.operations import JSON, Operation
+from interlock.server.runs import PARTS
 
 ABOUT = "Durable work on explicit state machines. Fields may be added to answers, and none is taken away."
 REF = "#/components/schemas/{name}"
@@ -25,7 +26,9 @@ SAID = {
     429: "A limit of the tenant is reached; ask again later.",
     503: "The database does not answer; ask again.",
 }
-KEY_SHAPE = {"type": "string", "minLength": 1, "maxLength": 200}
+SEEN = {"type": "string", "pattern": "^[0-9]{1,9}$"}
+SEEN_SAID = "With `Accept: text/event-stream`: the id of the last event that was seen."
+KEY_SHAPE = {"type": "string", "pattern": "^[ -~]{1,200}$"}
 KEY_SAID = "The same request under the same key is carried out once and answered again; another one is refused."
 
 
@@ -76,6 +79,9 @@ def parameters(one: Operation, of: Mapping[Any, Any], named: Mapping[str, Any]) 
             {"name": name, "in": "query", "required": False, "schema": schema}
             for name, schema in shape["properties"].items()
         ]
+    if one.streams:
+        said = {"schema": SEEN, "description": SEEN_SAID}
+        found.append({"name": "Last-Event-ID", "in": "header", "required": False, **said})
     if one.changes:
         found.append(
             {"name": "Idempotency-Key", "in": "header", "required": False, "schema": KEY_SHAPE, "description": KEY_SAID}
@@ -86,7 +92,11 @@ def parameters(one: Operation, of: Mapping[Any, Any], named: Mapping[str, Any]) 
 def responses(one: Operation, of: Mapping[Any, Any]) -> dict[str, Any]:
     media = one.media.partition(";")[0]
     done = {"description": one.summary, "content": {media: {"schema": of[one.answer]}}}
+    if one.streams:
+        done["content"]["text/event-stream"] = {"schema": {"type": "string"}}  # type: ignore[index]
     told: dict[str, Any] = {str(status): done for status in (one.status, *one.also)}
+    if 204 in one.also:
+        told["204"] = {"description": "Everything was seen, and it has ended: ask no more."}
     for status in refusals(one):
         content = {JSON: {"schema": of[Faulty]}}
         told[str(status)] = {"description": SAID[status], "content": content, "x-code": CODES[status]}
@@ -108,8 +118,22 @@ def refusals(one: Operation) -> Iterable[int]:
 
 def with_words(named: Mapping[str, Any], lives: Mapping[str, Lifecycle]) -> dict[str, Any]:
     """The schemas, and in them the words of the lifecycles."""
-    words: dict[str, list[Any]] = {
-        "Category": list(Category), "Lifecycle": list(lives), "ReasonCode": list(REASONS),
-        **{f"State_{life.name}": list(life.states) for life in lives.values()},
-    }  # fmt: skip
-    return {**named, **{name: {"type": "string", "enum": list(map(str, some))} for name, some in words.items()}}
+    states = list(dict.fromkeys(state for life in lives.values() for state in life.states))
+    words = {"lifecycle": list(lives), "category": list(map(str, Category)), "state": states}
+    born = [life.name for life in lives.values() if life.birth.trigger == "submit"]
+    runs = [life.name for life in lives.values() if life.options.roll_up in PARTS]
+    for name, schema in named.items():
+        own = {"JobAsked": born, "StepAsked": born, "RunAsked": runs}.get(name)
+        for field, allowed in words.items():
+            if field in schema.get("properties", {}) and name != "LeaseTold":
+                limit(schema["properties"][field], own if own and field == "lifecycle" else allowed)
+    return {**named, "ReasonCode": {"type": "string", "enum": list(REASONS)}}
+
+
+def limit(schema: dict[str, Any], allowed: Sequence[str]) -> None:
+    """Text that a schema means is one of these words."""
+    for part in [schema, *schema.get("anyOf", ()), schema.get("items", {})]:
+        if part.get("type") == "string":
+            for bound in ("minLength", "maxLength", "pattern"):
+                part.pop(bound, None)
+            part["enum"] = list(allowed)

@@ -13,6 +13,7 @@ from interlock.client.app import App
 from interlock.kernel.commands import BY_LEASE, Command
 from interlock.kernel.errors import Unknown
 from interlock.kernel.names import meant
+from interlock.server.errors import Refusal
 from interlock.server.keyring import Caller
 from interlock.store.session import Session
 from interlock.store.views import glimpse
@@ -24,6 +25,7 @@ UNIT_MAX = 2**63 - 1
 JSON, TEXT, HTML = "application/json", "text/plain; charset=utf-8", "text/html; charset=utf-8"
 
 
+Again = Callable[[], Awaitable[Caller | None]]
 NOBODY = Caller(1, "", "", ())  # whoever asks what is open to all
 
 
@@ -34,6 +36,7 @@ class Hall:
         self.app = app
         self.readers = ThreadPoolExecutor(1, "interlock reader")
         self.of_tenant = cache(self.made_for)
+        self.closing = False  # the server is told to stop: what goes on and on ends
 
     def made_for(self, tenant: int) -> App:
         """An app of a tenant, on the same engine."""
@@ -65,8 +68,11 @@ class Reply(msgspec.Struct, frozen=True):
 class Asked:
     """One request: who asks, for which tenant, what and with which words."""
 
-    def __init__(self, hall: Hall, caller: Caller | None, path: Mapping[str, str], idempotency_key: str | None) -> None:
-        self.hall, self.path, self.idempotency_key = hall, path, idempotency_key
+    def __init__(
+        self, hall: Hall, caller: Caller | None, path: Mapping[str, str], headers: Mapping[str, str], again: Again
+    ) -> None:
+        self.hall, self.path, self.headers, self.again = hall, path, headers, again
+        self.idempotency_key: str | None = None
         self.caller = caller or NOBODY
         self.app = hall.of_tenant(self.caller.tenant)
         self.request = f"request_{secrets.token_hex(8)}"
@@ -81,6 +87,14 @@ class Asked:
         if not isinstance(command, BY_LEASE):
             facts["idempotency_key"] = self.idempotency_key
         return await self.hall.send(msgspec.structs.replace(command, **facts))
+
+    async def still_allowed(self) -> bool:
+        """Whether the key that this was asked with is still good for it."""
+        try:
+            await self.again()
+        except Refusal:
+            return False
+        return True
 
     async def read(self, view: Callable[Concatenate[Session, int, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
         return await self.hall.within(lambda: self.app.read(view, *args, **kwargs))
@@ -108,6 +122,7 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
     status: int = 200
     also: tuple[int, ...] = ()  # other statuses of success
     media: str = JSON
+    streams: bool = False  # also as server-sent events
 
     @property
     def name(self) -> str:

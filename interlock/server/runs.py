@@ -82,7 +82,7 @@ async def cost(asked: Asked) -> answers.Cost:
     return answers.Cost(top.id, top.cost, [answers.StepCost(one.id, one.task, one.cost) for one in below])
 
 
-async def events(asked: Asked) -> dict[str, Any]:
+async def events(asked: Asked) -> Any:
     return await events_page(asked, await asked.unit(*kinds(asked)))
 
 
@@ -135,7 +135,7 @@ OWN = (
     ),
     Operation(
         method="GET", path=f"{RUN}/events", scope="read", summary="Tell what happened to a run", call=events,
-        query=EventsMeant, answer=answers.Events,
+        query=EventsMeant, answer=answers.Events, also=(204,), streams=True,
     ),
     Operation(
         method="GET", path=f"{RUN}/cost", scope="read", summary="Say what a run has cost so far", call=cost,

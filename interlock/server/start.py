@@ -4,6 +4,7 @@ import ipaddress
 import os
 import stat
 from pathlib import Path
+from types import FrameType
 
 import msgspec
 import uvicorn
@@ -64,12 +65,21 @@ def serve(app: App, place: Place) -> None:
     refuse_unsafe(place)
     app.connect().read(refuse_superuser)
     files = {"ssl_certfile": place.certificate, "ssl_keyfile": place.private_key}
+    asgi = built(app)
     config = uvicorn.Config(
-        built(app), host=place.host, port=place.port, proxy_headers=place.behind_proxy, log_config=None,
+        asgi, host=place.host, port=place.port, proxy_headers=place.behind_proxy, log_config=None,
         access_log=False, server_header=False, timeout_graceful_shutdown=GRACE, lifespan="on",
         **{name: str(file) for name, file in files.items() if file},  # type: ignore[arg-type]
     )  # fmt: skip
+    server = uvicorn.Server(config)
+    told_to_stop = server.handle_exit
+
+    def stop(signal: int, frame: FrameType | None) -> None:
+        asgi.state.hall.closing = True
+        told_to_stop(signal, frame)
+
+    server.handle_exit = stop  # type: ignore[method-assign, assignment]
     try:
-        uvicorn.Server(config).run()
+        server.run()
     except SystemExit:
         raise InterlockError(f"the server cannot listen on {place.host} port {place.port}; is it taken?") from None

@@ -170,3 +170,13 @@ def test_the_policies_hold_without_the_filter(stage: Stage, monkeypatch: pytest.
     monkeypatch.setattr(views, "OWN", "(unit.tenant = :tenant OR unit.tenant > 0)")
     seen = stage.get("/v1/jobs", key=stage.foreign)["jobs"]
     assert [one["id"] for one in seen] == ([] if stage.app.url.startswith("postgres") else [job])
+
+
+def test_the_words_of_the_lifecycles_are_in_the_api(stage: Stage) -> None:
+    schemas = stage.ask("GET", "/openapi.json", key="").json()["components"]["schemas"]
+    assert "workflow_run" in schemas["RunAsked"]["properties"]["lifecycle"]["enum"]
+    assert "job" not in schemas["RunAsked"]["properties"]["lifecycle"]["enum"]
+    assert "worker" not in schemas["JobAsked"]["properties"]["lifecycle"]["enum"]
+    told = schemas["UnitTold"]["properties"]
+    assert set(told["state"]["enum"]) == {state for life in stage.app.lives.values() for state in life.states}
+    assert "dead" in told["category"]["enum"]

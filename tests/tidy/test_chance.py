@@ -20,6 +20,7 @@ ADAPTERS = {
     "client/jobs.py": ({"time", "sleep"}, "it waits for a job"),
     "client/keys.py": ({"secrets"}, "the secret of a key"),
     "server/operations.py": ({"secrets"}, "the name of a request"),
+    "server/stream.py": ({"sleep"}, "it waits for events"),
     "worker/loop.py": ({"secrets", "sleep"}, "it waits on its loop, whose time may be virtual; tokens are handed in"),
     "worker/asking.py": ({"sleep"}, "it waits on its loop"),
     "worker/process.py": ({"sleep"}, "it waits for processes"),

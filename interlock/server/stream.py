@@ -1,0 +1,69 @@
+"""Events as they happen: server-sent events that go on where the last connection ended."""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import msgspec
+
+from interlock.client import shape
+from interlock.kernel.rows import Event
+from interlock.server.errors import Refusal
+from interlock.server.keyring import moment
+from interlock.server.operations import Asked
+from interlock.store.session import Session
+from interlock.store.views import events_of, glimpse
+
+PAUSE, SILENCE = 0.25, 15.0  # seconds between two looks, and after which a sign of life is sent
+PAGE = 200
+ALIVE = b": alive\n\n"
+
+
+class Flow(msgspec.Struct, frozen=True):
+    """An answer that is told piece by piece."""
+
+    pieces: AsyncIterator[bytes]
+
+
+def wanted(asked: Asked) -> bool:
+    """Whether the caller asks for events as they happen."""
+    return any(part.strip().startswith("text/event-stream") for part in asked.headers.get("accept", "").split(","))
+
+
+def last_seen(asked: Asked, after: int) -> int:
+    """The version that the caller has seen last. Raises Refusal."""
+    text = asked.headers.get("last-event-id", "")
+    if not text:
+        return after
+    if not (text.isascii() and text.isdecimal() and len(text) < 10):
+        raise Refusal(400, "Last-Event-ID is not allowed; allowed is the id of an event of this stream, a number")
+    return int(text)
+
+
+def look(session: Session, tenant: int, unit: int, after: int) -> tuple[list[Event], bool]:
+    """The next events of a unit, and whether it has settled, from one picture."""
+    settled = glimpse(session, tenant, unit).outcome is not None
+    return events_of(session, tenant, unit, after, PAGE), settled
+
+
+async def flow(asked: Asked, unit: int, after: int) -> AsyncIterator[bytes]:
+    """Every event behind `after`, until the unit has settled, the key is void or the server ends."""
+    told = moment()
+    while not asked.hall.closing:
+        found, settled = await asked.read(look, unit, after)
+        for one in found:
+            after = one.version
+            yield piece(one)
+        if found or moment() - told > SILENCE:
+            told = moment()
+            yield ALIVE
+        if not found:
+            if settled:
+                return
+            await asyncio.sleep(PAUSE)
+            if not await asked.still_allowed():
+                return
+
+
+def piece(one: Event) -> bytes:
+    data = msgspec.json.encode(shape.event(one)).decode()
+    return f"id: {one.version}\nevent: {' '.join(one.name.split())}\ndata: {data}\n\n".encode()
