@@ -1,22 +1,18 @@
 """The server starts where it is safe, says so, and stops when it is told to."""
 
 import os
-import re
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import httpx
 import pytest
 
 from interlock.client.app import App
-from interlock.client.keys import with_secret
-from interlock.kernel.access import Key
 from interlock.kernel.errors import InterlockError
 from interlock.server.start import Place, is_loopback, refuse_unsafe, serve
-from tests.conftest import COMMAND
+from tests.server.serving import serving
 from tests.store.databases import fresh_postgres
 
 LOOPBACK = {"127.0.0.1": True, "127.9.9.9": True, "::1": True, "localhost": True, "0.0.0.0": False, "::": False,
@@ -56,36 +52,16 @@ def test_a_superuser_does_not_serve(server: str, tmp_path: Path) -> None:
 
 
 def test_serve_answers_until_it_is_told_to_stop(tmp_path: Path) -> None:
-    url = f"sqlite:///{tmp_path}/work.db"
-    with App(url) as app:
-        key = with_secret(app, Key(order="create", name="ci", scopes=("admin",))).text
-    command = [str(COMMAND), "serve", "--db", url, "--port", "0", "--log-format", "json"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
-        try:
-            base = f"http://127.0.0.1:{port_of(process)}"
-            with httpx.Client(base_url=base, headers={"Authorization": f"Bearer {key}"}, timeout=30) as client:
-                assert client.get("/healthz").json() == {"status": "ok"}
-                assert client.post("/v1/jobs", json={"task": "a"}).status_code == 201
-                assert len(client.get("/v1/jobs").json()["jobs"]) == 1
-                assert "Interlock API" in client.get("/").text
-            process.send_signal(signal.SIGTERM)
-            assert process.wait(30) in (0, -signal.SIGTERM)
-        finally:
-            process.kill()
+    with serving(f"sqlite:///{tmp_path}/work.db") as (base, key, process):
+        with httpx.Client(base_url=base, headers={"Authorization": f"Bearer {key}"}, timeout=30) as client:
+            assert client.get("/healthz").json() == {"status": "ok"}
+            assert client.post("/v1/jobs", json={"task": "a"}).status_code == 201
+            assert len(client.get("/v1/jobs").json()["jobs"]) == 1
+            assert "Interlock API" in client.get("/").text
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(30) in (0, -signal.SIGTERM)
         assert process.stderr
         assert key not in process.stderr.read()
-
-
-def port_of(process: "subprocess.Popen[str]") -> int:
-    """The port that a server chose, from its log."""
-    assert process.stderr
-    end = time.monotonic() + 60
-    while time.monotonic() < end:
-        line = process.stderr.readline()
-        if (found := re.search(r"http://127\.0\.0\.1:(\d+)", line)) and int(found[1]):
-            return int(found[1])
-        assert line or process.poll() is None, "it ended"
-    raise AssertionError("it never said where it listens")
 
 
 def test_without_the_extra_it_says_what_to_install(tmp_path: Path) -> None:

@@ -1,0 +1,43 @@
+"""Thousands of requests made from the OpenAPI text: none is a fault of ours, and every answer is one that it describes."""
+
+import re
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from tests.server.serving import serving
+
+CHECKS = "not_a_server_error,status_code_conformance,content_type_conformance,response_schema_conformance"
+
+
+def fuzz(folder: Path, examples: int, seed: int, phases: str, seconds: float) -> int:
+    """So many cases were tried, and each was answered as it should be."""
+    with serving(f"sqlite:///{folder}/work.db") as (base, key, process):
+        assert process.stderr
+        log: list[str] = []
+        ear = threading.Thread(target=lambda: log.extend(process.stderr or ()))  # else the pipe fills up
+        ear.start()
+        tool = str(Path(sys.executable).parent / "schemathesis")
+        command = [tool, "run", f"{base}/openapi.json", "-H", f"Authorization: Bearer {key}", "--checks", CHECKS]
+        command += ["--phases", phases, "--max-examples", str(examples), "--seed", str(seed), "--no-color"]
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=seconds, cwd=folder)
+        process.kill()
+        ear.join()
+    assert done.returncode == 0, done.stdout[-4_000:]
+    assert not [line for line in log if '"level":"error"' in line]
+    found = re.search(r"(\d+) generated", done.stdout)
+    assert found, done.stdout[-2_000:]
+    return int(found[1])
+
+
+@pytest.mark.req("X-21")
+def test_a_thousand_strange_requests(tmp_path: Path) -> None:
+    assert fuzz(tmp_path, 4, 1, "coverage,fuzzing", 200) >= 1_000
+
+
+@pytest.mark.proof
+def test_ten_thousand_strange_requests(tmp_path: Path) -> None:
+    assert fuzz(tmp_path, 250, 2, "coverage,fuzzing,stateful", 1_200) >= 10_000
