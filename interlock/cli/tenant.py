@@ -23,7 +23,10 @@ Running = Annotated[
 Waiting = Annotated[
     str | None, typer.Option("--max-waiting", metavar="N|none", help="So many units may wait; more are refused.")
 ]
-HEADS = ("tenant", "name", "held", "max_running", "waiting", "max_waiting", "changed_at", "changed_by")
+Requests = Annotated[
+    str | None, typer.Option("--max-requests", metavar="N|none", help="So often may it ask the server in a minute.")
+]
+HEADS = ("tenant", "name", "held", "max_running", "waiting", "max_waiting", "max_requests", "changed_at", "changed_by")
 
 
 @app.command("list")
@@ -50,17 +53,20 @@ def set_limits(
     name: Annotated[str | None, typer.Option(help="What it is called.")] = None,
     max_running: Running = None,
     max_waiting: Waiting = None,
+    max_requests: Requests = None,
     actor: Actor = None,
     db: Url = DEFAULT,
     json: Json = False,
 ) -> None:
     """Name a tenant, or change its limits; what is not given stays. A number that has no tenant yet becomes one."""
     order: dict[str, Any] = {} if name is None else {"name": name.strip()}
-    for option, text in (("max_running", max_running), ("max_waiting", max_waiting)):
+    for option, text in (
+        ("max_running", max_running), ("max_waiting", max_waiting), ("max_requests", max_requests),
+    ):  # fmt: skip
         if text is not None:
             order[option] = limit(option.replace("_", "-"), text)
     if not order:
-        raise InterlockError("what is to be set? Give --name, --max-running or --max-waiting")
+        raise InterlockError("what is to be set? Give --name, --max-running, --max-waiting or --max-requests")
     with app_on(db, 1) as app:
         number = int(which) if is_number(which) else tenant_of(app, which).id
         quota = app.send(Tenant(tenant=number, actor=named(actor), **order))
@@ -98,6 +104,7 @@ def facts(app: App, row: Row) -> dict[str, Any]:
         "tenant": row.id, "name": row.name,
         "held": app.engine.read(lambda session: held(session, row.id), row.id), "max_running": row.max_running,
         "waiting": app.engine.read(lambda session: waiting_of(session, row.id), row.id), "max_waiting": row.max_waiting,
+        "max_requests": row.max_requests,
         "changed_at": stated(row.changed_at) if row.changed_at else None, "changed_by": row.changed_by or None,
     }  # fmt: skip
 
@@ -113,4 +120,5 @@ def told(one: dict[str, Any], json: bool) -> None:
         return
     running, waiting = (NONE if one[name] is None else one[name] for name in ("max_running", "max_waiting"))
     about = f"{one['held']} held, limit {running}; {one['waiting']} waiting, limit {waiting}"
+    about += "" if one["max_requests"] is None else f"; {one['max_requests']} requests a minute"
     say(f"tenant {one['tenant']} ({one['name']}): {about}")

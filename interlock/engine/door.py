@@ -8,6 +8,7 @@ from types import TracebackType
 from typing import Any, TypeVar
 
 from interlock.engine import (
+    admission,
     archive,
     keys,
     leases,
@@ -66,6 +67,7 @@ VERBS: dict[type[Command[Any]], Callable[[Tx, Any], Any]] = {
     commands.Trigger: schedules.trigger,
     commands.Tenant: tenants.tenant,
     access.Key: keys.key,
+    access.Admit: admission.admit,
     commands.Tick: tick.tick,
 }
 

@@ -10,15 +10,16 @@ from interlock.store.finders import with_key
 from interlock.store.tenants import locked_tenant, most_waiting, named_tenant, tenant_seen, waiting_now, write_tenant
 from interlock.store.tx import Tx
 
+LIMITS = ("max_running", "max_waiting", "max_requests")
 TENANT_MAX = LIMIT_MAX = 2**31 - 1
 
 
 def tenant(tx: Tx, command: Tenant) -> Quota:
     """The tenant has this name and these limits from now on; what is not said stays as it is."""
     words.between("tenant", command.tenant, 1, TENANT_MAX)
-    said = {name: getattr(command, name) for name in ("name", "max_running", "max_waiting")}
+    said = {name: getattr(command, name) for name in ("name", *LIMITS)}
     given = {name: value for name, value in said.items() if value is not msgspec.UNSET}
-    for name in ("max_running", "max_waiting"):
+    for name in LIMITS:
         if given.get(name) is not None:
             words.between(name, given[name], 0, LIMIT_MAX)
     known = locked_tenant(tx, command.tenant)
@@ -33,7 +34,8 @@ def tenant(tx: Tx, command: Tenant) -> Quota:
         new.changed_at, new.changed_by = tx.now, command.actor
         write_tenant(tx, new, fresh=known is None)
     return Quota(
-        tenant=new.id, name=new.name, max_running=new.max_running, max_waiting=new.max_waiting, changed=changed
+        tenant=new.id, name=new.name, max_running=new.max_running, max_waiting=new.max_waiting, changed=changed,
+        max_requests=new.max_requests,
     )  # fmt: skip
 
 

@@ -38,6 +38,19 @@ class Key(Command[Issued], frozen=True, kw_only=True):
     expires_us: int | None = None  # from now on; never, if nothing is said
 
 
+class Admission(msgspec.Struct, frozen=True):
+    """Whether a tenant may ask once more in this minute, and how often it may in all."""
+
+    allowed: bool
+    limit: int
+    left: int
+    until_us: int  # so long from now, the next minute begins
+
+
+class Admit(Command[Admission | None], frozen=True, kw_only=True):
+    """The tenant asks the server once more; None: it may ask as often as it likes, and nobody counts."""
+
+
 def digest_of(secret: str) -> str:
     """What is kept of a secret. It is random and long, so nobody finds it by trying."""
     return sha256(secret.encode()).hexdigest()

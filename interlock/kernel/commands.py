@@ -326,6 +326,7 @@ class Quota(msgspec.Struct, frozen=True):
     max_running: int | None
     max_waiting: int | None
     changed: bool
+    max_requests: int | None = None
 
 
 class Tenant(Command[Quota], frozen=True, kw_only=True):
@@ -334,6 +335,7 @@ class Tenant(Command[Quota], frozen=True, kw_only=True):
     name: str | msgspec.UnsetType = msgspec.UNSET
     max_running: int | msgspec.UnsetType | None = msgspec.UNSET  # units that workers hold at a time
     max_waiting: int | msgspec.UnsetType | None = msgspec.UNSET  # units in its queues; a submit over it is refused
+    max_requests: int | msgspec.UnsetType | None = msgspec.UNSET  # of the server, a minute
 
 
 class Tick(Command[int], frozen=True, kw_only=True):

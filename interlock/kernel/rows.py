@@ -164,7 +164,7 @@ class Artifact(Row):
 
 
 class Tenant(Row):
-    """Whose work it is, and how much of it may be held and may wait at a time; None: as much as there is."""
+    """Whose work it is, how much of it may be held and may wait, and how often it may ask; None: no limit."""
 
     table = "tenant"
     id: int
@@ -174,6 +174,7 @@ class Tenant(Row):
     max_waiting: int | None = None
     changed_at: int = 0
     changed_by: str = ""
+    max_requests: int | None = None
 
 
 class Key(Row):

@@ -11,6 +11,7 @@ from litestar import Request, Response
 from litestar.exceptions import HTTPException
 from litestar.response import Stream
 
+from interlock.kernel.access import Admit
 from interlock.server.errors import Refusal, refusal
 from interlock.server.keyring import Caller, Keyring, moment, refuse_scope
 from interlock.server.operations import Again, Asked, Hall, Nothing, Operation, Reply
@@ -33,21 +34,37 @@ class Desk:
 
     async def answer(self, operation: Operation, request: Asking) -> Response[Any] | Stream:
         """The answer, whatever happens."""
-        began, who = moment(), ""
+        began, who, more = moment(), "", dict[str, str]()
         answer: Response[Any] | Stream
         try:
             again = partial(self.allowed, operation, request.headers.get("authorization", ""))
             caller = await again()
             who = f"{caller.tenant}/{caller.key}" if caller else ""
+            if caller and caller.limited:
+                more = await self.admitted(caller)
             answer = answered(operation, await operation.call(await self.asked(operation, request, caller, again)))
         except Exception as error:
             answer = refused(error, operation)
+        answer.headers.update(more)
         facts = {
             "method": operation.method, "path": operation.path, "status": answer.status_code, "caller": who,
             "took_ms": round((moment() - began) * 1_000, 3),
         }  # fmt: skip
         log.info("%s %s %s", operation.method, operation.path, answer.status_code, extra={"facts": facts})
         return answer
+
+    async def admitted(self, caller: Caller) -> dict[str, str]:
+        """What a tenant that may ask only so often is told of it. Raises Refusal if it was too often."""
+        found = await self.hall.send(Admit(tenant=caller.tenant, actor=caller.name))
+        if found is None:
+            return {}
+        seconds = str(-(-found.until_us // 1_000_000))
+        told = {"X-RateLimit-Limit": str(found.limit), "X-RateLimit-Remaining": str(found.left)}
+        told["X-RateLimit-Reset"] = seconds
+        if not found.allowed:
+            often = f"this tenant may ask {found.limit} times a minute"
+            raise Refusal(429, often, code="RATE_LIMITED", headers={**told, "Retry-After": seconds})
+        return told
 
     async def allowed(self, operation: Operation, header: str) -> Caller | None:
         """Who asks, if an operation is not open to all. Raises Refusal for somebody who may not."""

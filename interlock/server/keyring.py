@@ -12,6 +12,7 @@ from interlock.kernel.rows import Key
 from interlock.server.errors import Refusal
 from interlock.store.keys import key_seen
 from interlock.store.session import Session
+from interlock.store.tenants import tenant_seen
 
 BELIEVED = 0.5  # seconds
 KNOWN_MAX = 10_000
@@ -27,12 +28,14 @@ class Caller(msgspec.Struct, frozen=True):
     key: str  # its id, as it is shown
     name: str
     scopes: tuple[str, ...]
+    limited: bool = False  # it may ask only so often
 
 
 class Known(msgspec.Struct, frozen=True):
     """What the database said of a key, and when."""
 
     row: Key
+    limited: bool  # whether its tenant may ask only so often
     store_us: int
     looked: float  # by our own clock
 
@@ -66,7 +69,7 @@ class Keyring:
         if found is None or read is None or not sound(found, read[2]):
             raise Refusal(401, BAD, headers=ASK)
         row = found.row
-        return Caller(row.tenant, shown(KIND, row.id), row.name, tuple(row.scopes.split(",")))
+        return Caller(row.tenant, shown(KIND, row.id), row.name, tuple(row.scopes.split(",")), found.limited)
 
     async def find(self, tenant: int, key: int) -> Known | None:
         if tenant >= 2**31 or key >= 2**63:
@@ -77,8 +80,9 @@ class Keyring:
         looked = moment()
 
         def ask(session: Session) -> Known | None:
-            row = key_seen(session, tenant, key)
-            return None if row is None else Known(row, session.now(), looked)
+            row, its = key_seen(session, tenant, key), tenant_seen(session, tenant)
+            limited = its is not None and its.max_requests is not None
+            return None if row is None else Known(row, limited, session.now(), looked)
 
         found = await self.look(ask, tenant)
         if len(self.known) >= KNOWN_MAX:

@@ -1,4 +1,4 @@
-"""Keys of tenants, as the database keeps them."""
+"""Keys of tenants, and how often tenants ask, as the database keeps them."""
 
 from interlock.kernel.rows import Key
 from interlock.store.reads import read
@@ -6,6 +6,19 @@ from interlock.store.session import Session
 from interlock.store.tx import Tx
 
 SETS = ", ".join(f"{name} = :{name}" for name in Key.__struct_fields__ if name not in ("id", "tenant"))
+
+ASKED = """
+INSERT INTO asked (tenant, minute, count) VALUES (:tenant, :minute, 1)
+ON CONFLICT (tenant) DO UPDATE SET minute = excluded.minute,
+    count = CASE WHEN asked.minute = excluded.minute THEN asked.count + 1 ELSE 1 END
+RETURNING count
+"""
+
+
+def asked_in(tx: Tx, tenant: int, minute: int) -> int:
+    """How often a tenant has asked in this minute, now counted."""
+    tx.changes += 1
+    return int(tx.session.rows(ASKED, {"tenant": tenant, "minute": minute})[0][0])
 
 
 def locked_key(tx: Tx, tenant: int, key: int) -> Key | None:

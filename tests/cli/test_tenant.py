@@ -28,9 +28,10 @@ def test_limits_are_set_shown_and_listed(ask: Ask) -> None:
     told = ask("tenant", "set", "acme", "--max-waiting", "none", "--json").json
     assert (told["tenant"], told["max_running"], told["max_waiting"], told["waiting"]) == (2, 5, None, 1)
     assert (told["changed"], told["changed_by"]) == (True, "ann")
+    assert ask("tenant", "set", "acme", "--max-requests", "60", "--json").json["max_requests"] == 60
     assert ask("tenant", "show", "acme", "--json").json["max_waiting"] is None
     first, second = ask("tenant", "list").rows
-    assert first == ["1", "default", "0", "none", "0", "none", "", ""]
+    assert first == ["1", "default", "0", "none", "0", "none", "none", "", ""]
     assert second[:6] == ["2", "acme", "0", "5", "1", "none"]
     assert [one["name"] for one in ask("tenant", "list", "--json").json["tenants"]] == ["default", "acme"]
 
@@ -38,7 +39,7 @@ def test_limits_are_set_shown_and_listed(ask: Ask) -> None:
 @pytest.mark.parametrize(
     ("args", "text"),
     [
-        (("set", "1"), "Give --name, --max-running or --max-waiting"),
+        (("set", "1"), "Give --name, --max-running, --max-waiting or --max-requests"),
         (("set", "1", "--max-running", "many"), "allowed is a number from 0, or none"),
         (("set", "none-such", "--max-running", "1"), "there is no tenant 'none-such'; there are 1 (default)"),
         (("set", "2", "--name", "default"), "tenant 1 has the name 'default' already"),

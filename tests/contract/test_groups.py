@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from interlock.engine.door import Engine, Runner
-from interlock.kernel.access import Key
+from interlock.kernel.access import Admit, Key
 from interlock.kernel.commands import (
     Cancel,
     Claim,
@@ -46,7 +46,7 @@ def prepared() -> tuple[World, dict[str, Command[Any]]]:
     world.submit(delay_us=5_000_000)
     world.submit(priority=3, rate_key="r", rate=1, rate_per_us=5_000_000)
     world.submit(rate_key="r", rate=1, rate_per_us=5_000_000)
-    world.send(Tenant(max_running=4, max_waiting=5))
+    world.send(Tenant(max_running=4, max_waiting=5, max_requests=2))
     world.send(Define(name="s", timing="every 5s", work=Work(task="mail"), overlap="replace"))
     old = world.send(Key(order="create", name="old", scopes=("read",), digest="c" * 64))
     one, two = world.worker("one", capacity=2), world.worker("two")
@@ -79,6 +79,8 @@ def prepared() -> tuple[World, dict[str, Command[Any]]]:
         "limits": Tenant(max_running=3, max_waiting=6),
         "no limit": Tenant(name="first", max_running=None),
         "key": Key(order="create", name="ci", scopes=("read",), digest="a" * 64),
+        "admit": Admit(),
+        "few requests": Tenant(max_requests=1),
         "rotate": Key(order="rotate", key=old.key, digest="b" * 64),
         "revoke": Key(order="revoke", key=old.key),
     }
@@ -110,6 +112,7 @@ def rows(connection: Connection) -> list[Any]:
         "skipped": "id",
         "tenant": "id",
         "key": "id",
+        "asked": "tenant",
     }
     return [connection.rows(f"SELECT * FROM {table} ORDER BY {order}") for table, order in tables.items()]
 

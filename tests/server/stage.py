@@ -19,11 +19,13 @@ OWN, FOREIGN = 1, 2
 class Stage:
     """What a story plays on: the client of a server, its app, and keys."""
 
-    def __init__(self, app: App, client: TestClient[Any]) -> None:
-        self.app, self.client = app, client
-        self.app.send(Tenant(tenant=FOREIGN, name="other"))
-        self.own, self.foreign = self.key(), self.key(tenant=FOREIGN)
-        self.claims = 0
+    def __init__(self, app: App, client: TestClient[Any], beside: "Stage | None" = None) -> None:
+        self.app, self.client, self.claims = app, client, 0
+        if beside:  # another server of the same database
+            self.own, self.foreign = beside.own, beside.foreign
+        else:
+            self.app.send(Tenant(tenant=FOREIGN, name="other"))
+            self.own, self.foreign = self.key(), self.key(tenant=FOREIGN)
 
     def key(self, *scopes: str, tenant: int = OWN, **facts: Any) -> str:
         order = Key(order="create", name="ci", scopes=scopes or ("admin",), tenant=tenant, **facts)
@@ -80,7 +82,7 @@ class Stage:
 
 
 @contextmanager
-def staged(url: str) -> Iterator[Stage]:
+def staged(url: str, beside: Stage | None = None) -> Iterator[Stage]:
     app = App(url)
     with TestClient(built(app)) as client:
-        yield Stage(app, client)
+        yield Stage(app, client, beside)

@@ -47,6 +47,7 @@ def test_a_row_outside_the_declared_tenants_is_refused(database: Connection) -> 
             "at": 0,
             "expires": 0,
         },
+        "asked": {"minute": 1, "count": 1},
         "key": {"id": 1, "name": "k", "digest": "", "scopes": "", "created_at": 0, "created_by": ""},
         "answer": {"scope": "local", "key": "k", "request": "", "answer": "", "expires": 0},
     }.items():
