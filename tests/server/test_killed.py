@@ -1,0 +1,78 @@
+"""The server is killed under load, again and again: what it acknowledged is there, and nothing is there twice."""
+
+import random
+import threading
+from pathlib import Path
+
+import httpx
+import pytest
+
+from interlock.audit.laws import audit
+from interlock.client.app import App
+from interlock.lifecycles import shipped
+from interlock.store.views import Filter, matching, views_of
+from tests.server.serving import serving
+from tests.store.databases import fresh_postgres
+
+CALLERS = 4
+
+
+def load(
+    base: str, key: str, names: "list[str]", acknowledged: dict[str, str], enough: threading.Event, most: int
+) -> None:
+    """Submits what is left under keys of its own, until the server is gone."""
+    headers = {"Authorization": f"Bearer {key}"}
+    with httpx.Client(base_url=base, headers=headers, timeout=30) as client:
+        while names:
+            name = names.pop()
+            try:
+                answer = client.post("/v1/jobs", json={"task": name}, headers={"Idempotency-Key": name})
+            except httpx.TransportError:
+                names.append(name)  # nobody knows: it is asked again
+                return
+            assert answer.status_code in (200, 201), answer.text
+            acknowledged[name] = answer.json()["id"]
+            if len(acknowledged) >= most:
+                enough.set()
+
+
+def killed_again_and_again(url: str, lives: int, jobs: int) -> None:
+    dice = random.Random(1)
+    names, acknowledged = [f"t{n}" for n in range(jobs)], dict[str, str]()
+    key = ""
+    for life in range(lives + 1):
+        with serving(url) as (base, fresh, process):
+            key = key or fresh  # keys of idempotency belong to it
+            most = jobs if life == lives else len(acknowledged) + dice.randint(1, jobs // lives)
+            enough = threading.Event()
+            callers = [
+                threading.Thread(target=load, args=(base, key, names, acknowledged, enough, most))
+                for _ in range(CALLERS)
+            ]
+            for caller in callers:
+                caller.start()
+            assert enough.wait(120)
+            process.kill()
+            for caller in callers:
+                caller.join(60)
+    assert len(acknowledged) == jobs
+    with App(url) as app:
+        there = app.read(matching, Filter())
+        tasks = sorted(one.body.task for one in app.read(views_of, there).values())
+        assert tasks == sorted(acknowledged)
+        assert sorted(app.job(one).unit for one in acknowledged.values()) == sorted(there)
+        assert app.read(lambda session, tenant: list(audit(session, shipped()))) == []
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "postgres"])
+def test_what_a_killed_server_acknowledged_is_there(kind: str, tmp_path: Path, server: str) -> None:
+    if kind == "sqlite":
+        killed_again_and_again(f"sqlite:///{tmp_path}/work.db", 2, 120)
+        return
+    with fresh_postgres(server, f"k{abs(hash(tmp_path))}") as url:
+        killed_again_and_again(url, 2, 120)
+
+
+@pytest.mark.proof
+def test_a_server_is_killed_thirty_times(tmp_path: Path) -> None:
+    killed_again_and_again(f"sqlite:///{tmp_path}/work.db", 30, 3_000)
