@@ -132,9 +132,12 @@ def unmet_needs(facts: Facts) -> Reason | None:
     unmet = [need for need in facts.needs if need.outcome != Category.SUCCESS]
     lost = [need for need in unmet if need.outcome is not None]
     names = ", ".join(f"{shown(need.lifecycle, need.unit)} ({need.state})" for need in unmet)
-    never = f"{shown(lost[0].lifecycle, lost[0].unit)} has ended without success: this need will not be met by it"
+    never = [
+        f"{shown(need.lifecycle, need.unit)} has ended without success: this need will not be met by it"
+        for need in lost
+    ]
     answer = f"{facts.name} needs {len(unmet)} of {len(facts.needs)} that have not succeeded: {names}"
-    return Reason("needs_unmet", answer, lines(never if lost else ""))
+    return Reason("needs_unmet", answer, lines(*never[:1]))
 
 
 def parents_plan(facts: Facts) -> Reason | None:

@@ -9,6 +9,7 @@ from msgspec import Meta
 
 from interlock.client.times import instant_us
 from interlock.kernel.commands import Work
+from interlock.kernel.errors import InterlockError
 from interlock.server.operations import unit_of
 
 NAME_MAX, TEXT_MAX, MANY, PAGE_MAX = 200, 2_000, 1_000, 200
@@ -194,6 +195,13 @@ def micro(seconds: float | None) -> int | None:
     return None if seconds is None else round(seconds * 1_000_000)
 
 
+def later(at: datetime) -> int:
+    """An instant that can be told again in every time zone. Raises InterlockError."""
+    if not 1970 < at.year < 9999:
+        raise InterlockError("at is not allowed; allowed is a time between the years 1971 and 9998")
+    return instant_us("at", at)
+
+
 def work_of(asked: WorkAsked, lifecycle: str, parent: int | str | None, refs: Sequence[str] = ()) -> Work:
     """The unit that is asked for; what it needs is named by a `ref` that is known, or by id. Raises Unknown."""
     lengths: dict[str, Any] = {
@@ -204,7 +212,7 @@ def work_of(asked: WorkAsked, lifecycle: str, parent: int | str | None, refs: Se
     return Work(
         task=asked.task, lifecycle=lifecycle, input=packed(asked.input), queue=asked.queue,
         capabilities=asked.capabilities, key=asked.key, on_duplicate=asked.on_duplicate, priority=asked.priority,
-        delay_us=micro(asked.delay_seconds) or 0, at_us=None if asked.at is None else instant_us("at", asked.at),
+        delay_us=micro(asked.delay_seconds) or 0, at_us=None if asked.at is None else later(asked.at),
         mutex=asked.mutex, limit_key=limit.key if limit else None, limit=limit.n if limit else None,
         rate_key=rate.key if rate else None, rate=rate.n if rate else None,
         rate_per_us=micro(rate.per_seconds) if rate else None, labels=packed(asked.labels),

@@ -26,8 +26,9 @@ def fuzz(folder: Path, examples: int, seed: int, phases: str, seconds: float) ->
         done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=seconds, cwd=folder)
         process.kill()
         ear.join()
+    ours = [line for line in log if '"level":"error"' in line]
+    assert not ours, ours[:3]
     assert done.returncode == 0, done.stdout[-4_000:]
-    assert not [line for line in log if '"level":"error"' in line]
     found = re.search(r"(\d+) generated", done.stdout)
     assert found, done.stdout[-2_000:]
     return int(found[1])

@@ -29,6 +29,13 @@ def test_a_run_waits_for_its_approval_and_ends(stage: Stage, root: str) -> None:
     assert [one["id"] for one in page["runs"]] == [run]
 
 
+def test_why_of_a_step_that_waits_names_what_it_needs(stage: Stage) -> None:
+    first, second = (one["id"] for one in stage.get(f"/v1/runs/{stage.run()}/steps")["steps"])
+    why = stage.get(f"/v1/jobs/{second}/why")
+    assert why["reason"] == "needs_unmet"
+    assert first in why["answer"]
+
+
 def test_an_approval_under_a_key_is_answered_again(stage: Stage) -> None:
     """A retried approve does not reach a second gate."""
     gates = [{"task": "one", "lifecycle": "approval"}, {"task": "two", "lifecycle": "approval"}]

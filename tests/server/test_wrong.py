@@ -28,6 +28,8 @@ WRONG: dict[str, tuple[str, str, Any, int]] = {
     "huge number": ("POST", "/v1/jobs", {"task": "a", "priority": 2**70}, 400),
     "endless delay": ("POST", "/v1/jobs", '{"task": "a", "delay_seconds": 1e300}', 400),
     "time without zone": ("POST", "/v1/jobs", {"task": "a", "at": "2030-01-01T00:00:00"}, 400),
+    "the end of time": ("POST", "/v1/jobs", {"task": "a", "at": "9999-12-31T23:59:59-14:00"}, 400),
+    "before time": ("POST", "/v1/jobs", {"task": "a", "at": "0001-01-01T00:00:00+14:00"}, 400),
     "lease over its bounds": ("POST", "/v1/jobs", {"task": "a", "lease_seconds": 1}, 400),
     "beat over half the lease": ("POST", "/v1/jobs", {"task": "a", "lease_seconds": 30, "beat_seconds": 29}, 400),
     "unknown word": ("POST", "/v1/jobs", {"task": "a", "on_duplicate": "maybe"}, 400),
