@@ -107,9 +107,14 @@ class StepAsked(WorkAsked, frozen=True, kw_only=True):
 
 
 class RunAsked(Strict, frozen=True, kw_only=True):
-    """A run and its steps. In a workflow run a step that says no `needs` needs the one before it."""
+    """A run of a template, or a run with its name (`task`) and its steps.
 
-    task: Name
+    In a workflow run a step that says no `needs` needs the one before it.
+    """
+
+    template_name: Name | None = None
+    template_version: Count | None = None  # the newest one by default
+    task: Name | None = None
     lifecycle: Name = "workflow_run"
     input: Any = None
     priority: Priority = 0
@@ -117,7 +122,7 @@ class RunAsked(Strict, frozen=True, kw_only=True):
     correlation: Short = ""
     trace: Short = ""
     timeout_seconds: Seconds | None = None
-    steps: Annotated[tuple[StepAsked, ...], Meta(min_length=1, max_length=MANY)]
+    steps: Annotated[tuple[StepAsked, ...], Meta(max_length=MANY)] = ()
 
 
 class CancelAsked(Strict, frozen=True, kw_only=True):
@@ -129,6 +134,13 @@ class CancelAsked(Strict, frozen=True, kw_only=True):
 
 class ReasonAsked(Strict, frozen=True, kw_only=True):
     reason: Text = ""
+
+
+class SignalAsked(Strict, frozen=True, kw_only=True):
+    """Something has happened that a unit, or a step of a run, waits for or will wait for."""
+
+    name: Name
+    payload: Any = None
 
 
 class VoteAsked(Strict, frozen=True, kw_only=True):

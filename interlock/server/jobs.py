@@ -5,7 +5,7 @@ from typing import Any
 
 from interlock.client import shape
 from interlock.client.why import explain
-from interlock.kernel.commands import Cancel, Replay, Standing, Submit, Submitted, Work
+from interlock.kernel.commands import Cancel, Replay, Signal, Standing, Submit, Submitted, Work
 from interlock.kernel.errors import InterlockError, Refused
 from interlock.kernel.lifecycle import Category, Lifecycle
 from interlock.kernel.names import shown
@@ -16,7 +16,9 @@ from interlock.server.bodies import (
     JobAsked,
     JobsAsked,
     ReasonAsked,
+    SignalAsked,
     UnitsMeant,
+    packed,
     work_of,
 )
 from interlock.server.operations import Asked, Operation, Reply, unit_of
@@ -134,6 +136,11 @@ async def cancel(asked: Asked) -> answers.StandingTold:
     return await stands(asked, await asked.send(Cancel(unit=unit, hard=asked.body.hard, reason=asked.body.reason)))
 
 
+async def signal(asked: Asked) -> answers.StandingTold:
+    order = Signal(unit=await asked.unit(), name=asked.body.name, payload=packed(asked.body.payload))
+    return await stands(asked, await asked.send(order))
+
+
 async def stands(asked: Asked, standing: Standing) -> answers.StandingTold:
     seen = await asked.read(glimpse, standing.unit)
     return answers.StandingTold(shown(seen.lifecycle, seen.unit), standing.state, standing.applied)
@@ -176,6 +183,10 @@ JOBS = (
     Operation(
         method="POST", path=f"{JOB}/cancel", scope="operate", summary="Stop a unit", call=cancel, body=CancelAsked,
         answer=answers.StandingTold,
+    ),
+    Operation(
+        method="POST", path=f"{JOB}/signal", scope="operate", summary="Tell a unit that something has happened",
+        call=signal, body=SignalAsked, answer=answers.StandingTold,
     ),
     Operation(
         method="POST", path=f"{JOB}/requeue", scope="operate", summary="Do a dead letter again, as a new unit",

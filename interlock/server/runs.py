@@ -38,14 +38,26 @@ async def submit(asked: Asked) -> Reply:
     run: RunAsked = asked.body
     if run.lifecycle not in kinds(asked):
         raise InterlockError(f"there is no run '{run.lifecycle}'; there are {', '.join(kinds(asked))}")
+    refuse_half(run)
     (made, *_), status = await made_by(asked, work_for(run, asked.app.lives[run.lifecycle].options.roll_up))
     return Reply(made, status)
+
+
+def refuse_half(run: RunAsked) -> None:
+    """A run is of a template, or has a name and steps of its own."""
+    if (run.template_name is None) != (run.task is not None and len(run.steps) > 0):
+        raise InterlockError("a run has a template_name, or a task and at least one of its steps: not both, nor none")
+    if run.template_name is None and run.template_version is not None:
+        raise InterlockError("template_version is not allowed without a template_name")
+    if run.template_name is not None and (run.lifecycle != "workflow_run" or run.task or run.steps):
+        raise InterlockError("a run of a template is a workflow_run, and its task and steps are the template's")
 
 
 def work_for(run: RunAsked, rule: RollUp) -> list[Work]:
     """A run and its steps; where all must succeed, they come one after the other unless they say otherwise."""
     top = Work(
-        task=run.task, lifecycle=run.lifecycle, input=packed(run.input), priority=run.priority,
+        task=run.template_name or run.task or "", template=run.template_name, template_version=run.template_version,
+        lifecycle=run.lifecycle, input=packed(run.input), priority=run.priority,
         labels=packed(run.labels), correlation=run.correlation, trace=run.trace, ref=TOP,
         timeout_us=micro(run.timeout_seconds),
     )  # fmt: skip

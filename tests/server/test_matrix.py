@@ -75,6 +75,7 @@ ENTRIES: dict[str, Entry] = {
     "get_v1_jobs_id_events": Entry(job()),
     "get_v1_jobs_id_why": Entry(job()),
     "post_v1_jobs_id_cancel": Entry(job({})),
+    "post_v1_jobs_id_signal": Entry(job({"name": "paid"})),
     "post_v1_jobs_id_requeue": Entry(lambda stage: (stage.dead(), "job_zzzzzz", {}), 201),
     **{f"get_{root}runs_id{part}": entry for root in ("v1_", "") for part, entry in RUNS.items()},
     "get_v1_runs": Entry(nothing()),

@@ -2,6 +2,7 @@
 
 import pytest
 
+from interlock.kernel.commands import Define, Work
 from interlock.server import answers
 from tests.server.stage import Stage
 from tests.server.test_jobs import exactly
@@ -27,6 +28,30 @@ def test_a_run_waits_for_its_approval_and_ends(stage: Stage, root: str) -> None:
     page = stage.get(root)
     exactly(page, answers.Runs)
     assert [one["id"] for one in page["runs"]] == [run]
+
+
+def test_a_run_of_a_template_as_document_001_asks_for_it(stage: Stage) -> None:
+    steps = (
+        Work(task="build", lifecycle="step", ref="build"),
+        Work(task="sign", lifecycle="approval", ref="sign", needs=("build",)),
+    )
+    stage.app.send(Define(name="release", steps=steps))
+    asked = {"template_name": "release", "priority": 3, "input": {"version": 7}}
+    run = stage.post("/runs", asked, status=201, headers={"Idempotency-Key": "k"})["id"]
+    assert stage.post("/runs", asked, headers={"Idempotency-Key": "k"})["id"] == run
+    assert [one["task"] for one in stage.get(f"/runs/{run}/steps")["steps"]] == ["build", "sign"]
+    assert stage.get(f"/runs/{run}")["input"] == {"version": 7}
+    for wrong in (
+        {},
+        {"template_name": "none"},
+        {"task": "a"},
+        {**asked, "task": "a"},
+        {"task": "a", "steps": [{"task": "b"}], "template_version": 1},
+    ):
+        assert stage.ask("POST", "/runs", wrong).status_code == 400, wrong
+    job = stage.job()
+    assert stage.post(f"/v1/jobs/{job}/signal", {"name": "paid", "payload": 5})["applied"]
+    assert not stage.post(f"/v1/jobs/{job}/signal", {"name": "paid", "payload": 6})["applied"]
 
 
 def test_why_of_a_step_that_waits_names_what_it_needs(stage: Stage) -> None:
