@@ -36,7 +36,7 @@ def fuzz(folder: Path, examples: int, seed: int, phases: str, seconds: float) ->
 
 @pytest.mark.req("X-21")
 def test_a_thousand_strange_requests(tmp_path: Path) -> None:
-    assert fuzz(tmp_path, 4, 1, "coverage,fuzzing", 200) >= 1_000
+    assert fuzz(tmp_path, 1, 1, "coverage,fuzzing", 200) >= 1_000
 
 
 @pytest.mark.proof

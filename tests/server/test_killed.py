@@ -67,10 +67,10 @@ def killed_again_and_again(url: str, lives: int, jobs: int) -> None:
 @pytest.mark.parametrize("kind", ["sqlite", "postgres"])
 def test_what_a_killed_server_acknowledged_is_there(kind: str, tmp_path: Path, server: str) -> None:
     if kind == "sqlite":
-        killed_again_and_again(f"sqlite:///{tmp_path}/work.db", 2, 120)
+        killed_again_and_again(f"sqlite:///{tmp_path}/work.db", 1, 60)
         return
     with fresh_postgres(server, f"k{abs(hash(tmp_path))}") as url:
-        killed_again_and_again(url, 2, 120)
+        killed_again_and_again(url, 1, 60)
 
 
 @pytest.mark.proof
