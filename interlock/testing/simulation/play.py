@@ -14,6 +14,7 @@ from interlock.audit.vigil import Seen
 from interlock.kernel.commands import Cancel, Command, Decide, Standing
 from interlock.kernel.lifecycle import Owner
 from interlock.kernel.rows import Unit
+from interlock.lifecycles import shipped
 from interlock.store.views import view
 from interlock.testing.simulation.clients import (
     STRANGER,
@@ -39,6 +40,7 @@ FAULTY = 14.0  # seconds in which faults strike, at most
 ROUNDS = 90  # seconds in which everything must have ended once they are over
 FORCED = 6  # seconds after which what is still open is cancelled
 ON_FILE = 12  # one seed of so many has its store in a file
+REVOKED = {move.path[-1] for move in shipped()["lease"].moves.values() if move.trigger == "revoke"}  # leases that were
 UNITS, LEAST = 35, 200  # units, workers included, and commands of a seed
 STORIES = 3  # of each player; the seeds take turns with all that there are
 YES = ("plan", "approve", "valid", "report")
@@ -98,10 +100,10 @@ class Play:
             world.on_commit.append(self.judge_calm)
 
     def judge_calm(self, seen: Seen) -> None:
-        """While nothing goes wrong, no worker loses what it holds."""
+        """While nothing goes wrong, no worker loses what it holds, unless somebody takes it away."""
         mine = {one.worker.id for one in self.staff}
         for was, unit in seen.changed:
-            if was and unit and was.holder in mine and unit.losses > was.losses:
+            if was and unit and was.holder in mine and unit.losses > was.losses and unit.lease not in REVOKED:
                 self.world.violated(f"unit {unit.id} was lost to its worker, although nothing went wrong")
 
     def clients(self) -> list[tuple[Any, int]]:
