@@ -54,6 +54,8 @@ def everything(connection: Connection) -> dict[str, Any]:
         "skipped": "id",
         "answer": "tenant, scope, key",
         "tenant": "id",
+        "key": "id",
+        "template": "tenant, name, version",
     }
     return {
         row.table: connection.rows(f"SELECT {listed(row)} FROM {row.table} ORDER BY {orders.get(row.table, 'unit')}")
