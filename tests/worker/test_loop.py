@@ -111,7 +111,7 @@ def test_a_lane_claims_ahead_only_where_handlers_are_fast() -> None:
     lane.took(10.0)
     assert lane.room == 10
     fast = Lane("default", 10)
-    fast.took(0.01)
+    fast.took(0.001)
     assert fast.room == 10 + AHEAD_MAX
     fast.running = 10
     fast.waiting.extend(held(n, 1, 2, 0.0) for n in range(AHEAD_MAX))
