@@ -1,5 +1,6 @@
 """Interlock, as its users run it: an app in a module, and `interlock worker module:app`."""
 
+import asyncio
 import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -11,10 +12,12 @@ from interlock.store import migrate
 from interlock.store.url import connect
 
 PACKAGE = "interlock"
-CONFIGURATION = "concurrency 500; guard, events, hash chain and row-level security on"
+CONFIGURATION = (
+    "bulk in two batches of 1,000 at a time; concurrency 500; guard, events, hash chain and row-level security on"
+)
 MEASURES = ["bulk", "single", "drain", "late", "memory", "steps", "million"]
 LEFT = "SELECT count(*) FROM unit WHERE lifecycle = 'job' AND outcome IS NULL"
-BATCH = 1_000
+BATCH, ON_THEIR_WAY = 1_000, 2
 ROLE = """
 DO $$ BEGIN CREATE ROLE clerk LOGIN; EXCEPTION WHEN duplicate_object THEN NULL; END $$;
 GRANT interlock_app TO clerk
@@ -51,8 +54,13 @@ def prepare(url: str) -> None:
 
 class Client:
     async def bulk(self, count: int) -> None:
-        for start in range(0, count, BATCH):
-            await noop.submit_many.aio([{"sent": 0.0}] * min(BATCH, count - start))
+        gate = asyncio.Semaphore(ON_THEIR_WAY)
+
+        async def send(some: int) -> None:
+            async with gate:
+                await noop.submit_many.aio([{"sent": 0.0}] * some)
+
+        await asyncio.gather(*(send(min(BATCH, count - start)) for start in range(0, count, BATCH)))
 
     async def bulk_steps(self, count: int) -> None:
         await ten_steps.submit_many.aio([{"sent": 0.0}] * count)

@@ -1,7 +1,7 @@
 """The committer: commands share transactions, and each gets an answer that is true, whatever the database says."""
 
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
 from threading import Lock
 from typing import Any, TypeVar
@@ -10,11 +10,13 @@ from interlock.engine.answers import Nothing, keep_answer, kept_answer
 from interlock.engine.bell import Bell
 from interlock.engine.family import carry_on
 from interlock.engine.records import look_ahead
+from interlock.engine.tick import WAKE_LEAST
 from interlock.kernel import commands
 from interlock.kernel.commands import Command
 from interlock.kernel.errors import Contended, Corrupt, InterlockError, StoreError, Unavailable
 from interlock.kernel.lifecycle import Lifecycle
-from interlock.store.session import LostCommit, Session, Taken, Unreachable
+from interlock.store.ahead import claim_ahead, lanes_ahead
+from interlock.store.session import LostCommit, Question, Session, Taken, Unreachable
 from interlock.store.tx import Ids, OutOfIds, Tx
 from interlock.store.witness import confirm, seen
 
@@ -74,6 +76,16 @@ def extent(command: Command[Any]) -> int:
 def ids(command: Command[Any]) -> int:
     """How many ids a command may take; what is due may take some too, but seldom, and there are some to spare."""
     return 0 if isinstance(command, commands.Claim | commands.Tick) else extent(command) * IDS_A_ROW
+
+
+def foreseen(session: Session, group: list[Command[Any]]) -> Iterator[Question]:
+    """What these commands will ask first: a claim, what it may take; submits, the lanes of their tenants."""
+    first = group[0]
+    if isinstance(first, commands.Claim):
+        yield from claim_ahead(session, first.tenant, first.worker, first.queues, first.limit, WAKE_LEAST)
+    elif isinstance(first, commands.Submit):
+        for tenant in sorted({one.tenant for one in group}):
+            yield lanes_ahead(session, tenant)
 
 
 class Committer:
@@ -177,6 +189,8 @@ class Committer:
         for last in (False, True):
             try:
                 self.ids.reserve(wanted)
+                if self.session.many_writers:
+                    self.session.ahead = list(foreseen(self.session, [ask.command for ask in group]))
                 return Tx(self.session, self.lives, self.ids, tenants)
             except Contended as error:
                 if last:

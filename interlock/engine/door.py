@@ -24,7 +24,7 @@ from interlock.engine import (
     workers,
 )
 from interlock.engine.bell import Bell, Watch
-from interlock.engine.committer import TOO_MANY, Committer
+from interlock.engine.committer import TOO_MANY, Committer, extent
 from interlock.engine.committer import ids as wanted_ids
 from interlock.engine.family import carry_on
 from interlock.kernel import access, commands
@@ -83,13 +83,21 @@ PLACES: dict[type[Command[Any]], int] = {
     commands.Claim: 2,
     commands.Tick: 3,
 }
+# What is large has a second one: while the first waits for the database, the processor has something to do. What is
+# small is better off with others in one transaction.
+BESIDE: dict[type[Command[Any]], int] = {
+    commands.Submit: 4,
+    **{kind: 5 for kind, place in PLACES.items() if place == 1},
+}
+LARGE = 100  # rows
+OTHERS = 5  # connections that write, beside the first
 
 
 class Engine:
     """What clients speak to. Without a runner, a command is carried out by whoever sends it."""
 
     def __init__(self, session: Session, lives: Mapping[str, Lifecycle], *others: Session, wire: Wire | None = None):
-        """One committer does everything, unless there are three connections more: for ends, for claims, for ticks."""
+        """One committer does everything, unless there are connections more: for ends, for claims, for ticks."""
         self.bell = Bell(wire)
         self.sessions = (session, *others)
         if session.many_writers:
@@ -107,8 +115,8 @@ class Engine:
         """An engine with connections and threads of its own; `close` ends them. A SQLite file is made and migrated."""
         with ExitStack() as stack:
 
-            def another() -> Session:
-                session = connect(url)
+            def another(*, later: bool = False) -> Session:
+                session = connect(url, later=later)
                 stack.callback(session.close)
                 return session
 
@@ -117,7 +125,7 @@ class Engine:
                 migrate.refuse_old(first, lives.values())
             else:
                 migrate.upgrade(first, lives.values())
-            others = [another() for _ in range(3)] if first.many_writers else []
+            others = [another(later=True) for _ in range(OTHERS)] if first.many_writers else []
             engine = cls(first, lives, *others, wire=first.wire())
             if not first.private:
                 engine.reader, engine.committer.alone = another(), Lock()
@@ -146,7 +154,7 @@ class Engine:
     def put_all(self, commands: Sequence[Command[Any]]) -> "list[Future[Any]]":
         """The same for several, which one committer gets together and in order."""
         assert self.runner, "Engine.open makes one"
-        return self.runner.lines[self.committer_for(commands[0])].put_all(commands)
+        return self.runner.line_for(commands[0]).put_all(commands)
 
     def send_within(self, session: Session, command: Command[A]) -> A:
         """The command is carried out in a transaction that others commit; a refusal leaves it as it was."""
@@ -225,7 +233,14 @@ class Runner:
         engine.runner = self
 
     def put(self, command: Command[A]) -> "Future[A]":
-        return self.lines[self.engine.committer_for(command)].put(command)
+        return self.line_for(command).put(command)
+
+    def line_for(self, command: Command[Any]) -> "Line":
+        """The line of its committer, or the one beside it if it is large and less is done there."""
+        first, place = self.lines[self.engine.committer_for(command)], BESIDE.get(type(command), 0)
+        if not 0 < place < len(self.engine.committers) or not first.load or extent(command) < LARGE:
+            return first
+        return min(first, self.lines[self.engine.committers[place]], key=lambda line: line.load)
 
     def stop(self) -> None:
         """What was sent is answered, and the threads have ended."""
@@ -238,8 +253,14 @@ class Line:
 
     def __init__(self, committer: Committer) -> None:
         self.committer, self.wanted, self.ending = committer, Condition(), False
+        self.steps = False  # whether a group is being carried out
         self.thread = Thread(target=self.run, name="interlock committer", daemon=True)
         self.thread.start()
+
+    @property
+    def load(self) -> int:
+        """How many wait here, the group that is being carried out counting as one."""
+        return len(self.committer.queue) + self.steps
 
     def put(self, command: Command[A]) -> "Future[A]":
         return self.put_all([command])[0]
@@ -255,9 +276,11 @@ class Line:
     def run(self) -> None:
         while True:
             with self.wanted:
+                self.steps = False
                 self.wanted.wait_for(lambda: self.committer.queue or self.ending)
                 if not self.committer.queue:
                     return
+                self.steps = True
             self.committer.step()
 
     def stop(self) -> None:

@@ -49,7 +49,7 @@ def carry_on(tx: Tx) -> None:
 def follow_and_meet_needs(tx: Tx) -> list[tuple[Unit, Unit | None]]:
     """What changed is in the database, and what became ready by it too: a parent must not hear half of it."""
     moved: list[tuple[Unit, Unit | None]] = []
-    while tx.pending or tx.given_back:
+    while tx.pending or tx.given_back or tx.takings:
         while tx.fired:
             child, trigger = tx.fired.popleft()
             follow(tx, tx.as_its_own(child), trigger)

@@ -15,7 +15,7 @@ from interlock.engine.signals import over, signals_for, wait_for
 from interlock.engine.terms import counted, policy_of, tally
 from interlock.engine.tick import wake
 from interlock.engine.words import between, keepable, named, one_of
-from interlock.engine.workers import heard_of, serves, take_on
+from interlock.engine.workers import Taking, glimpse, heard_of, serves, take_on
 from interlock.kernel import policy
 from interlock.kernel.commands import (
     CONFLICT,
@@ -39,6 +39,7 @@ from interlock.kernel.commands import (
 from interlock.kernel.errors import InterlockError, Refused, Stale
 from interlock.kernel.lifecycle import BY_HOLDER, Category, Owner
 from interlock.kernel.rows import Body, Event, Unit
+from interlock.store.ahead import remember_worker
 from interlock.store.claims import claimable
 from interlock.store.finders import closing_event, has_note, held_by, remembered
 from interlock.store.tenants import held_now, most_held
@@ -66,9 +67,13 @@ def claim(tx: Tx, command: Claim) -> list[Grant]:
     """The worker holds up to `limit` units, the most urgent first: a fair share of each of its queues."""
     between("limit", command.limit, 1, CLAIM_MAX)
     most = most_held(tx, tx.tenant)  # limits are locked first
-    worker = heard_of(tx, command.worker)  # before time is let pass: it is alive, however long it said nothing
+    seen = glimpse(tx, command.worker, command.key) if most is None else None
+    worker = seen or heard_of(tx, command.worker)  # before time is let pass: it is alive, whatever it did not say
+    if tx.session.many_writers:
+        remember_worker(tx.session, worker)
     wake(tx, command.limit)
-    serves(worker, command.queues)
+    if not seen:
+        serves(worker, command.queues)
     if worker.claim_key == command.key:
         return replay(tx, command, worker.claim_nonce or "")
     room = min(command.limit, worker.capacity - worker.holding)
@@ -81,8 +86,11 @@ def claim(tx: Tx, command: Claim) -> list[Grant]:
     leases = [secret(command.nonce, unit.id, policy.next_fence(unit.fence)) for unit in found]
     for unit, lease in zip(found, leases, strict=True):
         grant(tx, unit, worker.unit, lease, stamp, payload)
-    worker.claim_key, worker.claim_nonce = command.key, command.nonce
-    take_on(tx, worker, len(found), Stamp(command.actor))
+    taking = Taking(len(found), command.key, command.nonce, command.queues, worker.claim_key, Stamp(command.actor))
+    if seen:
+        tx.takings[tx.tenant, worker.unit] = taking
+    else:
+        take_on(tx, worker, taking)
     return handed_over(tx, found, leases)
 
 

@@ -1,17 +1,31 @@
 """Who holds leases: workers, each a unit with a lifecycle of its own and a row that says what it can do."""
 
+from typing import NamedTuple
+
 import msgspec
 
 from interlock.engine import words
 from interlock.engine.advance import Stamp, advance, asked_by, derive
 from interlock.kernel.commands import Drain, Register, Standing
-from interlock.kernel.errors import Drained, Gone
+from interlock.kernel.errors import Contended, Drained, Gone
 from interlock.kernel.rows import Body, Unit, Worker
-from interlock.store.finders import incarnations
+from interlock.store.ahead import worker_ahead
+from interlock.store.finders import incarnations, unlocked
 from interlock.store.tx import Tx
 
 LIFECYCLE = "worker"
 CAPACITY_MAX = 1_000_000
+
+
+class Taking(NamedTuple):
+    """What a claim leaves in its worker's row."""
+
+    units: int
+    key: str
+    nonce: str
+    queues: tuple[str, ...]
+    before: str | None  # the key of the claim before it
+    stamp: Stamp
 
 
 def register(tx: Tx, command: Register) -> int:
@@ -21,7 +35,7 @@ def register(tx: Tx, command: Register) -> int:
     words.capabilities(command.capabilities)
     words.between("capacity", command.capacity, 1, CAPACITY_MAX)
     stamp = asked_by(command)
-    for older in incarnations(tx, command.tenant, command.name):
+    for older in [worker_of(tx, one.unit) for one in incarnations(tx, command.tenant, command.name)]:
         if older.incarnation == command.incarnation:
             return older.unit
         older.draining = 1
@@ -53,7 +67,11 @@ def drain(tx: Tx, command: Drain) -> Standing:
 
 def heard_of(tx: Tx, holder: int) -> Worker:
     """The worker is alive; one that did not answer for a while is back, and empty. One that shut down is refused."""
-    worker, unit = worker_of(tx, holder), tx.unit(holder)
+    return alive(tx, worker_of(tx, holder))
+
+
+def alive(tx: Tx, worker: Worker) -> Worker:
+    unit = tx.unit(worker.unit)
     if tx.life(unit).settled(unit.state):
         if worker.draining:
             raise Drained(f"worker {worker.name} was drained and has shut down; start another one to go on")
@@ -76,12 +94,33 @@ def serves(worker: Worker, queues: tuple[str, ...]) -> None:
         worker.queues = msgspec.json.encode(sorted(known.union(queues))).decode()
 
 
-def take_on(tx: Tx, worker: Worker, count: int, stamp: Stamp) -> None:
-    """The worker holds `count` units more; with the first one it is busy."""
+def glimpse(tx: Tx, holder: int, key: str) -> Worker | None:
+    """A worker as it looks without a lock, if its claim may go by that and be written into its row at last.
+
+    So whoever gives something back need not wait for a whole claim. One that held nothing at its last claim, is silent,
+    full or drained is locked at once, and so is one that says this claim again.
+    """
+    _, busy = tx.session.staff.get(holder, ("", False))
+    touched = holder in tx.workers or holder in tx.units or (tx.tenant, holder) in {*tx.takings, *tx.given_back}
+    if touched or not busy:
+        return None
+    worker, unit = unlocked(tx, holder)
+    if worker is None or unit is None or worker.tenant != tx.tenant or not tx.life(unit).allows(unit.state, "drain"):
+        return None
+    silent = unit.deadline_at is None or unit.deadline_at <= tx.now
+    full = worker.holding >= worker.capacity
+    return None if silent or full or worker.draining or worker.claim_key == key else worker
+
+
+def take_on(tx: Tx, worker: Worker, taking: Taking) -> None:
+    """The worker holds more; with the first one it is busy. Raises Contended if it has claimed elsewhere meanwhile."""
+    if worker.claim_key != taking.before or worker.draining or worker.holding + taking.units > worker.capacity:
+        raise Contended(f"worker {worker.name} is no longer what it was when this claim began")
     tx.change(worker)
-    if count and worker.holding == 0:
-        advance(tx, tx.unit(worker.unit), "assign", stamp)
-    worker.holding += count
+    worker.claim_key, worker.claim_nonce = taking.key, taking.nonce
+    if taking.units and worker.holding == 0:
+        advance(tx, tx.unit(worker.unit), "assign", taking.stamp)
+    worker.holding += taking.units
 
 
 def give_back(tx: Tx, unit: Unit, holder: int, stamp: Stamp) -> None:
@@ -91,15 +130,21 @@ def give_back(tx: Tx, unit: Unit, holder: int, stamp: Stamp) -> None:
 
 
 def free_workers(tx: Tx) -> None:
-    """Workers hold what they gave back no longer."""
-    for tenant, holder in sorted(tx.given_back):
+    """Workers hold what they have claimed, and no longer what they gave back."""
+    for tenant, holder in sorted({*tx.given_back, *tx.takings}):
         tx.tenant = tenant
+        if (tenant, holder) in tx.takings and holder not in tx.workers:
+            tx.session.ask(list(worker_ahead(holder)))
         worker_of(tx, holder)
 
 
 def worker_of(tx: Tx, holder: int) -> Worker:
     """A worker, locked, as this transaction leaves it; with the last unit given back it is idle, or gone if drained."""
     worker = tx.worker(holder)
+    taking: Taking | None = tx.takings.pop((worker.tenant, holder), None)
+    if taking:
+        serves(alive(tx, worker), taking.queues)
+        take_on(tx, worker, taking)
     count, stamp = tx.given_back.pop((worker.tenant, holder), (0, None))
     if not count:
         return worker

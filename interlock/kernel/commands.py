@@ -40,7 +40,7 @@ class Command(msgspec.Struct, Generic[A], frozen=True, kw_only=True):
     scope: str = "local"  # whose keys these are
 
 
-class Submitted(msgspec.Struct, frozen=True):
+class Submitted(msgspec.Struct, frozen=True, gc=False):
     """The unit that a submit made, or found under its key."""
 
     unit: int
@@ -48,7 +48,7 @@ class Submitted(msgspec.Struct, frozen=True):
     replaced: bool = False  # an unstarted unit made room for it
 
 
-class Grant(msgspec.Struct, frozen=True):
+class Grant(msgspec.Struct, frozen=True, gc=False):
     """What a claim hands over: the work, and the right to speak for it."""
 
     unit: int
@@ -70,7 +70,7 @@ class Grant(msgspec.Struct, frozen=True):
     waited: tuple[str, ...] = ()  # signals for which it has waited as long as it wanted to
 
 
-class Held(msgspec.Struct, frozen=True):
+class Held(msgspec.Struct, frozen=True, gc=False):
     """How a worker names a lease: the unit, the fence, and the secret."""
 
     unit: int
@@ -78,7 +78,7 @@ class Held(msgspec.Struct, frozen=True):
     lease: str
 
 
-class Heard(msgspec.Struct, frozen=True):
+class Heard(msgspec.Struct, frozen=True, gc=False):
     """The answer to one message under a lease. One that is not accepted has changed nothing."""
 
     unit: int
@@ -142,7 +142,7 @@ class Heartbeat(Command[list[Heard]], frozen=True, kw_only=True):
     running: bool = True
 
 
-class Outcome(msgspec.Struct, frozen=True, kw_only=True):
+class Outcome(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """How a holder's work ended: `success`, `failure` or `cancelled`."""
 
     held: Held

@@ -5,7 +5,7 @@ from typing import ClassVar
 import msgspec
 
 
-class Row(msgspec.Struct):
+class Row(msgspec.Struct, gc=False):
     """Base of all rows. `table` and the fields are all that the store knows of a row."""
 
     table: ClassVar[str]

@@ -3,7 +3,7 @@
 import msgspec
 
 
-class Work(msgspec.Struct, frozen=True, kw_only=True):
+class Work(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One unit to be made."""
 
     task: str

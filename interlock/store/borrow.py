@@ -19,7 +19,7 @@ class BorrowedSqlite(sqlite.Connection):
         with sqlite.told():
             if not raw.in_transaction and (raw.isolation_level is None or getattr(raw, "autocommit", None) is True):
                 raise InterlockError(AUTOCOMMIT)
-        self.raw, self.lanes, self.stuck, self.private, self.path = raw, {}, {}, True, ""
+        self.raw, self.lanes, self.stuck, self.staff, self.private, self.path = raw, {}, {}, {}, True, ""
         self.clock = sqlite.wall_clock
 
     def rows(self, sql: str, params: Mapping[str, Any] | None = None) -> list[tuple[Any, ...]]:

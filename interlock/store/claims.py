@@ -8,6 +8,7 @@ from interlock.store.finders import in_turn, lanes_of
 from interlock.store.lanes import Served
 from interlock.store.tx import Tx, Urgency
 
+FREE = "WHERE lane = :lane AND available_at IS NOT NULL ORDER BY priority DESC, available_at, id LIMIT :limit {skip}"
 RUNS_MAX = 400  # stretches of lanes that one statement looks at
 # From the first unit of one lane straight to the first one of the next lane that has any, and so on. Its urgency is
 # one text, because a subquery that stands for several columns is spelled differently on each database.
@@ -107,7 +108,4 @@ def most_urgent(tx: Tx, lanes: Mapping[int, Urgency], wanted: int, here: Here) -
 
 
 def first_of(tx: Tx, lane: int, wanted: int) -> list[Unit]:
-    rest = (
-        "WHERE lane = :lane AND available_at IS NOT NULL ORDER BY priority DESC, available_at, id LIMIT :limit {skip}"
-    )
-    return in_turn(tx, rest, wanted, lambda unit: unit.available_at is not None, lane=lane)
+    return in_turn(tx, FREE, wanted, lambda unit: unit.available_at is not None, lane=lane)

@@ -8,6 +8,8 @@ from interlock.kernel.rows import Answer, Artifact, Body, Event, Note, Schedule,
 from interlock.store.lanes import Lane, Lanes, remember
 from interlock.store.tx import Tx
 
+OVERDUE = "WHERE tenant = :tenant AND wake_at IS NOT NULL AND wake_at <= :now ORDER BY wake_at, id LIMIT :limit {skip}"
+TOKENS_BACK = "WHERE tenant = :tenant AND back_at <= :now ORDER BY back_at LIMIT :limit {skip}"
 KEYS_AT_ONCE = 500
 PARKED_AT_ONCE = 4
 # In one question with the limits of their tenant, which are asked for as often, and which few tenants have.
@@ -20,12 +22,11 @@ WHERE id = :tenant AND (max_running IS NOT NULL OR max_waiting IS NOT NULL)
 
 def overdue(tx: Tx, limit: int) -> list[Unit]:
     """Units of a tenant that time must look at, the longest overdue first."""
-    rest = "WHERE tenant = :tenant AND wake_at IS NOT NULL AND wake_at <= :now ORDER BY wake_at, id LIMIT :limit {skip}"
 
     def due(unit: Unit) -> bool:
         return unit.wake_at is not None and unit.wake_at <= tx.now
 
-    return in_turn(tx, rest, limit, due, now=tx.now, tenant=tx.tenant)[:limit]
+    return in_turn(tx, OVERDUE, limit, due, now=tx.now, tenant=tx.tenant)[:limit]
 
 
 def in_turn(tx: Tx, rest: str, wanted: int, still: Callable[[Unit], bool], **given: int) -> list[Unit]:
@@ -189,6 +190,12 @@ def last_grant(tx: Tx, unit: Unit) -> Event | None:
     return found[-1] if found else None
 
 
+def unlocked(tx: Tx, worker: int) -> tuple[Worker | None, Unit | None]:
+    """A worker and its unit as they are now; others may change them."""
+    workers, units = tx.select(Worker, "WHERE unit = :unit", unit=worker), tx.select(Unit, "WHERE id = :id", id=worker)
+    return next(iter(workers), None), next(iter(units), None)
+
+
 def incarnations(tx: Tx, tenant: int, name: str) -> list[Worker]:
     """Every worker that ever had a name, locked."""
     rest = "WHERE tenant = :tenant AND name = :name ORDER BY incarnation {lock}"  # the order of the index
@@ -247,8 +254,7 @@ def tokens_back(tx: Tx, limit: int) -> list[Token]:
     if ("tokens", tx.tenant) in tx.looked:
         return []
     tx.looked.add(("tokens", tx.tenant))
-    rest = "WHERE tenant = :tenant AND back_at <= :now ORDER BY back_at LIMIT :limit {skip}"
-    found = tx.select(Token, rest, tenant=tx.tenant, now=tx.now, limit=limit)
+    found = tx.select(Token, TOKENS_BACK, tenant=tx.tenant, now=tx.now, limit=limit)
     if found:
         gone = [{"unit": token.unit, "fence": token.fence} for token in found]
         tx.session.many("DELETE FROM token WHERE unit = :unit AND fence = :fence", gone)

@@ -1,10 +1,9 @@
 """PostgreSQL: many writers, told apart by row locks, each tenant behind row-level security."""
 
-import re
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
-from functools import cache
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from functools import cached_property
 from operator import attrgetter
 from typing import Any
 
@@ -13,12 +12,22 @@ import psycopg
 from psycopg.errors import Diagnostic
 from psycopg.rows import tuple_row
 
-from interlock.kernel.errors import Contended, Corrupt, InterlockError, StoreError, Unavailable
+from interlock.kernel.errors import InterlockError, StoreError
 from interlock.kernel.rows import Row
 from interlock.store.columns import Given, array
+from interlock.store.driver import dialect, meaning, opened, told
 from interlock.store.lanes import Lanes
 from interlock.store.memory import Memory
-from interlock.store.session import AUTOCOMMIT, GUARD, SAVEPOINT, LostCommit, Queue, Taken, Unreachable, Wire, listed
+from interlock.store.post import Post
+from interlock.store.session import (
+    AUTOCOMMIT,
+    SAVEPOINT,
+    LostCommit,
+    Question,
+    Unreachable,
+    Wire,
+    listed,
+)
 
 NAME = "postgres"
 # Readers take only transactions below their snapshot's xmin, so the order of commits is the order of (xid, pos).
@@ -30,55 +39,10 @@ PLANS = {
     "jit": "off",
 }  # fmt: skip
 NOW = "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint"
+BEGAN = "(extract(epoch FROM now()) * 1000000)::bigint"  # the same in all statements of a transaction
 MIGRATION_LOCK = 5_318_008_531_800_853  # any number, as long as it is always the same
-UNIQUE = "23505"
-CONTENDED = ("40001", "40P01", "55P03", "57014")  # serialization, deadlock, lock not available, cancelled
-OUT_OF_REACH = ("08", "53", "57P", "25006")  # connection, resources, shutdown; a primary that is none any more
 PAUSES = (0.0, 0.1, 0.5, 1.0, 2.0, 2.0)  # seconds before each try to connect anew: a failover takes some
 FATE_PAUSE, FATE_WAIT = 0.05, 60.0
-CHANNEL = "interlock_work"
-PAYLOAD_MOST = 7_900  # bytes; PostgreSQL takes 8,000
-ALL = ""  # a payload that names no queue means every one
-
-
-@cache
-def dialect(sql: str) -> str:
-    """Our `:name` parameters in psycopg's spelling; a cast such as ::text stays."""
-    sql = sql.replace("{lock}", "FOR UPDATE").replace("{skip}", "FOR UPDATE SKIP LOCKED")
-    sql = sql.replace("{ids}", "= ANY(:ids)")
-    return re.sub(r"(?<!:):(\w+)", r"%(\1)s", sql.replace("%", "%%"))
-
-
-def meaning(error: Exception) -> StoreError:
-    """What an error of the driver says in our words."""
-    code, text = getattr(error, "sqlstate", None) or "", str(error).strip().split("\n")[0]
-    if GUARD in text:
-        return Corrupt(text)
-    if code == UNIQUE:
-        return Taken(text)
-    if code in CONTENDED:
-        return Contended(text)
-    if code.startswith(OUT_OF_REACH) or (not code and isinstance(error, psycopg.OperationalError)):
-        return Unavailable(f"PostgreSQL did not answer: {text}")
-    return StoreError(f"PostgreSQL refuses this: {text}")
-
-
-@contextmanager
-def told() -> Iterator[None]:
-    """No error of the driver passes."""
-    try:
-        yield
-    except (psycopg.Error, UnicodeError) as error:
-        raise meaning(error) from error
-
-
-def opened(url: str) -> psycopg.Connection[tuple[Any, ...]]:
-    """A connection in autocommit, so that a transaction begins where we say so. Raises Unreachable."""
-    try:
-        return psycopg.connect(url, autocommit=True)
-    except psycopg.Error as error:
-        reason = str(error).strip().splitlines()[-1]
-        raise Unreachable(f"PostgreSQL cannot be reached: {reason}") from None
 
 
 class Connection:
@@ -86,21 +50,36 @@ class Connection:
 
     name, pos, many_writers, private = NAME, POS, True, False
 
-    def __init__(self, url: str, clock: Callable[[], int] | None = None) -> None:
+    def __init__(self, url: str, clock: Callable[[], int] | None = None, *, later: bool = False) -> None:
         self.clock = clock  # a test's own
         self.lanes: dict[int, Lanes] = {}
         self.stuck: dict[int, int] = {}
+        self.staff: dict[int, tuple[str, bool]] = {}
+        self.ahead: Sequence[Question] = ()
+        self.answers: dict[Any, list[tuple[Any, ...]]] = {}  # to what was asked ahead
+        self.pipe: AbstractContextManager[Any] | None = None  # in which statements were sent that are not heard of yet
         self.memory: Memory | None = None
-        self.url, self.raw = url, opened(url)
-        self.mark = ""
+        self.url, self.mark = url, ""
         self.warnings: list[str] = []
-        self.raw.add_notice_handler(self.warn)
+        if not later:
+            self.raw = self.open()
+
+    @cached_property
+    def raw(self) -> psycopg.Connection[tuple[Any, ...]]:
+        """The driver's connection, made when it is first used."""
+        return self.open()
+
+    def open(self) -> psycopg.Connection[tuple[Any, ...]]:
+        raw = opened(self.url)
+        raw.add_notice_handler(self.warn)
+        return raw
 
     def rows(self, sql: str, params: Mapping[str, Any] | None = None) -> list[tuple[Any, ...]]:
-        if params and "ids" in params:
-            params = {**params, "ids": array(params["ids"])}
+        if self.answers and (known := self.answers.pop(named(sql, params or {}), None)) is not None:
+            return known
+        self.hear()
         with told():
-            cursor = self.raw.execute(dialect(sql), params or {})
+            cursor = self.raw.execute(dialect(sql), sent(params or {}))
             return cursor.fetchall() if cursor.description else []
 
     def declare(self, tenants: Sequence[int]) -> None:
@@ -140,35 +119,83 @@ class Connection:
 
     @contextmanager
     def together(self) -> Iterator[None]:
-        """Statements within are sent one after the other, and what became of them is heard at the end."""
-        with told(), self.raw.pipeline():
+        """Statements within are sent one after the other; what became of them the next question or COMMIT hears."""
+        self.answers.clear()  # what is written from here on they have not seen
+        with told():
+            if self.pipe is None:
+                pipe = self.raw.pipeline()
+                pipe.__enter__()
+                self.pipe = pipe
             yield
 
+    def hear(self) -> None:
+        """What was sent together has been carried out. Raises what the database says against it."""
+        pipe, self.pipe = self.pipe, None
+        if pipe is not None:
+            with told():
+                pipe.__exit__(None, None, None)
+
     def many(self, sql: str, rows: list[dict[str, Any]]) -> None:
-        with told(), self.raw.cursor() as cursor:
+        with told(), self.raw.cursor() as cursor:  # also within `together`
             cursor.executemany(dialect(sql), rows)
 
     def script(self, sql: str) -> None:
+        self.hear()
         with told():
             self.raw.execute(sql)
 
     def begin(self, tenants: Sequence[int] = ()) -> int:
         """A transaction is open that sees these tenants only. Answers the store's time in microseconds.
 
-        One round trip: several statements without parameters go as one message.
+        One round trip: several statements without parameters go as one message, and what is asked ahead in a pipeline.
         """
-        sql = f"BEGIN; SELECT pg_current_xact_id()::text, {NOW}, {settings({**declared(tenants), **PLANS})}"
+        self.answers.clear()
+        ahead, self.ahead = self.ahead, ()
+        now = self.clock() if self.clock else None
+        first = f"SELECT pg_current_xact_id()::text, {BEGAN}, {settings({**declared(tenants), **PLANS})}"
         with told():
-            cursor = self.raw.execute(sql)
-            cursor.nextset()
-            self.mark, now, *_ = cursor.fetchall()[0]
-        return self.clock() if self.clock else int(now)
+            if ahead:
+                cursor = self.begin_asking(first, ahead, now)
+            else:
+                cursor = self.raw.execute(f"BEGIN; {first}")
+                cursor.nextset()
+            self.mark, began, *_ = cursor.fetchall()[0]
+        return int(began) if now is None else now
+
+    def begin_asking(self, first: str, ahead: Sequence[Question], now: int | None) -> psycopg.Cursor[tuple[Any, ...]]:
+        """A transaction is open, its first statement is answered, and what was asked ahead is known."""
+        try:
+            with self.raw.pipeline():
+                self.raw.execute("BEGIN")
+                cursor = self.raw.execute(first)
+                asked = {named(*one): self.sent_ahead(one, now) for one in ahead}
+        except psycopg.Error:
+            self.rollback()
+            raise
+        self.answers = {name: one.fetchall() for name, one in asked.items()}
+        return cursor
+
+    def ask(self, questions: Sequence[Question]) -> None:
+        """The answers are here for whoever asks these next. They come in one round trip."""
+        self.hear()
+        with told():
+            with self.raw.pipeline():
+                asked = {named(*one): self.sent_ahead(one, None) for one in questions}
+            self.answers = {name: one.fetchall() for name, one in asked.items()}
+
+    def sent_ahead(self, question: Question, now: int | None) -> psycopg.Cursor[tuple[Any, ...]]:
+        sql = question.sql if now is not None else question.sql.replace(":now", BEGAN)
+        return self.raw.execute(dialect(sql), sent({**question.params, "now": now}))
 
     def commit(self) -> None:
         """The transaction stands. Raises LostCommit if the server may have committed and did not say so."""
         self.warnings.clear()
+        pipe, self.pipe = self.pipe, None
         try:
-            status = self.raw.execute("COMMIT").statusmessage
+            cursor = self.raw.execute("COMMIT")
+            if pipe is not None:
+                pipe.__exit__(None, None, None)
+            status = cursor.statusmessage
         except psycopg.Error as error:
             if self.raw.closed:
                 raise LostCommit(str(error)) from error
@@ -184,6 +211,9 @@ class Connection:
             self.warnings.append(notice.message_primary or "")
 
     def rollback(self) -> None:
+        self.answers.clear()
+        with suppress(StoreError):  # what was sent is undone, whatever became of it
+            self.hear()
         if not self.raw.closed:  # else the server has done it
             try:
                 self.raw.execute("ROLLBACK")
@@ -192,17 +222,15 @@ class Connection:
 
     def reconnect(self) -> None:
         """There is a new connection. Raises Unreachable when the server stays away."""
-        self.raw.close()
+        self.close()
         self.lanes.clear()  # it may be another server, or one that was restored
         for pause in PAUSES:
             time.sleep(pause)
             try:
-                self.raw = opened(self.url)
+                self.raw = self.open()
+                return
             except Unreachable as error:
                 refusal = error
-            else:
-                self.raw.add_notice_handler(self.warn)
-                return
         raise refusal
 
     def fate(self, mark: str) -> bool | None:
@@ -243,7 +271,19 @@ class Connection:
         return self.rows("SELECT to_regclass(:name) IS NOT NULL", {"name": name})[0][0] is True
 
     def close(self) -> None:
-        self.raw.close()
+        if "raw" in vars(self):  # else it was never made
+            self.raw.close()
+
+
+def named(sql: str, params: Mapping[str, Any]) -> Any:
+    """A question, by what it asks; its time is that of its transaction."""
+    values = ((name, tuple(one) if isinstance(one, list) else one) for name, one in params.items() if name != "now")
+    return sql, *sorted(values)
+
+
+def sent(params: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Parameters as the driver takes them."""
+    return {**params, "ids": array(params["ids"])} if "ids" in params else params
 
 
 def declared(tenants: Sequence[int]) -> dict[str, str]:
@@ -282,6 +322,7 @@ class Borrowed(Connection):
         if raw.autocommit and raw.info.transaction_status == psycopg.pq.TransactionStatus.IDLE:
             raise InterlockError(AUTOCOMMIT)
         self.clock, self.lanes, self.stuck, self.mark, self.warnings, self.memory = None, {}, {}, "", [], None
+        self.staff, self.ahead, self.answers, self.pipe = {}, (), {}, None
         self.raw = Lent(raw)  # type: ignore[assignment]
 
     def begin(self, tenants: Sequence[int] = ()) -> int:
@@ -294,47 +335,3 @@ class Borrowed(Connection):
 
     def rollback(self) -> None:
         self.rows(f"ROLLBACK TO SAVEPOINT {SAVEPOINT}")
-
-
-class Post:
-    """NOTIFY and LISTEN, each on a connection of its own that is made when it is first needed."""
-
-    tells = True
-
-    def __init__(self, url: str) -> None:
-        self.url = url
-        self.mouth: psycopg.Connection[tuple[Any, ...]] | None = None
-        self.ears: psycopg.Connection[tuple[Any, ...]] | None = None
-
-    def tell(self, queues: Iterable[Queue]) -> None:
-        """Whoever listens hears that these queues have got work."""
-        if self.mouth is None or self.mouth.closed:
-            self.mouth = opened(self.url)
-            with told():
-                self.mouth.execute("SET synchronous_commit = off")  # nobody waits for a ring to be durable
-        payload = msgspec.json.encode(sorted(queues))
-        text = payload.decode() if len(payload) <= PAYLOAD_MOST else ALL
-        with told():
-            self.mouth.execute("SELECT pg_notify(%s, %s)", (CHANNEL, text))
-
-    def listen(self, queues: Iterable[Queue]) -> None:
-        """From here on nothing is missed."""
-        if self.ears is None or self.ears.closed:
-            ears = opened(self.url)
-            with told():
-                ears.execute(f"LISTEN {CHANNEL}")
-            self.ears = ears
-
-    def heard(self, watched: Callable[[], set[Queue]], timeout: float) -> set[Queue]:
-        """The queues that others told of. Raises Unavailable when the connection is lost, and perhaps some with it."""
-        assert self.ears, "nobody hears before they listen"
-        with told():
-            texts = [notice.payload for notice in self.ears.notifies(timeout=timeout, stop_after=1)]
-        if ALL in texts:
-            return watched()
-        return {queue for text in texts for queue in msgspec.json.decode(text, type=list[Queue])}
-
-    def close(self) -> None:
-        for one in (self.mouth, self.ears):
-            if one is not None:
-                one.close()

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from interlock.kernel.errors import Contended, Unavailable
 from interlock.kernel.rows import Row
@@ -16,6 +16,13 @@ AUTOCOMMIT = (
 )
 Queue = tuple[int, str]  # a tenant and the name of one of its queues
 CALL = "\0"  # begins the name under which a worker itself is called; no queue's name has it
+
+
+class Question(NamedTuple):
+    """A statement that is sent before its answer is needed; the store fills in `:now`."""
+
+    sql: str
+    params: dict[str, Any]
 
 
 class Taken(Contended):
@@ -52,6 +59,8 @@ class Session(Protocol):
     pos: str
     stuck: dict[int, int]  # units that time could not move, and until when they are left alone
     lanes: dict[int, Lanes]  # those of each tenant that are known to be committed
+    staff: dict[int, tuple[str, bool]]  # by worker: what it can do, and whether it held something when it last claimed
+    ahead: Sequence[Question]  # go with the next BEGIN, where there is a wire; whoever asks them finds the answers here
     private: bool  # whether no second connection can see the same database
     many_writers: bool  # whether transactions of several connections overlap
     mark: str  # the database's own name for the last transaction, if it has one
@@ -64,6 +73,7 @@ class Session(Protocol):
     def now(self) -> int: ...
     def keep_time(self, clock: Callable[[], int]) -> None: ...  # by a test's own clock
     def rows(self, sql: str, params: Mapping[str, Any] | None = None) -> list[tuple[Any, ...]]: ...
+    def ask(self, questions: Sequence[Question]) -> None: ...  # those after the first cost nothing
     def untouched(self, ids: Sequence[int], marks: Mapping[int, str]) -> list[int]: ...
     def insert(self, rows: Sequence[Row]) -> None: ...
     def update(self, rows: Sequence[Row], columns: Sequence[str], key: str) -> None: ...

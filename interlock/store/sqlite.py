@@ -16,7 +16,7 @@ from interlock.kernel.errors import Contended, Corrupt, InterlockError, StoreErr
 from interlock.kernel.rows import Row
 from interlock.store.lanes import Lanes
 from interlock.store.memory import Memory
-from interlock.store.session import CALL, GUARD, LostCommit, Queue, Taken, Unreachable, Wire, listed
+from interlock.store.session import CALL, GUARD, LostCommit, Question, Queue, Taken, Unreachable, Wire, listed
 
 NAME = "sqlite"
 POS = "pos  INTEGER PRIMARY KEY AUTOINCREMENT"  # a plain rowid is used again after a delete
@@ -76,6 +76,7 @@ class Connection:
     """A connection whose every acknowledged commit is on disk."""
 
     name, pos, many_writers, mark = NAME, POS, False, ""
+    ahead: Sequence[Question] = ()
     memory: Memory | None = None  # reading a unit again is as quick as asking whether somebody touched it
 
     def __init__(self, path: str, clock: Callable[[], int] | None = None) -> None:
@@ -84,6 +85,7 @@ class Connection:
         self.path = path
         self.lanes: dict[int, Lanes] = {}
         self.stuck: dict[int, int] = {}
+        self.staff: dict[int, tuple[str, bool]] = {}
         self.raw = opened(path)
 
     def declare(self, tenants: Sequence[int]) -> None:
@@ -108,6 +110,9 @@ class Connection:
         values = map(attrgetter(*columns, key), rows)
         with told():
             self.raw.executemany(f"UPDATE {type(rows[0]).table} SET {sets} WHERE {key} = ?", values)
+
+    def ask(self, questions: Sequence[Question]) -> None:
+        """A question costs nothing here, so none is asked ahead."""
 
     def untouched(self, ids: Sequence[int], marks: Mapping[int, str]) -> list[int]:
         """Nothing is remembered here."""

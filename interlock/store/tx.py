@@ -30,6 +30,9 @@ WRITE_SCHEDULE = f"UPDATE schedule SET {SCHEDULE_SETS} WHERE tenant = :tenant AN
 WORKER_WRITTEN = tuple(name for name in Worker.__struct_fields__ if name not in ("unit", "tenant"))
 
 
+LOCKED = "WHERE id {ids} ORDER BY id {lock}"
+
+
 class OutOfIds(Exception):
     """A transaction needed more ids than were reserved for it; the next one gets more."""
 
@@ -101,6 +104,7 @@ class Tx:
         self.templates: dict[tuple[int, str, int | None], Template | None] = {}  # by version; None: the newest
         self.changed_schedules: dict[tuple[int, str], Schedule] = {}
         self.given_back: dict[tuple[int, int], tuple[int, Any]] = {}  # by tenant and worker: how much, and why
+        self.takings: dict[tuple[int, int], Any] = {}  # by tenant and worker: what a claim leaves in its row
         self.seats: dict[int, tuple[str, ...]] = {}  # by unit: the keys that it has
         self.sound: set[Any] = set()  # rules of work that were found to be allowed
         self.looked: set[Any] = set()  # what was looked for already, and is not looked for again
@@ -130,7 +134,7 @@ class Tx:
         """These units are known and locked, whichever tenant's they are."""
         missing = self.recalled(sorted({one for one in ids if one not in self.units}))
         if missing:
-            for unit in self.select(Unit, "WHERE id {ids} ORDER BY id {lock}", ids=missing):
+            for unit in self.select(Unit, LOCKED, ids=missing):
                 self.units[unit.id], self.was[unit.id] = unit, copy(unit)
 
     def recalled(self, wanted: list[int]) -> list[int]:

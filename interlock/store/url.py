@@ -21,8 +21,11 @@ def checked(url: str) -> str:
     return url
 
 
-def connect(url: str) -> Session:
-    """A connection to the database that a URL names. Raises InterlockError, which says what is allowed."""
+def connect(url: str, *, later: bool = False) -> Session:
+    """A connection to the database that a URL names. Raises InterlockError, which says what is allowed.
+
+    With `later` a server hears of it when it is first used.
+    """
     if checked(url).startswith("sqlite://"):
         return sqlite.Connection(unquote(url.removeprefix("sqlite://")).removeprefix("/"))
     try:
@@ -30,5 +33,5 @@ def connect(url: str) -> Session:
         module = import_module("interlock.store.postgres")
     except ModuleNotFoundError:
         raise InterlockError("PostgreSQL needs its driver: pip install 'interlock[postgres]'") from None
-    connection: Session = module.Connection(url)
+    connection: Session = module.Connection(url, later=later)
     return connection

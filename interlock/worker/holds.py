@@ -27,6 +27,7 @@ class Hold:
         self.renewed = now  # or a little later
         self.begun: float | None = None  # when user code began
         self.told = False  # the engine knows that it did
+        self.asked = False  # something about it is being told, and the answer is not there yet
         self.leaving = False  # its worker shuts down, and does not wait for it any more
         self.running: asyncio.Task[None] | None = None
         self.ended = False

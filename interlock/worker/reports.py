@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -18,6 +19,7 @@ from interlock.worker.verdicts import given_back
 log = logging.getLogger("interlock.worker")
 REPORT_AFTER = 0.05  # seconds; what has ended by then is started and finished in one transaction
 CHUNK = 500  # outcomes in one command
+AT_ONCE, WORTH = 2, 100  # reports on their way, and how many ends make another one worth its transaction
 Part = tuple[Command[Any], list[Hold]]
 
 
@@ -30,7 +32,9 @@ class Reports:
         self.ends: list[Hold] = []
         self.notes: dict[tuple[int, int, str, str], Record] = {}
         self.noted: float | None = None  # when the oldest note came
-        self.wake, self.one_at_a_time = asyncio.Event(), asyncio.Lock()
+        self.wake, self.quiet = asyncio.Event(), asyncio.Event()
+        self.telling = 0  # reports on their way
+        self.quiet.set()
         self.told = {"success": 0, "failure": 0, "cancelled": 0, "given back": 0, "refused": 0}
         self.on_lost: Callable[[Hold, str], None] = lambda hold, why: None
         self.on_end: Callable[[], None] = lambda: None
@@ -59,15 +63,32 @@ class Reports:
 
     async def run(self) -> None:
         """Whatever happens is told: an end at once, the rest within REPORT_AFTER."""
-        now = asyncio.get_running_loop().time
-        while True:
-            self.wake.clear()
-            due = self.due_at()
-            left = None if due is None else due - now()
-            if not self.ends and (left is None or left > 0):
-                await wait_for(self.wake, left)
-            else:
-                await self.report()
+        now, reports = asyncio.get_running_loop().time, set[asyncio.Task[None]]()
+        try:
+            while True:
+                self.wake.clear()
+                for done in [one for one in reports if one.done()]:
+                    reports.remove(done)
+                    done.result()  # raises what broke it
+                due = None if self.telling else self.due_at()
+                left = None if due is None else due - now()
+                if self.worth_telling() or (left is not None and left <= 0):
+                    parts = self.taken(now())
+                    one = asyncio.create_task(self.tell(parts))
+                    reports.add(one)
+                    one.add_done_callback(partial(self.over, parts))
+                else:
+                    await wait_for(self.wake, left)
+        finally:
+            for one in reports:
+                one.cancel()
+            await asyncio.gather(*reports, return_exceptions=True)
+
+    def worth_telling(self) -> bool:
+        """Whether ends are told now: at once if nothing is being told, else if there are many that are not asked."""
+        if not self.telling:
+            return bool(self.ends)
+        return self.telling < AT_ONCE and len(self.ends) >= WORTH <= sum(not hold.asked for hold in self.ends)
 
     def due_at(self) -> float | None:
         times = [hold.begun for hold in self.starts[:1]] + [self.noted]
@@ -75,20 +96,48 @@ class Reports:
 
     async def report(self) -> None:
         """What has ended, was noted or has run for a while is known to the engine."""
-        async with self.one_at_a_time:
-            await self.tell(list(self.parts(asyncio.get_running_loop().time())))
+        await self.quiet.wait()
+        parts = self.taken(asyncio.get_running_loop().time())
+        try:
+            await self.tell(parts)
+        finally:
+            self.over(parts)
+
+    def taken(self, now: float) -> list[Part]:
+        """The commands that are due. Until they are answered, nothing else is told of the holds that they speak for."""
+        parts = list(self.parts(now))
+        for _, holds in parts:
+            for hold in holds:
+                hold.asked = True
+        self.telling += 1
+        self.quiet.clear()
+        return parts
+
+    def over(self, parts: list[Part], _: object = None) -> None:
+        """A report was answered, or broke."""
+        for _, holds in parts:
+            for hold in holds:
+                hold.asked = False
+        self.telling -= 1
+        if not self.telling:
+            self.quiet.set()
+        self.wake.set()
 
     def parts(self, now: float) -> Iterator[Part]:
         """The commands that are due, each with the holds that it speaks for."""
-        ends = [hold for hold in self.ends if hold in self.holds]
+        ends = [hold for hold in self.ends if hold in self.holds and not hold.asked]
         starts = [hold for hold in self.starts if hold in self.holds and not hold.told]
         due = [hold for hold in starts if start_due(hold, now)]
         notes, self.notes, self.noted = self.notes, {}, None
-        self.starts, self.ends = [hold for hold in starts if not start_due(hold, now)], []
+        self.starts = [hold for hold in starts if not start_due(hold, now)]
+        self.ends = [hold for hold in self.ends if hold.asked]
         for some in chunks(due):
             yield Start(tenant=self.tenant, actor=self.actor, held=tuple(hold.held for hold in some)), some
         for (unit, fence, _, _), note in notes.items():
-            if hold := self.holds.find(unit, fence):
+            hold = self.holds.find(unit, fence)
+            if hold and hold.asked:
+                self.note(note, now)
+            elif hold:
                 yield note, [hold]
         for some in chunks([hold for hold in ends if isinstance(hold.end, Outcome)]):
             outcomes = tuple(hold.end for hold in some if isinstance(hold.end, Outcome))

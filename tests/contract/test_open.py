@@ -57,6 +57,7 @@ def waits(admin: postgres.Connection, event: str) -> list[int]:
         "SELECT pid FROM pg_stat_activity WHERE usename = 'ordinary' AND datname = current_database() "
         "AND (wait_event_type = :event OR wait_event = :event)"
     )
+    admin.rows("SELECT pg_stat_clear_snapshot()")  # within a transaction the first look would be all that is seen
     return [row[0] for row in admin.rows(sql, {"event": event})]
 
 
@@ -275,5 +276,6 @@ def test_a_transaction_begins_with_its_tenants_and_its_time_in_one_round_trip(da
         execute = session.raw.execute
         session.raw.execute = lambda sql, *args: (said.append(sql), execute(sql, *args))[1]  # type: ignore[method-assign]
         engine.send(submit("a"))
-        assert [sql for sql in said if "app.tenants" in sql or "clock_timestamp" in sql] == said[:1]
-        assert [said[0].startswith("BEGIN; SELECT"), said[-1]] == [True, "COMMIT"]
+        assert said[0] == "BEGIN"  # in one pipeline with what follows, as the round trips of test_ahead show
+        assert [sql for sql in said if "app.tenants" in sql or "clock_timestamp" in sql] == said[1:2]
+        assert said[-1] == "COMMIT"
