@@ -18,7 +18,7 @@ SEED ?= 100000
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' Makefile
 
-run: .venv/.run ## Start Interlock on a SQLite file, with a few tasks to try
+run: .venv/.run ## Start Interlock on a SQLite file: the API, a worker and a few tasks to try
 	@exec $(BIN)/interlock up
 
 test: .venv/.dev ## Run every test, with a real PostgreSQL of its own
@@ -76,10 +76,10 @@ clean: ## Remove what the targets made
 	@test -n "$(PYTHON)" || { echo "Interlock needs Python 3.11 or later; none was found. Name one: make PYTHON=/path/to/python"; exit 1; }
 	@"$(PYTHON)" -m venv .venv
 
-.venv/.run: requirements/run.txt pyproject.toml | .venv/bin/python
+.venv/.run: requirements/server.txt pyproject.toml | .venv/bin/python
 	@echo "Setting up .venv …"
 	@$(BIN)/python -m pip --version >/dev/null 2>&1 || "$(PYTHON)" -m venv --clear .venv  # an interrupted set-up
-	@$(PIP) --require-hashes -r requirements/run.txt
+	@$(PIP) --require-hashes -r requirements/server.txt
 	@$(PIP) --no-build-isolation --no-deps --editable .
 	@touch $@
 

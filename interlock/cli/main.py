@@ -28,6 +28,7 @@ from interlock.cli import (
     submit,
     tenant,
     units,
+    up,
     validate_log,
     watch,
     workers,
@@ -47,7 +48,7 @@ app = typer.Typer(
 )
 app.add_typer(lifecycle.app, name="lifecycle")
 app.add_typer(database.app, name="db")
-app.command("up")(run.up)
+app.command("up")(up.up)
 app.command("serve")(serve.serve)
 app.add_typer(demo.app, name="demo")
 app.add_typer(schedule.app, name="schedule")

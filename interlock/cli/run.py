@@ -1,4 +1,4 @@
-"""`interlock worker` and `interlock up`: tasks are run until somebody says stop."""
+"""`interlock worker`: tasks are run until somebody says stop."""
 
 import asyncio
 import logging
@@ -6,31 +6,18 @@ import os
 import signal
 import sys
 import time
+from contextlib import ExitStack
 from typing import Annotated
 
 import typer
 
-from interlock import __version__
 from interlock.cli.apps import find_app, queues_of
 from interlock.cli.logs import logged
-from interlock.cli.options import DEFAULT, Url
-from interlock.cli.out import say
 from interlock.client.app import App
-from interlock.worker import demo_tasks
 from interlock.worker.loop import GRACE, Worker
 
 log = logging.getLogger("interlock.worker")
 ECHO = 0.5  # seconds within which a second signal is the first one, passed on by make or a shell
-HINTS = {
-    "submit": "interlock submit greet --arg name=you",
-    "list": "interlock list",
-    "why": "interlock why ID",
-    "watch": "interlock watch",
-    "demo": "interlock demo split-brain",
-    "audit": "interlock audit",
-    "lifecycle": "interlock lifecycle show job",
-}
-
 
 Queues = Annotated[
     list[str] | None,
@@ -68,34 +55,6 @@ def worker(
     )
 
 
-def up(
-    ctx: typer.Context,
-    place: Annotated[
-        str, typer.Argument(metavar="[MODULE:APP]", envvar="INTERLOCK_APP", help="By default, a few tasks to try.")
-    ] = "",
-    db: Url = DEFAULT,
-    queue: Queues = None,
-    cap: Capabilities = None,
-    name: Name = "",
-    grace: Grace = GRACE,
-    log_format: LogFormat = "text",
-    log_level: LogLevel = "info",
-) -> None:
-    """Start everything in one process: the store, the clock and a worker. An app has its own database; else --db."""
-    app = find_app(place) if place else demo_tasks.made(db)
-    worker = Worker(app, queues_of(queue or (), app), name=name, capabilities=words(cap), grace=grace)
-    say(f"Interlock {__version__} on {shown_url(app)}, worker {worker.name}")
-    say(f"Tasks: {', '.join(app.tasks)}\n")
-    if not place:
-        say("Try, in another terminal in this folder (the command is .venv/bin/interlock after `make run`):")
-        known = getattr(ctx.find_root().command, "commands", {})
-        for hint in [text for verb, text in HINTS.items() if verb in known]:
-            say(f"  {hint}" + (f" --db {db}" if db != DEFAULT and not hint.startswith("interlock l") else ""))
-    say("Ctrl-C stops it.")
-    sys.stdout.flush()
-    run(worker, log_format, log_level)
-
-
 def words(given: list[str] | None) -> tuple[str, ...]:
     return tuple(part.strip() for word in given or () for part in word.split(",") if part.strip())
 
@@ -106,13 +65,13 @@ def shown_url(app: App) -> str:
     return f"{scheme}://{rest.rpartition('@')[2]}"
 
 
-def run(worker: Worker, log_format: str, log_level: str) -> None:
-    """The worker has run until it was told to stop, and everything that it held is settled."""
+def run(worker: Worker, log_format: str, log_level: str, beside: ExitStack | None = None) -> None:
+    """The worker has run until it was told to stop, and everything that it held is settled; so is what ran beside."""
     with logged(log_format, log_level, lambda: live_line(worker)):
-        asyncio.run(until_told(worker))
+        asyncio.run(until_told(worker, beside or ExitStack()))
 
 
-async def until_told(worker: Worker) -> None:
+async def until_told(worker: Worker, beside: ExitStack) -> None:
     loop = asyncio.get_running_loop()
     ears = Ears(worker)
     for one in (signal.SIGTERM, signal.SIGINT):
@@ -120,6 +79,7 @@ async def until_told(worker: Worker) -> None:
     try:
         await worker.run()
     finally:
+        await asyncio.to_thread(beside.close)
         worker.app.close()
     if any(lane.running for lane in worker.lanes.values()):
         # A handler that will not stop would keep the process: what it held is given back, and nobody waits for it.

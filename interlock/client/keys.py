@@ -1,11 +1,19 @@
-"""Keys as people ask for them: the secret is made here, told once, and kept nowhere."""
+"""Keys as people ask for them: the secret is made here and told once; only a file of theirs may keep it."""
 
+import hmac
+import os
 import secrets
+import stat
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
 
-from interlock.kernel.access import SECRET_BYTES, Issued, Key, digest_of, spelled
+from interlock.kernel.access import SECRET_BYTES, Issued, Key, digest_of, read_key, spelled
+from interlock.kernel.errors import InterlockError
+from interlock.kernel.rows import Key as Row
+from interlock.store.keys import key_seen
+from interlock.store.session import Session
 
 if TYPE_CHECKING:
     from interlock.client.app import App
@@ -23,3 +31,58 @@ def with_secret(app: "App", order: Key) -> Secret:
     secret = secrets.token_hex(SECRET_BYTES)
     issued = app.send(msgspec.structs.replace(order, digest=digest_of(secret)))
     return Secret(issued, spelled(order.tenant, issued.key, secret))
+
+
+def sound(row: Row, secret: str, now: int) -> bool:
+    """Whether this secret opens anything at that time of the store."""
+    right = hmac.compare_digest(row.digest, digest_of(secret))
+    return right and row.revoked_at is None and (row.expires_at is None or now < row.expires_at)
+
+
+def opens(app: "App", text: str) -> bool:
+    """Whether this is a key of the app's tenant that is good now."""
+    read = read_key(text)
+    if read is None or read[0] != app.tenant:
+        return False
+    _, number, secret = read
+
+    def ask(session: Session, tenant: int) -> bool:
+        row = key_seen(session, tenant, number)
+        return row is not None and sound(row, secret, session.now())
+
+    return app.read(ask)
+
+
+def kept_key(app: "App", file: Path, order: Key) -> str:
+    """The key in a file that only its owner may read; if none is there, or it is void, another was made and kept."""
+    text = file_text(file)
+    if text and not read_key(text):
+        raise InterlockError(f"'{file}' holds no key; a key would be kept there, so move it away")
+    if text and opens(app, text):
+        return text
+    made = with_secret(app, order).text
+    fresh = file.with_name(f"{file.name}.{secrets.token_hex(4)}")
+    try:
+        with open(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="ascii") as out:
+            out.write(made + "\n")
+        os.replace(fresh, file)
+    except OSError as error:
+        raise InterlockError(f"the key cannot be kept in '{file}': {error.strerror}") from None
+    return made
+
+
+def file_text(file: Path) -> str:
+    """What a file says that only its owner may read; nothing if it is not there. Raises InterlockError."""
+    if not file.exists():
+        return ""
+    refuse_open(file)
+    try:
+        return file.read_text(encoding="ascii", errors="replace").strip()
+    except OSError as error:
+        raise InterlockError(f"'{file}' cannot be read: {error.strerror}") from None
+
+
+def refuse_open(file: Path) -> None:
+    """Raises InterlockError where everybody could read what is secret, or put something else in its place."""
+    if file.stat().st_mode & (stat.S_IROTH | stat.S_IWOTH):
+        raise InterlockError(f"everybody can read or write '{file}': chmod 600 it")

@@ -47,8 +47,11 @@ OPEN = tuple(
 OPERATIONS: tuple[Operation, ...] = (*JOBS, *RUNS, *INBOX, *AROUND, *OPEN)
 
 
-def built(app: App) -> Litestar:
-    """The server of an app's database. It connects when it starts, and what was sent is answered before it ends."""
+def built(app: App, *, lent: bool = False) -> Litestar:
+    """The server of an app's database. It connects when it starts, and what was sent is answered before it ends.
+
+    An app that is lent is closed by whoever lent it.
+    """
     hall = Hall(app)
     desk = Desk(hall)
 
@@ -58,7 +61,7 @@ def built(app: App) -> Litestar:
         try:
             yield
         finally:
-            hall.close()
+            hall.close(lent)
 
     text = msgspec.json.encode(described(OPERATIONS, app.lives))
     pages = [page("/openapi.json", text, JSON), page("/", PAGE.encode(), HTML)]

@@ -1,12 +1,12 @@
 """Who asks: a key is looked up, and what is known of it is believed for less than a second."""
 
 import asyncio
-import hmac
 from collections.abc import Awaitable, Callable
 
 import msgspec
 
-from interlock.kernel.access import KIND, allows, digest_of, read_key
+from interlock.client.keys import sound
+from interlock.kernel.access import KIND, allows, read_key
 from interlock.kernel.names import shown
 from interlock.kernel.rows import Key
 from interlock.server.errors import Refusal
@@ -66,7 +66,7 @@ class Keyring:
             raise Refusal(401, MISSING, headers=ASK)
         read = read_key(text.strip())
         found = await self.find(read[0], read[1]) if read else None
-        if found is None or read is None or not sound(found, read[2]):
+        if found is None or read is None or not sound(found.row, read[2], found.now()):
             raise Refusal(401, BAD, headers=ASK)
         row = found.row
         return Caller(row.tenant, shown(KIND, row.id), row.name, tuple(row.scopes.split(",")), found.limited)
@@ -92,13 +92,6 @@ class Keyring:
         else:
             self.known[tenant, key] = found
         return found
-
-
-def sound(known: Known, secret: str) -> bool:
-    """Whether this secret opens anything now."""
-    row = known.row
-    right = hmac.compare_digest(row.digest, digest_of(secret))
-    return right and row.revoked_at is None and (row.expires_at is None or known.now() < row.expires_at)
 
 
 def refuse_scope(caller: Caller, wanted: str) -> None:

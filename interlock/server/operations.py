@@ -53,9 +53,10 @@ class Hall:
     async def send(self, command: Command[A]) -> A:
         return await asyncio.wrap_future(self.app.engine.put(command))
 
-    def close(self) -> None:
+    def close(self, lent: bool) -> None:
         self.readers.shutdown()
-        self.app.close()
+        if not lent:
+            self.app.close()
 
 
 class Reply(msgspec.Struct, frozen=True):

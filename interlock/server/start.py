@@ -2,7 +2,11 @@
 
 import ipaddress
 import os
-import stat
+import signal
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
 
@@ -10,8 +14,10 @@ import msgspec
 import uvicorn
 
 from interlock.client.app import App
+from interlock.client.keys import refuse_open
 from interlock.kernel.errors import InterlockError
 from interlock.server.build import built
+from interlock.server.operations import Hall
 from interlock.store.session import Session
 from interlock.store.tenants import passes_security_by
 
@@ -47,39 +53,79 @@ def refuse_unsafe(place: Place) -> None:
     for file in filter(None, (place.certificate, place.private_key)):
         if not os.access(file, os.R_OK):
             raise InterlockError(f"'{file}' cannot be read")
-    if place.private_key and place.private_key.stat().st_mode & (stat.S_IROTH | stat.S_IWOTH):
-        raise InterlockError(f"everybody can read or write '{place.private_key}': chmod 600 it")
+    if place.private_key:
+        refuse_open(place.private_key)
+
+
+class Unsafe(InterlockError):
+    """What is there would not keep tenants apart."""
 
 
 def refuse_superuser(session: Session) -> None:
     """On PostgreSQL the last wall between tenants is row-level security; who passes it by may not serve them."""
     if passes_security_by(session):
-        raise InterlockError(
+        raise Unsafe(
             "this database role passes row-level security by, so nothing would keep tenants apart: serve with a role "
             "that is no superuser, has not BYPASSRLS, and was granted interlock_app"
         )
+
+
+class Server(uvicorn.Server):
+    """A server that ends well once it is told to stop, and then also ends what would go on and on."""
+
+    def __init__(self, app: App, place: Place, *, lent: bool = False) -> None:
+        asgi = built(app, lent=lent)
+        self.hall: Hall = asgi.state.hall
+        files = {"ssl_certfile": place.certificate, "ssl_keyfile": place.private_key}
+        super().__init__(
+            uvicorn.Config(
+                asgi, host=place.host, port=place.port, proxy_headers=place.behind_proxy, log_config=None,
+                access_log=False, server_header=False, timeout_graceful_shutdown=GRACE, lifespan="on",
+                log_level="warning" if lent else None,
+                **{name: str(file) for name, file in files.items() if file},  # type: ignore[arg-type]
+            )
+        )  # fmt: skip
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Who told it to stop is obeyed, and not answered with a failure."""
+        mine = threading.current_thread() is threading.main_thread()
+        before = {one: signal.signal(one, self.hear) for one in (signal.SIGINT, signal.SIGTERM) if mine}
+        try:
+            yield
+        finally:
+            for one, old in before.items():
+                signal.signal(one, old)
+
+    def hear(self, one: int, frame: FrameType | None) -> None:
+        self.hall.closing = True
+        self.handle_exit(one, frame)
+
+    def stop(self) -> None:
+        """From any thread: no more is taken, and what was taken is answered."""
+        self.hall.closing = self.should_exit = True
 
 
 def serve(app: App, place: Place) -> None:
     """The server has run until it was told to stop, and every request that it took was answered."""
     refuse_unsafe(place)
     app.connect().read(refuse_superuser)
-    files = {"ssl_certfile": place.certificate, "ssl_keyfile": place.private_key}
-    asgi = built(app)
-    config = uvicorn.Config(
-        asgi, host=place.host, port=place.port, proxy_headers=place.behind_proxy, log_config=None,
-        access_log=False, server_header=False, timeout_graceful_shutdown=GRACE, lifespan="on",
-        **{name: str(file) for name, file in files.items() if file},  # type: ignore[arg-type]
-    )  # fmt: skip
-    server = uvicorn.Server(config)
-    told_to_stop = server.handle_exit
-
-    def stop(signal: int, frame: FrameType | None) -> None:
-        asgi.state.hall.closing = True
-        told_to_stop(signal, frame)
-
-    server.handle_exit = stop  # type: ignore[method-assign, assignment]
     try:
-        server.run()
+        Server(app, place).run()
     except SystemExit:
         raise InterlockError(f"the server cannot listen on {place.host} port {place.port}; is it taken?") from None
+
+
+@contextmanager
+def serving_beside(app: App, listener: socket.socket) -> Iterator[Server]:
+    """While this lasts, a thread serves an app that others use too, and close; at the end all it took is answered."""
+    app.connect().read(refuse_superuser)
+    server = Server(app, Place(), lent=True)
+    thread = threading.Thread(target=server.run, args=([listener],), name="interlock server", daemon=True)
+    thread.start()
+    try:
+        yield server
+    finally:
+        server.stop()
+        thread.join()
+        listener.close()

@@ -64,7 +64,7 @@ def test_the_page_about_workflows(tmp_path: Path) -> None:
 
 
 def test_the_readme(tmp_path: Path) -> None:
-    follow("README.md", tmp_path, {}, skip=("sh",))
+    follow("README.md", tmp_path, {}, skip=("sh", "text"))
 
 
 def test_the_two_commands_of_the_readme() -> None:
@@ -110,6 +110,9 @@ def test_make_run_starts_and_stops(tmp_path: Path) -> None:
     os.killpg(run.pid, signal.SIGINT)
     run.wait(PATIENCE)
     assert "Tasks: " in log.read_text()
+    (told,) = [one for one in blocks((ROOT / "README.md").read_text(encoding="utf-8")) if one.language == "text"]
+    port = re.findall(r"http://127.0.0.1:(\d+) ", log.read_text())[0]  # that of the page may be taken
+    assert re.search(pattern(told.text.replace("8000", port)), log.read_text()), log.read_text()
 
 
 def test_a_page_that_says_something_else_is_noticed(tmp_path: Path) -> None:

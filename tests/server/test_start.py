@@ -59,7 +59,7 @@ def test_serve_answers_until_it_is_told_to_stop(tmp_path: Path) -> None:
             assert len(client.get("/v1/jobs").json()["jobs"]) == 1
             assert "Interlock API" in client.get("/").text
         process.send_signal(signal.SIGTERM)
-        assert process.wait(30) in (0, -signal.SIGTERM)
+        assert process.wait(30) == 0
         assert process.stderr
         assert key not in process.stderr.read()
 

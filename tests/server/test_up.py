@@ -1,0 +1,147 @@
+"""`interlock up`: what it prints can be pasted, its key outlives it, and it ends well."""
+
+import json
+import os
+import re
+import shlex
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from interlock.client.app import App
+from interlock.client.keys import opens
+from interlock.kernel.access import Key, read_key
+from tests.conftest import COMMAND, Run
+from tests.store.databases import fresh_postgres
+
+PATIENCE = 60.0
+CURL = re.compile(r"^  (curl .+)$", re.MULTILINE)
+
+
+@contextmanager
+def upped(folder: Path, *args: str) -> Iterator[tuple["subprocess.Popen[str]", list[str]]]:
+    """The command in a folder, and the lines that it offers."""
+    log = folder / "log"
+    with log.open("w") as out:
+        process = subprocess.Popen(
+            [str(COMMAND), "up", *args], cwd=folder, stdin=subprocess.DEVNULL, stdout=out, stderr=out, text=True
+        )
+    with process:
+        try:
+            until(lambda: "Ctrl-C stops it" in log.read_text(), lambda: log.read_text())
+            yield process, CURL.findall(log.read_text())
+        finally:
+            process.kill()
+
+
+def until(true: Callable[[], object], said: Callable[[], object]) -> None:
+    end = time.monotonic() + PATIENCE
+    while not true():
+        assert time.monotonic() < end, said()
+        time.sleep(0.05)
+
+
+def pasted(line: str) -> Any:
+    """What a line answers in a shell; where there is no curl, what the same request is answered."""
+    if shutil.which("curl") and shutil.which("bash"):
+        return json.loads(subprocess.run(["bash", "-c", line], capture_output=True, text=True, check=True).stdout)
+    words = shlex.split(line)
+    after = {flag: [words[place + 1] for place, word in enumerate(words) if word == flag] for flag in ("-H", "-d")}
+    headers = dict(header.split(": ", 1) for header in after["-H"])
+    (url,) = [word for word in words if word.startswith("http")]
+    method = "POST" if after["-d"] else "GET"
+    return httpx.request(method, url, headers=headers, content="".join(after["-d"]), timeout=30).json()
+
+
+def key_in(line: str) -> str:
+    (found,) = re.findall(r"Bearer (ilk_\w+)", line)
+    return str(found)
+
+
+@pytest.mark.parametrize("told", [signal.SIGINT, signal.SIGTERM])
+def test_what_is_printed_works_and_the_key_is_kept(tmp_path: Path, told: signal.Signals) -> None:
+    keys = []
+    for _ in range(2):
+        with upped(tmp_path) as (process, (submit, look)):
+            made = pasted(submit)["id"]
+            until(lambda look=look: pasted(look)["jobs"][0]["outcome"], lambda: (tmp_path / "log").read_text())
+            (job,) = pasted(look)["jobs"]
+            assert (job["id"], job["outcome"]) == (made, "success")
+            keys.append(key_in(submit))
+            process.send_signal(told)
+            assert process.wait(PATIENCE) == 0
+        text = (tmp_path / "log").read_text()
+        assert "Traceback" not in text
+        assert text.count(keys[-1]) == 2  # in the two lines, and nowhere else
+        assert text.splitlines()[-1].endswith("stopped: nothing is held any more")
+    assert keys[0] == keys[1]
+    file = tmp_path / "interlock.db.key"
+    assert (file.stat().st_mode & 0o777, file.read_text().strip()) == (0o600, keys[0])
+
+    number = (read_key(keys[0]) or (0, 0))[1]
+    with App(f"sqlite:///{tmp_path}/interlock.db") as app:
+        app.send(Key(order="revoke", key=number))
+    with upped(tmp_path) as (_, (submit, _)), App(f"sqlite:///{tmp_path}/interlock.db") as app:
+        assert key_in(submit) != keys[0]
+        assert opens(app, key_in(submit))
+        assert file.read_text().strip() == key_in(submit)
+
+
+def test_a_key_that_everybody_can_read_is_refused(tmp_path: Path, interlock: Run) -> None:
+    file = tmp_path / "interlock.db.key"
+    for text, mode, says in (("", 0o604, "chmod 600"), ("my diary", 0o600, "holds no key")):
+        file.write_text(text)
+        file.chmod(mode)
+        done = interlock("up", cwd=tmp_path, timeout=PATIENCE)
+        assert done.returncode == 2
+        assert says in done.stderr
+        assert "Traceback" not in done.stderr
+        assert file.read_text() == text
+
+
+def test_a_port_that_is_taken(tmp_path: Path, interlock: Run) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        done = interlock("up", "--port", str(taken.getsockname()[1]), cwd=tmp_path, timeout=PATIENCE)
+    assert done.returncode == 2
+    assert "name a free one with --port" in done.stderr
+    with upped(tmp_path) as (_, (_, look)), upped(tmp_path) as (_, (_, other)):
+        assert look != other  # the next one that is free
+        assert pasted(look) == pasted(other) == {"jobs": [], "next": None}
+
+
+def test_without_the_extra_there_are_workers_and_no_api(tmp_path: Path) -> None:
+    (tmp_path / "litestar.py").write_text("raise ModuleNotFoundError(\"No module named 'litestar'\", name='litestar')")
+    code = "from interlock.cli import main; import sys; sys.argv = ['interlock', 'up']; main()"
+    env = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    log = tmp_path / "log"
+    with (
+        log.open("w") as out,
+        subprocess.Popen([sys.executable, "-c", code], env=env, cwd=tmp_path, stdout=out, stderr=out) as process,
+    ):
+        until(lambda: "serves default" in log.read_text(), log.read_text)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(PATIENCE) == 0
+    assert (
+        "There is no HTTP API here: the server needs its libraries: pip install 'interlock[server]'" in log.read_text()
+    )
+
+
+def test_on_postgresql_people_make_their_own_keys(tmp_path: Path, server: str) -> None:
+    with fresh_postgres(server, f"up{abs(hash(tmp_path))}") as url:
+        for whose, says in ((url, "interlock key create"), (url.replace("//ordinary@", "//postgres@"), "no HTTP API")):
+            with upped(tmp_path, "--db", whose) as (process, lines):
+                assert lines == []
+                assert says in (tmp_path / "log").read_text()
+                process.send_signal(signal.SIGTERM)
+                assert process.wait(PATIENCE) == 0
+    assert not list(tmp_path.glob("*.key"))
