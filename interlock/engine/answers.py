@@ -38,7 +38,8 @@ def keep_answer(tx: Tx, command: Command[Any], answer: Any) -> None:
         tenant=command.tenant, scope=scope(command), key=command.idempotency_key, request=digest(command),
         answer=msgspec.json.encode(answer).decode(), unit=getattr(answer, "unit", None), expires=tx.now + DAY_US,
     )  # fmt: skip
-    forget_answer(tx, kept)
+    if old := tx.answers.get((kept.tenant, kept.scope, kept.key)):
+        forget_answer(tx, old)
     tx.answers[kept.tenant, kept.scope, kept.key] = kept
     tx.add(kept)
 

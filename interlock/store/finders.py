@@ -325,9 +325,10 @@ def answer_to(tx: Tx, tenant: int, scope: str, key: str) -> Answer | None:
 
 
 def forget_answer(tx: Tx, old: Answer) -> None:
-    """An answer under this key, which has expired, makes room for another."""
-    named = {"tenant": old.tenant, "scope": old.scope, "key": old.key}
-    tx.session.rows("DELETE FROM answer WHERE tenant = :tenant AND scope = :scope AND key = :key", named)
+    """An answer that has expired makes room for another under its key; one that others keep meanwhile stays."""
+    named = {"tenant": old.tenant, "scope": old.scope, "key": old.key, "now": tx.now}
+    where = "tenant = :tenant AND scope = :scope AND key = :key AND expires <= :now"
+    tx.session.rows(f"DELETE FROM answer WHERE {where}", named)
 
 
 def forget_expired(tx: Tx, limit: int) -> int:
