@@ -65,17 +65,18 @@ class Keyring:
         if not header or scheme.lower() != "bearer":
             raise Refusal(401, MISSING, headers=ASK)
         read = read_key(text.strip())
-        found = await self.find(read[0], read[1]) if read else None
+        found = await self.find(*read) if read else None
         if found is None or read is None or not sound(found.row, read[2], found.now()):
             raise Refusal(401, BAD, headers=ASK)
         row = found.row
         return Caller(row.tenant, shown(KIND, row.id), row.name, tuple(row.scopes.split(",")), found.limited)
 
-    async def find(self, tenant: int, key: int) -> Known | None:
+    async def find(self, tenant: int, key: int, secret: str) -> Known | None:
+        """What is known of a key. One that does not open is looked up again: it may have another secret by now."""
         if tenant >= 2**31 or key >= 2**63:
             return None
         known = self.known.get((tenant, key))
-        if known and moment() - known.looked < BELIEVED:
+        if known and moment() - known.looked < BELIEVED and sound(known.row, secret, known.now()):
             return known
         looked = moment()
 

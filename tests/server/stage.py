@@ -19,7 +19,7 @@ OWN, FOREIGN = 1, 2
 class Stage:
     """What a story plays on: the client of a server, its app, and keys."""
 
-    def __init__(self, app: App, client: TestClient[Any], beside: "Stage | None" = None) -> None:
+    def __init__(self, app: App, client: Any, beside: "Stage | None" = None) -> None:
         self.app, self.client, self.claims = app, client, 0
         if beside:  # another server of the same database
             self.own, self.foreign = beside.own, beside.foreign

@@ -49,12 +49,13 @@ def killed_again_and_again(url: str, lives: int, jobs: int) -> None:
                 threading.Thread(target=load, args=(base, key, names, acknowledged, enough, most))
                 for _ in range(CALLERS)
             ]
-            for caller in callers:
-                caller.start()
+            ear = threading.Thread(target=lambda pipe=process.stderr: [*pipe])  # else the pipe of its log fills up
+            for thread in (ear, *callers):
+                thread.start()
             assert enough.wait(120)
             process.kill()
-            for caller in callers:
-                caller.join(60)
+            for thread in (ear, *callers):
+                thread.join(60)
     assert len(acknowledged) == jobs
     with App(url) as app:
         there = app.read(matching, Filter())

@@ -22,7 +22,8 @@ def stop_the_clock(app: App, now: int) -> None:
 
 
 @pytest.mark.req("X-05")
-def test_a_burst_is_stopped_and_told_when_to_go_on(stage: Stage) -> None:
+def test_a_burst_is_stopped_and_told_when_to_go_on(inside: Stage) -> None:
+    stage = inside
     stop_the_clock(stage.app, NOW)
     stage.app.send(Tenant(max_requests=3))
     key = stage.key()
