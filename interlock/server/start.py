@@ -18,6 +18,7 @@ from interlock.client.keys import refuse_open
 from interlock.kernel.errors import InterlockError
 from interlock.server.build import built
 from interlock.server.operations import Hall
+from interlock.server.tls import refuse_unusable
 from interlock.store.session import Session
 from interlock.store.tenants import passes_security_by
 
@@ -51,10 +52,11 @@ def refuse_unsafe(place: Place) -> None:
             "--tls-cert and --tls-key, or --behind-proxy if something before it does TLS, or --host 127.0.0.1"
         )
     for file in filter(None, (place.certificate, place.private_key)):
-        if not os.access(file, os.R_OK):
+        if not (file.is_file() and os.access(file, os.R_OK)):
             raise InterlockError(f"'{file}' cannot be read")
-    if place.private_key:
+    if place.certificate and place.private_key:
         refuse_open(place.private_key)
+        refuse_unusable(place.certificate, place.private_key)
 
 
 class Unsafe(InterlockError):

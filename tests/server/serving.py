@@ -13,14 +13,14 @@ from tests.conftest import COMMAND
 
 
 @contextmanager
-def serving(url: str) -> Iterator[tuple[str, str, "subprocess.Popen[str]"]]:
+def serving(url: str, *more: str) -> Iterator[tuple[str, str, "subprocess.Popen[str]"]]:
     """A server on a database: its address, a key for everything, and its process, which is gone afterwards."""
     with App(url) as app:
         key = with_secret(app, Key(order="create", name="ci", scopes=("admin",))).text
-    command = [str(COMMAND), "serve", "--db", url, "--port", "0", "--log-format", "json"]
+    command = [str(COMMAND), "serve", "--db", url, "--port", "0", "--log-format", "json", *more]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         try:
-            yield f"http://127.0.0.1:{port_of(process)}", key, process
+            yield f"{'https' if '--tls-cert' in more else 'http'}://127.0.0.1:{port_of(process)}", key, process
         finally:
             process.kill()
 
@@ -31,7 +31,7 @@ def port_of(process: "subprocess.Popen[str]") -> int:
     end = time.monotonic() + 60
     while time.monotonic() < end:
         line = process.stderr.readline()
-        if (found := re.search(r"http://127\.0\.0\.1:(\d+)", line)) and int(found[1]):
+        if (found := re.search(r"https?://127\.0\.0\.1:(\d+)", line)) and int(found[1]):
             return int(found[1])
         assert line or process.poll() is None, "it ended"
     raise AssertionError("it never said where it listens")
