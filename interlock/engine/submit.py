@@ -65,18 +65,23 @@ def refuse_conflicts(tx: Tx, command: Submit) -> None:
 def submit_one(tx: Tx, command: Submit, work: Work, refs: dict[str, int]) -> Submitted:
     found = with_key(tx, command.tenant, work.task, work.key) if work.key is not None else None
     if found is None:
-        return Submitted(unit=make(tx, command, work, refs).id, created=True)
+        return told(make(tx, command, work, refs), command)
     old = tx.unit(found.unit)
     life = tx.life(old)
     unstarted = old.fence == 0 and not life.options.follows and life.allows(old.state, "cancel")
     if work.on_duplicate != "replace" or not unstarted:
-        return Submitted(unit=old.id, created=False)
+        return told(old, command, created=False)
     advance(tx, old, "cancel", Stamp(command.actor, "replaced", command.cause), payload={"key": found.key})
     found.key = None
     tx.keyed[command.tenant, work.task, work.key or ""] = None
-    found.replaced_by = make(tx, command, work, refs).id
+    new = make(tx, command, work, refs)
+    found.replaced_by = new.id
     tx.change(found)
-    return Submitted(unit=found.replaced_by, created=True, replaced=True)
+    return told(new, command, replaced=True)
+
+
+def told(unit: Unit, command: Submit, created: bool = True, replaced: bool = False) -> Submitted:
+    return Submitted(unit.id, created, replaced, unit.lifecycle, unit.state, command.cause)
 
 
 def make(tx: Tx, command: Submit, work: Work, refs: dict[str, int]) -> Unit:

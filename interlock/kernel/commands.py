@@ -46,6 +46,9 @@ class Submitted(msgspec.Struct, frozen=True, gc=False):
     unit: int
     created: bool
     replaced: bool = False  # an unstarted unit made room for it
+    lifecycle: str = ""
+    state: str = ""  # as the command left it; what follows for its family is not in it
+    cause: str | None = None  # of the command that was carried out: one that comes again is answered with the first's
 
 
 class Grant(msgspec.Struct, frozen=True, gc=False):

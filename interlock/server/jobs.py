@@ -7,7 +7,7 @@ from interlock.client import shape
 from interlock.client.why import explain
 from interlock.kernel.commands import Cancel, Replay, Signal, Standing, Submit, Submitted, Work
 from interlock.kernel.errors import InterlockError, Refused
-from interlock.kernel.lifecycle import Category, Lifecycle
+from interlock.kernel.lifecycle import Category, Lifecycle, RollUp
 from interlock.kernel.names import shown
 from interlock.server import answers, stream
 from interlock.server.bodies import (
@@ -48,6 +48,11 @@ async def submit_many(asked: Asked) -> Reply:
 async def made_by(asked: Asked, work: Sequence[Work]) -> tuple[list[answers.Made], int]:
     """What a submit made or found, and 201 if this request made anything, else 200."""
     made = await asked.send(Submit(work=tuple(work)))
+    one = made[0]
+    if len(made) == 1 and asked.app.lives[one.lifecycle].options.roll_up is RollUp.NONE:
+        # It has no family that could have moved it since.
+        own = one.created and one.cause == asked.request
+        return [answers.Made(shown(one.lifecycle, one.unit), one.state, one.replaced)], 201 if own else 200
     seen, own = await asked.read(look_at, made, asked.request)
     told = [
         answers.Made(shown(one.lifecycle, one.unit), one.state, done.replaced)

@@ -58,6 +58,7 @@ class Keyring:
     def __init__(self, look: Look) -> None:
         self.look = look
         self.known: dict[tuple[int, int], Known] = {}
+        self.looks: dict[tuple[int, int], asyncio.Task[Known | None]] = {}  # that are on their way
 
     async def caller(self, header: str) -> Caller:
         """Whose key this is. Raises Refusal, which does not say what was wrong with the key."""
@@ -78,6 +79,18 @@ class Keyring:
         known = self.known.get((tenant, key))
         if known and moment() - known.looked < BELIEVED and sound(known.row, secret, known.now()):
             return known
+        if other := self.looks.get((tenant, key)):  # many who ask at the same time share a look
+            found = await asyncio.shield(other)
+            if found and sound(found.row, secret, found.now()):
+                return found
+        look = self.looks[tenant, key] = asyncio.create_task(self.look_up(tenant, key))
+        try:
+            return await asyncio.shield(look)
+        finally:
+            if self.looks.get((tenant, key)) is look:
+                del self.looks[tenant, key]
+
+    async def look_up(self, tenant: int, key: int) -> Known | None:
         looked = moment()
 
         def ask(session: Session) -> Known | None:

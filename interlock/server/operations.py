@@ -51,7 +51,7 @@ class Hall:
         return await asyncio.get_running_loop().run_in_executor(self.readers, call)
 
     async def send(self, command: Command[A]) -> A:
-        return await asyncio.wrap_future(self.app.engine.put(command))
+        return await self.app.asend(command)
 
     def close(self, lent: bool) -> None:
         self.readers.shutdown()

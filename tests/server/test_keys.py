@@ -1,13 +1,19 @@
 """Keys at work: what was revoked or rotated is refused soon, and no answer or log shows a secret."""
 
+import asyncio
 import time
+from typing import Any
 
 import pytest
 
 from interlock.client.keys import with_secret
-from interlock.kernel.access import Key, read_key
-from interlock.server.keyring import BELIEVED
+from interlock.kernel.access import Key, digest_of, read_key, spelled
+from interlock.kernel.rows import Key as Row
+from interlock.server.errors import Refusal
+from interlock.server.keyring import BELIEVED, Keyring, Known, moment
 from tests.server.stage import Stage
+
+SECRET = "5" * 64
 
 
 def number(key: str) -> int:
@@ -40,6 +46,28 @@ def test_a_rotated_key_has_one_secret(stage: Stage) -> None:
     until_refused(stage, key)
     assert stage.ask("GET", "/v1/jobs", key=again.text).status_code == 200
     assert stage.ask("POST", "/v1/jobs", {"task": "a"}, key=again.text).status_code == 403
+
+
+def test_many_who_ask_at_once_share_a_look() -> None:
+    """And one whose secret does not open looks for itself: the others may have looked before it was rotated."""
+    row = Row(id=7, tenant=1, digest=digest_of(SECRET), name="ci", scopes="read", created_at=0, created_by="ann")
+    looks = 0
+
+    async def look(ask: Any, tenant: int) -> Known:
+        nonlocal looks
+        looks += 1
+        await asyncio.sleep(0)
+        return Known(row, False, 0, moment())
+
+    async def story() -> list[Any]:
+        ring = Keyring(look)
+        texts = [spelled(1, 7, secret) for secret in [SECRET] * 64 + ["0" * 64]]
+        return await asyncio.gather(*(ring.caller(f"Bearer {text}") for text in texts), return_exceptions=True)
+
+    *callers, stranger = asyncio.run(story())
+    assert {one.name for one in callers} == {"ci"}
+    assert isinstance(stranger, Refusal)
+    assert looks == 2
 
 
 def test_what_a_key_lacks_is_told(stage: Stage) -> None:

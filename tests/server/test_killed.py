@@ -65,15 +65,20 @@ def killed_again_and_again(url: str, lives: int, jobs: int) -> None:
         assert app.read(lambda session, tenant: list(audit(session, shipped()))) == []
 
 
+def killed_on(kind: str, folder: Path, server: str, lives: int, jobs: int) -> None:
+    if kind == "sqlite":
+        killed_again_and_again(f"sqlite:///{folder}/work.db", lives, jobs)
+        return
+    with fresh_postgres(server, f"k{abs(hash(folder))}") as url:
+        killed_again_and_again(url, lives, jobs)
+
+
 @pytest.mark.parametrize("kind", ["sqlite", "postgres"])
 def test_what_a_killed_server_acknowledged_is_there(kind: str, tmp_path: Path, server: str) -> None:
-    if kind == "sqlite":
-        killed_again_and_again(f"sqlite:///{tmp_path}/work.db", 1, 60)
-        return
-    with fresh_postgres(server, f"k{abs(hash(tmp_path))}") as url:
-        killed_again_and_again(url, 1, 60)
+    killed_on(kind, tmp_path, server, 1, 60)
 
 
 @pytest.mark.proof
-def test_a_server_is_killed_thirty_times(tmp_path: Path) -> None:
-    killed_again_and_again(f"sqlite:///{tmp_path}/work.db", 30, 3_000)
+@pytest.mark.parametrize("kind", ["sqlite", "postgres"])
+def test_a_server_is_killed_thirty_times(kind: str, tmp_path: Path, server: str) -> None:
+    killed_on(kind, tmp_path, server, 30, 3_000)

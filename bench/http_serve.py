@@ -1,0 +1,13 @@
+"""`interlock serve` as it is, or with one commit a request: what it would be if requests did not share commits."""
+
+import sys
+
+from interlock.cli import main
+from interlock.engine import committer
+
+if __name__ == "__main__":
+    if "--alone" in sys.argv:
+        sys.argv.remove("--alone")
+        committer.GROUP_MAX = 1
+    sys.argv.insert(1, "serve")
+    main()
