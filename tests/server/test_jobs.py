@@ -120,3 +120,13 @@ def test_a_unit_key_finds_what_is_there(stage: Stage) -> None:
     )
     no = stage.post("/v1/jobs", {"task": "a", "key": "k", "on_duplicate": "reject"}, status=409)
     assert no["error"]["code"] == "DUPLICATE_KEY"
+
+
+@pytest.mark.req("R1-41")
+def test_the_same_request_has_the_same_answer_whatever_became_of_it(stage: Stage) -> None:
+    under = {"Idempotency-Key": "k"}
+    first = stage.ask("POST", "/v1/jobs", {"task": "mail"}, headers=under)
+    stage.finish(stage.claim())
+    again = stage.ask("POST", "/v1/jobs", {"task": "mail"}, headers=under)
+    assert (first.status_code, again.status_code) == (201, 200)
+    assert again.content == first.content
