@@ -11,6 +11,7 @@ from types import TracebackType
 from typing import Any, Concatenate, ParamSpec, TypeVar, overload
 
 from interlock.client.borrowed import Borrowed
+from interlock.client.doors import Door, address, is_far, open_engine, open_far, tenant_of
 from interlock.client.inbox import Inbox
 from interlock.client.jobs import Job
 from interlock.client.mail import Mail
@@ -21,7 +22,6 @@ from interlock.client.times import Length
 from interlock.client.two_ways import Sender
 from interlock.client.why import explain
 from interlock.client.workflows import Workflow
-from interlock.engine.door import Engine
 from interlock.kernel.commands import Command, Define
 from interlock.kernel.errors import InterlockError, Unknown
 from interlock.kernel.names import meant
@@ -38,8 +38,10 @@ T = TypeVar("T")
 class App:
     """Made by `interlock.open`. It connects when it is first used, so a module may define one at its top."""
 
-    def __init__(self, url: str, *, tenant: int = 1, lifecycles: Iterable[str | Path] = (), hurry: int = 1) -> None:
-        self.url, self.tenant = checked(url), tenant
+    def __init__(
+        self, url: str, *, tenant: int | None = None, lifecycles: Iterable[str | Path] = (), hurry: int = 1,
+        key: str | None = None,
+    ) -> None:  # fmt: skip
         own = [load(Path(file)) for file in lifecycles]
         lives = {**shipped(), **{life.name: life for life in own}}
         self.lives = hurried(lives, hurry) if hurry != 1 else lives
@@ -48,18 +50,33 @@ class App:
         self.schedules = Schedules(self)
         self.every = self.schedules.every
         self.inbox = Inbox(self)
-        self.opened: Engine | None = None
+        self.opened: Door | None = None
         self.last_mail: Mail | None = None
         self.opening = Lock()
         # A test puts the app on a stage with these: an engine of its own, and what happens while a job is waited for.
-        self.opener: Callable[[], Engine] = partial(Engine.open, self.url, self.lives)
+        self.opener: Callable[[], Door]
         self.meanwhile: Callable[[Job, Length | None], None] | None = None
+        self.reach(url, key, tenant)
+
+    def reach(self, url: str, key: str | None = None, tenant: int | None = None) -> None:
+        """From the next use on it speaks to this database, or to this server with that key."""
+        if not is_far(url):
+            if key is not None:
+                raise InterlockError("a key is for a server; a database has none")
+            self.url, self.tenant, self.key = checked(url), 1 if tenant is None else tenant, key
+            self.opener = partial(open_engine, self.url, self.lives)
+            return
+        whose = tenant_of(key)
+        if tenant not in (None, whose):
+            raise InterlockError(f"this key speaks for tenant {whose}, and not for {tenant}")
+        self.url, self.tenant, self.key = address(url), whose, key
+        self.opener = partial(open_far, self.url, key or "")
 
     @property
-    def engine(self) -> Engine:
+    def engine(self) -> Door:
         return self.connect()
 
-    def connect(self) -> Engine:
+    def connect(self) -> Door:
         """It is connected: a SQLite file is there and migrated. Nobody needs to ask; the first use does."""
         with self.opening:
             if self.opened is None:
@@ -144,7 +161,7 @@ class App:
 
     def read(self, view: Callable[Concatenate[Session, int, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
         """What a view says of this app's tenant; nothing is changed by it."""
-        return self.engine.read(lambda session: view(session, self.tenant, *args, **kwargs), self.tenant)
+        return self.engine.see(view, self.tenant, *args, **kwargs)
 
     def why(self, unit: int) -> str:
         """Why a unit is where it is, and what would move it on."""
@@ -170,12 +187,16 @@ class App:
 
 
 def open(  # noqa: A001
-    url: str | None = None, *, tenant: int = 1, lifecycles: Iterable[str | Path] = (), hurry: int = 1
-) -> App:
+    url: str | None = None, *, tenant: int | None = None, lifecycles: Iterable[str | Path] = (), hurry: int = 1,
+    key: str | None = None,
+) -> App:  # fmt: skip
     """An app on the database that a URL names: `sqlite:///file.db`, `sqlite://:memory:` or `postgresql://…`.
 
-    Without one it is the database that the commands use: that of INTERLOCK_DB, or `sqlite:///interlock.db`.
+    Without one it is the database that the commands use: that of INTERLOCK_DB, or `sqlite:///interlock.db`. With
+    `http://…` or `https://…` it is the same app over a server, and `key`, or INTERLOCK_KEY, says for which tenant.
     `lifecycles` are files of your own. `hurry` divides all leases and beats, for tests alone.
     """
     url = os.environ.get("INTERLOCK_DB", DEFAULT) if url is None else url
-    return App(url, tenant=tenant, lifecycles=lifecycles, hurry=hurry)
+    if key is None and is_far(url):
+        key = os.environ.get("INTERLOCK_KEY")
+    return App(url, tenant=tenant, lifecycles=lifecycles, hurry=hurry, key=key)

@@ -18,6 +18,11 @@ class Borrowed:
     """Carries commands out in a transaction that is not ours: no commit, no second try."""
 
     def __init__(self, app: "App", connection: Any) -> None:
+        if app.engine.far:
+            raise InterlockError(
+                "tx: a server cannot join a transaction of yours; open the database itself, or submit with key=…, "
+                "so that a job which is submitted again is the same one"
+            )
         self.app, self.session = app, borrow(connection)
         if epoch_of(self.session) != app.engine.read(epoch):
             raise InterlockError(

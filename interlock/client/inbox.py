@@ -39,7 +39,7 @@ class Word(msgspec.Struct, frozen=True):
 class Item(msgspec.Struct, frozen=True, kw_only=True):
     """Something that waits for a person: which unit, what is asked of whom, since when and until when."""
 
-    app: Any
+    app: Any = None  # that is asked when somebody answers it here
     unit: int
     id: str
     task: str
@@ -113,41 +113,8 @@ class Inbox:
         also what waits for the verdict of a check.
         """
         last = 0 if after is None else meant(after) if isinstance(after, str) else after
-        return self.app.read(self.look, by, several(role), checks, limit, last)
-
-    def look(
-        self, session: Session, tenant: int, by: str | None, roles: Sequence[str], checks: bool, limit: int, after: int
-    ) -> list[Item]:
-        """One page of those that are meant, however many others lie between."""
-        owners = PEOPLE_AND_CHECKS if checks else PEOPLE
-        states, found = waiting(self.app.lives, owners), list[Item]()
-        size = PAGE if by is not None or roles else limit
-        while len(found) < limit:
-            page = resting(session, tenant, states, size, after)
-            found += [one for one in self.asked(session, tenant, page, checks) if meant_for(one, by, roles)]
-            if len(page) < size:
-                break
-            after = page[-1].unit.id
-        return found[:limit]
-
-    def asked(self, session: Session, tenant: int, units: Sequence[View], checks: bool) -> list[Item]:
-        """What each of these units asks, with what was said so far."""
-        owners = PEOPLE_AND_CHECKS if checks else PEOPLE
-        votes = notes_in(session, tenant, [one.unit.id for one in units], "vote")
-        above = views_of(session, tenant, [one.unit.parent for one in units if one.unit.parent is not None])
-        born = births_of(session, tenant, [one.unit.parent or one.unit.id for one in units])
-        told = []
-        for one in units:
-            words = tuple(
-                Word(note.name, said.approve, said.roles, said.comment, note.at)
-                for note in votes[one.unit.id]
-                for said in [ballot(note.payload)]
-            )
-            life = self.app.lives[one.unit.lifecycle]
-            run = above.get(one.unit.parent or 0)
-            submitter = born.get(one.unit.parent or one.unit.id, "")
-            told.append(item(self.app, one, run, submitter, asked_of(life, one.unit.state, owners), words))
-        return told
+        found = self.app.read(inbox_page, self.app.lives, by, several(role), checks, limit, last)
+        return [msgspec.structs.replace(one, app=self.app) for one in found]
 
     def approve(self, one: int | str, *, comment: str = "", by: str = ME, role: Roles = ()) -> Standing:
         """What waits there for an approval has one more. Raises NotWanted if nothing does, and nothing is changed."""
@@ -160,25 +127,74 @@ class Inbox:
     def find(self, one: int | str, word: str, by: str | None = None) -> Item:
         """What waits for this word: the unit itself, or the one below it that does. Raises NotWanted."""
         unit = meant(one) if isinstance(one, str) else one
-        return self.app.read(self.seek, unit, word, by)
+        found = self.app.read(inbox_item, self.app.lives, unit, word, by)
+        return msgspec.structs.replace(found, app=self.app)
 
-    def seek(self, session: Session, tenant: int, unit: int, word: str, by: str | None) -> Item:
-        tree = tree_of(session, tenant, unit)
-        lives = self.app.lives
-        known = [one for _, one in tree.units if one.unit.lifecycle in lives]
-        wait = [one for one in known if word in said_of(lives, one)]
-        if wait and wait[0].unit.id == unit:
-            wait = wait[:1]
-        if len(wait) > 1:
-            raise NotWanted(f"{len(wait)} units there wait for it; name one: {names(wait)}")
-        if not wait and tree.top in known and voted(session, tenant, unit, by):
-            wait = [tree.top]  # the engine knows what was said, and says so
-        if not wait:
-            raise NotWanted(nothing(tree, word, [(one, said) for one in known if (said := said_of(lives, one))]))
-        found = self.asked(session, tenant, wait, checks=True)[0]
-        if any(vote.voter == by and vote.approve == (word == "reject") for vote in found.votes):
-            raise NotWanted(f"{by} has voted otherwise already, and a vote stands")
-        return found
+
+def inbox_page(
+    session: Session,
+    tenant: int,
+    lives: Mapping[str, Lifecycle],
+    by: str | None,
+    roles: Sequence[str],
+    checks: bool,
+    limit: int,
+    after: int,
+) -> list[Item]:
+    """One page of those that are meant, however many others lie between."""
+    owners = PEOPLE_AND_CHECKS if checks else PEOPLE
+    states, found = waiting(lives, owners), list[Item]()
+    size = PAGE if by is not None or roles else limit
+    while len(found) < limit:
+        page = resting(session, tenant, states, size, after)
+        found += [one for one in items(session, tenant, lives, page, checks) if meant_for(one, by, roles)]
+        if len(page) < size:
+            break
+        after = page[-1].unit.id
+    return found[:limit]
+
+
+def items(
+    session: Session, tenant: int, lives: Mapping[str, Lifecycle], units: Sequence[View], checks: bool
+) -> list[Item]:
+    """What each of these units asks, with what was said so far."""
+    owners = PEOPLE_AND_CHECKS if checks else PEOPLE
+    votes = notes_in(session, tenant, [one.unit.id for one in units], "vote")
+    above = views_of(session, tenant, [one.unit.parent for one in units if one.unit.parent is not None])
+    born = births_of(session, tenant, [one.unit.parent or one.unit.id for one in units])
+    told = []
+    for one in units:
+        words = tuple(
+            Word(note.name, said.approve, said.roles, said.comment, note.at)
+            for note in votes[one.unit.id]
+            for said in [ballot(note.payload)]
+        )
+        life = lives[one.unit.lifecycle]
+        run = above.get(one.unit.parent or 0)
+        submitter = born.get(one.unit.parent or one.unit.id, "")
+        told.append(item(one, run, submitter, asked_of(life, one.unit.state, owners), words))
+    return told
+
+
+def inbox_item(
+    session: Session, tenant: int, lives: Mapping[str, Lifecycle], unit: int, word: str, by: str | None
+) -> Item:
+    """What waits for this word at a unit or below it. Raises NotWanted."""
+    tree = tree_of(session, tenant, unit)
+    known = [one for _, one in tree.units if one.unit.lifecycle in lives]
+    wait = [one for one in known if word in said_of(lives, one)]
+    if wait and wait[0].unit.id == unit:
+        wait = wait[:1]
+    if len(wait) > 1:
+        raise NotWanted(f"{len(wait)} units there wait for it; name one: {names(wait)}")
+    if not wait and tree.top in known and voted(session, tenant, unit, by):
+        wait = [tree.top]  # the engine knows what was said, and says so
+    if not wait:
+        raise NotWanted(nothing(tree, word, [(one, said) for one in known if (said := said_of(lives, one))]))
+    found = items(session, tenant, lives, wait, checks=True)[0]
+    if any(vote.voter == by and vote.approve == (word == "reject") for vote in found.votes):
+        raise NotWanted(f"{by} has voted otherwise already, and a vote stands")
+    return found
 
 
 def several(role: Roles) -> tuple[str, ...]:
@@ -202,12 +218,10 @@ def nothing(tree: Tree, word: str, others: Sequence[tuple[View, tuple[str, ...]]
     return text + ("; only the upper part of this large tree was looked at: name the step" if tree.cut else "")
 
 
-def item(
-    app: "App", one: View, run: View | None, submitter: str, words: tuple[str, ...], votes: tuple[Word, ...]
-) -> Item:
+def item(one: View, run: View | None, submitter: str, words: tuple[str, ...], votes: tuple[Word, ...]) -> Item:
     own: Policy = policy_of(one.body)
     return Item(
-        app=app, unit=one.unit.id, id=name_of(one), task=one.body.task, lifecycle=one.unit.lifecycle,
+        unit=one.unit.id, id=name_of(one), task=one.body.task, lifecycle=one.unit.lifecycle,
         state=one.unit.state, submitter=submitter,
         run=name_of(run) if run else None, run_task=run.body.task if run else None, words=words,
         approvers=own.approvers, quorum=own.quorum or 1, votes=votes, not_submitter=own.not_submitter,

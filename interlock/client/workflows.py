@@ -18,7 +18,7 @@ from interlock.kernel.errors import InterlockError
 
 if TYPE_CHECKING:
     from interlock.client.app import App
-    from interlock.engine.door import Engine
+    from interlock.client.doors import Door
 
 STEP, APPROVAL, RUN = "step", "approval", "workflow_run"
 
@@ -105,7 +105,7 @@ class Workflow:
     def __init__(self, app: "App", name: str, parts: Sequence[Any]) -> None:
         self.app, self.name = app, name
         self.submit, self.submit_many = TwoWays(self.one), TwoWays(self.many)
-        self.known: tuple[Engine, int] | None = None  # the database that has this definition, and its version there
+        self.known: tuple[Door, int] | None = None  # the database that has this definition, and its version there
         self.below: list[Workflow] = []  # those that are steps of it
         works: list[Work] = []
         taken: list[Taken] = []

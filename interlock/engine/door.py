@@ -5,7 +5,7 @@ from concurrent.futures import Future
 from contextlib import ExitStack, nullcontext
 from threading import Condition, Lock, Thread
 from types import TracebackType
-from typing import Any, TypeVar
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from interlock.engine import (
     admission,
@@ -39,6 +39,7 @@ from interlock.store.tx import Ids, OutOfIds, Tx
 from interlock.store.url import connect
 
 A = TypeVar("A")
+P = ParamSpec("P")
 T = TypeVar("T")
 VERBS: dict[type[Command[Any]], Callable[[Tx, Any], Any]] = {
     commands.Submit: submit.submit,
@@ -95,6 +96,8 @@ OTHERS = 5  # connections that write, beside the first
 
 class Engine:
     """What clients speak to. Without a runner, a command is carried out by whoever sends it."""
+
+    far = False
 
     def __init__(self, session: Session, lives: Mapping[str, Lifecycle], *others: Session, wire: Wire | None = None):
         """One committer does everything, unless there are connections more: for ends, for claims, for ticks."""
@@ -195,6 +198,10 @@ class Engine:
                         raise
                     self.reader.reconnect()
         raise AssertionError
+
+    def see(self, view: Callable[Concatenate[Session, int, P], T], tenant: int, *args: P.args, **kwargs: P.kwargs) -> T:
+        """What a view says of a tenant."""
+        return self.read(lambda session: view(session, tenant, *args, **kwargs), tenant)
 
     def watch(self, queues: Iterable[str], tenant: int = 1) -> Watch:
         """Whoever works for these queues learns from it when to claim; left with `with`, it is forgotten."""

@@ -38,6 +38,10 @@ class LimitReached(InterlockError):
     """A tenant has as much work as it may have; nothing was changed, and the same may be asked again later."""
 
 
+class Denied(InterlockError):
+    """A key that is not valid, or does not allow it; nothing was changed."""
+
+
 class Stale(InterlockError):
     """A message under a lease that is over, or was never given. Document 002 calls it LeaseConflictError."""
 

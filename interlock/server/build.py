@@ -21,7 +21,9 @@ from interlock.server.openapi import described
 from interlock.server.operations import HTML, JSON, Asked, Hall, Operation
 from interlock.server.page import PAGE
 from interlock.server.people import INBOX
+from interlock.server.programs import PROGRAMS
 from interlock.server.runs import RUNS
+from interlock.server.waiting import WAITING
 from interlock.store import migrate
 from interlock.store.session import Session
 
@@ -44,7 +46,7 @@ OPEN = tuple(
     )
     for path in ("/healthz", "/readyz")
 )  # fmt: skip
-OPERATIONS: tuple[Operation, ...] = (*JOBS, *RUNS, *INBOX, *AROUND, *OPEN)
+OPERATIONS: tuple[Operation, ...] = (*JOBS, *RUNS, *INBOX, *AROUND, *PROGRAMS, *WAITING, *OPEN)
 
 
 def built(app: App, *, lent: bool = False) -> Litestar:

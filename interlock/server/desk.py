@@ -40,7 +40,7 @@ class Desk:
             again = partial(self.allowed, operation, request.headers.get("authorization", ""))
             caller = await again()
             who = f"{caller.tenant}/{caller.key}" if caller else ""
-            if caller and caller.limited:
+            if caller and caller.limited and operation.counted:
                 more = await self.admitted(caller)
             answer = answered(operation, await operation.call(await self.asked(operation, request, caller, again)))
         except Exception as error:
@@ -77,7 +77,7 @@ class Desk:
     async def asked(self, operation: Operation, request: Asking, caller: Caller | None, again: Again) -> Asked:
         """What is asked, every word of it checked. Raises Refusal."""
         path = {name: str(value) for name, value in request.path_params.items()}
-        key = request.headers.get("idempotency-key") if operation.changes else None
+        key = request.headers.get("idempotency-key") if operation.takes_key else None
         if key is not None and not (0 < len(key) <= KEY_MAX and key.isascii() and key.isprintable()):
             raise Refusal(400, f"Idempotency-Key is not allowed; allowed are 1 to {KEY_MAX} printable characters")
         asked = Asked(self.hall, caller, path, request.headers, again)

@@ -82,7 +82,7 @@ def parameters(one: Operation, of: Mapping[Any, Any], named: Mapping[str, Any]) 
     if one.streams:
         said = {"schema": SEEN, "description": SEEN_SAID}
         found.append({"name": "Last-Event-ID", "in": "header", "required": False, **said})
-    if one.changes:
+    if one.takes_key:
         found.append(
             {"name": "Idempotency-Key", "in": "header", "required": False, "schema": KEY_SHAPE, "description": KEY_SAID}
         )
@@ -108,7 +108,7 @@ def refusals(one: Operation) -> Iterable[int]:
     yield from (400, 503)
     if one.scope is not None:
         yield from (401, 403, 429)
-    if one.by_id:
+    if one.by_id or one.finds:
         yield 404
     if one.changes:
         yield 409

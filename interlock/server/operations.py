@@ -13,6 +13,7 @@ from interlock.client.app import App
 from interlock.kernel.commands import BY_LEASE, Command
 from interlock.kernel.errors import Unknown
 from interlock.kernel.names import meant
+from interlock.server.ears import Ears
 from interlock.server.errors import Refusal
 from interlock.server.keyring import Caller
 from interlock.store.session import Session
@@ -36,6 +37,7 @@ class Hall:
         self.app = app
         self.readers = ThreadPoolExecutor(1, "interlock reader")
         self.of_tenant = cache(self.made_for)
+        self.ears = Ears(app)
         self.closing = False  # the server is told to stop: what goes on and on ends
 
     def made_for(self, tenant: int) -> App:
@@ -82,12 +84,17 @@ class Asked:
 
     async def send(self, command: Command[A]) -> A:
         """The command is carried out for this caller's tenant; under an idempotency key it is once."""
-        facts: dict[str, Any] = {"tenant": self.caller.tenant, "cause": self.request, "scope": self.caller.key}
+        own = self.owned(command)
+        if not isinstance(command, BY_LEASE):
+            own = msgspec.structs.replace(own, idempotency_key=self.idempotency_key)
+        return await self.hall.send(own)
+
+    def owned(self, command: Command[A], **more: Any) -> Command[A]:
+        """The same command, as this caller's."""
+        facts = {"tenant": self.caller.tenant, "cause": self.request, "scope": self.caller.key, **more}
         if command.actor == "local":
             facts["actor"] = self.caller.name
-        if not isinstance(command, BY_LEASE):
-            facts["idempotency_key"] = self.idempotency_key
-        return await self.hall.send(msgspec.structs.replace(command, **facts))
+        return msgspec.structs.replace(command, **facts)
 
     async def still_allowed(self) -> bool:
         """Whether the key that this was asked with is still good for it."""
@@ -124,6 +131,9 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
     also: tuple[int, ...] = ()  # other statuses of success
     media: str = JSON
     streams: bool = False  # also as server-sent events
+    finds: bool = False  # the body names something, which may not be there
+    keyed: bool = True  # a header may say that it is done once
+    counted: bool = True  # among the requests that a tenant may make in a minute
 
     @property
     def name(self) -> str:
@@ -133,6 +143,10 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def by_id(self) -> bool:
         return "{" in self.path
+
+    @property
+    def takes_key(self) -> bool:
+        return self.changes and self.keyed
 
     @property
     def changes(self) -> bool:

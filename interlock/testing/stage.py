@@ -93,7 +93,7 @@ class Stage:
         return StillWorker(self.app, self.workers, self.capabilities)
 
     def queues(self) -> list[str]:
-        return self.app.read(queues) or ["default"]
+        return self.engine.see(queues, self.app.tenant) or ["default"]
 
     # Time.
 
@@ -115,12 +115,12 @@ class Stage:
     def next_instant(self, end: int) -> int:
         """When something happens next by itself, at the latest at the end."""
         beats = [self.now_us + context.grant.beat_us // 2 for context in self.worker.running if context.grant.beat_us]
-        wake = self.app.read(next_wake)
+        wake = self.engine.see(next_wake, self.app.tenant)
         return min([end, *beats, *([wake] if wake is not None and wake > self.now_us else [])])
 
     def tick(self) -> None:
         for _ in range(ENOUGH):
-            if not self.app.send(Tick(tenant=self.app.tenant, actor="stage")):
+            if not self.engine.send(Tick(tenant=self.app.tenant, actor="stage")):
                 return
 
     def wait(self, job: Job, timeout: Length | None) -> None:
@@ -130,7 +130,7 @@ class Stage:
             self.drain()
             if job.look().outcome is not None:
                 return
-            wake = self.app.read(next_wake)
+            wake = self.engine.see(next_wake, self.app.tenant)
             if wake is None or (limit is not None and wake > limit):
                 break
             self.advance(timedelta(microseconds=max(0, wake - self.now_us)) or timedelta(microseconds=1))

@@ -7,7 +7,7 @@ from itertools import chain, repeat
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from interlock.kernel.commands import Command
-from interlock.kernel.errors import Contended, InterlockError, Unavailable
+from interlock.kernel.errors import Contended, Denied, InterlockError, Unavailable
 
 if TYPE_CHECKING:
     from interlock.client.app import App
@@ -34,6 +34,14 @@ class Asking:
                 log.warning("the database is locked, waiting for it: %s", error)
                 await asyncio.sleep(pause)
         await asyncio.to_thread(getattr, self.app, "engine")
+
+    async def define(self) -> None:
+        """The app's workflows and schedules are known, as far as this worker may tell of them."""
+        for definition in self.app.definitions:
+            try:
+                await self.one(definition)
+            except Denied as error:
+                log.warning("'%s' stays as it was defined before: %s", definition.name, error)
 
     async def one(self, command: Command[A]) -> A:
         """The answer. Raises what the engine refuses with."""

@@ -64,12 +64,12 @@ class Worker:
         """Everything that it claimed has been reported or given back when this ends. Raises what broke it."""
         self.loop, self.thread = asyncio.get_running_loop(), get_ident()
         await self.asking.open()
-        for definition in self.app.definitions:
-            await self.asking.one(definition)
+        await self.asking.define()
         self.id = await self.register()
         log.info("worker %s serves %s", self.name, ", ".join(f"{one.name}:{one.concurrency}" for one in self.all_lanes))
         deafen = self.hear()
-        runs = (self.claiming, self.reports.run, self.beating, self.ticking)
+        runs = [self.claiming, self.reports.run, self.beating]
+        runs += [] if self.app.engine.far else [self.ticking]
         loops = [asyncio.create_task(one()) for one in runs]
         try:
             await self.until_stopped(loops)

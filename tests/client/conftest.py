@@ -1,4 +1,4 @@
-"""Every test of the SDK runs on SQLite file, SQLite memory and PostgreSQL."""
+"""Every test of the SDK runs on SQLite file, SQLite memory and PostgreSQL, and over HTTP."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -6,24 +6,84 @@ from pathlib import Path
 import pytest
 
 from interlock.audit.laws import audit
+from interlock.client.app import App
 from interlock.testing import Stage
+from tests.server.house import House, housed
 from tests.store.databases import KINDS, declare, fresh_postgres
 
+HTTP = "http"
 
-@pytest.fixture(params=KINDS)
+
+@pytest.fixture(scope="session")
+def house() -> Iterator[House]:
+    """A server, for whichever test is its guest."""
+    with housed() as made:
+        yield made
+
+
+@pytest.fixture(params=[*KINDS, HTTP])
 def url(request: pytest.FixtureRequest, tmp_path: Path, server: str) -> Iterator[str]:
-    """A database of the test's own."""
+    """A database of the test's own, or the server of one; its key is where a program finds it."""
     if request.param == "postgres":
         with fresh_postgres(server, f"c{abs(hash(tmp_path))}") as made:
             yield made
+    elif request.param == HTTP:
+        house: House = request.getfixturevalue("house")
+        if "stage" in request.fixturenames:  # which has a database of its own
+            yield house.base
+            return
+        with house.hosts(App(f"sqlite:///{tmp_path}/work.db")) as key, pytest.MonkeyPatch.context() as patch:
+            patch.setenv("INTERLOCK_KEY", key)
+            yield house.base
     else:
         yield "sqlite://:memory:" if "memory" in request.param else f"sqlite:///{tmp_path}/work.db"
 
 
 @pytest.fixture
-def stage(url: str, interlock_app: Callable[..., Stage]) -> Iterator[Stage]:
+def neighbour(request: pytest.FixtureRequest) -> Iterator[Callable[[App], App]]:
+    """Makes an app of tenant 2 on the database of another app."""
+    made: list[App] = []
+
+    def another(app: App) -> App:
+        if app.engine.far:
+            house: House = request.getfixturevalue("house")
+            made.append(App(app.url, key=house.key("admin", tenant=2)))
+        else:
+            made.append(App(app.url, tenant=2))
+            made[-1].opener = app.connect
+        return made[-1]
+
+    yield another
+    for one in made:
+        one.close()
+
+
+@pytest.fixture
+def lawful(request: pytest.FixtureRequest) -> Callable[[App], None]:
+    """Asserts that the database of an app breaks no law."""
+
+    def sound(app: App) -> None:
+        there = request.getfixturevalue("house").app if app.engine.far else app
+        assert there.engine.read(lambda session: list(audit(session, app.lives))) == []
+
+    return sound
+
+
+@pytest.fixture
+def stage(url: str, request: pytest.FixtureRequest, interlock_app: Callable[..., Stage]) -> Iterator[Stage]:
     """A stage whose record is sound when the test is over."""
-    made = interlock_app(url=url)
-    yield made
+    if url.startswith("http"):
+        made = interlock_app()
+        guest = App("sqlite://:memory:")
+        guest.lives, guest.opener = made.app.lives, lambda: made.engine
+        house: House = request.getfixturevalue("house")
+        with house.hosts(guest) as key:
+            made.app.opened = None
+            made.app.reach(house.base, key)
+            yield made
+            made.app.close()
+    else:
+        made = interlock_app(url=url)
+        yield made
     declare(made.engine.reader, 1)  # type: ignore[arg-type]
     assert list(audit(made.engine.reader, made.app.lives)) == []

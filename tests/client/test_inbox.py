@@ -1,7 +1,7 @@
 """The inbox of an app: what waits for a person, for whom, and how it is answered, once and for all."""
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -165,10 +165,9 @@ def test_fifty_at_once_make_one_transition(app: interlock.App) -> None:
     assert app.job(run).state == "SUCCEEDED"
 
 
-def test_another_tenant_sees_nothing(app: interlock.App) -> None:
+def test_another_tenant_sees_nothing(app: interlock.App, neighbour: Callable[[interlock.App], interlock.App]) -> None:
     _, ship = release(app, "ship")
-    other = interlock.App(app.url, tenant=2)
-    other.opener = app.connect
+    other = neighbour(app)
     assert other.inbox() == []
     with pytest.raises(Unknown):
         other.inbox.approve(ship)

@@ -4,10 +4,13 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import httpx
+import msgspec
 import pytest
 
+from interlock.client.questions import Question, questions
 from interlock.kernel.access import SCOPES, Key, read_key
 from interlock.kernel.commands import Tenant
+from interlock.kernel.names import meant
 from interlock.store import views
 from tests.server.stage import FOREIGN, OWN, Stage
 
@@ -20,6 +23,7 @@ class Entry(NamedTuple):
     prepare: Prepare
     status: int = 200
     shared: bool = False  # the same for all tenants
+    finds: bool = False  # the body names what may not be there
 
 
 def nothing(body: Any = None) -> Prepare:
@@ -58,6 +62,33 @@ def worker(stage: Stage) -> tuple[str, str, Any]:
 def schedule(stage: Stage) -> tuple[str, str, Any]:
     stage.schedule()
     return "nightly", "none", {}
+
+
+FINDING = {
+    "glimpse",
+    "view",
+    "explain",
+    "picture",
+    "inbox_item",
+    "why_schedule",
+}  # they know that something is not there
+ASKED = {
+    "limit": 1, "after": 0, "by": None, "roles": [], "checks": False, "word": "approve", "units": [1], "wanted": {},
+    "name": "nightly",
+}  # fmt: skip
+
+
+def seen(one: Question) -> Prepare:
+    """What a view takes, of a run that waits for an approval, or of a schedule."""
+
+    def prepare(stage: Stage) -> tuple[str, str, Any]:
+        stage.schedule()
+        body = {name: ASKED[name] for name in one.takes.__struct_fields__ if name in ASKED}
+        if "unit" in one.takes.__struct_fields__:
+            body["unit"] = meant(stage.run())
+        return "", "", body
+
+    return prepare
 
 
 STEPS = {"task": "release", "steps": [{"task": "ship"}]}
@@ -104,6 +135,18 @@ ENTRIES: dict[str, Entry] = {
     "get_v1_lifecycles_name": Entry(lambda stage: ("job", "none", None), shared=True),
     "get_v1_lifecycles_name_mermaid": Entry(lambda stage: ("job", "none", None), shared=True),
 }
+ENTRIES |= {
+    f"post_v1_commands_{scope}": Entry(nothing({"commands": [one]}))
+    for scope, one in {
+        "submit": {"command": "Submit", "work": [{"task": "a"}]},
+        "operate": {"command": "Pause", "name": "none"},
+        "approve": {"command": "Vote", "unit": 1, "voter": "ann"},
+        "worker": {"command": "Register", "name": "w", "incarnation": "1"},
+        "admin": {"command": "Force", "unit": 1, "state": "x"},
+    }.items()
+}
+ENTRIES |= {f"post_v1_views_{one.name}": Entry(seen(one), finds=one.name in FINDING) for one in questions().values()}
+ENTRIES["post_v1_wait"] = Entry(nothing({"ear": "e", "queues": ["default"]}))
 OPEN = {"get_healthz", "get_readyz"}
 
 
@@ -126,7 +169,7 @@ def bad_keys(stage: Stage, scope: str) -> dict[str, tuple[str, int]]:
         "revoked": (revoked, 401),
         "expired": (stage.key(expires_us=1), 401),
         "wrong scopes": (stage.key(*others), 403),
-        "worker": (stage.key("worker"), 403),
+        **({"worker": (stage.key("worker"), 403)} if scope != "worker" else {}),
     }
 
 
@@ -135,6 +178,15 @@ def same(one: httpx.Response, other: httpx.Response) -> bool:
     for answer in (one, other):
         answer.headers.pop("date", None)
     return (one.status_code, one.content, one.headers) == (other.status_code, other.content, other.headers)
+
+
+def missed(stage: Stage, path: str, body: dict[str, Any]) -> Any:
+    """What is answered for something that nobody has, in the words of what was asked for."""
+    other = body | ({"unit": 2**40} if "unit" in body else {"name": "none"})
+    answer = stage.ask("POST", path, other, key=stage.foreign)
+    assert answer.status_code == 404
+    text = answer.text.replace(str(2**40), str(body.get("unit"))).replace("'none'", f"'{body.get('name')}'")
+    return msgspec.json.decode(text)
 
 
 @pytest.mark.req("R1-44", "R1-45", "X-04")
@@ -159,6 +211,11 @@ def test_every_operation_with_every_kind_of_key(stage: Stage) -> None:
             assert foreign.status_code == 404, (name, foreign.text)
             assert same(foreign, stage.ask(method, missing, body, key=stage.foreign)), name
             assert same(foreign, stage.ask(method, missing, body)), name
+        elif entry.finds:
+            assert foreign.status_code == 404, (name, foreign.text)
+            assert foreign.json() == missed(stage, path, body), name
+        elif "/views/" in path:
+            assert stage.ask(method, path, body, key=empty).json()["answer"] in (None, [], {}), name
         elif method == "GET" and not entry.shared:
             lists = stage.ask(method, own, key=empty).json().values()
             assert [value for value in lists if isinstance(value, list)] == [[]], name

@@ -1,0 +1,172 @@
+"""What crosses the network between a client and a server: commands and refusals, each by its name."""
+
+from collections.abc import Iterable
+from functools import cache
+from types import UnionType
+from typing import Annotated, Any, Union, get_args, get_origin
+
+import msgspec
+from msgspec import NODEFAULT, Meta
+
+from interlock.kernel import access, commands, errors
+from interlock.kernel.commands import Command, Define
+from interlock.kernel.errors import InterlockError, Refused
+
+BODY_MAX = 1 << 20  # bytes of a request
+TOGETHER = 256  # commands of a request
+NUMBER_MAX = 2**63 - 1
+NUMBER = Annotated[int, Meta(ge=-NUMBER_MAX, le=NUMBER_MAX)]  # one that a database can keep
+SERVER_SAYS = ("tenant", "cause", "scope")  # whatever a client says
+PROGRAMS = "/v1/commands"
+
+# The scope that each command needs. What is not here can be asked only beside the database.
+SCOPE_OF: dict[type[Command[Any]], str] = {
+    commands.Submit: "submit",
+    commands.Cancel: "operate",
+    commands.Signal: "operate",
+    commands.Bury: "operate",
+    commands.Revoke: "operate",
+    commands.Replay: "operate",
+    commands.Define: "operate",
+    commands.Pause: "operate",
+    commands.Resume: "operate",
+    commands.Remove: "operate",
+    commands.Trigger: "operate",
+    commands.Vote: "approve",
+    commands.Decide: "approve",
+    commands.Register: "worker",
+    commands.Claim: "worker",
+    commands.Start: "worker",
+    commands.Heartbeat: "worker",
+    commands.Finish: "worker",
+    commands.Release: "worker",
+    commands.Enter: "worker",
+    commands.Record: "worker",
+    commands.Drain: "worker",
+    commands.Force: "admin",
+    access.Key: "admin",
+}
+# Two of them mean more than one thing: a template is part of submitting, and anybody's worker may be drained.
+ALSO: dict[type[Command[Any]], str] = {commands.Define: "submit", commands.Drain: "operate"}
+SCOPES = tuple(dict.fromkeys(SCOPE_OF.values()))
+
+
+def scope_of(command: Command[Any], own: Iterable[int] = ()) -> str:
+    """The scope that a command needs; `own` are the workers that whoever asks has registered. Raises InterlockError."""
+    scope = SCOPE_OF.get(type(command))
+    if scope is None:
+        raise InterlockError(f"{type(command).__name__} cannot be asked over HTTP; ask it beside the database")
+    template = isinstance(command, Define) and bool(command.steps)
+    another = isinstance(command, commands.Drain) and command.worker not in own
+    return ALSO[type(command)] if template or another else scope
+
+
+def commands_for(scope: str) -> list[type[Command[Any]]]:
+    return [kind for kind, needed in SCOPE_OF.items() if scope in (needed, ALSO.get(kind))]
+
+
+@cache
+def strict(kind: Any) -> Any:
+    """The same type, in which no field is unknown and every number is one that a database can keep."""
+    if kind is int:
+        return NUMBER
+    if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
+        return twin(kind)
+    parts = tuple(part if part is ... else strict(part) for part in get_args(kind))
+    if not parts:
+        return kind
+    origin: Any = get_origin(kind)
+    return Union[parts] if origin in (Union, UnionType) else origin[parts]  # noqa: UP007
+
+
+@cache
+def twin(kind: type[msgspec.Struct]) -> type[msgspec.Struct]:
+    """A struct as it crosses the network: short, and with nothing that the server says itself. Commands have a tag."""
+    tagged = issubclass(kind, Command)
+    fields = [
+        field_of(one.name, strict(one.type), one)
+        for one in msgspec.structs.fields(kind)
+        if not tagged or one.name not in SERVER_SAYS
+    ]
+    tag: dict[str, Any] = {"tag_field": "command", "tag": kind.__name__} if tagged else {}
+    return msgspec.defstruct(
+        kind.__name__, fields, namespace={"__doc__": kind.__doc__}, frozen=True, kw_only=True, omit_defaults=True,
+        forbid_unknown_fields=True, **tag,
+    )  # fmt: skip
+
+
+def field_of(name: str, kind: Any, one: msgspec.structs.FieldInfo) -> Any:
+    if one.default is not NODEFAULT:
+        return name, kind, one.default
+    if one.default_factory is not NODEFAULT:
+        return name, kind, msgspec.field(default_factory=one.default_factory)
+    return name, kind
+
+
+def sent(command: Command[Any]) -> bytes:
+    """A command as it is sent."""
+    return msgspec.json.encode(msgspec.convert(command, twin(type(command)), from_attributes=True))
+
+
+@cache
+def kinds_by_name() -> dict[str, type[Command[Any]]]:
+    return {kind.__name__: kind for kind in SCOPE_OF}
+
+
+def received(said: msgspec.Struct) -> Command[Any]:
+    """The command that was sent, for nobody yet."""
+    command: Command[Any] = msgspec.convert(said, kinds_by_name()[type(said).__name__], from_attributes=True)
+    return command
+
+
+# Refusals.
+
+
+class Trouble(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Why a command was not carried out: the name of the error's class, its text, and of a refused move its parts."""
+
+    name: str
+    text: str
+    lifecycle: str = ""
+    state: str | None = None
+    trigger: str = ""
+    legal: tuple[str, ...] = ()
+
+
+class Came(msgspec.Struct, frozen=True):
+    """What came of one command: its answer, or why it was not carried out."""
+
+    answer: msgspec.Raw = msgspec.Raw(b"null")
+    refused: Trouble | None = None
+
+
+class AllCame(msgspec.Struct, frozen=True):
+    """What came of each command, in the same order."""
+
+    answers: list[Came]
+
+
+def class_of(error: Exception) -> type[InterlockError]:
+    """The nearest class that both sides know."""
+    for kind in type(error).__mro__:
+        known: type[InterlockError] | None = getattr(errors, kind.__name__, None)
+        if known is kind:
+            return known
+    return InterlockError
+
+
+def trouble_of(error: InterlockError) -> Trouble:
+    name = class_of(error).__name__
+    if isinstance(error, Refused):
+        return Trouble(name, str(error), error.lifecycle, error.state, error.trigger, error.legal)
+    return Trouble(name, str(error))
+
+
+def error_of(trouble: Trouble) -> InterlockError:
+    """The error that was sent: the same class, the same text."""
+    kind = getattr(errors, trouble.name, InterlockError)
+    error: InterlockError = kind.__new__(kind, trouble.text)
+    if isinstance(error, Refused):
+        error.lifecycle, error.state = trouble.lifecycle, trouble.state
+        error.trigger, error.legal = trouble.trigger, trouble.legal
+    return error

@@ -1,0 +1,131 @@
+"""What programs ask in their own words: commands and views as the client has them, each under its scope."""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial, reduce
+from operator import or_
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta
+
+from interlock.client import wire
+from interlock.client.questions import Question, bare, questions
+from interlock.engine.committer import Unresolved
+from interlock.kernel.commands import Command, Drain
+from interlock.kernel.errors import Denied, InterlockError, StoreError, Unknown
+from interlock.server.errors import OURS, Refusal, refusal
+from interlock.server.operations import Asked, Operation
+from interlock.store.views import born_by
+
+log = logging.getLogger("interlock.server")
+UNKNOWN_END = (
+    "the database did not answer to COMMIT; this may have been carried out or not: look before you send it again"
+)
+
+
+class Told(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What came of one command: its answer, or why it was not carried out."""
+
+    answer: Any = None
+    refused: wire.Trouble | None = None
+
+
+class AllTold(msgspec.Struct, frozen=True):
+    """What came of each command, in the same order."""
+
+    answers: list[Told]
+
+
+def asked_for(scope: str) -> type[msgspec.Struct]:
+    """The body of a request: commands that need this scope."""
+    kinds: Any = reduce(or_, [wire.twin(kind) for kind in wire.commands_for(scope)])
+    several = Annotated[tuple[kinds, ...], Meta(min_length=1, max_length=wire.TOGETHER)]
+    doc = f"Commands that need the scope `{scope}`; one that is refused does not stop the others."
+    return msgspec.defstruct(
+        f"{scope.capitalize()}Commands", [("commands", several)], namespace={"__doc__": doc}, frozen=True,
+        forbid_unknown_fields=True,
+    )  # fmt: skip
+
+
+async def carry_out(scope: str, asked: Asked) -> AllTold:
+    """Every command is answered; those of one request are put to the engine together."""
+    commands = [wire.received(said) for said in asked.body.commands]
+    cause = f"{asked.caller.key} {asked.request}"
+    refused = [await denied(scope, asked, command) for command in commands]
+    allowed = [asked.owned(one, cause=cause) for one, no in zip(commands, refused, strict=True) if no is None]
+    came = iter(await answers_to(asked, allowed))
+    return AllTold([Told(refused=wire.trouble_of(no)) if no else next(came) for no in refused])
+
+
+async def denied(scope: str, asked: Asked, command: Command[Any]) -> Denied | None:
+    """Why this scope is not enough for a command, if it is not."""
+    if not isinstance(command, Drain) or scope != "worker":
+        needed = wire.scope_of(command)
+        return None if scope == needed else Denied(f"this needs the scope '{needed}'")
+    born = await asked.read(born_by, command.worker) or ""
+    if born.partition(" ")[0] == asked.caller.key:
+        return None
+    return Denied("a worker may drain itself, and this one was registered with another key")
+
+
+async def answers_to(asked: Asked, commands: Sequence[Command[Any]]) -> list[Told]:
+    if not commands:
+        return []
+    futures = map(asyncio.wrap_future, asked.app.put_all(commands))
+    return [told(one) for one in await asyncio.gather(*futures, return_exceptions=True)]
+
+
+def told(came: Any) -> Told:
+    """What a command came to; what is our own fault is told to the log in full."""
+    match came:
+        case Unresolved():
+            return Told(refused=wire.Trouble("Unavailable", UNKNOWN_END))
+        case StoreError():
+            no = refusal(came, by_id=False)
+            if no.status == 500:
+                log.error("a command failed", exc_info=came)
+            return Told(refused=wire.Trouble(wire.class_of(came).__name__, str(no)))
+        case InterlockError():
+            return Told(refused=wire.trouble_of(came))
+        case Exception():
+            log.error("a command failed", exc_info=came)
+            return Told(refused=wire.Trouble("InterlockError", OURS))
+        case BaseException():
+            raise came
+    return Told(answer=came)
+
+
+async def see(question: Question, asked: Asked) -> dict[str, Any]:
+    """What a view says of this caller's tenant. Raises Refusal for what is not there."""
+    given = question.given(asked.body)
+    if question.with_lives:
+        given["lives"] = asked.app.lives
+    try:
+        return {"answer": bare(await asked.read(question.view, **given))}
+    except Unknown as error:
+        raise Refusal(404, str(error)) from None
+
+
+def calling(call: Callable[[Any, Asked], Awaitable[Any]], what: Any) -> Callable[[Asked], Awaitable[Any]]:
+    return partial(call, what)
+
+
+PROGRAMS = (
+    *(
+        Operation(
+            method="POST", path=f"{wire.PROGRAMS}/{scope}", scope=scope, keyed=False, counted=scope != "worker",
+            summary=f"Send commands that need the scope {scope}", call=calling(carry_out, scope),
+            body=asked_for(scope), answer=AllTold,
+        )
+        for scope in wire.SCOPES
+    ),
+    *(
+        Operation(
+            method="POST", path=one.path, scope="read", keyed=False, finds=True,
+            summary=f"Ask the view {one.name}", call=calling(see, one), body=one.takes, answer=one.tells,
+        )
+        for one in questions().values()
+    ),
+)  # fmt: skip

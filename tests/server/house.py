@@ -1,0 +1,66 @@
+"""A real server in a thread of the test's own process: one listener for all tests, an application for each."""
+
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import uvicorn
+
+from interlock.client.app import App
+from interlock.client.keys import with_secret
+from interlock.kernel.access import Key
+from interlock.kernel.commands import Tenant
+from interlock.server.build import built
+
+PATIENCE = 60.0  # seconds until a test gives up; none waits so long
+
+
+class House:
+    """Passes every request on to whoever lives here now."""
+
+    def __init__(self) -> None:
+        self.guest: Any = None
+        self.app: App | None = None
+        self.base = ""
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        await self.guest(scope, receive, send)
+
+    @contextmanager
+    def hosts(self, app: App) -> Iterator[str]:
+        """The server of an app's database; what it is asked is answered before it ends. Gives a key for everything."""
+        self.guest, self.app = built(app), app
+        app.connect()
+        try:
+            yield self.key("admin")
+        finally:
+            self.guest.state.hall.closing = True
+            self.guest.state.hall.close()
+
+    def key(self, *scopes: str, tenant: int = 1) -> str:
+        """A key to the database of the present guest; its name is that of whoever asks beside a database."""
+        assert self.app
+        if tenant != 1:
+            self.app.send(Tenant(tenant=tenant, name=f"tenant {tenant}"))
+        return with_secret(self.app, Key(order="create", name="local", scopes=scopes, tenant=tenant)).text
+
+
+@contextmanager
+def housed() -> Iterator[House]:
+    house = House()
+    config = uvicorn.Config(house, port=0, lifespan="off", log_config=None, access_log=False)
+    server = uvicorn.Server(config)
+    thread = threading.Thread(target=server.run)
+    thread.start()
+    end = time.monotonic() + PATIENCE
+    while not server.started:
+        assert time.monotonic() < end
+        time.sleep(0.005)
+    house.base = f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
+    try:
+        yield house
+    finally:
+        server.should_exit = True
+        thread.join(PATIENCE)
