@@ -7,11 +7,13 @@ import signal
 import sys
 import time
 from contextlib import ExitStack
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from interlock.cli.apps import find_app, queues_of
+from interlock.cli.far import key_from, server_of
 from interlock.cli.logs import logged
 from interlock.client.app import App
 from interlock.worker.loop import GRACE, Worker
@@ -35,6 +37,15 @@ Name = Annotated[
 Grace = Annotated[
     float, typer.Option(envvar="INTERLOCK_GRACE", min=0, help="Seconds that what runs has to end in, once it stops.")
 ]
+Server = Annotated[
+    str, typer.Option(envvar="INTERLOCK_SERVER", metavar="URL", help="A server to work for, instead of the database.")
+]
+KeyFile = Annotated[
+    Path | None,
+    typer.Option(
+        envvar="INTERLOCK_KEY_FILE", help="A file with the key for it, which only you may read; else INTERLOCK_KEY."
+    ),
+]
 LogFormat = Annotated[str, typer.Option(envvar="INTERLOCK_LOG_FORMAT", help="text or json.")]
 LogLevel = Annotated[str, typer.Option(envvar="INTERLOCK_LOG_LEVEL", help="debug, info, warning or error.")]
 
@@ -45,11 +56,15 @@ def worker(
     cap: Capabilities = None,
     name: Name = "",
     grace: Grace = GRACE,
+    server: Server = "",
+    key_file: KeyFile = None,
     log_format: LogFormat = "text",
     log_level: LogLevel = "info",
 ) -> None:
-    """Run the tasks of an app until SIGTERM or Ctrl-C; a second one ends at once."""
+    """Run the tasks of an app until SIGTERM or Ctrl-C; a second one ends at once. --server needs no database."""
     app = find_app(place)
+    if server or key_file:
+        app.reach(server_of(server), key_from(key_file))
     run(
         Worker(app, queues_of(queue or (), app), name=name, capabilities=words(cap), grace=grace), log_format, log_level
     )

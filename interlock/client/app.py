@@ -60,6 +60,7 @@ class App:
 
     def reach(self, url: str, key: str | None = None, tenant: int | None = None) -> None:
         """From the next use on it speaks to this database, or to this server with that key."""
+        self.close()
         if not is_far(url):
             if key is not None:
                 raise InterlockError("a key is for a server; a database has none")
@@ -71,6 +72,11 @@ class App:
             raise InterlockError(f"this key speaks for tenant {whose}, and not for {tenant}")
         self.url, self.tenant, self.key = address(url), whose, key
         self.opener = partial(open_far, self.url, key or "")
+
+    @property
+    def far(self) -> tuple[str, str] | None:
+        """The server that it speaks to, and the key that it shows there."""
+        return (self.url, self.key or "") if is_far(self.url) else None
 
     @property
     def engine(self) -> Door:

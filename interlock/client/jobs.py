@@ -74,12 +74,12 @@ class Wait:
             return ended.value
 
     async def aio(self, timeout: Length | None = None) -> Any:
-        looking = self.looks(timeout)
-        try:
-            while True:
-                await asyncio.sleep(next(looking))
-        except StopIteration as ended:
-            return ended.value
+        looking, far = self.looks(timeout), self.job.app.far
+        while True:  # a network may let a look take its time, and others run meanwhile
+            pause, result = await asyncio.to_thread(looked, looking) if far else looked(looking)
+            if pause is None:
+                return result
+            await asyncio.sleep(pause)
 
     def looks(self, timeout: Length | None) -> Generator[float, None, Any]:
         """Looks until the job has ended; yields the seconds until the next look."""
@@ -97,6 +97,14 @@ class Wait:
                 raise StillWaiting(self.job.app.why(self.job.unit))
             yield min(pause, left)
             pause = min(pause * 2, LATEST)
+
+
+def looked(looking: Generator[float, None, Any]) -> tuple[float | None, Any]:
+    """The seconds until the next look, or None and the result."""
+    try:
+        return next(looking), None
+    except StopIteration as ended:
+        return None, ended.value
 
 
 def result_of(seen: Glimpse) -> Any:

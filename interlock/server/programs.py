@@ -13,13 +13,14 @@ from msgspec import Meta
 from interlock.client import wire
 from interlock.client.questions import Question, bare, questions
 from interlock.engine.committer import Unresolved
-from interlock.kernel.commands import Command, Drain
+from interlock.kernel.commands import Command, Drain, Heard
 from interlock.kernel.errors import Denied, InterlockError, StoreError, Unknown
 from interlock.server.errors import OURS, Refusal, refusal
 from interlock.server.operations import Asked, Operation
 from interlock.store.views import born_by
 
 log = logging.getLogger("interlock.server")
+STALE = "STALE_LEASE"
 UNKNOWN_END = (
     "the database did not answer to COMMIT; this may have been carried out or not: look before you send it again"
 )
@@ -30,6 +31,7 @@ class Told(msgspec.Struct, frozen=True, omit_defaults=True):
 
     answer: Any = None
     refused: wire.Trouble | None = None
+    code: str = ""  # STALE_LEASE, if one of the leases that it names is not the sender's any more
 
 
 class AllTold(msgspec.Struct, frozen=True):
@@ -94,7 +96,11 @@ def told(came: Any) -> Told:
             return Told(refused=wire.Trouble("InterlockError", OURS))
         case BaseException():
             raise came
-    return Told(answer=came)
+    return Told(answer=came, code=STALE if any(map(is_stale, came if isinstance(came, list) else ())) else "")
+
+
+def is_stale(heard: Any) -> bool:
+    return isinstance(heard, Heard) and not heard.accepted and "LEASE" in heard.why
 
 
 async def see(question: Question, asked: Asked) -> dict[str, Any]:

@@ -185,6 +185,8 @@ class Chores:
                 f"task '{run.grant.task}' runs in a process of its own, which did not find it by importing {run.app} "
                 f"and {run.module}: {error}; define it where a plain import reaches it"
             ) from None
+        if run.far and app.far != run.far:
+            app.reach(*run.far)
         self.apps[run.app] = app
         return task
 

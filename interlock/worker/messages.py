@@ -54,6 +54,7 @@ class Run(Message, frozen=True, kw_only=True):
     grant: Grant
     tenant: int
     log_level: int
+    far: tuple[str, str] | None = None  # a server and a key, if that is what the worker's app speaks to
 
 
 class Stop(Message, frozen=True, kw_only=True):

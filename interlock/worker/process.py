@@ -212,7 +212,7 @@ class InProcess:
             )
         return Run(
             path=sys.path, app=app, module=module, grant=msgspec.structs.replace(context.grant, lease=""),
-            tenant=context.tenant, log_level=context.log.getEffectiveLevel(),
+            tenant=context.tenant, log_level=context.log.getEffectiveLevel(), far=task.app.far,
         )  # fmt: skip
 
     async def child(self) -> Child:
