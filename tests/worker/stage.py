@@ -10,16 +10,29 @@ from interlock.audit.laws import audit
 from interlock.kernel.rows import Event, Unit
 from interlock.store.views import events_of, view
 from interlock.worker.loop import Worker
+from tests.server.house import housed
 
+FAR = "http"
 PATIENCE = 60.0  # seconds until a test gives up; none waits so long
 
 
 @contextmanager
 def opened(url: str, hurry: int = 1) -> Iterator[interlock.App]:
-    """An app, whose database breaks no law when the test is done with it."""
+    """An app, whose database breaks no law when the test is done with it; a far one speaks to the server of it."""
+    if url.startswith(FAR):
+        there = interlock.open(url.removeprefix(f"{FAR} "), hurry=hurry)
+        with housed() as house, house.hosts(there) as key:
+            with interlock.open(house.base, key=key) as app:
+                yield app
+            lawful(there)
+        return
     with interlock.open(url, hurry=hurry) as app:
         yield app
-        assert app.read(lambda session, tenant: list(audit(session, app.lives))) == []
+        lawful(app)
+
+
+def lawful(app: interlock.App) -> None:
+    assert app.read(lambda session, tenant: list(audit(session, app.lives))) == []
 
 
 @asynccontextmanager
