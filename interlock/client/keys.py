@@ -30,7 +30,8 @@ def with_secret(app: "App", order: Key) -> Secret:
     """The key is there, or has another secret, and this is it."""
     secret = secrets.token_hex(SECRET_BYTES)
     issued = app.send(msgspec.structs.replace(order, digest=digest_of(secret)))
-    return Secret(issued, spelled(order.tenant, issued.key, secret))
+    tenant = app.tenant if app.far else order.tenant  # a server makes keys of the tenant that asks
+    return Secret(issued, spelled(tenant, issued.key, secret))
 
 
 def sound(row: Row, secret: str, now: int) -> bool:

@@ -10,8 +10,8 @@ from interlock.client.wire import Trouble, error_of
 from interlock.kernel.errors import Denied, InterlockError, LimitReached, Unavailable, Unknown
 
 PAUSES = (0.05, 0.2, 0.5, 1.0)  # seconds before what got no answer is asked again
-TIMEOUT = httpx.Timeout(60.0, connect=5.0, pool=None)
-LIMITS = httpx.Limits(max_connections=64, max_keepalive_connections=16)
+TIMEOUT = httpx.Timeout(30.0, connect=5.0, pool=None)
+LIMITS = httpx.Limits(max_connections=64, max_keepalive_connections=16, keepalive_expiry=3.0)
 JSON = {"Content-Type": "application/json"}
 AWAY = (502, 503, 504)
 OF_CODE = {"NOT_WANTED": "NotWanted", "STALE_LEASE": "Stale", "INVALID_STATE": "Refused"}

@@ -25,6 +25,8 @@ A = TypeVar("A")
 P = ParamSpec("P")
 T = TypeVar("T")
 ROOM = BODY_MAX - 1_000  # bytes of the commands of one request
+GRACE = 10.0  # seconds that what is under way has to be answered in, once the client is closed
+CUT_OFF = "the client was closed before there was an answer; whether this was done is not known"
 CLOSED = "this client is closed; open another one"
 # Asked twice, these change nothing the second time, by what they say themselves.
 BY_THEMSELVES = (*BY_LEASE, Register, Drain)
@@ -133,10 +135,12 @@ class Remote:
             else:
                 for ask in asks:
                     await self.carried([ask])
-        except Exception as error:
+        except BaseException as error:
             for ask in asks:
                 if not ask.future.done():
-                    ask.future.set_exception(error)
+                    ask.future.set_exception(error if isinstance(error, Exception) else Unavailable(CUT_OFF))
+            if not isinstance(error, Exception):
+                raise
 
     def answer(self, ask: Ask, answer: Any) -> None:
         if isinstance(ask.command, Register):
@@ -185,7 +189,11 @@ class Remote:
     async def last(self) -> None:
         self.flush()
         await self.ears.close()
-        await asyncio.gather(*self.under_way, return_exceptions=True)
+        if self.under_way:
+            _, late = await asyncio.wait(self.under_way, timeout=GRACE)
+            for task in late:
+                task.cancel()
+            await asyncio.gather(*late, return_exceptions=True)
         await self.post.close()
 
 

@@ -14,6 +14,7 @@ import pytest
 
 import interlock
 from interlock.client.app import App
+from interlock.client.keys import with_secret
 from interlock.engine.door import VERBS
 from interlock.kernel import access, commands
 from interlock.kernel.commands import Cancel, Command, Decide, Drain, Replay, Signal, Submit, Tick, Trigger, Vote, Work
@@ -44,11 +45,14 @@ class Lossy(httpx.AsyncBaseTransport):
 
     def __init__(self, inner: httpx.AsyncBaseTransport, loses: int, before: bool = False) -> None:
         self.inner, self.loses, self.before, self.asked = inner, loses, before, 0
+        self.hold = False
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
         if "commands" not in request.url.path:
             return await self.inner.handle_async_request(request)
         self.asked += 1
+        if self.hold:
+            await asyncio.Event().wait()
         if self.before and self.asked <= self.loses:
             raise httpx.ConnectError("no way")
         answer = await self.inner.handle_async_request(request)
@@ -192,6 +196,9 @@ def test_the_tenant_is_that_of_the_key_whatever_a_command_says(there: App, house
     with App(house.base, key=house.key("admin", tenant=2)) as other:
         other.send(Submit(work=(Work(task="theirs"),), tenant=1))
         assert (jobs(other), jobs(far), other.tenant) == (1, 0, 2)
+        key = with_secret(other, access.Key(order="create", name="reader", scopes=("read",), tenant=1)).text
+    with App(house.base, key=key) as reader:
+        assert (reader.tenant, jobs(reader)) == (2, 1)
 
 
 # What is lost on the way.
@@ -250,6 +257,20 @@ def test_a_closed_client_opens_again_and_one_that_is_lost_does_not(far: App) -> 
     assert job.state == "queued"
     with pytest.raises(Unavailable, match="this client is closed"):
         door.send(Cancel(unit=job.unit))
+
+
+def test_what_is_under_way_is_answered_when_a_client_is_closed_or_said_to_be_unknown(
+    far: App, there: App, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answered = far.engine.put(Submit(work=(Work(task="a"),)))
+    far.close()
+    assert answered.result()[0].created
+    monkeypatch.setattr(sys.modules["interlock.client.remote"], "GRACE", 0.0)
+    through(far, 0).hold = True
+    cut = far.engine.put(Submit(work=(Work(task="a"),)))
+    far.close()
+    with pytest.raises(Unavailable, match="closed before there was an answer; whether this was done is not known"):
+        cut.result(60)
 
 
 def test_definitions_of_both_kinds_are_made_in_their_order(far: App, there: App) -> None:

@@ -134,7 +134,9 @@ class Net:
 
 
 class Remote:
-    """The door as a process sees it from far away."""
+    """The door as a process sees it from far away; its workers let time pass themselves."""
+
+    far = False
 
     def __init__(self, net: Net, process: Process) -> None:
         self.net, self.process = net, process
