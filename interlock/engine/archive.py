@@ -9,6 +9,7 @@ from interlock.kernel.commands import Archive
 from interlock.kernel.errors import InterlockError
 from interlock.kernel.rows import Archived, Row, Unit
 from interlock.store.retention import forget, kept_rows, still_needed, tree
+from interlock.store.tallies import keep_renewals
 from interlock.store.tx import Tx
 
 
@@ -33,6 +34,7 @@ def archive(tx: Tx, command: Archive) -> int:
             )
         )  # fmt: skip
     tx.flush()
+    keep_renewals(tx, ids)
     forget(tx, ids)
     return len(units)
 

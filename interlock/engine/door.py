@@ -17,6 +17,7 @@ from interlock.engine import (
     schedules,
     signals,
     submit,
+    tallies,
     tenants,
     tick,
     units,
@@ -28,6 +29,7 @@ from interlock.engine.committer import TOO_MANY, Committer, extent
 from interlock.engine.committer import ids as wanted_ids
 from interlock.engine.family import carry_on
 from interlock.kernel import access, commands
+from interlock.kernel import tallies as counts
 from interlock.kernel.commands import Command
 from interlock.kernel.errors import InterlockError, Unavailable
 from interlock.kernel.lifecycle import Lifecycle
@@ -69,6 +71,7 @@ VERBS: dict[type[Command[Any]], Callable[[Tx, Any], Any]] = {
     commands.Tenant: tenants.tenant,
     access.Key: keys.key,
     access.Admit: admission.admit,
+    counts.Tally: tallies.tally,
     commands.Tick: tick.tick,
 }
 

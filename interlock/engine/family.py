@@ -14,6 +14,7 @@ from interlock.kernel.lifecycle import Category, Lifecycle, RollUp
 from interlock.kernel.policy import Children
 from interlock.kernel.rows import Unit
 from interlock.store.finders import open_children
+from interlock.store.tallies import write_tallies
 from interlock.store.tx import COUNTED, Tx
 
 ENGINE = Stamp("engine")
@@ -44,6 +45,8 @@ def carry_on(tx: Tx) -> None:
             hear_children(tx, tx.as_its_own(parent), children[parent.id])
     if tx.costs:
         tx.add_costs()
+    if tx.tallies:
+        write_tallies(tx)
 
 
 def follow_and_meet_needs(tx: Tx) -> list[tuple[Unit, Unit | None]]:

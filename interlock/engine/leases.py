@@ -39,6 +39,7 @@ from interlock.kernel.commands import (
 from interlock.kernel.errors import InterlockError, Refused, Stale
 from interlock.kernel.lifecycle import BY_HOLDER, Category, Owner
 from interlock.kernel.rows import Body, Event, Unit
+from interlock.kernel.tallies import CONFLICTS, STALE
 from interlock.store.ahead import remember_worker
 from interlock.store.claims import claimable
 from interlock.store.finders import closing_event, has_note, held_by, remembered
@@ -154,6 +155,8 @@ def each(
     for one, answer in zip(said, heard, strict=True):
         if not answer.accepted and answer.state:
             remember_refusal(tx, command, one, answer)
+            if answer.why in STALE:
+                tx.tallies[tx.tenant, CONFLICTS, type(command).__name__.lower()] += 1
     return heard
 
 
@@ -235,7 +238,7 @@ def heartbeat(tx: Tx, command: Heartbeat) -> list[Heard]:
 
     heard = each(tx, command, command.held, verb)
     for worker, units in beats.items():
-        heard_of(tx, worker)
+        heard_of(tx, worker).renewals += sum(longer for _, _, longer in units)
         note(tx, worker, "beat", msgspec.json.encode(units).decode(), keep_us=BEATS_US)
     return heard
 

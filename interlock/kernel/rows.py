@@ -149,6 +149,7 @@ class Worker(Row):
     claim_nonce: str | None
     queues: str = "[]"  # those that it has claimed from
     summons: int = 0  # how often somebody else stopped or took what it holds
+    renewals: int = 0  # how often a beat made a lease longer
 
 
 class Artifact(Row):

@@ -17,6 +17,7 @@ from interlock.server.around import AROUND
 from interlock.server.desk import BODY_MAX, HEADERS, Desk, refused
 from interlock.server.errors import AGAIN, Refusal
 from interlock.server.jobs import JOBS
+from interlock.server.metrics import METRICS
 from interlock.server.openapi import described
 from interlock.server.operations import HTML, JSON, Asked, Hall, Operation
 from interlock.server.page import PAGE
@@ -46,7 +47,7 @@ OPEN = tuple(
     )
     for path in ("/healthz", "/readyz")
 )  # fmt: skip
-OPERATIONS: tuple[Operation, ...] = (*JOBS, *RUNS, *INBOX, *AROUND, *PROGRAMS, *WAITING, *OPEN)
+OPERATIONS: tuple[Operation, ...] = (*JOBS, *RUNS, *INBOX, *AROUND, *PROGRAMS, *WAITING, *METRICS, *OPEN)
 
 
 def built(app: App, *, lent: bool = False) -> Litestar:

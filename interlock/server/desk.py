@@ -22,7 +22,7 @@ BODY_MAX, DEPTH_MAX, KEY_MAX = 1 << 20, 64, 200
 STRINGS = re.compile(rb'"(?:[^"\\]|\\.)*"', re.DOTALL)
 BRACKETS = re.compile(rb"[\[\]{}]")
 HEADERS = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
-EVENTS = "text/event-stream; charset=utf-8"
+EVENTS = "text/event-stream"
 Asking = Request[Any, Any, Any]
 
 

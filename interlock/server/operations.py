@@ -23,7 +23,7 @@ A = TypeVar("A")
 P = ParamSpec("P")
 T = TypeVar("T")
 UNIT_MAX = 2**63 - 1
-JSON, TEXT, HTML = "application/json", "text/plain; charset=utf-8", "text/html; charset=utf-8"
+JSON, TEXT, HTML = "application/json", "text/plain", "text/html"  # of text, Litestar says that it is UTF-8
 
 
 Again = Callable[[], Awaitable[Caller | None]]

@@ -96,6 +96,7 @@ class Tx:
         self.lanes: dict[int, Lanes] = {}  # of each tenant, those that this transaction made included
         self.heads: dict[Any, dict[int, Urgency]] = {}  # of lanes that had something, as the database has them
         self.asked: dict[Any, tuple[int, list[Unit]]] = {}  # how much was read of what finders read in order
+        self.tallies: Counter[tuple[int, str, str]] = Counter()  # by tenant, metric and label: what verbs counted
         self.costs: dict[int, int] = {}  # by unit: what it has cost since, in millionths
         self.retryable: set[int] = set()  # units whose failure may be tried again
         self.slots: dict[tuple[int, str], Slot] = {}

@@ -31,6 +31,7 @@ from interlock.kernel.commands import (
     Work,
 )
 from interlock.kernel.errors import InterlockError, Unknown
+from interlock.kernel.tallies import Count, Position, Tally
 from interlock.lifecycles import shipped
 from interlock.store import migrate, sqlite
 from tests.contract.world import World, held
@@ -80,6 +81,7 @@ def prepared() -> tuple[World, dict[str, Command[Any]]]:
         "no limit": Tenant(name="first", max_running=None),
         "key": Key(order="create", name="ci", scopes=("read",), digest="a" * 64),
         "admit": Admit(),
+        "tally": Tally(after=Position("e"), upto=Position("e", 0, 1), counts=(Count("claims", '["mail"]', 2),)),
         "few requests": Tenant(max_requests=1),
         "rotate": Key(order="rotate", key=old.key, digest="b" * 64),
         "revoke": Key(order="revoke", key=old.key),
@@ -113,6 +115,8 @@ def rows(connection: Connection) -> list[Any]:
         "tenant": "id",
         "key": "id",
         "asked": "tenant",
+        "tally": "tenant, name, labels",
+        "tallied": "tenant",
     }
     return [connection.rows(f"SELECT * FROM {table} ORDER BY {order}") for table, order in tables.items()]
 

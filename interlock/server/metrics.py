@@ -1,0 +1,126 @@
+"""What Prometheus is told of a tenant: counted in the database, so that every server says the same."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import accumulate
+
+from prometheus_client import generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
+from prometheus_client.metrics_core import Metric
+from prometheus_client.registry import Collector
+
+from interlock.kernel import tallies
+from interlock.server.keyring import moment
+from interlock.server.operations import Asked, Operation
+from interlock.store.session import Session
+from interlock.store.tallies import Depth, Gauges, gauges, next_tally
+from interlock.store.tallies import tallies as tallies_of
+
+PROMETHEUS = "text/plain; version=0.0.4"
+SECONDS = 5.0  # that a scrape may count; what is left then, the next one counts
+QUEUES_MOST = 100  # told apart; strangers choose their names
+COUNTERS: dict[str, tuple[str, tuple[str, ...]]] = {
+    tallies.MOVES: ("Moves of units", ("lifecycle", "from", "to")),
+    tallies.CLAIMS: ("Leases that were granted", ("type",)),
+    tallies.CONFLICTS: ("Messages under a lease that was not their sender's any more", ("verb",)),
+    tallies.RENEWALS: ("Beats that made a lease longer", ()),
+    tallies.EXPIRIES: ("Leases that ended because nobody renewed them", ("type",)),
+    tallies.RETRIES: ("Attempts that were made again", ("type", "reason")),
+    tallies.FAILURES: ("Attempts that failed", ("type", "reason")),
+    tallies.DEAD: ("Units that became dead letters", ("type", "stage", "reason")),
+}
+LATENCY = "How long units waited for a worker (queue), and how long workers held them at work (run)"
+Rows = Sequence[tuple[str, list[str], int]]
+
+
+class Told(Collector):
+    """Metrics that are known already."""
+
+    def __init__(self, metrics: Iterable[Metric]) -> None:
+        self.metrics = metrics
+
+    def collect(self) -> Iterable[Metric]:
+        return self.metrics
+
+
+async def metrics(asked: Asked) -> str:
+    """The metrics of the caller's tenant, with everything counted that has happened, as far as time allows."""
+    end = moment() + SECONDS
+    behind = True
+    while behind and moment() < end:
+        tally, behind = await asked.read(next_tally, asked.app.lives)
+        if tally:
+            await asked.send(tally)
+    return await asked.read(look, behind=behind)
+
+
+def look(session: Session, tenant: int, *, behind: bool) -> str:
+    return text(tallies_of(session, tenant), gauges(session, tenant), behind=behind)
+
+
+def text(rows: Rows, now: Gauges, *, behind: bool) -> str:
+    """All of it as Prometheus reads it."""
+    told = Told([*counters(rows, now), latency(rows), *gauged(now, behind)])
+    return generate_latest(told).decode()
+
+
+def counters(rows: Rows, now: Gauges) -> Iterator[Metric]:
+    for name, (said, labels) in COUNTERS.items():
+        family = CounterMetricFamily(f"interlock_{name}", said, labels=labels)
+        own = [(words, value) for metric, words, value in rows if metric == name]
+        if name == tallies.RENEWALS:
+            own = [([], now.renewals + sum(value for _, value in own))]
+        for words, value in own:
+            family.add_metric(words, value)
+        yield family
+
+
+def latency(rows: Rows) -> Metric:
+    family = HistogramMetricFamily("interlock_latency_seconds", LATENCY, labels=("type", "phase"))
+    counts: dict[tuple[str, str], dict[int, int]] = {}
+    for name, words, value in rows:
+        if name == tallies.LATENCY:
+            counts.setdefault((words[0], words[1]), {})[int(words[2])] = value
+    for name, words, total in rows:
+        if name == tallies.LATENCY_US:
+            family.add_metric(words, buckets(counts.get((words[0], words[1]), {})), total / 1_000_000)
+    return family
+
+
+def buckets(counts: Mapping[int, int]) -> list[tuple[str, float]]:
+    """How many took at most so long, for each bound."""
+    bounds = [*(str(bound / 1_000_000) for bound in tallies.BOUNDS_US), "+Inf"]
+    return list(zip(bounds, accumulate(counts.get(place, 0) for place in range(len(bounds))), strict=True))
+
+
+def gauged(now: Gauges, behind: bool) -> Iterator[Metric]:
+    depth = GaugeMetricFamily("interlock_queue_depth", "Units that may be claimed now", labels=("queue",))
+    age = GaugeMetricFamily("interlock_queue_oldest_seconds", "For how long the oldest has waited", labels=("queue",))
+    for one in gathered(now.depths):
+        depth.add_metric([one.queue], one.units)
+        age.add_metric([one.queue], max(now.now - one.oldest_at, 0) / 1_000_000)
+    yield from (depth, age)
+    for name, said, value in (
+        ("dlq_count", "Dead letters that there are", now.dead),
+        ("inflight", "Units that workers hold", now.held),
+        ("workers", "Workers that have not shut down", now.workers),
+        ("counting_behind", "1 if not all that happened is counted yet", int(behind)),
+    ):
+        yield GaugeMetricFamily(f"interlock_{name}", said, value=value)
+
+
+def gathered(depths: Sequence[Depth]) -> list[Depth]:
+    """The deepest queues, and all others as one."""
+    if len(depths) <= QUEUES_MOST:
+        return list(depths)
+    ordered = sorted(depths, key=lambda one: (-one.units, one.queue))
+    rest = ordered[QUEUES_MOST - 1 :]
+    other = Depth(tallies.OTHER, sum(one.units for one in rest), min(one.oldest_at for one in rest))
+    return [*(one for one in ordered[: QUEUES_MOST - 1] if one.queue != tallies.OTHER), other]
+
+
+METRICS = (
+    Operation(
+        method="GET", path="/metrics", scope="read", summary="Tell what Prometheus asks", call=metrics, answer=str,
+        media=PROMETHEUS,
+    ),
+)  # fmt: skip

@@ -1,0 +1,199 @@
+"""Counts that the database keeps for all processes, what they are taken from, and what is gauged."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from interlock.kernel.lifecycle import Category, Lifecycle
+from interlock.kernel.tallies import RENEWALS, TYPE, Count, Position, Seen, Tally, counted, labelled
+from interlock.store.lanes import NUMBERS
+from interlock.store.reads import epoch
+from interlock.store.session import Session
+from interlock.store.tx import Tx
+
+PAGE = 2_000  # events that are counted together
+IDLE = 100_000  # positions; so far may a tenant that does nothing stay behind
+LANES_MOST, DEPTH_MOST, PRIORITIES_MOST = 1_000, 100_000, 100
+LAST = 2**62
+ADD = """
+INSERT INTO tally (tenant, name, labels, value) VALUES (:tenant, :name, :labels, :value)
+ON CONFLICT (tenant, name, labels) DO UPDATE SET value = tally.value + excluded.value
+"""
+BEGIN_AT = """
+INSERT INTO tallied (tenant, epoch, xid, pos) VALUES (:tenant, :epoch, :xid, :pos) ON CONFLICT (tenant) DO NOTHING
+"""
+MOVE_ON = "UPDATE tallied SET epoch = :epoch, xid = :xid, pos = :pos WHERE tenant = :tenant"
+# What comes with an event is looked up for those alone that need it, each by its key.
+EVENTS = """
+SELECT {position}, event.lifecycle, event.trigger, event.source, event.target, event.lease_from, event.lease_to,
+       event.at, event.payload, (SELECT task FROM body WHERE body.unit = event.unit),
+       CASE WHEN event.lease_from IS NULL AND event.lease_to IS NOT NULL THEN (
+           SELECT before.at FROM event AS before
+           WHERE before.unit = event.unit AND before.version = event.version - 1) END,
+       CASE WHEN event.lease_to IN ({ends}) THEN (
+           SELECT max(began.at) FROM event AS began
+           WHERE began.unit = event.unit AND began.version <= event.version AND began.fence = event.fence
+             AND began.lease_to = :active) END
+FROM event WHERE event.tenant = :tenant AND {after}
+"""
+POSITION = {"sqlite": "0, event.pos", "postgres": "event.xid, event.pos"}
+AFTER = {
+    "sqlite": "event.pos > :pos ORDER BY event.pos LIMIT :limit",
+    "postgres": "(event.xid, event.pos) > (:xid, :pos) AND event.xid < :horizon "
+    "ORDER BY event.xid, event.pos LIMIT :limit",
+}
+# Before which everything has been seen once no more is found: the last event, or the oldest open transaction.
+HORIZON = {
+    "sqlite": "SELECT coalesce(max(pos), 0) FROM event",
+    "postgres": "SELECT pg_snapshot_xmin(pg_current_snapshot())::text::bigint",
+}
+NEXT_LANE = "SELECT min(lane) FROM unit WHERE lane > :last AND lane < :end AND available_at IS NOT NULL"
+DEPTH = """
+SELECT count(*) FROM (SELECT 1 FROM unit WHERE lane = :lane AND available_at IS NOT NULL LIMIT :most) AS waits
+"""
+FIRST = """
+SELECT priority, available_at FROM unit WHERE lane = :lane AND available_at IS NOT NULL AND priority < :below
+ORDER BY priority DESC, available_at LIMIT 1
+"""
+
+
+class Depth(msgspec.Struct, frozen=True):
+    """How much waits in a queue, and since when the oldest does."""
+
+    queue: str
+    units: int
+    oldest_at: int
+
+
+class Gauges(msgspec.Struct, frozen=True):
+    """What is so at this instant."""
+
+    now: int
+    depths: list[Depth]
+    dead: int
+    held: int
+    workers: int
+    renewals: int
+
+
+def position(session: Session, tenant: int) -> Position:
+    """Up to where a tenant was counted; from the beginning, if it was in another store."""
+    here = epoch(session) or ""
+    found = session.rows("SELECT epoch, xid, pos FROM tallied WHERE tenant = :tenant", {"tenant": tenant})
+    return Position(*found[0]) if found and found[0][0] == here else Position(here)
+
+
+def next_tally(session: Session, tenant: int, lives: Mapping[str, Lifecycle]) -> tuple[Tally | None, bool]:
+    """What is to be counted next, if there is anything, and whether more comes behind it."""
+    after = position(session, tenant)
+    horizon = int(session.rows(HORIZON[session.name])[0][0])
+    leases = lives["lease"]
+    ends = [name for name, state in leases.states.items() if state.settled]
+    (active,) = [name for name, state in leases.states.items() if state.category is Category.ACTIVE]
+    sql = EVENTS.format(
+        position=POSITION[session.name], after=AFTER[session.name],
+        ends=", ".join(f":e{place}" for place in range(len(ends))),
+    )  # fmt: skip
+    given = {"tenant": tenant, "pos": after.pos, "limit": PAGE, "active": active}
+    given |= {f"e{place}": name for place, name in enumerate(ends)}
+    if session.many_writers:
+        given |= {"xid": after.xid, "horizon": horizon}
+    rows = session.rows(sql, given)
+    more = len(rows) == PAGE
+    if more:
+        upto = Position(after.epoch, *rows[-1][:2])
+    elif session.many_writers:
+        upto = Position(after.epoch, max(horizon - 1, after.xid), LAST)
+    else:
+        upto = Position(after.epoch, 0, max(horizon, after.pos))
+    counts = counted(lives, (Seen(*row[2:]) for row in rows), types(session, tenant))
+    far = max(upto.xid - after.xid, upto.pos - after.pos if not session.many_writers else 0) > IDLE
+    return Tally(after=after, upto=upto, counts=counts) if counts or far else None, more
+
+
+def types(session: Session, tenant: int) -> list[str]:
+    """The types of work that are told apart."""
+    sql = "SELECT labels FROM tally WHERE tenant = :tenant AND name = :name"
+    return [msgspec.json.decode(labels)[0] for (labels,) in session.rows(sql, {"tenant": tenant, "name": TYPE})]
+
+
+def tallies(session: Session, tenant: int) -> list[tuple[str, list[str], int]]:
+    """Everything that was counted of a tenant: the metric, its labels, and how much."""
+    sql = "SELECT name, labels, value FROM tally WHERE tenant = :tenant ORDER BY name, labels"
+    return [(name, msgspec.json.decode(labels), value) for name, labels, value in session.rows(sql, {"tenant": tenant})]
+
+
+def count_on(tx: Tx, command: Tally) -> bool:
+    """The counts are added, if the position is still the one that they were taken behind."""
+    tenant = {"tenant": command.tenant}
+    tx.changes += 1
+    tx.session.rows(BEGIN_AT, {**tenant, **msgspec.structs.asdict(command.after)})
+    found = tx.session.rows("SELECT epoch, xid, pos FROM tallied WHERE tenant = :tenant {lock}", tenant)
+    at = Position(*found[0])
+    if at.epoch != command.after.epoch:  # what was counted in another store counts no more
+        tx.session.rows("DELETE FROM tally WHERE tenant = :tenant AND name <> :kept", {**tenant, "kept": RENEWALS})
+    elif at != command.after:
+        return False
+    add(tx, command.tenant, command.counts)
+    tx.session.rows(MOVE_ON, {**tenant, **msgspec.structs.asdict(command.upto)})
+    return True
+
+
+def add(tx: Tx, tenant: int, counts: Sequence[Count]) -> None:
+    if counts:
+        tx.changes += 1
+        tx.session.many(ADD, [{"tenant": tenant, **msgspec.structs.asdict(one)} for one in counts])
+
+
+def write_tallies(tx: Tx) -> None:
+    """What verbs counted themselves is in the database; it is told last, because many add to the same rows."""
+    for (tenant, name, label), value in sorted(tx.tallies.items()):
+        add(tx, tenant, [Count(name, labelled(label), value)])
+    tx.tallies.clear()
+
+
+def keep_renewals(tx: Tx, ids: Sequence[int]) -> None:
+    """What workers have renewed stays counted when they leave the database."""
+    sql = "SELECT coalesce(sum(renewals), 0) FROM worker WHERE unit {ids}"
+    if renewals := int(tx.session.rows(sql, {"ids": list(ids)})[0][0]):
+        add(tx, tx.tenant, [Count(RENEWALS, labelled(), renewals)])
+
+
+def gauges(session: Session, tenant: int) -> Gauges:
+    """What waits, is dead and is held now. Lanes beyond the thousandth are left out."""
+    own: dict[str, Any] = {"tenant": tenant}
+    dead = f"SELECT count(*) FROM unit WHERE tenant = :tenant AND category = '{Category.DEAD}'"
+    alive = f"worker JOIN unit ON unit.id = worker.unit AND unit.category <> '{Category.CLOSED}'"
+    staff = f"SELECT count(*), coalesce(sum(holding), 0) FROM {alive} WHERE worker.tenant = :tenant"
+    ((workers, held),) = session.rows(staff, own)
+    renewals = session.rows("SELECT coalesce(sum(renewals), 0) FROM worker WHERE tenant = :tenant", own)[0][0]
+    return Gauges(
+        session.now(), depths(session, tenant), session.rows(dead, own)[0][0], int(held), workers, int(renewals)
+    )
+
+
+def depths(session: Session, tenant: int) -> list[Depth]:
+    """The queues in which something waits; more than a hundred thousand in a lane are told as so many."""
+    found: dict[str, Depth] = {}
+    last, end = tenant * NUMBERS, (tenant + 1) * NUMBERS
+    for _ in range(LANES_MOST):
+        last = session.rows(NEXT_LANE, {"last": last, "end": end})[0][0]
+        if last is None:
+            break
+        queue = session.rows("SELECT queue FROM lane WHERE id = :lane", {"lane": last})[0][0]
+        units = session.rows(DEPTH, {"lane": last, "most": DEPTH_MOST})[0][0]
+        before = found.get(queue, Depth(queue, 0, LAST))
+        found[queue] = Depth(queue, before.units + units, min(before.oldest_at, oldest(session, last)))
+    return [found[queue] for queue in sorted(found)]
+
+
+def oldest(session: Session, lane: int) -> int:
+    """Since when the oldest unit of a lane waits: the first one of each priority is asked, not every unit."""
+    below, at = 2**31, LAST
+    for _ in range(PRIORITIES_MOST):
+        first = session.rows(FIRST, {"lane": lane, "below": below})
+        if not first:
+            break
+        below, at = first[0][0], min(at, first[0][1])
+    return at

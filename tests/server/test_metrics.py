@@ -1,0 +1,207 @@
+"""What Prometheus is told: exactly what happened, whoever is asked, and nothing that is secret."""
+
+import re
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, closing
+
+import pytest
+
+from interlock.engine import submit
+from interlock.engine.family import carry_on
+from interlock.kernel.commands import (
+    Archive,
+    Claim,
+    Finish,
+    Grant,
+    Heartbeat,
+    Held,
+    Outcome,
+    Register,
+    Submit,
+    Tick,
+    Work,
+)
+from interlock.kernel.tallies import TYPES_MOST
+from interlock.lifecycles import shipped
+from interlock.store.session import Session
+from interlock.store.tx import Ids, Tx
+from interlock.store.url import connect
+from tests.server.stage import FOREIGN, Stage, staged
+
+SECOND = 1_000_000
+LINE = re.compile(r"^interlock_(\w+?)(?:\{(.*)\})? (\S+)$", re.M)
+LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
+Told = dict[tuple[str, ...], float]
+
+
+class Clock:
+    """The store's time, which stands still until it is moved."""
+
+    def __init__(self, stage: Stage) -> None:
+        self.now = 1_700_000_000 * SECOND
+        for session in (*stage.app.engine.sessions, stage.app.engine.reader):
+            session.keep_time(lambda: self.now)
+
+
+def scraped(stage: Stage, key: str | None = None) -> Told:
+    """Every sample by its name and the values of its labels, in the order of their names."""
+    answer = stage.ask("GET", "/metrics", key=key)
+    assert answer.status_code == 200, answer.text
+    assert answer.headers["content-type"] == "text/plain; version=0.0.4; charset=utf-8"
+    return {
+        (name, *(value for _, value in sorted(LABEL.findall(labels)))): float(value)
+        for name, labels, value in LINE.findall(answer.text)
+    }
+
+
+def grown(before: Told, after: Told) -> Told:
+    """What differs, but for buckets and moves."""
+    names = {one for one in after if not one[0].startswith(("latency_seconds_bucket", "transitions"))}
+    return {one: after[one] - before.get(one, 0) for one in names if after[one] != before.get(one, 0)}
+
+
+def held(grant: Grant) -> Held:
+    return Held(unit=grant.unit, fence=grant.fence, lease=grant.lease)
+
+
+@pytest.mark.req("R2-41", "R2-42")
+def test_a_scenario_is_counted_exactly(stage: Stage) -> None:
+    clock = Clock(stage)
+    before = scraped(stage)
+    for task in ("good", "flaky", "lost", "bad"):
+        stage.job(task=task, queue=task, attempts=2)
+    clock.now += 3 * SECOND
+    good, flaky, lost, bad = (stage.claim(queue=task, name=task) for task in ("good", "flaky", "lost", "bad"))
+    stage.finish(bad, ended="failure", error="no", error_class="PermanentError")
+    clock.now += 2 * SECOND
+    stage.app.send(Heartbeat(held=(held(good), held(flaky))))
+    clock.now += 7 * SECOND
+    stage.finish(good)
+    stage.finish(flaky, ended="failure", error="once")
+    clock.now += 60 * SECOND
+    stage.app.send(Tick())
+    stage.finish(stage.claim(queue="flaky", name="flaky"), ended="failure", error="twice", stage="commit")
+    (late,) = stage.app.send(Finish(outcomes=(Outcome(held=held(lost)),)))
+    assert not late.accepted
+    assert grown(before, scraped(stage)) == {
+        ("claims_total", "good"): 1, ("claims_total", "flaky"): 2, ("claims_total", "lost"): 1,
+        ("claims_total", "bad"): 1,
+        ("lease_renewals_total",): 2,
+        ("lease_expiries_total", "lost"): 1,
+        ("claim_conflicts_total", "finish"): 1,
+        ("retries_total", "TransientError", "flaky"): 1, ("retries_total", "lost", "lost"): 1,
+        ("failures_total", "TransientError", "flaky"): 2, ("failures_total", "PermanentError", "bad"): 1,
+        ("dlq_total", "exhausted_retries", "commit", "flaky"): 1,
+        ("dlq_count",): 1,
+        ("latency_seconds_count", "queue", "good"): 1, ("latency_seconds_sum", "queue", "good"): 3,
+        ("latency_seconds_count", "queue", "flaky"): 2, ("latency_seconds_sum", "queue", "flaky"): 63,
+        ("latency_seconds_count", "queue", "lost"): 1, ("latency_seconds_sum", "queue", "lost"): 3,
+        ("latency_seconds_count", "queue", "bad"): 1, ("latency_seconds_sum", "queue", "bad"): 3,
+        ("latency_seconds_count", "run", "good"): 1, ("latency_seconds_sum", "run", "good"): 7,
+        ("latency_seconds_count", "run", "flaky"): 2, ("latency_seconds_sum", "run", "flaky"): 7,
+        ("latency_seconds_count", "run", "bad"): 1,
+        ("queue_depth", "lost"): 1, ("workers",): 4,
+    }  # fmt: skip
+    found = scraped(stage)
+    buckets = {
+        one[1]: value
+        for one, value in found.items()
+        if one[0] == "latency_seconds_bucket" and one[2:] == ("run", "good")
+    }
+    assert (buckets["5.0"], buckets["10.0"], buckets["+Inf"]) == (0, 1, 1)
+    assert found["counting_behind",] == 0
+
+
+def moves(session: Session, tenant: int) -> Counter[tuple[str, ...]]:
+    sql = "SELECT lifecycle, coalesce(source, ''), target FROM event WHERE tenant = :tenant AND (source IS NULL OR source <> target)"
+    return Counter(session.rows(sql, {"tenant": tenant}))
+
+
+@pytest.mark.req("R2-53")
+def test_every_move_is_counted_by_where_it_came_from_and_went(stage: Stage) -> None:
+    stage.run()
+    stage.dead()
+    for _ in range(3):
+        stage.job()
+        stage.finish(stage.claim())
+    found = {(one[2], one[1], one[3]): value for one, value in scraped(stage).items() if one[0] == "transitions_total"}
+    assert found == stage.app.read(moves)
+    assert scraped(stage)["claims_total", "mail"] == 4
+
+
+def test_servers_that_count_at_once_count_once(url: str) -> None:
+    with ExitStack() as stack:
+        first = stack.enter_context(staged(url))
+        second = stack.enter_context(staged(url, first))
+        for _ in range(20):
+            first.job()
+        with ThreadPoolExecutor(8) as pool:
+            list(pool.map(lambda number: scraped((first, second)[number % 2]), range(16)))
+        for one in (first, second):
+            assert scraped(one)["transitions_total", "", "job", "queued"] == 20
+
+
+def test_what_commits_late_is_counted_too(stage: Stage) -> None:
+    """A transaction that is still open when others are counted is not passed over."""
+    if not stage.app.url.startswith("postgres"):
+        return  # there is one writer
+    stage.job()  # its queue is known
+    with closing(connect(stage.app.url)) as session, closing(connect(stage.app.url)) as beside:
+        ids = Ids(beside)
+        ids.reserve(10)
+        tx = Tx(session, shipped(), ids, [1])
+        submit.submit(tx, Submit(work=(Work(task="slow"),)))
+        carry_on(tx)
+        stage.job()
+        assert scraped(stage)["transitions_total", "", "job", "queued"] < 3
+        session.commit()
+    assert scraped(stage)["transitions_total", "", "job", "queued"] == 3
+
+
+def test_strangers_cannot_make_it_large_or_break_its_lines(stage: Stage) -> None:
+    tasks = ['a"b\\c\nd', *(f"t{n}" for n in range(TYPES_MOST + 20))]
+    stage.app.send(Submit(work=tuple(Work(task=task, queue=f"q{n}") for n, task in enumerate(tasks))))
+    worker = stage.app.send(Register(name="w", incarnation="1", capacity=1_000))
+    queues = tuple(f"q{n}" for n in range(len(tasks)))
+    grants = stage.app.send(Claim(worker=worker, key="k", nonce="n", limit=1_000, queues=queues))
+    assert len(grants) == len(tasks)
+    text = stage.ask("GET", "/metrics").text
+    found = scraped(stage)
+    claims = {one[1]: value for one, value in found.items() if one[0] == "claims_total"}
+    assert (len(claims), sum(claims.values()), claims["other"]) == (TYPES_MOST + 1, len(tasks), 21)
+    assert r'interlock_claims_total{type="a\"b\\c\nd"} 1.0' in text
+    stage.app.send(Submit(work=tuple(Work(task="t", queue=f"z{n}") for n in range(150))))
+    depths = {one[1]: value for one, value in scraped(stage).items() if one[0] == "queue_depth"}
+    assert (len(depths), sum(depths.values())) == (100, 150)
+
+
+def test_it_has_no_secret_and_nothing_of_others(stage: Stage) -> None:
+    stage.job(input={"card": "4111-1111"}, correlation="my-word")
+    grant = stage.claim()
+    stage.job(key=stage.foreign, task="theirs")
+    text = stage.ask("GET", "/metrics").text
+    for word in (grant.lease, "4111", "my-word", stage.own, stage.own.rpartition("_")[2], "theirs"):
+        assert word not in text
+    theirs = scraped(stage, stage.foreign)
+    assert ("claims_total", "mail") not in theirs
+    assert theirs["queue_depth", "default"] == 1
+
+
+def test_counts_stay_when_history_leaves(stage: Stage) -> None:
+    job = stage.job()
+    grant = stage.claim()
+    stage.app.send(Heartbeat(held=(held(grant),)))
+    stage.finish(grant)
+    before = scraped(stage)
+    unit = stage.app.job(job).unit
+    with pytest.raises(Exception, match="what would be deleted is") as refused:
+        stage.app.send(Archive(unit=unit, file="f", digest="none"))
+    digest = str(refused.value).rpartition(" ")[2]
+    stage.app.send(Archive(unit=unit, file="f", digest=digest))
+    assert scraped(stage) == before
+
+
+def test_a_tenant_that_does_nothing_is_told_so(stage: Stage) -> None:
+    found = scraped(stage, stage.key(tenant=FOREIGN))
+    assert set(found.values()) == {0}

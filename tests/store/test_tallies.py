@@ -1,0 +1,80 @@
+"""Counting reads every event once, and a look at the counts and gauges reads little, however much there is."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from interlock.engine.door import Engine
+from interlock.kernel.commands import Submit, Work
+from interlock.kernel.tallies import MOVES, Tally
+from interlock.lifecycles import shipped
+from interlock.store import postgres, tallies
+from tests.store.databases import KINDS, Connection, declare, fresh
+from tests.store.filling import Read, fill, watched
+from tests.store.test_plans import analyze
+
+MANY, MANY_PROOF = 9_999, 999_999
+LANES, NEW = 100, 7
+
+
+@pytest.fixture(params=KINDS)
+def empty(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, server: str
+) -> Iterator[Connection]:
+    with fresh(request.param, tmp_path_factory.mktemp("tallies"), server) as connection:
+        yield connection
+
+
+def next_tally(engine: Engine) -> tuple[Tally | None, bool]:
+    return engine.read(lambda session: tallies.next_tally(session, 1, shipped()))
+
+
+def caught_up(engine: Engine) -> int:
+    """Everything is counted; answers how many steps that took."""
+    steps, more = 0, True
+    while more:
+        tally, more = next_tally(engine)
+        steps += 1
+        assert tally is None or engine.send(tally)
+    return steps
+
+
+def counts_once_and_reads_little(database: Connection, server: str, many: int) -> None:
+    fill(database, many, LANES)
+    analyze(database, server)
+    engine = Engine(database, shipped())
+    assert caught_up(engine) == many // tallies.PAGE + 1
+    engine.send(Submit(work=tuple(Work(task="new", priority=place) for place in range(NEW))))
+    declare(database, 1)
+    with watched(database) as reads:
+        tally, more = next_tally(engine)
+    assert (tally is not None, more) == (True, False)
+    refuse_scans(reads)
+    if isinstance(database, postgres.Connection):
+        assert sum(read.rows.get("event", 0) for read in reads) <= NEW
+    assert tally
+    assert engine.send(tally)
+    assert not engine.send(tally)  # it counts from where somebody counted before
+    assert next_tally(engine) == (None, False)
+    found = engine.read(lambda session: tallies.tallies(session, 1))
+    assert sum(value for name, _, value in found if name == MOVES) == many + NEW
+    with watched(database) as reads:
+        now = engine.read(lambda session: tallies.gauges(session, 1))
+    refuse_scans(reads)
+    assert sum(one.units for one in now.depths) == many // 3 + NEW
+
+
+def refuse_scans(reads: list[Read]) -> None:
+    """No large table is read from one end to the other."""
+    large = ("unit", "event", "body")
+    scans = [scan for read in reads for scan in read.scans if not scan.startswith("Bitmap")]  # which goes by an index
+    assert [scan for scan in scans if any(f" {table}" in f" {scan}" for table in large)] == []
+
+
+def test_counting(empty: Connection, server: str) -> None:
+    counts_once_and_reads_little(empty, server, MANY)
+
+
+@pytest.mark.proof
+def test_counting_a_million(empty: Connection, server: str) -> None:
+    counts_once_and_reads_little(empty, server, MANY_PROOF)
