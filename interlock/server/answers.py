@@ -71,6 +71,45 @@ class UnitWhole(UnitTold, kw_only=True):
     needs: list[NeedTold]
 
 
+class LetterTold(UnitTold, kw_only=True):
+    """A dead letter, with what was told of its end; `again` says that it was done again."""
+
+    reason_code: str | None
+    error_class: str | None
+    stage: str | None
+    last_error: str | None
+    attempts: int | None
+    last_owner: str | None
+    last_lease_expires_at: str | None
+    dead_since: str
+    again: bool
+
+
+class LetterList(msgspec.Struct):
+    """A page of dead letters, the last one first; `next` is where to go on, null at the end.
+
+    A page may be short, or empty, and have a `next` all the same: a filter that fits few is answered in parts.
+    """
+
+    letters: list[LetterTold]
+    next: str | None
+
+
+class Bulk(msgspec.Struct):
+    """What is meant, and what became of it.
+
+    Without a `confirm`: `count` letters would be done again, or more than that; send `confirm` back within ten minutes.
+    With it: `done` of them were, `units` are the first thousand new ones, and `refused` could not be.
+    """
+
+    count: int
+    more: bool
+    confirm: str | None
+    done: int = 0
+    refused: int = 0
+    units: list[str] = []
+
+
 class EventTold(msgspec.Struct, rename={"source": "from", "target": "to"}):
     """One act as it happened; (unit, version) is its identity."""
 

@@ -8,7 +8,7 @@ import msgspec
 from msgspec import Meta
 
 from interlock.client.times import instant_us
-from interlock.kernel.commands import Work
+from interlock.kernel.commands import ERROR_CLASSES, REASONS, Work
 from interlock.kernel.errors import InterlockError
 from interlock.server.operations import unit_of
 
@@ -174,6 +174,32 @@ class UnitsMeant(Strict, frozen=True, kw_only=True):
     parent: Id | None = None
     limit: Page = 50
     after: Id | None = None
+
+
+class LettersAsked(Strict, frozen=True, kw_only=True):
+    """Which dead letters are meant; `since` is when they died at the earliest."""
+
+    lifecycle: Name | None = None
+    task: Name | None = None
+    queue: Name | None = None
+    error_class: Literal[tuple(ERROR_CLASSES)] | None = None  # type: ignore[valid-type]
+    reason_code: Literal[REASONS] | None = None  # type: ignore[valid-type]
+    since: Annotated[datetime, Meta(tz=True)] | None = None
+
+
+class LettersMeant(LettersAsked, frozen=True, kw_only=True):
+    """Which dead letters, and which page of them."""
+
+    limit: Page = 50
+    after: Id | None = None
+
+
+class BulkAsked(Strict, frozen=True, kw_only=True):
+    """What is to be done to all dead letters that `filter` means; without `confirm` nothing is done yet."""
+
+    filter: LettersAsked
+    confirm: Annotated[str, Meta(max_length=500, pattern=r"^[0-9A-Za-z_.-]*$")] | None = None
+    reason: Text = ""
 
 
 class EventsMeant(Strict, frozen=True, kw_only=True):

@@ -17,6 +17,7 @@ from interlock.server.around import AROUND
 from interlock.server.desk import BODY_MAX, HEADERS, Desk, refused
 from interlock.server.errors import AGAIN, Refusal
 from interlock.server.jobs import JOBS
+from interlock.server.letters import LETTERS
 from interlock.server.metrics import METRICS
 from interlock.server.openapi import described
 from interlock.server.operations import HTML, JSON, Asked, Hall, Operation
@@ -47,7 +48,7 @@ OPEN = tuple(
     )
     for path in ("/healthz", "/readyz")
 )  # fmt: skip
-OPERATIONS: tuple[Operation, ...] = (*JOBS, *RUNS, *INBOX, *AROUND, *PROGRAMS, *WAITING, *METRICS, *OPEN)
+OPERATIONS: tuple[Operation, ...] = (*JOBS, *RUNS, *INBOX, *LETTERS, *AROUND, *PROGRAMS, *WAITING, *METRICS, *OPEN)
 
 
 def built(app: App, *, lent: bool = False) -> Litestar:

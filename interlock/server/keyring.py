@@ -29,6 +29,7 @@ class Caller(msgspec.Struct, frozen=True):
     name: str
     scopes: tuple[str, ...]
     limited: bool = False  # it may ask only so often
+    seal: str = ""  # by which what was told to this key is known again
 
 
 class Known(msgspec.Struct, frozen=True):
@@ -70,7 +71,8 @@ class Keyring:
         if found is None or read is None or not sound(found.row, read[2], found.now()):
             raise Refusal(401, BAD, headers=ASK)
         row = found.row
-        return Caller(row.tenant, shown(KIND, row.id), row.name, tuple(row.scopes.split(",")), found.limited)
+        scopes, seal = tuple(row.scopes.split(",")), digest_of(f"seal {row.digest}")
+        return Caller(row.tenant, shown(KIND, row.id), row.name, scopes, found.limited, seal)
 
     async def find(self, tenant: int, key: int, secret: str) -> Known | None:
         """What is known of a key. One that does not open is looked up again: it may have another secret by now."""

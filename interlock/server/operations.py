@@ -138,7 +138,7 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def name(self) -> str:
         words = [word.strip("{}") for word in self.path.split("/") if word]
-        return "_".join([self.method.lower(), *words]).replace(".", "_") or self.method.lower()
+        return "_".join([self.method.lower(), *words]).replace(".", "_").replace("-", "_") or self.method.lower()
 
     @property
     def by_id(self) -> bool:

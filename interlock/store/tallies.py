@@ -50,7 +50,9 @@ HORIZON = {
 }
 NEXT_LANE = "SELECT min(lane) FROM unit WHERE lane > :last AND lane < :end AND available_at IS NOT NULL"
 DEPTH = """
-SELECT count(*) FROM (SELECT 1 FROM unit WHERE lane = :lane AND available_at IS NOT NULL LIMIT :most) AS waits
+SELECT count(*) FROM (
+    SELECT 1 FROM unit WHERE lane = :lane AND available_at IS NOT NULL
+    ORDER BY priority DESC, available_at, id LIMIT :most) AS waits
 """
 FIRST = """
 SELECT priority, available_at FROM unit WHERE lane = :lane AND available_at IS NOT NULL AND priority < :below
@@ -164,8 +166,9 @@ def gauges(session: Session, tenant: int) -> Gauges:
     """What waits, is dead and is held now. Lanes beyond the thousandth are left out."""
     own: dict[str, Any] = {"tenant": tenant}
     dead = f"SELECT count(*) FROM unit WHERE tenant = :tenant AND category = '{Category.DEAD}'"
-    alive = f"worker JOIN unit ON unit.id = worker.unit AND unit.category <> '{Category.CLOSED}'"
-    staff = f"SELECT count(*), coalesce(sum(holding), 0) FROM {alive} WHERE worker.tenant = :tenant"
+    category = "(SELECT category FROM unit WHERE unit.id = worker.unit)"
+    alive = f"worker.tenant = :tenant AND {category} <> '{Category.CLOSED}'"
+    staff = f"SELECT count(*), coalesce(sum(holding), 0) FROM worker WHERE {alive}"
     ((workers, held),) = session.rows(staff, own)
     renewals = session.rows("SELECT coalesce(sum(renewals), 0) FROM worker WHERE tenant = :tenant", own)[0][0]
     return Gauges(

@@ -125,6 +125,8 @@ ENTRIES: dict[str, Entry] = {
     "post_v1_inbox_id_approve": Entry(item({})),
     "post_v1_inbox_id_reject": Entry(item({})),
     "post_v1_inbox_id_decide": Entry(plan),
+    "get_v1_dead_letters": Entry(nothing()),
+    "post_v1_dead_letters_requeue": Entry(nothing({"filter": {}})),
     "get_v1_workers": Entry(nothing()),
     "post_v1_workers_id_drain": Entry(worker),
     "get_v1_schedules": Entry(nothing()),

@@ -1,0 +1,96 @@
+"""Dead letters: found in the order in which they died, with what was told of their end."""
+
+from typing import Any
+
+import msgspec
+
+from interlock.kernel.lifecycle import Category
+from interlock.store.session import Session
+
+CHUNK, LOOKED_MOST = 1_000, 10_000  # letters that are read together at most, and that are looked at for one page
+# What is asked of a letter is looked up by its key, a letter at a time, whatever else there is.
+LETTERS = f"""
+SELECT unit.id, unit.lifecycle, unit.changed_at,
+       (SELECT task FROM body WHERE body.unit = unit.id),
+       (SELECT queue FROM lane WHERE lane.id = unit.lane),
+       (SELECT payload FROM event WHERE event.unit = unit.id AND event.version = unit.version),
+       (SELECT min(again.created_at) FROM body AS again WHERE again.tenant = :tenant AND again.retry_of = unit.id)
+FROM unit WHERE unit.tenant = :tenant AND unit.category = '{Category.DEAD}'
+"""
+BEFORE = """
+AND (unit.changed_at, unit.id) < (:at, :id) AND unit.changed_at >= :since
+ORDER BY unit.changed_at DESC, unit.id DESC LIMIT :limit
+"""
+Place = tuple[int, int]  # when a letter died, and its unit
+END: Place = (2**62, 0)  # behind all of them
+
+
+class Letter(msgspec.Struct, frozen=True):
+    """A unit that was given up, and the six fields of its end."""
+
+    unit: int
+    lifecycle: str
+    at: int
+    task: str
+    queue: str
+    payload: str
+    again_at: int | None  # when it was done again first
+
+    @property
+    def place(self) -> Place:
+        return self.at, self.unit
+
+    @property
+    def told(self) -> dict[str, Any]:
+        found: dict[str, Any] = msgspec.json.decode(self.payload)
+        return found
+
+
+class Letters(msgspec.Struct, frozen=True, kw_only=True):
+    """Which dead letters are meant; nothing said is all of them."""
+
+    lifecycle: str | None = None
+    task: str | None = None
+    queue: str | None = None
+    error_class: str | None = None
+    reason_code: str | None = None
+    since: int = 0  # microseconds
+
+    def fits(self, letter: Letter) -> bool:
+        told = letter.told
+        pairs = (
+            (self.lifecycle, letter.lifecycle), (self.task, letter.task), (self.queue, letter.queue),
+            (self.error_class, told.get("error_class")), (self.reason_code, told.get("reason_code")),
+        )  # fmt: skip
+        return all(wanted is None or wanted == found for wanted, found in pairs)
+
+
+def place_of(session: Session, tenant: int, unit: int) -> Place | None:
+    """Where a unit stands among the dead letters; None if it is none."""
+    sql = "SELECT changed_at, id FROM unit WHERE id = :unit AND tenant = :tenant AND category = :category"
+    found = session.rows(sql, {"unit": unit, "tenant": tenant, "category": str(Category.DEAD)})
+    return tuple(found[0]) if found else None
+
+
+def newest(
+    session: Session, tenant: int, wanted: Letters, limit: int, before: Place
+) -> tuple[list[Letter], Letter | None]:
+    """Letters that are meant and died before a place, the last one first; and the one behind which to go on, if any.
+
+    No more are looked at than `LOOKED_MOST`, so there may be fewer than `limit`, and more to come all the same.
+    """
+    found: list[Letter] = []
+    looked, chunk_size = 0, limit
+    while looked < LOOKED_MOST:
+        given = {"tenant": tenant, "at": before[0], "id": before[1], "since": wanted.since, "limit": chunk_size}
+        chunk = [Letter(*row) for row in session.rows(f"{LETTERS} {BEFORE}", given)]
+        for place, one in enumerate(chunk):
+            if wanted.fits(one):
+                found.append(one)
+                if len(found) == limit:
+                    last = place == len(chunk) - 1 and len(chunk) < chunk_size
+                    return found, None if last else one
+        if len(chunk) < chunk_size:
+            return found, None
+        looked, before, chunk_size = looked + len(chunk), chunk[-1].place, min(chunk_size * 4, CHUNK)
+    return found, chunk[-1]
