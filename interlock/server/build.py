@@ -65,7 +65,7 @@ def built(app: App, *, lent: bool = False) -> Litestar:
         try:
             yield
         finally:
-            hall.close(lent)
+            hall.close(lent=lent)
 
     text = msgspec.json.encode(described(OPERATIONS, app.lives))
     pages = [page("/openapi.json", text, JSON), page("/", PAGE.encode(), HTML)]

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 import msgspec
 
 from interlock.client.keys import sound
-from interlock.kernel.access import KIND, allows, read_key
+from interlock.kernel.access import KIND, allows, digest_of, read_key
 from interlock.kernel.names import shown
 from interlock.kernel.rows import Key
 from interlock.server.errors import Refusal

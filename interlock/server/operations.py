@@ -55,7 +55,7 @@ class Hall:
     async def send(self, command: Command[A]) -> A:
         return await self.app.asend(command)
 
-    def close(self, lent: bool) -> None:
+    def close(self, *, lent: bool) -> None:
         self.readers.shutdown()
         if not lent:
             self.app.close()

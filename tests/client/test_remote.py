@@ -16,7 +16,7 @@ import interlock
 from interlock.client.app import App
 from interlock.client.keys import with_secret
 from interlock.engine.door import VERBS
-from interlock.kernel import access, commands
+from interlock.kernel import access, commands, tallies
 from interlock.kernel.commands import Cancel, Command, Decide, Drain, Replay, Signal, Submit, Tick, Trigger, Vote, Work
 from interlock.kernel.errors import Denied, InterlockError, LimitReached, Refused, Unavailable, Unknown
 from interlock.store.views import Filter, counts_by, listing
@@ -137,7 +137,7 @@ def test_a_key_that_is_not_valid_or_lacks_the_scope_is_told(house: House, there:
 
 
 def test_every_command_has_a_scope_or_is_asked_beside_the_database(far: App) -> None:
-    beside = {commands.Archive, commands.Tenant, commands.Tick, access.Admit}
+    beside = {commands.Archive, commands.Tenant, commands.Tick, access.Admit, tallies.Tally}
     wire = sys.modules["interlock.client.wire"]
     assert wire.SCOPE_OF.keys() | beside == VERBS.keys()
     assert not wire.SCOPE_OF.keys() & beside

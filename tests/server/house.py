@@ -37,7 +37,7 @@ class House:
             yield self.key("admin")
         finally:
             self.guest.state.hall.closing = True
-            self.guest.state.hall.close()
+            self.guest.state.hall.close(lent=False)
 
     def key(self, *scopes: str, tenant: int = 1) -> str:
         """A key to the database of the present guest; its name is that of whoever asks beside a database."""
