@@ -1,6 +1,6 @@
 """`interlock list`, `show`, `events` and `why`: looking at units changes nothing."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Annotated
 
@@ -38,13 +38,14 @@ from interlock.kernel.errors import InterlockError
 from interlock.kernel.lifecycle import Lifecycle
 from interlock.kernel.names import meant, shown
 from interlock.kernel.rows import Artifact, Note
+from interlock.store.lists import newest
 from interlock.store.session import Session
 from interlock.store.views import (
+    Filter,
     Glimpse,
     View,
     artifacts_of,
     events_of,
-    listing,
     needs_of,
     notes_of,
     schedule_of,
@@ -77,14 +78,26 @@ def list_units(
             app, states=state, categories=category, lifecycle=lifecycle, task=task, queue=queue, key=key,
             correlation=correlation, holder=worker, parent=parent,
         )  # fmt: skip
-        found = app.read(listing, wanted, limit + 1, None if after is None else meant(after))
-    page, more = found[:limit], len(found) > limit
+        page, following = app.read(gathered, app.lives.values(), wanted, limit, None if after is None else meant(after))
     if json:
-        dump({"units": [shape.unit(one) for one in page], "more": more})
+        dump({"units": [shape.unit(one) for one in page], "more": following is not None})
         return
     table(HEADS, [row(one) for one in page])
-    if on_terminal() and more:
-        say(f"\nThere are more: --after {shape.name_of(page[-1])}")
+    if on_terminal() and following is not None:
+        say(f"\nThere are more: --after {following}")
+
+
+def gathered(
+    session: Session, tenant: int, lives: Iterable[Lifecycle], wanted: Filter, limit: int, after: int | None
+) -> tuple[list[View], str | None]:
+    """As many units as are wanted, however far they lie apart, and the id behind which to go on."""
+    kinds, found = tuple(lives), list[View]()
+    while True:
+        page = newest(session, tenant, kinds, wanted, limit - len(found), after)
+        found += page.units
+        if page.next is None or len(found) == limit:
+            return found, page.next
+        after = meant(page.next)
 
 
 def row(one: View) -> list[Cell]:

@@ -155,18 +155,30 @@ class StepTold(msgspec.Struct):
     waits_for: str | None
 
 
+class Amount(msgspec.Struct):
+    """How many there are; `more` says that there are more than `count`, which is 10,000 then."""
+
+    count: int
+    more: bool
+
+
 class Jobs(msgspec.Struct):
-    """A page of units, the newest first; `next` is where the next page begins, null on the last one."""
+    """A page of units, the newest first; `next` is where the next page begins, null at the end.
+
+    A page may be short, or empty, and have a `next` all the same: a filter that fits few is answered in parts.
+    """
 
     jobs: list[UnitTold]
     next: str | None
+    count: Amount | None
 
 
 class Runs(msgspec.Struct):
-    """A page of runs, the newest first; `next` is where the next page begins, null on the last one."""
+    """A page of runs, the newest first; `next` is where the next page begins, null at the end."""
 
     runs: list[UnitTold]
     next: str | None
+    count: Amount | None
 
 
 class Made(msgspec.Struct):

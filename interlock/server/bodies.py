@@ -161,7 +161,7 @@ class WordAsked(Strict, frozen=True, kw_only=True):
 
 
 class UnitsMeant(Strict, frozen=True, kw_only=True):
-    """Which units are meant, and which page of them."""
+    """Which units are meant, which page of them, and whether they are to be counted."""
 
     state: tuple[Name, ...] = ()
     category: tuple[Name, ...] = ()
@@ -172,6 +172,7 @@ class UnitsMeant(Strict, frozen=True, kw_only=True):
     correlation: Name | None = None
     worker: Name | None = None
     parent: Id | None = None
+    count: bool = False
     limit: Page = 50
     after: Id | None = None
 

@@ -22,8 +22,9 @@ from interlock.server.bodies import (
     work_of,
 )
 from interlock.server.operations import Asked, Operation, Reply, unit_of
+from interlock.store.lists import amount, newest
 from interlock.store.session import Session
-from interlock.store.views import Filter, Glimpse, View, born_by, events_of, glimpse, listing, needs_of, view, views_of
+from interlock.store.views import Filter, Glimpse, View, born_by, events_of, glimpse, needs_of, view, views_of
 
 
 async def submit(asked: Asked) -> Reply:
@@ -92,18 +93,17 @@ def chosen(lives: Mapping[str, Lifecycle], wanted: UnitsMeant) -> Filter:
     )  # fmt: skip
 
 
-async def page_of(asked: Asked, wanted: Filter) -> tuple[list[dict[str, Any]], str | None]:
-    """A page of units, and where the next one begins."""
+async def page_of(asked: Asked, wanted: Filter, name: str) -> dict[str, Any]:
+    """A page of units, where the next one begins, and if it is asked for how many there are."""
     query: UnitsMeant = asked.query
     after = None if query.after is None else unit_of(query.after)
-    found = await asked.read(listing, wanted, query.limit + 1, after)
-    page = found[: query.limit]
-    return [shape.unit(one) for one in page], shape.name_of(page[-1]) if len(found) > query.limit else None
+    found = await asked.read(newest, asked.app.lives.values(), wanted, query.limit, after)
+    count = await asked.read(amount, wanted) if query.count else None
+    return {name: [shape.unit(one) for one in found.units], "next": found.next, "count": count}
 
 
 async def list_jobs(asked: Asked) -> dict[str, Any]:
-    page, following = await page_of(asked, chosen(asked.app.lives, asked.query))
-    return {"jobs": page, "next": following}
+    return await page_of(asked, chosen(asked.app.lives, asked.query), "jobs")
 
 
 async def show(asked: Asked) -> dict[str, Any]:

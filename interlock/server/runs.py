@@ -75,8 +75,7 @@ async def list_runs(asked: Asked) -> dict[str, Any]:
     wanted = chosen(asked.app.lives, asked.query)
     if wanted.lifecycle is not None and wanted.lifecycle not in kinds(asked):
         raise InterlockError(f"there is no run '{wanted.lifecycle}'; there are {', '.join(kinds(asked))}")
-    page, following = await page_of(asked, msgspec.structs.replace(wanted, lifecycles=kinds(asked)))
-    return {"runs": page, "next": following}
+    return await page_of(asked, msgspec.structs.replace(wanted, lifecycles=kinds(asked)), "runs")
 
 
 async def show(asked: Asked) -> dict[str, Any]:

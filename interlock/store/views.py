@@ -87,7 +87,7 @@ def views_of(session: Session, tenant: int, units: Sequence[int]) -> dict[int, V
 
 
 def listing(session: Session, tenant: int, wanted: Filter, limit: int, after: int | None = None) -> list[View]:
-    """The units that a filter means, the newest first, from `after` on."""
+    """The units that a filter means, the highest id first, from `after` on; `lists.newest` goes by time."""
     where, params = conditions(wanted)
     if after is not None:
         where, params = [*where, "unit.id < :after"], {**params, "after": after}
@@ -134,11 +134,13 @@ def conditions(wanted: Filter) -> tuple[list[str], dict[str, Any]]:
     return where, params
 
 
-def views(session: Session, tenant: int, where: Sequence[str], params: Mapping[str, Any], limit: int) -> list[View]:
+def views(
+    session: Session, tenant: int, where: Sequence[str], params: Mapping[str, Any], limit: int, by: str = "unit.id DESC"
+) -> list[View]:
     units, bodies = (", ".join(f"{kind.table}.{name}" for name in kind.__struct_fields__) for kind in (Unit, Body))
     above = "(SELECT above.lifecycle FROM unit AS above WHERE above.id = unit.parent)"
     columns = f"{units}, {bodies}, lane.queue, lane.capabilities, worker.name, {above}"
-    sql = f"SELECT {columns} {FROM} WHERE {' AND '.join([OWN, *where])} ORDER BY unit.id DESC LIMIT :limit"
+    sql = f"SELECT {columns} {FROM} WHERE {' AND '.join([OWN, *where])} ORDER BY {by} LIMIT :limit"
     found = []
     for row in session.rows(sql, {**params, "tenant": tenant, "limit": limit}):
         unit = Unit(**dict(zip(Unit.__struct_fields__, row, strict=False)))

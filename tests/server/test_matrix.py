@@ -11,7 +11,7 @@ from interlock.client.questions import Question, questions
 from interlock.kernel.access import SCOPES, Key, read_key
 from interlock.kernel.commands import Tenant
 from interlock.kernel.names import meant
-from interlock.store import views
+from interlock.store import lists, views
 from tests.server.stage import FOREIGN, OWN, Stage
 
 Prepare = Callable[[Stage], tuple[str, str, Any]]  # what is there, what is not, and the body
@@ -231,7 +231,9 @@ def test_every_operation_with_every_kind_of_key(stage: Stage) -> None:
 def test_the_policies_hold_without_the_filter(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     """On PostgreSQL; a SQLite file has the filter alone, and all other tests are its own."""
     job = stage.job()
-    monkeypatch.setattr(views, "OWN", "(unit.tenant = :tenant OR unit.tenant > 0)")
+    monkeypatch.setattr(lists, "OWN", "(unit.tenant = :tenant OR unit.tenant > 0)")
+    monkeypatch.setattr(views, "OWN", lists.OWN)
+    monkeypatch.setattr(lists, "BORN", lists.BORN.replace("tenant = :tenant", "(tenant = :tenant OR tenant > 0)"))
     seen = stage.get("/v1/jobs", key=stage.foreign)["jobs"]
     assert [one["id"] for one in seen] == ([] if stage.app.url.startswith("postgres") else [job])
 

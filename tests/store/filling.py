@@ -18,7 +18,7 @@ BLOCK = 50  # lanes that it can serve lie in blocks between blocks of lanes that
 EVENT = (
     "INSERT INTO event (unit, version, tenant, lifecycle, trigger, target, attempt, fence, name, severity, at, actor, "
     "reason, correlation, trace, payload, hash) SELECT :first + n, 1, :tenant, 'job', 'submit', 'queued', 1, 0, 'x', "
-    "'info', 1, 'test', '', '', '', '{}', 'h' FROM number"
+    "'info', n, 'test', '', '', '', '{}', 'h' FROM number"
 )
 UNIT = (
     "INSERT INTO unit (id, tenant, lane, lifecycle, state, category, version, head, changed_at, attempt, fence, "

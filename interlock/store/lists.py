@@ -1,0 +1,137 @@
+"""Lists of units, the newest first, that read little more than they show, however many units there are."""
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import msgspec
+
+from interlock.kernel.errors import InterlockError
+from interlock.kernel.lifecycle import Lifecycle
+from interlock.kernel.names import shown
+from interlock.store.session import Session
+from interlock.store.views import FROM, OWN, Filter, View, conditions, views
+
+CHUNK, LOOKED_MOST = 1_000, 10_000  # units that are looked at together at most, and for one page
+COUNT_MOST = 10_000
+LAST = 2**62
+Place = tuple[int, int]  # when something happened, and which of those at the same time
+# The births of one kind, in the order of their index; one statement joins those of all kinds.
+BORN = """
+SELECT unit, lifecycle, at, pos FROM event WHERE tenant = :tenant AND name = :n{place} AND source IS NULL
+AND at <= :at AND (at < :at OR pos < :pos) ORDER BY at DESC, pos DESC LIMIT :limit
+"""
+# Few units fit these, and an index has them.
+NARROW = {
+    "parent": "unit.parent = :parent",
+    "holder": "unit.holder IN (SELECT unit FROM worker WHERE tenant = :tenant AND name = :holder)",
+    "correlation": "unit.id IN (SELECT unit FROM event WHERE tenant = :tenant AND correlation = :correlation "
+    "AND version = 1)",
+}
+
+
+class Page(msgspec.Struct, frozen=True):
+    """Units, and the id behind which to go on, if there may be more."""
+
+    units: list[View]
+    next: str | None
+
+
+class Amount(msgspec.Struct, frozen=True):
+    """How many there are; `more` says that there are more than that."""
+
+    count: int
+    more: bool
+
+
+def births(session: Session, lives: Iterable[Lifecycle], wanted: Filter) -> tuple[str, ...]:
+    """What the first event of a unit is called, for every kind of unit that a filter may mean."""
+    known = {life.name: life.birth for life in lives}
+    names = {kind: birth.hops[0].event for kind, birth in known.items() if birth.trigger == "submit"}
+    for (kind,) in session.rows("SELECT DISTINCT lifecycle FROM edge WHERE source = ''"):
+        if kind not in known:
+            names[kind] = f"{kind}_created"  # not told of it, this program takes it for the usual name
+    if wanted.lifecycle is not None:
+        names = {kind: name for kind, name in names.items() if kind == wanted.lifecycle}
+        if wanted.lifecycle in known:  # also workers, if somebody asks for them
+            names[wanted.lifecycle] = known[wanted.lifecycle].hops[0].event
+    return tuple(name for kind, name in names.items() if not wanted.lifecycles or kind in wanted.lifecycles)
+
+
+def newest(
+    session: Session, tenant: int, lives: Iterable[Lifecycle], wanted: Filter, limit: int, after: int | None = None
+) -> Page:
+    """Units that are meant, the newest first, behind one of them.
+
+    Of a filter that fits few, no more than `LOOKED_MOST` are looked at: a page may be short, and have more behind it.
+    """
+    if any(getattr(wanted, name) is not None for name in NARROW):
+        return narrow(session, tenant, wanted, limit, after)
+    names = births(session, lives, wanted)
+    place: Sequence[int] = (LAST, LAST)
+    if after is not None:
+        place = place_of(session, tenant, after, "SELECT at, pos FROM event WHERE unit = :unit AND version = 1")
+    found: list[View] = []
+    only_kinds = msgspec.structs.replace(wanted, lifecycle=None, lifecycles=()).empty
+    looked, size = 0, limit + 1 if only_kinds else max(limit + 1, 100)
+    end: str | None = None
+    while names and looked < LOOKED_MOST:
+        chunk = born(session, tenant, names, place, size)
+        fits = fitting(session, tenant, wanted, [unit for unit, *_ in chunk])
+        for unit, *_ in chunk:
+            if unit in fits and len(found) == limit:
+                return Page(found, named(found[-1]))
+            if unit in fits:
+                found.append(fits[unit])
+        if len(chunk) < size:
+            return Page(found, None)
+        last, kind, *place = chunk[-1]
+        looked, end, size = looked + size, shown(kind, last), min(size * 4, CHUNK)
+    return Page(found, end)
+
+
+def named(view: View) -> str:
+    return shown(view.unit.lifecycle, view.unit.id)
+
+
+def place_of(session: Session, tenant: int, unit: int, sql: str) -> Place:
+    """Where a unit stands in a list. Raises InterlockError."""
+    found = session.rows(f"{sql} AND tenant = :tenant", {"unit": unit, "tenant": tenant})
+    if not found:
+        raise InterlockError("the unit behind which to go on is not there any more; begin with the first page")
+    return found[0][0], found[0][1]
+
+
+def born(session: Session, tenant: int, names: Sequence[str], before: Sequence[int], limit: int) -> list[Any]:
+    """Units by their births, the last one first."""
+    each = " UNION ALL ".join(f"SELECT * FROM ({BORN.format(place=place)}) AS b{place}" for place in range(len(names)))
+    given: dict[str, Any] = {"tenant": tenant, "at": before[0], "pos": before[1], "limit": limit}
+    given |= {f"n{number}": name for number, name in enumerate(names)}
+    return session.rows(f"{each} ORDER BY 3 DESC, 4 DESC LIMIT :limit", given)
+
+
+def fitting(session: Session, tenant: int, wanted: Filter, units: Sequence[int]) -> dict[int, View]:
+    """Those of these units that a filter means."""
+    where, params = conditions(wanted)
+    found = views(session, tenant, ["unit.id {ids}", *where], {**params, "ids": list(units)}, max(len(units), 1))
+    return {one.unit.id: one for one in found}
+
+
+def narrow(session: Session, tenant: int, wanted: Filter, limit: int, after: int | None) -> Page:
+    """The same for a filter that an index knows: all that fits is sorted."""
+    where, params = conditions(wanted)
+    where = [*where, *(sql for name, sql in NARROW.items() if getattr(wanted, name) is not None)]
+    if after is not None:
+        at, _ = place_of(session, tenant, after, "SELECT created_at, unit FROM body WHERE unit = :unit")
+        where, params = [*where, "(body.created_at, unit.id) < (:at, :after)"], {**params, "at": at, "after": after}
+    found = views(session, tenant, where, params, limit + 1, "body.created_at DESC, unit.id DESC")
+    return Page(found[:limit], named(found[limit - 1]) if len(found) > limit else None)
+
+
+def amount(session: Session, tenant: int, wanted: Filter) -> Amount:
+    """How many units a filter means, exactly up to `COUNT_MOST`."""
+    where, params = conditions(wanted)
+    where = [*where, *(sql for name, sql in NARROW.items() if getattr(wanted, name) is not None)]
+    some = f"SELECT 1 {FROM} WHERE {' AND '.join([OWN, *where])} LIMIT :limit"
+    given = {**params, "tenant": tenant, "limit": COUNT_MOST + 1}
+    count = session.rows(f"SELECT count(*) FROM ({some}) AS part", given)[0][0]
+    return Amount(min(count, COUNT_MOST), count > COUNT_MOST)

@@ -1,0 +1,126 @@
+"""Lists go by time, the newest first, and read little more than they show, on every database."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from interlock.engine.door import Engine
+from interlock.kernel.commands import Submit, Work
+from interlock.kernel.names import meant
+from interlock.lifecycles import shipped
+from interlock.store import letters, lists, postgres
+from interlock.store.views import Filter
+from tests.store.databases import KINDS, Connection, declare, fresh
+from tests.store.filling import fill, watched
+from tests.store.test_plans import analyze
+
+MANY, MANY_PROOF = 9_999, 999_999
+LANES, PAGE = 100, 50
+
+
+@pytest.fixture(params=KINDS)
+def empty(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, server: str
+) -> Iterator[Connection]:
+    with fresh(request.param, tmp_path_factory.mktemp("lists"), server) as connection:
+        yield connection
+
+
+def page(engine: Engine, wanted: Filter, limit: int, after: str | None = None) -> lists.Page:
+    start = None if after is None else meant(after)
+    return engine.read(lambda session: lists.newest(session, 1, shipped().values(), wanted, limit, start))
+
+
+def everything(engine: Engine, wanted: Filter, limit: int) -> list[int]:
+    found, after = list[int](), None
+    while True:
+        one = page(engine, wanted, limit, after)
+        found += [view.unit.id for view in one.units]
+        if one.next is None:
+            return found
+        after = one.next
+
+
+def test_the_newest_comes_first_whatever_its_id(empty: Connection) -> None:
+    engine = Engine(empty, shipped())
+    made: list[int] = []
+    now = 1_700_000_000_000_000
+    for place in range(12):
+        empty.keep_time(lambda at=now + place: at)
+        empty.begin([1])
+        empty.rows("UPDATE id_block SET next_id = :next", {"next": (20 - place) * 100_000})  # as of another process
+        empty.commit()
+        engine.committer.ids.next = engine.committer.ids.end = 0
+        kind = "approval" if place % 4 == 0 else "job"
+        work = Work(task=f"t{place % 3}", lifecycle=kind, correlation="c")
+        made += [one.unit for one in engine.send(Submit(work=(work, work)))]
+    assert made != sorted(made)
+    pairs = [{*made[place : place + 2]} for place in range(0, 24, 2)][::-1]
+    for limit in (1, 5, 24, 100):
+        found = everything(engine, Filter(), limit)
+        assert [{*found[place : place + 2]} for place in range(0, 24, 2)] == pairs
+    assert set(everything(engine, Filter(lifecycle="approval"), 4)) == set(made[0:2] + made[8:10] + made[16:18])
+    assert len(everything(engine, Filter(task="t1"), 3)) == 8
+    assert everything(engine, Filter(correlation="c"), 100)[::-1] == sorted(
+        made, key=lambda one: (made.index(one) // 2, one)
+    )
+    assert everything(engine, Filter(task="none"), 5) == []
+
+
+def test_a_filter_that_fits_few_is_answered_in_parts(empty: Connection, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lists, "LOOKED_MOST", 200)
+    engine = Engine(empty, shipped())
+    (rare,) = engine.send(Submit(work=(Work(task="rare"),)))
+    engine.send(Submit(work=tuple(Work(task="usual") for _ in range(900))))
+    first = page(engine, Filter(task="rare"), PAGE)
+    assert (first.units, first.next is None) == ([], False)
+    assert everything(engine, Filter(task="rare"), PAGE) == [rare.unit]
+
+
+def test_counts_are_exact_up_to_a_bound(empty: Connection, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lists, "COUNT_MOST", 10)
+    engine = Engine(empty, shipped())
+    for many, wanted in ((10, (10, False)), (1, (10, True))):
+        engine.send(Submit(work=tuple(Work(task="a") for _ in range(many))))
+        found = engine.read(lambda session: lists.amount(session, 1, Filter(task="a")))
+        assert (found.count, found.more) == wanted
+
+
+def reads_little(database: Connection, server: str, many: int) -> None:
+    """A page reads its own rows, and no list of anything reads more than it may look at."""
+    fill(database, many, LANES)
+    if isinstance(database, postgres.Connection):  # a SQLite file is not analyzed unless somebody does
+        analyze(database, server)
+    engine = Engine(database, shipped())
+    declare(database, 1)
+    for wanted, most in (
+        (Filter(), PAGE + 1),
+        (Filter(lifecycles=("job", "workflow_run")), PAGE + 1),
+        (Filter(lifecycle="workflow_run"), 0),
+        (Filter(task="none"), lists.LOOKED_MOST + lists.CHUNK),
+        (Filter(parent=7), 0),
+        (Filter(holder="w"), 0),
+        (Filter(correlation="none"), 0),
+    ):
+        with watched(database) as reads:
+            page(engine, wanted, PAGE)
+        large = ("unit", "event", "body")
+        scans = [scan for read in reads for scan in read.scans if not scan.startswith("Bitmap")]
+        assert [scan for scan in scans if any(f" {table}" in f" {scan}" for table in large)] == [], wanted
+        if isinstance(database, postgres.Connection):
+            for table in ("unit", "body"):
+                assert sum(read.rows.get(table, 0) for read in reads) <= most, (wanted, table)
+            assert sum(read.rows.get("event", 0) for read in reads) <= 5 * most + 10, wanted
+    with watched(database) as reads:
+        engine.read(lambda session: letters.newest(session, 1, letters.Letters(task="x"), PAGE, letters.END))
+    assert "unit_dead" in {index for read in reads for index in read.indexes}
+    assert engine.read(lambda session: lists.amount(session, 1, Filter())).more == (many > lists.COUNT_MOST)
+
+
+def test_lists_read_little(empty: Connection, server: str) -> None:
+    reads_little(empty, server, MANY)
+
+
+@pytest.mark.proof
+def test_lists_of_a_million_units_read_little(empty: Connection, server: str) -> None:
+    reads_little(empty, server, MANY_PROOF)
