@@ -1,16 +1,15 @@
 """`interlock key`: how programs across the network speak for a tenant, and what they may ask."""
 
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from interlock.cli.options import DEFAULT, Actor, Tenant, Url, app_on, length, named
 from interlock.cli.out import Json, dump, on_terminal, say, table
-from interlock.client.keys import Secret, with_secret
+from interlock.client.keys import Secret, told, with_secret
 from interlock.client.shape import instant
 from interlock.kernel.access import KIND, SCOPES, Key
 from interlock.kernel.names import meant, shown
-from interlock.kernel.rows import Key as Row
 from interlock.store.keys import keys_seen
 
 app = typer.Typer(help="Keys of the server: who may ask, and what.", no_args_is_help=True)
@@ -77,7 +76,7 @@ def list_keys(tenant: Tenant = 1, db: Url = DEFAULT, json: Json = False) -> None
     """List the keys of a tenant, also those that are void; never a secret."""
     with app_on(db, tenant) as app:
         now = app.engine.read(lambda session: session.now(), tenant)
-        found = [facts(row, now) for row in app.read(keys_seen)]
+        found = [told(row, now) for row in app.read(keys_seen)]
     if json:
         dump({"keys": found})
     else:
@@ -87,16 +86,6 @@ def list_keys(tenant: Tenant = 1, db: Url = DEFAULT, json: Json = False) -> None
 
 def listed(words: list[str]) -> tuple[str, ...]:
     return tuple(part.strip() for word in words for part in word.split(",") if part.strip())
-
-
-def facts(row: Row, now: int) -> dict[str, Any]:
-    expired = row.expires_at is not None and row.expires_at <= now
-    return {
-        "id": shown(KIND, row.id), "name": row.name, "scopes": row.scopes.split(","),
-        "state": "revoked" if row.revoked_at is not None else "expired" if expired else "valid",
-        "created_at": instant(row.created_at), "created_by": row.created_by, "expires_at": instant(row.expires_at),
-        "rotated_at": instant(row.rotated_at), "revoked_at": instant(row.revoked_at),
-    }  # fmt: skip
 
 
 def tell(made: Secret, json: bool) -> None:

@@ -5,12 +5,14 @@ import os
 import secrets
 import stat
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from interlock.kernel.access import SECRET_BYTES, Issued, Key, digest_of, read_key, spelled
+from interlock.client.shape import instant
+from interlock.kernel.access import KIND, SECRET_BYTES, Issued, Key, digest_of, read_key, spelled
 from interlock.kernel.errors import InterlockError
+from interlock.kernel.names import shown
 from interlock.kernel.rows import Key as Row
 from interlock.store.keys import key_seen
 from interlock.store.session import Session
@@ -24,6 +26,17 @@ class Secret(msgspec.Struct, frozen=True):
 
     issued: Issued
     text: str
+
+
+def told(row: Row, now: int) -> dict[str, Any]:
+    """A key as people and programs see it: never its secret."""
+    expired = row.expires_at is not None and row.expires_at <= now
+    return {
+        "id": shown(KIND, row.id), "name": row.name, "scopes": row.scopes.split(","),
+        "state": "revoked" if row.revoked_at is not None else "expired" if expired else "valid",
+        "created_at": instant(row.created_at), "created_by": row.created_by, "expires_at": instant(row.expires_at),
+        "rotated_at": instant(row.rotated_at), "revoked_at": instant(row.revoked_at),
+    }  # fmt: skip
 
 
 def with_secret(app: "App", order: Key) -> Secret:

@@ -8,6 +8,7 @@ import msgspec
 from msgspec import Meta
 
 from interlock.client.times import instant_us
+from interlock.kernel.access import SCOPES
 from interlock.kernel.commands import ERROR_CLASSES, REASONS, Work
 from interlock.kernel.errors import InterlockError
 from interlock.server.operations import unit_of
@@ -158,6 +159,19 @@ class WordAsked(Strict, frozen=True, kw_only=True):
     word: Name
     by: Name | None = None
     comment: Text = ""
+
+
+class LastsAsked(Strict, frozen=True, kw_only=True):
+    """For how long a key is good from now on; unsaid, for ever, or as long as before."""
+
+    expires_seconds: Seconds | None = None
+
+
+class KeyAsked(LastsAsked, frozen=True, kw_only=True):
+    """A key: whose it is or what for, and what it may be used for; no more than the one that asks."""
+
+    name: Name
+    scopes: Annotated[tuple[Literal[SCOPES], ...], Meta(min_length=1, max_length=len(SCOPES))]  # type: ignore[valid-type]
 
 
 class UnitsMeant(Strict, frozen=True, kw_only=True):

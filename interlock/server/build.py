@@ -13,6 +13,7 @@ from litestar.handlers import HTTPRouteHandler
 
 from interlock.client.app import App
 from interlock.server import answers
+from interlock.server.access import ACCESS
 from interlock.server.around import AROUND
 from interlock.server.desk import BODY_MAX, HEADERS, Desk, refused
 from interlock.server.errors import AGAIN, Refusal
@@ -48,7 +49,9 @@ OPEN = tuple(
     )
     for path in ("/healthz", "/readyz")
 )  # fmt: skip
-OPERATIONS: tuple[Operation, ...] = (*JOBS, *RUNS, *INBOX, *LETTERS, *AROUND, *PROGRAMS, *WAITING, *METRICS, *OPEN)
+OPERATIONS: tuple[Operation, ...] = (
+    *JOBS, *RUNS, *INBOX, *LETTERS, *AROUND, *ACCESS, *PROGRAMS, *WAITING, *METRICS, *OPEN,
+)  # fmt: skip
 
 
 def built(app: App, *, lent: bool = False) -> Litestar:

@@ -26,6 +26,7 @@ SAID = {
     429: "A limit of the tenant is reached; ask again later.",
     503: "The database does not answer; ask again.",
 }
+OTHER_STATES = ("LeaseTold", "KeyTold")  # whose state is not of a unit
 SEEN = {"type": "string", "pattern": "^[0-9]{1,9}$"}
 SEEN_SAID = "With `Accept: text/event-stream`: the id of the last event that was seen."
 KEY_SHAPE = {"type": "string", "pattern": "^[ -~]{1,200}$"}
@@ -125,7 +126,7 @@ def with_words(named: Mapping[str, Any], lives: Mapping[str, Lifecycle]) -> dict
     for name, schema in named.items():
         own = {"JobAsked": born, "StepAsked": born, "RunAsked": runs}.get(name)
         for field, allowed in words.items():
-            if field in schema.get("properties", {}) and name != "LeaseTold":
+            if field in schema.get("properties", {}) and name not in OTHER_STATES:
                 limit(schema["properties"][field], own if own and field == "lifecycle" else allowed)
     return {**named, "ReasonCode": {"type": "string", "enum": list(REASONS)}}
 

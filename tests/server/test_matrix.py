@@ -24,7 +24,7 @@ class Entry(NamedTuple):
     status: int = 200
     shared: bool = False  # the same for all tenants
     finds: bool = False  # the body names what may not be there
-    plain: bool = False  # no JSON
+    plain: bool = False  # no lists: another test says what it tells whom
 
 
 def nothing(body: Any = None) -> Prepare:
@@ -63,6 +63,10 @@ def worker(stage: Stage) -> tuple[str, str, Any]:
 def schedule(stage: Stage) -> tuple[str, str, Any]:
     stage.schedule()
     return "nightly", "none", {}
+
+
+def key(stage: Stage) -> tuple[str, str, Any]:
+    return stage.post("/v1/keys", {"name": "n", "scopes": ["read"]}, status=201)["id"], "key_zzzzzz", {}
 
 
 FINDING = {
@@ -134,7 +138,12 @@ ENTRIES: dict[str, Entry] = {
     "post_v1_schedules_name_resume": Entry(schedule),
     "post_v1_schedules_name_remove": Entry(schedule),
     "post_v1_schedules_name_trigger": Entry(schedule, 201),
-    "get_metrics": Entry(nothing(), plain=True),  # what it tells whom: test_metrics
+    "get_metrics": Entry(nothing(), plain=True),
+    "post_v1_keys": Entry(nothing({"name": "n", "scopes": ["read"]}), 201),
+    "get_v1_keys": Entry(nothing(), plain=True),
+    "post_v1_keys_id_rotate": Entry(key),
+    "post_v1_keys_id_revoke": Entry(key),
+    "get_v1_tenant": Entry(nothing(), plain=True),
     "get_v1_lifecycles": Entry(nothing(), shared=True),
     "get_v1_lifecycles_name": Entry(lambda stage: ("job", "none", None), shared=True),
     "get_v1_lifecycles_name_mermaid": Entry(lambda stage: ("job", "none", None), shared=True),

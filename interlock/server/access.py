@@ -1,0 +1,97 @@
+"""Keys over the wire, each shown once, and what a tenant may do."""
+
+import secrets
+from typing import Any
+
+import msgspec
+
+from interlock.client.keys import told
+from interlock.client.shape import instant
+from interlock.kernel.access import KIND, SECRET_BYTES, Issued, Key, allows, digest_of, spelled
+from interlock.kernel.errors import Unknown
+from interlock.kernel.names import shown
+from interlock.kernel.rows import Tenant
+from interlock.server import answers
+from interlock.server.bodies import KeyAsked, LastsAsked, ReasonAsked, micro
+from interlock.server.errors import Refusal
+from interlock.server.operations import Asked, Operation, Reply, unit_of
+from interlock.store.keys import keys_seen
+from interlock.store.session import Session
+from interlock.store.tenants import held, tenant_seen, waiting
+
+
+async def create(asked: Asked) -> Reply:
+    body: KeyAsked = asked.body
+    for scope in body.scopes:
+        if not allows(asked.caller.scopes, scope):
+            has = list(asked.caller.scopes)
+            raise Refusal(403, f"this key lacks the scope '{scope}', so it cannot give it", needs=scope, has=has)
+    order = Key(order="create", name=body.name, scopes=tuple(body.scopes), expires_us=micro(body.expires_seconds))
+    return Reply(await with_secret(asked, order), 201)
+
+
+async def rotate(asked: Asked) -> answers.KeyMade:
+    return await with_secret(
+        asked, Key(order="rotate", key=number(asked), expires_us=micro(asked.body.expires_seconds))
+    )
+
+
+async def with_secret(asked: Asked, order: Key) -> answers.KeyMade:
+    """The key has a secret that was made here, is told once, and is kept nowhere."""
+    secret = secrets.token_hex(SECRET_BYTES)
+    done = await asked.send(msgspec.structs.replace(order, digest=digest_of(secret)))
+    text = spelled(asked.caller.tenant, done.key, secret)
+    return answers.KeyMade(shown(KIND, done.key), done.name, list(done.scopes), instant(done.expires_at), text)
+
+
+async def revoke(asked: Asked) -> answers.KeyVoid:
+    done: Issued = await asked.send(Key(order="revoke", key=number(asked), reason=asked.body.reason))
+    return answers.KeyVoid(shown(KIND, done.key), done.revoked, done.changed)
+
+
+def number(asked: Asked) -> int:
+    """The key that the path names. Raises Unknown."""
+    text = asked.path["id"]
+    if not text.lower().startswith(f"{KIND}_"):
+        raise Unknown(text)
+    return unit_of(text)
+
+
+async def keys(asked: Asked) -> dict[str, Any]:
+    found, now = await asked.read(lambda session, tenant: (keys_seen(session, tenant), session.now()))
+    return {"keys": [told(row, now) for row in found]}
+
+
+async def tenant(asked: Asked) -> answers.TenantTold:
+    row, is_held, waits = await asked.read(look)
+    return answers.TenantTold(
+        row.id, row.name, is_held, waits, row.max_running, row.max_waiting, row.max_requests
+    )  # fmt: skip
+
+
+def look(session: Session, tenant: int) -> tuple[Tenant, int, int]:
+    row = tenant_seen(session, tenant)
+    assert row, "its key is a row of it"
+    return row, held(session, tenant), waiting(session, tenant)
+
+
+KEYS, KEY = "/v1/keys", "/v1/keys/{id}"
+ACCESS = (
+    Operation(
+        method="POST", path=KEYS, scope="admin", summary="Make a key, which is shown once", call=create, body=KeyAsked,
+        answer=answers.KeyMade, status=201, keyed=False,
+    ),
+    Operation(method="GET", path=KEYS, scope="admin", summary="List keys", call=keys, answer=answers.KeyList),
+    Operation(
+        method="POST", path=f"{KEY}/rotate", scope="admin", summary="Give a key another secret, which is shown once",
+        call=rotate, body=LastsAsked, answer=answers.KeyMade, keyed=False,
+    ),
+    Operation(
+        method="POST", path=f"{KEY}/revoke", scope="admin", summary="Make a key void, for good", call=revoke,
+        body=ReasonAsked, answer=answers.KeyVoid,
+    ),
+    Operation(
+        method="GET", path="/v1/tenant", scope="admin", summary="Show the tenant of the key, and its limits",
+        call=tenant, answer=answers.TenantTold,
+    ),
+)  # fmt: skip
