@@ -1,4 +1,4 @@
-"""Two servers in processes of their own on one database; each request goes to the next one in turn."""
+"""Servers in processes of their own on one database; each request goes to the next one in turn."""
 
 import re
 import subprocess
@@ -36,12 +36,12 @@ class Turns:
 
 
 @contextmanager
-def paired(url: str, folder: Path) -> Iterator[Stage]:
-    """A stage before two servers, which are gone afterwards."""
+def paired(url: str, folder: Path, number: int = 2) -> Iterator[Stage]:
+    """A stage before so many servers, which are gone afterwards."""
     command = [str(COMMAND), "serve", "--db", url, "--port", "0"]
     with ExitStack() as stack:
         app = stack.enter_context(App(url))
-        logs = [folder / "first.log", folder / "second.log"]
+        logs = [folder / f"{one}.log" for one in range(number)]
         processes = []
         for log in logs:
             with log.open("w") as out:

@@ -73,6 +73,7 @@ def killed_on(kind: str, folder: Path, server: str, lives: int, jobs: int) -> No
         killed_again_and_again(url, lives, jobs)
 
 
+@pytest.mark.req("X-24")
 @pytest.mark.parametrize("kind", ["sqlite", "postgres"])
 def test_what_a_killed_server_acknowledged_is_there(kind: str, tmp_path: Path, server: str) -> None:
     killed_on(kind, tmp_path, server, 1, 60)

@@ -12,8 +12,9 @@ import pytest
 from interlock.client.app import App
 from interlock.kernel.errors import InterlockError
 from interlock.server.start import Place, is_loopback, refuse_unsafe, serve
+from tests.conftest import Run
 from tests.server.serving import serving
-from tests.store.databases import fresh_postgres
+from tests.store.databases import alone, fresh_postgres, swap
 
 LOOPBACK = {"127.0.0.1": True, "127.9.9.9": True, "::1": True, "localhost": True, "0.0.0.0": False, "::": False,
             "10.0.0.1": False, "example.org": False}  # fmt: skip
@@ -68,3 +69,34 @@ def test_without_the_extra_it_says_what_to_install(tmp_path: Path) -> None:
     )
     assert (done.returncode, done.stdout) == (2, "")
     assert "pip install 'interlock[server]'" in done.stderr
+
+
+@pytest.mark.req("X-26")
+def test_it_says_when_its_database_is_away_and_when_it_is_back(server: str, tmp_path: Path) -> None:
+    name = f"h{abs(hash(tmp_path))}"
+    with fresh_postgres(server, name) as url, serving(url) as (base, key, _), httpx.Client(timeout=60) as client:
+        everywhere = [f"{base}/healthz", f"{base}/readyz"]
+        assert [client.get(one).status_code for one in everywhere] == [200, 200]
+        alone(server, f"ALTER DATABASE {name} ALLOW_CONNECTIONS false")
+        alone(server, f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = '{name}'")
+        for one in everywhere:
+            answer = client.get(one)
+            assert (answer.status_code, answer.json()["error"]["code"]) == (503, "UNAVAILABLE")
+        job = client.post(f"{base}/v1/jobs", json={"task": "a"}, headers={"Authorization": f"Bearer {key}"})
+        assert (job.status_code, job.headers["retry-after"]) == (503, "1")
+        alone(server, f"ALTER DATABASE {name} ALLOW_CONNECTIONS true")
+        assert [client.get(one).status_code for one in everywhere] == [200, 200]
+        job = client.post(f"{base}/v1/jobs", json={"task": "a"}, headers={"Authorization": f"Bearer {key}"})
+        assert job.status_code == 201
+
+
+def test_a_database_without_the_schema_is_not_served(server: str, tmp_path: Path, interlock: Run) -> None:
+    name = f"bare{abs(hash(tmp_path))}"
+    alone(server, f"CREATE DATABASE {name}")
+    try:
+        done = interlock("serve", "--db", swap(server, name), "--port", "0", timeout=60)
+        assert done.returncode == 2
+        assert "interlock db upgrade" in done.stderr
+        assert "Traceback" not in done.stderr
+    finally:
+        alone(server, f"DROP DATABASE {name} WITH (FORCE)")

@@ -1,4 +1,4 @@
-"""Two servers in processes of their own on one PostgreSQL are one: the whole suite again is in the proof."""
+"""Three servers in processes of their own on one PostgreSQL are one; the whole suite before two is in the proof."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -22,34 +22,34 @@ RUN = {"task": "release", "steps": [{"task": "ship"}]}
 
 
 @pytest.fixture(scope="module")
-def both(server: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
-    folder: Path = tmp_path_factory.mktemp("two")
-    with fresh_postgres(server, f"two{abs(hash(folder))}") as url, paired(url, folder) as stage:
+def several(server: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
+    folder: Path = tmp_path_factory.mktemp("several")
+    with fresh_postgres(server, f"several{abs(hash(folder))}") as url, paired(url, folder, 3) as stage:
         yield stage
 
 
-def alone(both: Stage, place: int) -> Stage:
-    """The first of them, or the second."""
-    return Stage(both.app, Turns(both.client.clients[place : place + 1]), both)
+def alone(several: Stage, place: int) -> Stage:
+    """One of them."""
+    return Stage(several.app, Turns(several.client.clients[place : place + 1]), several)
 
 
-@pytest.mark.req("R1-41")
-def test_sixty_four_posts_at_a_time_make_one_run(both: Stage) -> None:
+@pytest.mark.req("R1-41", "X-25")
+def test_sixty_four_posts_at_a_time_make_one_run(several: Stage) -> None:
     def post(_: int) -> Any:
-        return both.ask("POST", "/v1/runs", RUN, headers={"Idempotency-Key": "one"})
+        return several.ask("POST", "/v1/runs", RUN, headers={"Idempotency-Key": "one"})
 
     with ThreadPoolExecutor(64) as pool:
         told = list(pool.map(post, range(64)))
     assert Counter(one.status_code for one in told) == {201: 1, 200: 63}
     assert len({one.content for one in told}) == 1
-    assert len(both.app.read(matching, Filter(task="release"))) == 1
-    for place in (0, 1):
-        no = alone(both, place).ask("POST", "/v1/runs", {**RUN, "priority": 1}, headers={"Idempotency-Key": "one"})
+    assert len(several.app.read(matching, Filter(task="release"))) == 1
+    for place in range(3):
+        no = alone(several, place).ask("POST", "/v1/runs", {**RUN, "priority": 1}, headers={"Idempotency-Key": "one"})
         assert (no.status_code, no.json()["error"]["code"]) == (409, "IDEMPOTENCY_CONFLICT")
 
 
-def test_what_one_made_the_other_shows(both: Stage) -> None:
-    first, second = alone(both, 0), alone(both, 1)
+def test_what_one_made_the_other_shows(several: Stage) -> None:
+    first, second = alone(several, 0), alone(several, 1)
     for one, other in ((first, second), (second, first)):
         job = one.job(key=one.own)
         assert other.get(f"/v1/jobs/{job}")["id"] == job
@@ -59,28 +59,28 @@ def test_what_one_made_the_other_shows(both: Stage) -> None:
 
 
 @pytest.mark.req("X-04")
-def test_a_revoked_key_is_refused_by_both(both: Stage) -> None:
-    key = both.key()
-    for place in (0, 1):
-        assert alone(both, place).ask("GET", "/v1/jobs", key=key).status_code == 200
-    both.app.send(Key(order="revoke", key=number(key)))
-    for place in (0, 1):
-        until_refused(alone(both, place), key)
+def test_a_revoked_key_is_refused_by_all(several: Stage) -> None:
+    key = several.key()
+    for place in range(3):
+        assert alone(several, place).ask("GET", "/v1/jobs", key=key).status_code == 200
+    several.app.send(Key(order="revoke", key=number(key)))
+    for place in range(3):
+        until_refused(alone(several, place), key)
 
 
 @pytest.mark.req("X-05")
-def test_both_let_no_more_through_than_one_would(both: Stage) -> None:
+def test_they_let_no_more_through_than_one_would(several: Stage) -> None:
     """Asked again if the minute ended meanwhile: nobody holds the clock of a real database."""
-    both.app.send(Tenant(tenant=5, name="busy", max_requests=20))
-    key = both.key(tenant=5)
+    several.app.send(Tenant(tenant=5, name="busy", max_requests=20))
+    key = several.key(tenant=5)
 
     def minute() -> int:
-        return both.app.engine.read(lambda session: session.now()) // MINUTE
+        return several.app.engine.read(lambda session: session.now()) // MINUTE
 
     def counted() -> Counter[int]:
         with ThreadPoolExecutor(8) as pool:
             return Counter(
-                one.status_code for one in pool.map(lambda _: both.ask("GET", "/v1/jobs", key=key), range(48))
+                one.status_code for one in pool.map(lambda _: several.ask("GET", "/v1/jobs", key=key), range(48))
             )
 
     before = minute()
@@ -91,8 +91,8 @@ def test_both_let_no_more_through_than_one_would(both: Stage) -> None:
     assert found == {200: 20, 429: 28}
 
 
-def test_a_stream_of_one_tells_what_happens_through_the_other(both: Stage) -> None:
-    first, second = alone(both, 0), alone(both, 1)
+def test_a_stream_of_one_tells_what_happens_through_the_other(several: Stage) -> None:
+    first, second = alone(several, 0), alone(several, 1)
     job = first.job(queue="streamed")
     with ThreadPoolExecutor(1) as pool:
         heard = pool.submit(listen, second, f"/v1/jobs/{job}/events")
@@ -100,10 +100,10 @@ def test_a_stream_of_one_tells_what_happens_through_the_other(both: Stage) -> No
         assert heard.result(60) == (200, first.get(f"/v1/jobs/{job}/events")["events"])
 
 
-def test_a_stream_that_one_lost_goes_on_at_the_other(both: Stage) -> None:
-    first, second = alone(both, 0), alone(both, 1)
+def test_a_stream_that_one_lost_goes_on_at_the_other(several: Stage) -> None:
+    first, second = alone(several, 0), alone(several, 1)
     job = first.job(queue="cut")
-    path, sent = f"/v1/jobs/{job}/events", {"Authorization": f"Bearer {both.own}", **ACCEPT}
+    path, sent = f"/v1/jobs/{job}/events", {"Authorization": f"Bearer {several.own}", **ACCEPT}
     with first.client.stream("GET", path, headers=sent) as answer:
         told = next(line for line in answer.iter_lines() if line.startswith("id: "))
     first.post(f"/v1/jobs/{job}/cancel")
