@@ -109,12 +109,11 @@ def test_a_public_address_with_tls_is_allowed(files: Files) -> None:
 
 def test_the_command_refuses_in_a_sentence(files: Files, interlock: Run) -> None:
     certificate, private_key = mismatched(files)
-    for args, says in (
-        (("--tls-cert", certificate, "--tls-key", private_key), "is not the private key of"),
-        (("--host", "0.0.0.0"), "keys would cross the network in the clear"),
-    ):
-        done = interlock("serve", "--db", "sqlite:///work.db", *args, cwd=files.folder, timeout=60)
-        assert (done.returncode, done.stdout) == (2, "")
-        assert says in done.stderr
-        assert "Traceback" not in done.stderr
+    done = interlock(
+        "serve", "--db", "sqlite:///work.db", "--tls-cert", certificate, "--tls-key", private_key, cwd=files.folder,
+        timeout=60,
+    )  # fmt: skip
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "is not the private key of" in done.stderr
+    assert "Traceback" not in done.stderr
     assert not (files.folder / "work.db").exists()

@@ -6,7 +6,6 @@ import re
 import shlex
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -18,9 +17,11 @@ from typing import Any
 import httpx
 import pytest
 
+from interlock.cli.up import PORT, PORTS, listening, ready_key
 from interlock.client.app import App
 from interlock.client.keys import opens
 from interlock.kernel.access import Key, read_key
+from interlock.kernel.errors import InterlockError
 from tests.conftest import COMMAND, Run
 from tests.store.databases import fresh_postgres
 
@@ -68,10 +69,9 @@ def key_in(line: str) -> str:
     return str(found)
 
 
-@pytest.mark.parametrize("told", [signal.SIGINT, signal.SIGTERM])
-def test_what_is_printed_works_and_the_key_is_kept(tmp_path: Path, told: signal.Signals) -> None:
+def test_what_is_printed_works_and_the_key_is_kept(tmp_path: Path) -> None:
     keys = []
-    for _ in range(2):
+    for told in (signal.SIGINT, signal.SIGTERM):
         with upped(tmp_path) as (process, (submit, look)):
             made = pasted(submit)["id"]
             until(lambda look=look: pasted(look)["jobs"][0]["outcome"], lambda: (tmp_path / "log").read_text())
@@ -99,24 +99,32 @@ def test_what_is_printed_works_and_the_key_is_kept(tmp_path: Path, told: signal.
 
 def test_a_key_that_everybody_can_read_is_refused(tmp_path: Path, interlock: Run) -> None:
     file = tmp_path / "interlock.db.key"
-    for text, mode, says in (("", 0o604, "chmod 600"), ("my diary", 0o600, "holds no key")):
-        file.write_text(text)
-        file.chmod(mode)
-        done = interlock("up", cwd=tmp_path, timeout=PATIENCE)
-        assert done.returncode == 2
-        assert says in done.stderr
-        assert "Traceback" not in done.stderr
-        assert file.read_text() == text
+    file.touch(0o600)
+    file.chmod(0o604)
+    done = interlock("up", cwd=tmp_path, timeout=PATIENCE)
+    assert done.returncode == 2
+    assert "chmod 600" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_file_that_holds_something_else_is_left_alone(tmp_path: Path) -> None:
+    file = tmp_path / "work.db.key"
+    with App(f"sqlite:///{tmp_path}/work.db") as app:
+        made = ready_key(app)
+        assert made == ready_key(app) == file.read_text().strip()
+        file.write_text("my diary")
+        with pytest.raises(InterlockError, match="holds no key"):
+            ready_key(app)
+    assert file.read_text() == "my diary"
 
 
 def test_a_port_that_is_taken(tmp_path: Path, interlock: Run) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
+    with listening(0) as taken:
         done = interlock("up", "--port", str(taken.getsockname()[1]), cwd=tmp_path, timeout=PATIENCE)
     assert done.returncode == 2
     assert "name a free one with --port" in done.stderr
-    with upped(tmp_path) as (_, (_, look)), upped(tmp_path) as (_, (_, other)):
-        assert look != other  # the next one that is free
-        assert pasted(look) == pasted(other) == {"jobs": [], "next": None}
+    with listening(None) as one, listening(None) as other:  # each the next one that is free
+        assert PORT <= one.getsockname()[1] < other.getsockname()[1] < PORT + PORTS
 
 
 def test_without_the_extra_there_are_workers_and_no_api(tmp_path: Path) -> None:
