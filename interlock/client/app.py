@@ -169,9 +169,9 @@ class App:
         """What a view says of this app's tenant; nothing is changed by it."""
         return self.engine.see(view, self.tenant, *args, **kwargs)
 
-    def why(self, unit: int) -> str:
-        """Why a unit is where it is, and what would move it on."""
-        return self.read(explain, self.lives, unit).text
+    def why(self, one: int | str) -> str:
+        """Why a unit is where it is, and what would move it on; by its id."""
+        return self.read(explain, self.lives, meant(one) if isinstance(one, str) else one).text
 
     def sender(self, connection: Any) -> Sender:
         """Whom a submit asks: the engine, or the caller's own open transaction."""
