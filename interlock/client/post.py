@@ -13,7 +13,7 @@ PAUSES = (0.05, 0.2, 0.5, 1.0)  # seconds before what got no answer is asked aga
 TIMEOUT = httpx.Timeout(30.0, connect=5.0, pool=None)
 LIMITS = httpx.Limits(max_connections=64, max_keepalive_connections=16, keepalive_expiry=3.0)
 JSON = {"Content-Type": "application/json"}
-AWAY = (502, 503, 504)
+AWAY = 500  # and above: the server, or what is before it, cannot answer now
 OF_CODE = {"NOT_WANTED": "NotWanted", "STALE_LEASE": "Stale", "INVALID_STATE": "Refused"}
 OF_STATUS: dict[int, type[InterlockError]] = {
     401: Denied,
@@ -56,7 +56,8 @@ class Post:
     def __init__(self, url: str, key: str) -> None:
         self.url = url
         headers = {"Authorization": f"Bearer {key}"}
-        self.http = httpx.AsyncClient(base_url=url, headers=headers, timeout=TIMEOUT, limits=LIMITS)
+        secure = url.startswith("https:")  # to read all certificates takes longer than a request
+        self.http = httpx.AsyncClient(base_url=url, headers=headers, timeout=TIMEOUT, limits=LIMITS, verify=secure)
 
     async def greet(self) -> None:
         """There is a server. Raises Unavailable if there is none."""
@@ -64,7 +65,7 @@ class Post:
             answer = await self.http.get("/healthz")
         except httpx.TransportError as error:
             raise Unavailable(f"there is no server at {self.url}: {said(error)}") from None
-        if answer.status_code in AWAY:
+        if answer.status_code >= AWAY:
             raise Unavailable(f"the server at {self.url} is not ready: {refused(answer)}")
         if answer.status_code != httpx.codes.OK:
             raise InterlockError(f"what answers at {self.url} is no Interlock server")
@@ -84,7 +85,7 @@ class Post:
                 if answer.status_code == httpx.codes.OK:
                     return answer.content
                 error_told = refused(answer)
-                if answer.status_code not in AWAY:
+                if answer.status_code < AWAY:
                     raise error_told
                 unknown, why = unknown or not isinstance(error_told, Unavailable), str(error_told)
         if unknown and changes:

@@ -1,6 +1,7 @@
 """Every test of the SDK runs on SQLite file, SQLite memory and PostgreSQL, and over HTTP."""
 
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from tests.server.house import House, housed
 from tests.store.databases import KINDS, declare, fresh_postgres
 
 HTTP = "http"
+LONG = pytest.param("http postgres", marks=pytest.mark.proof)
 
 
 @pytest.fixture(scope="session")
@@ -21,22 +23,21 @@ def house() -> Iterator[House]:
         yield made
 
 
-@pytest.fixture(params=[*KINDS, HTTP])
+@pytest.fixture(params=[*KINDS, HTTP, LONG])
 def url(request: pytest.FixtureRequest, tmp_path: Path, server: str) -> Iterator[str]:
     """A database of the test's own, or the server of one; its key is where a program finds it."""
-    if request.param == "postgres":
-        with fresh_postgres(server, f"c{abs(hash(tmp_path))}") as made:
-            yield made
-    elif request.param == HTTP:
-        house: House = request.getfixturevalue("house")
-        if "stage" in request.fixturenames:  # which has a database of its own
-            yield house.base
-            return
-        with house.hosts(App(f"sqlite:///{tmp_path}/work.db")) as key, pytest.MonkeyPatch.context() as patch:
-            patch.setenv("INTERLOCK_KEY", key)
-            yield house.base
-    else:
-        yield "sqlite://:memory:" if "memory" in request.param else f"sqlite:///{tmp_path}/work.db"
+    with ExitStack() as stack:
+        made = "sqlite://:memory:" if "memory" in request.param else f"sqlite:///{tmp_path}/work.db"
+        if "postgres" in request.param:
+            made = stack.enter_context(fresh_postgres(server, f"c{abs(hash(tmp_path))}"))
+        if HTTP in request.param:
+            house: House = request.getfixturevalue("house")
+            house.url = made
+            if "stage" not in request.fixturenames:  # which is its own server's guest
+                patch = stack.enter_context(pytest.MonkeyPatch.context())
+                patch.setenv("INTERLOCK_KEY", stack.enter_context(house.hosts(App(made))))
+            made = house.base
+        yield made
 
 
 @pytest.fixture
@@ -73,10 +74,10 @@ def lawful(request: pytest.FixtureRequest) -> Callable[[App], None]:
 def stage(url: str, request: pytest.FixtureRequest, interlock_app: Callable[..., Stage]) -> Iterator[Stage]:
     """A stage whose record is sound when the test is over."""
     if url.startswith("http"):
-        made = interlock_app()
-        guest = App("sqlite://:memory:")
-        guest.lives, guest.opener = made.app.lives, lambda: made.engine
         house: House = request.getfixturevalue("house")
+        made = interlock_app(url=house.url)
+        guest = App(house.url)
+        guest.lives, guest.opener = made.app.lives, lambda: made.engine
         with house.hosts(guest) as key:
             made.app.opened = None
             made.app.reach(house.base, key)

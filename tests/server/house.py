@@ -23,7 +23,7 @@ class House:
     def __init__(self) -> None:
         self.guest: Any = None
         self.app: App | None = None
-        self.base = ""
+        self.base = self.url = ""  # of the server, and of the database that a test has for it
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         await self.guest(scope, receive, send)

@@ -9,12 +9,12 @@ from tests.store.databases import KINDS, fresh_postgres
 from tests.worker.stage import FAR
 
 
-@pytest.fixture(params=[*KINDS, FAR])
+@pytest.fixture(params=[*KINDS, FAR, pytest.param("http postgres", marks=pytest.mark.proof)])
 def url(request: pytest.FixtureRequest, tmp_path: Path, server: str) -> Iterator[str]:
     """A fresh database."""
-    if request.param == "postgres":
+    if "postgres" in request.param:
         with fresh_postgres(server, f"worker{abs(hash(tmp_path))}") as one:
-            yield one
+            yield one if request.param == "postgres" else f"{FAR} {one}"
     elif request.param == FAR:
         yield f"{FAR} sqlite:///{tmp_path}/work.db"
     else:

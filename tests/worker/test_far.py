@@ -1,5 +1,6 @@
 """A worker that has a server and no database: it does all that a worker does, with a key that lets it do nothing else."""
 
+import asyncio
 import os
 import signal
 import subprocess
@@ -7,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -17,7 +19,8 @@ from interlock.kernel.errors import Denied, InterlockError
 from interlock.store.views import artifacts_of, events_of, notes_of, view, workers_seen
 from tests.conftest import COMMAND, Run
 from tests.server.house import House, housed
-from tests.worker.stage import PATIENCE, lawful
+from tests.worker.stage import PATIENCE, lawful, working
+from tests.worker.stage import until as wait_until
 
 HURRY = 40  # a lease of a second or so
 MODULE = """
@@ -150,6 +153,41 @@ def test_a_worker_that_is_killed_over_http_is_replaced_by_another(
     assert "lost" in [trigger for trigger, _ in told]
     assert there.read(view, job.unit).unit.losses == 1
     assert "'flow' stays as it was defined before: this key lacks the scope 'submit'" in (folder / "log").read_text()
+
+
+def test_a_worker_whose_server_is_away_waits_for_it_and_nothing_is_done_twice(tmp_path: Path) -> None:
+    ran: list[int] = []
+    there = interlock.open(f"sqlite:///{tmp_path}/work.db")
+    there.task(name="order")(lambda: None)
+    with (
+        housed() as house,
+        house.hosts(there),
+        interlock.open(house.base, key=house.key("worker")) as app,
+    ):
+
+        @app.task
+        async def order(ctx: interlock.Context) -> int:
+            ran.append(ctx.attempt)
+            house.guest = away  # before it could say that it began
+            return ctx.attempt
+
+        async def played() -> None:
+            async with working(app) as one:
+                job = there.tasks["order"].submit()
+                await wait_until(lambda: ran and one.asking.away)
+                house.guest = server
+                await wait_until(lambda: job.look().outcome is not None)
+                assert (job.look().outcome, ran) == ("success", [1])
+                assert not one.asking.away
+
+        server = house.guest
+        asyncio.run(played())
+
+
+async def away(scope: Any, receive: Any, send: Any) -> None:
+    """What a proxy says whose server is gone."""
+    await send({"type": "http.response.start", "status": 502, "headers": []})
+    await send({"type": "http.response.body", "body": b"<html>Bad Gateway</html>"})
 
 
 def test_a_worker_may_drain_itself_and_no_other(house: House) -> None:
