@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
+from interlock.kernel.access import redacted
 from interlock.kernel.errors import InterlockError
 
 FORMATS = ("text", "json")
@@ -45,7 +46,7 @@ class Lines(logging.Handler):
         self.console = console
 
     def emit(self, record: logging.LogRecord) -> None:
-        text = self.format(record)
+        text = redacted(self.format(record))
         if self.console:
             self.console.print(Text(text), soft_wrap=True)
         else:

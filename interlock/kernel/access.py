@@ -15,6 +15,8 @@ ORDERS = ("create", "rotate", "revoke")
 SECRET_BYTES = 32
 SPELLING = re.compile(rf"ilk_([1-9][0-9]{{0,9}})_([{LETTERS}]{{1,13}})_([0-9a-f]{{{2 * SECRET_BYTES}}})")
 
+SECRETS = re.compile(rf"(ilk_[0-9]+_[{LETTERS}]+_|\b[0-9a-f]{{6}})[0-9a-f]{{{2 * SECRET_BYTES - 6},}}")
+
 
 class Issued(msgspec.Struct, frozen=True):
     """A key after a command, without its secret, and whether the command changed anything."""
@@ -65,6 +67,11 @@ def read_key(text: str) -> tuple[int, int, str] | None:
     """The tenant, the id and the secret of a whole key; None if it is none."""
     found = SPELLING.fullmatch(text)
     return (int(found[1]), meant(found[2]), found[3]) if found else None
+
+
+def redacted(text: str) -> str:
+    """A text for a log: of keys and of whatever else is as long and as random, only the beginning."""
+    return SECRETS.sub(r"\1…", text)
 
 
 def allows(scopes: tuple[str, ...], wanted: str) -> bool:

@@ -15,9 +15,10 @@ from interlock.client.app import App
 from interlock.server import answers
 from interlock.server.access import ACCESS
 from interlock.server.around import AROUND
-from interlock.server.desk import BODY_MAX, HEADERS, Desk, refused
+from interlock.server.desk import BODY_MAX, HEADERS, Desk, refused, request_id, told
 from interlock.server.errors import AGAIN, Refusal
 from interlock.server.jobs import JOBS
+from interlock.server.keyring import moment
 from interlock.server.letters import LETTERS
 from interlock.server.metrics import METRICS
 from interlock.server.openapi import described
@@ -100,4 +101,7 @@ def page(path: str, text: bytes, media: str) -> HTTPRouteHandler:
 
 def outside(request: Request[Any, Any, Any], error: Exception) -> Response[bytes]:
     """What is answered where no operation was found, or the request could not be read."""
-    return refused(error)
+    answer, named = refused(error), request_id()
+    answer.headers["X-Request-Id"] = named
+    told(request.method, "", answer.status_code, moment(), named)
+    return answer

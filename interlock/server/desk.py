@@ -2,6 +2,7 @@
 
 import logging
 import re
+import secrets
 from functools import partial
 from typing import Any, get_type_hints
 from urllib.parse import parse_qsl
@@ -34,23 +35,20 @@ class Desk:
 
     async def answer(self, operation: Operation, request: Asking) -> Response[Any] | Stream:
         """The answer, whatever happens."""
-        began, who, more = moment(), "", dict[str, str]()
+        began, caller, more, named = moment(), None, dict[str, str](), request_id()
         answer: Response[Any] | Stream
         try:
             again = partial(self.allowed, operation, request.headers.get("authorization", ""))
             caller = await again()
-            who = f"{caller.tenant}/{caller.key}" if caller else ""
             if caller and caller.limited and operation.counted:
                 more = await self.admitted(caller)
-            answer = answered(operation, await operation.call(await self.asked(operation, request, caller, again)))
+            asked = await self.asked(operation, request, caller, again)
+            asked.request = named
+            answer = answered(operation, await operation.call(asked))
         except Exception as error:
             answer = refused(error, operation)
-        answer.headers.update(more)
-        facts = {
-            "method": operation.method, "path": operation.path, "status": answer.status_code, "caller": who,
-            "took_ms": round((moment() - began) * 1_000, 3),
-        }  # fmt: skip
-        log.info("%s %s %s", operation.method, operation.path, answer.status_code, extra={"facts": facts})
+        answer.headers.update({**more, "X-Request-Id": named})
+        told(operation.method, operation.path, answer.status_code, began, named, caller)
         return answer
 
     async def admitted(self, caller: Caller) -> dict[str, str]:
@@ -86,6 +84,20 @@ class Desk:
         if operation.body is not None:
             asked.body = body_of(operation.body, request.headers.get("content-type", ""), await request.body())
         return asked
+
+
+def request_id() -> str:
+    """How a request is called in its answer, in the log and as the cause of events."""
+    return f"request_{secrets.token_hex(8)}"
+
+
+def told(method: str, route: str, status: int | None, began: float, named: str, caller: Caller | None = None) -> None:
+    """One line of the log: which route, never what was asked with it; whose key, never the key."""
+    facts = {
+        "method": method, "route": route, "status": status, "took_ms": round((moment() - began) * 1_000, 3),
+        "tenant": caller.tenant if caller else None, "key": caller.key if caller else None, "request": named,
+    }  # fmt: skip
+    log.info("%s %s %s", method, route, status, extra={"facts": facts})
 
 
 def query_of(kind: Any, text: bytes) -> Any:

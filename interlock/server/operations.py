@@ -1,7 +1,6 @@
 """What an operation of the API is: data from which routes, the OpenAPI text and the tests are made."""
 
 import asyncio
-import secrets
 from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
@@ -78,7 +77,7 @@ class Asked:
         self.idempotency_key: str | None = None
         self.caller = caller or NOBODY
         self.app = hall.of_tenant(self.caller.tenant)
-        self.request = f"request_{secrets.token_hex(8)}"
+        self.request = ""  # how it is called
         self.query: Any = None
         self.body: Any = None
 

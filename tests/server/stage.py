@@ -1,5 +1,6 @@
 """A server inside the test's own process, two tenants, and a key for every purpose."""
 
+import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -7,6 +8,7 @@ from typing import Any
 import httpx
 from litestar.testing import TestClient
 
+from interlock.cli.logs import JsonLines
 from interlock.client.app import App
 from interlock.client.keys import with_secret
 from interlock.kernel.access import Key
@@ -21,6 +23,7 @@ class Stage:
 
     def __init__(self, app: App, client: Any, beside: "Stage | None" = None) -> None:
         self.app, self.client, self.claims = app, client, 0
+        self.secrets: set[str] = set()  # keys and leases that were given out
         if beside:  # another server of the same database
             self.own, self.foreign = beside.own, beside.foreign
         else:
@@ -29,7 +32,9 @@ class Stage:
 
     def key(self, *scopes: str, tenant: int = OWN, **facts: Any) -> str:
         order = Key(order="create", name="ci", scopes=scopes or ("admin",), tenant=tenant, **facts)
-        return with_secret(self.app, order).text
+        made = with_secret(self.app, order).text
+        self.secrets |= {made, made.rpartition("_")[2]}
+        return made
 
     def ask(
         self, method: str, path: str, body: Any = None, *, key: str | None = None, headers: dict[str, str] | None = None
@@ -63,7 +68,9 @@ class Stage:
         self.claims += 1
         key = f"c{self.claims}"
         worker = self.app.send(Register(name=name, incarnation=key, capacity=100, tenant=tenant))
-        return self.app.send(Claim(worker=worker, key=key, nonce=key, tenant=tenant, queues=(queue,)))[0]
+        grant = self.app.send(Claim(worker=worker, key=key, nonce=key, tenant=tenant, queues=(queue,)))[0]
+        self.secrets.add(grant.lease)
+        return grant
 
     def finish(self, grant: Grant, tenant: int = OWN, **facts: Any) -> None:
         held = Held(unit=grant.unit, fence=grant.fence, lease=grant.lease)
@@ -83,6 +90,26 @@ class Stage:
 
 @contextmanager
 def staged(url: str, beside: Stage | None = None) -> Iterator[Stage]:
-    app = App(url)
-    with TestClient(built(app)) as client:
-        yield Stage(app, client, beside)
+    """A server; whatever the story was, its log has a line a request and no secret."""
+    app, log = App(url), Log()
+    logging.getLogger().addHandler(log)
+    try:
+        with TestClient(built(app)) as client:
+            stage = Stage(app, client, beside)
+            yield stage
+    finally:
+        logging.getLogger().removeHandler(log)
+    told = "\n".join(log.lines)
+    assert not [one for one in stage.secrets if one in told]
+
+
+class Log(logging.Handler):
+    """What is logged, as it is written for programs."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lines: list[str] = []
+        self.setFormatter(JsonLines())
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.lines.append(self.format(record))

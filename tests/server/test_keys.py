@@ -81,7 +81,8 @@ def test_the_log_has_facts_and_no_secret(stage: Stage, caplog: pytest.LogCapture
     stage.ask("GET", f"/v1/jobs/{job}", key="nonsense")
     lines = [record for record in caplog.records if record.name == "interlock.server"]
     facts = [record.facts for record in lines]  # type: ignore[attr-defined]
-    assert [(one["path"], one["status"]) for one in facts] == [("/v1/jobs", 201), ("/v1/jobs/{id}", 401)]
-    assert facts[0]["caller"].startswith("1/key_")
+    assert [(one["route"], one["status"]) for one in facts] == [("/v1/jobs", 201), ("/v1/jobs/{id}", 401)]
+    assert (facts[0]["tenant"], facts[1]["tenant"], facts[1]["key"]) == (1, None, None)
+    assert facts[0]["key"].startswith("key_")
     secret = stage.own.rpartition("_")[2]
     assert all(secret not in repr(vars(record)) for record in caplog.records)
