@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from interlock.client.outcomes import Snooze
+from interlock.engine.leases import hashed
 from interlock.kernel.commands import PERMANENT, Command, Finish, Heard, Heartbeat, Outcome, Record, Release, Start
 from interlock.kernel.errors import InterlockError
 from interlock.kernel.names import shown
@@ -19,6 +20,7 @@ from interlock.worker.verdicts import given_back
 log = logging.getLogger("interlock.worker")
 REPORT_AFTER = 0.05  # seconds; what has ended by then is started and finished in one transaction
 CHUNK = 500  # outcomes in one command
+HASH_SHOWN = 16  # letters
 AT_ONCE, WORTH = 2, 100  # reports on their way, and how many ends make another one worth its transaction
 Part = tuple[Command[Any], list[Hold]]
 
@@ -220,6 +222,7 @@ class Reports:
             why = heard.why if word == "refused" else end.error if isinstance(end, Outcome) else ""
             text = f"{titled(hold)}: {word}" + (f": {why}" if why else "")
             facts = {"task": hold.grant.task, "unit": hold.grant.unit, "attempt": hold.grant.attempt}
+            facts["lease_hash"] = hashed(hold.held.lease)[:HASH_SHOWN]  # as the database has it; the lease is secret
             log.log(level, text, extra={"facts": {**facts, "ended": word, "state": heard.state, "why": why}})
 
 

@@ -4,6 +4,8 @@ import logging
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
 from typing import Any
 
 import msgspec
@@ -16,6 +18,7 @@ from tests.server.stage import Stage
 from tests.server.test_matrix import ENTRIES, Entry, described, nothing
 
 PATIENCE = 60.0
+HOUR_US = 3_600_000_000
 
 
 def work(stage: Stage, *commands: dict[str, Any], key: str | None = None, scope: str = "worker") -> list[Any]:
@@ -138,6 +141,28 @@ def test_who_waits_is_woken_at_once_and_who_is_called_too(stage: Stage) -> None:
         assert queue.result(PATIENCE)
         stage.app.job(grant["unit"]).cancel()
         assert calls.result(PATIENCE)
+
+
+@pytest.mark.req("X-01")
+@pytest.mark.parametrize("days", [-1, 1])
+def test_what_a_worker_believes_the_time_to_be_changes_no_lease(stage: Stage, days: int) -> None:
+    """The store's clock decides: a worker whose own is a day off says so in vain, and can say it nowhere else."""
+    key, job = stage.key("worker"), meant(stage.job())
+    theirs = datetime.now(UTC) + timedelta(days=days)
+    worker, said = hired(stage, key), {"Date": format_datetime(theirs, usegmt=True)}
+
+    def tell(**command: Any) -> Any:
+        path = "/v1/commands/worker"
+        return stage.ask("POST", path, {"commands": [command]}, key=key, headers=said).json()
+
+    (grant,) = tell(command="Claim", worker=worker, nonce="n", key="c1")["answers"][0]["answer"]
+    assert abs(grant["until"] - grant["ttl_us"] - time.time_ns() // 1_000) < HOUR_US
+    (heard,) = tell(command="Heartbeat", held=[held(grant)])["answers"][0]["answer"]
+    assert heard["accepted"]
+    assert abs(heard["until"] - grant["until"]) < HOUR_US
+    refused = tell(command="Heartbeat", held=[held(grant)], now=round(theirs.timestamp() * 1e6))
+    assert "now" in refused["error"]["message"]
+    assert stage.app.read(view, job).unit.lease_until == heard["until"]
 
 
 def test_time_passes_while_a_worker_waits(stage: Stage) -> None:

@@ -99,6 +99,7 @@ def last(job: interlock.Job) -> str:
     return job.app.read(events_of, job.unit)[-1].trigger
 
 
+@pytest.mark.req("X-22")
 def test_a_first_signal_lets_what_runs_end_and_gives_back_the_rest(folder: Path, app: interlock.App) -> None:
     soon, lasting, stuck = (app.tasks[name].submit() for name in ("soon", "lasting", "stuck"))
     with started(
@@ -117,6 +118,8 @@ def test_a_first_signal_lets_what_runs_end_and_gives_back_the_rest(folder: Path,
     assert {"at", "level", "logger", "text"} <= set(lines[0])
     (done,) = [line for line in lines if line.get("ended") == "success"]
     assert (done["task"], done["unit"], done["attempt"]) == ("soon", soon.unit, 1)
+    hashed = app.read(view, soon.unit).unit.lease_hash or ""
+    assert hashed[:16] == done["lease_hash"]
 
 
 @pytest.mark.parametrize("one_signal", [signal.SIGTERM, signal.SIGINT])
