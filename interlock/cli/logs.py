@@ -16,6 +16,7 @@ from interlock.kernel.errors import InterlockError
 
 FORMATS = ("text", "json")
 LEVELS = ("debug", "info", "warning", "error")
+CHATTY = ("httpx", "httpcore")
 FACTS = ("unit", "fence")  # what a handler's own log lines carry
 
 
@@ -54,6 +55,11 @@ class Lines(logging.Handler):
             sys.stderr.flush()
 
 
+def worth_saying(record: logging.LogRecord) -> bool:
+    """Not every request of a client is."""
+    return record.levelno >= logging.WARNING or not record.name.startswith(CHATTY)
+
+
 @contextmanager
 def logged(kind: str, level: str, line: Callable[[], str]) -> Iterator[None]:
     """The log is written while this lasts; on a terminal, `line` is shown below it."""
@@ -63,6 +69,7 @@ def logged(kind: str, level: str, line: Callable[[], str]) -> Iterator[None]:
     terminal = kind == "text" and sys.stderr.isatty()
     console = Console(stderr=True, highlight=False) if terminal else None
     lines = Lines(console)
+    lines.addFilter(worth_saying)
     lines.setFormatter(TextLines() if kind == "text" else JsonLines())
     root = logging.getLogger()
     before = root.level

@@ -132,7 +132,10 @@ def test_a_worker_without_a_database_does_all_that_a_worker_does(
         assert cut.wait(PATIENCE) == "attempt 1"
     assert there.read(workers_seen) == [], "it has left"
     assert not (folder / "none.db").exists()
-    assert key_file.read_text() not in (folder / "log").read_text()
+    log = (folder / "log").read_text()
+    assert key_file.read_text() not in log
+    assert "order" in log
+    assert "HTTP" not in log, "its requests are nobody's business"
 
 
 def test_a_worker_that_is_killed_over_http_is_replaced_by_another(
