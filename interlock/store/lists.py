@@ -112,7 +112,13 @@ def born(session: Session, tenant: int, names: Sequence[str], before: Sequence[i
 def fitting(session: Session, tenant: int, wanted: Filter, units: Sequence[int]) -> dict[int, View]:
     """Those of these units that a filter means."""
     where, params = conditions(wanted)
-    found = views(session, tenant, ["unit.id {ids}", *where], {**params, "ids": list(units)}, max(len(units), 1))
+    found = views(
+        session,
+        tenant,
+        ["unit.id {ids}", "body.unit {ids}", *where],
+        {**params, "ids": list(units)},
+        max(len(units), 1),
+    )
     return {one.unit.id: one for one in found}
 
 

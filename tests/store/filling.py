@@ -17,7 +17,7 @@ TAGS = "abcdefghijklm"  # what a worker can do: enough for 8,192 different deman
 BLOCK = 50  # lanes that it can serve lie in blocks between blocks of lanes that it cannot
 EVENT = (
     "INSERT INTO event (unit, version, tenant, lifecycle, trigger, target, attempt, fence, name, severity, at, actor, "
-    "reason, correlation, trace, payload, hash) SELECT :first + n, 1, :tenant, 'job', 'submit', 'queued', 1, 0, 'x', "
+    "reason, correlation, trace, payload, hash) SELECT :first + n, 1, :tenant, 'job', 'submit', 'queued', 1, 0, 'job_queued', "
     "'info', n, 'test', '', '', '', '{}', 'h' FROM number"
 )
 UNIT = (

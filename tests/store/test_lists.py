@@ -103,7 +103,10 @@ def reads_little(database: Connection, server: str, many: int) -> None:
         (Filter(correlation="none"), 0),
     ):
         with watched(database) as reads:
-            page(engine, wanted, PAGE)
+            found = page(engine, wanted, PAGE)
+        assert len(found.units) == (PAGE if most == PAGE + 1 else 0), wanted
+        if wanted.task and many < MANY_PROOF:
+            continue  # PostgreSQL may read all of a small table, and rightly so
         large = ("unit", "event", "body")
         scans = [scan for read in reads for scan in read.scans if not scan.startswith("Bitmap")]
         assert [scan for scan in scans if any(f" {table}" in f" {scan}" for table in large)] == [], wanted
