@@ -74,7 +74,6 @@ def logged(kind: str, level: str, line: Callable[[], str]) -> Iterator[None]:
     root = logging.getLogger()
     before = root.level
     root.addHandler(lines)
-    logging.getLogger("httpx").setLevel(max(logging.WARNING, logging.getLevelName(level.upper())))  # a line a request
     root.setLevel(level.upper())
     try:
         if console:
