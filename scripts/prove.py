@@ -4,42 +4,68 @@ import os
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import NamedTuple
 
 ROOT = Path(__file__).parent.parent
 TITLE = "# The last proof\n\nWritten by `make proof`, which runs the long forms of the tests.\n\n"
 BIN = Path(sys.executable).parent
 SECONDS = os.environ.get("SECONDS") or "600"  # of random lives
-# Each proof: what it shows, and the command that shows it.
+TESTS = ["python", "-m", "pytest", "-v", "-s", "--no-header", "-m", "proof"]
+FOLDERS = sorted(f"tests/{path.name}" for path in (ROOT / "tests").iterdir() if list(path.glob("test_*.py")))
+AROUND = [folder for folder in FOLDERS if folder.removeprefix("tests/") in ("client", "server", "store", "worker")]
+# Each proof: what it shows, and the command that shows it. Those of one line are run beside each other.
 PROOFS = [
-    (
-        "Every lifecycle keeps its promises within 4 attempts and 3 messages in flight",
-        ["interlock", "lifecycle", "check", "--attempts", "4"],
-    ),
-    ("Random lives of the whole system", ["python", "scripts/soak.py"]),
-    ("The long forms of the tests", ["python", "-m", "pytest", "-v", "-s", "--no-header", "-m", "proof", "tests"]),
+    [
+        (
+            "Every lifecycle keeps its promises within 4 attempts and 3 messages in flight",
+            ["interlock", "lifecycle", "check", "--attempts", "4"],
+        )
+    ],
+    [("Random lives of the whole system", ["python", "scripts/soak.py"])],
+    [
+        ("The long forms of the tests: the engine", [*TESTS, *(one for one in FOLDERS if one not in AROUND)]),
+        ("The long forms of the tests: what is around it", [*TESTS, *AROUND]),
+    ],
 ]
 
 
+class Proved(NamedTuple):
+    """What came of one proof."""
+
+    title: str
+    command: list[str]
+    held: bool
+    seconds: float
+    said: str
+
+    @property
+    def section(self) -> str:
+        verdict, said = "holds" if self.held else "FAILED", "\n".join(map(str.rstrip, self.said.strip().splitlines()))
+        head = f"## {self.title}\n\n`{' '.join(self.command)}`: {verdict}, {self.seconds:.0f} s."
+        return f"{head}\n\n```\n{said}\n```\n"
+
+
+def proved(title: str, command: list[str]) -> Proved:
+    print(f"--- {title}", flush=True)
+    began = time.monotonic()
+    done = subprocess.run(
+        [str(BIN / command[0]), *command[1:]], cwd=ROOT, capture_output=True, text=True, check=False,
+        env={**os.environ, "SECONDS": SECONDS},
+    )  # fmt: skip
+    print(done.stdout + done.stderr, end="", flush=True)
+    return Proved(title, command, done.returncode == 0, time.monotonic() - began, done.stdout)
+
+
 def main() -> int:
-    sections: list[str] = []
-    verdicts: list[tuple[str, bool, float]] = []
-    record = ""
-    for title, command in PROOFS:
-        print(f"--- {title}", flush=True)
-        began = time.monotonic()
-        done = subprocess.run(
-            [str(BIN / command[0]), *command[1:]], cwd=ROOT, capture_output=True, text=True, check=False,
-            env={**os.environ, "SECONDS": SECONDS},
-        )  # fmt: skip
-        seconds = time.monotonic() - began
-        verdicts.append((title, done.returncode == 0, seconds))
-        record += done.stdout
-        print(done.stdout + done.stderr, end="", flush=True)
-        verdict = "holds" if done.returncode == 0 else f"FAILED (exit {done.returncode})"
-        said = "\n".join(line.rstrip() for line in done.stdout.strip().splitlines())
-        sections.append(f"## {title}\n\n`{' '.join(command)}`: {verdict}, {seconds:.0f} s.\n\n```\n{said}\n```\n")
+    found: list[Proved] = []
+    for some in PROOFS:
+        with ThreadPoolExecutor(len(some)) as pool:
+            found += pool.map(lambda one: proved(*one), some)
+    sections, record = [one.section for one in found], "".join(one.said for one in found)
+    verdicts = [(one.title, one.held, one.seconds) for one in found]
     (ROOT / "docs" / "proof.md").write_text("\n".join([head(TITLE), *sections]), encoding="utf-8")
     (ROOT / "docs" / "reliability.md").write_text(reliability(verdicts, record), encoding="utf-8")
     return 0 if all(held for _, held, _ in verdicts) else 1
