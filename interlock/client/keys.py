@@ -39,9 +39,14 @@ def told(row: Row, now: int) -> dict[str, Any]:
     }  # fmt: skip
 
 
+def minted() -> str:
+    """A secret that nobody can guess."""
+    return secrets.token_hex(SECRET_BYTES)
+
+
 def with_secret(app: "App", order: Key) -> Secret:
     """The key is there, or has another secret, and this is it."""
-    secret = secrets.token_hex(SECRET_BYTES)
+    secret = minted()
     issued = app.send(msgspec.structs.replace(order, digest=digest_of(secret)))
     tenant = app.tenant if app.far else order.tenant  # a server makes keys of the tenant that asks
     return Secret(issued, spelled(tenant, issued.key, secret))

@@ -1,17 +1,16 @@
 """Keys over the wire, each shown once, and what a tenant may do."""
 
-import secrets
 from typing import Any
 
 import msgspec
 
-from interlock.client.keys import told
+from interlock.client.keys import minted, told
 from interlock.client.shape import instant
-from interlock.kernel.access import KIND, SECRET_BYTES, Issued, Key, allows, digest_of, spelled
+from interlock.kernel.access import KIND, Issued, Key, allows, digest_of, spelled
 from interlock.kernel.errors import Unknown
 from interlock.kernel.names import shown
 from interlock.kernel.rows import Tenant
-from interlock.server import answers
+from interlock.server import passes
 from interlock.server.bodies import KeyAsked, LastsAsked, ReasonAsked, micro
 from interlock.server.errors import Refusal
 from interlock.server.operations import Asked, Operation, Reply, unit_of
@@ -30,23 +29,23 @@ async def create(asked: Asked) -> Reply:
     return Reply(await with_secret(asked, order), 201)
 
 
-async def rotate(asked: Asked) -> answers.KeyMade:
+async def rotate(asked: Asked) -> passes.KeyMade:
     return await with_secret(
         asked, Key(order="rotate", key=number(asked), expires_us=micro(asked.body.expires_seconds))
     )
 
 
-async def with_secret(asked: Asked, order: Key) -> answers.KeyMade:
+async def with_secret(asked: Asked, order: Key) -> passes.KeyMade:
     """The key has a secret that was made here, is told once, and is kept nowhere."""
-    secret = secrets.token_hex(SECRET_BYTES)
+    secret = minted()
     done = await asked.send(msgspec.structs.replace(order, digest=digest_of(secret)))
     text = spelled(asked.caller.tenant, done.key, secret)
-    return answers.KeyMade(shown(KIND, done.key), done.name, list(done.scopes), instant(done.expires_at), text)
+    return passes.KeyMade(shown(KIND, done.key), done.name, list(done.scopes), instant(done.expires_at), text)
 
 
-async def revoke(asked: Asked) -> answers.KeyVoid:
+async def revoke(asked: Asked) -> passes.KeyVoid:
     done: Issued = await asked.send(Key(order="revoke", key=number(asked), reason=asked.body.reason))
-    return answers.KeyVoid(shown(KIND, done.key), done.revoked, done.changed)
+    return passes.KeyVoid(shown(KIND, done.key), done.revoked, done.changed)
 
 
 def number(asked: Asked) -> int:
@@ -62,9 +61,9 @@ async def keys(asked: Asked) -> dict[str, Any]:
     return {"keys": [told(row, now) for row in found]}
 
 
-async def tenant(asked: Asked) -> answers.TenantTold:
+async def tenant(asked: Asked) -> passes.TenantTold:
     row, is_held, waits = await asked.read(look)
-    return answers.TenantTold(
+    return passes.TenantTold(
         row.id, row.name, is_held, waits, row.max_running, row.max_waiting, row.max_requests
     )  # fmt: skip
 
@@ -79,19 +78,19 @@ KEYS, KEY = "/v1/keys", "/v1/keys/{id}"
 ACCESS = (
     Operation(
         method="POST", path=KEYS, scope="admin", summary="Make a key, which is shown once", call=create, body=KeyAsked,
-        answer=answers.KeyMade, status=201, keyed=False,
+        answer=passes.KeyMade, status=201, keyed=False,
     ),
-    Operation(method="GET", path=KEYS, scope="admin", summary="List keys", call=keys, answer=answers.KeyList),
+    Operation(method="GET", path=KEYS, scope="admin", summary="List keys", call=keys, answer=passes.KeyList),
     Operation(
         method="POST", path=f"{KEY}/rotate", scope="admin", summary="Give a key another secret, which is shown once",
-        call=rotate, body=LastsAsked, answer=answers.KeyMade, keyed=False,
+        call=rotate, body=LastsAsked, answer=passes.KeyMade, keyed=False,
     ),
     Operation(
         method="POST", path=f"{KEY}/revoke", scope="admin", summary="Make a key void, for good", call=revoke,
-        body=ReasonAsked, answer=answers.KeyVoid,
+        body=ReasonAsked, answer=passes.KeyVoid,
     ),
     Operation(
         method="GET", path="/v1/tenant", scope="admin", summary="Show the tenant of the key, and its limits",
-        call=tenant, answer=answers.TenantTold,
+        call=tenant, answer=passes.TenantTold,
     ),
 )  # fmt: skip

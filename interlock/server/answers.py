@@ -387,54 +387,6 @@ class LifecycleTold(msgspec.Struct):
     moves: list[MoveTold]
 
 
-class KeyTold(msgspec.Struct):
-    """A key, without its secret; `state` is valid, expired or revoked."""
-
-    id: str
-    name: str
-    scopes: list[str]
-    state: str
-    created_at: str
-    created_by: str
-    expires_at: str | None
-    rotated_at: str | None
-    revoked_at: str | None
-
-
-class KeyList(msgspec.Struct):
-    keys: list[KeyTold]
-
-
-class KeyMade(msgspec.Struct):
-    """A key with its secret, which nobody will be told again."""
-
-    id: str
-    name: str
-    scopes: list[str]
-    expires_at: str | None
-    key: str
-
-
-class KeyVoid(msgspec.Struct):
-    """A key that is void, and whether it was made so now."""
-
-    id: str
-    revoked: bool
-    changed: bool
-
-
-class TenantTold(msgspec.Struct):
-    """A tenant: how much of its work is held and waits, how much may, and how often it may ask; null is no limit."""
-
-    tenant: int
-    name: str
-    held: int
-    waiting: int
-    max_running: int | None
-    max_waiting: int | None
-    max_requests: int | None
-
-
 class Health(msgspec.Struct):
     """That the server and its database answer."""
 

@@ -15,14 +15,14 @@ from interlock.client.app import App
 from interlock.server import answers
 from interlock.server.access import ACCESS
 from interlock.server.around import AROUND
-from interlock.server.desk import BODY_MAX, HEADERS, Desk, refused, request_id, told
+from interlock.server.desk import BODY_MAX, HEADERS, Desk, refused, told
 from interlock.server.errors import AGAIN, Refusal
 from interlock.server.jobs import JOBS
 from interlock.server.keyring import moment
 from interlock.server.letters import LETTERS
 from interlock.server.metrics import METRICS
 from interlock.server.openapi import described
-from interlock.server.operations import HTML, JSON, Asked, Hall, Operation
+from interlock.server.operations import HTML, JSON, Asked, Hall, Operation, request_id
 from interlock.server.page import PAGE
 from interlock.server.people import INBOX
 from interlock.server.programs import PROGRAMS

@@ -2,7 +2,6 @@
 
 import logging
 import re
-import secrets
 from functools import partial
 from typing import Any, get_type_hints
 from urllib.parse import parse_qsl
@@ -15,7 +14,7 @@ from litestar.response import Stream
 from interlock.kernel.access import Admit
 from interlock.server.errors import Refusal, refusal
 from interlock.server.keyring import Caller, Keyring, moment, refuse_scope
-from interlock.server.operations import Again, Asked, Hall, Nothing, Operation, Reply
+from interlock.server.operations import Again, Asked, Hall, Nothing, Operation, Reply, request_id
 from interlock.server.stream import Flow
 
 log = logging.getLogger("interlock.server")
@@ -84,11 +83,6 @@ class Desk:
         if operation.body is not None:
             asked.body = body_of(operation.body, request.headers.get("content-type", ""), await request.body())
         return asked
-
-
-def request_id() -> str:
-    """How a request is called in its answer, in the log and as the cause of events."""
-    return f"request_{secrets.token_hex(8)}"
 
 
 def told(method: str, route: str, status: int | None, began: float, named: str, caller: Caller | None = None) -> None:

@@ -1,6 +1,7 @@
 """What an operation of the API is: data from which routes, the OpenAPI text and the tests are made."""
 
 import asyncio
+import secrets
 from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
@@ -154,6 +155,11 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
 
 class Nothing(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """No words at all."""
+
+
+def request_id() -> str:
+    """How a request is called in its answer, in the log and as the cause of events."""
+    return f"request_{secrets.token_hex(8)}"
 
 
 def unit_of(text: str) -> int:
