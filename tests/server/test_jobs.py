@@ -6,7 +6,6 @@ from typing import Any
 import msgspec
 import pytest
 
-from interlock.kernel.names import meant
 from interlock.server import answers
 from interlock.store.views import Filter, matching
 from tests.server.stage import Stage
@@ -33,8 +32,8 @@ def test_a_job_is_submitted_and_seen(stage: Stage) -> None:
 
 
 def test_lists_are_paged_and_filtered(stage: Stage) -> None:
-    """The newest first, by their ids: two servers take theirs from blocks of their own."""
-    made = sorted([stage.job(task=f"t{n % 2}") for n in range(5)], key=meant, reverse=True)
+    """The newest first, whichever server made them."""
+    made = [stage.job(task=f"t{n % 2}") for n in range(5)][::-1]
     first = stage.get("/v1/jobs?limit=2")
     second = stage.get(f"/v1/jobs?limit=2&after={first['next']}")
     third = stage.get(f"/v1/jobs?limit=2&after={second['next']}")

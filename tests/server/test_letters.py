@@ -95,6 +95,7 @@ def test_a_confirmed_order_is_carried_out_once(stage: Stage) -> None:
     assert preview(stage, task="mail")["count"] == 1  # what was done again is not done once more
 
 
+@pytest.mark.usefixtures("inside")
 def test_a_token_is_good_for_what_was_shown_alone(stage: Stage) -> None:
     clock = Clock(stage)
     dead(stage, "mail")

@@ -66,6 +66,7 @@ def held(grant: Grant) -> Held:
 
 
 @pytest.mark.req("R2-41", "R2-42")
+@pytest.mark.usefixtures("inside")
 def test_a_scenario_is_counted_exactly(stage: Stage) -> None:
     clock = Clock(stage)
     before = scraped(stage)

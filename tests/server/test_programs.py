@@ -129,6 +129,7 @@ def test_a_ring_between_two_questions_is_not_lost(stage: Stage) -> None:
     until(lambda: rung(stage, other))
 
 
+@pytest.mark.usefixtures("inside")
 def test_who_waits_is_woken_at_once_and_who_is_called_too(stage: Stage) -> None:
     key = stage.key("worker")
     stage.job()
@@ -175,6 +176,7 @@ def test_time_passes_while_a_worker_waits(stage: Stage) -> None:
     assert stage.get(f"/v1/jobs/{job}")["available_at"]
 
 
+@pytest.mark.usefixtures("inside")
 def test_a_server_that_ends_lets_nobody_wait(stage: Stage) -> None:
     hall = stage.client.app.state.hall
     with ThreadPoolExecutor(1) as pool:
