@@ -55,8 +55,8 @@ def faults(mapping: Mapping, wanted: set[str]) -> list[str]:
 def suites() -> list[Path]:
     """The folders of tests that `make test` runs."""
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
-    (listed,) = re.findall(r"^SUITES \?= (.+)$", makefile, re.MULTILINE)
-    return [ROOT / "tests" / name for name in listed.split()]
+    (listed,) = re.findall(r"^SUITES \?= ((?:.+\\\n)*.+)$", makefile, re.MULTILINE)
+    return [ROOT / "tests" / name for name in re.findall(r"\w+", listed)]
 
 
 def test_every_claimed_requirement_has_a_test(tmp_path: Path) -> None:
