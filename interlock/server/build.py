@@ -27,6 +27,7 @@ from interlock.server.page import PAGE
 from interlock.server.people import INBOX
 from interlock.server.programs import PROGRAMS
 from interlock.server.runs import RUNS
+from interlock.server.templates import TEMPLATES
 from interlock.server.waiting import WAITING
 from interlock.store import migrate
 from interlock.store.session import Session
@@ -51,7 +52,7 @@ OPEN = tuple(
     for path in ("/healthz", "/readyz")
 )  # fmt: skip
 OPERATIONS: tuple[Operation, ...] = (
-    *JOBS, *RUNS, *INBOX, *LETTERS, *AROUND, *ACCESS, *PROGRAMS, *WAITING, *METRICS, *OPEN,
+    *JOBS, *RUNS, *INBOX, *LETTERS, *TEMPLATES, *AROUND, *ACCESS, *PROGRAMS, *WAITING, *METRICS, *OPEN,
 )  # fmt: skip
 
 

@@ -10,7 +10,7 @@ import msgspec
 
 from interlock.kernel.errors import Unknown
 from interlock.kernel.lifecycle import Category
-from interlock.kernel.rows import Artifact, Body, Event, Note, Schedule, Skipped, Slot, Unit, Worker
+from interlock.kernel.rows import Artifact, Body, Event, Note, Schedule, Skipped, Slot, Template, Unit, Worker
 from interlock.store.reads import read
 from interlock.store.session import Session
 from interlock.store.tx import marks, params
@@ -226,6 +226,22 @@ def ahead_of(session: Session, tenant: int, unit: Unit) -> int:
 def schedules_of(session: Session, tenant: int) -> list[Schedule]:
     """The schedules of a tenant that were not removed, by name."""
     return read(session, Schedule, "WHERE tenant = :tenant AND removed_at IS NULL ORDER BY name", tenant=tenant)
+
+
+def templates_of(session: Session, tenant: int) -> list[Template]:
+    """The newest version of each template of a tenant, by name."""
+    newest = (
+        "(SELECT max(version) FROM template AS one WHERE one.tenant = template.tenant AND one.name = template.name)"
+    )
+    return read(session, Template, f"WHERE tenant = :tenant AND version = {newest} ORDER BY name", tenant=tenant)
+
+
+def template_seen(session: Session, tenant: int, name: str, version: int | None) -> Template | None:
+    """A version of a template, or the newest one."""
+    given = {"tenant": tenant, "name": name, "version": version or 0}
+    rest = "WHERE tenant = :tenant AND name = :name AND :version IN (0, version) ORDER BY version DESC LIMIT 1"
+    found = read(session, Template, rest, **given)
+    return found[0] if found else None
 
 
 def schedule_of(session: Session, tenant: int, name: str) -> Schedule | None:

@@ -69,6 +69,14 @@ def key(stage: Stage) -> tuple[str, str, Any]:
     return stage.post("/v1/keys", {"name": "n", "scopes": ["read"]}, status=201)["id"], "key_zzzzzz", {}
 
 
+TEMPLATE = {"name": "release", "steps": [{"task": "build"}, {"task": "sign", "lifecycle": "approval"}]}
+
+
+def template(stage: Stage) -> tuple[str, str, Any]:
+    stage.post("/v1/templates", TEMPLATE)
+    return "release", "none", None
+
+
 FINDING = {
     "glimpse",
     "view",
@@ -144,6 +152,9 @@ ENTRIES: dict[str, Entry] = {
     "post_v1_keys_id_rotate": Entry(key),
     "post_v1_keys_id_revoke": Entry(key),
     "get_v1_tenant": Entry(nothing(), plain=True),
+    "get_v1_templates": Entry(template),
+    "get_v1_templates_name": Entry(template),
+    "post_v1_templates": Entry(nothing({**TEMPLATE, "name": "other"})),
     "get_v1_lifecycles": Entry(nothing(), shared=True),
     "get_v1_lifecycles_name": Entry(lambda stage: ("job", "none", None), shared=True),
     "get_v1_lifecycles_name_mermaid": Entry(lambda stage: ("job", "none", None), shared=True),

@@ -4,6 +4,7 @@ import pytest
 
 from interlock.kernel.commands import Define, Work
 from interlock.server import answers
+from interlock.server.templates import TemplateTold
 from tests.server.stage import Stage
 from tests.server.test_jobs import exactly
 
@@ -119,6 +120,25 @@ def test_the_inbox_is_read_and_answered(stage: Stage) -> None:
     )["jobs"][0]["id"]
     assert stage.post(f"/v1/inbox/{stream}/decide", {"word": "plan"})["applied"]
     assert stage.post(f"/v1/inbox/{stream}/decide", {"word": "plan"}, status=409)["error"]["code"] == "INVALID_STATE"
+
+
+def test_a_template_is_defined_read_and_run(stage: Stage) -> None:
+    steps = [{"task": "build"}, {"task": "sign", "lifecycle": "approval"}, {"task": "ship", "ref": "out"}]
+    done = stage.post("/v1/templates", {"name": "release", "steps": steps})
+    assert done == {"name": "release", "version": 1, "changed": True}
+    assert not stage.post("/v1/templates", {"name": "release", "steps": steps})["changed"]
+    assert stage.post("/v1/templates", {"name": "release", "steps": steps[:2]})["version"] == 2
+    (line,) = stage.get("/v1/templates")["templates"]
+    assert (line["version"], [step["name"] for step in line["steps"]]) == (2, ["build", "sign"])
+    first = stage.get("/v1/templates/release?version=1")
+    exactly(first, TemplateTold)
+    assert [step["needs"] for step in first["steps"]] == [[], ["build"], ["sign"]]
+    run = stage.post("/v1/runs", {"template_name": "release"}, status=201)["id"]
+    assert len(stage.get(f"/v1/runs/{run}/steps")["steps"]) == 2
+    assert stage.ask("GET", "/v1/templates/release?version=3").status_code == 404
+    wrong = stage.ask("POST", "/v1/templates", {"name": "release", "steps": [{"task": "a", "needs": ["b"]}]})
+    assert wrong.status_code in (400, 404)
+    assert stage.get("/v1/templates/release")["version"] == 2
 
 
 def test_workers_schedules_and_lifecycles(stage: Stage) -> None:
