@@ -58,6 +58,6 @@ def seeds_until_caught(path: Path, folder: Path, most: int, first: int = 1) -> t
     command = [sys.executable, "-c", PLAY, str(first), str(most)]
     done = subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, check=False)
     if done.returncode:  # it cannot even be begun
-        return 1, done.stderr.strip().splitlines()[-1][:200]
+        return 1, done.stderr.strip().splitlines()[-1].replace(f"{folder}/", "")[:200]
     count, _, how = done.stdout.strip().partition(" ")
     return int(count or 0), how
