@@ -36,7 +36,9 @@ async def rotate(asked: Asked) -> passes.KeyMade:
 
 
 async def with_secret(asked: Asked, order: Key) -> passes.KeyMade:
-    """The key has a secret that was made here, is told once, and is kept nowhere."""
+    """The key has a secret that was made here, is told once, and is kept nowhere. Raises Refusal."""
+    if asked.headers.get("idempotency-key") is not None:
+        raise Refusal(400, NOT_TWICE)
     secret = minted()
     done = await asked.send(msgspec.structs.replace(order, digest=digest_of(secret)))
     text = spelled(asked.caller.tenant, done.key, secret)
@@ -74,6 +76,10 @@ def look(session: Session, tenant: int) -> tuple[Tenant, int, int]:
     return row, held(session, tenant), waiting(session, tenant)
 
 
+NOT_TWICE = (
+    "this request takes no Idempotency-Key: its answer holds a secret, which is kept nowhere and cannot be told twice; "
+    "if an answer is lost, revoke the key and make another"
+)
 KEYS, KEY = "/v1/keys", "/v1/keys/{id}"
 ACCESS = (
     Operation(

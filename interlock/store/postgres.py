@@ -192,9 +192,11 @@ class Connection:
         self.warnings.clear()
         pipe, self.pipe = self.pipe, None
         try:
-            cursor = self.raw.execute("COMMIT")
-            if pipe is not None:
-                pipe.__exit__(None, None, None)
+            try:
+                cursor = self.raw.execute("COMMIT")
+            finally:
+                if pipe is not None:  # whatever was said: else ROLLBACK would be sent into the same pipeline
+                    pipe.__exit__(None, None, None)
             status = cursor.statusmessage
         except psycopg.Error as error:
             if self.raw.closed:

@@ -75,3 +75,14 @@ def test_a_tenant_sees_its_limits(stage: Stage) -> None:
     exactly(found, passes.TenantTold)
     assert (found["name"], found["held"], found["waiting"], found["max_waiting"]) == ("default", 1, 1, 5)
     assert stage.get("/v1/tenant", key=stage.foreign)["name"] == "other"
+
+
+def test_a_secret_is_not_told_twice_whatever_a_header_wants(stage: Stage) -> None:
+    made = stage.post("/v1/keys", ASKED, status=201)
+    count = len(stage.get("/v1/keys")["keys"])
+    for path, body in (("/v1/keys", ASKED), (f"/v1/keys/{made['id']}/rotate", {})):
+        answer = stage.ask("POST", path, body, headers={"Idempotency-Key": "k"})
+        assert answer.status_code == 400
+        assert "revoke the key" in answer.json()["error"]["message"]
+    assert len(stage.get("/v1/keys")["keys"]) == count
+    assert stage.ask("GET", "/v1/jobs", key=made["key"]).status_code == 200  # it was not rotated
