@@ -1,12 +1,11 @@
 """How a client speaks HTTP: it asks again where that is safe, and every answer becomes bytes or an error of ours."""
 
 import asyncio
-from typing import Any
 
 import httpx
 import msgspec
 
-from interlock.client.wire import Trouble, error_of
+from interlock.client.wire import Faulty, Trouble, error_of
 from interlock.kernel.errors import Denied, InterlockError, LimitReached, Unavailable, Unknown
 
 PAUSES = (0.05, 0.2, 0.5, 1.0)  # seconds before what got no answer is asked again
@@ -36,18 +35,6 @@ class TooMuch(InterlockError):
             f"this is {size:,} bytes, and a server takes at most {most:,} in one request: send it in parts, or keep "
             "large data elsewhere and pass where it is"
         )
-
-
-class Fault(msgspec.Struct, frozen=True):
-    code: str
-    message: str
-    details: dict[str, Any]
-
-
-class Faulty(msgspec.Struct, frozen=True):
-    """What a server says when it refuses."""
-
-    error: Fault
 
 
 class Post:

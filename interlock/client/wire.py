@@ -170,3 +170,17 @@ def error_of(trouble: Trouble) -> InterlockError:
         error.lifecycle, error.state = trouble.lifecycle, trouble.state
         error.trigger, error.legal = trouble.trigger, trouble.legal
     return error
+
+
+class Fault(msgspec.Struct, frozen=True):
+    """What was wrong; `details` has what helps to do better: state, legal_next, needs."""
+
+    code: str
+    message: str
+    details: dict[str, Any]
+
+
+class Faulty(msgspec.Struct, frozen=True):
+    """Every answer that is no success."""
+
+    error: Fault

@@ -2,8 +2,7 @@
 
 from typing import Any
 
-import msgspec
-
+from interlock.client.wire import Fault, Faulty
 from interlock.kernel.errors import (
     Contended,
     Drained,
@@ -28,20 +27,6 @@ CODES = {
     409: "INVALID_STATE", 413: "TOO_LARGE", 415: "UNSUPPORTED_MEDIA_TYPE", 429: "LIMIT_REACHED",
     500: "INTERNAL_ERROR", 503: "UNAVAILABLE",
 }  # fmt: skip
-
-
-class Fault(msgspec.Struct, frozen=True):
-    """What was wrong; `details` has what helps to do better: state, legal_next, needs."""
-
-    code: str
-    message: str
-    details: dict[str, Any]
-
-
-class Faulty(msgspec.Struct, frozen=True):
-    """Every answer that is no success."""
-
-    error: Fault
 
 
 class Refusal(Exception):

@@ -7,9 +7,10 @@ from typing import Any
 import msgspec
 
 from interlock import __version__
+from interlock.client.wire import Faulty
 from interlock.kernel.commands import REASONS
 from interlock.kernel.lifecycle import Category, Lifecycle
-from interlock.server.errors import CODES, Faulty
+from interlock.server.errors import CODES
 from interlock.server.operations import JSON, Operation
 from interlock.server.runs import PARTS
 

@@ -18,7 +18,7 @@ from interlock.store.columns import Given, array
 from interlock.store.driver import dialect, meaning, opened, told
 from interlock.store.lanes import Lanes
 from interlock.store.memory import Memory
-from interlock.store.post import Post
+from interlock.store.notify import Notify
 from interlock.store.session import (
     AUTOCOMMIT,
     SAVEPOINT,
@@ -246,7 +246,7 @@ class Connection:
         raise Unreachable("PostgreSQL has not ended the last transaction yet")
 
     def wire(self) -> Wire | None:
-        return Post(self.url)
+        return Notify(self.url)
 
     def lock_migration(self) -> None:
         """No other migration runs until this transaction ends."""

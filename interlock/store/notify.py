@@ -14,7 +14,7 @@ PAYLOAD_MOST = 7_900  # bytes; PostgreSQL takes 8,000
 ALL = ""  # a payload that names no queue means every one
 
 
-class Post:
+class Notify:
     """NOTIFY and LISTEN, each on a connection of its own that is made when it is first needed."""
 
     tells = True
