@@ -6,6 +6,8 @@ from concurrent.futures import Future
 from contextlib import suppress
 from typing import Any, TypeVar
 
+from interlock.engine.committer import afterwards
+
 A = TypeVar("A")
 
 
@@ -31,8 +33,11 @@ class Mail:
         self.arrived.append((waiter, done))
         if not self.called:
             self.called = True
-            with suppress(RuntimeError):  # a loop that has ended waits for nothing
-                self.loop.call_soon_threadsafe(self.deliver)
+            afterwards(self.wake)
+
+    def wake(self) -> None:
+        with suppress(RuntimeError):  # a loop that has ended waits for nothing
+            self.loop.call_soon_threadsafe(self.deliver)
 
     def deliver(self) -> None:
         self.called = False  # first: what arrives from here on calls again

@@ -139,25 +139,23 @@ def force(tx: Tx, unit: Unit, state: str, stamp: Stamp) -> None:
 def settle(tx: Tx, unit: Unit, life: Lifecycle, *, opened: bool, born: bool) -> None:
     """What follows from the new state: category, outcome, clocks, and whether it may be claimed."""
     state = life.states[unit.state]
-    unit.category = state.category
-    if state.category is not Category.CLOSED:
-        unit.outcome = state.category if state.settled else None
+    unit.category = category = state.category
+    if category is not Category.CLOSED:
+        unit.outcome = category if state.settled else None
     if opened:
         unit.started_at = None
-    if state.category is Category.ACTIVE and unit.started_at is None:
+    if category is Category.ACTIVE and unit.started_at is None:
         unit.started_at = unit.changed_at
     if state.settled:
         unit.due_at = unit.asked_at = unit.asked_by = None
-    unit.deadline_at = deadline(tx, unit, life)
+    unit.deadline_at = deadline(tx, unit, life) if unit.state in life.clocked else None
     derive(tx, unit)
     if not born:
         tx.touch(unit)
 
 
 def deadline(tx: Tx, unit: Unit, life: Lifecycle) -> int | None:
-    """When the unit's own clock runs out; for how long it may run counts from its start (A4-7)."""
-    if not life.clocked(unit.state):
-        return None
+    """When the clock of the unit's state runs out; for how long it may run counts from its start (A4-7)."""
     limit_us = policy.time_limit(life, unit.state, policy_of(tx.body(unit)))
     if limit_us is None:
         return None
@@ -167,9 +165,8 @@ def deadline(tx: Tx, unit: Unit, life: Lifecycle) -> int | None:
 
 def derive(tx: Tx, unit: Unit) -> None:
     """`available_at` is set exactly while it may be claimed now, `wake_at` while time must look at it."""
-    life = tx.life(unit)
-    live = unit.lease is not None and not tx.leases.states[unit.lease].settled
-    waits = unit.category == Category.READY or (not live and life.allows(unit.state, "reclaim"))
+    life, live = tx.life(unit), unit.lease in tx.leases.unsettled
+    waits = unit.category == Category.READY or (not live and unit.state in life.reclaimed)
     due = unit.due_at is not None and unit.due_at > tx.now
     signal = awaited(unit) if waits and (due or unit.due_at is None) else None
     wanted = waits and not due and not unit.unmet and signal is None
@@ -179,10 +176,8 @@ def derive(tx: Tx, unit: Unit) -> None:
         unit.available_at = tx.now
     if signal is not None or awaited(unit):
         unit.parked_on = signal  # it takes no seat meanwhile, and waits no longer than it wanted to
-    if life.settled(unit.state):
-        unit.wake_at = None
-        return
-    clocks = [unit.deadline_at, unit.due_at if due else None]
-    if live:
-        clocks += [unit.lease_until, unit.asked_by]
-    unit.wake_at = min([at for at in clocks if at is not None], default=None)
+    unit.wake_at = None
+    if unit.state in life.unsettled:
+        clocks = [unit.deadline_at, unit.due_at if due else None]
+        clocks += [unit.lease_until, unit.asked_by] if live else []
+        unit.wake_at = min([at for at in clocks if at is not None], default=None)

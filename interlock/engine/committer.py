@@ -3,7 +3,8 @@
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
-from threading import Lock
+from contextlib import contextmanager
+from threading import Lock, local
 from typing import Any, TypeVar
 
 from interlock.engine.answers import Nothing, keep_answer, kept_answer
@@ -44,6 +45,36 @@ class Ask:
             self.future.set_exception(answer[1])
         else:
             self.future.set_result(answer[0])
+
+
+class Answering(local):
+    """What is left to do in this thread once the answers that are being given are all given."""
+
+    after: list[Callable[[], None]] | None = None
+
+
+ANSWERING = Answering()
+
+
+@contextmanager
+def answering() -> Iterator[None]:
+    """Whoever is woken by these answers finds all of them."""
+    after: list[Callable[[], None]] = []
+    ANSWERING.after = after
+    try:
+        yield
+    finally:
+        ANSWERING.after = None
+        for call in after:
+            call()
+
+
+def afterwards(call: Callable[[], None]) -> None:
+    """To be called by whoever is told an answer: done when the answers that go with it are given too."""
+    if ANSWERING.after is None:
+        call()
+    else:
+        ANSWERING.after.append(call)
 
 
 class Spoilt(Exception):
@@ -142,8 +173,9 @@ class Committer:
             for ask in group:
                 self.settle([ask])
         else:
-            for ask, answer in zip(group, answers, strict=True):
-                ask.answer(answer)
+            with answering():
+                for ask, answer in zip(group, answers, strict=True):
+                    ask.answer(answer)
 
     def carried_out(self, group: list[Ask]) -> list[Answer]:
         """The answers of a group, after as many tries as it deserves. When this raises, nothing has changed."""

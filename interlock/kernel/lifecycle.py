@@ -214,9 +214,21 @@ class Lifecycle:
     def allows(self, state: str | None, trigger: str) -> bool:
         return (state, trigger) in self.moves
 
-    def clocked(self, state: str) -> bool:
-        """Whether a state has a clock of its own."""
-        return (state, self.states[state].deadline) in self.moves
+    # What every move asks of its state is looked up in sets.
+
+    @cached_property
+    def clocked(self) -> frozenset[str]:
+        """The states with a clock of their own."""
+        return frozenset(name for name, state in self.states.items() if self.allows(name, state.deadline))
+
+    @cached_property
+    def reclaimed(self) -> frozenset[str]:
+        """The states in which a unit whose lease is over waits for another worker."""
+        return frozenset(name for name in self.states if self.allows(name, "reclaim"))
+
+    @cached_property
+    def unsettled(self) -> frozenset[str]:
+        return frozenset(name for name, state in self.states.items() if not state.settled)
 
     def triggers(self, state: str | None) -> tuple[str, ...]:
         return tuple(trigger for source, trigger in self.moves if source == state)

@@ -221,7 +221,7 @@ def within(name: str, number: int, least: int, most: int) -> None:
 def time_limit(life: Lifecycle, state: str, own: Policy) -> int | None:
     """For how long a unit may stay in this state, as far as its own clock says."""
     rule = life.states[state]
-    if not life.clocked(state):
+    if state not in life.clocked:
         return None
     return (own_limit(rule.category, own) if rule.deadline == "time_out" else None) or rule.within_us
 

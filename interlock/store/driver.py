@@ -50,7 +50,7 @@ def told() -> Iterator[None]:
 def opened(url: str) -> psycopg.Connection[tuple[Any, ...]]:
     """A connection in autocommit, so that a transaction begins where we say so. Raises Unreachable."""
     try:
-        return psycopg.connect(url, autocommit=True)
+        return psycopg.connect(url, autocommit=True, prepare_threshold=None, client_encoding="UTF8")
     except psycopg.Error as error:
         reason = str(error).strip().splitlines()[-1]
         raise Unreachable(f"PostgreSQL cannot be reached: {reason}") from None

@@ -17,6 +17,7 @@ from interlock.kernel.rows import Row
 from interlock.store.columns import Given, array
 from interlock.store.driver import dialect, meaning, opened, told
 from interlock.store.lanes import Lanes
+from interlock.store.lean import Lean, Said
 from interlock.store.memory import Memory
 from interlock.store.notify import Notify
 from interlock.store.session import (
@@ -65,22 +66,21 @@ class Connection:
             self.raw = self.open()
 
     @cached_property
-    def raw(self) -> psycopg.Connection[tuple[Any, ...]]:
+    def raw(self) -> Lean:
         """The driver's connection, made when it is first used."""
         return self.open()
 
-    def open(self) -> psycopg.Connection[tuple[Any, ...]]:
+    def open(self) -> Lean:
         raw = opened(self.url)
         raw.add_notice_handler(self.warn)
-        return raw
+        return Lean(raw)
 
     def rows(self, sql: str, params: Mapping[str, Any] | None = None) -> list[tuple[Any, ...]]:
         if self.answers and (known := self.answers.pop(named(sql, params or {}), None)) is not None:
             return known
         self.hear()
         with told():
-            cursor = self.raw.execute(dialect(sql), sent(params or {}))
-            return cursor.fetchall() if cursor.description else []
+            return self.raw.execute(dialect(sql), sent(params or {})).fetchall()
 
     def declare(self, tenants: Sequence[int]) -> None:
         """This transaction sees and writes the rows of these tenants only."""
@@ -136,44 +136,37 @@ class Connection:
                 pipe.__exit__(None, None, None)
 
     def many(self, sql: str, rows: list[dict[str, Any]]) -> None:
-        with told(), self.raw.cursor() as cursor:  # also within `together`
-            cursor.executemany(dialect(sql), rows)
+        with told(), self.raw.pipeline() if self.pipe is None else nullcontext():
+            for row in rows:
+                self.raw.execute(dialect(sql), row)
 
     def script(self, sql: str) -> None:
+        """Several statements, which have no parameters."""
         self.hear()
         with told():
-            self.raw.execute(sql)
+            self.raw.raw.execute(sql)
 
     def begin(self, tenants: Sequence[int] = ()) -> int:
         """A transaction is open that sees these tenants only. Answers the store's time in microseconds.
 
-        One round trip: several statements without parameters go as one message, and what is asked ahead in a pipeline.
+        One round trip, with what is asked ahead.
         """
         self.answers.clear()
         ahead, self.ahead = self.ahead, ()
         now = self.clock() if self.clock else None
         first = f"SELECT pg_current_xact_id()::text, {BEGAN}, {settings({**declared(tenants), **PLANS})}"
         with told():
-            if ahead:
-                cursor = self.begin_asking(first, ahead, now)
-            else:
-                cursor = self.raw.execute(f"BEGIN; {first}")
-                cursor.nextset()
-            self.mark, began, *_ = cursor.fetchall()[0]
-        return int(began) if now is None else now
-
-    def begin_asking(self, first: str, ahead: Sequence[Question], now: int | None) -> psycopg.Cursor[tuple[Any, ...]]:
-        """A transaction is open, its first statement is answered, and what was asked ahead is known."""
-        try:
-            with self.raw.pipeline():
-                self.raw.execute("BEGIN")
-                cursor = self.raw.execute(first)
-                asked = {named(*one): self.sent_ahead(one, now) for one in ahead}
-        except psycopg.Error:
-            self.rollback()
-            raise
+            try:
+                with self.raw.pipeline():
+                    self.raw.execute("BEGIN")
+                    opened = self.raw.execute(first)
+                    asked = {named(*one): self.sent_ahead(one, now) for one in ahead}
+            except psycopg.Error:
+                self.rollback()
+                raise
         self.answers = {name: one.fetchall() for name, one in asked.items()}
-        return cursor
+        self.mark, began, *_ = opened.fetchall()[0]
+        return int(began) if now is None else now
 
     def ask(self, questions: Sequence[Question]) -> None:
         """The answers are here for whoever asks these next. They come in one round trip."""
@@ -183,7 +176,7 @@ class Connection:
                 asked = {named(*one): self.sent_ahead(one, None) for one in questions}
             self.answers = {name: one.fetchall() for name, one in asked.items()}
 
-    def sent_ahead(self, question: Question, now: int | None) -> psycopg.Cursor[tuple[Any, ...]]:
+    def sent_ahead(self, question: Question, now: int | None) -> Said:
         sql = question.sql if now is not None else question.sql.replace(":now", BEGAN)
         return self.raw.execute(dialect(sql), sent({**question.params, "now": now}))
 

@@ -8,6 +8,7 @@ import psycopg
 
 from interlock.kernel.rows import Row
 from interlock.store import postgres
+from interlock.store.lean import Lean
 from tests.store.databases import Connection
 
 LOST = "the line is dead"
@@ -34,7 +35,7 @@ class Faulty:
 
 
 def dead_line(raw: Any) -> Exception:
-    if isinstance(raw, psycopg.Connection):
+    if isinstance(raw, Lean):
         return psycopg.OperationalError(LOST)
     error = sqlite3.OperationalError(LOST)
     error.sqlite_errorname = "SQLITE_IOERR_FSYNC"

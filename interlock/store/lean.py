@@ -1,0 +1,180 @@
+"""PostgreSQL's own library, spoken to with little ado: a cursor of the driver costs more than most statements do."""
+
+import re
+import select
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from functools import lru_cache
+from typing import Any
+
+import psycopg
+from psycopg.adapt import Transformer
+from psycopg.errors import error_from_result
+from psycopg.pq import ConnStatus, ExecStatus
+from psycopg.pq.abc import PGresult
+
+PREPARE_AFTER = 3  # uses
+PREPARED_MAX, TEXTS_MAX = 500, 4_096  # of one connection; then it begins anew
+INT4, INT8, UNKNOWN = 23, 20, 0  # types; an unknown one the server finds out from where it stands
+Kind = tuple[bytes, tuple[int, ...]]  # a text, and the types of its parameters
+FAILED, ABORTED, FOUND, SYNC = (
+    ExecStatus.FATAL_ERROR, ExecStatus.PIPELINE_ABORTED, ExecStatus.TUPLES_OK, ExecStatus.PIPELINE_SYNC,
+)  # fmt: skip
+
+
+class Said:
+    """A statement that was sent, and what came of it."""
+
+    __slots__ = ("found", "prepares", "statusmessage")
+
+    def __init__(self, prepares: Kind | None) -> None:
+        self.found: list[tuple[Any, ...]] = []
+        self.prepares, self.statusmessage = prepares, ""
+
+    def fetchall(self) -> list[tuple[Any, ...]]:
+        return self.found
+
+
+class Lean:
+    """A connection of the driver's, whose statements with parameters go straight to the library below it."""
+
+    def __init__(self, raw: psycopg.Connection[tuple[Any, ...]]) -> None:
+        self.raw, self.line, self.loads = raw, raw.pgconn, Transformer(raw)
+        self.sent: list[Said] = []
+        self.piping = False
+        self.uses: dict[Kind, int] = {}  # of what is not prepared yet
+        self.names: dict[Kind, bytes] = {}  # of what is
+        self.named = 0
+        self.readable = select.poll()
+        self.readable.register(self.line.socket, select.POLLIN)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.raw, name)
+
+    def execute(self, sql: str, params: Mapping[str, Any] | None = None) -> Said:
+        """What came of a statement; within `pipeline` it is known at the end of that."""
+        if self.piping:
+            return self.send(sql, params or {})
+        with self.pipeline():
+            return self.send(sql, params or {})
+
+    @contextmanager
+    def pipeline(self) -> Iterator[None]:
+        """What is sent within is answered at its end, all at once. Raises the first error."""
+        self.line.enter_pipeline_mode()
+        self.piping = True
+        try:
+            yield
+        finally:
+            self.piping = False
+            self.hear()
+
+    # Sending.
+
+    def send(self, sql: str, params: Mapping[str, Any]) -> Said:
+        text, names = numbered(sql)
+        given = [params[name] for name in names]
+        kind = text, tuple(map(type_of, given))
+        name = self.names.get(kind) or self.prepared(kind)
+        if name:
+            self.line.send_query_prepared(name, list(map(written, given)))
+        else:
+            self.line.send_query_params(text, list(map(written, given)), kind[1])
+        self.line.flush()  # the server works while the next statement is put together
+        return self.awaited()
+
+    def prepared(self, kind: Kind) -> bytes:
+        """The name under which the server will know such a statement; empty while it is not used often enough."""
+        if len(self.uses) >= TEXTS_MAX:
+            self.uses.clear()
+        self.uses[kind] = uses = self.uses.get(kind, 0) + 1
+        if uses <= PREPARE_AFTER:
+            return b""
+        if len(self.names) >= PREPARED_MAX:
+            self.names.clear()
+            self.line.send_query_params(b"DEALLOCATE ALL", None)
+            self.awaited()
+        self.named += 1
+        self.names[kind] = name = b"interlock_%d" % self.named
+        self.line.send_prepare(name, *kind)
+        self.awaited(prepares=kind)
+        return name
+
+    def awaited(self, prepares: Kind | None = None) -> Said:
+        said = Said(prepares)
+        self.sent.append(said)
+        return said
+
+    # Hearing.
+
+    def hear(self) -> None:
+        """Everything that was sent is answered. Raises the first error; a connection in the middle of one is closed."""
+        sent, self.sent = self.sent, []
+        errors: list[psycopg.Error] = []
+        try:
+            self.line.pipeline_sync()
+            while self.line.flush():
+                select.select([self.line.socket], [self.line.socket], [])
+                self.line.consume_input()  # the server may wait until it is read
+            for said in sent:
+                errors += self.answer(said)
+            while (end := self.result()) is None or end.status != SYNC:
+                errors += [error_from_result(end)] if end and end.status == FAILED else []  # of its own commit
+            self.line.exit_pipeline_mode()
+        except BaseException:
+            self.raw.close()
+            if not errors:
+                raise
+        if errors:
+            raise errors[0]
+
+    def answer(self, said: Said) -> list[psycopg.Error]:
+        """A statement knows what came of it; answers what is wrong with it."""
+        result = self.result()
+        if result is None:
+            raise psycopg.OperationalError("the server has left a statement without an answer")
+        status, errors = result.status, []
+        if status == FOUND:
+            self.loads.set_pgresult(result)
+            said.found = self.loads.load_rows(0, result.ntuples, tuple)
+        elif status in (FAILED, ABORTED):  # aborted: by an error before it
+            if said.prepares:
+                self.names.pop(said.prepares, None)
+            errors = [error_from_result(result)] if status == FAILED else []
+        said.statusmessage = (result.command_status or b"").decode()
+        self.result()  # none: its answer ends here
+        return errors
+
+    def result(self) -> PGresult | None:
+        """The next part of what the server says. Others run until it is here."""
+        while self.line.is_busy():
+            self.readable.poll()
+            self.line.consume_input()
+        if self.line.status == ConnStatus.BAD:
+            raise psycopg.OperationalError(self.line.get_error_message())
+        return self.line.get_result()
+
+
+@lru_cache(maxsize=TEXTS_MAX)
+def numbered(sql: str) -> tuple[bytes, tuple[str, ...]]:
+    """A statement in the server's spelling, and the names of its parameters in their order."""
+    names = tuple(dict.fromkeys(re.findall(r"%\((\w+)\)s", sql)))
+    places = {name: str(place) for place, name in enumerate(names, start=1)}
+    text = re.sub(r"%\((\w+)\)s", lambda found: "$" + places[found[1]], sql)
+    return text.replace("%%", "%").encode(), names
+
+
+def type_of(value: Any) -> int:
+    if type(value) is not int:
+        return UNKNOWN
+    return INT4 if -(2**31) <= value < 2**31 else INT8
+
+
+def written(value: Any) -> bytes | None:
+    """A parameter as the server reads it."""
+    if value is None:
+        return None
+    text = value if isinstance(value, str) else str(value)
+    if "\0" in text:
+        raise psycopg.DataError("PostgreSQL text fields cannot contain NUL (0x00) bytes")
+    return text.encode()
