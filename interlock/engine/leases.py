@@ -1,6 +1,7 @@
 """What workers do: claim, start, beat, finish and give back, each under a lease that is judged first."""
 
 from collections.abc import Callable, Iterable
+from functools import lru_cache
 from hashlib import blake2b, sha256
 from typing import Any
 
@@ -46,7 +47,8 @@ from interlock.store.finders import closing_event, has_note, held_by, remembered
 from interlock.store.tenants import held_now, most_held
 from interlock.store.tx import Tx
 
-CLAIM_MAX = 10_000
+CLAIM_MAX, HASHES_MAX = 10_000, 10_000
+NULL = "null"  # a result that is not written: it says no more than there being none
 NO_MORE = "{}"  # the payload of an end of which there is no more to tell; a failure tells more
 MILLION, COST_MAX = 1_000_000, 1_000_000_000_000
 Verb = Callable[[Unit, int], None]
@@ -60,7 +62,9 @@ def secret(nonce: str, unit: int, fence: int) -> str:
     return blake2b(b"%d:%d" % (unit, fence), key=key, digest_size=32).hexdigest()
 
 
+@lru_cache(maxsize=HASHES_MAX)
 def hashed(lease: str) -> str:
+    """What the record keeps of a lease. It is asked at the grant, at the start and at the end."""
     return sha256(lease.encode()).hexdigest()
 
 
@@ -276,7 +280,7 @@ def check_cost(cost: float) -> None:
 def said_before(event: Event, body: Body, outcome: Outcome) -> bool:
     """Whether this is what the holder said when its lease ended."""
     if outcome.ended == "success":
-        return event.trigger == "complete" and body.result == outcome.result
+        return event.trigger == "complete" and (body.result or NULL) == outcome.result
     if outcome.ended == "cancelled":
         return event.trigger == "stopped" and event.payload == NO_MORE
     told = msgspec.json.decode(event.payload)
@@ -292,11 +296,12 @@ def failure(outcome: Outcome) -> dict[str, Any]:
 def end(tx: Tx, unit: Unit, outcome: Outcome, stamp: Stamp) -> None:
     """The holder's word about how its work ended is carried out."""
     life, body, payload = tx.life(unit), tx.body(unit), {}
+    said = body.result, body.error
     if outcome.ended == "failure" and outcome.error_class == CONFLICT:
         raise Stale("LEASE_CONFLICT")  # its holder saw another one: nothing that it says counts
     if outcome.ended == "success":
         trigger, cause = policy.choose(life, unit.state, "complete"), "finish"
-        body.result = outcome.result
+        body.result = None if outcome.result == NULL else outcome.result
     elif outcome.ended == "cancelled":
         trigger, cause = policy.stopped(life, unit.state, asked=unit.asked_at is not None), "stop"
     else:
@@ -305,7 +310,8 @@ def end(tx: Tx, unit: Unit, outcome: Outcome, stamp: Stamp) -> None:
     if life.category(unit.state) is Category.CLOSING:
         cause = "stop"  # whatever it says now, it answers the cancel (A4-13)
     close(tx, unit, trigger, cause, stamp, {**payload, **spent(tx, unit, outcome.cost)}, outcome.after_us)
-    tx.change(body)
+    if (body.result, body.error) != said:
+        tx.change(body)
 
 
 def spent(tx: Tx, unit: Unit, cost: float) -> dict[str, Any]:

@@ -26,9 +26,9 @@ def submit(tx: Tx, command: Submit) -> list[Submitted]:
     refuse_conflicts(tx, command)
     refuse_too_long(tx, command)
     refs: dict[str, int] = {}
-    answers = []
+    stamp, answers = asked_by(command), []
     for work in command.work:
-        answers.append(submit_one(tx, command, work, refs))
+        answers.append(submit_one(tx, command, work, stamp, refs))
         if work.ref:
             refs[work.ref] = answers[-1].unit
     return answers
@@ -62,10 +62,10 @@ def refuse_conflicts(tx: Tx, command: Submit) -> None:
             raise InterlockError(f"IDEMPOTENCY_CONFLICT: key '{key}' of task '{task}' has another body")
 
 
-def submit_one(tx: Tx, command: Submit, work: Work, refs: dict[str, int]) -> Submitted:
+def submit_one(tx: Tx, command: Submit, work: Work, stamp: Stamp, refs: dict[str, int]) -> Submitted:
     found = with_key(tx, command.tenant, work.task, work.key) if work.key is not None else None
     if found is None:
-        return told(make(tx, command, work, refs), command)
+        return told(make(tx, work, stamp, refs), command)
     old = tx.unit(found.unit)
     life = tx.life(old)
     unstarted = old.fence == 0 and not life.options.follows and life.allows(old.state, "cancel")
@@ -74,7 +74,7 @@ def submit_one(tx: Tx, command: Submit, work: Work, refs: dict[str, int]) -> Sub
     advance(tx, old, "cancel", Stamp(command.actor, "replaced", command.cause), payload={"key": found.key})
     found.key = None
     tx.keyed[command.tenant, work.task, work.key or ""] = None
-    new = make(tx, command, work, refs)
+    new = make(tx, work, stamp, refs)
     found.replaced_by = new.id
     tx.change(found)
     return told(new, command, replaced=True)
@@ -84,14 +84,14 @@ def told(unit: Unit, command: Submit, created: bool = True, replaced: bool = Fal
     return Submitted(unit.id, created, replaced, unit.lifecycle, unit.state, command.cause)
 
 
-def make(tx: Tx, command: Submit, work: Work, refs: dict[str, int]) -> Unit:
+def make(tx: Tx, work: Work, stamp: Stamp, refs: dict[str, int]) -> Unit:
     """A unit with its body and its needs, ready if nothing keeps it."""
     parent = None if work.parent is None else tx.unit(referred(refs, work.parent))
     if parent is not None and tx.life(parent).settled(parent.state):
         raise InterlockError(f"unit {parent.id} has ended ({parent.state}); it gets no more children")
     needs = needed(tx, work, refs) if work.needs else []
     work = pinned(tx, work)
-    unit = bear(tx, work, policy_text(OWN_OF(work)), asked_by(command), parent, needs)
+    unit = bear(tx, work, policy_text(OWN_OF(work)), stamp, parent, needs)
     life = tx.life(unit)
     # Else it is ready by birth.
     waits = (

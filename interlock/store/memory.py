@@ -1,10 +1,9 @@
 """Held units as this engine left them, so that whoever ends one need not read it again."""
 
 from collections.abc import Iterable
-from copy import copy
 from threading import Lock
 
-from interlock.kernel.rows import Body, Unit
+from interlock.kernel.rows import Body, Unit, copied
 
 KEPT_MAX = 50_000
 
@@ -25,7 +24,7 @@ class Memory:
         """A unit and its body, as that transaction left them."""
         with self.changing:
             known, unit, body = self.kept.get(one, ("", None, None))
-        return (copy(unit), copy(body)) if unit and body and known == mark else None
+        return (copied(unit), copied(body)) if unit and body and known == mark else None
 
     def learn(self, mark: str, written: Iterable[Unit], bodies: dict[int, Body]) -> None:
         """A transaction is committed: what it wrote is remembered while somebody holds it."""

@@ -2,7 +2,6 @@
 
 from collections import Counter, deque
 from collections.abc import Iterable, Mapping, Sequence
-from copy import copy
 from itertools import chain
 from operator import attrgetter
 from typing import Any, TypeVar
@@ -11,7 +10,7 @@ import msgspec
 
 from interlock.kernel.errors import Unknown
 from interlock.kernel.lifecycle import Lifecycle
-from interlock.kernel.rows import Answer, Body, Event, Note, Row, Schedule, Slot, Template, Unit, Worker
+from interlock.kernel.rows import Answer, Body, Event, Note, Row, Schedule, Slot, Template, Unit, Worker, copied
 from interlock.store.lanes import Lanes
 from interlock.store.session import Queue, Session, listed
 from interlock.store.witness import Witness, best
@@ -136,7 +135,7 @@ class Tx:
         missing = self.recalled(sorted({one for one in ids if one not in self.units}))
         if missing:
             for unit in self.select(Unit, LOCKED, ids=missing):
-                self.units[unit.id], self.was[unit.id] = unit, copy(unit)
+                self.units[unit.id], self.was[unit.id] = unit, copied(unit)
 
     def recalled(self, wanted: list[int]) -> list[int]:
         """Of these units, those that must be read; the others are locked, and were remembered as they are."""
@@ -147,7 +146,7 @@ class Tx:
         for one in self.session.untouched(wanted, marks):
             if known := memory.recall(one, marks[one]):
                 self.units[one], self.bodies[one] = known
-                self.was[one] = copy(known[0])
+                self.was[one] = copied(known[0])
         return [one for one in wanted if one not in self.units]
 
     def unit(self, one: int) -> Unit:
@@ -160,7 +159,7 @@ class Tx:
         """Units that a finder has read, as this transaction knows them."""
         for unit in found:
             if unit.id not in self.units:
-                self.units[unit.id], self.was[unit.id] = unit, copy(unit)
+                self.units[unit.id], self.was[unit.id] = unit, copied(unit)
         return [self.units[unit.id] for unit in found]
 
     def body(self, unit: Unit) -> Body:
@@ -329,7 +328,7 @@ class Tx:
         self.flushed |= units.keys()
         self.opened |= {one for one, was in before.items() if became_available(units[one], was)}
         self.freed |= {was.tenant for one, was in before.items() if was and was.holder and not units[one].holder}
-        self.was |= {one: copy(unit) for one, unit in units.items()}
+        self.was |= {one: copied(unit) for one, unit in units.items()}
         return [(self.was[one], was) for one, was in before.items()]
 
     def write(self) -> None:

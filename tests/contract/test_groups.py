@@ -171,8 +171,11 @@ def test_a_group_may_serve_several_tenants(world: World) -> None:
     assert world.send(Cancel(tenant=2, unit=theirs.result()[0].unit)).applied
 
 
-def test_five_hundred_jobs_finish_in_one_statement_a_table(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The flush of a batch costs one locking select and one write a table, whatever its size."""
+@pytest.mark.parametrize(("result", "bodies"), [("1", ["update body"]), ("null", [])])
+def test_five_hundred_jobs_finish_in_one_statement_a_table(
+    world: World, monkeypatch: pytest.MonkeyPatch, result: str, bodies: list[str]
+) -> None:
+    """The flush of a batch costs one locking select and one write a table, whatever its size; no result costs none."""
     world.send(Submit(work=tuple(Work(task="noop") for _ in range(501))))
     worker = world.worker(capacity=501)
     grants = world.claim(worker, limit=501)[:500]  # the last one would be told of its worker too, which is idle then
@@ -180,13 +183,14 @@ def test_five_hundred_jobs_finish_in_one_statement_a_table(world: World, monkeyp
     said: list[str] = []
     connection = world.connection
     count(connection, monkeypatch, said)
-    heard = world.engine.send(Finish(outcomes=tuple(Outcome(held=held(grant)) for grant in grants)))
-    assert all(one.accepted for one in heard)
+    finish = Finish(outcomes=tuple(Outcome(held=held(grant), result=result) for grant in grants))
+    assert all(one.accepted for one in world.engine.send(finish))
     writes = [line for line in said if line.startswith(("insert", "update"))]
     locks = [line for line in said if line.startswith("rows SELECT id, tenant, lane")]
-    assert sorted(writes) == ["insert event", "update body", "update unit", "update worker"]
+    assert sorted(writes) == ["insert event", *bodies, "update unit", "update worker"]
     assert len(locks) <= 2  # the jobs, and their worker
     assert len(said) <= 12
+    assert world.engine.send(finish)[0].accepted  # said again, it is answered again
 
 
 def count(connection: Connection, monkeypatch: pytest.MonkeyPatch, said: list[str]) -> None:
