@@ -52,6 +52,8 @@ class Asking:
 
     async def all(self, commands: Sequence[Command[Any]]) -> list[Any]:
         """For each command its answer or its refusal. Raises Unavailable only once patience is at its end."""
+        if not commands:
+            return []
         answers: list[Any] = []
         for pause in chain(PAUSES, repeat(PAUSES[-1])):
             answers += await self.tried(commands[len(answers) :])

@@ -188,6 +188,15 @@ def test_a_soft_cancel_is_seen_and_a_hard_one_felt(url: str) -> None:
         asyncio.run(story(app))
 
 
+def test_a_worker_that_holds_nothing_has_nothing_to_renew(url: str) -> None:
+    async def story(app: interlock.App) -> None:
+        async with working(app) as worker:
+            await worker.beat()
+
+    with opened(url) as app:
+        asyncio.run(story(app))
+
+
 @pytest.mark.parametrize("elsewhere", [False, True], ids=["here", "elsewhere"])
 def test_a_cancel_is_heard_at_once_however_seldom_the_worker_beats(
     url: str, elsewhere: bool, monkeypatch: pytest.MonkeyPatch
