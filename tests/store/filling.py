@@ -8,6 +8,7 @@ from itertools import combinations, islice
 from typing import Any
 
 from interlock.store import postgres, sqlite
+from interlock.store.driver import dialect
 from interlock.store.lanes import NUMBERS
 from tests.store.databases import Connection
 
@@ -71,7 +72,8 @@ class Read:
         if "Relation Name" in node:
             removed = node.get("Rows Removed by Filter", 0) + node.get("Rows Removed by Index Recheck", 0)
             table = node["Relation Name"]
-            self.rows[table] = self.rows.get(table, 0) + (node["Actual Rows"] + removed) * node["Actual Loops"]
+            seen = (node.get("Actual Rows", 0) + removed) * node.get("Actual Loops", 0)
+            self.rows[table] = self.rows.get(table, 0) + seen
             if "Index Name" not in node and node["Node Type"] != "ModifyTable":
                 self.scans.append(f"{node['Node Type']} {table}")
         if "Index Name" in node:
@@ -107,6 +109,8 @@ def watched(connection: Connection) -> Iterator[list[Read]]:
             else:
                 ((plan,),) = asked("EXPLAIN (ANALYZE, FORMAT JSON) " + sql, params)
                 reads[-1].of_postgres((json.loads(plan) if isinstance(plan, str) else plan)[0]["Plan"])
+                if asked("SHOW plan_cache_mode") == [("force_generic_plan",)]:
+                    reads[-1].of_postgres(unvalued(connection, sql))
         return asked(sql, params)
 
     connection.rows = explained  # type: ignore[method-assign]
@@ -114,6 +118,17 @@ def watched(connection: Connection) -> Iterator[list[Read]]:
         yield reads
     finally:
         del connection.rows
+
+
+def unvalued(connection: Connection, sql: str) -> Mapping[str, Any]:
+    """The plan that stands for all values; it tells of no rows."""
+    assert isinstance(connection, postgres.Connection)
+    names: dict[str, str] = {}
+    spelled = re.sub(r"%\((\w+)\)s", lambda found: names.setdefault(found[1], f"${len(names) + 1}"), dialect(sql))
+    with connection.raw.cursor() as cursor:
+        plan: Any = cursor.execute(f"EXPLAIN (GENERIC_PLAN, FORMAT JSON) {spelled}", prepare=False).fetchall()[0][0]
+    found: Mapping[str, Any] = plan[0]["Plan"]
+    return found
 
 
 @contextmanager
