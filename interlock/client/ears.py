@@ -70,7 +70,7 @@ class Ears:
                 await asyncio.sleep(MEND)
                 continue
             if rung or away:
-                watch.rung.set()
+                watch.ring()
             away = ""
 
     async def asked(self, body: bytes) -> bool:

@@ -20,6 +20,8 @@ class Mail:
 
     async def answer(self, future: "Future[A]") -> A:
         """What a future comes to. Whoever stops waiting takes its command back, if nobody has begun with it."""
+        if future.done() and not future.cancelled():
+            return future.result()
         waiter: asyncio.Future[A] = self.loop.create_future()
         future.add_done_callback(lambda done: self.arrive(waiter, done))
         try:

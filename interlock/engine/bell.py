@@ -20,6 +20,18 @@ class Watch:
 
     def __init__(self, queues: Iterable[Queue], leave: "Callable[[Watch], None]") -> None:
         self.queues, self.leave, self.rung = frozenset(queues), leave, Event()
+        self.called: Callable[[], object] = lambda: None
+
+    def ring(self) -> None:
+        """One of the queues has got work. From any thread."""
+        self.rung.set()
+        self.called()
+
+    def call(self, called: Callable[[], object]) -> None:
+        """Whoever rings calls this, in a thread of its own; so does what was rung before."""
+        self.called = called
+        if self.rung.is_set():
+            called()
 
     def wait(self, timeout: float) -> bool:
         """Whether one of the queues has got work since the last wait, or did so within `timeout` seconds."""
@@ -97,7 +109,7 @@ class Bell:
             return
         for watch in self.watches:
             if watch.queues & queues:
-                watch.rung.set()
+                watch.ring()
         if self.wire and self.wire.tells:
             with self.changed:
                 self.untold |= queues
@@ -133,7 +145,7 @@ class Bell:
                 continue
             for watch in self.watches:
                 if watch.queues & heard:
-                    watch.rung.set()
+                    watch.ring()
 
     def start(self, name: str, run: Callable[[Wire], None], wire: Wire) -> None:
         self.threads[name] = Thread(target=run, args=(wire,), name=f"interlock {name}", daemon=True)

@@ -4,7 +4,6 @@ import asyncio
 import logging
 from collections.abc import Sequence
 from concurrent.futures import Future
-from threading import Event
 
 from interlock.client.app import App
 from interlock.engine.bell import Watch
@@ -19,38 +18,23 @@ EARS_MAX = 10_000
 Wanted = tuple[int, tuple[str, ...], str | None]  # a tenant, and its queues or one of its workers
 
 
-class Chime(Event):
-    """Set from any thread, it wakes whoever waits on the loop."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.loop, self.here = asyncio.get_running_loop(), asyncio.Event()
-
-    def set(self) -> None:
-        super().set()
-        self.loop.call_soon_threadsafe(self.here.set)
-
-
 class Ear:
     """Somebody who waits, and what was rung since it was last told."""
 
     def __init__(self, watch: Watch, wanted: Wanted) -> None:
         self.watch, self.wanted, self.used = watch, wanted, moment()
-        before, self.chime = watch.rung, Chime()
-        watch.rung = self.chime
-        if before.is_set():
-            self.chime.set()
+        self.rung, loop = asyncio.Event(), asyncio.get_running_loop()
+        watch.call(lambda: loop.call_soon_threadsafe(self.rung.set))
 
     async def wait(self, seconds: float) -> bool:
         """Whether it was rung, until now or within so many seconds."""
         self.used = moment()
         try:
             async with asyncio.timeout(seconds):
-                await self.chime.here.wait()
+                await self.rung.wait()
         except TimeoutError:
             return False
-        self.chime.clear()
-        self.chime.here.clear()
+        self.rung.clear()
         return True
 
 

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Sequence
+from concurrent.futures import Future
 from itertools import chain, repeat
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -73,14 +74,27 @@ class Asking:
             self.missed(error)
             return []
         answers: list[Any] = []
-        for answer in await asyncio.gather(*map(asyncio.wrap_future, futures), return_exceptions=True):
+        for answer in await self.heard(futures):
             if isinstance(answer, Unavailable | Contended):
                 self.missed(answer)
                 return answers
-            if isinstance(answer, BaseException) and not isinstance(answer, InterlockError):
-                raise answer
             answers.append(answer)
         return answers
+
+    async def heard(self, futures: "Sequence[Future[Any]]") -> list[Any]:
+        """The answer or the refusal of each, once all are there. Whoever stops waiting takes back what can be."""
+        mail, heard = self.app.mail, list[Any]()
+        try:
+            for future in futures:
+                try:
+                    heard.append(await mail.answer(future))
+                except InterlockError as refusal:
+                    heard.append(refusal)
+        except asyncio.CancelledError:
+            for future in futures:
+                future.cancel()
+            raise
+        return heard
 
     def missed(self, error: InterlockError) -> None:
         """Told once each time the database goes away. Raises it when patience is at its end."""

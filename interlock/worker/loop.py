@@ -6,12 +6,12 @@ import secrets
 import socket
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
-from threading import Thread, get_ident
+from functools import partial
+from threading import get_ident
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from interlock.engine.bell import Watch
 from interlock.kernel.commands import Claim, Drain, Outcome, Record, Register, Tick
 from interlock.kernel.errors import Drained, Gone, InterlockError, TransientError, Unavailable, Unknown
 from interlock.worker.asking import Asking, wait_for
@@ -49,7 +49,7 @@ class Worker:
         self.capacity = sum(2 * (lane.concurrency + AHEAD_MAX) for lane in self.all_lanes)  # with what is not told yet
         self.executors = Executors(sum(queues.values()))
         self.id = self.claims = self.rings = 0
-        self.stopping = self.ended = self.summoned = False
+        self.stopping = self.summoned = False
         self.loop: asyncio.AbstractEventLoop | None = None
         self.thread = 0
 
@@ -74,7 +74,6 @@ class Worker:
         try:
             await self.until_stopped(loops)
         finally:
-            self.ended = True
             for one in loops:
                 one.cancel()
             await asyncio.gather(*loops, return_exceptions=True)
@@ -196,24 +195,14 @@ class Worker:
             self.app.engine.watch(self.lanes, self.app.tenant): self.ring,
             self.app.engine.calls(self.name, self.app.tenant): self.summon,
         }
-        ears = [Thread(target=self.listen, args=pair, name="interlock worker", daemon=True) for pair in watches.items()]
-        for ear in ears:
-            ear.start()
+        for watch, call in watches.items():
+            watch.call(partial(self.from_thread, call))
 
         def deafen() -> None:
             for watch in watches:
-                watch.rung.set()
-            for ear in ears:
-                ear.join()
+                watch.leave(watch)
 
         return deafen
-
-    def listen(self, watch: Watch, call: Callable[[], None]) -> None:
-        """In a thread of its own: a queue that gets work wakes the claimer, whoever stops its work the beat."""
-        with watch:
-            while not self.ended:
-                if watch.wait(POLL):
-                    self.from_thread(call)
 
     def from_thread(self, call: Callable[..., None], *args: Any) -> None:
         """Done on the loop; a loop that has ended needs it no more."""

@@ -20,7 +20,7 @@ OVERTAKING = frozenset({"delay", "reorder", "duplicate", "pause"})  # by these t
 
 
 class LoopWorker(Worker):
-    """The worker as it is, but for the thread that listens: there is none in a simulation."""
+    """The worker as it is, but for how it hears: a simulation has no other threads."""
 
     def hear(self) -> Callable[[], None]:
         door: Any = self.app.engine
