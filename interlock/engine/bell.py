@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from threading import Condition, Event, Lock, Thread
 from types import TracebackType
+from typing import NamedTuple
 
 from interlock.kernel.errors import StoreError
 from interlock.store.finders import lanes_of
@@ -47,6 +48,14 @@ class Watch:
         self.leave(self)
 
 
+class Ring(NamedTuple):
+    """Who is woken by a transaction, once it is committed."""
+
+    lanes: dict[int, Queue]  # that it gave work to
+    queues: set[Queue]  # those of the lanes, and workers that it calls
+    told: Callable[[], None] | None = None  # its commit tells other processes; called when it has come
+
+
 class Bell:
     """Knows who waits. A ring is never a promise: it may come for nothing, and a lost one costs a poll."""
 
@@ -85,6 +94,12 @@ class Bell:
     def watched(self) -> set[Queue]:
         return {queue for watch in self.watches for queue in watch.queues}
 
+    def ring_of(self, tx: Tx) -> Ring:
+        """Who will be woken by a transaction that is about to be committed."""
+        lanes = self.lanes_of(tx)
+        queues = {*lanes.values(), *tx.summoned}
+        return Ring(lanes, queues, self.wire.tell_within(tx.session, queues) if self.wire and queues else None)
+
     def lanes_of(self, tx: Tx) -> dict[int, Queue]:
         """The lanes that a transaction gives work to, and their queues, if anybody wants to know."""
         limited = self.limited | {tenant for tenant, (running, _) in tx.limits.items() if running is not None}
@@ -96,23 +111,21 @@ class Bell:
             lanes |= {lane.id: (tenant, lane.queue) for lane in lanes_of(tx, tenant).lanes}
         return lanes
 
-    def ring_lanes(self, lanes: dict[int, Queue]) -> None:
-        """The bell is rung for lanes that are committed, and so will never be another queue's."""
+    def ring(self, ring: Ring) -> None:
+        """Whoever waits here is woken, and other processes will be told. Its lanes will never be another queue's."""
+        if not ring.queues:
+            return
         if len(self.lanes) > LANES_MAX:
             self.lanes = {}
-        self.lanes |= lanes
-        self.ring(set(lanes.values()))
-
-    def ring(self, queues: set[Queue]) -> None:
-        """Whoever waits here for one of the queues is woken, and other processes will be told."""
-        if not queues:
-            return
+        self.lanes |= ring.lanes
         for watch in self.watches:
-            if watch.queues & queues:
+            if watch.queues & ring.queues:
                 watch.ring()
-        if self.wire and self.wire.tells:
+        if ring.told:
+            ring.told()
+        elif self.wire and self.wire.tells:
             with self.changed:
-                self.untold |= queues
+                self.untold |= ring.queues
                 self.changed.notify_all()
 
     def tell(self, wire: Wire) -> None:

@@ -203,15 +203,14 @@ class Committer:
                 look_ahead(tx, [ask.command for ask in group])
             answers = [self.carry_out(tx, ask.command) for ask in group]
             carry_on(tx)
-            lanes = self.bell.lanes_of(tx)
+            ring = self.bell.ring_of(tx)
         except BaseException:
             self.session.rollback()
             raise
         self.commit(tx)
         if self.session.memory:
             self.session.memory.learn(tx.mark, [tx.units[one] for one in tx.flushed if one in tx.units], tx.bodies)
-        self.bell.ring_lanes(lanes)
-        self.bell.ring(tx.summoned)
+        self.bell.ring(ring)
         return answers
 
     def begun(self, group: list[Ask]) -> Tx:

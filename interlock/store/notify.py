@@ -6,12 +6,15 @@ from typing import Any
 import msgspec
 import psycopg
 
-from interlock.store.driver import opened, told
-from interlock.store.session import Queue
+from interlock.store.driver import dialect, opened, told
+from interlock.store.session import Queue, Session
 
 CHANNEL = "interlock_work"
 PAYLOAD_MOST = 7_900  # bytes; PostgreSQL takes 8,000
 ALL = ""  # a payload that names no queue means every one
+TELL = "SELECT pg_notify(:channel, :text)"
+QUIET = 0.02  # seconds in which nothing was told, so that the next commit may tell
+SHARE = 20  # a pause is so many times as long as the commit that told before it
 
 
 class Notify:
@@ -19,10 +22,29 @@ class Notify:
 
     tells = True
 
-    def __init__(self, url: str) -> None:
-        self.url = url
+    def __init__(self, url: str, clock: Callable[[], float]) -> None:
+        self.url, self.clock = url, clock  # in seconds, from whenever
         self.mouth: psycopg.Connection[tuple[Any, ...]] | None = None
         self.ears: psycopg.Connection[tuple[Any, ...]] | None = None
+        self.quiet_at = 0.0  # from when on a commit may tell
+
+    def tell_within(self, session: Session, queues: Iterable[Queue]) -> Callable[[], None] | None:
+        """In a quiet moment a transaction tells by its commit, which is sooner than after it. None: it does not.
+
+        Commits that tell wait for each other, so the longer one took, the longer is the pause after it; what is
+        answered is to be called when it has come.
+        """
+        began = self.clock()
+        quiet, self.quiet_at = began >= self.quiet_at, max(self.quiet_at, began + QUIET)
+        if not quiet:
+            return None
+        session.many(TELL, [{"channel": CHANNEL, "text": payload_of(queues)}])
+
+        def told_within() -> None:
+            now = self.clock()
+            self.quiet_at = now + max(QUIET, SHARE * (now - began))
+
+        return told_within
 
     def tell(self, queues: Iterable[Queue]) -> None:
         """Whoever listens hears that these queues have got work."""
@@ -30,10 +52,8 @@ class Notify:
             self.mouth = opened(self.url)
             with told():
                 self.mouth.execute("SET synchronous_commit = off")  # nobody waits for a ring to be durable
-        payload = msgspec.json.encode(sorted(queues))
-        text = payload.decode() if len(payload) <= PAYLOAD_MOST else ALL
         with told():
-            self.mouth.execute("SELECT pg_notify(%s, %s)", (CHANNEL, text))
+            self.mouth.execute(dialect(TELL), {"channel": CHANNEL, "text": payload_of(queues)})
 
     def listen(self, queues: Iterable[Queue]) -> None:
         """From here on nothing is missed."""
@@ -56,3 +76,8 @@ class Notify:
         for one in (self.mouth, self.ears):
             if one is not None:
                 one.close()
+
+
+def payload_of(queues: Iterable[Queue]) -> str:
+    payload = msgspec.json.encode(sorted(queues))
+    return payload.decode() if len(payload) <= PAYLOAD_MOST else ALL

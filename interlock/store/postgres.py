@@ -241,7 +241,7 @@ class Connection:
         raise Unreachable("PostgreSQL has not ended the last transaction yet")
 
     def wire(self) -> Wire | None:
-        return Notify(self.url)
+        return Notify(self.url, time.monotonic)
 
     def lock_migration(self) -> None:
         """No other migration runs until this transaction ends."""

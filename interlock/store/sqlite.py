@@ -16,7 +16,18 @@ from interlock.kernel.errors import Contended, Corrupt, InterlockError, StoreErr
 from interlock.kernel.rows import Row
 from interlock.store.lanes import Lanes
 from interlock.store.memory import Memory
-from interlock.store.session import CALL, GUARD, LostCommit, Question, Queue, Taken, Unreachable, Wire, listed
+from interlock.store.session import (
+    CALL,
+    GUARD,
+    LostCommit,
+    Question,
+    Queue,
+    Session,
+    Taken,
+    Unreachable,
+    Wire,
+    listed,
+)
 
 NAME = "sqlite"
 POS = "pos  INTEGER PRIMARY KEY AUTOINCREMENT"  # a plain rowid is used again after a delete
@@ -237,6 +248,9 @@ class Looker:
 
     def tell(self, queues: Iterable[Queue]) -> None:
         """The change of the file tells it."""
+
+    def tell_within(self, session: Session, queues: Iterable[Queue]) -> None:
+        """So does every commit."""
 
     def listen(self, queues: Iterable[Queue]) -> None:
         """What is available in these queues now is known: from here on only what is new counts."""

@@ -2,17 +2,19 @@
 
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from interlock.engine.bell import Bell, Watch
+from interlock.engine.bell import Bell, Ring, Watch
 from interlock.engine.door import Engine
 from interlock.kernel.commands import Cancel, Claim, Register, Release, Submit, Tick, Work
 from interlock.kernel.errors import Unavailable
 from interlock.lifecycles import shipped
 from interlock.store import postgres
+from interlock.store.notify import Notify
 from tests.conftest import ROOT
 from tests.contract.test_open import PATIENCE, kill, until
 from tests.contract.world import World, held
@@ -180,12 +182,55 @@ def test_lost_lines_are_mended(server: str) -> None:
         admin.close()
 
 
+def test_in_a_quiet_moment_the_commit_tells(server: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else it is told after the commit, by whoever has nothing else to do."""
+    with (
+        fresh_postgres(server, "quiet") as url,
+        Engine.open(url, shipped()) as here,
+        Engine.open(url, shipped()) as there,
+        here.watch(["default"]) as watch,
+    ):
+        wire, told = there.bell.wire, list[object]()
+        assert isinstance(wire, Notify)
+        monkeypatch.setattr(wire, "tell", told.append)
+        there.send(submit())
+        assert woken(watch)
+        assert told == []
+        wire.quiet_at = time.monotonic() + PATIENCE
+        there.send(submit())
+        until(lambda: told == [{(1, "default")}])
+        assert not watch.wait(0)
+
+
+def test_what_is_undone_is_not_told(server: str) -> None:
+    with (
+        fresh_postgres(server, "undone") as url,
+        Engine.open(url, shipped()) as here,
+        Engine.open(url, shipped()) as there,
+        here.watch(["default"]) as watch,
+        here.watch(["mark"]) as mark,
+    ):
+        wire = there.bell.wire
+        assert wire
+        session = there.committer.session
+        with there.committer.alone:
+            session.begin([1])
+            assert wire.tell_within(session, [(1, "default")])
+            session.rollback()
+        there.send(submit("mark"))
+        assert woken(mark)
+        assert not watch.wait(0)
+
+
 class Mute:
     """A wire on which nothing can be said."""
 
     tells = True
 
     def tell(self, queues: object) -> None:
+        raise Unavailable("no line")
+
+    def tell_within(self, session: object, queues: object) -> None:
         raise Unavailable("no line")
 
     def listen(self, queues: object) -> None:
@@ -201,7 +246,7 @@ class Mute:
 def test_a_dead_wire_costs_a_poll_and_no_more() -> None:
     bell = Bell(Mute())
     with bell.watch([(1, "default")]) as watch:
-        bell.ring({(1, "default")})
+        bell.ring(Ring({}, {(1, "default")}))
         assert watch.wait(0)
     bell.close()
 
