@@ -14,20 +14,10 @@ import msgspec
 
 from interlock.kernel.errors import Contended, Corrupt, InterlockError, StoreError, Unavailable
 from interlock.kernel.rows import Row
+from interlock.store.batches import inserts, updates
 from interlock.store.lanes import Lanes
 from interlock.store.memory import Memory
-from interlock.store.session import (
-    CALL,
-    GUARD,
-    LostCommit,
-    Question,
-    Queue,
-    Session,
-    Taken,
-    Unreachable,
-    Wire,
-    listed,
-)
+from interlock.store.session import CALL, GUARD, LostCommit, Question, Queue, Session, Taken, Unreachable, Wire
 
 NAME = "sqlite"
 POS = "pos  INTEGER PRIMARY KEY AUTOINCREMENT"  # a plain rowid is used again after a delete
@@ -111,16 +101,15 @@ class Connection:
 
     def insert(self, rows: Sequence[Row]) -> None:
         kind = type(rows[0])
-        marks = ", ".join("?" * len(kind.__struct_fields__))
-        values = [msgspec.structs.astuple(row) for row in rows]
         with told():
-            self.raw.executemany(f"INSERT INTO {kind.table} ({listed(kind)}) VALUES ({marks})", values)
+            for statement in inserts(kind.table, kind.__struct_fields__, map(msgspec.structs.astuple, rows)):
+                self.raw.execute(*statement)
 
     def update(self, rows: Sequence[Row], columns: Sequence[str], key: str) -> None:
-        sets = ", ".join(f"{column} = ?" for column in columns)
-        values = map(attrgetter(*columns, key), rows)
+        names = (*columns, key)
         with told():
-            self.raw.executemany(f"UPDATE {type(rows[0]).table} SET {sets} WHERE {key} = ?", values)
+            for statement in updates(type(rows[0]).table, names, map(attrgetter(*names), rows)):
+                self.raw.execute(*statement)
 
     def ask(self, questions: Sequence[Question]) -> None:
         """A question costs nothing here, so none is asked ahead."""

@@ -1,0 +1,60 @@
+"""Many rows in one statement of SQLite: what they share is given once, and the rest row by row."""
+
+from collections.abc import Callable, Iterable, Iterator
+from functools import lru_cache
+from itertools import chain
+from typing import Any
+
+# Rows of one statement: few texts, so that the driver finds them prepared. A statement for each row would keep a copy
+# of every page that it touches, because the guard may refuse it, and would wait for the interpreter's lock as often.
+SIZES = (500, 100, 20, 4, 1)
+Names = tuple[str, ...]
+Places = tuple[int, ...]
+
+
+def inserts(table: str, names: Names, rows: Iterable[tuple[Any, ...]]) -> Iterator[tuple[str, list[Any]]]:
+    """Statements and their parameters, after which the table has these rows too, in this order."""
+    return statements(insert_text, table, names, rows, 0)
+
+
+def updates(table: str, names: Names, rows: Iterable[tuple[Any, ...]]) -> Iterator[tuple[str, list[Any]]]:
+    """The same, after which the columns have these values in the rows that the last column names."""
+    return statements(update_text, table, names, rows, len(names) - 1)
+
+
+def statements(
+    text: Callable[[str, Names, Places, int], str], table: str, names: Names, rows: Iterable[tuple[Any, ...]], key: int
+) -> Iterator[tuple[str, list[Any]]]:
+    columns = list(zip(*rows, strict=True))
+    count = len(columns[key])
+    own = tuple(place for place, one in enumerate(columns) if place == key or one.count(one[0]) != count)
+    shared = [one[0] for place, one in enumerate(columns) if place not in own]
+    given = list(zip(*(columns[place] for place in own), strict=True))
+    start = 0
+    while start < count:
+        size = next(size for size in SIZES if size <= count - start)
+        yield text(table, names, own, size), [*shared, *chain.from_iterable(given[start : start + size])]
+        start += size
+
+
+@lru_cache(maxsize=512)
+def insert_text(table: str, names: Names, own: Places, size: int) -> str:
+    return f"INSERT INTO {table} ({', '.join(names)}) SELECT {', '.join(values(names, own))} {source(own, size)}"
+
+
+@lru_cache(maxsize=512)
+def update_text(table: str, names: Names, own: Places, size: int) -> str:
+    *sets, (key, value) = zip(names, values(names, own), strict=True)
+    changes = ", ".join(f"{name} = {new}" for name, new in sets)
+    # The plus keeps the planner from looking for what is given instead of for the row.
+    return f"UPDATE {table} SET {changes} {source(own, size)} WHERE {table}.{key} = +{value}"
+
+
+def values(names: Names, own: Places) -> list[str]:
+    """What each column gets: its own of what is given, or a parameter that is the same for all."""
+    return [f"given.column{own.index(place) + 1}" if place in own else "?" for place in range(len(names))]
+
+
+def source(own: Places, size: int) -> str:
+    row = f"({', '.join('?' * len(own))})"
+    return f"FROM (VALUES {', '.join([row] * size)}) AS given"
