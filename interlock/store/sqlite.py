@@ -34,7 +34,8 @@ FULL = 2  # of PRAGMA synchronous
 BUSY, DAMAGED = ("SQLITE_BUSY", "SQLITE_LOCKED"), ("SQLITE_CORRUPT", "SQLITE_NOTADB")
 UNIQUE = ("SQLITE_CONSTRAINT_UNIQUE", "SQLITE_CONSTRAINT_PRIMARYKEY", "SQLITE_CONSTRAINT_ROWID")
 OUT_OF_REACH = ("SQLITE_IOERR", "SQLITE_FULL", "SQLITE_READONLY", "SQLITE_CANTOPEN", "SQLITE_PROTOCOL")
-POLL_LEAST, POLL_MOST = 0.01, 0.1  # seconds between two looks at the file
+# Seconds between two looks at the file: so much of the time since work came last, but neither less nor more than this.
+POLL_SHARE, POLL_LEAST, POLL_MOST = 0.04, 0.002, 0.05
 
 
 def meaning(error: sqlite3.Error | OverflowError | UnicodeError) -> StoreError:
@@ -78,7 +79,7 @@ class Connection:
 
     name, pos, many_writers, mark = NAME, POS, False, ""
     ahead: Sequence[Question] = ()
-    memory: Memory | None = None  # reading a unit again is as quick as asking whether somebody touched it
+    memory: Memory | None = None
 
     def __init__(self, path: str, clock: Callable[[], int] | None = None) -> None:
         self.private = path == MEMORY
@@ -87,6 +88,7 @@ class Connection:
         self.lanes: dict[int, Lanes] = {}
         self.stuck: dict[int, int] = {}
         self.staff: dict[int, tuple[str, bool]] = {}
+        self.memory, self.data_version, self.left = Memory(), 0, (0, 0)
         self.raw = opened(path)
 
     def declare(self, tenants: Sequence[int]) -> None:
@@ -107,6 +109,9 @@ class Connection:
 
     def update(self, rows: Sequence[Row], columns: Sequence[str], key: str) -> None:
         names = (*columns, key)
+        if self.memory:  # until it is committed
+            for row in rows:
+                self.memory.kept.pop(getattr(row, key), None)
         with told():
             for statement in updates(type(rows[0]).table, names, map(attrgetter(*names), rows)):
                 self.raw.execute(*statement)
@@ -115,8 +120,8 @@ class Connection:
         """A question costs nothing here, so none is asked ahead."""
 
     def untouched(self, ids: Sequence[int], marks: Mapping[int, str]) -> list[int]:
-        """Nothing is remembered here."""
-        return []
+        """All that is still remembered: nobody else can write before this transaction ends."""
+        return list(marks)
 
     def together(self) -> AbstractContextManager[None]:
         """There is no wire to wait for."""
@@ -145,7 +150,18 @@ class Connection:
     def begin(self, tenants: Sequence[int] = ()) -> int:
         """A transaction is open. Answers the time."""
         self.rows("BEGIN IMMEDIATE")
+        self.recollect()
         return self.now()
+
+    def recollect(self) -> None:
+        """What is remembered is as it was left: else another connection has written since, or this one by itself."""
+        self.data_version = self.rows("PRAGMA data_version")[0][0]
+        if self.memory and self.left != (self.data_version, self.raw.total_changes):
+            self.memory.kept.clear()
+
+    def leave(self) -> None:
+        """The transaction is over. The version is that of its beginning: from now on others may write."""
+        self.left = self.data_version, self.raw.total_changes
 
     def commit(self) -> None:
         """The transaction is on disk. One that could not be written is undone; raises LostCommit if nobody knows."""
@@ -156,10 +172,12 @@ class Connection:
                 raise LostCommit(str(error)) from error
             self.rollback()
             raise meaning(error) from error
+        self.leave()
 
     def rollback(self) -> None:
         if self.in_transaction:
             self.rows("ROLLBACK")
+            self.leave()
 
     @property
     def in_transaction(self) -> bool:
@@ -175,6 +193,7 @@ class Connection:
             return
         self.close()
         self.lanes.clear()  # it may be another file
+        self.left = (0, -1)
         self.raw = opened(self.path)
 
     def fate(self, mark: str) -> bool | None:
@@ -218,6 +237,11 @@ def opened(path: str) -> sqlite3.Connection:
     return raw
 
 
+def pause(quiet: float) -> float:
+    """How long nobody looks at a file in which no work has come for so many seconds."""
+    return min(max(quiet * POLL_SHARE, POLL_LEAST), POLL_MOST)
+
+
 class Looker:
     """Looks at a file for work that another connection made available. Nobody needs to be told."""
 
@@ -233,6 +257,7 @@ class Looker:
     def __init__(self, path: str) -> None:
         self.session, self.lock = Connection(path), Lock()
         self.version: int | None = None
+        self.heard_at = 0.0  # when something came last
         self.heads: dict[Queue, set[tuple[int, ...]]] = {}
 
     def tell(self, queues: Iterable[Queue]) -> None:
@@ -248,13 +273,13 @@ class Looker:
 
     def heard(self, watched: Callable[[], set[Queue]], timeout: float) -> set[Queue]:
         """The queues in which another unit is first in line than when we looked last."""
-        end, pause = time.monotonic() + timeout, POLL_LEAST
-        while time.monotonic() < end:
+        end = time.monotonic() + timeout
+        while (now := time.monotonic()) < end:
             with self.lock:
                 if found := self.changed(watched()):
+                    self.heard_at = now
                     return found
-            time.sleep(pause)
-            pause = min(pause * 1.5, POLL_MOST)
+            time.sleep(pause(now - self.heard_at))
         return set()
 
     def changed(self, watched: set[Queue]) -> set[Queue]:

@@ -1,0 +1,180 @@
+"""What SQLite does in its own way: many rows a statement, what it remembers of held units, and how often it looks."""
+
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from interlock.engine.door import Engine
+from interlock.kernel.commands import Cancel, Claim, Finish, Grant, Heard, Held, Outcome, Register, Start, Submit, Work
+from interlock.kernel.errors import Corrupt
+from interlock.kernel.rows import Event, Unit
+from interlock.lifecycles import shipped
+from interlock.store import sqlite
+from interlock.store.batches import SIZES, inserts, update_text, updates
+from interlock.store.tx import WRITTEN
+from tests.store.databases import fresh
+
+
+@pytest.fixture
+def database(tmp_path: Path) -> Iterator[sqlite.Connection]:
+    with fresh("sqlite file", tmp_path, "") as connection:
+        assert isinstance(connection, sqlite.Connection)
+        yield connection
+
+
+def birth(unit: int, **changes: Any) -> Event:
+    """The first event of a job, as the product writes it."""
+    row: dict[str, Any] = {
+        "unit": unit, "version": 1, "tenant": 1, "lifecycle": "job", "trigger": "submit", "source": None,
+        "target": "queued", "lease_from": None, "lease_to": None, "attempt": 1, "fence": 0, "name": "x",
+        "severity": "info", "at": unit % 3, "actor": "test", "reason": "", "cause": None if unit % 2 else "'; é",
+        "correlation": str(unit), "trace": "", "payload": "{}", "hash": f"h{unit}",
+    }  # fmt: skip
+    return Event(**{**row, **changes})
+
+
+# Many rows in one statement.
+
+
+@pytest.mark.parametrize("count", [1, 2, 5, 124, 626, 1_003])
+def test_rows_are_written_as_they_are_and_in_their_order(database: sqlite.Connection, count: int) -> None:
+    rows = [birth(unit) for unit in range(count, 0, -1)]
+    database.insert(rows)
+    listed = ", ".join(Event.__struct_fields__)
+    assert database.rows(f"SELECT {listed} FROM event ORDER BY pos") == [msgspec.structs.astuple(row) for row in rows]
+    database.insert([Unit(id=row.unit, tenant=1, lane=1, lifecycle="job", state="queued", category="ready", version=1,
+                          head=row.hash) for row in rows])  # fmt: skip
+    changed = [Unit(id=unit, tenant=1, lane=1, lifecycle="job", parked_on=None if unit % 2 else f"k{unit}", wake_at=7)
+               for unit in range(1, count + 1)]  # fmt: skip
+    database.update(changed, ("parked_on", "wake_at"), "id")
+    written = database.rows("SELECT id, parked_on, wake_at FROM unit ORDER BY id")
+    assert written == [(unit.id, unit.parked_on, 7) for unit in changed]
+
+
+def test_however_many_rows_there_are_few_texts_write_them() -> None:
+    rows = [(number, 1, None) for number in range(3_000)]
+    texts = {sql for count in range(1, 3_000, 7) for sql, _ in inserts("t", ("a", "b", "c"), rows[:count])}
+    assert len(texts) == len(SIZES)
+    assert all("?, ?" in sql and sql.count("(?)") in SIZES for sql in texts)
+
+
+def test_what_rows_share_is_given_once() -> None:
+    ((sql, given),) = updates("t", ("a", "b", "id"), [("x", number % 2, number) for number in range(4)])
+    assert sql.startswith("UPDATE t SET a = ?, b = given.column1 FROM")
+    assert given == ["x", 0, 0, 1, 1, 0, 2, 1, 3]
+
+
+def test_one_row_that_the_guard_refuses_takes_its_statement_with_it(database: sqlite.Connection) -> None:
+    rows = [birth(unit) for unit in range(1, 100)]
+    with pytest.raises(Corrupt, match=r"interlock guard \[no-gap\]"):
+        database.insert([*rows, birth(100, version=7, source="queued", target="cancelled", trigger="cancel")])
+    assert database.rows("SELECT count(*) FROM event") == [(0,)]
+    with pytest.raises(Corrupt, match=r"interlock guard \[event-first\]"):
+        database.insert([Unit(id=1, tenant=1, lane=1, lifecycle="job", state="queued", version=1)])
+
+
+@pytest.mark.parametrize("statistics", ["", "0", "1 1", "1000000 1"])
+@pytest.mark.parametrize("size", SIZES)
+def test_a_row_is_found_by_its_key_whatever_the_planner_believes(
+    database: sqlite.Connection, statistics: str, size: int
+) -> None:
+    if statistics:
+        database.rows("ANALYZE")
+        database.rows("DELETE FROM sqlite_stat1 WHERE tbl = 'unit'")
+        insert = "INSERT INTO sqlite_stat1 VALUES ('unit', 'sqlite_autoindex_unit_1', :stat)"
+        database.rows(insert, {"stat": statistics})
+        database.reconnect()
+    names = (*WRITTEN, "id")
+    sql = update_text("unit", names, tuple(range(len(names))), size)
+    plan = database.raw.execute("EXPLAIN QUERY PLAN " + sql, (0,) * len(names) * size).fetchall()
+    assert any("SEARCH unit USING" in row[3] and "(id=?)" in row[3] for row in plan)
+    assert not any(row[3].startswith("SCAN unit") for row in plan)
+
+
+# What is remembered of units that are held.
+
+
+class Holder:
+    """A worker that runs one job."""
+
+    def __init__(self, database: sqlite.Connection) -> None:
+        self.engine, self.database = Engine(database, shipped()), database
+        worker = self.engine.send(Register(name="w", incarnation="1", capacity=9, capabilities=()))
+        self.engine.send(Submit(work=(Work(task="mail"),)))
+        (self.grant,) = self.engine.send(Claim(worker=worker, key="c", nonce="n", limit=1, queues=("default",)))
+        self.engine.send(Start(held=(held(self.grant),)))
+
+    def finish(self) -> tuple[Heard, list[str]]:
+        """The answer to its end, and what was asked of the units before."""
+        asked: list[str] = []
+        self.database.raw.set_trace_callback(asked.append)
+        (heard,) = self.engine.send(Finish(outcomes=(Outcome(held=held(self.grant), result="1"),)))
+        self.database.raw.set_trace_callback(None)
+        return heard, [
+            sql for sql in asked if sql.startswith("SELECT id, tenant, lane") and str(self.grant.unit) in sql
+        ]
+
+
+def held(grant: Grant) -> Held:
+    return Held(unit=grant.unit, fence=grant.fence, lease=grant.lease)
+
+
+def test_what_this_connection_left_is_not_read_again(database: sqlite.Connection) -> None:
+    heard, asked = Holder(database).finish()
+    assert heard.accepted
+    assert asked == []
+
+
+def test_what_another_connection_wrote_is_seen(database: sqlite.Connection) -> None:
+    holder = Holder(database)
+    other = sqlite.Connection(database.path)
+    Engine(other, shipped()).send(Cancel(unit=holder.grant.unit))
+    other.close()
+    heard, asked = holder.finish()
+    assert len(asked) == 1
+    assert (heard.accepted, heard.cancel) == (True, False)
+    events = database.rows("SELECT version, source, target FROM event WHERE unit = :unit", {"unit": holder.grant.unit})
+    assert [version for version, _, _ in events] == list(range(1, len(events) + 1))
+
+
+@pytest.mark.parametrize("elsewhere", [True, False], ids=["by another program", "by this connection"])
+def test_what_was_written_past_the_engine_is_seen(database: sqlite.Connection, elsewhere: bool) -> None:
+    holder = Holder(database)
+    over = "UPDATE unit SET lease_until = 1"
+    if elsewhere:
+        raw = sqlite3.connect(database.path)
+        with raw:
+            raw.execute(over)
+        raw.close()
+    else:
+        database.rows(over)
+    heard, asked = holder.finish()
+    assert len(asked) == 1
+    assert (heard.accepted, heard.why) == (False, "LEASE_EXPIRED")
+
+
+def test_what_was_undone_is_not_remembered(database: sqlite.Connection) -> None:
+    holder = Holder(database)
+    database.begin()
+    unit = msgspec.structs.replace(database.memory.kept[holder.grant.unit][1], lease_until=1)  # type: ignore[union-attr]
+    database.update([unit], ("lease_until",), "id")
+    database.rollback()
+    heard, asked = holder.finish()
+    assert heard.accepted
+    assert len(asked) == 1
+
+
+# How often the file is looked at.
+
+
+def test_the_longer_no_work_came_the_less_it_is_looked_for() -> None:
+    pauses = [sqlite.pause(quiet / 100) for quiet in range(1_000)]
+    assert pauses == sorted(pauses)
+    assert (pauses[0], pauses[-1]) == (sqlite.POLL_LEAST, sqlite.POLL_MOST)
+    assert all(
+        sqlite.pause(quiet / 100) <= sqlite.POLL_LEAST + quiet / 100 * sqlite.POLL_SHARE for quiet in range(1_000)
+    )
