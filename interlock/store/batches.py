@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache
-from itertools import chain
 from typing import Any
 
 # Rows of one statement: few texts, so that the driver finds them prepared. A statement for each row would keep a copy
@@ -27,14 +26,20 @@ def statements(
 ) -> Iterator[tuple[str, list[Any]]]:
     columns = list(zip(*rows, strict=True))
     count = len(columns[key])
-    own = tuple(place for place, one in enumerate(columns) if place == key or one.count(one[0]) != count)
+    own = tuple(place for place, one in enumerate(columns) if place == key or not alike(one))
     shared = [one[0] for place, one in enumerate(columns) if place not in own]
-    given = list(zip(*(columns[place] for place in own), strict=True))
     start = 0
     while start < count:
         size = next(size for size in SIZES if size <= count - start)
-        yield text(table, names, own, size), [*shared, *chain.from_iterable(given[start : start + size])]
+        given = [None] * (size * len(own))
+        for number, place in enumerate(own):
+            given[number :: len(own)] = columns[place][start : start + size]
+        yield text(table, names, own, size), [*shared, *given]
         start += size
+
+
+def alike(column: tuple[Any, ...]) -> bool:
+    return column[0] == column[-1] and column.count(column[0]) == len(column)
 
 
 @lru_cache(maxsize=512)
