@@ -24,16 +24,15 @@ def updates(table: str, names: Names, rows: Iterable[tuple[Any, ...]]) -> Iterat
 def statements(
     text: Callable[[str, Names, Places, int], str], table: str, names: Names, rows: Iterable[tuple[Any, ...]], key: int
 ) -> Iterator[tuple[str, list[Any]]]:
-    columns = list(zip(*rows, strict=True))
-    count = len(columns[key])
-    own = tuple(place for place, one in enumerate(columns) if place == key or not alike(one))
-    shared = [one[0] for place, one in enumerate(columns) if place not in own]
-    start = 0
-    while start < count:
-        size = next(size for size in SIZES if size <= count - start)
+    columns, start = list(zip(*rows, strict=True)), 0
+    while left := len(columns[key]) - start:
+        size = next(size for size in SIZES if size <= left)
+        some = [one[start : start + size] for one in columns]
+        own = tuple(place for place, one in enumerate(some) if place == key or not alike(one))
+        shared = [one[0] for place, one in enumerate(some) if place not in own]
         given = [None] * (size * len(own))
         for number, place in enumerate(own):
-            given[number :: len(own)] = columns[place][start : start + size]
+            given[number :: len(own)] = some[place]
         yield text(table, names, own, size), [*shared, *given]
         start += size
 
