@@ -6,6 +6,7 @@ from typing import Any
 import msgspec
 import psycopg
 
+from interlock.kernel.errors import StoreError
 from interlock.store.driver import dialect, opened, told
 from interlock.store.session import Queue, Session
 
@@ -59,8 +60,12 @@ class Notify:
         """From here on nothing is missed."""
         if self.ears is None or self.ears.closed:
             ears = opened(self.url)
-            with told():
-                ears.execute(f"LISTEN {CHANNEL}")
+            try:
+                with told():
+                    ears.execute(f"LISTEN {CHANNEL}")
+            except StoreError:
+                ears.close()
+                raise
             self.ears = ears
 
     def heard(self, watched: Callable[[], set[Queue]], timeout: float) -> set[Queue]:
