@@ -17,7 +17,7 @@ from interlock.engine.door import Engine
 from interlock.kernel.commands import Claim, Finish, Held, Outcome, Register, Start, Submit, Work
 from interlock.kernel.rows import Body, Event, Unit
 from interlock.lifecycles import shipped
-from interlock.store.columns import Given
+from interlock.store.columns import Given, insert_text, update_text
 from interlock.store.postgres import PLANS, declared, settings
 from interlock.store.session import listed
 from interlock.store.url import connect
@@ -94,15 +94,12 @@ class Loop:
 
     def insert(self, kind: Any, rows: list[tuple[Any, ...]]) -> None:
         given = Given(kind, kind.__struct_fields__, rows)
-        values = ", ".join(map(given.value, kind.__struct_fields__))
-        self.raw.execute(f"INSERT INTO {kind.table} ({listed(kind)}) SELECT {values} {given.source}", given.params)
+        self.raw.execute(insert_text(given.shape), given.params)
 
     def change(self, kind: Any, names: tuple[str, ...], rows: list[tuple[Any, ...]]) -> None:
         """The first of the names is the key."""
         given, (key, *rest) = Given(kind, names, rows), names
-        sets = ", ".join(f"{name} = {given.value(name)}" for name in rest)
-        where = f"{kind.table}.{key} = {given.value(key)}"
-        self.raw.execute(f"UPDATE {kind.table} SET {sets} {given.source} WHERE {where}", given.params)
+        self.raw.execute(update_text(given.shape, tuple(rest), key), given.params)
 
     def move(self, phase: str, names: tuple[str, ...], found: list[tuple[int, str]]) -> None:
         """The events of a phase are written, and what it changes in the rows of these jobs."""

@@ -5,13 +5,14 @@ thousand times would cost more than everything else about them.
 """
 
 from collections.abc import Iterable, Sequence
-from functools import cache
-from typing import Any, get_type_hints
+from functools import cache, lru_cache
+from typing import Any, NamedTuple, get_type_hints
 
 from interlock.kernel.rows import Row
 
 PATTERNS_MAX = 16  # a batch with more of them has none
 FEW = 2 * PATTERNS_MAX  # rows that are not worth a pattern
+TEXTS_MAX = 2_048  # remembered
 Value = int | str | None
 
 
@@ -21,11 +22,47 @@ def types(kind: type[Row]) -> dict[str, str]:
     return {name: "text" if "str" in str(hint) else "bigint" for name, hint in get_type_hints(kind).items()}
 
 
+class Shape(NamedTuple):
+    """Which columns are given in which way: all that the text of a statement depends on."""
+
+    kind: type[Row]
+    shared: tuple[str, ...]
+    few: tuple[str, ...]
+    own: tuple[str, ...]
+
+    def value(self, name: str) -> str:
+        """How a statement names this column of what is given."""
+        if name in self.own:
+            return f"given.{name}"
+        type_ = types(self.kind)[name]
+        return f"%({name})s::{type_}" if name in self.shared else f"(%({name})s::{type_}[])[given.pattern]"
+
+    @property
+    def source(self) -> str:
+        """What a statement reads the rows from; empty if one row is all of them."""
+        if not self.own:
+            return ""
+        arrays = ", ".join(f"%({name})s::{types(self.kind).get(name, 'bigint')}[]" for name in self.own)
+        return f"FROM unnest({arrays}) AS given ({', '.join(self.own)})"
+
+
+@lru_cache(maxsize=TEXTS_MAX)
+def insert_text(shape: Shape) -> str:
+    table, names = shape.kind.table, shape.kind.__struct_fields__
+    return f"INSERT INTO {table} ({', '.join(names)}) SELECT {', '.join(map(shape.value, names))} {shape.source}"
+
+
+@lru_cache(maxsize=TEXTS_MAX)
+def update_text(shape: Shape, columns: tuple[str, ...], key: str) -> str:
+    table, sets = shape.kind.table, ", ".join(f"{column} = {shape.value(column)}" for column in columns)
+    return f"UPDATE {table} SET {sets} {shape.source} WHERE {table}.{key} = {shape.value(key)}"
+
+
 class Given:
     """The values of rows, as parameters of a statement and as the names by which it finds them again."""
 
     def __init__(self, kind: type[Row], names: Sequence[str], rows: Iterable[tuple[Value, ...]]) -> None:
-        self.types = types(kind)
+        self.kind = kind
         self.shared: dict[str, Value] = {}  # the same in all rows
         self.few: dict[str, Sequence[Value]] = {}  # one of a few patterns, by the number of the pattern
         self.own: dict[str, Sequence[Value]] = {}  # different in most
@@ -49,19 +86,9 @@ class Given:
             self.own |= self.few
             self.few = {}
 
-    def value(self, name: str) -> str:
-        """How a statement names this column of what is given."""
-        if name in self.shared:
-            return f"%({name})s::{self.types[name]}"
-        return f"(%({name})s::{self.types[name]}[])[given.pattern]" if name in self.few else f"given.{name}"
-
     @property
-    def source(self) -> str:
-        """What a statement reads the rows from; empty if one row is all of them."""
-        if not self.own:
-            return ""
-        arrays = ", ".join(f"%({name})s::{self.types.get(name, 'bigint')}[]" for name in self.own)
-        return f"FROM unnest({arrays}) AS given ({', '.join(self.own)})"
+    def shape(self) -> Shape:
+        return Shape(self.kind, tuple(self.shared), tuple(self.few), tuple(self.own))
 
     @property
     def params(self) -> dict[str, Value]:

@@ -14,7 +14,7 @@ from psycopg.rows import tuple_row
 
 from interlock.kernel.errors import InterlockError, StoreError
 from interlock.kernel.rows import Row
-from interlock.store.columns import Given, array
+from interlock.store.columns import Given, array, insert_text, update_text
 from interlock.store.driver import dialect, meaning, opened, told
 from interlock.store.lanes import Lanes
 from interlock.store.lean import Lean, Said
@@ -27,7 +27,6 @@ from interlock.store.session import (
     Question,
     Unreachable,
     Wire,
-    listed,
 )
 
 NAME = "postgres"
@@ -107,17 +106,13 @@ class Connection:
         """One statement for all rows."""
         kind = type(rows[0])
         given = Given(kind, kind.__struct_fields__, map(msgspec.structs.astuple, rows))
-        sql = f"INSERT INTO {kind.table} ({listed(kind)}) SELECT {', '.join(map(given.value, kind.__struct_fields__))}"
         with told():
-            self.raw.execute(f"{sql} {given.source}", given.params)
+            self.raw.execute(insert_text(given.shape), given.params)
 
     def update(self, rows: Sequence[Row], columns: Sequence[str], key: str) -> None:
-        kind = type(rows[0])
-        given = Given(kind, (key, *columns), map(attrgetter(key, *columns), rows))
-        sets = ", ".join(f"{column} = {given.value(column)}" for column in columns)
-        sql = f"UPDATE {kind.table} SET {sets} {given.source} WHERE {kind.table}.{key} = {given.value(key)}"
+        given = Given(type(rows[0]), (key, *columns), map(attrgetter(key, *columns), rows))
         with told():
-            self.raw.execute(sql, given.params)
+            self.raw.execute(update_text(given.shape, tuple(columns), key), given.params)
 
     @contextmanager
     def together(self) -> Iterator[None]:
