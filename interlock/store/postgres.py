@@ -317,6 +317,11 @@ class Borrowed(Connection):
         self.staff, self.ahead, self.answers, self.pipe = {}, (), {}, None
         self.raw = Lent(raw)  # type: ignore[assignment]
 
+    def rows(self, sql: str, params: Mapping[str, Any] | None = None) -> list[tuple[Any, ...]]:
+        with told():
+            cursor: Any = self.raw.execute(dialect(sql), sent(params or {}))
+            return cursor.fetchall() if cursor.description else []
+
     def begin(self, tenants: Sequence[int] = ()) -> int:
         self.rows(f"SAVEPOINT {SAVEPOINT}")
         self.declare(tenants)
