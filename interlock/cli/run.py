@@ -1,6 +1,7 @@
 """`interlock worker`: tasks are run until somebody says stop."""
 
 import asyncio
+import gc
 import logging
 import os
 import signal
@@ -19,6 +20,7 @@ from interlock.client.app import App
 from interlock.worker.loop import GRACE, Worker
 
 log = logging.getLogger("interlock.worker")
+COLLECT = (50_000, 20, 100)  # a claim makes thousands of objects at once, and few of them live on
 ECHO = 0.5  # seconds within which a second signal is the first one, passed on by make or a shell
 
 Queues = Annotated[
@@ -82,6 +84,8 @@ def shown_url(app: App) -> str:
 
 def run(worker: Worker, log_format: str, log_level: str, beside: ExitStack | None = None) -> None:
     """The worker has run until it was told to stop, and everything that it held is settled; so is what ran beside."""
+    gc.freeze()  # what was imported stays, and is not looked at again each time
+    gc.set_threshold(*COLLECT)
     with logged(log_format, log_level, lambda: live_line(worker)):
         asyncio.run(until_told(worker, beside or ExitStack()))
 

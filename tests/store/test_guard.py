@@ -248,3 +248,21 @@ def test_force_is_the_one_door_and_leaves_its_mark(job: Connection) -> None:
     event(job, 4, "running", "queued", "force", reason="the worker was unplugged")
     move(job, "queued", 4)
     assert job.rows("SELECT state FROM unit") == [("queued",)]
+
+
+@pytest.mark.parametrize("where", ["unit = 1 AND version = 4", "unit = 1 AND version = 2"], ids=["the last", "another"])
+@pytest.mark.parametrize("again", ["pos", "unit"], ids=["by its position", "by its version"])
+def test_a_replaced_event(done: Connection, where: str, again: str) -> None:
+    """A connection to SQLite may switch off that REPLACE fires the triggers of what it deletes."""
+    if done.many_writers:
+        pytest.skip("PostgreSQL has no REPLACE")
+    done.rows("PRAGMA recursive_triggers = OFF")
+    before = done.rows("SELECT * FROM event ORDER BY pos")
+    names = [name for _, name, *_ in done.rows("PRAGMA table_info(event)")]
+    values = {"pos": "pos" if again == "pos" else "NULL", "actor": "'somebody else'"}
+    if again == "pos":
+        values |= {"unit": "7", "version": "1", "source": "NULL", "target": "'queued'", "trigger": "'submit'"}
+    picked = ", ".join(values.get(name, name) for name in names)
+    with refuses("append-only"):
+        done.rows(f"INSERT OR REPLACE INTO event ({', '.join(names)}) SELECT {picked} FROM event WHERE {where}")
+    assert done.rows("SELECT * FROM event ORDER BY pos") == before

@@ -1,11 +1,14 @@
 -- The same guard with fewer looks. A trigger that comes after the row need not copy it before, what is undone is undone
 -- either way, and one look at the event before tells of a gap, of the chain and of the tenant.
--- What deletes, or what REPLACE may delete, is guarded as it was.
+-- What deletes, or what REPLACE may delete, is guarded as it was; but where recursive triggers are off, which a
+-- connection chooses for itself, REPLACE deletes an event unseen. So what is there already is not written again.
 
 DROP TRIGGER guard_event;
 CREATE TRIGGER guard_event AFTER INSERT ON event
 BEGIN
     SELECT CASE
+        WHEN EXISTS (SELECT 1 FROM unit WHERE id = NEW.unit AND version >= NEW.version)
+        THEN RAISE(ABORT, 'interlock guard [append-only]: an event is never changed')
         WHEN NOT EXISTS (
             SELECT 1 FROM edge
             WHERE lifecycle = NEW.lifecycle AND source = coalesce(NEW.source, '')
@@ -25,6 +28,12 @@ BEGIN
         THEN RAISE(ABORT, 'interlock guard [tenant]: this event is not of its unit''s tenant or lifecycle')
     END
     FROM (SELECT 1) LEFT JOIN event AS before ON before.unit = NEW.unit AND before.version = NEW.version - 1;
+END;
+
+CREATE TRIGGER guard_event_replace BEFORE INSERT ON event
+WHEN EXISTS (SELECT 1 FROM event WHERE pos = NEW.pos)
+BEGIN
+    SELECT RAISE(ABORT, 'interlock guard [append-only]: an event is never changed');
 END;
 
 DROP TRIGGER guard_unit_insert;
