@@ -70,8 +70,7 @@ class Arguments:
 
     def unpacked(self, text: str) -> dict[str, Any]:
         """The arguments that JSON holds. Raises msgspec.MsgspecError."""
-        held = self.decoder.decode(text)
-        return {one: getattr(held, one) for one in self.kind.__struct_fields__}
+        return msgspec.structs.asdict(self.decoder.decode(text))
 
     def of(self, grant: Grant) -> dict[str, Any]:
         """The arguments of a grant; a step takes those of its run, and outputs of earlier steps, that it names.

@@ -3,9 +3,10 @@
 import asyncio
 from collections import deque
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 
 from interlock.client.outcomes import Snooze
-from interlock.kernel.commands import TRANSIENT, Grant, Outcome
+from interlock.kernel.commands import TRANSIENT, Grant, Held, Outcome
 from interlock.worker.context import JobContext
 
 AHEAD_SECONDS, AHEAD_MAX = 0.2, 500  # of work that is held but not begun, so that fast handlers never wait for a claim
@@ -19,20 +20,25 @@ class GiveBack:
 End = Outcome | Snooze | GiveBack | None  # None: nothing that this worker could say would be heard
 
 
+@dataclass(slots=True, eq=False)
 class Hold:
     """One lease, and what is done under it."""
 
-    def __init__(self, grant: Grant, context: JobContext, now: float) -> None:
-        self.grant, self.context, self.held = grant, context, context.held
-        self.renewed = now  # or a little later
-        self.begun: float | None = None  # when user code began
-        self.told = False  # the engine knows that it did
-        self.asked = False  # something about it is being told, and the answer is not there yet
-        self.leaving = False  # its worker shuts down, and does not wait for it any more
-        self.running: asyncio.Task[None] | None = None
-        self.ended = False
-        self.end: End = None
-        self.again = False  # its end was refused once, and is told in other words
+    grant: Grant
+    context: JobContext
+    renewed: float  # or a little later
+    held: Held = field(init=False)
+    begun: float | None = None  # when user code began
+    told: bool = False  # the engine knows that it did
+    asked: bool = False  # something about it is being told, and the answer is not there yet
+    leaving: bool = False  # its worker shuts down, and does not wait for it any more
+    running: asyncio.Task[None] | None = None
+    ended: bool = False
+    end: End = None
+    again: bool = False  # its end was refused once, and is told in other words
+
+    def __post_init__(self) -> None:
+        self.held = self.context.held
 
     @property
     def beat_at(self) -> float:

@@ -213,11 +213,12 @@ class Worker:
     # Running.
 
     def begin(self, lane: Lane) -> None:
+        assert self.loop
         while lane.waiting and lane.running < lane.concurrency and not self.stopping:
             hold = lane.waiting.popleft()
             if hold in self.holds:  # else it was lost before it began
                 lane.running += 1
-                hold.running = asyncio.create_task(self.carry_out(lane, hold))
+                hold.running = self.loop.create_task(self.carry_out(lane, hold), name=hold.grant.task)
 
     async def carry_out(self, lane: Lane, hold: Hold) -> None:
         """The handler has run, its outcome is on its way, and its place is free."""

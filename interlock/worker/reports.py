@@ -22,6 +22,7 @@ REPORT_AFTER = 0.05  # seconds; what has ended by then is started and finished i
 CHUNK = 500  # outcomes in one command
 HASH_SHOWN = 16  # letters
 AT_ONCE, WORTH = 2, 100  # reports on their way, and how many ends make another one worth its transaction
+NO_ENDS = (Start, Record)  # what is told before an end
 Part = tuple[Command[Any], list[Hold]]
 
 
@@ -179,7 +180,7 @@ class Reports:
     # Hearing.
 
     def hear(self, command: Command[Any], hold: Hold, heard: Heard) -> None:
-        if isinstance(command, Start | Record):
+        if isinstance(command, NO_ENDS):
             self.mind(hold, heard)
             hold.told |= isinstance(command, Start) and heard.accepted
         elif heard.accepted or not may_be_refused(hold):
