@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 
 from interlock.kernel.rows import Body, Token, Unit, Worker
-from interlock.store.claims import FREE
+from interlock.store.claims import FREE, bodies_of
 from interlock.store.finders import LANES, OVERDUE, TOKENS_BACK
 from interlock.store.lanes import Lanes
 from interlock.store.session import Question, Session, listed
@@ -35,7 +35,10 @@ def claim_ahead(
     known = session.lanes.get(tenant)
     served = known.served(tuple(queues), able).queues if known and worker in session.staff else {}
     if len(served) == 1:
-        yield Question(f"SELECT {listed(Unit)} FROM unit {FREE}", {"lane": next(iter(served)), "limit": limit})
+        lane = next(iter(served))
+        yield Question(f"SELECT {listed(Unit)} FROM unit {FREE}", {"lane": lane, "limit": limit})
+        if not busy:  # it waits for little, so that another round trip would be felt
+            yield bodies_of(lane, limit)
 
 
 def worker_ahead(worker: int) -> Iterator[Question]:

@@ -3,9 +3,10 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from interlock.kernel import policy
-from interlock.kernel.rows import Unit
+from interlock.kernel.rows import Body, Unit
 from interlock.store.finders import in_turn, lanes_of
 from interlock.store.lanes import Served
+from interlock.store.session import Question, listed
 from interlock.store.tx import Tx, Urgency
 
 FREE = "WHERE lane = :lane AND available_at IS NOT NULL ORDER BY priority DESC, available_at, id LIMIT :limit {skip}"
@@ -108,4 +109,15 @@ def most_urgent(tx: Tx, lanes: Mapping[int, Urgency], wanted: int, here: Here) -
 
 
 def first_of(tx: Tx, lane: int, wanted: int) -> list[Unit]:
-    return in_turn(tx, FREE, wanted, lambda unit: unit.available_at is not None, lane=lane)
+    found = in_turn(tx, FREE, wanted, lambda unit: unit.available_at is not None, lane=lane)
+    for body in (Body(*row) for row in tx.session.foretold(bodies_of(lane, wanted))):
+        if body.unit in tx.units:
+            tx.bodies.setdefault(body.unit, body)
+    return found
+
+
+def bodies_of(lane: int, limit: int) -> Question:
+    """The bodies of the units that a claim has just locked, or of some that others have; it reads those it misses."""
+    free = FREE.replace(" {skip}", "")
+    sql = f"SELECT {listed(Body)} FROM body WHERE unit IN (SELECT id FROM unit {free})"
+    return Question(sql, {"lane": lane, "limit": limit})

@@ -173,6 +173,10 @@ class Connection:
                 asked = {named(*one): self.sent_ahead(one, None) for one in questions}
             self.answers = {name: one.fetchall() for name, one in asked.items()}
 
+    def foretold(self, question: Question) -> list[tuple[Any, ...]]:
+        """What was answered to a question that was asked ahead; nothing if it was not."""
+        return self.answers.pop(named(*question), [])
+
     def sent_ahead(self, question: Question, now: int | None) -> Said:
         sql = question.sql if now is not None else question.sql.replace(":now", BEGAN)
         return self.raw.execute(dialect(sql), sent({**question.params, "now": now}))

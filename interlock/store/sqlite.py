@@ -119,6 +119,9 @@ class Connection:
     def ask(self, questions: Sequence[Question]) -> None:
         """A question costs nothing here, so none is asked ahead."""
 
+    def foretold(self, question: Question) -> list[tuple[Any, ...]]:
+        return []
+
     def untouched(self, ids: Sequence[int], marks: Mapping[int, str]) -> list[int]:
         """All that is still remembered: nobody else can write before this transaction ends."""
         return list(marks)
