@@ -9,7 +9,7 @@ from tests.mutants.mutants import FOLDER, patched, patches, plant, seeds_until_c
 
 LEAST = 25  # faults that are planted
 AT_ONCE = ("double_event", "fence_does_not_grow", "made_up_lease", "missing_dead_letter_field", "wrong_tenant_filter")
-SEEDS = 200  # in which each is noticed
+SEEDS = 300  # in which each is noticed
 
 
 def test_there_are_enough_and_each_says_what_is_wrong() -> None:
