@@ -36,7 +36,7 @@ class Said:
 
 
 class Lean:
-    """A connection of the driver's, whose statements with parameters go straight to the library below it."""
+    """A connection of the driver's, whose statements go straight to the library below it."""
 
     def __init__(self, raw: psycopg.Connection[tuple[Any, ...]]) -> None:
         self.raw, self.line, self.loads = raw, raw.pgconn, Transformer(raw)
@@ -45,8 +45,9 @@ class Lean:
         self.uses: dict[Kind, int] = {}  # of what is not prepared yet
         self.names: dict[Kind, bytes] = {}  # of what is
         self.named = 0
-        self.readable = select.poll()
+        self.readable, self.ready = select.poll(), select.poll()
         self.readable.register(self.line.socket, select.POLLIN)
+        self.ready.register(self.line.socket, select.POLLIN | select.POLLOUT)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.raw, name)
@@ -114,16 +115,16 @@ class Lean:
         try:
             self.line.pipeline_sync()
             while self.line.flush():
-                select.select([self.line.socket], [self.line.socket], [])
+                self.ready.poll()
                 self.line.consume_input()  # the server may wait until it is read
             for said in sent:
                 errors += self.answer(said)
             while (end := self.result()) is None or end.status != SYNC:
                 errors += [error_from_result(end)] if end and end.status == FAILED else []  # of its own commit
             self.line.exit_pipeline_mode()
-        except BaseException:
+        except BaseException as broken:
             self.raw.close()
-            if not errors:
+            if not errors or not isinstance(broken, psycopg.Error):
                 raise
         if errors:
             raise errors[0]
