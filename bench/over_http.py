@@ -130,8 +130,8 @@ def postmaster(server: str) -> int:
     """The process of the database from which all its others come."""
     with closing(psycopg.connect(server)) as connection:
         found = connection.execute("SELECT pg_backend_pid()").fetchone()
-    assert found
-    return parent_of(found[0])
+        assert found
+        return parent_of(found[0])  # while it is there
 
 
 def told(rates: dict[tuple[str, int], list[float]], cores: float) -> None:
