@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from interlock.engine.committer import afterwards
 from interlock.engine.door import Engine, Runner
 from interlock.kernel.access import Admit, Key
 from interlock.kernel.commands import (
@@ -244,3 +245,14 @@ def test_families_of_several_tenants_share_a_group(world: World) -> None:
         committer.step()
         assert [future.result()[0].state for future in ends] == ["SUCCEEDED"] * 2
     assert world.count("unit", "state = 'SUCCESS'") == 2
+
+
+def test_whoever_is_woken_by_an_answer_finds_those_of_the_whole_group(world: World) -> None:
+    """Else its next command would go alone, while those of the others are on their way."""
+    committer, seen = world.engine.committer, list[bool]()
+    first, last = (committer.put(Submit(work=(Work(task=task),))) for task in ("a", "b"))
+    first.add_done_callback(lambda _: afterwards(lambda: seen.append(last.done())))
+    committer.step()
+    assert seen == [True]
+    afterwards(lambda: seen.append(False))  # nothing is being answered: it is done at once
+    assert seen == [True, False]
