@@ -20,6 +20,7 @@ SECOND_US = 1_000_000
 LATE_US = 60 * SECOND_US  # an instant that is looked at later than that was missed
 SPAN_US = 1_000 * SECOND_US  # how far back newer instants are looked for first
 EVERY = "every "
+TIMING_MAX = 1_000  # characters
 WORDS = re.compile(r"(second|minute|hour|day)s?\b")
 FIELDS = "minute, hour, day of the month, month, day of the week"
 ALLOWED = f"a cron expression of five fields ({FIELDS}) as '30 8 * * MON-FRI', or an interval as 'every 5m'"
@@ -27,6 +28,8 @@ ALLOWED = f"a cron expression of five fields ({FIELDS}) as '30 8 * * MON-FRI', o
 
 def spelled(timing: str, timezone: str, now: int) -> str:
     """A timing in its shortest spelling. Raises InterlockError for one that is wrong or does not come any more."""
+    if not 0 < len(timing) <= TIMING_MAX:
+        raise InterlockError(f"timing is not allowed; allowed are 1 to {TIMING_MAX} characters: {ALLOWED}")
     text = " ".join(timing.split())
     if text.lower().startswith(EVERY):
         if timezone != "UTC":

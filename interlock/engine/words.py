@@ -44,3 +44,5 @@ def json_text(name: str, text: str) -> None:
         msgspec.json.decode(text)
     except msgspec.MsgspecError as error:
         raise InterlockError(f"{name} is not JSON: {error}") from None
+    except RecursionError:
+        raise InterlockError(f"{name} is nested too deeply to be read") from None

@@ -5,14 +5,15 @@ import re
 UNITS_US = {"ms": 1_000, "s": 1_000_000, "m": 60_000_000, "h": 3_600_000_000, "d": 86_400_000_000}
 LONGEST_US = 100 * 366 * UNITS_US["d"]
 ALLOWED = "a number and one of ms, s, m, h, d, as in '500ms', '60s' or '1h 30m'"
-_PART = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d)")
+# A number is looked for at its beginning alone, or a long row of digits would be read anew from each of them.
+_PART = re.compile(r"(?<![\d.])(\d+(?:\.\d+)?)\s*(ms|s|m|h|d)")
 
 
 def microseconds(text: str) -> int:
     """The duration that `text` names. Raises ValueError, which says what is allowed."""
     parts = _PART.findall(text)
     if not parts or _PART.sub("", text).strip():
-        raise ValueError(f"{text!r} is not a duration; allowed is {ALLOWED}")
+        raise ValueError(f"{text[:40]!r} is not a duration; allowed is {ALLOWED}")
     length_us = sum(float(number) * UNITS_US[unit] for number, unit in parts)
     if length_us > LONGEST_US:
         raise ValueError(f"{text[:40]!r} is too long; a hundred years is the most")

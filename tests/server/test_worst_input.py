@@ -1,0 +1,175 @@
+"""A request may hold the worst text for whatever reads it: that takes time as its length does, and stops nobody else."""
+
+import re
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import httpx
+import msgspec
+import pytest
+
+from interlock.kernel.commands import Define, Submit, Work
+from interlock.kernel.errors import InterlockError
+from interlock.server import bodies, desk
+from interlock.server.errors import Refusal
+from tests.server.serving import serving
+from tests.server.stage import Stage
+
+SOURCE = Path(desk.__file__).parents[1]
+SIZE = 1 << 20
+HEADERS = {"Content-Type": "application/json"}
+OPEN_STRING = b'{"task": "a", "input": "' + b'\\"[' * 20_000
+CHILD = """
+import sys
+from interlock.client import arguments
+from interlock.engine import instants, keys
+from interlock.kernel import access, durations
+from interlock.server import bodies, desk, openapi
+import msgspec
+
+SIZE = 1 << 20
+
+def refused(call):
+    try:
+        call()
+    except (Exception, RecursionError) as error:
+        return error
+
+def converted(kind, text):
+    return refused(lambda: msgspec.convert(text, kind))
+
+def body(text):
+    return refused(lambda: desk.body_of(bodies.JobAsked, "", text))
+
+def long(part):
+    return part * (SIZE // len(part))
+
+CASES = {
+    "a string without an end": lambda: body(b'{"task": "a", "input": "' + long(b'\\\\"[')),
+    "many strings without an end": lambda: body(long(b'"[[')),
+    "backslashes": lambda: body(b'{"task": "a", "input": "' + long(b'\\\\\\\\[')),
+    "only brackets": lambda: body(long(b"[")),
+    "flat lists": lambda: body(b'{"task": "a", "input": [' + long(b"[],")[:-1] + b"]}"),
+    "NO_NUL": lambda: [converted(bodies.Name, long("a") + "\\0"), converted(bodies.Text, long("a"))],
+    "Id": lambda: [converted(bodies.Id, long(part) + "!") for part in ("a", "_", "a_", "_0")],
+    "confirm": lambda: msgspec.convert({"filter": {}, "confirm": "a"}, bodies.BulkAsked) and refused(
+        lambda: msgspec.convert({"filter": {}, "confirm": long("a") + "!"}, bodies.BulkAsked)
+    ),
+    "SPELLING": lambda: [access.read_key(text) for text in ("ilk_" + long("1"), "ilk_1_" + long("a"), long("ilk_1_a_"))],
+    "SECRETS": lambda: [
+        access.redacted(long(part) + end)
+        for part in ("a", "0", "ilk_1", "ilk_1_a", "ilk_1_a_", "aaaaaa ", "a_", "ilk_") for end in ("", "!", "_")
+    ],
+    "DIGEST": lambda: refused(lambda: keys.checked(long("a"))),
+    "_PART": lambda: [
+        refused(lambda: durations.microseconds(long(part) + end))
+        for part in ("1", "1.1", "1 ", " ", "1.", "1m") for end in ("", "x")
+    ],
+    "WORDS": lambda: [
+        refused(lambda: instants.spelled("every " + long(part), "UTC", 0)) for part in ("1", "minute", "seconds ", "1 ")
+    ],
+    "cron": lambda: [refused(lambda: instants.spelled(long(part), "UTC", 0)) for part in ("1,", "*", "1-", "*/", "* ")],
+    "MISSING and STRANGE": lambda: [
+        arguments.told(long(part) + end)
+        for part in ("Object missing required field `", "Object contains unknown field `", "`") for end in ("", "`")
+    ],
+}
+for name, case in CASES.items():
+    case()
+    print(name, flush=True)
+"""
+# Where a regular expression stands, and which case above has its worst text; an empty one never meets a request.
+EXPRESSIONS = {
+    "client/arguments.py": "MISSING and STRANGE",
+    "engine/instants.py": "WORDS",
+    "engine/keys.py": "DIGEST",
+    "kernel/access.py": "SPELLING",
+    "kernel/durations.py": "_PART",
+    "server/bodies.py": "Id",
+    "audit/ledger.py": "",  # reads a log file
+    "lifecycles/loader.py": "",  # reads lifecycle files
+    "server/openapi.py": "",  # reads our own paths
+    "store/driver.py": "",  # reads our own statements
+    "store/lean.py": "",  # reads our own statements
+    "testing/simulation/shrink.py": "",  # reads our own findings
+}
+
+
+def test_every_expression_that_meets_a_request_takes_its_worst_text() -> None:
+    """A quadratic one would take hours for a mebibyte, so a minute says nothing about this machine."""
+    done = subprocess.run([sys.executable, "-c", CHILD], capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    for case in filter(None, EXPRESSIONS.values()):
+        assert case in done.stdout.splitlines()
+
+
+def test_no_expression_is_without_a_case() -> None:
+    used = re.compile(r"\bre\.(compile|match|fullmatch|search|sub|findall|split|finditer)\(|\bpattern=")
+    found = {str(file.relative_to(SOURCE)) for file in SOURCE.rglob("*.py") if used.search(file.read_text())}
+    assert found <= EXPRESSIONS.keys()
+
+
+@pytest.mark.parametrize("url", ["sqlite"], indirect=True)
+def test_a_string_without_an_end_stops_nobody(url: str) -> None:
+    """60 KB of this body held the event loop for a minute."""
+    with serving(url) as (base, key, _), httpx.Client(base_url=base, timeout=30) as client:
+        client.headers["Authorization"] = f"Bearer {key}"
+        answers: list[int] = []
+
+        def attack() -> None:
+            answers.append(
+                httpx.post(f"{base}/v1/jobs", content=OPEN_STRING, headers=dict(client.headers), timeout=30).status_code
+            )
+
+        threads = [threading.Thread(target=attack) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for _ in range(20):
+            assert client.get("/v1/jobs").status_code == 200
+        for thread in threads:
+            thread.join()
+        assert answers == [400] * 4
+
+
+@pytest.mark.parametrize(
+    ("text", "allowed"),
+    [
+        (b"[" * 63 + b"]" * 63, True),
+        (b"[" * 64 + b"]" * 64, False),
+        (b'{"a":' * 63 + b"1" + b"}" * 63, True),
+        (b'{"a":' * 64 + b"1" + b"}" * 64, False),
+        (b'"' + b"[" * 1_000 + b'"', True),
+        (b'"' + b'\\"[{' * 1_000 + b'"', True),
+        (b"[" + b",".join([b"[]"] * 1_000) + b"]", True),
+        (b"[" + b'{"\\u0000": 1}' + b"]", False),
+        (b'"\\u0000"', False),
+        (b'"\\\\u0000"', True),
+    ],
+)
+def test_depth_and_nul_are_those_of_the_value(text: bytes, allowed: bool) -> None:
+    def read() -> Any:
+        return desk.body_of(bodies.JobAsked, "", b'{"task": "a", "input": ' + text + b"}").input
+
+    if allowed:
+        assert read() == msgspec.json.decode(text)
+    else:
+        with pytest.raises(Refusal, match=r"nested more than 64 deep|NUL"):
+            read()
+
+
+def test_json_inside_a_command_may_be_deep_and_is_refused_with_a_sentence(stage: Stage) -> None:
+    deep = "[" * 100_000 + "]" * 100_000
+    with pytest.raises(InterlockError, match="input is nested too deeply"):
+        stage.app.send(Submit(work=(Work(task="a", input=deep),)))
+    body = {"commands": [{"command": "Submit", "work": [{"task": "a", "input": deep}]}]}
+    (told,) = stage.post("/v1/commands/submit", body)["answers"]
+    assert "input is nested too deeply" in told["refused"]["text"]
+
+
+def test_a_long_timing_is_refused(stage: Stage) -> None:
+    for timing in ("every " + "1" * 300_000, "1," * 150_000 + "1 * * * *"):
+        with pytest.raises(InterlockError, match="timing is not allowed; allowed are 1 to 1000 characters"):
+            stage.app.send(Define(name="n", timing=timing, work=Work(task="a")))
