@@ -139,7 +139,9 @@ def test_a_finished_unit_is_not_written_anew_with_its_last_event(database: sqlit
 
 
 def test_every_table_is_strict(database: sqlite.Connection) -> None:
-    tables = database.rows("SELECT name, strict FROM pragma_table_list WHERE type = 'table' AND name NOT LIKE 'sqlite_%'")
+    tables = database.rows(
+        "SELECT name, strict FROM pragma_table_list WHERE type = 'table' AND name NOT LIKE 'sqlite_%'"
+    )
     assert len(tables) > 15
     assert [name for name, strict in tables if not strict] == []
 
