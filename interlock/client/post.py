@@ -47,9 +47,9 @@ class Post:
         self.http = httpx.AsyncClient(base_url=url, headers=headers, timeout=TIMEOUT, limits=LIMITS, verify=secure)
 
     async def greet(self) -> None:
-        """There is a server. Raises Unavailable if there is none."""
+        """There is a server, and it is ready. Raises Unavailable if there is none."""
         try:
-            answer = await self.http.get("/healthz")
+            answer = await self.http.get("/readyz")
         except httpx.TransportError as error:
             raise Unavailable(f"there is no server at {self.url}: {said(error)}") from None
         if answer.status_code >= AWAY:

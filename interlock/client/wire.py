@@ -104,8 +104,11 @@ def field_of(name: str, kind: Any, one: msgspec.structs.FieldInfo) -> Any:
 
 
 def sent(command: Command[Any]) -> bytes:
-    """A command as it is sent."""
-    return msgspec.json.encode(msgspec.convert(command, twin(type(command)), from_attributes=True))
+    """A command as it is sent. Raises InterlockError for one that no server would take."""
+    try:
+        return msgspec.json.encode(msgspec.convert(command, twin(type(command)), from_attributes=True))
+    except msgspec.ValidationError as error:
+        raise InterlockError(f"{type(command).__name__} cannot be sent: {error}") from None
 
 
 @cache

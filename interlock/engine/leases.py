@@ -48,6 +48,7 @@ from interlock.store.tenants import held_now, most_held
 from interlock.store.tx import Tx
 
 CLAIM_MAX, HASHES_MAX = 10_000, 10_000
+FENCE_MAX = 2**31 - 1  # no unit ever has a higher one, and no table can hold it
 NULL = "null"  # a result that is not written: it says no more than there being none
 NO_MORE = "{}"  # the payload of an end of which there is no more to tell; a failure tells more
 MILLION, COST_MAX = 1_000_000, 1_000_000_000_000
@@ -175,7 +176,7 @@ def remember_refusal(tx: Tx, command: Command[Any], held: Held, answer: Heard) -
 
 def hear(tx: Tx, held: Held, place: int, verb: Verb, again: Again) -> Heard:
     unit = tx.units.get(held.unit)
-    if unit is None or unit.lease is None or unit.tenant != tx.tenant:
+    if unit is None or unit.lease is None or unit.tenant != tx.tenant or not 0 <= held.fence <= FENCE_MAX:
         return Heard(unit=held.unit, accepted=False, why="UNKNOWN_LEASE")
     why = policy.stale(
         tx.leases,

@@ -1,5 +1,6 @@
 """The server as an ASGI application: a route for every operation, and one way to answer for everything else."""
 
+import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import partial
@@ -12,11 +13,13 @@ from litestar.exceptions import HTTPException
 from litestar.handlers import HTTPRouteHandler
 
 from interlock.client.app import App
+from interlock.kernel.errors import StoreError
 from interlock.server import answers
 from interlock.server.access import ACCESS
 from interlock.server.around import AROUND
 from interlock.server.desk import BODY_MAX, HEADERS, Desk, refused, told
 from interlock.server.errors import AGAIN, Refusal
+from interlock.server.held import HELD
 from interlock.server.jobs import JOBS
 from interlock.server.keyring import moment
 from interlock.server.letters import LETTERS
@@ -32,27 +35,42 @@ from interlock.server.waiting import WAITING
 from interlock.store import migrate
 from interlock.store.session import Session
 
+log = logging.getLogger("interlock.server")
+
 
 def present(session: Session) -> bool:
     return migrate.version(session) == migrate.numbers()[-1]
 
 
-async def health(asked: Asked) -> answers.Health:
-    """The database answers, and has the schema that this program knows."""
-    if not await asked.hall.look(present, 1):
-        raise Refusal(503, "the database has not the schema of this program", headers=AGAIN)
+async def alive(asked: Asked) -> answers.Health:
+    """The process answers; it asks nothing else, so that nobody restarts a server because a database is away."""
     return answers.Health("ok")
 
 
-OPEN = tuple(
+async def ready(asked: Asked) -> answers.Health:
+    """The database answers, and has the schema that this program knows. Raises Refusal."""
+    try:
+        right = await asked.hall.look(present, 1)
+    except StoreError as error:
+        log.warning("not ready: %s", error)  # whoever asks has shown no key, and is not told where the database is
+        raise Refusal(503, "not ready: the database does not answer", headers=AGAIN) from None
+    if not right:
+        raise Refusal(503, "not ready: the database has not the schema of this program", headers=AGAIN)
+    return answers.Health("ok")
+
+
+OPEN = (
     Operation(
-        method="GET", path=path, scope=None, summary="Whether the server and its database answer", call=health,
+        method="GET", path="/healthz", scope=None, summary="Whether the server's process answers", call=alive,
         answer=answers.Health,
-    )
-    for path in ("/healthz", "/readyz")
+    ),
+    Operation(
+        method="GET", path="/readyz", scope=None, call=ready, answer=answers.Health,
+        summary="Whether the server's database answers, and has the schema of this program",
+    ),
 )  # fmt: skip
 OPERATIONS: tuple[Operation, ...] = (
-    *JOBS, *RUNS, *INBOX, *LETTERS, *TEMPLATES, *AROUND, *ACCESS, *PROGRAMS, *WAITING, *METRICS, *OPEN,
+    *JOBS, *HELD, *RUNS, *INBOX, *LETTERS, *TEMPLATES, *AROUND, *ACCESS, *PROGRAMS, *WAITING, *METRICS, *OPEN,
 )  # fmt: skip
 
 

@@ -10,7 +10,7 @@ import pytest
 from interlock.client.questions import Question, questions
 from interlock.kernel.access import SCOPES, Key, read_key
 from interlock.kernel.commands import Tenant
-from interlock.kernel.names import meant
+from interlock.kernel.names import meant, shown
 from interlock.store import lists, views
 from tests.server.stage import FOREIGN, OWN, Stage
 
@@ -58,6 +58,18 @@ def worker(stage: Stage) -> tuple[str, str, Any]:
     stage.job()
     stage.claim()
     return stage.get("/v1/workers")["workers"][0]["id"], "worker_zzzzzz", {}
+
+
+def hold(stage: Stage) -> tuple[str, str, Any]:
+    stage.job()
+    grant = stage.claim()
+    return shown("job", grant.unit), "job_zzzzzz", {"fence": grant.fence, "lease": grant.lease}
+
+
+def begun(stage: Stage) -> tuple[str, str, Any]:
+    there, unknown, body = hold(stage)
+    stage.post(f"/v1/jobs/{there}/start", body)
+    return there, unknown, body
 
 
 def schedule(stage: Stage) -> tuple[str, str, Any]:
@@ -121,6 +133,10 @@ ENTRIES: dict[str, Entry] = {
     "post_v1_jobs_id_cancel": Entry(job({})),
     "post_v1_jobs_id_signal": Entry(job({"name": "paid"})),
     "post_v1_jobs_id_requeue": Entry(lambda stage: (stage.dead(), "job_zzzzzz", {}), 201),
+    "post_v1_jobs_id_start": Entry(hold),
+    "post_v1_jobs_id_heartbeat": Entry(begun),
+    "post_v1_jobs_id_finish": Entry(begun),
+    "post_v1_jobs_id_release": Entry(hold),
     **{f"get_{root}runs_id{part}": entry for root in ("v1_", "") for part, entry in RUNS.items()},
     "get_v1_runs": Entry(nothing()),
     "get_runs": Entry(nothing()),

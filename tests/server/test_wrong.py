@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from interlock.kernel.commands import Tenant
-from interlock.kernel.errors import Unavailable
+from interlock.kernel.errors import StoreError, Unavailable
 from interlock.store import migrate
 from interlock.store.views import Filter, matching
 from tests.server.stage import Stage
@@ -101,15 +101,23 @@ def test_our_own_faults_are_told_to_the_log_alone(
     assert "a secret of the inside" in caplog.text
 
 
-def test_health_is_what_the_database_says(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("fault", [Unavailable("nobody there"), StoreError("it is corrupt")])
+def test_health_asks_the_process_and_readiness_the_database(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch, fault: Exception
+) -> None:
     for path in ("/healthz", "/readyz"):
         assert stage.ask("GET", path, key="").json() == {"status": "ok"}
     monkeypatch.setattr(migrate, "numbers", lambda: [999])
-    assert stage.ask("GET", "/readyz", key="").status_code == 503
+    answer = stage.ask("GET", "/readyz", key="")
+    assert (answer.status_code, answer.headers["retry-after"]) == (503, "1")
+    assert "has not the schema" in answer.json()["error"]["message"]
 
     def away(*_: Any) -> None:
-        raise Unavailable("nobody there")
+        raise fault
 
     monkeypatch.setattr(stage.app.engine, "read", away)
-    answer = stage.ask("GET", "/healthz", key="")
+    answer = stage.ask("GET", "/readyz", key="")
     assert (answer.status_code, answer.json()["error"]["code"]) == (503, "UNAVAILABLE")
+    assert "the database does not answer" in answer.json()["error"]["message"]
+    answer = stage.ask("GET", "/healthz", key="")
+    assert (answer.status_code, answer.json()) == (200, {"status": "ok"})
