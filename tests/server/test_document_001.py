@@ -26,7 +26,27 @@ def events(stage: Stage, run: str) -> list[Any]:
     return list(stage.get(f"/runs/{run}/events")["events"])
 
 
-@pytest.mark.req("R1-13", "R1-20", "R1-32")
+@pytest.mark.req("R1-20")
+def test_a_run_is_shown_as_waiting_only_while_nothing_else_can_run(stage: Stage) -> None:
+    """A gate and a step side by side: what GET shows of the run is what can be done for it."""
+    stage.post("/v1/templates", {"name": "both", "steps": [
+        {"task": "sign", "lifecycle": "approval", "ref": "sign", "needs": []},
+        {"task": "build", "ref": "build", "needs": []},
+        {"task": "ship", "ref": "ship", "needs": ["sign", "build"]},
+    ]})  # fmt: skip
+    run = str(stage.post("/runs", {"template_name": "both"}, status=201)["id"])
+    assert (state(stage, run), steps(stage, run)) == ("PENDING", ["WAITING_APPROVAL", "PENDING", "PENDING"])
+    grant = stage.claim()
+    assert (state(stage, run), steps(stage, run)) == ("RUNNING", ["WAITING_APPROVAL", "RUNNING", "PENDING"])
+    stage.finish(grant)
+    assert (state(stage, run), steps(stage, run)) == ("WAITING_APPROVAL", ["WAITING_APPROVAL", "SUCCEEDED", "PENDING"])
+    listed = {one["id"]: one["state"] for one in stage.get("/runs")["runs"]}
+    assert listed[run] == "WAITING_APPROVAL"
+    stage.post(f"/runs/{run}/approve", {"by": "ann"})
+    assert (state(stage, run), steps(stage, run)) == ("RUNNING", ["SUCCEEDED", "SUCCEEDED", "PENDING"])
+
+
+@pytest.mark.req("R1-13", "R1-32")
 def test_approve_moves_a_run_on_with_every_worker_stopped(stage: Stage) -> None:
     run = made(stage)
     stage.finish(stage.claim())

@@ -76,7 +76,10 @@ def test_a_scenario_is_counted_exactly(stage: Stage) -> None:
     good, flaky, lost, bad = (stage.claim(queue=task, name=task) for task in ("good", "flaky", "lost", "bad"))
     stage.finish(bad, ended="failure", error="no", error_class="PermanentError")
     clock.now += 2 * SECOND
-    stage.app.send(Heartbeat(held=(held(good), held(flaky))))
+    made_up = Held(unit=good.unit, fence=good.fence, lease="0" * 64)
+    for _ in range(3):  # within one instant: the first of them makes leases longer, the others do not
+        heard = stage.app.send(Heartbeat(held=(held(good), held(flaky), made_up, held(bad))))
+        assert [one.accepted for one in heard] == [True, True, False, False]
     clock.now += 7 * SECOND
     stage.finish(good)
     stage.finish(flaky, ended="failure", error="once")
@@ -90,7 +93,7 @@ def test_a_scenario_is_counted_exactly(stage: Stage) -> None:
         ("claims_total", "bad"): 1,
         ("lease_renewals_total",): 2,
         ("lease_expiries_total", "lost"): 1,
-        ("claim_conflicts_total", "finish"): 1,
+        ("claim_conflicts_total", "finish"): 1, ("claim_conflicts_total", "heartbeat"): 6,
         ("retries_total", "TransientError", "flaky"): 1, ("retries_total", "lost", "lost"): 1,
         ("failures_total", "TransientError", "flaky"): 2, ("failures_total", "PermanentError", "bad"): 1,
         ("dlq_total", "exhausted_retries", "commit", "flaky"): 1,

@@ -253,3 +253,53 @@ def test_a_finder_has_its_index(database: Connection, name: str) -> None:
     assert reads[-1].indexes <= indexes
     if isinstance(database, postgres.Connection) and name != "lanes_of":
         assert sum(sum(read.rows.values()) for read in reads) <= 2
+
+
+DOCUMENT_002 = {  # line 51: (job_id, ts), (type, ts) and (correlation_id), each behind its tenant where ids are not unique
+    "event_time": ("unit", "at"),
+    "event_name": ("tenant", "name", "at"),
+    "event_correlation": ("tenant", "correlation"),
+}
+BY_WHICH_EVENTS_ARE_FOUND = {
+    "event_time": "WHERE unit = :unit AND at > 0 ORDER BY at",
+    "event_name": "WHERE tenant = 1 AND name = :name AND at > :at ORDER BY at LIMIT 10",
+    "event_correlation": "WHERE tenant = 1 AND correlation = :correlation",
+}
+
+
+def columns_of(database: Connection, table: str) -> dict[str, tuple[str, ...]]:
+    """The indexes of a table that hold all of its rows, with their columns in order."""
+    if isinstance(database, postgres.Connection):
+        sql = (
+            "SELECT named.relname, part.attname FROM pg_index JOIN pg_class AS named ON named.oid = indexrelid "
+            "JOIN pg_attribute AS part ON part.attrelid = indexrelid "
+            "WHERE indrelid = to_regclass(:table) AND indpred IS NULL AND indisvalid ORDER BY part.attnum"
+        )
+        rows = database.rows(sql, {"table": table})
+    else:
+        sql = (
+            "SELECT list.name, info.name FROM pragma_index_list(:table) AS list "
+            "JOIN pragma_index_info(list.name) AS info WHERE NOT list.partial ORDER BY info.seqno"
+        )
+        rows = database.rows(sql, {"table": table})
+    found: dict[str, tuple[str, ...]] = {}
+    for index, column in rows:
+        found[index] = (*found.get(index, ()), column)
+    return found
+
+
+@pytest.mark.req("R2-37")
+@pytest.mark.parametrize("index", DOCUMENT_002)
+def test_events_are_found_by_job_by_type_and_by_correlation(database: Connection, server: str, index: str) -> None:
+    analyze(database, server)
+    declare(database, 1)
+    assert columns_of(database, "event")[index] == DOCUMENT_002[index]
+    given = {"unit": FILLED, "name": "job_queued", "at": AHEAD // 6, "correlation": "c-1"}
+    where = BY_WHICH_EVENTS_ARE_FOUND[index]
+    with watched(database) as reads:
+        database.rows(
+            f"SELECT * FROM event {where}", {name: value for name, value in given.items() if f":{name}" in where}
+        )
+    database.rollback()
+    assert reads[-1].indexes == {index}
+    assert (reads[-1].scans, reads[-1].sorts) == ([], [])
