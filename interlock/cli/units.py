@@ -48,6 +48,7 @@ from interlock.store.views import (
     events_of,
     needs_of,
     notes_of,
+    open_gates,
     schedule_of,
     view,
     views_of,
@@ -110,12 +111,13 @@ def row(one: View) -> list[Cell]:
 
 def look(
     session: Session, tenant: int, lives: Mapping[str, Lifecycle], unit: int
-) -> tuple[View, Picture, list[Glimpse], list[Note], list[Artifact]]:
-    """A unit with what is below it, what it needs, and what is written beside it, from one picture."""
+) -> tuple[View, Picture, list[Glimpse], list[tuple[int, str]], list[Note], list[Artifact]]:
+    """A unit with what is below it, what it needs and waits on, and what is written beside it, from one picture."""
     return (
         view(session, tenant, unit),
         picture(session, tenant, lives, unit),
         needs_of(session, tenant, unit),
+        open_gates(session, tenant, unit),
         notes_of(session, tenant, unit),
         artifacts_of(session, tenant, unit),
     )
@@ -136,11 +138,12 @@ def show(
         show_past(unit, at, tenant, db, json)
         return
     with app_on(db, tenant) as app:
-        seen, below, needs, notes, artifacts = app.read(look, app.lives, unit_of(app, unit))
+        seen, below, needs, gates, notes, artifacts = app.read(look, app.lives, unit_of(app, unit))
         family = app.read(views_of, [node.unit for node in below.nodes[1:]]) if json else {}
     if json:
         facts = shape.whole(seen)
         facts["needs"] = [{"id": shown(one.lifecycle, one.unit), "state": one.state} for one in needs]
+        facts["waiting_on"] = [shown(life, one) for one, life in gates]
         facts["tree"], facts["cut"] = [shape.node(below, node) for node in below.nodes], below.cut
         facts["children"] = [{**shape.unit(family[node.unit]), "depth": node.depth} for node in below.nodes[1:]]
         facts["notes"], facts["artifacts"] = map(shape.note, notes), map(shape.artifact, artifacts)
@@ -188,7 +191,7 @@ def moment(text: str, now: int) -> int:
 
 def fields(seen: View) -> list[tuple[str, Cell]]:
     """What there is to say of a unit; what it has not got is left out."""
-    facts = shape.whole(seen)
+    facts = {name: value for name, value in shape.whole(seen).items() if name not in shape.ALIASES}
     body, lease = seen.body, facts.pop("lease")
     facts |= {"capabilities": ", ".join(seen.capabilities), "labels": text(body.labels), "policy": text(body.policy)}
     facts |= {"input": body.input, "result": body.result}

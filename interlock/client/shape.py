@@ -12,6 +12,9 @@ from interlock.kernel.rows import Artifact, Event, Note, Unit, Worker
 from interlock.store.views import View
 
 WORKER = "worker"
+MILLION = 1_000_000  # of what a cost is kept in, and microseconds of a second
+# Words of documents 001 and 002 for what has another name too: for programs, and said once to people.
+ALIASES = ("status", "correlation_id", "trace_id", "output", "total_cost")
 
 
 def instant(at: int | None) -> str | None:
@@ -44,19 +47,41 @@ def unit(view: View) -> dict[str, Any]:
         "failures": row.failures, "losses": row.losses, "version": row.version, "worker": view.holder,
         "parent": parent_of(view), "correlation": body.correlation, "created_at": instant(body.created_at),
         "changed_at": instant(row.changed_at), "error": body.error,
+        **in_document_words(view), "correlation_id": body.correlation, "total_cost": row.cost / MILLION,
     }  # fmt: skip
+
+
+def in_document_words(view: View) -> dict[str, Any]:
+    """What documents 001 and 002 call the state of a unit, its claims and its times."""
+    row = view.unit
+    return {
+        "status": row.state, "attempts": row.fence, "next_run_at": instant(next_run_at(row)),
+        "started_at": instant(row.started_at), "cost": row.cost / MILLION,
+    }  # fmt: skip
+
+
+def next_run_at(row: Unit) -> int | None:
+    """When a unit that nobody holds may be claimed: now or later; None if something else must happen first."""
+    if row.outcome is not None or row.holder is not None:
+        return None
+    return row.available_at if row.due_at is None else row.due_at
 
 
 def whole(view: View) -> dict[str, Any]:
     """One unit with all that its rows say, as `show` tells it."""
     row, body = view.unit, view.body
+    policy = raw(body.policy)
+    own = policy if isinstance(policy, dict) else {}
+    reclaim_us = own.get("reclaim_after_us")
     return {
         **unit(view),
-        "started_at": instant(row.started_at), "available_at": instant(row.available_at), "due_at": instant(row.due_at),
+        "available_at": instant(row.available_at), "due_at": instant(row.due_at),
         "deadline_at": instant(row.deadline_at), "wake_at": instant(row.wake_at), "parked_on": row.parked_on,
         "cancel_asked_at": instant(row.asked_at), "cancel_forced_at": instant(row.asked_by), "needs_unmet": row.unmet,
         "lease": lease(view), "mutex": body.mutex, "limit": body.limit_key, "trace": body.trace,
-        "labels": raw(body.labels), "policy": raw(body.policy), "input": raw(body.input), "result": raw(body.result),
+        "labels": raw(body.labels), "policy": policy, "input": raw(body.input), "result": raw(body.result),
+        "trace_id": body.trace, "output": raw(body.result), "webhook_url": own.get("webhook_url"),
+        "reclaim_after": None if reclaim_us is None else reclaim_us / MILLION,
         "retry_of": body.retry_of and shown(row.lifecycle, body.retry_of),
         "replaced_by": body.replaced_by and shown(row.lifecycle, body.replaced_by),
     }  # fmt: skip
@@ -119,8 +144,15 @@ def node(seen: Picture, one: Node) -> dict[str, Any]:
     took = seen.took(one)
     return {
         "id": one.id, "depth": one.depth, "task": one.task, "lifecycle": one.lifecycle, "state": one.state,
-        "category": one.category, "outcome": one.outcome, "attempt": one.attempt, "version": one.version,
+        "status": one.state, "category": one.category, "outcome": one.outcome, "attempt": one.attempt,
+        "version": one.version,
         "created_at": instant(one.born_at), "began_at": instant(one.began_at), "ended_at": instant(one.ended_at),
         "took_ms": None if took is None else took // 1_000, "cost": one.cost, "worker": one.worker,
         "waits_for": one.waits_for or None,
     }  # fmt: skip
+
+
+def step(seen: Picture, one: Node, view: View) -> dict[str, Any]:
+    """One unit of a tree with document 001's words for a step."""
+    more = {"output": raw(view.body.result), "error": view.body.error}
+    return {**node(seen, one), **in_document_words(view), **more, "cost": one.cost}

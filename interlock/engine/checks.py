@@ -1,5 +1,6 @@
 """What a piece of work must say before anything is made of it."""
 
+import re
 from collections.abc import Mapping
 from functools import lru_cache
 from operator import attrgetter
@@ -15,6 +16,8 @@ from interlock.kernel.errors import InterlockError, Unknown
 from interlock.kernel.lifecycle import Lifecycle, RollUp
 from interlock.store.tx import Tx
 
+WEBHOOK = re.compile(r"https?://[^\s/?#@\\]+([/?#][!-~]*)?")
+WEBHOOK_MAX = 2_000
 NO_LIMIT = "limit_key and limit belong together: name the key, and how many of it may run at a time"
 NO_RATE = "rate_key, rate and rate_per_us belong together: name the key, how many of it may begin, and in which time"
 OWN = tuple(name for name in Policy.__struct_fields__ if name in Work.__struct_fields__)
@@ -70,8 +73,38 @@ def check(lives: Mapping[str, Lifecycle], work: Work) -> None:
         conditions.parsed(work.when)
     if work.template is not None and life.options.roll_up is not RollUp.ALL:
         raise InterlockError(f"a {work.lifecycle} is no run of a template; a workflow_run is")
+    if work.reclaim_after_us is not None and not may_be_reclaimed(lives, work):
+        raise InterlockError(
+            f"reclaim_after is not allowed for a {work.lifecycle}; allowed is it for a run and its steps"
+        )
+    if work.webhook_url is not None:
+        refuse_webhook(work.webhook_url, life)
     if life.options.lease:
         policy.lease_terms(life.options.lease, own_policy(work))
+
+
+def may_be_reclaimed(lives: Mapping[str, Lifecycle], work: Work) -> bool:
+    """Whether a worker may take this work over where it stands, or work that is a part of it."""
+    life = lives[work.lifecycle]
+    return life.options.roll_up is RollUp.ALL or any(trigger == "reclaim" for _, trigger in life.moves)
+
+
+def with_terms_of(lives: Mapping[str, Lifecycle], run: Policy, work: Work) -> Work:
+    """A part of a run, with what the run says of all its parts and this one does not say itself."""
+    if run.reclaim_after_us is None or work.reclaim_after_us is not None or not may_be_reclaimed(lives, work):
+        return work
+    return msgspec.structs.replace(work, reclaim_after_us=run.reclaim_after_us)
+
+
+def refuse_webhook(url: str, life: Lifecycle) -> None:
+    """What is kept as a webhook's address is one: whoever may read the run reads it too, so it holds no password."""
+    if life.options.roll_up is RollUp.NONE:
+        raise InterlockError(f"webhook_url is not allowed for a {life.name}; allowed is it for a run")
+    if not WEBHOOK.fullmatch(url) or len(url) > WEBHOOK_MAX:
+        raise InterlockError(
+            f"webhook_url is not allowed; allowed is http://host/… or https://host/… of at most {WEBHOOK_MAX:,} "
+            "printable characters, without a user and a password"
+        )
 
 
 def check_in(tx: Tx, work: Work) -> None:

@@ -57,7 +57,7 @@ def dead_letter(tx: Tx, unit: Unit, trigger: str, stamp: Stamp, told: dict[str, 
     return {
         "reason_code": reason_code(tx, unit, trigger, stamp, told),
         "last_error": body.error or stamp.reason,
-        "attempts": unit.attempt,
+        "attempts": unit.fence,
         "last_owner": msgspec.json.decode(grant.payload).get("worker") if grant else None,
         "last_lease_expires_at": unit.lease_until,
         "correlation_id": body.correlation,

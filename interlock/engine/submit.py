@@ -2,10 +2,11 @@
 
 from interlock.engine.advance import Stamp, advance, asked_by
 from interlock.engine.births import bear
-from interlock.engine.checks import OWN_OF, check, check_in, policy_text
+from interlock.engine.checks import OWN_OF, check, check_in, policy_text, with_terms_of
 from interlock.engine.family import make_ready, planned
 from interlock.engine.templates import pinned
 from interlock.engine.tenants import refuse_too_long
+from interlock.engine.terms import policy_of
 from interlock.kernel.commands import Submit, Submitted, Work
 from interlock.kernel.errors import InterlockError, Unknown
 from interlock.kernel.rows import Unit
@@ -91,6 +92,8 @@ def make(tx: Tx, work: Work, stamp: Stamp, refs: dict[str, int]) -> Unit:
         raise InterlockError(f"unit {parent.id} has ended ({parent.state}); it gets no more children")
     needs = needed(tx, work, refs) if work.needs else []
     work = pinned(tx, work)
+    if parent is not None:
+        work = with_terms_of(tx.lives, policy_of(tx.body(parent)), work)
     unit = bear(tx, work, policy_text(OWN_OF(work)), stamp, parent, needs)
     life = tx.life(unit)
     # Else it is ready by birth.

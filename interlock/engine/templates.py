@@ -8,7 +8,7 @@ import msgspec
 from interlock.engine import words
 from interlock.engine.advance import Stamp
 from interlock.engine.births import bear
-from interlock.engine.checks import OWN_OF, check, own_policy, policy_text
+from interlock.engine.checks import OWN_OF, check, own_policy, policy_text, with_terms_of
 from interlock.engine.outputs import known_to, outputs_in
 from interlock.engine.terms import policy_of
 from interlock.kernel import steps
@@ -94,6 +94,7 @@ def expand(tx: Tx, run: Unit, kept: set[str] | None = None) -> list[Unit]:
         if kept and step.ref in kept:
             continue
         work = msgspec.structs.replace(step, input=given, step=step.ref, priority=run.priority or step.priority)
+        work = with_terms_of(tx.lives, own, work)
         rules = policy_text(OWN_OF(work)) if not own.earlier else encoded(own_policy(work), own.earlier)
         needs = [made[str(name)] for name in step.needs if name in made]
         made[step.ref] = bear(tx, work, rules, Stamp("engine"), run, needs)

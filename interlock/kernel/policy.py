@@ -198,6 +198,9 @@ def spread(unit: int, attempt: int) -> float:
 def lease_terms(terms: LeaseTerms, own: Policy) -> tuple[int, int]:
     """For how long a unit is leased, and how often its holder must be heard (0: never). Raises InterlockError."""
     ttl_us, beat_us = own.ttl_us or terms.ttl_us, 0 if own.silent else own.beat_us or terms.beat_us
+    if own.silent and own.ttl_us is None and own.reclaim_after_us is not None:
+        # Whoever cannot beat is given as long as it takes until the work may be reclaimed (A1-8).
+        ttl_us = max(terms.ttl_min_us, min(own.reclaim_after_us, terms.silent_max_us or terms.ttl_max_us))
     if own.silent and terms.silent_max_us is None:
         raise InterlockError("silent work is not allowed here: its holder must beat")
     within("ttl_us", ttl_us, terms.ttl_min_us, (own.silent and terms.silent_max_us) or terms.ttl_max_us)

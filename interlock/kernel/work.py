@@ -47,6 +47,7 @@ class Work(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     approvers: tuple[str, ...] = ()
     not_submitter: bool = False
     reclaim_after_us: int | None = None
+    webhook_url: str | None = None
 
     # What it is in a workflow.
     step: str | None = None
@@ -75,6 +76,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     approvers: tuple[str, ...] = ()  # of an approval: who may vote, by name or role; anybody by default
     not_submitter: bool = False  # of an approval: whoever submitted the run has no vote
     reclaim_after_us: int | None = None  # how old a step must be before another worker takes it over
+    webhook_url: str | None = None  # of a run: where its end is to be told
     step: str | None = None  # its name in its run
     when: str | None = None  # a condition on the outputs of earlier steps; if it is false, the step is skipped
     undo: str | None = None  # the task that undoes it if its run ends without success

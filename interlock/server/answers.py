@@ -28,6 +28,13 @@ class UnitTold(msgspec.Struct, kw_only=True):
     created_at: str
     changed_at: str
     error: str | None
+    status: str  # the same as `state`
+    attempts: int  # claims so far: 0 before the first one
+    next_run_at: str | None  # when it may be claimed, if nothing else must happen first
+    started_at: str | None  # of the current attempt
+    cost: float  # with all below it
+    total_cost: float
+    correlation_id: str
 
 
 class LeaseTold(msgspec.Struct):
@@ -49,7 +56,6 @@ class NeedTold(msgspec.Struct):
 class UnitWhole(UnitTold, kw_only=True):
     """A unit with all that is known of it."""
 
-    started_at: str | None
     available_at: str | None
     due_at: str | None
     deadline_at: str | None
@@ -69,6 +75,11 @@ class UnitWhole(UnitTold, kw_only=True):
     retry_of: str | None
     replaced_by: str | None
     needs: list[NeedTold]
+    trace_id: str
+    output: Any  # the same as `result`
+    waiting_on: list[str]  # the open gates at it or below it
+    webhook_url: str | None
+    reclaim_after: float | None  # seconds
 
 
 class LetterTold(UnitTold, kw_only=True):
@@ -78,7 +89,7 @@ class LetterTold(UnitTold, kw_only=True):
     error_class: str | None
     stage: str | None
     last_error: str | None
-    attempts: int | None
+    attempts: int | None  # type: ignore[assignment]
     last_owner: str | None
     last_lease_expires_at: str | None
     dead_since: str
@@ -153,6 +164,12 @@ class StepTold(msgspec.Struct):
     cost: float
     worker: str | None
     waits_for: str | None
+    status: str
+    attempts: int
+    next_run_at: str | None
+    started_at: str | None
+    output: Any
+    error: str | None
 
 
 class Amount(msgspec.Struct):
@@ -187,6 +204,10 @@ class Made(msgspec.Struct):
     id: str
     state: str
     replaced: bool = False  # an unstarted unit made room for it
+    status: str = ""  # the same as `state`
+
+    def __post_init__(self) -> None:
+        self.status = self.state
 
 
 class ManyMade(msgspec.Struct):
@@ -221,6 +242,10 @@ class Cost(msgspec.Struct):
     id: str
     cost: float
     steps: list[StepCost]
+    total_cost: float = 0  # the same as `cost`
+
+    def __post_init__(self) -> None:
+        self.total_cost = self.cost
 
 
 class StandingTold(msgspec.Struct):
@@ -229,6 +254,10 @@ class StandingTold(msgspec.Struct):
     id: str
     state: str
     applied: bool
+    status: str = ""  # the same as `state`
+
+    def __post_init__(self) -> None:
+        self.status = self.state
 
 
 class NextTold(msgspec.Struct):
@@ -346,45 +375,6 @@ class PlannedTold(msgspec.Struct):
     paused: bool
     removed: bool
     next_at: str | None
-
-
-class LifecycleLine(msgspec.Struct):
-    name: str
-    document: str
-    about: str
-
-
-class LifecycleList(msgspec.Struct):
-    lifecycles: list[LifecycleLine]
-
-
-class StateTold(msgspec.Struct):
-    name: str
-    category: str
-    initial: bool
-    settled: bool
-    final: bool
-
-
-class MoveTold(msgspec.Struct, rename={"source": "from", "target": "to"}):
-    source: str | None
-    target: str
-    trigger: str
-    owner: str
-    event: str
-    severity: str
-    opens_attempt: bool
-    extension: bool
-    why: str
-
-
-class LifecycleTold(msgspec.Struct):
-    """A lifecycle as data: its states, and every hop between them."""
-
-    name: str
-    document: str
-    states: list[StateTold]
-    moves: list[MoveTold]
 
 
 class Health(msgspec.Struct):

@@ -11,7 +11,7 @@ from interlock.kernel.errors import Unknown
 from interlock.kernel.lifecycle import Lifecycle
 from interlock.kernel.names import shown
 from interlock.kernel.rows import Schedule
-from interlock.server import answers
+from interlock.server import answers, lifecycle_answers
 from interlock.server.bodies import ReasonAsked, WorkersMeant
 from interlock.server.jobs import look_at, stands
 from interlock.server.operations import TEXT, Asked, Operation, Reply
@@ -69,9 +69,11 @@ async def trigger(asked: Asked) -> Reply:
     return Reply(answers.Made(shown(seen.lifecycle, seen.unit), seen.state), 201)
 
 
-async def lifecycles(asked: Asked) -> answers.LifecycleList:
+async def lifecycles(asked: Asked) -> lifecycle_answers.LifecycleList:
     lives = asked.app.lives.values()
-    return answers.LifecycleList([answers.LifecycleLine(life.name, life.document, life.about) for life in lives])
+    return lifecycle_answers.LifecycleList(
+        [lifecycle_answers.LifecycleLine(life.name, life.document, life.about) for life in lives]
+    )
 
 
 def life_of(asked: Asked) -> Lifecycle:
@@ -120,11 +122,11 @@ AROUND = (
     ),
     Operation(
         method="GET", path="/v1/lifecycles", scope="read", summary="List lifecycles", call=lifecycles,
-        answer=answers.LifecycleList,
+        answer=lifecycle_answers.LifecycleList,
     ),
     Operation(
         method="GET", path="/v1/lifecycles/{name}", scope="read", summary="Show a lifecycle as data", call=lifecycle,
-        answer=answers.LifecycleTold,
+        answer=lifecycle_answers.LifecycleTold,
     ),
     Operation(
         method="GET", path="/v1/lifecycles/{name}/mermaid", scope="read", summary="Draw a lifecycle as Mermaid text",

@@ -22,6 +22,7 @@ Short = Annotated[str, Meta(max_length=NAME_MAX, pattern=NO_NUL)]
 Words = Annotated[tuple[Name, ...], Meta(max_length=50)]
 Text = Annotated[str, Meta(max_length=TEXT_MAX, pattern=NO_NUL)]
 Labels = dict[str, Text]
+WebhookUrl = Annotated[str, Meta(min_length=1, max_length=TEXT_MAX, pattern=r"^https?://[^\s/?#@\\]+([/?#][!-~]*)?$")]
 Seconds = Annotated[float, Meta(ge=0.001, le=10 * YEAR)]
 Count = Annotated[int, Meta(ge=1, le=1_000_000)]
 Priority = Annotated[int, Meta(ge=-(2**31) + 1, le=2**31 - 1)]
@@ -68,6 +69,8 @@ class WorkAsked(Strict, frozen=True, kw_only=True):
     labels: Labels = {}
     correlation: Short = ""
     trace: Short = ""
+    correlation_id: Short = ""  # document 002's name for `correlation`
+    trace_id: Short = ""  # document 002's name for `trace`
     needs: Refs | None = None
     ref: Short = ""
     decides: bool = True
@@ -102,15 +105,20 @@ class JobsAsked(Strict, frozen=True, kw_only=True):
 
 
 class StepAsked(WorkAsked, frozen=True, kw_only=True):
-    """A step of a run; `needs` are the `ref`s of steps before it."""
+    """A step of a run; `needs` are the `ref`s of steps before it.
+
+    `reclaim_after` is how old it must be, in seconds, before another worker takes it over from one that was lost.
+    """
 
     lifecycle: Name | None = None
+    reclaim_after: Seconds | None = None
 
 
 class RunAsked(Strict, frozen=True, kw_only=True):
     """A run of a template, or a run with its name (`task`) and its steps.
 
-    In a workflow run a step that says no `needs` needs the one before it.
+    In a workflow run a step that says no `needs` needs the one before it. `reclaim_after` (seconds) holds for every
+    step that says none itself. `webhook_url` is kept with the run and shown; nothing is sent to it yet.
     """
 
     template_name: Name | None = None
@@ -122,7 +130,11 @@ class RunAsked(Strict, frozen=True, kw_only=True):
     labels: Labels = {}
     correlation: Short = ""
     trace: Short = ""
+    correlation_id: Short = ""  # document 002's name for `correlation`
+    trace_id: Short = ""  # document 002's name for `trace`
     timeout_seconds: Seconds | None = None
+    reclaim_after: Seconds | None = None
+    webhook_url: WebhookUrl | None = None
     steps: Annotated[tuple[StepAsked, ...], Meta(max_length=MANY)] = ()
 
 
@@ -178,6 +190,7 @@ class UnitsMeant(Strict, frozen=True, kw_only=True):
     """Which units are meant, which page of them, and whether they are to be counted."""
 
     state: tuple[Name, ...] = ()
+    status: tuple[Name, ...] = ()  # the same as `state`
     category: tuple[Name, ...] = ()
     lifecycle: Name | None = None
     task: Name | None = None
@@ -248,6 +261,13 @@ def micro(seconds: float | None) -> int | None:
     return None if seconds is None else round(seconds * 1_000_000)
 
 
+def same(name: str, ours: str, documents: str) -> str:
+    """What was said under one of two names for one thing. Raises InterlockError if both were, and differ."""
+    if ours and documents and ours != documents:
+        raise InterlockError(f"{name} and {name}_id are two names for one thing, and say different things")
+    return ours or documents
+
+
 def later(at: datetime) -> int:
     """An instant that can be told again in every time zone. Raises InterlockError."""
     if not 1970 < at.year < 9999:
@@ -269,7 +289,9 @@ def work_of(asked: WorkAsked, lifecycle: str, parent: int | str | None, refs: Se
         mutex=asked.mutex, limit_key=limit.key if limit else None, limit=limit.n if limit else None,
         rate_key=rate.key if rate else None, rate=rate.n if rate else None,
         rate_per_us=micro(rate.per_seconds) if rate else None, labels=packed(asked.labels),
-        correlation=asked.correlation, trace=asked.trace, parent=parent, ref=asked.ref, decides=asked.decides,
+        correlation=same("correlation", asked.correlation, asked.correlation_id),
+        trace=same("trace", asked.trace, asked.trace_id), reclaim_after_us=micro(getattr(asked, "reclaim_after", None)),
+        parent=parent, ref=asked.ref, decides=asked.decides,
         needs=tuple(one if one in refs else unit_of(one) for one in asked.needs or ()), attempts=asked.attempts,
         exhausted=asked.exhausted, silent=asked.silent, quorum=asked.quorum, on_reject=asked.on_reject,
         approvers=asked.approvers, not_submitter=asked.not_submitter, **lengths,

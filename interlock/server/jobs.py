@@ -24,7 +24,18 @@ from interlock.server.bodies import (
 from interlock.server.operations import Asked, Operation, Reply, unit_of
 from interlock.store.lists import amount, newest
 from interlock.store.session import Session
-from interlock.store.views import Filter, Glimpse, View, born_by, events_of, glimpse, needs_of, view, views_of
+from interlock.store.views import (
+    Filter,
+    Glimpse,
+    View,
+    born_by,
+    events_of,
+    glimpse,
+    needs_of,
+    open_gates,
+    view,
+    views_of,
+)
 
 
 async def submit(asked: Asked) -> Reply:
@@ -65,9 +76,14 @@ async def made_by(asked: Asked, work: Sequence[Work]) -> tuple[list[answers.Made
 def look_at(session: Session, tenant: int, made: Sequence[Submitted], request: str) -> tuple[list[Glimpse], bool]:
     """Where units stand, and whether this request made one of them; one that answers a key made none."""
     there = views_of(session, tenant, [one.unit for one in made])
-    seen = [seen_in(there[one.unit]) for one in made]
+    seen = [seen_in(there[one.unit]) if one.unit in there else last_known(one) for one in made]
     created = next((one.unit for one in made if one.created), None)
     return seen, created is not None and born_by(session, tenant, created) == request
+
+
+def last_known(one: Submitted) -> Glimpse:
+    """Of a unit that has left the database since: how the command that made it left it."""
+    return Glimpse(one.unit, one.lifecycle, one.state, "", None, None, None)
 
 
 def seen_in(one: View) -> Glimpse:
@@ -81,14 +97,15 @@ def chosen(lives: Mapping[str, Lifecycle], wanted: UnitsMeant) -> Filter:
     for name, words, allowed in (
         ("lifecycle", [wanted.lifecycle] if wanted.lifecycle else [], list(lives)),
         ("state", wanted.state, states),
+        ("status", wanted.status, states),
         ("category", wanted.category, list(Category)),
     ):
         for word in words:
             if word not in allowed:
                 raise InterlockError(f"there is no {name} '{word}'; there are {', '.join(dict.fromkeys(allowed))}")
     return Filter(
-        states=wanted.state, categories=wanted.category, lifecycle=wanted.lifecycle, task=wanted.task,
-        queue=wanted.queue, key=wanted.key, correlation=wanted.correlation, holder=wanted.worker,
+        states=(*wanted.state, *wanted.status), categories=wanted.category, lifecycle=wanted.lifecycle,
+        task=wanted.task, queue=wanted.queue, key=wanted.key, correlation=wanted.correlation, holder=wanted.worker,
         parent=None if wanted.parent is None else unit_of(wanted.parent),
     )  # fmt: skip
 
@@ -111,9 +128,10 @@ async def show(asked: Asked) -> dict[str, Any]:
 
 
 def whole(session: Session, tenant: int, unit: int) -> dict[str, Any]:
-    """A unit and what it needs, from one picture."""
+    """A unit, what it needs and the gates that it waits for, from one picture."""
     needs = [{"id": shown(one.lifecycle, one.unit), "state": one.state} for one in needs_of(session, tenant, unit)]
-    return {**shape.whole(view(session, tenant, unit)), "needs": needs}
+    gates = [shown(life, one) for one, life in open_gates(session, tenant, unit)]
+    return {**shape.whole(view(session, tenant, unit)), "needs": needs, "waiting_on": gates}
 
 
 async def events(asked: Asked) -> Any:

@@ -65,7 +65,7 @@ def page_of(
 
 def said(one: Letter) -> dict[str, Any]:
     told = one.told
-    names = ("reason_code", "error_class", "stage", "last_error", "attempts", "last_owner")
+    names = ("reason_code", "error_class", "stage", "last_error", "attempts", "last_owner", "correlation_id")
     return {
         **{name: told.get(name) for name in names},
         "last_lease_expires_at": shape.instant(told.get("last_lease_expires_at")),

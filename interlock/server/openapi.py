@@ -27,7 +27,7 @@ SAID = {
     429: "A limit of the tenant is reached; ask again later.",
     503: "The database does not answer; ask again.",
 }
-OTHER_STATES = ("LeaseTold", "KeyTold")  # whose state is not of a unit
+OTHER_STATES = ("LeaseTold", "KeyTold", "Health")  # whose state or status is not of a unit
 SEEN = {"type": "string", "pattern": "^[0-9]{1,9}$"}
 SEEN_SAID = "With `Accept: text/event-stream`: the id of the last event that was seen."
 KEY_SHAPE = {"type": "string", "pattern": "^[ -~]{1,200}$"}
@@ -121,7 +121,7 @@ def refusals(one: Operation) -> Iterable[int]:
 def with_words(named: Mapping[str, Any], lives: Mapping[str, Lifecycle]) -> dict[str, Any]:
     """The schemas, and in them the words of the lifecycles."""
     states = list(dict.fromkeys(state for life in lives.values() for state in life.states))
-    words = {"lifecycle": list(lives), "category": list(map(str, Category)), "state": states}
+    words = {"lifecycle": list(lives), "category": list(map(str, Category)), "state": states, "status": states}
     born = [life.name for life in lives.values() if life.birth.trigger == "submit"]
     runs = [life.name for life in lives.values() if life.options.roll_up in PARTS]
     for name, schema in named.items():

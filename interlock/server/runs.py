@@ -1,15 +1,16 @@
 """Runs over the wire: a unit with steps below it, as document 001 asks for them and under /v1."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
 
 from interlock.client import shape
-from interlock.client.trees import picture
+from interlock.client.trees import Picture, picture, pictured, see
 from interlock.client.why import explain
 from interlock.kernel.commands import Cancel, Decide, Vote, Work
 from interlock.kernel.errors import InterlockError
-from interlock.kernel.lifecycle import RollUp
+from interlock.kernel.lifecycle import Lifecycle, RollUp
 from interlock.server import answers
 from interlock.server.bodies import (
     CancelAsked,
@@ -20,10 +21,13 @@ from interlock.server.bodies import (
     VoteAsked,
     micro,
     packed,
+    same,
     work_of,
 )
 from interlock.server.jobs import chosen, events_page, made_by, page_of, stands, whole
 from interlock.server.operations import Asked, Operation, Reply
+from interlock.store.session import Session
+from interlock.store.views import View
 
 TOP = "\0run"  # no step can have this ref
 PARTS = {RollUp.ALL: "step", RollUp.CRITICAL: "task", RollUp.REQUIRED: "ci_job", RollUp.SINGLE: "agent_job"}
@@ -58,8 +62,9 @@ def work_for(run: RunAsked, rule: RollUp) -> list[Work]:
     top = Work(
         task=run.template_name or run.task or "", template=run.template_name, template_version=run.template_version,
         lifecycle=run.lifecycle, input=packed(run.input), priority=run.priority,
-        labels=packed(run.labels), correlation=run.correlation, trace=run.trace, ref=TOP,
-        timeout_us=micro(run.timeout_seconds),
+        labels=packed(run.labels), correlation=same("correlation", run.correlation, run.correlation_id),
+        trace=same("trace", run.trace, run.trace_id), ref=TOP, timeout_us=micro(run.timeout_seconds),
+        webhook_url=run.webhook_url, reclaim_after_us=micro(run.reclaim_after),
     )  # fmt: skip
     work, refs = [top], list[str]()
     for place, step in enumerate(run.steps):
@@ -83,8 +88,16 @@ async def show(asked: Asked) -> dict[str, Any]:
 
 
 async def steps(asked: Asked) -> dict[str, Any]:
-    seen = await asked.read(picture, asked.app.lives, await asked.unit(*kinds(asked)))
-    return {"steps": [shape.node(seen, one) for one in seen.nodes[1:]], "cut": seen.cut}
+    seen, units = await asked.read(look_below, asked.app.lives, await asked.unit(*kinds(asked)))
+    return {"steps": [shape.step(seen, one, units[one.unit]) for one in seen.nodes[1:]], "cut": seen.cut}
+
+
+def look_below(
+    session: Session, tenant: int, lives: Mapping[str, Lifecycle], unit: int
+) -> tuple[Picture, dict[int, View]]:
+    """A unit and all below it as a picture, and as the rows that it was made from."""
+    seen = see(session, tenant, unit, None)
+    return pictured(seen, lives), {one.unit.id: one for _, one in seen.tree.units}
 
 
 async def cost(asked: Asked) -> answers.Cost:
@@ -130,7 +143,7 @@ async def resume(asked: Asked) -> answers.StandingTold:
 
 
 RUN = "/v1/runs/{id}"
-OWN = (
+RUNS_V1 = (
     Operation(
         method="POST", path="/v1/runs", scope="submit", summary="Submit a run and its steps", call=submit,
         body=RunAsked, answer=answers.Made, status=201, also=(200,),
@@ -160,8 +173,6 @@ OWN = (
         method="POST", path=f"{RUN}/cancel", scope="operate", summary="Stop a run", call=cancel, body=CancelAsked,
         answer=answers.StandingTold,
     ),
-)  # fmt: skip
-MORE = (
     Operation(
         method="GET", path=f"{RUN}/why", scope="read", summary="Say why a run is where it is", call=why,
         answer=answers.WhyTold,
@@ -176,4 +187,4 @@ MORE = (
     ),
 )  # fmt: skip
 # Document 001's own paths answer too.
-RUNS = (*OWN, *MORE, *(msgspec.structs.replace(one, path=one.path.removeprefix("/v1")) for one in OWN))
+RUNS = (*RUNS_V1, *(msgspec.structs.replace(one, path=one.path.removeprefix("/v1")) for one in RUNS_V1))

@@ -16,6 +16,16 @@ from interlock.store.session import Session
 from interlock.store.tx import marks, params
 
 GLIMPSE = "SELECT id, lifecycle, state, category, outcome, result, error FROM unit JOIN body ON body.unit = unit.id"
+# A run that waits is in a gate too: the gates themselves are those with none below them.
+OPEN_GATES = f"""
+WITH RECURSIVE open_unit (id) AS (
+    SELECT id FROM unit WHERE id = :unit AND tenant = :tenant AND outcome IS NULL
+    UNION ALL
+    SELECT unit.id FROM open_unit JOIN unit ON unit.parent = open_unit.id WHERE unit.outcome IS NULL
+)
+SELECT unit.id, unit.lifecycle FROM open_unit JOIN unit ON unit.id = open_unit.id
+WHERE unit.category = '{Category.GATE}' AND unit.gates = 0 ORDER BY unit.id
+"""
 AHEAD_MAX = 1_000  # units in line that are counted one by one
 
 
@@ -192,6 +202,11 @@ def needs_of(session: Session, tenant: int, unit: int) -> list[Glimpse]:
     """What a unit needs."""
     sql = f"{GLIMPSE} JOIN need ON need.needs = unit.id WHERE need.unit = :unit AND need.tenant = :tenant ORDER BY id"
     return [Glimpse(*row) for row in session.rows(sql, {"unit": unit, "tenant": tenant})]
+
+
+def open_gates(session: Session, tenant: int, unit: int) -> list[tuple[int, str]]:
+    """The gates at a unit or below it that are open, each with its lifecycle, the oldest first."""
+    return [(one, life) for one, life in session.rows(OPEN_GATES, {"unit": unit, "tenant": tenant})]
 
 
 def slot_of(session: Session, tenant: int, key: str) -> Slot | None:

@@ -68,7 +68,8 @@ def test_a_program_is_told_the_same(place: Place) -> None:
     then = place.ask("show", run, "--at", "2023-11-14T22:13:31Z", "--json").json
     assert (then["at"], then["cut"]) == ("2023-11-14T22:13:31.000Z", False)
     assert {**then["tree"][1], "id": "", "version": 0} == {
-        "id": "", "depth": 1, "task": "build", "lifecycle": "step", "state": "SUCCEEDED", "category": "success",
+        "id": "", "depth": 1, "task": "build", "lifecycle": "step", "state": "SUCCEEDED", "status": "SUCCEEDED",
+            "category": "success",
         "outcome": "success", "attempt": 1, "version": 0, "created_at": "2023-11-14T22:13:20.000Z",
         "began_at": "2023-11-14T22:13:21.000Z", "ended_at": "2023-11-14T22:13:31.000Z", "took_ms": 10_000,
         "cost": 0.0, "worker": None, "waits_for": None,
