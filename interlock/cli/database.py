@@ -11,7 +11,7 @@ from interlock.audit import anchor as anchors
 from interlock.audit.laws import LAWS, Broken, audit
 from interlock.cli.options import DEFAULT, Url, known_lives, must_be_present, must_exist, opened
 from interlock.cli.out import FINDING, Json, counted, dump, report, say
-from interlock.store import migrate
+from interlock.store import doctor, migrate, rights
 from interlock.store.reads import snapshot
 
 app = typer.Typer(help="The database: its schema and its health.", no_args_is_help=True)
@@ -24,10 +24,16 @@ def upgrade(db: Url = DEFAULT, json: Json = False) -> None:
     with opened(db) as session:
         done = migrate.upgrade(session, known_lives().values())
         at = migrate.version(session)
+        lines = rights.lines_for_dba(session) if session.many_writers else []
     if json:
-        dump({"schema": at, "run": done})
-    else:
-        say(f"schema {at}, " + (f"{len(done)} migrations run" if done else "nothing to do"))
+        dump({"schema": at, "run": done, "for_dba": lines})
+        return
+    say(f"schema {at}, " + (f"{len(done)} migrations run" if done else "nothing to do"))
+    if lines:
+        say("\nIt works for its owner as it is. For roles that cannot switch the guard off, let a DBA run")
+        for line in lines:
+            say(f"  {line}")
+        say("and then upgrade once more: it gives them their rights.")
 
 
 @app.command()
@@ -49,19 +55,22 @@ def sql(db: Url = DEFAULT, json: Json = False) -> None:
     """Print the SQL of every migration, as `upgrade` would run it."""
     with opened("sqlite://:memory:" if db.startswith("sqlite") else db) as session:
         texts = {number: migrate.sql(number, session.name, session.pos) for number in migrate.numbers()}
+        after = rights.statements(session) if session.many_writers and migrate.version(session) else []
     if json:
-        dump({"migrations": [{"number": number, "sql": text} for number, text in texts.items()]})
+        dump({"migrations": [{"number": number, "sql": text} for number, text in texts.items()], "after": after})
     else:
         for number, text in texts.items():
             say(f"-- migration {number}\n{text}")
+        for statement in after:
+            say(f"{statement};")
 
 
-@app.command()
-def doctor(db: Url = DEFAULT, json: Json = False) -> None:
+@app.command("doctor")
+def doctor_database(db: Url = DEFAULT, json: Json = False) -> None:
     """Look for what would hurt later: settings that lose commits, roles that see too much, old transactions."""
     must_exist(db)
     with opened(db) as session:
-        findings = session.findings()
+        findings = doctor.findings(session, known_lives())
     report(findings, "the database was looked at", json)
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from interlock.kernel.errors import InterlockError
 from interlock.kernel.lifecycle import Lifecycle
+from interlock.store import rights
 from interlock.store.session import Session
 
 SCHEMA = Path(__file__).parent / "schema"
@@ -67,6 +68,8 @@ def upgrade(database: Session, lives: Iterable[Lifecycle]) -> list[int]:
                 done.append(number)
         name_store(database)
         install(database, lives)
+        if database.name == "postgres":
+            rights.apply(database)
     except BaseException:
         database.rollback()
         raise

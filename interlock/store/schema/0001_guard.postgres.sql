@@ -198,19 +198,11 @@ CREATE FUNCTION declared_tenants() RETURNS integer[] LANGUAGE sql STABLE AS $$
     SELECT coalesce(nullif(current_setting('app.tenants', true), ''), '{}')::integer[]
 $$;
 
--- Who serves one tenant at a time is an interlock_app; a tick, or a worker that serves all, an interlock_system.
+-- Roles, and what each may do, are no migration's business: interlock/store/rights.py puts them right after every upgrade.
 DO $$
 DECLARE
     name text;
 BEGIN
-    FOREACH name IN ARRAY ARRAY['interlock_app', 'interlock_system'] LOOP
-        IF NOT EXISTS (SELECT 1 FROM pg_roles WHERE rolname = name) THEN
-            EXECUTE format('CREATE ROLE %I NOLOGIN', name);
-        END IF;
-        EXECUTE format('GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA %I TO %I', current_schema(), name);
-        EXECUTE format('GRANT USAGE ON SCHEMA %I TO %I', current_schema(), name);
-        EXECUTE format('REVOKE INSERT, UPDATE, DELETE ON edge, about FROM %I', name);
-    END LOOP;
     FOREACH name IN ARRAY ARRAY['lane', 'unit', 'body', 'event', 'note', 'need', 'worker', 'slot', 'answer',
                                 'artifact', 'log', 'archived']
     LOOP
@@ -218,7 +210,6 @@ BEGIN
         EXECUTE format('ALTER TABLE %I FORCE ROW LEVEL SECURITY', name);
         EXECUTE format('CREATE POLICY declared ON %I USING (tenant = ANY ((SELECT declared_tenants())::integer[])) '
                        'WITH CHECK (tenant = ANY ((SELECT declared_tenants())::integer[]))', name);
-        EXECUTE format('CREATE POLICY everybody ON %I TO interlock_system USING (true) WITH CHECK (true)', name);
     END LOOP;
 END $$;
 

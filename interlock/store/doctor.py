@@ -1,0 +1,102 @@
+"""What would hurt later: settings that lose commits, roles that may too much, a guard that is not what we ship.
+
+A check is a function of a connection that yields sentences; each says what is wrong and what to do. To add one, write
+it and name it in CHECKS (both databases) or POSTGRES_CHECKS.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+
+from interlock.kernel.lifecycle import Lifecycle
+from interlock.store import migrate, rights
+from interlock.store.session import Session
+
+EMPTY = "the database is empty: `interlock db upgrade` makes its tables"
+DEFINERS = (
+    "SELECT pg_proc.oid::regprocedure::text FROM pg_proc WHERE pronamespace = (:home)::regnamespace AND prosecdef "
+    "AND NOT coalesce(proconfig, '{}') @> ARRAY['search_path=pg_catalog, ' || :home || ', pg_temp'] ORDER BY 1"
+)
+SUPERUSER_OWNERS = (
+    "SELECT DISTINCT rolname FROM pg_roles JOIN ("
+    "SELECT nspowner AS owner FROM pg_namespace WHERE pg_namespace.oid = (:home)::regnamespace "
+    "UNION ALL SELECT relowner FROM pg_class WHERE pg_class.oid = to_regclass('unit') "
+    "UNION ALL SELECT proowner FROM pg_proc WHERE pronamespace = (:home)::regnamespace AND prosecdef"
+    ") AS owners ON owners.owner = pg_roles.oid WHERE rolsuper ORDER BY 1"
+)
+# PUBLIC is the grantee 0. A database whose rights were never touched has none listed, and lets everybody.
+PUBLIC_TEMPORARY = (
+    "SELECT quote_ident(datname) FROM pg_database WHERE datname = current_database() AND EXISTS (SELECT 1 "
+    "FROM aclexplode(coalesce(datacl, acldefault('d', datdba))) WHERE grantee = 0 AND privilege_type = 'TEMPORARY')"
+)
+PUBLIC_CREATE = (
+    "SELECT 1 FROM pg_namespace WHERE pg_namespace.oid = (:home)::regnamespace AND EXISTS (SELECT 1 "
+    "FROM aclexplode(coalesce(nspacl, acldefault('n', nspowner))) WHERE grantee = 0 AND privilege_type = 'CREATE')"
+)
+IS_OWNER = (
+    "SELECT quote_ident(rolname) FROM pg_class JOIN pg_roles ON pg_roles.oid = relowner "
+    "WHERE pg_class.oid = to_regclass('unit') AND rolname = current_user AND NOT rolsuper"
+)
+Check = Callable[[Session], Iterator[str]]
+
+
+def findings(session: Session, lives: Mapping[str, Lifecycle]) -> list[str]:
+    """Everything that is wrong with a database; an empty one has nothing else that could be."""
+    if migrate.version(session) == 0:
+        return [EMPTY]
+    checks = (*CHECKS, *(POSTGRES_CHECKS if session.name == "postgres" else ()))
+    return [finding for check in checks for finding in check(session)]
+
+
+def check_settings(session: Session) -> Iterator[str]:
+    yield from session.findings()
+
+
+def check_paths(session: Session) -> Iterator[str]:
+    home = rights.home_of(session)
+    for (function,) in session.rows(DEFINERS, {"home": home}):
+        path = f"search_path = pg_catalog, {home}, pg_temp"
+        yield (
+            f"function {function} runs as its owner without `{path}`, so that a temporary table may stand in for one "
+            f"of ours: ALTER FUNCTION {function} SET {path}"
+        )
+
+
+def check_superusers(session: Session) -> Iterator[str]:
+    for (owner,) in session.rows(SUPERUSER_OWNERS, {"home": rights.home_of(session)}):
+        yield (
+            f"schema {rights.home_of(session)}, its tables or its functions are owned by the superuser {owner}, as "
+            "whom the guard then runs: let an ordinary role own them (ALTER … OWNER TO …)"
+        )
+
+
+def check_public(session: Session) -> Iterator[str]:
+    for (database,) in session.rows(PUBLIC_TEMPORARY):
+        yield (
+            "PUBLIC may create temporary objects in this database, with which attacks on functions begin: "
+            f"REVOKE TEMPORARY ON DATABASE {database} FROM PUBLIC"
+        )
+    home = rights.home_of(session)
+    if session.rows(PUBLIC_CREATE, {"home": home}):
+        yield (
+            f"PUBLIC may create objects in schema {home}, among those of ours: "
+            f"REVOKE CREATE ON SCHEMA {home} FROM PUBLIC"
+        )
+
+
+def check_roles(session: Session) -> Iterator[str]:
+    """Whoever owns the tables can take their guard away: of a program that does so, only an audit tells."""
+    for (owner,) in session.rows(IS_OWNER):
+        yield (
+            f"this role, {owner}, owns the tables: what it runs may switch the guard off, so that for it the promise "
+            "that an illegal move is impossible is kept by `interlock audit` alone, and an anchor kept elsewhere; let "
+            f"programs use a role that was granted {rights.APP}"
+        )
+    if missing := rights.missing_roles(session):
+        yield (
+            f"the server has no role {' and no role '.join(missing)}; somebody who may make roles runs: "
+            + " ".join(line.partition("  --")[0] for line in rights.lines_for_dba(session))
+            + " and then the owner runs `interlock db upgrade`"
+        )
+
+
+CHECKS: tuple[Check, ...] = (check_settings,)
+POSTGRES_CHECKS: tuple[Check, ...] = (check_paths, check_superusers, check_public, check_roles)

@@ -1,0 +1,145 @@
+"""Who may do what on PostgreSQL: the roles, their rights, and the path along which our functions find names.
+
+All of it is put right at the end of every upgrade, for everything that the migrations have made: no migration speaks of
+roles. The roles are optional. Where the owner may not make them, the database works for the owner alone, and
+`lines_for_dba` says what somebody with more rights can run; the next upgrade then gives the roles what is theirs.
+"""
+
+import re
+from collections.abc import Iterable
+from functools import cache
+from pathlib import Path
+
+from interlock.store.session import Session
+
+SCHEMA = Path(__file__).parent / "schema"
+APP, SYSTEM = "interlock_app", "interlock_system"
+PURPOSES = {APP: "for programs, which serve one tenant at a time", SYSTEM: "for what serves all tenants"}
+SEES_ALL = (SYSTEM,)  # roles with a policy that shows them the rows of every tenant
+WRITE, READ = ("SELECT", "INSERT", "UPDATE", "DELETE"), ("SELECT",)
+# The rights of every role in a table are WRITE, but for these. The edges are the law, and its owner's alone to change.
+OF_TABLE: dict[str, tuple[str, ...]] = {"about": READ, "edge": READ, "job_event": READ}
+OF_ROLE: dict[tuple[str, str], tuple[str, ...]] = {}  # by role and table: where a role differs from the others
+MADE = re.compile(r"^CREATE (?:OR REPLACE )?(TABLE|VIEW|FUNCTION) (\w+)", re.MULTILINE)
+MAY_CREATE_ROLES = "SELECT rolsuper OR rolcreaterole FROM pg_roles WHERE rolname = current_user"
+# Where our tables are, as it is written in a statement.
+HOME = (
+    "SELECT quote_ident(nspname) FROM pg_class JOIN pg_namespace ON pg_namespace.oid = relnamespace "
+    "WHERE pg_class.oid = to_regclass('about')"
+)
+TABLES = (
+    "SELECT relname FROM pg_class WHERE relnamespace = (:home)::regnamespace AND relkind IN ('r', 'v') "
+    "AND relname = ANY (string_to_array(:names, ','))"
+)
+FUNCTIONS = (
+    "SELECT pg_proc.oid::regprocedure::text, prosecdef FROM pg_proc JOIN pg_language ON pg_language.oid = prolang "
+    "WHERE pronamespace = (:home)::regnamespace AND proname = ANY (string_to_array(:names, ',')) "
+    "AND (prosecdef OR lanname = 'plpgsql')"
+)
+WITHOUT_POLICY = (
+    "SELECT relname FROM pg_class WHERE relnamespace = (:home)::regnamespace AND relrowsecurity "
+    "AND relname = ANY (string_to_array(:names, ',')) "
+    "AND NOT EXISTS (SELECT 1 FROM pg_policy WHERE polrelid = pg_class.oid AND polname = :policy)"
+)
+MAY_LOOK_IN = "SELECT has_schema_privilege(:role, (:home)::regnamespace, 'USAGE')"
+MAY_LET_LOOK_IN = "SELECT has_schema_privilege(current_user, (:home)::regnamespace, 'USAGE WITH GRANT OPTION')"
+
+
+@cache
+def shipped_names(kind: str) -> tuple[str, ...]:
+    """What the migrations of PostgreSQL make of this kind: TABLE, VIEW or FUNCTION."""
+    texts = (path.read_text(encoding="utf-8") for path in SCHEMA.glob("*.sql") if ".sqlite" not in path.suffixes)
+    return tuple(sorted({name for text in texts for made, name in MADE.findall(text) if made == kind}))
+
+
+def rights_of(role: str, table: str) -> tuple[str, ...]:
+    """What a role may do with a table or a view."""
+    return OF_ROLE.get((role, table)) or OF_TABLE.get(table, WRITE)
+
+
+def policy_of(role: str) -> str:
+    """The name of the policy that shows a role the rows of every tenant."""
+    return "everybody" if role == SYSTEM else f"everybody_{role}"
+
+
+def home_of(session: Session) -> str:
+    """The schema that holds our tables, quoted."""
+    return str(session.rows(HOME)[0][0])
+
+
+def missing_roles(session: Session) -> list[str]:
+    """Our roles that the server does not have."""
+    there = {name for (name,) in session.rows("SELECT rolname FROM pg_roles WHERE rolname LIKE 'interlock%'")}
+    return [role for role in PURPOSES if role not in there]
+
+
+def apply(session: Session) -> None:
+    """The roles that there are, or that this owner may make, have their rights; our functions have their path."""
+    for statement in statements(session):
+        session.script(statement)
+
+
+def statements(session: Session) -> list[str]:
+    """What puts the rights right, in order. The tables are there already."""
+    home, missing = home_of(session), missing_roles(session)
+    made = missing if missing and session.rows(MAY_CREATE_ROLES)[0][0] else []
+    roles = [role for role in PURPOSES if role in made or role not in missing]
+    may_let_look_in = session.rows(MAY_LET_LOOK_IN, {"home": home})[0][0]
+    names = ",".join((*shipped_names("TABLE"), *shipped_names("VIEW")))
+    tables = sorted(name for (name,) in session.rows(TABLES, {"home": home, "names": names}))
+    every = ", ".join(f"{home}.{table}" for table in tables)
+    found = [f"CREATE ROLE {role} NOLOGIN" for role in made]
+    found += function_statements(session, home)
+    found.append(f"REVOKE ALL ON {every} FROM PUBLIC")
+    for role in roles:
+        found += [f"REVOKE ALL ON {every} FROM {role}", *grants(home, role, tables)]
+        if may_let_look_in:
+            found.append(f"GRANT USAGE ON SCHEMA {home} TO {role}")
+        if role in SEES_ALL:
+            policy = policy_of(role)
+            bare = session.rows(WITHOUT_POLICY, {"home": home, "names": names, "policy": policy})
+            found += [
+                f"CREATE POLICY {policy} ON {home}.{table} TO {role} USING (true) WITH CHECK (true)"
+                for (table,) in bare
+            ]
+    return found
+
+
+def grants(home: str, role: str, tables: Iterable[str]) -> list[str]:
+    """The statements that give a role its rights in tables."""
+    by_rights: dict[tuple[str, ...], list[str]] = {}
+    for table in tables:
+        by_rights.setdefault(rights_of(role, table), []).append(f"{home}.{table}")
+    return [f"GRANT {', '.join(rights)} ON {', '.join(named)} TO {role}" for rights, named in by_rights.items()]
+
+
+def function_statements(session: Session, home: str) -> list[str]:
+    """Our functions find names in our schema only, whatever the session's path is.
+
+    With pg_temp last, a temporary table never stands in for one of ours; were it not named, it would come first. A
+    guard that everybody may execute could be made a trigger of somebody's own table, whose columns would bring casts
+    along that then run as the guard's owner.
+    """
+    found = []
+    for function, definer in session.rows(FUNCTIONS, {"home": home, "names": ",".join(shipped_names("FUNCTION"))}):
+        found.append(f"ALTER FUNCTION {function} SET search_path = pg_catalog, {home}, pg_temp")
+        if definer:
+            found.append(f"REVOKE ALL ON FUNCTION {function} FROM PUBLIC")
+    return found
+
+
+def lines_for_dba(session: Session) -> list[str]:
+    """What somebody who may make roles can run, before the owner upgrades once more; nothing if all is there."""
+    missing = missing_roles(session)
+    lines = [f"CREATE ROLE {role} NOLOGIN;  -- {PURPOSES[role]}" for role in missing]
+    if missing:
+        lines.append(f"GRANT {APP} TO your_program;  -- the role that your program logs in with")
+    home = home_of(session)
+    if not session.rows(MAY_LET_LOOK_IN, {"home": home})[0][0]:
+        closed = [
+            role
+            for role in PURPOSES
+            if role in missing or not session.rows(MAY_LOOK_IN, {"role": role, "home": home})[0][0]
+        ]
+        lines += [f"GRANT USAGE ON SCHEMA {home} TO {role};" for role in closed]
+    return lines

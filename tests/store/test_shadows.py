@@ -1,0 +1,157 @@
+"""A role for programs cannot put its own tables, views or casts before those that the guard reads."""
+
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from interlock.kernel.errors import Corrupt
+from interlock.lifecycles import shipped
+from interlock.store import doctor, migrate, postgres
+from tests.store.databases import declare, insert
+from tests.store.owners import OWNER, PROGRAM, owned_database
+from tests.store.test_guard import event, move, refuses, unit
+
+
+@pytest.fixture(params=[OWNER, "postgres"], ids=["ordinary owner", "superuser owner"])
+def urls(request: pytest.FixtureRequest, tmp_path: Path, server: str) -> Iterator[tuple[str, str]]:
+    with owned_database(server, f"s{abs(hash(tmp_path))}", request.param) as made:
+        yield made
+
+
+@pytest.fixture
+def program(urls: tuple[str, str]) -> Iterator[postgres.Connection]:
+    """A connection of the role for programs, in which a job has succeeded."""
+    connection = postgres.Connection(urls[1])
+    declare(connection, 1)
+    event(connection, 1, None, "queued", "submit")
+    unit(connection, "queued", 1)
+    event(connection, 2, "queued", "assigned", "claim", lease_to="GRANTED")
+    event(connection, 3, "assigned", "running", "start", lease_from="GRANTED", lease_to="ACTIVE")
+    event(connection, 4, "running", "succeeded", "complete", lease_from="ACTIVE", lease_to="COMPLETED")
+    move(connection, "succeeded", 4, fence=1, outcome="success")
+    yield connection
+    connection.close()
+
+
+def test_a_shadow_table_is_not_read(program: postgres.Connection) -> None:
+    program.script("CREATE TEMP TABLE edge AS SELECT * FROM edge; GRANT ALL ON pg_temp.edge TO PUBLIC")
+    program.script("INSERT INTO pg_temp.edge VALUES ('job', 'succeeded', 'complete', 'queued', 1)")
+    with refuses("listed-hop"):
+        event(program, 5, "succeeded", "queued", "complete")
+    program.script(
+        "CREATE TEMP TABLE archived AS SELECT 1::bigint AS unit, 4 AS version; GRANT ALL ON pg_temp.archived TO PUBLIC"
+    )
+    for statement in ("DELETE FROM event WHERE unit = 1", "DELETE FROM unit WHERE id = 1"):
+        with refuses("append-only"):
+            program.rows(statement)
+    assert program.rows("SELECT count(*) FROM event") == [(4,)]
+
+
+# What stands in for a table of ours, and what makes the guard read it.
+SHADOWS = {
+    "edge": ("SELECT * FROM public.edge", "INSERT"),
+    "archived": ("SELECT 1::bigint AS unit, 4 AS version", "DELETE"),
+}
+
+
+@pytest.mark.parametrize("table", SHADOWS)
+def test_a_shadow_view_runs_nothing_as_the_owner(program: postgres.Connection, table: str) -> None:
+    program.script("CREATE TEMP TABLE trace (role text); GRANT ALL ON trace TO PUBLIC")
+    program.script(
+        "CREATE FUNCTION pg_temp.spy() RETURNS boolean LANGUAGE plpgsql AS "
+        "$$ BEGIN INSERT INTO pg_temp.trace VALUES (current_user); RETURN true; END $$"
+    )
+    shadow, verb = SHADOWS[table]
+    program.script(f"CREATE TEMP VIEW {table} AS {shadow} WHERE pg_temp.spy(); GRANT ALL ON {table} TO PUBLIC")
+    if verb == "INSERT":
+        event(program, 1, None, "queued", "submit", unit=2)
+    else:
+        with suppress(Corrupt):
+            program.rows("DELETE FROM event WHERE unit = 1")
+    assert program.rows("SELECT count(*) FROM event WHERE unit = 1") == [(4,)]
+    assert program.rows("SELECT role FROM trace") == []
+
+
+def test_nobody_becomes_a_superuser_by_a_shadow(urls: tuple[str, str], program: postgres.Connection) -> None:
+    program.script(
+        "CREATE FUNCTION pg_temp.rise() RETURNS boolean LANGUAGE plpgsql AS "
+        f"$$ BEGIN EXECUTE 'ALTER ROLE {PROGRAM} SUPERUSER'; RETURN true; "
+        "EXCEPTION WHEN insufficient_privilege THEN RETURN true; END $$"
+    )
+    program.script("CREATE TEMP VIEW edge AS SELECT * FROM public.edge WHERE pg_temp.rise()")
+    program.script("GRANT ALL ON pg_temp.edge TO PUBLIC")
+    event(program, 1, None, "queued", "submit", unit=2)
+    risen = program.rows(f"SELECT rolsuper FROM pg_roles WHERE rolname = '{PROGRAM}'")
+    if risen != [(False,)]:  # other tests use this role too
+        program.script(f"ALTER ROLE {PROGRAM} NOSUPERUSER")
+    assert risen == [(False,)]
+
+
+def test_a_guard_is_no_trigger_of_the_attackers_own_table(program: postgres.Connection) -> None:
+    """A column of a type with an implicit cast would run that cast's function inside the guard, as its owner."""
+    program.script("CREATE TEMP TABLE mine (unit bigint, tenant integer)")
+    with pytest.raises(Exception, match=r"permission denied for function .*guard_tenant"):
+        program.script(
+            "CREATE TRIGGER mine AFTER INSERT ON mine REFERENCING NEW TABLE AS fresh "
+            "FOR EACH STATEMENT EXECUTE FUNCTION public.guard_tenant()"
+        )
+
+
+def test_a_refusal_is_found_whatever_the_path_of_the_session_is(
+    urls: tuple[str, str], program: postgres.Connection
+) -> None:
+    """Somebody's own function of that name, earlier in the path, would refuse nothing."""
+    owner = postgres.Connection(urls[0])
+    owner.script(f"CREATE SCHEMA other AUTHORIZATION {PROGRAM}" if "postgres@" in urls[0] else "CREATE SCHEMA other")
+    owner.script(
+        "GRANT ALL ON SCHEMA other TO PUBLIC; CREATE FUNCTION other.guard_refuses(rule text, why text) RETURNS void "
+        "LANGUAGE plpgsql AS $$ BEGIN END $$"
+    )
+    owner.close()
+    insert(program, "artifact", unit=1, attempt=1, name="a", tenant=1, fence=1, at=0, digest="d", data="x")
+    program.script("SET search_path = other, public")
+    with refuses("append-only"):
+        program.rows("UPDATE artifact SET data = 'y'")
+
+
+def test_every_function_of_ours_has_a_path_that_ends_with_pg_temp(urls: tuple[str, str]) -> None:
+    owner = postgres.Connection(urls[0])
+    found = owner.rows(
+        "SELECT proname, proconfig, prosecdef, has_function_privilege('public', pg_proc.oid, 'EXECUTE') FROM pg_proc "
+        "JOIN pg_language ON pg_language.oid = prolang "
+        "WHERE pronamespace = 'public'::regnamespace AND (prosecdef OR lanname = 'plpgsql')"
+    )
+    assert {name for name, _, definer, _ in found if definer} >= {"guard_event", "guard_unit_update", "guard_tenant"}
+    for name, config, definer, public in found:
+        assert "search_path=pg_catalog, public, pg_temp" in config, name
+        assert not (definer and public), name
+    owner.close()
+
+
+def test_a_schema_of_any_name_is_in_the_path(server: str, tmp_path: Path) -> None:
+    with owned_database(server, f"n{abs(hash(tmp_path))}", OWNER) as (url, _):
+        owner = postgres.Connection(url)
+        owner.script('CREATE SCHEMA "Odd, ""one"; SET search_path = "Odd, ""one"')
+        migrate.upgrade(owner, shipped().values())
+        declare(owner, 1)
+        event(owner, 1, None, "queued", "submit")
+        with refuses("listed-hop"):
+            event(owner, 2, "queued", "succeeded", "complete")
+        assert owner.rows("SELECT count(*) FROM event") == [(1,)]
+        owner.close()
+
+
+def test_the_doctor_names_what_makes_such_attacks_worse(urls: tuple[str, str]) -> None:
+    owner = postgres.Connection(urls[0])
+    told = "\n".join(doctor.findings(owner, shipped()))
+    assert ("owned by the superuser postgres" in told) == ("postgres@" in urls[0])
+    assert "PUBLIC may create temporary objects" in told
+    assert "search_path" not in told
+    owner.script("ALTER FUNCTION guard_event() RESET search_path")
+    assert "function guard_event" in "\n".join(doctor.findings(owner, shipped()))
+    database = owner.rows("SELECT current_database()")[0][0]
+    owner.script(f"REVOKE TEMPORARY ON DATABASE {database} FROM PUBLIC")
+    assert "PUBLIC may create temporary objects" not in "\n".join(doctor.findings(owner, shipped()))
+    owner.close()
