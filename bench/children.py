@@ -42,7 +42,7 @@ def family(engine: Engine, children: int, a_parent: int) -> None:
 def work_off(engine: Engine, name: str) -> int:
     """Claims and finishes until nothing is left; answers how many."""
     worker, done = engine.send(Register(name=name, incarnation="1", capacity=BATCH)), 0
-    while grants := engine.send(Claim(worker=worker, key=f"{name}{done}", nonce=name, limit=BATCH)):
+    while grants := engine.send(Claim(worker=worker, key=f"{name}{done}", nonce=f"{name:0>16}", limit=BATCH)):
         held = [Held(unit=grant.unit, fence=grant.fence, lease=grant.lease) for grant in grants]
         engine.send(Finish(outcomes=tuple(Outcome(held=one) for one in held)))
         done += len(grants)

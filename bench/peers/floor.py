@@ -52,7 +52,7 @@ def prepare(url: str) -> None:
     [made] = engine.send(Submit(work=(Work(task="noop", input='{"sent":0.0}', queue="floor"),)))
     rows["born"] = pattern(session, made.unit)
     worker = engine.send(Register(name="floor", incarnation="1", capacity=BATCH))
-    [grant] = engine.send(Claim(worker=worker, key="1", nonce="floor", limit=1, queues=("floor",)))
+    [grant] = engine.send(Claim(worker=worker, key="1", nonce="floor" * 16, limit=1, queues=("floor",)))
     rows["claimed"] = pattern(session, made.unit)
     held = Held(unit=grant.unit, fence=grant.fence, lease=grant.lease)
     engine.send(Start(held=(held,)))

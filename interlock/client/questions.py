@@ -129,7 +129,7 @@ def bare(value: Any) -> Any:
         case Unit():
             return msgspec.structs.replace(value, lease_hash=None)
         case Worker():
-            return msgspec.structs.replace(value, claim_key=None, claim_nonce=None)
+            return msgspec.structs.replace(value, claim_key=None, claim_nonce_hash=None)
         case views.View():
             return msgspec.structs.replace(value, unit=bare(value.unit))
         case list() | tuple():

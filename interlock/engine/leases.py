@@ -1,14 +1,13 @@
 """What workers do: claim, start, beat, finish and give back, each under a lease that is judged first."""
 
 from collections.abc import Callable, Iterable
-from functools import lru_cache
-from hashlib import blake2b, sha256
 from typing import Any
 
 import msgspec
 
 from interlock.engine.advance import SELF, Stamp, advance, asked_by, derive
 from interlock.engine.ends import close, lose_in_place
+from interlock.engine.lease_secrets import check_nonce, hash_nonce, hashed, refuse_other_nonce, secret
 from interlock.engine.notes import BEATS_US, note
 from interlock.engine.outputs import outputs_for
 from interlock.engine.rates import spend_token
@@ -47,7 +46,7 @@ from interlock.store.finders import closing_event, has_note, held_by, remembered
 from interlock.store.tenants import held_now, most_held
 from interlock.store.tx import Tx
 
-CLAIM_MAX, HASHES_MAX = 10_000, 10_000
+CLAIM_MAX = 10_000
 FENCE_MAX = 2**31 - 1  # no unit ever has a higher one, and no table can hold it
 NULL = "null"  # a result that is not written: it says no more than there being none
 NO_MORE = "{}"  # the payload of an end of which there is no more to tell; a failure tells more
@@ -56,22 +55,10 @@ Verb = Callable[[Unit, int], None]
 Again = Callable[[Event, Unit, int], bool]
 
 
-def secret(nonce: str, unit: int, fence: int) -> str:
-    """The id of a lease: nobody who does not know the claim's nonce can guess it."""
-    key = nonce.encode()
-    key = key if len(key) <= blake2b.MAX_KEY_SIZE else sha256(key).digest()
-    return blake2b(b"%d:%d" % (unit, fence), key=key, digest_size=32).hexdigest()
-
-
-@lru_cache(maxsize=HASHES_MAX)
-def hashed(lease: str) -> str:
-    """What the record keeps of a lease. It is asked at the grant, at the start and at the end."""
-    return sha256(lease.encode()).hexdigest()
-
-
 def claim(tx: Tx, command: Claim) -> list[Grant]:
     """The worker holds up to `limit` units, the most urgent first: a fair share of each of its queues."""
     between("limit", command.limit, 1, CLAIM_MAX)
+    check_nonce(command.nonce)
     most = most_held(tx, tx.tenant)  # limits are locked first
     seen = glimpse(tx, command.worker, command.key) if most is None else None
     worker = seen or heard_of(tx, command.worker)  # before time is let pass: it is alive, whatever it did not say
@@ -81,7 +68,8 @@ def claim(tx: Tx, command: Claim) -> list[Grant]:
     if not seen:
         serves(worker, command.queues)
     if worker.claim_key == command.key:
-        return replay(tx, command, worker.claim_nonce or "")
+        refuse_other_nonce(command, worker.claim_nonce_hash)
+        return replay(tx, command)
     room = min(command.limit, worker.capacity - worker.holding)
     if most is not None:
         room = min(room, most - held_now(tx, tx.tenant))
@@ -92,7 +80,9 @@ def claim(tx: Tx, command: Claim) -> list[Grant]:
     leases = [secret(command.nonce, unit.id, policy.next_fence(unit.fence)) for unit in found]
     for unit, lease in zip(found, leases, strict=True):
         grant(tx, unit, worker.unit, lease, stamp, payload)
-    taking = Taking(len(found), command.key, command.nonce, command.queues, worker.claim_key, Stamp(command.actor))
+    taking = Taking(
+        len(found), command.key, hash_nonce(command.nonce), command.queues, worker.claim_key, Stamp(command.actor)
+    )
     if seen:
         tx.takings[tx.tenant, worker.unit] = taking
     else:
@@ -139,10 +129,10 @@ def handed_over(tx: Tx, units: list[Unit], leases: list[str]) -> list[Grant]:
     return grants
 
 
-def replay(tx: Tx, command: Claim, nonce: str) -> list[Grant]:
+def replay(tx: Tx, command: Claim) -> list[Grant]:
     """The same claim again: the leases that it got and that are still live, and no other."""
     held = [unit for unit in held_by(tx, command.worker) if unit.lease_until and unit.lease_until > tx.now]
-    leases = [secret(nonce, unit.id, unit.fence) for unit in held]
+    leases = [secret(command.nonce, unit.id, unit.fence) for unit in held]
     mine = [(unit, lease) for unit, lease in zip(held, leases, strict=True) if unit.lease_hash == hashed(lease)]
     return handed_over(tx, [unit for unit, _ in mine], [lease for _, lease in mine])
 

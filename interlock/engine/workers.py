@@ -22,7 +22,7 @@ class Taking(NamedTuple):
 
     units: int
     key: str
-    nonce: str
+    nonce_hash: str
     queues: tuple[str, ...]
     before: str | None  # the key of the claim before it
     stamp: Stamp
@@ -48,7 +48,7 @@ def register(tx: Tx, command: Register) -> int:
         Worker(
             unit=unit.id, tenant=unit.tenant, name=command.name, incarnation=command.incarnation,
             capabilities=",".join(sorted(command.capabilities)), capacity=command.capacity, holding=0, draining=0,
-            seen_at=tx.now, claim_key=None, claim_nonce=None,
+            seen_at=tx.now, claim_key=None, claim_nonce_hash=None,
         )
     )  # fmt: skip
     advance(tx, unit, "register", stamp)
@@ -117,7 +117,7 @@ def take_on(tx: Tx, worker: Worker, taking: Taking) -> None:
     if worker.claim_key != taking.before or worker.draining or worker.holding + taking.units > worker.capacity:
         raise Contended(f"worker {worker.name} is no longer what it was when this claim began")
     tx.change(worker)
-    worker.claim_key, worker.claim_nonce = taking.key, taking.nonce
+    worker.claim_key, worker.claim_nonce_hash = taking.key, taking.nonce_hash
     if taking.units and worker.holding == 0:
         advance(tx, tx.unit(worker.unit), "assign", taking.stamp)
     worker.holding += taking.units

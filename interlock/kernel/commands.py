@@ -123,7 +123,10 @@ class Drain(Command[Standing], frozen=True, kw_only=True):
 
 
 class Claim(Command[list[Grant]], frozen=True, kw_only=True):
-    """Take up to `limit` units. The nonce is random and the worker's own; the same key gets the same leases."""
+    """Take up to `limit` units. The same key with the same nonce gets the same leases.
+
+    The nonce is the worker's own secret, of at least 16 random bytes: nobody who does not know it can make its leases.
+    """
 
     worker: int
     nonce: str

@@ -149,7 +149,7 @@ class Worker(Row):
     draining: int
     seen_at: int
     claim_key: str | None
-    claim_nonce: str | None
+    claim_nonce_hash: str | None
     queues: str = "[]"  # those that it has claimed from
     summons: int = 0  # how often somebody else stopped or took what it holds
     renewals: int = 0  # how often a beat made a lease longer

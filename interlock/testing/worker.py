@@ -107,7 +107,7 @@ class StillWorker:
         self.claims += 1
         word = f"{self.name}.{self.claims}"
         command = Claim(
-            tenant=self.app.tenant, actor=self.name, worker=self.id, key=word, nonce=word, limit=limit,
+            tenant=self.app.tenant, actor=self.name, worker=self.id, key=word, nonce=f"{word:0>16}", limit=limit,
             queues=tuple(queues),
         )  # fmt: skip
         try:

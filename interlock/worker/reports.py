@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from interlock.client.outcomes import Snooze
-from interlock.engine.leases import hashed
+from interlock.engine.lease_secrets import hashed
 from interlock.kernel.commands import PERMANENT, Command, Finish, Heard, Heartbeat, Outcome, Record, Release, Start
 from interlock.kernel.errors import InterlockError
 from interlock.kernel.names import shown

@@ -47,7 +47,7 @@ def test_a_check_is_no_person_unless_somebody_asks(app: interlock.App) -> None:
     stream, task = (one.unit for one in app.send(Submit(work=work)))
     app.inbox()[0].decide("plan", by="ann")
     worker = app.send(Register(name="w", incarnation="1"))
-    (grant,) = app.send(Claim(worker=worker, nonce="n", key="k"))
+    (grant,) = app.send(Claim(worker=worker, nonce="n" * 16, key="k"))
     held = Held(unit=task, fence=grant.fence, lease=grant.lease)
     app.send(Start(held=(held,)))
     app.send(Finish(outcomes=(Outcome(held=held),)))

@@ -39,7 +39,7 @@ class Racer(threading.Thread):
 
     def claim(self) -> None:
         name = f"{self.number}-{len(self.won)}"
-        self.won.append(self.engine.send(Claim(worker=self.worker, key=name, nonce=name)))
+        self.won.append(self.engine.send(Claim(worker=self.worker, key=name, nonce=f"{name:0>16}")))
         for grant in self.won[-1]:  # or its lease would end, and it would rightly be won again
             self.engine.send(Start(held=(held(grant),)))
             self.engine.send(Finish(outcomes=(Outcome(held=held(grant)),)))

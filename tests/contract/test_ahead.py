@@ -43,7 +43,7 @@ def held(grant: Grant) -> Held:
 
 
 def claim(worker: int, key: str, limit: int = 1) -> Claim:
-    return Claim(worker=worker, key=key, nonce=key, limit=limit)
+    return Claim(worker=worker, key=key, nonce=f"{key:0>16}", limit=limit)
 
 
 def in_the_middle(monkeypatch: pytest.MonkeyPatch, what: Callable[[], object]) -> None:

@@ -73,7 +73,7 @@ def test_claims_of_one_group_share_what_there_is(world: World) -> None:
     """The database has not seen what the first of them took."""
     made = submit(world, *[Work(task="mail", capabilities=(cap,) if cap else ()) for cap in ("", "a", "b") * 8])
     workers = [world.worker(f"w{number}", capabilities=("a", "b")) for number in range(8)]
-    answers = together(world, *(Claim(worker=one, key="k", nonce=f"n{one}", limit=3) for one in workers))
+    answers = together(world, *(Claim(worker=one, key="k", nonce=f"{one:0>16}", limit=3) for one in workers))
     assert [units(grants) for grants in answers] == [made[start : start + 3] for start in range(0, 24, 3)]
     assert world.claim(workers[0]) == []
 
@@ -81,7 +81,7 @@ def test_claims_of_one_group_share_what_there_is(world: World) -> None:
 def test_a_claim_finds_what_its_group_has_submitted(world: World) -> None:
     worker = world.worker(capabilities=("a",))
     work = (Work(task="mail"), Work(task="mail", capabilities=("a",), priority=1))
-    made, got = together(world, Submit(work=work), Claim(worker=worker, key="k", nonce="n", limit=2))
+    made, got = together(world, Submit(work=work), Claim(worker=worker, key="k", nonce="n" * 16, limit=2))
     assert units(got) == [made[1].unit, made[0].unit]
 
 

@@ -50,8 +50,8 @@ def prepared(world: World) -> dict[str, Command[Any]]:
     world.pass_time(2)
     return {
         "submit": Submit(work=(Work(task="one"), Work(task="two", queue="new", key="k"))),
-        "claim": Claim(worker=worker, key="k", nonce="n", queues=("d",)),
-        "claim nothing": Claim(worker=worker, key="k", nonce="n", queues=("none",)),
+        "claim": Claim(worker=worker, key="k", nonce="n" * 16, queues=("d",)),
+        "claim nothing": Claim(worker=worker, key="k", nonce="n" * 16, queues=("none",)),
         "start": Start(held=(held(first),)),
         "beat": Heartbeat(held=(held(second),)),
         "first beat": Heartbeat(held=(held(first),)),
@@ -257,7 +257,7 @@ def test_no_error_of_a_driver_comes_out(world: World, task: str) -> None:
     for command in (
         Submit(work=(Work(task=task, priority=2**70),)),
         Cancel(unit=2**70),
-        Claim(worker=2**70, key="", nonce=""),
+        Claim(worker=2**70, key="", nonce="n" * 16),
     ):
         with pytest.raises(InterlockError):
             world.engine.send(command)

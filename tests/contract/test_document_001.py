@@ -205,7 +205,7 @@ def test_no_worker_ever_gets_an_approval(world: World) -> None:
     do(world, worker)
     for poll in range(100):
         word = f"poll {poll}"
-        assert world.engine.send(Claim(worker=worker, key=word, nonce=word)) == []
+        assert world.engine.send(Claim(worker=worker, key=word, nonce=f"{word:0>16}")) == []
     lie = held(forged(world, worker, ship))
     (heard,) = world.send(Finish(outcomes=(Outcome(held=lie),)))
     assert (heard.accepted, heard.why) == (False, "UNKNOWN_LEASE")

@@ -61,8 +61,8 @@ def prepared() -> tuple[World, dict[str, Command[Any]]]:
         "submit key": Submit(work=(Work(task="mail", key="k", input="1"),)),
         "submit other key": Submit(work=(Work(task="mail", key="new"),)),
         "conflict": Submit(work=(Work(task="a"), Work(task="mail", key="k", input="2"))),
-        "claim one": Claim(worker=one, key="x", nonce="x", limit=2),
-        "claim two": Claim(worker=two, key="y", nonce="y", limit=2),
+        "claim one": Claim(worker=one, key="x", nonce="x" * 16, limit=2),
+        "claim two": Claim(worker=two, key="y", nonce="y" * 16, limit=2),
         "start": Start(held=(held(fresh),)),
         "beat": Heartbeat(held=(held(running), held(fresh))),
         "finish": Finish(outcomes=(Outcome(held=held(running)),)),
@@ -234,7 +234,9 @@ def test_families_of_several_tenants_share_a_group(world: World) -> None:
         world.send(Decide(tenant=tenant, unit=runs[tenant], trigger="plan"))
     workers = {tenant: world.send(Register(tenant=tenant, name="w", incarnation="1", capacity=9)) for tenant in (1, 2)}
     for step in range(2):
-        claims = [committer.put(Claim(tenant=one, worker=workers[one], key=f"{step}", nonce="n")) for one in (1, 2)]
+        claims = [
+            committer.put(Claim(tenant=one, worker=workers[one], key=f"{step}", nonce="n" * 16)) for one in (1, 2)
+        ]
         assert committer.step() == 2
         grants = {tenant: future.result()[0] for tenant, future in zip((1, 2), claims, strict=True)}
         for verb in (Start, Heartbeat):

@@ -93,7 +93,7 @@ def test_an_answer_is_kept_for_a_day(world: World) -> None:
 def test_worker_verbs_take_no_idempotency_key(world: World) -> None:
     worker = world.worker()
     for command in (
-        Claim(worker=worker, key="a", nonce="a", idempotency_key="k"),
+        Claim(worker=worker, key="a", nonce="a" * 16, idempotency_key="k"),
         Heartbeat(held=(), idempotency_key="k"),
     ):
         with pytest.raises(InterlockError, match="needs no idempotency_key"):

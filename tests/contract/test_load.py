@@ -76,7 +76,7 @@ class Load:
         )  # or the claim would end a lease and grant the next, two changes seen as one
         for worker in self.workers:
             name = f"{worker}-{self.world.now_us}"
-            self.grants += self.watch.send(Claim(worker=worker, key=name, nonce=name, limit=150))
+            self.grants += self.watch.send(Claim(worker=worker, key=name, nonce=f"{name:0>16}", limit=150))
 
     def some(self, share: float) -> list[Grant]:
         """Some of the grants, also of those whose lease is over: what they say then must change nothing."""

@@ -37,7 +37,7 @@ def engines(tmp_path: Path, server: str) -> Iterator[tuple[Engine, Engine]]:
 def granted(engine: Engine, count: int = 3) -> list[Grant]:
     engine.send(Submit(work=(Work(task="mail"),) * count))
     worker = engine.send(Register(name="w", incarnation="1", capacity=count))
-    return engine.send(Claim(worker=worker, key="k", nonce="n", limit=count))
+    return engine.send(Claim(worker=worker, key="k", nonce="n" * 16, limit=count))
 
 
 def held(grant: Grant) -> Held:

@@ -106,7 +106,7 @@ def test_claims_submits_and_ticks_do_not_wait_for_each_other(database: str, admi
         run = engine.send(submit("run", lifecycle="workflow_run"))[0].unit
         engine.send(submit("a", "b"))
         worker = engine.send(Register(name="w", incarnation="1", capacity=9))
-        claim = Claim(worker=worker, key="1", nonce="1")
+        claim = Claim(worker=worker, key="1", nonce="1" * 16)
 
         admin.begin([1])
         admin.rows("SELECT 1 FROM worker WHERE unit = :unit FOR UPDATE", {"unit": worker})
@@ -122,7 +122,7 @@ def test_claims_submits_and_ticks_do_not_wait_for_each_other(database: str, admi
         admin.rows("SELECT 1 FROM unit WHERE id = :unit FOR UPDATE", {"unit": run})
         submitting = put(engine, submit("child", parent=run))
         until(lambda: waits(admin, "Lock"))
-        assert len(engine.send(Claim(worker=worker, key="2", nonce="2"))) == 1
+        assert len(engine.send(Claim(worker=worker, key="2", nonce="2" * 16))) == 1
         assert not submitting.done()
         admin.rollback()
         assert submitting.result(PATIENCE)
@@ -145,7 +145,7 @@ def live_through(engine: Engine, number: int, seen: list[str]) -> None:
     for place in range(10):
         engine.send(submit("a", queue=f"q{number}"))
         engine.send(Tick())
-        (grant,) = engine.send(Claim(worker=worker, key=f"{place}", nonce="n", queues=(f"q{number}",)))
+        (grant,) = engine.send(Claim(worker=worker, key=f"{place}", nonce="n" * 16, queues=(f"q{number}",)))
         seen.append("claimed")
         if engine.send(Start(held=(held(grant),)))[0].accepted:
             seen.append("started")
@@ -177,7 +177,7 @@ def test_connections_that_were_killed_are_made_anew(database: str, admin: postgr
         for place in range(3):
             kill(admin)
             unit = engine.send(submit("a"))[0].unit
-            (grant,) = engine.send(Claim(worker=worker, key=f"{place}", nonce="n"))
+            (grant,) = engine.send(Claim(worker=worker, key=f"{place}", nonce="n" * 16))
             assert grant.unit == unit
             assert engine.send(Tick()) >= 0
 
@@ -194,7 +194,7 @@ def test_a_connection_that_is_killed_within_a_transaction(database: str, admin: 
         unit = engine.send(submit("a"))[0].unit
         admin.begin([1])
         admin.rows("SELECT 1 FROM worker WHERE unit = :unit FOR UPDATE", {"unit": worker})
-        claiming = put(engine, Claim(worker=worker, key="1", nonce="1"))
+        claiming = put(engine, Claim(worker=worker, key="1", nonce="1" * 16))
         until(lambda: waits(admin, "Lock"))
         admin.rows("SELECT pg_terminate_backend(:pid)", {"pid": waits(admin, "Lock")[0]})
         admin.rollback()
@@ -207,7 +207,7 @@ def test_a_deadlock_costs_nobody_a_command(database: str, admin: postgres.Connec
     with Engine.open(database, shipped()) as engine:
         worker = engine.send(Register(name="w", incarnation="1", capacity=9))
         engine.send(submit("a", "b"))
-        one, other = engine.send(Claim(worker=worker, key="1", nonce="1", limit=2))
+        one, other = engine.send(Claim(worker=worker, key="1", nonce="1" * 16, limit=2))
         admin.script("SET deadlock_timeout = '30s'")  # so that the engine is the one who gives way
         admin.begin([1])
         admin.rows("SELECT 1 FROM unit WHERE id = :unit FOR UPDATE", {"unit": max(one.unit, other.unit)})

@@ -75,7 +75,7 @@ def test_a_verdict_about_what_is_held_ends_its_lease(tmp_path: Path) -> None:
         engine = Engine(connection, lives)
         (job,) = engine.send(Submit(work=(Work(task="t", lifecycle="own"),)))
         worker = engine.send(Register(name="w", incarnation="1"))
-        (grant,) = engine.send(Claim(worker=worker, key="k", nonce="n"))
+        (grant,) = engine.send(Claim(worker=worker, key="k", nonce="n" * 16))
         engine.send(Start(held=(held(grant),)))
         assert engine.send(Decide(unit=job.unit, trigger="halt")).state == "cancelled"
         assert engine.send(Finish(outcomes=(Outcome(held=held(grant)),)))[0].why == "LEASE_REVOKED"

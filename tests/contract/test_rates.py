@@ -199,7 +199,7 @@ def live_at_random(world: Trusting, seed: int, number: int) -> None:
 
     def begin() -> None:
         world.claims += 1
-        command = Claim(worker=worker, key=f"c{world.claims}", nonce="n", limit=chance.choice((1, 3, 9)))
+        command = Claim(worker=worker, key=f"c{world.claims}", nonce="n" * 16, limit=chance.choice((1, 3, 9)))
         for grant in world.send(command):
             begun[keys[grant.unit]].append(world.now_us)
             open_[grant.unit] = grant
@@ -231,7 +231,7 @@ def live_at_random(world: Trusting, seed: int, number: int) -> None:
     for _ in range(20 * number):  # everything begins in the end, and what was lost comes back
         world.pass_time(1.5)
         world.claims += 1
-        grants = world.send(Claim(worker=worker, key=f"c{world.claims}", nonce="n", limit=9))
+        grants = world.send(Claim(worker=worker, key=f"c{world.claims}", nonce="n" * 16, limit=9))
         for grant in grants:
             begun[keys[grant.unit]].append(world.now_us)
         if grants:

@@ -49,7 +49,7 @@ def test_a_tenant_at_its_limit_gets_no_more_and_others_go_on(world: World) -> No
     assert world.claim(world.worker("v")) == []
     world.send(Submit(tenant=2, work=(Work(task="mail"),) * 4))
     other = world.send(Register(tenant=2, name="w", incarnation="1", capacity=9))
-    assert len(world.send(Claim(tenant=2, worker=other, key="k", nonce="n", limit=9))) == 4
+    assert len(world.send(Claim(tenant=2, worker=other, key="k", nonce="n" * 16, limit=9))) == 4
     world.start(first)
     world.finish(first)
     (third,) = world.claim(worker, limit=5)
@@ -168,7 +168,7 @@ class Hand(Thread):
         while self.left(engine):
             rounds += 1
             key = f"{self.number}-{rounds}"
-            grants: list[Grant] = engine.send(Claim(worker=worker, key=key, nonce=key, limit=10))
+            grants: list[Grant] = engine.send(Claim(worker=worker, key=key, nonce=f"{key:0>16}", limit=10))
             self.most = max(self.most, engine.read(lambda session: held_of(session, 1)))
             if grants:
                 engine.send(Finish(outcomes=tuple(Outcome(held=held(grant)) for grant in grants)))
@@ -219,13 +219,13 @@ def test_whoever_was_kept_by_a_limit_is_woken_when_there_is_room(url: str, tmp_p
         engine.send(Tenant(max_running=1))
         engine.send(Submit(work=(Work(task="mail", lifecycle="step"),) * 2))
         worker = engine.send(Register(name="w", incarnation="1", capacity=10))
-        (grant,) = engine.send(Claim(worker=worker, key="k", nonce="n", limit=2))
+        (grant,) = engine.send(Claim(worker=worker, key="k", nonce="n" * 16, limit=2))
         while watch.wait(0.3):
             pass  # what has been rung so far
         engine.send(Finish(outcomes=(Outcome(held=held(grant)),)))
         assert watch.wait(60)
         while watch.wait(0.3):
             pass
-        assert len(engine.send(Claim(worker=worker, key="l", nonce="n", limit=2))) == 1
+        assert len(engine.send(Claim(worker=worker, key="l", nonce="n" * 16, limit=2))) == 1
         engine.send(Tenant(max_running=None))
         assert watch.wait(60)

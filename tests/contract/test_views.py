@@ -36,7 +36,7 @@ def family(world: World, tenant: int) -> dict[str, int]:
     )
     run, first, second = (made.unit for made in world.send(Submit(tenant=tenant, work=work)))
     worker = world.send(Register(tenant=tenant, name="w", incarnation="1", capacity=9))
-    (grant,) = world.send(Claim(tenant=tenant, worker=worker, nonce=f"n{tenant}", key="c"))
+    (grant,) = world.send(Claim(tenant=tenant, worker=worker, nonce=f"{tenant:0>16}", key="c"))
     world.send(Start(tenant=tenant, held=(held(grant),)))
     for kind in ("artifact", "checkpoint"):
         world.send(Record(tenant=tenant, held=(held(grant),), kind=kind, name="x"))

@@ -86,7 +86,7 @@ def test_what_was_taken_in_the_same_group_wakes_nobody(world: World) -> None:
     worker = world.worker()
     door = world.engine.committer
     with world.engine.watch(["default"]) as watch:
-        futures = [door.put(submit()), door.put(Claim(worker=worker, key="k", nonce="n"))]
+        futures = [door.put(submit()), door.put(Claim(worker=worker, key="k", nonce="n" * 16))]
         door.step()
         assert len(futures[1].result()) == 1
         assert not watch.wait(0)
@@ -99,7 +99,7 @@ def test_a_waiter_in_another_engine_is_woken(url: str) -> None:
             for place in range(3):
                 there.send(submit())
                 assert woken(watch)
-                (grant,) = here.send(Claim(worker=worker, key=f"{place}", nonce="n"))
+                (grant,) = here.send(Claim(worker=worker, key=f"{place}", nonce="n" * 16))
             there.send(Release(held=(held(grant),)))
             assert woken(watch)
             there.send(submit("other"))
@@ -119,7 +119,7 @@ def test_idle_claims_wake_nobody(url: str) -> None:
         worker = there.send(Register(name="w", incarnation="1", capacity=9))
         with here.watch(["default"]) as watch, here.watch(["mark"]) as mark:
             for place in range(5):
-                assert there.send(Claim(worker=worker, key=f"{place}", nonce="n")) == []
+                assert there.send(Claim(worker=worker, key=f"{place}", nonce="n" * 16)) == []
             there.send(submit("mark"))
             assert woken(mark)
             assert not watch.wait(0)

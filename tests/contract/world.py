@@ -64,7 +64,8 @@ class World:
 
     def claim(self, worker: int, limit: int = 1, **facts: Any) -> list[Grant]:
         self.claims += 1
-        facts = {"key": f"c{self.claims}", "nonce": f"n{self.claims}", **facts}
+        facts = {"key": f"c{self.claims}", **facts}
+        facts = {"nonce": f"{facts['key']:0>16}", **facts}
         return self.send(Claim(worker=worker, limit=limit, **facts))
 
     def start(self, grant: Grant) -> Heard:

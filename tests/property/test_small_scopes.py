@@ -111,7 +111,7 @@ class Scope(RuleBasedStateMachine):
     def claim(self, place: int, limit: int, together: bool) -> None:
         self.claims += 1
         name = f"c{self.claims}"
-        self.ask(Claim(worker=self.workers[place % 2], key=name, nonce=name, limit=limit), together)
+        self.ask(Claim(worker=self.workers[place % 2], key=name, nonce=f"{name:0>16}", limit=limit), together)
 
     @rule(place=PLACE, together=GROUP, verb=st.sampled_from((Start, Heartbeat, Release)))
     def speak(self, place: int, together: bool, verb: Any) -> None:

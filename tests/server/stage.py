@@ -68,7 +68,7 @@ class Stage:
         self.claims += 1
         key = f"c{self.claims}"
         worker = self.app.send(Register(name=name, incarnation=key, capacity=100, tenant=tenant))
-        grant = self.app.send(Claim(worker=worker, key=key, nonce=key, tenant=tenant, queues=(queue,)))[0]
+        grant = self.app.send(Claim(worker=worker, key=key, nonce=f"{key:0>16}", tenant=tenant, queues=(queue,)))[0]
         self.secrets.add(grant.lease)
         return grant
 

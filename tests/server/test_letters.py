@@ -24,7 +24,7 @@ def dead(on: Stage, *tasks: str, tenant: int = OWN, **facts: Any) -> None:
     on.claims += 1
     key = f"c{on.claims}"
     worker = on.app.send(Register(name="w", incarnation=key, capacity=1_000, tenant=tenant))
-    claim = Claim(worker=worker, key=key, nonce=key, limit=1_000, queues=("dead",), tenant=tenant)
+    claim = Claim(worker=worker, key=key, nonce=f"{key:0>16}", limit=1_000, queues=("dead",), tenant=tenant)
     held = [Held(unit=one.unit, fence=one.fence, lease=one.lease) for one in on.app.send(claim)]
     on.app.send(Start(held=tuple(held), tenant=tenant))
     outcomes = tuple(Outcome(held=one, ended="failure", error="it broke", **facts) for one in held)

@@ -168,7 +168,7 @@ def test_strangers_cannot_make_it_large_or_break_its_lines(stage: Stage) -> None
     stage.app.send(Submit(work=tuple(Work(task=task, queue=f"q{n}") for n, task in enumerate(tasks))))
     worker = stage.app.send(Register(name="w", incarnation="1", capacity=1_000))
     queues = tuple(f"q{n}" for n in range(len(tasks)))
-    grants = stage.app.send(Claim(worker=worker, key="k", nonce="n", limit=1_000, queues=queues))
+    grants = stage.app.send(Claim(worker=worker, key="k", nonce="n" * 16, limit=1_000, queues=queues))
     assert len(grants) == len(tasks)
     text = stage.ask("GET", "/metrics").text
     found = scraped(stage)

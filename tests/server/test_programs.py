@@ -33,7 +33,7 @@ def hired(stage: Stage, key: str | None = None, name: str = "w") -> int:
 
 
 def granted(stage: Stage, worker: int, key: str | None = None, word: str = "c1") -> dict[str, Any]:
-    claim = {"command": "Claim", "worker": worker, "nonce": f"secret nonce {word}", "key": word}
+    claim = {"command": "Claim", "worker": worker, "nonce": f"secret nonce of {word}", "key": word}
     return dict(work(stage, claim, key=key)[0]["answer"][0])
 
 
@@ -79,7 +79,7 @@ def test_a_lease_is_told_to_its_holder_alone(stage: Stage, caplog: pytest.LogCap
     answers += [work(stage, done, key=key), work(stage, done, key=key), stage.get(f"/v1/jobs/{job}")]
     text = msgspec.json.encode(answers).decode() + caplog.text + "".join(str(vars(one)) for one in caplog.records)
     unit = stage.app.read(view, job).unit
-    for secret in (grant["lease"], "secret nonce", unit.lease_hash or "no hash is left"):
+    for secret in (grant["lease"], "secret nonce of", unit.lease_hash or "no hash is left"):
         assert secret not in text
     assert '"accepted":true' in text, "the search has seen the answers"
 
@@ -156,7 +156,7 @@ def test_what_a_worker_believes_the_time_to_be_changes_no_lease(stage: Stage, da
         path = "/v1/commands/worker"
         return stage.ask("POST", path, {"commands": [command]}, key=key, headers=said).json()
 
-    (grant,) = tell(command="Claim", worker=worker, nonce="n", key="c1")["answers"][0]["answer"]
+    (grant,) = tell(command="Claim", worker=worker, nonce="n" * 16, key="c1")["answers"][0]["answer"]
     assert abs(grant["until"] - grant["ttl_us"] - time.time_ns() // 1_000) < HOUR_US
     (heard,) = tell(command="Heartbeat", held=[held(grant)])["answers"][0]["answer"]
     assert heard["accepted"]
@@ -209,7 +209,9 @@ def test_workers_are_not_counted_among_the_requests_of_a_minute(stage: Stage) ->
     worker = hired(stage, key)
     told = [stage.ask("POST", "/v1/views/schedules_of", {}, key=key).status_code for _ in range(2)]
     assert told == [200, 429]
-    assert work(stage, {"command": "Claim", "worker": worker, "nonce": "n", "key": "k"}, key=key)[0]["answer"] == []
+    assert (
+        work(stage, {"command": "Claim", "worker": worker, "nonce": "n" * 16, "key": "k"}, key=key)[0]["answer"] == []
+    )
     assert not rung(stage, key)
 
 

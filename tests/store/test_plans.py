@@ -73,7 +73,7 @@ class Claimer:
 
     def claim(self, limit: int = LIMIT, **facts: Any) -> list[Grant]:
         name = f"c{next(NUMBERS)}"
-        return self.engine.send(Claim(worker=self.worker, key=name, nonce=name, limit=limit, **facts))
+        return self.engine.send(Claim(worker=self.worker, key=name, nonce=f"{name:0>16}", limit=limit, **facts))
 
 
 def read_of_unit(reads: list[Read]) -> float:
@@ -115,7 +115,7 @@ def test_the_claims_of_a_group_read_what_they_take(database: Connection) -> None
     claimers = [Claimer(database) for _ in range(30)]
     claimers[0].submit(*("", "a") * 15 * LIMIT)
     committer = claimers[0].engine.committer
-    commands = [Claim(worker=one.worker, key="group", nonce=f"{one.worker}", limit=LIMIT) for one in claimers]
+    commands = [Claim(worker=one.worker, key="group", nonce=f"{one.worker:0>16}", limit=LIMIT) for one in claimers]
     futures = [committer.put(command) for command in commands]
     with watched(database) as reads:
         committer.step()

@@ -105,7 +105,7 @@ class Holder:
         self.engine, self.database = Engine(database, shipped()), database
         worker = self.engine.send(Register(name="w", incarnation="1", capacity=9, capabilities=()))
         self.engine.send(Submit(work=(Work(task="mail"),)))
-        (self.grant,) = self.engine.send(Claim(worker=worker, key="c", nonce="n", limit=1, queues=("default",)))
+        (self.grant,) = self.engine.send(Claim(worker=worker, key="c", nonce="n" * 16, limit=1, queues=("default",)))
         self.engine.send(Start(held=(held(self.grant),)))
 
     def finish(self) -> tuple[Heard, list[str]]:

@@ -160,7 +160,7 @@ class Chance:
 
     def claim(self) -> Claim:
         worker, name = self.random.choice(self.workers), f"{self.tag}c{self.count}"
-        return Claim(worker=worker, key=name, nonce=name, limit=self.random.choice((1, 2, 5)))
+        return Claim(worker=worker, key=name, nonce=f"{name:0>16}", limit=self.random.choice((1, 2, 5)))
 
     def go_on(self, grant: Grant) -> Command[Any]:
         """The next word of a holder whose work goes well."""

@@ -207,7 +207,7 @@ class Player(Client):
         self.claims = getattr(self, "claims", 0) + 1
         name = f"{self.queue}.{self.claims}"
         for _ in range(3):  # what was lost may be waiting for its backoff
-            answer = await self.ask(Claim(worker=self.worker, key=name, nonce=name, queues=(self.queue,)))
+            answer = await self.ask(Claim(worker=self.worker, key=name, nonce=f"{name:0>16}", queues=(self.queue,)))
             if isinstance(answer, list) and answer:
                 self.grant = answer[0]
                 return True
@@ -269,7 +269,7 @@ class Stranger(Client):
             mine += [one.unit for one in made] if isinstance(made, list) else []
             if isinstance(worker, int):
                 name = f"{self.name}.{number}"
-                claim = Claim(tenant=STRANGER, worker=worker, key=name, nonce=name, limit=2)
+                claim = Claim(tenant=STRANGER, worker=worker, key=name, nonce=f"{name:0>16}", limit=2)
                 grants = await self.ask(claim)
                 self.judge_grants(grants, mine)
             await self.trespass(mine)
