@@ -4,11 +4,13 @@ from typing import Annotated, Any
 
 import typer
 
-from interlock.cli.options import DEFAULT, TENANT_MAX, Actor, Url, app_on, named
+from interlock.cli.options import DEFAULT, TENANT_MAX, Actor, Url, app_on, length, named
 from interlock.cli.out import Json, dump, say, table
 from interlock.client.app import App
 from interlock.client.times import stated
+from interlock.engine.notes import BEATS_US, VERBOSE_US
 from interlock.kernel.commands import Tenant
+from interlock.kernel.durations import spoken
 from interlock.kernel.errors import InterlockError, Unknown
 from interlock.kernel.rows import Tenant as Row
 from interlock.store.tenants import held, tenants_seen
@@ -25,6 +27,12 @@ Waiting = Annotated[
 ]
 Requests = Annotated[
     str | None, typer.Option("--max-requests", metavar="N|none", help="So often may it ask the server in a minute.")
+]
+Beats = Annotated[
+    str | None, typer.Option("--keep-beats", metavar="DURATION|default", help="Heartbeats are kept so long; 2d.")
+]
+Verbose = Annotated[
+    str | None, typer.Option("--keep-verbose", metavar="DURATION|default", help="Progress and logs are; 14d.")
 ]
 HEADS = ("tenant", "name", "held", "max_running", "waiting", "max_waiting", "max_requests", "changed_at", "changed_by")
 
@@ -54,6 +62,8 @@ def set_limits(
     max_running: Running = None,
     max_waiting: Waiting = None,
     max_requests: Requests = None,
+    keep_beats: Beats = None,
+    keep_verbose: Verbose = None,
     actor: Actor = None,
     db: Url = DEFAULT,
     json: Json = False,
@@ -65,8 +75,12 @@ def set_limits(
     ):  # fmt: skip
         if text is not None:
             order[option] = limit(option.replace("_", "-"), text)
+    for option, text in (("keep-beats", keep_beats), ("keep-verbose", keep_verbose)):
+        if text is not None:
+            order[f"{option.replace('-', '_')}_us"] = None if text.strip() == "default" else length(option, text)
     if not order:
-        raise InterlockError("what is to be set? Give --name, --max-running, --max-waiting or --max-requests")
+        options = "--name, --max-running, --max-waiting, --max-requests, --keep-beats or --keep-verbose"
+        raise InterlockError(f"what is to be set? Give {options}")
     with app_on(db, 1) as app:
         number = int(which) if is_number(which) else tenant_of(app, which).id
         quota = app.send(Tenant(tenant=number, actor=named(actor), **order))
@@ -104,7 +118,8 @@ def facts(app: App, row: Row) -> dict[str, Any]:
         "tenant": row.id, "name": row.name,
         "held": app.engine.read(lambda session: held(session, row.id), row.id), "max_running": row.max_running,
         "waiting": app.engine.read(lambda session: waiting_of(session, row.id), row.id), "max_waiting": row.max_waiting,
-        "max_requests": row.max_requests,
+        "max_requests": row.max_requests, "keep_beats": spoken(row.keep_beats_us or BEATS_US),
+        "keep_verbose": spoken(row.keep_verbose_us or VERBOSE_US),
         "changed_at": stated(row.changed_at) if row.changed_at else None, "changed_by": row.changed_by or None,
     }  # fmt: skip
 

@@ -16,7 +16,7 @@ BODY_MAX = 1 << 20  # bytes of a request
 TOGETHER = 256  # commands of a request
 NUMBER_MAX = 2**63 - 1
 NUMBER = Annotated[int, Meta(ge=-NUMBER_MAX, le=NUMBER_MAX)]  # one that a database can keep
-SERVER_SAYS = ("tenant", "cause", "scope")  # whatever a client says
+SERVER_SAYS = ("tenant", "cause", "scope", "key_lasts")  # whatever a client says
 PROGRAMS = "/v1/commands"
 
 # The scope that each command needs. What is not here can be asked only beside the database.

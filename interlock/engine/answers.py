@@ -6,11 +6,14 @@ from typing import Any
 import msgspec
 
 from interlock.engine.notes import DAY_US
-from interlock.kernel.commands import BY_LEASE, Command
+from interlock.kernel.commands import BY_LEASE, Command, Replay, Submit, Trigger
 from interlock.kernel.errors import InterlockError
 from interlock.kernel.rows import Answer
 from interlock.store.finders import answer_to, forget_answer
 from interlock.store.tx import Tx
+
+MAKES_UNITS = (Submit, Replay, Trigger)
+NEVER = 2**62  # microseconds; no clock gets there
 
 
 class Nothing:
@@ -36,12 +39,17 @@ def keep_answer(tx: Tx, command: Command[Any], answer: Any) -> None:
         return
     kept = Answer(
         tenant=command.tenant, scope=scope(command), key=command.idempotency_key, request=digest(command),
-        answer=msgspec.json.encode(answer).decode(), unit=getattr(answer, "unit", None), expires=tx.now + DAY_US,
+        answer=msgspec.json.encode(answer).decode(), unit=getattr(answer, "unit", None), expires=expiry(tx, command),
     )  # fmt: skip
     if old := tx.answers.get((kept.tenant, kept.scope, kept.key)):
         forget_answer(tx, old)
     tx.answers[kept.tenant, kept.scope, kept.key] = kept
     tx.add(kept)
+
+
+def expiry(tx: Tx, command: Command[Any]) -> int:
+    """A request that made a unit stands for that unit as long as anybody remembers it; another one for a day."""
+    return NEVER if command.key_lasts and isinstance(command, MAKES_UNITS) else tx.now + DAY_US
 
 
 def name(command: Command[Any]) -> str:
@@ -54,7 +62,7 @@ def scope(command: Command[Any]) -> str:
 
 def digest(command: Command[Any]) -> str:
     """What a command asks for, whoever carries it."""
-    asked = msgspec.structs.replace(command, actor="", cause=None)
+    asked = msgspec.structs.replace(command, actor="", cause=None, key_lasts=False)
     return sha256(msgspec.json.encode(asked)).hexdigest()
 
 

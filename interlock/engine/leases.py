@@ -8,7 +8,7 @@ import msgspec
 from interlock.engine.advance import SELF, Stamp, advance, asked_by, derive
 from interlock.engine.ends import close, lose_in_place
 from interlock.engine.lease_secrets import check_nonce, hash_nonce, hashed, refuse_other_nonce, secret
-from interlock.engine.notes import BEATS_US, note
+from interlock.engine.notes import beats_kept_us, note
 from interlock.engine.outputs import outputs_for
 from interlock.engine.rates import spend_token
 from interlock.engine.signals import over, signals_for, wait_for
@@ -161,7 +161,7 @@ def remember_refusal(tx: Tx, command: Command[Any], held: Held, answer: Heard) -
     name = f"{held.fence}.{verb}.{answer.why}"
     if not has_note(tx, held.unit, "refused", name):
         told = msgspec.json.encode({"by": command.actor, "verb": verb, "why": answer.why}).decode()
-        note(tx, held.unit, "refused", told, name=name, fence=held.fence, keep_us=BEATS_US)
+        note(tx, held.unit, "refused", told, name=name, fence=held.fence, keep_us=beats_kept_us(tx))
 
 
 def hear(tx: Tx, held: Held, place: int, verb: Verb, again: Again) -> Heard:
@@ -234,7 +234,7 @@ def heartbeat(tx: Tx, command: Heartbeat) -> list[Heard]:
     heard = each(tx, command, command.held, verb)
     for worker, units in beats.items():
         heard_of(tx, worker).renewals += sum(longer for _, _, longer in units)
-        note(tx, worker, "beat", msgspec.json.encode(units).decode(), keep_us=BEATS_US)
+        note(tx, worker, "beat", msgspec.json.encode(units).decode(), keep_us=beats_kept_us(tx))
     return heard
 
 

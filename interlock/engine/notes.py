@@ -1,11 +1,36 @@
-"""What is remembered beside the events: it moves nothing, and no version counts it."""
+"""What is remembered beside the events: it moves nothing, and no version counts it.
+
+Verbose notes are kept for a while, which each tenant may choose. What it chose is read again every few seconds, not
+for every note: a beat shall cost no question.
+"""
 
 from interlock.kernel.rows import Note
+from interlock.store.tenants import tenant_seen
 from interlock.store.tx import Tx
 
 DAY_US = 86_400_000_000
-BEATS_US = 2 * DAY_US  # how long beats are kept
-VERBOSE_US = 14 * DAY_US  # how long other verbose things are kept
+BEATS_US = 2 * DAY_US  # how long beats are kept, unless their tenant says otherwise
+VERBOSE_US = 14 * DAY_US  # the same of other verbose things
+READ_AGAIN_US = 5_000_000
+
+
+def beats_kept_us(tx: Tx) -> int:
+    """How long the beats of this tenant's workers are kept, and who was refused."""
+    return kept_us(tx)[0]
+
+
+def verbose_kept_us(tx: Tx) -> int:
+    """How long the progress and the logs of this tenant's units are kept, and the instants that a schedule skipped."""
+    return kept_us(tx)[1]
+
+
+def kept_us(tx: Tx) -> tuple[int, int]:
+    known = tx.session.kept.get(tx.tenant)
+    if known is None or not known[0] <= tx.now < known[0] + READ_AGAIN_US:
+        row = tenant_seen(tx.session, tx.tenant)
+        beats_us, verbose_us = (row.keep_beats_us, row.keep_verbose_us) if row else (None, None)
+        known = tx.session.kept[tx.tenant] = (tx.now, beats_us or BEATS_US, verbose_us or VERBOSE_US)
+    return known[1:]
 
 
 def note(tx: Tx, unit: int, kind: str, payload: str, *, name: str = "", fence: int = 0, keep_us: int = 0) -> None:

@@ -8,7 +8,7 @@ import msgspec
 
 from interlock.engine.compensation import Undo
 from interlock.engine.leases import each
-from interlock.engine.notes import VERBOSE_US, note
+from interlock.engine.notes import note, verbose_kept_us
 from interlock.engine.words import one_of
 from interlock.kernel.commands import RECORDS, Command, Finish, Heard, Held, Record
 from interlock.kernel.errors import InterlockError
@@ -30,7 +30,7 @@ def record(tx: Tx, command: Record) -> list[Heard]:
         if command.kind == "artifact":
             keep_artifact(tx, unit, command)
         elif command.kind not in ONCE or not has_note(tx, unit.id, command.kind, command.name):
-            keep_us = VERBOSE_US if command.kind in VERBOSE else 0
+            keep_us = verbose_kept_us(tx) if command.kind in VERBOSE else 0
             note(tx, unit.id, command.kind, command.payload, name=command.name, fence=unit.fence, keep_us=keep_us)
 
     return each(tx, command, command.held, verb)

@@ -8,7 +8,7 @@ import msgspec
 
 from interlock.engine import instants, templates, words
 from interlock.engine.checks import check
-from interlock.engine.notes import VERBOSE_US
+from interlock.engine.notes import verbose_kept_us
 from interlock.engine.submit import submit
 from interlock.engine.units import cancel
 from interlock.kernel.commands import (
@@ -247,7 +247,7 @@ def skip(tx: Tx, schedule: Schedule, skips: list[tuple[int, str]], *, counted: b
         tx.add(
             Skipped(
                 id=tx.new_id(), tenant=schedule.tenant, schedule=schedule.name, first_at=of[0], last_at=of[-1],
-                count=len(of) if counted else 0, reason=reason, at=tx.now, expires=tx.now + VERBOSE_US,
+                count=len(of) if counted else 0, reason=reason, at=tx.now, expires=tx.now + verbose_kept_us(tx),
             )
         )  # fmt: skip
 

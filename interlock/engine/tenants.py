@@ -5,23 +5,29 @@ import msgspec
 from interlock.engine import words
 from interlock.kernel.commands import Quota, Submit, Tenant
 from interlock.kernel.errors import InterlockError, LimitReached
+from interlock.kernel.policy import within
 from interlock.kernel.rows import Tenant as Row
 from interlock.store.finders import with_key
 from interlock.store.tenants import locked_tenant, most_waiting, named_tenant, tenant_seen, waiting_now, write_tenant
 from interlock.store.tx import Tx
 
 LIMITS = ("max_running", "max_waiting", "max_requests")
+KEPT = ("keep_beats_us", "keep_verbose_us")
+KEPT_LEAST_US, KEPT_MOST_US = 1_000_000, 10 * 366 * 86_400_000_000
 TENANT_MAX = LIMIT_MAX = 2**31 - 1
 
 
 def tenant(tx: Tx, command: Tenant) -> Quota:
     """The tenant has this name and these limits from now on; what is not said stays as it is."""
     words.between("tenant", command.tenant, 1, TENANT_MAX)
-    said = {name: getattr(command, name) for name in ("name", *LIMITS)}
+    said = {name: getattr(command, name) for name in ("name", *LIMITS, *KEPT)}
     given = {name: value for name, value in said.items() if value is not msgspec.UNSET}
     for name in LIMITS:
         if given.get(name) is not None:
             words.between(name, given[name], 0, LIMIT_MAX)
+    for name in KEPT:
+        if given.get(name) is not None:
+            within(name, given[name], KEPT_LEAST_US, KEPT_MOST_US)
     known = locked_tenant(tx, command.tenant)
     new = known or Row(id=command.tenant, name=f"tenant-{command.tenant}", created_at=tx.now)
     before = None if known is None else msgspec.structs.replace(known)
@@ -35,7 +41,7 @@ def tenant(tx: Tx, command: Tenant) -> Quota:
         write_tenant(tx, new, fresh=known is None)
     return Quota(
         tenant=new.id, name=new.name, max_running=new.max_running, max_waiting=new.max_waiting, changed=changed,
-        max_requests=new.max_requests,
+        max_requests=new.max_requests, keep_beats_us=new.keep_beats_us, keep_verbose_us=new.keep_verbose_us,
     )  # fmt: skip
 
 

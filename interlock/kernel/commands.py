@@ -38,6 +38,7 @@ class Command(msgspec.Struct, Generic[A], frozen=True, kw_only=True):
     cause: str | None = None  # the event that led to it
     idempotency_key: str | None = None  # the same command under the same key is answered, and changes nothing
     scope: str = "local"  # whose keys these are
+    key_lasts: bool = False  # the key of what makes a unit stands for it for ever, not for a day
 
 
 class Submitted(msgspec.Struct, frozen=True, gc=False):
@@ -333,6 +334,8 @@ class Quota(msgspec.Struct, frozen=True):
     max_waiting: int | None
     changed: bool
     max_requests: int | None = None
+    keep_beats_us: int | None = None
+    keep_verbose_us: int | None = None
 
 
 class Tenant(Command[Quota], frozen=True, kw_only=True):
@@ -342,6 +345,8 @@ class Tenant(Command[Quota], frozen=True, kw_only=True):
     max_running: int | msgspec.UnsetType | None = msgspec.UNSET  # units that workers hold at a time
     max_waiting: int | msgspec.UnsetType | None = msgspec.UNSET  # units in its queues; a submit over it is refused
     max_requests: int | msgspec.UnsetType | None = msgspec.UNSET  # of the server, a minute
+    keep_beats_us: int | msgspec.UnsetType | None = msgspec.UNSET  # how long beats are kept; None: two days
+    keep_verbose_us: int | msgspec.UnsetType | None = msgspec.UNSET  # and progress and logs; None: fourteen days
 
 
 class Tick(Command[int], frozen=True, kw_only=True):

@@ -179,6 +179,8 @@ class Tenant(Row):
     changed_at: int = 0
     changed_by: str = ""
     max_requests: int | None = None
+    keep_beats_us: int | None = None  # how long its beats are kept; None: as long as others'
+    keep_verbose_us: int | None = None  # the same of progress and logs
 
 
 class Key(Row):

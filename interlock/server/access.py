@@ -5,7 +5,8 @@ from typing import Any
 import msgspec
 
 from interlock.client.keys import minted, told
-from interlock.client.shape import instant
+from interlock.client.shape import MILLION, instant
+from interlock.engine.notes import BEATS_US, VERBOSE_US
 from interlock.kernel.access import KIND, Issued, Key, allows, digest_of, spelled
 from interlock.kernel.errors import Unknown
 from interlock.kernel.names import shown
@@ -66,7 +67,8 @@ async def keys(asked: Asked) -> dict[str, Any]:
 async def tenant(asked: Asked) -> passes.TenantTold:
     row, is_held, waits = await asked.read(look)
     return passes.TenantTold(
-        row.id, row.name, is_held, waits, row.max_running, row.max_waiting, row.max_requests
+        row.id, row.name, is_held, waits, row.max_running, row.max_waiting, row.max_requests,
+        (row.keep_beats_us or BEATS_US) / MILLION, (row.keep_verbose_us or VERBOSE_US) / MILLION,
     )  # fmt: skip
 
 

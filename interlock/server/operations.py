@@ -83,10 +83,14 @@ class Asked:
         self.body: Any = None
 
     async def send(self, command: Command[A]) -> A:
-        """The command is carried out for this caller's tenant; under an idempotency key it is once."""
+        """The command is carried out for this caller's tenant; under an idempotency key it is once.
+
+        The key is the caller's own, so it lasts as long as what it made: those that clients make for themselves, to ask
+        again what got no answer, are in their commands and last for a day.
+        """
         own = self.owned(command)
         if not isinstance(command, BY_LEASE):
-            own = msgspec.structs.replace(own, idempotency_key=self.idempotency_key)
+            own = msgspec.structs.replace(own, idempotency_key=self.idempotency_key, key_lasts=True)
         return await self.hall.send(own)
 
     def owned(self, command: Command[A], **more: Any) -> Command[A]:

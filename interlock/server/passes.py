@@ -49,3 +49,5 @@ class TenantTold(msgspec.Struct):
     max_running: int | None
     max_waiting: int | None
     max_requests: int | None
+    keep_beats_seconds: float
+    keep_verbose_seconds: float

@@ -20,7 +20,7 @@ class BorrowedSqlite(sqlite.Connection):
             if not raw.in_transaction and (raw.isolation_level is None or getattr(raw, "autocommit", None) is True):
                 raise InterlockError(AUTOCOMMIT)
         self.raw, self.lanes, self.stuck, self.staff, self.private, self.path = raw, {}, {}, {}, True, ""
-        self.clock = sqlite.wall_clock
+        self.clock, self.kept = sqlite.wall_clock, {}
 
     def rows(self, sql: str, params: Mapping[str, Any] | None = None) -> list[tuple[Any, ...]]:
         """Plain rows, whatever the caller's own look like."""

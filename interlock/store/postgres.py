@@ -56,6 +56,7 @@ class Connection:
         self.clock = clock  # a test's own
         self.lanes: dict[int, Lanes] = {}
         self.stuck: dict[int, int] = {}
+        self.kept: dict[int, tuple[int, int, int]] = {}
         self.staff: dict[int, tuple[str, bool]] = {}
         self.ahead: Sequence[Question] = ()
         self.answers: dict[Any, list[tuple[Any, ...]]] = {}  # to what was asked ahead
@@ -318,7 +319,7 @@ class Borrowed(Connection):
         if raw.autocommit and raw.info.transaction_status == psycopg.pq.TransactionStatus.IDLE:
             raise InterlockError(AUTOCOMMIT)
         self.clock, self.lanes, self.stuck, self.mark, self.warnings, self.memory = None, {}, {}, "", [], None
-        self.staff, self.ahead, self.answers, self.pipe = {}, (), {}, None
+        self.staff, self.ahead, self.answers, self.pipe, self.kept = {}, (), {}, None, {}
         self.raw = Lent(raw)  # type: ignore[assignment]
 
     def rows(self, sql: str, params: Mapping[str, Any] | None = None) -> list[tuple[Any, ...]]:

@@ -59,6 +59,7 @@ class Session(Protocol):
     name: str
     pos: str
     stuck: dict[int, int]  # units that time could not move, and until when they are left alone
+    kept: dict[int, tuple[int, int, int]]  # by tenant: when it was asked, and how long its beats and notes are kept
     lanes: dict[int, Lanes]  # those of each tenant that are known to be committed
     staff: dict[int, tuple[str, bool]]  # by worker: what it can do, and whether it held something when it last claimed
     ahead: Sequence[Question]  # go with the next BEGIN, where there is a wire; whoever asks them finds the answers here

@@ -87,6 +87,7 @@ class Connection:
         self.path = path
         self.lanes: dict[int, Lanes] = {}
         self.stuck: dict[int, int] = {}
+        self.kept: dict[int, tuple[int, int, int]] = {}
         self.staff: dict[int, tuple[str, bool]] = {}
         self.memory, self.data_version, self.left = Memory(), 0, (0, 0)
         self.raw = opened(path)

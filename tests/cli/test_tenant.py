@@ -36,10 +36,23 @@ def test_limits_are_set_shown_and_listed(ask: Ask) -> None:
     assert [one["name"] for one in ask("tenant", "list", "--json").json["tenants"]] == ["default", "acme"]
 
 
+def test_how_long_verbose_notes_are_kept_is_set_and_shown(ask: Ask) -> None:
+    shown = ask("tenant", "show", "--json").json
+    assert (shown["keep_beats"], shown["keep_verbose"]) == ("2d", "14d")
+    told = ask("tenant", "set", "1", "--keep-beats", "90s", "--keep-verbose", "1h", "--json").json
+    assert (told["keep_beats"], told["keep_verbose"], told["changed"]) == ("1m 30s", "1h", True)
+    assert ask("tenant", "set", "1", "--keep-beats", "default", "--json").json["keep_beats"] == "2d"
+    for wrong in ("soon", "0s", "10ms", "9000d"):
+        refused = ask("tenant", "set", "1", "--keep-beats", wrong)
+        assert (refused.code, refused.out) == (2, "")
+        assert "allowed" in refused.err
+    assert ask("tenant", "show", "--json").json["keep_verbose"] == "1h"
+
+
 @pytest.mark.parametrize(
     ("args", "text"),
     [
-        (("set", "1"), "Give --name, --max-running, --max-waiting or --max-requests"),
+        (("set", "1"), "Give --name, --max-running, --max-waiting, --max-requests, --keep-beats or"),
         (("set", "1", "--max-running", "many"), "allowed is a number from 0, or none"),
         (("set", "none-such", "--max-running", "1"), "there is no tenant 'none-such'; there are 1 (default)"),
         (("set", "2", "--name", "default"), "tenant 1 has the name 'default' already"),

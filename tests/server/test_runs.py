@@ -3,7 +3,7 @@
 import pytest
 
 from interlock.kernel.commands import Define, Work
-from interlock.server import answers
+from interlock.server import answers, lifecycle_answers
 from interlock.server.templates import TemplateTold
 from tests.server.stage import Stage
 from tests.server.test_jobs import exactly
@@ -165,8 +165,8 @@ def test_workers_schedules_and_lifecycles(stage: Stage) -> None:
     assert stage.post("/v1/schedules/nightly/remove")["removed"]
     assert stage.get("/v1/schedules")["schedules"] == []
 
-    exactly(stage.get("/v1/lifecycles"), answers.LifecycleList)
-    exactly(stage.get("/v1/lifecycles/job"), answers.LifecycleTold)
+    exactly(stage.get("/v1/lifecycles"), lifecycle_answers.LifecycleList)
+    exactly(stage.get("/v1/lifecycles/job"), lifecycle_answers.LifecycleTold)
     drawn = stage.ask("GET", "/v1/lifecycles/job/mermaid")
     assert drawn.text.startswith("stateDiagram-v2")
     assert drawn.headers["content-type"].startswith("text/plain")

@@ -5,9 +5,13 @@ from typing import Any
 
 import pytest
 
-from interlock.kernel.commands import Bury, Define, Work
+from interlock.engine.door import Engine
+from interlock.kernel.commands import Archive, Bury, Define, Tick, Work
+from interlock.kernel.errors import InterlockError
 from interlock.kernel.names import meant
+from interlock.lifecycles import shipped
 from interlock.server import answers
+from interlock.store.url import connect
 from tests.server.pair import PATIENCE
 from tests.server.stage import Stage
 from tests.server.test_jobs import exactly
@@ -183,3 +187,44 @@ def test_a_letter_that_nobody_ever_claimed_has_no_attempts(stage: Stage) -> None
     (letter,) = stage.get("/v1/dead-letters")["letters"]
     assert (letter["attempts"], letter["last_owner"], letter["last_lease_expires_at"]) == (0, None, None)
     exactly(letter, answers.LetterTold)
+
+
+def later(url: str, days: int) -> None:
+    """Another process lets time pass, which is much later by its clock: what is kept for a while is gone."""
+    session = connect(url)
+    try:
+        now = session.now()
+        session.keep_time(lambda: now + days * 86_400_000_000)
+        Engine(session, shipped()).send(Tick())
+    finally:
+        session.close()
+
+
+@pytest.mark.req("R1-41", "R1-42")
+@pytest.mark.parametrize("root", ROOTS)
+def test_a_key_maps_to_one_run_for_ever(stage: Stage, url: str, root: str) -> None:
+    asked, under = {"task": "release", "steps": STEPS}, {"headers": {"Idempotency-Key": "k"}}
+    run = stage.post(root, asked, status=201, **under)["id"]
+    stop = stage.post(f"{root}/{run}/cancel", {}, headers={"Idempotency-Key": "stop"})
+    assert stop["applied"]
+    later(url, 4_000)
+    assert stage.post(root, asked, **under)["id"] == run
+    other = stage.ask("POST", root, {**asked, "priority": 7}, **under)
+    assert (other.status_code, other.json()["error"]["code"]) == (409, "IDEMPOTENCY_CONFLICT")
+    assert [one["id"] for one in stage.get(root)["runs"]] == [run]
+    job = {"task": "mail"}
+    first = stage.post("/v1/jobs", job, status=201, headers={"Idempotency-Key": "j"})["id"]
+    later(url, 4_000)
+    assert stage.post("/v1/jobs", job, headers={"Idempotency-Key": "j"})["id"] == first
+
+
+def test_a_key_stands_for_a_run_that_has_been_archived(stage: Stage) -> None:
+    asked, under = {"task": "release", "steps": STEPS}, {"headers": {"Idempotency-Key": "k"}}
+    run = stage.post("/runs", asked, status=201, **under)["id"]
+    stage.post(f"/runs/{run}/cancel", {})
+    with pytest.raises(InterlockError) as told:
+        stage.app.send(Archive(unit=meant(run), file="f", digest="none"))
+    stage.app.send(Archive(unit=meant(run), file="f", digest=str(told.value).rsplit(" ", 1)[-1]))
+    assert stage.ask("GET", f"/runs/{run}").status_code == 404
+    assert stage.post("/runs", asked, **under)["id"] == run
+    assert stage.get("/runs")["runs"] == []
