@@ -36,7 +36,7 @@ from interlock.kernel.lifecycle import Lifecycle
 from interlock.store import migrate
 from interlock.store.memory import Memory
 from interlock.store.reads import snapshot
-from interlock.store.session import CALL, Session, Wire
+from interlock.store.session import CALL, NotPrepared, Session, Wire
 from interlock.store.tx import Ids, OutOfIds, Tx
 from interlock.store.url import connect
 
@@ -196,6 +196,9 @@ class Engine:
                 try:
                     with snapshot(self.reader, [tenant]):
                         return question(self.reader)
+                except NotPrepared:
+                    if last:
+                        raise
                 except Unavailable:
                     if last:
                         raise

@@ -9,7 +9,9 @@ from typing import Any
 import psycopg
 
 from interlock.kernel.errors import Contended, Corrupt, StoreError, Unavailable
-from interlock.store.session import GUARD, Taken, Unreachable
+from interlock.store.lean import NOT_PREPARED
+from interlock.store.session import GUARD, NotPrepared, Taken, Unreachable
+from interlock.store.url import split_prepare
 
 UNIQUE = "23505"
 CONTENDED = ("40001", "40P01", "55P03", "57014")  # serialization, deadlock, lock not available, cancelled
@@ -31,6 +33,8 @@ def meaning(error: Exception) -> StoreError:
         return Corrupt(text)
     if code == UNIQUE:
         return Taken(text)
+    if code in NOT_PREPARED:
+        return NotPrepared(text)
     if code in CONTENDED:
         return Contended(text)
     if code.startswith(OUT_OF_REACH) or (not code and isinstance(error, psycopg.OperationalError)):
@@ -50,7 +54,16 @@ def told() -> Iterator[None]:
 def opened(url: str) -> psycopg.Connection[tuple[Any, ...]]:
     """A connection in autocommit, so that a transaction begins where we say so. Raises Unreachable."""
     try:
-        return psycopg.connect(url, autocommit=True, prepare_threshold=None, client_encoding="UTF8")
+        return psycopg.connect(split_prepare(url)[0], autocommit=True, prepare_threshold=None, client_encoding="UTF8")
     except psycopg.Error as error:
         reason = str(error).strip().splitlines()[-1]
         raise Unreachable(f"PostgreSQL cannot be reached: {reason}") from None
+
+
+def is_pooled(raw: psycopg.Connection[tuple[Any, ...]]) -> bool:
+    """Whether a pooler stands before the server: it tells clients a number of its own, or swaps what is behind it."""
+    numbers = {raw.info.backend_pid}
+    with told():
+        for _ in range(2):  # transactions
+            numbers.add(raw.execute("SELECT pg_backend_pid()").fetchall()[0][0])
+    return len(numbers) > 1

@@ -1,5 +1,13 @@
-"""PostgreSQL's own library, spoken to with little ado: a cursor of the driver costs more than most statements do."""
+"""PostgreSQL's own library, spoken to with little ado: a cursor of the driver costs more than most statements do.
 
+What is sent often is prepared, under a name that is the digest of its text and of the types of its parameters. So one
+name is one statement, whoever prepared it: behind a pooler, which lets several clients speak over one connection of the
+server, the worst that a name can do is not to be there. Then nothing was carried out, and what the pipeline had sent is
+sent once more without names, if the transaction began in it; else whoever began the transaction has to redo it, and
+learns that from the SQLSTATE, which is one of `NOT_PREPARED`. From then on nothing is prepared on this connection.
+"""
+
+import hashlib
 import re
 import select
 from collections.abc import Iterator, Mapping
@@ -10,11 +18,13 @@ from typing import Any
 import psycopg
 from psycopg.adapt import Transformer
 from psycopg.errors import error_from_result
-from psycopg.pq import ConnStatus, ExecStatus
+from psycopg.pq import ConnStatus, ExecStatus, TransactionStatus
 from psycopg.pq.abc import PGresult
 
 PREPARE_AFTER = 3  # uses
 PREPARED_MAX, TEXTS_MAX = 500, 4_096  # of one connection; then it begins anew
+THERE_ALREADY, GONE = "42P05", "26000"  # what the server says of the name of a prepared statement
+NOT_PREPARED = (THERE_ALREADY, GONE)
 INT4, INT8, UNKNOWN = 23, 20, 0  # types; an unknown one the server finds out from where it stands
 Kind = tuple[bytes, tuple[int, ...]]  # a text, and the types of its parameters
 FAILED, ABORTED, FOUND, SYNC = (
@@ -25,11 +35,11 @@ FAILED, ABORTED, FOUND, SYNC = (
 class Said:
     """A statement that was sent, and what came of it."""
 
-    __slots__ = ("found", "prepares", "statusmessage")
+    __slots__ = ("found", "kind", "params", "prepares", "statusmessage")
 
-    def __init__(self, prepares: Kind | None) -> None:
+    def __init__(self, kind: Kind, params: list[bytes | None], *, prepares: bool = False) -> None:
         self.found: list[tuple[Any, ...]] = []
-        self.prepares, self.statusmessage = prepares, ""
+        self.kind, self.params, self.prepares, self.statusmessage = kind, params, prepares, ""
 
     def fetchall(self) -> list[tuple[Any, ...]]:
         return self.found
@@ -38,13 +48,13 @@ class Said:
 class Lean:
     """A connection of the driver's, whose statements go straight to the library below it."""
 
-    def __init__(self, raw: psycopg.Connection[tuple[Any, ...]]) -> None:
+    def __init__(self, raw: psycopg.Connection[tuple[Any, ...]], *, prepares: bool = True) -> None:
         self.raw, self.line, self.loads = raw, raw.pgconn, Transformer(raw)
+        self.prepares = prepares  # whether what is sent often is prepared
         self.sent: list[Said] = []
-        self.piping = False
+        self.piping, self.idle = False, True  # idle: no transaction was open when the pipeline began
         self.uses: dict[Kind, int] = {}  # of what is not prepared yet
         self.names: dict[Kind, bytes] = {}  # of what is
-        self.named = 0
         self.readable, self.ready = select.poll(), select.poll()
         self.readable.register(self.line.socket, select.POLLIN)
         self.ready.register(self.line.socket, select.POLLIN | select.POLLOUT)
@@ -62,6 +72,7 @@ class Lean:
     @contextmanager
     def pipeline(self) -> Iterator[None]:
         """What is sent within is answered at its end, all at once. Raises the first error."""
+        self.idle = self.line.transaction_status == TransactionStatus.IDLE
         self.line.enter_pipeline_mode()
         self.piping = True
         try:
@@ -76,16 +87,24 @@ class Lean:
         text, names = numbered(sql)
         given = [params[name] for name in names]
         kind = text, tuple(map(type_of, given))
-        name = self.names.get(kind) or self.prepared(kind)
-        if name:
-            self.line.send_query_prepared(name, list(map(written, given)))
-        else:
-            self.line.send_query_params(text, list(map(written, given)), kind[1])
+        name = self.names.get(kind) or self.prepare(kind)
+        said = Said(kind, list(map(written, given)))
+        self.send_statement(said, name)
         self.line.flush()  # the server works while the next statement is put together
-        return self.awaited()
+        return said
 
-    def prepared(self, kind: Kind) -> bytes:
+    def send_statement(self, said: Said, name: bytes) -> None:
+        """A statement is on its way, by its name if it has one."""
+        if name:
+            self.line.send_query_prepared(name, said.params)
+        else:
+            self.line.send_query_params(said.kind[0], said.params, said.kind[1])
+        self.sent.append(said)
+
+    def prepare(self, kind: Kind) -> bytes:
         """The name under which the server will know such a statement; empty while it is not used often enough."""
+        if not self.prepares:
+            return b""
         if len(self.uses) >= TEXTS_MAX:
             self.uses.clear()
         self.uses[kind] = uses = self.uses.get(kind, 0) + 1
@@ -93,23 +112,28 @@ class Lean:
             return b""
         if len(self.names) >= PREPARED_MAX:
             self.names.clear()
-            self.line.send_query_params(b"DEALLOCATE ALL", None)
-            self.awaited()
-        self.named += 1
-        self.names[kind] = name = b"interlock_%d" % self.named
+            self.send_statement(Said((b"DEALLOCATE ALL", ()), []), b"")
+        self.names[kind] = name = name_of(kind)
         self.line.send_prepare(name, *kind)
-        self.awaited(prepares=kind)
+        self.sent.append(Said(kind, [], prepares=True))
         return name
 
-    def awaited(self, prepares: Kind | None = None) -> Said:
-        said = Said(prepares)
-        self.sent.append(said)
-        return said
+    def stop_preparing(self) -> None:
+        """From here on no statement is sent by a name: the next one may go to a server that does not know it."""
+        self.prepares = False
+        self.names.clear()
+        self.uses.clear()
 
     # Hearing.
 
     def hear(self) -> None:
         """Everything that was sent is answered. Raises the first error; a connection in the middle of one is closed."""
+        errors = self.collect()
+        if errors:
+            raise errors[0]
+
+    def collect(self) -> list[psycopg.Error]:
+        """The errors of everything that was sent; a name that the server does not know is none if it can be mended."""
         sent, self.sent = self.sent, []
         errors: list[psycopg.Error] = []
         try:
@@ -126,8 +150,22 @@ class Lean:
             self.raw.close()
             if not errors or not isinstance(broken, psycopg.Error):
                 raise
-        if errors:
-            raise errors[0]
+            return errors
+        if not errors or errors[0].sqlstate not in NOT_PREPARED:
+            return errors
+        if errors[0].sqlstate == GONE:
+            self.stop_preparing()
+        return self.send_again(sent) if self.idle else errors
+
+    def send_again(self, sent: list[Said]) -> list[psycopg.Error]:
+        """What a pipeline had sent, without names: its first error has undone all of it."""
+        self.line.enter_pipeline_mode()
+        if self.line.transaction_status != TransactionStatus.IDLE:
+            self.send_statement(Said((b"ROLLBACK", ()), []), b"")
+        for said in sent:
+            if not said.prepares:
+                self.send_statement(said, b"")
+        return self.collect()
 
     def answer(self, said: Said) -> list[psycopg.Error]:
         """A statement knows what came of it; answers what is wrong with it."""
@@ -139,9 +177,9 @@ class Lean:
             self.loads.set_pgresult(result)
             said.found = self.loads.load_rows(0, result.ntuples, tuple)
         elif status in (FAILED, ABORTED):  # aborted: by an error before it
-            if said.prepares:
-                self.names.pop(said.prepares, None)
             errors = [error_from_result(result)] if status == FAILED else []
+            if said.prepares and not (errors and errors[0].sqlstate == THERE_ALREADY):  # one name is one statement
+                self.names.pop(said.kind, None)
         said.statusmessage = (result.command_status or b"").decode()
         self.result()  # none: its answer ends here
         return errors
@@ -154,6 +192,12 @@ class Lean:
         if self.line.status == ConnStatus.BAD:
             raise psycopg.OperationalError(self.line.get_error_message())
         return self.line.get_result()
+
+
+def name_of(kind: Kind) -> bytes:
+    """The same for everybody who sends such a statement, and for no other one."""
+    text, types = kind
+    return b"interlock_" + hashlib.sha256(repr(types).encode() + text).hexdigest()[:32].encode()
 
 
 @lru_cache(maxsize=TEXTS_MAX)

@@ -1,25 +1,31 @@
 """How processes on one PostgreSQL tell each other that a queue has got work."""
 
 from collections.abc import Callable, Iterable
+from threading import Event
 from typing import Any
 
 import msgspec
 import psycopg
 
-from interlock.kernel.errors import StoreError
-from interlock.store.driver import dialect, opened, told
+from interlock.store.driver import dialect, is_pooled, opened, told
 from interlock.store.session import Queue, Session
 
 CHANNEL = "interlock_work"
 PAYLOAD_MOST = 7_900  # bytes; PostgreSQL takes 8,000
 ALL = ""  # a payload that names no queue means every one
 TELL = "SELECT pg_notify(:channel, :text)"
+# Nobody waits for a ring to be durable. The setting ends with the statement, as others may get the connection.
+TELL_ALONE = f"{TELL}, set_config('synchronous_commit', 'off', true)"
 QUIET = 0.02  # seconds in which nothing was told, so that the next commit may tell
 SHARE = 20  # a pause is so many times as long as the commit that told before it
 
 
 class Notify:
-    """NOTIFY and LISTEN, each on a connection of its own that is made when it is first needed."""
+    """NOTIFY and LISTEN, each on a connection of its own that is made when it is first needed.
+
+    Behind a pooler nobody listens: LISTEN would stay on a connection that others get. What is told is then found by a
+    poll.
+    """
 
     tells = True
 
@@ -27,6 +33,7 @@ class Notify:
         self.url, self.clock = url, clock  # in seconds, from whenever
         self.mouth: psycopg.Connection[tuple[Any, ...]] | None = None
         self.ears: psycopg.Connection[tuple[Any, ...]] | None = None
+        self.pooled, self.ending = False, Event()  # the first is known once somebody wants to listen
         self.quiet_at = 0.0  # from when on a commit may tell
 
     def tell_within(self, session: Session, queues: Iterable[Queue]) -> Callable[[], None] | None:
@@ -51,25 +58,29 @@ class Notify:
         """Whoever listens hears that these queues have got work."""
         if self.mouth is None or self.mouth.closed:
             self.mouth = opened(self.url)
-            with told():
-                self.mouth.execute("SET synchronous_commit = off")  # nobody waits for a ring to be durable
         with told():
-            self.mouth.execute(dialect(TELL), {"channel": CHANNEL, "text": payload_of(queues)})
+            self.mouth.execute(dialect(TELL_ALONE), {"channel": CHANNEL, "text": payload_of(queues)})
 
     def listen(self, queues: Iterable[Queue]) -> None:
         """From here on nothing is missed."""
-        if self.ears is None or self.ears.closed:
-            ears = opened(self.url)
-            try:
+        if self.pooled or (self.ears is not None and not self.ears.closed):
+            return
+        ears = opened(self.url)
+        try:
+            self.pooled = is_pooled(ears)
+            if not self.pooled:
                 with told():
                     ears.execute(f"LISTEN {CHANNEL}")
-            except StoreError:
+                self.ears = ears
+        finally:
+            if self.ears is not ears:
                 ears.close()
-                raise
-            self.ears = ears
 
     def heard(self, watched: Callable[[], set[Queue]], timeout: float) -> set[Queue]:
         """The queues that others told of. Raises Unavailable when the connection is lost, and perhaps some with it."""
+        if self.pooled:
+            self.ending.wait(timeout)
+            return set()
         assert self.ears, "nobody hears before they listen"
         with told():
             texts = [notice.payload for notice in self.ears.notifies(timeout=timeout, stop_after=1)]
@@ -78,6 +89,7 @@ class Notify:
         return {queue for text in texts for queue in msgspec.json.decode(text, type=list[Queue])}
 
     def close(self) -> None:
+        self.ending.set()
         for one in (self.mouth, self.ears):
             if one is not None:
                 one.close()

@@ -15,7 +15,7 @@ from psycopg.rows import tuple_row
 from interlock.kernel.errors import InterlockError, StoreError
 from interlock.kernel.rows import Row
 from interlock.store.columns import Given, array, insert_text, update_text
-from interlock.store.driver import dialect, meaning, opened, told
+from interlock.store.driver import dialect, is_pooled, meaning, opened, told
 from interlock.store.lanes import Lanes
 from interlock.store.lean import Lean, Said
 from interlock.store.memory import Memory
@@ -28,6 +28,7 @@ from interlock.store.session import (
     Unreachable,
     Wire,
 )
+from interlock.store.url import split_prepare
 
 NAME = "postgres"
 # Readers take only transactions below their snapshot's xmin, so the order of commits is the order of (xid, pos).
@@ -42,8 +43,13 @@ PLANS = {
 }  # fmt: skip
 NOW = "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint"
 BEGAN = "(extract(epoch FROM now()) * 1000000)::bigint"  # the same in all statements of a transaction
+NUMBER = "pg_backend_pid()"  # of the server's process
 MIGRATION_LOCK = 5_318_008_531_800_853  # any number, as long as it is always the same
 PAUSES = (0.0, 0.1, 0.5, 1.0, 2.0, 2.0)  # seconds before each try to connect anew: a failover takes some
+POOLED = (
+    "there is a pooler before PostgreSQL: no statement is prepared, which costs time in each, and nobody hears of new "
+    "work, so that workers look for it every second; a direct connection has neither cost"
+)
 FATE_PAUSE, FATE_WAIT = 0.05, 60.0
 
 
@@ -75,7 +81,13 @@ class Connection:
     def open(self) -> Lean:
         raw = opened(self.url)
         raw.add_notice_handler(self.warn)
-        return Lean(raw)
+        # A name that is prepared here may be unknown to where a pooler sends the next transaction.
+        return Lean(raw, prepares=split_prepare(self.url)[1] and not is_pooled(raw))
+
+    def notice_pooler(self, number: int) -> None:
+        """A transaction is carried out by the server's process of this number; another one's names are not its own."""
+        if self.raw.prepares and number != self.raw.info.backend_pid:
+            self.raw.stop_preparing()
 
     def rows(self, sql: str, params: Mapping[str, Any] | None = None) -> list[tuple[Any, ...]]:
         if self.answers and (known := self.answers.pop(named(sql, params or {}), None)) is not None:
@@ -86,7 +98,7 @@ class Connection:
 
     def declare(self, tenants: Sequence[int]) -> None:
         """This transaction sees and writes the rows of these tenants only."""
-        self.rows(f"SELECT {settings(declared(tenants))}")
+        self.notice_pooler(self.rows(f"SELECT {NUMBER}, {settings(declared(tenants))}")[0][0])
 
     def now(self) -> int:
         """The time of the store in microseconds, whatever the machines that speak to it think."""
@@ -152,7 +164,7 @@ class Connection:
         self.answers.clear()
         ahead, self.ahead = self.ahead, ()
         now = self.clock() if self.clock else None
-        first = f"SELECT pg_current_xact_id()::text, {BEGAN}, {settings({**declared(tenants), **PLANS})}"
+        first = f"SELECT pg_current_xact_id()::text, {BEGAN}, {NUMBER}, {settings({**declared(tenants), **PLANS})}"
         with told():
             try:
                 with self.raw.pipeline():
@@ -163,7 +175,8 @@ class Connection:
                 self.rollback()
                 raise
         self.answers = {name: one.fetchall() for name, one in asked.items()}
-        self.mark, began, *_ = opened.fetchall()[0]
+        self.mark, began, number, *_ = opened.fetchall()[0]
+        self.notice_pooler(number)
         return int(began) if now is None else now
 
     def ask(self, questions: Sequence[Question]) -> None:
@@ -249,7 +262,7 @@ class Connection:
 
     def findings(self) -> list[str]:
         """What is wrong with the server, or with how we came to it."""
-        found: list[str] = []
+        found: list[str] = [POOLED] if is_pooled(self.raw.raw) else []
         if self.rows("SELECT rolsuper OR rolbypassrls FROM pg_roles WHERE rolname = current_user")[0][0]:
             found.append("this role passes row-level security by: let the application use another one")
         found += [
@@ -296,7 +309,7 @@ def settings(wanted: Mapping[str, str]) -> str:
 class Lent:
     """A caller's connection, whose rows are plain whatever its own look like."""
 
-    closed = False
+    closed = prepares = False
 
     def __init__(self, raw: psycopg.Connection[Any]) -> None:
         self.raw = raw
@@ -305,7 +318,8 @@ class Lent:
         return self.raw.cursor(row_factory=tuple_row)
 
     def execute(self, sql: str, params: Any = None) -> psycopg.Cursor[tuple[Any, ...]]:
-        return self.cursor().execute(sql, params)
+        """Never prepared: the caller's driver would name it by a counter, and behind a pooler others count too."""
+        return self.cursor().execute(sql, params, prepare=False)
 
     def pipeline(self) -> AbstractContextManager[None]:
         """How a caller's connection speaks is the caller's choice."""

@@ -29,6 +29,10 @@ class Taken(Contended):
     """A row that was to be unique is there already: a race, or a record that is not whole."""
 
 
+class NotPrepared(Contended):
+    """A prepared statement was not there: behind a pooler this is another connection. Nothing was carried out."""
+
+
 class Unreachable(Unavailable):
     """No connection could be made, or no transaction begun: no command is to blame for it."""
 

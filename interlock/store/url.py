@@ -1,7 +1,7 @@
 """From a URL to a connection: `sqlite:///path`, `sqlite://:memory:` or `postgresql://…`."""
 
 from importlib import import_module
-from urllib.parse import unquote, urlsplit
+from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit
 
 from interlock.kernel.errors import InterlockError
 from interlock.store import sqlite
@@ -11,6 +11,26 @@ DEFAULT = "sqlite:///interlock.db"
 ALLOWED = "allowed are sqlite:///file.db, sqlite:////path/to/file.db, sqlite://:memory: and postgresql://user@host/name"
 
 
+PREPARE = "prepare=off in the URL prepares no statement; prepare has no other value, and is given once"
+
+
+def split_prepare(url: str) -> tuple[str, bool]:
+    """The URL of a server as its own library reads it, and whether statements may be prepared.
+
+    Raises:
+        InterlockError: `prepare` says something else than `off`.
+    """
+    parts = urlsplit(url)
+    options = parse_qsl(parts.query, keep_blank_values=True)
+    given = [value for name, value in options if name == "prepare"]
+    if not given:
+        return url, True
+    if given != ["off"]:
+        raise InterlockError(f"prepare={given[0]}: {PREPARE}")
+    rest = [(name, value) for name, value in options if name != "prepare"]
+    return parts._replace(query=urlencode(rest, quote_via=quote)).geturl(), False
+
+
 def checked(url: str) -> str:
     """A URL that names a database of a known kind. Raises InterlockError, which says what is allowed."""
     if not url.startswith("sqlite://") and urlsplit(url).scheme not in ("postgresql", "postgres"):
@@ -18,6 +38,8 @@ def checked(url: str) -> str:
     path = unquote(url.removeprefix("sqlite://"))
     if url.startswith("sqlite://") and path != sqlite.MEMORY and (not path.startswith("/") or path == "/"):
         raise InterlockError(f"'{url}' names no file; {ALLOWED}")
+    if not url.startswith("sqlite://"):
+        split_prepare(url)
     return url
 
 
