@@ -1,4 +1,8 @@
-"""Planted faults: each a patch to a copy of the package, and how many seeds it takes until one of them is noticed."""
+"""Planted faults: each a patch to a copy of the package, and what notices it.
+
+Most are noticed by the simulation, within so many seeds. Those in `named` are out of its reach: each names the test
+that fails with it.
+"""
 
 import os
 import re
@@ -9,6 +13,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).parent.parent.parent
 FOLDER = Path(__file__).parent
+NAMED = FOLDER / "named"
+NOTICED_BY = re.compile(r"^Noticed by (tests/(?:\w+/)*\w+\.py::.+)$", re.MULTILINE)
 HUNK = re.compile(r"^@@ .*? @@.*\n", re.MULTILINE)
 PLAY = """
 import sys
@@ -22,8 +28,8 @@ for count, seed in enumerate(range(first, first + most), start=1):
 """
 
 
-def patches() -> dict[str, Path]:
-    return {path.stem: path for path in sorted(FOLDER.glob("*.patch"))}
+def patches(folder: Path = FOLDER) -> dict[str, Path]:
+    return {path.stem: path for path in sorted(folder.glob("*.patch"))}
 
 
 def patched(patch: str, read: dict[str, str]) -> dict[str, str]:
@@ -61,3 +67,21 @@ def seeds_until_caught(path: Path, folder: Path, most: int, first: int = 1) -> t
         return 1, done.stderr.strip().splitlines()[-1].replace(f"{folder}/", "")[:200]
     count, _, how = done.stdout.strip().partition(" ")
     return int(count or 0), how
+
+
+def noticing_test(path: Path) -> str:
+    """The test that a planted fault names, as pytest knows it."""
+    (test,) = NOTICED_BY.findall(path.read_text(encoding="utf-8"))
+    return str(test)
+
+
+def run_planted(path: Path, folder: Path) -> "subprocess.CompletedProcess[str]":
+    """Its own test is run against a copy of the package with the fault in it."""
+    plant(path, folder)
+    for name in ("tests", "pyproject.toml"):
+        (folder / name).symlink_to(ROOT / name)
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--rootdir", str(folder)]
+    env = {**os.environ, "PYTHONPATH": str(folder), "PYTHONDONTWRITEBYTECODE": "1"}
+    return subprocess.run(
+        [*command, noticing_test(path)], cwd=folder, env=env, capture_output=True, text=True, check=False
+    )

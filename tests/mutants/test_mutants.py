@@ -1,26 +1,52 @@
-"""Every planted fault is noticed by the simulation, most of them at once."""
+"""Every planted fault is noticed: by the simulation, most of them at once, or by the test that it names."""
 
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
-from tests.mutants.mutants import FOLDER, patched, patches, plant, seeds_until_caught
+from tests.conftest import ROOT
+from tests.mutants.mutants import FOLDER, NAMED, noticing_test, patched, patches, plant, run_planted, seeds_until_caught
 
 LEAST = 25  # faults that are planted
 AT_ONCE = ("double_event", "fence_does_not_grow", "made_up_lease", "missing_dead_letter_field", "wrong_tenant_filter")
 SEEDS = 300  # in which each is noticed
+ALL = {**patches(), **patches(NAMED)}
 
 
 def test_there_are_enough_and_each_says_what_is_wrong() -> None:
     assert len(patches()) >= LEAST
-    for path in patches().values():
+    for path in ALL.values():
         assert path.read_text(encoding="utf-8").splitlines()[0].endswith("."), path.name
 
 
-@pytest.mark.parametrize("name", patches())
+@pytest.mark.parametrize("name", ALL)
 def test_a_planted_fault_fits_the_code(name: str, tmp_path: Path) -> None:
-    plant(patches()[name], tmp_path)
+    plant(ALL[name], tmp_path)
+
+
+@pytest.mark.parametrize("name", patches(NAMED))
+def test_a_planted_fault_names_a_test(name: str) -> None:
+    file, _, test = noticing_test(patches(NAMED)[name]).partition("::")
+    assert f"def {test.partition('[')[0]}(" in (ROOT / file).read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("name", ["actor_is_a_constant", "worker_stops_unasked"])
+def test_a_named_test_notices_its_fault(name: str, tmp_path: Path) -> None:
+    is_noticed(name, tmp_path)
+
+
+@pytest.mark.proof
+@pytest.mark.parametrize("name", patches(NAMED))
+def test_every_named_test_notices_its_fault(name: str, tmp_path: Path) -> None:
+    is_noticed(name, tmp_path)
+
+
+def is_noticed(name: str, folder: Path) -> None:
+    """The test fails by itself: that it cannot be found or begun is no notice."""
+    done = run_planted(patches(NAMED)[name], folder)
+    assert done.returncode == pytest.ExitCode.TESTS_FAILED, done.stdout + done.stderr
+    assert " error" not in done.stdout.splitlines()[-1], done.stdout
 
 
 def test_a_patch_is_found_by_what_it_holds() -> None:
