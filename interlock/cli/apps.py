@@ -13,8 +13,11 @@ from interlock.kernel.errors import InterlockError
 CONCURRENCY, CONCURRENCY_MAX = 10, 10_000
 
 
-def find_app(place: str) -> App:
-    """The app that `module:attribute` names, seen from the current folder. Raises InterlockError."""
+def find_app(place: str, db: str | None = None) -> App:
+    """The app that `module:attribute` names, seen from the current folder, on its own database unless one is named.
+
+    Raises InterlockError.
+    """
     name, colon, attribute = place.partition(":")
     if name.endswith(".py") or "/" in name:
         module = name.removesuffix(".py").strip("./").replace("/", ".")
@@ -29,6 +32,8 @@ def find_app(place: str) -> App:
         raise InterlockError(f"'{place}' is a {type(app).__name__}, not an app; {suggested(module_)}")
     if not app.tasks:
         raise InterlockError(f"'{place}' has no tasks, so there is nothing to run; mark functions with @app.task")
+    if db is not None:
+        app.reach(db, tenant=app.tenant)
     return app
 
 

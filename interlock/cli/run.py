@@ -17,6 +17,7 @@ from interlock.cli.apps import find_app, queues_of
 from interlock.cli.far import key_from, server_of
 from interlock.cli.logs import logged
 from interlock.client.app import App
+from interlock.kernel.errors import InterlockError
 from interlock.worker.loop import GRACE, Worker
 
 log = logging.getLogger("interlock.worker")
@@ -30,6 +31,12 @@ Queues = Annotated[
         help="Queues, and how much of each may run at a time; by default those of the app's tasks.",
     ),
 ]  # fmt: skip
+Database = Annotated[
+    str | None,
+    typer.Option(
+        "--db", allow_from_autoenv=False, metavar="URL", help="A database to work on, instead of the app's own."
+    ),
+]
 Capabilities = Annotated[
     list[str] | None, typer.Option("--cap", envvar="INTERLOCK_CAPABILITIES", help="What this worker can do.")
 ]
@@ -55,6 +62,7 @@ LogLevel = Annotated[str, typer.Option(envvar="INTERLOCK_LOG_LEVEL", help="debug
 def worker(
     place: Annotated[str, typer.Argument(metavar="MODULE:APP", envvar="INTERLOCK_APP", help="Such as mail:app.")],
     queue: Queues = None,
+    db: Database = None,
     cap: Capabilities = None,
     name: Name = "",
     grace: Grace = GRACE,
@@ -64,7 +72,9 @@ def worker(
     log_level: LogLevel = "info",
 ) -> None:
     """Run the tasks of an app until SIGTERM or Ctrl-C; a second one ends at once. --server needs no database."""
-    app = find_app(place)
+    if db is not None and (server or key_file):
+        raise InterlockError("give --db or --server: not both")
+    app = find_app(place, db)
     if server or key_file:
         app.reach(server_of(server), key_from(key_file))
     run(

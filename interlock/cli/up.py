@@ -57,8 +57,10 @@ def up(
     log_format: LogFormat = "text",
     log_level: LogLevel = "info",
 ) -> None:
-    """Start everything in one process: the store, the clock, a worker and the API. An app has its own database."""
-    app = find_app(place) if place else demo_tasks.made(db)
+    """Start everything in one process: store, clock, worker and API. An app has its own database, or that of --db."""
+    source = ctx.get_parameter_source("db")
+    named = source is not None and source.name == "COMMANDLINE"  # INTERLOCK_DB is for apps that name none
+    app = find_app(place, db if named else None) if place else demo_tasks.made(db)
     worker = Worker(app, queues_of(queue or (), app), name=name, capabilities=words(cap), grace=grace)
     with ExitStack() as beside:
         beside.callback(app.close)
