@@ -11,6 +11,7 @@ import msgspec
 
 from interlock.audit.laws import Broken
 from interlock.kernel.errors import InterlockError
+from interlock.store.files import create_private
 from interlock.store.reads import LAST_VERSION, PAGE, archived, cursor, epoch, hashes, heads
 from interlock.store.session import Session
 
@@ -62,7 +63,7 @@ def write(session: Session, path: Path) -> End:
     marks = (Mark(*row) for row in heads(session))
     units = events = 0
     digest = sha256()
-    with path.open("xb") as file:
+    with open(create_private(path), "wb") as file:
         try:
             for line in chain[Header | Mark]((header,), marks):
                 text = msgspec.json.encode(line) + b"\n"

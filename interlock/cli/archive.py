@@ -32,6 +32,7 @@ from interlock.engine.archive import lines
 from interlock.kernel.commands import Archive
 from interlock.kernel.errors import InterlockError, StoreError
 from interlock.kernel.names import shown
+from interlock.store.files import create_private
 from interlock.store.retention import tree
 from interlock.store.session import Session
 from interlock.store.tx import Ids, Tx
@@ -114,7 +115,7 @@ def must_be_free(path: Path) -> None:
 def write(session: Session, app: App, roots: list[int], out: Path) -> None:
     """The file holds every tree, a line a row, each closed by a line with its digest; it is on disk."""
     try:
-        with open(out, "xb") as file:
+        with open(create_private(out), "wb") as file:
             for root in roots:
                 write_tree(session, app, root, file)
             file.flush()

@@ -1,10 +1,10 @@
 """The server that a command speaks to instead of a database, and the key that it shows there."""
 
 import os
-import stat
 from pathlib import Path
 
 from interlock.client.doors import is_far
+from interlock.client.keys import refuse_open
 from interlock.kernel.errors import InterlockError
 
 
@@ -16,12 +16,11 @@ def server_of(url: str) -> str:
 
 
 def key_from(file: Path | None) -> str:
-    """The key in a file, or that of INTERLOCK_KEY. Raises InterlockError, also if everybody could read the file."""
+    """The key in a file, or that of INTERLOCK_KEY. Raises InterlockError, also if others could read the file."""
     if file is None:
         return os.environ.get("INTERLOCK_KEY", "")
     try:
-        if file.stat().st_mode & (stat.S_IROTH | stat.S_IWOTH):
-            raise InterlockError(f"everybody can read or write '{file}': chmod 600 it")
+        refuse_open(file)
         return file.read_text(encoding="utf-8").strip()
     except (OSError, UnicodeError) as error:
         raise InterlockError(f"the key file '{file}' cannot be read: {error}") from None

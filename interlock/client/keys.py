@@ -3,7 +3,6 @@
 import hmac
 import os
 import secrets
-import stat
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +13,7 @@ from interlock.kernel.access import KIND, SECRET_BYTES, Issued, Key, digest_of, 
 from interlock.kernel.errors import InterlockError
 from interlock.kernel.names import shown
 from interlock.kernel.rows import Key as Row
+from interlock.store.files import create_private, is_open_to_others
 from interlock.store.keys import key_seen
 from interlock.store.session import Session
 
@@ -82,7 +82,7 @@ def kept_key(app: "App", file: Path, order: Key) -> str:
     made = with_secret(app, order).text
     fresh = file.with_name(f"{file.name}.{secrets.token_hex(4)}")
     try:
-        with open(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="ascii") as out:
+        with open(create_private(fresh), "w", encoding="ascii") as out:
             out.write(made + "\n")
         os.replace(fresh, file)
     except OSError as error:
@@ -102,6 +102,6 @@ def file_text(file: Path) -> str:
 
 
 def refuse_open(file: Path) -> None:
-    """Raises InterlockError where everybody could read what is secret, or put something else in its place."""
-    if file.stat().st_mode & (stat.S_IROTH | stat.S_IWOTH):
-        raise InterlockError(f"everybody can read or write '{file}': chmod 600 it")
+    """Raises InterlockError where others could read what is secret, or put something else in its place."""
+    if is_open_to_others(file):
+        raise InterlockError(f"the group or others can read or write '{file}': chmod 600 it")

@@ -1,9 +1,10 @@
 """SQLite: one file, no set-up, one writer at a time."""
 
+import os
 import sqlite3
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from functools import cache
 from operator import attrgetter
 from pathlib import Path
@@ -15,6 +16,7 @@ import msgspec
 from interlock.kernel.errors import Contended, Corrupt, InterlockError, StoreError, Unavailable
 from interlock.kernel.rows import Row
 from interlock.store.batches import inserts, updates
+from interlock.store.files import create_private, is_open_to_others
 from interlock.store.lanes import Lanes
 from interlock.store.memory import Memory
 from interlock.store.session import CALL, GUARD, LostCommit, Question, Queue, Session, Taken, Unreachable, Wire
@@ -216,6 +218,8 @@ class Connection:
         found = [str(row[0]) for row in self.rows("PRAGMA integrity_check") if row[0] != "ok"]
         if self.rows("PRAGMA synchronous")[0][0] < FULL:
             found.append("synchronous is below FULL: a power loss may lose commits that were acknowledged")
+        if self.path != MEMORY and is_open_to_others(self.path):
+            found.append(f"the group or others can read or write the database: chmod 600 '{self.path}'")
         return found
 
     def has_table(self, name: str) -> bool:
@@ -226,9 +230,15 @@ class Connection:
 
 
 def opened(path: str) -> sqlite3.Connection:
-    """A handle on a file that never loses what it acknowledged. Raises Unreachable."""
-    if path != MEMORY and not Path(path).absolute().parent.is_dir():
-        raise InterlockError(f"the folder of the database '{path}' does not exist")
+    """A handle on a file that never loses what it acknowledged. Raises Unreachable.
+
+    A new file is its owner's alone, and so is what SQLite puts beside it: its log has the mode of the database.
+    """
+    if path != MEMORY:
+        if not Path(path).absolute().parent.is_dir():
+            raise InterlockError(f"the folder of the database '{path}' does not exist")
+        with suppress(OSError):  # it is there, or SQLite says what is wrong
+            os.close(create_private(os.path.realpath(path)))
     raw = None
     try:
         raw = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=10.0)

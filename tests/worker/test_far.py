@@ -216,7 +216,7 @@ def test_what_cannot_work_is_told_in_a_sentence(folder: Path, interlock: Run) ->
         (folder / name).write_text(f"ilk_1_4_{'0' * 64}\n")
         (folder / name).chmod(mode)
     assert key_from(folder / "key") == f"ilk_1_4_{'0' * 64}"
-    with pytest.raises(InterlockError, match=r"everybody can read or write '.*open': chmod 600 it"):
+    with pytest.raises(InterlockError, match=r"the group or others can read or write '.*open': chmod 600 it"):
         key_from(folder / "open")
     with pytest.raises(InterlockError, match=r"the key file '.*none' cannot be read"):
         key_from(folder / "none")

@@ -1,0 +1,107 @@
+"""What holds secrets or history is made for its owner's eyes alone, and a key that others can read is not used."""
+
+import os
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from interlock.audit import anchor
+from interlock.cli.far import key_from
+from interlock.client.app import App
+from interlock.client.keys import kept_key, refuse_open
+from interlock.engine.door import Engine
+from interlock.kernel.access import Key
+from interlock.kernel.commands import Cancel, Submit, Work
+from interlock.kernel.errors import InterlockError
+from interlock.lifecycles import shipped
+from interlock.store import sqlite
+from tests.conftest import Run
+
+UMASKS = [0o000, 0o022, 0o377]
+OWNER_ONLY = 0o600
+
+
+def mode(path: Path) -> int:
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+@pytest.fixture(params=UMASKS, ids=oct)
+def umask(request: pytest.FixtureRequest) -> Iterator[int]:
+    before = os.umask(request.param)
+    yield request.param
+    os.umask(before)
+
+
+def test_a_new_database_and_what_sqlite_puts_beside_it(tmp_path: Path, umask: int) -> None:
+    with Engine.open(f"sqlite:///{tmp_path}/work.db", shipped()) as engine:
+        engine.send(Submit(work=(Work(task="mail"),)))
+        made = {path.name: mode(path) for path in tmp_path.iterdir()}
+    assert made == dict.fromkeys(("work.db", "work.db-wal", "work.db-shm"), OWNER_ONLY)
+
+
+def test_a_database_behind_a_link(tmp_path: Path, umask: int) -> None:
+    (tmp_path / "link.db").symlink_to(tmp_path / "work.db")
+    sqlite.Connection(str(tmp_path / "link.db")).close()
+    assert mode(tmp_path / "work.db") == OWNER_ONLY
+
+
+def test_a_database_that_is_there_keeps_its_mode(tmp_path: Path) -> None:
+    """Whoever shares a file with a group has chosen so; `db doctor` says what it means."""
+    path = tmp_path / "work.db"
+    sqlite.Connection(str(path)).close()
+    path.chmod(0o660)
+    connection = sqlite.Connection(str(path))
+    assert mode(path) == 0o660
+    assert [text for text in connection.findings() if f"chmod 600 '{path}'" in text]
+    path.chmod(0o600)
+    assert connection.findings() == []
+    connection.close()
+
+
+def test_the_doctor_names_a_file_that_others_can_read(tmp_path: Path, interlock: Run) -> None:
+    url = f"sqlite:///{tmp_path}/work.db"
+    interlock("db", "upgrade", "--db", url)
+    (tmp_path / "work.db").chmod(0o644)
+    done = interlock("db", "doctor", "--db", url)
+    assert done.returncode == 1
+    assert "chmod 600" in done.stdout + done.stderr
+
+
+def test_an_archive(tmp_path: Path, interlock: Run) -> None:
+    url = f"sqlite:///{tmp_path}/work.db"
+    with Engine.open(url, shipped()) as engine:
+        (made,) = engine.send(Submit(work=(Work(task="mail"),)))
+        engine.send(Cancel(unit=made.unit))
+    done = interlock("archive", "--all", "--out", str(tmp_path / "old.jsonl"), "--db", url)
+    assert done.returncode == 0, done.stderr
+    assert mode(tmp_path / "old.jsonl") == OWNER_ONLY
+
+
+def test_an_anchor(tmp_path: Path, umask: int) -> None:
+    url = f"sqlite:///{tmp_path}/work.db"
+    Engine.open(url, shipped()).close()
+    connection = sqlite.Connection(str(tmp_path / "work.db"))
+    anchor.write(connection, tmp_path / "a.anchor")
+    connection.close()
+    assert mode(tmp_path / "a.anchor") == OWNER_ONLY
+
+
+def test_a_key(tmp_path: Path, umask: int) -> None:
+    with App(f"sqlite:///{tmp_path}/work.db") as app:
+        kept_key(app, tmp_path / "work.db.key", Key(tenant=1, order="create", name="up", scopes=("admin",)))
+    assert mode(tmp_path / "work.db.key") == OWNER_ONLY
+
+
+@pytest.mark.parametrize("bits", [0o640, 0o620, 0o604, 0o602, 0o660, 0o644], ids=oct)
+def test_a_key_that_the_group_or_others_can_read_or_write_is_refused(tmp_path: Path, bits: int) -> None:
+    file = tmp_path / "key"
+    file.write_text("ilk_1_4_" + "0" * 64)
+    file.chmod(bits)
+    for use in (key_from, refuse_open):
+        with pytest.raises(InterlockError, match=r"the group or others can read or write '.*key': chmod 600 it"):
+            use(file)
+    file.chmod(0o600)
+    assert key_from(file).startswith("ilk_")
+    refuse_open(file)
