@@ -74,7 +74,7 @@ class Shaky(sqlite.Connection):
         self.disk, self.plan, self.tracks = disk, plan, False
         self.path = str(disk.file) if disk.file else sqlite.MEMORY
         self.private, self.clock = disk.file is None, clock
-        self.lanes, self.stuck, self.staff = {}, {}, {}
+        self.lanes, self.stuck, self.staff, self.kept = {}, {}, {}, {}
         self.open()
 
     def open(self) -> None:
