@@ -39,7 +39,7 @@ from interlock.kernel.errors import InterlockError, StoreError
 from interlock.kernel.lifecycle import Category
 from interlock.kernel.names import meant, shown
 from interlock.store.session import Session
-from interlock.store.views import Filter, View, done_again, glimpse, last_event, listing, matching, view
+from interlock.store.views import Filter, View, done_again, glimpse, last_event, listing, matching, notes_of, view
 
 app = typer.Typer(help="Dead letters: what was given up, why, and how to do it again.", no_args_is_help=True)
 Codes = Annotated[str | None, typer.Option("--code", help=f"With this reason code: {', '.join(REASONS)}.")]
@@ -107,13 +107,15 @@ def show(unit: Id, tenant: Tenant = 1, db: Url = DEFAULT, json: Json = False) ->
     with app_on(db, tenant) as app:
         one = unit_of(app, unit)
         seen, said = app.read(view, one), app.read(letter, one)
+        tracebacks = shape.tracebacks(app.read(notes_of, one))
         if seen.unit.outcome != Category.DEAD:
             raise InterlockError(f"{shape.name_of(seen)} is no dead letter: it is {seen.unit.state}")
     if json:
-        dump({**shape.whole(seen), **said})
+        dump({**shape.whole(seen), **said, "tracebacks": tracebacks})
         return
     facts = [*((name, str(value)) for name, value in said.items() if value is not None), *units.fields(seen)]
     table(("FIELD", "VALUE"), list(dict(facts).items()))
+    units.say_tracebacks(tracebacks)
     say(f"\nDo it again: interlock dead requeue {shape.name_of(seen)}")
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -29,15 +29,19 @@ from interlock.cli.options import (
 )
 from interlock.cli.out import Cell, Json, dump, on_terminal, say, state_cell, table
 from interlock.client import shape
+from interlock.client.reasons import because
 from interlock.client.schedules import why_schedule
 from interlock.client.times import instant_us, stated
 from interlock.client.trees import Picture, picture
 from interlock.client.why import explain
+from interlock.engine.advance import ASKED
+from interlock.engine.notes import TRACEBACK
 from interlock.kernel.durations import microseconds
 from interlock.kernel.errors import InterlockError
-from interlock.kernel.lifecycle import Lifecycle
+from interlock.kernel.lifecycle import Category, Lifecycle
 from interlock.kernel.names import meant, shown
-from interlock.kernel.rows import Artifact, Note
+from interlock.kernel.rows import Artifact, Event, Note
+from interlock.kernel.texts import make_plain
 from interlock.store.lists import newest
 from interlock.store.session import Session
 from interlock.store.views import (
@@ -140,13 +144,15 @@ def show(
     with app_on(db, tenant) as app:
         seen, below, needs, gates, notes, artifacts = app.read(look, app.lives, unit_of(app, unit))
         family = app.read(views_of, [node.unit for node in below.nodes[1:]]) if json else {}
+    others = [one for one in notes if one.kind != TRACEBACK]
     if json:
         facts = shape.whole(seen)
         facts["needs"] = [{"id": shown(one.lifecycle, one.unit), "state": one.state} for one in needs]
         facts["waiting_on"] = [shown(life, one) for one, life in gates]
         facts["tree"], facts["cut"] = [shape.node(below, node) for node in below.nodes], below.cut
         facts["children"] = [{**shape.unit(family[node.unit]), "depth": node.depth} for node in below.nodes[1:]]
-        facts["notes"], facts["artifacts"] = map(shape.note, notes), map(shape.artifact, artifacts)
+        facts["notes"], facts["artifacts"] = map(shape.note, others), map(shape.artifact, artifacts)
+        facts["tracebacks"] = shape.tracebacks(notes)
         dump({name: list(value) if isinstance(value, map) else value for name, value in facts.items()})
         return
     if len(below.nodes) > 1:
@@ -154,10 +160,18 @@ def show(
         say("")
     table(("FIELD", "VALUE"), fields(seen))
     section("NEEDS", [(shown(one.lifecycle, one.unit), state_cell(one.state, one.category)) for one in needs])
-    section("NOTES", [(stated(one.at), one.kind, one.name, one.payload) for one in notes])
+    section("NOTES", [(stated(one.at), one.kind, one.name, one.payload) for one in others])
     section(
         "ARTIFACTS", [(one.name, f"attempt {one.attempt}", f"{len(one.data)} bytes", one.digest) for one in artifacts]
     )
+    if seen.unit.outcome != Category.SUCCESS:
+        say_tracebacks(shape.tracebacks(notes))
+
+
+def say_tracebacks(tracebacks: list[dict[str, Any]]) -> None:
+    """How the attempts failed, one after the other."""
+    for one in tracebacks:
+        say(f"\nTRACEBACK of attempt {one['attempt']}, {one['at']}\n{make_plain(one['text'])}")
 
 
 def show_past(unit: str, time: str, tenant: int, db: str, json: bool) -> None:
@@ -231,11 +245,19 @@ def events(
     rows = [
         (
             str(one.version), stated(one.at), one.name, one.source or "", one.target,
-            f"{one.lease_from or ''} → {one.lease_to}" if one.lease_to else "", str(one.attempt), one.actor, one.reason,
+            f"{one.lease_from or ''} → {one.lease_to}" if one.lease_to else "", str(one.attempt), one.actor,
+            reason_of(one),
         )
         for one in found
     ]  # fmt: skip
     table(("VERSION", "AT", "EVENT", "FROM", "TO", "LEASE", "ATTEMPT", "BY", "REASON"), rows)
+
+
+def reason_of(event: Event) -> str:
+    """Why it happened; of a cancel also who had asked for it, if somebody else carried it out."""
+    payload = shape.raw(event.payload)
+    asked = payload.get(ASKED) if isinstance(payload, dict) else None
+    return f"{event.reason}; asked by {asked['by']}{because(asked['reason'], '')}" if asked else event.reason
 
 
 def why(

@@ -40,8 +40,11 @@ class App:
 
     def __init__(
         self, url: str, *, tenant: int | None = None, lifecycles: Iterable[str | Path] = (), hurry: int = 1,
-        key: str | None = None,
+        key: str | None = None, redact: Callable[[str], str] | None = None,
     ) -> None:  # fmt: skip
+        if redact is not None and not callable(redact):
+            raise InterlockError(f"redact = {redact!r} is not allowed; allowed is a function of text that returns text")
+        self.redact = redact
         own = [load(Path(file)) for file in lifecycles]
         lives = {**shipped(), **{life.name: life for life in own}}
         self.lives = hurried(lives, hurry) if hurry != 1 else lives
@@ -194,15 +197,16 @@ class App:
 
 def open(  # noqa: A001
     url: str | None = None, *, tenant: int | None = None, lifecycles: Iterable[str | Path] = (), hurry: int = 1,
-    key: str | None = None,
+    key: str | None = None, redact: Callable[[str], str] | None = None,
 ) -> App:  # fmt: skip
     """An app on the database that a URL names: `sqlite:///file.db`, `sqlite://:memory:` or `postgresql://…`.
 
     Without one it is the database that the commands use: that of INTERLOCK_DB, or `sqlite:///interlock.db`. With
     `http://…` or `https://…` it is the same app over a server, and `key`, or INTERLOCK_KEY, says for which tenant.
-    `lifecycles` are files of your own. `hurry` divides all leases and beats, for tests alone.
+    `lifecycles` are files of your own. `hurry` divides all leases and beats, for tests alone. `redact` is given every
+    error and traceback of a handler before it leaves the worker, and returns what may be stored, shown and logged.
     """
     url = os.environ.get("INTERLOCK_DB", DEFAULT) if url is None else url
     if key is None and is_far(url):
         key = os.environ.get("INTERLOCK_KEY")
-    return App(url, tenant=tenant, lifecycles=lifecycles, hurry=hurry, key=key)
+    return App(url, tenant=tenant, lifecycles=lifecycles, hurry=hurry, key=key, redact=redact)

@@ -6,9 +6,11 @@ from typing import Any
 
 import msgspec
 
+from interlock.engine.family import BY_PARENT
+from interlock.engine.notes import TRACEBACK
 from interlock.engine.terms import policy_of
 from interlock.kernel.commands import Policy
-from interlock.kernel.lifecycle import Budget, Lifecycle
+from interlock.kernel.lifecycle import Budget, Category, Lifecycle
 from interlock.kernel.names import shown
 from interlock.kernel.rows import Event, Note, Slot, Tenant, Unit, Worker
 from interlock.store.session import Session
@@ -19,6 +21,7 @@ from interlock.store.views import (
     ahead_of,
     children_of,
     events_of,
+    last_event,
     needs_of,
     next_token,
     notes_of,
@@ -28,6 +31,7 @@ from interlock.store.views import (
     workers_seen,
 )
 
+NO_SUCCESS = (Category.FAILURE, Category.CANCELLED, Category.DEAD)
 EVENTS_MAX = 200  # of the last ones that are looked at
 COLUMNS = {"mutex": "mutex", "limit": "limit_key", "rate": "rate_key"}  # by what a parked unit is parked on
 
@@ -43,6 +47,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     parent: View | None = None
     children: list[View] = []
     child: "Facts | None" = None  # whose moves it makes
+    culprit: "Facts | None" = None  # the child whose end was its end
     needs: list[Glimpse] = []
     slot: Slot | None = None
     seated: list[View] = []
@@ -86,6 +91,15 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
         return moves[-1] if moves else None
 
     @property
+    def traceback(self) -> Note | None:
+        """That of its last failed attempt, or of the child whose end was its end; of a success there is none."""
+        if self.unit.outcome == Category.SUCCESS:
+            return None
+        own = [note for note in self.notes if note.kind == TRACEBACK]
+        below = self.culprit or self.child
+        return own[-1] if own else below.traceback if below else None
+
+    @property
     def claimable(self) -> bool:
         """Whether it waits for a worker, if for nothing else."""
         return self.life.allows(self.unit.state, "claim") or (
@@ -105,10 +119,21 @@ def gather(session: Session, tenant: int, lives: Mapping[str, Lifecycle], unit: 
     children = children_of(session, tenant, unit) if seen.unit.total else []
     facts = msgspec.structs.replace(facts, parent=parent, children=children)
     if facts.life.settled(seen.unit.state):
-        return facts
+        ended = find_culprit(session, tenant, children) if seen.unit.outcome in NO_SUCCESS else None
+        return msgspec.structs.replace(facts, culprit=gather(session, tenant, lives, ended)) if ended else facts
     if facts.life.options.follows and (open_ones := [one for one in children if one.unit.outcome is None]):
         return msgspec.structs.replace(facts, child=gather(session, tenant, lives, open_ones[-1].unit.id))
     return surroundings(session, tenant, facts)
+
+
+def find_culprit(session: Session, tenant: int, children: list[View]) -> int | None:
+    """The child whose end was the end of its parent: the first that ended without success, and not by its parent."""
+    ended = [one for one in children if one.unit.outcome in NO_SUCCESS]
+    for one in sorted(ended, key=lambda child: (child.unit.changed_at, child.unit.id)):
+        last = last_event(session, tenant, one.unit.id)
+        if last and last.reason not in BY_PARENT:
+            return one.unit.id
+    return None
 
 
 def surroundings(session: Session, tenant: int, facts: Facts) -> Facts:

@@ -11,6 +11,7 @@ from interlock.client.outcomes import Failed, StillWaiting
 from interlock.client.times import Length, length_us
 from interlock.client.two_ways import Asked, TwoWays
 from interlock.kernel.commands import Cancel, Signal, Standing
+from interlock.kernel.errors import InterlockError
 from interlock.kernel.lifecycle import Category
 from interlock.kernel.names import shown
 from interlock.store.views import Glimpse, glimpse
@@ -24,17 +25,24 @@ SOONEST, LATEST = 0.002, 0.25  # seconds between two looks
 class Job:
     """A unit of work. It goes on existing whatever becomes of this object."""
 
-    def __init__(self, app: "App", unit: int, *, created: bool = False) -> None:
-        self.app, self.unit, self.created = app, unit, created
+    def __init__(self, app: "App", unit: int, *, created: bool = False, lifecycle: str = "") -> None:
+        """`lifecycle` is known of a job that was just submitted; of another one it is read when it is asked for."""
+        self.app, self.unit, self.created, self.lifecycle = app, unit, created, lifecycle
         self.wait = Wait(self)
         self.cancel, self.signal = TwoWays(self.asked_to_stop), TwoWays(self.signalled)
 
     def __repr__(self) -> str:
-        return f"<{self.id} {self.state}>"
+        try:
+            return f"<{self.id} {self.state}>"
+        except InterlockError:  # it is in a transaction that is not committed, or its database is away
+            return f"<{shown(self.lifecycle or 'unit', self.unit)}>"
 
     @property
     def id(self) -> str:
-        return shown(self.look().lifecycle, self.unit)
+        """As users see it. Whoever submitted the job has it without a read, also before its transaction commits."""
+        if not self.lifecycle:
+            self.lifecycle = self.look().lifecycle
+        return shown(self.lifecycle, self.unit)
 
     @property
     def state(self) -> str:

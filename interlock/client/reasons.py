@@ -8,12 +8,14 @@ import msgspec
 from interlock.client.facts import Facts
 from interlock.client.staffing import for_a_worker
 from interlock.client.times import roughly, stated, told
+from interlock.engine.advance import ASKED
 from interlock.kernel.lifecycle import Category
 from interlock.kernel.names import shown
 from interlock.kernel.policy import LEASED
 from interlock.kernel.verdicts import ballot
 
 TEXT_MAX = 200
+LAST_ERROR = "last error: "
 
 
 class Reason(msgspec.Struct, frozen=True):
@@ -44,19 +46,39 @@ def ended(facts: Facts) -> Reason | None:
         return dead(facts, msgspec.json.decode(last.payload), when)
     said = because(last.reason, last.trigger)
     if unit.outcome == Category.CANCELLED:
-        return Reason(Category.CANCELLED, f"{facts.name} was cancelled {when} {by}{said}")
+        details = lines(wish(msgspec.json.decode(last.payload)), because_of_child(facts))
+        return Reason(Category.CANCELLED, f"{facts.name} was cancelled {when} {by}{said}", details)
     if unit.outcome == Category.FAILURE:
-        error = shortened(facts.seen.body.error or "") or last.reason
+        error = shortened(facts.seen.body.error or "") or because_of_child(facts) or last.reason
         again = f"do it again: interlock dead requeue {facts.name}" if facts.life.leased else ""
         return Reason(Category.FAILURE, f"{facts.name} failed {when}, attempt {unit.attempt}: {error}", lines(again))
     return Reason(Category.CLOSED, f"{facts.name} is {unit.state} since {stated(last.at)} {by}{said}")
+
+
+def because_of_child(facts: Facts) -> str:
+    """Which child ended it, by the name that its run has for it, and what became of that one."""
+    below = facts.culprit
+    if below is None:
+        return ""
+    name = below.policy.step or below.seen.body.task
+    found = reason(below)
+    last_error = next((one for one in found.details if one.startswith(LAST_ERROR)), "")
+    return f"step '{name}': {found.answer}{f'; {last_error}' if last_error else ''}"
+
+
+def wish(payload: dict[str, Any]) -> str:
+    """Who had asked a unit to stop, and why."""
+    asked = payload.get(ASKED)
+    if not asked:
+        return ""
+    return f"asked to stop by {asked['by']} at {stated(asked['at'])}{because(asked['reason'], 'cancel')}"
 
 
 def dead(facts: Facts, letter: dict[str, Any], when: str) -> Reason:
     stage = f" in stage {letter['stage']}" if letter.get("stage") else ""
     code, tries = letter.get("reason_code", "unknown"), letter.get("attempts", facts.unit.attempt)
     details = lines(
-        f"last error: {shortened(str(letter.get('last_error') or 'none'))}",
+        f"{LAST_ERROR}{shortened(str(letter.get('last_error') or 'none'))}",
         f"last holder: {letter['last_owner']}" if letter.get("last_owner") else "",
         f"do it again: interlock dead requeue {facts.name}",
     )

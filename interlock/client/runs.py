@@ -23,8 +23,8 @@ ENGINE = "engine"  # ends those that are left
 class Run(Job):
     """A run. It goes on existing whatever becomes of this object; `app.run(id)` finds it again."""
 
-    def __init__(self, app: "App", unit: int, *, created: bool = False) -> None:
-        super().__init__(app, unit, created=created)
+    def __init__(self, app: "App", unit: int, *, created: bool = False, lifecycle: str = "") -> None:
+        super().__init__(app, unit, created=created, lifecycle=lifecycle)
         self.approve, self.reject = TwoWays(self.approved), TwoWays(self.rejected)
         self.rerun = TwoWays(self.done_again)
 
@@ -97,7 +97,7 @@ class Run(Job):
     def done_again(self, *, from_: str | None = None, by: str = "local", reason: str = "") -> "Asked[Run]":
         """A new run of the steps from one of them on; what came before it is taken over."""
         command = Replay(tenant=self.app.tenant, unit=self.unit, step=from_, actor=by, reason=reason)
-        return self.app, command, lambda made: Run(self.app, made.unit, created=True)
+        return self.app, command, lambda made: Run(self.app, made.unit, created=True, lifecycle=made.lifecycle)
 
 
 def children_of_run(app: "App", run: int) -> list[View]:

@@ -1,5 +1,6 @@
 """What programs are told by `--json`: field names that stay, ids as they are shown, times as RFC 3339."""
 
+from collections.abc import Iterable
 from typing import Any
 
 import msgspec
@@ -7,6 +8,7 @@ import msgspec
 from interlock.client.inbox import Item
 from interlock.client.times import stated
 from interlock.client.trees import Node, Picture
+from interlock.engine.notes import TRACEBACK
 from interlock.kernel.names import shown
 from interlock.kernel.rows import Artifact, Event, Note, Unit, Worker
 from interlock.store.views import View
@@ -110,6 +112,15 @@ def note(row: Note) -> dict[str, Any]:
         "at": stated(row.at), "kind": row.kind, "name": row.name, "fence": row.fence, "expires": instant(row.expires),
         "payload": raw(row.payload),
     }  # fmt: skip
+
+
+def tracebacks(notes: Iterable[Note]) -> list[dict[str, Any]]:
+    """The tracebacks among the notes of a unit, that of the last failed attempt at the end."""
+    return [
+        {"attempt": int(one.name), "at": stated(one.at), "text": raw(one.payload)}
+        for one in notes
+        if one.kind == TRACEBACK
+    ]
 
 
 def artifact(row: Artifact) -> dict[str, Any]:

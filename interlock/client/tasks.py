@@ -210,4 +210,4 @@ class Task(Generic[P, R]):
         )  # fmt: skip
 
     def job(self, made: Submitted) -> Job:
-        return Job(self.app, made.unit, created=made.created)
+        return Job(self.app, made.unit, created=made.created, lifecycle=made.lifecycle)

@@ -8,6 +8,7 @@ from interlock.client.facts import Facts, gather
 from interlock.client.reasons import Reason, lines, reason, shortened
 from interlock.client.times import stated, told
 from interlock.kernel.lifecycle import Lifecycle, Move, Owner
+from interlock.kernel.texts import make_plain
 from interlock.store.session import Session
 
 TRIES_SHOWN = 3
@@ -52,6 +53,7 @@ class Why(msgspec.Struct, frozen=True):
     refused: tuple[str, ...]  # whose word was refused last
     moves: tuple[Next, ...]
     text: str
+    traceback: str | None = None  # of the last attempt that failed, of a run that of its step
 
 
 def explain(session: Session, tenant: int, lives: Mapping[str, Lifecycle], unit: int) -> Why:
@@ -66,7 +68,7 @@ def answered(facts: Facts) -> Why:
         unit=facts.name, state=unit.state, category=unit.category, reason=found.code, answer=found.answer,
         details=found.details, attempt=unit.attempt, attempts=facts.budget.attempts, failures=unit.failures,
         losses=unit.losses, clocks=clocks(facts), tries=tries(facts), refused=refused(facts),
-        moves=moves(facts, found), text="",
+        moves=moves(facts, found), text="", traceback=traceback(facts),
     )  # fmt: skip
     return msgspec.structs.replace(why, text=text(why, facts))
 
@@ -80,6 +82,11 @@ def unlisted(facts: Facts) -> Why:
         attempt=unit.attempt, attempts=0, failures=unit.failures, losses=unit.losses, clocks=(), tries=(),
         refused=refused(facts), moves=(), text=answer,
     )  # fmt: skip
+
+
+def traceback(facts: Facts) -> str | None:
+    note = facts.traceback
+    return None if note is None else str(msgspec.json.decode(note.payload))
 
 
 def clocks(facts: Facts) -> tuple[Clock, ...]:
@@ -163,6 +170,8 @@ def text(why: Why, facts: Facts) -> str:
         *(f"refused   {one}" for one in why.refused),
         *(f"{'moves' if not place else '     '}     {spelled(move)}" for place, move in enumerate(why.moves)),
     ]
+    if why.traceback is not None:
+        rows += ["traceback", *(f"  {line}" for line in make_plain(why.traceback).split("\n"))]
     return "\n".join(rows)
 
 

@@ -161,7 +161,7 @@ class Workflow:
         return Defining(self, self.app.sender(connection), connection is None), command
 
     def run(self, made: Submitted) -> Run:
-        return Run(self.app, made.unit, created=made.created)
+        return Run(self.app, made.unit, created=made.created, lifecycle=made.lifecycle)
 
 
 class Defining:

@@ -14,9 +14,11 @@ from interlock.kernel import policy
 from interlock.kernel.commands import Command
 from interlock.kernel.lifecycle import Category, Lifecycle, Move
 from interlock.kernel.rows import Event, Unit
+from interlock.store.finders import find_askers
 from interlock.store.tx import Tx
 
 SELF = "self"  # a hop of the lease alone
+ASKED = "asked"  # in the payload of a cancel: who asked for it, why and when
 NO_HOP = (None, None)  # of the lease
 ENCODE = msgspec.json.Encoder(order="sorted").encode
 
@@ -46,6 +48,8 @@ def advance(
     life = tx.life(unit)
     move = life.move(unit.state or None, trigger)
     hops = move.hops
+    if life.states[move.path[-1]].category is Category.CANCELLED:
+        payload = with_asker(tx, unit, stamp, payload)
     lease_hops = lease_path(tx, unit, lease) if lease else []
     before = 0 if lease_hops and lease[0] == "grant" else len(hops) - len(lease_hops)  # hops without the lease
     for hop in hops:
@@ -63,6 +67,16 @@ def advance(
     if unit.parent is not None:
         tx.fired.append((unit, trigger))
     return move
+
+
+def with_asker(tx: Tx, unit: Unit, stamp: Stamp, payload: Any) -> Any:
+    """The payload of a cancel, which says who asked for it and why if its event does not."""
+    if unit.id not in tx.askers and unit.asked_at is not None:
+        tx.askers |= find_askers(tx, [unit.id])
+    asked = tx.askers.get(unit.id)
+    if asked is None or (asked["by"], asked["reason"]) == (stamp.actor, stamp.reason):
+        return payload
+    return {**(payload or {}), ASKED: asked}
 
 
 def hop_lease(tx: Tx, unit: Unit, trigger: str, stamp: Stamp) -> None:
@@ -142,6 +156,8 @@ def settle(tx: Tx, unit: Unit, life: Lifecycle, *, opened: bool, born: bool) -> 
     unit.category = category = state.category
     if category is not Category.CLOSED:
         unit.outcome = category if state.settled else None
+    if unit.outcome == Category.SUCCESS:
+        forget_error(tx, unit)
     if opened:
         unit.started_at = None
     if category is Category.ACTIVE and unit.started_at is None:
@@ -152,6 +168,14 @@ def settle(tx: Tx, unit: Unit, life: Lifecycle, *, opened: bool, born: bool) -> 
     derive(tx, unit)
     if not born:
         tx.touch(unit)
+
+
+def forget_error(tx: Tx, unit: Unit) -> None:
+    """What an earlier attempt failed with is no error of a unit that has succeeded; its events still tell it."""
+    body = tx.body(unit)
+    if body.error is not None:
+        body.error = None
+        tx.change(body)
 
 
 def deadline(tx: Tx, unit: Unit, life: Lifecycle) -> int | None:

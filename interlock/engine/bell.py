@@ -100,6 +100,12 @@ class Bell:
         queues = {*lanes.values(), *tx.summoned}
         return Ring(lanes, queues, self.wire.tell_within(tx.session, queues) if self.wire and queues else None)
 
+    def tell_with(self, tx: Tx) -> None:
+        """Whoever waits, here or elsewhere, hears of a transaction when somebody else commits it, and never before."""
+        queues = {*self.lanes_of(tx).values(), *tx.summoned}
+        if self.wire and queues:
+            self.wire.tell_with(tx.session, queues)
+
     def lanes_of(self, tx: Tx) -> dict[int, Queue]:
         """The lanes that a transaction gives work to, and their queues, if anybody wants to know."""
         limited = self.limited | {tenant for tenant, (running, _) in tx.limits.items() if running is not None}

@@ -234,11 +234,7 @@ class Committer:
         tx.tenant = command.tenant
         before = tx.changes
         try:
-            answer = kept_answer(tx, command)
-            if answer is Nothing:
-                answer = self.verbs[type(command)](tx, command)
-                keep_answer(tx, command, answer)
-            return answer, None
+            return perform_once(tx, command, self.verbs), None
         except StoreError:
             raise
         except InterlockError as refusal:
@@ -271,6 +267,15 @@ class Committer:
             except (StoreError, LostCommit) as error:
                 why = str(error)
         raise Unresolved(why)
+
+
+def perform_once(tx: Tx, command: Command[A], verbs: Verbs) -> A:
+    """The answer of a command; under an idempotency key that is known, the answer that it got the first time."""
+    answer = kept_answer(tx, command)
+    if answer is Nothing:
+        answer = verbs[type(command)](tx, command)
+        keep_answer(tx, command, answer)
+    return answer  # type: ignore[no-any-return]
 
 
 def explained(error: Exception) -> Exception:

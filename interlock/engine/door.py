@@ -25,7 +25,7 @@ from interlock.engine import (
     workers,
 )
 from interlock.engine.bell import Bell, Watch
-from interlock.engine.committer import TOO_MANY, Committer, extent
+from interlock.engine.committer import TOO_MANY, Committer, extent, perform_once
 from interlock.engine.committer import ids as wanted_ids
 from interlock.engine.family import carry_on
 from interlock.kernel import access, commands
@@ -36,7 +36,7 @@ from interlock.kernel.lifecycle import Lifecycle
 from interlock.store import migrate
 from interlock.store.memory import Memory
 from interlock.store.reads import snapshot
-from interlock.store.session import CALL, NotPrepared, Session, Wire
+from interlock.store.session import CALL, NotPrepared, Session, Taken, Wire
 from interlock.store.tx import Ids, OutOfIds, Tx
 from interlock.store.url import connect
 
@@ -163,7 +163,10 @@ class Engine:
         return self.runner.line_for(commands[0]).put_all(commands)
 
     def send_within(self, session: Session, command: Command[A]) -> A:
-        """The command is carried out in a transaction that others commit; a refusal leaves it as it was."""
+        """The command is carried out in a transaction that others commit; a refusal leaves it as it was.
+
+        Its answer under an idempotency key is kept, and workers are woken, exactly if they commit.
+        """
         ids = Ids(session)
         if session.many_writers:  # else a block, or a queue that is new, would be locked until they commit
             ids.session = self.reader
@@ -175,12 +178,17 @@ class Engine:
                 ids.reserve(wanted_ids(command))
             tx = Tx(session, self.committer.lives, ids, [command.tenant])
             try:
-                answer: A = VERBS[type(command)](tx, command)
+                answer = perform_once(tx, command, VERBS)
                 carry_on(tx)
+                self.bell.tell_with(tx)
             except OutOfIds:
                 session.rollback()
                 if last:
                     raise InterlockError(TOO_MANY) from None
+            except Taken:  # another one has committed the same key meanwhile: now it is seen
+                session.rollback()
+                if last:
+                    raise
             except BaseException:
                 session.rollback()
                 raise

@@ -5,6 +5,7 @@ import msgspec
 from interlock.engine.advance import Stamp, advance, derive
 from interlock.engine.compensation import compensate, remember_undo
 from interlock.engine.ends import close, live, summon
+from interlock.engine.notes import CANCEL_REQUESTED, note
 from interlock.engine.outputs import gathered, known_to
 from interlock.engine.templates import expand
 from interlock.engine.terms import follower, policy_of, tally
@@ -18,6 +19,7 @@ from interlock.store.tallies import write_tallies
 from interlock.store.tx import COUNTED, Tx
 
 ENGINE = Stamp("engine")
+BY_PARENT = ("its parent ended", "its parent was cancelled")  # why a child was stopped
 SKIPPED = Stamp("engine", "skipped")
 # By these, in this order, a unit that is not wanted goes to its success: each that its table lists.
 WITHOUT_WORK = ("ready", "begin", "claim", "start", "complete", "approve", "succeed")
@@ -74,6 +76,8 @@ def follow(tx: Tx, child: Unit, trigger: str) -> None:
     life, attempt = tx.life(parent), parent.attempt
     if life.settled(parent.state):
         return  # an operator has put it there: it follows nobody any more
+    if child.id in tx.askers:
+        tx.askers.setdefault(parent.id, tx.askers[child.id])
     if told := policy.follow(life, parent.state, trigger, child.state):
         advance(tx, parent, told, ENGINE)
     if child.id in tx.retryable:
@@ -230,8 +234,11 @@ def has_ended(unit: Unit) -> bool:
 def end_family(tx: Tx, parent: Unit) -> None:
     """The open children of a unit that has ended, or was asked to, are stopped as well."""
     closing = parent.category == Category.CLOSING
-    stamp = Stamp("engine", "its parent ended" if not closing else "its parent was cancelled")
+    stamp = Stamp("engine", BY_PARENT[closing])
+    asked = tx.askers.get(parent.id)
     for child in open_children(tx, parent.id):
+        if asked is not None:
+            tx.askers.setdefault(child.id, asked)
         end_child(tx, child, closing or parent.outcome == Category.CANCELLED, stamp)
 
 
@@ -240,6 +247,8 @@ def end_child(tx: Tx, child: Unit, cancelled: bool, stamp: Stamp) -> None:
     life = tx.life(child)
     attempts = open_children(tx, child.id) if life.options.follows else []
     if attempts:
+        if child.id in tx.askers:
+            tx.askers.setdefault(attempts[-1].id, tx.askers[child.id])
         end_child(tx, attempts[-1], cancelled, stamp)
         return
     trigger = policy.after_parent(life, child.state, cancelled=cancelled)
@@ -251,5 +260,8 @@ def end_child(tx: Tx, child: Unit, cancelled: bool, stamp: Stamp) -> None:
         advance(tx, child, trigger, stamp)
     elif life.states[child.state].cancel == "deferred":
         child.asked_at, child.asked_by = tx.now, tx.now + (life.options.cancel_within_us or 0)
+        asked = tx.askers.get(child.id, {"by": stamp.actor, "reason": stamp.reason})
+        said = msgspec.json.encode(Stamp(asked["by"], asked["reason"])).decode()
+        note(tx, child.id, CANCEL_REQUESTED, said, fence=child.fence)
         derive(tx, child)
         tx.touch(child)

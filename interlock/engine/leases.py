@@ -9,20 +9,26 @@ from interlock.engine.advance import SELF, Stamp, advance, asked_by, derive
 from interlock.engine.ends import close, lose_in_place
 from interlock.engine.lease_secrets import check_nonce, hash_nonce, hashed, refuse_other_nonce, secret
 from interlock.engine.notes import beats_kept_us, note
+from interlock.engine.outcomes import (
+    NULL,
+    check,
+    check_cost,
+    failure,
+    keep_traceback,
+    said_before,
+    spent,
+    tells_no_more,
+)
 from interlock.engine.outputs import outputs_for
 from interlock.engine.rates import spend_token
 from interlock.engine.signals import over, signals_for, wait_for
 from interlock.engine.terms import counted, policy_of, tally
 from interlock.engine.tick import wake
-from interlock.engine.words import between, keepable, named, one_of
+from interlock.engine.words import between, named
 from interlock.engine.workers import Taking, glimpse, heard_of, serves, take_on
 from interlock.kernel import policy
 from interlock.kernel.commands import (
     CONFLICT,
-    ENDS,
-    ERROR_CLASSES,
-    REASONS,
-    STAGES,
     TRANSIENT,
     Claim,
     Command,
@@ -36,9 +42,9 @@ from interlock.kernel.commands import (
     Release,
     Start,
 )
-from interlock.kernel.errors import InterlockError, Refused, Stale
+from interlock.kernel.errors import Refused, Stale
 from interlock.kernel.lifecycle import BY_HOLDER, Category, Owner
-from interlock.kernel.rows import Body, Event, Unit
+from interlock.kernel.rows import Event, Unit
 from interlock.kernel.tallies import CONFLICTS, STALE
 from interlock.store.ahead import remember_worker
 from interlock.store.claims import claimable
@@ -48,9 +54,6 @@ from interlock.store.tx import Tx
 
 CLAIM_MAX = 10_000
 FENCE_MAX = 2**31 - 1  # no unit ever has a higher one, and no table can hold it
-NULL = "null"  # a result that is not written: it says no more than there being none
-NO_MORE = "{}"  # the payload of an end of which there is no more to tell; a failure tells more
-MILLION, COST_MAX = 1_000_000, 1_000_000_000_000
 Verb = Callable[[Unit, int], None]
 Again = Callable[[Event, Unit, int], bool]
 
@@ -124,6 +127,7 @@ def handed_over(tx: Tx, units: list[Unit], leases: list[str]) -> list[Grant]:
                 timeout_us=policy_of(body).timeout_us, checkpoint=checkpoint, steps=tuple(steps.items()),
                 outputs=None if before is None else tuple(before.items()),
                 signals=tuple(signals.get(unit.id, {}).items()), waited=waited.get(unit.id, ()),
+                lifecycle=unit.lifecycle,
             )
         )  # fmt: skip
     return grants
@@ -252,38 +256,6 @@ def finish(tx: Tx, command: Finish) -> list[Heard]:
     return each(tx, command, (outcome.held for outcome in command.outcomes), verb, again)
 
 
-def check(outcome: Outcome) -> None:
-    """Words that nobody knows are told apart from those that are known."""
-    one_of("ended", outcome.ended, ENDS)
-    one_of("stage", outcome.stage, STAGES)
-    keepable("error", outcome.error)
-    check_cost(outcome.cost)
-    one_of("error_class", outcome.error_class, tuple(ERROR_CLASSES))
-    if outcome.reason_code is not None:
-        one_of("reason_code", outcome.reason_code, REASONS)
-
-
-def check_cost(cost: float) -> None:
-    if not 0 <= cost <= COST_MAX:  # nor what is no number
-        raise InterlockError(f"cost = {cost} is not allowed; allowed is 0 to {COST_MAX}")
-
-
-def said_before(event: Event, body: Body, outcome: Outcome) -> bool:
-    """Whether this is what the holder said when its lease ended."""
-    if outcome.ended == "success":
-        return event.trigger == "complete" and (body.result or NULL) == outcome.result
-    if outcome.ended == "cancelled":
-        return event.trigger == "stopped" and event.payload == NO_MORE
-    told = msgspec.json.decode(event.payload)
-    return all(told.get(name) == value for name, value in failure(outcome).items())
-
-
-def failure(outcome: Outcome) -> dict[str, Any]:
-    """What the record keeps of a failure."""
-    told = {"error": outcome.error, "error_class": outcome.error_class, "stage": outcome.stage}
-    return told if outcome.reason_code is None else {**told, "reason_code": outcome.reason_code}
-
-
 def end(tx: Tx, unit: Unit, outcome: Outcome, stamp: Stamp) -> None:
     """The holder's word about how its work ended is carried out."""
     life, body, payload = tx.life(unit), tx.body(unit), {}
@@ -297,21 +269,13 @@ def end(tx: Tx, unit: Unit, outcome: Outcome, stamp: Stamp) -> None:
         trigger, cause = policy.stopped(life, unit.state, asked=unit.asked_at is not None), "stop"
     else:
         trigger, cause, payload = failed(tx, unit, outcome), "finish", failure(outcome)
-        body.error = outcome.error
+        body.error = payload["error"]
+        keep_traceback(tx, unit, outcome)
     if life.category(unit.state) is Category.CLOSING:
         cause = "stop"  # whatever it says now, it answers the cancel (A4-13)
     close(tx, unit, trigger, cause, stamp, {**payload, **spent(tx, unit, outcome.cost)}, outcome.after_us)
     if (body.result, body.error) != said:
         tx.change(body)
-
-
-def spent(tx: Tx, unit: Unit, cost: float) -> dict[str, Any]:
-    """What an attempt has cost is counted, and told in the event that closes it."""
-    millionths = round(cost * MILLION)
-    if not millionths:
-        return {}
-    tx.costs[unit.id] = tx.costs.get(unit.id, 0) + millionths
-    return {"cost": millionths / MILLION}
 
 
 def failed(tx: Tx, unit: Unit, outcome: Outcome) -> str:
@@ -364,7 +328,7 @@ def release(tx: Tx, command: Release) -> list[Heard]:
 
 def given_back(event: Event, said: str, actor: str) -> bool:
     """Whether this is what its holder did by giving a unit back: it waits where it is, or a cancel ended it."""
-    ended = event.trigger in (SELF, "stopped", "overdue") and event.payload == NO_MORE
+    ended = event.trigger in (SELF, "stopped", "overdue") and tells_no_more(event)
     return event.trigger == said or (ended and event.actor == actor)
 
 

@@ -11,6 +11,8 @@ from interlock.store.tx import Tx
 DAY_US = 86_400_000_000
 BEATS_US = 2 * DAY_US  # how long beats are kept, unless their tenant says otherwise
 VERBOSE_US = 14 * DAY_US  # the same of other verbose things
+CANCEL_REQUESTED = "cancel_requested"  # the kind of note that says who asked a unit to stop, and why
+TRACEBACK = "traceback"  # the kind of note that has the traceback of an attempt, named by its number
 READ_AGAIN_US = 5_000_000
 
 

@@ -48,14 +48,14 @@ def replay(tx: Tx, command: Replay) -> Submitted:
     if policy_of(tx.body(old)).template is not None:
         run, steps = again(tx, old, command.step, Stamp(command.actor, command.reason or f"replay of {old.id}"))
         make_steps_ready(tx, steps)
-        return Submitted(unit=run.id, created=True)
+        return Submitted(unit=run.id, created=True, lifecycle=run.lifecycle, state=run.state)
     if command.step is not None:
         raise InterlockError(f"a {life.name} has no steps of a template; leave step out")
     if not life.leased or follower(tx, old):
         raise InterlockError(f"a {life.name} is not done again by itself; submit it anew, with what belongs to it")
     unit = next_attempt(tx, None, Stamp(command.actor, command.reason or f"replay of {old.id}", command.cause), old)
     make_ready(tx, unit)
-    return Submitted(unit=unit.id, created=True)
+    return Submitted(unit=unit.id, created=True, lifecycle=unit.lifecycle, state=unit.state)
 
 
 def force(tx: Tx, command: Force) -> Standing:

@@ -5,7 +5,7 @@ import msgspec
 from interlock.engine.advance import Stamp, advance, asked_by, derive
 from interlock.engine.ends import close, live, summon
 from interlock.engine.family import make_ready, next_attempt
-from interlock.engine.notes import note
+from interlock.engine.notes import CANCEL_REQUESTED, note
 from interlock.engine.terms import policy_of
 from interlock.kernel import policy
 from interlock.kernel.commands import Cancel, Decide, Standing
@@ -24,14 +24,17 @@ def cancel(tx: Tx, command: Cancel) -> Standing:
     open_children(tx, command.unit)  # children are locked before their parent
     unit = tx.unit(command.unit)
     life, stamp = tx.life(unit), asked_by(command)
+    asked = {"by": stamp.actor, "reason": stamp.reason, "at": tx.now}
     if life.options.follows and (attempts := open_children(tx, unit.id)):
         cancel(tx, msgspec.structs.replace(command, unit=attempts[-1].id))
+        tx.askers[unit.id] = asked
         return standing(unit, applied=True)  # it follows
     version = unit.version
     again = unit.asked_at is not None and not command.hard
     if again or life.category(unit.state) == "cancelled":
         return standing(unit, applied=False)
     answer = policy.cancel(life, unit.state, hard=command.hard, held=live(tx, unit))
+    tx.askers[unit.id] = asked
     unit.asked_at = tx.now
     unit.asked_by = tx.now + (life.options.cancel_within_us or 0)
     summon(tx, unit)
@@ -42,7 +45,8 @@ def cancel(tx: Tx, command: Cancel) -> Standing:
     else:
         derive(tx, unit)
         tx.touch(unit)
-        note(tx, unit.id, "cancel_requested", msgspec.json.encode(stamp).decode(), fence=unit.fence)
+    if unit.outcome is None:
+        note(tx, unit.id, CANCEL_REQUESTED, msgspec.json.encode(stamp).decode(), fence=unit.fence)
     return standing(unit, applied=unit.version > version or answer != "cancel")
 
 

@@ -24,6 +24,7 @@ REASONS = (
 TRANSIENT, PERMANENT, VALIDATION, CONFLICT = (
     "TransientError", "PermanentError", "ValidationError", "LeaseConflictError",
 )  # fmt: skip
+TRACEBACK_MAX = 16 * 1024  # bytes that are kept of the traceback of one attempt
 ERROR_CLASSES = {
     TRANSIENT: "exhausted_retries", PERMANENT: "policy_violation", VALIDATION: "validation_failed", CONFLICT: "",
 }  # fmt: skip
@@ -72,6 +73,7 @@ class Grant(msgspec.Struct, frozen=True, gc=False):
     outputs: tuple[tuple[str, str], ...] | None = None  # of a step of a run: what the steps before it came to
     signals: tuple[tuple[str, str], ...] = ()  # those that came, by name
     waited: tuple[str, ...] = ()  # signals for which it has waited as long as it wanted to
+    lifecycle: str = "job"  # with the unit, the id that users see
 
 
 class Held(msgspec.Struct, frozen=True, gc=False):
@@ -161,6 +163,7 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     stage: str = "exec"
     after_us: int | None = None  # when to try again, instead of the backoff
     cost: float = 0  # of this attempt, kept to six decimals
+    traceback: str = ""  # of a failure; of a long one, the head and the tail are kept
 
 
 class Finish(Command[list[Heard]], frozen=True, kw_only=True):

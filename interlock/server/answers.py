@@ -53,6 +53,14 @@ class NeedTold(msgspec.Struct):
     state: str
 
 
+class TracebackTold(msgspec.Struct):
+    """The traceback of a failed attempt: of a long one, the head and the tail."""
+
+    attempt: int
+    at: str
+    text: str
+
+
 class UnitWhole(UnitTold, kw_only=True):
     """A unit with all that is known of it."""
 
@@ -80,10 +88,14 @@ class UnitWhole(UnitTold, kw_only=True):
     waiting_on: list[str]  # the open gates at it or below it
     webhook_url: str | None
     reclaim_after: float | None  # seconds
+    tracebacks: list[TracebackTold]
 
 
 class LetterTold(UnitTold, kw_only=True):
-    """A dead letter, with what was told of its end; `again` says that it was done again."""
+    """A dead letter, with what was told of its end; `again` says that it was done again.
+
+    `traceback` is the head and the tail of that of the last attempt; the unit itself has all of them.
+    """
 
     reason_code: str | None
     error_class: str | None
@@ -94,6 +106,7 @@ class LetterTold(UnitTold, kw_only=True):
     last_lease_expires_at: str | None
     dead_since: str
     again: bool
+    traceback: str | None
 
 
 class LetterList(msgspec.Struct):
@@ -295,6 +308,7 @@ class WhyTold(msgspec.Struct):
     refused: list[str]
     moves: list[NextTold]
     text: str
+    traceback: str | None
 
 
 class VoteTold(msgspec.Struct):

@@ -32,6 +32,7 @@ from interlock.store.views import (
     events_of,
     glimpse,
     needs_of,
+    notes_of,
     open_gates,
     view,
     views_of,
@@ -128,10 +129,11 @@ async def show(asked: Asked) -> dict[str, Any]:
 
 
 def whole(session: Session, tenant: int, unit: int) -> dict[str, Any]:
-    """A unit, what it needs and the gates that it waits for, from one picture."""
+    """A unit, what it needs, the gates that it waits for and how its attempts failed, from one picture."""
     needs = [{"id": shown(one.lifecycle, one.unit), "state": one.state} for one in needs_of(session, tenant, unit)]
     gates = [shown(life, one) for one, life in open_gates(session, tenant, unit)]
-    return {**shape.whole(view(session, tenant, unit)), "needs": needs, "waiting_on": gates}
+    more = {"needs": needs, "waiting_on": gates, "tracebacks": shape.tracebacks(notes_of(session, tenant, unit))}
+    return {**shape.whole(view(session, tenant, unit)), **more}
 
 
 async def events(asked: Asked) -> Any:

@@ -13,16 +13,19 @@ from interlock.client.times import instant_us
 from interlock.kernel.commands import Replay, Submitted
 from interlock.kernel.errors import InterlockError, StoreError
 from interlock.kernel.names import shown
+from interlock.kernel.rows import Note
+from interlock.kernel.texts import cut_middle
 from interlock.server import answers
 from interlock.server.bodies import BulkAsked, LettersAsked, LettersMeant
 from interlock.server.errors import Refusal
 from interlock.server.operations import Asked, Operation, unit_of
 from interlock.store.letters import END, Letter, Letters, Place, newest, place_of
 from interlock.store.session import Session
-from interlock.store.views import views_of
+from interlock.store.views import last_tracebacks, views_of
 
 BULK_MOST, TOGETHER, SHOWN_MOST = 10_000, 200, 1_000  # letters of one order, at a time, and told by id
 GOOD_FOR_US = 600_000_000
+TRACEBACK_SHOWN = 4_000  # bytes of each in a list
 AGAIN = "ask again without `confirm`, look at the count, and send the new token"
 
 
@@ -60,16 +63,18 @@ def page_of(
         raise InterlockError(f"'{query.after}' is no dead letter any more; begin with the first page")
     found, last = newest(session, tenant, wanted, query.limit, before)
     views = views_of(session, tenant, [one.unit for one in found])
-    return [{**shape.unit(views[one.unit]), **said(one)} for one in found], last
+    tracebacks = last_tracebacks(session, tenant, [one.unit for one in found])
+    return [{**shape.unit(views[one.unit]), **said(one, tracebacks.get(one.unit))} for one in found], last
 
 
-def said(one: Letter) -> dict[str, Any]:
+def said(one: Letter, traceback: Note | None) -> dict[str, Any]:
     told = one.told
     names = ("reason_code", "error_class", "stage", "last_error", "attempts", "last_owner", "correlation_id")
     return {
         **{name: told.get(name) for name in names},
         "last_lease_expires_at": shape.instant(told.get("last_lease_expires_at")),
         "dead_since": shape.instant(one.at), "again": one.again_at is not None,
+        "traceback": None if traceback is None else cut_middle(shape.raw(traceback.payload), TRACEBACK_SHOWN),
     }  # fmt: skip
 
 

@@ -1,6 +1,9 @@
 """The questions that verbs ask of the database, each with a plan that a test looks at."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import msgspec
 
 from interlock.kernel.errors import Unknown
 from interlock.kernel.lifecycle import Category
@@ -113,6 +116,16 @@ def has_note(tx: Tx, unit: int, kind: str, name: str) -> bool:
     """Whether a unit has such a note, also one that this transaction has just made."""
     look_for_notes(tx, kind, name, [unit])
     return tx.noted[unit, kind, name]
+
+
+def find_askers(tx: Tx, units: Sequence[int]) -> dict[int, dict[str, Any]]:
+    """Who asked these units to stop, why and when; the last one who did."""
+    sql = "SELECT unit, payload, at FROM note WHERE unit {ids} AND kind = 'cancel_requested' ORDER BY id"
+    found = {}
+    for unit, payload, at in tx.session.rows(sql, {"ids": list(units)}):
+        stamp = msgspec.json.decode(payload)
+        found[unit] = {"by": stamp["actor"], "reason": stamp["reason"], "at": at}
+    return found
 
 
 def look_for_notes(tx: Tx, kind: str, name: str, units: Iterable[int]) -> None:

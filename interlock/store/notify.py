@@ -54,6 +54,10 @@ class Notify:
 
         return told_within
 
+    def tell_with(self, session: Session, queues: Iterable[Queue]) -> None:
+        """The commit of the session's transaction will tell, whenever it comes. Nobody else could: it is not ours."""
+        session.many(TELL, [{"channel": CHANNEL, "text": payload_of(queues)}])
+
     def tell(self, queues: Iterable[Queue]) -> None:
         """Whoever listens hears that these queues have got work."""
         if self.mouth is None or self.mouth.closed:

@@ -280,6 +280,9 @@ class Looker:
     def tell_within(self, session: Session, queues: Iterable[Queue]) -> None:
         """So does every commit."""
 
+    def tell_with(self, session: Session, queues: Iterable[Queue]) -> None:
+        """And that of a caller too."""
+
     def listen(self, queues: Iterable[Queue]) -> None:
         """What is available in these queues now is known: from here on only what is new counts."""
         with self.lock:

@@ -110,6 +110,7 @@ class Tx:
         self.looked: set[Any] = set()  # what was looked for already, and is not looked for again
         self.keyed: dict[tuple[int, str, str], Body | None] = {}  # what is known of users' keys
         self.noted: dict[tuple[int, str, str], bool] = {}  # which notes there are, as far as somebody asked
+        self.askers: dict[int, dict[str, Any]] = {}  # by unit: who asked it to stop, why and when
         self.answers: dict[tuple[int, str, str], Answer] = {}
         self.flushed: set[int] = set()  # units that were written
         self.opened: set[int] = set()  # units that became available

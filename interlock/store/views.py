@@ -189,6 +189,15 @@ def notes_of(session: Session, tenant: int, unit: int) -> list[Note]:
     return read(session, Note, "WHERE unit = :unit AND tenant = :tenant ORDER BY id", unit=unit, tenant=tenant)
 
 
+def last_tracebacks(session: Session, tenant: int, units: Sequence[int]) -> dict[int, Note]:
+    """By unit, the traceback of its last failed attempt; units that have none are left out."""
+    wanted = sorted(set(units))
+    if not wanted:
+        return {}
+    rest = f"WHERE unit IN ({marks(wanted)}) AND kind = 'traceback' AND tenant = :tenant ORDER BY id"
+    return {note.unit: note for note in read(session, Note, rest, tenant=tenant, **params(wanted))}
+
+
 def artifacts_of(session: Session, tenant: int, unit: int) -> list[Artifact]:
     rest = "WHERE unit = :unit AND tenant = :tenant ORDER BY attempt, name"
     return read(session, Artifact, rest, unit=unit, tenant=tenant)

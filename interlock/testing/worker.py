@@ -28,6 +28,7 @@ from interlock.kernel.commands import (
 from interlock.kernel.errors import InterlockError
 from interlock.worker.context import JobContext
 from interlock.worker.executors import with_context
+from interlock.worker.tracebacks import redact_end
 from interlock.worker.verdicts import failure, given_back, priced, success, unreadable
 
 log = logging.getLogger("interlock.testing")
@@ -128,7 +129,7 @@ class StillWorker:
         (context,) = self.begin([grant])
         self.running.append(context)
         try:
-            end = priced(self.outcome(context), context.spent)
+            end = redact_end(priced(self.outcome(context), context.spent), self.app.redact)
         finally:
             self.running.pop()
         self.report(context, end)

@@ -5,6 +5,8 @@ from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+import msgspec
+
 from interlock.client.outcomes import Snooze
 from interlock.kernel.commands import TRANSIENT, Grant, Held, Outcome
 from interlock.worker.context import JobContext
@@ -53,9 +55,9 @@ def meant(hold: Hold, end: End) -> End:
     if hold.leaving:
         return GiveBack()
     if hold.context.cancelled:
-        return end
+        return msgspec.structs.replace(end, traceback="")
     error = f"it stopped, though nobody had asked for it: {end.error}"
-    return Outcome(held=hold.held, ended="failure", error=error, error_class=TRANSIENT)
+    return msgspec.structs.replace(end, ended="failure", error=error, error_class=TRANSIENT)
 
 
 class Holds:

@@ -19,6 +19,7 @@ from interlock.worker.context import JobContext
 from interlock.worker.executors import Executors
 from interlock.worker.holds import AHEAD_MAX, AT_ONCE, End, GiveBack, Hold, Holds, Lane, meant
 from interlock.worker.reports import Reports, titled
+from interlock.worker.tracebacks import redact_end
 from interlock.worker.verdicts import failure, priced, success, unreadable
 
 if TYPE_CHECKING:
@@ -224,13 +225,16 @@ class Worker:
         """The handler has run, its outcome is on its way, and its place is free."""
         started = self.now
         try:
-            hold.end = priced(meant(hold, await self.outcome(hold)), hold.context.spent)
+            self.end(hold, await self.outcome(hold))
         except asyncio.CancelledError as cancelled:
-            hold.end = priced(meant(hold, failure(hold.held, cancelled)), hold.context.spent)
+            self.end(hold, failure(hold.held, cancelled))
         finally:
             lane.took(self.now - started)
             self.reports.end(hold)
             self.leave(lane, hold)
+
+    def end(self, hold: Hold, came_to: End) -> None:
+        hold.end = redact_end(priced(meant(hold, came_to), hold.context.spent), self.app.redact)
 
     def leave(self, lane: Lane, hold: Hold) -> None:
         """The place of a handler is free once it has really ended: a thread cannot be stopped."""

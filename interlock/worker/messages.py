@@ -14,7 +14,9 @@ from interlock.kernel.errors import (
     Unavailable,
     ValidationError,
 )
-from interlock.worker.verdicts import TEXT_MAX, Unkept
+from interlock.kernel.texts import make_storable
+from interlock.worker.tracebacks import SENT, format_traceback
+from interlock.worker.verdicts import Unkept, text_of
 
 LINE_MAX = 64 * 1024 * 1024  # bytes
 # An error keeps its class across the line if a verdict, or a handler that catches it, asks for that class.
@@ -40,6 +42,7 @@ class Fault(Message, frozen=True, kw_only=True):
     after_us: int | None = None
     signal: str | None = None
     cost: float = 0
+    traceback: str = ""
 
 
 # What a worker says.
@@ -119,12 +122,13 @@ def fault_of(error: BaseException, cost: float = 0) -> Fault:
     kinds = [kind.__name__ for kind in type(error).__mro__ if OWN.get(kind.__name__) is kind]
     if isinstance(error, asyncio.CancelledError):
         kinds = [Cancelled.__name__]
-    text = str(error)[:TEXT_MAX].encode(errors="replace").decode()
+    text = make_storable(text_of(error))
     after_us = error.after_us if isinstance(error, Retry | Snooze) else None
     counts_as = kinds[0] if kinds else TransientError.__name__
     signal = error.signal if isinstance(error, Await) else None
     return Fault(
-        name=type(error).__name__, counts_as=counts_as, text=text, after_us=after_us, signal=signal, cost=cost
+        name=type(error).__name__, counts_as=counts_as, text=text, after_us=after_us, signal=signal, cost=cost,
+        traceback=format_traceback(error),
     )  # fmt: skip
 
 
@@ -133,6 +137,7 @@ def error_of(fault: Fault) -> InterlockError:
     base = OWN[fault.counts_as]
     kind: type[InterlockError] = base if base.__name__ == fault.name else type(fault.name, (base,), {})
     error = kind.__new__(kind, fault.text)
+    setattr(error, SENT, fault.traceback)
     if isinstance(error, Retry):
         error.after_us = fault.after_us
     elif isinstance(error, Snooze):

@@ -222,7 +222,10 @@ class Reports:
         if log.isEnabledFor(level):
             why = heard.why if word == "refused" else end.error if isinstance(end, Outcome) else ""
             text = f"{titled(hold)}: {word}" + (f": {why}" if why else "")
-            facts = {"task": hold.grant.task, "unit": hold.grant.unit, "attempt": hold.grant.attempt}
+            facts = {"id": name_of(hold), "task": hold.grant.task, "unit": hold.grant.unit}
+            facts["attempt"] = hold.grant.attempt
+            if isinstance(end, Outcome) and end.traceback:
+                text, facts["traceback"] = f"{text}\n{end.traceback}", end.traceback
             facts["lease_hash"] = hashed(hold.held.lease)[:HASH_SHOWN]  # as the database has it; the lease is secret
             log.log(level, text, extra={"facts": {**facts, "ended": word, "state": heard.state, "why": why}})
 
@@ -254,4 +257,9 @@ def may_be_refused(hold: Hold) -> bool:
 
 
 def titled(hold: Hold) -> str:
-    return f"{hold.grant.task} {shown('', hold.grant.unit)[1:]}"
+    return f"{hold.grant.task} {name_of(hold)}"
+
+
+def name_of(hold: Hold) -> str:
+    """The id of its unit, as users see it."""
+    return shown(hold.grant.lifecycle, hold.grant.unit)

@@ -8,6 +8,8 @@ import msgspec
 from interlock.client.outcomes import Await, Cancelled, Reject, Result, Retry, Snooze
 from interlock.kernel.commands import PERMANENT, TRANSIENT, VALIDATION, Held, Outcome, Release
 from interlock.kernel.errors import PermanentError, Stale, ValidationError
+from interlock.kernel.texts import make_storable
+from interlock.worker.tracebacks import format_traceback
 
 TEXT_MAX = 4_000  # of an error that is kept
 
@@ -60,17 +62,23 @@ def failure(held: Held, error: BaseException) -> Outcome | Snooze | None:
         case Stale():
             return None
         case Cancelled() | asyncio.CancelledError():
-            return Outcome(held=held, ended="cancelled", error=told(error))
+            return failed(held, error, ended="cancelled")
         case Retry():
-            return Outcome(held=held, ended="failure", error=told(error), after_us=error.after_us)
+            return failed(held, error, after_us=error.after_us)
         case Unkept():
-            return Outcome(held=held, ended="failure", error=str(error), error_class=PERMANENT, stage="output")
+            return failed(held, error, error=str(error), error_class=PERMANENT, stage="output")
         case Reject() | PermanentError():
-            return Outcome(held=held, ended="failure", error=told(error), error_class=PERMANENT)
+            return failed(held, error, error_class=PERMANENT)
         case ValidationError():
-            return Outcome(held=held, ended="failure", error=told(error), error_class=VALIDATION)
+            return failed(held, error, error_class=VALIDATION)
         case _:
-            return Outcome(held=held, ended="failure", error=told(error), error_class=TRANSIENT)
+            return failed(held, error, error_class=TRANSIENT)
+
+
+def failed(held: Held, raised: BaseException, **facts: Any) -> Outcome:
+    """The outcome of a handler that raised something."""
+    known = {"ended": "failure", "error": told(raised), "traceback": format_traceback(raised), **facts}
+    return Outcome(held=held, **known)
 
 
 def unreadable(held: Held, error: msgspec.MsgspecError) -> Outcome:
@@ -83,11 +91,14 @@ def unreadable(held: Held, error: msgspec.MsgspecError) -> Outcome:
 
 
 def told(error: BaseException) -> str:
-    """An error as it is kept: no database keeps a zero byte or half a letter."""
+    """An error as it is kept: the name of its class, and its text."""
+    text, name = text_of(error), type(error).__name__
+    return make_storable((f"{name}: {text}" if text else name)[:TEXT_MAX])
+
+
+def text_of(error: BaseException) -> str:
+    """What an exception says, as far as it can."""
     try:
-        text = str(error)
+        return str(error)[:TEXT_MAX]
     except Exception:
-        text = "it cannot say what it is"
-    name = type(error).__name__
-    whole = (f"{name}: {text}" if text else name)[:TEXT_MAX]
-    return whole.encode("utf-8", "replace").decode().replace("\0", "\N{REPLACEMENT CHARACTER}")
+        return "it cannot say what it is"

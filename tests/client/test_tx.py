@@ -2,10 +2,12 @@
 
 import sqlite3
 from collections.abc import Iterator
-from contextlib import closing
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import psycopg
 import pytest
 from psycopg.rows import dict_row
@@ -15,8 +17,11 @@ from interlock import InterlockError
 from interlock.audit.laws import audit
 from interlock.client.app import App
 from interlock.engine import door
+from interlock.kernel.names import shown
 from interlock.store.views import Filter, listing
 from interlock.testing import staged
+from interlock.worker import loop
+from tests.client.test_living import PATIENCE, working
 from tests.store.databases import fresh_postgres
 
 KINDS = ("sqlite", "postgres")
@@ -222,6 +227,99 @@ def test_a_command_that_needs_more_ids_than_were_taken_gets_them(
 def test_a_worker_hears_of_what_a_caller_committed(app: App, url: str) -> None:
     with closing(connect(url)) as mine, app.engine.watch(["default"]) as watch:
         app.tasks["mail"].submit(order=1, tx=mine)
+        assert not watch.wait(0)
         mine.commit()
-        if url.startswith("sqlite"):
-            assert watch.wait(10)
+        assert watch.wait(PATIENCE)
+
+
+def test_a_worker_that_never_polls_gets_it_with_the_callers_commit(
+    app: App, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(loop, "POLL", 3_600.0)
+    with working(app), closing(connect(url)) as mine:
+        first = app.tasks["mail"].submit(order=0)
+        first.wait(PATIENCE)  # the worker has found nothing more, and waits to be woken
+        app.tasks["mail"].submit(order=1, tx=mine)
+        mine.rollback()
+        kept = app.tasks["mail"].submit(order=2, tx=mine)
+        mine.commit()
+        assert kept.wait(PATIENCE) == 2
+        assert sorted(jobs(app)) == [first.unit, kept.unit]
+
+
+def test_a_request_key_is_kept_exactly_if_the_caller_commits(app: App, url: str) -> None:
+    command = app.tasks["mail"].command([((), {"order": 1})], {})
+    command = msgspec.structs.replace(command, idempotency_key="r1")
+    with closing(connect(url)) as mine:
+        app.sender(mine).send(command)
+        mine.rollback()
+        assert jobs(app) == []
+        (first,) = app.sender(mine).send(command)
+        assert app.sender(mine).send(command) == [first], "the same answer inside the same transaction"
+        mine.commit()
+        assert app.sender(mine).send(command) == [first], "and in the next one"
+        other = msgspec.structs.replace(command, work=app.tasks["mail"].command([((), {"order": 2})], {}).work)
+        with pytest.raises(InterlockError, match="IDEMPOTENCY_CONFLICT"):
+            app.sender(mine).send(other)
+        mine.commit()
+    assert app.send(command) == [first], "and outside of it"
+    assert jobs(app) == [first.unit]
+
+
+def test_an_answer_of_ours_is_found_in_a_callers_transaction(app: App, url: str) -> None:
+    command = app.tasks["mail"].command([((), {"order": 1})], {})
+    command = msgspec.structs.replace(command, idempotency_key="r1")
+    (first,) = app.send(command)
+    with closing(connect(url)) as mine:
+        assert app.sender(mine).send(command) == [first]
+        mine.commit()
+    assert jobs(app) == [first.unit]
+
+
+def test_twenty_callers_transactions_are_open_at_once(app: App, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    if url.startswith("sqlite"):
+        return  # one writer at a time
+    monkeypatch.setattr(loop, "POLL", 3_600.0)
+    with ExitStack() as stack:
+        callers = [stack.enter_context(closing(connect(url))) for _ in range(20)]
+        made = [app.tasks["mail"].submit(order=place, tx=mine) for place, mine in enumerate(callers)]
+        assert jobs(app) == []
+        stack.enter_context(working(app))
+        plain = app.tasks["mail"].submit(order=100)
+        plain.wait(PATIENCE)  # the worker has found nothing more, and waits to be woken
+        for place, mine in enumerate(callers):
+            if place % 2:
+                mine.rollback()
+            else:
+                mine.commit()
+        for place, job in enumerate(made):
+            if place % 2 == 0:
+                assert job.wait(PATIENCE) == place
+    assert sorted(jobs(app)) == sorted(job.unit for job in [plain, *made[::2]])
+
+
+def test_two_callers_with_one_key_make_one_job(app: App, url: str) -> None:
+    if url.startswith("sqlite"):
+        return  # one writer at a time
+    with closing(connect(url)) as mine, closing(connect(url)) as theirs, ThreadPoolExecutor(1) as pool:
+        first = app.tasks["mail"].submit(order=1, key="k", tx=mine)
+        late = pool.submit(app.tasks["mail"].submit, order=1, key="k", tx=theirs)
+        assert not late.done()
+        mine.commit()
+        second = late.result(PATIENCE)
+        theirs.commit()
+    assert (second.unit, second.created) == (first.unit, False)
+    assert jobs(app) == [first.unit]
+
+
+def test_an_id_needs_no_commit_and_no_read(app: App, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with closing(connect(url)) as mine:
+        job = app.tasks["mail"].submit(order=1, tx=mine)
+        many = app.tasks["mail"].submit_many([{"order": 2}], tx=mine)
+        with monkeypatch.context() as patch:
+            patch.setattr(app, "read", None)
+            ids = [job.id, many[0].id]
+        assert repr(job) == f"<{job.id}>"
+        mine.commit()
+    assert ids == [shown("job", job.unit), shown("job", many[0].unit)]
+    assert repr(job) == f"<{job.id} {job.state}>"

@@ -233,6 +233,9 @@ class Mute:
     def tell_within(self, session: object, queues: object) -> None:
         raise Unavailable("no line")
 
+    def tell_with(self, session: object, queues: object) -> None:
+        raise Unavailable("no line")
+
     def listen(self, queues: object) -> None:
         raise Unavailable("no line")
 

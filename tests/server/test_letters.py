@@ -129,3 +129,21 @@ def test_a_large_order_is_carried_out_in_parts(stage: Stage, monkeypatch: pytest
     assert (seen["count"], seen["more"]) == (5, False)
     assert confirmed(stage, seen["confirm"]).json()["done"] == 5
     assert (count(stage), preview(stage)["count"]) == (50, 0)
+
+
+def test_a_letter_and_its_unit_have_the_traceback(stage: Stage) -> None:
+    dead(stage, "mail", traceback="Traceback: in mail")
+    dead(stage, "ship", traceback=f"Traceback: in ship{'x' * 10_000}the end")
+    dead(stage, "plain")
+    found = {one["task"]: one for one in stage.get("/v1/dead-letters")["letters"]}
+    assert found["mail"]["traceback"] == "Traceback: in mail"
+    assert found["plain"]["traceback"] is None
+    cut = found["ship"]["traceback"]
+    assert len(cut) <= letters.TRACEBACK_SHOWN
+    assert cut.startswith("Traceback: in ship")
+    assert cut.endswith("the end")
+    job = stage.get(f"/v1/jobs/{found['ship']['id']}")
+    exactly(job, answers.UnitWhole)
+    ((attempt, text),) = [(one["attempt"], one["text"]) for one in job["tracebacks"]]
+    assert (attempt, len(text)) == (1, 10_025)
+    assert stage.get(f"/v1/jobs/{found['mail']['id']}/why")["traceback"] == "Traceback: in mail"

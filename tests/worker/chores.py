@@ -217,3 +217,23 @@ def gone_in_the_child() -> Any:
     def made_up() -> None: ...
 
     return made_up
+
+
+@app.task(process=True)
+def fail_deeply() -> None:
+    def deeper() -> None:
+        raise ArithmeticError("too deep")
+
+    deeper()
+
+
+class Mute(Exception):
+    """Cannot say what it is."""
+
+    def __str__(self) -> str:
+        raise RuntimeError("no")
+
+
+@app.task(process=True)
+def fail_without_words() -> None:
+    raise Mute

@@ -1,0 +1,75 @@
+"""Tracebacks of handlers: formatted whatever the exception is like, bounded, and without secrets.
+
+A traceback begins with the handler: the frames of the worker that called it say nothing to its author. What a user's
+own hook makes of the texts is the last word; a hook that breaks costs the texts, and never tells what it should hide.
+"""
+
+import asyncio
+import concurrent.futures
+import logging
+from collections.abc import Callable
+from pathlib import Path
+from traceback import TracebackException
+from types import TracebackType
+from typing import TypeVar
+
+import msgspec
+
+from interlock.kernel.access import redacted
+from interlock.kernel.commands import TRACEBACK_MAX, Outcome
+from interlock.kernel.texts import cut_middle, make_storable
+
+E = TypeVar("E")
+log = logging.getLogger("interlock.worker")
+WORKER = Path(__file__).parent
+CALLERS = {
+    *(str(WORKER / name) for name in ("loop.py", "executors.py", "process.py", "child.py", "verdicts.py")),
+    str(WORKER.parent / "testing" / "worker.py"),
+}
+LIBRARIES = tuple(str(Path(str(one.__file__)).parent) for one in (asyncio, concurrent.futures))
+SENT = "interlock_traceback"  # the attribute that carries the text from the process where it was raised
+HIDDEN = "hidden: the redact function of this app failed"
+
+
+def format_traceback(error: BaseException) -> str:
+    """The traceback of an exception, with its causes, from the first frame of the handler on."""
+    sent = getattr(error, SENT, None)
+    if isinstance(sent, str):
+        return sent
+    try:
+        frames = skip_callers(error.__traceback__)
+        text = "".join(TracebackException(type(error), error, frames, compact=True).format())
+    except Exception as broken:  # its own text, notes or causes cannot be had
+        text = f"{type(error).__name__}: its traceback cannot be formatted: {type(broken).__name__}"
+    return make_storable(cut_middle(text.rstrip("\n"), TRACEBACK_MAX))
+
+
+def skip_callers(frames: TracebackType | None) -> TracebackType | None:
+    while frames is not None and is_caller(frames.tb_frame.f_code.co_filename):
+        frames = frames.tb_next
+    return frames
+
+
+def is_caller(file: str) -> bool:
+    return file in CALLERS or file.startswith(LIBRARIES)
+
+
+def redact_end(end: E, redact: Callable[[str], str] | None) -> E:
+    """How an attempt ended, without secrets: keys, leases, and whatever the app's own function takes out."""
+    if not isinstance(end, Outcome) or not (end.error or end.traceback):
+        return end
+    error, traceback = redacted(end.error), redacted(end.traceback)
+    if redact is not None:
+        error, traceback = call_redact(redact, error), call_redact(redact, traceback)
+    return msgspec.structs.replace(end, error=error, traceback=cut_middle(traceback, TRACEBACK_MAX))
+
+
+def call_redact(redact: Callable[[str], str], text: str) -> str:
+    try:
+        changed = redact(text) if text else text
+        if not isinstance(changed, str):
+            raise TypeError(f"it returned {type(changed).__name__}, and text is wanted")
+    except Exception as error:
+        log.error("the redact function of this app failed: %s", type(error).__name__)
+        return HIDDEN
+    return make_storable(changed)
