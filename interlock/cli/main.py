@@ -25,6 +25,7 @@ from interlock.cli import (
     schedule,
     serve,
     signals,
+    stats,
     submit,
     tenant,
     units,
@@ -60,6 +61,7 @@ app.command("list")(units.list_units)
 app.command("show")(units.show)
 app.command("events")(units.events)
 app.command("why")(units.why)
+app.command("stats")(stats.stats)
 app.command("graph")(graph.graph)
 app.command("watch")(watch.watch)
 app.command("cancel")(cancel.cancel)

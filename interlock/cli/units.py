@@ -25,6 +25,7 @@ from interlock.cli.options import (
     Url,
     app_on,
     chosen,
+    one_of,
     unit_of,
 )
 from interlock.cli.out import Cell, Json, dump, on_terminal, say, state_cell, table
@@ -42,6 +43,7 @@ from interlock.kernel.lifecycle import Category, Lifecycle
 from interlock.kernel.names import meant, shown
 from interlock.kernel.rows import Artifact, Event, Note
 from interlock.kernel.texts import make_plain
+from interlock.store.job_events import JOB, Place, job_events
 from interlock.store.lists import newest
 from interlock.store.session import Session
 from interlock.store.views import (
@@ -50,6 +52,7 @@ from interlock.store.views import (
     View,
     artifacts_of,
     events_of,
+    glimpse,
     needs_of,
     notes_of,
     open_gates,
@@ -58,6 +61,7 @@ from interlock.store.views import (
     views_of,
 )
 
+EVERY = 1_000_000  # events that are told of one job at most
 HEADS = ("ID", "TASK", "STATE", "QUEUE", "ATTEMPT", "WORKER", "MADE AT", "CHANGED AT", "KEY")
 
 
@@ -232,11 +236,18 @@ def section(head: str, rows: Sequence[Sequence[Cell]]) -> None:
 def events(
     unit: Id,
     after: Annotated[int, typer.Option(min=0, metavar="VERSION", help="Only what came after this version.")] = 0,
+    shape_of: Annotated[
+        str | None,
+        typer.Option("--shape", metavar="002", help="Of a job: document 002's events, heartbeats and renewals too."),
+    ] = None,
     tenant: Tenant = 1,
     db: Url = DEFAULT,
     json: Json = False,
 ) -> None:
     """Tell what happened to a unit, every move of it and of its leases."""
+    if shape_of is not None:
+        show_job_events(unit, shape_of, after, tenant, db, json)
+        return
     with app_on(db, tenant) as app:
         found = app.read(events_of, unit_of(app, unit), after)
     if json:
@@ -258,6 +269,25 @@ def reason_of(event: Event) -> str:
     payload = shape.raw(event.payload)
     asked = payload.get(ASKED) if isinstance(payload, dict) else None
     return f"{event.reason}; asked by {asked['by']}{because(asked['reason'], '')}" if asked else event.reason
+
+
+def show_job_events(unit: str, shape_of: str, after: int, tenant: int, db: str, json: bool) -> None:
+    """Every event of a job, in document 002's shape."""
+    one_of("shape", shape_of, ("002",))
+    if after:
+        raise InterlockError("--after names a version, and events of --shape 002 are not all versions: leave it out")
+    with app_on(db, tenant) as app:
+        number = unit_of(app, unit)
+        life = app.read(glimpse, number).lifecycle
+        if life != JOB:
+            raise InterlockError(f"document 002's shape is of jobs, and {unit} is a {life}")
+        found = [shape.job_event(one) for one in app.read(job_events, number, Place(), EVERY)]
+    if json:
+        dump({"events": found})
+        return
+    names = ("ts", "type", "version", "actor", "correlation_id", "cause", "id")
+    rows = [[str(one[name]) if one[name] is not None else "" for name in names] for one in found]
+    table([name.upper() for name in names], rows)
 
 
 def why(

@@ -4,13 +4,20 @@ from typing import Annotated
 
 import typer
 
-from interlock.cli.options import DEFAULT, Actor, Tenant, Url, Why, app_on, named, unit_of
+from interlock.cli.options import DEFAULT, Actor, Tenant, Url, Why, app_on, length, named, unit_of
 from interlock.cli.out import Json, dump, on_terminal, say
 from interlock.cli.submit import Arg, Input, Key, Label, Priority, arguments, packed, pairs
 from interlock.client.app import App
 from interlock.kernel.commands import Replay, Submit, Submitted, Work
 
 RUN = "workflow_run"
+ReclaimAfter = Annotated[
+    str | None,
+    typer.Option(metavar="DURATION", help="A step whose worker was lost is taken over once it is so old."),
+]
+WebhookUrl = Annotated[
+    str | None, typer.Option(metavar="URL", help="Kept with the run and shown; nothing is sent to it yet.")
+]
 Version = Annotated[int | None, typer.Option("--version", help="Of the workflow; the newest one by default.")]
 
 
@@ -22,6 +29,8 @@ def run(
     version: Version = None,
     priority: Priority = 0,
     label: Label = None,
+    reclaim_after: ReclaimAfter = None,
+    webhook_url: WebhookUrl = None,
     actor: Actor = None,
     reason: Why = "",
     tenant: Tenant = 1,
@@ -32,7 +41,8 @@ def run(
     with app_on(db, tenant) as app:
         work = Work(
             task=workflow, lifecycle=RUN, template=workflow, template_version=version, input=arguments(arg, given),
-            key=key, priority=priority, labels=packed(pairs("label", label)),
+            key=key, priority=priority, labels=packed(pairs("label", label)), webhook_url=webhook_url,
+            reclaim_after_us=None if reclaim_after is None else length("reclaim-after", reclaim_after),
         )  # fmt: skip
         (made,) = app.send(Submit(tenant=tenant, actor=named(actor), reason=reason, work=(work,)))
         tell(app, made, "submitted", json)

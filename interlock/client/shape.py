@@ -11,6 +11,7 @@ from interlock.client.trees import Node, Picture
 from interlock.engine.notes import TRACEBACK
 from interlock.kernel.names import shown
 from interlock.kernel.rows import Artifact, Event, Note, Unit, Worker
+from interlock.store.job_events import COMPENSATED, JOB, JobEvent
 from interlock.store.views import View
 
 WORKER = "worker"
@@ -104,6 +105,17 @@ def event(row: Event) -> dict[str, Any]:
         "lease_to": row.lease_to, "attempt": row.attempt, "fence": row.fence, "severity": row.severity,
         "actor": row.actor, "reason": row.reason, "cause": row.cause, "correlation": row.correlation,
         "trace": row.trace, "payload": raw(row.payload), "hash": row.hash,
+    }  # fmt: skip
+
+
+def job_event(row: JobEvent) -> dict[str, Any]:
+    """An event of a job in document 002's shape. Its id is what the `cause` of another event names."""
+    payload = raw(row.payload)
+    if row.type == COMPENSATED:
+        payload = {**payload, "by": shown(JOB, payload["by"])}
+    return {
+        "id": row.id, "job_id": shown(JOB, row.job_id), "type": row.type, "ts": stated(row.ts), "actor": row.actor,
+        "correlation_id": row.correlation_id, "cause": row.cause, "payload": payload, "version": row.version,
     }  # fmt: skip
 
 

@@ -231,10 +231,12 @@ class BulkAsked(Strict, frozen=True, kw_only=True):
 
 
 class EventsMeant(Strict, frozen=True, kw_only=True):
-    """Events behind the version `after`."""
+    """Events behind the version `after`; of a job in document 002's `shape` too, behind the `cursor` of a page."""
 
     after: Annotated[int, Meta(ge=0, le=2**31 - 1)] = 0
     limit: Page = 50
+    shape: Literal["002"] | None = None
+    cursor: Annotated[str, Meta(pattern=r"^[0-9]{1,18}\.[01]\.[0-9]{1,18}$")] | None = None
 
 
 class InboxMeant(Strict, frozen=True, kw_only=True):

@@ -9,7 +9,7 @@ from interlock.kernel.commands import Cancel, Replay, Signal, Standing, Submit, 
 from interlock.kernel.errors import InterlockError, Refused
 from interlock.kernel.lifecycle import Category, Lifecycle, RollUp
 from interlock.kernel.names import shown
-from interlock.server import answers, stream
+from interlock.server import answers, event_answers, stream
 from interlock.server.bodies import (
     CancelAsked,
     EventsMeant,
@@ -22,6 +22,8 @@ from interlock.server.bodies import (
     work_of,
 )
 from interlock.server.operations import Asked, Operation, Reply, unit_of
+from interlock.store.job_events import JOB as JOB_LIFE
+from interlock.store.job_events import Place, job_events, place_of
 from interlock.store.lists import amount, newest
 from interlock.store.session import Session
 from interlock.store.views import (
@@ -143,6 +145,10 @@ async def events(asked: Asked) -> Any:
 async def events_page(asked: Asked, unit: int) -> Any:
     """A page of what happened, or all of it as it happens. Whoever has seen the end is told to ask no more (204)."""
     query: EventsMeant = asked.query
+    if query.shape is not None:
+        return await job_events_page(asked, unit)
+    if query.cursor is not None:
+        raise InterlockError("cursor is not allowed without shape=002; pages of plain events go on with `after`")
     if stream.wanted(asked):
         after = stream.last_seen(asked, query.after)
         found, settled = await asked.read(stream.look, unit, after)
@@ -150,6 +156,23 @@ async def events_page(asked: Asked, unit: int) -> Any:
     found = await asked.read(events_of, unit, query.after, query.limit + 1)
     page = found[: query.limit]
     return {"events": [shape.event(one) for one in page], "next": page[-1].version if len(found) > len(page) else None}
+
+
+async def job_events_page(asked: Asked, unit: int) -> dict[str, Any]:
+    """A page of what happened to a job, in document 002's shape. Raises InterlockError for what has no such pages."""
+    query: EventsMeant = asked.query
+    life = (await asked.read(glimpse, unit)).lifecycle
+    if life != JOB_LIFE:
+        raise InterlockError(f"document 002's shape is of jobs, and this is a {life}; ask without shape=002")
+    if stream.wanted(asked):
+        raise InterlockError("events of shape=002 are told in pages; ask for them without Accept: text/event-stream")
+    if query.after:
+        raise InterlockError("after is not allowed with shape=002; its pages go on with `cursor`")
+    after = Place() if query.cursor is None else place_of(query.cursor)
+    found = await asked.read(job_events, unit, after, query.limit + 1)
+    page = found[: query.limit]
+    following = str(page[-1].place) if len(found) > len(page) else None
+    return {"events": [shape.job_event(one) for one in page], "next": following}
 
 
 async def why(asked: Asked) -> Any:
@@ -199,7 +222,7 @@ JOBS = (
     Operation(method="GET", path=JOB, scope="read", summary="Show one unit", call=show, answer=answers.UnitWhole),
     Operation(
         method="GET", path=f"{JOB}/events", scope="read", summary="Tell what happened to a unit", call=events,
-        query=EventsMeant, answer=answers.Events, also=(204,), streams=True,
+        query=EventsMeant, answer=answers.Events, shapes=(event_answers.JobEvents,), also=(204,), streams=True,
     ),
     Operation(
         method="GET", path=f"{JOB}/why", scope="read", summary="Say why a unit is where it is", call=why,

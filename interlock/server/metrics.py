@@ -8,6 +8,8 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
+from interlock.client.stats import Stats
+from interlock.client.stats import stats as stats_of
 from interlock.kernel import tallies
 from interlock.server.keyring import moment
 from interlock.server.operations import Asked, Operation
@@ -44,13 +46,23 @@ class Told(Collector):
 
 async def metrics(asked: Asked) -> str:
     """The metrics of the caller's tenant, with everything counted that has happened, as far as time allows."""
+    return await asked.read(look, behind=await count_up(asked))
+
+
+async def stats(asked: Asked) -> Stats:
+    """How the work of the caller's tenant goes, p50 and p95 included."""
+    return await asked.read(stats_of, await count_up(asked))
+
+
+async def count_up(asked: Asked) -> bool:
+    """What has happened is counted, as far as time allows; answers whether more is left."""
     end = moment() + SECONDS
     behind = True
     while behind and moment() < end:
         tally, behind = await asked.read(next_tally, asked.app.lives)
         if tally:
             await asked.send(tally)
-    return await asked.read(look, behind=behind)
+    return behind
 
 
 def look(session: Session, tenant: int, *, behind: bool) -> str:
@@ -122,5 +134,9 @@ METRICS = (
     Operation(
         method="GET", path="/metrics", scope="read", summary="Tell what Prometheus asks", call=metrics, answer=str,
         media=PROMETHEUS,
+    ),
+    Operation(
+        method="GET", path="/v1/stats", scope="read", summary="Tell how the work goes, by type", call=stats,
+        answer=Stats,
     ),
 )  # fmt: skip

@@ -36,7 +36,7 @@ KEY_SAID = "The same request under the same key is carried out once and answered
 
 def described(operations: Sequence[Operation], lives: Mapping[str, Lifecycle]) -> dict[str, Any]:
     """The whole text, as data."""
-    types = [kind for one in operations for kind in (one.body, one.query, one.answer) if kind is not None]
+    types = [kind for one in operations for kind in (one.body, one.query, one.answer, *one.shapes) if kind is not None]
     shapes, named = msgspec.json.schema_components([*types, Faulty], ref_template=REF)
     of = dict(zip([*types, Faulty], shapes, strict=True))
     paths: dict[str, dict[str, Any]] = {}
@@ -93,7 +93,8 @@ def parameters(one: Operation, of: Mapping[Any, Any], named: Mapping[str, Any]) 
 
 def responses(one: Operation, of: Mapping[Any, Any]) -> dict[str, Any]:
     media = one.media.partition(";")[0]
-    done = {"description": one.summary, "content": {media: {"schema": of[one.answer]}}}
+    told_as = {"anyOf": [of[kind] for kind in (one.answer, *one.shapes)]} if one.shapes else of[one.answer]
+    done = {"description": one.summary, "content": {media: {"schema": told_as}}}
     if one.streams:
         done["content"]["text/event-stream"] = {"schema": {"type": "string"}}  # type: ignore[index]
     told: dict[str, Any] = {str(status): done for status in (one.status, *one.also)}

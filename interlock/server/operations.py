@@ -135,6 +135,7 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
     also: tuple[int, ...] = ()  # other statuses of success
     media: str = JSON
     streams: bool = False  # also as server-sent events
+    shapes: tuple[Any, ...] = ()  # other answers, for whoever asks for them
     finds: bool = False  # the body names something, which may not be there
     keyed: bool = True  # a header may say that it is done once
     counted: bool = True  # among the requests that a tenant may make in a minute

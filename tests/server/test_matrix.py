@@ -143,12 +143,15 @@ ENTRIES: dict[str, Entry] = {
     "post_v1_runs": Entry(nothing(STEPS), 201),
     "post_runs": Entry(nothing(STEPS), 201),
     "get_v1_runs_id_why": Entry(run()),
+    "get_runs_id_why": Entry(run()),
     "post_v1_runs_id_approve": Entry(run({})),
     "post_runs_id_approve": Entry(run({})),
     "post_v1_runs_id_reject": Entry(run({})),
+    "post_runs_id_reject": Entry(run({})),
     "post_v1_runs_id_cancel": Entry(run({})),
     "post_runs_id_cancel": Entry(run({})),
     "post_v1_runs_id_resume": Entry(run({}), 409),
+    "post_runs_id_resume": Entry(run({}), 409),
     "get_v1_inbox": Entry(nothing()),
     "post_v1_inbox_id_approve": Entry(item({})),
     "post_v1_inbox_id_reject": Entry(item({})),
@@ -163,6 +166,7 @@ ENTRIES: dict[str, Entry] = {
     "post_v1_schedules_name_remove": Entry(schedule),
     "post_v1_schedules_name_trigger": Entry(schedule, 201),
     "get_metrics": Entry(nothing(), plain=True),
+    "get_v1_stats": Entry(nothing()),
     "post_v1_keys": Entry(nothing({"name": "n", "scopes": ["read"]}), 201),
     "get_v1_keys": Entry(nothing(), plain=True),
     "post_v1_keys_id_rotate": Entry(key),
@@ -258,8 +262,9 @@ def test_every_operation_with_every_kind_of_key(stage: Stage) -> None:
         elif "/views/" in path:
             assert stage.ask(method, path, body, key=empty).json()["answer"] in (None, [], {}), name
         elif method == "GET" and not entry.shared and not entry.plain:
-            lists = stage.ask(method, own, key=empty).json().values()
-            assert [value for value in lists if isinstance(value, list)] == [[]], name
+            values = stage.ask(method, own, key=empty).json().values()
+            pages = [value for value in values if isinstance(value, list)]
+            assert (len(pages) > 0, any(pages)) == (True, False), name
         allowed = stage.ask(method, own, body, key=stage.key(one["x-scope"]))
         assert allowed.status_code == entry.status, (name, allowed.text)
         assert str(entry.status) in one["responses"], name

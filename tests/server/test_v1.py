@@ -30,7 +30,8 @@ def promises(text: dict[str, Any]) -> dict[str, Any]:
 
 
 def named(schema: Any, schemas: dict[str, Any]) -> dict[str, Any]:
-    where = (schema or {}).get("$ref", "")
+    first = (schema or {}).get("anyOf", [schema])[0]  # others are for whoever asks for them
+    where = (first or {}).get("$ref", "")
     found: dict[str, Any] = schemas[where.rpartition("/")[2]] if where else {}
     return found
 

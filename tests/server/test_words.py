@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from interlock.client.stats import Stats
 from interlock.engine.door import Engine
 from interlock.kernel.commands import Archive, Bury, Define, Tick, Work
 from interlock.kernel.errors import InterlockError
@@ -228,3 +229,18 @@ def test_a_key_stands_for_a_run_that_has_been_archived(stage: Stage) -> None:
     assert stage.ask("GET", f"/runs/{run}").status_code == 404
     assert stage.post("/runs", asked, **under)["id"] == run
     assert stage.get("/runs")["runs"] == []
+
+
+@pytest.mark.req("R2-41", "R2-42")
+def test_stats_tell_document_002s_metrics(stage: Stage) -> None:
+    stage.job()
+    stage.finish(stage.claim())
+    stage.dead()
+    told = stage.get("/v1/stats")
+    exactly(told, Stats)
+    assert (told["claims"], told["failures"], told["DLQ_count"], told["behind"]) == (2, 1, 1, False)
+    (one,) = told["types"]
+    assert (one["type"], one["queue"]["count"], one["run"]["count"]) == ("mail", 2, 2)
+    assert 0 <= one["run"]["p50"] <= one["run"]["p95"]
+    foreign = stage.get("/v1/stats", key=stage.foreign)
+    assert (foreign["claims"], foreign["types"]) == (0, [])

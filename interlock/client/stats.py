@@ -1,0 +1,147 @@
+"""How a tenant's work goes, in document 002's words: what was counted, and p50 and p95 of each type of work.
+
+All of it is read from counts that the database keeps beside the events, so it costs the same however many units there
+are. Times are kept in buckets: a percentile is estimated inside the bucket that holds it, and what took longer than the
+last bound is told as that bound.
+"""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from interlock.kernel import tallies
+from interlock.store.session import Session
+from interlock.store.tallies import Depth, gauges
+from interlock.store.tallies import tallies as tallies_of
+
+MILLION = 1_000_000
+WORKER = "worker"  # workers are units too, but not work
+OF_TYPE = (tallies.CLAIMS, tallies.EXPIRIES, tallies.RETRIES, tallies.FAILURES, tallies.DEAD)
+Rows = Sequence[tuple[str, list[str], int]]
+
+
+class Spread(msgspec.Struct, frozen=True):
+    """How long something took, in seconds."""
+
+    count: int
+    p50: float
+    p95: float
+
+
+class TypeStats(msgspec.Struct, frozen=True, kw_only=True):
+    """One type of work: what was counted, how long it waited for workers, and how long they held it at work."""
+
+    type: str
+    claims: int
+    lease_expiries: int
+    retries: int
+    failures: int
+    dead_lettered: int
+    queue: Spread | None
+    run: Spread | None
+
+
+class StateCount(msgspec.Struct, frozen=True):
+    """How many units are in a state, those that were archived there included."""
+
+    lifecycle: str
+    state: str
+    units: int
+
+
+class QueueStats(msgspec.Struct, frozen=True):
+    """How many units of a queue may be claimed now, and for how long the oldest has waited, in seconds."""
+
+    queue: str
+    waiting: int
+    oldest: float
+
+
+class Stats(msgspec.Struct, frozen=True, kw_only=True):
+    """How a tenant's work goes; `behind` says that not all that happened was counted yet."""
+
+    claims: int
+    claim_conflicts: int
+    lease_renewals: int
+    lease_expiries: int
+    retries: int
+    failures: int
+    DLQ_count: int
+    held: int
+    workers: int
+    types: list[TypeStats]
+    states: list[StateCount]
+    queues: list[QueueStats]
+    behind: bool
+
+
+def stats(session: Session, tenant: int, behind: bool) -> Stats:
+    """What the counts of a tenant say."""
+    rows, now = tallies_of(session, tenant), gauges(session, tenant)
+    sums: Counter[str] = Counter()
+    for name, _, value in rows:
+        sums[name] += value
+    return Stats(
+        claims=sums[tallies.CLAIMS], claim_conflicts=sums[tallies.CONFLICTS],
+        lease_renewals=sums[tallies.RENEWALS] + now.renewals, lease_expiries=sums[tallies.EXPIRIES],
+        retries=sums[tallies.RETRIES], failures=sums[tallies.FAILURES], DLQ_count=now.dead, held=now.held,
+        workers=now.workers, types=types_in(rows), states=states_in(rows),
+        queues=[queue_stats(one, now.now) for one in now.depths], behind=behind,
+    )  # fmt: skip
+
+
+def types_in(rows: Rows) -> list[TypeStats]:
+    """Every type of work that was counted, by name."""
+    sums: Counter[tuple[str, str]] = Counter()
+    times: dict[tuple[str, str], dict[int, int]] = {}
+    for name, words, value in rows:
+        if name == tallies.LATENCY:
+            times.setdefault((words[0], words[1]), {})[int(words[2])] = value
+        elif words:
+            sums[name, words[0]] += value
+    return [
+        TypeStats(
+            type=kind, claims=sums[tallies.CLAIMS, kind], lease_expiries=sums[tallies.EXPIRIES, kind],
+            retries=sums[tallies.RETRIES, kind], failures=sums[tallies.FAILURES, kind],
+            dead_lettered=sums[tallies.DEAD, kind], queue=spread(times.get((kind, tallies.QUEUE))),
+            run=spread(times.get((kind, tallies.RUN))),
+        )
+        for kind in sorted({kind for name, kind in sums if name in OF_TYPE} | {kind for kind, _ in times})
+    ]  # fmt: skip
+
+
+def spread(counts: Mapping[int, int] | None) -> Spread | None:
+    if not counts:
+        return None
+    return Spread(sum(counts.values()), quantile(counts, 0.5), quantile(counts, 0.95))
+
+
+def quantile(counts: Mapping[int, int], share: float) -> float:
+    """The time that so large a share took at most, in seconds, estimated inside its bucket; `counts` is not empty."""
+    rank, before, place = share * sum(counts.values()), 0, 0
+    for place in sorted(counts):
+        if before + counts[place] >= rank:
+            break
+        before += counts[place]
+    bounds = tallies.BOUNDS_US
+    if place >= len(bounds):
+        return bounds[-1] / MILLION
+    low = bounds[place - 1] if place else 0
+    return round((low + (bounds[place] - low) * (rank - before) / counts[place]) / MILLION, 6)
+
+
+def states_in(rows: Rows) -> list[StateCount]:
+    """Whoever came to a state and did not leave it is there."""
+    units: Counter[tuple[str, str]] = Counter()
+    for name, words, value in rows:
+        if name == tallies.MOVES and words[0] != WORKER:
+            life, source, target = words
+            units[life, target] += value
+            if source:
+                units[life, source] -= value
+    return [StateCount(life, state, number) for (life, state), number in sorted(units.items()) if number]
+
+
+def queue_stats(one: Depth, now: int) -> QueueStats:
+    return QueueStats(one.queue, one.units, max(now - one.oldest_at, 0) / MILLION)
