@@ -20,13 +20,17 @@ Scopes = Annotated[
 Expires = Annotated[
     str | None, typer.Option("--expires", metavar="DURATION", help="For how long it lasts, as in 90d; else for ever.")
 ]
-HEADS = ("id", "name", "scopes", "state", "created_at", "created_by", "expires_at", "rotated_at", "revoked_at")
+Roles = Annotated[
+    list[str] | None, typer.Option("--role", help="What its holder is, for approvals that ask for a role; several.")
+]
+HEADS = ("id", "name", "scopes", "roles", "state", "created_at", "created_by", "expires_at", "rotated_at", "revoked_at")
 
 
 @app.command()
 def create(
     name: Annotated[str, typer.Argument(metavar="NAME", help="Whose it is, or what for.")],
     scope: Scopes,
+    role: Roles = None,
     expires: Expires = None,
     actor: Actor = None,
     tenant: Tenant = 1,
@@ -36,6 +40,7 @@ def create(
     """Make a key. It is shown once: only its digest is kept. Piped, nothing but the key is printed."""
     order = Key(
         tenant=tenant, actor=named(actor), order="create", name=name.strip(), scopes=listed(scope),
+        roles=listed(role or []),
         expires_us=None if expires is None else length("expires", expires),
     )  # fmt: skip
     with app_on(db, tenant, make=True) as app:
@@ -80,7 +85,9 @@ def list_keys(tenant: Tenant = 1, db: Url = DEFAULT, json: Json = False) -> None
     if json:
         dump({"keys": found})
     else:
-        rows = [[",".join(one[head]) if head == "scopes" else one[head] or "" for head in HEADS] for one in found]
+        rows = [
+            [",".join(one[head]) if head in ("scopes", "roles") else one[head] or "" for head in HEADS] for one in found
+        ]
         table([head.replace("_", " ").upper() for head in HEADS], rows)
 
 
@@ -92,7 +99,14 @@ def tell(made: Secret, json: bool) -> None:
     name, until = shown(KIND, made.issued.key), instant(made.issued.expires_at)
     if json:
         dump(
-            {"id": name, "name": made.issued.name, "scopes": made.issued.scopes, "expires_at": until, "key": made.text}
+            {
+                "id": name,
+                "name": made.issued.name,
+                "scopes": made.issued.scopes,
+                "roles": made.issued.roles,
+                "expires_at": until,
+                "key": made.text,
+            }
         )
     elif on_terminal():
         say(f"{name} ({', '.join(made.issued.scopes)}){f', until {until}' if until else ''}. It is not shown again:")

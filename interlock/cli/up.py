@@ -123,7 +123,7 @@ def listening(port: int | None) -> socket.socket:
 
 def ready_key(app: App) -> str | None:
     """A key for everything, kept beside a SQLite file from one start to the next; elsewhere people make their own."""
-    order = Key(tenant=app.tenant, order="create", name="up", scopes=("admin",))
+    order = Key(tenant=app.tenant, order="create", name="up", scopes=("admin", "vouch"))
     if app.url == f"sqlite://{MEMORY}":
         return with_secret(app, order).text
     if not app.url.startswith("sqlite:///"):

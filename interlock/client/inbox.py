@@ -8,7 +8,7 @@ import msgspec
 
 from interlock.client.two_ways import Asked, TwoWays
 from interlock.engine.terms import policy_of
-from interlock.kernel.commands import Decide, Policy, Standing, Vote
+from interlock.kernel.commands import LOCAL, Decide, Policy, Standing, Vote
 from interlock.kernel.errors import NotWanted
 from interlock.kernel.lifecycle import Lifecycle
 from interlock.kernel.names import meant, shown
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from interlock.client.app import App
 
 PAGE = 200  # units read together
-ME = "local"
+ME = LOCAL
 Roles = str | Iterable[str]
 
 
@@ -34,6 +34,7 @@ class Word(msgspec.Struct, frozen=True):
     roles: tuple[str, ...]
     comment: str
     at: int  # microseconds UTC
+    vouched_by: str = ""  # the key that spoke for this person
 
 
 class Item(msgspec.Struct, frozen=True, kw_only=True):
@@ -165,7 +166,7 @@ def items(
     told = []
     for one in units:
         words = tuple(
-            Word(note.name, said.approve, said.roles, said.comment, note.at)
+            Word(note.name, said.approve, said.roles, said.comment, note.at, said.vouched_by)
             for note in votes[one.unit.id]
             for said in [ballot(note.payload)]
         )

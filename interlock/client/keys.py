@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from interlock.client.shape import instant
-from interlock.kernel.access import KIND, SECRET_BYTES, Issued, Key, digest_of, read_key, spelled
+from interlock.kernel.access import KIND, SECRET_BYTES, Issued, Key, digest_of, read_key, spelled, split_roles
 from interlock.kernel.errors import InterlockError
 from interlock.kernel.names import shown
 from interlock.kernel.rows import Key as Row
@@ -32,7 +32,7 @@ def told(row: Row, now: int) -> dict[str, Any]:
     """A key as people and programs see it: never its secret."""
     expired = row.expires_at is not None and row.expires_at <= now
     return {
-        "id": shown(KIND, row.id), "name": row.name, "scopes": row.scopes.split(","),
+        "id": shown(KIND, row.id), "name": row.name, "scopes": row.scopes.split(","), "roles": list(split_roles(row)),
         "state": "revoked" if row.revoked_at is not None else "expired" if expired else "valid",
         "created_at": instant(row.created_at), "created_by": row.created_by, "expires_at": instant(row.expires_at),
         "rotated_at": instant(row.rotated_at), "revoked_at": instant(row.revoked_at),

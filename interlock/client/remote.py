@@ -17,7 +17,7 @@ from interlock.client.wire import BODY_MAX, PROGRAMS, TOGETHER, AllCame, error_o
 from interlock.engine.answers import answer_type
 from interlock.engine.bell import Watch
 from interlock.engine.door import PLACES
-from interlock.kernel.commands import BY_LEASE, Command, Drain, Record, Register
+from interlock.kernel.commands import BY_LEASE, LOCAL, Command, Drain, Record, Register
 from interlock.kernel.errors import InterlockError, Unavailable
 from interlock.store.session import Session
 
@@ -83,7 +83,7 @@ class Remote:
 
     def put_all(self, commands: Sequence[Command[Any]]) -> "list[Future[Any]]":
         """Those of one kind are carried out in this order, and if nothing speaks against it in one transaction."""
-        asks = [Ask(once(command), scope_of(command, self.own)) for command in commands]
+        asks = [ask_for(command, scope_of(command, self.own)) for command in commands]
         with self.lock:
             if self.closed:
                 raise Unavailable(CLOSED)
@@ -195,6 +195,12 @@ class Remote:
                 task.cancel()
             await asyncio.gather(*late, return_exceptions=True)
         await self.post.close()
+
+
+def ask_for(command: Command[Any], scope: str) -> Ask:
+    """A command as it is asked. A worker acts as its key, whatever name it has in the worker's own log."""
+    own = msgspec.structs.replace(command, actor=LOCAL) if scope == "worker" else command
+    return Ask(once(own), scope)
 
 
 def once(command: Command[A]) -> Command[A]:

@@ -11,12 +11,13 @@ from msgspec import NODEFAULT, Meta
 from interlock.kernel import access, commands, errors
 from interlock.kernel.commands import Command, Define
 from interlock.kernel.errors import InterlockError, Refused
+from interlock.kernel.verdicts import VERDICTS
 
 BODY_MAX = 1 << 20  # bytes of a request
 TOGETHER = 256  # commands of a request
 NUMBER_MAX = 2**63 - 1
 NUMBER = Annotated[int, Meta(ge=-NUMBER_MAX, le=NUMBER_MAX)]  # one that a database can keep
-SERVER_SAYS = ("tenant", "cause", "scope", "key_lasts")  # whatever a client says
+SERVER_SAYS = ("tenant", "cause", "scope", "key_lasts", "vouched_by")  # whatever a client says
 PROGRAMS = "/v1/commands"
 
 # The scope that each command needs. What is not here can be asked only beside the database.
@@ -46,8 +47,11 @@ SCOPE_OF: dict[type[Command[Any]], str] = {
     commands.Force: "admin",
     access.Key: "admin",
 }
-# Two of them mean more than one thing: a template is part of submitting, and anybody's worker may be drained.
-ALSO: dict[type[Command[Any]], str] = {commands.Define: "submit", commands.Drain: "operate"}
+# Three of them mean more than one thing: a template is part of submitting, anybody's worker may be drained, and of all
+# that is decided only the verdicts of an approval are an approver's.
+ALSO: dict[type[Command[Any]], str] = {
+    commands.Define: "submit", commands.Drain: "operate", commands.Decide: "operate",
+}  # fmt: skip
 SCOPES = tuple(dict.fromkeys(SCOPE_OF.values()))
 
 
@@ -58,7 +62,8 @@ def scope_of(command: Command[Any], own: Iterable[int] = ()) -> str:
         raise InterlockError(f"{type(command).__name__} cannot be asked over HTTP; ask it beside the database")
     template = isinstance(command, Define) and bool(command.steps)
     another = isinstance(command, commands.Drain) and command.worker not in own
-    return ALSO[type(command)] if template or another else scope
+    order = isinstance(command, commands.Decide) and command.trigger not in VERDICTS
+    return ALSO[type(command)] if template or another or order else scope
 
 
 def commands_for(scope: str) -> list[type[Command[Any]]]:

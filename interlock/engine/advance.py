@@ -29,12 +29,18 @@ class Stamp(msgspec.Struct, frozen=True):
     actor: str
     reason: str = ""
     cause: str | None = None
+    vouched_by: str = ""  # the key that spoke for the actor
 
 
 def asked_by(command: Command[Any]) -> Stamp:
     for name in ("actor", "reason", "cause"):
         keepable(name, getattr(command, name))
-    return Stamp(command.actor, command.reason, command.cause)
+    return Stamp(command.actor, command.reason, command.cause, command.vouched_by)
+
+
+def actor_text(command: Command[Any]) -> str:
+    """Who acts, and which key vouches for that, where there is one column for both."""
+    return f"{command.actor} (vouched for by {command.vouched_by})" if command.vouched_by else command.actor
 
 
 def advance(
@@ -115,6 +121,8 @@ def remember(
     unit.version += 1
     if tx.now > unit.changed_at:
         unit.changed_at = tx.now
+    if stamp.vouched_by:
+        payload = {**(payload or {}), "vouched_by": stamp.vouched_by}
     body, text = tx.body(unit), ENCODE(payload).decode() if payload else "{}"
     trigger, name, severity = names
     fields = (

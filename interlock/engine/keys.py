@@ -3,7 +3,8 @@
 import re
 
 from interlock.engine import words
-from interlock.kernel.access import KIND, ORDERS, SCOPES, Issued, Key
+from interlock.engine.advance import actor_text
+from interlock.kernel.access import KIND, ORDERS, SCOPES, Issued, Key, split_roles
 from interlock.kernel.errors import InterlockError, Unknown
 from interlock.kernel.names import shown
 from interlock.kernel.rows import Key as Row
@@ -28,7 +29,7 @@ def key(tx: Tx, command: Key) -> Issued:
         return issued(row, changed=True)
     if row.revoked_at is not None:
         return issued(row, changed=False)
-    row.revoked_at, row.revoked_by = tx.now, command.actor
+    row.revoked_at, row.revoked_by = tx.now, actor_text(command)
     change_key(tx, row)
     return issued(row, changed=True)
 
@@ -39,12 +40,16 @@ def create(tx: Tx, command: Key) -> Row:
         raise InterlockError(f"what may the key be used for? Name at least one of {', '.join(SCOPES)}")
     for scope in command.scopes:
         words.one_of("scope", scope, SCOPES)
+    for role in command.roles:
+        words.named("a role", role)
+        if "," in role:
+            raise InterlockError(f"the role '{role}' has a comma, which is not allowed")
     if tenant_seen(tx.session, command.tenant) is None:
         raise Unknown(f"there is no tenant {command.tenant}; `interlock tenant set NUMBER --name NAME` makes one")
     row = Row(
         id=tx.new_id(), tenant=command.tenant, name=command.name, digest=checked(command.digest),
-        scopes=",".join(sorted(set(command.scopes))), created_at=tx.now, created_by=command.actor,
-        expires_at=until(tx, command),
+        scopes=",".join(sorted(set(command.scopes))), created_at=tx.now, created_by=actor_text(command),
+        expires_at=until(tx, command), roles=",".join(sorted(set(command.roles))),
     )  # fmt: skip
     add_key(tx, row)
     return row
@@ -76,5 +81,5 @@ def checked(digest: str) -> str:
 
 
 def issued(row: Row, *, changed: bool) -> Issued:
-    scopes = tuple(row.scopes.split(","))
-    return Issued(row.id, row.name, scopes, row.expires_at, row.revoked_at is not None, changed)
+    scopes, roles = tuple(row.scopes.split(",")), split_roles(row)
+    return Issued(row.id, row.name, scopes, row.expires_at, row.revoked_at is not None, changed, roles)

@@ -35,7 +35,13 @@ def revoke(tx: Tx, command: Revoke) -> Standing:
     if not live(tx, unit):
         return standing(unit, applied=False)
     summon(tx, unit)
-    lose(tx, unit, "force", "revoke", Stamp(command.actor, command.reason or "revoked by an operator"))
+    lose(
+        tx,
+        unit,
+        "force",
+        "revoke",
+        Stamp(command.actor, command.reason or "revoked by an operator", command.cause, command.vouched_by),
+    )
     return standing(unit, applied=True)
 
 
@@ -45,15 +51,16 @@ def replay(tx: Tx, command: Replay) -> Submitted:
     life = tx.life(old)
     if not life.settled(old.state):
         raise Refused(life.name, old.state, "replay", life.triggers(old.state))
+    stamp = Stamp(command.actor, command.reason or f"replay of {old.id}", command.cause, command.vouched_by)
     if policy_of(tx.body(old)).template is not None:
-        run, steps = again(tx, old, command.step, Stamp(command.actor, command.reason or f"replay of {old.id}"))
+        run, steps = again(tx, old, command.step, stamp)
         make_steps_ready(tx, steps)
         return Submitted(unit=run.id, created=True, lifecycle=run.lifecycle, state=run.state)
     if command.step is not None:
         raise InterlockError(f"a {life.name} has no steps of a template; leave step out")
     if not life.leased or follower(tx, old):
         raise InterlockError(f"a {life.name} is not done again by itself; submit it anew, with what belongs to it")
-    unit = next_attempt(tx, None, Stamp(command.actor, command.reason or f"replay of {old.id}", command.cause), old)
+    unit = next_attempt(tx, None, stamp, old)
     make_ready(tx, unit)
     return Submitted(unit=unit.id, created=True, lifecycle=unit.lifecycle, state=unit.state)
 

@@ -7,6 +7,7 @@ from itertools import groupby
 import msgspec
 
 from interlock.engine import instants, templates, words
+from interlock.engine.advance import actor_text
 from interlock.engine.checks import check
 from interlock.engine.notes import verbose_kept_us
 from interlock.engine.submit import submit
@@ -102,7 +103,7 @@ def pause(tx: Tx, command: Pause) -> Planned:
         return planned(schedule, changed=False)
     if schedule.next_at is not None and schedule.next_at <= tx.now:
         make_due(tx, schedule)
-    schedule.paused_at, schedule.paused_by, schedule.pause_note = tx.now, command.actor, command.reason
+    schedule.paused_at, schedule.paused_by, schedule.pause_note = tx.now, actor_text(command), command.reason
     schedule.next_at = None
     tx.change_schedule(schedule)
     return planned(schedule, changed=True)
@@ -128,7 +129,7 @@ def remove(tx: Tx, command: Remove) -> Planned:
         return planned(schedule, changed=False)
     if schedule.next_at is not None and schedule.next_at <= tx.now:
         make_due(tx, schedule)
-    schedule.removed_at, schedule.removed_by, schedule.remove_note = tx.now, command.actor, command.reason
+    schedule.removed_at, schedule.removed_by, schedule.remove_note = tx.now, actor_text(command), command.reason
     schedule.next_at = schedule.paused_at = schedule.paused_by = schedule.pause_note = None
     tx.change_schedule(schedule)
     return planned(schedule, changed=True)
@@ -223,7 +224,10 @@ def make(tx: Tx, schedule: Schedule, instant: int | None, asked: Command[list[Su
         key = f"{schedule.name}@{labels['instant']}"
     mutex = work.mutex or (f"schedule:{schedule.name}" if schedule.overlap in ONE_AT_A_TIME else None)
     work = msgspec.structs.replace(work, key=key, mutex=mutex, labels=msgspec.json.encode(labels).decode())
-    order = Submit(tenant=schedule.tenant, actor=asked.actor, reason=asked.reason, cause=asked.cause, work=(work,))
+    order = Submit(
+        tenant=schedule.tenant, actor=asked.actor, reason=asked.reason, cause=asked.cause, vouched_by=asked.vouched_by,
+        work=(work,),
+    )  # fmt: skip
     return submit(tx, order)[0]
 
 

@@ -72,7 +72,13 @@ def submit_one(tx: Tx, command: Submit, work: Work, stamp: Stamp, refs: dict[str
     unstarted = old.fence == 0 and not life.options.follows and life.allows(old.state, "cancel")
     if work.on_duplicate != "replace" or not unstarted:
         return told(old, command, created=False)
-    advance(tx, old, "cancel", Stamp(command.actor, "replaced", command.cause), payload={"key": found.key})
+    advance(
+        tx,
+        old,
+        "cancel",
+        Stamp(command.actor, "replaced", command.cause, command.vouched_by),
+        payload={"key": found.key},
+    )
     found.key = None
     tx.keyed[command.tenant, work.task, work.key or ""] = None
     new = make(tx, work, stamp, refs)

@@ -94,7 +94,7 @@ def reject_parent(tx: Tx, parent: int, stamp: Stamp) -> None:
     """What was rejected takes its run with it: cancelled, unless the template says failed."""
     run = tx.unit(parent)
     if tx.life(run).allows(run.state, "cancel"):
-        advance(tx, run, "cancel", Stamp(stamp.actor, stamp.reason or "rejected"))
+        advance(tx, run, "cancel", msgspec.structs.replace(stamp, reason=stamp.reason or "rejected", cause=None))
 
 
 def standing(unit: Unit, *, applied: bool) -> Standing:

@@ -10,10 +10,9 @@ from interlock.kernel.commands import Command, Decide, Policy, Standing, Vote
 from interlock.kernel.errors import InterlockError, Unknown
 from interlock.kernel.lifecycle import Category
 from interlock.kernel.rows import Unit
+from interlock.kernel.verdicts import VERDICTS
 from interlock.store.finders import has_note, notes_named, open_children, submitter
 from interlock.store.tx import Tx
-
-VERDICTS = ("approve", "reject")
 
 
 class Voice(msgspec.Struct, frozen=True):
@@ -22,6 +21,7 @@ class Voice(msgspec.Struct, frozen=True):
     approve: bool
     comment: str = ""
     roles: tuple[str, ...] = ()
+    vouched_by: str = ""  # the key that spoke for the voter
 
 
 def decide(tx: Tx, command: Decide) -> Standing:
@@ -32,7 +32,8 @@ def decide(tx: Tx, command: Decide) -> Standing:
         own = policy_of(tx.body(unit))
         if own.quorum is not None or own.approvers or own.not_submitter:
             tx.life(unit).move(unit.state, command.trigger)
-            return cast(tx, unit, own, command, command.actor, Voice(command.trigger == "approve", command.reason))
+            voice = Voice(command.trigger == "approve", command.reason, vouched_by=command.vouched_by)
+            return cast(tx, unit, own, command, command.actor, voice)
     return carry_out(tx, command)
 
 
@@ -46,7 +47,7 @@ def vote(tx: Tx, command: Vote) -> Standing:
     unit = meant(tx, command)
     if unit is None:
         return standing(tx.unit(command.unit), applied=False)
-    voice = Voice(command.approve, command.reason, command.roles)
+    voice = Voice(command.approve, command.reason, command.roles, command.vouched_by)
     return cast(tx, unit, policy_of(tx.body(unit)), command, command.voter, voice)
 
 
@@ -80,7 +81,7 @@ def cast(tx: Tx, unit: Unit, own: Policy, command: Command[Standing], voter: str
         tx.change(body)
     order = Decide(
         unit=unit.id, trigger=VERDICTS[not voice.approve], tenant=command.tenant, actor=voter, reason=voice.comment,
-        cause=command.cause,
+        cause=command.cause, vouched_by=command.vouched_by,
     )  # fmt: skip
     return carry_out(tx, order)
 

@@ -7,10 +7,12 @@ import msgspec
 
 from interlock.kernel.commands import Command
 from interlock.kernel.names import LETTERS, meant, shown
+from interlock.kernel.rows import Key as Row
 
 KIND = "key"
-SCOPES = ("submit", "read", "operate", "approve", "worker", "admin")
-ADMIN = "admin"  # may do what all others may
+SCOPES = ("submit", "read", "operate", "approve", "worker", "admin", "vouch")
+ADMIN = "admin"  # may do what all others may, and yet speaks for nobody else
+VOUCH = "vouch"  # may speak for people and roles that are not the key's own; it is always given by name
 ORDERS = ("create", "rotate", "revoke")
 SECRET_BYTES = 32
 SPELLING = re.compile(rf"ilk_([1-9][0-9]{{0,9}})_([{LETTERS}]{{1,13}})_([0-9a-f]{{{2 * SECRET_BYTES}}})")
@@ -27,6 +29,7 @@ class Issued(msgspec.Struct, frozen=True):
     expires_at: int | None
     revoked: bool
     changed: bool
+    roles: tuple[str, ...] = ()
 
 
 class Key(Command[Issued], frozen=True, kw_only=True):
@@ -37,6 +40,7 @@ class Key(Command[Issued], frozen=True, kw_only=True):
     digest: str = ""  # of the secret, for create and rotate
     name: str = ""
     scopes: tuple[str, ...] = ()
+    roles: tuple[str, ...] = ()  # of its holder; approvals may ask for one
     expires_us: int | None = None  # from now on; never, if nothing is said
 
 
@@ -74,5 +78,10 @@ def redacted(text: str) -> str:
     return SECRETS.sub(r"\1…", text)
 
 
+def split_roles(row: Row) -> tuple[str, ...]:
+    """The roles of a key's holder."""
+    return tuple(filter(None, row.roles.split(",")))
+
+
 def allows(scopes: tuple[str, ...], wanted: str) -> bool:
-    return wanted in scopes or ADMIN in scopes
+    return wanted in scopes or (ADMIN in scopes and wanted != VOUCH)

@@ -30,16 +30,20 @@ ERROR_CLASSES = {
 }  # fmt: skip
 
 
+LOCAL = "local"  # whoever sends it: the program beside the database, or the holder of a server's key
+
+
 class Command(msgspec.Struct, Generic[A], frozen=True, kw_only=True):
     """Base of all commands: who asks, for which tenant, and why."""
 
     tenant: int = 1
-    actor: str = "local"
+    actor: str = LOCAL
     reason: str = ""
     cause: str | None = None  # the event that led to it
     idempotency_key: str | None = None  # the same command under the same key is answered, and changes nothing
     scope: str = "local"  # whose keys these are
     key_lasts: bool = False  # the key of what makes a unit stands for it for ever, not for a day
+    vouched_by: str = ""  # the key that speaks for the actor, if it is another one's
 
 
 class Submitted(msgspec.Struct, frozen=True, gc=False):

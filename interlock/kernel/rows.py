@@ -198,6 +198,7 @@ class Key(Row):
     rotated_at: int | None = None
     revoked_at: int | None = None
     revoked_by: str | None = None
+    roles: str = ""  # sorted, joined by commas
 
 
 class Slot(Row):

@@ -7,6 +7,7 @@ import msgspec
 from interlock.kernel.lifecycle import Category, Lifecycle, Owner
 
 OWN_VERBS = ("cancel", "bury", "drain")  # do more than move, so they are commands of their own
+VERDICTS = ("approve", "reject")  # of an approval
 PEOPLE = (Owner.PERSON,)
 PEOPLE_AND_CHECKS = (Owner.PERSON, Owner.VALIDATOR)
 RESTS = (Category.GATE, Category.WAITING)  # whoever is in another category is worked on, or has ended
@@ -18,6 +19,7 @@ class Ballot(msgspec.Struct, frozen=True):
     approve: bool
     comment: str = ""
     roles: tuple[str, ...] = ()
+    vouched_by: str = ""  # the key that spoke for the voter
 
 
 def ballot(payload: str) -> Ballot:

@@ -15,19 +15,30 @@ from interlock.server import passes
 from interlock.server.bodies import KeyAsked, LastsAsked, ReasonAsked, micro
 from interlock.server.errors import Refusal
 from interlock.server.operations import Asked, Operation, Reply, unit_of
-from interlock.store.keys import keys_seen
+from interlock.store.keys import key_seen, keys_seen
 from interlock.store.session import Session
 from interlock.store.tenants import held, tenant_seen, waiting
 
 
 async def create(asked: Asked) -> Reply:
     body: KeyAsked = asked.body
-    for scope in body.scopes:
+    order = Key(
+        order="create", name=body.name, scopes=tuple(body.scopes), roles=tuple(body.roles),
+        expires_us=micro(body.expires_seconds),
+    )  # fmt: skip
+    return Reply(await with_secret(asked, order), 201)
+
+
+async def refuse_wider(asked: Asked, order: Key) -> None:
+    """Raises Refusal where the answer would hold the secret of a key that may do what the caller may not."""
+    given = order.scopes
+    if order.order == "rotate":
+        row = await asked.read(key_seen, order.key or 0)
+        given = tuple(row.scopes.split(",")) if row else ()
+    for scope in given:
         if not allows(asked.caller.scopes, scope):
             has = list(asked.caller.scopes)
             raise Refusal(403, f"this key lacks the scope '{scope}', so it cannot give it", needs=scope, has=has)
-    order = Key(order="create", name=body.name, scopes=tuple(body.scopes), expires_us=micro(body.expires_seconds))
-    return Reply(await with_secret(asked, order), 201)
 
 
 async def rotate(asked: Asked) -> passes.KeyMade:
@@ -40,10 +51,13 @@ async def with_secret(asked: Asked, order: Key) -> passes.KeyMade:
     """The key has a secret that was made here, is told once, and is kept nowhere. Raises Refusal."""
     if asked.headers.get("idempotency-key") is not None:
         raise Refusal(400, NOT_TWICE)
+    await refuse_wider(asked, order)
     secret = minted()
     done = await asked.send(msgspec.structs.replace(order, digest=digest_of(secret)))
     text = spelled(asked.caller.tenant, done.key, secret)
-    return passes.KeyMade(shown(KIND, done.key), done.name, list(done.scopes), instant(done.expires_at), text)
+    return passes.KeyMade(
+        shown(KIND, done.key), done.name, list(done.scopes), list(done.roles), instant(done.expires_at), text
+    )
 
 
 async def revoke(asked: Asked) -> passes.KeyVoid:

@@ -317,6 +317,7 @@ class VoteTold(msgspec.Struct):
     roles: list[str]
     comment: str
     at: str
+    vouched_by: str = ""  # the key that spoke for this voter
 
 
 class ItemTold(msgspec.Struct):

@@ -18,6 +18,7 @@ YEAR = 366 * 24 * 3600
 NO_NUL = r"^[^\u0000]*$"
 Name = Annotated[str, Meta(min_length=1, max_length=NAME_MAX, pattern=NO_NUL)]
 Id = Annotated[str, Meta(pattern=r"^([a-z_]+_)?[0-9A-Za-z]{1,13}$")]
+Role = Annotated[str, Meta(min_length=1, max_length=NAME_MAX, pattern=r"^[^\u0000,]*$")]
 Short = Annotated[str, Meta(max_length=NAME_MAX, pattern=NO_NUL)]
 Words = Annotated[tuple[Name, ...], Meta(max_length=50)]
 Text = Annotated[str, Meta(max_length=TEXT_MAX, pattern=NO_NUL)]
@@ -157,7 +158,7 @@ class SignalAsked(Strict, frozen=True, kw_only=True):
 
 
 class VoteAsked(Strict, frozen=True, kw_only=True):
-    """A person's word. `by` is who says so, the key's own name by default; of a run, `step` names what is meant."""
+    """The word of the key's holder, or with the scope `vouch` of a person that it names; `step` of a run is meant."""
 
     by: Name | None = None
     roles: Words = ()
@@ -180,9 +181,10 @@ class LastsAsked(Strict, frozen=True, kw_only=True):
 
 
 class KeyAsked(LastsAsked, frozen=True, kw_only=True):
-    """A key: whose it is or what for, and what it may be used for; no more than the one that asks."""
+    """A key: whose it is or what for, what its holder is, and what it allows; no more than the one that asks."""
 
     name: Name
+    roles: Annotated[tuple[Role, ...], Meta(max_length=50)] = ()
     scopes: Annotated[tuple[Literal[SCOPES], ...], Meta(min_length=1, max_length=len(SCOPES))]  # type: ignore[valid-type]
 
 

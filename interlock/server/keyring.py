@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 import msgspec
 
 from interlock.client.keys import sound
-from interlock.kernel.access import KIND, allows, digest_of, read_key
+from interlock.kernel.access import KIND, allows, digest_of, read_key, split_roles
 from interlock.kernel.names import shown
 from interlock.kernel.rows import Key
 from interlock.server.errors import Refusal
@@ -28,6 +28,7 @@ class Caller(msgspec.Struct, frozen=True):
     key: str  # its id, as it is shown
     name: str
     scopes: tuple[str, ...]
+    roles: tuple[str, ...] = ()
     limited: bool = False  # it may ask only so often
     seal: str = ""  # by which what was told to this key is known again
 
@@ -72,7 +73,7 @@ class Keyring:
             raise Refusal(401, BAD, headers=ASK)
         row = found.row
         scopes, seal = tuple(row.scopes.split(",")), digest_of(f"seal {row.digest}")
-        return Caller(row.tenant, shown(KIND, row.id), row.name, scopes, found.limited, seal)
+        return Caller(row.tenant, shown(KIND, row.id), row.name, scopes, split_roles(row), found.limited, seal)
 
     async def find(self, tenant: int, key: int, secret: str) -> Known | None:
         """What is known of a key. One that does not open is looked up again: it may have another secret by now."""

@@ -16,6 +16,7 @@ from interlock.kernel.names import meant
 from interlock.server.ears import Ears
 from interlock.server.errors import Refusal
 from interlock.server.keyring import Caller
+from interlock.server.speakers import spoken
 from interlock.store.session import Session
 from interlock.store.views import glimpse
 
@@ -94,11 +95,9 @@ class Asked:
         return await self.hall.send(own)
 
     def owned(self, command: Command[A], **more: Any) -> Command[A]:
-        """The same command, as this caller's."""
+        """The same command, as this caller's. Raises Refusal if it is said to be another one's."""
         facts = {"tenant": self.caller.tenant, "cause": self.request, "scope": self.caller.key, **more}
-        if command.actor == "local":
-            facts["actor"] = self.caller.name
-        return msgspec.structs.replace(command, **facts)
+        return msgspec.structs.replace(command, **facts, **spoken(self.caller, command))
 
     async def still_allowed(self) -> bool:
         """Whether the key that this was asked with is still good for it."""

@@ -9,6 +9,7 @@ class KeyTold(msgspec.Struct):
     id: str
     name: str
     scopes: list[str]
+    roles: list[str]
     state: str
     created_at: str
     created_by: str
@@ -27,6 +28,7 @@ class KeyMade(msgspec.Struct):
     id: str
     name: str
     scopes: list[str]
+    roles: list[str]
     expires_at: str | None
     key: str
 

@@ -4,10 +4,12 @@ from functools import partial
 from typing import Any
 
 from interlock.client import shape
+from interlock.client.wire import scope_of
 from interlock.kernel.commands import Decide
 from interlock.server import answers
 from interlock.server.bodies import InboxMeant, VoteAsked, WordAsked
 from interlock.server.jobs import stands
+from interlock.server.keyring import refuse_scope
 from interlock.server.operations import Asked, Operation, unit_of
 from interlock.server.runs import vote
 
@@ -32,10 +34,11 @@ async def reject(asked: Asked) -> answers.StandingTold:
 
 
 async def decide(asked: Asked) -> answers.StandingTold:
+    """A verdict of an approval is an approver's; every other word is an operator's."""
     said: WordAsked = asked.body
-    order = Decide(
-        unit=await asked.unit(), trigger=said.word, actor=said.by or asked.caller.name, reason=said.comment
-    )  # fmt: skip
+    unit = await asked.unit()
+    order = Decide(unit=unit, trigger=said.word, actor=said.by or asked.caller.name, reason=said.comment)
+    refuse_scope(asked.caller, scope_of(order))
     return await stands(asked, await asked.send(order))
 
 
@@ -54,7 +57,7 @@ INBOX = (
         call=reject, body=VoteAsked, answer=answers.StandingTold,
     ),
     Operation(
-        method="POST", path=f"{ITEM}/decide", scope="approve", summary="Give another verdict to what waits for one",
+        method="POST", path=f"{ITEM}/decide", scope="operate", summary="Give another verdict to what waits for one",
         call=decide, body=WordAsked, answer=answers.StandingTold,
     ),
 )  # fmt: skip

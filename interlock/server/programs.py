@@ -13,8 +13,10 @@ from msgspec import Meta
 from interlock.client import wire
 from interlock.client.questions import Question, bare, questions
 from interlock.engine.committer import Unresolved
-from interlock.kernel.commands import Command, Drain, Heard
+from interlock.kernel.access import Key
+from interlock.kernel.commands import LOCAL, Command, Drain, Heard
 from interlock.kernel.errors import Denied, InterlockError, StoreError, Unknown
+from interlock.server.access import refuse_wider
 from interlock.server.errors import OURS, Refusal, refusal
 from interlock.server.operations import Asked, Operation
 from interlock.store.views import born_by
@@ -55,10 +57,21 @@ async def carry_out(scope: str, asked: Asked) -> AllTold:
     """Every command is answered; those of one request are put to the engine together."""
     commands = [wire.received(said) for said in asked.body.commands]
     cause = f"{asked.caller.key} {asked.request}"
-    refused = [await denied(scope, asked, command) for command in commands]
-    allowed = [asked.owned(one, cause=cause) for one, no in zip(commands, refused, strict=True) if no is None]
-    came = iter(await answers_to(asked, allowed))
-    return AllTold([Told(refused=wire.trouble_of(no)) if no else next(came) for no in refused])
+    judged = [await judge(scope, asked, command, cause) for command in commands]
+    came = iter(await answers_to(asked, [one for one in judged if not isinstance(one, Denied)]))
+    return AllTold([Told(refused=wire.trouble_of(one)) if isinstance(one, Denied) else next(came) for one in judged])
+
+
+async def judge(scope: str, asked: Asked, command: Command[Any], cause: str) -> Command[Any] | Denied:
+    """A command as this caller's, or why it may not be asked with this key and this scope."""
+    if no := await denied(scope, asked, command):
+        return no
+    try:
+        if isinstance(command, Key):
+            await refuse_wider(asked, command)
+        return asked.owned(command, cause=cause)
+    except Refusal as no:
+        return Denied(str(no))
 
 
 async def denied(scope: str, asked: Asked, command: Command[Any]) -> Denied | None:
@@ -106,6 +119,8 @@ def is_stale(heard: Any) -> bool:
 async def see(question: Question, asked: Asked) -> dict[str, Any]:
     """What a view says of this caller's tenant. Raises Refusal for what is not there."""
     given = question.given(asked.body)
+    if given.get("by") == LOCAL:
+        given["by"] = asked.caller.name
     if question.with_lives:
         given["lives"] = asked.app.lives
     try:

@@ -125,9 +125,9 @@ async def reject(asked: Asked) -> answers.StandingTold:
 async def vote(asked: Asked, unit: int, *, approve: bool) -> answers.StandingTold:
     """A person's word is given to what waits there; if nothing does, nothing has changed."""
     said: VoteAsked = asked.body
-    by = said.by or asked.caller.name
     order = Vote(
-        unit=unit, voter=by, actor=by, roles=said.roles, approve=approve, step=said.step, reason=said.comment
+        unit=unit, voter=said.by or asked.caller.name, roles=said.roles, approve=approve, step=said.step,
+        reason=said.comment,
     )  # fmt: skip
     return await stands(asked, await asked.send(order))
 

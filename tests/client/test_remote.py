@@ -35,7 +35,7 @@ def there(house: House, tmp_path: Path) -> Iterator[App]:
 
 @pytest.fixture
 def far(house: House, there: App) -> Iterator[App]:
-    with App(house.base, key=house.key("admin")) as app:
+    with App(house.base, key=house.key("admin", "vouch")) as app:
         app.task(name="mail")(lambda: None)
         yield app
 

@@ -34,7 +34,7 @@ class House:
         self.guest, self.app = built(app), app
         app.connect()
         try:
-            yield self.key("admin")
+            yield self.key("admin", "vouch")
         finally:
             self.guest.state.hall.closing = True
             self.guest.state.hall.close(lent=False)

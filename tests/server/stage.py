@@ -31,7 +31,7 @@ class Stage:
             self.own, self.foreign = self.key(), self.key(tenant=FOREIGN)
 
     def key(self, *scopes: str, tenant: int = OWN, **facts: Any) -> str:
-        order = Key(order="create", name="ci", scopes=scopes or ("admin",), tenant=tenant, **facts)
+        order = Key(order="create", name="ci", scopes=scopes or ("admin", "vouch"), tenant=tenant, **facts)
         made = with_secret(self.app, order).text
         self.secrets |= {made, made.rpartition("_")[2]}
         return made

@@ -184,7 +184,7 @@ ENTRIES |= {
     for scope, one in {
         "submit": {"command": "Submit", "work": [{"task": "a"}]},
         "operate": {"command": "Pause", "name": "none"},
-        "approve": {"command": "Vote", "unit": 1, "voter": "ann"},
+        "approve": {"command": "Vote", "unit": 1, "voter": "ci"},
         "worker": {"command": "Register", "name": "w", "incarnation": "1"},
         "admin": {"command": "Force", "unit": 1, "state": "x"},
     }.items()
