@@ -22,6 +22,7 @@ from interlock.client.times import Length
 from interlock.client.two_ways import Sender
 from interlock.client.why import explain
 from interlock.client.workflows import Workflow
+from interlock.engine.door import refuse_fork
 from interlock.kernel.commands import Command, Define
 from interlock.kernel.errors import InterlockError, Unknown
 from interlock.kernel.names import meant
@@ -54,6 +55,7 @@ class App:
         self.every = self.schedules.every
         self.inbox = Inbox(self)
         self.opened: Door | None = None
+        self.process = os.getpid()  # that opened it
         self.last_mail: Mail | None = None
         self.opening = Lock()
         # A test puts the app on a stage with these: an engine of its own, and what happens while a job is waited for.
@@ -87,9 +89,11 @@ class App:
 
     def connect(self) -> Door:
         """It is connected: a SQLite file is there and migrated. Nobody needs to ask; the first use does."""
+        if self.opened is not None:
+            refuse_fork(self.process)
         with self.opening:
             if self.opened is None:
-                self.opened = self.opener()
+                self.opened, self.process = self.opener(), os.getpid()
             return self.opened
 
     @overload
@@ -181,7 +185,10 @@ class App:
         return self if connection is None else Borrowed(self, connection)
 
     def close(self) -> None:
-        """What was sent is answered, and every connection and thread is gone."""
+        """What was sent is answered, and every connection and thread is gone; after a fork the parent's stay."""
+        if self.opened is not None and os.getpid() != self.process:
+            self.opened, self.opening = None, Lock()
+            return
         with self.opening:
             if self.opened is not None:
                 self.opened.close()

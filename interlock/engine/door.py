@@ -1,5 +1,6 @@
 """The one door: every command comes in here, shares a transaction with others, and leaves with its answer."""
 
+import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import ExitStack, nullcontext
@@ -97,6 +98,15 @@ LARGE = 100  # rows
 OTHERS = 5  # connections that write, beside the first
 
 
+def refuse_fork(process: int) -> None:
+    """Raises InterlockError in a child of the process that opened something: its threads are not there."""
+    if os.getpid() != process:
+        raise InterlockError(
+            f"process {os.getpid()} was forked from process {process} after the database was opened; the connections "
+            "are the parent's and its threads are not here: open an app or an engine in the child, after the fork"
+        )
+
+
 class Engine:
     """What clients speak to. Without a runner, a command is carried out by whoever sends it."""
 
@@ -105,6 +115,7 @@ class Engine:
     def __init__(self, session: Session, lives: Mapping[str, Lifecycle], *others: Session, wire: Wire | None = None):
         """One committer does everything, unless there are connections more: for ends, for claims, for ticks."""
         self.bell = Bell(wire)
+        self.process = os.getpid()
         self.sessions = (session, *others)
         if session.many_writers:
             memory = Memory()
@@ -145,6 +156,7 @@ class Engine:
 
     def send(self, command: Command[A]) -> A:
         """The command is carried out whole and its answer given, or nothing has changed and the reason is raised."""
+        refuse_fork(self.process)
         if self.runner:
             return self.runner.put(command).result()
         committer = self.committer_for(command)
@@ -155,11 +167,13 @@ class Engine:
     def put(self, command: Command[A]) -> "Future[A]":
         """The answer will be there; whoever waits for it lets others run. Needs a runner."""
         assert self.runner, "Engine.open makes one"
+        refuse_fork(self.process)
         return self.runner.put(command)
 
     def put_all(self, commands: Sequence[Command[Any]]) -> "list[Future[Any]]":
         """The same for several, which one committer gets together and in order."""
         assert self.runner, "Engine.open makes one"
+        refuse_fork(self.process)
         return self.runner.line_for(commands[0]).put_all(commands)
 
     def send_within(self, session: Session, command: Command[A]) -> A:
@@ -167,6 +181,7 @@ class Engine:
 
         Its answer under an idempotency key is kept, and workers are woken, exactly if they commit.
         """
+        refuse_fork(self.process)
         ids = Ids(session)
         if session.many_writers:  # else a block, or a queue that is new, would be locked until they commit
             ids.session = self.reader
@@ -199,6 +214,7 @@ class Engine:
 
     def read(self, question: Callable[[Session], T], tenant: int = 1) -> T:
         """What the database says to a question that changes nothing, all of it from one picture of one tenant."""
+        refuse_fork(self.process)
         with self.reading:
             for last in (False, True):
                 try:
@@ -219,10 +235,12 @@ class Engine:
 
     def watch(self, queues: Iterable[str], tenant: int = 1) -> Watch:
         """Whoever works for these queues learns from it when to claim; left with `with`, it is forgotten."""
+        refuse_fork(self.process)
         return self.bell.watch((tenant, queue) for queue in queues)
 
     def calls(self, worker: str, tenant: int = 1) -> Watch:
         """The worker of that name learns from it that somebody stopped or took what it holds."""
+        refuse_fork(self.process)
         return self.bell.watch([(tenant, f"{CALL}{worker}")])
 
     def wait(self, queues: Iterable[str], timeout: float, tenant: int = 1) -> bool:
@@ -231,7 +249,9 @@ class Engine:
             return watch.wait(timeout)
 
     def close(self) -> None:
-        """What was sent is answered, and all threads and connections are gone."""
+        """What was sent is answered, and all threads and connections are gone; after a fork the parent's stay."""
+        if os.getpid() != self.process:
+            return
         if self.runner:
             self.runner.stop()
         self.bell.close()

@@ -82,6 +82,7 @@ class Connection:
     name, pos, many_writers, mark = NAME, POS, False, ""
     ahead: Sequence[Question] = ()
     memory: Memory | None = None
+    file: "FileIdentity | None" = None
 
     def __init__(self, path: str, clock: Callable[[], int] | None = None) -> None:
         self.private = path == MEMORY
@@ -93,6 +94,7 @@ class Connection:
         self.staff: dict[int, tuple[str, bool]] = {}
         self.memory, self.data_version, self.left = Memory(), 0, (0, 0)
         self.raw = opened(path)
+        self.file = None if self.private else FileIdentity(path)
 
     def declare(self, tenants: Sequence[int]) -> None:
         """A file has no row-level security: the engine's own filter is all there is."""
@@ -101,6 +103,8 @@ class Connection:
         sql, params = dialect(sql), params or {}
         if "ids" in params:
             params = {**params, "ids": msgspec.json.encode(params["ids"]).decode()}
+        if self.file and sql.startswith("BEGIN"):
+            self.file.check()
         with told():
             return self.raw.execute(sql, params).fetchall()
 
@@ -197,8 +201,10 @@ class Connection:
         if self.path == MEMORY:
             self.rollback()
             return
+        if self.file:
+            self.file.check()
         self.close()
-        self.lanes.clear()  # it may be another file
+        self.lanes.clear()  # it may have been restored
         self.left = (0, -1)
         self.raw = opened(self.path)
 
@@ -227,6 +233,31 @@ class Connection:
 
     def close(self) -> None:
         self.raw.close()
+
+
+class FileIdentity:
+    """Which file was opened. A connection goes on with a file that was deleted, and what it writes nobody finds."""
+
+    def __init__(self, path: str) -> None:
+        self.path = os.path.abspath(path)  # the working directory may change; a link is followed anew
+        self.opened = self.look()
+
+    def look(self) -> tuple[int, int] | None:
+        try:
+            found = os.stat(self.path)  # once for each transaction: a Path costs more than the call
+        except OSError:
+            return None
+        return found.st_dev, found.st_ino
+
+    def check(self) -> None:
+        """The path still leads to the file that was opened. Raises Unreachable."""
+        now = self.look()
+        if now != self.opened:
+            happened = "is not there any more" if now is None else "was replaced by another file"
+            raise Unreachable(
+                f"the database file '{self.path}' {happened} since this program opened it; nothing was changed: "
+                "put it back, or start the program anew"
+            )
 
 
 def opened(path: str) -> sqlite3.Connection:

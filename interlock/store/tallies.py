@@ -35,8 +35,11 @@ SELECT {position}, event.lifecycle, event.trigger, event.source, event.target, e
            SELECT max(began.at) FROM event AS began
            WHERE began.unit = event.unit AND began.version <= event.version AND began.fence = event.fence
              AND began.lease_to = :active) END
-FROM event WHERE event.tenant = :tenant AND {after}
+FROM event WHERE {own} AND {after}
 """
+# A file that was never analyzed would take an index of the tenant, and sort all its events; `+` keeps it from that, as
+# those behind the position are in order already.
+OWN = {"sqlite": "+event.tenant = :tenant", "postgres": "event.tenant = :tenant"}
 POSITION = {"sqlite": "0, event.pos", "postgres": "event.xid, event.pos"}
 AFTER = {
     "sqlite": "event.pos > :pos ORDER BY event.pos LIMIT :limit",
@@ -94,7 +97,7 @@ def next_tally(session: Session, tenant: int, lives: Mapping[str, Lifecycle]) ->
     ends = [name for name, state in leases.states.items() if state.settled]
     (active,) = [name for name, state in leases.states.items() if state.category is Category.ACTIVE]
     sql = EVENTS.format(
-        position=POSITION[session.name], after=AFTER[session.name],
+        position=POSITION[session.name], own=OWN[session.name], after=AFTER[session.name],
         ends=", ".join(f":e{place}" for place in range(len(ends))),
     )  # fmt: skip
     given = {"tenant": tenant, "pos": after.pos, "limit": PAGE, "active": active}

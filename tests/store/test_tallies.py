@@ -78,3 +78,19 @@ def test_counting(empty: Connection, server: str) -> None:
 @pytest.mark.proof
 def test_counting_a_million(empty: Connection, server: str) -> None:
     counts_once_and_reads_little(empty, server, MANY_PROOF)
+
+
+@pytest.mark.parametrize("informed", [False, True], ids=["never analyzed", "analyzed"])
+def test_a_scrape_sorts_no_events(empty: Connection, server: str, informed: bool) -> None:
+    """A file that was never analyzed read all events of the tenant and sorted them; a server analyzes by itself."""
+    fill(empty, MANY, LANES)
+    if informed or isinstance(empty, postgres.Connection):
+        analyze(empty, server)
+    engine = Engine(empty, shipped())
+    with watched(empty) as reads:
+        tally, more = next_tally(engine)
+        engine.read(lambda session: (tallies.tallies(session, 1), tallies.gauges(session, 1)))
+    assert tally
+    assert more
+    refuse_scans(reads)
+    assert [(read.sql, read.sorts) for read in reads if read.sorts and "event" in read.sql] == []
