@@ -30,6 +30,7 @@ Priority = Annotated[int, Meta(ge=-(2**31) + 1, le=2**31 - 1)]
 Page = Annotated[int, Meta(ge=1, le=PAGE_MAX)]
 Refs = Annotated[tuple[Name, ...], Meta(max_length=MANY)]
 LENGTHS = ("timeout", "queue_timeout", "expires", "backoff", "backoff_cap", "lease", "beat", "sla")
+IN_DOCUMENTS = {"lease": "lease_ttl_sec", "backoff": "base_delay"}
 SPELLED = {"lease": "ttl_us", "beat": "beat_us"}
 
 
@@ -83,6 +84,8 @@ class WorkAsked(Strict, frozen=True, kw_only=True):
     backoff_seconds: Seconds | None = None
     backoff_cap_seconds: Seconds | None = None
     lease_seconds: Seconds | None = None
+    lease_ttl_sec: Seconds | None = None  # document 002's name for `lease_seconds`
+    base_delay: Seconds | None = None  # document 001's name for `backoff_seconds`
     beat_seconds: Seconds | None = None
     silent: bool = False
     sla_seconds: Seconds | None = None
@@ -265,10 +268,11 @@ def micro(seconds: float | None) -> int | None:
     return None if seconds is None else round(seconds * 1_000_000)
 
 
-def same(name: str, ours: str, documents: str) -> str:
+def same(asked: msgspec.Struct, name: str, other: str) -> Any:
     """What was said under one of two names for one thing. Raises InterlockError if both were, and differ."""
+    ours, documents = getattr(asked, name, None), getattr(asked, other, None)
     if ours and documents and ours != documents:
-        raise InterlockError(f"{name} and {name}_id are two names for one thing, and say different things")
+        raise InterlockError(f"{name} and {other} are two names for one thing, and say different things")
     return ours or documents
 
 
@@ -282,7 +286,7 @@ def later(at: datetime) -> int:
 def work_of(asked: WorkAsked, lifecycle: str, parent: int | str | None, refs: Sequence[str] = ()) -> Work:
     """The unit that is asked for; what it needs is named by a `ref` that is known, or by id. Raises Unknown."""
     lengths: dict[str, Any] = {
-        SPELLED.get(name, f"{name}_us"): micro(getattr(asked, f"{name}_seconds", None))
+        SPELLED.get(name, f"{name}_us"): micro(same(asked, f"{name}_seconds", IN_DOCUMENTS.get(name, "")))
         for name in LENGTHS
     }  # fmt: skip
     limit, rate = asked.limit, asked.rate
@@ -293,8 +297,8 @@ def work_of(asked: WorkAsked, lifecycle: str, parent: int | str | None, refs: Se
         mutex=asked.mutex, limit_key=limit.key if limit else None, limit=limit.n if limit else None,
         rate_key=rate.key if rate else None, rate=rate.n if rate else None,
         rate_per_us=micro(rate.per_seconds) if rate else None, labels=packed(asked.labels),
-        correlation=same("correlation", asked.correlation, asked.correlation_id),
-        trace=same("trace", asked.trace, asked.trace_id), reclaim_after_us=micro(getattr(asked, "reclaim_after", None)),
+        correlation=same(asked, "correlation", "correlation_id"), trace=same(asked, "trace", "trace_id"),
+        reclaim_after_us=micro(getattr(asked, "reclaim_after", None)),
         parent=parent, ref=asked.ref, decides=asked.decides,
         needs=tuple(one if one in refs else unit_of(one) for one in asked.needs or ()), attempts=asked.attempts,
         exhausted=asked.exhausted, silent=asked.silent, quorum=asked.quorum, on_reject=asked.on_reject,

@@ -62,8 +62,8 @@ def work_for(run: RunAsked, rule: RollUp) -> list[Work]:
     top = Work(
         task=run.template_name or run.task or "", template=run.template_name, template_version=run.template_version,
         lifecycle=run.lifecycle, input=packed(run.input), priority=run.priority,
-        labels=packed(run.labels), correlation=same("correlation", run.correlation, run.correlation_id),
-        trace=same("trace", run.trace, run.trace_id), ref=TOP, timeout_us=micro(run.timeout_seconds),
+        labels=packed(run.labels), correlation=same(run, "correlation", "correlation_id"),
+        trace=same(run, "trace", "trace_id"), ref=TOP, timeout_us=micro(run.timeout_seconds),
         webhook_url=run.webhook_url, reclaim_after_us=micro(run.reclaim_after),
     )  # fmt: skip
     work, refs = [top], list[str]()
