@@ -7,7 +7,9 @@ import msgspec
 from interlock.audit.rebuild import Listed, Told, differences, grants, hear, opens_attempt
 from interlock.engine.advance import SELF, chained
 from interlock.engine.family import add, count_birth
+from interlock.engine.slots import WITHHELD
 from interlock.kernel.lifecycle import SETTLED, Category, Lifecycle
+from interlock.kernel.names import shown
 from interlock.kernel.rows import Event, Unit
 from interlock.store.reads import histories, orphans, slots, unmet_needs, workers
 from interlock.store.session import Session
@@ -124,6 +126,12 @@ def available_means_claimable(unit: Unit, told: Told, listed: Listed) -> Iterato
         yield "it is ready and waits for nothing, but nobody may claim it"
 
 
+def nothing_is_withheld(unit: Unit, told: Told, listed: Listed) -> Iterator[str]:
+    if unit.parked_on == WITHHELD:
+        name = shown(unit.lifecycle, unit.id)
+        yield f"{name} could not be granted, or not be moved by time, and is withheld; interlock why {name} says why"
+
+
 def columns_follow_the_state(unit: Unit, told: Told, listed: Listed) -> Iterator[str]:
     state = listed.life.states.get(unit.state)
     if state is None:
@@ -149,6 +157,7 @@ OF_ROWS: tuple[RowLaw, ...] = (
     one_live_lease_at_most,
     what_is_settled_rests,
     available_means_claimable,
+    nothing_is_withheld,
     columns_follow_the_state,
 )
 KNOWN = "every lifecycle is known"

@@ -33,9 +33,10 @@ from interlock.kernel.commands import Archive
 from interlock.kernel.errors import InterlockError, StoreError
 from interlock.kernel.names import shown
 from interlock.store.files import create_private
+from interlock.store.ids import Ids
 from interlock.store.retention import tree
 from interlock.store.session import Session
-from interlock.store.tx import Ids, Tx
+from interlock.store.tx import Tx
 from interlock.store.views import glimpse, matching
 
 TREE = b'{"table":"tree",'  # how the line begins that closes a tree

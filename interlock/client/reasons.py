@@ -1,6 +1,6 @@
 """Which condition keeps a unit where it is: the first that holds, with its values."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
@@ -9,9 +9,11 @@ from interlock.client.facts import Facts
 from interlock.client.staffing import for_a_worker
 from interlock.client.times import roughly, stated, told
 from interlock.engine.advance import ASKED
+from interlock.engine.slots import WITHHELD
 from interlock.kernel.lifecycle import Category
 from interlock.kernel.names import shown
 from interlock.kernel.policy import LEASED
+from interlock.kernel.rows import Note
 from interlock.kernel.verdicts import ballot
 
 TEXT_MAX = 200
@@ -85,6 +87,23 @@ def dead(facts: Facts, letter: dict[str, Any], when: str) -> Reason:
     return Reason(
         Category.DEAD, f"{facts.name} is a dead letter since {when[3:]}: {code}{stage}, attempt {tries}", details
     )
+
+
+def withheld(facts: Facts) -> Reason | None:
+    if facts.unit.parked_on != WITHHELD:
+        return None
+    answer = f"{facts.name} is withheld: {withheld_why(facts.notes)}"
+    return Reason(WITHHELD, answer, (f"end it: interlock cancel {facts.name}", *again(facts.name)))
+
+
+def withheld_why(notes: Sequence[Note]) -> str:
+    """What went wrong when a unit was picked last."""
+    said = [note for note in notes if note.kind == WITHHELD]
+    return str(msgspec.json.decode(said[-1].payload)["why"]) if said else "it could not be granted or moved"
+
+
+def again(name: str) -> tuple[str, ...]:
+    return (f"mend what is wrong, then bring it back: interlock force {name} STATE --reason WHY",)
 
 
 def asked_to_stop(facts: Facts) -> Reason | None:
@@ -277,9 +296,8 @@ def family(facts: Facts) -> Reason | None:
 
 
 LOOKS: tuple[Callable[[Facts], Reason | None], ...] = (
-    ended, asked_to_stop, follows, leased, unheld, a_worker, unmet_needs, parents_plan, no_signal, not_yet, parked,
-    tenant_limit,
-    worker_wanted, gate, own_plan, family,
+    ended, withheld, asked_to_stop, follows, leased, unheld, a_worker, unmet_needs, parents_plan, no_signal, not_yet,
+    parked, tenant_limit, worker_wanted, gate, own_plan, family,
 )  # fmt: skip
 
 

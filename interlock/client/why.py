@@ -5,11 +5,16 @@ from collections.abc import Mapping
 import msgspec
 
 from interlock.client.facts import Facts, gather
-from interlock.client.reasons import Reason, lines, reason, shortened
+from interlock.client.reasons import Reason, lines, reason, shortened, withheld_why
 from interlock.client.times import stated, told
+from interlock.engine.slots import WITHHELD
+from interlock.kernel.errors import Corrupt, Unknown
 from interlock.kernel.lifecycle import Lifecycle, Move, Owner
+from interlock.kernel.names import shown
+from interlock.kernel.rows import Unit
 from interlock.kernel.texts import make_plain
 from interlock.store.session import Session
+from interlock.store.views import bare, notes_of
 
 TRIES_SHOWN = 3
 BY = {
@@ -58,8 +63,14 @@ class Why(msgspec.Struct, frozen=True):
 
 def explain(session: Session, tenant: int, lives: Mapping[str, Lifecycle], unit: int) -> Why:
     """Why a unit is where it is. Raises Unknown."""
-    facts = gather(session, tenant, lives, unit)
-    return answered(facts) if facts.unit.lifecycle in lives else unlisted(facts)
+    row = bare(session, tenant, unit)
+    try:
+        facts = gather(session, tenant, lives, unit)
+        return answered(facts) if facts.unit.lifecycle in lives else unlisted(facts)
+    except Corrupt as error:
+        return unreadable(session, row, str(error))
+    except Unknown:
+        return unreadable(session, row, "its body is missing")
 
 
 def answered(facts: Facts) -> Why:
@@ -87,6 +98,19 @@ def unlisted(facts: Facts) -> Why:
 def traceback(facts: Facts) -> str | None:
     note = facts.traceback
     return None if note is None else str(msgspec.json.decode(note.payload))
+
+
+def unreadable(session: Session, unit: Unit, what: str) -> Why:
+    """The answer for a unit of which a part is broken or gone."""
+    name = shown(unit.lifecycle, unit.id)
+    answer, details = f"{name} is {unit.state}, and {what}", (f"end it: interlock cancel {name}",)
+    if unit.parked_on == WITHHELD:
+        answer = f"{name} is withheld: {withheld_why(notes_of(session, unit.tenant, unit.id))}"
+    return Why(
+        unit=name, state=unit.state, category=unit.category, reason="unreadable", answer=answer, details=details,
+        attempt=unit.attempt, attempts=0, failures=unit.failures, losses=unit.losses, clocks=(), tries=(), refused=(),
+        moves=(), text="\n".join((answer, *(f"  {detail}" for detail in details))),
+    )  # fmt: skip
 
 
 def clocks(facts: Facts) -> tuple[Clock, ...]:

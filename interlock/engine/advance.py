@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from interlock.engine.slots import awaited, seat
+from interlock.engine.slots import WITHHELD, awaited, seat
 from interlock.engine.terms import policy_of
 from interlock.engine.words import keepable
 from interlock.kernel import policy
@@ -119,6 +119,8 @@ def remember(
 ) -> None:
     """One event, chained to the one before it; the unit's version counts it."""
     unit.version += 1
+    if unit.parked_on == WITHHELD:
+        unit.parked_on = None  # whoever moves it brings it back
     if tx.now > unit.changed_at:
         unit.changed_at = tx.now
     if stamp.vouched_by:
@@ -198,7 +200,8 @@ def deadline(tx: Tx, unit: Unit, life: Lifecycle) -> int | None:
 def derive(tx: Tx, unit: Unit) -> None:
     """`available_at` is set exactly while it may be claimed now, `wake_at` while time must look at it."""
     life, live = tx.life(unit), unit.lease in tx.leases.unsettled
-    waits = unit.category == Category.READY or (not live and unit.state in life.reclaimed)
+    withheld = unit.parked_on == WITHHELD
+    waits = not withheld and (unit.category == Category.READY or (not live and unit.state in life.reclaimed))
     due = unit.due_at is not None and unit.due_at > tx.now
     signal = awaited(unit) if waits and (due or unit.due_at is None) else None
     wanted = waits and not due and not unit.unmet and signal is None
@@ -208,6 +211,8 @@ def derive(tx: Tx, unit: Unit) -> None:
         unit.available_at = tx.now
     if signal is not None or awaited(unit):
         unit.parked_on = signal  # it takes no seat meanwhile, and waits no longer than it wanted to
+    if withheld:
+        unit.parked_on = WITHHELD  # until somebody moves it
     unit.wake_at = None
     if unit.state in life.unsettled:
         clocks = [unit.deadline_at, unit.due_at if due else None]

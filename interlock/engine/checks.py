@@ -79,8 +79,9 @@ def check(lives: Mapping[str, Lifecycle], work: Work) -> None:
         )
     if work.webhook_url is not None:
         refuse_webhook(work.webhook_url, life)
-    if life.options.lease:
-        policy.lease_terms(life.options.lease, own_policy(work))
+    leased = lives[life.options.follows] if life.options.follows else life  # it is the attempt that is leased
+    if leased.options.lease:
+        policy.lease_terms(leased.options.lease, own_policy(work))
 
 
 def may_be_reclaimed(lives: Mapping[str, Lifecycle], work: Work) -> bool:

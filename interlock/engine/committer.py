@@ -1,7 +1,7 @@
 """The committer: commands share transactions, and each gets an answer that is true, whatever the database says."""
 
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
 from threading import Lock, local
@@ -12,13 +12,15 @@ from interlock.engine.bell import Bell
 from interlock.engine.family import carry_on
 from interlock.engine.records import look_ahead
 from interlock.engine.tick import WAKE_LEAST
+from interlock.engine.withhold import CannotProceed, find_failures, is_passing, pass_over, unknown_here, withhold
 from interlock.kernel import commands
 from interlock.kernel.commands import Command
 from interlock.kernel.errors import Contended, Corrupt, InterlockError, StoreError, Unavailable
 from interlock.kernel.lifecycle import Lifecycle
 from interlock.store.ahead import claim_ahead, lanes_ahead
+from interlock.store.ids import Ids, OutOfIds
 from interlock.store.session import LostCommit, Question, Session, Taken, Unreachable
-from interlock.store.tx import Ids, OutOfIds, Tx
+from interlock.store.tx import Tx
 from interlock.store.witness import confirm, seen
 
 A = TypeVar("A")
@@ -29,6 +31,7 @@ ALONE = 1_000  # rows; a command with more has a transaction to itself
 IDS_A_ROW = 3  # a unit, its first attempt and their lane
 TOO_MANY = "this command makes more units than one command may; send them in parts"
 TRIES = 5  # of one command; a group is tried twice
+ROUNDS_MAX = 100  # so often a claim or a tick is begun again without units that fail
 
 
 class Ask:
@@ -126,6 +129,7 @@ class Committer:
         self.session, self.lives, self.verbs, self.bell = session, lives, verbs, bell
         self.ids = Ids(session)
         self.queue: deque[Ask] = deque()
+        self.picked: set[int] = set()  # by the claims and ticks of the last attempt
         self.alone = Lock()  # nobody else speaks to the connection meanwhile
 
     def put(self, command: Command[A]) -> "Future[A]":
@@ -178,6 +182,61 @@ class Committer:
                     ask.answer(answer)
 
     def carried_out(self, group: list[Ask]) -> list[Answer]:
+        """The answers of a group; a claim or a tick that is alone goes on without the units that it fails of."""
+        for _ in range(ROUNDS_MAX if len(group) == 1 else 0):
+            try:
+                return self.tried(group)
+            except Exception as error:
+                if is_passing(error) or not self.left_out(group[0], error):
+                    raise
+        return self.tried(group)
+
+    def left_out(self, ask: Ask, error: Exception) -> bool:
+        """Whether units that stood in the way of a claim or a tick are out of it, so that it may be tried again."""
+        picked = sorted(self.picked)
+        if isinstance(error, CannotProceed):
+            failures = error.failures
+        elif picked and self.trial(ask, ()) is None:
+            failures = find_failures(picked, lambda units: self.trial(ask, units))
+        else:
+            failures = {}
+        if failures:
+            self.leave_out(ask.command.tenant, failures)
+        return bool(failures)
+
+    def trial(self, ask: Ask, units: Sequence[int]) -> Exception | None:
+        """What goes wrong when a command may pick these units and no others. Nothing of it stays."""
+        tx = self.begun([ask])
+        tx.only = frozenset(units)
+        try:
+            self.carry_out(tx, ask.command)
+            carry_on(tx)
+            self.session.rows("SELECT 1")  # what was sent without waiting has been answered then
+        except Exception as error:
+            if is_passing(error):
+                raise
+            cause = error.__cause__ if isinstance(error, Spoilt | CannotProceed) else error
+            return explained(cause if isinstance(cause, Exception) else error)
+        finally:
+            self.session.rollback()
+        return None
+
+    def leave_out(self, tenant: int, failures: Mapping[int, Exception]) -> None:
+        """Units that failed are withheld; where that fails too, or they fail only here, they are passed over here."""
+        self.ids.reserve(len(failures))
+        tx = Tx(self.session, self.lives, self.ids, [tenant])
+        try:
+            here = unknown_here(tx, failures)
+            pass_over(tx, here)
+            withhold(tx, {one: error for one, error in failures.items() if one not in here})
+            self.conclude(tx)
+        except Exception as error:
+            self.session.rollback()
+            if is_passing(error):
+                raise
+            pass_over(tx, failures)
+
+    def tried(self, group: list[Ask]) -> list[Answer]:
         """The answers of a group, after as many tries as it deserves. When this raises, nothing has changed."""
         left = TRIES if len(group) == 1 else 2
         while True:
@@ -198,10 +257,20 @@ class Committer:
     def attempt(self, group: list[Ask]) -> list[Answer]:
         """All commands of a group in one transaction; a refusal that changed nothing is that command's answer."""
         tx = self.begun(group)
+        self.picked = tx.chosen
         try:
             if len(group) > 1:
                 look_ahead(tx, [ask.command for ask in group])
             answers = [self.carry_out(tx, ask.command) for ask in group]
+        except BaseException:
+            self.session.rollback()
+            raise
+        self.conclude(tx)
+        return answers
+
+    def conclude(self, tx: Tx) -> None:
+        """What the transaction did stands, and whoever waits for it knows."""
+        try:
             carry_on(tx)
             ring = self.bell.ring_of(tx)
         except BaseException:
@@ -211,7 +280,6 @@ class Committer:
         if self.session.memory:
             self.session.memory.learn(tx.mark, [tx.units[one] for one in tx.flushed if one in tx.units], tx.bodies)
         self.bell.ring(ring)
-        return answers
 
     def begun(self, group: list[Ask]) -> Tx:
         """A transaction is open, and has ids enough. That others lock the whole database is no command's fault."""

@@ -9,7 +9,7 @@ import msgspec
 
 from interlock.engine.advance import Stamp, advance
 from interlock.engine.notes import note
-from interlock.engine.terms import policy_of
+from interlock.engine.terms import policy_at_end, policy_of
 from interlock.kernel.commands import Policy
 from interlock.kernel.lifecycle import Category
 from interlock.kernel.rows import Body, Note, Unit
@@ -48,7 +48,7 @@ def remember_undo(tx: Tx, ended: list[Unit]) -> None:
 
 def compensate(tx: Tx, ended: list[Unit]) -> None:
     """Units that have just ended: one that failed is undone, and one that undoes something is followed by the next."""
-    undoing = {unit.id: policy_of(tx.body(unit)).undoes for unit in ended if unit.parent is not None}
+    undoing = {unit.id: policy_at_end(tx.body(unit)).undoes for unit in ended if unit.parent is not None}
     owners = [unit.id for unit in ended if unit.outcome != Category.SUCCESS and not undoing.get(unit.id)]
     steps = [(unit, undone) for unit in ended if (undone := undoing.get(unit.id))]
     recorded: dict[int, list[Note]] = {}

@@ -35,10 +35,11 @@ from interlock.kernel.commands import Command
 from interlock.kernel.errors import InterlockError, Unavailable
 from interlock.kernel.lifecycle import Lifecycle
 from interlock.store import migrate
+from interlock.store.ids import Ids, OutOfIds
 from interlock.store.memory import Memory
 from interlock.store.reads import snapshot
 from interlock.store.session import CALL, NotPrepared, Session, Taken, Wire
-from interlock.store.tx import Ids, OutOfIds, Tx
+from interlock.store.tx import Tx
 from interlock.store.url import connect
 
 A = TypeVar("A")

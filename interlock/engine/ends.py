@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 
 from interlock.engine.advance import Stamp, advance, hop_lease
-from interlock.engine.terms import policy_of, retry_at
+from interlock.engine.terms import policy_at_end, policy_of, retry_at
 from interlock.engine.workers import give_back
 from interlock.kernel import policy
 from interlock.kernel.commands import ERROR_CLASSES, REASONS
@@ -71,7 +71,7 @@ def reason_code(tx: Tx, unit: Unit, trigger: str, stamp: Stamp, told: dict[str, 
         return str(told["reason_code"])
     if stamp.reason in REASONS:
         return stamp.reason
-    if policy_of(tx.body(unit)).undoes:
+    if policy_at_end(tx.body(unit)).undoes:
         return "compensation_failed"
     by_trigger = {"exhaust": "exhausted_retries", "time_out": "timeout"}
     return by_trigger.get(trigger) or ERROR_CLASSES.get(told.get("error_class", ""), "policy_violation")

@@ -7,6 +7,7 @@ import msgspec
 
 from interlock.engine.advance import SELF, Stamp, advance, asked_by, derive
 from interlock.engine.ends import close, lose_in_place
+from interlock.engine.grants import grant, terms_of
 from interlock.engine.lease_secrets import check_nonce, hash_nonce, hashed, refuse_other_nonce, secret
 from interlock.engine.notes import beats_kept_us, note
 from interlock.engine.outcomes import (
@@ -20,10 +21,10 @@ from interlock.engine.outcomes import (
     tells_no_more,
 )
 from interlock.engine.outputs import outputs_for
-from interlock.engine.rates import spend_token
 from interlock.engine.signals import over, signals_for, wait_for
 from interlock.engine.terms import counted, policy_of, tally
 from interlock.engine.tick import wake
+from interlock.engine.withhold import ask_each
 from interlock.engine.words import between, named
 from interlock.engine.workers import Taking, glimpse, heard_of, serves, take_on
 from interlock.kernel import policy
@@ -78,11 +79,12 @@ def claim(tx: Tx, command: Claim) -> list[Grant]:
         room = min(room, most - held_now(tx, tx.tenant))
     if worker.draining or room <= 0:
         return []
-    found = claimable(tx, command.queues, worker.capabilities, room, command.key)
+    found = tx.pick(claimable(tx, command.queues, worker.capabilities, room, command.key))
     stamp, payload = asked_by(command), {"worker": worker.name}
+    terms = ask_each(found, lambda unit: terms_of(tx, unit))
     leases = [secret(command.nonce, unit.id, policy.next_fence(unit.fence)) for unit in found]
-    for unit, lease in zip(found, leases, strict=True):
-        grant(tx, unit, worker.unit, lease, stamp, payload)
+    for unit, lease, granted in zip(found, leases, terms, strict=True):
+        grant(tx, unit, granted, hashed(lease), worker.unit, stamp, payload)
     taking = Taking(
         len(found), command.key, hash_nonce(command.nonce), command.queues, worker.claim_key, Stamp(command.actor)
     )
@@ -91,24 +93,6 @@ def claim(tx: Tx, command: Claim) -> list[Grant]:
     else:
         take_on(tx, worker, taking)
     return handed_over(tx, found, leases)
-
-
-def grant(tx: Tx, unit: Unit, worker: int, lease: str, stamp: Stamp, payload: dict[str, str]) -> None:
-    """A new lease on a unit, with a fence that is higher than all before it."""
-    life, body = tx.life(unit), tx.body(unit)
-    terms = life.options.lease
-    assert terms, "the lints want a [lease] wherever a worker may claim"
-    ttl_us, beat_us = policy.lease_terms(terms, policy_of(body))
-    trigger = policy.claim(life, unit.state, held=False)
-    unit.fence = policy.next_fence(unit.fence)
-    unit.holder, unit.lease_ttl, unit.lease_beat, unit.lease_hash = worker, ttl_us, beat_us, hashed(lease)
-    active = policy.activates(life, life.move(unit.state, trigger).path[-1])
-    unit.lease_until = policy.lease_end_at(terms, tx.now, ttl_us, beat_us, active=active)
-    unit.due_at = None
-    # A claim that began before the end of what the unit needed, and saw it, is told as later than it.
-    unit.changed_at = max(unit.changed_at, unit.available_at or 0)
-    spend_token(tx, unit)
-    advance(tx, unit, trigger, stamp, lease=("grant", "activate") if active else ("grant",), payload=payload)
 
 
 def handed_over(tx: Tx, units: list[Unit], leases: list[str]) -> list[Grant]:

@@ -216,7 +216,10 @@ def make_at(tx: Tx, schedule: Schedule, instant: int) -> str:
 
 def make(tx: Tx, schedule: Schedule, instant: int | None, asked: Command[list[Submitted]] | Trigger) -> Submitted:
     """The unit of an instant, which has its key; one that was triggered has none."""
-    work = msgspec.json.decode(schedule.work, type=Work)
+    try:
+        work = msgspec.json.decode(schedule.work, type=Work)
+    except msgspec.MsgspecError as error:
+        raise InterlockError(f"the work of schedule '{schedule.name}' cannot be read: {error}") from None
     labels = {**msgspec.json.decode(work.labels), "schedule": schedule.name}
     key = None
     if instant is not None:

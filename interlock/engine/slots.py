@@ -14,6 +14,7 @@ from interlock.store.tx import Tx
 Derive = Callable[[Tx, Unit], None]
 SLOTS_MAX = 2**31 - 1
 SIGNAL = "signal:"
+WITHHELD = "withheld"  # what a unit is parked on that could not be granted, or not be moved by time
 
 
 def keys_of(body: Body, *, held: bool = False) -> tuple[str, ...]:

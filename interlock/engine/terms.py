@@ -6,6 +6,7 @@ from functools import lru_cache
 import msgspec
 
 from interlock.kernel.commands import Policy
+from interlock.kernel.errors import Corrupt
 from interlock.kernel.lifecycle import Backoff, Budget
 from interlock.kernel.policy import Tally, backoff, spread
 from interlock.kernel.rows import Body, Unit
@@ -15,7 +16,19 @@ NO_BACKOFF = Backoff(base_us=0)
 
 
 def policy_of(body: Body) -> Policy:
-    return policy_in(body.policy)
+    """What a unit says of itself. Raises Corrupt."""
+    try:
+        return policy_in(body.policy)
+    except msgspec.MsgspecError as error:
+        raise Corrupt(f"the policy of unit {body.unit} cannot be read: {error}") from None
+
+
+def policy_at_end(body: Body) -> Policy:
+    """The same for a unit that ends, or is ended: what cannot be read has promised nothing."""
+    try:
+        return policy_of(body)
+    except Corrupt:
+        return Policy()
 
 
 @lru_cache(maxsize=4096)

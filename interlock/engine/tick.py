@@ -4,18 +4,18 @@ from interlock.engine.advance import Stamp, advance, derive
 from interlock.engine.ends import close, live, lose_in_place
 from interlock.engine.rates import take_tokens_back
 from interlock.engine.schedules import run_schedules
+from interlock.engine.slots import WITHHELD
 from interlock.engine.terms import spend, tally
+from interlock.engine.withhold import move_each
 from interlock.engine.words import between
 from interlock.kernel import policy
 from interlock.kernel.commands import Tick
-from interlock.kernel.errors import InterlockError
 from interlock.kernel.rows import Unit
 from interlock.store.finders import forget_expired, held_by, overdue
 from interlock.store.tx import Tx
 
 CLOCK = "clock"
 WAKE_LEAST = 100
-STUCK_US = 60_000_000
 
 
 def tick(tx: Tx, command: Tick) -> int:
@@ -28,15 +28,9 @@ def tick(tx: Tx, command: Tick) -> int:
 def wake(tx: Tx, limit: int) -> int:
     """What is due, the longest overdue first, has been looked at."""
     take_tokens_back(tx, max(limit, WAKE_LEAST))
-    stuck = tx.session.stuck
-    found = overdue(tx, max(limit, WAKE_LEAST) + len(stuck))
-    due = [unit for unit in found if passed(tx, unit.wake_at) and stuck.get(unit.id, 0) <= tx.now]
-    for unit in due:
-        try:
-            look(tx, unit)
-        except InterlockError:
-            stuck[unit.id] = tx.now + STUCK_US  # one unit that cannot be moved must not stop the time of all others
-            raise
+    found = overdue(tx, max(limit, WAKE_LEAST) + len(tx.session.stuck))
+    due = tx.pick(unit for unit in found if passed(tx, unit.wake_at) and not tx.left_alone(unit))
+    move_each(due, lambda unit: look(tx, unit))
     return len(due)
 
 
@@ -53,6 +47,8 @@ def look(tx: Tx, unit: Unit) -> None:
         unit.due_at = None
         advance(tx, unit, "due", Stamp(CLOCK))
     else:
+        if unit.parked_on == WITHHELD:
+            unit.parked_on = None  # time could not move it before, and now it can
         derive(tx, unit)
         tx.touch(unit)
 

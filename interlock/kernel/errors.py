@@ -22,6 +22,10 @@ class Unknown(InterlockError):
     """A name that does not exist; the text says which do."""
 
 
+class UnknownLifecycle(Unknown):
+    """A unit of a lifecycle that this program was not told of; others may know it."""
+
+
 class ValidationError(InterlockError):
     """What was given can never work: it is not tried again."""
 

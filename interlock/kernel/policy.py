@@ -216,6 +216,17 @@ def lease_terms(terms: LeaseTerms, own: Policy) -> tuple[int, int]:
     return ttl_us, beat_us
 
 
+def granted_terms(terms: LeaseTerms, own: Policy) -> tuple[int, int]:
+    """The same at a grant. Rules that were tightened since the unit was made are clamped: it can always be leased."""
+    silent = own.silent and terms.silent_max_us is not None
+    most_us = (silent and terms.silent_max_us) or terms.ttl_max_us
+    ttl_us = min(max(own.ttl_us or terms.ttl_us, terms.ttl_min_us), most_us)
+    if silent:
+        return ttl_us, 0
+    beat_us = min(max(own.beat_us or terms.beat_us, terms.beat_min_us), terms.beat_max_us)
+    return ttl_us, min(beat_us, ttl_us // 2)
+
+
 def within(name: str, number: int, least: int, most: int) -> None:
     if not least <= number <= most:
         raise InterlockError(f"{name} = {spoken(number)} is not allowed; {spoken(least)} to {spoken(most)} is")

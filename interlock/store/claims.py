@@ -1,6 +1,6 @@
 """What a claim takes: the most urgent units that its worker can do, with a fair share for each of its queues."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from interlock.kernel import policy
 from interlock.kernel.rows import Body, Unit
@@ -30,7 +30,7 @@ Here = Mapping[int, list[Unit]]  # lane by lane, what this transaction knows to 
 def claimable(tx: Tx, queues: Sequence[str], capabilities: str, room: int, key: str) -> list[Unit]:
     """What a claim takes, the most urgent first. The shares go round the queues that have something for its worker."""
     served = lanes_of(tx, tx.tenant).served(tuple(queues), capabilities)
-    here = known_free(tx.units.values(), served)
+    here = known_free(tx, served)
     lanes = waiting(served, heads(tx, served, (tx.tenant, tuple(queues), capabilities)), here)
     hungry = policy.rotated([queue for queue in dict.fromkeys(queues) if queue in lanes], key)
     taken: dict[str, list[Unit]] = {queue: [] for queue in hungry}
@@ -47,11 +47,11 @@ def urgency(unit: Unit) -> Urgency:
     return -unit.priority, unit.available_at or 0, unit.id
 
 
-def known_free(units: Iterable[Unit], served: Served) -> dict[int, list[Unit]]:
+def known_free(tx: Tx, served: Served) -> dict[int, list[Unit]]:
     """What may be claimed of these lanes, whether or not the database has seen it."""
     free: dict[int, list[Unit]] = {}
-    for unit in units:
-        if unit.available_at is not None and unit.lane in served.queues:
+    for unit in tx.units.values():
+        if unit.available_at is not None and unit.lane in served.queues and not tx.left_alone(unit):
             free.setdefault(unit.lane, []).append(unit)
     return free
 
@@ -90,7 +90,11 @@ def search(tx: Tx, runs: Sequence[tuple[int, int]]) -> Iterator[tuple[int, Urgen
 
 def most_urgent(tx: Tx, lanes: Mapping[int, Urgency], wanted: int, here: Here) -> list[Unit]:
     """The most urgent units of these lanes; few are read that are not taken."""
-    gone = {lane for lane, (_, _, one) in lanes.items() if one in tx.units and tx.units[one].available_at is None}
+    gone = {
+        lane
+        for lane, (_, _, one) in lanes.items()
+        if one in tx.session.stuck or (one in tx.units and tx.units[one].available_at is None)
+    }
     first = sorted(lanes.keys() - gone, key=lambda lane: lanes[lane])[:wanted]  # a lane after them has none of the best
     asked = dict.fromkeys([*first, *gone], wanted // (len(first) + len(gone)) + 1)
     while True:
@@ -109,7 +113,10 @@ def most_urgent(tx: Tx, lanes: Mapping[int, Urgency], wanted: int, here: Here) -
 
 
 def first_of(tx: Tx, lane: int, wanted: int) -> list[Unit]:
-    found = in_turn(tx, FREE, wanted, lambda unit: unit.available_at is not None, lane=lane)
+    def free(unit: Unit) -> bool:
+        return unit.available_at is not None and not tx.left_alone(unit)
+
+    found = in_turn(tx, FREE, wanted, free, lane=lane)
     for body in (Body(*row) for row in tx.session.foretold(bodies_of(lane, wanted))):
         if body.unit in tx.units:
             tx.bodies.setdefault(body.unit, body)

@@ -8,9 +8,10 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from interlock.kernel.errors import Unknown
+from interlock.kernel.errors import Unknown, UnknownLifecycle
 from interlock.kernel.lifecycle import Lifecycle
 from interlock.kernel.rows import Answer, Body, Event, Note, Row, Schedule, Slot, Template, Unit, Worker, copied
+from interlock.store.ids import Ids
 from interlock.store.lanes import Lanes
 from interlock.store.session import Queue, Session, listed
 from interlock.store.witness import Witness, best
@@ -32,42 +33,6 @@ WORKER_WRITTEN = tuple(name for name in Worker.__struct_fields__ if name not in 
 LOCKED = "WHERE id {ids} ORDER BY id {lock}"
 
 
-class OutOfIds(Exception):
-    """A transaction needed more ids than were reserved for it; the next one gets more."""
-
-
-class Ids:
-    """Ids from the store, a block at a time. A block is taken in a transaction of its own, so none is used twice."""
-
-    BLOCK, SPARE = 4096, 2048
-
-    def __init__(self, session: Session) -> None:
-        self.session, self.spare = session, self.SPARE
-        self.next = self.end = 0
-
-    def reserve(self, wanted: int = 0) -> None:
-        """There are ids enough for a transaction that wants so many, and some to spare but for the first.
-
-        Many programs make one unit and end: they take no block of thousands with them.
-        """
-        first = wanted and not self.end
-        least = wanted if first else wanted + self.spare
-        if self.end - self.next >= least:
-            return
-        block = least if first else -(-least // self.BLOCK) * self.BLOCK
-        sql = "UPDATE id_block SET next_id = next_id + :block WHERE name = 'unit' RETURNING next_id"
-        before, self.end = self.end, self.session.rows(sql, {"block": block})[0][0]
-        if self.end - block != before:  # else it goes on where the last one ends
-            self.next = self.end - block
-
-    def take(self) -> int:
-        if self.next >= self.end:
-            self.spare *= 4
-            raise OutOfIds
-        self.next += 1
-        return self.next - 1
-
-
 class Tx:
     """One open transaction. Every row that is read passes through its identity map."""
 
@@ -83,6 +48,7 @@ class Tx:
         self.units: dict[int, Unit] = {}
         self.was: dict[int, Unit] = {}  # each unit as the database has it
         self.bodies: dict[int, Body] = {}
+        self.bodiless: set[int] = set()  # units whose body the database does not have
         self.workers: dict[int, Worker] = {}
         self.born: dict[int, Unit] = {}
         self.moved: dict[int, Unit] = {}
@@ -118,6 +84,8 @@ class Tx:
         self.summoned: set[Queue] = set()  # workers that are to ask how it stands with what they hold
         self.freed: set[int] = set()  # tenants of which less is held, or more may be
         self.witness: Witness | None = None
+        self.chosen: set[int] = set()  # units that a claim or the time picked: no command names them
+        self.only: frozenset[int] | None = None  # the only ones that they may pick
 
     # Reading.
 
@@ -170,8 +138,24 @@ class Tx:
             missing = sorted(one for one in self.units if one not in self.bodies and one not in self.born)
             for body in self.select(Body, "WHERE unit {ids}", ids=missing):
                 self.bodies[body.unit] = body
-            found = self.bodies[unit.id]
+            found = self.bodies.get(unit.id) or self.stand_in(unit)
         return found
+
+    def stand_in(self, unit: Unit) -> Body:
+        """For a body that is missing: such a unit is never granted, but it can be cancelled."""
+        self.bodiless.add(unit.id)
+        self.bodies[unit.id] = Body(unit=unit.id, tenant=unit.tenant, task="", correlation=str(unit.id))
+        return self.bodies[unit.id]
+
+    def pick(self, units: Iterable[Unit]) -> list[Unit]:
+        """Of these units, those that this transaction may pick; it is known which ones it did."""
+        picked = [unit for unit in units if self.only is None or unit.id in self.only]
+        self.chosen.update(unit.id for unit in picked)
+        return picked
+
+    def left_alone(self, unit: Unit) -> bool:
+        """Whether a unit is passed over for a while, because it failed when it was picked last."""
+        return bool(self.session.stuck) and self.session.stuck.get(unit.id, 0) > self.now
 
     def worker(self, one: int) -> Worker:
         """What a worker is beside its unit, locked; raises Unknown."""
@@ -194,7 +178,7 @@ class Tx:
         try:
             return self.lives[unit.lifecycle]
         except KeyError:
-            raise Unknown(
+            raise UnknownLifecycle(
                 f"unit {unit.id} is a {unit.lifecycle}, and this program knows no such lifecycle: give it the file"
             ) from None
 

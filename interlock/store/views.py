@@ -89,6 +89,14 @@ def view(session: Session, tenant: int, unit: int) -> View:
     return found[0]
 
 
+def bare(session: Session, tenant: int, unit: int) -> Unit:
+    """A unit without its body, which may be missing. Raises Unknown."""
+    found = read(session, Unit, "WHERE id = :unit AND tenant = :tenant", unit=unit, tenant=tenant)
+    if not found:
+        raise Unknown(f"there is no unit {unit}")
+    return found[0]
+
+
 def views_of(session: Session, tenant: int, units: Sequence[int]) -> dict[int, View]:
     """These units and their bodies, by id; those that do not exist are left out."""
     wanted = sorted(set(units))

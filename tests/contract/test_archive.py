@@ -6,8 +6,9 @@ from interlock.engine.archive import digest_of, lines
 from interlock.kernel.commands import Archive, Submit, Work
 from interlock.kernel.errors import InterlockError
 from interlock.lifecycles import shipped
+from interlock.store.ids import Ids
 from interlock.store.retention import tree
-from interlock.store.tx import Ids, Tx
+from interlock.store.tx import Tx
 from tests.contract.world import World
 
 TABLES = ("unit", "body", "event", "note", "need", "artifact")

@@ -126,6 +126,7 @@ CASES = [
     ("what is settled rests", "UPDATE unit SET available_at = 1 WHERE id = {done}"),
     ("available means claimable", "UPDATE unit SET available_at = NULL WHERE id = {free}"),
     ("available means claimable", "UPDATE unit SET available_at = 1 WHERE id = {needy}"),
+    ("nothing is withheld", "UPDATE unit SET available_at = NULL, parked_on = 'withheld' WHERE id = {free}"),
     ("columns follow the state", "UPDATE unit SET fence = 7 WHERE id = {held}"),
     ("columns follow the state", "UPDATE unit SET category = 'gate' WHERE id = {held}"),
     ("every lifecycle is known", "UPDATE unit SET lifecycle = 'daydream' WHERE id = {done}"),

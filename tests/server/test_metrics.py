@@ -24,8 +24,9 @@ from interlock.kernel.commands import (
 )
 from interlock.kernel.tallies import TYPES_MOST
 from interlock.lifecycles import shipped
+from interlock.store.ids import Ids
 from interlock.store.session import Session
-from interlock.store.tx import Ids, Tx
+from interlock.store.tx import Tx
 from interlock.store.url import connect
 from tests.server.stage import FOREIGN, Stage, staged
 

@@ -5,8 +5,9 @@ import pytest
 from interlock.lifecycles import shipped
 from interlock.store import lanes, postgres
 from interlock.store.finders import lane_for, lanes_of
+from interlock.store.ids import Ids
 from interlock.store.lanes import NUMBERS, Lane, Lanes, remember
-from interlock.store.tx import Ids, Tx
+from interlock.store.tx import Tx
 from tests.store.databases import Connection, fresh_postgres, insert
 
 

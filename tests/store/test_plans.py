@@ -13,7 +13,8 @@ from interlock.kernel.rows import Unit
 from interlock.kernel.verdicts import waiting
 from interlock.lifecycles import shipped
 from interlock.store import finders, postgres, sqlite, tenants, trees, views
-from interlock.store.tx import Ids, Tx
+from interlock.store.ids import Ids
+from interlock.store.tx import Tx
 from tests.store.databases import KINDS, Connection, declare, fresh, swap
 from tests.store.filling import TAGS, Read, counted, fill, stepped, watched
 

@@ -1,0 +1,53 @@
+"""How a unit is leased to a worker: first everything that may be wrong with it is asked, then it is granted."""
+
+from typing import NamedTuple
+
+from interlock.engine.advance import Stamp, advance
+from interlock.engine.rates import spend_token
+from interlock.engine.terms import policy_of
+from interlock.kernel import policy
+from interlock.kernel.errors import Corrupt, InterlockError, Refused
+from interlock.kernel.rows import Unit
+from interlock.store.tx import Tx
+
+
+class Terms(NamedTuple):
+    """What a lease is granted on."""
+
+    trigger: str
+    ttl_us: int
+    beat_us: int
+    until: int
+    active: bool  # its holder need not acknowledge it first
+
+
+def terms_of(tx: Tx, unit: Unit) -> Terms:
+    """The terms of the next lease on a unit; nothing has changed. Raises if it cannot be leased."""
+    life, body = tx.life(unit), tx.body(unit)
+    if unit.id in tx.bodiless:
+        raise Corrupt("its body is missing")
+    rules = life.options.lease
+    if rules is None:
+        raise InterlockError(f"the lifecycle '{life.name}' has no [lease]")
+    trigger = policy.claim(life, unit.state, held=False)
+    if not trigger:
+        raise Refused(life.name, unit.state, "claim", life.triggers(unit.state))
+    ttl_us, beat_us = policy.granted_terms(rules, policy_of(body))
+    active = policy.activates(life, life.move(unit.state, trigger).path[-1])
+    until = policy.lease_end_at(rules, tx.now, ttl_us, beat_us, active=active)
+    return Terms(trigger, ttl_us, beat_us, until, active)
+
+
+def grant(
+    tx: Tx, unit: Unit, terms: Terms, lease_hash: str, worker: int, stamp: Stamp, payload: dict[str, str]
+) -> None:
+    """A new lease on a unit, with a fence that is higher than all before it."""
+    unit.fence = policy.next_fence(unit.fence)
+    unit.holder, unit.lease_hash, unit.lease_until = worker, lease_hash, terms.until
+    unit.lease_ttl, unit.lease_beat = terms.ttl_us, terms.beat_us
+    unit.due_at = None
+    # A claim that began before the end of what the unit needed, and saw it, is told as later than it.
+    unit.changed_at = max(unit.changed_at, unit.available_at or 0)
+    spend_token(tx, unit)
+    lease = ("grant", "activate") if terms.active else ("grant",)
+    advance(tx, unit, terms.trigger, stamp, lease=lease, payload=payload)

@@ -1,0 +1,39 @@
+"""Where the ids of units and notes come from: blocks of them, each taken once."""
+
+from interlock.store.session import Session
+
+
+class OutOfIds(Exception):
+    """A transaction needed more ids than were reserved for it; the next one gets more."""
+
+
+class Ids:
+    """Ids from the store, a block at a time. A block is taken in a transaction of its own, so none is used twice."""
+
+    BLOCK, SPARE = 4096, 2048
+
+    def __init__(self, session: Session) -> None:
+        self.session, self.spare = session, self.SPARE
+        self.next = self.end = 0
+
+    def reserve(self, wanted: int = 0) -> None:
+        """There are ids enough for a transaction that wants so many, and some to spare but for the first.
+
+        Many programs make one unit and end: they take no block of thousands with them.
+        """
+        first = wanted and not self.end
+        least = wanted if first else wanted + self.spare
+        if self.end - self.next >= least:
+            return
+        block = least if first else -(-least // self.BLOCK) * self.BLOCK
+        sql = "UPDATE id_block SET next_id = next_id + :block WHERE name = 'unit' RETURNING next_id"
+        before, self.end = self.end, self.session.rows(sql, {"block": block})[0][0]
+        if self.end - block != before:  # else it goes on where the last one ends
+            self.next = self.end - block
+
+    def take(self) -> int:
+        if self.next >= self.end:
+            self.spare *= 4
+            raise OutOfIds
+        self.next += 1
+        return self.next - 1
