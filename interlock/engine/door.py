@@ -213,13 +213,13 @@ class Engine:
                 return answer
         raise AssertionError
 
-    def read(self, question: Callable[[Session], T], tenant: int = 1) -> T:
-        """What the database says to a question that changes nothing, all of it from one picture of one tenant."""
+    def read(self, question: Callable[[Session], T], tenant: int | None = 1) -> T:
+        """What the database says to a question that changes nothing, from one picture of one tenant (None: of all)."""
         refuse_fork(self.process)
         with self.reading:
             for last in (False, True):
                 try:
-                    with snapshot(self.reader, [tenant]):
+                    with snapshot(self.reader, () if tenant is None else [tenant]):
                         return question(self.reader)
                 except NotPrepared:
                     if last:

@@ -29,7 +29,7 @@ from interlock.kernel.commands import (
 )
 from interlock.kernel.errors import InterlockError, Refused, StoreError
 from interlock.kernel.rows import Schedule, Skipped, Unit
-from interlock.store.finders import due_schedules, known_schedule, schedule_named
+from interlock.store.finders import due_schedules, ensure_tenant, known_schedule, schedule_named
 from interlock.store.tx import Tx
 
 NAME_MAX = 150  # a key has room for it and an instant
@@ -57,6 +57,7 @@ def define(tx: Tx, command: Define) -> Planned:
         first = next(instants.after(timing, command.timezone, tx.now))
         fresh = {"defined_at": tx.now, "next_at": first, "work": work, "digest": digest}
         known = Schedule(tenant=command.tenant, name=command.name, **facts, **fresh)  # type: ignore[arg-type]
+        ensure_tenant(tx, command.tenant)
         tx.add(known)
     elif known.removed_at is not None or known.digest != digest:
         redefine(tx, known, {**facts, "work": work, "digest": digest, "defined_at": tx.now})

@@ -1,5 +1,6 @@
 """The server as an ASGI application: a route for every operation, and one way to answer for everything else."""
 
+import asyncio
 import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -13,6 +14,7 @@ from litestar.exceptions import HTTPException
 from litestar.handlers import HTTPRouteHandler
 
 from interlock.client.app import App
+from interlock.engine.ticker import Ticker
 from interlock.kernel.errors import StoreError
 from interlock.server import answers
 from interlock.server.access import ACCESS
@@ -74,10 +76,10 @@ OPERATIONS: tuple[Operation, ...] = (
 )  # fmt: skip
 
 
-def built(app: App, *, lent: bool = False) -> Litestar:
+def built(app: App, *, lent: bool = False, ticks: bool = False) -> Litestar:
     """The server of an app's database. It connects when it starts, and what was sent is answered before it ends.
 
-    An app that is lent is closed by whoever lent it.
+    An app that is lent is closed by whoever lent it. If it `ticks`, time passes for every tenant while it serves.
     """
     hall = Hall(app)
     desk = Desk(hall)
@@ -85,9 +87,14 @@ def built(app: App, *, lent: bool = False) -> Litestar:
     @asynccontextmanager
     async def open_and_closed(server: Litestar) -> AsyncIterator[None]:
         app.connect()
+        ticker = Ticker(app.engine, "server") if ticks else None
+        if ticker:
+            ticker.start()
         try:
             yield
         finally:
+            if ticker:
+                await asyncio.to_thread(ticker.stop)
             hall.close(lent=lent)
 
     text = msgspec.json.encode(described(OPERATIONS, app.lives))

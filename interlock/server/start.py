@@ -76,7 +76,7 @@ class Server(uvicorn.Server):
     """A server that ends well once it is told to stop, and then also ends what would go on and on."""
 
     def __init__(self, app: App, place: Place, *, lent: bool = False) -> None:
-        asgi = built(app, lent=lent)
+        asgi = built(app, lent=lent, ticks=not lent)  # who lends it ticks
         self.hall: Hall = asgi.state.hall
         files = {"ssl_certfile": place.certificate, "ssl_keyfile": place.private_key}
         super().__init__(

@@ -82,6 +82,8 @@ def make_lane(tx: Tx, tenant: int, queue: str, capabilities: str) -> None:
     if tx.lanes[tenant] is tx.session.lanes.get(tenant):
         tx.lanes[tenant] = Lanes(tenant, tx.lanes[tenant].lanes)  # what may be rolled back is not remembered
     known = tx.lanes[tenant]
+    if not known.lanes:
+        ensure_tenant(tx, tenant)
     lane = Lane(known.last + 1, queue, capabilities)
     values = "(:id, :tenant, :queue, :capabilities) ON CONFLICT DO NOTHING RETURNING id"
     sql = f"INSERT INTO lane (id, tenant, queue, capabilities) VALUES {values}"
@@ -89,6 +91,12 @@ def make_lane(tx: Tx, tenant: int, queue: str, capabilities: str) -> None:
         known.extend([lane])
     else:
         read_lanes(tx, known)
+
+
+def ensure_tenant(tx: Tx, tenant: int) -> None:
+    """The tenant has a row: whoever lets time pass finds the tenants by that."""
+    sql = "INSERT INTO tenant (id, name, created_at) VALUES (:id, :name, :now) ON CONFLICT DO NOTHING"
+    tx.session.rows(sql, {"id": tenant, "name": f"tenant-{tenant}", "now": tx.now})
 
 
 def held_by(tx: Tx, worker: int) -> list[Unit]:

@@ -174,6 +174,20 @@ def tenants(session: Session) -> list[int]:
     return [row[0] for row in session.rows("SELECT id FROM tenant ORDER BY id")]
 
 
+def due_tenants(session: Session) -> list[int]:
+    """Tenants for whom time has something to do: work, a rate, a schedule, or what was kept for a while."""
+    clocks = (
+        ("unit", "wake_at"), ("token", "back_at"), ("schedule", "next_at"), ("note", "expires"), ("answer", "expires"),
+        ("skipped", "expires"),
+    )  # fmt: skip
+    due = " OR ".join(
+        f"EXISTS (SELECT 1 FROM {table} WHERE {table}.tenant = tenant.id AND {at} IS NOT NULL AND {at} <= :now)"
+        for table, at in clocks
+    )
+    found = session.rows(f"SELECT id FROM tenant WHERE {due} ORDER BY id", {"now": session.now()})
+    return [tenant for (tenant,) in found]
+
+
 def queues(session: Session, tenant: int) -> list[str]:
     """Every queue that work was ever submitted to."""
     sql = "SELECT DISTINCT queue FROM lane WHERE tenant = :tenant ORDER BY queue"

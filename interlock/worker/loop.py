@@ -14,6 +14,7 @@ import msgspec
 
 from interlock.kernel.commands import Claim, Drain, Outcome, Record, Register, Tick
 from interlock.kernel.errors import Drained, Gone, InterlockError, TransientError, Unavailable, Unknown
+from interlock.store.reads import due_tenants
 from interlock.worker.asking import Asking, wait_for
 from interlock.worker.context import JobContext
 from interlock.worker.executors import Executors
@@ -328,14 +329,22 @@ class Worker:
             hold.running.cancel()
 
     async def ticking(self) -> None:
+        """Time passes for this worker's tenant, and for every other one that has something due."""
         while True:
             await asyncio.sleep(TICK)
             try:
-                await self.asking.one(Tick(tenant=self.app.tenant, actor=self.name))
+                for tenant in await asyncio.to_thread(self.due_tenants):
+                    await self.asking.one(Tick(tenant=tenant, actor=self.name))
             except Unavailable:
                 raise
             except InterlockError as error:
                 log.error("the clock cannot be served: %s", error)
+
+    def due_tenants(self) -> list[int]:
+        own = self.app.tenant
+        with suppress(Unavailable):  # its own tick will say so, and has patience
+            return sorted({own, *self.app.engine.read(due_tenants, None)})
+        return [own]
 
     # Leaving.
 
