@@ -111,7 +111,7 @@ def handed_over(tx: Tx, units: list[Unit], leases: list[str]) -> list[Grant]:
                 timeout_us=policy_of(body).timeout_us, checkpoint=checkpoint, steps=tuple(steps.items()),
                 outputs=None if before is None else tuple(before.items()),
                 signals=tuple(signals.get(unit.id, {}).items()), waited=waited.get(unit.id, ()),
-                lifecycle=unit.lifecycle,
+                lifecycle=unit.lifecycle, lasts_us=lasts_us(tx, unit),
             )
         )  # fmt: skip
     return grants
@@ -176,7 +176,15 @@ def hear(tx: Tx, held: Held, place: int, verb: Verb, again: Again) -> Heard:
     except (Refused, Stale) as refused:
         return Heard(unit=unit.id, accepted=False, state=unit.state, why=str(refused))
     asked = unit.asked_at is not None
-    return Heard(unit=unit.id, accepted=True, state=unit.state, cancel=asked, until=unit.lease_until or 0)
+    return Heard(
+        unit=unit.id, accepted=True, state=unit.state, cancel=asked, until=unit.lease_until or 0,
+        lasts_us=lasts_us(tx, unit),
+    )  # fmt: skip
+
+
+def lasts_us(tx: Tx, unit: Unit) -> int:
+    """How long a lease lasts from now on, for workers whose clock tells another time."""
+    return max(0, (unit.lease_until or 0) - tx.now)
 
 
 def start(tx: Tx, command: Start) -> list[Heard]:

@@ -78,6 +78,7 @@ class Grant(msgspec.Struct, frozen=True, gc=False):
     signals: tuple[tuple[str, str], ...] = ()  # those that came, by name
     waited: tuple[str, ...] = ()  # signals for which it has waited as long as it wanted to
     lifecycle: str = "job"  # with the unit, the id that users see
+    lasts_us: int = 0  # how long the lease lasts from this answer on
 
 
 class Held(msgspec.Struct, frozen=True, gc=False):
@@ -97,6 +98,7 @@ class Heard(msgspec.Struct, frozen=True, gc=False):
     why: str = ""
     cancel: bool = False  # the holder is asked to stop
     until: int = 0
+    lasts_us: int = 0  # how long the lease lasts from this answer on
 
 
 class Standing(msgspec.Struct, frozen=True):

@@ -100,9 +100,27 @@ class Asking:
         """Told once each time the database goes away. Raises it when patience is at its end."""
         if self.patience is not None and asyncio.get_running_loop().time() > self.patience:
             raise error
+        self.note_away(error)
+
+    def note_away(self, error: InterlockError) -> None:
+        """Told once each time the database goes away."""
         if isinstance(error, Unavailable) and not self.away:
             log.warning("the database is away, waiting for it: %s", error)
             self.away = True
+
+    def ask_here(self, commands: Sequence[Command[Any]]) -> list[Any]:
+        """From a thread that is not the loop's: for each command its answer or its refusal, after one try."""
+        try:
+            futures = self.app.put_all(commands) if commands else []
+        except Unavailable as error:
+            return [error] * len(commands)
+        answers: list[Any] = []
+        for future in futures:
+            try:
+                answers.append(future.result())
+            except InterlockError as refusal:
+                answers.append(refusal)
+        return answers
 
 
 async def wait_for(event: asyncio.Event, seconds: float | None) -> bool:

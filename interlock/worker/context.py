@@ -37,6 +37,14 @@ class Stopping:
             self.listener()
 
 
+class LeaseOver(Stale):
+    """A handler was about to begin, and its lease is over by the worker's own clock."""
+
+
+def never() -> bool:
+    return False
+
+
 class JobContext(Context):
     """The context of one attempt. `cancelled` turns true when the job is asked to stop, or its lease is lost."""
 
@@ -45,6 +53,7 @@ class JobContext(Context):
         self.held = Held(unit=grant.unit, fence=grant.fence, lease=grant.lease)
         self.stopping = Stopping()
         self.spent = 0.0
+        self.lease_over: Callable[[], bool] = never  # by the worker's own clock, which runs also while it is stopped
         self.thread: Future[Any] | None = None  # where a plain handler runs; it may outlive the wait for it
 
     # Most handlers ask for none of these, so each is made when it is asked for.
@@ -83,6 +92,11 @@ class JobContext(Context):
     def saved(self) -> Any:
         """What the last checkpoint of an earlier attempt said; None if there was none."""
         return None if self.grant.checkpoint is None else msgspec.json.decode(self.grant.checkpoint)
+
+    def refuse_late_begin(self) -> None:
+        """Asked right before the handler begins. Raises LeaseOver."""
+        if self.lease_over():
+            raise LeaseOver("the lease is over by the clock of this worker")
 
     def progress(self, done: float, text: str = "") -> None:
         """How far it is, from 0 to 1; told with the next report, so it costs nothing to say often."""

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 import msgspec
@@ -28,7 +28,8 @@ class Hold:
 
     grant: Grant
     context: JobContext
-    renewed: float  # or a little later
+    renewed: float  # before the request that granted or renewed it was sent, by the worker's own clock
+    ends_at: float = field(init=False)  # by the same clock, and never later than by the store's
     held: Held = field(init=False)
     begun: float | None = None  # when user code began
     told: bool = False  # the engine knows that it did
@@ -41,6 +42,16 @@ class Hold:
 
     def __post_init__(self) -> None:
         self.held = self.context.held
+        self.ends_at = 0.0
+        self.renew(self.renewed, self.grant.lasts_us)
+
+    def renew(self, sent: float, lasts_us: int) -> None:
+        """The lease lasts for so long, counted from when that was asked for; a server of old does not say how long."""
+        self.ends_at = max(self.ends_at, sent + (lasts_us or self.grant.ttl_us) / 1_000_000)
+
+    def is_over(self, clock: Callable[[], float]) -> bool:
+        """Whether its lease may be over: then another worker may have the job."""
+        return clock() >= self.ends_at
 
     @property
     def beat_at(self) -> float:
@@ -88,8 +99,8 @@ class Holds:
         return hold if hold and fence in (None, hold.grant.fence) else None
 
     def beat_at(self) -> float | None:
-        """When the next beat is due, which speaks for all of them; None while nothing is held."""
-        return min((hold.beat_at for hold in self.kept.values()), default=None)
+        """When the next heartbeat is due, which speaks for all of them; None while nothing is held. From any thread."""
+        return min((hold.beat_at for hold in self), default=None)
 
 
 class Lane:

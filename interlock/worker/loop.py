@@ -16,8 +16,9 @@ from interlock.kernel.commands import Claim, Drain, Outcome, Record, Register, T
 from interlock.kernel.errors import Drained, Gone, InterlockError, TransientError, Unavailable, Unknown
 from interlock.store.reads import due_tenants
 from interlock.worker.asking import Asking, wait_for
-from interlock.worker.context import JobContext
+from interlock.worker.context import JobContext, LeaseOver
 from interlock.worker.executors import Executors
+from interlock.worker.heartbeats import Heartbeats, read_clock
 from interlock.worker.holds import AHEAD_MAX, AT_ONCE, End, GiveBack, Hold, Holds, Lane, meant
 from interlock.worker.reports import Reports, titled
 from interlock.worker.tracebacks import redact_end
@@ -38,20 +39,23 @@ class Worker:
 
     def __init__(
         self, app: "App", queues: Mapping[str, int], *, name: str = "", capabilities: tuple[str, ...] = (),
-        grace: float = GRACE, token: Callable[[int], str] = secrets.token_hex,
+        grace: float = GRACE, token: Callable[[int], str] = secrets.token_hex, clock: Callable[[], float] = read_clock,
     ) -> None:  # fmt: skip
+        """`clock` counts seconds, also while this process is stopped: by it, no lease is thought to last too long."""
+        self.clock = clock
         self.app, self.capabilities, self.grace, self.token = app, capabilities, grace, token
         self.incarnation = token(8)
         self.name = name or f"{socket.gethostname()}-{self.incarnation[:4]}"  # two on one machine are two
         self.lanes = {queue: Lane(queue, concurrency) for queue, concurrency in queues.items()}
         self.holds, self.asking = Holds(), Asking(app)
-        self.to_claim, self.to_beat = asyncio.Event(), asyncio.Event()
+        self.to_claim = asyncio.Event()
         self.reports = Reports(self.asking, self.holds, app.tenant, self.name)
         self.reports.on_lost, self.reports.on_end = self.lose, self.to_claim.set
+        self.heartbeats = self.make_heartbeats()
         self.capacity = sum(2 * (lane.concurrency + AHEAD_MAX) for lane in self.all_lanes)  # with what is not told yet
         self.executors = Executors(sum(queues.values()))
         self.id = self.claims = self.rings = 0
-        self.stopping = self.summoned = False
+        self.stopping = False
         self.loop: asyncio.AbstractEventLoop | None = None
         self.thread = 0
 
@@ -70,7 +74,7 @@ class Worker:
         self.id = await self.register()
         log.info("worker %s serves %s", self.name, ", ".join(f"{one.name}:{one.concurrency}" for one in self.all_lanes))
         deafen = self.hear()
-        runs = [self.claiming, self.reports.run, self.beating]
+        runs = [self.claiming, self.reports.run, self.heartbeats.run]
         runs += [] if self.app.engine.far else [self.ticking]
         loops = [asyncio.create_task(one()) for one in runs]
         try:
@@ -99,6 +103,9 @@ class Worker:
             for hold in self.holds:
                 self.stop_handler(hold)
             await asyncio.gather(draining, return_exceptions=True)
+
+    def make_heartbeats(self) -> Heartbeats:
+        return Heartbeats(self.asking, self.holds, self.reports, self.clock)
 
     async def register(self) -> int:
         return await self.asking.one(
@@ -145,7 +152,7 @@ class Worker:
     async def claim(self, lane: Lane) -> None:
         """What is granted waits in its lane, or runs. One claim at a time: only the last can be answered again."""
         self.claims += 1
-        sent, rings, limit = self.now, self.rings, self.room(lane)
+        sent, rings, limit = self.clock(), self.rings, self.room(lane)
         command = Claim(
             tenant=self.app.tenant, actor=self.name, worker=self.id, key=f"{self.incarnation}.{self.claims}",
             nonce=self.token(32), limit=limit, queues=(lane.name,),
@@ -161,11 +168,12 @@ class Worker:
             if older and not older.ended:
                 self.lose(older, "it was granted again")
             hold = Hold(grant, JobContext(self.app, grant, self.app.tenant, self.later), sent)
+            hold.context.lease_over = partial(hold.is_over, self.clock)
             self.holds.add(hold)
             lane.waiting.append(hold)
         if len(grants) < limit:
             lane.dry = rings
-        self.to_beat.set()
+        self.heartbeats.wake()
         self.begin(lane)
 
     async def refused(self, why: InterlockError) -> None:
@@ -187,15 +195,11 @@ class Worker:
         self.rings += 1
         self.to_claim.set()
 
-    def summon(self) -> None:
-        self.summoned = True
-        self.to_beat.set()
-
     def hear(self) -> Callable[[], None]:
         """What others tell is heard, until what is answered here is called."""
         watches = {
             self.app.engine.watch(self.lanes, self.app.tenant): self.ring,
-            self.app.engine.calls(self.name, self.app.tenant): self.summon,
+            self.app.engine.calls(self.name, self.app.tenant): self.heartbeats.summon,
         }
         for watch, call in watches.items():
             watch.call(partial(self.from_thread, call))
@@ -264,12 +268,21 @@ class Worker:
             return Outcome(held=hold.held, ended="failure", error=str(error), stage="fetch")
         except msgspec.MsgspecError as error:
             return unreadable(hold.held, error)
+        if hold.context.lease_over():
+            return self.not_begun(hold)
         self.reports.begin(hold, self.now)
         try:
             handled = self.executors.for_task(task).run(task, kwargs, hold.context)
             return success(hold.held, await (self.in_time(hold, handled) if hold.grant.timeout_us else handled))
+        except LeaseOver:
+            return self.not_begun(hold)
         except (Exception, SystemExit, KeyboardInterrupt) as error:
             return failure(hold.held, error)
+
+    def not_begun(self, hold: Hold) -> GiveBack:
+        """Its lease is over by this worker's own clock, so another may have it; if none has, it is given back."""
+        log.warning("%s: not begun: its lease is over by the clock of this worker", titled(hold))
+        return GiveBack()
 
     async def in_time(self, hold: Hold, handled: Awaitable[Any]) -> Any:
         """What the handler returns, within the time that it has. Raises TransientError once that is over."""
@@ -292,29 +305,6 @@ class Worker:
             self.from_thread(lambda: self.reports.note(note, self.now))
 
     # Staying alive.
-
-    async def beating(self) -> None:
-        while True:
-            self.to_beat.clear()
-            due = self.holds.beat_at()
-            left = None if due is None else 0 if self.summoned else due - self.now
-            if left is None or left > 0:
-                await wait_for(self.to_beat, left)
-            else:
-                await self.beat()
-
-    async def beat(self) -> None:
-        """Every lease is renewed; one that is lost stops its handler, one that is asked to stop is told so."""
-        beats, self.summoned = list(self.reports.beats()), False
-        for hold in self.holds:
-            hold.renewed = self.now
-        answers = await self.asking.all([command for command, _ in beats])
-        for (_, some), answer in zip(beats, answers, strict=True):
-            if isinstance(answer, InterlockError):
-                log.warning("a beat was refused: %s", answer)
-                continue
-            for hold, heard in zip(some, answer, strict=True):
-                self.reports.mind(hold, heard)
 
     def lose(self, hold: Hold, why: str) -> None:
         """Another worker may have it by now: the handler is stopped, and whatever it says is not told."""

@@ -188,6 +188,7 @@ class InProcess:
         async with self.room:
             child = await self.child()
             try:
+                context.refuse_late_begin()
                 said = await child.carry_out(run, context)
             except BaseException:
                 await self.end(child)

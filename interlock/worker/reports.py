@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
@@ -155,10 +155,10 @@ class Reports:
             held = tuple(hold.held for hold in some)
             yield Release(tenant=self.tenant, actor=self.actor, held=held, reason="its worker cannot finish it"), some
 
-    def beats(self) -> Iterator[tuple[Heartbeat, list[Hold]]]:
-        """One beat for all that is held. What the engine does not know to run is only held until a report tells it."""
+    def beats(self, holds: Sequence[Hold]) -> Iterator[tuple[Heartbeat, list[Hold]]]:
+        """One heartbeat for all of these. What the engine does not know to run is only held until a report tells it."""
         for running in (True, False):
-            if some := [hold for hold in self.holds if hold.told is running]:
+            if some := [hold for hold in holds if hold.told is running]:
                 held = tuple(hold.held for hold in some)
                 yield Heartbeat(tenant=self.tenant, actor=self.actor, held=held, running=running), some
 

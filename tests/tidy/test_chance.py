@@ -26,6 +26,8 @@ ADAPTERS = {
     "server/stream.py": ({"sleep"}, "it waits for events"),
     "worker/loop.py": ({"secrets", "sleep"}, "it waits on its loop, whose time may be virtual; tokens are handed in"),
     "worker/asking.py": ({"sleep"}, "it waits on its loop"),
+    "worker/heartbeats.py": ({"time"}, "its clock goes on while the process is stopped; another one is handed in"),
+    "worker/watchdog.py": ({"time"}, "it watches from a thread of its own"),
     "worker/process.py": ({"sleep"}, "it waits for processes"),
     "worker/demo_tasks.py": ({"time", "sleep"}, "handlers that take a while"),
     "testing/simulation": ({"random", "sleep"}, "chance from a seed, on a loop whose time is virtual"),

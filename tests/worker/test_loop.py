@@ -191,7 +191,7 @@ def test_a_soft_cancel_is_seen_and_a_hard_one_felt(url: str) -> None:
 def test_a_worker_that_holds_nothing_has_nothing_to_renew(url: str) -> None:
     async def story(app: interlock.App) -> None:
         async with working(app) as worker:
-            await worker.beat()
+            await asyncio.to_thread(worker.heartbeats.send, asyncio.get_running_loop())
 
     with opened(url) as app:
         asyncio.run(story(app))
@@ -439,7 +439,7 @@ def test_what_is_granted_after_the_stop_is_given_back_and_never_begun(url: str) 
         asyncio.run(story(app))
 
 
-@pytest.mark.parametrize("loop", ["beating", "ticking", "claiming", "run"])
+@pytest.mark.parametrize("loop", ["heartbeats", "ticking", "claiming", "run"])
 def test_a_loop_that_breaks_ends_the_worker_and_what_it_holds_is_given_back(loop: str) -> None:
     async def story(app: interlock.App) -> None:
         @app.task
@@ -448,12 +448,19 @@ def test_a_loop_that_breaks_ends_the_worker_and_what_it_holds_is_given_back(loop
 
         jobs = [lasting.submit() for _ in range(15)]  # more than may run
         worker = Worker(app, {"default": 10})
+        worker.heartbeats.summoned = True
 
         async def broken() -> None:
             await until(lambda: loop == "claiming" or any(hold.begun for hold in worker.holds))
             raise RuntimeError("broken")
 
-        setattr(worker.reports if loop == "run" else worker, loop, broken)
+        def broken_thread(_: object) -> None:
+            raise RuntimeError("broken")
+
+        if loop == "heartbeats":
+            worker.heartbeats.send = broken_thread  # type: ignore[method-assign]
+        else:
+            setattr(worker.reports if loop == "run" else worker, loop, broken)
         with pytest.raises(RuntimeError, match="broken"):
             await asyncio.wait_for(worker.run(), PATIENCE)
         assert len(worker.holds) == 0

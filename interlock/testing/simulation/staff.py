@@ -10,7 +10,11 @@ from interlock.kernel.errors import InterlockError
 from interlock.testing.simulation.handlers import Hand, template
 from interlock.testing.simulation.net import Remote
 from interlock.testing.simulation.shaky import LIVES
+from interlock.worker.asking import Asking, wait_for
+from interlock.worker.heartbeats import Heartbeats
+from interlock.worker.holds import Holds
 from interlock.worker.loop import Worker
+from interlock.worker.reports import Reports
 
 if TYPE_CHECKING:
     from interlock.testing.simulation.world import World
@@ -19,12 +23,36 @@ if TYPE_CHECKING:
 OVERTAKING = frozenset({"delay", "reorder", "duplicate", "pause"})  # by these the dead may speak after the living
 
 
+class LoopHeartbeats(Heartbeats):
+    """The heartbeats as they are, but on the loop."""
+
+    def __init__(self, asking: Asking, holds: Holds, reports: Reports, clock: Callable[[], float]) -> None:
+        super().__init__(asking, holds, reports, clock)
+        self.rung = asyncio.Event()
+
+    def wake(self) -> None:
+        self.rung.set()
+
+    async def run(self) -> None:
+        while True:
+            self.rung.clear()
+            due = self.due_in()
+            if due is None or due > 0:
+                await wait_for(self.rung, due)
+                continue
+            sent, beats = self.clock(), self.collect()
+            self.mind(self.apply(beats, sent, await self.asking.all([command for command, _ in beats])))
+
+
 class LoopWorker(Worker):
-    """The worker as it is, but for how it hears: a simulation has no other threads."""
+    """The worker as it is, but for how it hears and beats: a simulation has no other threads."""
+
+    def make_heartbeats(self) -> Heartbeats:
+        return LoopHeartbeats(self.asking, self.holds, self.reports, self.clock)
 
     def hear(self) -> Callable[[], None]:
         door: Any = self.app.engine
-        deafen: Callable[[], None] = door.hear(self.ring, self.summon)
+        deafen: Callable[[], None] = door.hear(self.ring, self.heartbeats.summon)
         return deafen
 
 
@@ -50,7 +78,7 @@ class Staff:
         self.running.add_done_callback(self.left, context=self.world.net.context)
 
     def hired(self, app: App) -> LoopWorker:
-        return LoopWorker(app, self.queues, name=self.name, grace=1.0, token=self.token)
+        return LoopWorker(app, self.queues, name=self.name, grace=1.0, token=self.token, clock=self.world.loop.time)
 
     def token(self, size: int) -> str:
         return self.random.randbytes(size).hex()
