@@ -1,0 +1,98 @@
+"""What a worker's app knows of its tasks counts for every job of them, whoever submits it. Issue L makes it so."""
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import msgspec
+import pytest
+
+import interlock
+from interlock.engine.terms import policy_of
+from interlock.kernel.commands import Submit, Work
+from interlock.kernel.names import meant
+from interlock.store.views import view
+from tests.cli.inside import inside
+from tests.server.house import housed
+from tests.store.databases import fresh_postgres
+from tests.worker.stage import PATIENCE, opened, unit, working
+
+
+@pytest.mark.xfail(strict=True, reason="issue L", raises=AssertionError)
+def test_a_worker_claims_no_task_that_it_does_not_know(url: str) -> None:
+    """Today it claims it, fails for want of a handler, and so spends the attempts that another worker needs."""
+
+    async def story(app: interlock.App) -> None:
+        @app.task
+        async def known() -> str:
+            return "done"
+
+        (strange,) = await app.asend(Submit(tenant=app.tenant, work=(Work(task="strange", attempts=1),)))
+        job = known.submit()
+        async with working(app):
+            assert await job.wait.aio(PATIENCE) == "done"
+        other = unit(app.job(strange.unit))
+        assert (other.fence, other.failures, other.outcome) == (0, 0, None)
+
+    with opened(url) as app:
+        asyncio.run(story(app))
+
+
+@pytest.fixture(params=["sqlite file", "postgres"])
+def database(request: pytest.FixtureRequest, tmp_path: Path, server: str) -> Iterator[str]:
+    if request.param == "postgres":
+        with fresh_postgres(server, f"known{abs(hash(tmp_path))}") as url:
+            yield url
+    else:
+        yield f"sqlite:///{tmp_path}/work.db"
+
+
+def app_with_rules(url: str) -> interlock.App:
+    """An app whose task has rules, and whose worker has been there: the database could know them."""
+    app = interlock.open(url)
+
+    @app.task(queue="post", attempts=7, timeout="3m", priority=5, capabilities=["printer"])
+    async def mail() -> None: ...
+
+    async def story() -> None:
+        async with working(app) as worker:
+            async with asyncio.timeout(PATIENCE):
+                while not worker.claims:
+                    await asyncio.sleep(0.01)
+
+    asyncio.run(story())
+    return app
+
+
+def rules(app: interlock.App, job: str) -> dict[str, Any]:
+    """By which rules a job is done."""
+    seen = app.read(view, meant(job))
+    own = msgspec.to_builtins(policy_of(seen.body))
+    return {
+        "queue": seen.queue, "priority": seen.unit.priority, "capabilities": list(seen.capabilities),
+        "attempts": own.get("attempts"), "timeout_us": own.get("timeout_us"),
+    }  # fmt: skip
+
+
+def test_a_job_that_its_app_submits_has_the_rules_of_its_task(database: str) -> None:
+    with app_with_rules(database) as app:
+        assert rules(app, app.tasks["mail"].submit().id) == {
+            "queue": "post", "priority": 5, "capabilities": ["printer"], "attempts": 7, "timeout_us": 180_000_000,
+        }  # fmt: skip
+
+
+@pytest.mark.xfail(strict=True, reason="issue L", raises=AssertionError)
+def test_a_job_that_comes_by_the_command_line_has_the_rules_of_its_task(database: str) -> None:
+    with app_with_rules(database) as app:
+        made = inside(database)("submit", "mail", "--json")
+        assert rules(app, made.json["id"]) == rules(app, app.tasks["mail"].submit().id)
+
+
+@pytest.mark.xfail(strict=True, reason="issue L", raises=AssertionError)
+def test_a_job_that_comes_by_http_has_the_rules_of_its_task(database: str) -> None:
+    with app_with_rules(database) as app, housed() as house, house.hosts(app) as key:
+        headers = {"Authorization": f"Bearer {key}", "Idempotency-Key": "k"}
+        made = httpx.post(f"{house.base}/v1/jobs", json={"task": "mail"}, headers=headers)
+        assert rules(app, made.raise_for_status().json()["id"]) == rules(app, app.tasks["mail"].submit().id)
