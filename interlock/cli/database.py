@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from interlock.audit import anchor as anchors
+from interlock.audit.database import audit_itself, until_damage
 from interlock.audit.laws import LAWS, Broken, audit
 from interlock.cli.options import DEFAULT, Url, known_lives, must_be_present, must_exist, opened
 from interlock.cli.out import FINDING, Json, counted, dump, report, say
@@ -81,7 +82,7 @@ def audit_database(
     anchor: Annotated[Path | None, typer.Option(help="Write an anchor to this new file, if all is well.")] = None,
     json: Json = False,
 ) -> None:
-    """Ask every law of every unit: is the record whole, and does every row say what its events say?"""
+    """Ask every law of every unit: is the record whole, and does every row say what its events say? Is it guarded?"""
     must_exist(db)
     if anchor:
         anchors.must_be_free(anchor)
@@ -91,7 +92,9 @@ def audit_database(
         with snapshot(session):
             # The anchor first: one that cannot be used is told before the long part.
             kept = anchors.since(session, since) if since else iter(())
-            count, some = told(chain(kept, audit(session, known_lives(), rebuild=rebuild)), json)
+            lives = known_lives()
+            broken = chain(kept, audit_itself(session, lives), audit(session, lives, rebuild=rebuild))
+            count, some = told(until_damage(broken), json)
             end = anchors.write(session, anchor) if anchor and not count else None
     if json:
         facts = {"laws": laws, "found": count, "findings": some, "ok": not count}
@@ -109,7 +112,7 @@ def told(broken: Iterable[Broken], json: bool) -> tuple[int, list[Broken]]:
     count, some = 0, []
     for count, one in enumerate(broken, 1):
         if not json:
-            say(f"unit {one.unit}: {one.text} [{one.law}]")
+            say(f"{f'unit {one.unit}: ' if one.unit else ''}{one.text} [{one.law}]")
         elif count <= LISTED_MAX:
             some.append(one)
     return count, some

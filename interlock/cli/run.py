@@ -33,9 +33,7 @@ Queues = Annotated[
 ]  # fmt: skip
 Database = Annotated[
     str | None,
-    typer.Option(
-        "--db", allow_from_autoenv=False, metavar="URL", help="A database to work on, instead of the app's own."
-    ),
+    typer.Option("--db", metavar="URL", help="A database to work on, instead of the app's own."),
 ]
 Capabilities = Annotated[
     list[str] | None, typer.Option("--cap", envvar="INTERLOCK_CAPABILITIES", help="What this worker can do.")

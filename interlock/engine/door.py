@@ -139,10 +139,7 @@ class Engine:
                 return session
 
             first = another()
-            if first.many_writers:
-                migrate.refuse_old(first, lives.values())
-            else:
-                migrate.upgrade(first, lives.values())
+            migrate.prepare(first, lives.values())
             others = [another(later=True) for _ in range(OTHERS)] if first.many_writers else []
             engine = cls(first, lives, *others, wire=first.wire())
             if not first.private:

@@ -7,7 +7,7 @@ it and name it in CHECKS (both databases) or POSTGRES_CHECKS.
 from collections.abc import Callable, Iterator, Mapping
 
 from interlock.kernel.lifecycle import Lifecycle
-from interlock.store import migrate, rights
+from interlock.store import guard, migrate, rights
 from interlock.store.session import Session
 
 EMPTY = "the database is empty: `interlock db upgrade` makes its tables"
@@ -40,10 +40,24 @@ Check = Callable[[Session], Iterator[str]]
 
 def findings(session: Session, lives: Mapping[str, Lifecycle]) -> list[str]:
     """Everything that is wrong with a database; an empty one has nothing else that could be."""
-    if migrate.version(session) == 0:
+    at, newest = migrate.version(session), migrate.numbers()[-1]
+    if at == 0:
         return [EMPTY]
     checks = (*CHECKS, *(POSTGRES_CHECKS if session.name == "postgres" else ()))
-    return [finding for check in checks for finding in check(session)]
+    found = [finding for check in checks for finding in check(session)]
+    if at != newest:
+        return [*found, f"the database is at schema {at} of {newest}: run `interlock db upgrade`"]
+    return [*found, *check_guard(session, lives)]
+
+
+def check_guard(session: Session, lives: Mapping[str, Lifecycle]) -> Iterator[str]:
+    """The guard is what this program ships. What is only unknown is named too, and is no tampering by itself."""
+    yield from (f"the guard is not what this program ships: {text}" for text in guard.findings(session, lives.values()))
+    if unknown := guard.unknown_lifecycles(session, lives.values()):
+        yield (
+            f"the guard knows lifecycles that this program does not: {', '.join(unknown)}; if they are yours, name "
+            "their files (--lifecycles FILE)"
+        )
 
 
 def check_settings(session: Session) -> Iterator[str]:
@@ -98,5 +112,9 @@ def check_roles(session: Session) -> Iterator[str]:
         )
 
 
+def check_rights(session: Session) -> Iterator[str]:
+    yield from guard.missing_rights(session)
+
+
 CHECKS: tuple[Check, ...] = (check_settings,)
-POSTGRES_CHECKS: tuple[Check, ...] = (check_paths, check_superusers, check_public, check_roles)
+POSTGRES_CHECKS: tuple[Check, ...] = (check_paths, check_superusers, check_public, check_roles, check_rights)

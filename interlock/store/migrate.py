@@ -1,17 +1,16 @@
 """Brings a database to the present schema: numbered SQL files, and the edges of the lifecycles."""
 
-import re
 import secrets
 from collections.abc import Iterable
-from pathlib import Path
 from typing import Any
 
 from interlock.kernel.errors import InterlockError
 from interlock.kernel.lifecycle import Lifecycle
-from interlock.store import rights
+from interlock.store import guard, rights
+from interlock.store.migrations import numbers as numbers
+from interlock.store.migrations import sql as sql
 from interlock.store.session import Session
 
-SCHEMA = Path(__file__).parent / "schema"
 INSERT_EDGE = (
     "INSERT INTO edge (lifecycle, source, trigger, target, opens_attempt) "
     "VALUES (:lifecycle, :source, :trigger, :target, :opens_attempt)"
@@ -19,28 +18,6 @@ INSERT_EDGE = (
 DELETE_EDGE = (
     "DELETE FROM edge WHERE lifecycle = :lifecycle AND source = :source AND trigger = :trigger AND target = :target"
 )
-UPGRADE = "its owner runs `interlock db upgrade --db URL`"
-
-
-def numbers() -> list[int]:
-    """The migrations that there are."""
-    return sorted({int(path.name[:4]) for path in SCHEMA.glob("*.sql")})
-
-
-def sql(number: int, database: str, pos: str) -> str:
-    """The whole text of one migration for one database, as it is run."""
-    files = sorted(SCHEMA.glob(f"{number:04}_*.sql"), reverse=True)  # tables before views, and both before their guard
-    wanted = [path for path in files if path.suffixes[0] in (".sql", f".{database}")]
-    text = "\n".join(path.read_text(encoding="utf-8").replace("{pos}", pos) for path in wanted)
-    return as_strict(text) if database == "sqlite" else text
-
-
-def as_strict(text: str) -> str:
-    """The same tables for SQLite, which takes a value of any type in any column unless its table is STRICT.
-
-    A strict table knows no BIGINT: INT has the same 64 bits. (INTEGER would make a primary key the rowid.)
-    """
-    return re.sub(r"^\);$", ") STRICT;", re.sub(r"\bBIGINT\b", "INT", text), flags=re.MULTILINE)
 
 
 def version(database: Session) -> int:
@@ -70,6 +47,8 @@ def upgrade(database: Session, lives: Iterable[Lifecycle]) -> list[int]:
         install(database, lives)
         if database.name == "postgres":
             rights.apply(database)
+        else:
+            guard.note_edges(database)
     except BaseException:
         database.rollback()
         raise
@@ -84,18 +63,27 @@ def name_store(database: Session) -> None:
         database.rows(sql, {"epoch": secrets.token_hex(16)})
 
 
+def prepare(database: Session, lives: Iterable[Lifecycle]) -> None:
+    """A program may begin: a SQLite file is made and brought to the present; PostgreSQL is there already, by its owner.
+
+    Raises InterlockError if somebody has changed the guard.
+    """
+    if database.many_writers:
+        refuse_old(database, lives)
+        return
+    if version(database) == numbers()[-1]:
+        guard.refuse_changed_file(database)
+    upgrade(database, lives)
+
+
 def refuse_old(database: Session, lives: Iterable[Lifecycle]) -> None:
-    """The database has the present schema, and its guard knows `lives`; else raises, and says what to do."""
+    """The database has the present schema, and the guard that this program ships; else raises, and says what to do."""
     at, newest = version(database), numbers()[-1]
     if at > newest:
         raise InterlockError(f"the database is at schema {at}, newer than this program's {newest}")
     if at < newest:
-        raise InterlockError(f"the database is at schema {at} of {newest}; {UPGRADE}")
-    listed = "SELECT lifecycle, source, trigger, target FROM edge"
-    known = {tuple(row) for row in database.rows(listed)}
-    for life in lives:
-        if {(life.name, hop.source or "", hop.trigger, hop.target) for hop in life.hops} - known:
-            raise InterlockError(f"the guard of the database does not know this {life.name}; {UPGRADE}")
+        raise InterlockError(f"the database is at schema {at} of {newest}; {guard.UPGRADE}")
+    guard.refuse_changed(database, lives)
 
 
 def install(database: Session, lives: Iterable[Lifecycle]) -> None:

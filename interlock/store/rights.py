@@ -8,11 +8,10 @@ roles. The roles are optional. Where the owner may not make them, the database w
 import re
 from collections.abc import Iterable
 from functools import cache
-from pathlib import Path
 
+from interlock.store.migrations import SCHEMA
 from interlock.store.session import Session
 
-SCHEMA = Path(__file__).parent / "schema"
 APP, SYSTEM = "interlock_app", "interlock_system"
 PURPOSES = {APP: "for programs, which serve one tenant at a time", SYSTEM: "for what serves all tenants"}
 SEES_ALL = (SYSTEM,)  # roles with a policy that shows them the rows of every tenant

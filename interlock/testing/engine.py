@@ -53,10 +53,7 @@ def still(url: str, lives: Mapping[str, Lifecycle], clock: Callable[[], int]) ->
     """A still engine on a database. SQLite is migrated; PostgreSQL must be at the present schema."""
     session = connect(url)
     try:
-        if session.many_writers:
-            migrate.refuse_old(session, lives.values())
-        else:
-            migrate.upgrade(session, lives.values())
+        migrate.prepare(session, lives.values())
     except BaseException:
         session.close()
         raise

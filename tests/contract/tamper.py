@@ -13,7 +13,7 @@ from tests.store.databases import Connection, swap
 
 @contextmanager
 def behind_the_guard(connection: Connection, server: str) -> Iterator[Connection]:
-    """A connection whose statements no guard sees; what it did stays, unless it rolls back."""
+    """A connection whose statements no guard sees; what it did stays, unless it rolls back, and the guard is back."""
     if isinstance(connection, postgres.Connection):
         owner = postgres.Connection(swap(server, connection.raw.info.dbname), connection.clock)
         try:
@@ -25,10 +25,13 @@ def behind_the_guard(connection: Connection, server: str) -> Iterator[Connection
             owner.close()
         return
     connection.begin()
-    for (name,) in connection.rows("SELECT name FROM sqlite_master WHERE type = 'trigger'"):
+    guard = connection.rows("SELECT name, sql FROM sqlite_master WHERE type = 'trigger'")
+    for name, _ in guard:
         connection.rows(f"DROP TRIGGER {name}")
     yield connection
     if connection.raw.in_transaction:
+        for _, sql in guard:
+            connection.rows(sql)
         connection.commit()
 
 

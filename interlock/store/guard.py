@@ -1,0 +1,188 @@
+"""Whether a database is guarded as this program would have it: what is gone, switched off, changed or added.
+
+Asked are the items of the inventory, the edges of the lifecycles, and on PostgreSQL the rights of roles and whether
+triggers fire at all. What the owner may have on purpose is no finding: indexes, tables and functions of its own, and
+rights of other roles as far as a role of ours has them too. Edges of a lifecycle that this program does not know are of
+somebody's own file: the guard of the others does not rest on them.
+"""
+
+import hashlib
+from collections.abc import Iterable, Iterator
+
+from interlock.kernel.errors import InterlockError
+from interlock.kernel.lifecycle import Lifecycle
+from interlock.store import inventory, rights
+from interlock.store.session import Session
+
+NAMED_MAX = 3  # findings that a refusal names
+MISSING = "is missing"
+DAMAGE_MAX = 100  # damaged places that are named
+STRICT = ("trigger", "policy", "rule", "function")  # of these kinds none may be added
+EDGES = "SELECT lifecycle, source, trigger, target, opens_attempt FROM edge"
+EDGES_NOTED = "SELECT value FROM about WHERE name = 'edges'"
+# What was granted to whom, be it in one column; what our roles are; and whether triggers fire in this session.
+RIGHTS = """
+WITH home AS (SELECT relnamespace AS oid FROM pg_catalog.pg_class WHERE pg_class.oid = to_regclass('about')),
+ours AS (
+    SELECT pg_class.oid, relname, relowner, relacl FROM pg_catalog.pg_class JOIN home ON home.oid = relnamespace
+    WHERE relname = ANY (string_to_array(:tables, ',')) AND relkind IN ('r', 'p', 'v')
+), granted AS (
+    SELECT relname, relowner, acl.grantee, acl.privilege_type FROM ours, aclexplode(relacl) AS acl
+    UNION ALL
+    SELECT relname, relowner, acl.grantee, acl.privilege_type
+    FROM ours JOIN pg_catalog.pg_attribute ON attrelid = ours.oid, aclexplode(attacl) AS acl
+)
+SELECT coalesce(rolname, 'PUBLIC'), relname, string_agg(DISTINCT privilege_type, ',')
+FROM granted LEFT JOIN pg_catalog.pg_roles ON pg_roles.oid = grantee WHERE grantee <> relowner GROUP BY rolname, relname
+UNION ALL
+SELECT rolname, '', concat_ws(', ', CASE WHEN rolsuper THEN 'is a superuser' END,
+                              CASE WHEN rolbypassrls THEN 'passes row-level security by' END,
+                              (SELECT 'is a member of ' || string_agg(above.rolname, ' and ' ORDER BY above.rolname)
+                               FROM pg_catalog.pg_auth_members JOIN pg_catalog.pg_roles AS above ON above.oid = roleid
+                               WHERE member = pg_roles.oid AND NOT above.rolname = ANY (string_to_array(:roles, ','))))
+FROM pg_catalog.pg_roles WHERE rolname = ANY (string_to_array(:roles, ','))
+UNION ALL
+SELECT '', '', current_setting('session_replication_role')
+"""
+UPGRADE = "its owner runs `interlock db upgrade --db URL`"
+CURE = (
+    "find out who did it and ask `interlock audit`; then the owner puts it back: `interlock db upgrade` mends edges "
+    "and rights, and `interlock db sql` prints the rest"
+)
+
+
+def findings(session: Session, lives: Iterable[Lifecycle]) -> list[str]:
+    """What weakens the guard of a database, if anything does."""
+    found = [*changed_items(session), *changed_edges(session, lives)]
+    return [*found, *added_rights(session)] if session.name == "postgres" else found
+
+
+def damage(session: Session) -> list[str]:
+    """Pages of a SQLite file that do not fit together; a server looks after its own."""
+    if session.name != "sqlite":
+        return []
+    rows = session.rows(f"PRAGMA integrity_check({DAMAGE_MAX})")
+    return [f"the database file is damaged: {text}" for (text,) in rows if text != "ok"]
+
+
+def refuse_changed(session: Session, lives: Iterable[Lifecycle]) -> None:
+    """Raises InterlockError if the guard is not what this program ships; it says what differs and what to do."""
+    lives = list(lives)
+    found = findings(session, lives)
+    lacking = [name for name in (life.name for life in lives) if any(one.startswith(f"edge {name}:") for one in found)]
+    if lacking and all(one.startswith("edge ") and one.endswith(MISSING) for one in found):
+        # Nothing that was refused passes now: it may be no more than a lifecycle that has grown.
+        names = " nor this ".join(lacking)
+        raise InterlockError(f"the guard of the database does not know this {names}: {shortened(found)}; {UPGRADE}")
+    refuse(found)
+
+
+def refuse_changed_file(session: Session) -> None:
+    """The same for a SQLite file before it is brought to other lifecycles: its edges are those of its last upgrade."""
+    noted = session.rows(EDGES_NOTED)
+    tampered = bool(noted) and noted[0][0] != edges_digest(session)
+    refuse([*changed_items(session), *(["edges were added or taken away since the last upgrade"] if tampered else [])])
+
+
+def refuse(found: list[str]) -> None:
+    if found:
+        raise InterlockError(f"the guard of the database is not what this program ships: {shortened(found)}; {CURE}")
+
+
+def shortened(found: list[str]) -> str:
+    """The first of these findings, and how many there are more."""
+    more = f" and {len(found) - NAMED_MAX} more" if len(found) > NAMED_MAX else ""
+    return f"{', '.join(found[:NAMED_MAX])}{more}"
+
+
+def changed_items(session: Session) -> Iterator[str]:
+    """What the program ships and the database has not, or otherwise; and what was added to it."""
+    wanted, there = inventory.shipped(session.name), inventory.found(session)
+    for name, digest in wanted.items():
+        if name not in there:
+            if not is_optional(name):
+                yield f"{name} {MISSING}"
+        elif there[name].digest != digest:
+            yield f"{name} {there[name].fault or 'differs'}"
+    tables = {name.partition(" ")[2] for name in wanted if name.startswith("table ")}
+    for name in there.keys() - wanted.keys():
+        kind, _, rest = name.partition(" ")
+        if kind in STRICT and (kind == "function" or rest.rpartition(" on ")[2] in tables):
+            yield f"{name} was added"
+
+
+def is_optional(name: str) -> bool:
+    """Whether an item is there only if a role is, which a server need not have."""
+    return any(name.startswith(f"policy {rights.policy_of(role)} on ") for role in rights.SEES_ALL)
+
+
+def changed_edges(session: Session, lives: Iterable[Lifecycle]) -> Iterator[str]:
+    """The edges of these lifecycles are exactly those that the guard lets pass."""
+    there: dict[str, set[tuple[str, str, str, int]]] = {}
+    for lifecycle, *edge in session.rows(EDGES):
+        there.setdefault(lifecycle, set()).add(tuple(edge))
+    for life in lives:
+        wanted = {(hop.source or "", hop.trigger, hop.target, int(hop.opens_attempt)) for hop in life.hops}
+        known = there.get(life.name, set())
+        for word, edges in ((MISSING, wanted - known), ("was added", known - wanted)):
+            for source, trigger, target, _ in sorted(edges):
+                yield f"edge {life.name}: {source or 'birth'} -> {target} by '{trigger}' {word}"
+
+
+def unknown_lifecycles(session: Session, lives: Iterable[Lifecycle]) -> list[str]:
+    """Lifecycles whose edges the guard knows and this program does not."""
+    known = {life.name for life in lives}
+    return sorted({row[0] for row in session.rows(EDGES)} - known)
+
+
+def edges_digest(session: Session) -> str:
+    text = "\n".join(map(repr, sorted(tuple(row) for row in session.rows(EDGES))))
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def note_edges(session: Session) -> None:
+    """A file knows the edges of its last upgrade: so a lifecycle that changed is told from an edge that was added."""
+    now = edges_digest(session)
+    if session.rows(EDGES_NOTED) != [(now,)]:
+        session.rows("DELETE FROM about WHERE name = 'edges'")
+        session.rows("INSERT INTO about (name, value) VALUES ('edges', :digest)", {"digest": now})
+
+
+def granted(session: Session) -> dict[tuple[str, str], str]:
+    """By role and table: its rights there, with commas between them; by role alone: what it is and should not be."""
+    names = ",".join((*rights.shipped_names("TABLE"), *rights.shipped_names("VIEW")))
+    rows = session.rows(RIGHTS, {"tables": names, "roles": ",".join(rights.PURPOSES)})
+    return {(role, table): given for role, table, given in rows}
+
+
+def added_rights(session: Session) -> Iterator[str]:
+    """Rights that no role of ours has; of our roles, those that are not theirs; of PUBLIC, any."""
+    there = granted(session)
+    if there.pop(("", "")) == "replica":
+        yield "session_replication_role is replica, so that no trigger fires"
+    for (role, table), given in sorted(there.items()):
+        if not table:
+            if given:
+                yield f"role {role} {given}"
+            continue
+        ours = rights.rights_of(role, table) if role in rights.PURPOSES else most_rights(table)
+        if extra := set(given.split(",")) - set(() if role == "PUBLIC" else ours):
+            yield f"{role} may {', '.join(sorted(extra))} on {table}"
+
+
+def most_rights(table: str) -> tuple[str, ...]:
+    """What some role of ours may do with a table."""
+    return tuple({right for role in rights.PURPOSES for right in rights.rights_of(role, table)})
+
+
+def missing_rights(session: Session) -> Iterator[str]:
+    """What a role of ours should be able to do and cannot. Nothing is less safe, but a program may be refused."""
+    there, absent = granted(session), rights.missing_roles(session)
+    for role in (role for role in rights.PURPOSES if role not in absent):
+        lacks = [
+            table
+            for table in (*rights.shipped_names("TABLE"), *rights.shipped_names("VIEW"))
+            if set(rights.rights_of(role, table)) - set(there.get((role, table), "").split(","))
+        ]
+        if lacks:
+            yield f"role {role} lacks rights on {', '.join(lacks)}: the owner runs `interlock db upgrade`"

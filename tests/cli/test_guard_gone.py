@@ -1,0 +1,249 @@
+"""A guard that is gone, switched off, changed or widened is noticed: by the audit, by the doctor, and at every start."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import interlock
+from interlock.kernel.errors import InterlockError
+from interlock.lifecycles import load, shipped
+from interlock.store import doctor, guard, inventory, migrate, postgres, sqlite
+from tests.cli.inside import inside
+from tests.conftest import Run
+from tests.lifecycles.sample import PARCEL
+from tests.store.databases import fresh_postgres
+
+# What somebody with the owner's rights does, and what is said of it.
+ON_POSTGRES = {
+    "trigger dropped": ("DROP TRIGGER guard_event ON event", "trigger guard_event on event is missing"),
+    "trigger disabled": ("ALTER TABLE unit DISABLE TRIGGER guard_unit_fence", "guard_unit_fence on unit is disabled"),
+    "triggers disabled": ("ALTER TABLE event DISABLE TRIGGER ALL", "trigger guard_event on event is disabled"),
+    "trigger for replicas": (
+        "ALTER TABLE unit ENABLE REPLICA TRIGGER guard_unit_update", "guard_unit_update on unit fires for replicas only",
+    ),
+    "trigger changed": (
+        "CREATE OR REPLACE TRIGGER guard_unit_fence BEFORE UPDATE ON unit FOR EACH ROW WHEN (NEW.fence < -1) "
+        "EXECUTE FUNCTION guard_says_no('fence', 'fences and attempts only grow')",
+        "trigger guard_unit_fence on unit differs",
+    ),
+    "trigger added": (
+        "CREATE TRIGGER a_first BEFORE INSERT ON event FOR EACH ROW EXECUTE FUNCTION guard_says_no('a', 'b')",
+        "trigger a_first on event was added",
+    ),
+    "security off": ("ALTER TABLE unit DISABLE ROW LEVEL SECURITY", "row-level security of unit is off"),
+    "security not forced": ("ALTER TABLE unit NO FORCE ROW LEVEL SECURITY", "row-level security of unit is not forced"),
+    "policy dropped": ("DROP POLICY declared ON event", "policy declared on event is missing"),
+    "policy added": ("CREATE POLICY wide ON unit USING (true)", "policy wide on unit was added"),
+    "policy changed": ("ALTER POLICY declared ON unit USING (true)", "policy declared on unit differs"),
+    "policy of a role widened": ("ALTER POLICY everybody ON unit TO PUBLIC", "policy everybody on unit differs"),
+    "function replaced": (
+        "CREATE OR REPLACE FUNCTION guard_refuses(rule text, why text) RETURNS void LANGUAGE plpgsql AS "
+        "$$ BEGIN END $$",
+        "function guard_refuses(rule text, why text) differs",
+    ),
+    "function without its path": ("ALTER FUNCTION guard_event() RESET search_path", "function guard_event() differs"),
+    "function no definer": ("ALTER FUNCTION guard_event() SECURITY INVOKER", "function guard_event() differs"),
+    "function for everybody": ("GRANT EXECUTE ON FUNCTION guard_event() TO PUBLIC", "function guard_event() differs"),
+    "function of somebody else": ("ALTER FUNCTION guard_event() OWNER TO ordinary", "function guard_event() differs"),
+    "function added": (
+        "CREATE FUNCTION guard_refuses(rule text) RETURNS void LANGUAGE plpgsql AS $$ BEGIN END $$",
+        "function guard_refuses(rule text) was added",
+    ),
+    "rule added": ("CREATE RULE quiet AS ON DELETE TO event DO INSTEAD NOTHING", "rule quiet on event was added"),
+    "right granted": ("GRANT INSERT ON edge TO interlock_app", "interlock_app may INSERT on edge"),
+    "right in a column": ("GRANT UPDATE (target) ON edge TO interlock_app", "interlock_app may UPDATE on edge"),
+    "right to truncate": ("GRANT TRUNCATE, TRIGGER ON event TO ordinary", "ordinary may TRIGGER, TRUNCATE on event"),
+    "right of everybody": ("GRANT SELECT ON unit TO PUBLIC", "PUBLIC may SELECT on unit"),
+    "sequence changed": ("ALTER SEQUENCE event_pos_seq CYCLE", "sequence event_pos_seq differs"),
+    "index dropped": ("DROP INDEX one_unit_a_key", "index one_unit_a_key is missing"),
+    "constraint dropped": ("ALTER TABLE event DROP CONSTRAINT event_unit_version_key", "event_unit_version_key"),
+    "column changed": ("ALTER TABLE unit ALTER COLUMN head DROP NOT NULL", "table unit differs"),
+    "edge added": (
+        "INSERT INTO edge VALUES ('job', 'succeeded', 'complete', 'queued', 0)",
+        "edge job: succeeded -> queued by 'complete' was added",
+    ),
+    "edge deleted": (
+        "DELETE FROM edge WHERE lifecycle = 'job' AND trigger = 'complete'",
+        "edge job: running -> succeeded by 'complete' is missing",
+    ),
+    "edge opens an attempt": (
+        "UPDATE edge SET opens_attempt = 1 - opens_attempt WHERE lifecycle = 'job' AND trigger = 'complete'",
+        "edge job: running -> succeeded by 'complete' is missing",
+    ),
+}  # fmt: skip
+ON_SQLITE = {
+    "trigger dropped": ("DROP TRIGGER guard_event", "trigger guard_event on event is missing"),
+    "trigger changed": (
+        "DROP TRIGGER guard_event_update; CREATE TRIGGER guard_event_update BEFORE UPDATE ON event BEGIN SELECT 1; END",
+        "trigger guard_event_update on event differs",
+    ),
+    "trigger added": (
+        "CREATE TRIGGER a_first BEFORE INSERT ON event BEGIN SELECT 1; END", "trigger a_first on event was added",
+    ),
+    "index dropped": ("DROP INDEX one_unit_a_key", "index one_unit_a_key is missing"),
+    "column added": ("ALTER TABLE unit ADD COLUMN x TEXT", "table unit differs"),
+    "edge added": ON_POSTGRES["edge added"],
+    "edge deleted": ON_POSTGRES["edge deleted"],
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def url(server: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A database that is put right again after each test, because a change of its guard can be rolled back."""
+    with fresh_postgres(server, "guard_gone") as made:
+        yield made
+
+
+def refused(session: migrate.Session) -> str:
+    with pytest.raises(InterlockError, match=r"the guard of the database (is not|does not know)") as caught:
+        migrate.prepare(session, shipped().values())
+    return str(caught.value)
+
+
+@pytest.mark.parametrize("change", ON_POSTGRES)
+def test_a_change_of_the_guard_is_found_on_postgres(url: str, change: str) -> None:
+    statement, said = ON_POSTGRES[change]
+    owner = postgres.Connection(url.replace("//ordinary@", "//postgres@"))
+    try:
+        assert guard.findings(owner, shipped().values()) == []
+        owner.rows("BEGIN")
+        owner.script(statement)
+        assert said in "\n".join(guard.findings(owner, shipped().values()))
+        assert said in "\n".join(doctor.findings(owner, shipped()))
+        told = refused(owner)
+        assert "interlock db upgrade" in told
+        assert said in told or " more; " in told
+    finally:
+        owner.rows("ROLLBACK")
+        owner.close()
+
+
+@pytest.mark.parametrize("change", ["trigger disabled", "edge added", "right granted"])
+def test_commands_find_it_on_postgres(server: str, tmp_path: Path, change: str) -> None:
+    statement, said = ON_POSTGRES[change]
+    with fresh_postgres(server, f"gg{abs(hash(tmp_path))}") as made:
+        ask = inside(made)
+        assert ask("audit").code == 0
+        owner = postgres.Connection(made.replace("//ordinary@", "//postgres@"))
+        owner.script(statement)
+        owner.close()
+        audited = ask("audit")
+        assert (audited.code, said in audited.out) == (1, True)
+        looked = ask("db", "doctor")
+        assert (looked.code, said in looked.out) == (1, True)
+        started = ask("submit", "mail")
+        assert (started.code, said in started.err) == (2, True)
+
+
+@pytest.mark.parametrize("change", ON_SQLITE)
+def test_a_change_of_the_guard_is_found_on_sqlite(tmp_path: Path, change: str) -> None:
+    statement, said = ON_SQLITE[change]
+    ask = inside(f"sqlite:///{tmp_path}/work.db")
+    assert ask("db", "upgrade").code == 0
+    assert ask("audit").code == 0
+    session = sqlite.Connection(f"{tmp_path}/work.db")
+    session.raw.executescript(statement)
+    audited = ask("audit", "--json")
+    assert audited.code == 1
+    assert said in json.dumps(audited.json["findings"])
+    looked = ask("db", "doctor")
+    assert (looked.code, said in looked.out) == (1, True)
+    assert ("edges were added or taken away" if "edge" in change else said) in refused(session)
+    session.close()
+    assert ask("submit", "mail").code == 2
+    with pytest.raises(InterlockError, match="is not what this program ships"), interlock.open(ask_url(tmp_path)):
+        pass
+
+
+def ask_url(folder: Path) -> str:
+    return f"sqlite:///{folder}/work.db"
+
+
+def test_an_upgrade_mends_edges_and_rights(server: str, tmp_path: Path) -> None:
+    with fresh_postgres(server, f"gm{abs(hash(tmp_path))}") as made:
+        owner = postgres.Connection(made.replace("//ordinary@", "//postgres@"))
+        for change in ("edge added", "edge deleted", "right granted", "right in a column", "function without its path"):
+            owner.script(ON_POSTGRES[change][0])
+        owner.script("REVOKE ALL ON unit FROM interlock_app")
+        assert "role interlock_app lacks rights on unit" in "\n".join(doctor.findings(owner, shipped()))
+        migrate.upgrade(owner, shipped().values())
+        assert guard.findings(owner, shipped().values()) == []
+        assert "lacks rights" not in "\n".join(doctor.findings(owner, shipped()))
+        owner.close()
+
+
+def test_an_upgrade_mends_the_edges_of_a_file(tmp_path: Path) -> None:
+    ask = inside(ask_url(tmp_path))
+    ask("db", "upgrade")
+    session = sqlite.Connection(f"{tmp_path}/work.db")
+    session.script("INSERT INTO edge VALUES ('job', 'succeeded', 'complete', 'queued', 0);")
+    session.close()
+    assert ask("db", "upgrade").code == 0
+    assert (ask("audit").code, ask("submit", "mail").code) == (0, 0)
+
+
+def test_a_lifecycle_that_changed_is_no_tampering(tmp_path: Path) -> None:
+    """A program brings a file to its own lifecycles; the file it finds has the edges of the last program."""
+    file = tmp_path / "parcel.toml"
+    for text in (PARCEL, PARCEL.replace("packed", "wrapped")):
+        file.write_text(text)
+        with interlock.open(ask_url(tmp_path), lifecycles=[file]):
+            pass
+        session = sqlite.Connection(f"{tmp_path}/work.db")
+        assert guard.findings(session, [*shipped().values(), load(file)]) == []
+        unknown = doctor.findings(session, shipped())
+        assert unknown == ["the guard knows lifecycles that this program does not: parcel; if they are yours, name their "
+                           "files (--lifecycles FILE)"]  # fmt: skip
+        session.close()
+    assert inside(ask_url(tmp_path))("audit").code == 0
+
+
+def test_a_connection_whose_triggers_do_not_fire_is_refused(url: str) -> None:
+    owner = postgres.Connection(url.replace("//ordinary@", "//postgres@"))
+    owner.script("SET session_replication_role = replica")
+    assert "no trigger fires" in refused(owner)
+    owner.close()
+
+
+def test_what_owners_have_of_their_own_is_no_finding(server: str, tmp_path: Path) -> None:
+    with fresh_postgres(server, f"go{abs(hash(tmp_path))}") as made:
+        owner = postgres.Connection(made.replace("//ordinary@", "//postgres@"))
+        owner.script("CREATE INDEX mine ON unit (state); CREATE TABLE shop (id int); GRANT SELECT ON unit TO ordinary")
+        owner.script("CREATE FUNCTION mine() RETURNS int LANGUAGE sql AS 'SELECT 1'")
+        assert guard.findings(owner, shipped().values()) == []
+        owner.close()
+
+
+def test_the_manifest_is_what_a_fresh_database_has(url: str) -> None:
+    session = postgres.Connection(url)
+    there = {name: item.digest for name, item in inventory.found(session).items()}
+    session.close()
+    assert there == inventory.postgres_shipped(), "run `python scripts/manifest.py`"
+    assert {name.partition(" ")[0] for name in there} >= {
+        "table", "trigger", "policy", "function", "index", "constraint", "sequence", "row-level",
+    }  # fmt: skip
+
+
+def damaged(file: Path, *, page: int) -> None:
+    """The middle of a page is written over."""
+    size = int.from_bytes(file.read_bytes()[16:18], "big")
+    with file.open("r+b") as raw:
+        raw.seek((page - 1) * size)
+        raw.write(b"\xaa" * size)
+
+
+@pytest.mark.parametrize("what", ["unit", "event_name"], ids=["a table", "an index that the laws do not read"])
+def test_an_audit_fails_on_a_damaged_page(tmp_path: Path, interlock: Run, what: str) -> None:
+    url = ask_url(tmp_path)
+    assert interlock("submit", "mail", "--db", url).returncode == 0
+    session = sqlite.Connection(f"{tmp_path}/work.db")
+    session.rows("PRAGMA wal_checkpoint(TRUNCATE)")
+    ((page,),) = session.rows("SELECT rootpage FROM sqlite_master WHERE name = :what", {"what": what})
+    session.close()
+    damaged(tmp_path / "work.db", page=page)
+    done = interlock("audit", "--db", url)
+    assert done.returncode != 0
+    assert "the database file is damaged" in done.stdout + done.stderr
+    assert "Traceback" not in done.stderr
