@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 FENCE = re.compile(r"^```(\w+)[ ]?([^\n]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 PICTURES = ("mermaid",)
-SECOND = "in another terminal"
+OTHERS = ("in another terminal", "in a third terminal")
 PATIENCE = 60.0  # seconds until a command is given up; none takes so long
 STOPPED = "^C"
 
@@ -102,11 +102,11 @@ class Reader:
     def __init__(self, folder: Path, own: dict[str, str], env: dict[str, str] | None = None) -> None:
         self.folder, self.own, self.env = folder, own, env or {}
         self.here = Terminal(folder, self.env)
-        self.there = Terminal(folder, self.env)
+        self.others = {name: Terminal(folder, self.env) for name in OTHERS}
 
     def export(self, line: str) -> None:
         """The reader's shells are told this, and know nothing of the project but by it."""
-        for terminal in (self.here, self.there):
+        for terminal in (self.here, *self.others.values()):
             ours = str(Path(sys.executable).parent)
             parts = terminal.env["PATH"].split(os.pathsep)
             terminal.env["PATH"] = os.pathsep.join(part for part in parts if part != ours)
@@ -122,22 +122,23 @@ class Reader:
             assert block.name, f"a reader does not know where this belongs:\n{text}"
             with (self.folder / block.name).open("a") as file:
                 file.write(text + "\n")
-        elif block.name == SECOND:
-            self.elsewhere(text)
+        elif block.name in OTHERS:
+            self.elsewhere(self.others[block.name], text)
         else:
             assert not block.name, block.name
             for command, printed in said(text):
                 seen = self.here.type(command)
                 assert re.fullmatch(pattern(printed), seen.strip()), f"$ {command}\n{seen}\nand the page says\n{printed}"
 
-    def elsewhere(self, text: str) -> None:
+    def elsewhere(self, there: Terminal, text: str) -> None:
         if text.startswith(STOPPED):
-            self.there.stop()
+            there.stop()
         for command, printed in said(text):
-            self.there.stop()
-            self.there.env |= {name: self.here.env[name] for name in self.here.env if name.startswith("INTERLOCK")}
-            self.there.leave(command)
-            self.there.printed(printed)
+            there.stop()
+            there.env |= {name: self.here.env[name] for name in self.here.env if name.startswith("INTERLOCK")}
+            there.leave(command)
+            there.printed(printed)
 
     def end(self) -> None:
-        self.there.stop()
+        for terminal in reversed(self.others.values()):
+            terminal.stop()

@@ -4,6 +4,7 @@ import os
 import re
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -11,10 +12,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import trustme
 
 from interlock.store import postgres
 from tests.cli.inside import inside
 from tests.conftest import ROOT
+from tests.docs import fresh
 from tests.docs.pages import PATIENCE, Block, Reader, blocks, pattern
 from tests.store.databases import swap
 from tests.validate_log.logs import DRAIN, REGISTER, line, text
@@ -32,11 +35,19 @@ def shop(server: str) -> Iterator[str]:
     admin.close()
 
 
-def follow(page: str, folder: Path, own: dict[str, str], skip: tuple[str, ...] = ()) -> None:
-    (folder / ".venv").symlink_to(Path(sys.executable).parent.parent)
+def follow(
+    page: str,
+    folder: Path,
+    own: dict[str, str],
+    skip: tuple[str, ...] = (),
+    home: Path | None = None,
+    env: dict[str, str] | None = None,
+) -> None:
+    """A reader does what the page says, with the environment of the tests or with one of its own."""
+    (folder / ".venv").symlink_to(home or Path(sys.executable).parent.parent)
     page_text = (ROOT / page).read_text(encoding="utf-8")
     assert len(re.findall(r"^\s*```", page_text, re.MULTILINE)) == 2 * len(blocks(page_text)), "a block has no language"
-    reader = Reader(folder, own)
+    reader = Reader(folder, own, env)
     try:
         for exported in re.findall(r"`(export [^`]+)`", page_text):  # in a sentence, before the first block
             reader.export(exported.replace("/path/to/interlock", str(folder)))
@@ -48,7 +59,36 @@ def follow(page: str, folder: Path, own: dict[str, str], skip: tuple[str, ...] =
 
 
 def test_the_tutorial(tmp_path: Path, shop: str) -> None:
-    follow("docs/tutorial.md", tmp_path, {PLACE: shop})
+    follow("docs/tutorial.md", tmp_path, {PLACE: shop}, home=fresh.make(tmp_path / "home"))
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        return int(taken.getsockname()[1])
+
+
+def test_the_page_about_the_server(tmp_path: Path) -> None:
+    """The reader has a certificate, and other ports than the page: those may be taken."""
+    port, secure = free_port(), free_port()
+    certificate = trustme.CA().issue_cert("127.0.0.1")
+    certificate.cert_chain_pems[0].write_to_path(str(tmp_path / "cert.pem"))
+    certificate.private_key_pem.write_to_path(str(tmp_path / "key.pem"))
+    (tmp_path / "key.pem").chmod(0o600)
+    own = {"--host 0.0.0.0 --port 8443": f"--host 127.0.0.1 --port {secure}", "8443": str(secure), "8000": str(port)}
+    env = {"INTERLOCK_UP_PORT": str(port), "INTERLOCK_SERVE_PORT": str(port)}
+    home = fresh.make(tmp_path / "home")
+    follow("docs/server.md", tmp_path, own, skip=("json", "promql"), home=home, env=env)
+
+
+def test_the_readers_environment_has_what_make_run_installs_and_no_more(tmp_path: Path) -> None:
+    home = fresh.make(tmp_path / "home")
+
+    def can(module: str) -> bool:
+        return subprocess.run([home / "bin" / "python", "-c", f"import {module}"], capture_output=True).returncode == 0
+
+    assert [can(one) for one in ("litestar", "interlock", "pytest", "psycopg")] == [True, True, False, False]
+    subprocess.run([home / "bin" / "python", "-m", "pip", "install", "--quiet", "pytest"], check=True)
+    assert (can("pytest"), can("psycopg")) == (True, False)
 
 
 def test_the_page_about_testing(tmp_path: Path) -> None:
