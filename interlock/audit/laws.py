@@ -1,6 +1,6 @@
 """Sentences that are true of the database at every commit, asked of every event and every row that it holds."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 
 import msgspec
 
@@ -11,7 +11,7 @@ from interlock.engine.slots import WITHHELD
 from interlock.kernel.lifecycle import SETTLED, Category, Lifecycle
 from interlock.kernel.names import shown
 from interlock.kernel.rows import Event, Unit
-from interlock.store.reads import histories, orphans, slots, unmet_needs, workers
+from interlock.store.reads import forced_moves, histories, orphans, slots, unmet_needs, workers
 from interlock.store.session import Session
 from interlock.store.tx import COUNTED
 
@@ -40,7 +40,7 @@ def no_gap(before: Told, event: Event, listed: Listed) -> Iterator[str]:
 
 def every_hop_is_listed(before: Told, event: Event, listed: Listed) -> Iterator[str]:
     alone = event.trigger == SELF and event.source == event.target and event.lease_to is not None
-    forced = event.trigger == FORCE and event.reason
+    forced = event.trigger == FORCE and event.reason and event.target in listed.life.states
     if not (alone or forced or (event.source, event.trigger, event.target) in listed.hops):
         yield f"{event.source} -> {event.target} by '{event.trigger}' (version {event.version}) is not listed"
 
@@ -161,6 +161,7 @@ OF_ROWS: tuple[RowLaw, ...] = (
     columns_follow_the_state,
 )
 KNOWN = "every lifecycle is known"
+ALLOWED = "forced moves were allowed"
 OWNED = "every event has its unit"
 HOLDING = "workers hold what they hold"
 COUNTING = "parents count their children"
@@ -175,7 +176,7 @@ def named(law: EventLaw | RowLaw) -> str:
     return law.__name__.replace("_", " ")
 
 
-WHOLE = (KNOWN, OWNED, HOLDING, COUNTING, NEEDING, COSTING, KEYS)
+WHOLE = (KNOWN, ALLOWED, OWNED, HOLDING, COUNTING, NEEDING, COSTING, KEYS)
 LAWS = (*(named(law) for law in OF_EVENTS), *(named(law) for law in OF_ROWS), *WHOLE)
 
 
@@ -189,6 +190,7 @@ def audit(session: Session, lives: Mapping[str, Lifecycle], *, rebuild: bool = F
     costs: dict[int, int] = {}  # by unit: what it says of its cost that neither its events nor its children do
     said: dict[int, dict[str, int]] = {}  # by parent: what it counts, and what it has
     found: dict[int, dict[str, int]] = {}
+    allowed = {(move.unit, move.version) for move in forced_moves(session)}
     for unit, events in histories(session):
         if unit.parent is not None:
             family = found.setdefault(unit.parent, dict.fromkeys(CHILDREN, 0))
@@ -201,7 +203,7 @@ def audit(session: Session, lives: Mapping[str, Lifecycle], *, rebuild: bool = F
             if unit.parent is not None:
                 costs[unit.parent] = costs.get(unit.parent, 0) - unit.cost
         if unit.lifecycle in listed:
-            yield from judge(unit, paid(events, costs), listed[unit.lifecycle], rebuild)
+            yield from judge(unit, paid(events, costs), listed[unit.lifecycle], allowed, rebuild)
         else:
             yield Broken(KNOWN, unit.id, f"its lifecycle '{unit.lifecycle}' is not")
         if unit.holder is not None:
@@ -228,10 +230,14 @@ def paid(events: Iterable[Event], costs: dict[int, int]) -> Iterator[Event]:
         yield event
 
 
-def judge(unit: Unit, events: Iterable[Event], listed: Listed, rebuild: bool) -> Iterator[Broken]:
-    """What one unit breaks."""
+def judge(
+    unit: Unit, events: Iterable[Event], listed: Listed, allowed: Container[tuple[int, int]], rebuild: bool
+) -> Iterator[Broken]:
+    """What one unit breaks; `allowed` has the unit and the version of every forced move."""
     told = Told()
     for event in events:
+        if event.trigger == FORCE and (event.unit, event.version) not in allowed:
+            yield Broken(ALLOWED, unit.id, f"version {event.version} was forced, and no operator allowed it")
         for law in OF_EVENTS:
             for text in law(told, event, listed):
                 yield Broken(named(law), unit.id, text)

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from itertools import chain
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -12,8 +12,12 @@ from interlock.audit.database import audit_itself, until_damage
 from interlock.audit.laws import LAWS, Broken, audit
 from interlock.cli.options import DEFAULT, Url, known_lives, must_be_present, must_exist, opened
 from interlock.cli.out import FINDING, Json, counted, dump, report, say
+from interlock.client.shape import instant
+from interlock.kernel.errors import Corrupt
+from interlock.kernel.names import shown
 from interlock.store import doctor, migrate, rights
-from interlock.store.reads import snapshot
+from interlock.store.reads import forced_moves, lifecycles, snapshot
+from interlock.store.session import Session
 
 app = typer.Typer(help="The database: its schema and its health.", no_args_is_help=True)
 LISTED_MAX = 1_000  # findings that a program is told one by one; `found` counts all
@@ -95,16 +99,36 @@ def audit_database(
             lives = known_lives()
             broken = chain(kept, audit_itself(session, lives), audit(session, lives, rebuild=rebuild))
             count, some = told(until_damage(broken), json)
+            forced = told_forced(session)
             end = anchors.write(session, anchor) if anchor and not count else None
     if json:
-        facts = {"laws": laws, "found": count, "findings": some, "ok": not count}
+        facts = {"laws": laws, "found": count, "findings": some, "ok": not count, "forced": forced}
         dump(facts | ({"anchor": end} if end else {}))
     else:
+        for one in forced:
+            say(f"forced, no finding: {one['unit']} to {one['state']} by {one['by']} at {one['at']}: {one['reason']}")
         say(f"{laws} laws asked, {counted(count, 'finding')}")
         if end:
             say(f"{counted(end.units, 'unit')}, {counted(end.events, 'event')} anchored, digest {end.digest}")
     if count:
         raise typer.Exit(FINDING)
+
+
+def told_forced(session: Session) -> list[dict[str, Any]]:
+    """Every move that an operator forced, the last ones where there are very many: who, when and why."""
+    try:
+        moves = forced_moves(session)[-LISTED_MAX:]
+    except Corrupt:  # which is a finding already
+        return []
+    names = lifecycles(session, sorted({move.unit for move in moves}))
+    return [
+        {
+            "unit": shown(names[move.unit], move.unit) if move.unit in names else str(move.unit),
+            "version": move.version, "state": move.target, "by": move.actor, "at": instant(move.at),
+            "reason": move.reason,
+        }
+        for move in moves
+    ]  # fmt: skip
 
 
 def told(broken: Iterable[Broken], json: bool) -> tuple[int, list[Broken]]:

@@ -13,7 +13,7 @@ from interlock.engine.words import keepable
 from interlock.kernel import policy
 from interlock.kernel.commands import Command
 from interlock.kernel.lifecycle import Category, Lifecycle, Move
-from interlock.kernel.rows import Event, Unit
+from interlock.kernel.rows import Event, ForcedMove, Unit
 from interlock.store.finders import find_askers
 from interlock.store.tx import Tx
 
@@ -157,6 +157,11 @@ def force(tx: Tx, unit: Unit, state: str, stamp: Stamp) -> None:
     source, unit.state = unit.state, state
     lease_hops = lease_path(tx, unit, ("revoke",)) if unit.holder is not None else [(None, None)]
     remember(tx, unit, source, ("force", "forced", "warning"), stamp, lease_hops[0], None)
+    allowed = ForcedMove(
+        unit=unit.id, version=unit.version, tenant=unit.tenant, target=state, actor=stamp.actor, reason=stamp.reason,
+        at=unit.changed_at,
+    )  # fmt: skip
+    tx.session.insert([allowed])  # before its event, which the guard compares with it
     settle(tx, unit, tx.life(unit), opened=False, born=False)
 
 

@@ -5,6 +5,7 @@ from hashlib import sha256
 
 import msgspec
 
+from interlock.engine.operate import refuse_unless_operator
 from interlock.kernel.commands import Archive
 from interlock.kernel.errors import InterlockError
 from interlock.kernel.rows import Archived, Row, Unit
@@ -26,6 +27,7 @@ def archive(tx: Tx, command: Archive) -> int:
         raise InterlockError(f"unit {needy[0]} has not ended and needs one of these")
     if (digest := digest_of(lines(tx, units))) != command.digest:
         raise InterlockError(f"the file is said to hold {command.digest}, but what would be deleted is {digest}")
+    refuse_unless_operator(tx, "archive", Archived.table)
     for unit in units:
         tx.add(
             Archived(

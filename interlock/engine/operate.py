@@ -11,7 +11,8 @@ from interlock.engine.units import standing
 from interlock.engine.words import one_of
 from interlock.engine.workers import give_back
 from interlock.kernel.commands import REASONS, Bury, Force, Replay, Revoke, Standing, Submitted
-from interlock.kernel.errors import InterlockError, Refused, Unknown
+from interlock.kernel.errors import Denied, InterlockError, Refused, Unknown
+from interlock.kernel.rows import ForcedMove
 from interlock.store.tx import Tx
 
 
@@ -65,6 +66,15 @@ def replay(tx: Tx, command: Replay) -> Submitted:
     return Submitted(unit=unit.id, created=True, lifecycle=unit.lifecycle, state=unit.state)
 
 
+def refuse_unless_operator(tx: Tx, what: str, table: str) -> None:
+    """Raises Denied if the database role of this connection may not write what only operators write."""
+    if not tx.session.may_insert(table):
+        raise Denied(
+            f"the database role of this connection may not {what}: connect as the owner of the tables, or as a role "
+            "that was granted interlock_operator"
+        )
+
+
 def force(tx: Tx, command: Force) -> Standing:
     """The unit is in the state that the operator names, for the reason that the event tells."""
     unit = tx.unit(command.unit)
@@ -73,6 +83,7 @@ def force(tx: Tx, command: Force) -> Standing:
         raise Unknown(f"a {life.name} has no state '{command.state}'; it has {', '.join(life.states)}")
     if not command.reason:
         raise InterlockError("force needs a reason: it is all that will explain this later")
+    refuse_unless_operator(tx, "force a move", ForcedMove.table)
     summon(tx, unit)
     holder, unit.due_at = unit.holder, None
     moving.force(tx, unit, command.state, asked_by(command))

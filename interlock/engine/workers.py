@@ -48,7 +48,7 @@ def register(tx: Tx, command: Register) -> int:
         Worker(
             unit=unit.id, tenant=unit.tenant, name=command.name, incarnation=command.incarnation,
             capabilities=",".join(sorted(command.capabilities)), capacity=command.capacity, holding=0, draining=0,
-            seen_at=tx.now, claim_key=None, claim_nonce_hash=None,
+            seen_at=tx.now, claim_key=None,
         )
     )  # fmt: skip
     advance(tx, unit, "register", stamp)

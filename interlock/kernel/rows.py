@@ -149,10 +149,10 @@ class Worker(Row):
     draining: int
     seen_at: int
     claim_key: str | None
-    claim_nonce_hash: str | None
     queues: str = "[]"  # those that it has claimed from
     summons: int = 0  # how often somebody else stopped or took what it holds
     renewals: int = 0  # how often a beat made a lease longer
+    claim_nonce_hash: str | None = None  # of the last claim
 
 
 class Artifact(Row):
@@ -302,7 +302,20 @@ class Archived(Row):
     at: int
 
 
+class ForcedMove(Row):
+    """A move past the table that an operator may make: the guard takes the event only if this says the same."""
+
+    table = "forced_move"
+    unit: int
+    version: int
+    tenant: int
+    target: str
+    actor: str
+    reason: str
+    at: int
+
+
 ROWS: tuple[type[Row], ...] = (
     Unit, Body, Event, Need, Note, Worker, Artifact, Tenant, Key, Slot, Token, Schedule, Template, Skipped, Answer,
-    Archived,
+    Archived, ForcedMove,
 )  # fmt: skip

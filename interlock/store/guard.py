@@ -8,6 +8,7 @@ somebody's own file: the guard of the others does not rest on them.
 
 import hashlib
 from collections.abc import Iterable, Iterator
+from typing import Any
 
 from interlock.kernel.errors import InterlockError
 from interlock.kernel.lifecycle import Lifecycle
@@ -18,7 +19,8 @@ NAMED_MAX = 3  # findings that a refusal names
 MISSING = "is missing"
 DAMAGE_MAX = 100  # damaged places that are named
 STRICT = ("trigger", "policy", "rule", "function")  # of these kinds none may be added
-EDGES = "SELECT lifecycle, source, trigger, target, opens_attempt FROM edge"
+EDGE_COLUMNS = ("lifecycle", "source", "trigger", "target", "opens_attempt", "settles")
+EDGES = f"SELECT {', '.join(EDGE_COLUMNS)} FROM edge"
 EDGES_NOTED = "SELECT value FROM about WHERE name = 'edges'"
 # What was granted to whom, be it in one column; what our roles are; and whether triggers fire in this session.
 RIGHTS = """
@@ -118,15 +120,22 @@ def is_optional(name: str) -> bool:
 
 def changed_edges(session: Session, lives: Iterable[Lifecycle]) -> Iterator[str]:
     """The edges of these lifecycles are exactly those that the guard lets pass."""
-    there: dict[str, set[tuple[str, str, str, int]]] = {}
-    for lifecycle, *edge in session.rows(EDGES):
-        there.setdefault(lifecycle, set()).add(tuple(edge))
+    there: dict[str, set[tuple[Any, ...]]] = {}
+    for edge in session.rows(EDGES):
+        there.setdefault(edge[0], set()).add(tuple(edge))
     for life in lives:
-        wanted = {(hop.source or "", hop.trigger, hop.target, int(hop.opens_attempt)) for hop in life.hops}
-        known = there.get(life.name, set())
+        wanted, known = edges_of(life), there.get(life.name, set())
         for word, edges in ((MISSING, wanted - known), ("was added", known - wanted)):
-            for source, trigger, target, _ in sorted(edges):
+            for _, source, trigger, target, *_ in sorted(edges):
                 yield f"edge {life.name}: {source or 'birth'} -> {target} by '{trigger}' {word}"
+
+
+def edges_of(life: Lifecycle) -> set[tuple[Any, ...]]:
+    """The rows of a lifecycle in the table of edges."""
+    return {
+        (life.name, hop.source or "", hop.trigger, hop.target, int(hop.opens_attempt), int(life.settled(hop.target)))
+        for hop in life.hops
+    }
 
 
 def unknown_lifecycles(session: Session, lives: Iterable[Lifecycle]) -> list[str]:

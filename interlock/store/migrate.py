@@ -12,8 +12,8 @@ from interlock.store.migrations import sql as sql
 from interlock.store.session import Session
 
 INSERT_EDGE = (
-    "INSERT INTO edge (lifecycle, source, trigger, target, opens_attempt) "
-    "VALUES (:lifecycle, :source, :trigger, :target, :opens_attempt)"
+    "INSERT INTO edge (lifecycle, source, trigger, target, opens_attempt, settles) "
+    "VALUES (:lifecycle, :source, :trigger, :target, :opens_attempt, :settles)"
 )
 DELETE_EDGE = (
     "DELETE FROM edge WHERE lifecycle = :lifecycle AND source = :source AND trigger = :trigger AND target = :target"
@@ -89,18 +89,15 @@ def refuse_old(database: Session, lives: Iterable[Lifecycle]) -> None:
 def install(database: Session, lives: Iterable[Lifecycle]) -> None:
     """The guard knows exactly the edges of `lives`. An edge is taken away only if no live unit could need it."""
     for life in lives:
-        wanted = {(life.name, hop.source or "", hop.trigger, hop.target): int(hop.opens_attempt) for hop in life.hops}
-        listed = "SELECT lifecycle, source, trigger, target FROM edge WHERE lifecycle = :name"
+        wanted = guard.edges_of(life)
+        listed = f"SELECT {', '.join(guard.EDGE_COLUMNS)} FROM edge WHERE lifecycle = :name"
         known = {tuple(row) for row in database.rows(listed, {"name": life.name})}
-        columns = ("lifecycle", "source", "trigger", "target")
-        gone = [dict(zip(columns, row, strict=True)) for row in known - wanted.keys()]
+        gone = [dict(zip(guard.EDGE_COLUMNS, row, strict=True)) for row in known - wanted]
         refuse_if_live(database, life, gone)
         if gone:
             database.many(DELETE_EDGE, gone)
-        fresh = [row for row in wanted if row not in known]
-        if fresh:
-            rows = [dict(zip(columns, row, strict=True)) | {"opens_attempt": wanted[row]} for row in fresh]
-            database.many(INSERT_EDGE, rows)
+        if fresh := sorted(wanted - known):
+            database.many(INSERT_EDGE, [dict(zip(guard.EDGE_COLUMNS, row, strict=True)) for row in fresh])
 
 
 def refuse_if_live(database: Session, life: Lifecycle, gone: list[dict[str, Any]]) -> None:

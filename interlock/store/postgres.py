@@ -277,6 +277,9 @@ class Connection:
         ]
         return found
 
+    def may_insert(self, table: str) -> bool:
+        return self.rows("SELECT has_table_privilege(:name, 'INSERT')", {"name": table})[0][0] is True
+
     def has_table(self, name: str) -> bool:
         return self.rows("SELECT to_regclass(:name) IS NOT NULL", {"name": name})[0][0] is True
 

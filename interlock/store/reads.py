@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from itertools import groupby
 from typing import Any, TypeVar
 
-from interlock.kernel.rows import Event, Row, Unit, Worker
+from interlock.kernel.rows import Event, ForcedMove, Row, Unit, Worker
 from interlock.store.session import Session, listed
 from interlock.store.tx import marks, params
 
@@ -164,6 +164,17 @@ def epoch(session: Session) -> str | None:
     """The random name of this store; None if it was made before there was one."""
     found = session.rows("SELECT value FROM about WHERE name = 'epoch'")
     return found[0][0] if found else None
+
+
+def forced_moves(session: Session) -> list[ForcedMove]:
+    """What operators forced, in the order of time."""
+    return read(session, ForcedMove, "ORDER BY at, unit, version")
+
+
+def lifecycles(session: Session, units: Sequence[int]) -> dict[int, str]:
+    """The lifecycle of each of these units that is there."""
+    sql = f"SELECT id, lifecycle FROM unit WHERE id IN ({marks(units)})"
+    return dict(session.rows(sql, params(units))) if units else {}
 
 
 def workers(session: Session) -> list[Worker]:

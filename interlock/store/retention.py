@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
-from interlock.kernel.rows import Artifact, Body, Event, Need, Note, Row, Unit, Worker
+from interlock.kernel.rows import Artifact, Body, Event, ForcedMove, Need, Note, Row, Unit, Worker
 from interlock.store.tx import Tx
 
 SOME = 5_000  # ids in one statement
@@ -15,6 +15,7 @@ KEPT: tuple[tuple[type[Row], str, str], ...] = (
     (Need, "unit", "unit, needs"),
     (Artifact, "unit", "unit, attempt, name"),
     (Worker, "unit", "unit"),
+    (ForcedMove, "unit", "unit, version"),
 )
 
 

@@ -12,13 +12,27 @@ from functools import cache
 from interlock.store.migrations import SCHEMA
 from interlock.store.session import Session
 
-APP, SYSTEM = "interlock_app", "interlock_system"
-PURPOSES = {APP: "for programs, which serve one tenant at a time", SYSTEM: "for what serves all tenants"}
+APP, SYSTEM, OPERATOR = "interlock_app", "interlock_system", "interlock_operator"
+PURPOSES = {
+    APP: "for programs, which serve one tenant at a time",
+    SYSTEM: "for what serves all tenants",
+    OPERATOR: "for people who force moves and archive",
+}
 SEES_ALL = (SYSTEM,)  # roles with a policy that shows them the rows of every tenant
 WRITE, READ = ("SELECT", "INSERT", "UPDATE", "DELETE"), ("SELECT",)
+KEEP = ("SELECT", "INSERT", "UPDATE")  # what is written stays
 # The rights of every role in a table are WRITE, but for these. The edges are the law, and its owner's alone to change.
-OF_TABLE: dict[str, tuple[str, ...]] = {"about": READ, "edge": READ, "job_event": READ}
-OF_ROLE: dict[tuple[str, str], tuple[str, ...]] = {}  # by role and table: where a role differs from the others
+# Programs neither force a move nor take anything out of the record: that is for operators.
+OF_TABLE: dict[str, tuple[str, ...]] = {
+    "about": READ, "edge": READ, "job_event": READ,
+    "unit": KEEP, "body": KEEP, "event": KEEP, "artifact": KEEP, "archived": READ, "forced_move": READ,
+}  # fmt: skip
+# By role and table: where a role differs from the others.
+OF_ROLE: dict[tuple[str, str], tuple[str, ...]] = {
+    **{(OPERATOR, table): WRITE for table in ("unit", "body", "event", "artifact")},
+    (OPERATOR, "archived"): ("SELECT", "INSERT"),
+    (OPERATOR, "forced_move"): ("SELECT", "INSERT", "DELETE"),
+}
 MADE = re.compile(r"^CREATE (?:OR REPLACE )?(TABLE|VIEW|FUNCTION) (\w+)", re.MULTILINE)
 MAY_CREATE_ROLES = "SELECT rolsuper OR rolcreaterole FROM pg_roles WHERE rolname = current_user"
 # Where our tables are, as it is written in a statement.

@@ -7,10 +7,10 @@ from tests.contract.world import World
 
 
 class Place:
-    """One, with its URL; the story's clock stands in 2023."""
+    """One, with its URL; the story's clock stands in 2023. On PostgreSQL people ask as operators."""
 
     def __init__(self, url: str, world: World) -> None:
-        self.url, self.world, self.ask = url, world, inside(url)
+        self.url, self.world, self.ask = url, world, inside(url.replace("//ordinary@", "//operator@"))
 
     def dead(self, task: str = "mail", **facts: Any) -> int:
         job = self.world.submit(task, attempts=1, **facts)

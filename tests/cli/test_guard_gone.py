@@ -61,7 +61,7 @@ ON_POSTGRES = {
     "constraint dropped": ("ALTER TABLE event DROP CONSTRAINT event_unit_version_key", "event_unit_version_key"),
     "column changed": ("ALTER TABLE unit ALTER COLUMN head DROP NOT NULL", "table unit differs"),
     "edge added": (
-        "INSERT INTO edge VALUES ('job', 'succeeded', 'complete', 'queued', 0)",
+        "INSERT INTO edge VALUES ('job', 'succeeded', 'complete', 'queued', 0, 0)",
         "edge job: succeeded -> queued by 'complete' was added",
     ),
     "edge deleted": (
@@ -178,7 +178,7 @@ def test_an_upgrade_mends_the_edges_of_a_file(tmp_path: Path) -> None:
     ask = inside(ask_url(tmp_path))
     ask("db", "upgrade")
     session = sqlite.Connection(f"{tmp_path}/work.db")
-    session.script("INSERT INTO edge VALUES ('job', 'succeeded', 'complete', 'queued', 0);")
+    session.script("INSERT INTO edge VALUES ('job', 'succeeded', 'complete', 'queued', 0, 0);")
     session.close()
     assert ask("db", "upgrade").code == 0
     assert (ask("audit").code, ask("submit", "mail").code) == (0, 0)

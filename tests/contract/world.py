@@ -1,15 +1,18 @@
 """An engine on a fresh database under a virtual clock, and short ways to say what a story needs."""
 
 from collections.abc import Mapping
+from contextlib import closing
 from typing import Any, TypeVar
 
 from interlock.audit.laws import audit
 from interlock.engine.door import Engine
 from interlock.kernel.commands import (
+    Archive,
     Cancel,
     Claim,
     Command,
     Finish,
+    Force,
     Grant,
     Heard,
     Heartbeat,
@@ -26,6 +29,7 @@ from interlock.kernel.commands import (
 from interlock.kernel.lifecycle import Lifecycle
 from interlock.kernel.rows import Body, Event, Note, Unit
 from interlock.lifecycles import shipped
+from interlock.store import postgres
 from interlock.store.session import listed
 from tests.store.databases import Connection, declare
 
@@ -47,10 +51,19 @@ class World:
     def send(self, command: Command[A]) -> A:
         """Carries a command out, and asks every law of everything that it left."""
         try:
-            return self.engine.send(command)
+            return self.carry_out(command)
         finally:
             declare(self.connection, 1, 2)
             assert list(audit(self.connection, self.lives)) == []
+
+    def carry_out(self, command: Command[A]) -> A:
+        """By a connection that may: where there are roles, programs neither force nor archive, and operators do."""
+        if not isinstance(self.connection, postgres.Connection) or not isinstance(command, Force | Archive):
+            return self.engine.send(command)
+        info = self.connection.raw.info
+        url = f"postgresql://operator@{info.host}:{info.port}/{info.dbname}"
+        with closing(postgres.Connection(url, lambda: self.now_us)) as operator:
+            return Engine(operator, self.lives).send(command)
 
     def pass_time(self, seconds: float) -> None:
         self.now_us += round(seconds * SECOND)

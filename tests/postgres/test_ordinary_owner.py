@@ -150,7 +150,7 @@ def test_the_doctor_says_which_promise_is_the_audits_alone(url: str, owner: post
     told = "\n".join(doctor.findings(owner, shipped()))
     assert f"this role, {OWNER}, owns the tables" in told
     assert "kept by `interlock audit` alone" in told
-    assert "no role interlock_app and no role interlock_system" in told
+    assert "no role interlock_app and no role interlock_system and no role interlock_operator" in told
     assert "CREATE ROLE interlock_app NOLOGIN;" in told
 
 

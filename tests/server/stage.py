@@ -12,7 +12,19 @@ from interlock.cli.logs import JsonLines
 from interlock.client.app import App
 from interlock.client.keys import with_secret
 from interlock.kernel.access import Key
-from interlock.kernel.commands import Claim, Define, Finish, Grant, Held, Outcome, Register, Start, Tenant, Work
+from interlock.kernel.commands import (
+    Archive,
+    Claim,
+    Define,
+    Finish,
+    Grant,
+    Held,
+    Outcome,
+    Register,
+    Start,
+    Tenant,
+    Work,
+)
 from interlock.server.build import built
 
 OWN, FOREIGN = 1, 2
@@ -62,6 +74,11 @@ class Stage:
         """A run that waits for an approval."""
         steps = [{"task": "sign", "lifecycle": "approval"}, {"task": "ship"}]
         return str(self.post("/v1/runs", {"task": "release", "steps": steps}, status=201, key=key)["id"])
+
+    def archive(self, command: Archive) -> int:
+        """As an operator: programs, and so servers, may not."""
+        with App(self.app.url.replace("//ordinary@", "//operator@")) as app:
+            return app.send(command)
 
     def claim(self, tenant: int = OWN, name: str = "w", queue: str = "default") -> Grant:
         """A worker takes the next unit."""

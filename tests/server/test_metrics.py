@@ -201,9 +201,9 @@ def test_counts_stay_when_history_leaves(stage: Stage) -> None:
     before = scraped(stage)
     unit = stage.app.job(job).unit
     with pytest.raises(Exception, match="what would be deleted is") as refused:
-        stage.app.send(Archive(unit=unit, file="f", digest="none"))
+        stage.archive(Archive(unit=unit, file="f", digest="none"))
     digest = str(refused.value).rpartition(" ")[2]
-    stage.app.send(Archive(unit=unit, file="f", digest=digest))
+    stage.archive(Archive(unit=unit, file="f", digest=digest))
     assert scraped(stage) == before
 
 

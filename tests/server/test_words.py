@@ -224,8 +224,8 @@ def test_a_key_stands_for_a_run_that_has_been_archived(stage: Stage) -> None:
     run = stage.post("/runs", asked, status=201, **under)["id"]
     stage.post(f"/runs/{run}/cancel", {})
     with pytest.raises(InterlockError) as told:
-        stage.app.send(Archive(unit=meant(run), file="f", digest="none"))
-    stage.app.send(Archive(unit=meant(run), file="f", digest=str(told.value).rsplit(" ", 1)[-1]))
+        stage.archive(Archive(unit=meant(run), file="f", digest="none"))
+    stage.archive(Archive(unit=meant(run), file="f", digest=str(told.value).rsplit(" ", 1)[-1]))
     assert stage.ask("GET", f"/runs/{run}").status_code == 404
     assert stage.post("/runs", asked, **under)["id"] == run
     assert stage.get("/runs")["runs"] == []

@@ -17,11 +17,14 @@ Connection = sqlite.Connection | postgres.Connection
 
 
 @contextmanager
-def fresh(kind: str, folder: Path, server: str, *more: Lifecycle) -> Iterator[Connection]:
-    """A connection as the product uses it: on PostgreSQL an ordinary role that has declared tenant 1."""
+def fresh(kind: str, folder: Path, server: str, *more: Lifecycle, role: str = "ordinary") -> Iterator[Connection]:
+    """A connection as the product uses it: on PostgreSQL an ordinary role that has declared tenant 1.
+
+    The role `operator` may force and archive besides.
+    """
     if kind == "postgres":
         with fresh_postgres(server, f"t{abs(hash(folder))}", *more) as url:
-            connection: Connection = postgres.Connection(url)
+            connection: Connection = postgres.Connection(url.replace("//ordinary@", f"//{role}@"))
             declare(connection, 1)
             yield connection
             connection.close()
@@ -58,7 +61,10 @@ def make_template(server: str) -> None:
     migrate.upgrade(owner, shipped().values())
     owner.script(
         "DO $$ BEGIN IF NOT EXISTS (SELECT 1 FROM pg_roles WHERE rolname = 'ordinary') THEN "
-        "CREATE ROLE ordinary LOGIN; END IF; END $$; GRANT interlock_app TO ordinary"
+        "CREATE ROLE ordinary LOGIN; END IF; "
+        "IF NOT EXISTS (SELECT 1 FROM pg_roles WHERE rolname = 'operator') THEN "
+        "CREATE ROLE operator LOGIN; END IF; END $$; "
+        "GRANT interlock_app TO ordinary; GRANT interlock_operator TO operator"
     )
     owner.close()
 

@@ -4,11 +4,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from interlock.lifecycles import shipped
-from interlock.store import migrate, postgres
+from interlock.store import migrate, postgres, rights
 from tests.store.databases import alone, swap
 
 OWNER = "keeper"  # may log in and owns its database; it is no superuser and may not make roles
 PROGRAM = "ordinary"  # may log in and do what interlock_app may
+PERSON = "operator"  # may log in and do what interlock_operator may
 
 
 def login(url: str, role: str) -> str:
@@ -39,10 +40,11 @@ def empty_database(server: str, name: str, owner: str) -> Iterator[str]:
 @contextmanager
 def owned_database(server: str, name: str, owner: str) -> Iterator[tuple[str, str]]:
     """A migrated database on a server that has the roles: the URLs of its owner and of a program."""
-    for role in ("interlock_app", "interlock_system"):
+    for role in rights.PURPOSES:
         make_role(server, role, "NOLOGIN")
-    make_role(server, PROGRAM)
-    alone(server, f"GRANT interlock_app TO {PROGRAM}")
+    for role, given in ((PROGRAM, rights.APP), (PERSON, rights.OPERATOR)):
+        make_role(server, role)
+        alone(server, f"GRANT {given} TO {role}")
     with empty_database(server, name, owner) as url:
         connection = postgres.Connection(url)
         migrate.upgrade(connection, shipped().values())

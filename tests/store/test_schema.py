@@ -1,13 +1,22 @@
 """The tables are what the rows say, the indexes are the ones that the design names, and a migration is one step."""
 
+from collections.abc import Iterator
+from pathlib import Path
+
 import pytest
 
 from interlock.kernel.errors import InterlockError
 from interlock.kernel.rows import ROWS, Row
 from interlock.lifecycles import shipped
 from interlock.store import migrate, reads, sqlite
-from tests.store.databases import Connection, declare
+from tests.store.databases import KINDS, Connection, declare, fresh
 from tests.store.test_guard import event, unit
+
+
+@pytest.fixture(params=KINDS)
+def operator(request: pytest.FixtureRequest, tmp_path: Path, server: str) -> Iterator[Connection]:
+    with fresh(request.param, tmp_path, server, role="operator") as connection:
+        yield connection
 
 
 def columns(database: Connection, table: str) -> list[str]:
@@ -67,12 +76,14 @@ def test_a_newer_schema_is_refused(database: Connection) -> None:
             migrate.upgrade(database, shipped().values())
 
 
-def test_a_position_is_never_used_again(database: Connection) -> None:
+def test_a_position_is_never_used_again(operator: Connection) -> None:
     """A reader that has seen position n must not miss a later event that gets n once more."""
+    database = operator
     event(database, 1, None, "queued", "submit")
-    unit(database, "queued", 1)
-    first = database.rows("SELECT pos FROM event")[0][0]
-    database.rows("INSERT INTO archived VALUES (1, 1, 1, 'h1', 'f', 'd', 0)")
+    event(database, 2, "queued", "cancelled", "cancel")
+    unit(database, "cancelled", 2, outcome="cancelled")
+    first = database.rows("SELECT max(pos) FROM event")[0][0]
+    database.rows("INSERT INTO archived VALUES (1, 1, 2, 'h2', 'f', 'd', 0)")
     database.rows("DELETE FROM event")
     declare(database, 1)
     event(database, 1, None, "queued", "submit", unit=2)
@@ -86,13 +97,15 @@ def test_the_sql_of_a_migration_can_be_printed(database: Connection) -> None:
     assert "{pos}" not in text
 
 
-def test_a_database_of_the_first_schema_keeps_its_work(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_database_of_the_first_schema_keeps_its_work() -> None:
     connection = sqlite.Connection(sqlite.MEMORY)
-    monkeypatch.setattr(migrate, "numbers", lambda: [1])
-    assert migrate.upgrade(connection, shipped().values()) == [1]
+    connection.begin()
+    connection.script(migrate.sql(1, connection.name, connection.pos))
+    connection.rows("INSERT INTO about (name, value) VALUES ('schema', '1')")
+    connection.rows("INSERT INTO edge VALUES ('job', '', 'submit', 'queued', 0)")
+    connection.commit()
     event(connection, 1, None, "queued", "submit")
     unit(connection, "queued", 1)
-    monkeypatch.undo()
     assert migrate.upgrade(connection, shipped().values()) == migrate.numbers()[1:]
     assert connection.rows("SELECT state FROM unit") == [("queued",)]
     connection.close()

@@ -10,7 +10,7 @@ from interlock.kernel.errors import Corrupt
 from interlock.lifecycles import shipped
 from interlock.store import doctor, migrate, postgres
 from tests.store.databases import declare, insert
-from tests.store.owners import OWNER, PROGRAM, owned_database
+from tests.store.owners import OWNER, PERSON, PROGRAM, owned_database
 from tests.store.test_guard import event, move, refuses, unit
 
 
@@ -44,9 +44,24 @@ def test_a_shadow_table_is_not_read(program: postgres.Connection) -> None:
         "CREATE TEMP TABLE archived AS SELECT 1::bigint AS unit, 4 AS version; GRANT ALL ON pg_temp.archived TO PUBLIC"
     )
     for statement in ("DELETE FROM event WHERE unit = 1", "DELETE FROM unit WHERE id = 1"):
-        with refuses("append-only"):
+        with pytest.raises(Exception, match="permission denied"):
             program.rows(statement)
     assert program.rows("SELECT count(*) FROM event") == [(4,)]
+
+
+def test_nor_is_it_for_an_operator_who_may_delete_what_is_archived(
+    urls: tuple[str, str], program: postgres.Connection
+) -> None:
+    operator = postgres.Connection(urls[1].replace(f"//{PROGRAM}@", f"//{PERSON}@"))
+    declare(operator, 1)
+    operator.script(
+        "CREATE TEMP TABLE archived AS SELECT 1::bigint AS unit, 4 AS version; GRANT ALL ON pg_temp.archived TO PUBLIC"
+    )
+    for statement in ("DELETE FROM event WHERE unit = 1", "DELETE FROM unit WHERE id = 1"):
+        with refuses("append-only"):
+            operator.rows(statement)
+    assert operator.rows("SELECT count(*) FROM event") == [(4,)]
+    operator.close()
 
 
 # What stands in for a table of ours, and what makes the guard read it.
@@ -57,19 +72,29 @@ SHADOWS = {
 
 
 @pytest.mark.parametrize("table", SHADOWS)
-def test_a_shadow_view_runs_nothing_as_the_owner(program: postgres.Connection, table: str) -> None:
-    program.script("CREATE TEMP TABLE trace (role text); GRANT ALL ON trace TO PUBLIC")
-    program.script(
-        "CREATE FUNCTION pg_temp.spy() RETURNS boolean LANGUAGE plpgsql AS "
-        "$$ BEGIN INSERT INTO pg_temp.trace VALUES (current_user); RETURN true; END $$"
-    )
+def test_a_shadow_view_runs_nothing_as_the_owner(
+    urls: tuple[str, str], program: postgres.Connection, table: str
+) -> None:
     shadow, verb = SHADOWS[table]
-    program.script(f"CREATE TEMP VIEW {table} AS {shadow} WHERE pg_temp.spy(); GRANT ALL ON {table} TO PUBLIC")
+    definitions = (
+        "CREATE TEMP TABLE trace (role text); GRANT ALL ON trace TO PUBLIC",
+        "CREATE FUNCTION pg_temp.spy() RETURNS boolean LANGUAGE plpgsql AS "
+        "$$ BEGIN INSERT INTO pg_temp.trace VALUES (current_user); RETURN true; END $$",
+        f"CREATE TEMP VIEW {table} AS {shadow} WHERE pg_temp.spy(); GRANT ALL ON {table} TO PUBLIC",
+    )
+    for statement in definitions:
+        program.script(statement)
     if verb == "INSERT":
         event(program, 1, None, "queued", "submit", unit=2)
     else:
+        operator = postgres.Connection(urls[1].replace(f"//{PROGRAM}@", f"//{PERSON}@"))
+        declare(operator, 1)
+        for statement in definitions:
+            operator.script(statement)
         with suppress(Corrupt):
-            program.rows("DELETE FROM event WHERE unit = 1")
+            operator.rows("DELETE FROM event WHERE unit = 1")
+        assert operator.rows("SELECT role FROM trace") == []
+        operator.close()
     assert program.rows("SELECT count(*) FROM event WHERE unit = 1") == [(4,)]
     assert program.rows("SELECT role FROM trace") == []
 
