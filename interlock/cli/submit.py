@@ -32,7 +32,9 @@ Life = Annotated[str, typer.Option("--lifecycle", help="What kind of unit it is.
 Attempts = Annotated[int | None, typer.Option(help="How often it is tried.")]
 Timeout = Annotated[str | None, typer.Option(metavar="DURATION", help="For how long it may run.")]
 Parent = Annotated[str | None, typer.Option(metavar="ID", help="The unit that it is a part of.")]
-Need = Annotated[list[str] | None, typer.Option("--need", metavar="ID", help="A unit that must succeed before.")]
+After = Annotated[
+    list[str] | None, typer.Option("--after", "--need", metavar="ID", help="A unit that must succeed before.")
+]
 
 
 def submit(
@@ -53,7 +55,7 @@ def submit(
     attempts: Attempts = None,
     timeout: Timeout = None,
     parent: Parent = None,
-    need: Need = None,
+    after: After = None,
     actor: Actor = None,
     reason: Why = "",
     tenant: Tenant = 1,
@@ -69,7 +71,7 @@ def submit(
             correlation=correlation, attempts=attempts,
             timeout_us=None if timeout is None else length("timeout", timeout),
             parent=None if parent is None else unit_of(app, parent),
-            needs=tuple(unit_of(app, one) for one in need or ()),
+            after=tuple(unit_of(app, one) for one in after or ()),
         )  # fmt: skip
         (made,) = app.send(Submit(tenant=tenant, actor=named(actor), reason=reason, work=(work,)))
         job = app.job(made.unit)

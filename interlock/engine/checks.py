@@ -22,7 +22,7 @@ NO_LIMIT = "limit_key and limit belong together: name the key, and how many of i
 NO_RATE = "rate_key, rate and rate_per_us belong together: name the key, how many of it may begin, and in which time"
 OWN = tuple(name for name in Policy.__struct_fields__ if name in Work.__struct_fields__)
 OWN_OF = attrgetter(*OWN)
-ONCE = ("input", "key", "ref", "parent", "needs", "correlation", "trace")  # what units of one kind differ in
+ONCE = ("input", "key", "ref", "parent", "needs", "after", "correlation", "trace")  # what units of one kind differ in
 RULES_OF = attrgetter(*(name for name in Work.__struct_fields__ if name not in ONCE))
 NUMBERS = (
     "attempts", "timeout_us", "queue_timeout_us", "expires_us", "backoff_us", "backoff_cap_us", "ttl_us", "beat_us",

@@ -10,6 +10,7 @@ from interlock.engine.terms import policy_of
 from interlock.kernel.commands import Submit, Submitted, Work
 from interlock.kernel.errors import InterlockError, Unknown
 from interlock.kernel.rows import Unit
+from interlock.kernel.steps import names_in, order_of
 from interlock.store.finders import lane_for, with_key, with_keys
 from interlock.store.tx import Tx
 
@@ -27,12 +28,15 @@ def submit(tx: Tx, command: Submit) -> list[Submitted]:
     refuse_conflicts(tx, command)
     refuse_too_long(tx, command)
     refs: dict[str, int] = {}
-    stamp, answers = asked_by(command), []
-    for work in command.work:
-        answers.append(submit_one(tx, command, work, stamp, refs))
+    stamp, answers = asked_by(command), dict[int, Submitted]()
+    places = order_of(command.work) if any(map(names_in, command.work)) else range(len(command.work))
+    tx.load(one for work in command.work for one in work.after)
+    for place in places:
+        work = command.work[place]
+        answers[place] = submit_one(tx, command, work, stamp, refs)
         if work.ref:
-            refs[work.ref] = answers[-1].unit
-    return answers
+            refs[work.ref] = answers[place].unit
+    return [answers[place] for place in range(len(command.work))]
 
 
 def make_lanes(tx: Tx, command: Submit) -> None:
@@ -93,10 +97,12 @@ def told(unit: Unit, command: Submit, created: bool = True, replaced: bool = Fal
 
 def make(tx: Tx, work: Work, stamp: Stamp, refs: dict[str, int]) -> Unit:
     """A unit with its body and its needs, ready if nothing keeps it."""
-    parent = None if work.parent is None else tx.unit(referred(refs, work.parent))
+    parent = (
+        None if work.parent is None else tx.unit(refs[work.parent] if isinstance(work.parent, str) else work.parent)
+    )
     if parent is not None and tx.life(parent).settled(parent.state):
         raise InterlockError(f"unit {parent.id} has ended ({parent.state}); it gets no more children")
-    needs = needed(tx, work, refs) if work.needs else []
+    needs = needed(tx, work, refs) if work.needs or work.after else []
     work = pinned(tx, work)
     if parent is not None:
         work = with_terms_of(tx.lives, policy_of(tx.body(parent)), work)
@@ -113,17 +119,9 @@ def make(tx: Tx, work: Work, stamp: Stamp, refs: dict[str, int]) -> Unit:
 
 def needed(tx: Tx, work: Work, refs: dict[str, int]) -> list[Unit]:
     """The units that must succeed first, locked."""
-    names = list(dict.fromkeys(referred(refs, name) for name in work.needs))
+    names = list(dict.fromkeys((*(refs[name] for name in work.needs), *work.after)))
     needs = tx.lock(names)
     if len(needs) != len(names):
-        raise Unknown(f"one of the needs {', '.join(map(str, work.needs))} does not exist")
+        known = {need.id for need in needs}
+        raise Unknown(f"after names {', '.join(str(one) for one in names if one not in known)}: there is no such unit")
     return needs
-
-
-def referred(refs: dict[str, int], name: int | str) -> int:
-    """The unit that a piece of work names, by id or by the ref of work before it."""
-    if isinstance(name, int):
-        return name
-    if name not in refs:
-        raise Unknown(f"no work before this one has the ref '{name}'; there are {', '.join(refs) or 'none'}")
-    return refs[name]

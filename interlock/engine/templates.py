@@ -15,10 +15,11 @@ from interlock.kernel import steps
 from interlock.kernel.commands import Define, Planned, Policy, Work
 from interlock.kernel.errors import InterlockError, Unknown
 from interlock.kernel.rows import Template, Unit
+from interlock.kernel.steps import order_of
 from interlock.store.finders import template_of
 from interlock.store.tx import Tx
 
-OF_THE_RUN = ("key", "parent", "input", "at_us", "correlation", "trace", "step")
+OF_THE_RUN = ("key", "parent", "after", "input", "at_us", "correlation", "trace", "step")
 
 
 def define(tx: Tx, command: Define) -> Planned:
@@ -73,8 +74,9 @@ def found(tx: Tx, tenant: int, name: str, version: int | None) -> Template:
 
 @lru_cache(maxsize=256)
 def steps_in(text: str) -> tuple[Work, ...]:
-    """A version never changes, so it is read once."""
-    return msgspec.json.decode(text, type=tuple[Work, ...])
+    """The steps of a version, each behind those that it needs. A version never changes, so it is read once."""
+    given = msgspec.json.decode(text, type=tuple[Work, ...])
+    return tuple(given[place] for place in order_of(given))
 
 
 def steps_of(tx: Tx, run: Unit) -> tuple[Work, ...]:
@@ -96,7 +98,7 @@ def expand(tx: Tx, run: Unit, kept: set[str] | None = None) -> list[Unit]:
         work = msgspec.structs.replace(step, input=given, step=step.ref, priority=run.priority or step.priority)
         work = with_terms_of(tx.lives, own, work)
         rules = policy_text(OWN_OF(work)) if not own.earlier else encoded(own_policy(work), own.earlier)
-        needs = [made[str(name)] for name in step.needs if name in made]
+        needs = [made[name] for name in step.needs if name in made]
         made[step.ref] = bear(tx, work, rules, Stamp("engine"), run, needs)
     return list(made.values())
 

@@ -1,6 +1,7 @@
 """Questions about directed graphs, given as pairs of nodes."""
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Iterable, Sequence
+from heapq import heappop, heappush
 from typing import TypeVar
 
 N = TypeVar("N", bound=Hashable)
@@ -37,19 +38,41 @@ def cycle(edges: Iterable[tuple[N, N]]) -> list[N]:
     after = successors(edges)
     done: set[N] = set()
     for root in after:
-        path, branches = [root], [after[root][::-1]]
+        path, branches = {root: None}, [after[root][::-1]]  # a dict keeps its order, and is asked fast
         while branches and root not in done:
             if not branches[-1]:
                 branches.pop()
-                done.add(path.pop())
+                done.add(path.popitem()[0])
                 continue
             node = branches[-1].pop()
             if node in path:
-                return [*path[path.index(node) :], node]
+                members = list(path)
+                return [*members[members.index(node) :], node]
             if node not in done:
-                path.append(node)
+                path[node] = None
                 branches.append(after.get(node, [])[::-1])
     return []
+
+
+def arrange(before: Sequence[Iterable[int]]) -> list[int]:
+    """The places of nodes, each behind those that `before` names for it, else in their order.
+
+    It is shorter than `before` if there is a cycle.
+    """
+    waits = [set(some) for some in before]
+    after: dict[int, list[int]] = {}
+    for place, some in enumerate(waits):
+        for one in some:
+            after.setdefault(one, []).append(place)
+    free = [place for place, some in enumerate(waits) if not some]
+    found = []
+    while free:
+        found.append(place := heappop(free))
+        for one in after.get(place, ()):
+            waits[one].discard(place)
+            if not waits[one]:
+                heappush(free, one)
+    return found
 
 
 def ranks(nodes: Iterable[N], edges: Iterable[tuple[N, N]]) -> dict[N, int]:

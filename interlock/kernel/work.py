@@ -25,9 +25,10 @@ class Work(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     labels: str = "{}"
     correlation: str = ""
     trace: str = ""
-    parent: int | str | None = None  # a unit, or the ref of work before it in the same command
-    needs: tuple[int | str, ...] = ()
-    ref: str = ""  # what later work in the same command calls it
+    parent: int | str | None = None  # a unit, or the ref of work in the same command
+    needs: tuple[str, ...] = ()  # the refs of work in the same command that must succeed first
+    after: tuple[int, ...] = ()  # the ids of units that are there already and must succeed first
+    ref: str = ""  # what other work in the same command calls it
     decides: bool = True  # critical, or required, to its parent
 
     # What differs from the lifecycle's own rules, by the names of `Policy`.

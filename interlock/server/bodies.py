@@ -1,6 +1,5 @@
 """What may be asked: bodies and queries, every field with its bounds, and the commands that they mean."""
 
-from collections.abc import Sequence
 from datetime import datetime
 from typing import Annotated, Any, Literal
 
@@ -13,7 +12,7 @@ from interlock.kernel.commands import ERROR_CLASSES, REASONS, Work
 from interlock.kernel.errors import InterlockError
 from interlock.server.operations import unit_of
 
-NAME_MAX, TEXT_MAX, MANY, PAGE_MAX = 200, 2_000, 1_000, 200
+NAME_MAX, TEXT_MAX, MANY, PAGE_MAX = 200, 2_000, 10_000, 200
 YEAR = 366 * 24 * 3600
 NO_NUL = r"^[^\u0000]*$"
 Name = Annotated[str, Meta(min_length=1, max_length=NAME_MAX, pattern=NO_NUL)]
@@ -74,6 +73,7 @@ class WorkAsked(Strict, frozen=True, kw_only=True):
     correlation_id: Short = ""  # document 002's name for `correlation`
     trace_id: Short = ""  # document 002's name for `trace`
     needs: Refs | None = None
+    after: Refs = ()
     ref: Short = ""
     decides: bool = True
     attempts: Count | None = None
@@ -96,20 +96,23 @@ class WorkAsked(Strict, frozen=True, kw_only=True):
 
 
 class JobAsked(WorkAsked, frozen=True, kw_only=True):
-    """A job, or a unit of another lifecycle; `parent` and `needs` are ids."""
+    """A job, or a unit of another lifecycle; `parent` and `after` are ids."""
 
     lifecycle: Name = "job"
     parent: Name | None = None
 
 
 class JobsAsked(Strict, frozen=True, kw_only=True):
-    """Several units, all of them or none; `parent` and `needs` may name the `ref` of one before."""
+    """Several units, all of them or none, in any order.
+
+    `needs` are `ref`s of this request, `after` ids of units that are there; `parent` is one or the other.
+    """
 
     jobs: Annotated[tuple[JobAsked, ...], Meta(min_length=1, max_length=MANY)]
 
 
 class StepAsked(WorkAsked, frozen=True, kw_only=True):
-    """A step of a run; `needs` are the `ref`s of steps before it.
+    """A step of a run; `needs` are `ref`s of its steps, in any order, and `after` ids of units that are there.
 
     `reclaim_after` is how old it must be, in seconds, before another worker takes it over from one that was lost.
     """
@@ -283,8 +286,8 @@ def later(at: datetime) -> int:
     return instant_us("at", at)
 
 
-def work_of(asked: WorkAsked, lifecycle: str, parent: int | str | None, refs: Sequence[str] = ()) -> Work:
-    """The unit that is asked for; what it needs is named by a `ref` that is known, or by id. Raises Unknown."""
+def work_of(asked: WorkAsked, lifecycle: str, parent: int | str | None) -> Work:
+    """The unit that is asked for. Raises Unknown for what is no id."""
     lengths: dict[str, Any] = {
         SPELLED.get(name, f"{name}_us"): micro(same(asked, f"{name}_seconds", IN_DOCUMENTS.get(name, "")))
         for name in LENGTHS
@@ -300,7 +303,7 @@ def work_of(asked: WorkAsked, lifecycle: str, parent: int | str | None, refs: Se
         correlation=same(asked, "correlation", "correlation_id"), trace=same(asked, "trace", "trace_id"),
         reclaim_after_us=micro(getattr(asked, "reclaim_after", None)),
         parent=parent, ref=asked.ref, decides=asked.decides,
-        needs=tuple(one if one in refs else unit_of(one) for one in asked.needs or ()), attempts=asked.attempts,
+        needs=asked.needs or (), after=tuple(map(unit_of, asked.after)), attempts=asked.attempts,
         exhausted=asked.exhausted, silent=asked.silent, quorum=asked.quorum, on_reject=asked.on_reject,
         approvers=asked.approvers, not_submitter=asked.not_submitter, **lengths,
     )  # fmt: skip

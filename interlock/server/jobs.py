@@ -1,12 +1,12 @@
 """Jobs over the wire, and every other unit: submit, look, cancel, do again."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from typing import Any
 
 from interlock.client import shape
 from interlock.client.why import explain
 from interlock.kernel.commands import Cancel, Replay, Signal, Standing, Submit, Submitted, Work
-from interlock.kernel.errors import InterlockError, Refused
+from interlock.kernel.errors import InterlockError, Refused, Unknown
 from interlock.kernel.lifecycle import Category, Lifecycle, RollUp
 from interlock.kernel.names import shown
 from interlock.server import answers, event_answers, stream
@@ -43,19 +43,23 @@ from interlock.store.views import (
 
 async def submit(asked: Asked) -> Reply:
     job: JobAsked = asked.body
-    parent = None if job.parent is None else unit_of(job.parent)
-    (made,), status = await made_by(asked, [work_of(job, job.lifecycle, parent)])
+    (made,), status = await made_by(asked, [work_of(job, job.lifecycle, parent_of(job))])
     return Reply(made, status)
+
+
+def parent_of(job: JobAsked, refs: Container[str] = ()) -> int | str | None:
+    """What a job belongs to: one of the same request by its ref, or a unit by its whole id. Raises Unknown."""
+    if job.parent is None or job.parent in refs:
+        return job.parent
+    if "_" not in job.parent:
+        raise Unknown(f"nothing in this request has the ref '{job.parent}', and it is no id; one looks like job_4r1")
+    return unit_of(job.parent)
 
 
 async def submit_many(asked: Asked) -> Reply:
     jobs: JobsAsked = asked.body
-    refs: list[str] = []
-    work = []
-    for job in jobs.jobs:
-        parent = job.parent if job.parent is None or job.parent in refs else unit_of(job.parent)
-        work.append(work_of(job, job.lifecycle, parent, refs))
-        refs += filter(None, [job.ref])
+    refs = {job.ref for job in jobs.jobs if job.ref}
+    work = [work_of(job, job.lifecycle, parent_of(job, refs)) for job in jobs.jobs]
     made, status = await made_by(asked, work)
     return Reply(answers.ManyMade(made), status)
 

@@ -71,7 +71,7 @@ def work_for(run: RunAsked, rule: RollUp) -> list[Work]:
         ref = step.ref or f"\0{place}"
         needs = step.needs if step.needs is not None else refs[-1:] if rule is RollUp.ALL else ()
         named = msgspec.structs.replace(step, ref=ref, needs=tuple(needs))
-        work.append(work_of(named, step.lifecycle or PARTS[rule], TOP, refs))
+        work.append(work_of(named, step.lifecycle or PARTS[rule], TOP))
         refs.append(ref)
     return work
 

@@ -100,7 +100,7 @@ def steps_of(body: TemplateAsked) -> list[Work]:
         ref = step.ref or step.task
         needs: Any = step.needs if step.needs is not None else tuple(refs[-1:])
         named = msgspec.structs.replace(step, ref=ref, needs=needs)
-        work.append(work_of(named, step.lifecycle or STEP, None, refs))
+        work.append(work_of(named, step.lifecycle or STEP, None))
         refs.append(ref)
     return work
 

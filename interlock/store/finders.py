@@ -108,9 +108,10 @@ def held_by(tx: Tx, worker: int) -> list[Unit]:
 
 def open_children(tx: Tx, parent: int) -> list[Unit]:
     """The children of a unit that have not ended, locked in the order of their ids."""
-    rest = "WHERE parent = :parent AND outcome IS NULL ORDER BY id {lock}"
-    tx.known(tx.select(Unit, rest, parent=parent))
-    mine = [unit for unit in tx.units.values() if unit.parent == parent and unit.outcome is None]
+    if parent not in tx.born:  # else the database knows none of them
+        rest = "WHERE parent = :parent AND outcome IS NULL ORDER BY id {lock}"
+        tx.known(tx.select(Unit, rest, parent=parent))
+    mine = [unit for unit in tx.children.get(parent, {}).values() if unit.outcome is None]
     return sorted(mine, key=lambda unit: unit.id)
 
 

@@ -46,6 +46,7 @@ class Tx:
         self.mark = session.mark
         self.changes = 0  # counts writes: a refusal that made none leaves the transaction sound
         self.units: dict[int, Unit] = {}
+        self.children: dict[int, dict[int, Unit]] = {}  # by parent, those of `units`
         self.was: dict[int, Unit] = {}  # each unit as the database has it
         self.bodies: dict[int, Body] = {}
         self.bodiless: set[int] = set()  # units whose body the database does not have
@@ -103,8 +104,7 @@ class Tx:
         """These units are known and locked, whichever tenant's they are."""
         missing = self.recalled(sorted({one for one in ids if one not in self.units}))
         if missing:
-            for unit in self.select(Unit, LOCKED, ids=missing):
-                self.units[unit.id], self.was[unit.id] = unit, copied(unit)
+            self.known(self.select(Unit, LOCKED, ids=missing))
 
     def recalled(self, wanted: list[int]) -> list[int]:
         """Of these units, those that must be read; the others are locked, and were remembered as they are."""
@@ -114,8 +114,8 @@ class Tx:
             return wanted
         for one in self.session.untouched(wanted, marks):
             if known := memory.recall(one, marks[one]):
-                self.units[one], self.bodies[one] = known
-                self.was[one] = copied(known[0])
+                self.known([known[0]])
+                self.bodies[one] = known[1]
         return [one for one in wanted if one not in self.units]
 
     def unit(self, one: int) -> Unit:
@@ -129,6 +129,8 @@ class Tx:
         for unit in found:
             if unit.id not in self.units:
                 self.units[unit.id], self.was[unit.id] = unit, copied(unit)
+                if unit.parent is not None:
+                    self.children.setdefault(unit.parent, {})[unit.id] = unit
         return [self.units[unit.id] for unit in found]
 
     def body(self, unit: Unit) -> Body:
@@ -216,6 +218,8 @@ class Tx:
         """A unit that is new; its events come before it."""
         self.changes += 1
         self.units[unit.id] = self.born[unit.id] = unit
+        if unit.parent is not None:
+            self.children.setdefault(unit.parent, {})[unit.id] = unit
 
     def change(self, row: Body | Worker) -> None:
         """A body or a worker that has changed."""

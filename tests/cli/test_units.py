@@ -287,7 +287,7 @@ def test_what_ended_long_ago_is_archived_and_what_is_needed_stays(place: Place, 
     done, needed, open_one = world.submit(), world.submit(), world.submit()
     for one in (done, needed):
         world.cancel(one)
-    world.submit(needs=(needed,))
+    world.submit(after=(needed,))
     assert ask("archive", "--older", "100d", "--dry-run", "--json").json["trees"] == [f"job_{done}", f"job_{needed}"]
     assert ask("archive", "--older", "36500d", "--out", tmp_path / "none").out == "nothing to archive\n"
     told = ask("archive", "--older", "100d", "--out", tmp_path / "old.jsonl", "--json")

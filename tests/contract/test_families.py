@@ -130,10 +130,10 @@ def test_a_failed_step_is_told_apart_from_a_run_that_has_ended(world: World) -> 
     world.cancel(run)
     with pytest.raises(InterlockError, match="has ended"):
         world.submit("late", lifecycle="step", parent=run)
-    with pytest.raises(Unknown, match="no work before this one has the ref 'nobody'"):
+    with pytest.raises(Unknown, match="nothing in this request has the ref 'nobody'"):
         world.submit("odd", needs=("nobody",))
-    with pytest.raises(Unknown, match="does not exist"):
-        world.submit("odd", needs=(987654,))
+    with pytest.raises(Unknown, match="there is no such unit"):
+        world.submit("odd", after=(987654,))
 
 
 def workstream(world: World, *tasks: tuple[str, bool, tuple[str, ...]]) -> list[int]:

@@ -205,7 +205,7 @@ def test_a_unit_that_cannot_be_moved_does_not_stop_the_time_of_others(
 
 def test_a_success_that_is_taken_back_is_needed_again(world: World) -> None:
     first = world.submit()
-    needy = world.submit(needs=(first,))
+    needy = world.submit(after=(first,))
     (grant,) = world.claim(world.worker())
     world.start(grant)
     world.finish(grant)

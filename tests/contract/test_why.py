@@ -143,7 +143,7 @@ class Stories:
         world.start(grant)
         world.finish(grant)
         world.cancel(second)
-        return world.submit(needs=(first, second, third))
+        return world.submit(after=(first, second, third))
 
     @staticmethod
     def waiting_for_approval(world: World) -> int:

@@ -32,8 +32,7 @@ class Names:
 
     def work(self, work: Work) -> Work:
         parent = self.unit(work.parent) if isinstance(work.parent, int) else work.parent
-        needs = tuple(self.unit(one) if isinstance(one, int) else one for one in work.needs)
-        return msgspec.structs.replace(work, parent=parent, needs=needs)
+        return msgspec.structs.replace(work, parent=parent, after=tuple(map(self.unit, work.after)))
 
     def outcome(self, outcome: Outcome) -> Outcome:
         return msgspec.structs.replace(outcome, held=self.held(outcome.held))
