@@ -97,7 +97,12 @@ def unlisted(facts: Facts) -> Why:
 
 def traceback(facts: Facts) -> str | None:
     note = facts.traceback
-    return None if note is None else str(msgspec.json.decode(note.payload))
+    if note is None:
+        return None
+    try:
+        return str(msgspec.json.decode(note.payload))
+    except msgspec.MsgspecError:
+        return note.payload  # somebody has damaged it
 
 
 def unreadable(session: Session, unit: Unit, what: str) -> Why:

@@ -132,8 +132,11 @@ def find_askers(tx: Tx, units: Sequence[int]) -> dict[int, dict[str, Any]]:
     sql = "SELECT unit, payload, at FROM note WHERE unit {ids} AND kind = 'cancel_requested' ORDER BY id"
     found = {}
     for unit, payload, at in tx.session.rows(sql, {"ids": list(units)}):
-        stamp = msgspec.json.decode(payload)
-        found[unit] = {"by": stamp["actor"], "reason": stamp["reason"], "at": at}
+        try:
+            stamp = msgspec.json.decode(payload, type=dict[str, str | None])
+        except msgspec.MsgspecError:
+            continue  # a note that somebody damaged keeps nothing from being cancelled
+        found[unit] = {"by": stamp.get("actor") or "", "reason": stamp.get("reason") or "", "at": at}
     return found
 
 

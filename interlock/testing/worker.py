@@ -26,6 +26,7 @@ from interlock.kernel.commands import (
     Start,
 )
 from interlock.kernel.errors import InterlockError
+from interlock.kernel.names import shown
 from interlock.worker.context import JobContext
 from interlock.worker.executors import with_context
 from interlock.worker.tracebacks import redact_end
@@ -146,7 +147,8 @@ class StillWorker:
         try:
             return success(context.held, called(task, kwargs))
         except (Exception, asyncio.CancelledError) as error:
-            log.info("attempt %s of unit %s ended so:", grant.attempt, grant.unit, exc_info=error)
+            name = shown(grant.lifecycle, grant.unit)
+            log.info("attempt %s of %s ended so:", grant.attempt, name, exc_info=error)
             return failure(context.held, error)
 
     def report(self, context: StillContext, end: Outcome | Snooze | None) -> None:

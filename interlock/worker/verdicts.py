@@ -100,5 +100,5 @@ def text_of(error: BaseException) -> str:
     """What an exception says, as far as it can."""
     try:
         return str(error)[:TEXT_MAX]
-    except Exception:
+    except BaseException:  # whatever it raises is its own, and must not end the worker
         return "it cannot say what it is"

@@ -149,3 +149,12 @@ def test_a_report_that_comes_twice_keeps_one_traceback(world: World) -> None:
         assert world.finish(grant, ended="failure", error="no", traceback="Traceback: no").accepted
     declare(world.connection, 1)
     assert [note.kind for note in notes_of(world.connection, 1, job)] == ["traceback"]
+
+
+def test_a_damaged_note_keeps_nothing_from_being_cancelled(world: World) -> None:
+    job, grant = begun(world)
+    world.send(Cancel(unit=job, actor="ann"))
+    declare(world.connection, 1)
+    world.connection.rows("UPDATE note SET payload = 'no' WHERE unit = :unit RETURNING id", {"unit": job})
+    assert world.finish(grant, ended="cancelled").accepted
+    assert asked(world, job) is None

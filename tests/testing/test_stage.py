@@ -273,6 +273,23 @@ def test_the_same_test_twice_sees_the_same(interlock_app: On) -> None:
     assert told() == told()
 
 
+def test_a_stage_keeps_tracebacks_as_a_worker_does(interlock_app: On) -> None:
+    stage = interlock_app()
+    stage.app.redact = lambda text: text.replace("hunter2", "[word]")
+
+    @stage.app.task(attempts=2)
+    def log_in() -> None:
+        raise PermissionError("not with hunter2")
+
+    job = log_in.submit()
+    with pytest.raises(interlock.Failed, match=r"not with \[word\]"):
+        job.wait()
+    told = stage.app.why(job.unit)
+    assert "in log_in" in told
+    assert "interlock/testing" not in told, "it begins with the handler"
+    assert "hunter2" not in told
+
+
 def test_a_users_own_project_has_the_fixture(tmp_path: Path) -> None:
     (tmp_path / "test_mine.py").write_text(
         "import interlock\n\n"

@@ -13,6 +13,7 @@ import pytest
 from interlock.client.outcomes import Failed
 from interlock.kernel.commands import Revoke
 from interlock.store.sqlite import MEMORY
+from interlock.store.views import notes_of
 from interlock.worker.loop import Worker
 from interlock.worker.process import InProcess
 from tests.store.databases import KINDS, fresh_postgres
@@ -91,6 +92,17 @@ def test_a_job_is_done_and_one_that_dies_is_tried_again(chores: Any, tmp_path: P
         if MEMORY not in chores.app.url:  # which is every process's own
             sower = await chores.sow.submit.aio(text="seed")
             assert await chores.app.job(await sower.wait.aio(PATIENCE)).wait.aio(PATIENCE) == "seed"
+
+    play(chores, story)
+
+
+def test_the_traceback_of_a_process_is_kept_with_its_job(chores: Any) -> None:
+    async def story(worker: Any) -> None:
+        job = await chores.fail_deeply.submit.aio()
+        await auntil(lambda: any(note.kind == "traceback" for note in chores.app.read(notes_of, job.unit)))
+        (note, *_) = [one for one in chores.app.read(notes_of, job.unit) if one.kind == "traceback"]
+        assert "in deeper" in note.payload
+        assert "ArithmeticError: too deep" in note.payload
 
     play(chores, story)
 
