@@ -74,6 +74,21 @@ def test_the_law_itself_is_not_the_applications_to_change(database: Connection) 
         insert(database, "edge", lifecycle="job", source="running", trigger="x", target="queued", opens_attempt=0)
 
 
+def test_no_tenant_is_hidden_from_audits_and_ticks(database: Connection, server: str) -> None:
+    """They find the work of all tenants by the rows of `tenant`."""
+    assert isinstance(database, postgres.Connection)
+    with pytest.raises(Exception, match="permission denied"):
+        database.rows("DELETE FROM tenant WHERE id = 1")
+    with pytest.raises(Exception, match=r"interlock guard \[identity\]"):
+        database.rows("UPDATE tenant SET id = 9 WHERE id = 1")
+    owner = postgres.Connection(server.rsplit("/", 1)[0] + "/" + database.raw.info.dbname)
+    for statement in ("DELETE FROM tenant WHERE id = 1", "TRUNCATE tenant"):
+        with pytest.raises(Exception, match=r"interlock guard \[append-only\]"):
+            owner.script(statement)
+    owner.close()
+    assert database.rows("SELECT id FROM tenant") == [(1,)]
+
+
 def test_a_role_for_all_tenants_sees_them_without_bypassing_the_policies(database: Connection, server: str) -> None:
     event(database, 1, None, "queued", "submit")
     assert isinstance(database, postgres.Connection)
