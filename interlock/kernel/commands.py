@@ -79,6 +79,7 @@ class Grant(msgspec.Struct, frozen=True, gc=False):
     waited: tuple[str, ...] = ()  # signals for which it has waited as long as it wanted to
     lifecycle: str = "job"  # with the unit, the id that users see
     lasts_us: int = 0  # how long the lease lasts from this answer on
+    parent: int | None = None  # the run that it is a step of
 
 
 class Held(msgspec.Struct, frozen=True, gc=False):

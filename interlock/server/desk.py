@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Iterable
+from contextlib import suppress
 from functools import partial
 from typing import Any, get_type_hints
 from urllib.parse import parse_qsl
@@ -12,6 +13,8 @@ from litestar.exceptions import HTTPException
 from litestar.response import Stream
 
 from interlock.kernel.access import Admit
+from interlock.kernel.errors import Unknown
+from interlock.kernel.names import meant
 from interlock.server.errors import Refusal, refusal
 from interlock.server.keyring import Caller, Keyring, moment, refuse_scope
 from interlock.server.operations import Again, Asked, Hall, Nothing, Operation, Reply, request_id
@@ -21,6 +24,7 @@ log = logging.getLogger("interlock.server")
 BODY_MAX, DEPTH_MAX, KEY_MAX = 1 << 20, 64, 200
 NUL = b"\\u0000"  # the one way in which JSON can hold it
 CONTAINERS = (msgspec.Struct, dict, list, tuple)
+UNIT_PATHS = ("/jobs/{id}", "/runs/{id}")
 HEADERS = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
 EVENTS = "text/event-stream"
 Asking = Request[Any, Any, Any]
@@ -47,7 +51,7 @@ class Desk:
         except Exception as error:
             answer = refused(error, operation)
         answer.headers.update({**more, "X-Request-Id": named})
-        told(operation.method, operation.path, answer.status_code, began, named, caller)
+        told(operation.method, operation.path, answer.status_code, began, named, caller, unit_in(operation, request))
         return answer
 
     async def admitted(self, caller: Caller) -> dict[str, str]:
@@ -85,11 +89,23 @@ class Desk:
         return asked
 
 
-def told(method: str, route: str, status: int | None, began: float, named: str, caller: Caller | None = None) -> None:
-    """One line of the log: which route, never what was asked with it; whose key, never the key."""
+def unit_in(operation: Operation, request: Asking) -> int | None:
+    """The job or run that a path names, as the worker's log has it; never the text that was sent."""
+    if any(path in operation.path for path in UNIT_PATHS):
+        with suppress(Unknown):
+            return meant(str(request.path_params["id"]))
+    return None
+
+
+def told(
+    method: str, route: str, status: int | None, began: float, named: str, caller: Caller | None = None,
+    unit: int | None = None,
+) -> None:  # fmt: skip
+    """One line of the log: which route and which unit, never what else was asked; whose key, never the key."""
     facts = {
         "method": method, "route": route, "status": status, "took_ms": round((moment() - began) * 1_000, 3),
         "tenant": caller.tenant if caller else None, "key": caller.key if caller else None, "request": named,
+        **({} if unit is None else {"unit": unit}),
     }  # fmt: skip
     log.info("%s %s %s", method, route, status, extra={"facts": facts})
 

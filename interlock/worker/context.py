@@ -14,6 +14,7 @@ from interlock.client.times import Length
 from interlock.client.two_ways import Sender
 from interlock.kernel.commands import Grant, Heard, Held, Record
 from interlock.kernel.errors import Stale
+from interlock.worker.log_facts import facts_of
 
 T = TypeVar("T")
 LOG = logging.getLogger("interlock.job")
@@ -68,7 +69,8 @@ class JobContext(Context):
 
     @cached_property
     def log(self) -> "logging.LoggerAdapter[logging.Logger]":  # type: ignore[override]
-        return logging.LoggerAdapter(LOG, {"unit": self.grant.unit, "fence": self.grant.fence})
+        own = {"unit": self.grant.unit, "fence": self.grant.fence}
+        return logging.LoggerAdapter(LOG, {**own, "facts": facts_of(self.grant)})
 
     @property
     def cancelled(self) -> bool:

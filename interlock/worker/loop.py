@@ -20,6 +20,7 @@ from interlock.worker.context import JobContext, LeaseOver
 from interlock.worker.executors import Executors
 from interlock.worker.heartbeats import Heartbeats, read_clock
 from interlock.worker.holds import AHEAD_MAX, AT_ONCE, End, GiveBack, Hold, Holds, Lane, meant
+from interlock.worker.log_facts import facts_of
 from interlock.worker.reports import Reports, titled
 from interlock.worker.tracebacks import redact_end
 from interlock.worker.verdicts import failure, priced, success, unreadable
@@ -247,7 +248,8 @@ class Worker:
         if thread is None or thread.done():
             self.free(lane)
             return
-        log.warning("%s: its thread runs on, though nobody will hear of it", titled(hold))
+        facts = {"facts": facts_of(hold.grant)}
+        log.warning("%s: its thread runs on, though nobody will hear of it", titled(hold), extra=facts)
         lane.stuck += 1
         thread.add_done_callback(lambda _: self.from_thread(self.free, lane, True))
         if lane.stuck == lane.concurrency:
@@ -310,7 +312,7 @@ class Worker:
         """Another worker may have it by now: the handler is stopped, and whatever it says is not told."""
         self.holds.drop(hold)
         if hold.begun is not None:
-            log.warning("%s: lost: %s", titled(hold), why)
+            log.warning("%s: lost: %s", titled(hold), why, extra={"facts": facts_of(hold.grant)})
         self.stop_handler(hold)
 
     def stop_handler(self, hold: Hold) -> None:

@@ -16,6 +16,7 @@ from interlock.client.app import App
 from interlock.client.tasks import Task
 from interlock.kernel.errors import InterlockError, PermanentError, Stale, TransientError
 from interlock.worker.context import JobContext
+from interlock.worker.log_facts import facts_of
 from interlock.worker.messages import (
     LINE_MAX,
     Answer,
@@ -108,11 +109,17 @@ class Child:
                     case Note() as note:
                         await self.pass_on(note, context)
                     case Said() as said:
-                        extra = {"unit": said.unit, "fence": said.fence}
-                        context.log.logger.log(said.level, "%s", said.text, extra=extra)
+                        self.log_for(said, context)
         finally:
             context.stopping.listener = None
         raise TransientError(f"the process of this handler {ending(await asyncio.shield(self.gone))}")
+
+    def log_for(self, said: Said, context: JobContext) -> None:
+        """What the handler logged; what it logs after its end, or of nothing, is not said of this job."""
+        extra: dict[str, Any] = {"unit": said.unit, "fence": said.fence}
+        if (said.unit, said.fence) == (context.unit, context.fence):
+            extra["facts"] = facts_of(context.grant)
+        context.log.logger.log(said.level, "%s", said.text, extra=extra)
 
     async def heard(self) -> bytes:
         try:

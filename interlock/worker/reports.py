@@ -9,18 +9,17 @@ from typing import Any
 import msgspec
 
 from interlock.client.outcomes import Snooze
-from interlock.engine.lease_secrets import hashed
 from interlock.kernel.commands import PERMANENT, Command, Finish, Heard, Heartbeat, Outcome, Record, Release, Start
 from interlock.kernel.errors import InterlockError
 from interlock.kernel.names import shown
 from interlock.worker.asking import Asking, wait_for
 from interlock.worker.holds import GiveBack, Hold, Holds
+from interlock.worker.log_facts import facts_of
 from interlock.worker.verdicts import given_back
 
 log = logging.getLogger("interlock.worker")
 REPORT_AFTER = 0.05  # seconds; what has ended by then is started and finished in one transaction
 CHUNK = 500  # outcomes in one command
-HASH_SHOWN = 16  # letters
 AT_ONCE, WORTH = 2, 100  # reports on their way, and how many ends make another one worth its transaction
 NO_ENDS = (Start, Record)  # what is told before an end
 Part = tuple[Command[Any], list[Hold]]
@@ -198,7 +197,7 @@ class Reports:
     def spoilt(self, command: Command[Any], hold: Hold, refusal: InterlockError) -> None:
         """A command that the engine cannot carry out at all."""
         if not isinstance(command, Finish | Release):
-            log.error("%s: not recorded: %s", titled(hold), refusal)
+            log.error("%s: not recorded: %s", titled(hold), refusal, extra={"facts": facts_of(hold.grant)})
         elif hold.again:
             self.settled(hold, Heard(unit=hold.grant.unit, accepted=False, why=str(refusal)))
         else:
@@ -222,11 +221,9 @@ class Reports:
         if log.isEnabledFor(level):
             why = heard.why if word == "refused" else end.error if isinstance(end, Outcome) else ""
             text = f"{titled(hold)}: {word}" + (f": {why}" if why else "")
-            facts = {"id": name_of(hold), "task": hold.grant.task, "unit": hold.grant.unit}
-            facts["attempt"] = hold.grant.attempt
+            facts = facts_of(hold.grant)
             if isinstance(end, Outcome) and end.traceback:
                 text, facts["traceback"] = f"{text}\n{end.traceback}", end.traceback
-            facts["lease_hash"] = hashed(hold.held.lease)[:HASH_SHOWN]  # as the database has it; the lease is secret
             log.log(level, text, extra={"facts": {**facts, "ended": word, "state": heard.state, "why": why}})
 
 

@@ -99,7 +99,6 @@ def last(job: interlock.Job) -> str:
     return job.app.read(events_of, job.unit)[-1].trigger
 
 
-@pytest.mark.req("X-22")
 def test_a_first_signal_lets_what_runs_end_and_gives_back_the_rest(folder: Path, app: interlock.App) -> None:
     soon, lasting, stuck = (app.tasks[name].submit() for name in ("soon", "lasting", "stuck"))
     with started(
