@@ -143,7 +143,9 @@ def test_every_line_of_the_log_is_of_one_shape(tmp_path: Path) -> None:
 def made(base: str, key: str) -> list[str]:
     """Jobs of each kind, and a run of two steps; the ids of all that a worker does."""
     with httpx.Client(base_url=base, headers={"Authorization": f"Bearer {key}"}, timeout=30) as client:
-        ids = [client.post("/v1/jobs", json={"task": task, "input": {}}).json()["id"] for task in ("good", "bad", "apart")]
+        ids = [
+            client.post("/v1/jobs", json={"task": task, "input": {}}).json()["id"] for task in ("good", "bad", "apart")
+        ]
         steps = [{"task": "good", "input": {}}, {"task": "good", "input": {}}]
         run = client.post("/v1/runs", json={"task": "release", "steps": steps}).json()["id"]
         client.get(f"/v1/runs/{run}")
