@@ -324,17 +324,20 @@ class Worker:
         """Time passes for this worker's tenant, and for every other one that has something due."""
         while True:
             await asyncio.sleep(TICK)
-            try:
-                for tenant in await asyncio.to_thread(self.due_tenants):
+            for tenant in await self.find_due_tenants():
+                try:
                     await self.asking.one(Tick(tenant=tenant, actor=self.name))
-            except Unavailable:
-                raise
-            except InterlockError as error:
-                log.error("the clock cannot be served: %s", error)
+                except Unavailable:
+                    raise
+                except InterlockError as error:  # one that is refused does not stop the time of the others
+                    log.error("the clock of tenant %d cannot be served: %s", tenant, error)
+
+    async def find_due_tenants(self) -> list[int]:
+        return await asyncio.to_thread(self.due_tenants)
 
     def due_tenants(self) -> list[int]:
         own = self.app.tenant
-        with suppress(Unavailable):  # its own tick will say so, and has patience
+        with suppress(InterlockError):  # its own tick will say so, and has patience
             return sorted({own, *self.app.engine.read(due_tenants, None)})
         return [own]
 

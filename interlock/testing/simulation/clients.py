@@ -308,6 +308,36 @@ class Stranger(Client):
                 self.world.violated(f"a made up lease was accepted: {command}")
 
 
+class Poisoner(Client):
+    """Submits units of which one is then broken in the store: whoever claims gets its neighbours all the same."""
+
+    async def run(self, rounds: int) -> None:
+        for number in range(rounds):
+            self.queue = f"{self.name}.{number}"
+            work = msgspec.structs.replace(IDLE, queue=self.queue)
+            made = await self.ask(Submit(actor=self.name, work=(work,) * 3))
+            worker = await self.ask(Register(name=self.queue, incarnation="1", capacity=9))
+            if not isinstance(made, BaseException) and not isinstance(worker, BaseException):
+                broken, *sound = (one.unit for one in made)
+                self.world.break_policy(broken)
+                await self.claim(worker, broken, sound)
+
+    async def claim(self, worker: int, broken: int, sound: list[int]) -> None:
+        """A claim that is answered has left nothing behind that can be granted."""
+        for place in range(6):
+            name = f"{self.queue}.{place}"
+            answer = await self.ask(
+                Claim(worker=worker, key=name, nonce=f"nonce of {name}", limit=9, queues=(self.queue,))
+            )
+            if isinstance(answer, list):
+                units = [self.world.vigil.units[one] for one in sound]
+                for unit in units:
+                    if not unit.fence and unit.outcome is None:
+                        self.world.violated(f"unit {unit.id} was not granted, because unit {broken} cannot be")
+                return
+            await self.pause(0.3)
+
+
 class Canceller(Client):
     """Cancels what has just moved, while that is a fault of the seed."""
 

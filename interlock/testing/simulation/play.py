@@ -22,6 +22,7 @@ from interlock.testing.simulation.clients import (
     Client,
     Gambler,
     Player,
+    Poisoner,
     Stranger,
     Submitter,
     Timekeeper,
@@ -40,6 +41,8 @@ FAULTY = 14.0  # seconds in which faults strike, at most
 ROUNDS = 90  # seconds in which everything must have ended once they are over
 FORCED = 6  # seconds after which what is still open is cancelled
 ON_FILE = 12  # one seed of so many has its store in a file
+TIMELY, OVERDUE_US = 12, 5_000_000  # rounds after which no clock may be as late as that
+POISONED = 3  # one seed of so many has units in it that nobody can grant
 REVOKED = {move.path[-1] for move in shipped()["lease"].moves.values() if move.trigger == "revoke"}  # leases that were
 UNITS, LEAST = 35, 200  # units, workers included, and commands of a seed
 STORIES = 3  # of each player; the seeds take turns with all that there are
@@ -116,6 +119,8 @@ class Play:
             (Player(world, "player 1"), STORIES),
             (Stranger(world, "stranger"), 3),
         ]
+        if world.seed % POISONED == 1:
+            clients.append((Poisoner(world, "poisoner"), 2))
         return [*clients, (self.timekeeper, 1)] if self.timekeeper else clients
 
     async def run(self) -> None:
@@ -204,6 +209,8 @@ class Play:
             left = self.open_units()
             if not left:
                 break
+            if number > TIMELY:
+                self.judge_time()
             commands = [command for unit in left if (command := self.verdict(unit, number))]
             if commands:
                 futures = self.world.net.put_all(closer.process, commands)
@@ -211,6 +218,15 @@ class Play:
             await asyncio.sleep(0.5 if number < 2 * FORCED else 1.5)
         for unit in self.open_units():
             self.world.violated(f"unit {unit.id}, a {unit.lifecycle}, is still {unit.state} in the end: {unit}")
+
+    def judge_time(self) -> None:
+        """Once nothing goes wrong any more, whatever is due is looked at soon, whosever it is."""
+        late = self.world.now_us() - OVERDUE_US
+        for unit in self.world.vigil.units.values():
+            if unit.wake_at is not None and unit.wake_at < late and unit.id not in self.world.poisoned:
+                self.world.violated(
+                    f"unit {unit.id} of tenant {unit.tenant} was due at {unit.wake_at}, and time stands"
+                )
 
     def open_units(self) -> list[Unit]:
         return [unit for unit in self.world.vigil.units.values() if unit.lane and unit.outcome is None]

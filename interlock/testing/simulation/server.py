@@ -1,19 +1,24 @@
 """An engine as one process of a simulation: its committers take a step when the loop says so."""
 
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from interlock.engine.committer import Ask, Committer
 from interlock.engine.door import Engine
+from interlock.engine.ticker import TICK, Ticker
 from interlock.kernel.commands import Command
+from interlock.kernel.errors import Unavailable
+from interlock.store.session import Session
 from interlock.testing.simulation.clockwork import Process
 from interlock.testing.simulation.shaky import LIVES, Crash
 
 if TYPE_CHECKING:
     from interlock.testing.simulation.world import World
 
+A = TypeVar("A")
+T = TypeVar("T")
 STAFF = ("worker 0", "worker 1", "janitor")
 QUEUES = ("default", "raw")
 GATHER = (0.0, 0.001, 0.02)  # seconds in which commands gather to one group
@@ -38,6 +43,27 @@ class Server:
         self.due: list[Committer] = []
         self.stepping = False
         self.planned: list[str] = []  # what went wrong in this step, place by place
+        self.ticker = Ticker(self, self.name)
+        if self.world.server_ticks:
+            self.world.loop.call_later(TICK, self.tick, context=self.process.context)
+
+    def tick(self) -> None:
+        """Time passes for all tenants, while this server is up and is the one that lets it pass."""
+        if self.process.alive and not self.world.over:
+            self.ticker.tick_all()
+            self.world.loop.call_later(TICK, self.tick, context=self.process.context)
+
+    def send(self, command: Command[A]) -> A:
+        """One command, carried out at once. Raises what it is answered with."""
+        (future,) = self.arrive([command])
+        self.step(self.engine.committer_for(command))
+        if not future.done():
+            raise Unavailable("there was no answer")
+        answer: A = future.result()
+        return answer
+
+    def read(self, question: Callable[[Session], T], tenant: int | None = 1) -> T:
+        return self.engine.read(question, tenant)
 
     def fell(self) -> None:
         """Its memory is gone; it starts again after a while."""

@@ -75,6 +75,7 @@ class Shaky(sqlite.Connection):
         self.path = str(disk.file) if disk.file else sqlite.MEMORY
         self.private, self.clock = disk.file is None, clock
         self.lanes, self.stuck, self.staff, self.kept = {}, {}, {}, {}
+        self.data_version, self.left = 0, (0, 0)
         self.open()
 
     def open(self) -> None:

@@ -45,7 +45,12 @@ class LoopHeartbeats(Heartbeats):
 
 
 class LoopWorker(Worker):
-    """The worker as it is, but for how it hears and beats: a simulation has no other threads."""
+    """The worker as it is, but for how it hears, beats and reads: a simulation has no other threads."""
+
+    look_for_due: Callable[[], list[int]]
+
+    async def find_due_tenants(self) -> list[int]:
+        return self.look_for_due()
 
     def make_heartbeats(self) -> Heartbeats:
         return LoopHeartbeats(self.asking, self.holds, self.reports, self.clock)
@@ -78,7 +83,9 @@ class Staff:
         self.running.add_done_callback(self.left, context=self.world.net.context)
 
     def hired(self, app: App) -> LoopWorker:
-        return LoopWorker(app, self.queues, name=self.name, grace=1.0, token=self.token, clock=self.world.loop.time)
+        worker = LoopWorker(app, self.queues, name=self.name, grace=1.0, token=self.token, clock=self.world.loop.time)
+        worker.look_for_due = self.world.find_due_tenants
+        return worker
 
     def token(self, size: int) -> str:
         return self.random.randbytes(size).hex()

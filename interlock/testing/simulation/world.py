@@ -16,7 +16,8 @@ from interlock.audit.vigil import Seen, Vigil
 from interlock.engine.committer import Ask
 from interlock.engine.door import PLACES
 from interlock.kernel.errors import Corrupt, InterlockError, StoreError
-from interlock.kernel.rows import Event
+from interlock.kernel.rows import Body, Event
+from interlock.store.reads import due_tenants
 from interlock.store.written import keep_track, written
 from interlock.testing.simulation.clockwork import VirtualLoop
 from interlock.testing.simulation.faults import Faults
@@ -33,6 +34,7 @@ STORE_FAULTS = frozenset({"store", "deadlock", "lost_commit", "crash_commit"})
 SUBMITTERS = ("submitter", "player 0", "player 1", "stranger")  # who make units under their names, and nothing else
 COMMITTERS = 1 + max(PLACES.values())  # where transactions of several connections overlap
 ENOUGH = 20  # violations of one seed
+SERVER_TICKS = 4  # in one seed of so many only servers let time pass
 
 
 class World:
@@ -52,9 +54,11 @@ class World:
         if self.disk.shared:
             keep_track(self.eye)
         self.net = Net(self)
+        self.server_ticks = seed % SERVER_TICKS == 2  # and no worker does
         committers, count = self.random.choice((1, COMMITTERS)), self.random.choice((1, 1, 2))
         self.servers = [Server(self, f"server {place}", committers) for place in range(count)]
         self.on_commit: list[Any] = []  # who wants to see what a commit did
+        self.poisoned: set[int] = set()  # units that were broken from outside: that laws find them so is right
 
     def now_us(self) -> int:
         """What the clock of the store says."""
@@ -79,7 +83,8 @@ class World:
         self.note(at, server.name, server.planned, [type(one).__name__ for one in commands], commands)
         for ask, answer in zip(asks, answers, strict=True):
             self.note(str(answer) if isinstance(answer, BaseException) else answer)
-            if not fell and isinstance(answer, BaseException) and self.strange(answer):
+            spoilt = getattr(ask.command, "unit", None) in self.poisoned
+            if not fell and not spoilt and isinstance(answer, BaseException) and self.strange(answer):
                 self.violated(f"{ask.command} was answered with {answer!r}")
         seen = self.look()
         for text in (
@@ -100,7 +105,8 @@ class World:
         self.disk.stash = []
         seen = self.vigil.look(self.eye, rows)
         for broken in seen.broken:
-            self.violated(f"unit {broken.unit}: {broken.law}: {broken.text}")
+            if broken.unit not in self.poisoned:
+                self.violated(f"unit {broken.unit}: {broken.law}: {broken.text}")
         if seen.events or seen.changed:
             for text in broken_promises(LIVES, seen, self.vigil.units):
                 self.violated(text)
@@ -108,6 +114,19 @@ class World:
             for watcher in self.on_commit:
                 watcher(seen)
         return seen
+
+    def find_due_tenants(self) -> list[int]:
+        """For whom a worker lets time pass: for all, unless servers do it."""
+        if self.server_ticks:
+            return []
+        up = [server for server in self.servers if server.process.alive and not server.process.frozen]
+        return sorted({1, *(up[0].engine.read(due_tenants, None) if up else ())})
+
+    def break_policy(self, unit: int) -> None:
+        """Somebody with a shell has written what no program can read."""
+        self.poisoned.add(unit)
+        self.eye.update([Body(unit=unit, tenant=1, task="", policy="no JSON")], ["policy"], "unit")
+        self.note("poisoned", unit)
 
     def all_written(self) -> list[tuple[str, int]]:
         sessions: list[Shaky] = [session for server in self.servers for session in server.sessions]
@@ -132,7 +151,8 @@ class World:
         self.over = True
         self.look()
         for broken in audit(self.eye, LIVES, rebuild=True):
-            self.violated(f"in the end: unit {broken.unit}: {broken.law}: {broken.text}")
+            if broken.unit not in self.poisoned:
+                self.violated(f"in the end: unit {broken.unit}: {broken.law}: {broken.text}")
         self.violations += self.sink.broken
         for server in self.servers:
             if server.process.alive:
