@@ -9,6 +9,7 @@ from typing import Annotated, TypeVar
 
 import msgspec
 
+from interlock.audit.archives import Claimed, unproven
 from interlock.audit.laws import Broken
 from interlock.kernel.errors import InterlockError
 from interlock.store.files import create_private
@@ -89,11 +90,12 @@ def identity(session: Session) -> str:
     return found
 
 
-def since(session: Session, path: Path) -> Iterator[Broken]:
+def since(session: Session, path: Path, archives: Path | None = None) -> Iterator[Broken]:
     """What an anchor has seen and the session does not see any more: histories that were cut, removed or rewritten.
 
-    The hash of one event stands for all before it, as long as the chain holds, which is a law of every audit.
-    Raises if the file is damaged, or an anchor of another store.
+    The hash of one event stands for all before it, as long as the chain holds, which is a law of every audit. What was
+    archived is read back from its file, which may have moved to the folder `archives`.
+    Raises if the anchor is damaged, or of another store.
     """
     header = checked(path)
     if header.epoch != identity(session):
@@ -101,12 +103,18 @@ def since(session: Session, path: Path) -> Iterator[Broken]:
             f"'{path}' is an anchor of another database: its epoch is {header.epoch}, this one's is {identity(session)}"
         )
     marks = (line for line in read(path) if isinstance(line, Mark))
+    claims: list[Claimed] = []
     while page := list(islice(marks, PAGE)):
-        yield from lost(session, page)
+        yield from lost(session, page, claims)
+    for unit, text in unproven(claims, archives):
+        yield Broken(KEPT, unit, text)
 
 
-def lost(session: Session, marks: list[Mark]) -> Iterator[Broken]:
-    """Those of the marks for which there is neither the event nor a note that its unit was archived."""
+def lost(session: Session, marks: list[Mark], claims: list[Claimed]) -> Iterator[Broken]:
+    """Those of the marks for which there is neither the event nor a note that its unit was archived.
+
+    What such a note claims is added to `claims`.
+    """
     present = hashes(session, [(mark.unit, mark.version) for mark in marks])
     gone = archived(session, [mark.unit for mark in marks if mark.unit not in present])
     for mark in marks:
@@ -120,6 +128,8 @@ def lost(session: Session, marks: list[Mark]) -> Iterator[Broken]:
             text = f"version {mark.version} was anchored, but it was archived at version {gone[mark.unit][0]}"
         elif gone[mark.unit][0] == mark.version and gone[mark.unit][1] != mark.head:
             text = f"it was archived at version {mark.version} with another head than the anchored one"
+        else:
+            claims.append(Claimed(mark.unit, mark.version, mark.head, *gone[mark.unit]))
         if text:
             yield Broken(KEPT, mark.unit, text)
 

@@ -28,7 +28,7 @@ from interlock.cli.options import (
 )
 from interlock.cli.out import FINDING, Json, counted, dump, say
 from interlock.client.app import App
-from interlock.engine.archive import lines
+from interlock.engine.archive import TREE, Kept, lines
 from interlock.kernel.commands import Archive
 from interlock.kernel.errors import InterlockError, StoreError
 from interlock.kernel.names import shown
@@ -39,17 +39,7 @@ from interlock.store.session import Session
 from interlock.store.tx import Tx
 from interlock.store.views import glimpse, matching
 
-TREE = b'{"table":"tree",'  # how the line begins that closes a tree
 Out = Annotated[Path | None, typer.Option("--out", help="The new file of JSON lines that is to hold them.")]
-
-
-class Kept(msgspec.Struct, frozen=True, tag_field="table", tag="tree"):
-    """The line that closes a tree: its top, how many units it has, and the digest of its lines."""
-
-    id: str
-    unit: int
-    units: int
-    digest: str
 
 
 def archive(
@@ -95,7 +85,7 @@ def move(app: App, roots: list[int], out: Path | None, order: Archive, *, dry_ru
         write(session, app, roots, out)
     moved, units, left = [], 0, []
     for kept in read_back(out):
-        command = msgspec.structs.replace(order, unit=kept.unit, file=str(out), digest=kept.digest)
+        command = msgspec.structs.replace(order, unit=kept.unit, file=str(out.absolute()), digest=kept.digest)
         try:
             units += app.send(command)
             moved.append(kept.id)

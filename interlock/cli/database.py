@@ -83,6 +83,7 @@ def audit_database(
     db: Url = DEFAULT,
     rebuild: Annotated[bool, typer.Option("--rebuild", help="Rebuild every row from its events, and compare.")] = False,
     since: Annotated[Path | None, typer.Option(help="Prove that nothing in this anchor was lost or rewritten.")] = None,
+    archives: Annotated[Path | None, typer.Option(help="Where archive files are now, for --since.")] = None,
     anchor: Annotated[Path | None, typer.Option(help="Write an anchor to this new file, if all is well.")] = None,
     json: Json = False,
 ) -> None:
@@ -95,7 +96,7 @@ def audit_database(
         must_be_present(session, db)
         with snapshot(session):
             # The anchor first: one that cannot be used is told before the long part.
-            kept = anchors.since(session, since) if since else iter(())
+            kept = anchors.since(session, since, archives) if since else iter(())
             lives = known_lives()
             broken = chain(kept, audit_itself(session, lives), audit(session, lives, rebuild=rebuild))
             count, some = told(until_damage(broken), json)

@@ -13,6 +13,17 @@ from interlock.store.retention import forget, kept_rows, still_needed, tree
 from interlock.store.tallies import keep_renewals
 from interlock.store.tx import Tx
 
+TREE = b'{"table":"tree",'  # how the line begins that closes a tree in a file
+
+
+class Kept(msgspec.Struct, frozen=True, tag_field="table", tag="tree"):
+    """The line that closes a tree: its top, how many units it has, and the digest of its lines."""
+
+    id: str
+    unit: int
+    units: int
+    digest: str
+
 
 def archive(tx: Tx, command: Archive) -> int:
     """The unit and all below it are gone; `archived` says which file holds them, and how far their events went."""

@@ -139,10 +139,10 @@ def hashes(session: Session, versions: Sequence[tuple[int, int]]) -> dict[int, s
     return dict(session.rows(sql, params([unit for unit, _ in versions]) | numbers))
 
 
-def archived(session: Session, units: Sequence[int]) -> dict[int, tuple[int, str]]:
-    """By unit, the version and the head with which it was archived."""
-    sql = f"SELECT unit, version, head FROM archived WHERE unit IN ({marks(units)})"
-    return {unit: (version, head) for unit, version, head in session.rows(sql, params(units))} if units else {}
+def archived(session: Session, units: Sequence[int]) -> dict[int, tuple[int, str, str, str]]:
+    """By unit, the version and the head with which it was archived, its file, and the digest of its tree there."""
+    sql = f"SELECT unit, version, head, file, digest FROM archived WHERE unit IN ({marks(units)})"
+    return {unit: tuple(rest) for unit, *rest in session.rows(sql, params(units))} if units else {}
 
 
 def cursor(session: Session) -> tuple[int, ...]:

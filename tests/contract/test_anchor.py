@@ -38,11 +38,11 @@ class Place:
             anchors.write(self.world.connection, self.folder / name)
         return self.folder / name
 
-    def lost(self, file: Path) -> list[tuple[int, str]]:
+    def lost(self, file: Path, archives: Path | None = None) -> list[tuple[int, str]]:
         """What an anchor misses; a plain audit, with its rebuild, misses nothing."""
         with snapshot(self.world.connection):
             assert list(audit(self.world.connection, shipped(), rebuild=True)) == []
-            return [(one.unit, one.text) for one in anchors.since(self.world.connection, file)]
+            return [(one.unit, one.text) for one in anchors.since(self.world.connection, file, archives)]
 
 
 @pytest.fixture
@@ -94,15 +94,18 @@ def archive(database: Connection, unit: int, version: int, head: str) -> None:
 
 
 def test_what_was_archived_is_not_missed(place: Place, server: str) -> None:
+    """As long as its file is there, which tests/contract/test_archive_proof.py is about."""
     with pytest.raises(InterlockError, match="but what would be deleted is") as told:
         place.world.send(Archive(unit=place.done, file="f", digest=""))
     assert place.world.send(Archive(unit=place.done, file="f", digest=str(told.value).rsplit(" ", 1)[-1])) == 1
-    assert place.lost(place.file) == []
+    assert [unit for unit, _ in place.lost(place.file)] == [place.done]
     later = place.anchor("later")
     assert later.read_bytes().splitlines()[1:-1] == place.file.read_bytes().splitlines()[1:-1]
     with behind_the_guard(place.world.connection, server) as owner:
         owner.rows("DELETE FROM archived")
-    assert [unit for unit, _ in place.lost(later)] == [place.done]
+    ((unit, text),) = place.lost(later)
+    assert unit == place.done
+    assert text.endswith("is gone")
 
 
 @pytest.mark.parametrize(("less", "said"), [(0, "with another head"), (1, "but it was archived at version")])
