@@ -39,6 +39,14 @@ class Context(Protocol):
         """Which try this is; the first is 1."""
 
     @property
+    def correlation(self) -> str:
+        """What all work that began with one request has in common. What this handler submits has it too."""
+
+    @property
+    def trace(self) -> str:
+        """The trace context that the job was submitted with; empty if there was none. What this submits has it too."""
+
+    @property
     def fence(self) -> int:
         """Grows with every grant of this job: hand it to systems that can refuse an older one."""
 

@@ -10,6 +10,7 @@ import msgspec
 
 from interlock.client.arguments import Arguments
 from interlock.client.jobs import Job
+from interlock.client.origin import inherit
 from interlock.client.times import Length, instant_us, length_us
 from interlock.client.two_ways import Asked, TwoWays
 from interlock.engine.checks import check
@@ -182,7 +183,7 @@ class Task(Generic[P, R]):
 
     def command(self, calls: list[tuple[tuple[Any, ...], Mapping[str, Any]]], options: dict[str, Any]) -> Submit:
         refuse_strange(options)
-        work = self.work("null", options) if options else self.plain
+        work = inherit(self.app, self.work("null", options) if options else self.plain)
         packed = (self.arguments.packed(args, kwargs) for args, kwargs in calls)
         return Submit(tenant=self.app.tenant, work=tuple(msgspec.structs.replace(work, input=text) for text in packed))
 

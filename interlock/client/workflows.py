@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 import msgspec
 
+from interlock.client.origin import inherit
 from interlock.client.run_arguments import RunArguments, Taken
 from interlock.client.runs import Run
 from interlock.client.tasks import Task, refuse_strange
@@ -155,7 +156,7 @@ class Workflow:
         if by is not None and not isinstance(by, str):
             raise InterlockError(f"by = {by!r} is not allowed; allowed is text")
         labels = msgspec.json.encode(options.pop("labels", {})).decode()
-        plain = Work(task=self.name, lifecycle=RUN, template=self.name, labels=labels, **options)
+        plain = inherit(self.app, Work(task=self.name, lifecycle=RUN, template=self.name, labels=labels, **options))
         works = tuple(msgspec.structs.replace(plain, input=self.arguments.packed(given)) for given in calls)
         command = Submit(tenant=self.app.tenant, work=works, actor=by or "local")
         return Defining(self, self.app.sender(connection), connection is None), command

@@ -17,12 +17,14 @@ from interlock.kernel.lifecycle import Lifecycle, RollUp
 from interlock.store.tx import Tx
 
 WEBHOOK = re.compile(r"https?://[^\s/?#@\\]+([/?#][!-~]*)?")
+EVENT = re.compile(r"[A-Za-z0-9_-]{1,80}:[0-9]{1,18}")  # the id of a unit, and a version
 WEBHOOK_MAX = 2_000
 NO_LIMIT = "limit_key and limit belong together: name the key, and how many of it may run at a time"
 NO_RATE = "rate_key, rate and rate_per_us belong together: name the key, how many of it may begin, and in which time"
 OWN = tuple(name for name in Policy.__struct_fields__ if name in Work.__struct_fields__)
 OWN_OF = attrgetter(*OWN)
-ONCE = ("input", "key", "ref", "parent", "needs", "after", "correlation", "trace")  # what units of one kind differ in
+# What units of one kind differ in.
+ONCE = ("input", "key", "ref", "parent", "needs", "after", "correlation", "trace", "cause")
 RULES_OF = attrgetter(*(name for name in Work.__struct_fields__ if name not in ONCE))
 NUMBERS = (
     "attempts", "timeout_us", "queue_timeout_us", "expires_us", "backoff_us", "backoff_cap_us", "ttl_us", "beat_us",
@@ -110,6 +112,8 @@ def refuse_webhook(url: str, life: Lifecycle) -> None:
 
 def check_in(tx: Tx, work: Work) -> None:
     """The same, for one of many that mostly say the same: what was found sound once is not looked at again."""
+    if work.cause and not EVENT.fullmatch(work.cause):
+        raise InterlockError(f"cause = {work.cause[:40]!r} is not allowed; allowed is an event, as in job_4r1:3")
     rules = RULES_OF(work)
     if rules not in tx.sound:
         check(tx.lives, work)

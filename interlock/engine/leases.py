@@ -111,7 +111,7 @@ def handed_over(tx: Tx, units: list[Unit], leases: list[str]) -> list[Grant]:
                 timeout_us=policy_of(body).timeout_us, checkpoint=checkpoint, steps=tuple(steps.items()),
                 outputs=None if before is None else tuple(before.items()),
                 signals=tuple(signals.get(unit.id, {}).items()), waited=waited.get(unit.id, ()),
-                lifecycle=unit.lifecycle, lasts_us=lasts_us(tx, unit), parent=unit.parent,
+                lifecycle=unit.lifecycle, lasts_us=lasts_us(tx, unit), parent=unit.parent, version=unit.version,
             )
         )  # fmt: skip
     return grants

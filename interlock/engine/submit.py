@@ -1,5 +1,7 @@
 """Making units: one or many in one command, all of them or none."""
 
+import msgspec
+
 from interlock.engine.advance import Stamp, advance, asked_by
 from interlock.engine.births import bear
 from interlock.engine.checks import OWN_OF, check, check_in, policy_text, with_terms_of
@@ -106,6 +108,8 @@ def make(tx: Tx, work: Work, stamp: Stamp, refs: dict[str, int]) -> Unit:
     work = pinned(tx, work)
     if parent is not None:
         work = with_terms_of(tx.lives, policy_of(tx.body(parent)), work)
+    if work.cause:
+        stamp = msgspec.structs.replace(stamp, cause=work.cause)
     unit = bear(tx, work, policy_text(OWN_OF(work)), stamp, parent, needs)
     life = tx.life(unit)
     # Else it is ready by birth.

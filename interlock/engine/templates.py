@@ -19,7 +19,7 @@ from interlock.kernel.steps import order_of
 from interlock.store.finders import template_of
 from interlock.store.tx import Tx
 
-OF_THE_RUN = ("key", "parent", "after", "input", "at_us", "correlation", "trace", "step")
+OF_THE_RUN = ("key", "parent", "after", "input", "at_us", "correlation", "trace", "cause", "step")
 
 
 def define(tx: Tx, command: Define) -> Planned:

@@ -80,6 +80,7 @@ class Grant(msgspec.Struct, frozen=True, gc=False):
     lifecycle: str = "job"  # with the unit, the id that users see
     lasts_us: int = 0  # how long the lease lasts from this answer on
     parent: int | None = None  # the run that it is a step of
+    version: int = 0  # of the unit when this was handed over: with its id, the event that did it
 
 
 class Held(msgspec.Struct, frozen=True, gc=False):

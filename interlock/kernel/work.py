@@ -25,6 +25,7 @@ class Work(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     labels: str = "{}"
     correlation: str = ""
     trace: str = ""
+    cause: str = ""  # the event that led to it, as in job_4r1:3; the command's own cause by default
     parent: int | str | None = None  # a unit, or the ref of work in the same command
     needs: tuple[str, ...] = ()  # the refs of work in the same command that must succeed first
     after: tuple[int, ...] = ()  # the ids of units that are there already and must succeed first

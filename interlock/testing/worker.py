@@ -11,6 +11,7 @@ from typing import Any, NoReturn, TypeVar
 import msgspec
 
 from interlock.client.app import App
+from interlock.client.origin import RUNNING
 from interlock.client.outcomes import Snooze
 from interlock.client.tasks import Task
 from interlock.kernel.commands import (
@@ -144,12 +145,15 @@ class StillWorker:
             return unreadable(context.held, error)
         except InterlockError as error:
             return failure(context.held, error)
+        before = RUNNING.set((self.app, grant))
         try:
             return success(context.held, called(task, kwargs))
         except (Exception, asyncio.CancelledError) as error:
             name = shown(grant.lifecycle, grant.unit)
             log.info("attempt %s of %s ended so:", grant.attempt, name, exc_info=error)
             return failure(context.held, error)
+        finally:
+            RUNNING.reset(before)  # a handler that waits for another job goes on after it
 
     def report(self, context: StillContext, end: Outcome | Snooze | None) -> None:
         says: dict[str, Any] = {"tenant": self.app.tenant, "actor": self.name}

@@ -1,6 +1,7 @@
 """The process of a handler: it carries out one job after another, and ends with its worker."""
 
 import asyncio
+import contextvars
 import ctypes
 import fcntl
 import inspect
@@ -20,6 +21,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from interlock.client.app import App
+from interlock.client.origin import RUNNING
 from interlock.client.outcomes import Result
 from interlock.client.tasks import Task
 from interlock.kernel.commands import Command, Record
@@ -169,8 +171,11 @@ class Chores:
             kwargs = task.arguments.of(run.grant)
         except msgspec.MsgspecError as error:
             raise ValidationError(f"the arguments cannot be read: {error}") from None
+        RUNNING.set((task.app, run.grant))
         value = task.handler(**with_context(task, kwargs, context))
-        return runner.run(value) if inspect.iscoroutinefunction(task.handler) else value
+        # A runner has a context of its own, made once.
+        here = contextvars.copy_context()
+        return runner.run(value, context=here) if inspect.iscoroutinefunction(task.handler) else value
 
     def task(self, run: Run) -> Task[Any, Any]:
         """The task by its name. Raises PermanentError if this process does not find what its worker has."""

@@ -83,6 +83,16 @@ class JobContext(Context):
         return self.grant.fence
 
     @property
+    def correlation(self) -> str:
+        """What all work that began with one request has in common."""
+        return self.grant.correlation
+
+    @property
+    def trace(self) -> str:
+        """The trace context that the job was submitted with; empty if there was none."""
+        return self.grant.trace
+
+    @property
     def attempt(self) -> int:
         return self.grant.attempt
 

@@ -1,6 +1,7 @@
 """Where a handler runs: on the loop, in a thread, or in a process of its own."""
 
 import asyncio
+import contextvars
 from collections.abc import Awaitable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Protocol
@@ -39,7 +40,7 @@ class InThread:
             context.refuse_late_begin()
             return task.handler(**with_context(task, kwargs, context))
 
-        context.thread = self.pool.submit(call)
+        context.thread = self.pool.submit(contextvars.copy_context().run, call)
         return await asyncio.wrap_future(context.thread)
 
     async def close(self) -> None:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from interlock.client.origin import RUNNING
 from interlock.kernel.commands import Claim, Drain, Outcome, Record, Register, Tick
 from interlock.kernel.errors import Drained, Gone, InterlockError, TransientError, Unavailable, Unknown
 from interlock.store.reads import due_tenants
@@ -273,6 +274,7 @@ class Worker:
         if hold.context.lease_over():
             return self.not_begun(hold)
         self.reports.begin(hold, self.now)
+        RUNNING.set((self.app, hold.grant))  # this is a task of its own, so it ends with it
         try:
             handled = self.executors.for_task(task).run(task, kwargs, hold.context)
             return success(hold.held, await (self.in_time(hold, handled) if hold.grant.timeout_us else handled))

@@ -237,3 +237,18 @@ class Mute(Exception):
 @app.task(process=True)
 def fail_without_words() -> None:
     raise Mute
+
+
+@app.task
+def begotten() -> None:
+    """Made by another handler."""
+
+
+@app.task(process=True)
+def begets(ctx: interlock.Context) -> dict[str, Any]:
+    return {"correlation": ctx.correlation, "trace": ctx.trace, "made": begotten.submit().id}
+
+
+@app.task(process=True)
+async def begets_awaits(ctx: interlock.Context) -> dict[str, Any]:
+    return {"correlation": ctx.correlation, "trace": ctx.trace, "made": (await begotten.submit.aio()).id}

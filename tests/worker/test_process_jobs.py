@@ -18,6 +18,7 @@ from interlock.worker.loop import Worker
 from interlock.worker.process import InProcess
 from tests.store.databases import KINDS, fresh_postgres
 from tests.worker.desk import PATIENCE, auntil, gone, pids, until
+from tests.worker.test_origin import OUTSIDE, assert_made_by
 
 Story = Callable[[Any], Awaitable[None]]
 
@@ -137,3 +138,17 @@ def test_whatever_stops_a_job_ends_its_processes(chores: Any, tmp_path: Path) ->
     play(chores, story)
     assert left[0].state == "queued"  # given back
     until(lambda: all(map(gone, pids(tmp_path / "left"))))
+
+
+def test_what_it_submits_inherits_and_names_its_cause(chores: Any) -> None:
+    if chores.app.url.endswith(":memory:"):
+        pytest.skip("another process does not see this memory")
+
+    async def story(_: Any) -> None:
+        for task in (chores.begets, chores.begets_awaits):
+            parent = await task.submit.aio(**OUTSIDE)
+            facts = await parent.wait.aio(60)
+            assert [facts["correlation"], facts["trace"]] == list(OUTSIDE.values())
+            assert_made_by(parent, [facts["made"]], **OUTSIDE)
+
+    play(chores, story)
