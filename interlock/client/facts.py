@@ -22,6 +22,7 @@ from interlock.store.views import (
     children_of,
     events_of,
     last_event,
+    lost_children,
     needs_of,
     next_token,
     notes_of,
@@ -32,6 +33,7 @@ from interlock.store.views import (
 )
 
 NO_SUCCESS = (Category.FAILURE, Category.CANCELLED, Category.DEAD)
+CULPRITS_MAX = 20  # children that are looked at for the one that ended its parent
 EVENTS_MAX = 200  # of the last ones that are looked at
 COLUMNS = {"mutex": "mutex", "limit": "limit_key", "rate": "rate_key"}  # by what a parked unit is parked on
 
@@ -119,20 +121,19 @@ def gather(session: Session, tenant: int, lives: Mapping[str, Lifecycle], unit: 
     children = children_of(session, tenant, unit) if seen.unit.total else []
     facts = msgspec.structs.replace(facts, parent=parent, children=children)
     if facts.life.settled(seen.unit.state):
-        ended = find_culprit(session, tenant, children) if seen.unit.outcome in NO_SUCCESS else None
+        ended = find_culprit(session, tenant, unit) if seen.unit.total and seen.unit.outcome in NO_SUCCESS else None
         return msgspec.structs.replace(facts, culprit=gather(session, tenant, lives, ended)) if ended else facts
     if facts.life.options.follows and (open_ones := [one for one in children if one.unit.outcome is None]):
         return msgspec.structs.replace(facts, child=gather(session, tenant, lives, open_ones[-1].unit.id))
     return surroundings(session, tenant, facts)
 
 
-def find_culprit(session: Session, tenant: int, children: list[View]) -> int | None:
+def find_culprit(session: Session, tenant: int, parent: int) -> int | None:
     """The child whose end was the end of its parent: the first that ended without success, and not by its parent."""
-    ended = [one for one in children if one.unit.outcome in NO_SUCCESS]
-    for one in sorted(ended, key=lambda child: (child.unit.changed_at, child.unit.id)):
-        last = last_event(session, tenant, one.unit.id)
+    for child in lost_children(session, tenant, parent, CULPRITS_MAX):
+        last = last_event(session, tenant, child)
         if last and last.reason not in BY_PARENT:
-            return one.unit.id
+            return child
     return None
 
 

@@ -215,6 +215,16 @@ def children_of(session: Session, tenant: int, unit: int) -> list[View]:
     return list(reversed(listing(session, tenant, Filter(parent=unit), 1_000)))
 
 
+def lost_children(session: Session, tenant: int, parent: int, limit: int) -> list[int]:
+    """The children that ended without success: those first that decide over their parent, and that ended first."""
+    sql = (
+        f"SELECT id FROM unit WHERE {OWN} AND parent = :parent AND outcome IS NOT NULL AND outcome <> :success "
+        "ORDER BY decides DESC, changed_at, id LIMIT :limit"
+    )
+    given = {"tenant": tenant, "parent": parent, "success": Category.SUCCESS, "limit": limit}
+    return [one for (one,) in session.rows(sql, given)]
+
+
 def needs_of(session: Session, tenant: int, unit: int) -> list[Glimpse]:
     """What a unit needs."""
     sql = f"{GLIMPSE} JOIN need ON need.needs = unit.id WHERE need.unit = :unit AND need.tenant = :tenant ORDER BY id"

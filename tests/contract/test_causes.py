@@ -8,7 +8,7 @@ import pytest
 from interlock.client.why import Why, explain
 from interlock.kernel.commands import Cancel, Finish, Outcome, Submit, Work
 from interlock.store.views import glimpse, notes_of
-from tests.contract.test_families import workflow
+from tests.contract.test_families import workflow, workstream
 from tests.contract.world import SECOND, World, held
 from tests.store.databases import declare
 
@@ -123,6 +123,23 @@ def failed_run(world: World, deep: bool) -> int:
                 traceback="Traceback: in charge",
             )  # fmt: skip
     return made[0].unit
+
+
+@pytest.mark.parametrize("decides", [True, False])
+def test_a_child_that_decides_is_named_before_others(world: World, decides: bool) -> None:
+    """The first child that fails is not critical; the second one ends the run, critical or because it is the last."""
+    run, extra, core = workstream(world, ("extra", False, ()), ("core", decides, ()))
+    worker = world.worker()
+    for child in (extra, core):
+        (grant,) = world.claim(worker)
+        assert grant.unit == child
+        world.start(grant)
+        world.finish(grant, ended="failure", error=f"{grant.task} broke", error_class="PermanentError")
+        world.pass_time(1)
+    assert world.unit(run).outcome == "failure"
+    named = "core" if decides else "extra"
+    assert f"step '{named}'" in why(world, run).answer
+    assert f"{named} broke" in why(world, run).answer
 
 
 def test_a_job_that_has_succeeded_has_no_old_error(world: World) -> None:
