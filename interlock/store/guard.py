@@ -41,7 +41,7 @@ SELECT rolname, '', concat_ws(', ', CASE WHEN rolsuper THEN 'is a superuser' END
                               CASE WHEN rolbypassrls THEN 'passes row-level security by' END,
                               (SELECT 'is a member of ' || string_agg(above.rolname, ' and ' ORDER BY above.rolname)
                                FROM pg_catalog.pg_auth_members JOIN pg_catalog.pg_roles AS above ON above.oid = roleid
-                               WHERE member = pg_roles.oid AND NOT above.rolname = ANY (string_to_array(:roles, ','))))
+                               WHERE member = pg_roles.oid AND above.rolname <> :least))
 FROM pg_catalog.pg_roles WHERE rolname = ANY (string_to_array(:roles, ','))
 UNION ALL
 SELECT '', '', current_setting('session_replication_role')
@@ -160,7 +160,7 @@ def note_edges(session: Session) -> None:
 def granted(session: Session) -> dict[tuple[str, str], str]:
     """By role and table: its rights there, with commas between them; by role alone: what it is and should not be."""
     names = ",".join((*rights.shipped_names("TABLE"), *rights.shipped_names("VIEW")))
-    rows = session.rows(RIGHTS, {"tables": names, "roles": ",".join(rights.PURPOSES)})
+    rows = session.rows(RIGHTS, {"tables": names, "roles": ",".join(rights.PURPOSES), "least": rights.APP})
     return {(role, table): given for role, table, given in rows}
 
 

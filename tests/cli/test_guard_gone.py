@@ -56,6 +56,12 @@ ON_POSTGRES = {
     "right in a column": ("GRANT UPDATE (target) ON edge TO interlock_app", "interlock_app may UPDATE on edge"),
     "right to truncate": ("GRANT TRUNCATE, TRIGGER ON event TO ordinary", "ordinary may TRIGGER, TRUNCATE on event"),
     "right of everybody": ("GRANT SELECT ON unit TO PUBLIC", "PUBLIC may SELECT on unit"),
+    "programs made operators": (
+        "GRANT interlock_operator TO interlock_app", "interlock_app is a member of interlock_operator",
+    ),
+    "programs see every tenant": (
+        "GRANT interlock_system TO interlock_app", "interlock_app is a member of interlock_system",
+    ),
     "sequence changed": ("ALTER SEQUENCE event_pos_seq CYCLE", "sequence event_pos_seq differs"),
     "index dropped": ("DROP INDEX one_unit_a_key", "index one_unit_a_key is missing"),
     "constraint dropped": ("ALTER TABLE event DROP CONSTRAINT event_unit_version_key", "event_unit_version_key"),
