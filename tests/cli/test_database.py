@@ -112,3 +112,10 @@ def test_an_old_schema_is_named_with_its_cure(tmp_path: Path, interlock: Run) ->
         f"schema 0 of {numbers()[-1]}; run `interlock db upgrade --db {url}`\n",
     )
     assert "run `interlock db upgrade" in interlock("audit", "--db", url).stderr
+
+
+def test_an_empty_database_is_called_empty(tmp_path: Path, interlock: Run) -> None:
+    sqlite.Connection(str(tmp_path / "empty.db")).close()
+    done = interlock("db", "doctor", "--db", f"sqlite:///{tmp_path}/empty.db")
+    assert done.returncode == 1
+    assert done.stdout.startswith("the database is empty: `interlock db upgrade` makes its tables")
