@@ -197,10 +197,7 @@ def spread(unit: int, attempt: int) -> float:
 
 def lease_terms(terms: LeaseTerms, own: Policy) -> tuple[int, int]:
     """For how long a unit is leased, and how often its holder must be heard (0: never). Raises InterlockError."""
-    ttl_us, beat_us = own.ttl_us or terms.ttl_us, 0 if own.silent else own.beat_us or terms.beat_us
-    if own.silent and own.ttl_us is None and own.reclaim_after_us is not None:
-        # Whoever cannot beat is given as long as it takes until the work may be reclaimed (A1-8).
-        ttl_us = max(terms.ttl_min_us, min(own.reclaim_after_us, terms.silent_max_us or terms.ttl_max_us))
+    ttl_us, beat_us = wanted_ttl_us(terms, own), 0 if own.silent else own.beat_us or terms.beat_us
     if own.silent and terms.silent_max_us is None:
         raise InterlockError("silent work is not allowed here: its holder must beat")
     within("ttl_us", ttl_us, terms.ttl_min_us, (own.silent and terms.silent_max_us) or terms.ttl_max_us)
@@ -216,11 +213,21 @@ def lease_terms(terms: LeaseTerms, own: Policy) -> tuple[int, int]:
     return ttl_us, beat_us
 
 
+def wanted_ttl_us(terms: LeaseTerms, own: Policy) -> int:
+    """For how long a unit asks to be leased.
+
+    Whoever cannot beat is given as long as it takes until the work may be reclaimed (A1-8), as far as a lease may last.
+    """
+    if not own.silent or own.ttl_us is not None or own.reclaim_after_us is None:
+        return own.ttl_us or terms.ttl_us
+    return max(terms.ttl_min_us, min(own.reclaim_after_us, terms.silent_max_us or terms.ttl_max_us))
+
+
 def granted_terms(terms: LeaseTerms, own: Policy) -> tuple[int, int]:
     """The same at a grant. Rules that were tightened since the unit was made are clamped: it can always be leased."""
     silent = own.silent and terms.silent_max_us is not None
     most_us = (silent and terms.silent_max_us) or terms.ttl_max_us
-    ttl_us = min(max(own.ttl_us or terms.ttl_us, terms.ttl_min_us), most_us)
+    ttl_us = min(max(wanted_ttl_us(terms, own), terms.ttl_min_us), most_us)
     if silent:
         return ttl_us, 0
     beat_us = min(max(own.beat_us or terms.beat_us, terms.beat_min_us), terms.beat_max_us)
