@@ -8,10 +8,11 @@ from interlock.audit.rebuild import Listed, Told, differences, grants, hear, ope
 from interlock.engine.advance import SELF, chained
 from interlock.engine.family import add, count_birth
 from interlock.engine.slots import WITHHELD
+from interlock.engine.terms import policy_in
 from interlock.kernel.lifecycle import SETTLED, Category, Lifecycle
 from interlock.kernel.names import shown
 from interlock.kernel.rows import Event, Unit
-from interlock.store.reads import forced_moves, histories, orphans, slots, unmet_needs, workers
+from interlock.store.reads import forced_moves, histories, orphans, policies, slots, unmet_needs, workers
 from interlock.store.session import Session
 from interlock.store.tx import COUNTED
 
@@ -169,6 +170,8 @@ NEEDING = "needs are counted"
 COSTING = "costs add up"
 MILLION = 1_000_000
 KEYS = "keys are kept"
+BODIES = "every unit has its body"
+POLICIES = "policies can be read"
 REBUILT = "rows are rebuilt from events"
 
 
@@ -176,7 +179,7 @@ def named(law: EventLaw | RowLaw) -> str:
     return law.__name__.replace("_", " ")
 
 
-WHOLE = (KNOWN, ALLOWED, OWNED, HOLDING, COUNTING, NEEDING, COSTING, KEYS)
+WHOLE = (KNOWN, ALLOWED, OWNED, HOLDING, COUNTING, NEEDING, COSTING, KEYS, BODIES, POLICIES)
 LAWS = (*(named(law) for law in OF_EVENTS), *(named(law) for law in OF_ROWS), *WHOLE)
 
 
@@ -214,6 +217,7 @@ def audit(session: Session, lives: Mapping[str, Lifecycle], *, rebuild: bool = F
         if cost:
             yield Broken(COSTING, one, f"its cost is {cost / MILLION} more than its attempts and its children tell")
     yield from keys_are_kept(session)
+    yield from bodies_can_be_read(session)
     for one, unmet, counted in unmet_needs(session):
         if unmet != counted:
             yield Broken(NEEDING, one, f"{unmet} of its needs are said to be unmet, and {counted} are")
@@ -266,6 +270,18 @@ def parents_count_their_children(
     for parent in sorted(said.keys() | found.keys()):
         if said.get(parent) != found.get(parent):
             yield Broken(COUNTING, parent, f"it counts {said.get(parent)}, and has {found.get(parent)}")
+
+
+def bodies_can_be_read(session: Session) -> Iterator[Broken]:
+    """What a unit was promised is there, and is what a program understands."""
+    for one, text in policies(session):
+        if text is None:
+            yield Broken(BODIES, one, "it has none")
+            continue
+        try:
+            policy_in(text)
+        except msgspec.MsgspecError as error:
+            yield Broken(POLICIES, one, f"its policy cannot be read: {error}")
 
 
 def keys_are_kept(session: Session) -> Iterator[Broken]:

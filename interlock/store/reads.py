@@ -80,6 +80,15 @@ def orphans(session: Session) -> Iterator[tuple[int, int]]:
     yield from pages(session, sql)
 
 
+def policies(session: Session) -> Iterator[tuple[int, str | None]]:
+    """Every unit with the text of its policy; None if it has no body."""
+    sql = (
+        "SELECT unit.id, body.policy FROM unit LEFT JOIN body ON body.unit = unit.id "
+        "WHERE unit.id > :last ORDER BY unit.id LIMIT :page"
+    )
+    yield from pages(session, sql)
+
+
 def unmet_needs(session: Session) -> Iterator[tuple[int, int, int]]:
     """Each open unit that has needs: how many it says are unmet, and how many are."""
     sql = (

@@ -8,14 +8,17 @@ from typing import Any
 
 import msgspec
 
-from interlock.kernel.errors import Unknown
+from interlock.kernel.errors import Corrupt, Unknown
 from interlock.kernel.lifecycle import Category
+from interlock.kernel.names import shown
 from interlock.kernel.rows import Artifact, Body, Event, Note, Schedule, Skipped, Slot, Template, Unit, Worker
 from interlock.store.reads import read
 from interlock.store.session import Session
 from interlock.store.tx import marks, params
 
-GLIMPSE = "SELECT id, lifecycle, state, category, outcome, result, error FROM unit JOIN body ON body.unit = unit.id"
+GLIMPSE = (  # what has no body can still be looked at
+    "SELECT id, lifecycle, state, category, outcome, result, error FROM unit LEFT JOIN body ON body.unit = unit.id"
+)
 # A run that waits is in a gate too: the gates themselves are those with none below them.
 OPEN_GATES = f"""
 WITH RECURSIVE open_unit (id) AS (
@@ -82,10 +85,11 @@ def glimpse(session: Session, tenant: int, unit: int) -> Glimpse:
 
 
 def view(session: Session, tenant: int, unit: int) -> View:
-    """A unit and its body. Raises Unknown."""
+    """A unit and its body. Raises Unknown, and Corrupt if it has no body."""
     found = views(session, tenant, ["unit.id = :unit"], {"unit": unit}, 1)
     if not found:
-        raise Unknown(f"there is no unit {unit}")
+        row = bare(session, tenant, unit)
+        raise Corrupt(f"the body of {shown(row.lifecycle, unit)} is missing; `interlock audit` finds what else is")
     return found[0]
 
 

@@ -137,6 +137,8 @@ CASES = [
     ("costs add up", "UPDATE unit SET cost = 9 WHERE id = {run}"),
     ("parents count their children", "DELETE FROM unit WHERE id = {needy}"),
     ("needs are counted", "UPDATE unit SET unmet = 0 WHERE id = {needy}"),
+    ("every unit has its body", "DELETE FROM body WHERE unit = {done}"),
+    ("policies can be read", "UPDATE body SET policy = 'no json' WHERE unit = {done}"),
     ("keys are kept", "UPDATE slot SET taken = 0"),
     ("keys are kept", "UPDATE slot SET capacity = 2"),
     (REBUILT, "UPDATE unit SET changed_at = changed_at - 1 WHERE id = {done}"),
