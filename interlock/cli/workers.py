@@ -13,6 +13,7 @@ from interlock.client.staffing import queues_of
 from interlock.client.times import stated
 from interlock.kernel.commands import Drain
 from interlock.kernel.errors import InterlockError, Unknown
+from interlock.kernel.lifecycle import Category
 from interlock.kernel.names import meant, shown
 from interlock.kernel.rows import Unit, Worker
 from interlock.store.views import workers_seen
@@ -53,8 +54,8 @@ def list_workers(
     rows = [
         (
             shown(shape.WORKER, worker.unit), worker.name, state_cell(state_of(worker, unit), unit.category),
-            f"{worker.holding}/{worker.capacity}", ",".join(queues_of(worker)), worker.capabilities,
-            stated(worker.seen_at),
+            f"{worker.holding}/{worker.concurrency or worker.capacity}", ",".join(queues_of(worker)),
+            worker.capabilities, stated(worker.seen_at),
         )
         for worker, unit in found
     ]  # fmt: skip
@@ -62,7 +63,9 @@ def list_workers(
 
 
 def state_of(worker: Worker, unit: Unit) -> str:
-    return f"{unit.state}, draining" if worker.draining and unit.category != "closed" else unit.state
+    if unit.category == Category.CLOSING:
+        return f"{unit.state}, silent since {stated(worker.seen_at)}"
+    return f"{unit.state}, draining" if worker.draining and unit.category != Category.CLOSED else unit.state
 
 
 @app.command()

@@ -9,6 +9,7 @@ from interlock.client.inbox import Item
 from interlock.client.times import stated
 from interlock.client.trees import Node, Picture
 from interlock.engine.notes import TRACEBACK
+from interlock.kernel.lifecycle import Category
 from interlock.kernel.names import shown
 from interlock.kernel.rows import Artifact, Event, Note, Unit, Worker
 from interlock.store.job_events import COMPENSATED, JOB, JobEvent
@@ -146,6 +147,7 @@ def worker(row: Worker, its: Unit) -> dict[str, Any]:
     return {
         "id": shown(WORKER, row.unit), "name": row.name, "incarnation": row.incarnation,
         "state": its.state, "draining": bool(row.draining), "holding": row.holding, "capacity": row.capacity,
+        "concurrency": row.concurrency or row.capacity, "silent": its.category == Category.CLOSING,
         "queues": raw(row.queues), "capabilities": [one for one in row.capabilities.split(",") if one],
         "seen_at": stated(row.seen_at),
     }  # fmt: skip

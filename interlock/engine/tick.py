@@ -60,6 +60,8 @@ def passed(tx: Tx, at: int | None) -> bool:
 def expire(tx: Tx, unit: Unit) -> None:
     """A lease is over, and nobody renewed it; one that was never acknowledged in its window is revoked (A4-18)."""
     terms = tx.life(unit).options.lease
+    if unit.holder is not None:
+        tx.silent.add(unit.holder)
     if terms and terms.ack_us is not None and tx.lives["lease"].allows(unit.lease, "activate"):
         lose(tx, unit, "force", "revoke", Stamp(CLOCK, "the lease was not acknowledged in time"))
     else:

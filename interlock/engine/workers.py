@@ -34,6 +34,7 @@ def register(tx: Tx, command: Register) -> int:
     words.named("incarnation", command.incarnation)
     words.capabilities(command.capabilities)
     words.between("capacity", command.capacity, 1, CAPACITY_MAX)
+    words.between("concurrency", command.concurrency, 0, CAPACITY_MAX)
     stamp = asked_by(command)
     for older in [worker_of(tx, one.unit) for one in incarnations(tx, command.tenant, command.name)]:
         if older.incarnation == command.incarnation:
@@ -48,7 +49,7 @@ def register(tx: Tx, command: Register) -> int:
         Worker(
             unit=unit.id, tenant=unit.tenant, name=command.name, incarnation=command.incarnation,
             capabilities=",".join(sorted(command.capabilities)), capacity=command.capacity, holding=0, draining=0,
-            seen_at=tx.now, claim_key=None,
+            seen_at=tx.now, concurrency=command.concurrency, claim_key=None,
         )
     )  # fmt: skip
     advance(tx, unit, "register", stamp)
@@ -148,13 +149,25 @@ def worker_of(tx: Tx, holder: int) -> Worker:
     count, stamp = tx.given_back.pop((worker.tenant, holder), (0, None))
     if not count:
         return worker
+    silent = holder in tx.silent
+    tx.silent.discard(holder)
     worker.holding -= count
     tx.change(worker)
     if worker.holding == 0 and not leave_if_empty(tx, worker, stamp):
         unit = tx.unit(worker.unit)
-        if tx.life(unit).allows(unit.state, "free"):
+        if silent:
+            call_silent(tx, worker, unit)
+        elif tx.life(unit).allows(unit.state, "free"):
             advance(tx, unit, "free", stamp)
     return worker
+
+
+def call_silent(tx: Tx, worker: Worker, unit: Unit) -> None:
+    """A worker has lost its last lease by silence: it does not answer, unless it speaks in this transaction."""
+    if tx.life(unit).allows(unit.state, "miss"):
+        advance(tx, unit, "miss", Stamp("clock", "its lease is over, and it was not heard"))
+        if worker.seen_at == tx.now:
+            alive(tx, worker)
 
 
 def leave_if_empty(tx: Tx, worker: Worker, stamp: Stamp) -> bool:

@@ -124,7 +124,8 @@ class Register(Command[int], frozen=True, kw_only=True):
     name: str
     incarnation: str
     capabilities: tuple[str, ...] = ()
-    capacity: int = 1
+    capacity: int = 1  # units that it may hold
+    concurrency: int = 0  # handlers that it runs at a time; 0: not said
 
 
 class Drain(Command[Standing], frozen=True, kw_only=True):

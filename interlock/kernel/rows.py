@@ -153,6 +153,7 @@ class Worker(Row):
     summons: int = 0  # how often somebody else stopped or took what it holds
     renewals: int = 0  # how often a beat made a lease longer
     claim_nonce_hash: str | None = None  # of the last claim
+    concurrency: int = 0  # how many handlers it runs at a time; 0: it did not say
 
 
 class Artifact(Row):

@@ -355,6 +355,8 @@ class WorkerTold(msgspec.Struct):
     draining: bool
     holding: int
     capacity: int
+    concurrency: int
+    silent: bool
     queues: Any
     capabilities: list[str]
     seen_at: str

@@ -71,6 +71,7 @@ class Tx:
         self.templates: dict[tuple[int, str, int | None], Template | None] = {}  # by version; None: the newest
         self.changed_schedules: dict[tuple[int, str], Schedule] = {}
         self.given_back: dict[tuple[int, int], tuple[int, Any]] = {}  # by tenant and worker: how much, and why
+        self.silent: set[int] = set()  # workers that have lost a lease because they were not heard
         self.takings: dict[tuple[int, int], Any] = {}  # by tenant and worker: what a claim leaves in its row
         self.seats: dict[int, tuple[str, ...]] = {}  # by unit: the keys that it has
         self.sound: set[Any] = set()  # rules of work that were found to be allowed

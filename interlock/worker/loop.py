@@ -113,7 +113,7 @@ class Worker:
         return await self.asking.one(
             Register(
                 tenant=self.app.tenant, name=self.name, incarnation=self.incarnation, capabilities=self.capabilities,
-                capacity=self.capacity,
+                capacity=self.capacity, concurrency=sum(lane.concurrency for lane in self.all_lanes),
             )
         )  # fmt: skip
 
