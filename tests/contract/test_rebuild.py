@@ -104,6 +104,7 @@ CASES = [
     ("no gap", "DELETE FROM event WHERE unit = {done} AND version = 2"),
     ("no gap", "DELETE FROM event WHERE unit = {done} AND version = 1"),
     ("every hop is listed", "UPDATE event SET trigger = 'cancel' WHERE unit = {done} AND version = 2"),
+    ("forced moves were allowed", "UPDATE event SET trigger = 'force' WHERE unit = {done} AND version = 2"),
     (
         "each event begins where the last ended",
         "UPDATE event SET source = 'running' WHERE unit = {done} AND version = 2",

@@ -180,7 +180,7 @@ def test_a_withheld_unit_that_was_mended_is_brought_back_by_force(world: World, 
     no_json(world, server, bad)
     claimed(world, worker, 3)
     change(world, server, "UPDATE body SET policy = '{}' WHERE unit = :unit", unit=bad)
-    world.engine.send(Force(unit=bad, state="queued", actor="ann", reason="mended"))
+    world.carry_out(Force(unit=bad, state="queued", actor="ann", reason="mended"))
     assert claimed(world, worker, 3) == [bad]
     assert [one for one in findings(world) if one[1] == bad] == []
 
