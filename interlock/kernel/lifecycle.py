@@ -155,7 +155,7 @@ class Budget:
 
 @dataclass(frozen=True, kw_only=True)
 class Backoff:
-    """min(cap, base × factor^n) × (1 ± jitter) after the n-th try."""
+    """min(cap, base × factor^n) × (1 ± jitter) after the n-th try, and never more than the cap."""
 
     base_us: int
     factor: int = 2

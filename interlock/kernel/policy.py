@@ -4,6 +4,7 @@ A verb knows what happened; these functions know which of the lifecycle's trigge
 Counts are handed in with the present failure or loss already counted.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from hashlib import sha256
@@ -180,11 +181,15 @@ def stale(lease: Lifecycle, state: str, *, fence: int, owner: str, until: int, b
 
 
 def backoff(rule: Backoff, tries: int, spread: float) -> int:
-    """How long to wait after the n-th try, in microseconds; `spread` in [0, 1) places it within the jitter."""
-    delay_us: int = rule.base_us * rule.factor ** min(tries, 40)
-    if rule.cap_us is not None:
-        delay_us = min(delay_us, rule.cap_us)
-    return round(delay_us * (1 + rule.jitter * (2 * spread - 1)))
+    """How long to wait after the n-th try, in microseconds; `spread` in [0, 1) places it within the jitter.
+
+    No delay is longer than the cap. The jitter is placed below it, not cut off there: else half of the delays that
+    have reached the cap would be equal, and retries would come together.
+    """
+    cap_us = math.inf if rule.cap_us is None else rule.cap_us
+    delay_us: float = min(rule.base_us * rule.factor ** min(tries, 40), cap_us)
+    shortest_us, longest_us = delay_us * (1 - rule.jitter), min(delay_us * (1 + rule.jitter), cap_us)
+    return round(shortest_us + (longest_us - shortest_us) * spread)
 
 
 def spread(unit: int, attempt: int) -> float:

@@ -308,6 +308,7 @@ def test_backoff_doubles_spreads_and_is_capped(world: World, cap: int | None) ->
         expected = min((cap or 60) * SECOND, SECOND // 2 * 2**tries)
         assert len(waits) == 200
         assert all(0.5 * expected <= wait <= 1.5 * expected for wait in waits)
+        assert max(waits) <= (cap or 60) * SECOND  # S-4
         assert len(set(waits)) > 150
         world.pass_time(100)
 

@@ -1,10 +1,12 @@
 """The decisions: which trigger a fact comes to, and who may speak for a unit."""
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from interlock.kernel import policy
 from interlock.kernel.errors import Refused
-from interlock.kernel.lifecycle import Budget
+from interlock.kernel.lifecycle import Backoff, Budget
 from interlock.kernel.policy import Tally
 from interlock.lifecycles import find
 
@@ -202,3 +204,37 @@ def test_every_queue_has_its_turn() -> None:
     assert all(sum(order[0] == queue for order in orders) > 60 for queue in queues)
     assert orders == [policy.rotated(queues, f"claim {number}") for number in range(300)]
     assert policy.rotated([], "claim") == []
+
+
+SPREADS = st.floats(0, 1, exclude_max=True)
+
+
+@given(
+    st.integers(0, 10**9), st.integers(1, 4), st.integers(1, 10**9), st.floats(0, 1, exclude_max=True),
+    st.integers(0, 60), SPREADS,
+)  # fmt: skip
+def test_no_delay_is_longer_than_the_cap_whatever_the_jitter(
+    base_us: int, factor: int, cap_us: int, jitter: float, tries: int, spread: float
+) -> None:
+    """S-4: jitter is inside the cap, and still at least 1 - jitter of the delay that it spreads."""
+    rule = Backoff(base_us=base_us, factor=factor, cap_us=cap_us, jitter=jitter)
+    plain_us = min(cap_us, base_us * factor ** min(tries, 40))
+    delay_us = policy.backoff(rule, tries, spread)
+    assert delay_us <= cap_us
+    assert round((1 - jitter) * plain_us) <= delay_us <= round((1 + jitter) * plain_us)
+
+
+@given(st.integers(1, 10**6), st.integers(0, 20), SPREADS)
+def test_a_delay_below_the_cap_is_spread_to_both_sides(base_us: int, tries: int, spread: float) -> None:
+    rule = Backoff(base_us=base_us, cap_us=3 * base_us * 2**tries, jitter=0.5)
+    expected = base_us * 2**tries * (0.5 + spread)
+    assert abs(policy.backoff(rule, tries, spread) - expected) <= 1
+
+
+def test_delays_at_the_cap_differ() -> None:
+    """Were they only cut off at the cap, half of the retries would come at one instant."""
+    rule = Backoff(base_us=500_000, cap_us=60_000_000, jitter=0.5)
+    delays = {policy.backoff(rule, 30, policy.spread(unit, 1)) for unit in range(1_000)}
+    assert len(delays) > 990
+    assert 30_000_000 <= min(delays) < 31_000_000
+    assert 59_000_000 < max(delays) <= 60_000_000
