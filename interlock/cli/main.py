@@ -35,6 +35,7 @@ from interlock.cli import (
     workers,
     workflows,
 )
+from interlock.cli.arguments import hide_passwords
 from interlock.cli.options import OWN_FILES
 from interlock.cli.out import USAGE, Json, complain, say
 from interlock.kernel.errors import InterlockError
@@ -128,6 +129,7 @@ def main() -> None:
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # a terminal may lack a letter that we print
     try:
+        hide_passwords()
         try:
             app()
         finally:

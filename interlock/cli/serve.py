@@ -9,7 +9,7 @@ import typer
 
 from interlock import __version__
 from interlock.cli.logs import logged
-from interlock.cli.options import DEFAULT, OWN_FILES, Url
+from interlock.cli.options import DEFAULT, OWN_FILES, Url, length
 from interlock.cli.out import say
 from interlock.cli.run import LogFormat, LogLevel, shown_url
 from interlock.client.app import open as open_app
@@ -27,6 +27,35 @@ Certificate = Annotated[
 PrivateKey = Annotated[
     Path | None, typer.Option("--tls-key", envvar="INTERLOCK_TLS_KEY", help="Its private key, which only you may read.")
 ]
+MaxStreams = Annotated[
+    int, typer.Option("--max-streams", min=1, envvar="INTERLOCK_MAX_STREAMS", help="Streams of events open for a key.")
+]
+IdleTimeout = Annotated[
+    str,
+    typer.Option(
+        "--idle-timeout",
+        envvar="INTERLOCK_IDLE_TIMEOUT",
+        metavar="DURATION",
+        help="After which a connection ends that asks nothing.",
+    ),
+]
+RequestTimeout = Annotated[
+    str,
+    typer.Option(
+        "--request-timeout",
+        envvar="INTERLOCK_REQUEST_TIMEOUT",
+        metavar="DURATION",
+        help="In which headers must come whole, and as long again for a body.",
+    ),
+]
+MaxWrongKeys = Annotated[
+    int,
+    typer.Option(
+        "--max-wrong-keys", min=1, envvar="INTERLOCK_MAX_WRONG_KEYS",
+        help="Wrong keys of one address in a minute; further ones get 429.",
+    ),
+]  # fmt: skip
+SECOND_US = 1_000_000
 
 
 def serve(
@@ -36,6 +65,10 @@ def serve(
     behind_proxy: Proxy = False,
     tls_cert: Certificate = None,
     tls_key: PrivateKey = None,
+    max_streams: MaxStreams = 100,
+    idle_timeout: IdleTimeout = "30s",
+    request_timeout: RequestTimeout = "30s",
+    max_wrong_keys: MaxWrongKeys = 10,
     log_format: LogFormat = "text",
     log_level: LogLevel = "info",
 ) -> None:
@@ -44,7 +77,11 @@ def serve(
     if db == f"sqlite://{MEMORY}":
         raise InterlockError("a database in memory ends with its process; name a file: --db sqlite:///file.db")
     place = server.Place(
-        host=host, port=port, behind_proxy=behind_proxy, certificate=tls_cert, private_key=tls_key
+        host=host, port=port, behind_proxy=behind_proxy, certificate=tls_cert, private_key=tls_key,
+        limits=server.Limits(
+            streams=max_streams, idle_seconds=seconds("idle-timeout", idle_timeout),
+            request_seconds=seconds("request-timeout", request_timeout), wrong_keys=max_wrong_keys,
+        ),
     )  # fmt: skip
     server.refuse_unsafe(place)
     with open_app(db, lifecycles=OWN_FILES) as app:
@@ -53,6 +90,14 @@ def serve(
         sys.stdout.flush()
         with logged(log_format, log_level, lambda: f"serving {scheme}://{host}:{port}"):
             server.serve(app, place)
+
+
+def seconds(name: str, text: str) -> float:
+    """A length of time that leaves a client a chance. Raises InterlockError."""
+    us = length(name, text)
+    if us < SECOND_US:
+        raise InterlockError(f"--{name} = {text} is not allowed; a second is the least")
+    return us / SECOND_US
 
 
 def extra() -> Any:

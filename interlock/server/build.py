@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any
@@ -25,10 +25,11 @@ from interlock.server.held import HELD
 from interlock.server.jobs import JOBS
 from interlock.server.keyring import moment
 from interlock.server.letters import LETTERS
+from interlock.server.limits import Limits
 from interlock.server.metrics import METRICS
 from interlock.server.openapi import described
 from interlock.server.operations import HTML, JSON, Asked, Hall, Operation, request_id
-from interlock.server.page import PAGE
+from interlock.server.page import PAGE, PAGE_HEADERS
 from interlock.server.people import INBOX
 from interlock.server.programs import PROGRAMS
 from interlock.server.runs import RUNS
@@ -38,6 +39,7 @@ from interlock.store import migrate
 from interlock.store.session import Session
 
 log = logging.getLogger("interlock.server")
+LIMITS = Limits()
 
 
 def present(session: Session) -> bool:
@@ -76,12 +78,12 @@ OPERATIONS: tuple[Operation, ...] = (
 )  # fmt: skip
 
 
-def built(app: App, *, lent: bool = False, ticks: bool = False) -> Litestar:
+def built(app: App, *, lent: bool = False, ticks: bool = False, limits: Limits = LIMITS) -> Litestar:
     """The server of an app's database. It connects when it starts, and what was sent is answered before it ends.
 
     An app that is lent is closed by whoever lent it. If it `ticks`, time passes for every tenant while it serves.
     """
-    hall = Hall(app)
+    hall = Hall(app, limits)
     desk = Desk(hall)
 
     @asynccontextmanager
@@ -98,7 +100,7 @@ def built(app: App, *, lent: bool = False, ticks: bool = False) -> Litestar:
             hall.close(lent=lent)
 
     text = msgspec.json.encode(described(OPERATIONS, app.lives))
-    pages = [page("/openapi.json", text, JSON), page("/", PAGE.encode(), HTML)]
+    pages = [page("/openapi.json", text, JSON), page("/", PAGE.encode(), HTML, PAGE_HEADERS)]
     return Litestar(
         [*map(partial(route, desk), OPERATIONS), *pages],
         lifespan=[open_and_closed],
@@ -118,9 +120,9 @@ def route(desk: Desk, operation: Operation) -> HTTPRouteHandler:
     return HTTPRouteHandler(path, http_method=operation.method, name=operation.name)(answer)  # type: ignore[arg-type]
 
 
-def page(path: str, text: bytes, media: str) -> HTTPRouteHandler:
+def page(path: str, text: bytes, media: str, more: Mapping[str, str] | None = None) -> HTTPRouteHandler:
     async def answer() -> Response[bytes]:
-        return Response(text, media_type=media, headers=dict(HEADERS))
+        return Response(text, media_type=media, headers={**HEADERS, **(more or {})})
 
     return HTTPRouteHandler(path, http_method="GET")(answer)
 

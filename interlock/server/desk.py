@@ -16,7 +16,8 @@ from interlock.kernel.access import Admit
 from interlock.kernel.errors import Unknown
 from interlock.kernel.names import meant
 from interlock.server.errors import Refusal, refusal
-from interlock.server.keyring import Caller, Keyring, moment, refuse_scope
+from interlock.server.keyring import Caller, Keyring, WrongKey, moment, refuse_scope
+from interlock.server.limits import WrongKeys
 from interlock.server.operations import Again, Asked, Hall, Nothing, Operation, Reply, request_id
 from interlock.server.stream import Flow
 
@@ -34,14 +35,15 @@ class Desk:
     """Answers requests, each by its operation."""
 
     def __init__(self, hall: Hall) -> None:
-        self.hall, self.keyring = hall, Keyring(hall.look)
+        self.hall, self.keyring, self.wrong_keys = hall, Keyring(hall.look), WrongKeys(hall.limits.wrong_keys)
 
     async def answer(self, operation: Operation, request: Asking) -> Response[Any] | Stream:
         """The answer, whatever happens."""
         began, caller, more, named = moment(), None, dict[str, str](), request_id()
         answer: Response[Any] | Stream
         try:
-            again = partial(self.allowed, operation, request.headers.get("authorization", ""))
+            address = request.client.host if request.client else ""
+            again = partial(self.allowed, operation, request.headers.get("authorization", ""), address)
             caller = await again()
             if caller and caller.limited and operation.counted:
                 more = await self.admitted(caller)
@@ -67,11 +69,15 @@ class Desk:
             raise Refusal(429, often, code="RATE_LIMITED", headers={**told, "Retry-After": seconds})
         return told
 
-    async def allowed(self, operation: Operation, header: str) -> Caller | None:
+    async def allowed(self, operation: Operation, header: str, address: str) -> Caller | None:
         """Who asks, if an operation is not open to all. Raises Refusal for somebody who may not."""
         if operation.scope is None:
             return None
-        caller = await self.keyring.caller(header)
+        try:
+            caller = await self.keyring.caller(header)
+        except WrongKey:
+            self.wrong_keys.count(address, moment())
+            raise
         refuse_scope(caller, operation.scope)
         return caller
 

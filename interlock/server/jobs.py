@@ -156,7 +156,7 @@ async def events_page(asked: Asked, unit: int) -> Any:
     if stream.wanted(asked):
         after = stream.last_seen(asked, query.after)
         found, settled = await asked.read(stream.look, unit, after)
-        return Reply("", 204) if settled and not found else stream.Flow(stream.flow(asked, unit, after))
+        return Reply("", 204) if settled and not found else stream.opened(asked, unit, after)
     found = await asked.read(events_of, unit, query.after, query.limit + 1)
     page = found[: query.limit]
     return {"events": [shape.event(one) for one in page], "next": page[-1].version if len(found) > len(page) else None}

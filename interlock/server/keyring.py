@@ -21,6 +21,10 @@ BAD = "this key is not valid"
 ASK = {"WWW-Authenticate": "Bearer"}
 
 
+class WrongKey(Refusal):
+    """A key was shown, and it is not valid."""
+
+
 class Caller(msgspec.Struct, frozen=True):
     """Whoever asks: for a tenant, with what a key allows."""
 
@@ -70,7 +74,7 @@ class Keyring:
         read = read_key(text.strip())
         found = await self.find(*read) if read else None
         if found is None or read is None or not sound(found.row, read[2], found.now()):
-            raise Refusal(401, BAD, headers=ASK)
+            raise WrongKey(401, BAD, headers=ASK)
         row = found.row
         scopes, seal = tuple(row.scopes.split(",")), digest_of(f"seal {row.digest}")
         return Caller(row.tenant, shown(KIND, row.id), row.name, scopes, split_roles(row), found.limited, seal)

@@ -16,7 +16,9 @@ from interlock.kernel.names import meant
 from interlock.server.ears import Ears
 from interlock.server.errors import Refusal
 from interlock.server.keyring import Caller
+from interlock.server.limits import Limits
 from interlock.server.speakers import spoken
+from interlock.server.streams import Streams
 from interlock.store.session import Session
 from interlock.store.views import glimpse
 
@@ -34,11 +36,12 @@ NOBODY = Caller(1, "", "", ())  # whoever asks what is open to all
 class Hall:
     """The engine of a server, and a thread in which questions to it wait, so that the event loop never does."""
 
-    def __init__(self, app: App) -> None:
-        self.app = app
+    def __init__(self, app: App, limits: Limits) -> None:
+        self.app, self.limits = app, limits
         self.readers = ThreadPoolExecutor(1, "interlock reader")
         self.of_tenant = cache(self.made_for)
         self.ears = Ears(app)
+        self.streams = Streams(self.look, limits.streams)
         self.closing = False  # the server is told to stop: what goes on and on ends
 
     def made_for(self, tenant: int) -> App:
@@ -57,6 +60,7 @@ class Hall:
         return await self.app.asend(command)
 
     def close(self, *, lent: bool) -> None:
+        self.streams.closed = True
         self.readers.shutdown()
         if not lent:
             self.app.close()

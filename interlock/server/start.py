@@ -1,12 +1,15 @@
 """How the server is started: only where it is safe, and until somebody says stop."""
 
+import asyncio
 import ipaddress
+import math
 import os
 import signal
 import socket
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from types import FrameType
 
@@ -16,7 +19,9 @@ import uvicorn
 from interlock.client.app import App
 from interlock.client.keys import refuse_open
 from interlock.kernel.errors import InterlockError
-from interlock.server.build import built
+from interlock.server.build import LIMITS, built
+from interlock.server.connections import protocol_for
+from interlock.server.limits import Limits
 from interlock.server.operations import Hall
 from interlock.server.tls import refuse_unusable
 from interlock.store.session import Session
@@ -33,6 +38,7 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
     behind_proxy: bool = False
     certificate: Path | None = None
     private_key: Path | None = None
+    limits: Limits = LIMITS
 
 
 def is_loopback(host: str) -> bool:
@@ -76,17 +82,27 @@ class Server(uvicorn.Server):
     """A server that ends well once it is told to stop, and then also ends what would go on and on."""
 
     def __init__(self, app: App, place: Place, *, lent: bool = False) -> None:
-        asgi = built(app, lent=lent, ticks=not lent)  # who lends it ticks
+        asgi = built(app, lent=lent, ticks=not lent, limits=place.limits)  # who lends it ticks
         self.hall: Hall = asgi.state.hall
+        self.limits = place.limits
         files = {"ssl_certfile": place.certificate, "ssl_keyfile": place.private_key}
         super().__init__(
             uvicorn.Config(
                 asgi, host=place.host, port=place.port, proxy_headers=place.behind_proxy, log_config=None,
                 access_log=False, server_header=False, timeout_graceful_shutdown=GRACE, lifespan="on",
-                log_level="warning" if lent else None,
+                log_level="warning" if lent else None, http=protocol_for(place.limits), ws="none",
+                timeout_keep_alive=math.ceil(place.limits.idle_seconds),
                 **{name: str(file) for name, file in files.items() if file},  # type: ignore[arg-type]
             )
         )  # fmt: skip
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Listens; a client that begins TLS has as long for it as for a request."""
+        loop = asyncio.get_running_loop()
+        if self.config.is_ssl:
+            limit = self.limits.request_seconds
+            loop.create_server = partial(loop.create_server, ssl_handshake_timeout=limit)  # type: ignore[method-assign]
+        await super().startup(sockets)
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:

@@ -1,7 +1,7 @@
 """Events as they happen: server-sent events that go on where the last connection ended."""
 
-import asyncio
-from collections.abc import AsyncIterator
+import weakref
+from collections.abc import AsyncIterator, Callable
 
 import msgspec
 
@@ -10,11 +10,12 @@ from interlock.kernel.rows import Event
 from interlock.server.errors import Refusal
 from interlock.server.keyring import moment
 from interlock.server.operations import Asked
+from interlock.server.streams import PAGE
 from interlock.store.session import Session
 from interlock.store.views import events_of, glimpse
 
-PAUSE, SILENCE = 0.25, 15.0  # seconds between two looks, and after which a sign of life is sent
-PAGE = 200
+SILENCE = 15.0  # seconds after which a sign of life is sent
+CHECKED = 0.5  # seconds after which a stream asks whether its key is still good
 ALIVE = b": alive\n\n"
 
 
@@ -45,23 +46,45 @@ def look(session: Session, tenant: int, unit: int, after: int) -> tuple[list[Eve
     return events_of(session, tenant, unit, after, PAGE), settled
 
 
-async def flow(asked: Asked, unit: int, after: int) -> AsyncIterator[bytes]:
+def opened(asked: Asked, unit: int, after: int) -> Flow:
+    """A stream of the caller's key. Raises Refusal if the key has as many open as it may."""
+    leave = asked.hall.streams.enter(asked.caller.key)
+    pieces = flow(asked, unit, after, leave)
+    weakref.finalize(pieces, leave)  # a generator that was never asked for a piece runs no `finally`
+    return Flow(pieces)
+
+
+async def flow(asked: Asked, unit: int, after: int, leave: Callable[[], None]) -> AsyncIterator[bytes]:
     """Every event behind `after`, until the unit has settled, the key is void or the server ends."""
-    told = moment()
-    while not asked.hall.closing:
-        found, settled = await asked.read(look, unit, after)
-        for one in found:
-            after = one.version
-            yield piece(one)
-        if found or moment() - told > SILENCE:
-            told = moment()
-            yield ALIVE
-        if not found:
+    told, streams = moment(), asked.hall.streams
+    try:
+        while not asked.hall.closing:
+            found, settled = await asked.read(look, unit, after)
+            for one in found:
+                after = one.version
+                yield piece(one)
+            if found:
+                yield ALIVE
+                continue
             if settled:
                 return
-            await asyncio.sleep(PAUSE)
-            if not await asked.still_allowed():
-                return
+            with streams.listen(asked.caller.tenant, unit, after) as listener:
+                while not (asked.hall.closing or listener.behind):
+                    for one in await listener.wait(CHECKED):
+                        if one.version > after:
+                            after, told = one.version, moment()
+                            yield piece(one)
+                    if listener.behind:
+                        break
+                    if listener.ended and not listener.changed.is_set():
+                        return
+                    if moment() - told > SILENCE:
+                        told = moment()
+                        yield ALIVE
+                    if not await asked.still_allowed():
+                        return
+    finally:
+        leave()
 
 
 def piece(one: Event) -> bytes:

@@ -183,6 +183,17 @@ def events_of(session: Session, tenant: int, unit: int, after: int = 0, limit: i
     return read(session, Event, f"{rest} LIMIT :limit", **given, limit=limit)
 
 
+def moved_since(session: Session, tenant: int, versions: Mapping[int, int]) -> list[tuple[int, int, bool]]:
+    """Those of these units that are past the given version or have ended: each with its version, and whether it has.
+
+    One that is not there any more has ended.
+    """
+    sql = "SELECT id, version, outcome FROM unit WHERE tenant = :tenant AND id {ids}"
+    rows = session.rows(sql, {"tenant": tenant, "ids": list(versions)})
+    gone = [(unit, versions[unit], True) for unit in versions.keys() - {row[0] for row in rows}]
+    return gone + [(row[0], row[1], row[2] is not None) for row in rows if row[1] > versions[row[0]] or row[2]]
+
+
 def born_by(session: Session, tenant: int, unit: int) -> str | None:
     """What led to the birth of a unit."""
     sql = "SELECT cause FROM event WHERE unit = :unit AND tenant = :tenant AND version = 1"

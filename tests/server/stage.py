@@ -26,8 +26,10 @@ from interlock.kernel.commands import (
     Work,
 )
 from interlock.server.build import built
+from interlock.server.limits import Limits
 
 OWN, FOREIGN = 1, 2
+MANY = Limits(wrong_keys=1_000_000)  # most stories show wrong keys, and ask what each is told
 
 
 class Stage:
@@ -106,12 +108,12 @@ class Stage:
 
 
 @contextmanager
-def staged(url: str, beside: Stage | None = None) -> Iterator[Stage]:
+def staged(url: str, beside: Stage | None = None, limits: Limits = MANY) -> Iterator[Stage]:
     """A server; whatever the story was, its log has a line a request and no secret."""
     app, log = App(url), Log()
     logging.getLogger().addHandler(log)
     try:
-        with TestClient(built(app)) as client:
+        with TestClient(built(app, limits=limits)) as client:
             stage = Stage(app, client, beside)
             yield stage
     finally:

@@ -25,7 +25,7 @@ OPEN_STRING = b'{"task": "a", "input": "' + b'\\"[' * 20_000
 CHILD = """
 import sys
 from interlock.client import arguments
-from interlock.engine import instants, keys
+from interlock.engine import checks, instants, keys
 from interlock.kernel import access, durations
 from interlock.server import bodies, desk, openapi
 import msgspec
@@ -63,6 +63,10 @@ CASES = {
         access.redacted(long(part) + end)
         for part in ("a", "0", "ilk_1", "ilk_1_a", "ilk_1_a_", "aaaaaa ", "a_", "ilk_") for end in ("", "!", "_")
     ],
+    "WEBHOOK": lambda: [
+        checks.WEBHOOK.fullmatch(text)
+        for text in ("http://" + long("a") + " ", "http://a/" + long("a") + " ", long("http://a"), "http://" + long("a/?#"))
+    ],
     "DIGEST": lambda: refused(lambda: keys.checked(long("a"))),
     "_PART": lambda: [
         refused(lambda: durations.microseconds(long(part) + end))
@@ -89,6 +93,9 @@ EXPRESSIONS = {
     "kernel/access.py": "SPELLING",
     "kernel/durations.py": "_PART",
     "server/bodies.py": "Id",
+    "engine/checks.py": "WEBHOOK",
+    "cli/arguments.py": "",  # reads our own command line
+    "server/page.py": "",  # reads our own page
     "audit/ledger.py": "",  # reads a log file
     "lifecycles/loader.py": "",  # reads lifecycle files
     "server/openapi.py": "",  # reads our own paths

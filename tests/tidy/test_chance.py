@@ -23,7 +23,7 @@ ADAPTERS = {
     "client/post.py": ({"sleep"}, "it waits for a server"),
     "client/remote.py": ({"secrets"}, "the names under which commands are done once"),
     "server/operations.py": ({"secrets"}, "the name of a request"),
-    "server/stream.py": ({"sleep"}, "it waits for events"),
+    "server/streams.py": ({"sleep"}, "it waits for events"),
     "worker/loop.py": ({"secrets", "sleep"}, "it waits on its loop, whose time may be virtual; tokens are handed in"),
     "worker/asking.py": ({"sleep"}, "it waits on its loop"),
     "worker/heartbeats.py": ({"time"}, "its clock goes on while the process is stopped; another one is handed in"),

@@ -1,0 +1,61 @@
+"""How much of the server one key, one address or one connection may have."""
+
+import ipaddress
+from collections import deque
+
+import msgspec
+
+from interlock.server.errors import Refusal
+
+MINUTE = 60.0  # seconds
+ADDRESSES_MAX = 10_000  # that are remembered at a time
+
+
+class Limits(msgspec.Struct, frozen=True, kw_only=True):
+    """Every limit is a setting of `interlock serve`."""
+
+    streams: int = 100  # of events, open at a time for one key
+    idle_seconds: float = 30.0  # for which a connection may ask nothing
+    request_seconds: float = 30.0  # in which the headers of a request must come, and as long again for its body
+    wrong_keys: int = 10  # a minute from one address; further ones are told to wait
+
+
+class WrongKeys:
+    """How often each address has shown a wrong key in the last minute.
+
+    It is asked only about a key that is wrong: a right one is never made to wait for the wrong ones of a neighbour.
+    """
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self.times: dict[str, deque[float]] = {}
+
+    def count(self, address: str, now: float) -> None:
+        """One more wrong key came from there, at `now` seconds. Raises Refusal if that was one too many."""
+        group = network_of(address)
+        times = self.times.setdefault(group, deque())
+        while times and now - times[0] >= MINUTE:
+            times.popleft()
+        if len(times) >= self.limit:
+            wait = str(max(1, round(MINUTE - (now - times[0])))) if times else str(round(MINUTE))
+            text = f"{self.limit} wrong keys came from this address within a minute; ask again later"
+            raise Refusal(429, text, code="RATE_LIMITED", headers={"Retry-After": wait})
+        times.append(now)
+        if len(self.times) > ADDRESSES_MAX:
+            self.forget(now)
+
+    def forget(self, now: float) -> None:
+        """Only addresses with a wrong key in the last minute are remembered, and of those the latest."""
+        recent = {one: times for one, times in self.times.items() if times and now - times[-1] < MINUTE}
+        self.times = dict(sorted(recent.items(), key=lambda item: item[1][-1])[-ADDRESSES_MAX // 2 :])
+
+
+def network_of(address: str) -> str:
+    """An IPv4 address, or the network of an IPv6 one: whoever has one address there has all of them."""
+    try:
+        parsed = ipaddress.ip_address(address)
+    except ValueError:
+        return address
+    if parsed.version == 6 and parsed.ipv4_mapped is None:
+        return str(ipaddress.ip_network((parsed, 64), strict=False))
+    return str(parsed)
