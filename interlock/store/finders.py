@@ -288,7 +288,8 @@ def tokens_back(tx: Tx, limit: int) -> list[Token]:
 
 def due_schedules(tx: Tx, limit: int) -> list[Schedule]:
     """Schedules of a tenant that have an instant to look at, locked, the longest overdue first."""
-    rest = "WHERE tenant = :tenant AND next_at IS NOT NULL AND next_at <= :now ORDER BY next_at LIMIT :limit {skip}"
+    due = "tenant = :tenant AND next_at IS NOT NULL AND next_at <= :now"
+    rest = f"WHERE {due} ORDER BY next_at, name LIMIT :limit {{skip}}"
     found = tx.select(Schedule, rest, tenant=tx.tenant, now=tx.now, limit=limit)
     known = [tx.schedules.setdefault((row.tenant, row.name), row) for row in found]
     return [row for row in known if row.next_at is not None and row.next_at <= tx.now]

@@ -73,7 +73,7 @@ def test_a_program_is_told_the_same(place: Place) -> None:
         "id": ship, "task": "ship", "lifecycle": "approval", "state": "WAITING_APPROVAL", "run": run,
         "run_task": "release", "words": ["approve", "reject"], "approvers": [], "quorum": 2, "submitter": "sue",
         "not_submitter": False, "expires_at": None, "input": {"version": "1.2"},
-        "votes": [{"voter": "ann", "approve": True, "roles": ["ops"], "comment": "fine"}],
+        "votes": [{"voter": "ann", "approve": True, "roles": ["ops"], "comment": "fine", "vouched_by": ""}],
     }  # fmt: skip
     place.ask("approve", run, "--by", "bob")
     done = place.ask("approve", run, "--by", "eve", "--json")

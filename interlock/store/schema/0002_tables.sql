@@ -33,7 +33,7 @@ CREATE TABLE schedule (
     pause_note  TEXT,                       -- why
     PRIMARY KEY (tenant, name)
 );
-CREATE INDEX schedule_next ON schedule (tenant, next_at) WHERE next_at IS NOT NULL;
+CREATE INDEX schedule_next ON schedule (tenant, next_at, name) WHERE next_at IS NOT NULL;
 
 -- Instants of a schedule for which no unit was made: `count` of them from the first to the last, and why.
 CREATE TABLE skipped (
