@@ -27,6 +27,9 @@ import sys
 from interlock.client import arguments
 from interlock.engine import checks, instants, keys
 from interlock.kernel import access, durations
+from interlock.kernel.commands import Work
+from interlock.kernel.errors import InterlockError
+from interlock.lifecycles import shipped
 from interlock.server import bodies, desk, openapi
 import msgspec
 
@@ -37,6 +40,10 @@ def refused(call):
         call()
     except (Exception, RecursionError) as error:
         return error
+
+def told(call):
+    error = refused(call)
+    assert isinstance(error, InterlockError) and "is not allowed; allowed is" in str(error), error
 
 def converted(kind, text):
     return refused(lambda: msgspec.convert(text, kind))
@@ -75,6 +82,14 @@ CASES = {
     "WORDS": lambda: [
         refused(lambda: instants.spelled("every " + long(part), "UTC", 0)) for part in ("1", "minute", "seconds ", "1 ")
     ],
+    "WEBHOOK and EVENT": lambda: [
+        told(lambda: checks.refuse_webhook(start + long(part) + end, shipped()["workflow_run"]))
+        for start in ("", "http://", "https://", "http://a/") for part in ("a", "/", "?", "a/", "http://", "https")
+        for end in ("", "@", " ", "\\n")
+    ] + [
+        told(lambda: checks.check_in(None, Work(task="a", cause=start + long(part) + end)))
+        for start in ("", "a:") for part in ("a", "1", ":", "a:1", "_-") for end in ("", ":", ":1", "!")
+    ],
     "cron": lambda: [refused(lambda: instants.spelled(long(part), "UTC", 0)) for part in ("1,", "*", "1-", "*/", "* ")],
     "MISSING and STRANGE": lambda: [
         arguments.told(long(part) + end)
@@ -88,6 +103,7 @@ for name, case in CASES.items():
 # Where a regular expression stands, and which case above has its worst text; an empty one never meets a request.
 EXPRESSIONS = {
     "client/arguments.py": "MISSING and STRANGE",
+    "engine/checks.py": "WEBHOOK and EVENT",
     "engine/instants.py": "WORDS",
     "engine/keys.py": "DIGEST",
     "kernel/access.py": "SPELLING",
