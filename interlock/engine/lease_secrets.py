@@ -10,11 +10,14 @@ HASHES_MAX = 10_000
 NONCE_MIN = 16  # bytes
 
 
-def secret(nonce: str, unit: int, fence: int) -> str:
-    """The id of a lease: nobody who does not know the claim's nonce can guess it."""
+def secret(nonce: str, claim: str, unit: int, fence: int) -> str:
+    """The id of a lease: nobody who does not know the claim's nonce can guess it.
+
+    The claim's key is in it, so that another claim with the same nonce is not answered with this one's leases.
+    """
     key = nonce.encode()
     key = key if len(key) <= blake2b.MAX_KEY_SIZE else sha256(key).digest()
-    return blake2b(b"%d:%d" % (unit, fence), key=key, digest_size=32).hexdigest()
+    return blake2b(b"%d:%d:%s" % (unit, fence, claim.encode()), key=key, digest_size=32).hexdigest()
 
 
 def check_nonce(nonce: str) -> None:

@@ -82,7 +82,7 @@ def claim(tx: Tx, command: Claim) -> list[Grant]:
     found = tx.pick(claimable(tx, command.queues, worker.capabilities, room, command.key))
     stamp, payload = asked_by(command), {"worker": worker.name}
     terms = ask_each(found, lambda unit: terms_of(tx, unit))
-    leases = [secret(command.nonce, unit.id, policy.next_fence(unit.fence)) for unit in found]
+    leases = [secret(command.nonce, command.key, unit.id, policy.next_fence(unit.fence)) for unit in found]
     for unit, lease, granted in zip(found, leases, terms, strict=True):
         grant(tx, unit, granted, hashed(lease), worker.unit, stamp, payload)
     taking = Taking(
@@ -120,7 +120,7 @@ def handed_over(tx: Tx, units: list[Unit], leases: list[str]) -> list[Grant]:
 def replay(tx: Tx, command: Claim) -> list[Grant]:
     """The same claim again: the leases that it got and that are still live, and no other."""
     held = [unit for unit in held_by(tx, command.worker) if unit.lease_until and unit.lease_until > tx.now]
-    leases = [secret(command.nonce, unit.id, unit.fence) for unit in held]
+    leases = [secret(command.nonce, command.key, unit.id, unit.fence) for unit in held]
     mine = [(unit, lease) for unit, lease in zip(held, leases, strict=True) if unit.lease_hash == hashed(lease)]
     return handed_over(tx, [unit for unit, _ in mine], [lease for _, lease in mine])
 

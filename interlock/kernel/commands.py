@@ -135,7 +135,7 @@ class Drain(Command[Standing], frozen=True, kw_only=True):
 
 
 class Claim(Command[list[Grant]], frozen=True, kw_only=True):
-    """Take up to `limit` units. The same key with the same nonce gets the same leases.
+    """Take up to `limit` units. The same key with the same nonce gets the same leases, and those of no other key.
 
     The nonce is the worker's own secret, of at least 16 random bytes: nobody who does not know it can make its leases.
     """

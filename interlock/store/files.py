@@ -11,7 +11,7 @@ OF_OTHERS = stat.S_IRGRP | stat.S_IWGRP | stat.S_IROTH | stat.S_IWOTH
 def create_private(path: str | Path) -> int:
     """The descriptor of a new file of mode 0600, whatever the umask is. Raises OSError, FileExistsError among them."""
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0), OWNER_ONLY)
-    os.chmod(path, OWNER_ONLY)  # a umask may have taken the owner's own rights away
+    os.fchmod(descriptor, OWNER_ONLY)  # a umask may have taken the owner's own rights away
     return descriptor
 
 

@@ -4,6 +4,7 @@ import os
 import stat
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,7 +17,7 @@ from interlock.kernel.access import Key
 from interlock.kernel.commands import Cancel, Submit, Work
 from interlock.kernel.errors import InterlockError
 from interlock.lifecycles import shipped
-from interlock.store import sqlite
+from interlock.store import files, sqlite
 from tests.conftest import Run
 
 UMASKS = [0o000, 0o022, 0o377]
@@ -39,6 +40,25 @@ def test_a_new_database_and_what_sqlite_puts_beside_it(tmp_path: Path, umask: in
         engine.send(Submit(work=(Work(task="mail"),)))
         made = {path.name: mode(path) for path in tmp_path.iterdir()}
     assert made == dict.fromkeys(("work.db", "work.db-wal", "work.db-shm"), OWNER_ONLY)
+
+
+def test_a_file_that_is_swapped_while_it_is_made_changes_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, other = tmp_path / "anchor", tmp_path / "other"
+    other.touch(mode=0o640)
+    before = mode(other)
+    really_open = os.open
+
+    def open_and_swap(*facts: Any) -> int:
+        descriptor = really_open(*facts)
+        path.unlink()
+        path.symlink_to(other)
+        return descriptor
+
+    monkeypatch.setattr(os, "open", open_and_swap)
+    os.close(files.create_private(path))
+    assert mode(other) == before
 
 
 def test_a_database_behind_a_link(tmp_path: Path, umask: int) -> None:

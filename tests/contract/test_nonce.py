@@ -59,9 +59,10 @@ def test_a_reader_of_the_database_cannot_compute_a_live_lease(world: World, nonc
     values = stored_values(world)
     assert sha256(grant.lease.encode()).hexdigest() in values, "the search has seen what is stored of the lease"
     assert not values & {nonce, grant.lease, sha256(nonce.encode()).hexdigest()}
-    message = b"%d:%d" % (grant.unit, grant.fence)
+    message = b"%d:%d:k" % (grant.unit, grant.fence)
+    assert secret(nonce, "k", grant.unit, grant.fence) == grant.lease
     for value in values:
-        assert secret(value, grant.unit, grant.fence) != grant.lease
+        assert secret(value, "k", grant.unit, grant.fence) != grant.lease
         for key in possible_keys(value):
             assert blake2b(message, key=key, digest_size=32).hexdigest() != grant.lease
 
@@ -93,6 +94,17 @@ def test_the_same_claim_with_another_nonce_is_refused_and_gets_nothing(world: Wo
         world.claim(worker, key="k", nonce=NONCE[::-1])
     assert jobs(world) == before
     assert world.claim(worker, key="k", nonce=NONCE) == first
+
+
+def test_claims_under_one_nonce_do_not_get_each_others_leases(world: World) -> None:
+    """Also not when claims with other nonces were between them."""
+    for _ in range(4):
+        world.submit()
+    worker = world.worker()
+    for key, nonce in (("a", NONCE), ("b", NONCE), ("c", NONCE[::-1]), ("d", NONCE)):
+        got = world.claim(worker, key=key, nonce=nonce)
+        assert len(got) == 1
+        assert world.claim(worker, key=key, nonce=nonce) == got
 
 
 def jobs(world: World) -> list[tuple[Any, ...]]:
