@@ -36,4 +36,6 @@ def move(hop: Hop) -> dict[str, Any]:
         "opens_attempt": hop.opens_attempt,
         "extension": hop.extension,
         "why": hop.why,
+        "guards": list(hop.guards),
+        "note": hop.note,
     }

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from interlock.kernel.durations import spoken
+from interlock.kernel.guards import GUARDS
 from interlock.kernel.lifecycle import CancelMode, Lifecycle, Move, Options, RollUp, State
 
 INDEX = "README.md"
@@ -76,13 +77,13 @@ def page(life: Lifecycle) -> str:
         "A move is the one answer to a trigger in a state. Whoever may fire it asks; the engine alone writes it, "
         "with one event for each hop, in the same transaction.",
         table(
-            ("From", "Trigger", "To", "Who may fire it", "Event", "Condition"),
+            ("From", "Trigger", "To", "Who may fire it", "Event", "Guard, and note"),
             [move_row(move) for move in life.moves.values() if not move.extension],
         ),
     ]
     if any(move.opens_attempt for move in life.moves.values()):
         parts.append("↻ closes the attempt and opens the next one.")
-    parts += extensions(life)
+    parts += [*extensions(life), *guards(life)]
     parts += ["## The whole machine, by triggers", fenced("mermaid", mermaid(life, whole=True))]
     parts += ["## Rules", table(("Rule", "Value"), list(option_rows(life)))]
     return "\n\n".join(parts) + "\n"
@@ -100,7 +101,24 @@ def extensions(life: Lifecycle) -> list[str]:
         "## Extensions",
         f"These moves are not in {origin}; each says why it is needed. "
         f"`interlock lifecycle export --documents` leaves them out{strict}.",
-        table(("From", "Trigger", "To", "Who may fire it", "Event", "Condition, and why"), rows),
+        table(("From", "Trigger", "To", "Who may fire it", "Event", "Guard, note, and why"), rows),
+    ]
+
+
+def guards(life: Lifecycle) -> list[str]:
+    """What the engine asks before the moves that name a guard, and where."""
+    named = {name for move in life.moves.values() for name in move.guards}
+    if not named:
+        return []
+    return [
+        "## Guards",
+        "What a move names in `code` the engine asks before it makes the move, and it makes it only if that is true; "
+        "what else is said of a move explains it. A step that is skipped, and a move that an operator forces, pass "
+        "without.",
+        table(
+            ("Guard", "What is asked", "Asked in"),
+            [(code(name), guard.meaning, code(guard.asked_by)) for name, guard in GUARDS.items() if name in named],
+        ),
     ]
 
 
@@ -132,7 +150,7 @@ def move_row(move: Move) -> tuple[str, ...]:
         event + (f" ({level})" if level != "info" else "")
         for event, level in zip(move.events, move.severities, strict=True)
     ]
-    condition = "; ".join(filter(None, (move.guard, move.why)))
+    condition = "; ".join(filter(None, (" and ".join(map(code, move.guards)), move.note, move.why)))
     return (
         code(move.source) if move.source else "(birth)",
         code(move.trigger) + (" ↻" if move.opens_attempt else ""),

@@ -76,7 +76,7 @@ def show_text(life: Lifecycle) -> None:
     table(("STATE", "CATEGORY", "MEANING", "CANCEL", "DEADLINE"), [tuple(map(plain, row)) for row in states])
     say("")
     moves = [render.move_row(move) for move in life.moves.values()]
-    table(("FROM", "TRIGGER", "TO", "BY", "EVENT", "CONDITION"), [tuple(map(plain, row)) for row in moves])
+    table(("FROM", "TRIGGER", "TO", "BY", "EVENT", "GUARD, NOTE"), [tuple(map(plain, row)) for row in moves])
     say("\n↻ opens the next attempt.  Diagram: --mermaid.  For programs: --json.")
 
 

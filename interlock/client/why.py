@@ -24,12 +24,13 @@ BY = {
 
 
 class Next(msgspec.Struct, frozen=True):
-    """A move that the lifecycle lists here: who may fire it, its guard, and how it stands with it now."""
+    """A move that the lifecycle lists here: who may fire it, what is asked first, and how it stands with it now."""
 
     trigger: str
     target: str
     by: str
-    guard: str
+    guard: str  # the names, joined by "and"
+    note: str
     now: str  # what it waits for, with its values; empty: for nothing but whoever may fire it
 
 
@@ -159,7 +160,14 @@ def moves(facts: Facts, found: Reason) -> tuple[Next, ...]:
     """Every move that its lifecycle lists here."""
     listed = [move for (source, _), move in facts.life.moves.items() if source == facts.unit.state]
     return tuple(
-        Next(move.trigger, " → ".join(move.path), BY[move.owner], move.guard, condition(facts, move, found))
+        Next(
+            move.trigger,
+            " → ".join(move.path),
+            BY[move.owner],
+            " and ".join(move.guards),
+            move.note,
+            condition(facts, move, found),
+        )
         for move in listed
     )
 
@@ -205,5 +213,5 @@ def text(why: Why, facts: Facts) -> str:
 
 
 def spelled(move: Next) -> str:
-    parts = lines(f"if {move.guard}" if move.guard else "", f"now: {move.now}" if move.now else "")
+    parts = lines(f"if {move.guard}" if move.guard else "", move.note, f"now: {move.now}" if move.now else "")
     return "; ".join((f"{move.trigger} → {move.target}, by {move.by}", *parts))

@@ -11,6 +11,7 @@ from interlock.engine.tenants import refuse_too_long
 from interlock.engine.terms import policy_of
 from interlock.kernel.commands import Submit, Submitted, Work
 from interlock.kernel.errors import InterlockError, Unknown
+from interlock.kernel.lifecycle import RollUp
 from interlock.kernel.rows import Unit
 from interlock.kernel.steps import names_in, order_of
 from interlock.store.finders import lane_for, with_key, with_keys
@@ -104,6 +105,8 @@ def make(tx: Tx, work: Work, stamp: Stamp, refs: dict[str, int]) -> Unit:
     )
     if parent is not None and tx.life(parent).settled(parent.state):
         raise InterlockError(f"unit {parent.id} has ended ({parent.state}); it gets no more children")
+    if parent is not None:
+        refuse_second_child(tx, parent)
     needs = needed(tx, work, refs) if work.needs or work.after else []
     work = pinned(tx, work)
     if parent is not None:
@@ -119,6 +122,15 @@ def make(tx: Tx, work: Work, stamp: Stamp, refs: dict[str, int]) -> Unit:
     if waits and not unit.unmet and planned(tx, unit):
         make_ready(tx, unit)
     return unit
+
+
+def refuse_second_child(tx: Tx, parent: Unit) -> None:
+    """Raises InterlockError if one child at a time works for this unit, and one is open (A0-11)."""
+    if tx.life(parent).options.roll_up is not RollUp.SINGLE:
+        return
+    born = any(unit.parent == parent.id and unit.outcome is None for unit in tx.units.values())
+    if born or parent.total > parent.succeeded + parent.lost:  # its counters know those of earlier transactions
+        raise InterlockError(f"unit {parent.id} has an open child already; {parent.lifecycle} has one at a time")
 
 
 def needed(tx: Tx, work: Work, refs: dict[str, int]) -> list[Unit]:

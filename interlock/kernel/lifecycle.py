@@ -104,7 +104,8 @@ class Move:
     opens_attempt: bool = False  # closes attempt n and opens n+1, at its first hop
     extension: bool = False  # not in the document
     why: str = ""
-    guard: str = ""
+    guards: tuple[str, ...] = ()  # what the engine asks first; see kernel/guards.py
+    note: str = ""  # for readers; it claims nothing
 
     @cached_property
     def hops(self) -> "list[Hop]":
@@ -121,7 +122,8 @@ class Move:
                 opens_attempt=self.opens_attempt and step == 0,
                 extension=self.extension,
                 why=self.why,
-                guard=self.guard,
+                guards=self.guards,
+                note=self.note,
             )
             for step, target in enumerate(self.path)
         ]
@@ -140,7 +142,8 @@ class Hop:
     opens_attempt: bool
     extension: bool
     why: str
-    guard: str
+    guards: tuple[str, ...]
+    note: str
 
 
 @dataclass(frozen=True, kw_only=True)

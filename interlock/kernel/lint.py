@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 
 from interlock.kernel.graph import cycle, reachable, reaching
+from interlock.kernel.guards import GUARDS, LOSSES, asked_for
 from interlock.kernel.lifecycle import (
     BY_CHILDREN,
     BY_ENGINE,
@@ -16,9 +17,6 @@ from interlock.kernel.lifecycle import (
     RollUp,
     State,
 )
-
-# A holder that vanishes is answered by one of these, whatever its lifecycle calls it.
-LOSSES = ("lost", "reclaim", "expire")
 
 
 @dataclass(frozen=True)
@@ -256,6 +254,21 @@ def follows(life: Lifecycle) -> Iterator[Fault]:
         yield Fault("options", "follow", "roll_up = 'follow' and follows = 'LIFECYCLE' go together")
 
 
+def guarded(life: Lifecycle) -> Iterator[Fault]:
+    """A guard that nothing asks would promise what nobody keeps."""
+    for move in life.moves.values():
+        asked = asked_for(life, move)
+        for name in move.guards:
+            if name in asked:
+                continue
+            wrong = "which nothing asks there" if name in GUARDS else "which is no guard of the engine"
+            allowed = f"asked for '{move.trigger}' here are {', '.join(asked)}"
+            if not asked:
+                allowed = f"no guard is asked for '{move.trigger}' here"
+            text = f"'{move.trigger}' names the guard '{name}', {wrong}; {allowed}; words that only explain are a note"
+            yield Fault(at(move.source), "guard", text)
+
+
 RULES: tuple[Callable[[Lifecycle], Iterator[Fault]], ...] = (
     unreachable,
     no_end,
@@ -276,4 +289,5 @@ RULES: tuple[Callable[[Lifecycle], Iterator[Fault]], ...] = (
     flags,
     two_phases,
     follows,
+    guarded,
 )

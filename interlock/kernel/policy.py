@@ -90,7 +90,7 @@ def after_failure(life: Lifecycle, state: str, tally: Tally, *, retryable: bool)
     if tally.asked and life.allows(state, "stopped"):
         return "stopped"
     if not life.allows(state, "retry"):
-        return choose(life, state, "fail", "exhaust")
+        return choose(life, state, "fail", *(() if tally.left() else ("exhaust",)), "bury")
     return choose(life, state, tally.budget.exhausted, "exhaust", "fail")
 
 

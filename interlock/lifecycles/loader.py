@@ -55,7 +55,8 @@ class MoveTable(Table):
     opens_attempt: bool = False
     extension: bool = False
     why: str = ""
-    guard: str = ""
+    guard: str | list[str] = []
+    note: str = ""
 
 
 class OptionsTable(Table):
@@ -202,7 +203,8 @@ class Reader:
             opens_attempt=row.opens_attempt,
             extension=row.extension,
             why=row.why,
-            guard=row.guard,
+            guards=(row.guard,) if isinstance(row.guard, str) else tuple(row.guard),
+            note=row.note,
         )
 
     def options(self, table: FileTable) -> Options:

@@ -4,6 +4,8 @@ from typing import Any
 
 import msgspec
 
+from interlock.server.lifecycle_answers import NextTold
+
 
 class UnitTold(msgspec.Struct, kw_only=True):
     """A unit, as lists tell it."""
@@ -271,16 +273,6 @@ class StandingTold(msgspec.Struct):
 
     def __post_init__(self) -> None:
         self.status = self.state
-
-
-class NextTold(msgspec.Struct):
-    """A move that the lifecycle lists here."""
-
-    trigger: str
-    target: str
-    by: str
-    guard: str
-    now: str
 
 
 class ClockTold(msgspec.Struct):

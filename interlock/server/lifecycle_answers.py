@@ -31,6 +31,8 @@ class MoveTold(msgspec.Struct, rename={"source": "from", "target": "to"}):
     opens_attempt: bool
     extension: bool
     why: str
+    guards: list[str]
+    note: str
 
 
 class LifecycleTold(msgspec.Struct):
@@ -40,3 +42,14 @@ class LifecycleTold(msgspec.Struct):
     document: str
     states: list[StateTold]
     moves: list[MoveTold]
+
+
+class NextTold(msgspec.Struct):
+    """A move that the lifecycle lists here."""
+
+    trigger: str
+    target: str
+    by: str
+    guard: str
+    note: str
+    now: str

@@ -62,7 +62,19 @@ def test_export_has_one_entry_for_each_single_hop(interlock: Run) -> None:
         names = {state["name"] for state in life["states"]}
         assert all(set(s) == {"name", "category", "initial", "settled", "final"} for s in life["states"])
         assert [state["initial"] for state in life["states"]].count(True) == 1
-        keys = {"from", "to", "trigger", "owner", "event", "severity", "opens_attempt", "extension", "why"}
+        keys = {
+            "from",
+            "to",
+            "trigger",
+            "owner",
+            "event",
+            "severity",
+            "opens_attempt",
+            "extension",
+            "why",
+            "guards",
+            "note",
+        }
         assert all(set(move) == keys for move in life["moves"])
         assert {move["to"] for move in life["moves"]} <= names
         births = [move for move in life["moves"] if move["from"] is None]

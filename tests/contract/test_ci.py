@@ -56,6 +56,17 @@ def test_a_run_is_planned_executed_and_reported(world: World) -> None:
     assert world.path(run) == ["CREATED", "PLANNING", "QUEUED", "RUNNING", "SUCCESS", "REPORTED"]
 
 
+def test_a_failure_before_the_acknowledgement_uses_nothing_up(world: World) -> None:
+    _, build = started(world, BUILD, attempts=3)
+    (grant,) = world.claim(world.worker())
+    heard = world.finish(grant, ended="failure")
+    assert (heard.accepted, "no 'fail' from 'LEASED'" in heard.why) == (False, True)
+    assert (world.unit(build).state, world.unit(build).failures) == ("LEASED", 0)
+    world.start(grant)
+    assert world.finish(grant, ended="failure").accepted
+    assert (world.unit(build).state, world.unit(build).failures) == ("QUEUED", 1)
+
+
 def test_a_lost_runner_costs_an_attempt_and_the_job_is_queued_again(world: World) -> None:
     run, build = started(world, BUILD)
     worker = world.worker()

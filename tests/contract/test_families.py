@@ -217,6 +217,18 @@ def test_an_agent_run_goes_round_its_phases(world: World) -> None:
     assert world.path(run)[:6] == ["queued", "running", "validating", "running", "correcting", "running"]
 
 
+def test_an_agent_run_has_one_open_job_at_a_time(world: World) -> None:
+    run, job = agent(world)
+    with pytest.raises(InterlockError, match="has an open child already; agent_run has one at a time"):
+        world.submit("goal", lifecycle="agent_job", parent=run)
+    twice = (Work(task="goal", lifecycle="agent_job", parent="run"),) * 2
+    with pytest.raises(InterlockError, match="has an open child already"):
+        world.send(Submit(work=(Work(task="goal", lifecycle="agent_run", ref="run"), *twice)))
+    (grant,) = world.claim(world.worker(), limit=10)
+    world.finish(grant)
+    assert states(world, [run, job]) == ["complete", "complete"]
+
+
 def test_a_failed_run_is_resumed_by_a_person_with_a_new_job(world: World) -> None:
     run, job = agent(world)
     worker = world.worker()

@@ -1,0 +1,168 @@
+"""The guards that a lifecycle file may name: what the engine asks before it makes a move, and which function asks it.
+
+A guard that refuses is a law of the verb, one that chooses is a line of the policy; a file only says where they hold.
+Functions are named as text, because the kernel knows nothing of what is built on it; a test resolves every name.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from interlock.kernel.lifecycle import BY_CHILDREN, CancelMode, Category, Lifecycle, Move, Owner, RollUp
+
+LOSSES = ("lost", "reclaim", "expire")  # a holder that vanishes is answered by one of these
+COUNTING = (RollUp.ALL, RollUp.CRITICAL, RollUp.REQUIRED)
+
+
+@dataclass(frozen=True)
+class Guard:
+    """Something that the engine asks: what it means, the function that asks it, and of which moves it is asked."""
+
+    meaning: str
+    asked_by: str
+    asked_of: Callable[[Lifecycle, Move], bool]
+
+
+def worked(life: Lifecycle) -> bool:
+    """Whether workers hold its units, or those whose moves it makes."""
+    return life.leased or life.options.roll_up is RollUp.FOLLOW
+
+
+def triggers(*names: str) -> Callable[[Lifecycle, Move], bool]:
+    return lambda life, move: worked(life) and move.trigger in names
+
+
+def reported(name: str) -> Callable[[Lifecycle, Move], bool]:
+    return lambda life, move: worked(life) and move.trigger == name and move.owner is Owner.HOLDER
+
+
+def of_life(name: str, trigger: str) -> Callable[[Lifecycle, Move], bool]:
+    """Of a move of one of the two lifecycles that the engine itself keeps for workers and leases."""
+    return lambda life, move: life.name == name and move.trigger == trigger
+
+
+def is_claim(life: Lifecycle, move: Move) -> bool:
+    return life.leased and move.trigger in ("claim", "reclaim")
+
+
+def is_clock(life: Lifecycle, move: Move) -> bool:
+    """Whether the clock of its state alone fires it: a lost lease, or a cancel that its holder answers, has another."""
+    if move.source is None or move.trigger in LOSSES or (worked(life) and move.trigger == "overdue"):
+        return False
+    return move.trigger == life.states[move.source].deadline
+
+
+def is_soft_cancel(life: Lifecycle, move: Move) -> bool:
+    flagged = life.options.cancel_mode is CancelMode.FLAGGED
+    return flagged and move.trigger == "cancel" and life.category(move.source or "") is Category.ACTIVE
+
+
+def is_word_of_children(move: Move) -> bool:
+    return move.trigger in BY_CHILDREN or (move.trigger in ("fail", "stopped") and move.owner is Owner.ENGINE)
+
+
+GUARDS: Mapping[str, Guard] = MappingProxyType(
+    {
+        "attempts_left": Guard(
+            "another attempt may be opened: the budget has one left, and no cancel was asked for",
+            "interlock.kernel.policy.Tally.left",
+            triggers("retry", "lost", "reclaim"),
+        ),
+        "available": Guard(
+            "nobody holds it, its needs are met, its delay and its signal have come, and its keys and limits have room",
+            "interlock.engine.advance.derive",
+            lambda life, move: is_claim(life, move) or of_life("lease", "grant")(life, move),
+        ),
+        "cancel_asked": Guard(
+            "a cancel was asked for",
+            "interlock.kernel.policy.stopped",
+            lambda life, move: reported("stopped")(life, move) or of_life("lease", "acknowledge")(life, move),
+        ),
+        "cancel_now": Guard(
+            "the cancel is hard, its deadline has passed, nobody holds the unit, or its parent has ended",
+            "interlock.kernel.policy.cancel",
+            is_soft_cancel,
+        ),
+        "cancel_overdue": Guard(
+            "a cancel was asked for, and its deadline has passed or nobody is left to answer it",
+            "interlock.engine.tick.look",
+            triggers("overdue"),
+        ),
+        "capabilities_match": Guard(
+            "the worker serves its queue and has every capability that it wants",
+            "interlock.store.claims.claimable",
+            is_claim,
+        ),
+        "children_say_so": Guard(
+            "it is the first verdict that is true of how its children stand, under the rule of roll_up",
+            "interlock.kernel.policy.verdict",
+            lambda life, move: life.options.roll_up in COUNTING and is_word_of_children(move),
+        ),
+        "current_child_says_so": Guard(
+            "the one child that does its work has begun, succeeded or ended without success, as the trigger says",
+            "interlock.engine.family.current_child",
+            lambda life, move: life.options.roll_up is RollUp.SINGLE and is_word_of_children(move),
+        ),
+        "deadline_passed": Guard(
+            "the clock of its state has run out",
+            "interlock.engine.tick.look",
+            is_clock,
+        ),
+        "drained": Guard(
+            "somebody has asked the worker to leave, and it holds nothing",
+            "interlock.engine.workers.leave_if_empty",
+            of_life("worker", "drain"),
+        ),
+        "failed_for_good": Guard(
+            "no attempt follows the failure: it is not retryable, or none is left and the unit's policy says failed",
+            "interlock.kernel.policy.after_failure",
+            lambda life, move: reported("fail")(life, move) and life.allows(move.source, "retry"),
+        ),
+        "holds_nothing": Guard(
+            "the worker has given back the last unit that it held",
+            "interlock.engine.workers.worker_of",
+            of_life("worker", "free"),
+        ),
+        "lease_expired": Guard(
+            "the time of the lease is over, and nobody has renewed it",
+            "interlock.engine.tick.look",
+            of_life("lease", "expire"),
+        ),
+        "needs_met": Guard(
+            "everything that it needs has succeeded, and its parent has its plan",
+            "interlock.engine.family.needs_met",
+            lambda life, move: move.trigger == "ready",
+        ),
+        "no_attempt_left": Guard(
+            "no other attempt may be opened: the budget is used up, a cancel was asked for, or it is a compensation "
+            "that failed for good",
+            "interlock.kernel.policy.Tally.left",
+            triggers("exhaust"),
+        ),
+        "only_open_child": Guard(
+            "no other child of its parent is open, if the parent's rule is that one child at a time does the work",
+            "interlock.engine.submit.refuse_second_child",
+            lambda life, move: move.source is None and move.trigger == "submit",
+        ),
+        "plan_has_children": Guard(
+            "at least one child was made",
+            "interlock.engine.units.carry_out",
+            lambda life, move: move.trigger == "plan" and move.owner in (Owner.PERSON, Owner.VALIDATOR, Owner.REPORTER),
+        ),
+        "quorum_reached": Guard(
+            "as many of those who have a vote have approved as the unit wants; one, if it says nothing",
+            "interlock.engine.votes.cast",
+            lambda life, move: move.trigger == "approve" and move.owner is Owner.PERSON,
+        ),
+        "retryable": Guard(
+            "the failure may pass: its holder says so, or a time limit ended the attempt",
+            "interlock.kernel.policy.after_failure",
+            triggers("retry"),
+        ),
+    }
+)
+
+
+def asked_for(life: Lifecycle, move: Move) -> list[str]:
+    """The guards that the engine asks for a move, and that its file may name."""
+    return [name for name, guard in GUARDS.items() if guard.asked_of(life, move)]
