@@ -16,6 +16,9 @@ from typing import NamedTuple
 from interlock.store import migrations, rights, sqlite
 from interlock.store.session import Session
 
+# What versions of PostgreSQL spell differently when they print a view: prefixes, aliases, casts and brackets. Which
+# columns of which tables it reads is among its facts besides, so that a prefix hides no other table.
+SPELLING = re.compile(r"\b\w+\.(?=\w)|\bAS \w+|::\w+|[()]")
 MANIFEST = migrations.SCHEMA / "manifest.postgres.json"
 DIGITS = 16  # of a digest that is kept
 # Names are printed without their schema, because it is in the path: else `about` would not be found.
@@ -23,17 +26,28 @@ POSTGRES = """
 WITH owned AS (
     SELECT relnamespace AS home, relowner AS owner FROM pg_catalog.pg_class WHERE oid = to_regclass('about')
 ), ours AS (
-    SELECT pg_class.oid, relname, relkind, relrowsecurity, relforcerowsecurity, relhassubclass,
-           relowner = owner AS owned
+    SELECT pg_class.oid, relname, relkind, relrowsecurity, relforcerowsecurity, relhassubclass, relpersistence,
+           reloptions, relowner = owner AS owned
     FROM pg_catalog.pg_class JOIN owned ON home = relnamespace
     WHERE relname = ANY (string_to_array(:tables, ',')) AND relkind IN ('r', 'p', 'v')
 )
-SELECT 'table', relname, '', concat_ws(' ', relkind, owned, relhassubclass, (
+SELECT 'table', relname, CASE relpersistence WHEN 'u' THEN 'is unlogged, so that a crash empties it' ELSE '' END,
+       concat_ws(' ', relkind, owned, relhassubclass, relpersistence, (
            SELECT string_agg(concat_ws(' ', attname, format_type(atttypid, atttypmod), attnotnull, attidentity,
                                        attgenerated, pg_get_expr(adbin, adrelid, true)), ', ' ORDER BY attname)
            FROM pg_catalog.pg_attribute LEFT JOIN pg_catalog.pg_attrdef ON adrelid = attrelid AND adnum = attnum
            WHERE attrelid = ours.oid AND attnum > 0 AND NOT attisdropped))
 FROM ours
+UNION ALL
+SELECT 'view', relname, '', concat_ws(' ', reloptions, (
+           SELECT string_agg(one, ', ' ORDER BY one COLLATE "C") FROM (
+               SELECT DISTINCT concat_ws(' ', refclassid::regclass, refobjid::regclass, attname) AS one
+               FROM pg_catalog.pg_rewrite JOIN pg_catalog.pg_depend ON classid = 'pg_rewrite'::regclass
+                   AND objid = pg_rewrite.oid AND refobjid <> ours.oid
+               LEFT JOIN pg_catalog.pg_attribute ON refclassid = 'pg_class'::regclass AND attrelid = refobjid
+                   AND attnum = refobjsubid
+               WHERE ev_class = ours.oid) AS reads), pg_get_viewdef(ours.oid))
+FROM ours WHERE relkind = 'v'
 UNION ALL
 SELECT 'row-level security of', relname,
        CASE WHEN NOT relrowsecurity THEN 'is off' WHEN NOT relforcerowsecurity THEN 'is not forced' ELSE '' END,
@@ -102,7 +116,16 @@ def found(session: Session) -> dict[str, Item]:
         "tables": ",".join((*rights.shipped_names("TABLE"), *rights.shipped_names("VIEW"))),
         "functions": ",".join(rights.shipped_names("FUNCTION")),
     }
-    return {f"{kind} {name}": Item(fault, digest(facts)) for kind, name, fault, facts in session.rows(POSTGRES, names)}
+    return {
+        f"{kind} {name}": Item(fault, digest(comparable(facts) if kind == "view" else facts))
+        for kind, name, fault, facts in session.rows(POSTGRES, names)
+    }
+
+
+def comparable(facts: str) -> str:
+    """Facts of a view: what it reads, and its text without what depends on the server's version."""
+    reads, select, text = facts.partition(" SELECT ")
+    return f"{reads}{select}{SPELLING.sub(' ', text)}"
 
 
 def sqlite_items(session: Session) -> dict[str, Item]:

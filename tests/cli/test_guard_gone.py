@@ -62,6 +62,21 @@ ON_POSTGRES = {
     "programs see every tenant": (
         "GRANT interlock_system TO interlock_app", "interlock_app is a member of interlock_system",
     ),
+    "table unlogged": (
+        "ALTER TABLE note SET UNLOGGED", "table note is unlogged, so that a crash empties it",
+    ),
+    "view replaced": (
+        "DO $$ BEGIN EXECUTE 'CREATE OR REPLACE VIEW job_event WITH (security_invoker = true) AS "
+        "SELECT * FROM (' || rtrim(pg_get_viewdef('job_event'), ';') || ') AS all_of_them WHERE false'; END $$",
+        "view job_event differs",
+    ),
+    "view of other tables": (
+        "CREATE SCHEMA elsewhere; CREATE TABLE elsewhere.event (LIKE event); DO $$ BEGIN EXECUTE "
+        "'CREATE OR REPLACE VIEW job_event WITH (security_invoker = true) AS ' || "
+        "replace(pg_get_viewdef('job_event'), 'FROM event', 'FROM elsewhere.event'); END $$",
+        "view job_event differs",
+    ),
+    "view as its owner": ("ALTER VIEW job_event RESET (security_invoker)", "view job_event differs"),
     "sequence changed": ("ALTER SEQUENCE event_pos_seq CYCLE", "sequence event_pos_seq differs"),
     "index dropped": ("DROP INDEX one_unit_a_key", "index one_unit_a_key is missing"),
     "constraint dropped": ("ALTER TABLE event DROP CONSTRAINT event_unit_version_key", "event_unit_version_key"),
