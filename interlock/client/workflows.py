@@ -16,12 +16,13 @@ from interlock.engine.checks import check
 from interlock.kernel import conditions, steps
 from interlock.kernel.commands import Command, Define, Submit, Submitted, Work
 from interlock.kernel.errors import InterlockError
+from interlock.kernel.steps import APPROVAL, STEP
 
 if TYPE_CHECKING:
     from interlock.client.app import App
     from interlock.client.doors import Door
 
-STEP, APPROVAL, RUN = "step", "approval", "workflow_run"
+RUN = "workflow_run"
 
 
 class RunOptions(TypedDict, total=False):
@@ -204,6 +205,8 @@ def whole(workflow: str, part: Any) -> Step | Approval:
     match part:
         case Step() | Approval():
             return part
+        case steps.APPROVAL_STEP:
+            return approval(part)
         case Task() | Workflow() | str():
             return step(part)
     raise InterlockError(
@@ -229,10 +232,11 @@ def work_of(workflow: str, part: Step | Approval, needs: tuple[str, ...]) -> Wor
         return Work(task=child, lifecycle=RUN, template=child, ref=part.name, needs=needs, when=part.when)
     plain = part.work.work("null", {}) if isinstance(part.work, Task) else Work(task=part.work)
     reclaim = None if part.reclaim_after is None else length_us("reclaim_after", part.reclaim_after)
-    return msgspec.structs.replace(
+    work = msgspec.structs.replace(
         plain, lifecycle=STEP, ref=part.name, needs=needs, when=part.when, reclaim_after_us=reclaim,
         undo=part.undo.name if isinstance(part.undo, Task) else part.undo,
     )  # fmt: skip
+    return steps.as_gate(work)
 
 
 def takes(part: Step | Approval) -> list[Taken]:

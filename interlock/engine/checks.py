@@ -14,6 +14,7 @@ from interlock.kernel import conditions, policy
 from interlock.kernel.commands import ON_DUPLICATE, Policy, Work
 from interlock.kernel.errors import InterlockError, Unknown
 from interlock.kernel.lifecycle import Lifecycle, RollUp
+from interlock.kernel.steps import step_name
 from interlock.store.tx import Tx
 
 WEBHOOK = re.compile(r"https?://[^\s/?#@\\]+([/?#][!-~]*)?")
@@ -97,6 +98,13 @@ def with_terms_of(lives: Mapping[str, Lifecycle], run: Policy, work: Work) -> Wo
     if run.reclaim_after_us is None or work.reclaim_after_us is not None or not may_be_reclaimed(lives, work):
         return work
     return msgspec.structs.replace(work, reclaim_after_us=run.reclaim_after_us)
+
+
+def with_step_name(run: Lifecycle, work: Work) -> Work:
+    """A part of a run of steps, with its name there: by that name later steps get its output."""
+    if work.step is not None or run.options.roll_up is not RollUp.ALL:
+        return work
+    return msgspec.structs.replace(work, step=step_name(work))
 
 
 def refuse_webhook(url: str, life: Lifecycle) -> None:

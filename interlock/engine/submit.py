@@ -4,7 +4,7 @@ import msgspec
 
 from interlock.engine.advance import Stamp, advance, asked_by
 from interlock.engine.births import bear
-from interlock.engine.checks import OWN_OF, check, check_in, policy_text, with_terms_of
+from interlock.engine.checks import OWN_OF, check, check_in, policy_text, with_step_name, with_terms_of
 from interlock.engine.family import make_ready, planned
 from interlock.engine.templates import pinned
 from interlock.engine.tenants import refuse_too_long
@@ -13,13 +13,15 @@ from interlock.kernel.commands import Submit, Submitted, Work
 from interlock.kernel.errors import InterlockError, Unknown
 from interlock.kernel.lifecycle import RollUp
 from interlock.kernel.rows import Unit
-from interlock.kernel.steps import names_in, order_of
+from interlock.kernel.steps import STEP, as_gate, names_in, order_of
 from interlock.store.finders import lane_for, with_key, with_keys
 from interlock.store.tx import Tx
 
 
 def submit(tx: Tx, command: Submit) -> list[Submitted]:
     """Every piece of work is a unit; one whose key is taken is the unit that has it."""
+    if any(work.lifecycle == STEP for work in command.work):
+        command = msgspec.structs.replace(command, work=tuple(map(as_gate, command.work)))
     for work in command.work:
         check_in(tx, work)
     keys: dict[str, list[str]] = {}
@@ -111,6 +113,7 @@ def make(tx: Tx, work: Work, stamp: Stamp, refs: dict[str, int]) -> Unit:
     work = pinned(tx, work)
     if parent is not None:
         work = with_terms_of(tx.lives, policy_of(tx.body(parent)), work)
+        work = with_step_name(tx.life(parent), work)
     if work.cause:
         stamp = msgspec.structs.replace(stamp, cause=work.cause)
     unit = bear(tx, work, policy_text(OWN_OF(work)), stamp, parent, needs)

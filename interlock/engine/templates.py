@@ -43,6 +43,7 @@ def define(tx: Tx, command: Define) -> Planned:
 
 def checked(tx: Tx, template: str, step: Work) -> Work:
     """A step as it is kept: one that is a workflow itself names its version, so that no template is inside itself."""
+    step = steps.as_gate(step)
     plain = Work(task=step.task)
     for name in OF_THE_RUN:
         if getattr(step, name) != getattr(plain, name):

@@ -57,8 +57,11 @@ def meant(tx: Tx, command: Vote) -> Unit | None:
     unit = tx.unit(command.unit)
     names = {one.id: policy_of(tx.body(one)).step or tx.body(one).task for one in (unit, *below)}
     if command.step is not None and command.step not in names.values():
-        steps = ", ".join(names[one.id] for one in below) or "none"
-        raise Unknown(f"unit {unit.id} has no open step '{command.step}'; it has {steps}")
+        tasks = {one.id: tx.body(one).task for one in (unit, *below)}
+        if command.step not in tasks.values():
+            steps = ", ".join(names[one.id] for one in below) or "none"
+            raise Unknown(f"unit {unit.id} has no open step '{command.step}'; it has {steps}")
+        names = tasks
     trigger = VERDICTS[not command.approve]
     waiting = [one for one in (unit, *below) if tx.life(one).allows(one.state, trigger)]
     waiting = [one for one in waiting if one.category == Category.GATE]

@@ -2,12 +2,16 @@
 
 from collections.abc import Iterable, Sequence
 
+import msgspec
+
 from interlock.kernel.commands import Work
 from interlock.kernel.errors import InterlockError, Unknown
 from interlock.kernel.graph import arrange, cycle, reaching
 
 STEPS_MAX = 10_000
 SHOWN_MAX = 100  # names in a message
+STEP, APPROVAL = "step", "approval"
+APPROVAL_STEP = "APPROVAL"  # document 001's name of the step that no worker executes
 
 
 def refuse_odd(template: str, steps: Sequence[Work]) -> None:
@@ -20,6 +24,18 @@ def refuse_odd(template: str, steps: Sequence[Work]) -> None:
         order_of(steps)
     except InterlockError as wrong:
         raise type(wrong)(f"template '{template}': {wrong}") from None
+
+
+def as_gate(work: Work) -> Work:
+    """A step of document 001 that is called APPROVAL, by its task or its ref, as an approval; other work as it is."""
+    if work.lifecycle != STEP or APPROVAL_STEP not in (work.task, work.ref):
+        return work
+    return msgspec.structs.replace(work, lifecycle=APPROVAL)
+
+
+def step_name(work: Work) -> str:
+    """What a step is called in its run: its ref, or its task where nobody gave it one."""
+    return work.task if not work.ref or "\0" in work.ref else work.ref
 
 
 def order_of(works: Sequence[Work]) -> list[int]:

@@ -494,3 +494,16 @@ def connected(url: str) -> Any:
     if url.startswith("sqlite"):
         return sqlite3.connect(url.removeprefix("sqlite:///"))
     return psycopg.connect(url)
+
+
+def test_the_documents_name_of_a_gate_is_a_gate(shop: Shop) -> None:
+    """Document 001: no worker executes the step APPROVAL, not even one that has a task of that name."""
+    for name, gate in (("plain", "APPROVAL"), ("said", interlock.step("APPROVAL")), ("task", shop.task("APPROVAL"))):
+        flow = shop.app.workflow(name, steps=[*shop.tasks(f"{name} build"), gate, *shop.tasks(f"{name} ship")])
+        run = flow.submit()
+        shop.stage.drain()
+        assert (run.status, run.waiting_on) == (GATE, ["APPROVAL"])
+        assert run.approve(by="ann").applied
+        shop.stage.drain()
+        assert run.status == DONE
+    assert "APPROVAL" not in shop.did
