@@ -9,8 +9,8 @@ from interlock.engine.notes import CANCEL_REQUESTED, note
 from interlock.engine.terms import policy_of
 from interlock.kernel import policy
 from interlock.kernel.commands import Cancel, Decide, Standing
-from interlock.kernel.errors import InterlockError, Refused
-from interlock.kernel.lifecycle import Owner, RollUp
+from interlock.kernel.errors import InterlockError, NoVerdict
+from interlock.kernel.lifecycle import Move, Owner, RollUp
 from interlock.kernel.rows import Unit
 from interlock.kernel.verdicts import OWN_VERBS
 from interlock.store.finders import last_child, open_children
@@ -56,8 +56,9 @@ def carry_out(tx: Tx, command: Decide) -> Standing:
     unit = tx.unit(command.unit)
     life, stamp = tx.life(unit), asked_by(command)
     move = life.move(unit.state, command.trigger)
-    if move.owner not in DECIDERS or command.trigger in OWN_VERBS:
-        raise Refused(life.name, unit.state, command.trigger, life.triggers(unit.state))
+    if not is_verdict(move):
+        verdicts = tuple(one for one in life.triggers(unit.state) if is_verdict(life.move(unit.state, one)))
+        raise NoVerdict(life.name, unit.state, command.trigger, verdicts, whose(move))
     if command.trigger == "plan" and unit.total == 0:
         raise InterlockError(f"unit {unit.id} has no children yet; a plan has at least one")
     source = unit.state
@@ -74,6 +75,18 @@ def carry_out(tx: Tx, command: Decide) -> Standing:
     if command.trigger == "reject" and unit.parent and policy_of(tx.body(unit)).on_reject != "fail":
         reject_parent(tx, unit.parent, stamp)
     return standing(unit, applied=True)
+
+
+def is_verdict(move: Move) -> bool:
+    """Whether a decision from outside may fire this move."""
+    return move.owner in DECIDERS and move.trigger not in OWN_VERBS
+
+
+def whose(move: Move) -> str:
+    """Who fires a move that is no verdict."""
+    if move.trigger in OWN_VERBS:
+        return f"the command {move.trigger.capitalize()} does it"
+    return "the worker that holds the unit fires it" if move.owner is Owner.HOLDER else "the engine fires it by itself"
 
 
 def work_again(tx: Tx, run: Unit, stamp: Stamp) -> None:

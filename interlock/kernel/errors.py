@@ -14,6 +14,15 @@ class Refused(InterlockError):
         self.lifecycle, self.state, self.trigger, self.legal = lifecycle, state, trigger, legal
 
 
+class NoVerdict(Refused):
+    """The lifecycle lists this move, but it is not a verdict: somebody else fires it, or another command does."""
+
+    def __init__(self, lifecycle: str, state: str, trigger: str, verdicts: tuple[str, ...], whose: str) -> None:
+        super().__init__(lifecycle, state, trigger, verdicts)
+        allowed = ", ".join(verdicts) or "none"
+        self.args = (f"{lifecycle}: '{trigger}' from '{state}' is no verdict: {whose}; verdicts there: {allowed}",)
+
+
 class NotWanted(InterlockError):
     """A word that nobody waits for, or that this person may not give; nothing was changed by it."""
 

@@ -43,7 +43,7 @@ def order_of(works: Sequence[Work]) -> list[int]:
     refs: dict[str, int] = {}
     for place, work in enumerate(works):
         if work.ref and work.ref in refs:
-            raise InterlockError(f"two are called '{work.ref}'; give one of them another ref")
+            raise InterlockError(f"two steps are called '{work.ref}'; give one of them another name")
         refs[work.ref] = place
     refs.pop("", None)
     before = [[place_of(refs, name) for name in names_in(work)] for work in works]

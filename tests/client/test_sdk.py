@@ -528,7 +528,7 @@ def test_every_rule_and_option_reaches_the_work() -> None:
     assert unsaid == {
         "lifecycle", "input", "on_duplicate", "correlation", "parent", "needs", "ref", "decides", "expires_us", "silent",
         "quorum", "on_reject", "approvers", "not_submitter", "reclaim_after_us", "step", "when", "undo", "template",
-        "template_version", "webhook_url",
+        "template_version", "webhook_url", "after", "cause",
     }  # fmt: skip
 
 

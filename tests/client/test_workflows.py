@@ -131,7 +131,7 @@ def test_a_workflow_that_cannot_be_is_refused_where_it_is_written(shop: Shop) ->
 
     cases: list[tuple[list[Any], str]] = [
         ([], "has 0 steps; allowed are 1 to 1000"),
-        ([a, a], "has two steps 'a'; give one of them another name"),
+        ([a, a], "two steps are called 'a'; give one of them another name"),
         ([a, 7], "7 is no step; a step is a task"),
         ([early, b], "step 'early' takes 'b', which is a step, but none before it"),
         ([interlock.parallel(early, b)], "step 'early' takes 'b', which is a step, but none before it"),

@@ -318,8 +318,8 @@ def test_a_vote_is_counted_once_and_says_who_gave_it(world: World) -> None:
     assert states(world, run) == ["RUNNING", DONE, DONE, OPEN]
     told = [(note.name, msgspec.json.decode(note.payload)) for note in world.notes(ship, "vote")]
     assert told == [
-        ("ann", {"approve": True, "comment": "fine", "roles": []}),
-        ("bob", {"approve": True, "comment": "", "roles": ["ops"]}),
+        ("ann", {"approve": True, "comment": "fine", "roles": [], "vouched_by": ""}),
+        ("bob", {"approve": True, "comment": "", "roles": ["ops"], "vouched_by": ""}),
     ]
     assert msgspec.json.decode(world.body(ship).result or "") == {"by": ["ann", "bob"], "comment": ""}
 

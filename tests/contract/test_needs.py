@@ -70,7 +70,7 @@ def test_a_circle_is_named_with_all_its_members_in_order(world: World) -> None:
         world.send(Submit(work=work))
     with pytest.raises(InterlockError, match="a circle of needs: a needs a;"):
         world.send(Submit(work=run_of(step("a", "a"))))
-    with pytest.raises(InterlockError, match="two are called 'a'; give one of them another ref"):
+    with pytest.raises(InterlockError, match="two steps are called 'a'; give one of them another name"):
         world.send(Submit(work=run_of(step("a"), step("a"))))
     assert world.count("unit") == 0
 
