@@ -219,10 +219,11 @@ def test_an_event_that_no_row_tells_of_is_corrupt(world: World) -> None:
     """Somebody wrote an event by hand; the unit that it belongs to cannot go on, everybody else can."""
     one, other = world.submit(), world.submit()
     declare(world.connection, 1)
-    columns = ", ".join(name for name in column_names(world.connection, "event") if name not in ("pos", "xid"))
-    copied = columns.replace("version", "2", 1).replace("source", "target", 1).replace("trigger", "'force'", 1)
-    copied = copied.replace("reason", "'by hand'", 1)
-    world.connection.rows(f"INSERT INTO event ({columns}) SELECT {copied} FROM event WHERE unit = :unit", {"unit": one})
+    columns = [name for name in column_names(world.connection, "event") if name not in ("pos", "xid")]
+    listed = {"version": "2", "source": "target", "target": "'cancelled'", "trigger": "'cancel'", "reason": "'by hand'"}
+    copied = ", ".join(listed.get(name, name) for name in columns)
+    into = f"INSERT INTO event ({', '.join(columns)})"
+    world.connection.rows(f"{into} SELECT {copied} FROM event WHERE unit = :unit", {"unit": one})
     door = world.engine.committer
     futures = [door.put(Cancel(unit=unit)) for unit in (one, other)]
     door.step()
