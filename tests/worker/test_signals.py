@@ -144,7 +144,7 @@ def test_it_serves_the_queues_of_its_tasks_unless_told_which(folder: Path, app: 
         assert one.wait(PATIENCE) == 0
     text = (folder / "log").read_text()
     assert "worker ann serves mail:10" in text
-    assert "quick 1: success" in text
+    assert "quick job_1: success" in text
 
 
 @pytest.mark.parametrize(
