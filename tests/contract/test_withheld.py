@@ -1,8 +1,7 @@
 """One unit that cannot be granted, or that time cannot move, never stops its neighbours."""
 
 import logging
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 import msgspec
@@ -17,36 +16,13 @@ from interlock.kernel.errors import InterlockError
 from interlock.kernel.lifecycle import Lifecycle
 from interlock.kernel.names import shown
 from interlock.kernel.rows import Event
-from interlock.store import postgres
+from tests.contract.tamper import behind_the_guard
 from tests.contract.world import SECOND, World
-from tests.store.databases import Connection, declare, swap
-
-
-@contextmanager
-def owner_of(connection: Connection, server: str) -> Iterator[Connection]:
-    """A connection for what only the owner may do; the guards stay where they are."""
-    if isinstance(connection, postgres.Connection):
-        owner = postgres.Connection(swap(server, connection.raw.info.dbname), connection.clock)
-        try:
-            owner.begin()
-            owner.rows("SET session_replication_role = replica")
-            yield owner
-            owner.rows("COMMIT")
-        finally:
-            owner.close()
-        return
-    connection.begin()
-    guards = connection.rows("SELECT name, sql FROM sqlite_master WHERE type = 'trigger'")
-    for name, _ in guards:
-        connection.rows(f"DROP TRIGGER {name}")
-    yield connection
-    for _, sql in guards:
-        connection.rows(sql)
-    connection.commit()
+from tests.store.databases import declare
 
 
 def change(world: World, server: str, sql: str, **given: int | str) -> None:
-    with owner_of(world.connection, server) as owner:
+    with behind_the_guard(world.connection, server) as owner:
         owner.rows(sql, given)
 
 
@@ -78,7 +54,7 @@ def orphan_event(world: World, server: str, unit: int) -> None:
     (birth,) = world.events(unit)
     event = msgspec.structs.replace(birth, version=2, trigger="claim", source="queued", target="assigned", fence=1)
     event.hash = chained(birth.hash, event)
-    with owner_of(world.connection, server) as owner:
+    with behind_the_guard(world.connection, server) as owner:
         owner.insert([event])
 
 
