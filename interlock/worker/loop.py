@@ -264,6 +264,8 @@ class Worker:
 
     async def outcome(self, hold: Hold) -> End:
         """What the handler came to. Nothing that user code raises goes further than here, but for a cancel."""
+        if hold.leaving or hold not in self.holds:  # stopped or lost since its task was made
+            return GiveBack()
         try:
             task = self.app.find_task(hold.grant.task)
             kwargs = task.arguments.of(hold.grant)
@@ -318,8 +320,9 @@ class Worker:
         self.stop_handler(hold)
 
     def stop_handler(self, hold: Hold) -> None:
+        """A task that is cancelled before its first step never runs and never frees its place: it sees for itself."""
         hold.context.stopping.set()
-        if hold.running:
+        if hold.running and hold.begun is not None:
             hold.running.cancel()
 
     async def ticking(self) -> None:

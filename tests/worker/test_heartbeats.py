@@ -20,7 +20,7 @@ from interlock.kernel.commands import Claim, Command, Tick
 from interlock.kernel.errors import StoreError, Unavailable
 from interlock.store.views import view
 from interlock.worker.heartbeats import Heartbeats, read_clock
-from interlock.worker.holds import Holds
+from interlock.worker.holds import Holds, Lane
 from interlock.worker.loop import Worker
 from tests.conftest import ROOT
 from tests.server.house import housed
@@ -138,6 +138,37 @@ def test_nothing_begins_under_a_lease_that_is_over_by_the_workers_clock(url: str
             assert (unit(job).failures, unit(job).losses) == (0, 0), "nothing of its budget is spent"
 
     with opened(url) as app:
+        asyncio.run(story(app))
+
+
+def test_a_job_that_is_lost_before_its_first_step_frees_its_place(url: str) -> None:
+    """Its task is made, and cancelled before the loop has come to it."""
+
+    async def story(app: interlock.App) -> None:
+        @app.task
+        async def nothing() -> None: ...
+
+        jobs = [nothing.submit(), nothing.submit()]
+        worker = Worker(app, {"default": 1})
+        begin, lost = worker.begin, list[int]()
+
+        def begin_and_lose(lane: Lane) -> None:
+            begin(lane)
+            for hold in worker.holds:
+                if hold.running and hold.begun is None and not lost:
+                    lost.append(hold.grant.unit)
+                    worker.lose(hold, "planted")
+
+        worker.begin = begin_and_lose  # type: ignore[method-assign]
+        running = asyncio.create_task(worker.run())
+        for job in jobs:
+            await job.wait.aio(PATIENCE)
+        worker.stop()
+        await asyncio.wait_for(running, PATIENCE)
+        assert lost == [jobs[0].unit]
+        assert [unit(job).fence for job in jobs] == [2, 1]
+
+    with opened(url, HURRY) as app:
         asyncio.run(story(app))
 
 
