@@ -121,7 +121,8 @@ def test_whoever_vouches_is_named_beside_the_person(stage: Stage) -> None:
     assert stage.post(f"/v1/inbox/{waits}/approve", {"by": "bob", "roles": ["ops"]}, key=bot)["state"] == "SUCCEEDED"
     last = stage.get(f"/v1/jobs/{waits}/events", key=bot)["events"][-1]
     assert (last["actor"], last["payload"]["vouched_by"]) == ("bob", named)
-    made = command(stage, "submit", bot, command="Submit", work=[{"task": "a"}], actor="ann")["answer"][0]["unit"]
+    answer = command(stage, "submit", bot, command="Submit", work=[{"task": "a"}], actor="ann")["answer"]
+    made = shown("job", answer[0]["unit"])
     first = stage.get(f"/v1/jobs/{made}/events", key=bot)["events"][0]
     assert (first["actor"], first["payload"]["vouched_by"]) == ("ann", named)
     stage.post(f"/v1/jobs/{made}/cancel", key=bot)
