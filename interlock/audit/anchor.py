@@ -1,27 +1,28 @@
-"""Anchors: a file that says how far every history had come, kept elsewhere to prove later that none was rewritten."""
+"""Anchors: a file with the root of every tenant's acts, kept elsewhere to prove later that none was rewritten."""
 
 import os
 from collections.abc import Iterator
 from hashlib import sha256
-from itertools import chain, islice
+from itertools import chain
 from pathlib import Path
 from typing import Annotated, TypeVar
 
 import msgspec
 
-from interlock.audit.archives import Claimed, unproven
+from interlock.audit.archives import Files
 from interlock.audit.laws import Broken
 from interlock.kernel.errors import InterlockError
+from interlock.store import seals
 from interlock.store.files import create_private
-from interlock.store.reads import LAST_VERSION, PAGE, archived, cursor, epoch, hashes, heads
+from interlock.store.reads import archived, cursor, epoch, gone_acts, tenants
+from interlock.store.seals import NOTHING
 from interlock.store.session import Session
 
 T = TypeVar("T", bound=msgspec.Struct)
-FORMAT = 1
+FORMAT = 2
 LINE_MAX = 1_000  # bytes; no line of an anchor comes near it
 KEPT = "what was anchored is still there"
 Id = Annotated[int, msgspec.Meta(ge=1, le=2**63 - 1)]
-Version = Annotated[int, msgspec.Meta(ge=1, le=LAST_VERSION)]
 
 
 class Header(msgspec.Struct, frozen=True):
@@ -33,12 +34,13 @@ class Header(msgspec.Struct, frozen=True):
     cursor: tuple[int, ...]
 
 
-class Mark(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """A line for each unit, in the order of their ids: the version and the hash of its last event."""
+class Root(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """A line for each tenant: its last act, how many there were up to it, and the root over all of them."""
 
-    unit: Id
-    version: Version
-    head: str
+    tenant: Id
+    act: Id
+    acts: Id
+    root: str
 
 
 class End(msgspec.Struct, frozen=True):
@@ -61,17 +63,14 @@ def write(session: Session, path: Path) -> End:
     """The file holds an anchor of what the session sees, and is on disk."""
     must_be_free(path)
     header = Header(FORMAT, identity(session), session.now(), cursor(session))
-    marks = (Mark(*row) for row in heads(session))
-    units = events = 0
+    units, events = counts(session)
     digest = sha256()
     with open(create_private(path), "wb") as file:
         try:
-            for line in chain[Header | Mark]((header,), marks):
+            for line in chain[Header | Root]((header,), roots(session)):
                 text = msgspec.json.encode(line) + b"\n"
                 digest.update(text)
                 file.write(text)
-                if isinstance(line, Mark):
-                    units, events = units + 1, events + line.version
             end = End(units, events, digest.hexdigest())
             file.write(msgspec.json.encode(end) + b"\n")
             file.flush()
@@ -93,7 +92,7 @@ def identity(session: Session) -> str:
 def since(session: Session, path: Path, archives: Path | None = None) -> Iterator[Broken]:
     """What an anchor has seen and the session does not see any more: histories that were cut, removed or rewritten.
 
-    The hash of one event stands for all before it, as long as the chain holds, which is a law of every audit. What was
+    A root stands for all acts up to its last one: none of them was changed, added, removed or reordered since. What was
     archived is read back from its file, which may have moved to the folder `archives`.
     Raises if the anchor is damaged, or of another store.
     """
@@ -102,36 +101,57 @@ def since(session: Session, path: Path, archives: Path | None = None) -> Iterato
         raise InterlockError(
             f"'{path}' is an anchor of another database: its epoch is {header.epoch}, this one's is {identity(session)}"
         )
-    marks = (line for line in read(path) if isinstance(line, Mark))
-    claims: list[Claimed] = []
-    while page := list(islice(marks, PAGE)):
-        yield from lost(session, page, claims)
-    for unit, text in unproven(claims, archives):
-        yield Broken(KEPT, unit, text)
+    roots = [line for line in read(path) if isinstance(line, Root)]
+    for root in roots:
+        yield from judge(session, root)
+    files, found = Files(session, archives), 0
+    for root in roots:
+        for unit, text in files.unproven(archived(session, root.tenant, root.act)):
+            found += 1
+            yield Broken(KEPT, unit, text)
+    if not found:
+        for root in roots:
+            yield from judge_gone(session, root, files)
 
 
-def lost(session: Session, marks: list[Mark], claims: list[Claimed]) -> Iterator[Broken]:
-    """Those of the marks for which there is neither the event nor a note that its unit was archived.
+def judge_gone(session: Session, kept: Root, files: Files) -> Iterator[Broken]:
+    """Whether every act that has left the database is in an archive."""
+    for act, digest in gone_acts(session, kept.tenant, kept.act).items():
+        if digest not in files.acts:
+            yield Broken(KEPT, 0, f"act {act} has left the database, and no archive of its units holds it")
 
-    What such a note claims is added to `claims`.
-    """
-    present = hashes(session, [(mark.unit, mark.version) for mark in marks])
-    gone = archived(session, [mark.unit for mark in marks if mark.unit not in present])
-    for mark in marks:
-        text = ""
-        if mark.unit in present:
-            if present[mark.unit] != mark.head:
-                text = f"its history up to version {mark.version} is not the one that was anchored: it was rewritten"
-        elif mark.unit not in gone:
-            text = f"its history up to version {mark.version} was anchored, and version {mark.version} is gone"
-        elif gone[mark.unit][0] < mark.version:
-            text = f"version {mark.version} was anchored, but it was archived at version {gone[mark.unit][0]}"
-        elif gone[mark.unit][0] == mark.version and gone[mark.unit][1] != mark.head:
-            text = f"it was archived at version {mark.version} with another head than the anchored one"
-        else:
-            claims.append(Claimed(mark.unit, mark.version, mark.head, *gone[mark.unit]))
-        if text:
-            yield Broken(KEPT, mark.unit, text)
+
+def judge(session: Session, kept: Root) -> Iterator[Broken]:
+    """Whether the acts of a tenant up to one of them are those that were anchored."""
+    at = NOTHING
+    for at in seals.chain(session, kept.tenant, end=kept.act + 1):  # noqa: B007
+        pass
+    if at != (kept.act, kept.acts, kept.root):
+        yield Broken(
+            KEPT, 0, f"the {kept.acts} acts of tenant {kept.tenant} up to {kept.act} are not those that were anchored "
+            f"({at.acts} are there): one of them was changed, added, removed or reordered",
+        )  # fmt: skip
+
+
+def roots(session: Session) -> Iterator[Root]:
+    """How far the chain of each tenant has come."""
+    for tenant in tenants(session):
+        at = NOTHING
+        for at in seals.chain(session, tenant):  # noqa: B007
+            pass
+        if at.acts:
+            yield Root(tenant, *at)
+
+
+def counts(session: Session) -> tuple[int, int]:
+    """How many units there are or were, and how many events they had."""
+    sql = (
+        "SELECT count(*), coalesce(sum(version), 0) FROM (SELECT id, version FROM unit UNION ALL "
+        "SELECT unit, version FROM archived WHERE NOT EXISTS (SELECT 1 FROM unit WHERE unit.id = archived.unit)) "
+        "AS known"
+    )
+    units, events = session.rows(sql)[0]
+    return int(units), int(events)
 
 
 def checked(path: Path) -> Header:
@@ -144,10 +164,10 @@ def checked(path: Path) -> Header:
     return header
 
 
-def read(path: Path) -> Iterator[Header | Mark]:
+def read(path: Path) -> Iterator[Header | Root]:
     """The lines of an anchor but for its end, which is held against them; raises InterlockError at the first fault."""
     digest = sha256()
-    units = events = last = 0
+    number = 2
     try:
         with path.open("rb") as file:
             text = file.readline(LINE_MAX)
@@ -157,15 +177,12 @@ def read(path: Path) -> Iterator[Header | Mark]:
             yield header
             digest.update(text)
             while (text := file.readline(LINE_MAX)).startswith(b"["):
-                mark = decoded(path, units + 2, text, Mark)
-                if mark.unit <= last:
-                    raise damaged(path, units + 2, f"unit {mark.unit} comes after unit {last}")
-                yield mark
+                yield decoded(path, number, text, Root)
                 digest.update(text)
-                units, events, last = units + 1, events + mark.version, mark.unit
-            end = decoded(path, units + 2, text, End)
-            if end != End(units, events, digest.hexdigest()) or file.read(1):
-                raise damaged(path, units + 2, "its sums are not those of the lines before it")
+                number += 1
+            end = decoded(path, number, text, End)
+            if end.digest != digest.hexdigest() or file.read(1):
+                raise damaged(path, number, "its digest is not that of the lines before it")
     except OSError as error:
         raise InterlockError(f"the anchor '{path}' cannot be read: {error.strerror}") from None
 

@@ -1,105 +1,136 @@
 """Archive files as evidence: what left the database is read back, and must be what was there.
 
-A row of `archived` alone proves nothing, since whoever may write it may invent it. Its file does: there the unit's
-events are chained up to the head that the row names, and the one that an anchor names is among them.
+A row of `archived` alone proves nothing, since whoever may write it may invent it. Its file does: it holds the acts
+that moved its units, each is what its digest says, the database keeps that digest below its seals, and the events of
+the unit are what these acts tell of it.
 """
 
-from collections.abc import Container, Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator, Mapping
 from hashlib import sha256
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any
 
 import msgspec
 
-from interlock.engine.advance import chained
-from interlock.engine.archive import TREE, Kept
-from interlock.kernel.rows import Event
+from interlock.engine.archive import ACT, EVENT, TREE, Kept
+from interlock.kernel.rows import Act, Archived, Event
+from interlock.store.acts import NOTHING, digest_of
+from interlock.store.reads import digests, told_by_paths
+from interlock.store.session import Session
 
-History = dict[int, list[Event]]  # by unit
-EVENT = b'{"table":"event",'  # how the line of an event begins
-
-
-class Claimed(NamedTuple):
-    """What is said of a unit that was archived: where it was anchored, and how far its history went."""
-
-    unit: int
-    anchored: int  # a version
-    anchored_head: str
-    version: int
-    head: str
-    file: str
-    digest: str  # of its tree, in the file
+Histories = dict[int, list[Event]]  # by unit
 
 
-def unproven(claims: Iterable[Claimed], folder: Path | None) -> Iterator[tuple[int, str]]:
-    """Those of the units that their files do not prove, each with the reason. Every file is read once.
+class Files:
+    """Archive files, each read once. The acts that they hold are kept, by their digests."""
 
-    `folder` is where files are looked for that are no longer where they were written.
-    """
-    by_file: dict[str, list[Claimed]] = {}
-    for claim in claims:
-        by_file.setdefault(claim.file, []).append(claim)
-    for file, some in by_file.items():
-        yield from unproven_by(file, find_file(file, folder), some)
+    def __init__(self, session: Session, folder: Path | None) -> None:
+        """`folder` is where files are looked for that are no longer where they were written."""
+        self.session, self.folder, self.paths = session, folder, told_by_paths(session)
+        self.acts: dict[str, Act] = {}
+
+    def unproven(self, claims: Iterable[Archived]) -> Iterator[tuple[int, str]]:
+        """Those of the units that their files do not prove, each with the reason."""
+        by_file: dict[str, list[Archived]] = {}
+        for claim in claims:
+            by_file.setdefault(claim.file, []).append(claim)
+        for file, some in by_file.items():
+            yield from self.unproven_by(file, some)
+
+    def unproven_by(self, file: str, claims: list[Archived]) -> Iterator[tuple[int, str]]:
+        """Those of the units that one file does not prove; a tree is judged when it was read, and not kept."""
+        pending: dict[str, list[Archived]] = {}
+        for claim in claims:
+            pending.setdefault(claim.digest, []).append(claim)
+        trouble = f"the archive '{file}' does not hold it as it was archived"
+        try:
+            for digest, histories in self.trees_in(self.find(file), pending):
+                known = digests(self.session, self.acts_of(histories))
+                for claim in pending.pop(digest):
+                    if text := self.doubt(claim, histories.get(claim.unit, []), known):
+                        yield claim.unit, text
+        except OSError as error:
+            trouble = (
+                f"it was archived in '{file}', which cannot be read ({error.strerror}); --archives says where it is now"
+            )
+        except (msgspec.MsgspecError, UnicodeError):
+            trouble = f"the archive '{file}' is damaged, and does not hold it as it was archived"
+        for claim in (claim for some in pending.values() for claim in some):
+            yield claim.unit, trouble
+
+    def find(self, file: str) -> Path:
+        """Where an archive is now: in the folder, if it was moved there."""
+        moved = self.folder / Path(file).name if self.folder else None
+        return moved if moved and moved.exists() else Path(file)
+
+    def trees_in(self, path: Path, wanted: Container[str]) -> Iterator[tuple[str, Histories]]:
+        """By their digests, the trees of a file that are wanted and whole: of each of their units, the events.
+
+        Raises OSError, or msgspec.MsgspecError for what is no archive.
+        """
+        whole = sha256()
+        histories: Histories = {}
+        with path.open("rb") as file:
+            for line in file:
+                if line.startswith(TREE):
+                    kept = msgspec.json.decode(line, type=Kept)
+                    if whole.hexdigest() == kept.digest and kept.digest in wanted:
+                        yield kept.digest, histories
+                    whole, histories = sha256(), {}
+                elif line.startswith(ACT):
+                    act = msgspec.json.decode(line, type=Act)
+                    self.acts[digest_of(act)] = act
+                else:
+                    whole.update(line)
+                    if line.startswith(EVENT):
+                        event = msgspec.json.decode(line, type=Event)
+                        histories.setdefault(event.unit, []).append(event)
+
+    def acts_of(self, histories: Histories) -> set[int]:
+        """The acts that these events name, as far as the file holds them."""
+        hashes = {event.hash for events in histories.values() for event in events}
+        return {self.acts[one].id for one in hashes if one in self.acts}
+
+    def doubt(self, claim: Archived, events: list[Event], known: Mapping[int, str]) -> str:
+        """Why these events do not prove what is said of their unit; nothing if they do.
+
+        `known` has the digests by which the database still knows acts.
+        """
+        for version, event in enumerate(events, 1):
+            act = self.acts.get(event.hash)
+            if act is None or event.version != version or not tells(act, event, self.paths):
+                return f"the archive '{claim.file}' holds a history that is not whole (version {version})"
+            if known.get(act.id) != event.hash:
+                return f"the archive '{claim.file}' holds another history up to version {version} than the database had"
+        if len(events) != claim.version or events[-1].hash != claim.head:
+            return f"the archive '{claim.file}' holds another history than was archived"
+        return ""
 
 
-def unproven_by(file: str, path: Path, claims: list[Claimed]) -> Iterator[tuple[int, str]]:
-    """Those of the units that one file does not prove; a tree is judged when it was read, and not kept."""
-    pending: dict[str, list[Claimed]] = {}
-    for claim in claims:
-        pending.setdefault(claim.digest, []).append(claim)
-    trouble = f"the archive '{file}' does not hold it as it was archived"
-    try:
-        for digest, histories in trees_in(path, pending):
-            for claim in pending.pop(digest):
-                if text := doubt(claim, histories.get(claim.unit, [])):
-                    yield claim.unit, text
-    except OSError as error:
-        trouble = (
-            f"it was archived in '{file}', which cannot be read ({error.strerror}); --archives says where it is now"
-        )
-    except (msgspec.MsgspecError, UnicodeError):
-        trouble = f"the archive '{file}' is damaged, and does not hold it as it was archived"
-    for claim in (claim for some in pending.values() for claim in some):
-        yield claim.unit, trouble
+def tells(act: Act, event: Event, paths: Mapping[str, str]) -> bool:
+    """Whether an act tells exactly this of the event's unit."""
+    if event.unit not in act.units or act.path_digest not in paths:
+        return False
+    lifecycle, *_, hops = msgspec.json.decode(paths[act.path_digest])
+    place = event.version - act.version
+    if not 1 <= place <= len(hops):
+        return False
+    trigger, source, target, name, severity, _, _, lease_from, lease_to = hops[place - 1]
+    attempt, fence = (
+        count + sum(hop[column] for hop in hops[:place]) for column, count in ((5, act.attempt), (6, act.fence))
+    )
+    told: tuple[Any, ...] = (
+        act.tenant, lifecycle, trigger, source or None, target, lease_from, lease_to, attempt, fence, name, severity,
+        act.at, act.actor, act.reason or trigger, act.cause,
+    )  # fmt: skip
+    of_event = (
+        event.tenant, event.lifecycle, event.trigger, event.source, event.target, event.lease_from, event.lease_to,
+        event.attempt, event.fence, event.name, event.severity, event.at, event.actor, event.reason, event.cause,
+    )  # fmt: skip
+    return told == of_event and payload_is_told(act, event)
 
 
-def find_file(file: str, folder: Path | None) -> Path:
-    """Where an archive is now: in the folder, if it was moved there."""
-    moved = folder / Path(file).name if folder else None
-    return moved if moved and moved.exists() else Path(file)
-
-
-def trees_in(path: Path, wanted: Container[str]) -> Iterator[tuple[str, History]]:
-    """By their digests, the trees of a file that are wanted and whole: of each of their units, the events.
-
-    Raises OSError, or msgspec.MsgspecError for what is no archive.
-    """
-    whole = sha256()
-    histories: History = {}
-    with path.open("rb") as file:
-        for line in file:
-            if line.startswith(TREE):
-                kept = msgspec.json.decode(line, type=Kept)
-                if whole.hexdigest() == kept.digest and kept.digest in wanted:
-                    yield kept.digest, histories
-                whole, histories = sha256(), {}
-                continue
-            whole.update(line)
-            if line.startswith(EVENT):
-                event = msgspec.json.decode(line, type=Event)
-                histories.setdefault(event.unit, []).append(event)
-
-
-def doubt(claim: Claimed, events: list[Event]) -> str:
-    """Why these events do not prove what is said of their unit; nothing if they do."""
-    head = ""
-    for version, event in enumerate(events, 1):
-        if event.version != version or event.hash != chained(head, event):
-            return f"the archive '{claim.file}' holds a history that is not whole (version {version})"
-        head = event.hash
-    if (len(events), head) != (claim.version, claim.head):
-        return f"the archive '{claim.file}' holds another history than was archived"
-    if events[claim.anchored - 1].hash != claim.anchored_head:
-        return f"the archive '{claim.file}' holds another history up to version {claim.anchored} than was anchored"
-    return ""
+def payload_is_told(act: Act, event: Event) -> bool:
+    """A payload is the act's own, or its digest is what the act has of this unit; other hops of a path have none."""
+    digest = (act.details or [None] * len(act.units))[act.units.index(event.unit)]
+    return event.payload in (NOTHING, act.payload) or sha256(event.payload.encode()).hexdigest() == digest

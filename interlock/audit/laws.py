@@ -1,16 +1,18 @@
 """Sentences that are true of the database at every commit, asked of every event and every row that it holds."""
 
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+from itertools import chain
 
 import msgspec
 
 from interlock.audit.rebuild import Listed, Told, differences, grants, hear, opens_attempt
-from interlock.engine.advance import SELF, chained
+from interlock.audit.record import DIGESTS, PATHS, SEALS, judge_acts, judge_paths, judge_seals
 from interlock.engine.family import add, count_birth
 from interlock.engine.slots import WITHHELD
 from interlock.engine.terms import policy_in
 from interlock.kernel.lifecycle import SETTLED, Category, Lifecycle
 from interlock.kernel.names import shown
+from interlock.kernel.paths import SELF
 from interlock.kernel.rows import Event, Unit
 from interlock.store.reads import forced_moves, histories, orphans, policies, slots, unmet_needs, workers
 from interlock.store.session import Session
@@ -62,11 +64,6 @@ def attempts_and_fences_are_counted(before: Told, event: Event, listed: Listed) 
         yield f"version {event.version} says {said}, and they are {counted[0]} and {counted[1]}"
 
 
-def hashes_are_chained(before: Told, event: Event, listed: Listed) -> Iterator[str]:
-    if event.hash != chained(before.head, event):
-        yield f"the hash of version {event.version} is not that of its contents"
-
-
 def leases_move_as_listed(before: Told, event: Event, listed: Listed) -> Iterator[str]:
     if event.lease_to is None:
         return
@@ -97,7 +94,7 @@ def settled_results_stay(before: Told, event: Event, listed: Listed) -> Iterator
 def state_is_the_fold_of_events(unit: Unit, told: Told, listed: Listed) -> Iterator[str]:
     if told.version == 0:
         yield "it has no event"
-    elif (unit.version, unit.state, unit.head) != (told.version, told.state, told.head):
+    elif (unit.version, unit.state) != (told.version, told.state):
         yield f"it is {unit.state} at version {unit.version}, but its last event is {told.state} at {told.version}"
 
 
@@ -148,7 +145,6 @@ OF_EVENTS: tuple[EventLaw, ...] = (
     every_hop_is_listed,
     each_event_begins_where_the_last_ended,
     attempts_and_fences_are_counted,
-    hashes_are_chained,
     leases_move_as_listed,
     no_grant_beside_a_live_lease,
     settled_results_stay,
@@ -179,7 +175,7 @@ def named(law: EventLaw | RowLaw) -> str:
     return law.__name__.replace("_", " ")
 
 
-WHOLE = (KNOWN, ALLOWED, OWNED, HOLDING, COUNTING, NEEDING, COSTING, KEYS, BODIES, POLICIES)
+WHOLE = (KNOWN, DIGESTS, PATHS, SEALS, ALLOWED, OWNED, HOLDING, COUNTING, NEEDING, COSTING, KEYS, BODIES, POLICIES)
 LAWS = (*(named(law) for law in OF_EVENTS), *(named(law) for law in OF_ROWS), *WHOLE)
 
 
@@ -221,8 +217,10 @@ def audit(session: Session, lives: Mapping[str, Lifecycle], *, rebuild: bool = F
     for one, unmet, counted in unmet_needs(session):
         if unmet != counted:
             yield Broken(NEEDING, one, f"{unmet} of its needs are said to be unmet, and {counted} are")
+    for fault in chain(judge_paths(session), judge_acts(session), judge_seals(session)):
+        yield Broken(fault.law, fault.unit, fault.text)
     for one, count in orphans(session):
-        yield Broken(OWNED, one, f"there are events of it ({count}), but no such unit")
+        yield Broken(OWNED, one, f"acts tell of it ({count}), but there is no such unit")
 
 
 def paid(events: Iterable[Event], costs: dict[int, int]) -> Iterator[Event]:

@@ -29,7 +29,6 @@ class Told(msgspec.Struct):
     category: str = ""
     outcome: str | None = None
     version: int = 0
-    head: str = ""
     changed_at: int = 0
     attempt: int = 1
     fence: int = 0
@@ -57,7 +56,7 @@ def hear(told: Told, event: Event, listed: Listed) -> None:
     if event.lease_to is not None:
         told.lease = event.lease_to
     told.tenant, told.lifecycle, told.state = event.tenant, event.lifecycle, event.target
-    told.version, told.head, told.changed_at = event.version, event.hash, event.at
+    told.version, told.changed_at = event.version, event.at
 
 
 def opens_attempt(event: Event, listed: Listed) -> bool:

@@ -22,7 +22,7 @@ from interlock.audit.rebuild import Listed, Told, hear
 from interlock.engine.family import add, count_birth
 from interlock.kernel.lifecycle import Category, Lifecycle
 from interlock.kernel.rows import Event, Unit
-from interlock.store.reads import events_after
+from interlock.store.reads import BEGINNING, Position, events_after
 from interlock.store.session import Session
 from interlock.store.written import needs_of, units
 
@@ -48,7 +48,7 @@ class Vigil:
         self.found: dict[int, dict[str, int]] = {}  # by parent: what its children come to
         self.needs: dict[int, list[int]] = {}
         self.needed_by: dict[int, list[int]] = {}
-        self.pos: tuple[int, ...] = ()
+        self.position: Position = BEGINNING
         self.keyed = False  # whether there is a mutex, a limit or a rate
 
     def look(self, session: Session, rows: Iterable[tuple[str, int]]) -> Seen:
@@ -60,9 +60,9 @@ class Vigil:
             return Seen()
         seen = Seen()
         ids = dict.fromkeys(kinds.get("unit", ()))
-        fresh = events_after(session, self.pos, EVENTS_MAX) if ids else []
+        fresh = events_after(session, self.position, EVENTS_MAX) if ids else []
         if fresh:
-            self.pos = fresh[-1][0]
+            self.position = fresh[-1][0]
         seen.events = [event for _, event in fresh]
         seen.broken += self.judge_events(seen.events)
         now = {unit.id: unit for unit in units(session, ids)}

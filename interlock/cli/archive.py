@@ -28,10 +28,12 @@ from interlock.cli.options import (
 )
 from interlock.cli.out import FINDING, Json, counted, dump, say
 from interlock.client.app import App
-from interlock.engine.archive import TREE, Kept, lines
+from interlock.engine.archive import ACT, EVENT, TREE, Kept, act_lines, lines
 from interlock.kernel.commands import Archive
 from interlock.kernel.errors import InterlockError, StoreError
 from interlock.kernel.names import shown
+from interlock.kernel.rows import Act, Event
+from interlock.store.acts import digest_of as act_digest
 from interlock.store.files import create_private
 from interlock.store.ids import Ids
 from interlock.store.retention import tree
@@ -107,19 +109,22 @@ def write(session: Session, app: App, roots: list[int], out: Path) -> None:
     """The file holds every tree, a line a row, each closed by a line with its digest; it is on disk."""
     try:
         with open(create_private(out), "wb") as file:
+            acts = set[int]()
             for root in roots:
-                write_tree(session, app, root, file)
+                write_tree(session, app, root, file, acts)
             file.flush()
             os.fsync(file.fileno())
     except OSError as error:
         raise InterlockError(f"'{out}' cannot be written: {error.strerror}") from None
 
 
-def write_tree(session: Session, app: App, root: int, file: BinaryIO) -> None:
+def write_tree(session: Session, app: App, root: int, file: BinaryIO, acts: set[int]) -> None:
+    """The file holds a tree, and before it those acts of its units that it does not hold yet."""
     tx = Tx(session, app.lives, Ids(session), [app.tenant])
     try:
         top, digest = tx.unit(root), sha256()
         units = tree(tx, top)
+        file.writelines(act_lines(tx, units, acts))
         for line in lines(tx, units):
             file.write(line)
             digest.update(line)
@@ -131,17 +136,21 @@ def write_tree(session: Session, app: App, root: int, file: BinaryIO) -> None:
 
 def read_back(path: Path) -> Iterator[Kept]:
     """The trees that a file holds, whole. Raises InterlockError where it holds something else than it says."""
-    digest, number = sha256(), 0
+    digest, acts = sha256(), set[str]()
     with open(path, "rb") as file:
         for number, line in enumerate(file, 1):
-            if not line.startswith(TREE):
+            if line.startswith(ACT):
+                acts.add(act_digest(msgspec.json.decode(line, type=Act)))
+            elif line.startswith(TREE):
+                kept = msgspec.json.decode(line, type=Kept)
+                if digest.hexdigest() != kept.digest:
+                    raise InterlockError(f"'{path}', line {number}: {kept.id} was not written as it was read")
+                yield kept
+                digest = sha256()
+            else:
                 digest.update(line)
-                continue
-            kept = msgspec.json.decode(line, type=Kept)
-            if digest.hexdigest() != kept.digest:
-                raise InterlockError(f"'{path}', line {number}: {kept.id} was not written as it was read")
-            yield kept
-            digest = sha256()
+                if line.startswith(EVENT) and msgspec.json.decode(line, type=Event).hash not in acts:
+                    raise InterlockError(f"'{path}', line {number}: the act of this event was not written")
 
 
 def tell(facts: dict[str, Any], json: bool) -> None:

@@ -1,8 +1,5 @@
-"""The only place where a state changes: it follows the lifecycle's path and writes one event a hop."""
+"""The only place where a state changes: a unit takes one of its lifecycle's paths, and a flush makes an act of it."""
 
-from collections.abc import Iterable
-from functools import lru_cache
-from hashlib import sha256
 from typing import Any
 
 import msgspec
@@ -13,13 +10,16 @@ from interlock.engine.words import keepable
 from interlock.kernel import policy
 from interlock.kernel.commands import Command
 from interlock.kernel.lifecycle import Category, Lifecycle, Move
-from interlock.kernel.rows import Event, ForcedMove, Unit
+from interlock.kernel.paths import CLEAR, GRANT, OUTCOME, SAME_OUTCOME, SELF, SET, SET_ANEW, Path, Step
+from interlock.kernel.rows import ForcedMove, Unit
+from interlock.store.acts import NOTHING, keep_birth, record_move, terms_of
+from interlock.store.acts import Move as Moved
 from interlock.store.finders import find_askers
+from interlock.store.migrate import make_path
 from interlock.store.tx import Tx
 
-SELF = "self"  # a hop of the lease alone
 ASKED = "asked"  # in the payload of a cancel: who asked for it, why and when
-NO_HOP = (None, None)  # of the lease
+RESTS = (Category.GATE, Category.WAITING)
 ENCODE = msgspec.json.Encoder(order="sorted").encode
 
 
@@ -46,32 +46,21 @@ def actor_text(command: Command[Any]) -> str:
 def advance(
     tx: Tx, unit: Unit, trigger: str, stamp: Stamp, *, lease: tuple[str, ...] = (), payload: Any = None
 ) -> Move:
-    """The unit has made the listed move, its lease the hops that go with it, and an event tells of each hop.
+    """The unit has made the listed move, its lease the hops that go with it, and a flush makes an act of it.
 
     `lease` names triggers of the lease's lifecycle. A grant goes with the first hop, an end with the last; a hop
     of the lease that finds no hop of the unit is an event of its own.
     """
     life = tx.life(unit)
     move = life.move(unit.state or None, trigger)
-    hops = move.hops
     if life.states[move.path[-1]].category is Category.CANCELLED:
         payload = with_asker(tx, unit, stamp, payload)
-    lease_hops = lease_path(tx, unit, lease) if lease else []
-    before = 0 if lease_hops and lease[0] == "grant" else len(hops) - len(lease_hops)  # hops without the lease
-    for hop in hops:
-        with_lease = lease_hops.pop(0) if lease_hops and before <= 0 else NO_HOP
-        before -= 1
-        if hop.opens_attempt:
-            unit.attempt += 1
-        unit.state = hop.target
-        told = payload if hop is hops[-1] else None
-        remember(tx, unit, hop.source, (trigger, hop.event, hop.severity), stamp, with_lease, told)
-    for with_lease in lease_hops:
-        in_place(tx, unit, stamp, with_lease)
+    under = unit.lease if lease and lease[0] != GRANT else None
+    take(tx, unit, tx.paths.find(life.name, unit.state, under, (Step(trigger, lease),)), stamp, payload)
     born = move.source is None
-    settle(tx, unit, life, opened=born or move.opens_attempt, born=born)
+    settle(tx, unit, life, born=born)
     if unit.parent is not None:
-        tx.fired.append((unit, trigger))
+        tx.fired.append((unit, trigger, tx.last_moves[unit.id].round))
     return move
 
 
@@ -87,97 +76,62 @@ def with_asker(tx: Tx, unit: Unit, stamp: Stamp, payload: Any) -> Any:
 
 def hop_lease(tx: Tx, unit: Unit, trigger: str, stamp: Stamp) -> None:
     """The lease alone has made a hop; the unit stays where it is."""
-    for with_lease in lease_path(tx, unit, (trigger,)):
-        in_place(tx, unit, stamp, with_lease)
+    take(tx, unit, tx.paths.find(unit.lifecycle, unit.state, unit.lease, (Step(SELF, (trigger,)),)), stamp, None)
     derive(tx, unit)
     tx.touch(unit)
 
 
-def lease_path(tx: Tx, unit: Unit, triggers: tuple[str, ...]) -> list[tuple[str | None, str | None]]:
-    """The hops that these triggers make of the unit's lease, which is left in the last one."""
-    hops: list[tuple[str | None, str | None]] = []
-    for trigger in triggers:
-        source = None if trigger == "grant" else unit.lease
-        unit.lease = tx.leases.move(source, trigger).path[-1]
-        hops.append((source, unit.lease))
-    return hops
-
-
-def in_place(tx: Tx, unit: Unit, stamp: Stamp, with_lease: tuple[str | None, str | None]) -> None:
-    name = f"lease_{str(with_lease[1]).lower()}"
-    remember(tx, unit, unit.state, (SELF, name, "info"), stamp, with_lease, None)
-
-
-def remember(
-    tx: Tx,
-    unit: Unit,
-    source: str | None,
-    names: tuple[str, str, str],
-    stamp: Stamp,
-    with_lease: tuple[str | None, str | None],
-    payload: Any,
-) -> None:
-    """One event, chained to the one before it; the unit's version counts it."""
-    unit.version += 1
+def take(tx: Tx, unit: Unit, path: Path, stamp: Stamp, payload: Any) -> None:
+    """The unit has gone along a path: the columns that acts write say so."""
+    at = max(unit.changed_at, tx.now)
     if unit.parked_on == WITHHELD:
         unit.parked_on = None  # whoever moves it brings it back
-    if tx.now > unit.changed_at:
-        unit.changed_at = tx.now
     if stamp.vouched_by:
         payload = {**(payload or {}), "vouched_by": stamp.vouched_by}
-    body, text = tx.body(unit), ENCODE(payload).decode() if payload else "{}"
-    trigger, name, severity = names
-    fields = (
-        unit.id, unit.version, unit.tenant, unit.lifecycle, trigger, source, unit.state, *with_lease, unit.attempt,
-        unit.fence, name, severity, unit.changed_at, stamp.actor, stamp.reason or trigger, stamp.cause,
-        body.correlation, body.trace,
+    keep_birth(tx, unit)
+    terms = terms_of(unit) if path.grants else None
+    moved = Moved(
+        unit, path, tx.floor, unit.version, unit.attempt, unit.fence, at, stamp.actor, stamp.reason, stamp.cause,
+        ENCODE(payload).decode() if payload else NOTHING, terms, unit.lease_until if path.lease_ends else None,
     )  # fmt: skip
-    unit.head = linked(unit.head, fields, text)
-    tx.events.append(Event(*fields, text, unit.head))
-
-
-def chained(before: str, event: Event) -> str:
-    """The hash of an event: over the hash before it and its fields, the payload by its digest."""
-    *fields, payload, _ = msgspec.structs.astuple(event)
-    return linked(before, fields, payload)
-
-
-def linked(before: str, fields: Iterable[Any], payload: str) -> str:
-    return sha256(before.encode() + ENCODE((*fields, digest(payload)))).hexdigest()
-
-
-@lru_cache(maxsize=64)
-def digest(payload: str) -> str:
-    """Events of one kind often say the same."""
-    return sha256(payload.encode()).hexdigest()
+    unit.version += len(path.hops)
+    unit.attempt += path.opens
+    unit.fence += path.grants
+    unit.state, unit.changed_at = path.target, at
+    if path.lease_to is not None:
+        unit.lease = path.lease_to
+    if path.started in (CLEAR, SET_ANEW):
+        unit.started_at = None
+    if path.started in (SET, SET_ANEW) and unit.started_at is None:
+        unit.started_at = at
+    if path.category is not None:
+        unit.category = path.category
+        unit.rests_in = path.target if path.category in RESTS else None
+        unit.dead_at = at if path.category == Category.DEAD else None
+    if path.outcome != SAME_OUTCOME:
+        unit.outcome = path.category if path.outcome == OUTCOME else None
+    record_move(tx, moved)
 
 
 def force(tx: Tx, unit: Unit, state: str, stamp: Stamp) -> None:
     """An operator has put a unit into a state, whatever its table lists; the event says who and why."""
-    source, unit.state = unit.state, state
-    lease_hops = lease_path(tx, unit, ("revoke",)) if unit.holder is not None else [(None, None)]
-    remember(tx, unit, source, ("force", "forced", "warning"), stamp, lease_hops[0], None)
+    under = unit.lease if unit.holder is not None else None
+    path = tx.paths.force(unit.lifecycle, unit.state, under, state)
+    make_path(tx.session, path)
+    take(tx, unit, path, stamp, None)
     allowed = ForcedMove(
         unit=unit.id, version=unit.version, tenant=unit.tenant, target=state, actor=stamp.actor, reason=stamp.reason,
         at=unit.changed_at,
     )  # fmt: skip
-    tx.session.insert([allowed])  # before its event, which the guard compares with it
-    settle(tx, unit, tx.life(unit), opened=False, born=False)
+    tx.session.insert([allowed])  # before its act, which the guard compares with it
+    settle(tx, unit, tx.life(unit), born=False)
 
 
-def settle(tx: Tx, unit: Unit, life: Lifecycle, *, opened: bool, born: bool) -> None:
-    """What follows from the new state: category, outcome, clocks, and whether it may be claimed."""
-    state = life.states[unit.state]
-    unit.category = category = state.category
-    if category is not Category.CLOSED:
-        unit.outcome = category if state.settled else None
+def settle(tx: Tx, unit: Unit, life: Lifecycle, *, born: bool) -> None:
+    """What follows from the new state: clocks, and whether it may be claimed."""
     if unit.outcome == Category.SUCCESS:
         forget_error(tx, unit)
-    if opened:
-        unit.started_at = None
-    if category is Category.ACTIVE and unit.started_at is None:
-        unit.started_at = unit.changed_at
-    if state.settled:
+    if life.settled(unit.state):
         unit.due_at = unit.asked_at = unit.asked_by = None
     unit.deadline_at = deadline(tx, unit, life) if unit.state in life.clocked else None
     derive(tx, unit)
@@ -221,5 +175,5 @@ def derive(tx: Tx, unit: Unit) -> None:
     unit.wake_at = None
     if unit.state in life.unsettled:
         clocks = [unit.deadline_at, unit.due_at if due else None]
-        clocks += [unit.lease_until, unit.asked_by] if live else []
+        clocks += [unit.asked_by] if live else []  # the lease has a clock of its own
         unit.wake_at = min([at for at in clocks if at is not None], default=None)

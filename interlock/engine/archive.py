@@ -9,11 +9,13 @@ from interlock.engine.operate import refuse_unless_operator
 from interlock.kernel.commands import Archive
 from interlock.kernel.errors import InterlockError
 from interlock.kernel.rows import Archived, Row, Unit
-from interlock.store.retention import forget, kept_rows, still_needed, tree
+from interlock.store.retention import find_acts, forget, heads_of, kept_rows, still_needed, tree
 from interlock.store.tallies import keep_renewals
 from interlock.store.tx import Tx
 
 TREE = b'{"table":"tree",'  # how the line begins that closes a tree in a file
+EVENT = b'{"table":"event",'
+ACT = b'{"table":"act",'  # and that of an act, which has a digest of its own and is in no tree's
 
 
 class Kept(msgspec.Struct, frozen=True, tag_field="table", tag="tree"):
@@ -39,11 +41,12 @@ def archive(tx: Tx, command: Archive) -> int:
     if (digest := digest_of(lines(tx, units))) != command.digest:
         raise InterlockError(f"the file is said to hold {command.digest}, but what would be deleted is {digest}")
     refuse_unless_operator(tx, "archive", Archived.table)
+    heads = heads_of(tx, units)
     for unit in units:
         tx.add(
             Archived(
-                unit=unit.id, tenant=unit.tenant, version=unit.version, head=unit.head, file=command.file,
-                digest=command.digest, at=tx.now,
+                unit=unit.id, tenant=unit.tenant, version=unit.version, born=unit.born, head=heads[unit.act],
+                file=command.file, digest=command.digest, at=tx.now,
             )
         )  # fmt: skip
     tx.flush()
@@ -57,6 +60,13 @@ def lines(tx: Tx, units: list[Unit]) -> Iterator[bytes]:
     ids = [unit.id for unit in units]
     for row in kept_rows(tx, ids):
         yield as_line(row)
+
+
+def act_lines(tx: Tx, units: list[Unit], written: set[int]) -> Iterator[bytes]:
+    """The acts that moved these units, but for those that the file holds already."""
+    for act in find_acts(tx, [unit.id for unit in units], written):
+        written.add(act.id)
+        yield as_line(act)
 
 
 def as_line(row: Row) -> bytes:

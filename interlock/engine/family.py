@@ -56,7 +56,8 @@ def follow_and_meet_needs(tx: Tx) -> list[tuple[Unit, Unit | None]]:
     moved: list[tuple[Unit, Unit | None]] = []
     while tx.pending or tx.given_back or tx.takings:
         while tx.fired:
-            child, trigger = tx.fired.popleft()
+            child, trigger, happened = tx.fired.popleft()
+            tx.floor = happened + 1
             follow(tx, tx.as_its_own(child), trigger)
         some = tx.flush()
         met = tx.meet_needs(succeeded(some))

@@ -42,12 +42,11 @@ def grant(
     tx: Tx, unit: Unit, terms: Terms, lease_hash: str, worker: int, stamp: Stamp, payload: dict[str, str]
 ) -> None:
     """A new lease on a unit, with a fence that is higher than all before it."""
-    unit.fence = policy.next_fence(unit.fence)
     unit.holder, unit.lease_hash, unit.lease_until = worker, lease_hash, terms.until
     unit.lease_ttl, unit.lease_beat = terms.ttl_us, terms.beat_us
     unit.due_at = None
     # A claim that began before the end of what the unit needed, and saw it, is told as later than it.
     unit.changed_at = max(unit.changed_at, unit.available_at or 0)
-    spend_token(tx, unit)
+    spend_token(tx, unit, policy.next_fence(unit.fence))
     lease = ("grant", "activate") if terms.active else ("grant",)
     advance(tx, unit, terms.trigger, stamp, lease=lease, payload=payload)

@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-from interlock.engine.advance import SELF, Stamp, advance, asked_by, derive
+from interlock.engine.advance import Stamp, advance, asked_by, derive
 from interlock.engine.ends import close, lose_in_place
 from interlock.engine.grants import grant, terms_of
 from interlock.engine.lease_secrets import check_nonce, hash_nonce, hashed, refuse_other_nonce, secret
@@ -45,6 +45,7 @@ from interlock.kernel.commands import (
 )
 from interlock.kernel.errors import Refused, Stale
 from interlock.kernel.lifecycle import BY_HOLDER, Category, Owner
+from interlock.kernel.paths import SELF
 from interlock.kernel.rows import Event, Unit
 from interlock.kernel.tallies import CONFLICTS, STALE
 from interlock.store.ahead import remember_worker
@@ -134,6 +135,7 @@ def each(
     """
     said = list(held)
     tx.load(one.unit for one in said)
+    tx.recall_leases(dict.fromkeys(one.unit for one in said))
     heard = [hear(tx, one, place, verb, again) for place, one in enumerate(said)]
     for one, answer in zip(said, heard, strict=True):
         if not answer.accepted and answer.state:

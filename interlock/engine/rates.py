@@ -19,13 +19,13 @@ def set_rate(tx: Tx, tenant: int, key: str, rate: int) -> None:
     set_capacity(tx, tenant, rate_name(key), rate, derive)
 
 
-def spend_token(tx: Tx, unit: Unit) -> None:
+def spend_token(tx: Tx, unit: Unit, fence: int) -> None:
     """A unit that is being granted has its token no longer: it comes back, but not to this unit."""
     body = tx.body(unit)
     if body.rate_key is None:
         return
     back_at = tx.now + (policy_of(body).rate_per_us or 0)
-    tx.add(Token(unit=unit.id, fence=unit.fence, tenant=unit.tenant, key=rate_name(body.rate_key), back_at=back_at))
+    tx.add(Token(unit=unit.id, fence=fence, tenant=unit.tenant, key=rate_name(body.rate_key), back_at=back_at))
     tx.seats[unit.id] = keys_of(body, held=True)
 
 

@@ -8,13 +8,13 @@ beginning counts.
 from collections.abc import Callable
 
 from interlock.kernel.rows import Body, Unit
+from interlock.store.acts import WITHHELD as WITHHELD
 from interlock.store.finders import parked, slot_for
 from interlock.store.tx import Tx
 
 Derive = Callable[[Tx, Unit], None]
 SLOTS_MAX = 2**31 - 1
 SIGNAL = "signal:"
-WITHHELD = "withheld"  # what a unit is parked on that could not be granted, or not be moved by time
 
 
 def keys_of(body: Body, *, held: bool = False) -> tuple[str, ...]:

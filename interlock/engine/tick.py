@@ -12,6 +12,7 @@ from interlock.kernel import policy
 from interlock.kernel.commands import Tick
 from interlock.kernel.rows import Unit
 from interlock.store.finders import forget_expired, held_by, overdue
+from interlock.store.seals import write_seal
 from interlock.store.tx import Tx
 
 CLOCK = "clock"
@@ -22,6 +23,7 @@ def tick(tx: Tx, command: Tick) -> int:
     """Time has passed: what is due has been looked at, and what was kept for a while is gone."""
     between("limit", command.limit, 1)
     forget_expired(tx, command.limit)
+    write_seal(tx.session, tx.tenant, tx.now)
     return wake(tx, command.limit) + run_schedules(tx, command.limit)
 
 
@@ -29,7 +31,7 @@ def wake(tx: Tx, limit: int) -> int:
     """What is due, the longest overdue first, has been looked at."""
     take_tokens_back(tx, max(limit, WAKE_LEAST))
     found = overdue(tx, max(limit, WAKE_LEAST) + len(tx.session.stuck))
-    due = tx.pick(unit for unit in found if passed(tx, unit.wake_at) and not tx.left_alone(unit))
+    due = tx.pick(unit for unit in found if not tx.left_alone(unit))
     move_each(due, lambda unit: look(tx, unit))
     return len(due)
 

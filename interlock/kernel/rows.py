@@ -12,12 +12,14 @@ class Row(msgspec.Struct, gc=False):
     """Base of all rows. `table` and the fields are all that the store knows of a row."""
 
     table: ClassVar[str]
+    apart: ClassVar[int] = 0  # how many of the last fields are not columns of the table
 
 
 class Unit(Row):
     """A piece of work: the hot row that verbs read and write."""
 
     table = "unit"
+    apart = 3  # they are columns of its lease
     id: int
     tenant: int
     lane: int
@@ -26,7 +28,8 @@ class Unit(Row):
     category: str = ""
     outcome: str | None = None
     version: int = 0
-    head: str = ""
+    act: int = 0  # that moved it last
+    born: int = 0  # the act that made it
     changed_at: int = 0
     started_at: int | None = None
     priority: int = 0
@@ -39,13 +42,13 @@ class Unit(Row):
     due_at: int | None = None
     deadline_at: int | None = None
     parked_on: str | None = None
+    rests_in: str | None = None
+    dead_at: int | None = None
     fence: int = 0
-    lease: str | None = None
-    lease_hash: str | None = None
+    lease: str | None = None  # the state of the last one
+    lease_id: int | None = None  # of the one that is live
     holder: int | None = None
-    lease_until: int | None = None
-    lease_ttl: int | None = None
-    lease_beat: int | None = None
+    lease_until: int | None = None  # while a lease is live, its end
     asked_at: int | None = None
     asked_by: int | None = None
     parent: int | None = None
@@ -61,6 +64,9 @@ class Unit(Row):
     blocked: int = 0
     begun: int = 0
     cost: int = 0
+    lease_hash: str | None = None
+    lease_ttl: int | None = None
+    lease_beat: int | None = None
 
 
 class Body(Row):
@@ -87,7 +93,7 @@ class Body(Row):
 
 
 class Event(Row):
-    """One act as it happened; (unit, version) is its identity. The store adds its position."""
+    """One transition of one unit as it happened, read from its act; (unit, version) is its identity."""
 
     table = "event"
     unit: int
@@ -110,7 +116,84 @@ class Event(Row):
     correlation: str
     trace: str
     payload: str
-    hash: str
+    hash: str = ""  # the digest of its act
+
+
+class Act(Row):
+    """All units that one transaction takes along the same path from the same place. Inserting it moves them."""
+
+    table = "act"
+    apart = 1  # the store says it
+    id: int
+    tenant: int
+    path: int
+    path_digest: str
+    version: int
+    attempt: int
+    fence: int
+    at: int
+    actor: str
+    reason: str
+    cause: str | None
+    payload: str
+    available: int
+    worker: int | None
+    ttl: int | None
+    beat: int | None
+    until: int | None
+    units: list[int]
+    before: list[int]
+    leases: list[int | None] | None = None
+    secrets: list[str] | None = None
+    details: list[str | None] | None = None
+    digest: str = ""
+
+
+class ActGone(Row):
+    """An act that has left the database with the last of its units."""
+
+    table = "act_gone"
+    id: int
+    tenant: int
+    digest: str
+
+
+class ActDetail(Row):
+    """What an act tells of one of its units alone."""
+
+    table = "act_detail"
+    act: int
+    unit: int
+    tenant: int
+    payload: str
+
+
+class Lease(Row):
+    """One worker's right to speak for a unit; its id is that of the act that granted it."""
+
+    table = "lease"
+    id: int
+    unit: int
+    tenant: int
+    worker: int
+    secret: str  # the hash of it
+    until: int
+    ttl: int
+    beat: int
+    ended_at: int | None = None
+
+
+class Seal(Row):
+    """Acts of a tenant up to one of them, and a root over all of them."""
+
+    table = "seal"
+    tenant: int
+    number: int
+    first_act: int
+    last_act: int
+    acts: int
+    root: str
+    at: int
 
 
 class Need(Row):
@@ -297,14 +380,15 @@ class Archived(Row):
     unit: int
     tenant: int
     version: int
-    head: str
+    born: int  # its first act
+    head: str  # the digest of its last one
     file: str
     digest: str
     at: int
 
 
 class ForcedMove(Row):
-    """A move past the table that an operator may make: the guard takes the event only if this says the same."""
+    """A move past the table that an operator may make: the guard takes the act only if this says the same."""
 
     table = "forced_move"
     unit: int
@@ -316,7 +400,13 @@ class ForcedMove(Row):
     at: int
 
 
+def columns(kind: type[Row]) -> tuple[str, ...]:
+    """The columns of a row's table, in order."""
+    fields = kind.__struct_fields__
+    return fields[: len(fields) - kind.apart]
+
+
 ROWS: tuple[type[Row], ...] = (
-    Unit, Body, Event, Need, Note, Worker, Artifact, Tenant, Key, Slot, Token, Schedule, Template, Skipped, Answer,
-    Archived, ForcedMove,
+    Unit, Body, Act, ActGone, ActDetail, Lease, Seal, Need, Note, Worker, Artifact, Tenant, Key, Slot, Token, Schedule,
+    Template, Skipped, Answer, Archived, ForcedMove,
 )  # fmt: skip

@@ -27,8 +27,8 @@ class Position(msgspec.Struct, frozen=True):
     """Behind which event somebody has counted, in which store."""
 
     epoch: str
-    xid: int = 0
-    pos: int = 0
+    act: int = 0
+    place: int = 0
 
 
 class Count(msgspec.Struct, frozen=True):

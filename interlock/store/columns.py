@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from functools import cache, lru_cache
 from typing import Any, NamedTuple, get_type_hints
 
-from interlock.kernel.rows import Row
+from interlock.kernel.rows import Row, columns
 
 PATTERNS_MAX = 16  # a batch with more of them has none
 FEW = 2 * PATTERNS_MAX  # rows that are not worth a pattern
@@ -19,7 +19,12 @@ Value = int | str | None
 @cache
 def types(kind: type[Row]) -> dict[str, str]:
     """The type that each column of a row is sent as."""
-    return {name: "text" if "str" in str(hint) else "bigint" for name, hint in get_type_hints(kind).items()}
+    return {name: type_of(str(hint)) for name, hint in get_type_hints(kind).items()}
+
+
+def type_of(hint: str) -> str:
+    element = "text" if "str" in hint else "bigint"
+    return f"{element}[]" if "list" in hint else element
 
 
 class Shape(NamedTuple):
@@ -32,9 +37,11 @@ class Shape(NamedTuple):
 
     def value(self, name: str) -> str:
         """How a statement names this column of what is given."""
-        if name in self.own:
-            return f"given.{name}"
         type_ = types(self.kind)[name]
+        if name in self.own:
+            return f"given.{name}::{type_}" if type_.endswith("[]") else f"given.{name}"
+        if type_.endswith("[]") and name in self.few:
+            return f"(%({name})s::text[])[given.pattern]::{type_}"
         return f"%({name})s::{type_}" if name in self.shared else f"(%({name})s::{type_}[])[given.pattern]"
 
     @property
@@ -42,13 +49,15 @@ class Shape(NamedTuple):
         """What a statement reads the rows from; empty if one row is all of them."""
         if not self.own:
             return ""
-        arrays = ", ".join(f"%({name})s::{types(self.kind).get(name, 'bigint')}[]" for name in self.own)
+        # A list of lists has to be square, so each of them is sent as text.
+        sent = {name: types(self.kind).get(name, "bigint") for name in self.own}
+        arrays = ", ".join(f"%({name})s::{'text' if kind.endswith('[]') else kind}[]" for name, kind in sent.items())
         return f"FROM unnest({arrays}) AS given ({', '.join(self.own)})"
 
 
 @lru_cache(maxsize=TEXTS_MAX)
 def insert_text(shape: Shape) -> str:
-    table, names = shape.kind.table, shape.kind.__struct_fields__
+    table, names = shape.kind.table, columns(shape.kind)
     return f"INSERT INTO {table} ({', '.join(names)}) SELECT {', '.join(map(shape.value, names))} {shape.source}"
 
 
@@ -67,6 +76,8 @@ class Given:
         self.few: dict[str, Sequence[Value]] = {}  # one of a few patterns, by the number of the pattern
         self.own: dict[str, Sequence[Value]] = {}  # different in most
         for name, column in zip(names, zip(*rows, strict=True), strict=True):
+            if types(kind).get(name, "").endswith("[]"):
+                column = tuple(None if values is None else array(values) for values in column)
             if column.count(column[0]) == len(column):
                 self.shared[name] = column[0]
             elif len(column) > FEW and len(set(column)) <= PATTERNS_MAX:

@@ -22,6 +22,7 @@ OUT_OF_REACH = ("08", "53", "57P", "25006")  # connection, resources, shutdown; 
 def dialect(sql: str) -> str:
     """Our `:name` parameters in psycopg's spelling; a cast such as ::text stays."""
     sql = sql.replace("{lock}", "FOR UPDATE").replace("{skip}", "FOR UPDATE SKIP LOCKED")
+    sql = sql.replace("{skip_unit}", "FOR UPDATE OF unit SKIP LOCKED")
     sql = sql.replace("{ids}", "= ANY(:ids)")
     return re.sub(r"(?<!:):(\w+)", r"%(\1)s", sql.replace("%", "%%"))
 

@@ -8,12 +8,19 @@ import msgspec
 from interlock.kernel.errors import Unknown
 from interlock.kernel.lifecycle import Category
 from interlock.kernel.rows import Answer, Artifact, Body, Event, Note, Schedule, Slot, Template, Token, Unit, Worker
+from interlock.store.acts import events_here
 from interlock.store.lanes import Lane, Lanes, remember
 from interlock.store.tx import Tx
 
 OVERDUE = "WHERE tenant = :tenant AND wake_at IS NOT NULL AND wake_at <= :now ORDER BY wake_at, id LIMIT :limit {skip}"
+# What is held under a lease that is over. The lease's own row is not locked: whoever has the unit writes it.
+EXPIRED = (
+    "JOIN lease ON lease.unit = unit.id AND lease.id = unit.lease_id WHERE lease.tenant = :tenant AND ended_at IS NULL "
+    "AND until <= :now ORDER BY until, lease.unit LIMIT :limit {skip_unit}"
+)
 TOKENS_BACK = "WHERE tenant = :tenant AND back_at <= :now ORDER BY back_at LIMIT :limit {skip}"
 KEYS_AT_ONCE = 500
+LEASES_US = 86_400_000_000  # so long an ended lease is remembered
 PARKED_AT_ONCE = 4
 # In one question with the limits of their tenant, which are asked for as often, and which few tenants have.
 LANES = """
@@ -24,12 +31,25 @@ WHERE id = :tenant AND (max_running IS NOT NULL OR max_waiting IS NOT NULL)
 
 
 def overdue(tx: Tx, limit: int) -> list[Unit]:
-    """Units of a tenant that time must look at, the longest overdue first."""
+    """Units of a tenant that time must look at, by their clocks or their leases', the longest overdue first."""
+    by_clock = in_turn(tx, OVERDUE, limit, lambda unit: passed(tx, unit.wake_at), now=tx.now, tenant=tx.tenant)
+    by_lease = in_turn(tx, EXPIRED, limit, lambda unit: lease_passed(tx, unit), now=tx.now, tenant=tx.tenant)
+    found = {unit.id: unit for unit in (*by_clock, *by_lease)}
+    return sorted(found.values(), key=lambda unit: (next_clock(unit), unit.id))[:limit]
 
-    def due(unit: Unit) -> bool:
-        return unit.wake_at is not None and unit.wake_at <= tx.now
 
-    return in_turn(tx, OVERDUE, limit, due, now=tx.now, tenant=tx.tenant)[:limit]
+def passed(tx: Tx, at: int | None) -> bool:
+    return at is not None and at <= tx.now
+
+
+def lease_passed(tx: Tx, unit: Unit) -> bool:
+    return unit.holder is not None and passed(tx, unit.lease_until)
+
+
+def next_clock(unit: Unit) -> int:
+    """When time must look at a unit: the earliest of its clocks, its lease's among them."""
+    clocks = [unit.wake_at, unit.lease_until if unit.holder is not None else None]
+    return min(at for at in clocks if at is not None)
 
 
 def in_turn(tx: Tx, rest: str, wanted: int, still: Callable[[Unit], bool], **given: int) -> list[Unit]:
@@ -101,8 +121,8 @@ def ensure_tenant(tx: Tx, tenant: int) -> None:
 
 def held_by(tx: Tx, worker: int) -> list[Unit]:
     """What a worker holds, locked, as this transaction knows it."""
-    rest = "WHERE tenant = :tenant AND holder = :holder ORDER BY id {lock}"
-    tx.known(tx.select(Unit, rest, tenant=tx.tenant, holder=worker))
+    sql = "SELECT unit FROM lease WHERE tenant = :tenant AND worker = :worker AND ended_at IS NULL ORDER BY unit"
+    tx.load(one for (one,) in tx.session.rows(sql, {"tenant": tx.tenant, "worker": worker}))
     return sorted((unit for unit in tx.units.values() if unit.holder == worker), key=lambda unit: unit.id)
 
 
@@ -160,9 +180,13 @@ def notes_named(tx: Tx, units: list[int], kind: str) -> list[Note]:
 
 def submitter(tx: Tx, unit: int) -> str:
     """Who made a unit."""
-    here = [event for event in tx.events if (event.unit, event.version) == (unit, 1)]
-    found = here or tx.select(Event, "WHERE unit = :unit AND version = 1", unit=unit)
-    return found[0].actor if found else ""
+    here = [event for event in events_here(tx, unit) if event.version == 1]
+    if here:
+        return here[0].actor
+    found = tx.session.rows(
+        "SELECT actor FROM act JOIN unit ON unit.born = act.id WHERE unit.id = :unit", {"unit": unit}
+    )
+    return found[0][0] if found else ""
 
 
 def compensations(tx: Tx, units: list[int]) -> list[Note]:
@@ -201,7 +225,7 @@ def has_artifact(tx: Tx, unit: int, attempt: int, name: str) -> bool:
 
 def closing_event(tx: Tx, unit: Unit) -> Event | None:
     """The last hop of the lease that a unit had last."""
-    here = [event for event in tx.events if (event.unit, event.fence) == (unit.id, unit.fence) and event.lease_to]
+    here = [event for event in events_here(tx, unit.id) if event.fence == unit.fence and event.lease_to]
     rest = "WHERE unit = :unit AND fence = :fence AND lease_to IS NOT NULL ORDER BY version DESC LIMIT 1"
     found = here or tx.select(Event, rest, unit=unit.id, fence=unit.fence)
     return found[-1] if found else None
@@ -209,7 +233,7 @@ def closing_event(tx: Tx, unit: Unit) -> Event | None:
 
 def last_grant(tx: Tx, unit: Unit) -> Event | None:
     """The event by which a unit was last leased."""
-    here = [event for event in tx.events if event.unit == unit.id and event.lease_to and not event.lease_from]
+    here = [event for event in events_here(tx, unit.id) if event.lease_to and not event.lease_from]
     rest = "WHERE unit = :unit AND lease_from IS NULL AND lease_to IS NOT NULL ORDER BY version DESC LIMIT 1"
     found = here or tx.select(Event, rest, unit=unit.id)
     return found[-1] if found else None
@@ -364,4 +388,11 @@ def forget_expired(tx: Tx, limit: int) -> int:
         due = f"SELECT {key} FROM {table} WHERE expires <= :now AND tenant = :tenant ORDER BY expires LIMIT :limit"
         sql = f"DELETE FROM {table} WHERE tenant = :tenant AND expires <= :now AND {key} IN ({due}) RETURNING 1"
         gone += len(tx.session.rows(sql, {"now": tx.now, "tenant": tx.tenant, "limit": limit}))
-    return gone
+    return gone + forget_leases(tx, limit)
+
+
+def forget_leases(tx: Tx, limit: int) -> int:
+    """Leases that ended a day ago are gone: whoever says something under one of them is not known any more."""
+    due = "SELECT unit, id FROM lease WHERE tenant = :tenant AND ended_at <= :before ORDER BY ended_at LIMIT :limit"
+    sql = f"DELETE FROM lease WHERE (unit, id) IN ({due}) RETURNING 1"
+    return len(tx.session.rows(sql, {"tenant": tx.tenant, "before": tx.now - LEASES_US, "limit": limit}))

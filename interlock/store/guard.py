@@ -1,26 +1,31 @@
 """Whether a database is guarded as this program would have it: what is gone, switched off, changed or added.
 
-Asked are the items of the inventory, the edges of the lifecycles, and on PostgreSQL the rights of roles and whether
-triggers fire at all. What the owner may have on purpose is no finding: indexes, tables and functions of its own, and
-rights of other roles as far as a role of ours has them too. Edges of a lifecycle that this program does not know are of
-somebody's own file: the guard of the others does not rest on them.
+Asked are the items of the inventory, the edges and paths of the lifecycles, and on PostgreSQL the rights of roles and
+whether triggers fire at all. What the owner may have on purpose is no finding: indexes, tables and functions of its
+own, and rights of other roles as far as a role of ours has them too. Edges and paths of a lifecycle that this program
+does not know are of somebody's own file: the guard of the others does not rest on them. What is retired lets nothing
+pass.
 """
 
 import hashlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator, Sequence
 from typing import Any
 
 from interlock.kernel.errors import InterlockError
 from interlock.kernel.lifecycle import Lifecycle
+from interlock.kernel.paths import Path as TransitionPath
+from interlock.kernel.paths import listed_paths
 from interlock.store import inventory, rights
 from interlock.store.session import Session
 
 NAMED_MAX = 3  # findings that a refusal names
 MISSING = "is missing"
+LEASE = "lease"  # the lifecycle of leases
 DAMAGE_MAX = 100  # damaged places that are named
 STRICT = ("trigger", "policy", "rule", "function")  # of these kinds none may be added
-EDGE_COLUMNS = ("lifecycle", "source", "trigger", "target", "opens_attempt", "settles")
-EDGES = f"SELECT {', '.join(EDGE_COLUMNS)} FROM edge"
+EDGE_COLUMNS = ("lifecycle", "source", "trigger", "target", "name", "severity", "opens_attempt", "category")
+EDGES = f"SELECT {', '.join(EDGE_COLUMNS)} FROM edge WHERE retired = 0"
+PATHS = "SELECT id, lifecycle, source, target FROM transition_path WHERE retired = 0 AND forced = 0"
 EDGES_NOTED = "SELECT value FROM about WHERE name = 'edges'"
 # What was granted to whom, be it in one column; what our roles are; and whether triggers fire in this session.
 RIGHTS = """
@@ -31,7 +36,7 @@ ours AS (
 ), granted AS (
     SELECT relname, relowner, acl.grantee, acl.privilege_type FROM ours, aclexplode(relacl) AS acl
     UNION ALL
-    SELECT relname, relowner, acl.grantee, acl.privilege_type
+    SELECT relname, relowner, acl.grantee, acl.privilege_type || '(' || attname || ')'
     FROM ours JOIN pg_catalog.pg_attribute ON attrelid = ours.oid, aclexplode(attacl) AS acl
 )
 SELECT coalesce(rolname, 'PUBLIC'), relname, string_agg(DISTINCT privilege_type, ',')
@@ -55,7 +60,8 @@ CURE = (
 
 def findings(session: Session, lives: Iterable[Lifecycle]) -> list[str]:
     """What weakens the guard of a database, if anything does."""
-    found = [*changed_items(session), *changed_edges(session, lives)]
+    lives = list(lives)
+    found = [*changed_items(session), *changed_edges(session, lives), *changed_paths(session, lives)]
     return [*found, *added_rights(session)] if session.name == "postgres" else found
 
 
@@ -71,8 +77,12 @@ def refuse_changed(session: Session, lives: Iterable[Lifecycle]) -> None:
     """Raises InterlockError if the guard is not what this program ships; it says what differs and what to do."""
     lives = list(lives)
     found = findings(session, lives)
-    lacking = [name for name in (life.name for life in lives) if any(one.startswith(f"edge {name}:") for one in found)]
-    if lacking and all(one.startswith("edge ") and one.endswith(MISSING) for one in found):
+    kinds = ("edge", "path")
+    lacking = [
+        name for name in (life.name for life in lives)
+        if any(one.startswith(f"{kind} {name}:") for one in found for kind in kinds)
+    ]  # fmt: skip
+    if lacking and all(one.startswith(kinds) and one.endswith(MISSING) for one in found):
         # Nothing that was refused passes now: it may be no more than a lifecycle that has grown.
         names = " nor this ".join(lacking)
         raise InterlockError(f"the guard of the database does not know this {names}: {shortened(found)}; {UPGRADE}")
@@ -130,12 +140,38 @@ def changed_edges(session: Session, lives: Iterable[Lifecycle]) -> Iterator[str]
                 yield f"edge {life.name}: {source or 'birth'} -> {target} by '{trigger}' {word}"
 
 
+def changed_paths(session: Session, lives: Sequence[Lifecycle]) -> Iterator[str]:
+    """The paths of these lifecycles are exactly those that an act may follow."""
+    there: dict[str, dict[int, tuple[str, str]]] = {}
+    for one, lifecycle, source, target in session.rows(PATHS):
+        there.setdefault(lifecycle, {})[one] = source, target
+    for life in lives:
+        wanted = {path.id: (path.source, path.target) for path in paths_of_life(lives, life)}
+        known = there.get(life.name, {})
+        for word, ways in ((MISSING, unlike(wanted, known)), ("was added", unlike(known, wanted))):
+            for one, (source, target) in ways:
+                yield f"path {life.name}: {source or 'birth'} -> {target} ({one}) {word}"
+
+
+def unlike(some: dict[int, tuple[str, str]], others: Container[int]) -> list[tuple[int, tuple[str, str]]]:
+    return sorted((one, ends) for one, ends in some.items() if one not in others)
+
+
 def edges_of(life: Lifecycle) -> set[tuple[Any, ...]]:
     """The rows of a lifecycle in the table of edges."""
     return {
-        (life.name, hop.source or "", hop.trigger, hop.target, int(hop.opens_attempt), int(life.settled(hop.target)))
+        (
+            life.name, hop.source or "", hop.trigger, hop.target, hop.event, str(hop.severity), int(hop.opens_attempt),
+            str(life.category(hop.target)),
+        )
         for hop in life.hops
-    }
+    }  # fmt: skip
+
+
+def paths_of_life(lives: Iterable[Lifecycle], life: Lifecycle) -> Iterable[TransitionPath]:
+    """The paths of one of these lifecycles; the lease has none of its own, it goes along with units."""
+    leases = next(one for one in lives if one.name == LEASE)
+    return listed_paths(life, leases) if life is not leases else ()
 
 
 def unknown_lifecycles(session: Session, lives: Iterable[Lifecycle]) -> list[str]:
@@ -145,7 +181,8 @@ def unknown_lifecycles(session: Session, lives: Iterable[Lifecycle]) -> list[str
 
 
 def edges_digest(session: Session) -> str:
-    text = "\n".join(map(repr, sorted(tuple(row) for row in session.rows(EDGES))))
+    rows = sorted(map(repr, (tuple(row) for sql in (EDGES, PATHS) for row in session.rows(sql))))
+    text = "\n".join(rows)
     return hashlib.sha256(text.encode()).hexdigest()
 
 

@@ -146,7 +146,7 @@ def sqlite_shipped() -> dict[str, str]:
     session = sqlite.Connection(sqlite.MEMORY)
     try:
         for number in migrations.numbers():
-            session.script(migrations.sql(number, session.name, session.pos))
+            session.script(migrations.sql(number, session.name, session.words))
         return {name: item.digest for name, item in sqlite_items(session).items()}
     finally:
         session.close()

@@ -4,22 +4,22 @@ from typing import Any
 
 import msgspec
 
-from interlock.kernel.lifecycle import Category
 from interlock.store.session import Session
 
 CHUNK, LOOKED_MOST = 1_000, 10_000  # letters that are read together at most, and that are looked at for one page
 # What is asked of a letter is looked up by its key, a letter at a time, whatever else there is.
-LETTERS = f"""
-SELECT unit.id, unit.lifecycle, unit.changed_at,
+LETTERS = """
+SELECT unit.id, unit.lifecycle, unit.dead_at,
        (SELECT task FROM body WHERE body.unit = unit.id),
        (SELECT queue FROM lane WHERE lane.id = unit.lane),
-       (SELECT payload FROM event WHERE event.unit = unit.id AND event.version = unit.version),
+       (SELECT coalesce(detail.payload, act.payload) FROM act
+        LEFT JOIN act_detail AS detail ON detail.act = act.id AND detail.unit = unit.id WHERE act.id = unit.act),
        (SELECT min(again.created_at) FROM body AS again WHERE again.tenant = :tenant AND again.retry_of = unit.id)
-FROM unit WHERE unit.tenant = :tenant AND unit.category = '{Category.DEAD}'
+FROM unit WHERE unit.tenant = :tenant AND unit.dead_at IS NOT NULL
 """
 BEFORE = """
-AND (unit.changed_at, unit.id) < (:at, :id) AND unit.changed_at >= :since
-ORDER BY unit.changed_at DESC, unit.id DESC LIMIT :limit
+AND (unit.dead_at, unit.id) < (:at, :id) AND unit.dead_at >= :since
+ORDER BY unit.dead_at DESC, unit.id DESC LIMIT :limit
 """
 Place = tuple[int, int]  # when a letter died, and its unit
 END: Place = (2**62, 0)  # behind all of them
@@ -67,8 +67,8 @@ class Letters(msgspec.Struct, frozen=True, kw_only=True):
 
 def place_of(session: Session, tenant: int, unit: int) -> Place | None:
     """Where a unit stands among the dead letters; None if it is none."""
-    sql = "SELECT changed_at, id FROM unit WHERE id = :unit AND tenant = :tenant AND category = :category"
-    found = session.rows(sql, {"unit": unit, "tenant": tenant, "category": str(Category.DEAD)})
+    sql = "SELECT dead_at, id FROM unit WHERE id = :unit AND tenant = :tenant AND dead_at IS NOT NULL"
+    found = session.rows(sql, {"unit": unit, "tenant": tenant})
     return tuple(found[0]) if found else None
 
 

@@ -14,18 +14,21 @@ from interlock.store.views import FROM, OWN, Filter, View, conditions, views
 CHUNK, LOOKED_MOST = 1_000, 10_000  # units that are looked at together at most, and for one page
 COUNT_MOST = 10_000
 LAST = 2**62
-Place = tuple[int, int]  # when something happened, and which of those at the same time
+# Where a unit stands among births.
+BIRTH = (
+    "SELECT at, act, place FROM journal WHERE act = (SELECT born FROM unit WHERE id = :unit) AND unit = :unit "
+    "AND version = 1"
+)
 # The births of one kind, in the order of their index; one statement joins those of all kinds.
 BORN = """
-SELECT unit, lifecycle, at, pos FROM event WHERE tenant = :tenant AND name = :n{place} AND source IS NULL
-AND at <= :at AND (at < :at OR pos < :pos) ORDER BY at DESC, pos DESC LIMIT :limit
+SELECT unit, lifecycle, at, act, place FROM journal WHERE tenant = :tenant AND path = :n{place}
+AND at <= :at AND (at, act, place) < (:at, :act, :place) ORDER BY at DESC, act DESC, place DESC LIMIT :limit
 """
 # Few units fit these, and an index has them.
 NARROW = {
     "parent": "unit.parent = :parent",
     "holder": "unit.holder IN (SELECT unit FROM worker WHERE tenant = :tenant AND name = :holder)",
-    "correlation": "unit.id IN (SELECT unit FROM event WHERE tenant = :tenant AND correlation = :correlation "
-    "AND version = 1)",
+    "correlation": "unit.id IN (SELECT unit FROM body WHERE tenant = :tenant AND correlation = :correlation)",
 }
 
 
@@ -43,18 +46,16 @@ class Amount(msgspec.Struct, frozen=True):
     more: bool
 
 
-def births(session: Session, lives: Iterable[Lifecycle], wanted: Filter) -> tuple[str, ...]:
-    """What the first event of a unit is called, for every kind of unit that a filter may mean."""
-    known = {life.name: life.birth for life in lives}
-    names = {kind: birth.hops[0].event for kind, birth in known.items() if birth.trigger == "submit"}
-    for (kind,) in session.rows("SELECT DISTINCT lifecycle FROM edge WHERE source = ''"):
-        if kind not in known:
-            names[kind] = f"{kind}_created"  # not told of it, this program takes it for the usual name
+def births(session: Session, lives: Iterable[Lifecycle], wanted: Filter) -> tuple[int, ...]:
+    """The paths on which units come into being, for every kind of unit that a filter may mean."""
+    workers = {life.name for life in lives if life.birth.trigger != "submit"}  # told only to who asks for them
+    rows = session.rows("SELECT id, lifecycle FROM transition_path WHERE source = ''")
+    meant = {kind for _, kind in rows if kind not in workers or kind == wanted.lifecycle}
     if wanted.lifecycle is not None:
-        names = {kind: name for kind, name in names.items() if kind == wanted.lifecycle}
-        if wanted.lifecycle in known:  # also workers, if somebody asks for them
-            names[wanted.lifecycle] = known[wanted.lifecycle].hops[0].event
-    return tuple(name for kind, name in names.items() if not wanted.lifecycles or kind in wanted.lifecycles)
+        meant &= {wanted.lifecycle}
+    return tuple(
+        sorted(one for one, kind in rows if kind in meant and (not wanted.lifecycles or kind in wanted.lifecycles))
+    )
 
 
 def newest(
@@ -66,16 +67,16 @@ def newest(
     """
     if any(getattr(wanted, name) is not None for name in NARROW):
         return narrow(session, tenant, wanted, limit, after)
-    names = births(session, lives, wanted)
-    place: Sequence[int] = (LAST, LAST)
+    paths = births(session, lives, wanted)
+    place: Sequence[int] = (LAST, LAST, LAST)
     if after is not None:
-        place = place_of(session, tenant, after, "SELECT at, pos FROM event WHERE unit = :unit AND version = 1")
+        place = place_of(session, tenant, after, BIRTH)
     found: list[View] = []
     only_kinds = msgspec.structs.replace(wanted, lifecycle=None, lifecycles=()).empty
     looked, size = 0, limit + 1 if only_kinds else max(limit + 1, 100)
     end: str | None = None
-    while names and looked < LOOKED_MOST:
-        chunk = born(session, tenant, names, place, size)
+    while paths and looked < LOOKED_MOST:
+        chunk = born(session, tenant, paths, place, size)
         fits = fitting(session, tenant, wanted, [unit for unit, *_ in chunk])
         for unit, *_ in chunk:
             if unit in fits and len(found) == limit:
@@ -93,20 +94,20 @@ def named(view: View) -> str:
     return shown(view.unit.lifecycle, view.unit.id)
 
 
-def place_of(session: Session, tenant: int, unit: int, sql: str) -> Place:
+def place_of(session: Session, tenant: int, unit: int, sql: str) -> tuple[int, ...]:
     """Where a unit stands in a list. Raises InterlockError."""
     found = session.rows(f"{sql} AND tenant = :tenant", {"unit": unit, "tenant": tenant})
     if not found:
         raise InterlockError("the unit behind which to go on is not there any more; begin with the first page")
-    return found[0][0], found[0][1]
+    return tuple(found[0])
 
 
-def born(session: Session, tenant: int, names: Sequence[str], before: Sequence[int], limit: int) -> list[Any]:
+def born(session: Session, tenant: int, paths: Sequence[int], before: Sequence[int], limit: int) -> list[Any]:
     """Units by their births, the last one first."""
-    each = " UNION ALL ".join(f"SELECT * FROM ({BORN.format(place=place)}) AS b{place}" for place in range(len(names)))
-    given: dict[str, Any] = {"tenant": tenant, "at": before[0], "pos": before[1], "limit": limit}
-    given |= {f"n{number}": name for number, name in enumerate(names)}
-    return session.rows(f"{each} ORDER BY 3 DESC, 4 DESC LIMIT :limit", given)
+    each = " UNION ALL ".join(f"SELECT * FROM ({BORN.format(place=place)}) AS b{place}" for place in range(len(paths)))
+    given: dict[str, Any] = {"tenant": tenant, "at": before[0], "act": before[1], "place": before[2], "limit": limit}
+    given |= {f"n{number}": path for number, path in enumerate(paths)}
+    return session.rows(f"{each} ORDER BY 3 DESC, 4 DESC, 5 DESC LIMIT :limit", given)
 
 
 def fitting(session: Session, tenant: int, wanted: Filter, units: Sequence[int]) -> dict[int, View]:

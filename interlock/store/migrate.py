@@ -1,22 +1,28 @@
-"""Brings a database to the present schema: numbered SQL files, and the edges of the lifecycles."""
+"""Brings a database to the present schema: numbered SQL files, and the edges and paths of the lifecycles."""
 
 import secrets
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from interlock.kernel.errors import InterlockError
 from interlock.kernel.lifecycle import Lifecycle
+from interlock.kernel.paths import Path as TransitionPath
 from interlock.store import guard, rights
+from interlock.store.guard import EDGE_COLUMNS, LEASE, paths_of_life
 from interlock.store.migrations import numbers as numbers
 from interlock.store.migrations import sql as sql
 from interlock.store.session import Session
 
 INSERT_EDGE = (
-    "INSERT INTO edge (lifecycle, source, trigger, target, opens_attempt, settles) "
-    "VALUES (:lifecycle, :source, :trigger, :target, :opens_attempt, :settles)"
+    f"INSERT INTO edge ({', '.join(EDGE_COLUMNS)}) VALUES ({', '.join(f':{name}' for name in EDGE_COLUMNS)}) "
+    "ON CONFLICT DO NOTHING"
 )
-DELETE_EDGE = (
-    "DELETE FROM edge WHERE lifecycle = :lifecycle AND source = :source AND trigger = :trigger AND target = :target"
+RETIRE_EDGE = f"UPDATE edge SET retired = :retired WHERE {' AND '.join(f'{name} = :{name}' for name in EDGE_COLUMNS)}"
+INSERT_PATH = "INSERT INTO transition_path (id, told, digest) VALUES (:id, :told, :digest)"
+RETIRE_PATH = "UPDATE transition_path SET retired = :retired WHERE id = :id"
+INSERT_COMMAND = (
+    "INSERT INTO command_path (lifecycle, state, lease, command, path) "
+    "VALUES (:lifecycle, :state, :lease, :command, :path)"
 )
 
 
@@ -29,7 +35,7 @@ def version(database: Session) -> int:
 
 
 def upgrade(database: Session, lives: Iterable[Lifecycle]) -> list[int]:
-    """The database is at the newest migration and holds the edges of `lives`; answers what was run."""
+    """The database is at the newest migration and holds the edges and paths of `lives`; answers what was run."""
     done: list[int] = []
     database.begin()
     try:
@@ -39,7 +45,7 @@ def upgrade(database: Session, lives: Iterable[Lifecycle]) -> list[int]:
             raise InterlockError(f"the database is at schema {at}, newer than this program's {numbers()[-1]}")
         for number in numbers():
             if number > at:
-                database.script(sql(number, database.name, database.pos))
+                database.script(sql(number, database.name, database.words))
                 database.rows("DELETE FROM about WHERE name = 'schema'")
                 database.rows("INSERT INTO about (name, value) VALUES ('schema', :number)", {"number": str(number)})
                 done.append(number)
@@ -87,17 +93,64 @@ def refuse_old(database: Session, lives: Iterable[Lifecycle]) -> None:
 
 
 def install(database: Session, lives: Iterable[Lifecycle]) -> None:
-    """The guard knows exactly the edges of `lives`. An edge is taken away only if no live unit could need it."""
+    """The guard knows the edges and the paths of `lives`, and takes no other one of theirs any more."""
+    lives = sorted(lives, key=lambda life: life.name != LEASE)  # paths speak of the lease
     for life in lives:
-        wanted = guard.edges_of(life)
-        listed = f"SELECT {', '.join(guard.EDGE_COLUMNS)} FROM edge WHERE lifecycle = :name"
-        known = {tuple(row) for row in database.rows(listed, {"name": life.name})}
-        gone = [dict(zip(guard.EDGE_COLUMNS, row, strict=True)) for row in known - wanted]
-        refuse_if_live(database, life, gone)
-        if gone:
-            database.many(DELETE_EDGE, gone)
-        if fresh := sorted(wanted - known):
-            database.many(INSERT_EDGE, [dict(zip(guard.EDGE_COLUMNS, row, strict=True)) for row in fresh])
+        install_edges(database, life)
+    for life in lives:
+        install_paths(database, lives, life)
+
+
+def install_edges(database: Session, life: Lifecycle) -> None:
+    """The edges of a lifecycle are listed; those that it has no more are retired, unless a live unit could need one."""
+    wanted = guard.edges_of(life)
+    listed = f"SELECT {', '.join(EDGE_COLUMNS)}, retired FROM edge WHERE lifecycle = :name"
+    known = {tuple(row[:-1]): row[-1] for row in database.rows(listed, {"name": life.name})}
+    gone = [
+        dict(zip(EDGE_COLUMNS, row, strict=True)) for row, retired in known.items() if row not in wanted and not retired
+    ]
+    refuse_if_live(database, life, gone)
+    back = [dict(zip(EDGE_COLUMNS, row, strict=True)) for row, retired in known.items() if row in wanted and retired]
+    if gone or back:
+        database.many(RETIRE_EDGE, [{**row, "retired": 1} for row in gone] + [{**row, "retired": 0} for row in back])
+    if fresh := sorted(wanted - known.keys()):
+        database.many(INSERT_EDGE, [dict(zip(EDGE_COLUMNS, row, strict=True)) for row in fresh])
+
+
+def install_paths(database: Session, lives: Sequence[Lifecycle], life: Lifecycle) -> None:
+    """The paths of a lifecycle are listed, and which of them a command takes."""
+    wanted = {path.id: path for path in paths_of_life(lives, life)}
+    sql = "SELECT id, retired FROM transition_path WHERE lifecycle = :name AND forced = 0"
+    known = dict(database.rows(sql, {"name": life.name}))
+    moved = [{"id": one, "retired": int(one not in wanted)} for one, old in known.items() if old == (one in wanted)]
+    if moved:
+        database.many(RETIRE_PATH, moved)
+    fresh = [path for one, path in wanted.items() if one not in known]
+    if fresh:
+        database.many(INSERT_PATH, [as_row(path) for path in fresh])
+    if fresh or moved:
+        database.rows("DELETE FROM command_path WHERE lifecycle = :name", {"name": life.name})
+        database.many(INSERT_COMMAND, [command_of(path) for path in wanted.values()])
+
+
+def as_row(path: TransitionPath) -> dict[str, Any]:
+    return {"id": path.id, "told": path.text, "digest": path.digest}
+
+
+def command_of(path: TransitionPath) -> dict[str, Any]:
+    """How a command names a path: by its triggers, each with what the lease does meanwhile."""
+    hops = [f"{hop.trigger}/{hop.lease_to}" if hop.lease_to else hop.trigger for hop in path.hops]
+    return {
+        "lifecycle": path.lifecycle, "state": path.source, "lease": path.lease_from or "", "command": "+".join(hops),
+        "path": path.id,
+    }  # fmt: skip
+
+
+def make_path(database: Session, path: TransitionPath) -> None:
+    """A forced path is listed when somebody takes it: there are too many that nobody ever takes."""
+    if not database.rows("SELECT 1 FROM transition_path WHERE id = :id", {"id": path.id}):
+        lists = "SELECT list_forced_path(:id, :told, :digest)" if database.name == "postgres" else INSERT_PATH
+        database.rows(lists, as_row(path))
 
 
 def refuse_if_live(database: Session, life: Lifecycle, gone: list[dict[str, Any]]) -> None:

@@ -1,9 +1,12 @@
 """The numbered SQL files, as they are run on each database."""
 
 import re
+from collections.abc import Mapping
 from pathlib import Path
 
 SCHEMA = Path(__file__).parent / "schema"
+# In this order: functions that tables use, tables, what is read of them, and what guards them.
+PARTS = ("digest", "tables", "views", "job_event", "guard")
 
 
 def numbers() -> list[int]:
@@ -11,11 +14,12 @@ def numbers() -> list[int]:
     return sorted({int(path.name[:4]) for path in SCHEMA.glob("*.sql")})
 
 
-def sql(number: int, database: str, pos: str) -> str:
-    """The whole text of one migration for one database, as it is run."""
-    files = sorted(SCHEMA.glob(f"{number:04}_*.sql"), reverse=True)  # tables before views, and both before their guard
-    wanted = [path for path in files if path.suffixes[0] in (".sql", f".{database}")]
-    text = "\n".join(path.read_text(encoding="utf-8").replace("{pos}", pos) for path in wanted)
+def sql(number: int, database: str, words: Mapping[str, str]) -> str:
+    """The whole text of one migration for one database, as it is run; `words` are what it writes in its own way."""
+    files = (SCHEMA / f"{number:04}_{part}{kind}.sql" for part in PARTS for kind in ("", f".{database}"))
+    text = "\n".join(path.read_text(encoding="utf-8") for path in files if path.exists())
+    for name, word in words.items():
+        text = text.replace(f"{{{name}}}", word)
     return as_strict(text) if database == "sqlite" else text
 
 

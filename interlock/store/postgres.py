@@ -13,7 +13,7 @@ from psycopg.errors import Diagnostic
 from psycopg.rows import tuple_row
 
 from interlock.kernel.errors import InterlockError, StoreError
-from interlock.kernel.rows import Row
+from interlock.kernel.rows import Act, Row, Unit, columns
 from interlock.store.columns import Given, array, insert_text, update_text
 from interlock.store.driver import dialect, is_pooled, meaning, opened, told
 from interlock.store.lanes import Lanes
@@ -31,8 +31,16 @@ from interlock.store.session import (
 from interlock.store.url import split_prepare
 
 NAME = "postgres"
-# Readers take only transactions below their snapshot's xmin, so the order of commits is the order of (xid, pos).
-POS = "xid  BIGINT NOT NULL DEFAULT (pg_current_xact_id()::text::bigint),\n    pos  BIGINT GENERATED ALWAYS AS IDENTITY"
+# How this database writes what the two write differently. The digest of an act is the database's own word.
+WORDS = {
+    "act_id": "BIGINT PRIMARY KEY", "ids": "BIGINT[]", "hashes": "TEXT[]",
+    "digest": "TEXT NOT NULL GENERATED ALWAYS AS (act_digest(id, tenant, path_digest, version, attempt, fence, at, "
+    "actor, reason, cause, payload, available, worker, ttl, beat, until, units, before, leases, secrets, "
+    "details)) STORED",
+}  # fmt: skip
+# The id of an act: the generation of the store, the transaction, the number of the act in it.
+# Readers take only transactions below their snapshot's xmin, so the order of ids is the order in which they see acts.
+ACT_BITS, XID_BITS = 18, 36
 # Every finder has its index, and reads it in order, whatever the planner believes of a table that was analyzed while
 # it was empty. Before PostgreSQL 18 a scan that cannot be avoided looks so dear then that it would be compiled first.
 # With one way left to go, whatever the values are, a statement is planned once and not each time: to plan what reads
@@ -56,7 +64,9 @@ FATE_PAUSE, FATE_WAIT = 0.05, 60.0
 class Connection:
     """A connection whose every acknowledged commit is the server's word, and whose lost ones are told."""
 
-    name, pos, many_writers, private = NAME, POS, True, False
+    name, words, many_writers, private = NAME, WORDS, True, False
+    acts_a_transaction = 1 << ACT_BITS
+    acts_before = 0  # acts of this transaction that are not this session's
 
     def __init__(self, url: str, clock: Callable[[], int] | None = None, *, later: bool = False) -> None:
         self.clock = clock  # a test's own
@@ -69,6 +79,7 @@ class Connection:
         self.pipe: AbstractContextManager[Any] | None = None  # in which statements were sent that are not heard of yet
         self.memory: Memory | None = None
         self.url, self.mark = url, ""
+        self.generation: int | None = None
         self.warnings: list[str] = []
         if not later:
             self.raw = self.open()
@@ -118,9 +129,30 @@ class Connection:
     def insert(self, rows: Sequence[Row]) -> None:
         """One statement for all rows."""
         kind = type(rows[0])
-        given = Given(kind, kind.__struct_fields__, map(msgspec.structs.astuple, rows))
+        names = columns(kind)
+        given = Given(kind, names, (msgspec.structs.astuple(row)[: len(names)] for row in rows))
         with told():
             self.raw.execute(insert_text(given.shape), given.params)
+
+    def act_id(self, number: int) -> int:
+        """Acts begin with their transaction, so that no other one can make an act of the same id."""
+        if self.generation is None:
+            self.generation = int(self.rows("SELECT value FROM about WHERE name = 'generation'")[0][0])
+        return (self.generation << XID_BITS | int(self.mark)) << ACT_BITS | self.acts_before + number
+
+    def write_acts(self, acts: Sequence[Act], born: Sequence[Unit]) -> None:
+        """Whoever is born comes right behind the act that says so."""
+        self.insert(acts)
+        if born:
+            self.insert(born)
+
+    def renew(self, held: Sequence[Unit]) -> None:
+        given = {
+            "leases": array([unit.lease_id for unit in held]), "units": array([unit.id for unit in held]),
+            "ends": array([unit.lease_until for unit in held]),
+        }  # fmt: skip
+        with told():
+            self.raw.execute("SELECT renew_leases(%(leases)s, %(units)s, %(ends)s)", given)
 
     def update(self, rows: Sequence[Row], columns: Sequence[str], key: str) -> None:
         given = Given(type(rows[0]), (key, *columns), map(attrgetter(key, *columns), rows))
@@ -234,6 +266,7 @@ class Connection:
         """There is a new connection. Raises Unreachable when the server stays away."""
         self.close()
         self.lanes.clear()  # it may be another server, or one that was restored
+        self.generation = None
         for pause in PAUSES:
             time.sleep(pause)
             try:
@@ -332,6 +365,8 @@ class Lent:
 class Borrowed(Connection):
     """A connection of the caller's, inside its open transaction."""
 
+    acts_made = 0
+
     def __init__(self, raw: psycopg.Connection[Any]) -> None:
         if raw.autocommit and raw.info.transaction_status == psycopg.pq.TransactionStatus.IDLE:
             raise InterlockError(AUTOCOMMIT)
@@ -347,9 +382,18 @@ class Borrowed(Connection):
     def begin(self, tenants: Sequence[int] = ()) -> int:
         self.rows(f"SAVEPOINT {SAVEPOINT}")
         self.declare(tenants)
+        sql = "SELECT pg_current_xact_id()::text, coalesce(nullif(current_setting('interlock.acts', true), ''), '0')"
+        self.mark, before = self.rows(sql)[0]
+        self.acts_before = int(before)
         return self.now()
 
+    def act_id(self, number: int) -> int:
+        self.acts_made = number
+        return super().act_id(number)
+
     def commit(self) -> None:
+        """Whoever joins this transaction next makes other acts."""
+        self.rows(f"SELECT set_config('interlock.acts', '{self.acts_before + self.acts_made}', true)")
         self.rows(f"RELEASE SAVEPOINT {SAVEPOINT}")
 
     def rollback(self) -> None:

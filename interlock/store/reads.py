@@ -1,11 +1,13 @@
 """Reading without a lock, for those who look and change nothing."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import groupby
 from typing import Any, TypeVar
 
-from interlock.kernel.rows import Event, ForcedMove, Row, Unit, Worker
+import msgspec
+
+from interlock.kernel.rows import Act, Archived, Event, ForcedMove, Lease, Row, Unit, Worker, columns
 from interlock.store.session import Session, listed
 from interlock.store.tx import marks, params
 
@@ -13,18 +15,15 @@ R = TypeVar("R", bound=Row)
 PAGE = 1_000  # rows read together
 LAST_VERSION = 2**31 - 1
 SNAPSHOT = {"sqlite": "BEGIN", "postgres": "BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY"}
-# Up to where no event can come any more: on PostgreSQL below every transaction that was still open.
-CURSOR = {
-    "sqlite": "SELECT pos FROM event ORDER BY pos DESC LIMIT 1",
-    "postgres": "SELECT xid, pos FROM event WHERE xid < pg_snapshot_xmin(pg_current_snapshot())::text::bigint "
-    "ORDER BY xid DESC, pos DESC LIMIT 1",
+# Below which no act can come any more: on PostgreSQL that of the oldest transaction that is still open.
+HORIZON = {
+    "sqlite": "SELECT coalesce(max(id), 0) + 1 FROM act",
+    "postgres": "SELECT ((SELECT value::bigint FROM about WHERE name = 'generation') << 36 "
+    "| pg_snapshot_xmin(pg_current_snapshot())::text::bigint) << 18",
 }
-POSITION = {"sqlite": "pos", "postgres": "xid, pos"}
-AFTER = {
-    "sqlite": "WHERE pos > :pos ORDER BY pos LIMIT :limit",
-    "postgres": "WHERE (xid, pos) > (:xid, :pos) AND xid < pg_snapshot_xmin(pg_current_snapshot())::text::bigint "
-    "ORDER BY xid, pos LIMIT :limit",
-}
+AFTER = "WHERE (act, place) > (:act, :place) AND act >= :act AND act < :horizon ORDER BY act, place LIMIT :limit"
+Position = tuple[int, int]  # an act, and a place in it: a cursor may rest inside an act
+BEGINNING: Position = (0, 0)
 
 
 @contextmanager
@@ -49,11 +48,12 @@ def histories(session: Session) -> Iterator[tuple[Unit, Iterator[Event]]]:
     last = 0
     while units := read(session, Unit, "WHERE id > :last ORDER BY id LIMIT :page", last=last, page=PAGE):
         last = units[-1].id
+        read_leases(session, units)
         groups = groupby(events_between(session, units[0].id, last), key=lambda event: event.unit)
         group = next(groups, None)
         for unit in units:
             while group and group[0] < unit.id:
-                group = next(groups, None)  # of no unit: `orphans` finds them
+                group = next(groups, None)
             if group and group[0] == unit.id:
                 yield unit, group[1]
                 group = next(groups, None)
@@ -61,21 +61,31 @@ def histories(session: Session) -> Iterator[tuple[Unit, Iterator[Event]]]:
                 yield unit, iter(())
 
 
+def read_leases(session: Session, units: Sequence[Unit]) -> None:
+    """What the live leases of these units say."""
+    held = {unit.id: unit for unit in units if unit.lease_id is not None}
+    if not held:
+        return
+    for lease in read(session, Lease, "WHERE unit {ids} AND ended_at IS NULL", ids=sorted(held)):
+        unit = held[lease.unit]
+        unit.lease_hash, unit.lease_until = lease.secret, lease.until
+        unit.lease_ttl, unit.lease_beat = lease.ttl, lease.beat
+
+
 def events_between(session: Session, first: int, last: int) -> Iterator[Event]:
-    """The events of these units in order, a page at a time: one unit may have more than memory holds."""
-    at = {"unit": first - 1, "version": LAST_VERSION}
-    rest = "WHERE (unit, version) > (:unit, :version) AND unit <= :last ORDER BY unit, version LIMIT :page"
-    while events := read(session, Event, rest, last=last, page=PAGE, **at):
-        yield from events
-        at = {"unit": events[-1].unit, "version": events[-1].version}
+    """The events of these units in order, some units at a time."""
+    yield from read(
+        session, Event, "WHERE unit >= :first AND unit <= :last ORDER BY unit, version", first=first, last=last
+    )
 
 
 def orphans(session: Session) -> Iterator[tuple[int, int]]:
-    """Units that only their events know, and how many these are."""
+    """Units that only acts know, and how many acts these are."""
     sql = (
-        "SELECT event.unit, count(*) FROM event WHERE event.unit > :last "
-        "AND NOT EXISTS (SELECT 1 FROM unit WHERE unit.id = event.unit) "
-        "GROUP BY event.unit ORDER BY event.unit LIMIT :page"
+        "SELECT unit, count(*) FROM (SELECT DISTINCT act, unit FROM journal_unit WHERE unit > :last) AS told "
+        "WHERE NOT EXISTS (SELECT 1 FROM unit WHERE unit.id = told.unit) "
+        "AND NOT EXISTS (SELECT 1 FROM archived WHERE archived.unit = told.unit) "
+        "GROUP BY unit ORDER BY unit LIMIT :page"
     )
     yield from pages(session, sql)
 
@@ -87,6 +97,22 @@ def policies(session: Session) -> Iterator[tuple[int, str | None]]:
         "WHERE unit.id > :last ORDER BY unit.id LIMIT :page"
     )
     yield from pages(session, sql)
+
+
+def read_acts(session: Session, after: int, limit: int) -> list[Act]:
+    """Acts behind one of them, with their digests, in the order in which readers see them."""
+    return select_acts(session, "WHERE id > :after ORDER BY id LIMIT :limit", after=after, limit=limit)
+
+
+def select_acts(session: Session, rest: str, **given: Any) -> list[Act]:
+    """Acts with their digests; `rest` is the statement from WHERE on."""
+    rows = session.rows(f"SELECT {', '.join(Act.__struct_fields__)} FROM act {rest}", given)
+    return [Act(*map(as_list, row)) if session.name == "sqlite" else Act(*row) for row in rows]
+
+
+def as_list(value: Any) -> Any:
+    """SQLite keeps lists as JSON; no other column of an act begins like one."""
+    return msgspec.json.decode(value) if isinstance(value, str) and value.startswith("[") else value
 
 
 def unmet_needs(session: Session) -> Iterator[tuple[int, int, int]]:
@@ -119,16 +145,6 @@ def slots(session: Session) -> list[tuple[int, str, int, int, int, int]]:
     return [(row[0], row[1], row[2], row[3], int(row[4]), row[5]) for row in session.rows(sql)]
 
 
-def heads(session: Session) -> Iterator[tuple[int, int, str]]:
-    """Every unit that there is, or that was archived: its id, its version and the hash of its last event."""
-    sql = (
-        "SELECT id, version, head FROM unit WHERE id > :last UNION ALL "
-        "SELECT unit, version, head FROM archived WHERE unit > :last "
-        "AND NOT EXISTS (SELECT 1 FROM unit WHERE unit.id = archived.unit) ORDER BY id LIMIT :page"
-    )
-    yield from pages(session, sql)
-
-
 def pages(session: Session, sql: str) -> Iterator[tuple[Any, ...]]:
     """The rows of a statement that wants what comes after `:last`, its first column."""
     last = 0
@@ -137,36 +153,53 @@ def pages(session: Session, sql: str) -> Iterator[tuple[Any, ...]]:
         last = rows[-1][0]
 
 
-def hashes(session: Session, versions: Sequence[tuple[int, int]]) -> dict[int, str]:
-    """By unit, the hash of its event of that version; where there is none, the unit is left out."""
-    wanted = ", ".join(f"(:u{place}, :v{place})" for place in range(len(versions)))
-    numbers = {f"v{place}": version for place, (_, version) in enumerate(versions)}
-    sql = (
-        f"WITH wanted (unit, version) AS (VALUES {wanted}) SELECT event.unit, event.hash FROM wanted CROSS JOIN event "
-        "WHERE event.unit = wanted.unit AND event.version = wanted.version"
-    )
-    return dict(session.rows(sql, params([unit for unit, _ in versions]) | numbers))
+def archived(session: Session, tenant: int, born: int) -> list[Archived]:
+    """Units of a tenant that were archived, and born no later than by that act."""
+    return read(session, Archived, "WHERE tenant = :tenant AND born <= :born ORDER BY unit", tenant=tenant, born=born)
 
 
-def archived(session: Session, units: Sequence[int]) -> dict[int, tuple[int, str, str, str]]:
-    """By unit, the version and the head with which it was archived, its file, and the digest of its tree there."""
-    sql = f"SELECT unit, version, head, file, digest FROM archived WHERE unit IN ({marks(units)})"
-    return {unit: tuple(rest) for unit, *rest in session.rows(sql, params(units))} if units else {}
+def digests(session: Session, acts: Iterable[int]) -> dict[int, str]:
+    """The digests of those of these acts that are in the database, or have left it in order."""
+    wanted, found = sorted(set(acts)), dict[int, str]()
+    for table in ("act", "act_gone"):
+        for start in range(0, len(wanted), PAGE):
+            some = {"ids": wanted[start : start + PAGE]}
+            found |= dict(session.rows(f"SELECT id, digest FROM {table} WHERE id {{ids}}", some))
+    return found
 
 
-def cursor(session: Session) -> tuple[int, ...]:
-    """The position of the last event before which none can come any more; empty if there is none."""
-    found = session.rows(CURSOR[session.name])
-    return tuple(found[0]) if found else ()
+def gone_acts(session: Session, tenant: int, end: int) -> dict[int, str]:
+    """The digests of acts of a tenant up to that one which have left the database with the last of their units."""
+    sql = "SELECT id, digest FROM act_gone WHERE tenant = :tenant AND id <= :end"
+    return dict(session.rows(sql, {"tenant": tenant, "end": end}))
 
 
-def events_after(session: Session, after: Sequence[int], limit: int) -> list[tuple[tuple[int, ...], Event]]:
+def told_by_paths(session: Session) -> dict[str, str]:
+    """By the digest of a path, what it tells."""
+    return dict(session.rows("SELECT digest, told FROM transition_path"))
+
+
+def horizon(session: Session) -> int:
+    """The act below which none can come any more."""
+    return int(session.rows(HORIZON[session.name])[0][0])
+
+
+def cursor(session: Session) -> Position:
+    """The position of the last event before which none can come any more."""
+    found = session.rows("SELECT max(id) FROM act WHERE id < :horizon", {"horizon": horizon(session)})
+    if found[0][0] is None:
+        return BEGINNING
+    last = session.rows("SELECT max(place) FROM journal WHERE act = :act", {"act": found[0][0]})
+    return found[0][0], last[0][0] or 0
+
+
+def events_after(session: Session, after: Position, limit: int) -> list[tuple[Position, Event]]:
     """Events behind a position, each with its own, in an order into which none can come later."""
-    *xid, pos = after or (0,)
-    given = {"xid": xid[0] if xid else 0, "pos": pos, "limit": limit}
-    width = POSITION[session.name].count(",") + 1
-    rows = session.rows(f"SELECT {POSITION[session.name]}, {listed(Event)} FROM event {AFTER[session.name]}", given)
-    return [(tuple(row[:width]), Event(**dict(zip(Event.__struct_fields__, row[width:], strict=True)))) for row in rows]
+    act, place = after or BEGINNING
+    given = {"act": act, "place": place, "limit": limit, "horizon": horizon(session)}
+    names = ", ".join(columns(Event))
+    rows = session.rows(f"SELECT act, place, {names} FROM journal {AFTER}", given)
+    return [((row[0], row[1]), Event(*row[2:])) for row in rows]
 
 
 def epoch(session: Session) -> str | None:
@@ -218,6 +251,7 @@ def next_wake(session: Session, tenant: int) -> int | None:
     """When time must look at work, at a rate or at a schedule next; None: never, as things are."""
     clocks = (
         "SELECT min(wake_at) AS at FROM unit WHERE wake_at IS NOT NULL AND lane <> 0 AND tenant = :tenant",
+        "SELECT min(until) FROM lease WHERE ended_at IS NULL AND tenant = :tenant",
         "SELECT min(back_at) FROM token WHERE tenant = :tenant",
         "SELECT min(next_at) FROM schedule WHERE next_at IS NOT NULL AND tenant = :tenant",
     )

@@ -1,8 +1,9 @@
 """What leaves the database, and in which order, so that the guard agrees."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 
-from interlock.kernel.rows import Artifact, Body, Event, ForcedMove, Need, Note, Row, Unit, Worker
+from interlock.kernel.rows import Act, Artifact, Body, Event, ForcedMove, Need, Note, Row, Unit, Worker
+from interlock.store.reads import select_acts
 from interlock.store.tx import Tx
 
 SOME = 5_000  # ids in one statement
@@ -47,14 +48,49 @@ def kept_rows(tx: Tx, ids: Sequence[int]) -> Iterator[Row]:
             yield from tx.select(kind, f"WHERE {column} {{ids}} ORDER BY {order}", ids=some)
 
 
+def heads_of(tx: Tx, units: Sequence[Unit]) -> dict[int, str]:
+    """The digests of the acts that moved these units last."""
+    found: dict[int, str] = {}
+    for some in parts(sorted({unit.act for unit in units})):
+        found |= dict(tx.session.rows("SELECT id, digest FROM act WHERE id {ids}", {"ids": some}))
+    return found
+
+
 def forget(tx: Tx, ids: Sequence[int]) -> None:
-    """These units are gone; their events go first, and only because `archived` knows them."""
-    tables = [("need", "needs"), *((kind.table, column) for kind, column, _ in reversed(KEPT)), ("log", "unit")]
+    """These units are gone, only because `archived` knows them. An act goes with the last of its units."""
+    acts = acts_of(tx, ids)
+    stored = [(kind.table, column) for kind, column, _ in reversed(KEPT) if kind is not Event]
+    tables = [("need", "needs"), *stored, ("log", "unit"), ("lease", "unit"), ("act_detail", "unit")]
     for table, column in tables:
         for some in parts(ids):
             tx.session.rows(f"DELETE FROM {table} WHERE {column} {{ids}}", {"ids": some})
+    for some in parts(acts):
+        told = "SELECT 1 FROM journal_unit JOIN unit ON unit.id = journal_unit.unit WHERE journal_unit.act = act.id"
+        left = f"NOT EXISTS ({told})"
+        bare = f"FROM act WHERE id {{ids}} AND {left}"
+        gone = [one for (one,) in tx.session.rows(f"SELECT id {bare}", {"ids": some})]
+        if gone:
+            tx.session.rows(
+                "INSERT INTO act_gone (id, tenant, digest) SELECT id, tenant, digest FROM act WHERE id {ids}",
+                {"ids": gone},
+            )
+            tx.session.rows("DELETE FROM act WHERE id {ids}", {"ids": gone})
     for one in ids:
         tx.forget(one)
+
+
+def acts_of(tx: Tx, ids: Sequence[int]) -> list[int]:
+    """The acts that tell of these units."""
+    found: set[int] = set()
+    for some in parts(ids):
+        found |= {act for (act,) in tx.session.rows("SELECT DISTINCT act FROM event WHERE unit {ids}", {"ids": some})}
+    return sorted(found)
+
+
+def find_acts(tx: Tx, ids: Sequence[int], but: Container[int]) -> Iterator[Act]:
+    """The acts that tell of these units, but for some."""
+    for some in parts([act for act in acts_of(tx, ids) if act not in but]):
+        yield from select_acts(tx.session, "WHERE id {ids} ORDER BY id", ids=some)
 
 
 def parts(ids: Sequence[int]) -> Iterator[list[int]]:

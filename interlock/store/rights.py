@@ -11,6 +11,7 @@ from functools import cache
 
 from interlock.store.migrations import SCHEMA
 from interlock.store.session import Session
+from interlock.store.tx import BODY_WRITTEN, COUNTED, WRITTEN
 
 APP, SYSTEM, OPERATOR = "interlock_app", "interlock_system", "interlock_operator"
 PURPOSES = {
@@ -21,19 +22,33 @@ PURPOSES = {
 SEES_ALL = (SYSTEM,)  # roles with a policy that shows them the rows of every tenant
 WRITE, READ = ("SELECT", "INSERT", "UPDATE", "DELETE"), ("SELECT",)
 KEEP = ("SELECT", "INSERT", "UPDATE")  # what is written stays
-# The rights of every role in a table are WRITE, but for these. The edges are the law, and its owner's alone to change.
-# Programs neither force a move nor take anything out of the record: that is for operators.
+ADD = ("SELECT", "INSERT")
+# What of a unit no act writes: clocks, budgets and counters. What of a body is not fixed at its birth.
+UNIT = (*ADD, *(f"UPDATE({name})" for name in (*WRITTEN, *COUNTED, "cost")))
+BODY = (*ADD, *(f"UPDATE({name})" for name in BODY_WRITTEN))
+# The rights of every role in a table are WRITE, but for these. Edges and paths are the law, and its owner's alone to
+# change; what an act writes only its trigger writes, which runs as the owner. Programs neither force a move nor take
+# anything out of the record: that is for operators.
 OF_TABLE: dict[str, tuple[str, ...]] = {
-    "about": READ, "edge": READ, "job_event": READ,
-    "unit": KEEP, "body": KEEP, "event": KEEP, "artifact": KEEP, "archived": READ, "forced_move": READ,
-    "tenant": KEEP,
+    **dict.fromkeys(("about", "edge", "transition_path", "path_hop", "command_path"), READ),
+    **dict.fromkeys(("event", "journal", "journal_unit", "job_event"), READ),
+    "unit": UNIT, "body": BODY, "artifact": KEEP, "tenant": KEEP,
+    "act": ADD, "act_detail": ADD, "act_gone": READ, "seal": ADD, "lease": ("SELECT", "DELETE"),
+    "archived": READ, "forced_move": READ,
 }  # fmt: skip
 # By role and table: where a role differs from the others.
 OF_ROLE: dict[tuple[str, str], tuple[str, ...]] = {
-    **{(OPERATOR, table): WRITE for table in ("unit", "body", "event", "artifact")},
-    (OPERATOR, "archived"): ("SELECT", "INSERT"),
-    (OPERATOR, "forced_move"): ("SELECT", "INSERT", "DELETE"),
+    (OPERATOR, "unit"): (*UNIT, "DELETE"),
+    (OPERATOR, "body"): (*BODY, "DELETE"),
+    (OPERATOR, "artifact"): WRITE,
+    (OPERATOR, "act"): (*ADD, "DELETE"),
+    (OPERATOR, "act_detail"): (*ADD, "DELETE"),
+    (OPERATOR, "act_gone"): ADD,
+    (OPERATOR, "archived"): ADD,
+    (OPERATOR, "forced_move"): (*ADD, "DELETE"),
 }
+# Functions that roles call themselves; every other one is the guard's alone.
+CALLED = {"renew_leases": tuple(PURPOSES), "list_forced_path": (OPERATOR,)}
 MADE = re.compile(r"^CREATE (?:OR REPLACE )?(TABLE|VIEW|FUNCTION) (\w+)", re.MULTILINE)
 MAY_CREATE_ROLES = "SELECT rolsuper OR rolcreaterole FROM pg_roles WHERE rolname = current_user"
 # Where our tables are, as it is written in a statement.
@@ -107,6 +122,11 @@ def statements(session: Session) -> list[str]:
     found.append(f"REVOKE ALL ON {every} FROM PUBLIC")
     for role in roles:
         found += [f"REVOKE ALL ON {every} FROM {role}", *grants(home, role, tables)]
+        found += [
+            f"GRANT EXECUTE ON FUNCTION {home}.{function} TO {role}"
+            for function, callers in CALLED.items()
+            if role in callers
+        ]
         if may_let_look_in:
             found.append(f"GRANT USAGE ON SCHEMA {home} TO {role}")
         if role in SEES_ALL:

@@ -5,7 +5,7 @@ from contextlib import AbstractContextManager
 from typing import Any, NamedTuple, Protocol
 
 from interlock.kernel.errors import Contended, Unavailable
-from interlock.kernel.rows import Row
+from interlock.kernel.rows import Act, Row, Unit, columns
 from interlock.store.lanes import Lanes
 from interlock.store.memory import Memory
 
@@ -57,17 +57,18 @@ class Wire(Protocol):
 class Session(Protocol):
     """An open connection.
 
-    `{lock}` and `{skip}` in a statement stand for row locks where there are any, `{ids}` for being one of the list that
-    is given as `ids`.
+    `{lock}`, `{skip}` and `{skip_unit}` in a statement stand for row locks where there are any, `{ids}` for being one
+    of the list that is given as `ids`.
     """
 
     name: str
-    pos: str
+    words: dict[str, str]  # what its tables write in their own way
     stuck: dict[int, int]  # units that time could not move, and until when they are left alone
     kept: dict[int, tuple[int, int, int]]  # by tenant: when it was asked, and how long its beats and notes are kept
     lanes: dict[int, Lanes]  # those of each tenant that are known to be committed
     staff: dict[int, tuple[str, bool]]  # by worker: what it can do, and whether it held something when it last claimed
     ahead: Sequence[Question]  # go with the next BEGIN, where there is a wire; whoever asks them finds the answers here
+    acts_a_transaction: int  # ids of acts from one transaction to the next
     private: bool  # whether no second connection can see the same database
     many_writers: bool  # whether transactions of several connections overlap
     mark: str  # the database's own name for the last transaction, if it has one
@@ -84,6 +85,9 @@ class Session(Protocol):
     def foretold(self, question: Question) -> list[tuple[Any, ...]]: ...  # its answer, if it was asked ahead
     def untouched(self, ids: Sequence[int], marks: Mapping[int, str]) -> list[int]: ...
     def insert(self, rows: Sequence[Row]) -> None: ...
+    def act_id(self, number: int) -> int: ...  # of the so many-th act of a transaction
+    def write_acts(self, acts: Sequence[Act], born: Sequence[Unit]) -> None: ...  # and the units that they bear
+    def renew(self, held: Sequence[Unit]) -> None: ...  # their leases last as long as they say
     def update(self, rows: Sequence[Row], columns: Sequence[str], key: str) -> None: ...
     def together(self) -> AbstractContextManager[None]: ...
     def many(self, sql: str, rows: list[dict[str, Any]]) -> None: ...
@@ -102,4 +106,4 @@ class Session(Protocol):
 
 def listed(kind: type[Row]) -> str:
     """The columns of a row's table, in order."""
-    return ", ".join(kind.__struct_fields__)
+    return ", ".join(f"{kind.table}.{name}" for name in columns(kind))

@@ -14,7 +14,8 @@ from typing import Any
 import msgspec
 
 from interlock.kernel.errors import Contended, Corrupt, InterlockError, StoreError, Unavailable
-from interlock.kernel.rows import Row
+from interlock.kernel.rows import Act, Row, Unit, columns
+from interlock.store.acts import digest_of
 from interlock.store.batches import inserts, updates
 from interlock.store.files import create_private, is_open_to_others
 from interlock.store.lanes import Lanes
@@ -22,7 +23,10 @@ from interlock.store.memory import Memory
 from interlock.store.session import CALL, GUARD, LostCommit, Question, Queue, Session, Taken, Unreachable, Wire
 
 NAME = "sqlite"
-POS = "pos  INTEGER PRIMARY KEY AUTOINCREMENT"  # a plain rowid is used again after a delete
+# How this database writes what the two write differently; a plain rowid would be used again after a delete.
+WORDS = {
+    "act_id": "INTEGER PRIMARY KEY AUTOINCREMENT", "ids": "TEXT", "hashes": "TEXT", "digest": "TEXT NOT NULL",
+}  # fmt: skip
 MEMORY = ":memory:"
 # NORMAL would lose acknowledged commits at power loss. The cache takes 64 MB at most, if there is so much to keep.
 PRAGMAS = (
@@ -68,8 +72,26 @@ def told() -> Iterator[None]:
 @cache
 def dialect(sql: str) -> str:
     """Our markers in SQLite's spelling: a writer has the file to itself, so no row is locked."""
-    sql = sql.replace("{lock}", "").replace("{skip}", "")
+    sql = sql.replace("{lock}", "").replace("{skip}", "").replace("{skip_unit}", "")
     return sql.replace("{ids}", "IN (SELECT value FROM json_each(:ids))")
+
+
+INSERT_ACT = (
+    f"INSERT INTO act ({', '.join(Act.__struct_fields__)}) VALUES ({', '.join('?' * len(Act.__struct_fields__))})"
+)
+
+
+def as_json(value: Any) -> Any:
+    """Lists are kept as JSON."""
+    return msgspec.json.encode(value).decode() if isinstance(value, list) else value
+
+
+def unborn(unit: Unit) -> Unit:
+    """A row that no act has made anything of yet."""
+    return msgspec.structs.replace(
+        unit, state="", category="", outcome=None, version=0, act=0, born=0, changed_at=0, started_at=None, attempt=1,
+        fence=0, available_at=None, lease=None, lease_id=None, holder=None, rests_in=None, dead_at=None,
+    )  # fmt: skip
 
 
 def wall_clock() -> int:
@@ -79,7 +101,8 @@ def wall_clock() -> int:
 class Connection:
     """A connection whose every acknowledged commit is on disk."""
 
-    name, pos, many_writers, mark = NAME, POS, False, ""
+    name, words, many_writers, mark = NAME, WORDS, False, ""
+    last_act, acts_a_transaction = 0, 1
     ahead: Sequence[Question] = ()
     memory: Memory | None = None
     file: "FileIdentity | None" = None
@@ -110,9 +133,33 @@ class Connection:
 
     def insert(self, rows: Sequence[Row]) -> None:
         kind = type(rows[0])
+        names = columns(kind)
         with told():
-            for statement in inserts(kind.table, kind.__struct_fields__, map(msgspec.structs.astuple, rows)):
+            for statement in inserts(kind.table, names, (msgspec.structs.astuple(row)[: len(names)] for row in rows)):
                 self.raw.execute(*statement)
+
+    def act_id(self, number: int) -> int:
+        """Acts are counted; nobody else counts them while this transaction is open."""
+        if number == 1:
+            self.last_act = self.rows("SELECT coalesce(max(seq), 0) FROM sqlite_sequence WHERE name = 'act'")[0][0]
+        return self.last_act + number
+
+    def write_acts(self, acts: Sequence[Act], born: Sequence[Unit]) -> None:
+        """A unit is nothing until an act bears it, so it comes before its act."""
+        if born:
+            self.insert([unborn(unit) for unit in born])
+        with told():
+            for act in acts:
+                act.digest = digest_of(act)
+                self.raw.execute(INSERT_ACT, [as_json(value) for value in msgspec.structs.astuple(act)])
+        if self.memory:
+            for act in acts:
+                for one in act.units:
+                    self.memory.kept.pop(one, None)
+
+    def renew(self, held: Sequence[Unit]) -> None:
+        rows = [{"id": unit.lease_id, "unit": unit.id, "until": unit.lease_until} for unit in held]
+        self.many("UPDATE lease SET until = :until WHERE id = :id AND unit = :unit AND until < :until", rows)
 
     def update(self, rows: Sequence[Row], columns: Sequence[str], key: str) -> None:
         names = (*columns, key)

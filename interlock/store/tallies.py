@@ -8,12 +8,12 @@ import msgspec
 from interlock.kernel.lifecycle import Category, Lifecycle
 from interlock.kernel.tallies import RENEWALS, TYPE, Count, Position, Seen, Tally, counted, labelled
 from interlock.store.lanes import NUMBERS
-from interlock.store.reads import epoch
+from interlock.store.reads import epoch, horizon
 from interlock.store.session import Session
 from interlock.store.tx import Tx
 
 PAGE = 2_000  # events that are counted together
-IDLE = 100_000  # positions; so far may a tenant that does nothing stay behind
+IDLE = 100_000  # transactions; so far may a tenant that does nothing stay behind
 LANES_MOST, DEPTH_MOST, PRIORITIES_MOST = 1_000, 100_000, 100
 LAST = 2**62
 ADD = """
@@ -21,36 +21,23 @@ INSERT INTO tally (tenant, name, labels, value) VALUES (:tenant, :name, :labels,
 ON CONFLICT (tenant, name, labels) DO UPDATE SET value = tally.value + excluded.value
 """
 BEGIN_AT = """
-INSERT INTO tallied (tenant, epoch, xid, pos) VALUES (:tenant, :epoch, :xid, :pos) ON CONFLICT (tenant) DO NOTHING
+INSERT INTO tallied (tenant, epoch, act, place) VALUES (:tenant, :epoch, :act, :place) ON CONFLICT (tenant) DO NOTHING
 """
-MOVE_ON = "UPDATE tallied SET epoch = :epoch, xid = :xid, pos = :pos WHERE tenant = :tenant"
+MOVE_ON = "UPDATE tallied SET epoch = :epoch, act = :act, place = :place WHERE tenant = :tenant"
 # What comes with an event is looked up for those alone that need it, each by its key.
 EVENTS = """
-SELECT {position}, event.lifecycle, event.trigger, event.source, event.target, event.lease_from, event.lease_to,
-       event.at, event.payload, (SELECT task FROM body WHERE body.unit = event.unit),
-       CASE WHEN event.lease_from IS NULL AND event.lease_to IS NOT NULL THEN (
+SELECT told.act, told.place, told.lifecycle, told.trigger, told.source, told.target, told.lease_from, told.lease_to,
+       told.at, told.payload, (SELECT task FROM body WHERE body.unit = told.unit),
+       CASE WHEN told.lease_from IS NULL AND told.lease_to IS NOT NULL THEN (
            SELECT before.at FROM event AS before
-           WHERE before.unit = event.unit AND before.version = event.version - 1) END,
-       CASE WHEN event.lease_to IN ({ends}) THEN (
+           WHERE before.unit = told.unit AND before.version = told.version - 1) END,
+       CASE WHEN told.lease_to IN ({ends}) THEN (
            SELECT max(began.at) FROM event AS began
-           WHERE began.unit = event.unit AND began.version <= event.version AND began.fence = event.fence
+           WHERE began.unit = told.unit AND began.version <= told.version AND began.fence = told.fence
              AND began.lease_to = :active) END
-FROM event WHERE {own} AND {after}
+FROM journal AS told WHERE told.tenant = :tenant AND (told.act, told.place) > (:act, :place) AND told.act >= :act
+AND told.act < :horizon ORDER BY told.act, told.place LIMIT :limit
 """
-# A file that was never analyzed would take an index of the tenant, and sort all its events; `+` keeps it from that, as
-# those behind the position are in order already.
-OWN = {"sqlite": "+event.tenant = :tenant", "postgres": "event.tenant = :tenant"}
-POSITION = {"sqlite": "0, event.pos", "postgres": "event.xid, event.pos"}
-AFTER = {
-    "sqlite": "event.pos > :pos ORDER BY event.pos LIMIT :limit",
-    "postgres": "(event.xid, event.pos) > (:xid, :pos) AND event.xid < :horizon "
-    "ORDER BY event.xid, event.pos LIMIT :limit",
-}
-# Before which everything has been seen once no more is found: the last event, or the oldest open transaction.
-HORIZON = {
-    "sqlite": "SELECT coalesce(max(pos), 0) FROM event",
-    "postgres": "SELECT pg_snapshot_xmin(pg_current_snapshot())::text::bigint",
-}
 NEXT_LANE = "SELECT min(lane) FROM unit WHERE lane > :last AND lane < :end AND available_at IS NOT NULL"
 DEPTH = """
 SELECT count(*) FROM (
@@ -85,35 +72,27 @@ class Gauges(msgspec.Struct, frozen=True):
 def position(session: Session, tenant: int) -> Position:
     """Up to where a tenant was counted; from the beginning, if it was in another store."""
     here = epoch(session) or ""
-    found = session.rows("SELECT epoch, xid, pos FROM tallied WHERE tenant = :tenant", {"tenant": tenant})
+    found = session.rows("SELECT epoch, act, place FROM tallied WHERE tenant = :tenant", {"tenant": tenant})
     return Position(*found[0]) if found and found[0][0] == here else Position(here)
 
 
 def next_tally(session: Session, tenant: int, lives: Mapping[str, Lifecycle]) -> tuple[Tally | None, bool]:
     """What is to be counted next, if there is anything, and whether more comes behind it."""
     after = position(session, tenant)
-    horizon = int(session.rows(HORIZON[session.name])[0][0])
+    end = horizon(session)
     leases = lives["lease"]
     ends = [name for name, state in leases.states.items() if state.settled]
     (active,) = [name for name, state in leases.states.items() if state.category is Category.ACTIVE]
-    sql = EVENTS.format(
-        position=POSITION[session.name], own=OWN[session.name], after=AFTER[session.name],
-        ends=", ".join(f":e{place}" for place in range(len(ends))),
-    )  # fmt: skip
-    given = {"tenant": tenant, "pos": after.pos, "limit": PAGE, "active": active}
-    given |= {f"e{place}": name for place, name in enumerate(ends)}
-    if session.many_writers:
-        given |= {"xid": after.xid, "horizon": horizon}
+    sql = EVENTS.format(ends=", ".join(f":e{place}" for place in range(len(ends))))
+    given = {
+        "tenant": tenant, "act": after.act, "place": after.place, "horizon": end, "limit": PAGE, "active": active,
+        **{f"e{place}": name for place, name in enumerate(ends)},
+    }  # fmt: skip
     rows = session.rows(sql, given)
     more = len(rows) == PAGE
-    if more:
-        upto = Position(after.epoch, *rows[-1][:2])
-    elif session.many_writers:
-        upto = Position(after.epoch, max(horizon - 1, after.xid), LAST)
-    else:
-        upto = Position(after.epoch, 0, max(horizon, after.pos))
+    upto = Position(after.epoch, *rows[-1][:2]) if more else Position(after.epoch, max(end - 1, after.act), LAST)
     counts = counted(lives, (Seen(*row[2:]) for row in rows), types(session, tenant))
-    far = max(upto.xid - after.xid, upto.pos - after.pos if not session.many_writers else 0) > IDLE
+    far = upto.act - after.act > IDLE * session.acts_a_transaction
     return Tally(after=after, upto=upto, counts=counts) if counts or far else None, more
 
 
@@ -134,7 +113,7 @@ def count_on(tx: Tx, command: Tally) -> bool:
     tenant = {"tenant": command.tenant}
     tx.changes += 1
     tx.session.rows(BEGIN_AT, {**tenant, **msgspec.structs.asdict(command.after)})
-    found = tx.session.rows("SELECT epoch, xid, pos FROM tallied WHERE tenant = :tenant {lock}", tenant)
+    found = tx.session.rows("SELECT epoch, act, place FROM tallied WHERE tenant = :tenant {lock}", tenant)
     at = Position(*found[0])
     if at.epoch != command.after.epoch:  # what was counted in another store counts no more
         tx.session.rows("DELETE FROM tally WHERE tenant = :tenant AND name <> :kept", {**tenant, "kept": RENEWALS})
@@ -168,7 +147,7 @@ def keep_renewals(tx: Tx, ids: Sequence[int]) -> None:
 def gauges(session: Session, tenant: int) -> Gauges:
     """What waits, is dead and is held now. Lanes beyond the thousandth are left out."""
     own: dict[str, Any] = {"tenant": tenant}
-    dead = f"SELECT count(*) FROM unit WHERE tenant = :tenant AND category = '{Category.DEAD}'"
+    dead = "SELECT count(*) FROM unit WHERE tenant = :tenant AND dead_at IS NOT NULL"
     category = "(SELECT category FROM unit WHERE unit.id = worker.unit)"
     alive = f"worker.tenant = :tenant AND {category} <> '{Category.CLOSED}'"
     staff = f"SELECT count(*), coalesce(sum(holding), 0) FROM worker WHERE {alive}"

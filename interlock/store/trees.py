@@ -13,7 +13,7 @@ from interlock.store.views import View, views
 
 TREE_MAX = 1_000  # units of a tree that are looked at
 # The same words as in the index: else SQLite does not see that it serves.
-RESTS = "category IN ('gate', 'waiting')"
+RESTS = "rests_in IS NOT NULL"
 
 
 def resting(session: Session, tenant: int, states: Sequence[tuple[str, str]], limit: int, after: int = 0) -> list[View]:
@@ -21,7 +21,7 @@ def resting(session: Session, tenant: int, states: Sequence[tuple[str, str]], li
     if not states:
         return []
     one = (
-        f"SELECT id FROM unit WHERE tenant = :tenant AND {RESTS} AND lifecycle = :life{{0}} AND state = :state{{0}} "
+        f"SELECT id FROM unit WHERE tenant = :tenant AND {RESTS} AND lifecycle = :life{{0}} AND rests_in = :state{{0}} "
         "AND id > :after ORDER BY id LIMIT :limit"
     )
     each = " UNION ALL ".join(f"SELECT id FROM ({one.format(n)}) AS part{n}" for n in range(len(states)))
@@ -92,7 +92,8 @@ def notes_in(session: Session, tenant: int, units: Sequence[int], kind: str) -> 
 
 def births_of(session: Session, tenant: int, units: Sequence[int]) -> dict[int, str]:
     """Who made each of these units."""
-    sql = f"SELECT unit, actor FROM event WHERE tenant = :tenant AND version = 1 AND unit IN ({marks(units)})"
+    sql = "SELECT unit.id, act.actor FROM unit JOIN act ON act.id = unit.born WHERE unit.tenant = :tenant"
+    sql = f"{sql} AND unit.id IN ({marks(units)})"
     return dict(session.rows(sql, {"tenant": tenant, **params(units)})) if units else {}
 
 

@@ -10,7 +10,22 @@ import msgspec
 
 from interlock.kernel.errors import Unknown, UnknownLifecycle
 from interlock.kernel.lifecycle import Lifecycle
-from interlock.kernel.rows import Answer, Body, Event, Note, Row, Schedule, Slot, Template, Unit, Worker, copied
+from interlock.kernel.paths import BORN, paths_of
+from interlock.kernel.rows import (
+    Answer,
+    Body,
+    Lease,
+    Note,
+    Row,
+    Schedule,
+    Slot,
+    Template,
+    Unit,
+    Worker,
+    columns,
+    copied,
+)
+from interlock.store.acts import Move, left_by_acts, make_acts, rounds_of
 from interlock.store.ids import Ids
 from interlock.store.lanes import Lanes
 from interlock.store.session import Queue, Session, listed
@@ -20,8 +35,13 @@ R = TypeVar("R", bound=Row)
 Urgency = tuple[int, int, int]  # the order of claims: by priority, then by age
 # What other transactions may count at the same time is written only by adding to it.
 COUNTED = ("unmet", "total", "succeeded", "lost", "decided", "deciders", "won", "gates", "blocked", "begun")
-FIXED = ("id", "tenant", "lifecycle", "parent", "cost", *COUNTED)
-WRITTEN = tuple(name for name in Unit.__struct_fields__ if name not in FIXED)
+FIXED = ("id", "tenant", "lifecycle", "parent", "decides", "born", "cost", *COUNTED)
+# What an act writes, and nobody else.
+BY_ACTS = (
+    "state", "category", "outcome", "version", "act", "changed_at", "started_at", "attempt", "fence", "lease",
+    "lease_id", "holder", "rests_in", "dead_at",
+)  # fmt: skip
+WRITTEN = tuple(name for name in columns(Unit) if name not in (*FIXED, *BY_ACTS))
 WRITTEN_OF = attrgetter(*WRITTEN)
 BODY_WRITTEN = ("key", "result", "error", "replaced_by")
 WRITE_SLOT = "UPDATE slot SET capacity = :capacity, taken = :taken WHERE tenant = :tenant AND key = :key"
@@ -57,8 +77,12 @@ class Tx:
         self.changed_workers: dict[int, Worker] = {}
         self.new: set[int] = set()  # those of `fresh`, by identity
         self.fresh: list[Row] = []  # inserted as they are: bodies, needs, notes, workers, artifacts
-        self.events: list[Event] = []
-        self.fired: deque[tuple[Unit, str]] = deque()  # what moved by which trigger, for units that follow
+        self.paths = paths_of(lives)
+        self.moves: list[Move] = []  # that the database has not seen
+        self.last_moves: dict[int, Move] = {}  # by unit
+        self.floor = 0  # the round in which what is done now happens: later than what led to it
+        self.acts = 0  # that it has made
+        self.fired: deque[tuple[Unit, str, int]] = deque()  # what moved by which trigger in which round
         self.lanes: dict[int, Lanes] = {}  # of each tenant, those that this transaction made included
         self.heads: dict[Any, dict[int, Urgency]] = {}  # of lanes that had something, as the database has them
         self.asked: dict[Any, tuple[int, list[Unit]]] = {}  # how much was read of what finders read in order
@@ -127,12 +151,30 @@ class Tx:
 
     def known(self, found: Sequence[Unit]) -> list[Unit]:
         """Units that a finder has read, as this transaction knows them."""
-        for unit in found:
-            if unit.id not in self.units:
-                self.units[unit.id], self.was[unit.id] = unit, copied(unit)
-                if unit.parent is not None:
-                    self.children.setdefault(unit.parent, {})[unit.id] = unit
+        fresh = [unit for unit in found if unit.id not in self.units]
+        self.read_leases([unit for unit in fresh if unit.lease_id is not None])
+        for unit in fresh:
+            self.units[unit.id], self.was[unit.id] = unit, copied(unit)
+            if unit.parent is not None:
+                self.children.setdefault(unit.parent, {})[unit.id] = unit
         return [self.units[unit.id] for unit in found]
+
+    def read_leases(self, held: Sequence[Unit]) -> None:
+        """What the last leases of these units say, which are locked: nobody but who has a unit writes its lease."""
+        if not held:
+            return
+        by_unit = {unit.id: unit for unit in held}
+        for lease in self.select(
+            Lease, "WHERE unit {ids} ORDER BY unit, id", ids=sorted(by_unit)
+        ):  # the last one stays
+            unit = by_unit[lease.unit]
+            unit.lease_hash, unit.lease_until = lease.secret, lease.until
+            unit.lease_ttl, unit.lease_beat = lease.ttl, lease.beat
+
+    def recall_leases(self, ids: Iterable[int]) -> None:
+        """Of these units, those whose lease is over know it again, so that whoever held it can be told so."""
+        units = [self.units[one] for one in ids if one in self.units]
+        self.read_leases([unit for unit in units if unit.lease is not None and unit.lease_hash is None])
 
     def body(self, unit: Unit) -> Body:
         """The rest of a unit; those of all units that this transaction knows come with the first one."""
@@ -248,7 +290,7 @@ class Tx:
     @property
     def pending(self) -> bool:
         """Whether something changed that the database has not seen."""
-        return bool(self.events or self.born or self.moved or self.fresh or any(self.changed_rows))
+        return bool(self.moves or self.born or self.moved or self.fresh or any(self.changed_rows))
 
     @property
     def changed_rows(self) -> tuple[dict[Any, Any], ...]:
@@ -298,19 +340,26 @@ class Tx:
         if sums:
             self.session.update([self.units[one] for one in sorted(sums)], ("cost",), "id")
 
+    def next_act(self) -> int:
+        """The id of the next act of this transaction."""
+        self.acts += 1
+        return self.session.act_id(self.acts)
+
     def flush(self) -> list[tuple[Unit, Unit | None]]:
-        """Everything that changed is in the database: one statement a table, events first.
+        """Everything that changed is in the database: acts first, and one statement a table for the rest.
 
         Answers what was born or moved: each as it is now, and as it was before (None: born).
         """
         units = {**self.born, **self.moved}
         before = {one: None if one in self.born else self.was[one] for one in sorted(units)}
         with self.session.together():
-            self.write()
+            acts = self.write()
         workers = ((row, ("unit", *WORKER_WRITTEN)) for row in self.changed_workers.values())
         moved = ((row, ("id", *WRITTEN)) for row in self.moved.values())
-        self.witness = best(self.witness, chain(self.events, self.fresh), chain(workers, moved))
-        self.events.clear()
+        self.witness = best(self.witness, chain(acts, self.fresh), chain(workers, moved))
+        self.moves.clear()
+        self.last_moves.clear()
+        self.floor = 0
         self.fresh.clear()
         self.new.clear()
         for written in (self.born, self.moved, *self.changed_rows):
@@ -321,14 +370,14 @@ class Tx:
         self.was |= {one: copied(unit) for one, unit in units.items()}
         return [(self.was[one], was) for one, was in before.items()]
 
-    def write(self) -> None:
-        """One statement a table, events first."""
+    def write(self) -> list[Row]:
+        """Acts, what they make and move, and everything else, a statement a table. Answers the acts."""
         if self.changed_bodies:  # first: one that gives its key up makes room for another
             self.session.update(in_order(self.changed_bodies), BODY_WRITTEN, "unit")
+        acts = self.write_acts()
         for rows in self.by_table():
             self.session.insert(rows)
-        if self.moved:
-            self.session.update(in_order(self.moved), self.rewritten(), "id")
+        self.write_units()
         if self.changed_workers:
             self.session.update(in_order(self.changed_workers), WORKER_WRITTEN, "unit")
         if self.changed_slots:
@@ -337,6 +386,50 @@ class Tx:
         if self.changed_schedules:
             schedules = [msgspec.structs.asdict(self.changed_schedules[key]) for key in sorted(self.changed_schedules)]
             self.session.many(WRITE_SCHEDULE, schedules)
+        return acts
+
+    def write_acts(self) -> list[Row]:
+        """The acts of each round, one statement a round; who is born by them comes right behind."""
+        written: list[Row] = []
+        for moves in rounds_of(self.moves):
+            births = [move for move in moves if move.path.source == ""]
+            acts, details = make_acts(self, moves)
+            self.session.write_acts(acts, [self.as_born(move) for move in births])
+            if details:
+                self.session.insert(details)
+            written += acts
+        return written
+
+    def write_units(self) -> None:
+        """What of units no act writes: clocks, budgets, and until when a lease lasts."""
+        moves: dict[int, list[Move]] = {}
+        births: dict[int, Unit] = {}
+        for move in self.moves:
+            if move.path.source == BORN:
+                births[move.unit.id] = move.born_as or move.unit
+            else:
+                moves.setdefault(move.unit.id, []).append(move)
+        changed: list[Unit] = []
+        images: list[Unit] = []
+        renewed: list[Unit] = []
+        for one in sorted({*self.moved, *moves}):
+            unit, was = self.units[one], births.get(one) or self.was[one]
+            image = left_by_acts(unit, was, moves.get(one, []))
+            if WRITTEN_OF(unit) != WRITTEN_OF(image):
+                changed.append(unit)
+                images.append(image)
+            if unit.lease_id is not None and unit.lease_until != until_of(was, unit, moves.get(one, [])):
+                renewed.append(unit)
+        if changed:
+            self.session.update(changed, differing(changed, images), "id")
+        if renewed:
+            self.session.renew(renewed)
+
+    def as_born(self, move: Move) -> Unit:
+        """A new unit's row as the act that bears it leaves it."""
+        unit = move.born_as or move.unit
+        unit.act = unit.born = move.unit.act
+        return unit
 
     def served(self, known: Mapping[int, Queue]) -> dict[int, Queue]:
         """The lanes in which something became available and still is, with the queue of each."""
@@ -348,19 +441,24 @@ class Tx:
             found |= {lane: (tenant, queue) for lane, tenant, queue in self.session.rows(sql, {"ids": missing})}
         return found
 
-    def rewritten(self) -> list[str]:
-        """The columns that differ from what the database has, in any of the units that moved."""
-        after = zip(*map(WRITTEN_OF, self.moved.values()), strict=True)
-        before = zip(*(WRITTEN_OF(self.was[one]) for one in self.moved), strict=True)
-        differ = [name for name, now, was in zip(WRITTEN, after, before, strict=True) if now != was]
-        return differ or ["version"]
-
     def by_table(self) -> list[list[Row]]:
-        """What is new, a table at a time: the guard wants events before units, and units before their rows."""
+        """What is new, a table at a time: the guard wants units before their rows."""
         tables: dict[type[Row], list[Row]] = {}
-        for row in (*self.events, *in_order(self.born), *self.fresh):
+        for row in self.fresh:
             tables.setdefault(type(row), []).append(row)
         return list(tables.values())
+
+
+def until_of(was: Unit, unit: Unit, moves: list[Move]) -> int | None:
+    """Until when a live lease lasts, as far as the database knows once the acts are written."""
+    grants = [move.terms for move in moves if move.terms]
+    return grants[-1][3] if grants else was.lease_until
+
+
+def differing(units: Sequence[Unit], images: Sequence[Unit]) -> list[str]:
+    """The columns in which any of these units differs from what acts have left."""
+    pairs = zip(zip(*map(WRITTEN_OF, units), strict=True), zip(*map(WRITTEN_OF, images), strict=True), strict=True)
+    return [name for name, (now, was) in zip(WRITTEN, pairs, strict=True) if now != was]
 
 
 def became_available(unit: Unit, was: Unit | None) -> bool:

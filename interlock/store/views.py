@@ -12,8 +12,9 @@ from interlock.kernel.errors import Corrupt, Unknown
 from interlock.kernel.lifecycle import Category
 from interlock.kernel.names import shown
 from interlock.kernel.rows import Artifact, Body, Event, Note, Schedule, Skipped, Slot, Template, Unit, Worker
-from interlock.store.reads import read
-from interlock.store.session import Session
+from interlock.kernel.rows import columns as columns_of
+from interlock.store.reads import read, read_leases
+from interlock.store.session import Session, listed
 from interlock.store.tx import marks, params
 
 GLIMPSE = (  # what has no body can still be looked at
@@ -159,18 +160,18 @@ def conditions(wanted: Filter) -> tuple[list[str], dict[str, Any]]:
 def views(
     session: Session, tenant: int, where: Sequence[str], params: Mapping[str, Any], limit: int, by: str = "unit.id DESC"
 ) -> list[View]:
-    units, bodies = (", ".join(f"{kind.table}.{name}" for name in kind.__struct_fields__) for kind in (Unit, Body))
+    units, bodies = listed(Unit), listed(Body)
     above = "(SELECT above.lifecycle FROM unit AS above WHERE above.id = unit.parent)"
     columns = f"{units}, {bodies}, lane.queue, lane.capabilities, worker.name, {above}"
     sql = f"SELECT {columns} {FROM} WHERE {' AND '.join([OWN, *where])} ORDER BY {by} LIMIT :limit"
     found = []
+    of_unit, of_body = len(columns_of(Unit)), len(columns_of(Body))
     for row in session.rows(sql, {**params, "tenant": tenant, "limit": limit}):
-        unit = Unit(**dict(zip(Unit.__struct_fields__, row, strict=False)))
-        rest = row[len(Unit.__struct_fields__) :]
-        body = Body(**dict(zip(Body.__struct_fields__, rest, strict=False)))
-        queue, capabilities, holder, above = rest[len(Body.__struct_fields__) :]
+        unit, body = Unit(*row[:of_unit]), Body(*row[of_unit : of_unit + of_body])
+        queue, capabilities, holder, above = row[of_unit + of_body :]
         needed = tuple(filter(None, (capabilities or "").split(",")))
         found.append(View(unit, body, queue or "", needed, holder, above))
+    read_leases(session, [one.unit for one in found])
     return found
 
 
@@ -196,7 +197,7 @@ def moved_since(session: Session, tenant: int, versions: Mapping[int, int]) -> l
 
 def born_by(session: Session, tenant: int, unit: int) -> str | None:
     """What led to the birth of a unit."""
-    sql = "SELECT cause FROM event WHERE unit = :unit AND tenant = :tenant AND version = 1"
+    sql = "SELECT cause FROM act JOIN unit ON unit.born = act.id WHERE unit.id = :unit AND unit.tenant = :tenant"
     found = session.rows(sql, {"unit": unit, "tenant": tenant})
     return found[0][0] if found else None
 

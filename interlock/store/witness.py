@@ -5,13 +5,13 @@ from typing import Any
 
 import msgspec
 
-from interlock.kernel.rows import Answer, Archived, Artifact, Event, Note, Row
+from interlock.kernel.rows import Act, Answer, Archived, Artifact, Note, Row
 from interlock.store.session import Session
 
 # What tells such a row from every other; these stay as they were written.
 IDENTITY: dict[type[Row], tuple[str, ...]] = {
     Archived: ("unit", "version", "at"),
-    Event: ("unit", "version", "hash"),
+    Act: ("id", "tenant", "path", "version", "at", "actor"),
     Note: ("id",),
     Artifact: ("unit", "attempt", "name", "digest", "fence"),
     Answer: ("tenant", "scope", "key", "request", "expires"),

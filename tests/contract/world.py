@@ -102,12 +102,12 @@ class World:
     def unit(self, one: int) -> Unit:
         declare(self.connection, 1)
         (row,) = self.connection.rows(f"SELECT {listed(Unit)} FROM unit WHERE id = :id", {"id": one})
-        return Unit(**dict(zip(Unit.__struct_fields__, row, strict=True)))
+        return Unit(*row)
 
     def body(self, one: int) -> Body:
         declare(self.connection, 1)
         (row,) = self.connection.rows(f"SELECT {listed(Body)} FROM body WHERE unit = :id", {"id": one})
-        return Body(**dict(zip(Body.__struct_fields__, row, strict=True)))
+        return Body(*row)
 
     def notes(self, one: int, kind: str) -> list[Note]:
         declare(self.connection, 1)
@@ -122,7 +122,7 @@ class World:
     def events(self, one: int) -> list[Event]:
         declare(self.connection, 1)
         rows = self.connection.rows(f"SELECT {listed(Event)} FROM event WHERE unit = :id ORDER BY version", {"id": one})
-        return [Event(**dict(zip(Event.__struct_fields__, row, strict=True))) for row in rows]
+        return [Event(*row) for row in rows]
 
     def path(self, one: int) -> list[str]:
         """The states that a unit went through, self-hops left out."""

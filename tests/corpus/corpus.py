@@ -53,7 +53,7 @@ from interlock.kernel.rows import (
     Tenant as TenantRow,
 )
 from interlock.lifecycles import shipped
-from interlock.store.reads import read
+from interlock.store.reads import read, read_leases
 from interlock.testing.simulation.chance import SECOND, Chance, held
 from tests.contract.world import World
 from tests.postgres.server import postgres
@@ -66,7 +66,8 @@ GROUP_MAX = 4  # commands that share a transaction
 LOOK_EVERY = 10  # groups between two looks at the rows
 # What another way of storing may say otherwise: hashes, positions, and what is derived from secrets.
 LEFT_OUT = {
-    "unit": {"head", "lease_hash"}, "event": {"hash"}, "worker": {"claim_nonce_hash"}, "answer": {"request"},
+    "unit": {"head", "act", "born", "rests_in", "dead_at", "lease_id", "lease_hash"}, "event": {"hash"},
+    "worker": {"claim_nonce_hash"}, "answer": {"request"},
 }  # fmt: skip
 KINDS: tuple[type[Row], ...] = (
     Unit, Body, Event, Need, Note, Worker, Artifact, TenantRow, Slot, Token, Schedule, Template, Skipped, Answer,
@@ -231,6 +232,8 @@ class Rows:
         tables = {}
         for kind in KINDS:
             rows = read(self.connection, kind, "")
+            if kind is Unit:
+                read_leases(self.connection, rows)
             tables[kind.table] = {
                 ",".join(str(getattr(row, name)) for name in KEYS.get(kind.table, ("unit",))): logical(row)
                 for row in rows

@@ -1,11 +1,12 @@
--- One text for both databases. Times are integer microseconds UTC, payloads are JSON text, truth is 0 or 1,
--- and no state of any lifecycle is named here. Only the position of an event differs between them.
+-- One text for both databases. Times are integer microseconds UTC, payloads are JSON text, digests are hexadecimal,
+-- truth is 0 or 1, and no state of any lifecycle is named here. Lists are arrays on PostgreSQL and JSON on SQLite.
 
--- What a store knows of itself. The epoch changes with every restore, because transaction ids start again.
+-- What a store knows of itself. The epoch and the generation change with every restore: transactions are counted anew.
 CREATE TABLE about (
     name   TEXT PRIMARY KEY,
     value  TEXT NOT NULL
 );
+INSERT INTO about (name, value) VALUES ('generation', '0');
 
 -- Ids are handed out in blocks: whoever raises next_id owns what lies between.
 CREATE TABLE id_block (
@@ -14,20 +15,80 @@ CREATE TABLE id_block (
 );
 INSERT INTO id_block (name, next_id) VALUES ('unit', 1);
 
--- Every listed hop of every lifecycle: what the guard compares with. Birth has the source ''.
+-- Every listed transition of every lifecycle, the lease's too. Birth has the source ''. An edge never changes: with
+-- another name or severity it is another edge, and the old one is retired.
 CREATE TABLE edge (
     lifecycle      TEXT NOT NULL,
     source         TEXT NOT NULL,
     trigger        TEXT NOT NULL,
     target         TEXT NOT NULL,
+    name           TEXT NOT NULL,           -- of the event
+    severity       TEXT NOT NULL,
     opens_attempt  INTEGER NOT NULL,
-    PRIMARY KEY (lifecycle, source, trigger, target)
+    category       TEXT NOT NULL,           -- of the target
+    retired        INTEGER NOT NULL DEFAULT 0,
+    PRIMARY KEY (lifecycle, source, trigger, target, name, severity, opens_attempt, category)
+);
+
+-- What one act can make of a unit: listed hops, made at once. Everything but the first columns is derived from them by a
+-- trigger, which refuses a path that is not listed. Its id is cut from its digest.
+CREATE TABLE transition_path (
+    id          BIGINT PRIMARY KEY,
+    told        TEXT NOT NULL,              -- JSON: lifecycle, category, outcome, started, forced, hops
+    digest      TEXT NOT NULL,           -- of that text
+    lifecycle   TEXT NOT NULL DEFAULT '',
+    source      TEXT NOT NULL DEFAULT '',
+    target      TEXT NOT NULL DEFAULT '',
+    category    TEXT,                       -- NULL: as it was
+    outcome     INTEGER NOT NULL DEFAULT 0, -- 0: none, 1: the category, 2: as it was
+    started     INTEGER NOT NULL DEFAULT 0, -- started_at is 0: kept, 1: set if it is not, 2: cleared, 3: set anew
+    hops        INTEGER NOT NULL DEFAULT 0,
+    payload_hop INTEGER NOT NULL DEFAULT 0, -- the last one of the unit itself: it has the payload
+    opens       INTEGER NOT NULL DEFAULT 0, -- attempts
+    grants      INTEGER NOT NULL DEFAULT 0, -- leases
+    lease_from  TEXT,                       -- the state in which the lease must be; NULL: in any
+    lease_to    TEXT,                       -- in which it leaves it; NULL: as it was
+    lease_ends  INTEGER NOT NULL DEFAULT 0,
+    forced      INTEGER NOT NULL DEFAULT 0,
+    retired     INTEGER NOT NULL DEFAULT 0
+);
+
+CREATE TABLE path_hop (
+    path        BIGINT NOT NULL,
+    place       INTEGER NOT NULL,           -- from 1 on
+    trigger     TEXT NOT NULL,
+    source      TEXT NOT NULL,
+    target      TEXT NOT NULL,
+    name        TEXT NOT NULL,
+    severity    TEXT NOT NULL,
+    attempt     INTEGER NOT NULL,           -- how many were opened up to here
+    fence       INTEGER NOT NULL,           -- and granted
+    lease_from  TEXT,
+    lease_to    TEXT,
+    PRIMARY KEY (path, place)
+);
+
+-- Which path a command takes from a state, under a lease in that state ('': none is asked for).
+CREATE TABLE command_path (
+    lifecycle  TEXT NOT NULL,
+    state      TEXT NOT NULL,
+    lease      TEXT NOT NULL,
+    command    TEXT NOT NULL,               -- triggers of the unit with those of the lease, as claim/grant
+    path       BIGINT NOT NULL,
+    PRIMARY KEY (lifecycle, state, lease, command)
 );
 
 CREATE TABLE tenant (
-    id          INTEGER PRIMARY KEY,
-    name        TEXT NOT NULL UNIQUE,
-    created_at  BIGINT NOT NULL
+    id            INTEGER PRIMARY KEY,
+    name          TEXT NOT NULL UNIQUE,
+    created_at    BIGINT NOT NULL,
+    max_running   INTEGER,                  -- units that workers hold at a time; NULL: no limit
+    max_waiting   INTEGER,
+    changed_at    BIGINT NOT NULL DEFAULT 0,
+    changed_by    TEXT NOT NULL DEFAULT '',
+    max_requests  INTEGER,                  -- of the server, a minute
+    keep_beats_us    BIGINT,                -- how long its beats and its other verbose notes are kept; NULL: two days,
+    keep_verbose_us  BIGINT                 -- and fourteen
 );
 INSERT INTO tenant (id, name, created_at) VALUES (1, 'default', 0);
 
@@ -43,6 +104,7 @@ CREATE TABLE lane (
 );
 
 -- The hot row of a unit: what verbs read and write. Everything else is in its body.
+-- No index may name a column that every move changes, not even in its WHERE: such an update would never stay on its page.
 CREATE TABLE unit (
     id            BIGINT PRIMARY KEY,
     tenant        INTEGER NOT NULL,
@@ -52,7 +114,8 @@ CREATE TABLE unit (
     category      TEXT NOT NULL,            -- of the state
     outcome       TEXT,                     -- the category in which it settled; kept when it is closed
     version       INTEGER NOT NULL,         -- counts its events
-    head          TEXT NOT NULL,            -- the hash of the last one
+    act           BIGINT NOT NULL,          -- the last one that moved it
+    born          BIGINT NOT NULL,          -- the first one
     changed_at    BIGINT NOT NULL,
     started_at    BIGINT,                   -- of the current attempt
     priority      INTEGER NOT NULL,
@@ -65,13 +128,13 @@ CREATE TABLE unit (
     due_at        BIGINT,                   -- when a delay or a backoff ends
     deadline_at   BIGINT,                   -- when the clock of its state runs out
     parked_on     TEXT,                     -- the key whose release makes it available
+    rests_in      TEXT,                     -- its state, exactly while it waits for a verdict, a plan or a need
+    dead_at       BIGINT,                   -- set exactly while it is a dead letter
     fence         INTEGER NOT NULL,         -- counts grants
     lease         TEXT,                     -- the state of the last lease
-    lease_hash    TEXT,
-    holder        BIGINT,                   -- the worker
-    lease_until   BIGINT,
-    lease_ttl     BIGINT,
-    lease_beat    BIGINT,
+    lease_id      BIGINT,                   -- of the lease that is live
+    holder        BIGINT,                   -- its worker
+    lease_until   BIGINT,                   -- when the last lease that is over would have ended
     asked_at      BIGINT,                   -- a cancel was asked for
     asked_by      BIGINT,                   -- and is forced then
     parent        BIGINT,
@@ -85,13 +148,16 @@ CREATE TABLE unit (
     won           INTEGER NOT NULL,         -- succeeded ones that decide
     gates         INTEGER NOT NULL,
     blocked       INTEGER NOT NULL,
-    begun         INTEGER NOT NULL
+    begun         INTEGER NOT NULL,
+    cost          BIGINT NOT NULL,          -- in millionths, of all below it too
+    CHECK (available_at IS NULL OR (lease_id IS NULL AND outcome IS NULL))
 );
 CREATE INDEX unit_claim ON unit (lane, priority DESC, available_at, id) WHERE available_at IS NOT NULL;
 CREATE INDEX unit_wake ON unit (tenant, wake_at, id) WHERE wake_at IS NOT NULL;
 CREATE INDEX unit_parked ON unit (tenant, parked_on, priority DESC, id) WHERE parked_on IS NOT NULL;
-CREATE INDEX unit_parent ON unit (parent, outcome, id) WHERE parent IS NOT NULL;
-CREATE INDEX unit_holder ON unit (holder, id) WHERE holder IS NOT NULL;
+CREATE INDEX unit_parent ON unit (parent, id) WHERE parent IS NOT NULL;
+CREATE INDEX unit_rests ON unit (tenant, lifecycle, rests_in, id) WHERE rests_in IS NOT NULL;
+CREATE INDEX unit_dead ON unit (tenant, dead_at, id) WHERE dead_at IS NOT NULL;
 
 -- The rest of a unit: written at birth and at its end.
 CREATE TABLE body (
@@ -110,39 +176,90 @@ CREATE TABLE body (
     mutex        TEXT,
     limit_key    TEXT,
     retry_of     BIGINT,
-    replaced_by  BIGINT
+    replaced_by  BIGINT,
+    rate_key     TEXT
 );
 CREATE UNIQUE INDEX one_unit_a_key ON body (tenant, task, key) WHERE key IS NOT NULL;
+CREATE INDEX body_retry_of ON body (tenant, retry_of, unit) WHERE retry_of IS NOT NULL;
+CREATE INDEX body_correlation ON body (tenant, correlation);
 
--- One row a move, for ever. (unit, version) is its identity; pos is the order in which readers see them.
-CREATE TABLE event (
-    {pos},
-    unit         BIGINT NOT NULL,
-    version      INTEGER NOT NULL,
+-- One row for all units that one transaction takes along the same path from the same place: version, attempt and fence
+-- are those before it. Its trigger moves them, and it is the only one that does. Never changed.
+CREATE TABLE act (
+    id           {act_id},  -- its place in the order in which readers see acts
     tenant       INTEGER NOT NULL,
-    lifecycle    TEXT NOT NULL,
-    trigger      TEXT NOT NULL,
-    source       TEXT,                      -- NULL: birth
-    target       TEXT NOT NULL,
-    lease_from   TEXT,                      -- the hop of its lease, if it made one
-    lease_to     TEXT,
+    path         BIGINT NOT NULL,
+    path_digest  TEXT NOT NULL,
+    version      INTEGER NOT NULL,
     attempt      INTEGER NOT NULL,
     fence        INTEGER NOT NULL,
-    name         TEXT NOT NULL,             -- the document's own name for it
-    severity     TEXT NOT NULL,
     at           BIGINT NOT NULL,
     actor        TEXT NOT NULL,
-    reason       TEXT NOT NULL,
+    reason       TEXT NOT NULL,             -- '': the trigger of the hop
     cause        TEXT,
-    correlation  TEXT NOT NULL,
-    trace        TEXT NOT NULL,
-    payload      TEXT NOT NULL,
-    hash         TEXT NOT NULL,
-    UNIQUE (unit, version)
+    payload      TEXT NOT NULL,             -- of the last hop
+    available    INTEGER NOT NULL,          -- whether its units may be claimed from then on
+    worker       BIGINT,                    -- whose lease it grants, and on which terms
+    ttl          BIGINT,
+    beat         BIGINT,
+    until        BIGINT,                    -- when the lease ends that it grants, or would have ended that it ends
+    units        {ids} NOT NULL,            -- 1 to 1,000, each once
+    before       {ids} NOT NULL,            -- the act that each comes from; 0: it is born
+    leases       {ids},                     -- the live lease that each is under; NULL: none is
+    secrets      {hashes},                  -- of the leases that it grants, hashed
+    details      {hashes},                  -- digests of what is kept of each unit in act_detail
+    digest       {digest}
 );
-CREATE INDEX event_time ON event (unit, at);
-CREATE INDEX event_name ON event (tenant, name, at);
-CREATE INDEX event_correlation ON event (tenant, correlation);
+-- What was done, by kind and time: a path stands for the names of its events.
+CREATE INDEX act_path ON act (tenant, path, at, id);
+
+CREATE INDEX act_tenant ON act (tenant, id);
+
+-- Acts that have left the database with the last of their units: what seals need of them.
+CREATE TABLE act_gone (
+    id      BIGINT PRIMARY KEY,
+    tenant  INTEGER NOT NULL,
+    digest  TEXT NOT NULL
+);
+CREATE INDEX act_gone_tenant ON act_gone (tenant, id);
+
+-- What is told of one unit of an act alone: an error, a cost. Bound by the digest in the act, so that it may be dropped.
+CREATE TABLE act_detail (
+    act      BIGINT NOT NULL,
+    unit     BIGINT NOT NULL,
+    tenant   INTEGER NOT NULL,
+    payload  TEXT NOT NULL,
+    PRIMARY KEY (act, unit)
+);
+
+-- One worker's right to speak for a unit. Its id is that of the act that granted it. Only acts write it, and `renew`.
+CREATE TABLE lease (
+    id        BIGINT NOT NULL,
+    unit      BIGINT NOT NULL,
+    tenant    INTEGER NOT NULL,
+    worker    BIGINT NOT NULL,
+    secret    TEXT NOT NULL,             -- the hash of it
+    until     BIGINT NOT NULL,
+    ttl       BIGINT NOT NULL,
+    beat      BIGINT NOT NULL,
+    ended_at  BIGINT,
+    PRIMARY KEY (unit, id)
+);
+CREATE INDEX lease_until ON lease (tenant, until, unit) WHERE ended_at IS NULL;
+CREATE INDEX lease_worker ON lease (tenant, worker, unit) WHERE ended_at IS NULL;
+CREATE INDEX lease_ended ON lease (tenant, ended_at) WHERE ended_at IS NOT NULL;
+
+-- A chain over the acts of a tenant, in the order of their ids, written after they are committed: writers share no row.
+CREATE TABLE seal (
+    tenant     INTEGER NOT NULL,
+    number     BIGINT NOT NULL,             -- from 1 on
+    first_act  BIGINT NOT NULL,
+    last_act   BIGINT NOT NULL,
+    acts       BIGINT NOT NULL,             -- how many it covers
+    root       TEXT NOT NULL,            -- over the root before it and the digests of its acts
+    at         BIGINT NOT NULL,
+    PRIMARY KEY (tenant, number)
+);
 
 -- What is remembered but moves nothing. `name` makes a vote one a voter and a step result one a step.
 CREATE TABLE note (
@@ -159,6 +276,7 @@ CREATE TABLE note (
 CREATE INDEX note_unit ON note (unit, kind, name);
 CREATE UNIQUE INDEX one_note_a_name ON note (unit, kind, name) WHERE kind IN ('vote', 'step', 'compensation');
 CREATE INDEX note_expires ON note (tenant, expires) WHERE expires IS NOT NULL;
+CREATE INDEX note_beat ON note (unit, at, id) WHERE kind = 'beat';
 
 CREATE TABLE need (
     unit    BIGINT NOT NULL,
@@ -180,7 +298,11 @@ CREATE TABLE worker (
     draining      INTEGER NOT NULL,
     seen_at       BIGINT NOT NULL,
     claim_key     TEXT,                     -- of its last claim, so that a replay finds its leases
-    claim_nonce   TEXT,
+    claim_nonce_hash TEXT,
+    queues        TEXT NOT NULL DEFAULT '[]',  -- those that it has claimed from, a JSON list
+    summons       INTEGER NOT NULL DEFAULT 0,  -- how often somebody else stopped or took what it holds
+    renewals      BIGINT NOT NULL DEFAULT 0,   -- how often a heartbeat made a lease longer
+    concurrency   INTEGER NOT NULL DEFAULT 0,  -- how many handlers it runs at a time; 0: it did not say
     UNIQUE (tenant, name, incarnation)
 );
 
@@ -191,6 +313,67 @@ CREATE TABLE slot (
     capacity  INTEGER NOT NULL,
     taken     INTEGER NOT NULL,
     PRIMARY KEY (tenant, key)
+);
+
+-- A token that is away: it was spent on one grant, and comes back then.
+CREATE TABLE token (
+    unit     BIGINT NOT NULL,
+    fence    INTEGER NOT NULL,
+    tenant   INTEGER NOT NULL,
+    key      TEXT NOT NULL,                 -- of its slot
+    back_at  BIGINT NOT NULL,
+    PRIMARY KEY (unit, fence)
+);
+CREATE INDEX token_back ON token (tenant, back_at);
+
+-- What makes units by the clock. Any process may make them: the row is locked, and next_at moves on with it.
+CREATE TABLE schedule (
+    tenant      INTEGER NOT NULL,
+    name        TEXT NOT NULL,
+    timing      TEXT NOT NULL,              -- a cron expression, or 'every 5m'
+    timezone    TEXT NOT NULL,
+    overlap     TEXT NOT NULL,              -- when the last one has not ended: skip, queue, replace or allow
+    missed      TEXT NOT NULL,              -- after a downtime: none, one or all
+    work        TEXT NOT NULL,              -- the unit that it makes
+    digest      TEXT NOT NULL,              -- of all of the above
+    defined_at  BIGINT NOT NULL,
+    next_at     BIGINT,                     -- NULL while it is paused
+    last_at     BIGINT,                     -- the last instant that a unit was made for
+    last_unit   BIGINT,
+    paused_at   BIGINT,
+    paused_by   TEXT,
+    pause_note  TEXT,                       -- why
+    removed_at  BIGINT,                     -- it makes nothing and is not listed
+    removed_by  TEXT,
+    remove_note TEXT,
+    PRIMARY KEY (tenant, name)
+);
+CREATE INDEX schedule_next ON schedule (tenant, next_at, name) WHERE next_at IS NOT NULL;
+
+-- Instants of a schedule for which no unit was made: `count` of them from the first to the last, and why.
+CREATE TABLE skipped (
+    id        BIGINT PRIMARY KEY,
+    tenant    INTEGER NOT NULL,
+    schedule  TEXT NOT NULL,
+    first_at  BIGINT NOT NULL,
+    last_at   BIGINT NOT NULL,
+    count     INTEGER NOT NULL,
+    reason    TEXT NOT NULL,
+    at        BIGINT NOT NULL,
+    expires   BIGINT NOT NULL
+);
+CREATE INDEX skipped_schedule ON skipped (tenant, schedule, id);
+CREATE INDEX skipped_expires ON skipped (tenant, expires);
+
+-- The steps of a workflow. A version never changes: a run keeps the one that it began with.
+CREATE TABLE template (
+    tenant      INTEGER NOT NULL,
+    name        TEXT NOT NULL,
+    version     INTEGER NOT NULL,
+    steps       TEXT NOT NULL,              -- a JSON list of pieces of work, each with its name as `ref`
+    digest      TEXT NOT NULL,              -- of the steps
+    defined_at  BIGINT NOT NULL,
+    PRIMARY KEY (tenant, name, version)
 );
 
 -- The answer to a request that carried a key, so that the same request gets the same answer.
@@ -228,13 +411,66 @@ CREATE TABLE log (
     PRIMARY KEY (unit, attempt, number)
 );
 
--- What retention has taken out: an event may be deleted only if its unit is here.
+-- What retention has taken out: a unit may be deleted only if it is here. Its file holds it, and the acts that moved it.
 CREATE TABLE archived (
     unit     BIGINT PRIMARY KEY,
     tenant   INTEGER NOT NULL,
     version  INTEGER NOT NULL,
-    head     TEXT NOT NULL,
+    born     BIGINT NOT NULL,               -- its first act
+    head     TEXT NOT NULL,                 -- the digest of its last one
     file     TEXT NOT NULL,
     digest   TEXT NOT NULL,
     at       BIGINT NOT NULL
+);
+-- What an operator may force: a forced act is taken only if this says the same of each of its units.
+CREATE TABLE forced_move (
+    unit     BIGINT NOT NULL,
+    version  INTEGER NOT NULL,              -- of the event
+    tenant   INTEGER NOT NULL,
+    target   TEXT NOT NULL,
+    actor    TEXT NOT NULL,
+    reason   TEXT NOT NULL,
+    at       BIGINT NOT NULL,
+    PRIMARY KEY (unit, version)
+);
+
+-- Keys by which programs across the network speak for a tenant. Of a secret only its digest is here.
+CREATE TABLE key (
+    id          BIGINT PRIMARY KEY,
+    tenant      INTEGER NOT NULL,
+    name        TEXT NOT NULL,
+    digest      TEXT NOT NULL,
+    scopes      TEXT NOT NULL,              -- sorted, joined by commas
+    roles       TEXT NOT NULL DEFAULT '',   -- by which approvals know who may vote; sorted, joined by commas
+    created_at  BIGINT NOT NULL,
+    created_by  TEXT NOT NULL,
+    expires_at  BIGINT,                     -- NULL: never
+    rotated_at  BIGINT,
+    revoked_at  BIGINT,
+    revoked_by  TEXT
+);
+CREATE INDEX key_tenant ON key (tenant, id);
+
+-- How often it has asked in the last minute in which it asked at all, whichever server it asked.
+CREATE TABLE asked (
+    tenant  INTEGER PRIMARY KEY,
+    minute  BIGINT NOT NULL,
+    count   INTEGER NOT NULL
+);
+
+-- What was counted for one metric and its labels, of all events up to where its tenant has been counted.
+CREATE TABLE tally (
+    tenant  INTEGER NOT NULL,
+    name    TEXT NOT NULL,
+    labels  TEXT NOT NULL,                  -- a JSON list of words
+    value   BIGINT NOT NULL,
+    PRIMARY KEY (tenant, name, labels)
+);
+
+-- Up to which event a tenant has been counted. Whoever counts on must have begun here.
+CREATE TABLE tallied (
+    tenant  INTEGER PRIMARY KEY,
+    epoch   TEXT NOT NULL,                  -- of the store
+    act     BIGINT NOT NULL,
+    place   BIGINT NOT NULL
 );

@@ -9,9 +9,9 @@ child, or of a job; `run.` before a verb means the parent, `2.` the second child
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from interlock.engine.advance import SELF
 from interlock.kernel.commands import Work
 from interlock.kernel.lifecycle import Lifecycle
+from interlock.kernel.paths import SELF
 from interlock.kernel.rows import Event
 
 SECOND = 1_000_000

@@ -1,0 +1,238 @@
+"""Moves become acts: what a transaction did to its units, grouped so that one row tells of all that moved alike.
+
+`advance` records a move for each unit, with the round in which it happened: a consequence is in a later round than its
+cause, and a unit's second move in a later round than its first. A flush makes acts of each round and writes the rounds
+one after the other, so that at a cursor no effect stands before its cause.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from hashlib import sha256
+from struct import pack
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from interlock.kernel.paths import BORN, OUTCOME, Path
+from interlock.kernel.rows import Act, ActDetail, Body, Event, Unit, copied
+
+if TYPE_CHECKING:
+    from interlock.store.tx import Tx
+
+INT8, TEXT = 20, 25  # PostgreSQL's numbers of types
+UNITS_MAX = 1_000  # of an act
+NOTHING = "{}"  # the payload of a move of which there is no more to tell
+WITHHELD = "withheld"  # what a unit is parked on that could not be moved: whoever moves it brings it back
+APART = ('"error"', '"last_error"')  # what is told of one unit alone, and may have to be erased
+
+
+class Move(msgspec.Struct, gc=False):
+    """One path that one unit took, and where it began."""
+
+    unit: Unit
+    path: Path
+    round: int
+    version: int
+    attempt: int
+    fence: int
+    at: int
+    actor: str
+    reason: str
+    cause: str | None
+    payload: str
+    terms: tuple[int, int, int, int, str] | None = None  # of the lease that it grants: worker, TTL, beat, end, hash
+    until: int | None = None  # when the lease that it ends would have ended
+    born_as: Unit | None = None  # of a birth that was not the last move: the row as it was then
+
+
+def record_move(tx: "Tx", move: Move) -> None:
+    """The move is part of the next flush. A start and what it came to are one move where a path lists both."""
+    last = tx.last_moves.get(move.unit.id)
+    if last is not None:
+        both = tx.paths.joined(last.path, move.path)
+        if (
+            both is not None
+            and last.round >= tx.floor
+            and last.payload == NOTHING
+            and (last.at, last.actor, last.reason, last.cause) == (move.at, move.actor, move.reason, move.cause)
+        ):
+            last.path, last.payload, last.until = both, move.payload, move.until
+            return
+        move.round = max(last.round + 1, tx.floor)
+    tx.last_moves[move.unit.id] = move
+    tx.moves.append(move)
+
+
+def keep_birth(tx: "Tx", unit: Unit) -> None:
+    """Whoever moves on in the transaction in which it is born is written as it was born first."""
+    last = tx.last_moves.get(unit.id)
+    if last is not None and last.path.source == BORN and last.born_as is None:
+        last.born_as = copied(unit)
+        last.born_as.holder = None
+
+
+def terms_of(unit: Unit) -> tuple[int, int, int, int, str]:
+    """Of the lease that a unit is being granted: the worker, the TTL, the beat, the end, and the hash of its secret."""
+    assert unit.holder
+    assert unit.lease_ttl
+    assert unit.lease_beat is not None
+    assert unit.lease_until
+    assert unit.lease_hash
+    return unit.holder, unit.lease_ttl, unit.lease_beat, unit.lease_until, unit.lease_hash
+
+
+def rounds_of(moves: Iterable[Move]) -> list[list[Move]]:
+    """Moves by their rounds, in order."""
+    rounds: dict[int, list[Move]] = {}
+    for move in moves:
+        rounds.setdefault(move.round, []).append(move)
+    return [rounds[number] for number in sorted(rounds)]
+
+
+def make_acts(tx: "Tx", moves: list[Move]) -> tuple[list[Act], list[ActDetail]]:
+    """The acts of one round, in the order in which the first of each group moved; units know what moved them."""
+    groups: dict[Any, list[Move]] = {}
+    for move in moves:
+        groups.setdefault(group_of(tx, move), []).append(move)
+    acts: list[Act] = []
+    details: list[ActDetail] = []
+    for group in groups.values():
+        group.sort(key=lambda move: move.unit.id)
+        for start in range(0, len(group), UNITS_MAX):
+            act, some = make_act(tx, group[start : start + UNITS_MAX])
+            acts.append(act)
+            details += some
+    return acts, details
+
+
+def group_of(tx: "Tx", move: Move) -> Any:
+    """What all units of an act have in common."""
+    unit, path = move.unit, move.path
+    last = tx.last_moves[unit.id] is move
+    terms = move.terms[:4] if move.terms else move.until
+    payload = None if is_apart(move.payload) else move.payload
+    return (
+        path.id, unit.tenant, move.version, move.attempt, move.fence, move.at, move.actor, move.reason, move.cause,
+        payload, last and unit.available_at is not None, terms,
+    )  # fmt: skip
+
+
+def is_apart(payload: str) -> bool:
+    return any(word in payload for word in APART)
+
+
+def make_act(tx: "Tx", group: list[Move]) -> tuple[Act, list[ActDetail]]:
+    first, path = group[0], group[0].path
+    units = [move.unit for move in group]
+    leases = [unit.lease_id for unit in units]
+    apart = is_apart(first.payload)
+    worker, ttl, beat, until = first.terms[:4] if first.terms else (None, None, None, first.until)
+    act = Act(
+        id=tx.next_act(), tenant=first.unit.tenant, path=path.id, path_digest=path.digest, version=first.version,
+        attempt=first.attempt, fence=first.fence, at=first.at, actor=first.actor, reason=first.reason,
+        cause=first.cause, payload=NOTHING if apart else first.payload,
+        available=int(tx.last_moves[first.unit.id] is first and first.unit.available_at is not None),
+        worker=worker, ttl=ttl, beat=beat, until=until,
+        units=[unit.id for unit in units], before=[unit.act for unit in units],
+        leases=leases if any(lease is not None for lease in leases) else None,
+        secrets=[move.terms[4] for move in group if move.terms] or None,
+        details=told_of(tx, group, apart),
+    )  # fmt: skip
+    details = [ActDetail(act.id, move.unit.id, act.tenant, move.payload) for move in group] if apart else []
+    for unit in units:
+        unit.act = act.id
+        if path.source == BORN:
+            unit.born = act.id
+        if path.lease_ends:
+            unit.lease_id = None
+        elif path.grants:
+            unit.lease_id = act.id
+    return act, details
+
+
+def told_of(tx: "Tx", group: list[Move], apart: bool) -> list[str | None] | None:
+    """Digests of what is kept apart from an act: payloads of single units, and where one that is born belongs."""
+    if apart:
+        return [sha256(move.payload.encode()).hexdigest() for move in group]
+    if group[0].path.source != BORN:
+        return None
+    digests = [belonging(tx.body(move.unit)) for move in group]
+    return digests if any(digests) else None
+
+
+def belonging(body: Body) -> str | None:
+    """The digest of a unit's correlation and trace; None if it has none but its own id."""
+    if body.correlation == str(body.unit) and not body.trace:
+        return None
+    return sha256(msgspec.json.encode([body.correlation, body.trace])).hexdigest()
+
+
+def left_by_acts(unit: Unit, was: Unit, moves: list[Move]) -> Unit:
+    """A unit's row as its acts leave it: what else differs from it is written beside them."""
+    image: Unit = copied(was)
+    for move in moves:
+        image.available_at = None
+        if image.parked_on == WITHHELD:
+            image.parked_on = None
+        if move.path.outcome == OUTCOME:
+            image.wake_at = image.due_at = image.deadline_at = image.parked_on = None
+            image.asked_at = image.asked_by = None
+    if moves and unit.available_at is not None:
+        image.available_at = moves[-1].at
+    # While a lease is live its end is in the lease's own row, and of who has settled nobody asks for it.
+    over = any(move.path.lease_ends for move in moves) and unit.lease_id is None and unit.outcome is None
+    image.lease_until = None if over else unit.lease_until
+    return image
+
+
+def digest_of(act: Act) -> str:
+    """What an act is known by; PostgreSQL computes the same (`act_digest`). Every field has its length before it."""
+    parts = (
+        pack(">qi", act.id, act.tenant), field(act.path_digest.encode()),
+        pack(">iii", act.version, act.attempt, act.fence), pack(">q", act.at),
+        *(field(None if text is None else text.encode()) for text in (act.actor, act.reason, act.cause, act.payload)),
+        pack(">i", act.available),
+        *(field(None if one is None else pack(">q", one)) for one in (act.worker, act.ttl, act.beat, act.until)),
+        *(field(None if ids is None else packed(ids, INT8)) for ids in (act.units, act.before, act.leases)),
+        *(field(None if texts is None else packed(texts, TEXT)) for texts in (act.secrets, act.details)),
+    )  # fmt: skip
+    return sha256(b"".join(parts)).hexdigest()
+
+
+def field(value: bytes | None) -> bytes:
+    return b"\0" if value is None else b"\1" + pack(">i", len(value)) + value
+
+
+def packed(values: Sequence[int | str | None], kind: int) -> bytes:
+    """A list as PostgreSQL sends an array of that type."""
+    head = pack(">iiIii", 1, int(None in values), kind, len(values), 1)
+    return head + b"".join(map(element, values))
+
+
+def element(value: int | str | None) -> bytes:
+    if value is None:
+        return pack(">i", -1)
+    if isinstance(value, int):
+        return pack(">iq", 8, value)
+    text = value.encode()
+    return pack(">i", len(text)) + text
+
+
+def events_here(tx: "Tx", unit: int) -> Iterator[Event]:
+    """What this transaction did to a unit and the database has not seen, event by event."""
+    for move in tx.moves:
+        if move.unit.id == unit:
+            yield from unfold(move, tx.body(move.unit))
+
+
+def unfold(move: Move, body: Body) -> Iterator[Event]:
+    """The events of a move, one for each hop."""
+    attempt, fence = move.attempt, move.fence
+    for place, hop in enumerate(move.path.hops, start=1):
+        attempt += hop.attempt
+        fence += hop.fence
+        yield Event(
+            move.unit.id, move.version + place, move.unit.tenant, move.path.lifecycle, hop.trigger, hop.source or None,
+            hop.target, hop.lease_from, hop.lease_to, attempt, fence, hop.name, hop.severity, move.at, move.actor,
+            move.reason or hop.trigger, move.cause, body.correlation, body.trace,
+            move.payload if place == move.path.payload_hop else NOTHING,
+        )  # fmt: skip
