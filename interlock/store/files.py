@@ -1,8 +1,10 @@
-"""Files that only their owner may read or write: databases, archives, anchors and keys."""
+"""Files that only their owner may read or write: databases, archives, anchors and keys; and which file it was."""
 
 import os
 import stat
 from pathlib import Path
+
+from interlock.store.session import Unreachable
 
 OWNER_ONLY = stat.S_IRUSR | stat.S_IWUSR
 OF_OTHERS = stat.S_IRGRP | stat.S_IWGRP | stat.S_IROTH | stat.S_IWOTH
@@ -18,3 +20,28 @@ def create_private(path: str | Path) -> int:
 def is_open_to_others(path: str | Path) -> bool:
     """Whether the group or everybody may read or write a file. Raises OSError."""
     return bool(os.stat(path).st_mode & OF_OTHERS)
+
+
+class FileIdentity:
+    """Which file was opened. A connection goes on with a file that was deleted, and what it writes nobody finds."""
+
+    def __init__(self, path: str) -> None:
+        self.path = os.path.abspath(path)  # the working directory may change; a link is followed anew
+        self.opened = self.look()
+
+    def look(self) -> tuple[int, int] | None:
+        try:
+            found = os.stat(self.path)  # once for each transaction: a Path costs more than the call
+        except OSError:
+            return None
+        return found.st_dev, found.st_ino
+
+    def check(self) -> None:
+        """The path still leads to the file that was opened. Raises Unreachable."""
+        now = self.look()
+        if now != self.opened:
+            happened = "is not there any more" if now is None else "was replaced by another file"
+            raise Unreachable(
+                f"the database file '{self.path}' {happened} since this program opened it; nothing was changed: "
+                "put it back, or start the program anew"
+            )

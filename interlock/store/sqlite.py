@@ -17,7 +17,7 @@ from interlock.kernel.errors import Contended, Corrupt, InterlockError, StoreErr
 from interlock.kernel.rows import Act, Row, Unit, columns
 from interlock.store.acts import digest_of
 from interlock.store.batches import inserts, updates
-from interlock.store.files import create_private, is_open_to_others
+from interlock.store.files import FileIdentity, create_private, is_open_to_others
 from interlock.store.lanes import Lanes
 from interlock.store.memory import Memory
 from interlock.store.session import CALL, GUARD, LostCommit, Question, Queue, Session, Taken, Unreachable, Wire
@@ -105,7 +105,7 @@ class Connection:
     last_act, acts_a_transaction = 0, 1
     ahead: Sequence[Question] = ()
     memory: Memory | None = None
-    file: "FileIdentity | None" = None
+    file: FileIdentity | None = None
 
     def __init__(self, path: str, clock: Callable[[], int] | None = None) -> None:
         self.private = path == MEMORY
@@ -117,6 +117,8 @@ class Connection:
         self.staff: dict[int, tuple[str, bool]] = {}
         self.memory, self.data_version, self.left = Memory(), 0, (0, 0)
         self.raw = opened(path)
+        if clock:
+            self.keep_time(clock)
         self.file = None if self.private else FileIdentity(path)
 
     def declare(self, tenants: Sequence[int]) -> None:
@@ -203,6 +205,7 @@ class Connection:
 
     def keep_time(self, clock: Callable[[], int]) -> None:
         self.clock = clock
+        self.raw.create_function("unixepoch", 0, lambda: clock() // 1_000_000)  # by which the guard bounds an act
 
     def begin(self, tenants: Sequence[int] = ()) -> int:
         """A transaction is open. Answers the time."""
@@ -254,6 +257,8 @@ class Connection:
         self.lanes.clear()  # it may have been restored
         self.left = (0, -1)
         self.raw = opened(self.path)
+        if self.clock is not wall_clock:
+            self.keep_time(self.clock)
 
     def fate(self, mark: str) -> bool | None:
         """A file keeps no list of its transactions."""
@@ -284,31 +289,6 @@ class Connection:
 
     def close(self) -> None:
         self.raw.close()
-
-
-class FileIdentity:
-    """Which file was opened. A connection goes on with a file that was deleted, and what it writes nobody finds."""
-
-    def __init__(self, path: str) -> None:
-        self.path = os.path.abspath(path)  # the working directory may change; a link is followed anew
-        self.opened = self.look()
-
-    def look(self) -> tuple[int, int] | None:
-        try:
-            found = os.stat(self.path)  # once for each transaction: a Path costs more than the call
-        except OSError:
-            return None
-        return found.st_dev, found.st_ino
-
-    def check(self) -> None:
-        """The path still leads to the file that was opened. Raises Unreachable."""
-        now = self.look()
-        if now != self.opened:
-            happened = "is not there any more" if now is None else "was replaced by another file"
-            raise Unreachable(
-                f"the database file '{self.path}' {happened} since this program opened it; nothing was changed: "
-                "put it back, or start the program anew"
-            )
 
 
 def opened(path: str) -> sqlite3.Connection:

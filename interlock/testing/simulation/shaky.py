@@ -80,6 +80,7 @@ class Shaky(sqlite.Connection):
 
     def open(self) -> None:
         self.raw = self.disk.shared or sqlite.opened(self.path)
+        self.keep_time(self.clock)
         if self.disk.file:
             self.raw.execute("PRAGMA synchronous = OFF")  # no power is lost here
             keep_track(self)
