@@ -316,14 +316,11 @@ def skipped_of(session: Session, tenant: int, name: str, limit: int) -> list[Ski
 
 def workers_seen(session: Session, tenant: int, ended: bool = False) -> list[tuple[Worker, Unit]]:
     """Every worker that has not shut down, or every worker, with its unit."""
-    both = [f"{kind.table}.{name}" for kind in (Worker, Unit) for name in kind.__struct_fields__]
-    sql = f"SELECT {', '.join(both)} FROM worker JOIN unit ON unit.id = worker.unit WHERE worker.tenant = :tenant"
-    sql += "" if ended else f" AND unit.category <> '{Category.CLOSED}'"
-    width, found = len(Worker.__struct_fields__), []
-    for row in session.rows(f"{sql} ORDER BY worker.name, worker.unit", {"tenant": tenant}):
-        worker = Worker(**dict(zip(Worker.__struct_fields__, row[:width], strict=True)))
-        found.append((worker, Unit(**dict(zip(Unit.__struct_fields__, row[width:], strict=True)))))
-    return found
+    sql = f"SELECT {listed(Worker)}, {listed(Unit)} FROM worker JOIN unit ON unit.id = worker.unit"
+    sql += " WHERE worker.tenant = :tenant" + ("" if ended else f" AND unit.category <> '{Category.CLOSED}'")
+    rows = session.rows(f"{sql} ORDER BY worker.name, worker.unit", {"tenant": tenant})
+    width = len(columns_of(Worker))
+    return [(Worker(*row[:width]), Unit(*row[width:])) for row in rows]
 
 
 def done_again(session: Session, tenant: int) -> dict[int, int]:

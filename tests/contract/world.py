@@ -30,6 +30,7 @@ from interlock.kernel.lifecycle import Lifecycle
 from interlock.kernel.rows import Body, Event, Note, Unit
 from interlock.lifecycles import shipped
 from interlock.store import postgres
+from interlock.store.reads import read, read_leases
 from interlock.store.session import listed
 from tests.store.databases import Connection, declare
 
@@ -101,8 +102,9 @@ class World:
 
     def unit(self, one: int) -> Unit:
         declare(self.connection, 1)
-        (row,) = self.connection.rows(f"SELECT {listed(Unit)} FROM unit WHERE id = :id", {"id": one})
-        return Unit(*row)
+        (unit,) = read(self.connection, Unit, "WHERE id = :id", id=one)
+        read_leases(self.connection, [unit])
+        return unit
 
     def body(self, one: int) -> Body:
         declare(self.connection, 1)
