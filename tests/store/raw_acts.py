@@ -1,0 +1,231 @@
+"""Acts and units written by raw SQL, each column as a test likes: what the product's own code would never send.
+
+A step is spelled as `trigger`, or `trigger/hop+hop` with what the lease does meanwhile; `self/expire` is a hop of the
+lease alone. Whatever is not given is as the unit's row says, so that the act is one that the guard takes.
+"""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from itertools import count
+from typing import Any
+
+import msgspec
+from psycopg.pq import TransactionStatus
+
+from interlock.kernel.paths import BORN, Path, PathHop, Step, compose, forced
+from interlock.kernel.rows import Act, Unit
+from interlock.kernel.rows import columns as columns_of
+from interlock.lifecycles import shipped
+from interlock.store import migrate, postgres, sqlite
+from interlock.store.acts import digest_of
+from tests.store.databases import Connection, insert, swap
+
+LIVES = shipped()
+LEASES = LIVES["lease"]
+NUMBERS = count(1)  # of acts within a transaction of PostgreSQL; no two need to begin anew
+LISTS = {"units": "bigint[]", "before": "bigint[]", "leases": "bigint[]", "secrets": "text[]", "details": "text[]"}
+NEXT = {
+    "sqlite": "SELECT coalesce(max(seq), 0) + 1 FROM sqlite_sequence WHERE name = 'act'",
+    "postgres": "SELECT (value::bigint << 36 | pg_current_xact_id()::text::bigint) << 18 | :number "
+    "FROM about WHERE name = 'generation'",
+}
+PLACE = ("tenant", "lifecycle", "state", "lease", "lease_id", "version", "attempt", "fence", "act", "changed_at")
+TERMS = {"worker": 7, "ttl": 1_000_000, "beat": 100_000, "until": 9_000_000}
+
+
+@contextmanager
+def transaction(database: Connection) -> Iterator[None]:
+    """One transaction, which may be open already."""
+    if is_open(database):
+        yield
+        return
+    database.script("BEGIN;")
+    try:
+        yield
+        database.script("COMMIT;")
+    except BaseException:
+        if is_open(database):
+            database.script("ROLLBACK;")
+        raise
+
+
+def is_open(database: Connection) -> bool:
+    if isinstance(database, sqlite.Connection):
+        return database.in_transaction
+    return database.raw.info.transaction_status != TransactionStatus.IDLE
+
+
+@contextmanager
+def owner_of(database: Connection, server: str) -> Iterator[Connection]:
+    """Whoever may write every table: on PostgreSQL the owner, on SQLite everybody."""
+    if isinstance(database, sqlite.Connection):
+        yield database
+        return
+    owner = postgres.Connection(swap(server, database.raw.info.dbname))
+    try:
+        yield owner
+    finally:
+        owner.close()
+
+
+def parse(step: str) -> Step:
+    trigger, _, lease = step.partition("/")
+    return Step(trigger, tuple(lease.split("+")) if lease else ())
+
+
+def path_of(lifecycle: str, source: str, lease: str | None, *steps: str) -> Path:
+    """The listed path of these steps. Raises Refused if a step is not listed."""
+    return compose(LIVES[lifecycle], LEASES, source, lease, tuple(map(parse, steps)))
+
+
+def unlisted(source: str, trigger: str, target: str, **changes: Any) -> Path:
+    """A path of one hop of a job that says whatever a test likes; else it is spelled as a listed one."""
+    life = LIVES[changes.pop("lifecycle", "job")]
+    category = life.category(target) if target in life.states else "ready"
+    outcome = 2 if category == "closed" else int(category in ("success", "failure", "cancelled", "dead"))
+    told = {"category": category, "outcome": outcome, "started": 0, "forced": False}
+    told |= {name: changes.pop(name) for name in (*told,) if name in changes}
+    hop = {"name": "x", "severity": "info", "attempt": 0, "fence": 0, **changes}
+    return Path(life.name, (PathHop(trigger, source, target, **hop),), **told)
+
+
+def list_path(database: Connection, path: Path) -> None:
+    """As only the owner may."""
+    insert(database, "transition_path", **migrate.as_row(path))
+
+
+def place_of(database: Connection, unit: int) -> dict[str, Any]:
+    """Where a unit is; nowhere if there is none, or none that this role sees."""
+    rows = database.rows(f"SELECT {', '.join(PLACE)} FROM unit WHERE id = :id", {"id": unit})
+    values = rows[0] if rows else (1, "job", BORN, None, None, 0, 1, 0, 0, 0)
+    return dict(zip(PLACE, values, strict=True))
+
+
+def write_act(database: Connection, path: Path, *units: int, **changes: Any) -> int:
+    """An act takes units along a path; answers its id."""
+    with transaction(database):
+        places = [place_of(database, unit) for unit in units]
+        first = places[0]
+        leases = [place["lease_id"] for place in places]
+        row: dict[str, Any] = {
+            "id": next_act(database), "tenant": first["tenant"], "path": path.id, "path_digest": path.digest,
+            "version": first["version"], "attempt": first["attempt"], "fence": first["fence"],
+            "at": max(place["changed_at"] for place in places) + 1, "actor": "test", "reason": "", "cause": None,
+            "payload": "{}", "available": 0, "worker": None, "ttl": None, "beat": None, "until": None,
+            "units": list(units), "before": [place["act"] for place in places],
+            "leases": leases if any(leases) else None, "secrets": None, "details": None,
+        }  # fmt: skip
+        if path.grants and not path.lease_ends:
+            row |= {**TERMS, "secrets": [f"hash of {unit}" for unit in units]}
+        row |= changes
+        insert_act(database, row)
+    return int(row["id"])
+
+
+def next_act(database: Connection) -> int:
+    given = {"number": next(NUMBERS)} if database.many_writers else {}
+    return int(database.rows(NEXT[database.name], given)[0][0])
+
+
+def insert_act(database: Connection, row: dict[str, Any], verb: str = "INSERT") -> None:
+    """A row of `act` as it is; on SQLite its digest fits, unless it is given."""
+    if database.many_writers:
+        sent = {name: as_array(value) if name in LISTS else value for name, value in row.items()}
+        values = [f"(:{name})::{LISTS[name]}" if name in LISTS else f":{name}" for name in row]
+    else:
+        row = {"digest": digest_of(Act(**row)), **row}
+        sent = {name: sqlite.as_json(value) for name, value in row.items()}
+        values = [f":{name}" for name in row]
+    database.rows(f"{verb} INTO act ({', '.join(row)}) VALUES ({', '.join(values)})", sent)
+
+
+def as_array(values: Sequence[Any] | None) -> str | None:
+    if values is None:
+        return None
+    return "{" + ",".join("NULL" if value is None else f'"{value}"' for value in values) + "}"
+
+
+def bear(
+    database: Connection, *units: int, lifecycle: str = "job", by: str = "submit", row: dict[str, Any] | None = None,
+    with_body: bool = True, **changes: Any,
+) -> int:  # fmt: skip
+    """Units are born by an act, with these columns besides; answers its id."""
+    path, tenant = path_of(lifecycle, BORN, None, by), changes.setdefault("tenant", 1)
+    at = changes.setdefault("at", 1)
+    with transaction(database):
+        changes.setdefault("id", next_act(database))
+        born = [newborn(path, unit, tenant, changes["id"], at) for unit in units]
+        if not database.many_writers:
+            write_units(database, map(sqlite.unborn, born), row)
+        write_act(
+            database, path, *units, **{"version": 0, "attempt": 1, "fence": 0, "before": [0] * len(units)} | changes
+        )
+        if database.many_writers:
+            write_units(database, born, row)
+        for unit in units if with_body else ():
+            write_body(database, unit, tenant=tenant, key=None)
+    return int(changes["id"])
+
+
+def newborn(path: Path, unit: int, tenant: int, act: int, at: int) -> Unit:
+    """The row of a unit as the act of its birth leaves it."""
+    category = path.category or ""
+    return Unit(
+        id=unit, tenant=tenant, lane=1, lifecycle=path.lifecycle, state=path.target, category=category,
+        outcome=category if path.outcome == 1 else None, version=len(path.hops), act=act, born=act, changed_at=at,
+        started_at=at if path.started in (1, 3) else None, attempt=1 + path.opens,
+        rests_in=path.target if category in ("gate", "waiting") else None, dead_at=at if category == "dead" else None,
+    )  # fmt: skip
+
+
+def write_units(
+    database: Connection, units: Iterator[Unit] | Sequence[Unit], row: dict[str, Any] | None = None
+) -> None:
+    for unit in units:
+        names = columns_of(Unit)
+        values = dict(zip(names, msgspec.structs.astuple(unit)[: len(names)], strict=True))
+        insert(database, "unit", **values | (row or {}))
+
+
+def write_body(database: Connection, unit: int, **changes: Any) -> None:
+    row = {"unit": unit, "tenant": 1, "task": "mail", "key": "k", "created_at": 0, "input": "{}", "labels": "{}",
+           "policy": "{}", "correlation": "", "trace": ""}  # fmt: skip
+    insert(database, "body", **{**row, **changes})
+
+
+def move(database: Connection, unit: int, *steps: str, **changes: Any) -> int:
+    """A unit takes the listed path of these steps from where it is; answers the act."""
+    place = place_of(database, unit)
+    path = path_of(place["lifecycle"], place["state"], place["lease"], *steps)
+    return write_act(database, path, unit, **changes)
+
+
+def finish(database: Connection, *units: int) -> None:
+    """Jobs that are queued are claimed, started and completed."""
+    for unit in units:
+        for step in ("claim/grant", "start/activate", "complete/complete"):
+            move(database, unit, step)
+
+
+def forced_path(database: Connection, unit: int, target: str) -> Path:
+    place = place_of(database, unit)
+    life = LIVES[place["lifecycle"]]
+    if target in life.states:
+        return forced(life, LEASES, place["state"], place["lease"] if place["lease_id"] else None, target)
+    return unlisted(
+        place["state"], "force", target, lifecycle=life.name, name="forced", severity="warning", forced=True
+    )
+
+
+def archive(database: Connection, unit: int, **changes: Any) -> None:
+    """A unit that has ended is archived, in word only: no file is written."""
+    sql = "SELECT unit.version, born, act.digest FROM unit JOIN act ON act.id = unit.act WHERE unit.id = :unit"
+    version, born, head = database.rows(sql, {"unit": unit})[0]
+    row = {"unit": unit, "tenant": 1, "version": version, "born": born, "head": head, "file": "a.jsonl", "digest": "d"}
+    insert(database, "archived", **{**row, "at": 9, **changes})
+
+
+def history(database: Connection, unit: int = 1) -> list[tuple[Any, ...]]:
+    return database.rows(
+        "SELECT version, source, target FROM event WHERE unit = :unit ORDER BY version", {"unit": unit}
+    )
