@@ -182,9 +182,12 @@ def write_units(
     database: Connection, units: Iterator[Unit] | Sequence[Unit], row: dict[str, Any] | None = None
 ) -> None:
     for unit in units:
-        names = columns_of(Unit)
-        values = dict(zip(names, msgspec.structs.astuple(unit)[: len(names)], strict=True))
-        insert(database, "unit", **values | (row or {}))
+        insert(database, "unit", **as_columns(unit) | (row or {}))
+
+
+def as_columns(unit: Unit) -> dict[str, Any]:
+    names = columns_of(Unit)
+    return dict(zip(names, msgspec.structs.astuple(unit)[: len(names)], strict=True))
 
 
 def write_body(database: Connection, unit: int, **changes: Any) -> None:

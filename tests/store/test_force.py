@@ -7,7 +7,18 @@ from typing import Any
 import pytest
 
 from tests.store.databases import KINDS, Connection, fresh, insert
-from tests.store.test_guard import event, move, refuses, unit
+from tests.store.raw_acts import (
+    bear,
+    forced_path,
+    list_path,
+    newborn,
+    owner_of,
+    path_of,
+    unlisted,
+    write_act,
+    write_units,
+)
+from tests.store.test_guard import lacks_right, refuses
 
 SIX = ("PENDING", "RUNNING", "WAITING_APPROVAL", "SUCCEEDED", "FAILED", "CANCELED")
 
@@ -27,11 +38,9 @@ def operator(request: pytest.FixtureRequest, tmp_path: Path, server: str) -> Ite
 
 
 def filled(database: Connection) -> Connection:
-    event(database, 1, None, "queued", "submit")
-    unit(database, "queued", 1)
-    for one, lifecycle in ((2, "workflow_run"), (3, "step")):
-        event(database, 1, None, "PENDING", "submit", unit=one, lifecycle=lifecycle)
-        unit(database, "PENDING", 1, id=one, lifecycle=lifecycle, parent=2 if one == 3 else None)
+    bear(database, 1)
+    bear(database, 2, lifecycle="workflow_run")
+    bear(database, 3, lifecycle="step", row={"parent": 2})
     return database
 
 
@@ -40,46 +49,90 @@ def permit(database: Connection, one: int, target: str, **changes: Any) -> None:
     insert(database, "forced_move", **{**row, **changes})
 
 
+def list_forced(database: Connection, one: int, target: str) -> None:
+    """The path on which an operator puts a unit into a state is listed, as far as there is such a state."""
+    path = forced_path(database, one, target)
+    if database.many_writers:
+        row = {"id": path.id, "told": path.text, "digest": path.digest}
+        database.rows("SELECT list_forced_path(:id, :told, :digest)", row)
+    elif not database.rows("SELECT 1 FROM transition_path WHERE id = :id", {"id": path.id}):
+        list_path(database, path)
+
+
+def force(database: Connection, one: int, target: str, **changes: Any) -> None:
+    write_act(database, forced_path(database, one, target), one, **{"reason": "why", **changes})
+
+
 def counted(database: Connection) -> list[tuple[Any, ...]]:
     return database.rows("SELECT (SELECT count(*) FROM event), (SELECT count(*) FROM forced_move)")
 
 
-def test_a_lone_forged_event_is_refused(program: Connection) -> None:
-    for reason in ("", "because"):
+def test_a_lone_forged_act_is_refused(program: Connection, server: str) -> None:
+    """Whether its path is listed already or not."""
+    with refuses("listed-hop"):
+        force(program, 1, "succeeded")
+    for target in ("succeeded", "queued"):
+        with owner_of(program, server) as owner:
+            path = forced_path(program, 1, target)
+            list_path(owner, path)
+        with refuses("act"):
+            force(program, 1, target, reason="")
         with refuses("forced"):
-            event(program, 2, "queued", "succeeded", "force", reason=reason)
-    with refuses("forced"):  # nor beside a hop of its lease
-        event(program, 2, "queued", "queued", "force", reason="because", lease_to="GRANTED")
-    with refuses("forced"):  # nor as a birth
-        event(program, 1, None, "succeeded", "force", reason="because", unit=9)
+            force(program, 1, target)
+    born = unlisted("", "force", "succeeded", name="forced", severity="warning", forced=True)
+    with refuses("listed-hop"):  # nor as a birth
+        write_act(program, born, 9, reason="because")
     assert counted(program) == [(3, 0)]
+
+
+def test_the_role_for_programs_lists_no_forced_path(tmp_path: Path, server: str) -> None:
+    with fresh("postgres", tmp_path, server) as connection:
+        filled(connection)
+        with pytest.raises(Exception, match="permission denied for function list_forced_path"):
+            list_forced(connection, 1, "failed")
+
+
+def test_nor_does_an_operator_list_one_that_is_not_forced(tmp_path: Path, server: str) -> None:
+    with fresh("postgres", tmp_path, server, role="operator") as connection:
+        path = unlisted("queued", "complete", "succeeded")
+        row = {"id": path.id, "told": path.text, "digest": path.digest}
+        with refuses("path"):
+            connection.rows("SELECT list_forced_path(:id, :told, :digest)", row)
 
 
 @pytest.mark.req("R1-11", "R1-12")
 @pytest.mark.parametrize("trigger", ["submit", "start", "force"])
-def test_a_seventh_status_is_refused_by_the_database(program: Connection, trigger: str) -> None:
+def test_a_seventh_status_is_refused_by_the_database(program: Connection, server: str, trigger: str) -> None:
     for one, lifecycle in ((2, "workflow_run"), (3, "step")):
-        with pytest.raises(Exception, match=r"interlock guard \[(listed-hop|forced)\]"):
-            event(program, 2, "PENDING", "PAUSED", trigger, unit=one, lifecycle=lifecycle, reason="why")
-        with refuses("event-first"):
+        for source, forced in (("PENDING", False), ("PENDING", True), ("", False), ("", True)):
+            path = unlisted(source, trigger, "PAUSED", lifecycle=lifecycle, forced=forced)
+            with refuses("listed-hop"):
+                write_act(program, path, one if source else 9, reason="why")
+            with owner_of(program, server) as owner, refuses("listed-hop", "path"):
+                list_path(owner, path)
+        with lacks_right():
             program.rows("UPDATE unit SET state = 'PAUSED' WHERE id = :one", {"one": one})
+        with owner_of(program, server) as owner, refuses("event-first"):
+            owner.rows("UPDATE unit SET state = 'PAUSED' WHERE id = :one", {"one": one})
         with refuses("event-first"):
-            move(program, "PAUSED", 2, id=one)
-        with pytest.raises(Exception, match=r"interlock guard \[(listed-hop|forced)\]"):
-            event(program, 1, None, "PAUSED", trigger, unit=9, lifecycle=lifecycle, reason="why")
+            unit = newborn(path_of(lifecycle, "", None, "submit"), 9, 1, 1, 1)
+            unit.state = "PAUSED"
+            write_units(program, [unit])
         with refuses("event-first"):
-            unit(program, "PAUSED", 1, id=9, lifecycle=lifecycle)
+            bear(program, 9, lifecycle=lifecycle, row={"state": "PAUSED"})
     assert program.rows("SELECT DISTINCT state FROM unit WHERE id > 1") == [("PENDING",)]
 
 
 @pytest.mark.req("R1-11", "R1-12")
 def test_nor_may_an_operator_force_a_seventh(operator: Connection) -> None:
-    for one, lifecycle in ((2, "workflow_run"), (3, "step")):
+    for one in (2, 3):
         for state in ("PAUSED", "", "queued"):
             with refuses("forced"):
                 permit(operator, one, state)
-            with refuses("forced"):
-                event(operator, 2, "PENDING", state, "force", unit=one, lifecycle=lifecycle, reason="why")
+            with refuses("path"):
+                list_forced(operator, one, state)
+            with refuses("listed-hop"):
+                force(operator, one, state)
     assert counted(operator) == [(3, 0)]
 
 
@@ -87,20 +140,26 @@ def test_nor_may_an_operator_force_a_seventh(operator: Connection) -> None:
 @pytest.mark.parametrize("state", SIX)
 def test_an_operator_forces_each_of_the_six(operator: Connection, state: str) -> None:
     permit(operator, 2, state)
-    event(operator, 2, "PENDING", state, "force", unit=2, lifecycle="workflow_run", reason="why")
-    move(operator, state, 2, id=2)
+    list_forced(operator, 2, state)
+    force(operator, 2, state)
     assert operator.rows("SELECT state FROM unit WHERE id = 2") == [(state,)]
 
 
 def test_a_permit_is_for_one_move_only(operator: Connection) -> None:
     permit(operator, 1, "failed")
-    for change in ({"target": "succeeded"}, {"actor": "another"}, {"reason": "another"}):
+    list_forced(operator, 1, "failed")
+    list_forced(operator, 1, "succeeded")
+    for target, change in (("succeeded", {}), ("failed", {"actor": "another"}), ("failed", {"reason": "another"})):
         with refuses("forced"):
-            event(operator, 2, "queued", **{"target": "failed", "trigger": "force", "reason": "why", **change})
-    event(operator, 2, "queued", "failed", "force", reason="why")
-    move(operator, "failed", 2, outcome="failure")
+            force(operator, 1, target, **change)
+    bear(operator, 4)
+    with refuses("forced"):  # nor for another unit beside it
+        write_act(operator, forced_path(operator, 1, "failed"), 1, 4, reason="why")
+    force(operator, 1, "failed")
+    assert operator.rows("SELECT state, outcome FROM unit WHERE id = 1") == [("failed", "failure")]
+    list_forced(operator, 1, "failed")
     with refuses("forced"):
-        event(operator, 3, "failed", "failed", "force", reason="why")
+        force(operator, 1, "failed")
 
 
 def test_a_permit_needs_a_reason_a_unit_and_a_version_that_is_to_come(operator: Connection) -> None:

@@ -4,6 +4,7 @@ Whoever opens the file chooses recursive_triggers, so the guard must not depend 
 """
 
 from collections.abc import Iterator
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import pytest
 
 from interlock.store import sqlite
 from tests.store.databases import fresh, insert
-from tests.store.test_guard import body, event, move, unit
+from tests.store.raw_acts import archive, as_columns, bear, finish, forced_path, move, newborn, path_of, write_body
 
 CONFLICTS = ("REPLACE", "IGNORE", "FAIL", "ROLLBACK")
 
@@ -27,25 +28,29 @@ def database(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[sqlite.
 
 
 def fill(database: sqlite.Connection) -> None:
+    details = [sha256(text.encode()).hexdigest() for text in ("one", "two", "three")]
+    born = bear(database, 1, 2, 3, with_body=False, details=details)
+    insert(database, "act_detail", act=born, unit=1, tenant=1, payload="one")
+    insert(database, "act_detail", act=born, unit=2, tenant=1, payload="two")
     for one in (1, 2, 3):
-        event(database, 1, None, "queued", "submit", unit=one)
-        unit(database, "queued", 1, id=one)
-        body(database, unit=one, key=f"k{one}")
-    for one in (1, 3):
-        event(database, 2, "queued", "assigned", "claim", unit=one, lease_to="GRANTED")
-        event(database, 3, "assigned", "running", "start", unit=one, lease_from="GRANTED", lease_to="ACTIVE")
-        event(database, 4, "running", "succeeded", "complete", unit=one, lease_from="ACTIVE", lease_to="COMPLETED")
-        move(database, "succeeded", 4, id=one, fence=1, outcome="success")
+        write_body(database, one, key=f"k{one}")
+    finish(database, 1, 3)
     insert(database, "artifact", unit=1, attempt=1, name="a", tenant=1, fence=1, at=0, digest="d", data="x")
     insert(database, "need", unit=2, needs=1, tenant=1)
-    insert(database, "archived", unit=3, tenant=1, version=4, head="h4", file="f", digest="d", at=9)
+    archive(database, 3)
+    database.rows("INSERT INTO seal VALUES (1, 1, 1, 2, 2, 'root', 9), (1, 2, 3, 4, 2, 'root', 9)")
 
 
-GUARDED = ("unit", "body", "event", "need", "artifact", "archived")
+# Those that have no rowid, so that a row is pushed out by its key only.
+KEYED = ("member",)
+GUARDED = (
+    "unit", "body", "act", "need", "artifact", "archived", "lease", "seal", "act_detail", "edge", "transition_path", "path_hop", *KEYED,
+)  # fmt: skip
 
 
 def everything(database: sqlite.Connection) -> dict[str, list[tuple[Any, ...]]]:
-    return {table: database.rows(f"SELECT rowid, * FROM {table} ORDER BY rowid") for table in GUARDED}
+    place = {table: "1" if table in KEYED else "rowid" for table in GUARDED}
+    return {table: database.rows(f"SELECT {place[table]}, * FROM {table} ORDER BY 1, 2, 3") for table in GUARDED}
 
 
 def refused() -> Any:
@@ -56,10 +61,17 @@ def refused() -> Any:
 OTHER = {
     "unit": {"fence": "99", "priority": "7"},
     "body": {"input": "'forged'"},
-    "event": {"actor": "'somebody else'"},
+    "act": {"actor": "'somebody else'"},
     "need": {"tenant": "tenant"},
     "artifact": {"data": "'forged'"},
     "archived": {"file": "'elsewhere'"},
+    "lease": {"secret": "'mine'"},
+    "seal": {"root": "'forged'"},
+    "act_detail": {"payload": "'forged'"},
+    "edge": {"retired": "1"},
+    "transition_path": {"category": "'success'"},
+    "path_hop": {"name": "'forged'"},
+    "member": {"act": "1"},
 }
 
 
@@ -77,64 +89,73 @@ def test_a_row_that_is_there_is_not_written_again(database: sqlite.Connection, t
     assert everything(database) == before
 
 
-@pytest.mark.parametrize("table", [table for table in GUARDED if table != "event"])
+PLACED = tuple(table for table in GUARDED if table not in KEYED)
+
+
+@pytest.mark.parametrize("table", PLACED)
 def test_a_row_is_not_pushed_out_by_another_under_its_rowid(database: sqlite.Connection, table: str) -> None:
     """The new row is one that the guard would take, but for the place that it is given."""
-    event(database, 1, None, "queued", "submit", unit=4)
+    bear(database, 4, with_body=False)
     place = database.rows(f"SELECT min(rowid) FROM {table}")[0][0]
-    row: dict[str, Any] = {
+    path = forced_path(database, 4, "succeeded")
+    rows: dict[str, dict[str, Any]] = {
+        "unit": as_columns(sqlite.unborn(newborn(path_of("job", "", None, "submit"), 5, 1, 0, 0))),
         "need": {"unit": 2, "needs": 3, "tenant": 1},
         "artifact": {"unit": 1, "attempt": 1, "name": "b", "tenant": 1, "fence": 1, "at": 0, "digest": "", "data": ""},
-        "archived": {"unit": 1, "tenant": 1, "version": 4, "head": "h4", "file": "f", "digest": "d", "at": 9},
-    }.get(table, {})
-    if table == "body":
-        unit(database, "queued", 1, id=4)
+        "seal": {"tenant": 1, "number": 3, "first_act": 5, "last_act": 6, "acts": 2, "root": "r", "at": 9},
+        "edge": {"lifecycle": "job", "source": "x", "trigger": "x", "target": "x", "name": "x", "severity": "info",
+                 "opens_attempt": 0, "category": "ready", "retired": 0},
+        "transition_path": {"id": path.id, "told": path.text, "digest": path.digest},
+    }  # fmt: skip
+    changes: dict[str, dict[str, Any]] = {
+        "body": {"unit": 4, "key": "'k4'"}, "archived": {"unit": 1, "version": 4, "born": 1},
+        "act": {"id": 99}, "act_detail": {"unit": 3, "payload": "'three'"}, "lease": {"unit": 4}, "path_hop": {"place": 9},
+    }  # fmt: skip
+    if table == "archived":  # but for its place it would be taken
+        changes[table]["head"] = "(SELECT digest FROM act WHERE id = (SELECT act FROM unit WHERE id = 1))"
     before = everything(database)
     with refused():
-        if table == "unit":
-            copy(database, table, place, id=4, state="'queued'", version=1, head="'h1'", outcome="NULL", fence=0)
-        elif table == "body":
-            copy(database, table, place, unit=4, key="'k4'")
+        if table in rows:
+            names, given = ", ".join(rows[table]), ", ".join(f":{name}" for name in rows[table])
+            database.rows(f"INSERT OR REPLACE INTO {table} (rowid, {names}) VALUES ({place}, {given})", rows[table])
         else:
-            names, given = ", ".join(row), ", ".join(f":{name}" for name in row)
-            database.rows(f"INSERT OR REPLACE INTO {table} (rowid, {names}) VALUES ({place}, {given})", row)
+            copy(database, table, place, **changes[table])
     assert everything(database) == before
 
 
-def copy(database: sqlite.Connection, table: str, place: int, **changes: Any) -> None:
-    names = columns(database, table)
+def copy(database: sqlite.Connection, table: str, rowid: int, **changes: Any) -> None:
+    names = [name for name in columns(database, table) if table != "act" or name != "id"]
     values = ", ".join(str(changes.get(name, name)) for name in names)
     database.rows(
         f"INSERT OR REPLACE INTO {table} (rowid, {', '.join(names)}) "
-        f"SELECT {place}, {values} FROM {table} WHERE rowid = {place}"
+        f"SELECT {rowid}, {values} FROM {table} WHERE rowid = {rowid}"
     )
 
 
-@pytest.mark.parametrize("table", [table for table in GUARDED if table != "archived"])
+@pytest.mark.parametrize("table", [table for table in PLACED if table != "archived"])
 def test_a_row_is_not_pushed_out_by_one_that_moves_to_its_rowid(database: sqlite.Connection, table: str) -> None:
     if table == "need":
         insert(database, "need", unit=2, needs=3, tenant=1)
     if table == "artifact":
         insert(database, "artifact", unit=1, attempt=1, name="b", tenant=1, fence=1, at=0, digest="d", data="x")
+    if table == "lease":  # one that is live, and may be made longer
+        move(database, 2, "claim/grant")
     before = everything(database)
     with refused():
         database.rows(
-            f"UPDATE OR REPLACE {table} SET rowid = (SELECT max(rowid) FROM {table}) "
-            f"WHERE rowid = (SELECT min(rowid) FROM {table})"
+            f"UPDATE OR REPLACE {table} SET rowid = (SELECT min(rowid) FROM {table}) "
+            f"WHERE rowid = (SELECT max(rowid) FROM {table})"
         )
     assert everything(database) == before
 
 
-def test_a_finished_unit_is_not_written_anew_with_its_last_event(database: sqlite.Connection) -> None:
-    """The attack that was found: state, version and head fit the events, and everything else is the attacker's."""
-    before = everything(database)
+def test_a_finished_unit_is_not_written_anew_with_its_last_act(database: sqlite.Connection) -> None:
+    """The attack that was found: state, version and act fit the record, and everything else is the attacker's."""
+    before, names = everything(database), columns(database, "unit")
+    forged = {"category": "'ready'", "changed_at": "0", "attempt": "0", "fence": "0", "outcome": "'failure'"}
     with refused():
-        database.rows(
-            "REPLACE INTO unit (id, tenant, lane, lifecycle, state, category, version, head, changed_at, priority, "
-            "attempt, failures, losses, snoozes, fence, decides, unmet, total, succeeded, lost, decided, deciders, won, "
-            "gates, blocked, begun, outcome) SELECT id, tenant, lane, lifecycle, state, 'ready', version, head, 0, 0, 0, "
-            "0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 'failure' FROM unit WHERE id = 1"
-        )
+        picked = ", ".join(forged.get(name, name) for name in names)
+        database.rows(f"REPLACE INTO unit ({', '.join(names)}) SELECT {picked} FROM unit WHERE id = 1")
     assert everything(database) == before
 
 

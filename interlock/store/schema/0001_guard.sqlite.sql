@@ -24,6 +24,19 @@ BEGIN
     SELECT RAISE(ABORT, 'interlock guard [append-only]: an edge is never deleted, only retired');
 END;
 
+CREATE TRIGGER guard_edge_replace BEFORE INSERT ON edge
+WHEN EXISTS (SELECT 1 FROM edge WHERE rowid = NEW.rowid) OR EXISTS (
+    SELECT 1 FROM edge
+    WHERE (lifecycle, source, trigger, target, name, severity, opens_attempt, category)
+        = (NEW.lifecycle, NEW.source, NEW.trigger, NEW.target, NEW.name, NEW.severity, NEW.opens_attempt, NEW.category))
+BEGIN
+    SELECT RAISE(ABORT, 'interlock guard [append-only]: an edge is unique, and is never written again');
+END;
+CREATE TRIGGER guard_edge_rowid AFTER UPDATE ON edge WHEN NEW.rowid <> OLD.rowid
+BEGIN
+    SELECT RAISE(ABORT, 'interlock guard [identity]: the rowid of an edge never changes');
+END;
+
 -- A path is listed hops, each beginning where the last one ended; what it makes of a unit is derived from them.
 CREATE TRIGGER guard_path_hops AFTER INSERT ON transition_path
 BEGIN
@@ -75,6 +88,7 @@ BEGIN
 END;
 CREATE TRIGGER guard_path_replace BEFORE INSERT ON transition_path
 WHEN EXISTS (SELECT 1 FROM transition_path WHERE id = NEW.id)
+  OR EXISTS (SELECT 1 FROM transition_path WHERE rowid = NEW.rowid)
 BEGIN
     SELECT RAISE(ABORT, 'interlock guard [append-only]: a path is never changed, only retired');
 END;
@@ -85,6 +99,10 @@ WHEN OLD.hops > 0 AND (NEW.id, NEW.told, NEW.digest, NEW.lifecycle, NEW.source, 
     OLD.hops, OLD.payload_hop, OLD.opens, OLD.grants, OLD.lease_from, OLD.lease_to, OLD.lease_ends, OLD.forced)
 BEGIN
     SELECT RAISE(ABORT, 'interlock guard [append-only]: a path is never changed, only retired');
+END;
+CREATE TRIGGER guard_path_rowid AFTER UPDATE ON transition_path WHEN NEW.rowid <> OLD.rowid
+BEGIN
+    SELECT RAISE(ABORT, 'interlock guard [identity]: the rowid of a path never changes');
 END;
 CREATE TRIGGER guard_path_delete BEFORE DELETE ON transition_path
 BEGIN
@@ -255,6 +273,10 @@ WHEN NOT EXISTS (SELECT 1 FROM moving) AND (
 BEGIN
     SELECT RAISE(ABORT, 'interlock guard [lease]: a live lease is only made longer');
 END;
+CREATE TRIGGER guard_lease_rowid AFTER UPDATE ON lease WHEN NEW.rowid <> OLD.rowid
+BEGIN
+    SELECT RAISE(ABORT, 'interlock guard [identity]: the rowid of a lease never changes');
+END;
 CREATE TRIGGER guard_lease_delete BEFORE DELETE ON lease WHEN OLD.ended_at IS NULL
 BEGIN
     SELECT RAISE(ABORT, 'interlock guard [lease]: a live lease is not deleted');
@@ -358,6 +380,7 @@ BEGIN
 END;
 CREATE TRIGGER guard_detail BEFORE INSERT ON act_detail
 WHEN EXISTS (SELECT 1 FROM act_detail WHERE act = NEW.act AND unit = NEW.unit)
+  OR EXISTS (SELECT 1 FROM act_detail WHERE rowid = NEW.rowid)
   OR NOT EXISTS (
       SELECT 1 FROM act JOIN json_each(act.units) AS listed ON listed.value = NEW.unit
       WHERE act.id = NEW.act AND act.tenant = NEW.tenant AND act.details IS NOT NULL)
@@ -387,7 +410,7 @@ END;
 CREATE TRIGGER guard_seal BEFORE INSERT ON seal
 WHEN NEW.number <> 1 + coalesce((SELECT max(number) FROM seal WHERE tenant = NEW.tenant), 0)
   OR NEW.first_act <= coalesce((SELECT max(last_act) FROM seal WHERE tenant = NEW.tenant), 0)
-  OR NEW.last_act < NEW.first_act
+  OR NEW.last_act < NEW.first_act OR EXISTS (SELECT 1 FROM seal WHERE rowid = NEW.rowid)
 BEGIN
     SELECT RAISE(ABORT, 'interlock guard [seal]: a seal goes on where the last one ended');
 END;
