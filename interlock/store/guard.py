@@ -27,6 +27,10 @@ EDGE_COLUMNS = ("lifecycle", "source", "trigger", "target", "name", "severity", 
 EDGES = f"SELECT {', '.join(EDGE_COLUMNS)} FROM edge WHERE retired = 0"
 PATHS = "SELECT id, lifecycle, source, target FROM transition_path WHERE retired = 0 AND forced = 0"
 EDGES_NOTED = "SELECT value FROM about WHERE name = 'edges'"
+LIFECYCLES_NOTED = "SELECT value FROM about WHERE name = 'lifecycles'"
+LISTING = 1  # counts the ways in which paths were made of edges
+# The paths of a lifecycle with those of that lease, by its identity: enumerating all of them takes a while.
+CACHE: dict[int, tuple[Lifecycle, Lifecycle, tuple[TransitionPath, ...]]] = {}
 # What was granted to whom, be it in one column; what our roles are; and whether triggers fire in this session.
 RIGHTS = """
 WITH home AS (SELECT relnamespace AS oid FROM pg_catalog.pg_class WHERE pg_class.oid = to_regclass('about')),
@@ -171,7 +175,12 @@ def edges_of(life: Lifecycle) -> set[tuple[Any, ...]]:
 def paths_of_life(lives: Iterable[Lifecycle], life: Lifecycle) -> Iterable[TransitionPath]:
     """The paths of one of these lifecycles; the lease has none of its own, it goes along with units."""
     leases = next(one for one in lives if one.name == LEASE)
-    return listed_paths(life, leases) if life is not leases else ()
+    if life is leases:
+        return ()
+    known = CACHE.get(id(life))
+    if known is None or known[0] is not life or known[1] is not leases:
+        known = CACHE[id(life)] = life, leases, tuple(listed_paths(life, leases))
+    return known[2]
 
 
 def unknown_lifecycles(session: Session, lives: Iterable[Lifecycle]) -> list[str]:
@@ -186,12 +195,22 @@ def edges_digest(session: Session) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def note_edges(session: Session) -> None:
+def note_edges(session: Session, lives: Iterable[Lifecycle]) -> None:
     """A file knows the edges of its last upgrade: so a lifecycle that changed is told from an edge that was added."""
-    now = edges_digest(session)
-    if session.rows(EDGES_NOTED) != [(now,)]:
-        session.rows("DELETE FROM about WHERE name = 'edges'")
-        session.rows("INSERT INTO about (name, value) VALUES ('edges', :digest)", {"digest": now})
+    for name, now in (("edges", edges_digest(session)), ("lifecycles", lifecycles_digest(lives))):
+        session.rows("DELETE FROM about WHERE name = :name", {"name": name})
+        session.rows("INSERT INTO about (name, value) VALUES (:name, :digest)", {"name": name, "digest": now})
+
+
+def knows_lifecycles(session: Session, lives: Iterable[Lifecycle]) -> bool:
+    """Whether the last upgrade of a file was for these lifecycles, so that there is nothing to list."""
+    return session.rows(LIFECYCLES_NOTED) == [(lifecycles_digest(lives),)]
+
+
+def lifecycles_digest(lives: Iterable[Lifecycle]) -> str:
+    """Of all that edges and paths are made of."""
+    facts = sorted((life.name, life.leased, sorted(edges_of(life))) for life in lives)
+    return hashlib.sha256(f"{LISTING} {facts!r}".encode()).hexdigest()
 
 
 def granted(session: Session) -> dict[tuple[str, str], str]:

@@ -37,6 +37,7 @@ def version(database: Session) -> int:
 def upgrade(database: Session, lives: Iterable[Lifecycle]) -> list[int]:
     """The database is at the newest migration and holds the edges and paths of `lives`; answers what was run."""
     done: list[int] = []
+    lives = list(lives)
     database.begin()
     try:
         database.lock_migration()
@@ -54,7 +55,7 @@ def upgrade(database: Session, lives: Iterable[Lifecycle]) -> list[int]:
         if database.name == "postgres":
             rights.apply(database)
         else:
-            guard.note_edges(database)
+            guard.note_edges(database, lives)
     except BaseException:
         database.rollback()
         raise
@@ -77,8 +78,11 @@ def prepare(database: Session, lives: Iterable[Lifecycle]) -> None:
     if database.many_writers:
         refuse_old(database, lives)
         return
+    lives = list(lives)
     if version(database) == numbers()[-1]:
         guard.refuse_changed_file(database)
+        if guard.knows_lifecycles(database, lives):
+            return
     upgrade(database, lives)
 
 

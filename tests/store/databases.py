@@ -2,7 +2,9 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
+from secrets import token_hex
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -30,7 +32,10 @@ def fresh(kind: str, folder: Path, server: str, *more: Lifecycle, role: str = "o
             connection.close()
         return
     connection = sqlite.Connection(str(folder / "test.db") if kind == "sqlite file" else sqlite.MEMORY)
-    migrate.upgrade(connection, [*shipped().values(), *more])
+    sqlite_template().raw.backup(connection.raw)
+    connection.rows("UPDATE about SET value = :epoch WHERE name = 'epoch'", {"epoch": token_hex(16)})
+    if more:
+        migrate.upgrade(connection, [*shipped().values(), *more])
     yield connection
     connection.close()
 
@@ -51,6 +56,14 @@ def fresh_postgres(server: str, name: str, *more: Lifecycle) -> Iterator[str]:
         yield swap(server, name).replace("//postgres@", "//ordinary@")
     finally:
         alone(server, f"DROP DATABASE {name} WITH (FORCE)")
+
+
+@cache
+def sqlite_template() -> sqlite.Connection:
+    """The same for SQLite."""
+    made = sqlite.Connection(sqlite.MEMORY)
+    migrate.upgrade(made, shipped().values())
+    return made
 
 
 def make_template(server: str) -> None:
