@@ -14,7 +14,7 @@ from interlock.kernel.lifecycle import SETTLED, Category, Lifecycle
 from interlock.kernel.names import shown
 from interlock.kernel.paths import SELF
 from interlock.kernel.rows import Event, Unit
-from interlock.store.reads import forced_moves, histories, orphans, policies, slots, unmet_needs, workers
+from interlock.store.reads import forced_moves, forgotten, histories, orphans, policies, slots, unmet_needs, workers
 from interlock.store.session import Session
 from interlock.store.tx import COUNTED
 
@@ -221,6 +221,8 @@ def audit(session: Session, lives: Mapping[str, Lifecycle], *, rebuild: bool = F
         yield Broken(fault.law, fault.unit, fault.text)
     for one, count in orphans(session):
         yield Broken(OWNED, one, f"acts tell of it ({count}), but there is no such unit")
+    for one, act in forgotten(session):
+        yield Broken(OWNED, one, f"act {act} moved it, and its row does not know")
 
 
 def paid(events: Iterable[Event], costs: dict[int, int]) -> Iterator[Event]:

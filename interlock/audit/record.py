@@ -5,6 +5,7 @@ from hashlib import sha256
 
 import msgspec
 
+from interlock.kernel.paths import path_id
 from interlock.kernel.rows import Act, Body, Seal
 from interlock.store.acts import belonging, digest_of
 from interlock.store.reads import read, read_acts, tenants
@@ -29,7 +30,7 @@ def judge_paths(session: Session) -> Iterator[Fault]:
     """A path is known by what it tells: history cannot be renamed."""
     for one, told, digest, lifecycle in session.rows("SELECT id, told, digest, lifecycle FROM transition_path"):
         found = sha256(told.encode()).hexdigest()
-        if found != digest or int(found[:16], 16) >> 1 != one:
+        if found != digest or path_id(found) != one:
             yield Fault(PATHS, 0, f"path {one} of {lifecycle} does not tell what it was listed for")
     sql = (
         "SELECT path, trigger, source, target, name, severity, lease_from, lease_to FROM path_hop ORDER BY path, place"
@@ -50,7 +51,7 @@ def judge_acts(session: Session) -> Iterator[Fault]:
     while acts := read_acts(session, after, PAGE):
         after = acts[-1].id
         for act in acts:
-            if digest_of(act) != act.digest:
+            if digest_of(act) != act.digest or act.path != path_id(act.path_digest):
                 yield Fault(DIGESTS, act.units[0] if act.units else 0, f"act {act.id} is not what its digest says")
         yield from judge_details(session, [act for act in acts if act.details and act.path not in births])
         yield from judge_births(session, [act for act in acts if act.path in births])

@@ -33,7 +33,7 @@ def upgrade(db: Url = DEFAULT, json: Json = False) -> None:
     if json:
         dump({"schema": at, "run": done, "for_dba": lines})
         return
-    say(f"schema {at}, " + (f"{len(done)} migrations run" if done else "nothing to do"))
+    say(f"schema {at}, " + (f"{counted(len(done), 'migration')} run" if done else "nothing to do"))
     if lines:
         say("\nIt works for its owner as it is. For roles that cannot switch the guard off, let a DBA run")
         for line in lines:

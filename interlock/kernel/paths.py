@@ -77,7 +77,7 @@ class Path(msgspec.Struct, frozen=True, dict=True):
 
     @cached_property
     def id(self) -> int:
-        return int(self.digest[:16], 16) >> 1
+        return path_id(self.digest)
 
     @property
     def source(self) -> str:
@@ -109,6 +109,11 @@ class Path(msgspec.Struct, frozen=True, dict=True):
     def lease_to(self) -> str | None:
         """The state in which it leaves the lease; None: as it was."""
         return next((hop.lease_to for hop in reversed(self.hops) if hop.lease_to is not None), None)
+
+
+def path_id(digest: str) -> int:
+    """The id of the path that has this digest."""
+    return int(digest[:16], 16) >> 1
 
 
 Key = tuple[str, str, str | None, tuple[Step, ...]]

@@ -13,6 +13,7 @@ from interlock.store.tx import marks, params
 
 R = TypeVar("R", bound=Row)
 PAGE = 1_000  # rows read together
+LISTS_FROM = Act.__struct_fields__.index("units")  # all columns of an act from there on but its digest are lists
 LAST_VERSION = 2**31 - 1
 SNAPSHOT = {"sqlite": "BEGIN", "postgres": "BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY"}
 # Below which no act can come any more: on PostgreSQL that of the oldest transaction that is still open.
@@ -90,6 +91,15 @@ def orphans(session: Session) -> Iterator[tuple[int, int]]:
     yield from pages(session, sql)
 
 
+def forgotten(session: Session) -> Iterator[tuple[int, int]]:
+    """Units whose rows are older than an act that moved them, and the last such act."""
+    sql = (
+        "SELECT unit.id, max(told.act) FROM unit JOIN journal_unit AS told ON told.unit = unit.id "
+        "WHERE unit.id > :last AND told.act > unit.act GROUP BY unit.id ORDER BY unit.id LIMIT :page"
+    )
+    yield from pages(session, sql)
+
+
 def policies(session: Session) -> Iterator[tuple[int, str | None]]:
     """Every unit with the text of its policy; None if it has no body."""
     sql = (
@@ -107,12 +117,14 @@ def read_acts(session: Session, after: int, limit: int) -> list[Act]:
 def select_acts(session: Session, rest: str, **given: Any) -> list[Act]:
     """Acts with their digests; `rest` is the statement from WHERE on."""
     rows = session.rows(f"SELECT {', '.join(Act.__struct_fields__)} FROM act {rest}", given)
-    return [Act(*map(as_list, row)) if session.name == "sqlite" else Act(*row) for row in rows]
+    if session.name == "sqlite":
+        rows = [(*row[:LISTS_FROM], *map(as_list, row[LISTS_FROM:-1]), row[-1]) for row in rows]
+    return [Act(*row) for row in rows]
 
 
-def as_list(value: Any) -> Any:
-    """SQLite keeps lists as JSON; no other column of an act begins like one."""
-    return msgspec.json.decode(value) if isinstance(value, str) and value.startswith("[") else value
+def as_list(value: str | None) -> Any:
+    """SQLite keeps lists as JSON."""
+    return None if value is None else msgspec.json.decode(value)
 
 
 def unmet_needs(session: Session) -> Iterator[tuple[int, int, int]]:
