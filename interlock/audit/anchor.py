@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from hashlib import sha256
 from itertools import chain
 from pathlib import Path
@@ -15,6 +16,7 @@ from interlock.kernel.errors import InterlockError
 from interlock.store import seals
 from interlock.store.files import create_private
 from interlock.store.reads import archived, cursor, epoch, gone_acts, tenants
+from interlock.store.restore import ended_epoch
 from interlock.store.seals import NOTHING
 from interlock.store.session import Session
 
@@ -89,6 +91,17 @@ def identity(session: Session) -> str:
     return found
 
 
+def foreign(session: Session, epoch: str) -> str:
+    """What an anchor is of whose epoch is not this store's."""
+    if before := ended_epoch(session, epoch):
+        at = datetime.fromtimestamp(before.ended_at / 1_000_000, UTC).isoformat(timespec="seconds")
+        return (
+            f"this database before it was restored: its epoch, {epoch}, ended at {at}. What came after the backup is "
+            "gone, so it proves nothing; make another anchor"
+        )
+    return f"another database: its epoch is {epoch}, this one's is {identity(session)}"
+
+
 def since(session: Session, path: Path, archives: Path | None = None) -> Iterator[Broken]:
     """What an anchor has seen and the session does not see any more: histories that were cut, removed or rewritten.
 
@@ -98,9 +111,7 @@ def since(session: Session, path: Path, archives: Path | None = None) -> Iterato
     """
     header = checked(path)
     if header.epoch != identity(session):
-        raise InterlockError(
-            f"'{path}' is an anchor of another database: its epoch is {header.epoch}, this one's is {identity(session)}"
-        )
+        raise InterlockError(f"'{path}' is an anchor of {foreign(session, header.epoch)}")
     roots = [line for line in read(path) if isinstance(line, Root)]
     for root in roots:
         yield from judge(session, root)

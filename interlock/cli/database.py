@@ -1,5 +1,6 @@
 """`interlock db` and `interlock audit`: the database's schema, its health, and whether its record is whole."""
 
+from collections import Counter
 from collections.abc import Iterable
 from itertools import chain
 from pathlib import Path
@@ -10,12 +11,15 @@ import typer
 from interlock.audit import anchor as anchors
 from interlock.audit.database import audit_itself, until_damage
 from interlock.audit.laws import LAWS, Broken, audit
-from interlock.cli.options import DEFAULT, Url, known_lives, must_be_present, must_exist, opened
+from interlock.cli.options import DEFAULT, Actor, Url, known_lives, must_be_present, must_exist, named, opened
 from interlock.cli.out import FINDING, Json, counted, dump, report, say
 from interlock.client.shape import instant
-from interlock.kernel.errors import Corrupt
+from interlock.engine.door import Engine
+from interlock.kernel.commands import Revoke
+from interlock.kernel.errors import Corrupt, InterlockError
 from interlock.kernel.names import shown
-from interlock.store import doctor, migrate, rights
+from interlock.kernel.rows import Lease
+from interlock.store import doctor, migrate, restore, rights
 from interlock.store.reads import forced_moves, lifecycles, snapshot
 from interlock.store.session import Session
 
@@ -77,6 +81,57 @@ def doctor_database(db: Url = DEFAULT, json: Json = False) -> None:
     with opened(db) as session:
         findings = doctor.findings(session, known_lives())
     report(findings, "the database was looked at", json)
+
+
+@app.command()
+def restored(
+    while_connected: Annotated[
+        bool, typer.Option("--while-connected", help="Others may stay connected to the same database of a server.")
+    ] = False,
+    actor: Actor = None,
+    db: Url = DEFAULT,
+    json: Json = False,
+) -> None:
+    """Say that a database was brought back from a backup: a new epoch begins, and every live lease is void."""
+    must_exist(db)
+    who = named(actor)
+    with opened(db) as session:
+        must_be_present(session, db)
+        if not while_connected:
+            restore.refuse_others(session)
+        begun = restore.begin_again(session, session.now())
+        states, left = void_leases(session, begun.leases, who)
+    if json:
+        dump({
+            "generation": begun.generation, "epoch": begun.epoch, "void": sum(states.values()), "states": states,
+            "left": left, "ok": not left,
+        })  # fmt: skip
+    else:
+        say(f"generation {begun.generation}, epoch {begun.epoch}; cursors and anchors from before are refused")
+        now = ", ".join(f"{count} {state}" for state, count in sorted(states.items()))
+        say(f"{counted(sum(states.values()), 'live lease')} void" + (f"; their units are {now} now" if now else ""))
+        for one in left:
+            say(f"unit {one['unit']} is still held: {one['why']}")
+    if left:
+        raise typer.Exit(FINDING)
+
+
+def void_leases(session: Session, leases: Iterable[Lease], actor: str) -> tuple[Counter[str], list[dict[str, Any]]]:
+    """The states that the units of these leases are in now, and how many; and those whose lease could not be voided."""
+    states, left = Counter[str](), []
+    committer = Engine(session, known_lives()).committer
+    asked = {
+        lease.unit: committer.put(Revoke(unit=lease.unit, tenant=lease.tenant, actor=actor, reason=restore.REASON))
+        for lease in leases
+    }
+    while committer.step():
+        pass
+    for unit, answer in asked.items():
+        try:
+            states[answer.result().state] += 1
+        except InterlockError as refused:
+            left.append({"unit": unit, "why": str(refused)})
+    return states, left
 
 
 def audit_database(

@@ -7,7 +7,7 @@ it and name it in CHECKS (both databases) or POSTGRES_CHECKS.
 from collections.abc import Callable, Iterator, Mapping
 
 from interlock.kernel.lifecycle import Lifecycle
-from interlock.store import guard, migrate, rights
+from interlock.store import guard, migrate, restore, rights
 from interlock.store.session import Session
 
 EMPTY = "the database is empty: `interlock db upgrade` makes its tables"
@@ -116,5 +116,12 @@ def check_rights(session: Session) -> Iterator[str]:
     yield from guard.missing_rights(session)
 
 
+def check_generation(session: Session) -> Iterator[str]:
+    if restore.is_counted_anew(session):
+        yield f"the database was restored into a server that counts transactions anew: {restore.RUN}"
+
+
 CHECKS: tuple[Check, ...] = (check_settings,)
-POSTGRES_CHECKS: tuple[Check, ...] = (check_paths, check_superusers, check_public, check_roles, check_rights)
+POSTGRES_CHECKS: tuple[Check, ...] = (
+    check_paths, check_superusers, check_public, check_roles, check_rights, check_generation,
+)  # fmt: skip

@@ -7,7 +7,7 @@ from typing import Any
 from interlock.kernel.errors import InterlockError
 from interlock.kernel.lifecycle import Lifecycle
 from interlock.kernel.paths import Path as TransitionPath
-from interlock.store import guard, rights
+from interlock.store import guard, restore, rights
 from interlock.store.guard import EDGE_COLUMNS, LEASE, paths_of_life
 from interlock.store.migrations import numbers as numbers
 from interlock.store.migrations import sql as sql
@@ -94,6 +94,7 @@ def refuse_old(database: Session, lives: Iterable[Lifecycle]) -> None:
     if at < newest:
         raise InterlockError(f"the database is at schema {at} of {newest}; {guard.UPGRADE}")
     guard.refuse_changed(database, lives)
+    restore.refuse_counted_anew(database)
 
 
 def install(database: Session, lives: Iterable[Lifecycle]) -> None:

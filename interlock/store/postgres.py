@@ -254,6 +254,7 @@ class Connection:
 
     def rollback(self) -> None:
         self.answers.clear()
+        self.generation = None  # it may be refused because the store was restored meanwhile
         with suppress(StoreError):  # what was sent is undone, whatever became of it
             self.hear()
         if not self.raw.closed:  # else the server has done it
