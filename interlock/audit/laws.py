@@ -1,12 +1,23 @@
 """Sentences that are true of the database at every commit, asked of every event and every row that it holds."""
 
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
-from itertools import chain
 
 import msgspec
 
 from interlock.audit.rebuild import Listed, Told, differences, grants, hear, opens_attempt
-from interlock.audit.record import DIGESTS, PATHS, SEALS, judge_acts, judge_paths, judge_seals
+from interlock.audit.record import (
+    DIGESTS,
+    LEASES,
+    MOVED,
+    PATHS,
+    SEALS,
+    judge_acts,
+    judge_leases,
+    judge_members,
+    judge_paths,
+    judge_seals,
+)
+from interlock.engine.advance import RESTS
 from interlock.engine.family import add, count_birth
 from interlock.engine.slots import WITHHELD
 from interlock.engine.terms import policy_in
@@ -14,7 +25,7 @@ from interlock.kernel.lifecycle import SETTLED, Category, Lifecycle
 from interlock.kernel.names import shown
 from interlock.kernel.paths import SELF
 from interlock.kernel.rows import Event, Unit
-from interlock.store.reads import forced_moves, forgotten, histories, orphans, policies, slots, unmet_needs, workers
+from interlock.store.reads import forced_moves, histories, orphans, policies, slots, unmet_needs, workers
 from interlock.store.session import Session
 from interlock.store.tx import COUNTED
 
@@ -103,6 +114,8 @@ def one_live_lease_at_most(unit: Unit, told: Told, listed: Listed) -> Iterator[s
         yield f"its lease is {unit.lease}, but its events leave it {told.lease}"
     if (unit.holder is not None) != (told.lease in listed.live):
         yield f"its holder is {unit.holder}, and its lease {told.lease}"
+    if (unit.holder is None) != (unit.lease_id is None):
+        yield f"its holder is {unit.holder}, and the lease that it is under {unit.lease_id}"
 
 
 def what_is_settled_rests(unit: Unit, told: Told, listed: Listed) -> Iterator[str]:
@@ -138,6 +151,10 @@ def columns_follow_the_state(unit: Unit, told: Told, listed: Listed) -> Iterator
         yield f"its category is {unit.category}, and {unit.state} is {state.category}"
     if told.version and (unit.attempt, unit.fence) != (told.attempt, told.fence):
         yield "its attempt or its fence is not that of its events"
+    if unit.rests_in != (unit.state if unit.category in RESTS else None):
+        yield f"it is {unit.state}, and is said to rest in {unit.rests_in}"
+    if (unit.dead_at is not None) != (unit.category == Category.DEAD):
+        yield f"it is {unit.category}, and is said to be dead since {unit.dead_at}"
 
 
 OF_EVENTS: tuple[EventLaw, ...] = (
@@ -175,7 +192,10 @@ def named(law: EventLaw | RowLaw) -> str:
     return law.__name__.replace("_", " ")
 
 
-WHOLE = (KNOWN, DIGESTS, PATHS, SEALS, ALLOWED, OWNED, HOLDING, COUNTING, NEEDING, COSTING, KEYS, BODIES, POLICIES)
+WHOLE = (
+    KNOWN, DIGESTS, PATHS, MOVED, LEASES, SEALS, ALLOWED, OWNED, HOLDING, COUNTING, NEEDING, COSTING, KEYS, BODIES,
+    POLICIES,
+)  # fmt: skip
 LAWS = (*(named(law) for law in OF_EVENTS), *(named(law) for law in OF_ROWS), *WHOLE)
 
 
@@ -217,12 +237,11 @@ def audit(session: Session, lives: Mapping[str, Lifecycle], *, rebuild: bool = F
     for one, unmet, counted in unmet_needs(session):
         if unmet != counted:
             yield Broken(NEEDING, one, f"{unmet} of its needs are said to be unmet, and {counted} are")
-    for fault in chain(judge_paths(session), judge_acts(session), judge_seals(session)):
-        yield Broken(fault.law, fault.unit, fault.text)
+    for judged in (judge_paths, judge_acts, judge_members, judge_leases, judge_seals):
+        for fault in judged(session):
+            yield Broken(fault.law, fault.unit, fault.text)
     for one, count in orphans(session):
         yield Broken(OWNED, one, f"acts tell of it ({count}), but there is no such unit")
-    for one, act in forgotten(session):
-        yield Broken(OWNED, one, f"act {act} moved it, and its row does not know")
 
 
 def paid(events: Iterable[Event], costs: dict[int, int]) -> Iterator[Event]:

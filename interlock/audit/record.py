@@ -1,21 +1,44 @@
-"""Laws of the record itself: acts are what their digests say, and seals are those of the acts below them."""
+"""Laws of the record itself: acts are what their digests say, moved the units that they list, and granted the leases
+that there are; seals are those of the acts below them."""
 
 from collections.abc import Iterable, Iterator
 from hashlib import sha256
 
 import msgspec
 
-from interlock.kernel.paths import path_id
-from interlock.kernel.rows import Act, Body, Seal
+from interlock.kernel.paths import BORN, path_id
+from interlock.kernel.rows import Act, Body, Lease, Seal
 from interlock.store.acts import belonging, digest_of
-from interlock.store.reads import read, read_acts, tenants
+from interlock.store.reads import pages, read, read_acts, select_acts, tenants
 from interlock.store.seals import NOTHING, Sealed, chain
 from interlock.store.session import Session
 
-PAGE = 500  # acts read together
+PAGE = 500  # acts, seals or leases read together
 DIGESTS = "acts are what their digests say"
 SEALS = "seals are those of the acts below them"
 PATHS = "paths are what their digests say"
+MOVED = "acts list the units that they moved"
+LEASES = "leases are what acts have granted"
+# What the acts that list a unit come to, where its row says something else.
+UNLIKE_ACTS = """
+SELECT unit.id, unit.version, listed.events FROM unit LEFT JOIN (
+    SELECT told.unit, sum(path.hops) AS events, min(told.act) AS first_act, max(told.act) AS last_act
+    FROM journal_unit AS told JOIN transition_path AS path ON path.id = told.path GROUP BY told.unit) AS listed
+ON listed.unit = unit.id
+WHERE unit.id > :last AND (listed.unit IS NULL OR listed.events <> unit.version
+                           OR listed.first_act <> unit.born OR listed.last_act <> unit.act)
+ORDER BY unit.id LIMIT :page
+"""
+# SQLite finds the acts of a unit by a table of its own.
+MEMBERS = "SELECT unit, act, version FROM {one} EXCEPT SELECT unit, act, version FROM {other}"
+# Units under a lease of which there is no live row.
+NO_LEASE = """
+SELECT unit.id FROM unit LEFT JOIN lease ON lease.unit = unit.id AND lease.id = unit.lease_id
+AND lease.ended_at IS NULL AND lease.worker = unit.holder
+WHERE unit.id > :last AND unit.lease_id IS NOT NULL AND lease.id IS NULL ORDER BY unit.id LIMIT :page
+"""
+NEXT_LEASES = "WHERE (unit, id) > (:unit, :id) ORDER BY unit, id LIMIT :page"
+NEXT_SEALS = "WHERE tenant = :tenant AND number >= :number ORDER BY number LIMIT :page"
 
 
 class Fault(msgspec.Struct, frozen=True):
@@ -28,30 +51,29 @@ class Fault(msgspec.Struct, frozen=True):
 
 def judge_paths(session: Session) -> Iterator[Fault]:
     """A path is known by what it tells: history cannot be renamed."""
-    for one, told, digest, lifecycle in session.rows("SELECT id, told, digest, lifecycle FROM transition_path"):
-        found = sha256(told.encode()).hexdigest()
-        if found != digest or path_id(found) != one:
-            yield Fault(PATHS, 0, f"path {one} of {lifecycle} does not tell what it was listed for")
     sql = (
         "SELECT path, trigger, source, target, name, severity, lease_from, lease_to FROM path_hop ORDER BY path, place"
     )
     hops: dict[int, list[tuple[object, ...]]] = {}
     for path, *hop in session.rows(sql):
         hops.setdefault(path, []).append(tuple(hop))
-    for one, told in session.rows("SELECT id, told FROM transition_path"):
-        listed = [(*hop[:5], *hop[7:]) for hop in msgspec.json.decode(told)[5]]
-        if listed != hops.get(one, []):
+    for one, told, digest, lifecycle in session.rows("SELECT id, told, digest, lifecycle FROM transition_path"):
+        found = sha256(told.encode()).hexdigest()
+        if found != digest or path_id(found) != one:
+            yield Fault(PATHS, 0, f"path {one} of {lifecycle} does not tell what it was listed for")
+        elif [(*hop[:5], *hop[7:]) for hop in msgspec.json.decode(told)[5]] != hops.get(one, []):
             yield Fault(PATHS, 0, f"the hops of path {one} are not those that it tells")
 
 
 def judge_acts(session: Session) -> Iterator[Fault]:
     """Every act is what its digest says, and so is what is kept apart from it."""
-    births = {one for (one,) in session.rows("SELECT id FROM transition_path WHERE source = ''")}
+    rows = session.rows("SELECT id, digest, source FROM transition_path")
+    paths, births = {one: digest for one, digest, _ in rows}, {one for one, _, source in rows if source == BORN}
     after = 0
     while acts := read_acts(session, after, PAGE):
         after = acts[-1].id
         for act in acts:
-            if digest_of(act) != act.digest or act.path != path_id(act.path_digest):
+            if digest_of(act) != act.digest or paths.get(act.path) != act.path_digest:
                 yield Fault(DIGESTS, act.units[0] if act.units else 0, f"act {act.id} is not what its digest says")
         yield from judge_details(session, [act for act in acts if act.details and act.path not in births])
         yield from judge_births(session, [act for act in acts if act.path in births])
@@ -80,28 +102,69 @@ def judge_births(session: Session, acts: Iterable[Act]) -> Iterator[Fault]:
             yield Fault(DIGESTS, body.unit, "its correlation or its trace is not the one that it was born with")
 
 
-def judge_seals(session: Session) -> Iterator[Fault]:
-    """Every seal has the root of all acts up to its last one, and no act lies below it that it does not know."""
+def judge_members(session: Session) -> Iterator[Fault]:
+    """The acts that list a unit are those that made its row: no more, no fewer, and no others."""
+    for unit, version, events in pages(session, UNLIKE_ACTS):
+        yield Fault(MOVED, unit, f"it is at version {version}, and the acts that list it come to {events or 0} events")
+    if session.name == "sqlite":
+        for one, other in (("member", "journal_unit"), ("journal_unit", "member")):
+            for unit, act, _ in session.rows(MEMBERS.format(one=one, other=other)):
+                yield Fault(MOVED, unit, f"it is a member of act {act} by one table alone")
+
+
+def judge_leases(session: Session) -> Iterator[Fault]:
+    """Every lease is on the terms on which an act has granted it, and is live exactly while its unit is under it."""
+    for (unit,) in pages(session, NO_LEASE):
+        yield Fault(LEASES, unit, "it is under a lease of which there is no live row")
+    at = {"unit": 0, "id": 0}
+    while leases := read(session, Lease, NEXT_LEASES, page=PAGE, **at):
+        at = {"unit": leases[-1].unit, "id": leases[-1].id}
+        acts = {act.id: act for act in select_acts(session, "WHERE id {ids}", ids=sorted({one.id for one in leases}))}
+        sql = "SELECT id, lease_id FROM unit WHERE id {ids}"
+        live = dict(session.rows(sql, {"ids": sorted({one.unit for one in leases})}))
+        for lease in leases:
+            if not is_granted(lease, acts.get(lease.id)):
+                yield Fault(LEASES, lease.unit, f"lease {lease.id} is not what an act has granted")
+            if lease.ended_at is None and live.get(lease.unit) != lease.id:
+                yield Fault(LEASES, lease.unit, f"lease {lease.id} is live, and it is not under it")
+
+
+def is_granted(lease: Lease, act: Act | None) -> bool:
+    """Whether an act has granted this lease; it may have been made longer since."""
+    if act is None or lease.unit not in act.units or not act.secrets:
+        return False
+    secret = act.secrets[act.units.index(lease.unit)]
+    granted = act.tenant, act.worker, secret, act.ttl, act.beat
+    return granted == (lease.tenant, lease.worker, lease.secret, lease.ttl, lease.beat) and lease.until >= (
+        act.until or 0
+    )
+
+
+def judge_seals(session: Session, after: int = 0) -> Iterator[Fault]:
+    """Every seal has the root of all acts up to its last one, and no act lies below it that it does not know.
+
+    Each is judged by the seal before it, so one may begin behind any of them: those `after` so many are judged.
+    """
     for tenant in tenants(session):
-        seals = iter(read(session, Seal, "WHERE tenant = :tenant ORDER BY number", tenant=tenant))
-        yield from judge_chain(tenant, seals, chain(session, tenant))
+        last, number = NOTHING, max(after, 1)
+        while seals := read(session, Seal, NEXT_SEALS, tenant=tenant, number=number, page=PAGE):
+            for seal in seals:
+                if seal.number != number:
+                    yield Fault(SEALS, 0, f"seal {number} of tenant {tenant} is missing")
+                elif seal.number > after and (text := doubt(session, seal, last)):
+                    yield Fault(SEALS, 0, text)
+                last, number = Sealed(seal.last_act, 0, seal.root), seal.number + 1
 
 
-def judge_chain(tenant: int, seals: Iterator[Seal], acts: Iterator[Sealed]) -> Iterator[Fault]:
-    at = NOTHING
-    for number, seal in enumerate(seals, 1):
-        if seal.number != number:
-            yield Fault(SEALS, 0, f"seal {number} of tenant {tenant} is missing")
-            return
-        sealed, first = 0, 0
-        while at.act < seal.last_act and (following := next(acts, None)) is not None:
-            at, sealed, first = following, sealed + 1, first or following.act
-        if (at.act, sealed, at.root, first) != (seal.last_act, seal.acts, seal.root, seal.first_act):
-            yield Fault(
-                SEALS, 0, f"seal {seal.number} of tenant {tenant} is not that of the acts up to {seal.last_act}: one "
-                "of them was changed, added, removed or reordered",
-            )  # fmt: skip
-            return
+def doubt(session: Session, seal: Seal, last: Sealed) -> str:
+    """Why a seal is not that of the acts behind the seal before it; nothing if it is."""
+    acts = list(chain(session, seal.tenant, last._replace(acts=0), seal.last_act + 1))
+    if acts and (acts[0].act, *acts[-1]) == (seal.first_act, seal.last_act, seal.acts, seal.root):
+        return ""
+    return (
+        f"seal {seal.number} of tenant {seal.tenant} is not that of the acts up to {seal.last_act}: one of them was "
+        "changed, added, removed or reordered"
+    )
 
 
 def count_unsealed(session: Session) -> int:

@@ -14,7 +14,7 @@ from interlock.store.tx import marks, params
 R = TypeVar("R", bound=Row)
 PAGE = 1_000  # rows read together
 LISTS_FROM = Act.__struct_fields__.index("units")  # all columns of an act from there on but its digest are lists
-LAST_VERSION = 2**31 - 1
+EVENTS_PAGE = 20_000  # a page costs a walk through the unit's whole history
 SNAPSHOT = {"sqlite": "BEGIN", "postgres": "BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY"}
 # Below which no act can come any more: on PostgreSQL that of the oldest transaction that is still open.
 HORIZON = {
@@ -50,7 +50,7 @@ def histories(session: Session) -> Iterator[tuple[Unit, Iterator[Event]]]:
     while units := read(session, Unit, "WHERE id > :last ORDER BY id LIMIT :page", last=last, page=PAGE):
         last = units[-1].id
         read_leases(session, units)
-        groups = groupby(events_between(session, units[0].id, last), key=lambda event: event.unit)
+        groups = groupby(events_of(session, units), key=lambda event: event.unit)
         group = next(groups, None)
         for unit in units:
             while group and group[0] < unit.id:
@@ -73,11 +73,28 @@ def read_leases(session: Session, units: Sequence[Unit]) -> None:
         unit.lease_ttl, unit.lease_beat = lease.ttl, lease.beat
 
 
-def events_between(session: Session, first: int, last: int) -> Iterator[Event]:
-    """The events of these units in order, some units at a time."""
-    yield from read(
-        session, Event, "WHERE unit >= :first AND unit <= :last ORDER BY unit, version", first=first, last=last
-    )
+def events_of(session: Session, units: Sequence[Unit]) -> Iterator[Event]:
+    """The events of these units in order: those of some units together, and of one that has very many by pages."""
+    some: list[Unit] = []
+    for unit in units:
+        if some and sum(one.version for one in some) + unit.version > EVENTS_PAGE:
+            yield from events_between(session, some)
+            some = []
+        some.append(unit)
+    if some:
+        yield from events_between(session, some)
+
+
+def events_between(session: Session, units: Sequence[Unit]) -> Iterator[Event]:
+    if len(units) > 1 or units[0].version <= EVENTS_PAGE:
+        ends = {"first": units[0].id, "last": units[-1].id}
+        yield from read(session, Event, "WHERE unit >= :first AND unit <= :last ORDER BY unit, version", **ends)
+        return
+    version = 0
+    rest = "WHERE unit = :unit AND version > :version ORDER BY version LIMIT :limit"
+    while events := read(session, Event, rest, unit=units[0].id, version=version, limit=EVENTS_PAGE):
+        yield from events
+        version = events[-1].version
 
 
 def orphans(session: Session) -> Iterator[tuple[int, int]]:
@@ -87,15 +104,6 @@ def orphans(session: Session) -> Iterator[tuple[int, int]]:
         "WHERE NOT EXISTS (SELECT 1 FROM unit WHERE unit.id = told.unit) "
         "AND NOT EXISTS (SELECT 1 FROM archived WHERE archived.unit = told.unit) "
         "GROUP BY unit ORDER BY unit LIMIT :page"
-    )
-    yield from pages(session, sql)
-
-
-def forgotten(session: Session) -> Iterator[tuple[int, int]]:
-    """Units whose rows are older than an act that moved them, and the last such act."""
-    sql = (
-        "SELECT unit.id, max(told.act) FROM unit JOIN journal_unit AS told ON told.unit = unit.id "
-        "WHERE unit.id > :last AND told.act > unit.act GROUP BY unit.id ORDER BY unit.id LIMIT :page"
     )
     yield from pages(session, sql)
 

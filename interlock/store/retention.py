@@ -74,9 +74,18 @@ def forget(tx: Tx, ids: Sequence[int]) -> None:
                 "INSERT INTO act_gone (id, tenant, digest) SELECT id, tenant, digest FROM act WHERE id {ids}",
                 {"ids": gone},
             )
+            members = tx.session.rows("SELECT DISTINCT unit FROM journal_unit WHERE act {ids}", {"ids": gone})
             tx.session.rows("DELETE FROM act WHERE id {ids}", {"ids": gone})
+            forget_members(tx, [unit for (unit,) in members])
     for one in ids:
         tx.forget(one)
+
+
+def forget_members(tx: Tx, ids: Sequence[int]) -> None:
+    """SQLite lists the units of each act apart; of acts that are gone it lists none."""
+    bare = "DELETE FROM member WHERE unit {ids} AND NOT EXISTS (SELECT 1 FROM act WHERE act.id = member.act)"
+    for some in parts(ids) if tx.session.name == "sqlite" else ():
+        tx.session.rows(bare, {"ids": some})
 
 
 def acts_of(tx: Tx, ids: Sequence[int]) -> list[int]:

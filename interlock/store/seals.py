@@ -50,10 +50,9 @@ NOTHING = Sealed(0, 0, START)
 
 def roll(root: str, digests: Iterable[str]) -> str:
     """The root over one that was before and the digests of acts behind it."""
-    rolled = bytes.fromhex(root)
     for digest in digests:
-        rolled = sha256(rolled + bytes.fromhex(digest)).digest()
-    return rolled.hex()
+        root = sha256(f"{root}{digest}".encode()).hexdigest()
+    return root
 
 
 def last_seal(session: Session, tenant: int) -> Seal | None:

@@ -1,15 +1,16 @@
 """What nobody may do: changing a database behind its guard, as whoever owns it could."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from interlock.kernel.rows import Act
-from interlock.store import postgres
+from interlock.kernel.rows import Act, ActGone, Seal, columns
+from interlock.store import postgres, sqlite
 from interlock.store.acts import digest_of
-from interlock.store.reads import select_acts
-from interlock.store.seals import write_seal
+from interlock.store.reads import read, select_acts, tenants
+from interlock.store.seals import DIGESTS, SEALED_MOST, START, roll
 from tests.store.databases import Connection, swap
+from tests.store.raw_acts import LISTS, as_array
 
 
 @contextmanager
@@ -36,23 +37,69 @@ def behind_the_guard(connection: Connection, server: str) -> Iterator[Connection
         connection.commit()
 
 
+def acts_of(database: Connection, unit: int) -> list[Act]:
+    """The acts that list a unit, in order."""
+    listed = "id IN (SELECT act FROM journal_unit WHERE unit = :unit)"
+    return select_acts(database, f"WHERE {listed} ORDER BY id", unit=unit)
+
+
+def write_again(database: Connection, act: Act) -> None:
+    """The act says what it says now, and its digest fits: on PostgreSQL the database sees to that itself."""
+    row = {name: getattr(act, name) for name in columns(Act) if name != "id"}
+    if database.many_writers:
+        sets = [f"{name} = (:{name})::{LISTS[name]}" if name in LISTS else f"{name} = :{name}" for name in row]
+        sent = {name: as_array(value) if name in LISTS else value for name, value in row.items()}
+    else:
+        row["digest"] = digest_of(act)
+        sets = [f"{name} = :{name}" for name in row]
+        sent = {name: sqlite.as_json(value) for name, value in row.items()}
+    database.rows(f"UPDATE act SET {', '.join(sets)} WHERE id = :id", {**sent, "id": act.id})
+
+
+def seal_again(database: Connection) -> None:
+    """Every seal is that of the acts that are there now; one that has none left has never been."""
+    for tenant in tenants(database):
+        seals = read(database, Seal, "WHERE tenant = :tenant ORDER BY number", tenant=tenant)
+        database.rows("DELETE FROM seal WHERE tenant = :tenant", {"tenant": tenant})
+        root, number, last = START, 0, 0
+        for seal in seals:
+            given = {"tenant": tenant, "after": last, "end": seal.last_act + 1, "limit": SEALED_MOST}
+            if acts := database.rows(DIGESTS, given):
+                number, root, last = number + 1, roll(root, (digest for _, digest in acts)), acts[-1][0]
+                made = Seal(tenant, number, acts[0][0], last, len(acts), root, seal.at)
+                database.insert([made])
+
+
 def rewrite(database: Connection, unit: int, **changes: Any) -> None:
-    """The acts of a unit say something else, and every digest and seal fits."""
+    """The acts of a unit say something else, and every digest and every seal fits."""
     for act in acts_of(database, unit):
         for name, value in changes.items():
             setattr(act, name, value)
-        told = changes if database.name == "postgres" else {**changes, "digest": digest_of(act)}
-        sets = ", ".join(f"{name} = :{name}" for name in told)
-        database.rows(f"UPDATE act SET {sets} WHERE id = :id", {**told, "id": act.id})
-    seal_anew(database)
+        write_again(database, act)
+    seal_again(database)
 
 
 def erase(database: Connection, unit: int) -> None:
-    """The unit, and the acts that moved nobody else, have never been."""
-    remove_acts(database, unit, acts_of(database, unit))
-    for table, column in (("lease", "unit"), ("body", "unit"), ("unit", "id")):
+    """The unit has never been: acts that listed others too list only these."""
+    for act in acts_of(database, unit):
+        strike(database, act, unit)
+    for table, column in (("body", "unit"), ("lease", "unit"), ("act_detail", "unit"), ("unit", "id")):
         database.rows(f"DELETE FROM {table} WHERE {column} = :unit", {"unit": unit})
-    seal_anew(database)
+    seal_again(database)
+
+
+def strike(database: Connection, act: Act, unit: int) -> None:
+    """The act does not list the unit any more; one that lists nobody else is gone, and has left nothing."""
+    if not database.many_writers:
+        database.rows("DELETE FROM member WHERE unit = :unit AND act = :act", {"unit": unit, "act": act.id})
+    if act.units == [unit]:
+        database.rows("DELETE FROM act WHERE id = :act", {"act": act.id})
+        return
+    place = act.units.index(unit)
+    for name in LISTS:
+        if getattr(act, name) is not None:
+            setattr(act, name, [value for at, value in enumerate(getattr(act, name)) if at != place])
+    write_again(database, act)
 
 
 def cut(database: Connection, unit: int) -> None:
@@ -62,33 +109,22 @@ def cut(database: Connection, unit: int) -> None:
         {"unit": unit},
     )
     birth, *later = acts_of(database, unit)
-    remove_acts(database, unit, later)
+    for act in later:
+        strike(database, act, unit)
     database.rows("DELETE FROM lease WHERE unit = :unit", {"unit": unit})
     database.rows(
-        "UPDATE unit SET state = 'queued', category = 'ready', version = 1, fence = 0, lease = NULL, lease_id = NULL, "
-        "holder = NULL, wake_at = NULL, available_at = :at, act = :act, changed_at = :at WHERE id = :unit",
+        "UPDATE unit SET state = 'queued', category = 'ready', version = 1, act = :act, fence = 0, lease = NULL, "
+        "lease_id = NULL, holder = NULL, wake_at = NULL, available_at = :at, changed_at = :at WHERE id = :unit",
         {"unit": unit, "act": birth.id, "at": birth.at},
     )
-    seal_anew(database)
+    seal_again(database)
 
 
-def acts_of(database: Connection, unit: int) -> list[Act]:
-    """The acts that tell of a unit, the first one first."""
-    return select_acts(database, "WHERE id IN (SELECT act FROM journal_unit WHERE unit = :unit) ORDER BY id", unit=unit)
-
-
-def remove_acts(database: Connection, unit: int, acts: Iterable[Act]) -> None:
-    for act in acts:
-        assert act.units == [unit], "it moved nobody else"
-        for table, column in (("act_detail", "act"), ("act", "id")):
-            database.rows(f"DELETE FROM {table} WHERE {column} = :act", {"act": act.id})
-        if database.name == "sqlite":
-            database.rows("DELETE FROM member WHERE act = :act", {"act": act.id})
-
-
-def seal_anew(database: Connection) -> None:
-    """Every tenant that had seals has one seal, of the acts that are there now."""
-    sealed = [tenant for (tenant,) in database.rows("SELECT DISTINCT tenant FROM seal")]
-    database.rows("DELETE FROM seal")
-    for tenant in sealed:
-        write_seal(database, tenant, database.now())
+def take_out(database: Connection, unit: int) -> None:
+    """A unit leaves the database as retention takes it out: acts that list nobody else leave their digests."""
+    for act in acts_of(database, unit):
+        if act.units == [unit]:
+            database.insert([ActGone(act.id, act.tenant, act.digest)])
+            strike(database, act, unit)
+    for table, column in (("body", "unit"), ("lease", "unit"), ("act_detail", "unit"), ("unit", "id")):
+        database.rows(f"DELETE FROM {table} WHERE {column} = :unit", {"unit": unit})

@@ -7,15 +7,16 @@ from typing import Any
 import msgspec
 import pytest
 
+from interlock.audit import record
 from interlock.audit.laws import LAWS, REBUILT, audit
 from interlock.audit.rebuild import Listed, Told, fold, rebuilt
 from interlock.kernel.commands import Force, Submit, Work
 from interlock.kernel.rows import Unit
 from interlock.lifecycles import shipped
-from interlock.store import postgres, reads, sqlite
+from interlock.store import postgres, reads, seals, sqlite
 from interlock.store.reads import histories, read, snapshot
 from interlock.testing.simulation.chance import Chance
-from tests.contract.tamper import behind_the_guard
+from tests.contract.tamper import acts_of, behind_the_guard
 from tests.contract.test_chance import ask
 from tests.contract.world import World
 from tests.store.databases import Connection, declare, fresh
@@ -52,12 +53,15 @@ def test_rows_are_thrown_away_and_built_again_from_their_events(world: World, se
     assert broken(world.connection) == set()
     with behind_the_guard(world.connection, server) as owner:
         owner.rows(
-            "UPDATE unit SET state = '', category = '', outcome = NULL, version = 0, head = '', changed_at = 0, "
+            "UPDATE unit SET state = '', category = '', outcome = NULL, version = 0, act = 0, born = 0, changed_at = 0, "
             "attempt = 0, fence = 0, lease = NULL"
         )
         assert {one.unit for one in audit(owner, LIVES, rebuild=True) if one.law == REBUILT} == {
             unit.id for unit in before
         }
+        for column, which in (("act", "max"), ("born", "min")):  # acts say which of them a unit comes from
+            acts = f"SELECT {which}(act) FROM journal_unit WHERE journal_unit.unit = unit.id"
+            owner.rows(f"UPDATE unit SET {column} = ({acts})")
         lease = LIVES["lease"]
         again = [rebuilt(unit, fold(events, Listed(LIVES[unit.lifecycle], lease))) for unit, events in histories(owner)]
         owner.update(again, DETERMINED, "id")
@@ -83,53 +87,91 @@ def test_a_row_that_an_operator_has_edited_is_found(column: str, world: World, s
 
 
 def lived_in(world: World) -> dict[str, int]:
-    """A database with a unit in every place that the cases of tampering speak of."""
+    """A database with a unit in every place that the cases of tampering speak of, and seals over some of it."""
     worker = world.worker()
     done, held, free = (world.submit() for _ in range(3))
     first, _ = world.claim(worker, limit=2)
     world.start(first)
     world.finish(first)
+    world.tick()
+    failed = world.submit(queue="other", attempts=1)
+    (last,) = world.claim(worker, queues=("other",))
+    world.start(last)
+    world.finish(last, ended="failure", error="no")
     run = Work(task="run", lifecycle="workflow_run", ref="run")
     steps = (
         Work(task="a", lifecycle="step", parent="run", ref="a"),
         Work(task="b", lifecycle="step", parent="run", needs=("a",)),
     )
     family = [one.unit for one in world.send(Submit(work=(run, *steps)))]
+    gate = world.submit(lifecycle="approval")
+    world.tick()
     for _ in range(2):
         world.submit(mutex="printer")
-    return {"done": done, "held": held, "free": free, "run": family[0], "needy": family[2], "worker": worker}
+    names = {"done": done, "held": held, "free": free, "run": family[0], "needy": family[2], "worker": worker}
+    claimed, started, ended = acts_of(world.connection, done)[1:]
+    acts = {"claimed": claimed.id, "started": started.id, "ended": ended.id, "birth": world.unit(free).born}
+    paths = {"claim_path": claimed.path, "start_path": started.path}
+    return {**names, **acts, **paths, "failed": failed, "gate": gate, "failure": world.unit(failed).act}
 
 
 CASES = [
-    ("no gap", "DELETE FROM event WHERE unit = {done} AND version = 2"),
-    ("no gap", "DELETE FROM event WHERE unit = {done} AND version = 1"),
-    ("every hop is listed", "UPDATE event SET trigger = 'cancel' WHERE unit = {done} AND version = 2"),
-    ("forced moves were allowed", "UPDATE event SET trigger = 'force' WHERE unit = {done} AND version = 2"),
-    (
-        "each event begins where the last ended",
-        "UPDATE event SET source = 'running' WHERE unit = {done} AND version = 2",
-    ),
-    ("each event begins where the last ended", "UPDATE event SET at = 1 WHERE unit = {done} AND version = 3"),
-    ("each event begins where the last ended", "UPDATE event SET tenant = 2 WHERE unit = {done} AND version = 3"),
-    ("attempts and fences are counted", "UPDATE event SET attempt = 2 WHERE unit = {done} AND version = 3"),
-    ("attempts and fences are counted", "UPDATE event SET fence = 0 WHERE unit = {done} AND version = 3"),
-    ("hashes are chained", "UPDATE event SET actor = 'somebody else' WHERE unit = {done} AND version = 2"),
-    ("hashes are chained", "UPDATE event SET payload = 'true' WHERE unit = {done} AND version = 4"),
-    ("hashes are chained", "UPDATE event SET at = at + 1 WHERE unit = {done} AND version = 4"),
-    ("leases move as listed", "UPDATE event SET lease_from = 'EXPIRED' WHERE unit = {done} AND version = 3"),
-    ("no grant beside a live lease", "UPDATE event SET lease_from = NULL WHERE unit = {done} AND version = 3"),
-    ("settled results stay", "UPDATE event SET source = 'succeeded' WHERE unit = {done} AND version = 3"),
+    ("no gap", "DELETE FROM act WHERE id = {claimed}"),
+    ("no gap", "UPDATE act SET version = version + 1 WHERE id = {started}"),
+    ("every hop is listed", "UPDATE path_hop SET trigger = 'cancel' WHERE path = {claim_path}"),
+    ("forced moves were allowed", "UPDATE path_hop SET trigger = 'force' WHERE path = {claim_path}"),
+    ("each event begins where the last ended", "UPDATE path_hop SET source = 'running' WHERE path = {claim_path}"),
+    ("each event begins where the last ended", "UPDATE act SET at = 1 WHERE id = {started}"),
+    ("each event begins where the last ended", "UPDATE act SET tenant = 2 WHERE id = {started}"),
+    ("attempts and fences are counted", "UPDATE act SET attempt = 2 WHERE id = {started}"),
+    ("attempts and fences are counted", "UPDATE act SET fence = 0 WHERE id = {started}"),
+    ("attempts and fences are counted", "UPDATE path_hop SET fence = 2 WHERE path = {claim_path}"),
+    ("acts are what their digests say", "UPDATE act SET actor = 'somebody else' WHERE id = {claimed}"),
+    ("acts are what their digests say", "UPDATE act SET path = {start_path} WHERE id = {claimed}"),
+    ("acts are what their digests say", "UPDATE act SET payload = 'true' WHERE id = {ended}"),
+    ("acts are what their digests say", "UPDATE act SET at = at + 1 WHERE id = {ended}"),
+    ("acts are what their digests say", "UPDATE act SET digest = 'no digest' WHERE id = {ended}"),
+    ("acts are what their digests say", "UPDATE act_detail SET payload = '[]' WHERE unit = {failed}"),
+    ("acts are what their digests say", "UPDATE body SET correlation = 'another' WHERE unit = {free}"),
+    ("paths are what their digests say", "UPDATE path_hop SET name = 'renamed' WHERE path = {claim_path}"),
+    ("paths are what their digests say", "UPDATE path_hop SET severity = 'error' WHERE path = {claim_path}"),
+    ("paths are what their digests say", "UPDATE transition_path SET told = 'no json' WHERE id = {claim_path}"),
+    ("acts list the units that they moved", "UPDATE unit SET act = {birth} WHERE id = {done}"),
+    ("acts list the units that they moved", "UPDATE unit SET act = 0 WHERE id = {done}"),
+    ("acts list the units that they moved", "UPDATE unit SET born = {claimed} WHERE id = {done}"),
+    ("acts list the units that they moved", "DELETE FROM act WHERE id = {birth}"),
+    ("leases are what acts have granted", "DELETE FROM lease WHERE unit = {held}"),
+    ("leases are what acts have granted", "UPDATE lease SET secret = 'mine' WHERE unit = {held}"),
+    ("leases are what acts have granted", "UPDATE lease SET worker = 9 WHERE unit = {held}"),
+    ("leases are what acts have granted", "UPDATE lease SET until = 1 WHERE unit = {held}"),
+    ("leases are what acts have granted", "UPDATE lease SET ended_at = 1 WHERE unit = {held}"),
+    ("leases are what acts have granted", "UPDATE lease SET ended_at = NULL WHERE unit = {done}"),
+    ("leases are what acts have granted", "UPDATE lease SET id = id + 1 WHERE unit = {held}"),
+    ("seals are those of the acts below them", "UPDATE seal SET root = 'no root' WHERE number = 1"),
+    ("seals are those of the acts below them", "UPDATE seal SET acts = acts + 1 WHERE number = 2"),
+    ("seals are those of the acts below them", "UPDATE seal SET first_act = first_act - 1 WHERE number = 2"),
+    ("seals are those of the acts below them", "DELETE FROM seal WHERE number = 1"),
+    ("seals are those of the acts below them", "DELETE FROM act WHERE id = {claimed}"),
+    ("seals are those of the acts below them", "UPDATE act SET digest = 'no digest' WHERE id = {failure}"),
+    ("leases move as listed", "UPDATE path_hop SET lease_from = 'EXPIRED' WHERE path = {start_path}"),
+    ("no grant beside a live lease", "UPDATE path_hop SET lease_from = NULL WHERE path = {start_path}"),
+    ("settled results stay", "UPDATE path_hop SET source = 'succeeded' WHERE path = {start_path}"),
     ("state is the fold of events", "UPDATE unit SET state = 'failed', category = 'failure' WHERE id = {done}"),
-    ("state is the fold of events", "DELETE FROM event WHERE unit = {free}"),
+    ("state is the fold of events", "DELETE FROM act WHERE id = {birth}"),
     ("one live lease at most", "UPDATE unit SET holder = NULL WHERE id = {held}"),
+    ("one live lease at most", "UPDATE unit SET lease_id = NULL WHERE id = {held}"),
     ("one live lease at most", "UPDATE unit SET lease = 'REVOKED' WHERE id = {held}"),
     ("what is settled rests", "UPDATE unit SET outcome = NULL WHERE id = {done}"),
-    ("what is settled rests", "UPDATE unit SET available_at = 1 WHERE id = {done}"),
+    ("what is settled rests", "UPDATE unit SET wake_at = 1 WHERE id = {done}"),
     ("available means claimable", "UPDATE unit SET available_at = NULL WHERE id = {free}"),
     ("available means claimable", "UPDATE unit SET available_at = 1 WHERE id = {needy}"),
     ("nothing is withheld", "UPDATE unit SET available_at = NULL, parked_on = 'withheld' WHERE id = {free}"),
     ("columns follow the state", "UPDATE unit SET fence = 7 WHERE id = {held}"),
     ("columns follow the state", "UPDATE unit SET category = 'gate' WHERE id = {held}"),
+    ("columns follow the state", "UPDATE unit SET rests_in = 'queued' WHERE id = {free}"),
+    ("columns follow the state", "UPDATE unit SET rests_in = NULL WHERE id = {gate}"),
+    ("columns follow the state", "UPDATE unit SET dead_at = 1 WHERE id = {done}"),
+    ("columns follow the state", "UPDATE unit SET dead_at = NULL WHERE id = {failed}"),
     ("every lifecycle is known", "UPDATE unit SET lifecycle = 'daydream' WHERE id = {done}"),
     ("every event has its unit", "DELETE FROM unit WHERE id = {done}"),
     ("workers hold what they hold", "UPDATE worker SET holding = 0"),
@@ -156,6 +198,8 @@ def test_every_kind_of_tampering_is_found_by_its_law(world: World, server: str) 
     names = lived_in(world)
     assert broken(world.connection) == set()
     with behind_the_guard(world.connection, server) as owner:
+        if owner.many_writers:  # there the digest is the database's own word, until its owner takes it back
+            owner.rows("ALTER TABLE act ALTER digest DROP EXPRESSION")
         for law, statement in CASES:
             owner.rows("SAVEPOINT before")
             owner.rows(statement.format(**names))
@@ -178,7 +222,8 @@ class Counting:
             self.works -= 1  # without a snapshot there would be no end of new pages
             self.world.submit()
         found = self.inner.rows(sql, params)
-        self.most = max(self.most, len(found))
+        if "FROM transition_path" not in sql and "FROM path_hop" not in sql:  # what is listed does not grow with work
+            self.most = max(self.most, len(found))
         return found
 
 
@@ -190,7 +235,11 @@ def test_an_audit_reads_a_page_at_a_time(world: World, monkeypatch: pytest.Monke
         world.start(grant)
         world.finish(grant)
     assert world.unit(worker).version > 10
-    monkeypatch.setattr(reads, "PAGE", 3)
+    world.tick()
+    for module in (reads, record):
+        monkeypatch.setattr(module, "PAGE", 3)
+    for module, name in ((reads, "EVENTS_PAGE"), (seals, "SEALED_MOST")):
+        monkeypatch.setattr(module, name, 3)
     session = Counting(world.connection)
     assert list(audit(session, LIVES, rebuild=True)) == []
     assert session.most == 3
@@ -226,7 +275,8 @@ def test_an_audit_is_one_picture_while_others_work(
 def test_an_event_of_a_state_that_does_not_exist_is_a_finding_and_no_fault(world: World, server: str) -> None:
     job = world.submit()
     with behind_the_guard(world.connection, server) as owner:
-        owner.rows("UPDATE event SET target = 'nowhere' WHERE unit = :job", {"job": job})
+        (born,) = acts_of(owner, job)
+        owner.rows("UPDATE path_hop SET target = 'nowhere' WHERE path = :path", {"path": born.path})
         owner.rows("UPDATE unit SET state = 'nowhere' WHERE id = :job", {"job": job})
         found = broken(owner)
     assert {"every hop is listed", "columns follow the state"} <= found

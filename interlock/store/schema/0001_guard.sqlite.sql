@@ -366,7 +366,7 @@ BEGIN
     SELECT RAISE(ABORT, 'interlock guard [append-only]: a row of archived is never deleted');
 END;
 
--- An act, its units and its details leave with the last of its units; its digest stays.
+-- An act and its details leave with the last of its units, and its members behind it; its digest stays.
 CREATE TRIGGER guard_act_delete BEFORE DELETE ON act
 WHEN NOT EXISTS (SELECT 1 FROM act_gone WHERE id = OLD.id AND tenant = OLD.tenant AND digest = OLD.digest)
   OR EXISTS (SELECT 1 FROM json_each(OLD.units) AS listed JOIN unit ON unit.id = listed.value)
@@ -374,7 +374,7 @@ BEGIN
     SELECT RAISE(ABORT, 'interlock guard [append-only]: an act is deleted only with the last of its units');
 END;
 CREATE TRIGGER guard_member_delete BEFORE DELETE ON member
-WHEN NOT EXISTS (SELECT 1 FROM archived WHERE unit = OLD.unit)
+WHEN EXISTS (SELECT 1 FROM act WHERE id = OLD.act)
 BEGIN
     SELECT RAISE(ABORT, 'interlock guard [append-only]: the units of an act are never changed');
 END;

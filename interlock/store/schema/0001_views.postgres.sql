@@ -4,10 +4,11 @@ CREATE VIEW event WITH (security_invoker = true) AS
 SELECT unit.id AS unit, act.version + hop.place AS version, act.tenant, path.lifecycle, hop.trigger,
        nullif(hop.source, '') AS source, hop.target, hop.lease_from, hop.lease_to, act.attempt + hop.attempt AS attempt,
        act.fence + hop.fence AS fence, hop.name, hop.severity, act.at, act.actor,
-       coalesce(nullif(act.reason, ''), hop.trigger) AS reason, act.cause, body.correlation, body.trace,
+       coalesce(nullif(act.reason, ''), hop.trigger) AS reason, act.cause,
+       coalesce(body.correlation, unit.id::text) AS correlation, coalesce(body.trace, '') AS trace,
        CASE WHEN hop.place = path.payload_hop THEN coalesce(detail.payload, act.payload) ELSE '{}' END AS payload,
        act.digest AS hash, act.id AS act
-  FROM unit JOIN body ON body.unit = unit.id
+  FROM unit LEFT JOIN body ON body.unit = unit.id  -- a history is told also where the body is lost
  CROSS JOIN LATERAL (
      WITH RECURSIVE walk AS (
          SELECT act.*, act.before[array_position(act.units, unit.id)] AS came_from FROM act WHERE act.id = unit.act
@@ -35,4 +36,4 @@ SELECT act.id AS act, ((member.place - 1) * path.hops + hop.place)::integer AS p
 
 -- Which acts tell of which units.
 CREATE VIEW journal_unit WITH (security_invoker = true) AS
-SELECT act.id AS act, act.tenant, listed.unit FROM act CROSS JOIN LATERAL unnest(act.units) AS listed (unit);
+SELECT act.id AS act, act.tenant, act.path, act.version, listed.unit FROM act CROSS JOIN LATERAL unnest(act.units) AS listed (unit);
