@@ -30,7 +30,7 @@ NEXT = {
     "FROM about WHERE name = 'generation'",
 }
 PLACE = ("tenant", "lifecycle", "state", "lease", "lease_id", "version", "attempt", "fence", "act", "changed_at")
-TERMS = {"worker": 7, "ttl": 1_000_000, "beat": 100_000, "until": 9_000_000}
+TERMS = {"worker": 7, "ttl": 1_000_000, "beat": 100_000, "until": 1_000_000}
 
 
 @contextmanager
@@ -171,7 +171,7 @@ def newborn(path: Path, unit: int, tenant: int, act: int, at: int) -> Unit:
     """The row of a unit as the act of its birth leaves it."""
     category = path.category or ""
     return Unit(
-        id=unit, tenant=tenant, lane=1, lifecycle=path.lifecycle, state=path.target, category=category,
+        id=unit, tenant=tenant, lane=0, lifecycle=path.lifecycle, state=path.target, category=category,
         outcome=category if path.outcome == 1 else None, version=len(path.hops), act=act, born=act, changed_at=at,
         started_at=at if path.started in (1, 3) else None, attempt=1 + path.opens,
         rests_in=path.target if category in ("gate", "waiting") else None, dead_at=at if category == "dead" else None,

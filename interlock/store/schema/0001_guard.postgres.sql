@@ -13,6 +13,18 @@ BEGIN
     RETURN NULL;
 END $$;
 
+-- Whether the statement that fired this trigger is one of this function's, which a client's own statement has run.
+-- A client's own function, be it a trigger of a temporary table, would be the last line: who was called first.
+CREATE FUNCTION guard_caller() RETURNS trigger LANGUAGE plpgsql AS $$
+DECLARE
+    stack text;
+BEGIN
+    GET DIAGNOSTICS stack = PG_CONTEXT;
+    IF right(stack, 120) !~ ('\nPL/pgSQL function (' || TG_ARGV[2] || ') line \d+ at SQL statement$')
+    THEN PERFORM guard_refuses(TG_ARGV[0], TG_ARGV[1]); END IF;
+    RETURN NULL;
+END $$;
+
 -- Tenants. A transaction declares the tenants of its commands; it sees and writes no others' rows.
 CREATE FUNCTION declared_tenants() RETURNS integer[] LANGUAGE sql STABLE AS $$
     SELECT coalesce(nullif(current_setting('app.tenants', true), ''), '{}')::integer[]
@@ -96,7 +108,7 @@ BEGIN
     NEW.lease_ends := coalesce((
         SELECT min((category NOT IN ('held', 'active'))::integer) FROM edge
         WHERE lifecycle = 'lease' AND target = lease), 0);
-    IF NEW.hops = 0 OR NEW.grants > 1 OR NEW.category IS DISTINCT FROM last_category
+    IF NEW.hops = 0 OR NEW.grants > 1 OR NEW.started NOT BETWEEN 0 AND 3 OR NEW.category IS DISTINCT FROM last_category
        OR NEW.outcome <> (CASE WHEN last_category IS NULL OR last_category = 'closed' THEN 2
                                WHEN last_category IN ('success', 'failure', 'cancelled', 'dead') THEN 1 ELSE 0 END)
     THEN PERFORM guard_refuses('path', 'a path says what becomes of its unit'); END IF;
@@ -104,16 +116,31 @@ BEGIN
 END $$;
 CREATE TRIGGER guard_path BEFORE INSERT ON transition_path FOR EACH ROW EXECUTE FUNCTION guard_path();
 
+-- The hops that a path tells, as rows.
+CREATE FUNCTION hops_told(path bigint, told text) RETURNS SETOF path_hop LANGUAGE sql IMMUTABLE AS $$
+    SELECT path, place::integer, value ->> 0, value ->> 1, value ->> 2, value ->> 3, value ->> 4,
+           (sum((value ->> 5)::integer) OVER (ORDER BY place))::integer,
+           (sum((value ->> 6)::integer) OVER (ORDER BY place))::integer, value ->> 7, value ->> 8
+    FROM jsonb_array_elements(told::jsonb -> 5) WITH ORDINALITY AS hops (value, place)
+$$;
 CREATE FUNCTION guard_path_hops() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER AS $$
 BEGIN
-    INSERT INTO path_hop
-    SELECT NEW.id, place, value ->> 0, value ->> 1, value ->> 2, value ->> 3, value ->> 4,
-           sum((value ->> 5)::integer) OVER (ORDER BY place), sum((value ->> 6)::integer) OVER (ORDER BY place),
-           value ->> 7, value ->> 8
-    FROM jsonb_array_elements(NEW.told::jsonb -> 5) WITH ORDINALITY AS hops (value, place);
+    INSERT INTO path_hop SELECT * FROM hops_told(NEW.id, NEW.told);
     RETURN NULL;
 END $$;
 CREATE TRIGGER guard_path_hops AFTER INSERT ON transition_path FOR EACH ROW EXECUTE FUNCTION guard_path_hops();
+CREATE FUNCTION guard_path_hop() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER AS $$
+BEGIN
+    IF EXISTS (
+        SELECT * FROM fresh
+        EXCEPT
+        SELECT hop.* FROM transition_path AS p CROSS JOIN LATERAL hops_told(p.id, p.told) AS hop
+         WHERE p.id IN (SELECT path FROM fresh))
+    THEN PERFORM guard_refuses('append-only', 'the hops of a path are those that it tells'); END IF;
+    RETURN NULL;
+END $$;
+CREATE TRIGGER guard_path_hop AFTER INSERT ON path_hop REFERENCING NEW TABLE AS fresh
+    FOR EACH STATEMENT EXECUTE FUNCTION guard_path_hop();
 -- A forced path is listed when somebody takes it: there are too many that nobody ever takes.
 CREATE FUNCTION list_forced_path(id bigint, told text, digest text) RETURNS void LANGUAGE plpgsql SECURITY DEFINER AS $$
 BEGIN
@@ -125,10 +152,7 @@ CREATE TRIGGER guard_path_update BEFORE UPDATE OF id, told, digest, lifecycle, s
     FOR EACH STATEMENT EXECUTE FUNCTION guard_says_no('append-only', 'a path is never changed, only retired');
 CREATE TRIGGER guard_path_delete BEFORE DELETE OR TRUNCATE ON transition_path
     FOR EACH STATEMENT EXECUTE FUNCTION guard_says_no('append-only', 'a path is never deleted, only retired');
-CREATE TRIGGER guard_path_hop BEFORE INSERT OR UPDATE OR DELETE ON path_hop
-    FOR EACH STATEMENT WHEN (pg_trigger_depth() = 0)
-    EXECUTE FUNCTION guard_says_no('append-only', 'the hops of a path are written with it');
-CREATE TRIGGER guard_path_hop_truncate BEFORE TRUNCATE ON path_hop
+CREATE TRIGGER guard_path_hop_change BEFORE UPDATE OR DELETE OR TRUNCATE ON path_hop
     FOR EACH STATEMENT EXECUTE FUNCTION guard_says_no('append-only', 'the hops of a path are written with it');
 
 -- The one function that makes and moves units: each listed path is applied to exactly the units of its act, or the whole
@@ -150,17 +174,24 @@ DECLARE
     forced boolean;
     moved bigint;
 BEGIN
+    IF TG_RELID <> 'act'::regclass THEN PERFORM guard_refuses('event-first', 'only an act moves'); END IF;
     here := (SELECT value::bigint FROM about WHERE name = 'generation') << 36 | pg_current_xact_id()::text::bigint;
     SELECT array_agg(DISTINCT a.tenant),
            bool_or(p.id IS NULL OR p.retired <> 0 OR p.digest <> a.path_digest),
            bool_or(a.id >> 18 <> here),
-           bool_or(cardinality(a.units) NOT BETWEEN 1 AND 1000 OR cardinality(a.before) <> cardinality(a.units)
-                   OR cardinality(a.leases) <> cardinality(a.units)
-                   OR cardinality(a.details) <> cardinality(a.units)
+           -- Lists are plain: of one dimension, from 1 on.
+           bool_or(cardinality(a.units) NOT BETWEEN 1 AND 1000
+                   OR array_dims(a.units) <> '[1:' || cardinality(a.units) || ']'
+                   OR array_dims(a.before) IS DISTINCT FROM array_dims(a.units)
+                   OR (a.leases IS NOT NULL AND array_dims(a.leases) IS DISTINCT FROM array_dims(a.units))
+                   OR (a.secrets IS NOT NULL AND array_dims(a.secrets) IS DISTINCT FROM array_dims(a.units))
+                   OR (a.details IS NOT NULL AND array_dims(a.details) IS DISTINCT FROM array_dims(a.units))
+                   OR json_typeof(a.payload::json) <> 'object' OR a.available NOT IN (0, 1)
                    OR (p.grants > 0 AND p.lease_ends = 0 AND (
-                       a.secrets IS NULL OR cardinality(a.secrets) <> cardinality(a.units)
-                       OR a.worker IS NULL OR a.ttl IS NULL OR a.beat IS NULL OR a.until IS NULL))
-                   OR (p.source = '' AND (a.version, a.attempt, a.fence) <> (0, 1, 0))
+                       a.secrets IS NULL OR a.worker IS NULL OR a.ttl IS NULL OR a.beat IS NULL OR a.until IS NULL
+                       OR a.until > a.at + a.ttl))
+                   OR (p.source = '' AND ((a.version, a.attempt, a.fence) <> (0, 1, 0) OR a.leases IS NOT NULL
+                                          OR (0 = ALL (a.before)) IS DISTINCT FROM true))
                    OR (p.forced = 1 AND a.reason = '')),
            bool_or(a.at > clock),
            sum(cardinality(a.units)) FILTER (WHERE p.source <> ''),
@@ -213,7 +244,11 @@ BEGIN
      WHERE u.id = m.unit AND u.tenant = m.tenant AND u.lifecycle = m.lifecycle AND u.state = m.source
        AND u.version = m.version AND u.act = m.before AND u.attempt = m.attempt AND u.fence = m.fence
        AND u.lease_id IS NOT DISTINCT FROM m.lease AND (m.lease_from IS NULL OR u.lease = m.lease_from)
-       AND (m.grants = 0 OR u.lease_id IS NULL) AND u.changed_at <= m.at;
+       AND (m.grants = 0 OR u.lease_id IS NULL) AND u.changed_at <= m.at
+       AND (m.before >> 18 <> here OR m.before < m.act)  -- at a cursor no effect stands before its cause
+       -- What is neither held nor at work is under no lease.
+       AND (u.lease_id IS NULL OR m.lease_ends > 0
+            OR coalesce(m.category, u.category) IN ('held', 'active', 'closing'));
     GET DIAGNOSTICS moved = ROW_COUNT;
     IF moved <> listed THEN PERFORM guard_refuses('chain', 'not all units of this act are where it begins'); END IF;
 
@@ -278,7 +313,7 @@ SET enable_hashjoin = off SET enable_mergejoin = off SET enable_seqscan = off SE
 SET app.tenants = '' AS $$
 BEGIN
     PERFORM set_config('app.tenants', ARRAY[NEW.tenant]::text, true);
-    IF (SELECT count(*) FROM unnest(NEW.units) AS x (id) JOIN unit ON unit.id = x.id AND unit.born = NEW.id)
+    IF (SELECT count(DISTINCT x.id) FROM unnest(NEW.units) AS x (id) JOIN unit ON unit.id = x.id AND unit.born = NEW.id)
        <> cardinality(NEW.units)
     THEN PERFORM guard_refuses('event-first', 'an act bears the units that it names'); END IF;
     RETURN NULL;
@@ -288,20 +323,25 @@ CREATE CONSTRAINT TRIGGER guard_born AFTER INSERT ON act DEFERRABLE INITIALLY DE
 
 CREATE TRIGGER guard_unit BEFORE UPDATE OF id, tenant, lifecycle, parent, born, state, category, outcome, version, act,
     changed_at, started_at, attempt, fence, lease, lease_id, holder, rests_in, dead_at ON unit
-    FOR EACH STATEMENT WHEN (pg_trigger_depth() = 0)
-    EXECUTE FUNCTION guard_says_no('event-first', 'what an act writes changes only by an act');
+    FOR EACH STATEMENT
+    EXECUTE FUNCTION guard_caller('event-first', 'what an act writes changes only by an act', 'act_moves\(\)');
 
 -- Leases: only an act writes one, and whoever renews it makes it longer.
-CREATE TRIGGER guard_lease BEFORE INSERT OR UPDATE ON lease
-    FOR EACH STATEMENT WHEN (pg_trigger_depth() = 0 AND current_setting('interlock.renews', true) IS DISTINCT FROM 'on')
-    EXECUTE FUNCTION guard_says_no('lease', 'a lease is written by the act that grants or ends it');
--- Whoever holds leases makes them longer; they are never made shorter, and one that is over stays so.
-CREATE FUNCTION renew_leases(ids bigint[], units bigint[], ends bigint[]) RETURNS void LANGUAGE sql SECURITY DEFINER
-SET interlock.renews = 'on' AS $$
+CREATE TRIGGER guard_lease BEFORE INSERT OR UPDATE ON lease FOR EACH STATEMENT
+    EXECUTE FUNCTION guard_caller('lease', 'a lease is written by the act that grants or ends it',
+                                  'act_moves\(\)|renew_leases\(bigint\[\],bigint\[\],bigint\[\]\)');
+-- Whoever holds leases makes them longer, for their own time at most; they are never made shorter, and one that is over
+-- stays so.
+CREATE FUNCTION renew_leases(ids bigint[], units bigint[], ends bigint[]) RETURNS void
+LANGUAGE plpgsql SECURITY DEFINER AS $$
+DECLARE
+    clock bigint := (extract(epoch FROM clock_timestamp()) * 1000000)::bigint + 60000000;
+BEGIN
     UPDATE lease SET until = given.until
       FROM unnest(ids, units, ends) AS given (id, unit, until)
      WHERE lease.id = given.id AND lease.unit = given.unit AND lease.ended_at IS NULL AND lease.until < given.until
-$$;
+       AND given.until <= clock + lease.ttl AND lease.tenant = ANY (declared_tenants());
+END $$;
 CREATE TRIGGER guard_lease_delete BEFORE TRUNCATE ON lease
     FOR EACH STATEMENT EXECUTE FUNCTION guard_says_no('lease', 'a live lease is not deleted');
 CREATE FUNCTION guard_lease_gone() RETURNS trigger LANGUAGE plpgsql AS $$
@@ -315,8 +355,9 @@ CREATE TRIGGER guard_lease_gone AFTER DELETE ON lease REFERENCING OLD TABLE AS g
 
 -- An act and its details leave with the last of its units; its digest stays.
 CREATE FUNCTION guard_act_delete() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER
-SET enable_hashjoin = off SET enable_mergejoin = off AS $$
+SET enable_hashjoin = off SET enable_mergejoin = off SET app.tenants = '' AS $$
 BEGIN
+    PERFORM set_config('app.tenants', (SELECT array_agg(DISTINCT tenant)::text FROM gone), true);
     IF EXISTS (
         SELECT 1 FROM gone
          WHERE NOT EXISTS (
@@ -329,8 +370,9 @@ END $$;
 CREATE TRIGGER guard_act_delete AFTER DELETE ON act REFERENCING OLD TABLE AS gone
     FOR EACH STATEMENT EXECUTE FUNCTION guard_act_delete();
 
-CREATE FUNCTION guard_gone() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER AS $$
+CREATE FUNCTION guard_gone() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER SET app.tenants = '' AS $$
 BEGIN
+    PERFORM set_config('app.tenants', (SELECT array_agg(DISTINCT tenant)::text FROM fresh), true);
     IF EXISTS (
         SELECT 1 FROM fresh LEFT JOIN act ON act.id = fresh.id AND act.tenant = fresh.tenant AND act.digest = fresh.digest
          WHERE act.id IS NULL)
@@ -339,15 +381,26 @@ BEGIN
 END $$;
 CREATE TRIGGER guard_gone AFTER INSERT ON act_gone REFERENCING NEW TABLE AS fresh
     FOR EACH STATEMENT EXECUTE FUNCTION guard_gone();
+-- At the end of its transaction it is really gone: else a seal would count it twice.
+CREATE FUNCTION guard_really_gone() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER SET app.tenants = '' AS $$
+BEGIN
+    PERFORM set_config('app.tenants', ARRAY[NEW.tenant]::text, true);
+    IF EXISTS (SELECT 1 FROM act WHERE id = NEW.id)
+    THEN PERFORM guard_refuses('append-only', 'an act that is still there is not gone'); END IF;
+    RETURN NULL;
+END $$;
+CREATE CONSTRAINT TRIGGER guard_really_gone AFTER INSERT ON act_gone DEFERRABLE INITIALLY DEFERRED
+    FOR EACH ROW EXECUTE FUNCTION guard_really_gone();
 CREATE TRIGGER guard_gone_change BEFORE UPDATE OR DELETE OR TRUNCATE ON act_gone
     FOR EACH STATEMENT EXECUTE FUNCTION guard_says_no('append-only', 'what an act left behind is never changed');
 
 CREATE FUNCTION guard_detail() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER
-SET enable_hashjoin = off SET enable_mergejoin = off AS $$
+SET enable_hashjoin = off SET enable_mergejoin = off SET app.tenants = '' AS $$
 BEGIN
+    PERFORM set_config('app.tenants', (SELECT array_agg(DISTINCT tenant)::text FROM fresh), true);
     IF EXISTS (
         SELECT 1 FROM fresh LEFT JOIN act ON act.id = fresh.act AND act.tenant = fresh.tenant
-         WHERE act.id IS NULL
+         WHERE act.id IS NULL OR json_typeof(fresh.payload::json) <> 'object'
             OR encode(sha256(convert_to(fresh.payload, 'UTF8')), 'hex')
                IS DISTINCT FROM act.details[array_position(act.units, fresh.unit)])
     THEN PERFORM guard_refuses('append-only', 'what is told of a unit is what its act has the digest of'); END IF;
@@ -358,11 +411,25 @@ CREATE TRIGGER guard_detail AFTER INSERT ON act_detail REFERENCING NEW TABLE AS 
 CREATE TRIGGER guard_detail_change BEFORE UPDATE OR TRUNCATE ON act_detail
     FOR EACH STATEMENT EXECUTE FUNCTION guard_says_no('append-only', 'what an act tells of a unit is never changed');
 
--- Seals follow each other, and are never changed.
-CREATE FUNCTION guard_seal() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER AS $$
+-- Seals follow each other, skip no act, cover only what no open transaction can come before, and are never changed.
+CREATE FUNCTION guard_seal() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER SET app.tenants = '' AS $$
+DECLARE
+    after bigint := 0;
+    horizon bigint;
 BEGIN
-    IF NEW.last_act < NEW.first_act OR NEW.number < 1 OR (NEW.number > 1 AND NOT EXISTS (
-        SELECT 1 FROM seal WHERE tenant = NEW.tenant AND number = NEW.number - 1 AND last_act < NEW.first_act))
+    PERFORM set_config('app.tenants', ARRAY[NEW.tenant]::text, true);
+    IF NEW.number > 1 THEN
+        SELECT last_act INTO after FROM seal WHERE tenant = NEW.tenant AND number = NEW.number - 1;
+    END IF;
+    horizon := ((SELECT value::bigint FROM about WHERE name = 'generation') << 36
+                | pg_snapshot_xmin(pg_current_snapshot())::text::bigint) << 18;
+    IF NEW.number < 1 OR after IS NULL OR NEW.first_act <= after OR NEW.last_act < NEW.first_act
+       OR NEW.last_act >= horizon OR NEW.acts < 1 OR (NEW.acts = 1) <> (NEW.first_act = NEW.last_act)
+       OR NEW.first_act IS DISTINCT FROM least(
+           (SELECT min(id) FROM act WHERE tenant = NEW.tenant AND id > after),
+           (SELECT min(id) FROM act_gone WHERE tenant = NEW.tenant AND id > after))
+       OR NOT EXISTS (SELECT 1 FROM act WHERE tenant = NEW.tenant AND id = NEW.last_act
+                      UNION ALL SELECT 1 FROM act_gone WHERE tenant = NEW.tenant AND id = NEW.last_act)
     THEN PERFORM guard_refuses('seal', 'a seal goes on where the last one ended'); END IF;
     RETURN NULL;
 END $$;
@@ -370,8 +437,11 @@ CREATE TRIGGER guard_seal AFTER INSERT ON seal FOR EACH ROW EXECUTE FUNCTION gua
 CREATE TRIGGER guard_seal_change BEFORE UPDATE OR DELETE OR TRUNCATE ON seal
     FOR EACH STATEMENT EXECUTE FUNCTION guard_says_no('seal', 'a seal is never changed');
 
-CREATE FUNCTION guard_unit_delete() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER AS $$
+CREATE FUNCTION guard_unit_delete() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER SET app.tenants = '' AS $$
 BEGIN
+    IF TG_OP <> 'TRUNCATE' THEN
+        PERFORM set_config('app.tenants', (SELECT array_agg(DISTINCT tenant)::text FROM gone), true);
+    END IF;
     IF TG_OP = 'TRUNCATE' OR EXISTS (
         SELECT 1 FROM gone
         WHERE NOT EXISTS (SELECT 1 FROM archived WHERE archived.unit = gone.id AND archived.version = gone.version))
@@ -384,8 +454,9 @@ CREATE TRIGGER guard_unit_truncate BEFORE TRUNCATE ON unit
     FOR EACH STATEMENT EXECUTE FUNCTION guard_unit_delete();
 
 CREATE FUNCTION guard_tenant() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER
-SET enable_hashjoin = off SET enable_mergejoin = off AS $$
+SET enable_hashjoin = off SET enable_mergejoin = off SET app.tenants = '' AS $$
 BEGIN
+    PERFORM set_config('app.tenants', (SELECT array_agg(DISTINCT tenant)::text FROM fresh), true);
     IF EXISTS (
         SELECT 1 FROM fresh LEFT JOIN unit ON unit.id = fresh.unit AND unit.tenant = fresh.tenant
         WHERE unit.id IS NULL)
@@ -398,8 +469,9 @@ CREATE TRIGGER guard_artifact AFTER INSERT ON artifact REFERENCING NEW TABLE AS 
     FOR EACH STATEMENT EXECUTE FUNCTION guard_tenant();
 
 CREATE FUNCTION guard_need() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER
-SET enable_hashjoin = off SET enable_mergejoin = off AS $$
+SET enable_hashjoin = off SET enable_mergejoin = off SET app.tenants = '' AS $$
 BEGIN
+    PERFORM set_config('app.tenants', (SELECT array_agg(DISTINCT tenant)::text FROM fresh), true);
     IF EXISTS (
         SELECT 1 FROM fresh
         WHERE (SELECT count(*) FROM unit WHERE id IN (fresh.unit, fresh.needs) AND tenant = fresh.tenant) <> 2)
@@ -410,9 +482,11 @@ CREATE TRIGGER guard_need AFTER INSERT ON need REFERENCING NEW TABLE AS fresh
     FOR EACH STATEMENT EXECUTE FUNCTION guard_need();
 
 CREATE TRIGGER guard_body_update BEFORE UPDATE ON body FOR EACH ROW
-    WHEN (NEW.unit <> OLD.unit OR NEW.tenant <> OLD.tenant OR NEW.task <> OLD.task
-          OR (NEW.key IS DISTINCT FROM OLD.key AND NOT (NEW.key IS NULL AND NEW.replaced_by IS NOT NULL)))
+    WHEN (NEW.key IS DISTINCT FROM OLD.key AND NOT (NEW.key IS NULL AND NEW.replaced_by IS NOT NULL))
     EXECUTE FUNCTION guard_says_no('identity', 'the unit, tenant, task and key of a body never change');
+CREATE TRIGGER guard_body_fixed BEFORE UPDATE OF unit, tenant, task, created_at, input, labels, policy, correlation,
+    trace, mutex, limit_key, retry_of, rate_key ON body FOR EACH STATEMENT
+    EXECUTE FUNCTION guard_says_no('identity', 'what a unit was given at its birth never changes');
 
 CREATE FUNCTION guard_fixed() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
@@ -424,8 +498,9 @@ CREATE TRIGGER guard_need_update BEFORE UPDATE ON need FOR EACH STATEMENT EXECUT
 CREATE TRIGGER guard_artifact_update BEFORE UPDATE ON artifact FOR EACH STATEMENT EXECUTE FUNCTION guard_fixed();
 
 -- What goes past the table, and what leaves the database.
-CREATE FUNCTION guard_forced_move() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER AS $$
+CREATE FUNCTION guard_forced_move() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER SET app.tenants = '' AS $$
 BEGIN
+    PERFORM set_config('app.tenants', (SELECT array_agg(DISTINCT tenant)::text FROM fresh), true);
     IF EXISTS (
         SELECT 1 FROM fresh
         WHERE reason = '' OR NOT EXISTS (
@@ -442,8 +517,9 @@ CREATE TRIGGER guard_forced_move_update BEFORE UPDATE OR TRUNCATE ON forced_move
     FOR EACH STATEMENT EXECUTE FUNCTION guard_fixed();
 
 -- What is archived has ended, and the row says how far its own history went.
-CREATE FUNCTION guard_archived() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER AS $$
+CREATE FUNCTION guard_archived() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER SET app.tenants = '' AS $$
 BEGIN
+    PERFORM set_config('app.tenants', (SELECT array_agg(DISTINCT tenant)::text FROM fresh), true);
     IF EXISTS (
         SELECT 1 FROM fresh
         WHERE NOT EXISTS (
@@ -459,8 +535,11 @@ CREATE TRIGGER guard_archived_change BEFORE UPDATE OR DELETE OR TRUNCATE ON arch
     FOR EACH STATEMENT EXECUTE FUNCTION guard_fixed();
 
 -- What a unit was given and what it made leave with it.
-CREATE FUNCTION guard_kept() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER AS $$
+CREATE FUNCTION guard_kept() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER SET app.tenants = '' AS $$
 BEGIN
+    IF TG_OP <> 'TRUNCATE' THEN
+        PERFORM set_config('app.tenants', (SELECT array_agg(DISTINCT tenant)::text FROM gone), true);
+    END IF;
     IF TG_OP = 'TRUNCATE' OR EXISTS (
         SELECT 1 FROM gone WHERE NOT EXISTS (SELECT 1 FROM archived WHERE archived.unit = gone.unit))
     THEN
@@ -474,6 +553,8 @@ CREATE TRIGGER guard_body_truncate BEFORE TRUNCATE ON body FOR EACH STATEMENT EX
 CREATE TRIGGER guard_artifact_delete AFTER DELETE ON artifact REFERENCING OLD TABLE AS gone
     FOR EACH STATEMENT EXECUTE FUNCTION guard_kept();
 CREATE TRIGGER guard_artifact_truncate BEFORE TRUNCATE ON artifact FOR EACH STATEMENT EXECUTE FUNCTION guard_kept();
+CREATE TRIGGER guard_detail_delete AFTER DELETE ON act_detail REFERENCING OLD TABLE AS gone
+    FOR EACH STATEMENT EXECUTE FUNCTION guard_kept();
 CREATE TRIGGER guard_forced_move_delete AFTER DELETE ON forced_move REFERENCING OLD TABLE AS gone
     FOR EACH STATEMENT EXECUTE FUNCTION guard_kept();
 

@@ -47,7 +47,8 @@ BEGIN
     SELECT CASE
         WHEN hop.place > 1 AND hop.source <> before.target
         THEN RAISE(ABORT, 'interlock guard [path]: a hop begins where the last one ended')
-        WHEN hop.trigger = 'self' AND (hop.source <> hop.target OR hop.lease_to IS NULL)
+        WHEN hop.trigger = 'self' AND (
+            hop.source <> hop.target OR hop.lease_to IS NULL OR hop.attempt <> coalesce(before.attempt, 0))
         THEN RAISE(ABORT, 'interlock guard [path]: a hop in place is one of the lease alone')
         WHEN hop.trigger <> 'self' AND json_extract(NEW.told, '$[4]') = 1 AND (hop.trigger <> 'force' OR NOT EXISTS (
             SELECT 1 FROM edge WHERE lifecycle = json_extract(NEW.told, '$[0]') AND target = hop.target))
@@ -62,6 +63,11 @@ BEGIN
             SELECT 1 FROM edge
             WHERE lifecycle = 'lease' AND source = coalesce(hop.lease_from, '') AND target = hop.lease_to AND retired = 0)
         THEN RAISE(ABORT, 'interlock guard [listed-lease-hop]: this hop of the lease is not listed')
+        WHEN hop.lease_to IS NOT NULL AND hop.lease_from IS NOT coalesce((
+            SELECT earlier.lease_to FROM path_hop AS earlier
+            WHERE earlier.path = hop.path AND earlier.place < hop.place AND earlier.lease_to IS NOT NULL
+            ORDER BY earlier.place DESC LIMIT 1), hop.lease_from)
+        THEN RAISE(ABORT, 'interlock guard [path]: a hop of the lease begins where the last one ended')
         WHEN hop.fence - coalesce(before.fence, 0) <> (hop.lease_from IS NULL AND hop.lease_to IS NOT NULL)
         THEN RAISE(ABORT, 'interlock guard [path]: a fence counts grants')
     END
@@ -85,6 +91,17 @@ BEGIN
       LEFT JOIN edge AS lease ON lease.lifecycle = 'lease' AND lease.source = coalesce(with_lease.lease_from, '')
             AND lease.target = with_lease.lease_to
      WHERE transition_path.id = NEW.id;
+    SELECT RAISE(ABORT, 'interlock guard [path]: a path says what becomes of its unit')
+    WHERE NOT EXISTS (
+        SELECT 1 FROM transition_path AS path LEFT JOIN path_hop AS hop ON hop.path = path.id AND hop.place = (
+            SELECT max(place) FROM path_hop WHERE path = NEW.id AND trigger <> 'self')
+        LEFT JOIN edge ON edge.lifecycle = path.lifecycle AND edge.target = hop.target AND (
+            path.forced = 1 OR (edge.source = hop.source AND edge.trigger = hop.trigger AND edge.retired = 0))
+        WHERE path.id = NEW.id AND path.hops = (SELECT count(*) FROM path_hop WHERE path = NEW.id) AND path.hops > 0
+          AND path.grants <= 1 AND path.started BETWEEN 0 AND 3 AND path.forced IN (0, 1)
+          AND (path.forced = 0 OR (path.hops = 1 AND path.opens = 0)) AND path.category IS edge.category
+          AND path.outcome = CASE WHEN edge.category IS NULL OR edge.category = 'closed' THEN 2
+                                  WHEN edge.category IN ('success', 'failure', 'cancelled', 'dead') THEN 1 ELSE 0 END);
 END;
 CREATE TRIGGER guard_path_replace BEFORE INSERT ON transition_path
 WHEN EXISTS (SELECT 1 FROM transition_path WHERE id = NEW.id)
@@ -110,6 +127,7 @@ BEGIN
 END;
 CREATE TRIGGER guard_path_hop BEFORE INSERT ON path_hop
 WHEN NOT EXISTS (SELECT 1 FROM transition_path WHERE id = NEW.path AND hops = 0)
+  OR EXISTS (SELECT 1 FROM path_hop WHERE rowid = NEW.rowid)
 BEGIN
     SELECT RAISE(ABORT, 'interlock guard [append-only]: the hops of a path are written with it');
 END;
@@ -129,13 +147,19 @@ BEGIN
     SELECT CASE
         WHEN path.id IS NULL OR path.retired <> 0 OR path.digest <> NEW.path_digest
         THEN RAISE(ABORT, 'interlock guard [listed-hop]: this path is not listed in its lifecycle')
+        -- Lists are plain: of integers, and of texts.
         WHEN json_array_length(NEW.units) NOT BETWEEN 1 AND 1000
+          OR NEW.units || NEW.before || coalesce(replace(NEW.leases, 'null', ''), '') GLOB '*[^][0-9, ]*'
           OR json_array_length(NEW.before) <> json_array_length(NEW.units)
           OR json_array_length(NEW.leases) <> json_array_length(NEW.units)
           OR json_array_length(NEW.details) <> json_array_length(NEW.units)
+          OR EXISTS (SELECT 1 FROM json_each(NEW.details) WHERE type NOT IN ('text', 'null'))
+          OR EXISTS (SELECT 1 FROM json_each(NEW.secrets) WHERE type <> 'text')
+          OR NOT json_valid(NEW.payload) OR json_type(NEW.payload) <> 'object' OR NEW.available NOT IN (0, 1)
           OR (path.grants > 0 AND path.lease_ends = 0 AND (
               NEW.secrets IS NULL OR json_array_length(NEW.secrets) <> json_array_length(NEW.units)
-              OR NEW.worker IS NULL OR NEW.ttl IS NULL OR NEW.beat IS NULL OR NEW.until IS NULL))
+              OR NEW.worker IS NULL OR NEW.ttl IS NULL OR NEW.beat IS NULL OR NEW.until IS NULL
+              OR NEW.until > NEW.at + NEW.ttl))
           OR (path.source = '' AND (NEW.version, NEW.attempt, NEW.fence) <> (0, 1, 0))
           OR (path.forced = 1 AND NEW.reason = '')
         THEN RAISE(ABORT, 'interlock guard [act]: an act names 1 to 1,000 units, and where each of them comes from')
@@ -148,8 +172,10 @@ BEGIN
         THEN RAISE(ABORT, 'interlock guard [forced]: no row of forced_move, which operators write, allows this')
         WHEN NEW.at > unixepoch() * 1000000 + 60000000
         THEN RAISE(ABORT, 'interlock guard [time]: an act is not later than the clock of the store')
-        WHEN NEW.id <= coalesce((SELECT max(id) FROM act WHERE id < NEW.id), 0) OR EXISTS (SELECT 1 FROM act WHERE id > NEW.id)
-        THEN RAISE(ABORT, 'interlock guard [position]: an act is the last one')
+        WHEN NEW.id <> 1 + max(coalesce((SELECT max(id) FROM act WHERE id < NEW.id), 0),
+                               coalesce((SELECT max(id) FROM act_gone), 0))
+          OR EXISTS (SELECT 1 FROM act WHERE id > NEW.id)
+        THEN RAISE(ABORT, 'interlock guard [position]: an act has the number after that of the last one')
     END
     FROM (SELECT 1) LEFT JOIN transition_path AS path ON path.id = NEW.path;
     INSERT INTO moving VALUES (NEW.id);
@@ -183,7 +209,10 @@ BEGIN
        AND unit.lifecycle = path.lifecycle AND unit.state = path.source AND unit.version = NEW.version
        AND unit.act = listed.before AND unit.attempt = NEW.attempt AND unit.fence = NEW.fence
        AND unit.lease_id IS listed.lease AND (path.lease_from IS NULL OR unit.lease = path.lease_from)
-       AND (path.grants = 0 OR unit.lease_id IS NULL) AND unit.changed_at <= NEW.at;
+       AND (path.grants = 0 OR unit.lease_id IS NULL) AND unit.changed_at <= NEW.at
+       -- What is neither held nor at work is under no lease.
+       AND (unit.lease_id IS NULL OR path.lease_ends > 0
+            OR coalesce(path.category, unit.category) IN ('held', 'active', 'closing'));
     SELECT RAISE(ABORT, 'interlock guard [chain]: not all units of this act are where it begins')
     WHERE changes() <> json_array_length(NEW.units);
     INSERT INTO member (unit, version, act) SELECT value, NEW.version, NEW.id FROM json_each(NEW.units);
@@ -191,6 +220,9 @@ BEGIN
     SELECT NEW.id, listed.value, NEW.tenant, NEW.worker, json_extract(NEW.secrets, '$[' || listed.key || ']'), NEW.until, NEW.ttl, NEW.beat
       FROM transition_path AS path, json_each(NEW.units) AS listed
      WHERE path.id = NEW.path AND path.grants > 0 AND path.lease_ends = 0;
+    SELECT RAISE(ABORT, 'interlock guard [lease]: every unit that is granted has its lease')
+      FROM transition_path WHERE id = NEW.path AND grants > 0 AND lease_ends = 0
+       AND changes() <> json_array_length(NEW.units);
     UPDATE lease SET ended_at = NEW.at, until = max(until, coalesce(NEW.until, 0))
       FROM (SELECT value AS unit, json_extract(NEW.leases, '$[' || key || ']') AS lease FROM json_each(NEW.units)) AS listed, transition_path AS path
      WHERE path.id = NEW.path AND path.lease_ends > 0 AND lease.id = listed.lease AND lease.unit = listed.unit;
@@ -205,10 +237,12 @@ BEGIN
     SELECT RAISE(ABORT, 'interlock guard [append-only]: an act is never changed');
 END;
 
--- Only the trigger of an act that has not moved its units yet can write `moving`.
+-- Only the trigger of an act that has not moved its units yet can write `moving`: SQLite counts an act when its
+-- statement is over.
 CREATE TRIGGER guard_moving BEFORE INSERT ON moving
-WHEN NOT EXISTS (
+WHEN EXISTS (SELECT 1 FROM sqlite_sequence WHERE name = 'act' AND seq >= NEW.act) OR NOT EXISTS (
     SELECT 1 FROM act WHERE id = NEW.act AND NOT EXISTS (SELECT 1 FROM act AS later WHERE later.id > NEW.act)
+      AND NOT EXISTS (SELECT 1 FROM unit WHERE unit.id = json_extract(act.units, '$[0]') AND unit.act >= NEW.act)
       AND NOT EXISTS (SELECT 1 FROM member WHERE unit = json_extract(act.units, '$[0]') AND version = act.version))
 BEGIN
     SELECT RAISE(ABORT, 'interlock guard [event-first]: only an act moves');
@@ -244,7 +278,7 @@ BEGIN
 END;
 CREATE TRIGGER guard_unit BEFORE UPDATE OF id, tenant, lifecycle, parent, born, state, category, outcome, version, act,
     changed_at, started_at, attempt, fence, lease, lease_id, holder, rests_in, dead_at ON unit
-WHEN NOT EXISTS (SELECT 1 FROM moving)
+WHEN NOT EXISTS (SELECT 1 FROM moving WHERE act = NEW.act) OR NEW.act <= OLD.act OR NEW.version <= OLD.version
   OR (NEW.id, NEW.tenant, NEW.lifecycle, NEW.parent) IS NOT (OLD.id, OLD.tenant, OLD.lifecycle, OLD.parent)
 BEGIN
     SELECT RAISE(ABORT, 'interlock guard [event-first]: what an act writes changes only by an act');
@@ -267,11 +301,11 @@ BEGIN
 END;
 CREATE TRIGGER guard_lease_update BEFORE UPDATE ON lease
 WHEN NOT EXISTS (SELECT 1 FROM moving) AND (
-    NEW.until < OLD.until OR OLD.ended_at IS NOT NULL
+    NEW.until < OLD.until OR OLD.ended_at IS NOT NULL OR NEW.until > unixepoch() * 1000000 + 60000000 + OLD.ttl
     OR (NEW.id, NEW.unit, NEW.tenant, NEW.worker, NEW.secret, NEW.ttl, NEW.beat, NEW.ended_at)
        IS NOT (OLD.id, OLD.unit, OLD.tenant, OLD.worker, OLD.secret, OLD.ttl, OLD.beat, OLD.ended_at))
 BEGIN
-    SELECT RAISE(ABORT, 'interlock guard [lease]: a live lease is only made longer');
+    SELECT RAISE(ABORT, 'interlock guard [lease]: a live lease is only made longer, for its own time at most');
 END;
 CREATE TRIGGER guard_lease_rowid AFTER UPDATE ON lease WHEN NEW.rowid <> OLD.rowid
 BEGIN
@@ -296,11 +330,16 @@ BEGIN
     WHERE NOT EXISTS (SELECT 1 FROM unit WHERE id = NEW.unit AND tenant = NEW.tenant);
 END;
 
-CREATE TRIGGER guard_body_update AFTER UPDATE OF unit, tenant, task, key ON body
+CREATE TRIGGER guard_body_update AFTER UPDATE OF key ON body
+WHEN NEW.key IS NOT OLD.key AND NOT (NEW.key IS NULL AND NEW.replaced_by IS NOT NULL)
 BEGIN
-    SELECT RAISE(ABORT, 'interlock guard [identity]: the unit, tenant, task and key of a body never change')
-    WHERE NEW.unit <> OLD.unit OR NEW.tenant <> OLD.tenant OR NEW.task <> OLD.task
-       OR (NEW.key IS NOT OLD.key AND NOT (NEW.key IS NULL AND NEW.replaced_by IS NOT NULL));
+    SELECT RAISE(ABORT, 'interlock guard [identity]: the unit, tenant, task and key of a body never change');
+END;
+
+CREATE TRIGGER guard_body_fixed AFTER UPDATE OF unit, tenant, task, created_at, input, labels, policy, correlation, trace,
+    mutex, limit_key, retry_of, rate_key ON body
+BEGIN
+    SELECT RAISE(ABORT, 'interlock guard [identity]: what a unit was given at its birth never changes');
 END;
 
 CREATE TRIGGER guard_body_replace BEFORE INSERT ON body
@@ -381,6 +420,7 @@ END;
 CREATE TRIGGER guard_detail BEFORE INSERT ON act_detail
 WHEN EXISTS (SELECT 1 FROM act_detail WHERE act = NEW.act AND unit = NEW.unit)
   OR EXISTS (SELECT 1 FROM act_detail WHERE rowid = NEW.rowid)
+  OR NOT json_valid(NEW.payload) OR json_type(NEW.payload) <> 'object'
   OR NOT EXISTS (
       SELECT 1 FROM act JOIN json_each(act.units) AS listed ON listed.value = NEW.unit
       WHERE act.id = NEW.act AND act.tenant = NEW.tenant AND act.details IS NOT NULL)
@@ -390,6 +430,11 @@ END;
 CREATE TRIGGER guard_detail_update BEFORE UPDATE ON act_detail
 BEGIN
     SELECT RAISE(ABORT, 'interlock guard [append-only]: what an act tells of a unit is never changed');
+END;
+CREATE TRIGGER guard_detail_delete BEFORE DELETE ON act_detail
+WHEN NOT EXISTS (SELECT 1 FROM archived WHERE unit = OLD.unit)
+BEGIN
+    SELECT RAISE(ABORT, 'interlock guard [append-only]: a row of act_detail is deleted only if its unit is archived');
 END;
 CREATE TRIGGER guard_gone BEFORE INSERT ON act_gone
 WHEN NOT EXISTS (SELECT 1 FROM act WHERE id = NEW.id AND tenant = NEW.tenant AND digest = NEW.digest)
@@ -406,11 +451,19 @@ BEGIN
     SELECT RAISE(ABORT, 'interlock guard [append-only]: what an act left behind is never deleted');
 END;
 
--- Seals follow each other, and are never changed.
+-- Seals follow each other, skip no act, and are never changed.
 CREATE TRIGGER guard_seal BEFORE INSERT ON seal
 WHEN NEW.number <> 1 + coalesce((SELECT max(number) FROM seal WHERE tenant = NEW.tenant), 0)
   OR NEW.first_act <= coalesce((SELECT max(last_act) FROM seal WHERE tenant = NEW.tenant), 0)
-  OR NEW.last_act < NEW.first_act OR EXISTS (SELECT 1 FROM seal WHERE rowid = NEW.rowid)
+  OR NEW.last_act < NEW.first_act OR NEW.acts < 1 OR (NEW.acts = 1) <> (NEW.first_act = NEW.last_act)
+  OR EXISTS (SELECT 1 FROM seal WHERE rowid = NEW.rowid)
+  OR EXISTS (
+      SELECT 1 FROM act WHERE tenant = NEW.tenant AND id < NEW.first_act
+         AND id > coalesce((SELECT max(last_act) FROM seal WHERE tenant = NEW.tenant), 0))
+  OR (SELECT count(*) FROM (SELECT 1 FROM act WHERE tenant = NEW.tenant AND id = NEW.first_act
+                            UNION ALL SELECT 1 FROM act_gone WHERE tenant = NEW.tenant AND id = NEW.first_act)) = 0
+  OR (SELECT count(*) FROM (SELECT 1 FROM act WHERE tenant = NEW.tenant AND id = NEW.last_act
+                            UNION ALL SELECT 1 FROM act_gone WHERE tenant = NEW.tenant AND id = NEW.last_act)) = 0
 BEGIN
     SELECT RAISE(ABORT, 'interlock guard [seal]: a seal goes on where the last one ended');
 END;
@@ -467,4 +520,21 @@ CREATE TRIGGER guard_artifact_delete BEFORE DELETE ON artifact
 WHEN NOT EXISTS (SELECT 1 FROM archived WHERE unit = OLD.unit)
 BEGIN
     SELECT RAISE(ABORT, 'interlock guard [append-only]: a row of artifact is deleted only if its unit is archived');
+END;
+
+-- An audit and a tick find the tenants by these rows: one that is gone would hide all its work.
+CREATE TRIGGER guard_tenant_identity BEFORE UPDATE ON tenant
+WHEN NEW.id <> OLD.id OR EXISTS (SELECT 1 FROM tenant WHERE name = NEW.name AND id <> OLD.id)
+BEGIN
+    SELECT RAISE(ABORT, 'interlock guard [identity]: the id of a tenant never changes');
+END;
+CREATE TRIGGER guard_tenant_delete BEFORE DELETE ON tenant
+BEGIN
+    SELECT RAISE(ABORT, 'interlock guard [append-only]: a tenant is never deleted: audits and ticks find its work by this row');
+END;
+-- Whoever makes sure that a tenant is there finds it so; REPLACE would delete the one that has the id or the name.
+CREATE TRIGGER guard_tenant_replace BEFORE INSERT ON tenant
+WHEN EXISTS (SELECT 1 FROM tenant WHERE id = NEW.id OR name = NEW.name)
+BEGIN
+    SELECT RAISE(IGNORE);
 END;
