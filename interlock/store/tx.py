@@ -137,10 +137,14 @@ class Tx:
         marks = memory.marks(wanted) if memory else {}
         if not memory or not marks:
             return wanted
+        recalled = []
         for one in self.session.untouched(wanted, marks):
             if known := memory.recall(one, marks[one]):
-                self.known([known[0]])
+                recalled.append(known[0])
                 self.bodies[one] = known[1]
+        # A lease is renewed in its own row, so what is remembered of its end is the least that it lasts.
+        self.read_leases([unit for unit in recalled if unit.lease_until is None or unit.lease_until <= self.now])
+        self.meet(recalled)
         return [one for one in wanted if one not in self.units]
 
     def unit(self, one: int) -> Unit:
@@ -153,11 +157,15 @@ class Tx:
         """Units that a finder has read, as this transaction knows them."""
         fresh = [unit for unit in found if unit.id not in self.units]
         self.read_leases([unit for unit in fresh if unit.lease_id is not None])
-        for unit in fresh:
+        self.meet(fresh)
+        return [self.units[unit.id] for unit in found]
+
+    def meet(self, units: Iterable[Unit]) -> None:
+        """This transaction knows these units from now on, and as what it met them."""
+        for unit in units:
             self.units[unit.id], self.was[unit.id] = unit, copied(unit)
             if unit.parent is not None:
                 self.children.setdefault(unit.parent, {})[unit.id] = unit
-        return [self.units[unit.id] for unit in found]
 
     def read_leases(self, held: Sequence[Unit]) -> None:
         """What the last leases of these units say, which are locked: nobody but who has a unit writes its lease."""
