@@ -117,8 +117,9 @@ def test_a_first_signal_lets_what_runs_end_and_gives_back_the_rest(folder: Path,
     assert {"at", "level", "logger", "text"} <= set(lines[0])
     (done,) = [line for line in lines if line.get("ended") == "success"]
     assert (done["task"], done["unit"], done["attempt"]) == ("soon", soon.unit, 1)
-    hashed = app.read(view, soon.unit).unit.lease_hash or ""
-    assert hashed[:16] == done["lease_hash"]
+    sql = "SELECT secret FROM lease WHERE unit = :unit"
+    ((secret,),) = app.read(lambda session, tenant: session.rows(sql, {"unit": soon.unit}))
+    assert secret[:16] == done["lease_hash"]
 
 
 @pytest.mark.parametrize("one_signal", [signal.SIGTERM, signal.SIGINT])
