@@ -67,6 +67,7 @@ class Connection:
     name, words, many_writers, private = NAME, WORDS, True, False
     acts_a_transaction = 1 << ACT_BITS
     acts_before = 0  # acts of this transaction that are not this session's
+    generation: int | None = None
 
     def __init__(self, url: str, clock: Callable[[], int] | None = None, *, later: bool = False) -> None:
         self.clock = clock  # a test's own
@@ -79,7 +80,6 @@ class Connection:
         self.pipe: AbstractContextManager[Any] | None = None  # in which statements were sent that are not heard of yet
         self.memory: Memory | None = None
         self.url, self.mark = url, ""
-        self.generation: int | None = None
         self.warnings: list[str] = []
         if not later:
             self.raw = self.open()

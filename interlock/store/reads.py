@@ -18,7 +18,7 @@ EVENTS_PAGE = 20_000  # a page costs a walk through the unit's whole history
 SNAPSHOT = {"sqlite": "BEGIN", "postgres": "BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY"}
 # Below which no act can come any more: on PostgreSQL that of the oldest transaction that is still open.
 HORIZON = {
-    "sqlite": "SELECT coalesce(max(id), 0) + 1 FROM act",
+    "sqlite": "SELECT coalesce(max(seq), 0) + 1 FROM sqlite_sequence WHERE name = 'act'",  # the last may be archived
     "postgres": "SELECT ((SELECT value::bigint FROM about WHERE name = 'generation') << 36 "
     "| pg_snapshot_xmin(pg_current_snapshot())::text::bigint) << 18",
 }
