@@ -8,7 +8,7 @@ import pytest
 
 from interlock.audit.laws import audit
 from interlock.engine.door import Engine
-from interlock.kernel.commands import Decide, Finish, Outcome, Submit, Tick, Work
+from interlock.kernel.commands import Decide, Finish, Outcome, Start, Submit, Tick, Work
 from interlock.kernel.rows import Event
 from interlock.lifecycles import shipped
 from interlock.store.borrow import borrow
@@ -61,10 +61,14 @@ def test_at_a_cursor_no_effect_stands_before_its_cause(world: World) -> None:
 
 
 def test_each_hop_of_an_act_has_its_own_attempt_and_fence(world: World) -> None:
-    """A worker that tells of a start and a failure together moves the job by one act, whose second hop opens an attempt."""
+    """A start and a failure that are told together are one act, whose second hop opens an attempt."""
     job = world.submit()
     (grant,) = world.claim(world.worker())
-    world.finish(grant, ended="failure", error="no route")
+    committer = world.engine.committer
+    committer.put(Start(held=(held(grant),)))
+    committer.put(Finish(outcomes=(Outcome(held=held(grant), ended="failure", error="no route"),)))
+    while committer.step():
+        pass
     events = world.events(job)
     assert [(event.trigger, event.attempt, event.fence) for event in events] == [
         ("submit", 1, 0), ("claim", 1, 1), ("start", 1, 1), ("retry", 2, 1),
