@@ -302,6 +302,8 @@ BEGIN
         SELECT 1 FROM (SELECT DISTINCT parent, tenant FROM fresh WHERE parent IS NOT NULL) AS child
          WHERE NOT EXISTS (SELECT 1 FROM unit WHERE id = child.parent AND tenant = child.tenant))
     THEN PERFORM guard_refuses('tenant', 'a child has the tenant of its parent'); END IF;
+    IF EXISTS (SELECT 1 FROM fresh WHERE lane <> 0 AND lane / 4294967296 <> tenant)
+    THEN PERFORM guard_refuses('tenant', 'a unit waits in a lane of its tenant'); END IF;
     RETURN NULL;
 END $$;
 CREATE TRIGGER guard_birth AFTER INSERT ON unit REFERENCING NEW TABLE AS fresh
@@ -325,6 +327,10 @@ CREATE TRIGGER guard_unit BEFORE UPDATE OF id, tenant, lifecycle, parent, born, 
     changed_at, started_at, attempt, fence, lease, lease_id, holder, rests_in, dead_at ON unit
     FOR EACH STATEMENT
     EXECUTE FUNCTION guard_caller('event-first', 'what an act writes changes only by an act', 'act_moves\(\)');
+
+CREATE TRIGGER guard_unit_lane BEFORE UPDATE OF lane ON unit FOR EACH ROW
+    WHEN (NEW.lane <> 0 AND NEW.lane / 4294967296 <> NEW.tenant)
+    EXECUTE FUNCTION guard_says_no('tenant', 'a unit waits in a lane of its tenant');
 
 -- Leases: only an act writes one, and whoever renews it makes it longer.
 CREATE TRIGGER guard_lease BEFORE INSERT OR UPDATE ON lease FOR EACH STATEMENT

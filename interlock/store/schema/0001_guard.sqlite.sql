@@ -274,6 +274,8 @@ BEGIN
         THEN RAISE(ABORT, 'interlock guard [event-first]: a unit is born by the act that says so')
         WHEN NEW.parent IS NOT NULL AND NOT EXISTS (SELECT 1 FROM unit WHERE id = NEW.parent AND tenant = NEW.tenant)
         THEN RAISE(ABORT, 'interlock guard [tenant]: a child has the tenant of its parent')
+        WHEN NEW.lane <> 0 AND NEW.lane / 4294967296 <> NEW.tenant
+        THEN RAISE(ABORT, 'interlock guard [tenant]: a unit waits in a lane of its tenant')
     END;
 END;
 CREATE TRIGGER guard_unit BEFORE UPDATE OF id, tenant, lifecycle, parent, born, state, category, outcome, version, act,
@@ -282,6 +284,10 @@ WHEN NOT EXISTS (SELECT 1 FROM moving WHERE act = NEW.act) OR NEW.act <= OLD.act
   OR (NEW.id, NEW.tenant, NEW.lifecycle, NEW.parent) IS NOT (OLD.id, OLD.tenant, OLD.lifecycle, OLD.parent)
 BEGIN
     SELECT RAISE(ABORT, 'interlock guard [event-first]: what an act writes changes only by an act');
+END;
+CREATE TRIGGER guard_unit_lane BEFORE UPDATE OF lane ON unit WHEN NEW.lane <> 0 AND NEW.lane / 4294967296 <> NEW.tenant
+BEGIN
+    SELECT RAISE(ABORT, 'interlock guard [tenant]: a unit waits in a lane of its tenant');
 END;
 CREATE TRIGGER guard_unit_withheld BEFORE UPDATE OF parked_on, available_at ON unit
 WHEN NEW.parked_on = 'withheld' AND NEW.available_at IS NOT NULL

@@ -150,8 +150,7 @@ CREATE TABLE unit (
     blocked       INTEGER NOT NULL,
     begun         INTEGER NOT NULL,
     cost          BIGINT NOT NULL,          -- in millionths, of all below it too
-    CHECK (available_at IS NULL OR (lease_id IS NULL AND outcome IS NULL)),
-    CHECK (lane = 0 OR lane / 4294967296 = tenant)  -- who is claimed by nobody is in none
+    CHECK (available_at IS NULL OR (lease_id IS NULL AND outcome IS NULL))
 );
 CREATE INDEX unit_claim ON unit (lane, priority DESC, available_at, id) WHERE available_at IS NOT NULL;
 CREATE INDEX unit_wake ON unit (tenant, wake_at, id) WHERE wake_at IS NOT NULL;
