@@ -27,7 +27,8 @@ AND at <= :at AND (at, act, place) < (:at, :act, :place) ORDER BY at DESC, act D
 # Few units fit these, and an index has them.
 NARROW = {
     "parent": "unit.parent = :parent",
-    "holder": "unit.holder IN (SELECT unit FROM worker WHERE tenant = :tenant AND name = :holder)",
+    "holder": "unit.id IN (SELECT lease.unit FROM lease JOIN worker ON worker.unit = lease.worker "
+    "WHERE lease.tenant = :tenant AND lease.ended_at IS NULL AND worker.tenant = :tenant AND worker.name = :holder)",
     "correlation": "unit.id IN (SELECT unit FROM body WHERE tenant = :tenant AND correlation = :correlation)",
 }
 

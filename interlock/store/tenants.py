@@ -9,7 +9,7 @@ from interlock.store.reads import read
 from interlock.store.session import Session
 from interlock.store.tx import Tx
 
-HELD = "SELECT count(*) FROM unit WHERE tenant = :tenant AND holder IS NOT NULL"
+HELD = "SELECT count(*) FROM lease WHERE tenant = :tenant AND ended_at IS NULL"
 # What may be claimed now, what is parked on a key, and what is not due yet. Each has an index of its own.
 WAITING = """
 SELECT (SELECT count(*) FROM unit WHERE lane > :low AND lane < :high AND available_at IS NOT NULL)

@@ -17,7 +17,8 @@ from tests.lifecycles.sample import PARCEL
 from tests.postgres.server import postgres as started_server
 from tests.store.databases import alone, declare
 from tests.store.owners import OWNER, PROGRAM, empty_database, login, make_role
-from tests.store.test_guard import event, refuses
+from tests.store.raw_acts import bear, unlisted, write_act
+from tests.store.test_guard import refuses
 from tests.worker.test_signals import MODULE, PATIENCE, numbered, started
 
 
@@ -67,7 +68,7 @@ def test_an_upgrade_prints_the_lines_for_a_dba_until_the_roles_are_there(url: st
 
     program = postgres.Connection(url.replace(OWNER, PROGRAM))
     declare(program, 1)
-    event(program, 1, None, "queued", "submit")
+    bear(program, 1)
     with pytest.raises(Exception, match="permission denied"):
         program.rows("DELETE FROM edge")
     declare(program, 2)
@@ -79,7 +80,7 @@ def test_a_role_for_all_tenants_that_comes_later_sees_them(
     url: str, owner: postgres.Connection, bare_server: str
 ) -> None:
     declare(owner, 1)
-    event(owner, 1, None, "queued", "submit")
+    bear(owner, 1)
     alone(bare_server, "CREATE ROLE interlock_system NOLOGIN")
     migrate.upgrade(owner, shipped().values())
     system = postgres.Connection(login(bare_server, "postgres").rsplit("/", 1)[0] + "/" + url.rsplit("/", 1)[1])
@@ -111,11 +112,13 @@ def test_the_owner_lives_a_whole_life_alone(owner: postgres.Connection) -> None:
 
 def test_the_guard_holds_for_the_owner(owner: postgres.Connection) -> None:
     declare(owner, 1)
-    event(owner, 1, None, "queued", "submit")
+    bear(owner, 1)
     with refuses("listed-hop"):
-        event(owner, 2, "queued", "succeeded", "complete")
+        write_act(owner, unlisted("queued", "complete", "succeeded"), 1)
     with refuses("append-only"):
-        owner.rows("DELETE FROM event")
+        owner.rows("DELETE FROM act")
+    with refuses("event-first"):
+        owner.rows("UPDATE unit SET state = 'succeeded'")
 
 
 def test_a_state_with_units_in_it_is_not_lost_although_the_owner_declares_no_tenant(

@@ -4,38 +4,40 @@ import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from itertools import combinations, islice
+from hashlib import sha256
+from itertools import combinations, count, islice
 from typing import Any
 
+from interlock.kernel.rows import Act, Unit
 from interlock.store import postgres, sqlite
+from interlock.store.acts import UNITS_MAX
 from interlock.store.driver import dialect
 from interlock.store.lanes import NUMBERS
 from tests.store.databases import Connection
+from tests.store.raw_acts import path_of
 
 LATER = 4_000_000_000_000_000
 ENGINE_IDS = 100_000_000  # the engine's own units come after those that are filled in
 TAGS = "abcdefghijklm"  # what a worker can do: enough for 8,192 different demands
 BLOCK = 50  # lanes that it can serve lie in blocks between blocks of lanes that it cannot
-EVENT = (
-    "INSERT INTO event (unit, version, tenant, lifecycle, trigger, target, attempt, fence, name, severity, at, actor, "
-    "reason, correlation, trace, payload, hash) SELECT :first + n, 1, :tenant, 'job', 'submit', 'queued', 1, 0, 'job_queued', "
-    "'info', n, 'test', '', '', '', '{}', 'h' FROM number"
-)
-UNIT = (
-    "INSERT INTO unit (id, tenant, lane, lifecycle, state, category, version, head, changed_at, attempt, fence, "
-    "priority, failures, losses, snoozes, decides, total, succeeded, lost, decided, deciders, won, gates, blocked, begun, "
-    "unmet, available_at, wake_at, due_at) SELECT :first + n, :tenant, {lane}, 'job', 'queued', 'ready', 1, 'h', 1, 1, "
-    "0, 9, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, {rest} FROM number"
-)
+BIRTH = path_of("job", "", None, "submit")
 BODY = (
     "INSERT INTO body (unit, tenant, task, key, created_at, input, labels, policy, correlation, trace) "
-    "SELECT :first + n, :tenant, 'filled', 'k' || CAST(:first + n AS TEXT), 1, 'null', '{}', '{}', '', '' FROM number"
+    "SELECT :first + n, :tenant, 'filled', 'k' || CAST(:first + n AS TEXT), 1, 'null', '{}', '{}', "
+    "'c' || CAST(:first + n AS TEXT), '' FROM number"
 )
+# What is told of each unit of a small act apart.
+DETAIL = (
+    "INSERT INTO act_detail (act, unit, tenant, payload) SELECT born, id, tenant, '{{}}' FROM unit "
+    "WHERE id BETWEEN {first} AND {last}"
+)
+NOTHING_APART = sha256(b"{}").hexdigest()
+FEW = 10  # units of a small act
 NUMBER = "WITH RECURSIVE number (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM number WHERE n < :count) "
 
 
-def fill(connection: Connection, count: int, lanes: int, tenant: int = 1, due_at: int = LATER) -> None:
-    """There are `count` units of three kinds that cannot be claimed, all older and more urgent than any other."""
+def fill(connection: Connection, many: int, lanes: int, tenant: int = 1, due_at: int = LATER) -> None:
+    """There are `many` units of three kinds that cannot be claimed, all older and more urgent than any other."""
     base = tenant * NUMBERS + 1
     demands = [subset for size in range(len(TAGS) + 1) for subset in combinations(TAGS, size)]
     rows = []
@@ -47,15 +49,47 @@ def fill(connection: Connection, count: int, lanes: int, tenant: int = 1, due_at
     connection.many(
         "INSERT INTO lane (id, tenant, queue, capabilities) VALUES (:id, :tenant, :queue, :capabilities)", rows
     )
-    unfit = f"{base + BLOCK} + n % {lanes // 2} / {BLOCK} * {2 * BLOCK} + n % {BLOCK}"
-    kinds = {"1, NULL, NULL, NULL": str(base), f"0, NULL, {due_at}, {due_at}": str(base), "0, 1, NULL, NULL": unfit}
-    for number, (rest, lane) in enumerate(kinds.items()):
-        given = {"first": (tenant * 10 + number) * 1_000_000, "count": count // 3, "tenant": tenant}
-        for sql in (EVENT, UNIT.format(lane=lane, rest=rest), BODY):
-            used = {name: value for name, value in given.items() if f":{name}" in NUMBER + sql}
-            connection.rows(NUMBER + sql, used)
+    numbers = count(1)
+    rests = ({"unmet": 1}, {"wake_at": due_at, "due_at": due_at}, {"available_at": 1})
+    for kind, rest in enumerate(rests):
+        first, size = (tenant * 10 + kind) * 1_000_000, FEW if kind == 0 else UNITS_MAX
+        unfit = "available_at" in rest
+        units = [
+            Unit(
+                id=first + n, tenant=tenant, lane=base + (unfit_place(n, lanes) if unfit else 0), lifecycle="job",
+                priority=9, **rest,
+            )
+            for n in range(1, many // 3 + 1)
+        ]  # fmt: skip
+        for start in range(0, len(units), UNITS_MAX):
+            some = units[start : start + UNITS_MAX]
+            groups = [some[place : place + size] for place in range(0, len(some), size)]
+            connection.write_acts([birth_of(connection.act_id(next(numbers)), group) for group in groups], some)
+        connection.rows(NUMBER + BODY, {"first": first, "count": many // 3, "tenant": tenant})
+        if kind == 0:
+            connection.rows(DETAIL.format(first=units[0].id if units else 0, last=first + many // 3))
     connection.rows("UPDATE id_block SET next_id = :next", {"next": ENGINE_IDS})
     connection.commit()
+
+
+def unfit_place(n: int, lanes: int) -> int:
+    """Which of the lanes that the worker cannot serve is that of the n-th unit."""
+    return BLOCK + n % (lanes // 2) // BLOCK * 2 * BLOCK + n % BLOCK
+
+
+def birth_of(act: int, units: list[Unit]) -> Act:
+    """The act that bears all these units, which are queued then."""
+    at = units[0].id % 1_000_000
+    for unit in units:
+        unit.state, unit.category, unit.version = BIRTH.target, str(BIRTH.category), len(BIRTH.hops)
+        unit.act, unit.born, unit.changed_at = act, act, at
+        unit.available_at = at if unit.available_at is not None else None
+    return Act(
+        id=act, tenant=units[0].tenant, path=BIRTH.id, path_digest=BIRTH.digest, version=0, attempt=1, fence=0, at=at,
+        actor="test", reason="", cause=None, payload="{}", available=int(units[0].available_at is not None),
+        worker=None, ttl=None, beat=None, until=None, units=[unit.id for unit in units], before=[0] * len(units),
+        details=[NOTHING_APART] * len(units) if len(units) <= FEW else None,
+    )  # fmt: skip
 
 
 class Read:

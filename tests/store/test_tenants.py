@@ -7,7 +7,8 @@ import pytest
 
 from interlock.store import postgres
 from tests.store.databases import Connection, declare, fresh, insert
-from tests.store.test_guard import event, unit
+from tests.store.raw_acts import bear, move, path_of, write_act
+from tests.store.test_guard import refuses
 
 
 @pytest.fixture
@@ -22,7 +23,7 @@ def test_the_tests_do_not_run_as_a_superuser(database: Connection) -> None:
 
 def test_a_row_outside_the_declared_tenants_is_refused(database: Connection) -> None:
     with pytest.raises(Exception, match="row-level security"):
-        event(database, 1, None, "queued", "submit", tenant=2)
+        bear(database, 1, tenant=2)
     for table, row in {
         "lane": {"id": 1, "queue": "q", "capabilities": ""},
         "slot": {"key": "k", "capacity": 1, "taken": 0},
@@ -56,22 +57,61 @@ def test_a_row_outside_the_declared_tenants_is_refused(database: Connection) -> 
 
 
 def test_rows_of_others_are_not_there(database: Connection) -> None:
-    event(database, 1, None, "queued", "submit")
-    unit(database, "queued", 1)
+    bear(database, 1)
     declare(database, 2)
     assert database.rows("SELECT count(*) FROM unit") == [(0,)]
-    database.rows("UPDATE unit SET priority = 9 WHERE id = 1")
+    database.rows("UPDATE unit SET failures = 9 WHERE id = 1")
     declare(database)
     assert database.rows("SELECT count(*) FROM event") == [(0,)]
     declare(database, 1, 2)
-    assert database.rows("SELECT priority FROM unit") == [(0,)]
+    assert database.rows("SELECT failures FROM unit") == [(0,)]
+
+
+def test_an_act_moves_no_unit_of_another_tenant(database: Connection) -> None:
+    """The trigger runs as the owner and declares the act's tenant; it compares tenants itself."""
+    declare(database, 1, 2)
+    bear(database, 1)
+    bear(database, 2, tenant=2)
+    before = database.rows("SELECT id, act, version FROM unit ORDER BY id")
+    born = {row[0]: row[1] for row in before}
+    declare(database, 1)
+    path = path_of("job", "queued", None, "cancel")
+    claim = {"version": 1, "attempt": 1, "fence": 0, "at": 9}
+    with refuses("chain"):
+        write_act(database, path, 2, tenant=1, before=[born[2]], **claim)
+    with refuses("chain"):
+        write_act(database, path, 1, 2, tenant=1, before=[born[1], born[2]], **claim)
+    with pytest.raises(Exception, match=r"row-level security|interlock guard"):
+        write_act(database, path, 2, tenant=2, before=[born[2]], **claim)
+    declare(database, 1, 2)
+    assert database.rows("SELECT id, act, version FROM unit ORDER BY id") == before
+
+
+def test_a_lease_of_another_tenant_is_not_renewed(database: Connection) -> None:
+    bear(database, 1)
+    move(database, 1, "claim/grant")
+    before = database.rows("SELECT id, unit, until FROM lease")
+    longer = "SELECT renew_leases(ARRAY[:id]::bigint[], ARRAY[:unit]::bigint[], ARRAY[:until]::bigint[])"
+    given = {"id": before[0][0], "unit": 1, "until": before[0][2] + 1}
+    declare(database, 2)
+    database.rows(longer, given)
+    declare(database, 1)
+    assert database.rows("SELECT id, unit, until FROM lease") == before
+    database.rows(longer, given)
+    assert database.rows("SELECT until FROM lease") == [(given["until"],)]
 
 
 def test_the_law_itself_is_not_the_applications_to_change(database: Connection) -> None:
     with pytest.raises(Exception, match="permission denied"):
         database.rows("DELETE FROM edge")
     with pytest.raises(Exception, match="permission denied"):
-        insert(database, "edge", lifecycle="job", source="running", trigger="x", target="queued", opens_attempt=0)
+        insert(
+            database, "edge", lifecycle="job", source="running", trigger="x", target="queued", name="x", severity="info",
+            opens_attempt=0, category="ready",
+        )  # fmt: skip
+    for table in ("transition_path", "path_hop", "command_path"):
+        with pytest.raises(Exception, match="permission denied"):
+            database.rows(f"DELETE FROM {table}")
 
 
 def test_no_tenant_is_hidden_from_audits_and_ticks(database: Connection, server: str) -> None:
@@ -90,7 +130,7 @@ def test_no_tenant_is_hidden_from_audits_and_ticks(database: Connection, server:
 
 
 def test_a_role_for_all_tenants_sees_them_without_bypassing_the_policies(database: Connection, server: str) -> None:
-    event(database, 1, None, "queued", "submit")
+    bear(database, 1)
     assert isinstance(database, postgres.Connection)
     owner = postgres.Connection(server.rsplit("/", 1)[0] + "/" + database.raw.info.dbname)
     owner.script("GRANT interlock_system TO postgres; SET ROLE interlock_system")
