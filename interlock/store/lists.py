@@ -8,6 +8,7 @@ import msgspec
 from interlock.kernel.errors import InterlockError
 from interlock.kernel.lifecycle import Lifecycle
 from interlock.kernel.names import shown
+from interlock.store.reads import as_list
 from interlock.store.session import Session
 from interlock.store.views import FROM, OWN, Filter, View, conditions, views
 
@@ -19,10 +20,10 @@ BIRTH = (
     "SELECT at, act, place FROM journal WHERE act = (SELECT born FROM unit WHERE id = :unit) AND unit = :unit "
     "AND version = 1"
 )
-# The births of one kind, in the order of their index; one statement joins those of all kinds.
+# The acts by which one kind is born, in the order of their index; one statement joins those of all kinds.
 BORN = """
-SELECT unit, lifecycle, at, act, place FROM journal WHERE tenant = :tenant AND path = :n{place}
-AND at <= :at AND (at, act, place) < (:at, :act, :place) ORDER BY at DESC, act DESC, place DESC LIMIT :limit
+SELECT at, id, units, path FROM act WHERE tenant = :tenant AND path = :n{place}
+AND at <= :at AND (at, id) <= (:at, :act) ORDER BY at DESC, id DESC LIMIT :limit
 """
 # Few units fit these, and an index has them.
 NARROW = {
@@ -47,16 +48,25 @@ class Amount(msgspec.Struct, frozen=True):
     more: bool
 
 
-def births(session: Session, lives: Iterable[Lifecycle], wanted: Filter) -> tuple[int, ...]:
-    """The paths on which units come into being, for every kind of unit that a filter may mean."""
+class Birth(msgspec.Struct, frozen=True):
+    """A path on which units of one kind come into being."""
+
+    path: int
+    lifecycle: str
+    hops: int
+
+
+def births(session: Session, lives: Iterable[Lifecycle], wanted: Filter) -> list[Birth]:
+    """How units come into being, for every kind of unit that a filter may mean."""
     workers = {life.name for life in lives if life.birth.trigger != "submit"}  # told only to who asks for them
-    rows = session.rows("SELECT id, lifecycle FROM transition_path WHERE source = ''")
-    meant = {kind for _, kind in rows if kind not in workers or kind == wanted.lifecycle}
+    rows = session.rows("SELECT id, lifecycle, hops FROM transition_path WHERE source = '' ORDER BY id")
+    listed = [Birth(*row) for row in rows]
+    meant = {one.lifecycle for one in listed if one.lifecycle not in workers or one.lifecycle == wanted.lifecycle}
     if wanted.lifecycle is not None:
         meant &= {wanted.lifecycle}
-    return tuple(
-        sorted(one for one, kind in rows if kind in meant and (not wanted.lifecycles or kind in wanted.lifecycles))
-    )
+    if wanted.lifecycles:
+        meant &= set(wanted.lifecycles)
+    return [one for one in listed if one.lifecycle in meant]
 
 
 def newest(
@@ -68,7 +78,7 @@ def newest(
     """
     if any(getattr(wanted, name) is not None for name in NARROW):
         return narrow(session, tenant, wanted, limit, after)
-    paths = births(session, lives, wanted)
+    kinds = births(session, lives, wanted)
     place: Sequence[int] = (LAST, LAST, LAST)
     if after is not None:
         place = place_of(session, tenant, after, BIRTH)
@@ -76,8 +86,8 @@ def newest(
     only_kinds = msgspec.structs.replace(wanted, lifecycle=None, lifecycles=()).empty
     looked, size = 0, limit + 1 if only_kinds else max(limit + 1, 100)
     end: str | None = None
-    while paths and looked < LOOKED_MOST:
-        chunk = born(session, tenant, paths, place, size)
+    while kinds and looked < LOOKED_MOST:
+        chunk = born(session, tenant, kinds, place, size)
         fits = fitting(session, tenant, wanted, [unit for unit, *_ in chunk])
         for unit, *_ in chunk:
             if unit in fits and len(found) == limit:
@@ -103,12 +113,22 @@ def place_of(session: Session, tenant: int, unit: int, sql: str) -> tuple[int, .
     return tuple(found[0])
 
 
-def born(session: Session, tenant: int, paths: Sequence[int], before: Sequence[int], limit: int) -> list[Any]:
-    """Units by their births, the last one first."""
-    each = " UNION ALL ".join(f"SELECT * FROM ({BORN.format(place=place)}) AS b{place}" for place in range(len(paths)))
-    given: dict[str, Any] = {"tenant": tenant, "at": before[0], "act": before[1], "place": before[2], "limit": limit}
-    given |= {f"n{number}": path for number, path in enumerate(paths)}
-    return session.rows(f"{each} ORDER BY 3 DESC, 4 DESC, 5 DESC LIMIT :limit", given)
+def born(session: Session, tenant: int, kinds: Sequence[Birth], before: Sequence[int], limit: int) -> list[Any]:
+    """Units by their births, the last one first: each with its kind, and its place."""
+    each = " UNION ALL ".join(f"SELECT * FROM ({BORN.format(place=place)}) AS b{place}" for place in range(len(kinds)))
+    # Of the first act, behind whose unit to go on, there may be nothing left.
+    given: dict[str, Any] = {"tenant": tenant, "at": before[0], "act": before[1], "limit": limit + 1}
+    given |= {f"n{number}": kind.path for number, kind in enumerate(kinds)}
+    by_path, found = {kind.path: kind for kind in kinds}, list[Any]()
+    for at, act, units, path in session.rows(f"{each} ORDER BY 1 DESC, 2 DESC LIMIT :limit", given):
+        kind, ids = by_path[path], as_list(units) if session.name == "sqlite" else units
+        for number in range(len(ids) - 1, -1, -1):
+            place = number * kind.hops + 1
+            if (at, act, place) < tuple(before):
+                found.append((ids[number], kind.lifecycle, at, act, place))
+        if len(found) >= limit:
+            break
+    return found[:limit]
 
 
 def fitting(session: Session, tenant: int, wanted: Filter, units: Sequence[int]) -> dict[int, View]:

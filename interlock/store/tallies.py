@@ -8,7 +8,7 @@ import msgspec
 from interlock.kernel.lifecycle import Category, Lifecycle
 from interlock.kernel.tallies import RENEWALS, TYPE, Count, Position, Seen, Tally, counted, labelled
 from interlock.store.lanes import NUMBERS
-from interlock.store.reads import epoch, horizon
+from interlock.store.reads import IN_ORDER, epoch, horizon
 from interlock.store.session import Session
 from interlock.store.tx import Tx
 
@@ -36,7 +36,7 @@ SELECT told.act, told.place, told.lifecycle, told.trigger, told.source, told.tar
            WHERE began.unit = told.unit AND began.version <= told.version AND began.fence = told.fence
              AND began.lease_to = :active) END
 FROM journal AS told WHERE told.tenant = :tenant AND (told.act, told.place) > (:act, :place) AND told.act >= :act
-AND told.act < :horizon ORDER BY told.act, told.place LIMIT :limit
+AND told.act < :horizon ORDER BY {order} LIMIT :limit
 """
 NEXT_LANE = "SELECT min(lane) FROM unit WHERE lane > :last AND lane < :end AND available_at IS NOT NULL"
 DEPTH = """
@@ -83,7 +83,7 @@ def next_tally(session: Session, tenant: int, lives: Mapping[str, Lifecycle]) ->
     leases = lives["lease"]
     ends = [name for name, state in leases.states.items() if state.settled]
     (active,) = [name for name, state in leases.states.items() if state.category is Category.ACTIVE]
-    sql = EVENTS.format(ends=", ".join(f":e{place}" for place in range(len(ends))))
+    sql = EVENTS.format(ends=", ".join(f":e{place}" for place in range(len(ends))), order=IN_ORDER[session.name])
     given = {
         "tenant": tenant, "act": after.act, "place": after.place, "horizon": end, "limit": PAGE, "active": active,
         **{f"e{place}": name for place, name in enumerate(ends)},

@@ -12,7 +12,7 @@ from interlock.store import letters, lists, postgres
 from interlock.store.views import Filter
 from tests.store.databases import KINDS, Connection, declare, fresh
 from tests.store.filling import fill, watched
-from tests.store.test_plans import analyze
+from tests.store.test_plans import analyze, large_scans
 
 MANY, MANY_PROOF = 9_999, 999_999
 LANES, PAGE = 100, 50
@@ -107,13 +107,11 @@ def reads_little(database: Connection, server: str, many: int) -> None:
         assert len(found.units) == (PAGE if most == PAGE + 1 else 0), wanted
         if wanted.task and many < MANY_PROOF:
             continue  # PostgreSQL may read all of a small table, and rightly so
-        large = ("unit", "event", "body")
-        scans = [scan for read in reads for scan in read.scans if not scan.startswith("Bitmap")]
-        assert [scan for scan in scans if any(f" {table}" in f" {scan}" for table in large)] == [], wanted
+        assert [scan for scan in large_scans(reads) if not scan.startswith("Bitmap")] == [], wanted
         if isinstance(database, postgres.Connection):
             for table in ("unit", "body"):
                 assert sum(read.rows.get(table, 0) for read in reads) <= most, (wanted, table)
-            assert sum(read.rows.get("event", 0) for read in reads) <= 5 * most + 10, wanted
+            assert sum(read.rows.get("act", 0) for read in reads) <= 5 * most + 10, wanted
     with watched(database) as reads:
         engine.read(lambda session: letters.newest(session, 1, letters.Letters(task="x"), PAGE, letters.END))
     assert "unit_dead" in {index for read in reads for index in read.indexes}
