@@ -67,7 +67,7 @@ def keep_birth(tx: "Tx", unit: Unit) -> None:
     last = tx.last_moves.get(unit.id)
     if last is not None and last.path.source == BORN and last.born_as is None:
         last.born_as = copied(unit)
-        last.born_as.holder = None
+        last.born_as.holder = last.born_as.lease_until = None
 
 
 def terms_of(unit: Unit) -> tuple[int, int, int, int, str]:
@@ -178,9 +178,6 @@ def left_by_acts(unit: Unit, was: Unit, moves: list[Move]) -> Unit:
             image.asked_at = image.asked_by = None
     if moves and unit.available_at is not None:
         image.available_at = moves[-1].at
-    # While a lease is live its end is in the lease's own row, and of who has settled nobody asks for it.
-    over = any(move.path.lease_ends for move in moves) and unit.lease_id is None and unit.outcome is None
-    image.lease_until = None if over else unit.lease_until
     return image
 
 

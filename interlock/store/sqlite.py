@@ -90,7 +90,8 @@ def unborn(unit: Unit) -> Unit:
     """A row that no act has made anything of yet."""
     return msgspec.structs.replace(
         unit, state="", category="", outcome=None, version=0, act=0, born=0, changed_at=0, started_at=None, attempt=1,
-        fence=0, available_at=None, lease=None, lease_id=None, holder=None, rests_in=None, dead_at=None,
+        fence=0, available_at=None, lease=None, lease_id=None, holder=None, lease_until=None, rests_in=None,
+        dead_at=None,
     )  # fmt: skip
 
 

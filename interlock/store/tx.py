@@ -39,7 +39,7 @@ FIXED = ("id", "tenant", "lifecycle", "parent", "decides", "born", "cost", *COUN
 # What an act writes, and nobody else.
 BY_ACTS = (
     "state", "category", "outcome", "version", "act", "changed_at", "started_at", "attempt", "fence", "lease",
-    "lease_id", "holder", "rests_in", "dead_at",
+    "lease_id", "holder", "lease_until", "rests_in", "dead_at",
 )  # fmt: skip
 WRITTEN = tuple(name for name in columns(Unit) if name not in (*FIXED, *BY_ACTS))
 WRITTEN_OF = attrgetter(*WRITTEN)

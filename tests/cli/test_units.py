@@ -14,6 +14,7 @@ import pytest
 import typer
 
 from interlock.cli.main import app
+from interlock.client.times import stated
 from interlock.engine.committer import IDS_A_ROW
 from interlock.kernel.commands import Define, Pause, Record, Submit, Work
 from interlock.kernel.names import meant
@@ -265,6 +266,19 @@ def test_a_dead_letter_is_requeued_once(place: Place) -> None:
     assert len(ask("list", "--state", "queued", "--json").json["units"]) == 3
     done = ask("dead", "requeue", first["new"])
     assert (done.code, "no 'replay' from 'queued'" in done.out) == (1, True)
+
+
+def test_the_last_lease_is_told_also_of_what_has_ended(place: Place) -> None:
+    world = place.world
+    job = world.submit(attempts=2)
+    for ended in ("failure", "success"):
+        world.pass_time(60)
+        world.tick()
+        (grant,) = world.claim(world.worker(ended))
+        world.start(grant)
+        world.finish(grant, ended=ended)
+    told = place.ask("show", job, "--json").json["lease"]
+    assert told == {"state": "COMPLETED", "worker": None, "fence": 2, "until": stated(grant.until)}
 
 
 def test_dead_letters_are_purged_into_a_file_that_holds_them(place: Place, tmp_path: Path) -> None:

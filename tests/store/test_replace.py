@@ -169,7 +169,7 @@ def test_every_table_is_strict(database: sqlite.Connection) -> None:
 
 @pytest.mark.parametrize(
     "change",
-    ["unit SET priority = 'high' WHERE id = 1", "unit SET lease_until = 'never' WHERE id = 1",
+    ["unit SET priority = 'high' WHERE id = 1", "unit SET due_at = 'never' WHERE id = 1",
      "unit SET cost = 1.5 WHERE id = 1", "body SET input = x'00ff' WHERE unit = 1", "slot SET taken = 'none'"],
 )  # fmt: skip
 def test_a_value_of_another_type_is_refused(database: sqlite.Connection, change: str) -> None:

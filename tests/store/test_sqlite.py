@@ -160,8 +160,8 @@ def test_what_was_written_past_the_engine_is_seen(database: sqlite.Connection, e
 def test_what_was_undone_is_not_remembered(database: sqlite.Connection) -> None:
     holder = Holder(database)
     database.begin()
-    unit = msgspec.structs.replace(database.memory.kept[holder.grant.unit][1], lease_until=1)  # type: ignore[union-attr]
-    database.update([unit], ("lease_until",), "id")
+    unit = msgspec.structs.replace(database.memory.kept[holder.grant.unit][1], due_at=1)  # type: ignore[union-attr]
+    database.update([unit], ("due_at",), "id")
     database.rollback()
     heard, asked = holder.finish()
     assert heard.accepted

@@ -226,6 +226,7 @@ BEGIN
            lease = coalesce(m.lease_to, u.lease),
            lease_id = CASE WHEN m.lease_ends > 0 THEN NULL WHEN m.grants > 0 THEN m.act ELSE u.lease_id END,
            holder = CASE WHEN m.lease_ends > 0 THEN NULL WHEN m.grants > 0 THEN m.worker ELSE u.holder END,
+           lease_until = CASE WHEN m.lease_ends > 0 THEN m.until ELSE u.lease_until END,
            rests_in = CASE WHEN m.category IN ('gate', 'waiting') THEN m.target WHEN m.category IS NULL THEN u.rests_in END,
            dead_at = CASE WHEN m.category = 'dead' THEN m.at WHEN m.category IS NULL THEN u.dead_at END,
            available_at = CASE WHEN m.available > 0 THEN m.at END,
@@ -235,7 +236,7 @@ BEGIN
            parked_on = CASE WHEN m.outcome <> 1 THEN nullif(u.parked_on, 'withheld') END,
            asked_at = CASE WHEN m.outcome <> 1 THEN u.asked_at END,
            asked_by = CASE WHEN m.outcome <> 1 THEN u.asked_by END
-      FROM (SELECT a.id AS act, a.tenant, a.version, a.attempt, a.fence, a.at, a.available, a.worker,
+      FROM (SELECT a.id AS act, a.tenant, a.version, a.attempt, a.fence, a.at, a.available, a.worker, a.until,
                    p.lifecycle, p.source, p.target, p.category, p.outcome, p.started, p.hops, p.opens, p.grants,
                    p.lease_from, p.lease_to, p.lease_ends, x.unit, x.before, x.lease
               FROM fresh AS a JOIN transition_path AS p ON p.id = a.path
@@ -285,14 +286,15 @@ BEGIN
     IF EXISTS (
         SELECT 1 FROM (
             SELECT born, tenant, lifecycle, state, category, outcome, version, attempt, fence, lease, lease_id, holder,
-                   act, changed_at, started_at, rests_in, dead_at, array_agg(id) AS ids
+                   act, changed_at, started_at, rests_in, dead_at, array_agg(id) AS ids,
+                   count(lease_until) AS lasting
               FROM fresh GROUP BY 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17) AS g
           LEFT JOIN act AS a ON a.id = g.born LEFT JOIN transition_path AS p ON p.id = a.path
          WHERE a.id IS NULL OR a.id >> 18 <> here OR p.source <> '' OR g.act <> g.born OR a.tenant <> g.tenant
             OR (p.lifecycle, p.target, p.category, p.hops) <> (g.lifecycle, g.state, g.category, g.version)
             OR g.outcome IS DISTINCT FROM CASE p.outcome WHEN 1 THEN p.category END
             OR g.attempt <> 1 + p.opens OR g.fence <> 0 OR g.lease IS NOT NULL OR g.lease_id IS NOT NULL
-            OR g.holder IS NOT NULL OR g.changed_at <> a.at
+            OR g.holder IS NOT NULL OR g.lasting > 0 OR g.changed_at <> a.at
             OR g.started_at IS DISTINCT FROM CASE WHEN p.started IN (1, 3) THEN a.at END
             OR g.rests_in IS DISTINCT FROM CASE WHEN p.category IN ('gate', 'waiting') THEN p.target END
             OR g.dead_at IS DISTINCT FROM CASE WHEN p.category = 'dead' THEN a.at END
@@ -324,7 +326,7 @@ CREATE CONSTRAINT TRIGGER guard_born AFTER INSERT ON act DEFERRABLE INITIALLY DE
     FOR EACH ROW WHEN (NEW.version = 0) EXECUTE FUNCTION guard_born();
 
 CREATE TRIGGER guard_unit BEFORE UPDATE OF id, tenant, lifecycle, parent, born, state, category, outcome, version, act,
-    changed_at, started_at, attempt, fence, lease, lease_id, holder, rests_in, dead_at ON unit
+    changed_at, started_at, attempt, fence, lease, lease_id, holder, lease_until, rests_in, dead_at ON unit
     FOR EACH STATEMENT
     EXECUTE FUNCTION guard_caller('event-first', 'what an act writes changes only by an act', 'act_moves\(\)');
 

@@ -194,6 +194,7 @@ BEGIN
            lease = coalesce(path.lease_to, unit.lease),
            lease_id = CASE WHEN path.lease_ends > 0 THEN NULL WHEN path.grants > 0 THEN NEW.id ELSE unit.lease_id END,
            holder = CASE WHEN path.lease_ends > 0 THEN NULL WHEN path.grants > 0 THEN NEW.worker ELSE unit.holder END,
+           lease_until = CASE WHEN path.lease_ends > 0 THEN NEW.until ELSE unit.lease_until END,
            rests_in = CASE WHEN path.category IN ('gate', 'waiting') THEN path.target WHEN path.category IS NULL THEN unit.rests_in END,
            dead_at = CASE WHEN path.category = 'dead' THEN NEW.at WHEN path.category IS NULL THEN unit.dead_at END,
            available_at = CASE WHEN NEW.available > 0 THEN NEW.at END,
@@ -270,7 +271,8 @@ BEGIN
         WHEN NEW.state <> '' OR NEW.category <> '' OR NEW.outcome IS NOT NULL
           OR (NEW.version, NEW.act, NEW.born, NEW.changed_at, NEW.attempt, NEW.fence) <> (0, 0, 0, 0, 1, 0)
           OR NEW.started_at IS NOT NULL OR NEW.available_at IS NOT NULL OR NEW.lease IS NOT NULL
-          OR NEW.lease_id IS NOT NULL OR NEW.holder IS NOT NULL OR NEW.rests_in IS NOT NULL OR NEW.dead_at IS NOT NULL
+          OR NEW.lease_id IS NOT NULL OR NEW.holder IS NOT NULL OR NEW.lease_until IS NOT NULL
+          OR NEW.rests_in IS NOT NULL OR NEW.dead_at IS NOT NULL
         THEN RAISE(ABORT, 'interlock guard [event-first]: a unit is born by the act that says so')
         WHEN NEW.parent IS NOT NULL AND NOT EXISTS (SELECT 1 FROM unit WHERE id = NEW.parent AND tenant = NEW.tenant)
         THEN RAISE(ABORT, 'interlock guard [tenant]: a child has the tenant of its parent')
@@ -279,7 +281,7 @@ BEGIN
     END;
 END;
 CREATE TRIGGER guard_unit BEFORE UPDATE OF id, tenant, lifecycle, parent, born, state, category, outcome, version, act,
-    changed_at, started_at, attempt, fence, lease, lease_id, holder, rests_in, dead_at ON unit
+    changed_at, started_at, attempt, fence, lease, lease_id, holder, lease_until, rests_in, dead_at ON unit
 WHEN NOT EXISTS (SELECT 1 FROM moving WHERE act = NEW.act) OR NEW.act <= OLD.act OR NEW.version <= OLD.version
   OR (NEW.id, NEW.tenant, NEW.lifecycle, NEW.parent) IS NOT (OLD.id, OLD.tenant, OLD.lifecycle, OLD.parent)
 BEGIN
