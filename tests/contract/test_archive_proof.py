@@ -1,12 +1,14 @@
 """`archived` is no back door: it names what has ended, once; and what left is proven by its file."""
 
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 
-from interlock.engine.archive import Kept, digest_of, lines
+from interlock.engine.archive import ACT, EVENT, Kept, act_lines, digest_of, lines
 from interlock.kernel.commands import Archive, Force, Submit, Work
 from interlock.kernel.errors import Denied
 from interlock.kernel.rows import Event
@@ -14,7 +16,7 @@ from interlock.lifecycles import shipped
 from interlock.store import postgres
 from interlock.store.retention import tree
 from interlock.store.tx import Ids, Tx
-from tests.contract.tamper import behind_the_guard, erase
+from tests.contract.tamper import behind_the_guard, take_out
 from tests.contract.test_anchor import Place
 from tests.contract.world import World
 from tests.store.databases import Connection, declare, insert
@@ -22,12 +24,13 @@ from tests.store.databases import Connection, declare, insert
 
 def write_archive(world: World, file: Path, *units: int) -> list[str]:
     """A file as `interlock archive` writes it; answers the digest of each tree."""
-    digests, text = [], b""
+    digests, text, acts = [], b"", set[int]()
     for unit in units:
         tx = Tx(world.connection, shipped(), Ids(world.connection), [1])
         try:
-            top = tx.unit(unit)
-            rows = list(lines(tx, tree(tx, top)))
+            found = tree(tx, tx.unit(unit))
+            rows = list(lines(tx, found))
+            text += b"".join(act_lines(tx, found, acts))
         finally:
             world.connection.rollback()
         digests.append(digest_of(iter(rows)))
@@ -49,8 +52,8 @@ def place(world: World, tmp_path: Path) -> Place:
 
 def archived_row(world: World, named: int, **changes: Any) -> dict[str, Any]:
     row = world.unit(named)
-    facts = {"unit": named, "tenant": 1, "version": row.version, "head": row.head, "file": "f", "digest": "d", "at": 1}
-    return {**facts, **changes}
+    facts = {"unit": named, "tenant": 1, "version": row.version, "born": row.born, "head": world.events(named)[-1].hash}
+    return {**facts, "file": "f", "digest": "d", "at": 1, **changes}
 
 
 def operator(connection: Connection) -> Connection:
@@ -68,8 +71,8 @@ def test_a_forged_row_takes_nothing_that_has_not_ended(world: World) -> None:
     connection = operator(world.connection)
     with pytest.raises(Exception, match=r"interlock guard \[archived\]"):
         insert(connection, "archived", **archived_row(world, job))
-    for statement in ("DELETE FROM event WHERE unit = :job", "DELETE FROM unit WHERE id = :job",
-                      "DELETE FROM body WHERE unit = :job"):  # fmt: skip
+    for statement in ("DELETE FROM act WHERE id = (SELECT act FROM unit WHERE id = :job)",
+                      "DELETE FROM unit WHERE id = :job", "DELETE FROM body WHERE unit = :job"):  # fmt: skip
         with pytest.raises(Exception, match=r"interlock guard \[append-only\]"):
             connection.rows(statement, {"job": job})
     assert [world.count("archived"), world.count("unit"), world.count("body"), world.count("event")] == [0, 1, 1, 1]
@@ -77,7 +80,9 @@ def test_a_forged_row_takes_nothing_that_has_not_ended(world: World) -> None:
         connection.close()
 
 
-@pytest.mark.parametrize("change", [{"version": 1}, {"version": 99}, {"head": "other"}, {"tenant": 2}, {"unit": 99}])
+@pytest.mark.parametrize(
+    "change", [{"version": 1}, {"version": 99}, {"born": 99}, {"head": "other"}, {"tenant": 2}, {"unit": 99}]
+)
 def test_a_row_names_the_units_own_version_and_head(place: Place, change: dict[str, Any]) -> None:
     connection = operator(place.world.connection)
     declare(connection, 1, 2)
@@ -113,7 +118,7 @@ def test_the_role_for_programs_neither_archives_nor_deletes(place: Place) -> Non
     declare(world.connection, 1)
     with pytest.raises(Exception, match="permission denied for table archived"):
         insert(world.connection, "archived", **archived_row(world, place.done))
-    for table in ("event", "unit", "body", "artifact"):
+    for table in ("act", "unit", "body", "artifact"):
         with pytest.raises(Exception, match=f"permission denied for table {table}"):
             world.connection.rows(f"DELETE FROM {table}")
     assert world.unit(place.done).state == "succeeded"
@@ -161,13 +166,26 @@ def test_a_missing_file_names_the_units_until_it_is_found(place: Place) -> None:
     assert [unit for unit, _ in place.lost(place.file, elsewhere)] == [place.done]
 
 
+def swap_last(text: bytes, kind: bytes, **changes: Any) -> bytes:
+    """The same file with another last event or act."""
+    rows = text.splitlines(keepends=True)
+    at = max(place for place, row in enumerate(rows) if row.startswith(kind))
+    rows[at] = msgspec.json.encode({**msgspec.json.decode(rows[at]), **changes}) + b"\n"
+    return b"".join(rows)
+
+
 def swap_event(text: bytes, **changes: Any) -> bytes:
     """The same file with another last event, whose tree's digest was counted anew."""
-    rows = text.splitlines(keepends=True)
-    at = max(place for place, row in enumerate(rows) if row.startswith(b'{"table":"event",'))
-    rows[at] = msgspec.json.encode({**msgspec.json.decode(rows[at]), **changes}) + b"\n"
-    kept = msgspec.structs.replace(msgspec.json.decode(rows[-1], type=Kept), digest=digest_of(iter(rows[:-1])))
+    rows = swap_last(text, EVENT, **changes).splitlines(keepends=True)
+    whole = digest_of(row for row in rows[:-1] if not row.startswith(ACT))
+    kept = msgspec.structs.replace(msgspec.json.decode(rows[-1], type=Kept), digest=whole)
     return b"".join(rows[:-1]) + msgspec.json.encode(kept) + b"\n"
+
+
+def without_first(text: bytes, kind: bytes) -> bytes:
+    rows = text.splitlines(keepends=True)
+    rows.remove(next(row for row in rows if row.startswith(kind)))
+    return b"".join(rows)
 
 
 DAMAGES = {
@@ -175,7 +193,7 @@ DAMAGES = {
     "cut": lambda text: text[: len(text) // 2],
     "no archive": lambda text: b'{"table":"event",nonsense}\n' + text,
     "another event": lambda text: swap_event(text, actor="somebody else"),
-    "a line less": lambda text: b"".join(text.splitlines(keepends=True)[1:]),
+    "an event less": lambda text: without_first(text, EVENT),
 }
 
 
@@ -187,6 +205,47 @@ def test_a_file_that_does_not_fit_proves_nothing(place: Place, name: str) -> Non
     ((unit, text),) = place.lost(place.file)
     assert unit == place.done
     assert "does not hold it as it was archived" in text
+
+
+@pytest.mark.parametrize("damage", [without_first, partial(swap_last, actor="somebody else")])
+def test_a_file_without_an_act_of_its_units_proves_nothing(
+    place: Place, damage: Callable[[bytes, bytes], bytes]
+) -> None:
+    """A tree's digest does not count acts, which are in a file once: they have digests that the database keeps."""
+    file = place.folder / "old.jsonl"
+    archive(place, file, place.done)
+    file.write_bytes(damage(file.read_bytes(), ACT))
+    ((unit, text),) = place.lost(place.file)
+    assert unit == place.done
+    assert "holds a history that is not whole" in text
+
+
+@pytest.mark.parametrize("change", [{"version": 3}, {"head": "other"}])
+def test_an_archive_that_does_not_fit_is_found(change: dict[str, Any], place: Place, server: str) -> None:
+    file = place.folder / "old.jsonl"
+    (digest,) = write_archive(place.world, file, place.done)
+    row = archived_row(place.world, place.done, file=str(file), digest=digest, **change)
+    with behind_the_guard(place.world.connection, server) as owner:
+        insert(owner, "archived", **row)
+        take_out(owner, place.done)
+    ((unit, text),) = place.lost(place.file)
+    assert unit == place.done
+    assert "holds another history than was archived" in text
+
+
+def test_an_act_of_many_is_proven_when_some_of_them_have_left(place: Place) -> None:
+    """Its row stays until the last of its units leaves, and then its digest does."""
+    one, other = (done.unit for done in place.world.send(Submit(work=(Work(task="a"), Work(task="b")))))
+    anchor = place.anchor("before they left")
+    for unit in (one, other):
+        place.world.cancel(unit)
+    archive(place, place.folder / "one.jsonl", one)
+    assert place.world.count("act_gone") == 1  # its end; its birth is that of the other too
+    assert place.lost(anchor) == []
+    archive(place, place.folder / "other.jsonl", other)
+    assert place.world.count("act_gone") == 3
+    assert place.lost(anchor) == []
+    assert place.world.count("journal_unit", f"unit IN ({one}, {other})") == 0
 
 
 def test_a_file_that_fits_a_forged_row_is_found_by_its_history(place: Place, server: str) -> None:
@@ -207,7 +266,7 @@ def test_a_forged_row_without_a_file_is_found(place: Place, server: str) -> None
     row = archived_row(place.world, place.done, file=str(place.folder / "none.jsonl"))
     with behind_the_guard(place.world.connection, server) as owner:
         insert(owner, "archived", **row)
-        erase(owner, place.done)
+        take_out(owner, place.done)
     ((unit, text),) = place.lost(place.file)
     assert unit == place.done
     assert "cannot be read" in text

@@ -29,12 +29,13 @@ from interlock.kernel.errors import Contended, Corrupt, InterlockError, StoreErr
 from interlock.lifecycles import shipped
 from interlock.store import migrate, postgres, sqlite
 from tests.contract.faults import Refusing, lose_commit
+from tests.contract.tamper import behind_the_guard
 from tests.contract.test_archive import archive, exported, finished
 from tests.contract.world import World, held
 from tests.store.databases import Connection, declare, swap
 
 # What differs when an id is taken once more; the rest of every row must be the same.
-IDS = {"id", "unit", "lane", "head", "hash", "correlation", "pos", "xid"}
+IDS = {"id", "unit", "lane", "act", "born", "lease_id", "hash", "correlation"}
 
 
 def prepared(world: World) -> dict[str, Command[Any]]:
@@ -215,26 +216,25 @@ def test_memory_that_is_gone_is_told(world: World) -> None:
             world.engine.send(Submit(work=(Work(task="a"),)))
 
 
-def test_an_event_that_no_row_tells_of_is_corrupt(world: World) -> None:
-    """Somebody wrote an event by hand; the unit that it belongs to cannot go on, everybody else can."""
+def test_a_row_that_no_act_can_follow_is_corrupt(world: World, server: str) -> None:
+    """Somebody changed it behind the guard; the unit cannot go on, everybody else can."""
     one, other = world.submit(), world.submit()
-    declare(world.connection, 1)
-    columns = [name for name in column_names(world.connection, "event") if name not in ("pos", "xid")]
-    listed = {"version": "2", "source": "target", "target": "'cancelled'", "trigger": "'cancel'", "reason": "'by hand'"}
-    copied = ", ".join(listed.get(name, name) for name in columns)
-    into = f"INSERT INTO event ({', '.join(columns)})"
-    world.connection.rows(f"{into} SELECT {copied} FROM event WHERE unit = :unit", {"unit": one})
+    with behind_the_guard(world.connection, server) as owner:
+        owner.rows("UPDATE unit SET changed_at = 4000000000000000 WHERE id = :unit", {"unit": one})
     door = world.engine.committer
     futures = [door.put(Cancel(unit=unit)) for unit in (one, other)]
     door.step()
-    with pytest.raises(Corrupt, match="the record is not whole"):
+    with pytest.raises(Corrupt, match=r"interlock guard \[time\]"):
         futures[0].result()
     assert futures[1].result().applied
 
 
 def test_the_guards_word_reaches_the_offender_alone(world: World, server: str) -> None:
     one, other = world.submit(), world.submit()
-    as_owner(world, server, "DELETE FROM edge WHERE lifecycle = 'job' AND trigger = 'cancel'")
+    as_owner(
+        world, server,
+        "UPDATE transition_path SET retired = 1 WHERE lifecycle = 'job' AND source = 'queued' AND target = 'cancelled'",
+    )  # fmt: skip
     door = world.engine.committer
     futures = [door.put(Cancel(unit=one)), door.put(Submit(work=(Work(task="b"),)))]
     door.step()

@@ -25,6 +25,7 @@ from interlock.lifecycles import shipped
 from interlock.store.views import Filter, listing, matching
 from tests.contract.world import World, held
 from tests.store.databases import declare
+from tests.store.raw_acts import path_of, write_act
 
 SECOND = 1_000_000
 SIX_FIELDS = {"reason_code", "last_error", "attempts", "last_owner", "last_lease_expires_at", "correlation_id"}
@@ -432,13 +433,17 @@ def test_trace_and_correlation_go_where_the_work_goes(world: World) -> None:
 def test_what_has_ended_never_runs_again(world: World) -> None:
     grant = running(world)
     world.finish(grant)
-    for table, change in (("event", "SET actor = 'me'"), ("unit", "SET state = 'running'")):
-        with pytest.raises(Exception, match=r"interlock guard \["):
-            world.connection.rows(f"UPDATE {table} {change}")
+    with pytest.raises(Exception, match=r"interlock guard \[chain\]"):
+        write_act(world.connection, path_of("job", "assigned", "GRANTED", "start/activate"), grant.unit)
     # On PostgreSQL the role for programs has not even the right; what the guard says to others is in tests/store.
-    many_writers = world.connection.many_writers
-    with pytest.raises(Exception, match="permission denied for table event" if many_writers else r"interlock guard \["):
-        world.connection.rows("DELETE FROM event")
+    for table, change in (
+        ("act", "UPDATE act SET actor = 'me'"),
+        ("unit", "UPDATE unit SET state = 'running'"),
+        ("act", "DELETE FROM act"),
+    ):
+        denied = f"permission denied for table {table}" if world.connection.many_writers else r"interlock guard \["
+        with pytest.raises(Exception, match=denied):
+            world.connection.rows(change)
 
 
 def test_two_workers_with_one_claim_key_have_one_lease(world: World) -> None:

@@ -7,6 +7,7 @@ import pytest
 
 from interlock.kernel.commands import Drain, Submit, Work
 from interlock.kernel.errors import InterlockError, Refused, Unknown
+from tests.contract.tamper import acts_of
 from tests.contract.world import World
 
 
@@ -33,8 +34,10 @@ def test_the_history_is_a_chain(world: World) -> None:
     events = world.events(job)
     assert [event.version for event in events] == [1, 2, 3, 4]
     assert all(after.source == before.target for before, after in pairwise(events))
-    assert len({event.hash for event in events}) == 4
-    assert events[-1].hash == world.unit(job).head
+    acts = acts_of(world.connection, job)
+    assert [act.digest for act in acts] == [event.hash for event in events]
+    assert [act.before for act in acts] == [[0], *([act.id] for act in acts[:-1])]
+    assert (world.unit(job).born, world.unit(job).act) == (acts[0].id, acts[-1].id)
 
 
 def test_nothing_is_claimed_twice(world: World) -> None:

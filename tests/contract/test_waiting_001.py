@@ -6,6 +6,7 @@ import pytest
 
 from interlock.kernel.commands import Claim, Define, Grant, Vote, Work
 from tests.contract.world import SECOND, World
+from tests.store.raw_acts import path_of, unlisted, write_act
 
 DONE, GATE, OPEN, BEGUN = "SUCCEEDED", "WAITING_APPROVAL", "PENDING", "RUNNING"
 
@@ -160,14 +161,15 @@ def test_the_database_knows_no_claim_of_a_gate(world: World) -> None:
     run, worker = begun(world, gate())
     sign = step_of(world, run, "sign")
     assert world.engine.send(Claim(worker=worker, key="k", nonce="a-nonce-of-a-claim-that-finds-nothing")) == []
-    for change in (
-        f"UPDATE unit SET state = 'RUNNING' WHERE id = {sign}",
-        "INSERT INTO event (unit, version, tenant, lifecycle, trigger, source, target, lease_to, attempt, fence, name, "
-        "severity, at, actor, reason, correlation, trace, payload, hash) SELECT unit, version + 1, tenant, lifecycle, "
-        "'claim', target, 'RUNNING', 'GRANTED', attempt, 1, 'claimed', 'info', at, 'me', '', '', '', '{}', 'h' "
-        f"FROM event WHERE unit = {sign} ORDER BY version DESC LIMIT 1",
+    with pytest.raises(Exception, match=r"interlock guard \[event-first\]|permission denied for table unit"):
+        world.connection.rows(f"UPDATE unit SET state = 'RUNNING' WHERE id = {sign}")
+    world.connection.rollback()
+    claim = {"fence": 1, "lease_to": "GRANTED", "lifecycle": "approval"}
+    for path, rule in (
+        (unlisted(world.unit(sign).state, "claim", "APPROVED", **claim), "listed-hop"),
+        (path_of("step", "PENDING", None, "claim/grant"), "chain"),  # a path, but none of its own lifecycle
     ):
-        with pytest.raises(Exception, match=r"interlock guard \["):
-            world.connection.rows(change)
+        with pytest.raises(Exception, match=rf"interlock guard \[{rule}\]"):
+            write_act(world.connection, path, sign)
         world.connection.rollback()
     assert no_lease_ever(world, sign)
