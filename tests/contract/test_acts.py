@@ -90,12 +90,12 @@ def test_every_act_is_under_one_seal_and_roots_go_on(world: World) -> None:
     acts = world.connection.rows("SELECT id, digest FROM act ORDER BY id")
     seals = world.connection.rows("SELECT number, first_act, last_act, acts, root FROM seal ORDER BY number")
     assert len(seals) >= 2
-    root, done = sha256(b"interlock").digest(), 0
+    root, done = sha256(b"interlock").hexdigest(), 0
     for place, (number, first, last, count, told) in enumerate(seals, start=1):
         some = acts[done : done + count]
         for _, digest in some:
-            root = sha256(root + bytes.fromhex(digest)).digest()
-        assert (number, first, last, told) == (place, some[0][0], some[-1][0], root.hex())
+            root = sha256(f"{root}{digest}".encode()).hexdigest()
+        assert (number, first, last, told) == (place, some[0][0], some[-1][0], root)
         done += count
     assert done == len(acts)
 
