@@ -18,6 +18,7 @@ from interlock.kernel.rows import columns as columns_of
 from interlock.lifecycles import shipped
 from interlock.store import migrate, postgres, sqlite
 from interlock.store.acts import digest_of
+from interlock.store.lanes import NUMBERS as NUMBERS_A_TENANT
 from tests.store.databases import Connection, insert, swap
 
 LIVES = shipped()
@@ -116,10 +117,20 @@ def write_act(database: Connection, path: Path, *units: int, **changes: Any) -> 
             "leases": leases if any(leases) else None, "secrets": None, "details": None,
         }  # fmt: skip
         if path.grants and not path.lease_ends:
-            row |= {**TERMS, "secrets": [f"hash of {unit}" for unit in units]}
+            hire(database, row["tenant"])
+            until = row["at"] + TERMS["ttl"]
+            row |= {**TERMS, "until": until, "secrets": [f"hash of {unit}" for unit in units]}
         row |= changes
         insert_act(database, row)
     return int(row["id"])
+
+
+def hire(database: Connection, tenant: int) -> None:
+    """There is a worker to whom leases are granted."""
+    given = {"unit": TERMS["worker"], "tenant": tenant}
+    if not database.rows("SELECT 1 FROM worker WHERE unit = :unit AND tenant = :tenant", given):
+        row = {"name": "w", "incarnation": str(tenant), "capabilities": "", "capacity": 9, "holding": 0, "draining": 0}
+        insert(database, "worker", **given, **row, seen_at=0)
 
 
 def next_act(database: Connection) -> int:

@@ -14,6 +14,7 @@ from interlock.store import sqlite
 from tests.store.databases import fresh, insert
 from tests.store.raw_acts import archive, as_columns, bear, finish, forced_path, move, newborn, path_of, write_body
 
+TOLD = [f'{{"error": "{word}"}}' for word in ("one", "two", "three")]
 CONFLICTS = ("REPLACE", "IGNORE", "FAIL", "ROLLBACK")
 
 
@@ -28,10 +29,10 @@ def database(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[sqlite.
 
 
 def fill(database: sqlite.Connection) -> None:
-    details = [sha256(text.encode()).hexdigest() for text in ("one", "two", "three")]
+    details = [sha256(text.encode()).hexdigest() for text in TOLD]
     born = bear(database, 1, 2, 3, with_body=False, details=details)
-    insert(database, "act_detail", act=born, unit=1, tenant=1, payload="one")
-    insert(database, "act_detail", act=born, unit=2, tenant=1, payload="two")
+    insert(database, "act_detail", act=born, unit=1, tenant=1, payload=TOLD[0])
+    insert(database, "act_detail", act=born, unit=2, tenant=1, payload=TOLD[1])
     for one in (1, 2, 3):
         write_body(database, one, key=f"k{one}")
     finish(database, 1, 3)
@@ -109,7 +110,7 @@ def test_a_row_is_not_pushed_out_by_another_under_its_rowid(database: sqlite.Con
     }  # fmt: skip
     changes: dict[str, dict[str, Any]] = {
         "body": {"unit": 4, "key": "'k4'"}, "archived": {"unit": 1, "version": 4, "born": 1},
-        "act": {"id": 99}, "act_detail": {"unit": 3, "payload": "'three'"}, "lease": {"unit": 4}, "path_hop": {"place": 9},
+        "act": {"id": 99}, "act_detail": {"unit": 3, "payload": f"'{TOLD[2]}'"}, "lease": {"unit": 4}, "path_hop": {"place": 9},
     }  # fmt: skip
     if table == "archived":  # but for its place it would be taken
         changes[table]["head"] = "(SELECT digest FROM act WHERE id = (SELECT act FROM unit WHERE id = 1))"

@@ -1,6 +1,7 @@
 -- The guard: an illegal move is impossible, whoever writes. Every message names the rule that was broken.
 -- Inserting an act is the only way to make a unit or to move one. Functions of the guard run as their owner, with a
--- search path that ends in pg_temp (set by the migration), and declare the tenants of the rows that they judge.
+-- search path that ends in pg_temp (set by the migration), and declare the tenants of the rows that they judge. What was
+-- declared before is put back by hand: only a superuser may attach a setting that is ours to a function.
 
 CREATE FUNCTION guard_refuses(rule text, why text) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
@@ -158,9 +159,9 @@ CREATE TRIGGER guard_path_hop_change BEFORE UPDATE OR DELETE OR TRUNCATE ON path
 -- The one function that makes and moves units: each listed path is applied to exactly the units of its act, or the whole
 -- statement is refused.
 CREATE FUNCTION act_moves() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER
-SET enable_hashjoin = off SET enable_mergejoin = off SET enable_seqscan = off SET enable_bitmapscan = off
-SET app.tenants = '' AS $$
+SET enable_hashjoin = off SET enable_mergejoin = off SET enable_seqscan = off SET enable_bitmapscan = off AS $$
 DECLARE
+    declared text := current_setting('app.tenants', true);
     here bigint;
     clock bigint := (extract(epoch FROM clock_timestamp()) * 1000000)::bigint + 60000000;
     tenants integer[];
@@ -267,6 +268,7 @@ BEGIN
                  WHERE p.lease_ends > 0 AND x.lease IS NOT NULL) AS m
          WHERE lease.id = m.lease AND lease.unit = m.unit;
     END IF;
+    PERFORM set_config('app.tenants', declared, true);
     RETURN NULL;
 END $$;
 CREATE TRIGGER act_moves AFTER INSERT ON act REFERENCING NEW TABLE AS fresh
@@ -276,9 +278,9 @@ CREATE TRIGGER guard_act BEFORE UPDATE OR TRUNCATE ON act
 
 -- Whoever is born is a unit of the act that says so, as that act leaves it.
 CREATE FUNCTION guard_birth() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER
-SET enable_hashjoin = off SET enable_mergejoin = off SET enable_seqscan = off SET enable_bitmapscan = off
-SET app.tenants = '' AS $$
+SET enable_hashjoin = off SET enable_mergejoin = off SET enable_seqscan = off SET enable_bitmapscan = off AS $$
 DECLARE
+    declared text := current_setting('app.tenants', true);
     here bigint;
 BEGIN
     here := (SELECT value::bigint FROM about WHERE name = 'generation') << 36 | pg_current_xact_id()::text::bigint;
@@ -306,6 +308,7 @@ BEGIN
     THEN PERFORM guard_refuses('tenant', 'a child has the tenant of its parent'); END IF;
     IF EXISTS (SELECT 1 FROM fresh WHERE lane <> 0 AND lane / 4294967296 <> tenant)
     THEN PERFORM guard_refuses('tenant', 'a unit waits in a lane of its tenant'); END IF;
+    PERFORM set_config('app.tenants', declared, true);
     RETURN NULL;
 END $$;
 CREATE TRIGGER guard_birth AFTER INSERT ON unit REFERENCING NEW TABLE AS fresh
@@ -313,13 +316,15 @@ CREATE TRIGGER guard_birth AFTER INSERT ON unit REFERENCING NEW TABLE AS fresh
 
 -- At the end of its transaction every unit that an act bears is there, and was born by it.
 CREATE FUNCTION guard_born() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER
-SET enable_hashjoin = off SET enable_mergejoin = off SET enable_seqscan = off SET enable_bitmapscan = off
-SET app.tenants = '' AS $$
+SET enable_hashjoin = off SET enable_mergejoin = off SET enable_seqscan = off SET enable_bitmapscan = off AS $$
+DECLARE
+    declared text := current_setting('app.tenants', true);
 BEGIN
     PERFORM set_config('app.tenants', ARRAY[NEW.tenant]::text, true);
     IF (SELECT count(DISTINCT x.id) FROM unnest(NEW.units) AS x (id) JOIN unit ON unit.id = x.id AND unit.born = NEW.id)
        <> cardinality(NEW.units)
     THEN PERFORM guard_refuses('event-first', 'an act bears the units that it names'); END IF;
+    PERFORM set_config('app.tenants', declared, true);
     RETURN NULL;
 END $$;
 CREATE CONSTRAINT TRIGGER guard_born AFTER INSERT ON act DEFERRABLE INITIALLY DEFERRED
@@ -363,7 +368,9 @@ CREATE TRIGGER guard_lease_gone AFTER DELETE ON lease REFERENCING OLD TABLE AS g
 
 -- An act and its details leave with the last of its units; its digest stays.
 CREATE FUNCTION guard_act_delete() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER
-SET enable_hashjoin = off SET enable_mergejoin = off SET app.tenants = '' AS $$
+SET enable_hashjoin = off SET enable_mergejoin = off AS $$
+DECLARE
+    declared text := current_setting('app.tenants', true);
 BEGIN
     PERFORM set_config('app.tenants', (SELECT array_agg(DISTINCT tenant)::text FROM gone), true);
     IF EXISTS (
@@ -373,28 +380,35 @@ BEGIN
               WHERE act_gone.id = gone.id AND act_gone.tenant = gone.tenant AND act_gone.digest = gone.digest)
             OR EXISTS (SELECT 1 FROM unnest(gone.units) AS x (id) JOIN unit ON unit.id = x.id))
     THEN PERFORM guard_refuses('append-only', 'an act is deleted only with the last of its units'); END IF;
+    PERFORM set_config('app.tenants', declared, true);
     RETURN NULL;
 END $$;
 CREATE TRIGGER guard_act_delete AFTER DELETE ON act REFERENCING OLD TABLE AS gone
     FOR EACH STATEMENT EXECUTE FUNCTION guard_act_delete();
 
-CREATE FUNCTION guard_gone() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER SET app.tenants = '' AS $$
+CREATE FUNCTION guard_gone() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER AS $$
+DECLARE
+    declared text := current_setting('app.tenants', true);
 BEGIN
     PERFORM set_config('app.tenants', (SELECT array_agg(DISTINCT tenant)::text FROM fresh), true);
     IF EXISTS (
         SELECT 1 FROM fresh LEFT JOIN act ON act.id = fresh.id AND act.tenant = fresh.tenant AND act.digest = fresh.digest
          WHERE act.id IS NULL)
     THEN PERFORM guard_refuses('append-only', 'an act that is gone leaves its own digest'); END IF;
+    PERFORM set_config('app.tenants', declared, true);
     RETURN NULL;
 END $$;
 CREATE TRIGGER guard_gone AFTER INSERT ON act_gone REFERENCING NEW TABLE AS fresh
     FOR EACH STATEMENT EXECUTE FUNCTION guard_gone();
 -- At the end of its transaction it is really gone: else a seal would count it twice.
-CREATE FUNCTION guard_really_gone() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER SET app.tenants = '' AS $$
+CREATE FUNCTION guard_really_gone() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER AS $$
+DECLARE
+    declared text := current_setting('app.tenants', true);
 BEGIN
     PERFORM set_config('app.tenants', ARRAY[NEW.tenant]::text, true);
     IF EXISTS (SELECT 1 FROM act WHERE id = NEW.id)
     THEN PERFORM guard_refuses('append-only', 'an act that is still there is not gone'); END IF;
+    PERFORM set_config('app.tenants', declared, true);
     RETURN NULL;
 END $$;
 CREATE CONSTRAINT TRIGGER guard_really_gone AFTER INSERT ON act_gone DEFERRABLE INITIALLY DEFERRED
@@ -403,7 +417,9 @@ CREATE TRIGGER guard_gone_change BEFORE UPDATE OR DELETE OR TRUNCATE ON act_gone
     FOR EACH STATEMENT EXECUTE FUNCTION guard_says_no('append-only', 'what an act left behind is never changed');
 
 CREATE FUNCTION guard_detail() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER
-SET enable_hashjoin = off SET enable_mergejoin = off SET app.tenants = '' AS $$
+SET enable_hashjoin = off SET enable_mergejoin = off AS $$
+DECLARE
+    declared text := current_setting('app.tenants', true);
 BEGIN
     PERFORM set_config('app.tenants', (SELECT array_agg(DISTINCT tenant)::text FROM fresh), true);
     IF EXISTS (
@@ -412,6 +428,7 @@ BEGIN
             OR encode(sha256(convert_to(fresh.payload, 'UTF8')), 'hex')
                IS DISTINCT FROM act.details[array_position(act.units, fresh.unit)])
     THEN PERFORM guard_refuses('append-only', 'what is told of a unit is what its act has the digest of'); END IF;
+    PERFORM set_config('app.tenants', declared, true);
     RETURN NULL;
 END $$;
 CREATE TRIGGER guard_detail AFTER INSERT ON act_detail REFERENCING NEW TABLE AS fresh
@@ -420,8 +437,9 @@ CREATE TRIGGER guard_detail_change BEFORE UPDATE OR TRUNCATE ON act_detail
     FOR EACH STATEMENT EXECUTE FUNCTION guard_says_no('append-only', 'what an act tells of a unit is never changed');
 
 -- Seals follow each other, skip no act, cover only what no open transaction can come before, and are never changed.
-CREATE FUNCTION guard_seal() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER SET app.tenants = '' AS $$
+CREATE FUNCTION guard_seal() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER AS $$
 DECLARE
+    declared text := current_setting('app.tenants', true);
     after bigint := 0;
     horizon bigint;
 BEGIN
@@ -439,13 +457,16 @@ BEGIN
        OR NOT EXISTS (SELECT 1 FROM act WHERE tenant = NEW.tenant AND id = NEW.last_act
                       UNION ALL SELECT 1 FROM act_gone WHERE tenant = NEW.tenant AND id = NEW.last_act)
     THEN PERFORM guard_refuses('seal', 'a seal goes on where the last one ended'); END IF;
+    PERFORM set_config('app.tenants', declared, true);
     RETURN NULL;
 END $$;
 CREATE TRIGGER guard_seal AFTER INSERT ON seal FOR EACH ROW EXECUTE FUNCTION guard_seal();
 CREATE TRIGGER guard_seal_change BEFORE UPDATE OR DELETE OR TRUNCATE ON seal
     FOR EACH STATEMENT EXECUTE FUNCTION guard_says_no('seal', 'a seal is never changed');
 
-CREATE FUNCTION guard_unit_delete() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER SET app.tenants = '' AS $$
+CREATE FUNCTION guard_unit_delete() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER AS $$
+DECLARE
+    declared text := current_setting('app.tenants', true);
 BEGIN
     IF TG_OP <> 'TRUNCATE' THEN
         PERFORM set_config('app.tenants', (SELECT array_agg(DISTINCT tenant)::text FROM gone), true);
@@ -454,6 +475,7 @@ BEGIN
         SELECT 1 FROM gone
         WHERE NOT EXISTS (SELECT 1 FROM archived WHERE archived.unit = gone.id AND archived.version = gone.version))
     THEN PERFORM guard_refuses('append-only', 'a unit is deleted only if it is archived'); END IF;
+    PERFORM set_config('app.tenants', declared, true);
     RETURN NULL;
 END $$;
 CREATE TRIGGER guard_unit_delete AFTER DELETE ON unit REFERENCING OLD TABLE AS gone
@@ -462,13 +484,16 @@ CREATE TRIGGER guard_unit_truncate BEFORE TRUNCATE ON unit
     FOR EACH STATEMENT EXECUTE FUNCTION guard_unit_delete();
 
 CREATE FUNCTION guard_tenant() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER
-SET enable_hashjoin = off SET enable_mergejoin = off SET app.tenants = '' AS $$
+SET enable_hashjoin = off SET enable_mergejoin = off AS $$
+DECLARE
+    declared text := current_setting('app.tenants', true);
 BEGIN
     PERFORM set_config('app.tenants', (SELECT array_agg(DISTINCT tenant)::text FROM fresh), true);
     IF EXISTS (
         SELECT 1 FROM fresh LEFT JOIN unit ON unit.id = fresh.unit AND unit.tenant = fresh.tenant
         WHERE unit.id IS NULL)
     THEN PERFORM guard_refuses('tenant', TG_TABLE_NAME || ' has the tenant of its unit'); END IF;
+    PERFORM set_config('app.tenants', declared, true);
     RETURN NULL;
 END $$;
 CREATE TRIGGER guard_body AFTER INSERT ON body REFERENCING NEW TABLE AS fresh
@@ -477,13 +502,16 @@ CREATE TRIGGER guard_artifact AFTER INSERT ON artifact REFERENCING NEW TABLE AS 
     FOR EACH STATEMENT EXECUTE FUNCTION guard_tenant();
 
 CREATE FUNCTION guard_need() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER
-SET enable_hashjoin = off SET enable_mergejoin = off SET app.tenants = '' AS $$
+SET enable_hashjoin = off SET enable_mergejoin = off AS $$
+DECLARE
+    declared text := current_setting('app.tenants', true);
 BEGIN
     PERFORM set_config('app.tenants', (SELECT array_agg(DISTINCT tenant)::text FROM fresh), true);
     IF EXISTS (
         SELECT 1 FROM fresh
         WHERE (SELECT count(*) FROM unit WHERE id IN (fresh.unit, fresh.needs) AND tenant = fresh.tenant) <> 2)
     THEN PERFORM guard_refuses('tenant', 'a unit and what it needs are of one tenant'); END IF;
+    PERFORM set_config('app.tenants', declared, true);
     RETURN NULL;
 END $$;
 CREATE TRIGGER guard_need AFTER INSERT ON need REFERENCING NEW TABLE AS fresh
@@ -506,7 +534,9 @@ CREATE TRIGGER guard_need_update BEFORE UPDATE ON need FOR EACH STATEMENT EXECUT
 CREATE TRIGGER guard_artifact_update BEFORE UPDATE ON artifact FOR EACH STATEMENT EXECUTE FUNCTION guard_fixed();
 
 -- What goes past the table, and what leaves the database.
-CREATE FUNCTION guard_forced_move() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER SET app.tenants = '' AS $$
+CREATE FUNCTION guard_forced_move() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER AS $$
+DECLARE
+    declared text := current_setting('app.tenants', true);
 BEGIN
     PERFORM set_config('app.tenants', (SELECT array_agg(DISTINCT tenant)::text FROM fresh), true);
     IF EXISTS (
@@ -517,6 +547,7 @@ BEGIN
     THEN
         PERFORM guard_refuses('forced', 'a forced move has a reason, a unit, a version to come and a state of its lifecycle');
     END IF;
+    PERFORM set_config('app.tenants', declared, true);
     RETURN NULL;
 END $$;
 CREATE TRIGGER guard_forced_move AFTER INSERT ON forced_move REFERENCING NEW TABLE AS fresh
@@ -525,7 +556,9 @@ CREATE TRIGGER guard_forced_move_update BEFORE UPDATE OR TRUNCATE ON forced_move
     FOR EACH STATEMENT EXECUTE FUNCTION guard_fixed();
 
 -- What is archived has ended, and the row says how far its own history went.
-CREATE FUNCTION guard_archived() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER SET app.tenants = '' AS $$
+CREATE FUNCTION guard_archived() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER AS $$
+DECLARE
+    declared text := current_setting('app.tenants', true);
 BEGIN
     PERFORM set_config('app.tenants', (SELECT array_agg(DISTINCT tenant)::text FROM fresh), true);
     IF EXISTS (
@@ -535,6 +568,7 @@ BEGIN
             WHERE unit.id = fresh.unit AND unit.tenant = fresh.tenant AND unit.version = fresh.version
               AND unit.born = fresh.born AND act.digest = fresh.head AND unit.outcome IS NOT NULL))
     THEN PERFORM guard_refuses('archived', 'only a unit that has ended is archived, with its own version and head'); END IF;
+    PERFORM set_config('app.tenants', declared, true);
     RETURN NULL;
 END $$;
 CREATE TRIGGER guard_archived AFTER INSERT ON archived REFERENCING NEW TABLE AS fresh
@@ -543,7 +577,9 @@ CREATE TRIGGER guard_archived_change BEFORE UPDATE OR DELETE OR TRUNCATE ON arch
     FOR EACH STATEMENT EXECUTE FUNCTION guard_fixed();
 
 -- What a unit was given and what it made leave with it.
-CREATE FUNCTION guard_kept() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER SET app.tenants = '' AS $$
+CREATE FUNCTION guard_kept() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER AS $$
+DECLARE
+    declared text := current_setting('app.tenants', true);
 BEGIN
     IF TG_OP <> 'TRUNCATE' THEN
         PERFORM set_config('app.tenants', (SELECT array_agg(DISTINCT tenant)::text FROM gone), true);
@@ -553,6 +589,7 @@ BEGIN
     THEN
         PERFORM guard_refuses('append-only', 'a row of ' || TG_TABLE_NAME || ' is deleted only if its unit is archived');
     END IF;
+    PERFORM set_config('app.tenants', declared, true);
     RETURN NULL;
 END $$;
 CREATE TRIGGER guard_body_delete AFTER DELETE ON body REFERENCING OLD TABLE AS gone
