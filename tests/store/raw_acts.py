@@ -18,7 +18,6 @@ from interlock.kernel.rows import columns as columns_of
 from interlock.lifecycles import shipped
 from interlock.store import migrate, postgres, sqlite
 from interlock.store.acts import digest_of
-from interlock.store.lanes import NUMBERS as NUMBERS_A_TENANT
 from tests.store.databases import Connection, insert, swap
 
 LIVES = shipped()
