@@ -1,6 +1,7 @@
 """Sentences that are true of the database at every commit, asked of every event and every row that it holds."""
 
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+from itertools import chain
 
 import msgspec
 
@@ -11,6 +12,7 @@ from interlock.audit.record import (
     MOVED,
     PATHS,
     SEALS,
+    has_erased_details,
     judge_acts,
     judge_leases,
     judge_members,
@@ -199,8 +201,12 @@ WHOLE = (
 LAWS = (*(named(law) for law in OF_EVENTS), *(named(law) for law in OF_ROWS), *WHOLE)
 
 
-def audit(session: Session, lives: Mapping[str, Lifecycle], *, rebuild: bool = False) -> Iterator[Broken]:
+def audit(
+    session: Session, lives: Mapping[str, Lifecycle], *, rebuild: bool = False, from_seal: int = 1
+) -> Iterator[Broken]:
     """Every law, asked of every unit that the session sees; with `rebuild`, every row is compared with its fold.
+
+    Acts and seals before `from_seal` are taken as they are, tenant by tenant.
 
     Units and events are read a page at a time; what stays in memory is a few numbers for each parent and worker.
     """
@@ -230,16 +236,19 @@ def audit(session: Session, lives: Mapping[str, Lifecycle], *, rebuild: bool = F
     yield from workers_hold_what_they_hold(session, held)
     yield from parents_count_their_children(said, found)
     for one, cost in costs.items():
-        if cost:
+        if cost and not has_erased_details(session, one):
             yield Broken(COSTING, one, f"its cost is {cost / MILLION} more than its attempts and its children tell")
     yield from keys_are_kept(session)
     yield from bodies_can_be_read(session)
     for one, unmet, counted in unmet_needs(session):
         if unmet != counted:
             yield Broken(NEEDING, one, f"{unmet} of its needs are said to be unmet, and {counted} are")
-    for judged in (judge_paths, judge_acts, judge_members, judge_leases, judge_seals):
-        for fault in judged(session):
-            yield Broken(fault.law, fault.unit, fault.text)
+    of_record = (
+        judge_paths(session), judge_acts(session, from_seal), judge_members(session), judge_leases(session),
+        judge_seals(session, from_seal),
+    )  # fmt: skip
+    for fault in chain.from_iterable(of_record):
+        yield Broken(fault.law, fault.unit, fault.text)
     for one, count in orphans(session):
         yield Broken(OWNED, one, f"acts tell of it ({count}), but there is no such unit")
 

@@ -3,14 +3,16 @@ that there are; seals are those of the acts below them."""
 
 from collections.abc import Iterable, Iterator
 from hashlib import sha256
+from operator import attrgetter
+from typing import Any, NamedTuple
 
 import msgspec
 
-from interlock.kernel.paths import BORN, path_id
+from interlock.kernel.paths import BORN, LIVE, Path, PathHop, path_id
 from interlock.kernel.rows import Act, Body, Lease, Seal
 from interlock.store.acts import belonging, digest_of
 from interlock.store.reads import pages, read, read_acts, select_acts, tenants
-from interlock.store.seals import NOTHING, Sealed, chain
+from interlock.store.seals import START, Sealed, chain
 from interlock.store.session import Session
 
 PAGE = 500  # acts, seals or leases read together
@@ -38,7 +40,18 @@ AND lease.ended_at IS NULL AND lease.worker = unit.holder
 WHERE unit.id > :last AND unit.lease_id IS NOT NULL AND lease.id IS NULL ORDER BY unit.id LIMIT :page
 """
 NEXT_LEASES = "WHERE (unit, id) > (:unit, :id) ORDER BY unit, id LIMIT :page"
-NEXT_SEALS = "WHERE tenant = :tenant AND number >= :number ORDER BY number LIMIT :page"
+# What a trigger derives from what a path tells; the last two are not fields of a path.
+DERIVED = (
+    "lifecycle, source, target, category, outcome, started, forced, payload_hop, opens, grants, lease_from, lease_to, "
+    "hops, lease_ends"
+)
+
+
+class Unsealed(NamedTuple):
+    """How many acts are not sealed yet, and when the first of them was."""
+
+    acts: int
+    since: int | None
 
 
 class Fault(msgspec.Struct, frozen=True):
@@ -50,26 +63,42 @@ class Fault(msgspec.Struct, frozen=True):
 
 
 def judge_paths(session: Session) -> Iterator[Fault]:
-    """A path is known by what it tells: history cannot be renamed."""
-    sql = (
-        "SELECT path, trigger, source, target, name, severity, lease_from, lease_to FROM path_hop ORDER BY path, place"
-    )
-    hops: dict[int, list[tuple[object, ...]]] = {}
-    for path, *hop in session.rows(sql):
+    """A path is known by what it tells, and moves units by nothing else: history cannot be renamed."""
+    ends = dict(session.rows("SELECT target, min(category) FROM edge WHERE lifecycle = 'lease' GROUP BY target"))
+    hops: dict[int, list[tuple[Any, ...]]] = {}
+    for path, *hop in session.rows(f"SELECT path, {', '.join(PathHop._fields)} FROM path_hop ORDER BY path, place"):
         hops.setdefault(path, []).append(tuple(hop))
-    for one, told, digest, lifecycle in session.rows("SELECT id, told, digest, lifecycle FROM transition_path"):
+    for one, told, digest, *derived in session.rows(f"SELECT id, told, digest, {DERIVED} FROM transition_path"):
         found = sha256(told.encode()).hexdigest()
         if found != digest or path_id(found) != one:
-            yield Fault(PATHS, 0, f"path {one} of {lifecycle} does not tell what it was listed for")
-        elif [(*hop[:5], *hop[7:]) for hop in msgspec.json.decode(told)[5]] != hops.get(one, []):
+            yield Fault(PATHS, 0, f"path {one} of {derived[0]} does not tell what it was listed for")
+            continue
+        listed = path_told(told)
+        live = listed.lease_to is None or ends.get(listed.lease_to) in LIVE
+        if derived != [*attrgetter(*DERIVED.split(", ")[:-2])(listed), len(listed.hops), int(not live)]:
+            yield Fault(PATHS, 0, f"path {one} of {derived[0]} makes something else of a unit than it tells")
+        if hops.get(one) != list(counted_hops(listed)):
             yield Fault(PATHS, 0, f"the hops of path {one} are not those that it tells")
 
 
-def judge_acts(session: Session) -> Iterator[Fault]:
+def path_told(text: str) -> Path:
+    lifecycle, category, outcome, started, forced, hops = msgspec.json.decode(text)
+    return Path(lifecycle, tuple(PathHop(*hop) for hop in hops), category, outcome, started, bool(forced))
+
+
+def counted_hops(path: Path) -> Iterator[tuple[Any, ...]]:
+    """The hops of a path as the database lists them: attempt and fence are those of all hops up to each."""
+    attempt = fence = 0
+    for hop in path.hops:
+        attempt, fence = attempt + hop.attempt, fence + hop.fence
+        yield tuple(hop._replace(attempt=attempt, fence=fence))
+
+
+def judge_acts(session: Session, from_seal: int = 1) -> Iterator[Fault]:
     """Every act is what its digest says, and so is what is kept apart from it."""
     rows = session.rows("SELECT id, digest, source FROM transition_path")
     paths, births = {one: digest for one, digest, _ in rows}, {one for one, _, source in rows if source == BORN}
-    after = 0
+    after = min(seal_before(session, tenant, from_seal).last_act for tenant in tenants(session))
     while acts := read_acts(session, after, PAGE):
         after = acts[-1].id
         for act in acts:
@@ -88,6 +117,15 @@ def judge_details(session: Session, acts: Iterable[Act]) -> Iterator[Fault]:
     for act, unit, payload in session.rows(sql, {"ids": sorted({act for act, _ in told})}):
         if told.get((act, unit)) != sha256(payload.encode()).hexdigest():
             yield Fault(DIGESTS, unit, f"what act {act} tells of it is not what its digest says")
+
+
+def has_erased_details(session: Session, unit: int) -> bool:
+    """Whether something was told of a unit that is told no more: what it cost may have been among it."""
+    of_unit = "WHERE id IN (SELECT act FROM event WHERE unit = :unit) AND details IS NOT NULL AND version > 0"
+    acts = select_acts(session, of_unit, unit=unit)
+    told = {act.id for act in acts if act.details and act.details[act.units.index(unit)] is not None}
+    kept = session.rows("SELECT act FROM act_detail WHERE unit = :unit", {"unit": unit}) if told else []
+    return bool(told - {act for (act,) in kept})
 
 
 def judge_births(session: Session, acts: Iterable[Act]) -> Iterator[Fault]:
@@ -140,37 +178,50 @@ def is_granted(lease: Lease, act: Act | None) -> bool:
     )
 
 
-def judge_seals(session: Session, after: int = 0) -> Iterator[Fault]:
-    """Every seal has the root of all acts up to its last one, and no act lies below it that it does not know.
+def judge_seals(session: Session, from_seal: int = 1) -> Iterator[Fault]:
+    """Every seal is that of all acts behind the seal before it, and no act lies there that it does not know.
 
-    Each is judged by the seal before it, so one may begin behind any of them: those `after` so many are judged.
+    Each is judged by itself, from the root of the one before it: a fault is told where it is, and whoever trusts the
+    seals up to one of them begins behind it.
     """
     for tenant in tenants(session):
-        last, number = NOTHING, max(after, 1)
-        while seals := read(session, Seal, NEXT_SEALS, tenant=tenant, number=number, page=PAGE):
-            for seal in seals:
-                if seal.number != number:
-                    yield Fault(SEALS, 0, f"seal {number} of tenant {tenant} is missing")
-                elif seal.number > after and (text := doubt(session, seal, last)):
-                    yield Fault(SEALS, 0, text)
-                last, number = Sealed(seal.last_act, 0, seal.root), seal.number + 1
+        before = seal_before(session, tenant, from_seal)
+        while found := next_seals(session, tenant, before.number):
+            for seal in found:
+                if seal.number != before.number + 1:
+                    yield Fault(SEALS, 0, f"seal {before.number + 1} of tenant {tenant} is missing")
+                elif not is_sealed_so(session, before, seal):
+                    yield Fault(
+                        SEALS, 0, f"seal {seal.number} of tenant {tenant} is not that of the acts up to "
+                        f"{seal.last_act}: one of them was changed, added, removed or reordered",
+                    )  # fmt: skip
+                before = seal
 
 
-def doubt(session: Session, seal: Seal, last: Sealed) -> str:
-    """Why a seal is not that of the acts behind the seal before it; nothing if it is."""
-    acts = list(chain(session, seal.tenant, last._replace(acts=0), seal.last_act + 1))
-    if acts and (acts[0].act, *acts[-1]) == (seal.first_act, seal.last_act, seal.acts, seal.root):
-        return ""
-    return (
-        f"seal {seal.number} of tenant {seal.tenant} is not that of the acts up to {seal.last_act}: one of them was "
-        "changed, added, removed or reordered"
-    )
+def seal_before(session: Session, tenant: int, number: int) -> Seal:
+    """The seal before the one of that number; if there are not so many, what comes before the first one."""
+    found = read(session, Seal, "WHERE tenant = :tenant AND number = :last", tenant=tenant, last=number - 1)
+    return found[0] if found else Seal(tenant=tenant, number=0, first_act=0, last_act=0, acts=0, root=START, at=0)
 
 
-def count_unsealed(session: Session) -> int:
-    """How many acts no seal knows yet."""
+def next_seals(session: Session, tenant: int, after: int) -> list[Seal]:
+    rest = "WHERE tenant = :tenant AND number > :after ORDER BY number LIMIT :page"
+    return read(session, Seal, rest, tenant=tenant, after=after, page=PAGE)
+
+
+def is_sealed_so(session: Session, before: Seal, seal: Seal) -> bool:
+    """Whether a seal has the root, the number and the ends of the acts between the one before it and its last one."""
+    first, last = 0, Sealed(before.last_act, 0, before.root)
+    for at in chain(session, seal.tenant, last, seal.last_act + 1):
+        first, last = first or at.act, at
+    return (first, *last) == (seal.first_act, seal.last_act, seal.acts, seal.root)
+
+
+def count_unsealed(session: Session) -> Unsealed:
+    """How many acts no seal knows yet: who changes one of these is found by nothing but its own digest."""
     sql = (
-        "SELECT count(*) FROM act WHERE tenant = :tenant "
+        "SELECT count(*), min(at) FROM act WHERE tenant = :tenant "
         "AND id > (SELECT coalesce(max(last_act), 0) FROM seal WHERE tenant = :tenant)"
     )
-    return sum(int(session.rows(sql, {"tenant": tenant})[0][0]) for tenant in tenants(session))
+    found = [session.rows(sql, {"tenant": tenant})[0] for tenant in tenants(session)]
+    return Unsealed(sum(int(count) for count, _ in found), min((at for _, at in found if at is not None), default=None))

@@ -11,6 +11,7 @@ import typer
 from interlock.audit import anchor as anchors
 from interlock.audit.database import audit_itself, until_damage
 from interlock.audit.laws import LAWS, Broken, audit
+from interlock.audit.record import count_unsealed
 from interlock.cli.options import DEFAULT, Actor, Url, known_lives, must_be_present, must_exist, named, opened
 from interlock.cli.out import FINDING, Json, counted, dump, report, say
 from interlock.client.shape import instant
@@ -139,6 +140,9 @@ def audit_database(
     rebuild: Annotated[bool, typer.Option("--rebuild", help="Rebuild every row from its events, and compare.")] = False,
     since: Annotated[Path | None, typer.Option(help="Prove that nothing in this anchor was lost or rewritten.")] = None,
     archives: Annotated[Path | None, typer.Option(help="Where archive files are now, for --since.")] = None,
+    from_seal: Annotated[
+        int, typer.Option(min=1, metavar="N", help="Take acts and seals before seal N of each tenant as they are.")
+    ] = 1,
     anchor: Annotated[Path | None, typer.Option(help="Write an anchor to this new file, if all is well.")] = None,
     json: Json = False,
 ) -> None:
@@ -153,21 +157,36 @@ def audit_database(
             # The anchor first: one that cannot be used is told before the long part.
             kept = anchors.since(session, since, archives) if since else iter(())
             lives = known_lives()
-            broken = chain(kept, audit_itself(session, lives), audit(session, lives, rebuild=rebuild))
+            broken = chain(
+                kept, audit_itself(session, lives), audit(session, lives, rebuild=rebuild, from_seal=from_seal)
+            )
             count, some = told(until_damage(broken), json)
-            forced = told_forced(session)
+            forced, unsealed = told_forced(session), told_unsealed(session)
             end = anchors.write(session, anchor) if anchor and not count else None
     if json:
         facts = {"laws": laws, "found": count, "findings": some, "ok": not count, "forced": forced}
+        facts["unsealed"] = unsealed
         dump(facts | ({"anchor": end} if end else {}))
     else:
         for one in forced:
             say(f"forced, no finding: {one['unit']} to {one['state']} by {one['by']} at {one['at']}: {one['reason']}")
+        if unsealed["acts"]:
+            acts = counted(unsealed["acts"], "act")
+            say(f"not sealed yet, no finding: {acts} since {unsealed['since']}; the next tick seals them")
         say(f"{laws} laws asked, {counted(count, 'finding')}")
         if end:
             say(f"{counted(end.units, 'unit')}, {counted(end.events, 'event')} anchored, digest {end.digest}")
     if count:
         raise typer.Exit(FINDING)
+
+
+def told_unsealed(session: Session) -> dict[str, Any]:
+    """How many acts no seal covers yet, and since when."""
+    try:
+        acts, since = count_unsealed(session)
+    except Corrupt:  # which is a finding already
+        return {"acts": None, "since": None}
+    return {"acts": acts, "since": None if since is None else instant(since)}
 
 
 def told_forced(session: Session) -> list[dict[str, Any]]:

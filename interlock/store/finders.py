@@ -10,6 +10,7 @@ from interlock.kernel.lifecycle import Category
 from interlock.kernel.rows import Answer, Artifact, Body, Event, Note, Schedule, Slot, Template, Token, Unit, Worker
 from interlock.store.acts import events_here
 from interlock.store.lanes import Lane, Lanes, remember
+from interlock.store.reads import LEASES_US
 from interlock.store.tx import Tx
 
 OVERDUE = "WHERE tenant = :tenant AND wake_at IS NOT NULL AND wake_at <= :now ORDER BY wake_at, id LIMIT :limit {skip}"
@@ -20,7 +21,6 @@ EXPIRED = (
 )
 TOKENS_BACK = "WHERE tenant = :tenant AND back_at <= :now ORDER BY back_at LIMIT :limit {skip}"
 KEYS_AT_ONCE = 500
-LEASES_US = 86_400_000_000  # so long an ended lease is remembered
 PARKED_AT_ONCE = 4
 # In one question with the limits of their tenant, which are asked for as often, and which few tenants have.
 LANES = """

@@ -15,6 +15,7 @@ R = TypeVar("R", bound=Row)
 PAGE = 1_000  # rows read together
 LISTS_FROM = Act.__struct_fields__.index("units")  # all columns of an act from there on but its digest are lists
 EVENTS_PAGE = 20_000  # a page costs a walk through the unit's whole history
+LEASES_US = 86_400_000_000  # so long an ended lease is remembered
 SNAPSHOT = {"sqlite": "BEGIN", "postgres": "BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY"}
 # Below which no act can come any more: on PostgreSQL that of the oldest transaction that is still open.
 HORIZON = {
@@ -250,17 +251,26 @@ def tenants(session: Session) -> list[int]:
 
 
 def due_tenants(session: Session) -> list[int]:
-    """Tenants for whom time has something to do: work, a rate, a schedule, or what was kept for a while."""
+    """Tenants for whom time has something to do: work, a lease, a rate, a schedule, acts that are not sealed, or what
+    was kept for a while.
+    """
     clocks = (
         ("unit", "wake_at"), ("token", "back_at"), ("schedule", "next_at"), ("note", "expires"), ("answer", "expires"),
         ("skipped", "expires"),
     )  # fmt: skip
-    due = " OR ".join(
-        f"EXISTS (SELECT 1 FROM {table} WHERE {table}.tenant = tenant.id AND {at} IS NOT NULL AND {at} <= :now)"
-        for table, at in clocks
-    )
-    found = session.rows(f"SELECT id FROM tenant WHERE {due} ORDER BY id", {"now": session.now()})
-    return [tenant for (tenant,) in found]
+    due = " OR ".join((
+        *(
+            f"EXISTS (SELECT 1 FROM {table} WHERE {table}.tenant = tenant.id AND {at} IS NOT NULL AND {at} <= :now)"
+            for table, at in clocks
+        ),
+        "EXISTS (SELECT 1 FROM lease WHERE lease.tenant = tenant.id AND ended_at IS NULL AND until <= :now)",
+        "EXISTS (SELECT 1 FROM lease WHERE lease.tenant = tenant.id AND ended_at <= :forgotten)",
+        "(SELECT max(id) FROM act WHERE act.tenant = tenant.id) "
+        "> coalesce((SELECT max(last_act) FROM seal WHERE seal.tenant = tenant.id), 0)",
+    ))  # fmt: skip
+    now = session.now()
+    sql = f"SELECT id FROM tenant WHERE {due} ORDER BY id"
+    return [tenant for (tenant,) in session.rows(sql, {"now": now, "forgotten": now - LEASES_US})]
 
 
 def queues(session: Session, tenant: int) -> list[str]:

@@ -20,6 +20,7 @@ from interlock.store.reads import horizon, read
 from interlock.store.session import Session
 
 SEALED_MOST = 10_000  # acts in one seal
+EVERY_US = 1_000_000  # however many processes tick, a tenant has no more seals than one in that time
 START = sha256(b"interlock").hexdigest()  # the root of nothing
 # Acts that have left the database with all their units have left their digests.
 DIGESTS = """
@@ -61,8 +62,10 @@ def last_seal(session: Session, tenant: int) -> Seal | None:
 
 
 def next_seal(session: Session, tenant: int, now: int) -> Seal | None:
-    """The seal of what was committed since the last one; None if nothing was."""
+    """The seal of what was committed since the last one; None if nothing was, or that one is too new."""
     last = last_seal(session, tenant)
+    if last is not None and last.acts < SEALED_MOST and now - last.at < EVERY_US:
+        return None
     after = last.last_act if last else 0
     given = {"tenant": tenant, "after": after, "end": horizon(session), "limit": SEALED_MOST}
     acts = session.rows(DIGESTS, given)

@@ -1,6 +1,7 @@
 """`interlock db` and `interlock audit` as an operator runs them; a dozen kinds of tampering are found."""
 
 import json
+import re
 from pathlib import Path
 from shutil import copy
 
@@ -60,6 +61,17 @@ def test_a_healthy_database_has_no_findings(file: Path, interlock: Run) -> None:
     assert interlock("db", "doctor", "--db", f"sqlite:///{file}").stdout == "the database was looked at, 0 findings\n"
     done = interlock("audit", "--db", f"sqlite:///{file}")
     assert (done.returncode, done.stdout) == (0, f"{len(LAWS)} laws asked, 0 findings\n")
+
+
+def test_an_audit_says_how_much_is_not_sealed_yet(file: Path, interlock: Run) -> None:
+    told = json.loads(interlock("audit", "--db", f"sqlite:///{file}", "--json").stdout)
+    assert told["unsealed"] == {"acts": 0, "since": None}
+    interlock("submit", "mail", "--db", f"sqlite:///{file}")
+    done = interlock("audit", "--db", f"sqlite:///{file}")
+    assert done.returncode == 0
+    assert re.match(r"not sealed yet, no finding: 1 act since 20\d\d-.*; the next tick seals them\n", done.stdout)
+    told = json.loads(interlock("audit", "--db", f"sqlite:///{file}", "--from-seal", "2", "--json").stdout)
+    assert (told["unsealed"]["acts"], told["ok"]) == (1, True)
 
 
 TAMPERING = [

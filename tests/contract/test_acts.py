@@ -84,8 +84,8 @@ def test_every_act_is_under_one_seal_and_roots_go_on(world: World) -> None:
     """Recomputed here by hand: a root is the digest of the root before and an act's digest, act by act."""
     for _ in range(3):
         submit(world, 2)
+        world.pass_time(1)
         world.tick()
-    world.tick()
     declare(world.connection, 1)
     acts = world.connection.rows("SELECT id, digest FROM act ORDER BY id")
     seals = world.connection.rows("SELECT number, first_act, last_act, acts, root FROM seal ORDER BY number")

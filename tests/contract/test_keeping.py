@@ -1,10 +1,16 @@
 """What is kept for a while, and for how long: a tenant's setting for verbose notes, and keys that stand for ever."""
 
+from pathlib import Path
+
 import pytest
 
+from interlock.audit import anchor as anchors
+from interlock.audit.laws import audit
 from interlock.engine.notes import READ_AGAIN_US
 from interlock.kernel.commands import Cancel, Claim, Heartbeat, Record, Register, Start, Submit, Tenant, Work
 from interlock.kernel.errors import InterlockError
+from interlock.store.reads import due_tenants, snapshot
+from tests.contract.tamper import behind_the_guard
 from tests.contract.world import SECOND, World, held
 
 DAY = 86_400
@@ -96,3 +102,40 @@ def test_a_key_of_what_makes_a_unit_lasts_for_ever_if_it_is_told_to(world: World
             world.send(Submit(work=(Work(task="other"),), idempotency_key="run-1", key_lasts=True))
     assert world.count("answer", "key = 'stop-1'") == 0
     assert world.send(short) != second
+
+
+def test_ended_leases_are_forgotten_after_a_day_by_whoever_ticks(world: World) -> None:
+    """Until then its holder is told how it ended; then nobody knows the lease any more. Live ones stay."""
+    unit = busy(world)
+    world.pass_time(DAY - 1)
+    live = world.submit()
+    world.claim(world.worker())
+    world.tick()
+    assert world.connection.rows("SELECT unit FROM lease ORDER BY unit") == [(unit,), (live,)]
+    world.pass_time(1)
+    with snapshot(world.connection):
+        assert due_tenants(world.connection) == [1]
+    world.tick()
+    assert world.connection.rows("SELECT unit FROM lease") == [(live,)]
+
+
+def test_what_was_told_of_a_unit_can_be_dropped_and_no_digest_breaks(world: World, server: str, tmp_path: Path) -> None:
+    """The owner may have to erase an error. The event, its act and its seals stay whole: only the words are gone."""
+    unit = world.submit(attempts=1)
+    (grant,) = world.claim(world.worker())
+    world.start(grant)
+    world.finish(grant, ended="failure", error="the password was hunter2", cost=0.25)
+    world.pass_time(1)
+    world.tick()
+    told = world.events(unit)
+    assert "hunter2" in told[-1].payload
+    with snapshot(world.connection):
+        anchors.write(world.connection, tmp_path / "anchor")
+    with behind_the_guard(world.connection, server) as owner:
+        owner.rows("DELETE FROM act_detail WHERE unit = :unit", {"unit": unit})
+    assert [event.payload for event in world.events(unit)] == [
+        "{}" if "hunter2" in event.payload else event.payload for event in told
+    ]
+    with snapshot(world.connection):
+        assert list(audit(world.connection, world.lives, rebuild=True)) == []
+        assert list(anchors.since(world.connection, tmp_path / "anchor")) == []
