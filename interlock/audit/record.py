@@ -25,13 +25,17 @@ LEASES = "leases are what acts have granted"
 UNLIKE_ACTS = """
 SELECT unit.id, unit.version, listed.events FROM unit LEFT JOIN (
     SELECT told.unit, sum(path.hops) AS events, min(told.act) AS first_act, max(told.act) AS last_act
-    FROM journal_unit AS told JOIN transition_path AS path ON path.id = told.path GROUP BY told.unit) AS listed
+    FROM {told} AS told JOIN transition_path AS path ON path.id = told.path GROUP BY told.unit) AS listed
 ON listed.unit = unit.id
 WHERE unit.id > :last AND (listed.unit IS NULL OR listed.events <> unit.version
                            OR listed.first_act <> unit.born OR listed.last_act <> unit.act)
 ORDER BY unit.id LIMIT :page
 """
-# SQLite finds the acts of a unit by a table of its own.
+# SQLite finds the acts of a unit by a table of its own, which is in the order of units and is held against the acts.
+TOLD = {
+    "sqlite": "(SELECT member.unit, member.act, act.path FROM member CROSS JOIN act ON act.id = member.act)",
+    "postgres": "journal_unit",
+}
 MEMBERS = "SELECT unit, act, version FROM {one} EXCEPT SELECT unit, act, version FROM {other}"
 # Units under a lease of which there is no live row.
 NO_LEASE = """
@@ -142,7 +146,7 @@ def judge_births(session: Session, acts: Iterable[Act]) -> Iterator[Fault]:
 
 def judge_members(session: Session) -> Iterator[Fault]:
     """The acts that list a unit are those that made its row: no more, no fewer, and no others."""
-    for unit, version, events in pages(session, UNLIKE_ACTS):
+    for unit, version, events in pages(session, UNLIKE_ACTS.format(told=TOLD[session.name])):
         yield Fault(MOVED, unit, f"it is at version {version}, and the acts that list it come to {events or 0} events")
     if session.name == "sqlite":
         for one, other in (("member", "journal_unit"), ("journal_unit", "member")):

@@ -79,11 +79,13 @@ def read_leases(session: Session, units: Sequence[Unit]) -> None:
 def events_of(session: Session, units: Sequence[Unit]) -> Iterator[Event]:
     """The events of these units in order: those of some units together, and of one that has very many by pages."""
     some: list[Unit] = []
+    events = 0
     for unit in units:
-        if some and sum(one.version for one in some) + unit.version > EVENTS_PAGE:
+        if some and events + unit.version > EVENTS_PAGE:
             yield from events_between(session, some)
-            some = []
+            some, events = [], 0
         some.append(unit)
+        events += unit.version
     if some:
         yield from events_between(session, some)
 
