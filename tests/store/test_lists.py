@@ -107,7 +107,9 @@ def reads_little(database: Connection, server: str, many: int) -> None:
         assert len(found.units) == (PAGE if most == PAGE + 1 else 0), wanted
         if wanted.task and many < MANY_PROOF:
             continue  # PostgreSQL may read all of a small table, and rightly so
-        assert [scan for scan in large_scans(reads) if not scan.startswith("Bitmap")] == [], wanted
+        # Nothing is held, and a planner reads an empty table as it is.
+        scans = [scan for scan in large_scans(reads) if scan != "Seq Scan lease"]
+        assert [scan for scan in scans if not scan.startswith("Bitmap")] == [], wanted
         if isinstance(database, postgres.Connection):
             for table in ("unit", "body"):
                 assert sum(read.rows.get(table, 0) for read in reads) <= most, (wanted, table)
