@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from interlock.audit.laws import audit
 from interlock.engine.door import Engine
 from interlock.kernel.commands import Claim, Grant, Register, Submit, Tick, Work
 from interlock.kernel.rows import Unit
@@ -344,3 +345,16 @@ def test_a_cursor_reads_what_it_shows(database: Connection, server: str) -> None
             assert reads[-1].rows.get("act", 0) <= 4
             assert reads[-1].rows.get("unit", 0) == 0
     database.rollback()
+
+
+def test_an_audit_of_a_file_grows_with_it_and_no_faster(tmp_path_factory: pytest.TempPathFactory) -> None:
+    def audited(many: int) -> int:
+        with fresh("sqlite memory", tmp_path_factory.mktemp("audit"), "") as connection:
+            assert isinstance(connection, sqlite.Connection)
+            Engine(connection, shipped()).send(Submit(work=(Work(task="mail"),) * many))
+            with stepped(connection) as steps:
+                assert not list(audit(connection, shipped()))
+        return steps[0]
+
+    none, some, more = audited(1), audited(200), audited(800)
+    assert more - none <= 6 * (some - none)
