@@ -11,6 +11,7 @@ from interlock.engine.door import Engine
 from interlock.kernel.commands import Decide, Finish, Outcome, Start, Submit, Tick, Work
 from interlock.kernel.rows import Event
 from interlock.lifecycles import shipped
+from interlock.store import seals as sealing
 from interlock.store.borrow import borrow
 from interlock.store.reads import events_after
 from tests.contract.test_archive import archive
@@ -100,8 +101,9 @@ def test_every_act_is_under_one_seal_and_roots_go_on(world: World) -> None:
     assert done == len(acts)
 
 
-def test_no_act_comes_below_a_seal(server: str) -> None:
+def test_no_act_comes_below_a_seal(server: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A transaction that is open while others are sealed writes acts that stand before theirs."""
+    monkeypatch.setattr(sealing, "EVERY_US", 0)
     with fresh_postgres(server, "below_a_seal") as url, Engine.open(url, shipped()) as engine:
         engine.send(Submit(work=(Work(task="first"),)))
         with psycopg.connect(url) as slow:
