@@ -51,6 +51,7 @@ bench: .venv/.dev ## Measure speed beside the peers and above the floor (QUICK=1
 	@$(BIN)/python bench/validate_log.py
 	@$(BIN)/python bench/children.py
 	@$(BIN)/python bench/workflows.py
+	@$(BIN)/python -m bench.history
 	@$(BIN)/python bench/over_http.py
 
 docs: .venv/.run ## Render docs/lifecycles from the lifecycles

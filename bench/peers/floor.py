@@ -5,42 +5,32 @@ import os
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from hashlib import sha256
 from typing import Any
 
-import msgspec
 import psycopg
 
 from bench.mark import ran
 from bench.peers import interlock as product
 from interlock.engine.door import Engine
 from interlock.kernel.commands import Claim, Finish, Held, Outcome, Register, Start, Submit, Work
-from interlock.kernel.rows import Body, Event, Unit
+from interlock.kernel.rows import Act, Body, Unit, columns
 from interlock.lifecycles import shipped
 from interlock.store.columns import Given, insert_text, update_text
-from interlock.store.postgres import PLANS, declared, settings
+from interlock.store.postgres import ACT_BITS, PLANS, declared, settings
 from interlock.store.session import listed
 from interlock.store.url import connect
 
 PACKAGE = "interlock"
-CONFIGURATION = "psycopg, one connection, batches of 500; same rows, guard, events, hash chain and row-level security"
+CONFIGURATION = "psycopg, one connection, batches of 500; same acts, guard, leases, digests and row-level security"
 MEASURES = ["bulk", "drain"]
 LEFT = product.LEFT
 BATCH = 500
-EVENT, UNIT, BODY = (kind.__struct_fields__ for kind in (Event, Unit, Body))
-AT, HASH, UNIT_OF, PAYLOAD, CORRELATION = (
-    EVENT.index(name) for name in ("at", "hash", "unit", "payload", "correlation")
-)
-# What a job's claim and its end write into its row.
-CLAIMED = (
-    "state", "category", "version", "head", "changed_at", "available_at", "wake_at", "fence", "lease", "lease_hash",
-    "holder", "lease_until", "lease_ttl", "lease_beat",
-)  # fmt: skip
-ENDED = ("state", "category", "outcome", "version", "head", "changed_at", "started_at", "wake_at", "lease", "holder")
+ACT, UNIT, BODY = columns(Act), columns(Unit), columns(Body)
 BEGIN = "BEGIN; SELECT " + settings({**declared([1]), **PLANS})
-FIND = """SELECT id, head FROM unit WHERE lane = %s AND available_at IS NOT NULL
+FIND = """SELECT id, act, lease_id FROM unit WHERE lane = %s AND available_at IS NOT NULL
 ORDER BY priority DESC, available_at, id LIMIT %s FOR UPDATE SKIP LOCKED"""
-LOCK = "SELECT id, head FROM unit WHERE id = ANY(%s) ORDER BY id FOR UPDATE"
+LOCK = "SELECT id, act, lease_id FROM unit WHERE id = ANY(%s) ORDER BY id FOR UPDATE"
+Found = list[tuple[int, int, int | None]]  # units, the last act and the lease of each
 
 
 def prepare(url: str) -> None:
@@ -64,10 +54,14 @@ def prepare(url: str) -> None:
 
 
 def pattern(session: Any, one: int) -> dict[str, Any]:
+    """The rows of a job, and all acts that have moved it."""
     [unit] = session.rows(f"SELECT {listed(Unit)} FROM unit WHERE id = :one", {"one": one})
     [body] = session.rows(f"SELECT {listed(Body)} FROM body WHERE unit = :one", {"one": one})
-    events = session.rows(f"SELECT {listed(Event)} FROM event WHERE unit = :one ORDER BY version", {"one": one})
-    return {"unit": dict(zip(UNIT, unit, strict=True)), "body": dict(zip(BODY, body, strict=True)), "events": events}
+    acts = session.rows(f"SELECT {', '.join(ACT)} FROM act WHERE :one = ANY (units) ORDER BY id", {"one": one})
+    return {
+        "unit": dict(zip(UNIT, unit, strict=True)), "body": dict(zip(BODY, body, strict=True)),
+        "acts": [dict(zip(ACT, act, strict=True)) for act in acts],
+    }  # fmt: skip
 
 
 class Loop:
@@ -77,23 +71,12 @@ class Loop:
         self.raw = psycopg.connect(url.replace("postgres@", "clerk@"), autocommit=True)
         [(text,)] = self.raw.execute("SELECT rows FROM floor_pattern").fetchall()
         self.rows = json.loads(text)
-        born, claimed = len(self.rows["born"]["events"]), len(self.rows["claimed"]["events"])
-        events = self.rows["ended"]["events"]
-        self.events = {"born": events[:born], "claimed": events[born:claimed], "ended": events[claimed:]}
-
-    def chained(self, phase: str, one: int, head: str, now: int, out: list[Any]) -> str:
-        """The events of one job's phase, chained to what was before; answers the last hash."""
-        for pattern in self.events[phase]:
-            event = list(pattern)
-            event[UNIT_OF], event[AT], event[CORRELATION] = one, now, str(one)
-            fields = event[:-1]
-            fields[-1] = sha256(event[PAYLOAD].encode()).hexdigest()
-            event[HASH] = head = sha256(head.encode() + msgspec.json.encode(fields)).hexdigest()
-            out.append(tuple(event))
-        return head
+        born, claimed = len(self.rows["born"]["acts"]), len(self.rows["claimed"]["acts"])
+        acts = self.rows["ended"]["acts"]
+        self.acts = {"born": acts[:born], "claimed": acts[born:claimed], "ended": acts[claimed:]}
 
     def insert(self, kind: Any, rows: list[tuple[Any, ...]]) -> None:
-        given = Given(kind, kind.__struct_fields__, rows)
+        given = Given(kind, columns(kind), rows)
         self.raw.execute(insert_text(given.shape), given.params)
 
     def change(self, kind: Any, names: tuple[str, ...], rows: list[tuple[Any, ...]]) -> None:
@@ -101,28 +84,39 @@ class Loop:
         given, (key, *rest) = Given(kind, names, rows), names
         self.raw.execute(update_text(given.shape, tuple(rest), key), given.params)
 
-    def move(self, phase: str, names: tuple[str, ...], found: list[tuple[int, str]]) -> None:
-        """The events of a phase are written, and what it changes in the rows of these jobs."""
-        now, events, units = time.time_ns() // 1_000, [], []
-        fixed = {name: self.rows[phase]["unit"][name] for name in names}
-        for one, head in found:
-            last = self.chained(phase, one, head, now, events)
-            units.append((one, *{**fixed, "head": last, "changed_at": now}.values()))
-        self.insert(Event, events)
-        self.change(Unit, ("id", *names), units)
+    def begin(self) -> int:
+        """A transaction is open; answers the id of its first act."""
+        self.raw.execute(BEGIN)
+        [(transaction,)] = self.raw.execute("SELECT pg_current_xact_id()::text::bigint").fetchall()
+        return int(transaction) << ACT_BITS
+
+    def move(self, phase: str, act: int, found: Found, now: int) -> int:
+        """The acts of a phase are written, which move these jobs; answers the last of them."""
+        before, leases = [last for _, last, _ in found], [lease for _, _, lease in found]
+        for shape in self.acts[phase]:
+            act += 1
+            changes = {
+                "id": act, "at": now, "units": [one for one, _, _ in found], "before": before,
+                "leases": leases if shape["leases"] else None,
+                "secrets": shape["secrets"] and shape["secrets"] * len(found),
+                "details": shape["details"] and shape["details"] * len(found),
+                "until": shape["until"] and shape["until"] - shape["at"] + now,
+            }  # fmt: skip
+            self.insert(Act, [tuple({**shape, **changes}.values())])
+            before = [act] * len(found)
+        return act
 
     def submit(self, count: int) -> None:
-        self.raw.execute(BEGIN)
+        act = self.begin()
         sql = "UPDATE id_block SET next_id = next_id + %s WHERE name = 'unit' RETURNING next_id"
         [(end,)] = self.raw.execute(sql, (count,)).fetchall()
-        now, events, units, bodies = time.time_ns() // 1_000, [], [], []
-        born = self.rows["born"]
-        for one in range(end - count, end):
-            head = self.chained("born", one, "", now, events)
-            unit = {**born["unit"], "id": one, "head": head, "changed_at": now, "available_at": now}
+        now, units, bodies = time.time_ns() // 1_000, [], []
+        born, ids = self.rows["born"], range(end - count, end)
+        last = self.move("born", act, [(one, 0, None) for one in ids], now)
+        for one in ids:
+            unit = {**born["unit"], "id": one, "act": last, "born": last, "changed_at": now, "available_at": now}
             units.append(tuple(unit.values()))
             bodies.append(tuple({**born["body"], "unit": one, "created_at": now, "correlation": str(one)}.values()))
-        self.insert(Event, events)
         self.insert(Unit, units)
         self.insert(Body, bodies)
         self.raw.execute("COMMIT")
@@ -131,19 +125,22 @@ class Loop:
         """Claims, runs and ends batches, one after the other, until nothing is left."""
         lane, end = self.rows["born"]["unit"]["lane"], self.rows["ended"]["body"]
         while True:
-            self.raw.execute(BEGIN)
+            act = self.begin()
             found = self.raw.execute(FIND, (lane, BATCH)).fetchall()
             if not found:
                 self.raw.execute("COMMIT")
                 return
-            self.move("claimed", CLAIMED, found)
+            self.move("claimed", act, found, time.time_ns() // 1_000)
             self.raw.execute("COMMIT")
             for _ in found:
                 ran()
-            self.raw.execute(BEGIN)
-            found = self.raw.execute(LOCK, ([one for one, _ in found],)).fetchall()
-            self.move("ended", ENDED, found)
-            self.change(Body, ("unit", "result", "error"), [(one, end["result"], end["error"]) for one, _ in found])
+            act = self.begin()
+            found = self.raw.execute(LOCK, ([one for one, _, _ in found],)).fetchall()
+            self.move("ended", act, found, time.time_ns() // 1_000)
+            if (end["result"], end["error"]) != (None, None):
+                self.change(
+                    Body, ("unit", "result", "error"), [(one, end["result"], end["error"]) for one, *_ in found]
+                )
             self.raw.execute("COMMIT")
 
 

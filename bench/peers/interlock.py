@@ -13,7 +13,7 @@ from interlock.store.url import connect
 
 PACKAGE = "interlock"
 CONFIGURATION = (
-    "bulk in two batches of 1,000 at a time; concurrency 500; guard, events, hash chain and row-level security on"
+    "bulk in two batches of 1,000 at a time; concurrency 500; guard, events, seals and row-level security on"
 )
 MEASURES = ["bulk", "single", "drain", "late", "memory", "steps", "million"]
 LEFT = "SELECT count(*) FROM unit WHERE lifecycle = 'job' AND outcome IS NULL"

@@ -9,7 +9,7 @@ import msgspec
 
 from interlock.kernel.rows import Act, Archived, Event, ForcedMove, Lease, Row, Unit, Worker, columns
 from interlock.store.session import Session, listed
-from interlock.store.tx import marks, params
+from interlock.store.tx import LAST_LEASES, marks, params
 
 R = TypeVar("R", bound=Row)
 PAGE = 1_000  # rows read together
@@ -70,7 +70,7 @@ def read_leases(session: Session, units: Sequence[Unit]) -> None:
     held = {unit.id: unit for unit in units if unit.lease_id is not None}
     if not held:
         return
-    for lease in read(session, Lease, "WHERE unit {ids} AND ended_at IS NULL", ids=sorted(held)):
+    for lease in read(session, Lease, LAST_LEASES, ids=sorted(held)):
         unit = held[lease.unit]
         unit.lease_hash, unit.lease_until = lease.secret, lease.until
         unit.lease_ttl, unit.lease_beat = lease.ttl, lease.beat

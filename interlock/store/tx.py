@@ -51,6 +51,11 @@ WORKER_WRITTEN = tuple(name for name in Worker.__struct_fields__ if name not in 
 
 
 LOCKED = "WHERE id {ids} ORDER BY id {lock}"
+# The last lease of each unit, found by its key however many there were.
+LAST_LEASES = (
+    "JOIN unit ON unit.id = lease.unit "
+    "WHERE unit.id {ids} AND lease.id = (SELECT max(id) FROM lease AS last WHERE last.unit = unit.id)"
+)
 
 
 class Tx:
@@ -172,9 +177,7 @@ class Tx:
         if not held:
             return
         by_unit = {unit.id: unit for unit in held}
-        for lease in self.select(
-            Lease, "WHERE unit {ids} ORDER BY unit, id", ids=sorted(by_unit)
-        ):  # the last one stays
+        for lease in self.select(Lease, LAST_LEASES, ids=sorted(by_unit)):
             unit = by_unit[lease.unit]
             unit.lease_hash, unit.lease_until = lease.secret, lease.until
             unit.lease_ttl, unit.lease_beat = lease.ttl, lease.beat
