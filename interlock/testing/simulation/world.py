@@ -123,9 +123,12 @@ class World:
         return sorted({1, *(up[0].engine.read(due_tenants, None) if up else ())})
 
     def break_policy(self, unit: int) -> None:
-        """Somebody with a shell has written what no program can read."""
+        """Somebody with a shell has put the guard aside, and written what no program can read."""
         self.poisoned.add(unit)
+        ((guard,),) = self.eye.rows("SELECT sql FROM sqlite_master WHERE name = 'guard_body_fixed'")
+        self.eye.rows("DROP TRIGGER guard_body_fixed")
         self.eye.update([Body(unit=unit, tenant=1, task="", policy="no JSON")], ["policy"], "unit")
+        self.eye.rows(guard)
         self.note("poisoned", unit)
 
     def all_written(self) -> list[tuple[str, int]]:
