@@ -16,6 +16,7 @@ from interlock.testing.worker import StillWorker, Vanished
 
 MEMORY = "sqlite://:memory:"
 START = datetime(2030, 1, 1, tzinfo=UTC)
+SERVER_START = datetime(2020, 1, 1, tzinfo=UTC)  # PostgreSQL takes no act that is later than its own clock
 ENOUGH = 10_000  # attempts of one drain: more is a circle
 INSTANTS = 1_000  # of one wait without a limit: a schedule goes on for ever
 ALL = 10_000  # units that a worker takes with it when it is lost
@@ -24,9 +25,12 @@ ALL = 10_000  # units that a worker takes with it when it is lost
 class Stage:
     """What a test plays on. Nothing happens by itself: work is done by `drain`, and time passes by `advance`."""
 
-    def __init__(self, app: App, url: str = MEMORY, *, start: datetime = START, capabilities: Sequence[str] = ()):
+    def __init__(
+        self, app: App, url: str = MEMORY, *, start: datetime | None = None, capabilities: Sequence[str] = ()
+    ) -> None:
         self.app, self.capabilities = app, tuple(capabilities)
-        self.now_us = round(start.timestamp() * 1_000_000)
+        begin = start or (START if url.startswith("sqlite") else SERVER_START)
+        self.now_us = round(begin.timestamp() * 1_000_000)
         self.workers = self.defined = 0
         self.engine = still(url, app.lives, lambda: self.now_us)
         self.before = app.opened, app.opener, app.meanwhile
@@ -140,7 +144,7 @@ class Stage:
 
 @contextmanager
 def staged(
-    app: App, url: str = MEMORY, *, start: datetime = START, capabilities: Sequence[str] = ()
+    app: App, url: str = MEMORY, *, start: datetime | None = None, capabilities: Sequence[str] = ()
 ) -> Iterator[Stage]:
     """The app is on a stage until the block ends."""
     stage = Stage(app, url, start=start, capabilities=capabilities)

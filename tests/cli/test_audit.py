@@ -50,6 +50,7 @@ def test_one_command_audits_the_whole_database(place: Place, interlock: Run) -> 
     assert (done.returncode, done.stderr) == (0, "")
     told = json.loads(done.stdout)
     assert told.pop("anchor")["digest"] == json.loads(first.read_text().splitlines()[-1])["digest"]
+    assert told.pop("unsealed")["acts"] >= 0
     assert told == {"laws": len(LAWS) + 1, "found": 0, "findings": [], "ok": True, "forced": []}
 
     much_work(place.world, seed=8, commands=50)
