@@ -147,8 +147,8 @@ def test_a_row_that_nothing_tells_of_withholds_its_unit(world: World, server: st
     """A token is away that no grant of it has spent."""
     worker = world.worker()
     first, bad, last = (world.submit(rate_key="api", rate=9, rate_per_us=SECOND) for _ in range(3))
-    stray = "INSERT INTO token (unit, fence, tenant, key, back_at) VALUES (:unit, 1, 1, 'rate:api', :at)"
-    change(world, server, stray, unit=bad, at=world.now_us + SECOND)
+    stray = "INSERT INTO token (unit, fence, tenant, key, back_at) VALUES (:unit, 1, 1, :key, :at)"
+    change(world, server, stray, unit=bad, key="rate:api", at=world.now_us + SECOND)
     assert claimed(world, worker, 3) == [first, last]
     assert "the record is not whole" in why(world, bad)
 

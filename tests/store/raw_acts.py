@@ -128,7 +128,7 @@ def hire(database: Connection, tenant: int) -> None:
     """There is a worker to whom leases are granted."""
     given = {"unit": TERMS["worker"], "tenant": tenant}
     if not database.rows("SELECT 1 FROM worker WHERE unit = :unit AND tenant = :tenant", given):
-        row = {"name": "w", "incarnation": str(tenant), "capabilities": "", "capacity": 9, "holding": 0, "draining": 0}
+        row = {"name": "h", "incarnation": str(tenant), "capabilities": "", "capacity": 9, "holding": 0, "draining": 0}
         insert(database, "worker", **given, **row, seen_at=0)
 
 
