@@ -46,20 +46,33 @@ class Move(msgspec.Struct, gc=False):
 
 def record_move(tx: "Tx", move: Move) -> None:
     """The move is part of the next flush. A start and what it came to are one move where a path lists both."""
-    last = tx.last_moves.get(move.unit.id)
+    last, soonest = tx.last_moves.get(move.unit.id), soonest_round(tx, move.unit)
     if last is not None:
         both = tx.paths.joined(last.path, move.path)
         if (
             both is not None
+            and soonest <= last.round + 1
             and last.round >= tx.floor
             and last.payload == NOTHING
             and (last.at, last.actor, last.reason, last.cause) == (move.at, move.actor, move.reason, move.cause)
         ):
             last.path, last.payload, last.until = both, move.payload, move.until
             return
-        move.round = max(last.round + 1, tx.floor)
+    move.round = soonest
     tx.last_moves[move.unit.id] = move
+    if move.unit.parent is not None:
+        tx.child_rounds[move.unit.parent] = max(soonest, tx.child_rounds.get(move.unit.parent, 0))
     tx.moves.append(move)
+
+
+def soonest_round(tx: "Tx", unit: Unit) -> int:
+    """The first round in which a unit can move: behind its own last move, and those of its parent and its children."""
+    soonest = tx.floor
+    if (last := tx.last_moves.get(unit.id)) is not None:
+        soonest = max(soonest, last.round + 1)
+    if unit.parent is not None and (last := tx.last_moves.get(unit.parent)) is not None:
+        soonest = max(soonest, last.round + 1)
+    return max(soonest, tx.child_rounds.get(unit.id, -1) + 1)
 
 
 def keep_birth(tx: "Tx", unit: Unit) -> None:

@@ -85,6 +85,7 @@ class Tx:
         self.paths = paths_of(lives)
         self.moves: list[Move] = []  # that the database has not seen
         self.last_moves: dict[int, Move] = {}  # by unit
+        self.child_rounds: dict[int, int] = {}  # by parent: the last round in which a child of it has moved
         self.floor = 0  # the round in which what is done now happens: later than what led to it
         self.acts = 0  # that it has made
         self.fired: deque[tuple[Unit, str, int]] = deque()  # what moved by which trigger in which round
@@ -370,6 +371,7 @@ class Tx:
         self.witness = best(self.witness, chain(acts, self.fresh), chain(workers, moved))
         self.moves.clear()
         self.last_moves.clear()
+        self.child_rounds.clear()
         self.floor = 0
         self.fresh.clear()
         self.new.clear()

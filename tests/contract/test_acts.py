@@ -1,6 +1,7 @@
 """The record of acts: what a cursor reads of them, what seals know of them, and what stays when they are gone."""
 
 from hashlib import sha256
+from itertools import pairwise
 from pathlib import Path
 
 import psycopg
@@ -8,17 +9,19 @@ import pytest
 
 from interlock.audit.laws import audit
 from interlock.engine.door import Engine
-from interlock.kernel.commands import Decide, Finish, Outcome, Start, Submit, Tick, Work
+from interlock.kernel.commands import Finish, Outcome, Start, Submit, Tick, Work
 from interlock.kernel.rows import Event
 from interlock.lifecycles import shipped
 from interlock.store import seals as sealing
 from interlock.store.borrow import borrow
 from interlock.store.reads import events_after
 from tests.contract.test_archive import archive
-from tests.contract.test_families import workflow
+from tests.contract.test_ci import started
 from tests.contract.world import World, held
 from tests.store.databases import declare, fresh, fresh_postgres
 from tests.store.raw_acts import bear, newborn, owner_of, path_of, transaction, write_units
+
+ATTEMPTS = "SELECT id FROM unit WHERE parent = :job ORDER BY id"
 
 
 def submit(world: World, count: int) -> list[int]:
@@ -49,16 +52,28 @@ def test_a_cursor_rests_inside_an_act_and_goes_on_there(world: World, page: int)
 
 
 def test_at_a_cursor_no_effect_stands_before_its_cause(world: World) -> None:
-    """Two runs end with their last steps, which end together."""
-    runs = [workflow(world, "build", "ship") for _ in range(2)]
-    grants = world.claim(world.worker(), 2)
-    world.send(Finish(outcomes=tuple(Outcome(held=held(grant)) for grant in grants)))
-    for _, _, ship in runs:
-        world.send(Decide(unit=ship, trigger="approve", actor="ann"))
-    places = {(event.unit, event.target): place for place, event in enumerate(journal(world, 1_000))}
-    for run, build, ship in runs:
-        assert places[build, "SUCCEEDED"] < places[ship, "WAITING_APPROVAL"] < places[run, "WAITING_APPROVAL"]
-        assert places[ship, "SUCCEEDED"] < places[run, "SUCCEEDED"]
+    """Attempts of two CI jobs fail together: each job follows its attempt, and its next attempt is born by that.
+
+    One of the jobs has failed before, so that it moves by another act than the other one.
+    """
+    jobs = started(world, ("build", True, ()), ("test", True, ()), attempts=3)[1:]
+    worker = world.worker()
+    first, second = world.claim(worker, 2)
+    for grant in (first, second):
+        world.start(grant)
+    world.finish(second, ended="failure")
+    (third,) = world.claim(worker)
+    world.start(third)
+    failed = tuple(Outcome(held=held(grant), ended="failure") for grant in (first, third))
+    world.send(Finish(outcomes=failed))
+    places = {(event.unit, event.version): place for place, event in enumerate(journal(world, 1_000))}
+    of_job = {job: [unit for (unit,) in world.connection.rows(ATTEMPTS, {"job": job})] for job in jobs}
+    assert [len(attempts) for attempts in of_job.values()] == [2, 3]
+    for job, attempts in of_job.items():
+        moved = {event.attempt: places[job, event.version] for event in reversed(world.events(job))}
+        for number, (before, after) in enumerate(pairwise(attempts), start=2):
+            ended = max(places[before, event.version] for event in world.events(before))
+            assert ended < moved[number] < places[after, 1], (job, number)
 
 
 def test_each_hop_of_an_act_has_its_own_attempt_and_fence(world: World) -> None:
