@@ -159,6 +159,22 @@ def columns_follow_the_state(unit: Unit, told: Told, listed: Listed) -> Iterator
         yield f"it is {unit.category}, and is said to be dead since {unit.dead_at}"
 
 
+def clocks_are_looked_at(unit: Unit, told: Told, listed: Listed) -> Iterator[str]:
+    """`wake_at` is the earliest clock; a delay that has passed, and time has seen, is none any more."""
+    if unit.state not in listed.life.unsettled or unit.parked_on == WITHHELD:
+        return  # what is settled is another law's; what is withheld is tried again by a clock of its own
+    if unit.deadline_at is not None and unit.state not in listed.life.clocked:
+        yield f"it has a deadline, and {unit.state} has none"
+    clocks = [unit.deadline_at, unit.asked_by if told.lease in listed.live else None]
+    allowed = {earliest(*clocks), earliest(*clocks, unit.due_at)}
+    if unit.wake_at not in allowed:
+        yield f"time is to look at it at {unit.wake_at}, and its earliest clock is {earliest(*clocks, unit.due_at)}"
+
+
+def earliest(*clocks: int | None) -> int | None:
+    return min((at for at in clocks if at is not None), default=None)
+
+
 OF_EVENTS: tuple[EventLaw, ...] = (
     no_gap,
     every_hop_is_listed,
@@ -175,6 +191,7 @@ OF_ROWS: tuple[RowLaw, ...] = (
     available_means_claimable,
     nothing_is_withheld,
     columns_follow_the_state,
+    clocks_are_looked_at,
 )
 KNOWN = "every lifecycle is known"
 ALLOWED = "forced moves were allowed"
