@@ -238,6 +238,22 @@ def archive(database: Connection, unit: int, **changes: Any) -> None:
     insert(database, "archived", **{**row, "at": 9, **changes})
 
 
+def forget(database: Connection, unit: int) -> None:
+    """A unit that is archived leaves the database, with the acts that tell of nobody else."""
+    with transaction(database):
+        for table, column in (("lease", "unit"), ("body", "unit"), ("unit", "id")):
+            database.rows(f"DELETE FROM {table} WHERE {column} = :unit", {"unit": unit})
+        alone = "id IN (SELECT act FROM journal_unit WHERE unit = :unit) AND NOT EXISTS (SELECT 1 FROM journal_unit "
+        alone += "JOIN unit ON unit.id = journal_unit.unit WHERE journal_unit.act = act.id)"
+        gone = [one for (one,) in database.rows(f"SELECT id FROM act WHERE {alone}", {"unit": unit})]
+        copied = "INSERT INTO act_gone SELECT id, tenant, digest FROM act WHERE id {ids}"
+        database.rows(copied, {"ids": gone})
+        database.rows("DELETE FROM act WHERE id {ids}", {"ids": gone})
+        if not database.many_writers:
+            left = "act NOT IN (SELECT id FROM act)"
+            database.rows(f"DELETE FROM member WHERE unit = :unit AND {left}", {"unit": unit})
+
+
 def history(database: Connection, unit: int = 1) -> list[tuple[Any, ...]]:
     return database.rows(
         "SELECT version, source, target FROM event WHERE unit = :unit ORDER BY version", {"unit": unit}

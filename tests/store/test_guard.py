@@ -13,6 +13,7 @@ from tests.store.raw_acts import (
     bear,
     finish,
     forced_path,
+    forget,
     history,
     list_path,
     move,
@@ -314,13 +315,7 @@ def test_what_is_archived_may_be_deleted(done: Connection) -> None:
     with refuses("archived"):
         archive(done, 1, head="d")
     archive(done, 1)
-    for table, column in (("body", "unit"), ("unit", "id"), ("lease", "unit")):
-        done.rows(f"DELETE FROM {table} WHERE {column} = 1")
-    with transaction(done):
-        done.rows("INSERT INTO act_gone SELECT id, tenant, digest FROM act")
-        done.rows("DELETE FROM act")
-    if not done.many_writers:
-        done.rows("DELETE FROM member WHERE unit = 1")
+    forget(done, 1)
     assert history(done) == []
     assert done.rows("SELECT count(*) FROM act_gone") == [(4,)]
 

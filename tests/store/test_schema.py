@@ -12,7 +12,7 @@ from interlock.kernel.rows import columns as columns_of
 from interlock.lifecycles import shipped
 from interlock.store import guard, migrate, reads
 from tests.store.databases import KINDS, Connection, fresh
-from tests.store.raw_acts import archive, bear, finish
+from tests.store.raw_acts import archive, bear, finish, forget
 
 
 @pytest.fixture(params=KINDS)
@@ -108,10 +108,7 @@ def test_a_position_is_never_used_again(operator: Connection) -> None:
     finish(database, 1)
     last = database.rows("SELECT max(id) FROM act")[0][0]
     archive(database, 1)
-    for table in ("lease", "body", *(() if database.many_writers else ("member",)), "unit"):
-        database.rows(f"DELETE FROM {table}")
-    database.rows("INSERT INTO act_gone SELECT id, tenant, digest FROM act")
-    database.rows("DELETE FROM act")
+    forget(database, 1)
     assert database.rows("SELECT count(*) FROM journal") == [(0,)]
     bear(database, 2)
     assert database.rows("SELECT act FROM journal")[0][0] > last

@@ -298,10 +298,10 @@ CREATE TABLE worker (
     draining      INTEGER NOT NULL,
     seen_at       BIGINT NOT NULL,
     claim_key     TEXT,                     -- of its last claim, so that a replay finds its leases
-    claim_nonce_hash TEXT,
     queues        TEXT NOT NULL DEFAULT '[]',  -- those that it has claimed from, a JSON list
     summons       INTEGER NOT NULL DEFAULT 0,  -- how often somebody else stopped or took what it holds
     renewals      BIGINT NOT NULL DEFAULT 0,   -- how often a heartbeat made a lease longer
+    claim_nonce_hash TEXT,
     concurrency   INTEGER NOT NULL DEFAULT 0,  -- how many handlers it runs at a time; 0: it did not say
     UNIQUE (tenant, name, incarnation)
 );
@@ -441,13 +441,13 @@ CREATE TABLE key (
     name        TEXT NOT NULL,
     digest      TEXT NOT NULL,
     scopes      TEXT NOT NULL,              -- sorted, joined by commas
-    roles       TEXT NOT NULL DEFAULT '',   -- by which approvals know who may vote; sorted, joined by commas
     created_at  BIGINT NOT NULL,
     created_by  TEXT NOT NULL,
     expires_at  BIGINT,                     -- NULL: never
     rotated_at  BIGINT,
     revoked_at  BIGINT,
-    revoked_by  TEXT
+    revoked_by  TEXT,
+    roles       TEXT NOT NULL DEFAULT ''    -- by which approvals know who may vote; sorted, joined by commas
 );
 CREATE INDEX key_tenant ON key (tenant, id);
 
