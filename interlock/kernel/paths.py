@@ -255,8 +255,11 @@ def lease_ways(
     if trigger in TAKES:
         yield None, (GRANT,)
         yield None, (GRANT, ACTIVATE)
-    else:
-        yield from live_ways(life, leases, source)
+        return
+    stays = life.category(life.move(source, trigger).path[-1]) in UNDER_LEASE  # else no lease of it may be live
+    for lease, triggers in live_ways(life, leases, source):
+        if stays or leases.settled(leases.move(lease, triggers[-1]).path[-1]):
+            yield lease, triggers
 
 
 def live_ways(life: Lifecycle, leases: Lifecycle, source: str) -> Iterator[tuple[str, tuple[str, ...]]]:
@@ -278,7 +281,7 @@ def starts_that_end(life: Lifecycle, leases: Lifecycle) -> Iterator[Path]:
 
 def together(life: Lifecycle, leases: Lifecycle, source: str, lease: str | None) -> Iterator[tuple[Step, Step]]:
     """Two steps that may be one act: the first begins the work under a live lease, the second ends that lease."""
-    if lease is None or leases.category(lease) not in LIVE or not life.allows(source, START):
+    if not life.leased or lease is None or leases.category(lease) not in LIVE or not life.allows(source, START):
         return
     activates = (ACTIVATE,) if leases.allows(lease, ACTIVATE) else ()
     active = leases.move(lease, ACTIVATE).path[-1] if activates else lease

@@ -95,16 +95,21 @@ def list_path(database: Connection, path: Path) -> None:
 
 
 def place_of(database: Connection, unit: int) -> dict[str, Any]:
-    """Where a unit is; nowhere if there is none, or none that this role sees."""
-    rows = database.rows(f"SELECT {', '.join(PLACE)} FROM unit WHERE id = :id", {"id": unit})
-    values = rows[0] if rows else (1, "job", BORN, None, None, 0, 1, 0, 0, 0)
-    return dict(zip(PLACE, values, strict=True))
+    return places_of(database, [unit])[0]
+
+
+def places_of(database: Connection, units: Sequence[int]) -> list[dict[str, Any]]:
+    """Where units are; nowhere if there is no such unit, or none that this role sees."""
+    rows = database.rows(f"SELECT id, {', '.join(PLACE)} FROM unit WHERE id {{ids}}", {"ids": sorted(set(units))})
+    found = {row[0]: row[1:] for row in rows}
+    nowhere = (1, "job", BORN, None, None, 0, 1, 0, 0, 0)
+    return [dict(zip(PLACE, found.get(unit, nowhere), strict=True)) for unit in units]
 
 
 def write_act(database: Connection, path: Path, *units: int, **changes: Any) -> int:
     """An act takes units along a path; answers its id."""
     with transaction(database):
-        places = [place_of(database, unit) for unit in units]
+        places = places_of(database, units)
         first = places[0]
         leases = [place["lease_id"] for place in places]
         row: dict[str, Any] = {

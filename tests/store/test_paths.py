@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from interlock.kernel.lifecycle import Category, Lifecycle
-from interlock.kernel.paths import BORN, FORCE, SELF, Path, Paths, Step, listed_paths
+from interlock.kernel.paths import BORN, Path, Paths, Step, listed_paths
 from tests.store.databases import Connection, fresh
 from tests.store.raw_acts import LEASES, LIVES, bear, transaction, write_act
 
@@ -32,13 +32,12 @@ NOWHERE = Place(BORN, None, live=False)
 
 def goes(life: Lifecycle, path: Path, at: Place) -> bool:
     """Whether a unit that is there can take this path."""
-    if path.source != at.state:
+    if path.source != at.state or (path.grants and at.live):
         return False
-    if path.grants:
-        return not at.live
-    if path.lease_from is not None:
-        return at.live and path.lease_from == at.lease
-    return not at.live or (path.category or life.category(at.state)) in UNDER_LEASE
+    if path.lease_from is not None and not (at.live and path.lease_from == at.lease):
+        return False
+    stays = not path.lease_ends and at.live  # what is neither held nor at work is under no lease
+    return not stays or (path.category or life.category(at.state)) in UNDER_LEASE
 
 
 def behind(path: Path, at: Place) -> Place:
@@ -76,54 +75,57 @@ def database(
         yield connection
 
 
-def told(database: Connection, unit: int) -> tuple[Any, ...]:
-    columns = "state, category, outcome, version, attempt, fence, lease, lease_id IS NOT NULL, started_at IS NOT NULL"
-    row = database.rows(f"SELECT {columns} FROM unit WHERE id = :unit", {"unit": unit})[0]
-    return (*row[:7], bool(row[7]), bool(row[8]))
-
-
 @pytest.mark.parametrize("name", NAMES)
-def test_a_unit_takes_every_path(database: Connection, name: str) -> None:
+def test_units_take_every_path(database: Connection, name: str) -> None:
     life = LIVES[name]
     paths = list({path.id: path for path in listed_paths(life, LEASES)}.values())
-    ways = routes(life, paths)
-    driven: set[tuple[str | None, str]] = set()
-    taken: set[int] = set()
-    unit = NAMES.index(name) * 100_000
-    for at, way in ways.items():
-        for path in paths:
-            if goes(life, path, at):
-                unit += 1
-                drive(database, life, unit, [*way, path])
-                taken.add(path.id)
-                driven |= {(hop.source or None, hop.trigger) for hop in path.hops if hop.trigger != SELF}
-    assert {path.id for path in paths} == taken
-    assert {(source, trigger) for source, trigger in life.moves} <= driven
-    assert not any(trigger == FORCE for _, trigger in driven)
+    ways = [[*way, path] for at, way in routes(life, paths).items() for path in paths if goes(life, path, at)]
+    assert {path.id for path in paths} == {way[-1].id for way in ways}
+    hops = {hop for way in ways for path in way for hop in path.hops}
+    assert set(life.moves) <= {(hop.source or None, hop.trigger) for hop in hops}
+    drive(database, dict(enumerate(ways, start=NAMES.index(name) * 100_000 + 1)))
 
 
-def drive(database: Connection, life: Lifecycle, unit: int, way: list[Path]) -> None:
-    """A unit is born and takes these paths, one after the other; the database says the same of it as they do."""
-    state, category, outcome, version, attempt, fence = BORN, "", None, 0, 1, 0
-    at, begun = NOWHERE, False
+def drive(database: Connection, ways: dict[int, list[Path]]) -> None:
+    """Units are born and take their paths; the database says the same of each of them as the paths do."""
     with transaction(database):
-        for path in way:
-            if path.source == BORN:
-                bear(database, unit, lifecycle=life.name, by=path.hops[0].trigger)
-            else:
-                write_act(database, path, unit)
-            at = behind(path, at)
-            state, category = path.target, path.category or category
-            outcome = {0: None, 1: category, 2: outcome}[path.outcome]
-            begun = {0: begun, 1: True, 2: False, 3: True}[path.started]
-            version, attempt, fence = version + len(path.hops), attempt + path.opens, fence + path.grants
-            expected = (state, category, outcome, version, attempt, fence, at.lease, at.live, begun)
-            assert told(database, unit) == expected, path
-    events = database.rows(
-        "SELECT source, trigger, target, lease_from, lease_to, name FROM event WHERE unit = :unit ORDER BY version",
-        {"unit": unit},
-    )
-    hops = [hop for path in way for hop in path.hops]
-    assert events == [
-        (hop.source or None, hop.trigger, hop.target, hop.lease_from, hop.lease_to, hop.name) for hop in hops
-    ]
+        for length in range(1, max(map(len, ways.values())) + 1):
+            together: dict[tuple[int, ...], list[int]] = {}  # units that have come the same way
+            for unit, way in ways.items():
+                if len(way) >= length:
+                    together.setdefault(tuple(path.id for path in way[:length]), []).append(unit)
+            for units in together.values():
+                path = ways[units[0]][length - 1]
+                if length == 1:
+                    bear(database, *units, lifecycle=path.lifecycle, by=path.hops[0].trigger)
+                else:
+                    write_act(database, path, *units)
+    columns = "state, category, outcome, version, attempt, fence, lease, lease_id IS NOT NULL, started_at IS NOT NULL"
+    rows = database.rows(f"SELECT id, {columns} FROM unit WHERE id {{ids}}", {"ids": list(ways)})
+    assert {row[0]: (*row[1:8], bool(row[8]), bool(row[9])) for row in rows} == {
+        unit: expected(way) for unit, way in ways.items()
+    }
+    told: dict[int, list[tuple[str | None, ...]]] = {}
+    columns = "source, trigger, target, lease_from, lease_to, name"
+    events = f"SELECT unit, {columns} FROM event WHERE unit {{ids}} ORDER BY unit, version"
+    for unit, *hop in database.rows(events, {"ids": list(ways)}):
+        told.setdefault(unit, []).append(tuple(hop))
+    assert told == {
+        unit: [
+            (hop.source or None, hop.trigger, hop.target, hop.lease_from, hop.lease_to, hop.name)
+            for path in way
+            for hop in path.hops
+        ]
+        for unit, way in ways.items()
+    }
+
+
+def expected(way: list[Path]) -> tuple[Any, ...]:
+    """What paths make of a unit, one after the other."""
+    category, outcome, version, attempt, fence, at, begun = "", None, 0, 1, 0, NOWHERE, False
+    for path in way:
+        at, category = behind(path, at), path.category or category
+        outcome = {0: None, 1: category, 2: outcome}[path.outcome]
+        begun = {0: begun, 1: True, 2: False, 3: True}[path.started]
+        version, attempt, fence = version + len(path.hops), attempt + path.opens, fence + path.grants
+    return at.state, category, outcome, version, attempt, fence, at.lease, at.live, begun
