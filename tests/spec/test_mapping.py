@@ -68,35 +68,50 @@ def test_every_folder_of_tests_is_a_suite() -> None:
     assert folders == set(suites())
 
 
+SEVEN = ", ".join(f'pytest.param({n}, marks=pytest.mark.req("R0-0{n}"))' for n in range(1, 8))
+PLANTED = {
+    "half": '@pytest.mark.req("R0-01")\ndef test_a(): ...',
+    "skipped": '@pytest.mark.skip\n@pytest.mark.req("R0-01", "R0-02")\ndef test_a(): ...',
+    "too_many": '@pytest.mark.req("R0-01", "R0-02", "R0-03", "R0-04", "R0-05", "R0-06")\ndef test_a(): ...',
+    "proof": '@pytest.mark.proof\n@pytest.mark.req("R0-01", "R0-02")\ndef test_a(): ...',
+    "unclaimed": '@pytest.mark.req("R0-01", "R0-02", "R9-99")\ndef test_a(): ...',
+    "cases": f"@pytest.mark.parametrize('n', [{SEVEN}])\ndef test_a(n): ...",
+}
+
+
+@pytest.fixture(scope="module")
+def planted(tmp_path_factory: pytest.TempPathFactory) -> Mapping:
+    """The map of tests that break the rules, each in a file of its own."""
+    folder = tmp_path_factory.mktemp("planted")
+    for name, body in PLANTED.items():
+        (folder / f"test_{name}.py").write_text(f"import pytest\n\n{body}\n")
+    return collected([folder], folder / "mapping.json")
+
+
+def only(mapping: Mapping, name: str) -> Mapping:
+    return {node: test for node, test in mapping.items() if f"test_{name}.py::" in node}
+
+
 @pytest.mark.parametrize(
-    ("body", "fault"),
+    ("name", "fault"),
     [
-        ('@pytest.mark.req("R0-01")\ndef test_a(): ...', "R0-02 has no test"),
-        ('@pytest.mark.skip\n@pytest.mark.req("R0-01", "R0-02")\ndef test_a(): ...', "R0-01 has no test"),
-        (
-            '@pytest.mark.skip\n@pytest.mark.req("R0-01", "R0-02")\ndef test_a(): ...',
-            "::test_a serves a requirement and is skipped",
-        ),
-        (
-            '@pytest.mark.req("R0-01", "R0-02", "R0-03", "R0-04", "R0-05", "R0-06")\ndef test_a(): ...',
-            "::test_a serves 6 requirements; 5 are allowed",
-        ),
-        ('@pytest.mark.proof\n@pytest.mark.req("R0-01", "R0-02")\ndef test_a(): ...', "R0-01 has no test"),
-        ('@pytest.mark.req("R0-01", "R0-02", "R9-99")\ndef test_a(): ...', "R9-99 is served but not claimed"),
+        ("half", "R0-02 has no test"),
+        ("skipped", "R0-01 has no test"),
+        ("skipped", "::test_a serves a requirement and is skipped"),
+        ("too_many", "::test_a serves 6 requirements; 5 are allowed"),
+        ("proof", "R0-01 has no test"),
+        ("unclaimed", "R9-99 is served but not claimed"),
     ],
 )
-def test_the_map_is_held_to_its_rules(body: str, fault: str, tmp_path: Path) -> None:
-    (tmp_path / "test_planted.py").write_text(f"import pytest\n\n{body}\n")
-    found = faults(collected([tmp_path], tmp_path / "mapping.json"), {"R0-01", "R0-02"})
+def test_the_map_is_held_to_its_rules(name: str, fault: str, planted: Mapping) -> None:
+    found = faults(only(planted, name), {"R0-01", "R0-02"})
     assert any(fault in text for text in found), found
 
 
-def test_parameter_cases_count_apart(tmp_path: Path) -> None:
-    marks = ", ".join(f'pytest.param({n}, marks=pytest.mark.req("R0-0{n}"))' for n in range(1, 8))
-    text = f"import pytest\n\n@pytest.mark.parametrize('n', [{marks}])\ndef test_a(n): ...\n"
-    (tmp_path / "test_planted.py").write_text(text)
-    wanted = {f"R0-0{n}" for n in range(1, 8)}
-    assert faults(collected([tmp_path], tmp_path / "mapping.json"), wanted) == []
+def test_parameter_cases_count_apart(planted: Mapping) -> None:
+    cases = only(planted, "cases")
+    assert len(cases) == 7
+    assert faults(cases, {f"R0-0{n}" for n in range(1, 8)}) == []
 
 
 def test_a_test_that_skips_itself_while_it_serves_a_requirement_fails(tmp_path: Path) -> None:
