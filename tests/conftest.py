@@ -14,6 +14,7 @@ from tests.postgres.server import postgres
 ROOT = Path(__file__).parent.parent
 COMMAND = Path(sys.executable).parent / "interlock"
 Run = Callable[..., subprocess.CompletedProcess[str]]
+TERMINAL = {"NO_COLOR": "1", "TERM": "dumb", "COLUMNS": "200"}  # whose width and colours change nothing
 
 
 @pytest.fixture(scope="session")
@@ -22,8 +23,7 @@ def interlock() -> Run:
 
     def run(*args: str | Path, cwd: Path = ROOT, **options: Any) -> subprocess.CompletedProcess[str]:
         command = [str(COMMAND), *map(str, args)]
-        # A terminal's width or colours must not change what a test sees.
-        env = {**os.environ, "NO_COLOR": "1", "TERM": "dumb", "COLUMNS": "200"}
+        env = {**os.environ, **TERMINAL}
         return subprocess.run(command, cwd=cwd, env=env, capture_output=True, text=True, check=False, **options)
 
     return run

@@ -2,12 +2,16 @@
 
 import json
 from collections.abc import Callable
+from contextlib import chdir
+from pathlib import Path
+from subprocess import CompletedProcess
 from typing import Any, NamedTuple
 
 from typer.testing import CliRunner
 
 from interlock.cli.main import app
 from interlock.kernel.errors import InterlockError
+from tests.conftest import ROOT, TERMINAL
 
 
 class Done(NamedTuple):
@@ -41,3 +45,15 @@ def inside(url: str, **env: str) -> Ask:
         return Done(done.exit_code, done.stdout, done.stderr)
 
     return ask
+
+
+def called(*args: str | Path, cwd: Path = ROOT, **options: Any) -> CompletedProcess[str]:
+    """What the real command would answer, without starting it."""
+    given = [str(arg) for arg in args]
+    with chdir(cwd):
+        done = CliRunner().invoke(app, given, env={**TERMINAL, **options.pop("env", {})}, **options)
+    if isinstance(done.exception, InterlockError):
+        return CompletedProcess(given, 2, done.stdout, f"{done.stderr}interlock: {done.exception}\n")
+    if done.exception and not isinstance(done.exception, SystemExit):
+        raise done.exception
+    return CompletedProcess(given, done.exit_code, done.stdout, done.stderr)

@@ -8,9 +8,16 @@ import pytest
 from interlock.kernel.commands import Define, Tick, Work
 from interlock.lifecycles import shipped
 from interlock.store import migrate, sqlite
+from tests.cli.inside import called
 from tests.conftest import Run
 from tests.contract.test_schedules import us
 from tests.contract.world import World
+
+
+@pytest.fixture
+def interlock() -> Run:
+    """The command, without starting it: other tests start the real one."""
+    return called
 
 
 @pytest.fixture

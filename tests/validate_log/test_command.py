@@ -10,6 +10,7 @@ import pytest
 
 from interlock.cli import validate_log
 from interlock.kernel.errors import InterlockError
+from tests.cli.inside import called
 from tests.conftest import COMMAND, Run
 from tests.lifecycles.sample import PARCEL
 from tests.validate_log.logs import EXTENSION, FINISH, PASS, QUEUE, RETRY, START, line, text
@@ -66,15 +67,15 @@ def test_a_bad_log_exits_with_1_and_each_finding_has_its_line(interlock: Run, ba
         (["--lifecycle", "nobody", "x"], "there is no lifecycle 'nobody'"),
     ],
 )
-def test_wrong_use_exits_with_2_and_a_sentence(interlock: Run, tmp_path: Path, args: list[str], said: str) -> None:
-    done = interlock("validate-log", *args, cwd=tmp_path)
+def test_wrong_use_exits_with_2_and_a_sentence(tmp_path: Path, args: list[str], said: str) -> None:
+    done = called("validate-log", *args, cwd=tmp_path)
     assert (done.returncode, done.stdout) == (2, "")
     assert said in done.stderr
     assert "Traceback" not in done.stderr
 
 
-def test_an_empty_log_is_fine(interlock: Run) -> None:
-    done = interlock("validate-log", "/dev/null")
+def test_an_empty_log_is_fine() -> None:
+    done = called("validate-log", "/dev/null")
     assert (done.returncode, done.stdout) == (0, "/dev/null: 0 lines checked, 0 findings\n")
 
 
@@ -147,8 +148,8 @@ def test_json(interlock: Run, bad: Path) -> None:
     assert (nonsense["line"], nonsense["rule"], nonsense["entity"], nonsense["legal"]) == (3, "schema", "", [])
 
 
-def test_json_of_a_good_log(interlock: Run, good: Path) -> None:
-    report = json.loads(interlock("validate-log", "--json", good).stdout)
+def test_json_of_a_good_log(good: Path) -> None:
+    report = json.loads(called("validate-log", "--json", good).stdout)
     assert (report["findings"], report["lines"], report["ok"]) == ([], 4, True)
 
 
