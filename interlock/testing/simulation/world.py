@@ -17,6 +17,7 @@ from interlock.engine.committer import Ask
 from interlock.engine.door import PLACES
 from interlock.kernel.errors import Corrupt, InterlockError, StoreError
 from interlock.kernel.rows import Body, Event
+from interlock.store import inventory
 from interlock.store.reads import due_tenants
 from interlock.store.written import keep_track, written
 from interlock.testing.simulation.clockwork import VirtualLoop
@@ -125,7 +126,7 @@ class World:
     def break_policy(self, unit: int) -> None:
         """Somebody with a shell has put the guard aside, and written what no program can read."""
         self.poisoned.add(unit)
-        ((guard,),) = self.eye.rows("SELECT sql FROM sqlite_master WHERE name = 'guard_body_fixed'")
+        (guard,) = [sql for _, name, _, sql in self.eye.rows(inventory.SQLITE) if name == "guard_body_fixed"]
         self.eye.rows("DROP TRIGGER guard_body_fixed")
         self.eye.update([Body(unit=unit, tenant=1, task="", policy="no JSON")], ["policy"], "unit")
         self.eye.rows(guard)
