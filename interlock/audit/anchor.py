@@ -14,6 +14,7 @@ from interlock.audit.archives import Files
 from interlock.audit.laws import Broken
 from interlock.kernel.errors import InterlockError
 from interlock.store import seals
+from interlock.store.evidence import count_ever
 from interlock.store.files import create_private
 from interlock.store.reads import archived, cursor, epoch, gone_acts, tenants
 from interlock.store.restore import ended_epoch
@@ -65,7 +66,7 @@ def write(session: Session, path: Path) -> End:
     """The file holds an anchor of what the session sees, and is on disk."""
     must_be_free(path)
     header = Header(FORMAT, identity(session), session.now(), cursor(session))
-    units, events = counts(session)
+    units, events = count_ever(session)
     digest = sha256()
     with open(create_private(path), "wb") as file:
         try:
@@ -152,17 +153,6 @@ def roots(session: Session) -> Iterator[Root]:
             pass
         if at.acts:
             yield Root(tenant, *at)
-
-
-def counts(session: Session) -> tuple[int, int]:
-    """How many units there are or were, and how many events they had."""
-    sql = (
-        "SELECT count(*), coalesce(sum(version), 0) FROM (SELECT id, version FROM unit UNION ALL "
-        "SELECT unit, version FROM archived WHERE NOT EXISTS (SELECT 1 FROM unit WHERE unit.id = archived.unit)) "
-        "AS known"
-    )
-    units, events = session.rows(sql)[0]
-    return int(units), int(events)
 
 
 def checked(path: Path) -> Header:

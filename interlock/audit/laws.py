@@ -12,7 +12,6 @@ from interlock.audit.record import (
     MOVED,
     PATHS,
     SEALS,
-    has_erased_details,
     judge_acts,
     judge_leases,
     judge_members,
@@ -27,6 +26,7 @@ from interlock.kernel.lifecycle import SETTLED, Category, Lifecycle
 from interlock.kernel.names import shown
 from interlock.kernel.paths import SELF
 from interlock.kernel.rows import Event, Unit
+from interlock.store.evidence import has_erased_details
 from interlock.store.reads import forced_moves, histories, orphans, policies, slots, unmet_needs, workers
 from interlock.store.session import Session
 from interlock.store.tx import COUNTED

@@ -11,7 +11,6 @@ import typer
 from interlock.audit import anchor as anchors
 from interlock.audit.database import audit_itself, until_damage
 from interlock.audit.laws import LAWS, Broken, audit
-from interlock.audit.record import count_unsealed
 from interlock.cli.options import DEFAULT, Actor, Url, known_lives, must_be_present, must_exist, named, opened
 from interlock.cli.out import FINDING, Json, counted, dump, report, say
 from interlock.client.shape import instant
@@ -21,6 +20,7 @@ from interlock.kernel.errors import Corrupt, InterlockError
 from interlock.kernel.names import shown
 from interlock.kernel.rows import Lease
 from interlock.store import doctor, migrate, restore, rights
+from interlock.store.evidence import count_unsealed
 from interlock.store.reads import forced_moves, lifecycles, snapshot
 from interlock.store.session import Session
 

@@ -253,8 +253,7 @@ class Connection:
             self.warnings.append(notice.message_primary or "")
 
     def rollback(self) -> None:
-        self.answers.clear()
-        self.generation = None  # it may be refused because the store was restored meanwhile
+        self.answers, self.generation = {}, None  # the store may have been restored meanwhile
         with suppress(StoreError):  # what was sent is undone, whatever became of it
             self.hear()
         if not self.raw.closed:  # else the server has done it

@@ -5,8 +5,8 @@ from itertools import pairwise
 import pytest
 
 from interlock.audit.laws import audit
-from interlock.audit.record import count_unsealed
 from interlock.lifecycles import shipped
+from interlock.store.evidence import count_unsealed
 from interlock.store.reads import due_tenants, snapshot
 from interlock.store.seals import EVERY_US, write_seal
 from tests.contract.tamper import behind_the_guard

@@ -1,0 +1,160 @@
+"""What an audit reads of the record itself: paths, acts and what is kept apart from them, leases and seals."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+from interlock.kernel.paths import BORN, PathHop
+from interlock.kernel.rows import Act, Body, Lease, Seal
+from interlock.store.reads import pages, read, select_acts, tenants
+from interlock.store.seals import START
+from interlock.store.session import Session
+
+# What a trigger derives from what a path tells; the last two are not fields of a path.
+DERIVED = (
+    "lifecycle", "source", "target", "category", "outcome", "started", "forced", "payload_hop", "opens", "grants",
+    "lease_from", "lease_to", "hops", "lease_ends",
+)  # fmt: skip
+# What the acts that list a unit come to, where its row says something else.
+UNLIKE_ACTS = """
+SELECT unit.id, unit.version, listed.events FROM unit LEFT JOIN (
+    SELECT told.unit, sum(path.hops) AS events, min(told.act) AS first_act, max(told.act) AS last_act
+    FROM {told} AS told JOIN transition_path AS path ON path.id = told.path GROUP BY told.unit) AS listed
+ON listed.unit = unit.id
+WHERE unit.id > :last AND (listed.unit IS NULL OR listed.events <> unit.version
+                           OR listed.first_act <> unit.born OR listed.last_act <> unit.act)
+ORDER BY unit.id LIMIT :page
+"""
+# SQLite finds the acts of a unit by a table of its own, which is in the order of units and is held against the acts.
+TOLD = {
+    "sqlite": "(SELECT member.unit, member.act, act.path FROM member CROSS JOIN act ON act.id = member.act)",
+    "postgres": "journal_unit",
+}
+MEMBERS = "SELECT unit, act, version FROM {one} EXCEPT SELECT unit, act, version FROM {other}"
+NO_LEASE = """
+SELECT unit.id FROM unit LEFT JOIN lease ON lease.unit = unit.id AND lease.id = unit.lease_id
+AND lease.ended_at IS NULL AND lease.worker = unit.holder
+WHERE unit.id > :last AND unit.lease_id IS NOT NULL AND lease.id IS NULL ORDER BY unit.id LIMIT :page
+"""
+NEXT_LEASES = "WHERE (unit, id) > (:unit, :id) ORDER BY unit, id LIMIT :page"
+NEXT_SEALS = "WHERE tenant = :tenant AND number > :after ORDER BY number LIMIT :page"
+UNSEALED = """
+SELECT count(*), min(at) FROM act WHERE tenant = :tenant
+AND id > (SELECT coalesce(max(last_act), 0) FROM seal WHERE tenant = :tenant)
+"""
+EVER = """
+SELECT count(*), coalesce(sum(version), 0) FROM (
+    SELECT id, version FROM unit UNION ALL
+    SELECT unit, version FROM archived WHERE NOT EXISTS (SELECT 1 FROM unit WHERE unit.id = archived.unit)) AS known
+"""
+
+
+class Unsealed(NamedTuple):
+    """How many acts are not sealed yet, and when the first of them was."""
+
+    acts: int
+    since: int | None
+
+
+class ListedPath(NamedTuple):
+    """A row of a path: what it tells, what was derived from that, and its hops."""
+
+    id: int
+    told: str
+    digest: str
+    derived: list[Any]  # in the order of DERIVED
+    hops: list[tuple[Any, ...]]
+
+
+def listed_paths(session: Session) -> Iterator[ListedPath]:
+    hops: dict[int, list[tuple[Any, ...]]] = {}
+    for path, *hop in session.rows(f"SELECT path, {', '.join(PathHop._fields)} FROM path_hop ORDER BY path, place"):
+        hops.setdefault(path, []).append(tuple(hop))
+    for one, told, digest, *derived in session.rows(
+        f"SELECT id, told, digest, {', '.join(DERIVED)} FROM transition_path"
+    ):
+        yield ListedPath(one, told, digest, derived, hops.get(one, []))
+
+
+def lease_categories(session: Session) -> dict[str, str]:
+    """By state of a lease, its category."""
+    return dict(session.rows("SELECT target, min(category) FROM edge WHERE lifecycle = 'lease' GROUP BY target"))
+
+
+def path_digests(session: Session) -> tuple[dict[int, str], set[int]]:
+    """By path, its digest; and which paths are births."""
+    rows = session.rows("SELECT id, digest, source FROM transition_path")
+    return {one: digest for one, digest, _ in rows}, {one for one, _, source in rows if source == BORN}
+
+
+def details_of(session: Session, acts: Iterable[int]) -> list[tuple[int, int, str]]:
+    """What is kept apart from these acts: the act, the unit and what is told of it."""
+    rows = session.rows("SELECT act, unit, payload FROM act_detail WHERE act {ids}", {"ids": sorted(set(acts))})
+    return [(act, unit, payload) for act, unit, payload in rows]
+
+
+def has_erased_details(session: Session, unit: int) -> bool:
+    """Whether something was told of a unit that is told no more: what it cost may have been among it."""
+    of_unit = "WHERE id IN (SELECT act FROM event WHERE unit = :unit) AND details IS NOT NULL AND version > 0"
+    acts = select_acts(session, of_unit, unit=unit)
+    told = {act.id for act in acts if act.details and act.details[act.units.index(unit)] is not None}
+    kept = session.rows("SELECT act FROM act_detail WHERE unit = :unit", {"unit": unit}) if told else []
+    return bool(told - {act for (act,) in kept})
+
+
+def bodies_of(session: Session, units: Iterable[int]) -> list[Body]:
+    ids = sorted(units)
+    return read(session, Body, "WHERE unit {ids}", ids=ids) if ids else []
+
+
+def units_unlike_their_acts(session: Session) -> Iterator[tuple[int, int, int]]:
+    """Units that are not what their acts come to: the unit, its version, and how many events these acts tell of it."""
+    for unit, version, events in pages(session, UNLIKE_ACTS.format(told=TOLD[session.name])):
+        yield unit, version, int(events or 0)
+
+
+def lone_members(session: Session) -> Iterator[tuple[int, int]]:
+    """Units and acts of which SQLite's table of members and the acts themselves do not say the same."""
+    if session.name == "sqlite":
+        for one, other in (("member", "journal_unit"), ("journal_unit", "member")):
+            for unit, act, _ in session.rows(MEMBERS.format(one=one, other=other)):
+                yield unit, act
+
+
+def units_without_their_lease(session: Session) -> Iterator[int]:
+    """Units under a lease of which there is no live row."""
+    for (unit,) in pages(session, NO_LEASE):
+        yield unit
+
+
+def leases(session: Session, page: int) -> Iterator[tuple[Lease, Act | None, int | None]]:
+    """Every lease, the act that is said to have granted it, and the lease that its unit is under."""
+    at = {"unit": 0, "id": 0}
+    while found := read(session, Lease, NEXT_LEASES, page=page, **at):
+        at = {"unit": found[-1].unit, "id": found[-1].id}
+        acts = {act.id: act for act in select_acts(session, "WHERE id {ids}", ids=sorted({one.id for one in found}))}
+        sql = "SELECT id, lease_id FROM unit WHERE id {ids}"
+        live = dict(session.rows(sql, {"ids": sorted({one.unit for one in found})}))
+        for lease in found:
+            yield lease, acts.get(lease.id), live.get(lease.unit)
+
+
+def seal_before(session: Session, tenant: int, number: int) -> Seal:
+    """The seal before the one of that number; if there are not so many, what comes before the first one."""
+    found = read(session, Seal, "WHERE tenant = :tenant AND number = :last", tenant=tenant, last=number - 1)
+    return found[0] if found else Seal(tenant=tenant, number=0, first_act=0, last_act=0, acts=0, root=START, at=0)
+
+
+def seals_after(session: Session, before: Seal, page: int) -> Sequence[Seal]:
+    return read(session, Seal, NEXT_SEALS, tenant=before.tenant, after=before.number, page=page)
+
+
+def count_unsealed(session: Session) -> Unsealed:
+    """How many acts no seal knows yet: who changes one of these is found by nothing but its own digest."""
+    found = [session.rows(UNSEALED, {"tenant": tenant})[0] for tenant in tenants(session)]
+    return Unsealed(sum(int(count) for count, _ in found), min((at for _, at in found if at is not None), default=None))
+
+
+def count_ever(session: Session) -> tuple[int, int]:
+    """How many units there are or were, and how many events they had."""
+    units, events = session.rows(EVER)[0]
+    return int(units), int(events)
