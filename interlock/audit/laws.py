@@ -27,9 +27,9 @@ from interlock.kernel.names import shown
 from interlock.kernel.paths import SELF
 from interlock.kernel.rows import Event, Unit
 from interlock.store.evidence import has_erased_details
+from interlock.store.flush import COUNTED
 from interlock.store.reads import forced_moves, histories, orphans, policies, slots, unmet_needs, workers
 from interlock.store.session import Session
-from interlock.store.tx import COUNTED
 
 
 class Broken(msgspec.Struct, frozen=True):

@@ -15,8 +15,9 @@ from interlock.kernel.lifecycle import Category, Lifecycle, RollUp
 from interlock.kernel.policy import Children
 from interlock.kernel.rows import Unit
 from interlock.store.finders import open_children
+from interlock.store.flush import COUNTED
 from interlock.store.tallies import write_tallies
-from interlock.store.tx import COUNTED, Tx
+from interlock.store.tx import Tx
 
 ENGINE = Stamp("engine")
 BY_PARENT = ("its parent ended", "its parent was cancelled")  # why a child was stopped

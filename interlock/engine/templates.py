@@ -14,8 +14,8 @@ from interlock.engine.terms import policy_of
 from interlock.kernel import steps
 from interlock.kernel.commands import Define, Planned, Policy, Work
 from interlock.kernel.errors import InterlockError, Unknown
-from interlock.kernel.rows import Template, Unit
-from interlock.kernel.steps import order_of
+from interlock.kernel.rows import Unit
+from interlock.kernel.steps import Template, order_of
 from interlock.store.finders import template_of
 from interlock.store.tx import Tx
 

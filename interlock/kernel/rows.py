@@ -333,18 +333,6 @@ class Schedule(Row):
     remove_note: str | None = None
 
 
-class Template(Row):
-    """The steps of a workflow, as one version of it has them."""
-
-    table = "template"
-    tenant: int
-    name: str
-    version: int
-    steps: str
-    digest: str
-    defined_at: int
-
-
 class Skipped(Row):
     """Instants of a schedule for which no unit was made, and why."""
 
@@ -408,5 +396,5 @@ def columns(kind: type[Row]) -> tuple[str, ...]:
 
 ROWS: tuple[type[Row], ...] = (
     Unit, Body, Act, ActGone, ActDetail, Lease, Seal, Need, Note, Worker, Artifact, Tenant, Key, Slot, Token, Schedule,
-    Template, Skipped, Answer, Archived, ForcedMove,
+    Skipped, Answer, Archived, ForcedMove,
 )  # fmt: skip

@@ -7,11 +7,24 @@ import msgspec
 from interlock.kernel.commands import Work
 from interlock.kernel.errors import InterlockError, Unknown
 from interlock.kernel.graph import arrange, cycle, reaching
+from interlock.kernel.rows import Row
 
 STEPS_MAX = 10_000
 SHOWN_MAX = 100  # names in a message
 STEP, APPROVAL = "step", "approval"
 APPROVAL_STEP = "APPROVAL"  # document 001's name of the step that no worker executes
+
+
+class Template(Row):
+    """The steps of a workflow, as one version of it has them."""
+
+    table = "template"
+    tenant: int
+    name: str
+    version: int
+    steps: str
+    digest: str
+    defined_at: int
 
 
 def refuse_odd(template: str, steps: Sequence[Work]) -> None:

@@ -8,7 +8,7 @@ from msgspec import Meta
 from interlock.client import shape
 from interlock.kernel.commands import Define, Work
 from interlock.kernel.errors import Unknown
-from interlock.kernel.rows import Template
+from interlock.kernel.steps import Template
 from interlock.server.bodies import MANY, Count, Name, StepAsked, Strict, work_of
 from interlock.server.operations import Asked, Operation
 from interlock.store.views import template_seen, templates_of

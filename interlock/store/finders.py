@@ -7,7 +7,8 @@ import msgspec
 
 from interlock.kernel.errors import Unknown
 from interlock.kernel.lifecycle import Category
-from interlock.kernel.rows import Answer, Artifact, Body, Event, Note, Schedule, Slot, Template, Token, Unit, Worker
+from interlock.kernel.rows import Answer, Artifact, Body, Event, Note, Schedule, Slot, Token, Unit, Worker
+from interlock.kernel.steps import Template
 from interlock.store.acts import events_here
 from interlock.store.lanes import Lane, Lanes, remember
 from interlock.store.reads import LEASES_US

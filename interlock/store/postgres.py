@@ -20,14 +20,7 @@ from interlock.store.lanes import Lanes
 from interlock.store.lean import Lean, Said
 from interlock.store.memory import Memory
 from interlock.store.notify import Notify
-from interlock.store.session import (
-    AUTOCOMMIT,
-    SAVEPOINT,
-    LostCommit,
-    Question,
-    Unreachable,
-    Wire,
-)
+from interlock.store.session import AUTOCOMMIT, SAVEPOINT, LostCommit, Question, Unreachable, Wire
 from interlock.store.url import split_prepare
 
 NAME = "postgres"

@@ -9,9 +9,9 @@ import re
 from collections.abc import Iterable
 from functools import cache
 
+from interlock.store.flush import BODY_WRITTEN, COUNTED, WRITTEN
 from interlock.store.migrations import SCHEMA
 from interlock.store.session import Session
-from interlock.store.tx import BODY_WRITTEN, COUNTED, WRITTEN
 
 APP, SYSTEM, OPERATOR = "interlock_app", "interlock_system", "interlock_operator"
 PURPOSES = {

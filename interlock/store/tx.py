@@ -3,14 +3,11 @@
 from collections import Counter, deque
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
-from operator import attrgetter
 from typing import Any, TypeVar
-
-import msgspec
 
 from interlock.kernel.errors import Unknown, UnknownLifecycle
 from interlock.kernel.lifecycle import Lifecycle
-from interlock.kernel.paths import BORN, paths_of
+from interlock.kernel.paths import paths_of
 from interlock.kernel.rows import (
     Answer,
     Body,
@@ -19,13 +16,13 @@ from interlock.kernel.rows import (
     Row,
     Schedule,
     Slot,
-    Template,
     Unit,
     Worker,
-    columns,
     copied,
 )
-from interlock.store.acts import Move, left_by_acts, make_acts, rounds_of
+from interlock.kernel.steps import Template
+from interlock.store.acts import Move
+from interlock.store.flush import COUNTED, WORKER_WRITTEN, WRITTEN, write
 from interlock.store.ids import Ids
 from interlock.store.lanes import Lanes
 from interlock.store.session import Queue, Session, listed
@@ -33,23 +30,6 @@ from interlock.store.witness import Witness, best
 
 R = TypeVar("R", bound=Row)
 Urgency = tuple[int, int, int]  # the order of claims: by priority, then by age
-# What other transactions may count at the same time is written only by adding to it.
-COUNTED = ("unmet", "total", "succeeded", "lost", "decided", "deciders", "won", "gates", "blocked", "begun")
-FIXED = ("id", "tenant", "lifecycle", "parent", "decides", "born", "cost", *COUNTED)
-# What an act writes, and nobody else.
-BY_ACTS = (
-    "state", "category", "outcome", "version", "act", "changed_at", "started_at", "attempt", "fence", "lease",
-    "lease_id", "holder", "lease_until", "rests_in", "dead_at",
-)  # fmt: skip
-WRITTEN = tuple(name for name in columns(Unit) if name not in (*FIXED, *BY_ACTS))
-WRITTEN_OF = attrgetter(*WRITTEN)
-BODY_WRITTEN = ("key", "result", "error", "replaced_by")
-WRITE_SLOT = "UPDATE slot SET capacity = :capacity, taken = :taken WHERE tenant = :tenant AND key = :key"
-SCHEDULE_SETS = ", ".join(f"{name} = :{name}" for name in Schedule.__struct_fields__ if name not in ("tenant", "name"))
-WRITE_SCHEDULE = f"UPDATE schedule SET {SCHEDULE_SETS} WHERE tenant = :tenant AND name = :name"
-WORKER_WRITTEN = tuple(name for name in Worker.__struct_fields__ if name not in ("unit", "tenant"))
-
-
 LOCKED = "WHERE id {ids} ORDER BY id {lock}"
 # The last lease of each unit, found by its key however many there were.
 LAST_LEASES = (
@@ -365,7 +345,7 @@ class Tx:
         units = {**self.born, **self.moved}
         before = {one: None if one in self.born else self.was[one] for one in sorted(units)}
         with self.session.together():
-            acts = self.write()
+            acts = write(self)
         workers = ((row, ("unit", *WORKER_WRITTEN)) for row in self.changed_workers.values())
         moved = ((row, ("id", *WRITTEN)) for row in self.moved.values())
         self.witness = best(self.witness, chain(acts, self.fresh), chain(workers, moved))
@@ -383,67 +363,6 @@ class Tx:
         self.was |= {one: copied(unit) for one, unit in units.items()}
         return [(self.was[one], was) for one, was in before.items()]
 
-    def write(self) -> list[Row]:
-        """Acts, what they make and move, and everything else, a statement a table. Answers the acts."""
-        if self.changed_bodies:  # first: one that gives its key up makes room for another
-            self.session.update(in_order(self.changed_bodies), BODY_WRITTEN, "unit")
-        acts = self.write_acts()
-        for rows in self.by_table():
-            self.session.insert(rows)
-        self.write_units()
-        if self.changed_workers:
-            self.session.update(in_order(self.changed_workers), WORKER_WRITTEN, "unit")
-        if self.changed_slots:
-            slots = [msgspec.structs.asdict(self.changed_slots[key]) for key in sorted(self.changed_slots)]
-            self.session.many(WRITE_SLOT, slots)
-        if self.changed_schedules:
-            schedules = [msgspec.structs.asdict(self.changed_schedules[key]) for key in sorted(self.changed_schedules)]
-            self.session.many(WRITE_SCHEDULE, schedules)
-        return acts
-
-    def write_acts(self) -> list[Row]:
-        """The acts of each round, one statement a round; who is born by them comes right behind."""
-        written: list[Row] = []
-        for moves in rounds_of(self.moves):
-            births = [move for move in moves if move.path.source == ""]
-            acts, details = make_acts(self, moves)
-            self.session.write_acts(acts, [self.as_born(move) for move in births])
-            if details:
-                self.session.insert(details)
-            written += acts
-        return written
-
-    def write_units(self) -> None:
-        """What of units no act writes: clocks, budgets, and until when a lease lasts."""
-        moves: dict[int, list[Move]] = {}
-        births: dict[int, Unit] = {}
-        for move in self.moves:
-            if move.path.source == BORN:
-                births[move.unit.id] = move.born_as or move.unit
-            else:
-                moves.setdefault(move.unit.id, []).append(move)
-        changed: list[Unit] = []
-        images: list[Unit] = []
-        renewed: list[Unit] = []
-        for one in sorted({*self.moved, *moves}):
-            unit, was = self.units[one], births.get(one) or self.was[one]
-            image = left_by_acts(unit, was, moves.get(one, []))
-            if WRITTEN_OF(unit) != WRITTEN_OF(image):
-                changed.append(unit)
-                images.append(image)
-            if unit.lease_id is not None and unit.lease_until != until_of(was, unit, moves.get(one, [])):
-                renewed.append(unit)
-        if changed:
-            self.session.update(changed, differing(changed, images), "id")
-        if renewed:
-            self.session.renew(renewed)
-
-    def as_born(self, move: Move) -> Unit:
-        """A new unit's row as the act that bears it leaves it."""
-        unit = move.born_as or move.unit
-        unit.act = unit.born = move.unit.act
-        return unit
-
     def served(self, known: Mapping[int, Queue]) -> dict[int, Queue]:
         """The lanes in which something became available and still is, with the queue of each."""
         units = (self.units[one] for one in self.opened if one in self.units)
@@ -453,25 +372,6 @@ class Tx:
             sql = "SELECT id, tenant, queue FROM lane WHERE id {ids}"
             found |= {lane: (tenant, queue) for lane, tenant, queue in self.session.rows(sql, {"ids": missing})}
         return found
-
-    def by_table(self) -> list[list[Row]]:
-        """What is new, a table at a time: the guard wants units before their rows."""
-        tables: dict[type[Row], list[Row]] = {}
-        for row in self.fresh:
-            tables.setdefault(type(row), []).append(row)
-        return list(tables.values())
-
-
-def until_of(was: Unit, unit: Unit, moves: list[Move]) -> int | None:
-    """Until when a live lease lasts, as far as the database knows once the acts are written."""
-    grants = [move.terms for move in moves if move.terms]
-    return grants[-1][3] if grants else was.lease_until
-
-
-def differing(units: Sequence[Unit], images: Sequence[Unit]) -> list[str]:
-    """The columns in which any of these units differs from what acts have left."""
-    pairs = zip(zip(*map(WRITTEN_OF, units), strict=True), zip(*map(WRITTEN_OF, images), strict=True), strict=True)
-    return [name for name, (now, was) in zip(WRITTEN, pairs, strict=True) if now != was]
 
 
 def became_available(unit: Unit, was: Unit | None) -> bool:
@@ -484,7 +384,3 @@ def marks(ids: Sequence[Any]) -> str:
 
 def params(ids: Sequence[Any]) -> dict[str, Any]:
     return {f"u{place}": one for place, one in enumerate(ids)}
-
-
-def in_order(rows: Mapping[int, R]) -> list[R]:
-    return [rows[one] for one in sorted(rows)]

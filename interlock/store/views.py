@@ -11,8 +11,9 @@ import msgspec
 from interlock.kernel.errors import Corrupt, Unknown
 from interlock.kernel.lifecycle import Category
 from interlock.kernel.names import shown
-from interlock.kernel.rows import Artifact, Body, Event, Note, Schedule, Skipped, Slot, Template, Unit, Worker
+from interlock.kernel.rows import Artifact, Body, Event, Note, Schedule, Skipped, Slot, Unit, Worker
 from interlock.kernel.rows import columns as columns_of
+from interlock.kernel.steps import Template
 from interlock.store.reads import read, read_leases
 from interlock.store.session import Session, listed
 from interlock.store.tx import marks, params

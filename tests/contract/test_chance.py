@@ -13,6 +13,7 @@ from interlock.audit.laws import audit
 from interlock.kernel.commands import Tick
 from interlock.kernel.errors import InterlockError
 from interlock.kernel.rows import ROWS
+from interlock.kernel.steps import Template
 from interlock.lifecycles import shipped
 from interlock.store.session import listed
 from interlock.testing.simulation.chance import Chance
@@ -59,7 +60,7 @@ def everything(connection: Connection) -> dict[str, Any]:
     }
     return {
         row.table: connection.rows(f"SELECT {listed(row)} FROM {row.table} ORDER BY {orders.get(row.table, 'unit')}")
-        for row in ROWS
+        for row in (*ROWS, Template)
     }
 
 

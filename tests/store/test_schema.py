@@ -9,6 +9,7 @@ import pytest
 from interlock.kernel.errors import InterlockError
 from interlock.kernel.rows import ROWS, Act, Event, Row
 from interlock.kernel.rows import columns as columns_of
+from interlock.kernel.steps import Template
 from interlock.lifecycles import shipped
 from interlock.store import guard, migrate, reads
 from tests.store.databases import KINDS, Connection, fresh
@@ -28,7 +29,7 @@ def columns(database: Connection, table: str) -> list[str]:
     return [row[0] for row in database.rows(query, {"table": table})]
 
 
-@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.table)
+@pytest.mark.parametrize("row", [*ROWS, Event, Template], ids=lambda row: row.table)
 def test_a_row_has_the_columns_of_its_table_in_their_order(row: type[Row], database: Connection) -> None:
     found = columns(database, row.table)
     if row is Event:  # a view, which says besides which act tells of it

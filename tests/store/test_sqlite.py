@@ -14,8 +14,8 @@ from interlock.kernel.rows import Note, Unit
 from interlock.lifecycles import shipped
 from interlock.store import sqlite
 from interlock.store.batches import SIZES, inserts, update_text, updates
+from interlock.store.flush import WRITTEN
 from interlock.store.lanes import NUMBERS
-from interlock.store.tx import WRITTEN
 from tests.store.databases import fresh
 from tests.store.raw_acts import move
 

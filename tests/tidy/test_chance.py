@@ -17,6 +17,7 @@ ADAPTERS = {
     "store/sqlite.py": ({"time"}, "the store tells the time; a test gives it another clock"),
     "store/postgres.py": ({"time"}, "it waits for the database"),
     "store/migrate.py": ({"secrets"}, "the name of a new store"),
+    "store/restore.py": ({"secrets"}, "the name of a store that was restored"),
     "client/jobs.py": ({"time", "sleep"}, "it waits for a job"),
     "client/keys.py": ({"secrets"}, "the secret of a key"),
     "client/ears.py": ({"secrets", "sleep"}, "it waits for a server, under a name of its own"),

@@ -7,8 +7,8 @@ import pytest
 from interlock.audit.laws import LAWS, REBUILT
 from interlock.kernel.rows import Body, Unit, columns
 from interlock.store import rights
+from interlock.store.flush import BODY_WRITTEN, BY_ACTS, COUNTED, FIXED
 from interlock.store.migrations import SCHEMA
-from interlock.store.tx import BODY_WRITTEN, BY_ACTS, COUNTED, FIXED
 from tests.conftest import ROOT
 
 PAGE = (ROOT / "docs" / "database.md").read_text(encoding="utf-8")
