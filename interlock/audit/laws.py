@@ -300,13 +300,16 @@ def judge(
 
 
 def workers_hold_what_they_hold(session: Session, held: Mapping[int, int]) -> Iterator[Broken]:
-    for worker in workers(session):
+    staff = workers(session)
+    for worker in staff:
         if worker.holding != held.get(worker.unit, 0):
             text = f"it is said to hold {worker.holding} units, and holds {held.get(worker.unit, 0)}"
             yield Broken(HOLDING, worker.unit, text)
         if worker.holding > worker.capacity:
             text = f"it holds {worker.holding} units, above its capacity of {worker.capacity}"
             yield Broken(HOLDING, worker.unit, text)
+    for one in sorted(held.keys() - {worker.unit for worker in staff}):
+        yield Broken(HOLDING, one, f"it is said to hold {held[one]} units, and is no worker")
 
 
 def parents_count_their_children(

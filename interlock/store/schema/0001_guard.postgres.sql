@@ -156,6 +156,35 @@ CREATE TRIGGER guard_path_delete BEFORE DELETE OR TRUNCATE ON transition_path
 CREATE TRIGGER guard_path_hop_change BEFORE UPDATE OR DELETE OR TRUNCATE ON path_hop
     FOR EACH STATEMENT EXECUTE FUNCTION guard_says_no('append-only', 'the hops of a path are written with it');
 
+-- With an edge the paths that take it are retired, and none comes back without its edges.
+CREATE FUNCTION lacks_edge(one bigint) RETURNS boolean LANGUAGE sql STABLE AS $$
+    SELECT EXISTS (
+        SELECT 1 FROM transition_path AS p JOIN path_hop AS hop ON hop.path = p.id
+         WHERE p.id = one AND (
+            (p.forced = 0 AND hop.trigger <> 'self' AND NOT EXISTS (
+                SELECT 1 FROM edge
+                 WHERE lifecycle = p.lifecycle AND source = hop.source AND trigger = hop.trigger AND target = hop.target
+                   AND name = hop.name AND severity = hop.severity AND retired = 0))
+            OR (hop.lease_to IS NOT NULL AND NOT EXISTS (
+                SELECT 1 FROM edge
+                 WHERE lifecycle = 'lease' AND source = coalesce(hop.lease_from, '') AND target = hop.lease_to
+                   AND retired = 0))))
+$$;
+CREATE FUNCTION guard_edge_retired() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER AS $$
+BEGIN
+    UPDATE transition_path SET retired = 1 WHERE retired = 0 AND lacks_edge(id);
+    RETURN NULL;
+END $$;
+CREATE TRIGGER guard_edge_retired AFTER UPDATE OF retired ON edge
+    FOR EACH STATEMENT EXECUTE FUNCTION guard_edge_retired();
+CREATE FUNCTION guard_path_back() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER AS $$
+BEGIN
+    IF lacks_edge(NEW.id) THEN PERFORM guard_refuses('listed-hop', 'an edge of this path is retired'); END IF;
+    RETURN NEW;
+END $$;
+CREATE TRIGGER guard_path_back BEFORE UPDATE OF retired ON transition_path FOR EACH ROW
+    WHEN (NEW.retired = 0 AND OLD.retired <> 0) EXECUTE FUNCTION guard_path_back();
+
 -- The one function that makes and moves units: each listed path is applied to exactly the units of its act, or the whole
 -- statement is refused.
 CREATE FUNCTION act_moves() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER

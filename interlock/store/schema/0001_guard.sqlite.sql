@@ -140,6 +140,38 @@ BEGIN
     SELECT RAISE(ABORT, 'interlock guard [append-only]: the hops of a path are never deleted');
 END;
 
+-- With an edge the paths that take it are retired, and none comes back without its edges.
+CREATE TRIGGER guard_edge_retired AFTER UPDATE OF retired ON edge WHEN NEW.retired <> 0
+BEGIN
+    UPDATE transition_path SET retired = 1
+    WHERE retired = 0 AND NEW.lifecycle IN (lifecycle, 'lease') AND EXISTS (
+    SELECT 1 FROM path_hop AS hop
+    WHERE hop.path = transition_path.id AND (
+        (transition_path.forced = 0 AND hop.trigger <> 'self' AND NOT EXISTS (
+            SELECT 1 FROM edge
+            WHERE lifecycle = transition_path.lifecycle AND source = hop.source AND trigger = hop.trigger AND target = hop.target
+              AND name = hop.name AND severity = hop.severity AND retired = 0))
+        OR (hop.lease_to IS NOT NULL AND NOT EXISTS (
+            SELECT 1 FROM edge
+            WHERE lifecycle = 'lease' AND source = coalesce(hop.lease_from, '') AND target = hop.lease_to
+              AND retired = 0))));
+END;
+CREATE TRIGGER guard_path_back BEFORE UPDATE OF retired ON transition_path
+WHEN NEW.retired = 0 AND OLD.retired <> 0 AND EXISTS (
+    SELECT 1 FROM path_hop AS hop
+    WHERE hop.path = NEW.id AND (
+        (NEW.forced = 0 AND hop.trigger <> 'self' AND NOT EXISTS (
+            SELECT 1 FROM edge
+            WHERE lifecycle = NEW.lifecycle AND source = hop.source AND trigger = hop.trigger AND target = hop.target
+              AND name = hop.name AND severity = hop.severity AND retired = 0))
+        OR (hop.lease_to IS NOT NULL AND NOT EXISTS (
+            SELECT 1 FROM edge
+            WHERE lifecycle = 'lease' AND source = coalesce(hop.lease_from, '') AND target = hop.lease_to
+              AND retired = 0))))
+BEGIN
+    SELECT RAISE(ABORT, 'interlock guard [listed-hop]: an edge of this path is retired');
+END;
+
 -- The one way in which units are made and move: each listed path is applied to exactly the units of its act, or it is
 -- refused.
 CREATE TRIGGER act_moves AFTER INSERT ON act

@@ -1,0 +1,150 @@
+"""Raw SQL against the record: every attack is refused, has no effect, or is found by `audit`."""
+
+import re
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+import pytest
+
+from interlock.kernel.errors import StoreError
+from interlock.lifecycles import shipped
+from interlock.store import migrate, postgres, rights, sqlite
+from tests.store.attacks import NOTHING, Attack, Expected, Found, Refused, Scene, everywhere
+from tests.store.attacks_postgres import only_postgres
+from tests.store.attacks_sqlite import only_sqlite
+from tests.store.databases import Connection, fresh_postgres, swap
+from tests.store.owners import OWNER, owned_database
+
+APP, BESIDE, ALONE = "application role", "owner beside roles", "owner as the only role"
+PLAIN, AS_PRODUCT = "plain connection", "connection with recursive triggers"
+POSTGRES, SQLITE = (APP, BESIDE, ALONE), (PLAIN, AS_PRODUCT)
+LEAST = 80  # attacks in each set-up
+
+
+def expected(attack: Attack, setup: str) -> Expected:
+    if setup in SQLITE:
+        return attack.lite
+    if setup == APP:
+        return attack.app
+    return attack.alone if setup == ALONE and attack.alone is not None else attack.owner
+
+
+def attacks(setup: str) -> list[Attack]:
+    known = everywhere() + (only_sqlite() if setup in SQLITE else only_postgres())
+    return [attack for attack in known if expected(attack, setup) is not None]
+
+
+CASES = [(setup, attack) for setup in (*POSTGRES, *SQLITE) for attack in attacks(setup)]
+
+
+@contextmanager
+def postgres_scene(server: str, setup: str) -> Iterator[tuple[Connection, Scene]]:
+    """The attacker's connection, and what it finds."""
+    if setup == ALONE:
+        with owned_database(server, "attacked_alone", OWNER) as (url, _):
+            with closing(postgres.Connection(url)) as owner:
+                owner.script("DROP OWNED BY CURRENT_USER") if False else take_roles_away(owner)
+                yield owner, Scene(owner, owner)
+        return
+    name = "attacked_" + ("app" if setup == APP else "beside")
+    with fresh_postgres(server, name) as url, closing(postgres.Connection(swap(server, name))) as owner:
+        with closing(postgres.Connection(url)) as program:
+            scene = Scene(program, owner)
+            yield (program if setup == APP else owner), scene
+
+
+def take_roles_away(owner: postgres.Connection) -> None:
+    """As on a server that has no roles of ours: nobody but the owner may do anything."""
+    tables = ", ".join((*rights.shipped_names("TABLE"), *rights.shipped_names("VIEW")))
+    owner.script(f"REVOKE ALL ON {tables} FROM {', '.join(rights.PURPOSES)}")
+
+
+@pytest.fixture(scope="module")
+def scenes(server: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, tuple[Connection, Scene]]]:
+    """One database for each set-up, made when it is first asked for; what an attack does to it is undone."""
+    made: dict[str, tuple[Connection, Scene]] = {}
+    opened = []
+
+    class Made(dict[str, tuple[Connection, Scene]]):
+        def __missing__(self, setup: str) -> tuple[Connection, Scene]:
+            context = postgres_scene(server, setup)
+            self[setup] = context.__enter__()
+            opened.append(context)
+            return self[setup]
+
+    made = Made()
+    file = str(tmp_path_factory.mktemp("attacked") / "test.db")
+    connection = sqlite.Connection(file)
+    migrate.upgrade(connection, shipped().values())
+    scene = Scene(connection, connection)
+    made.update(dict.fromkeys(SQLITE, (connection, scene)))
+    yield made
+    connection.close()
+    for context in opened:
+        context.__exit__(None, None, None)
+
+
+@contextmanager
+def attacker(setup: str, scenes: dict[str, tuple[Connection, Scene]]) -> Iterator[Connection]:
+    """A connection in a transaction that is undone. On SQLite it is the client's own, with what it sets for itself."""
+    connection, scene = scenes[setup]
+    if isinstance(connection, sqlite.Connection):
+        with closing(sqlite.Connection(connection.path)) as own:
+            own.rows(f"PRAGMA recursive_triggers = {'ON' if setup == AS_PRODUCT else 'OFF'}")
+            own.rows("BEGIN IMMEDIATE")
+            yield own
+            own.rows("ROLLBACK")
+        return
+    connection.script("BEGIN")
+    try:
+        scene.declare(connection)
+        yield connection
+    finally:
+        connection.script("ROLLBACK")
+
+
+@pytest.mark.parametrize(("setup", "attack"), [pytest.param(*case, id=f"{case[0]}: {case[1].name}") for case in CASES])
+def test_attack(setup: str, attack: Attack, scenes: dict[str, tuple[Connection, Scene]]) -> None:
+    scene, outcome = scenes[setup][1], expected(attack, setup)
+    with attacker(setup, scenes) as connection:
+        refusal = carry_out(attack, scene, connection)
+        scene.declare(connection)
+        if isinstance(outcome, Refused):
+            assert refusal is not None, "it went through"
+            assert re.search(outcome.words, refusal), refusal
+        else:
+            assert refusal is None, refusal
+        if isinstance(outcome, Found):
+            assert outcome.law in scene.broken(connection)
+        else:
+            assert outcome == NOTHING or isinstance(outcome, Refused)
+            assert scene.fingerprint(connection) == scene.rows
+
+
+def carry_out(attack: Attack, scene: Scene, connection: Connection) -> str | None:
+    """What the database says against it; what it refused is undone."""
+    connection.rows("SAVEPOINT attack") if scene.pg is False else connection.script("SAVEPOINT attack")
+    try:
+        for step in attack.make(scene):
+            if not isinstance(step, str):
+                step(connection)
+            elif isinstance(connection, sqlite.Connection):
+                connection.rows(step)
+            else:
+                connection.script(step)
+        if scene.pg:
+            connection.script("SET CONSTRAINTS ALL IMMEDIATE")  # as COMMIT would
+    except (StoreError, sqlite3.Error) as error:
+        undo = "ROLLBACK TO SAVEPOINT attack"
+        connection.script(undo) if scene.pg else connection.rows(undo)
+        return str(error)
+    return None
+
+
+@pytest.mark.parametrize("setup", (*POSTGRES, *SQLITE))
+def test_there_are_enough_of_them(setup: str) -> None:
+    names = [attack.name for attack in attacks(setup)]
+    assert len(names) >= LEAST
+    assert len(set(names)) == len(names)
