@@ -3,7 +3,7 @@
 import re
 import sqlite3
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 
 import pytest
@@ -43,16 +43,18 @@ CASES = [(setup, attack) for setup in (*POSTGRES, *SQLITE) for attack in attacks
 def postgres_scene(server: str, setup: str) -> Iterator[tuple[Connection, Scene]]:
     """The attacker's connection, and what it finds."""
     if setup == ALONE:
-        with owned_database(server, "attacked_alone", OWNER) as (url, _):
-            with closing(postgres.Connection(url)) as owner:
-                owner.script("DROP OWNED BY CURRENT_USER") if False else take_roles_away(owner)
-                yield owner, Scene(owner, owner)
+        with owned_database(server, "attacked_alone", OWNER) as (url, _), closing(postgres.Connection(url)) as owner:
+            take_roles_away(owner)
+            yield owner, Scene(owner, owner)
         return
     name = "attacked_" + ("app" if setup == APP else "beside")
-    with fresh_postgres(server, name) as url, closing(postgres.Connection(swap(server, name))) as owner:
-        with closing(postgres.Connection(url)) as program:
-            scene = Scene(program, owner)
-            yield (program if setup == APP else owner), scene
+    with (
+        fresh_postgres(server, name) as url,
+        closing(postgres.Connection(swap(server, name))) as owner,
+        closing(postgres.Connection(url)) as program,
+    ):
+        scene = Scene(program, owner)
+        yield (program if setup == APP else owner), scene
 
 
 def take_roles_away(owner: postgres.Connection) -> None:
@@ -61,29 +63,26 @@ def take_roles_away(owner: postgres.Connection) -> None:
     owner.script(f"REVOKE ALL ON {tables} FROM {', '.join(rights.PURPOSES)}")
 
 
+@contextmanager
+def sqlite_scene(file: Path) -> Iterator[tuple[Connection, Scene]]:
+    with closing(sqlite.Connection(str(file))) as connection:
+        migrate.upgrade(connection, shipped().values())
+        yield connection, Scene(connection, connection)
+
+
 @pytest.fixture(scope="module")
 def scenes(server: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, tuple[Connection, Scene]]]:
     """One database for each set-up, made when it is first asked for; what an attack does to it is undone."""
-    made: dict[str, tuple[Connection, Scene]] = {}
-    opened = []
+    folder = tmp_path_factory.mktemp("attacked")
+    with ExitStack() as stack:
 
-    class Made(dict[str, tuple[Connection, Scene]]):
-        def __missing__(self, setup: str) -> tuple[Connection, Scene]:
-            context = postgres_scene(server, setup)
-            self[setup] = context.__enter__()
-            opened.append(context)
-            return self[setup]
+        class Made(dict[str, tuple[Connection, Scene]]):
+            def __missing__(self, setup: str) -> tuple[Connection, Scene]:
+                opened = sqlite_scene(folder / f"{setup}.db") if setup in SQLITE else postgres_scene(server, setup)
+                self[setup] = stack.enter_context(opened)
+                return self[setup]
 
-    made = Made()
-    file = str(tmp_path_factory.mktemp("attacked") / "test.db")
-    connection = sqlite.Connection(file)
-    migrate.upgrade(connection, shipped().values())
-    scene = Scene(connection, connection)
-    made.update(dict.fromkeys(SQLITE, (connection, scene)))
-    yield made
-    connection.close()
-    for context in opened:
-        context.__exit__(None, None, None)
+        yield Made()
 
 
 @contextmanager
@@ -125,25 +124,23 @@ def test_attack(setup: str, attack: Attack, scenes: dict[str, tuple[Connection, 
 
 def carry_out(attack: Attack, scene: Scene, connection: Connection) -> str | None:
     """What the database says against it; what it refused is undone."""
-    connection.rows("SAVEPOINT attack") if scene.pg is False else connection.script("SAVEPOINT attack")
+    send = connection.rows if isinstance(connection, sqlite.Connection) else connection.script
+    send("SAVEPOINT attack")
     try:
         for step in attack.make(scene):
-            if not isinstance(step, str):
-                step(connection)
-            elif isinstance(connection, sqlite.Connection):
-                connection.rows(step)
+            if isinstance(step, str):
+                send(step)
             else:
-                connection.script(step)
+                step(connection)
         if scene.pg:
-            connection.script("SET CONSTRAINTS ALL IMMEDIATE")  # as COMMIT would
+            send("SET CONSTRAINTS ALL IMMEDIATE")  # as COMMIT would
     except (StoreError, sqlite3.Error) as error:
-        undo = "ROLLBACK TO SAVEPOINT attack"
-        connection.script(undo) if scene.pg else connection.rows(undo)
+        send("ROLLBACK TO SAVEPOINT attack")
         return str(error)
     return None
 
 
-@pytest.mark.parametrize("setup", (*POSTGRES, *SQLITE))
+@pytest.mark.parametrize("setup", [*POSTGRES, *SQLITE])
 def test_there_are_enough_of_them(setup: str) -> None:
     names = [attack.name for attack in attacks(setup)]
     assert len(names) >= LEAST

@@ -497,10 +497,8 @@ CREATE FUNCTION guard_unit_delete() RETURNS trigger LANGUAGE plpgsql SECURITY DE
 DECLARE
     declared text := current_setting('app.tenants', true);
 BEGIN
-    IF TG_OP <> 'TRUNCATE' THEN
-        PERFORM set_config('app.tenants', (SELECT array_agg(DISTINCT tenant)::text FROM gone), true);
-    END IF;
-    IF TG_OP = 'TRUNCATE' OR EXISTS (
+    PERFORM set_config('app.tenants', (SELECT array_agg(DISTINCT tenant)::text FROM gone), true);
+    IF EXISTS (
         SELECT 1 FROM gone
         WHERE NOT EXISTS (SELECT 1 FROM archived WHERE archived.unit = gone.id AND archived.version = gone.version))
     THEN PERFORM guard_refuses('append-only', 'a unit is deleted only if it is archived'); END IF;
@@ -510,7 +508,7 @@ END $$;
 CREATE TRIGGER guard_unit_delete AFTER DELETE ON unit REFERENCING OLD TABLE AS gone
     FOR EACH STATEMENT EXECUTE FUNCTION guard_unit_delete();
 CREATE TRIGGER guard_unit_truncate BEFORE TRUNCATE ON unit
-    FOR EACH STATEMENT EXECUTE FUNCTION guard_unit_delete();
+    FOR EACH STATEMENT EXECUTE FUNCTION guard_says_no('append-only', 'a unit is deleted only if it is archived');
 
 CREATE FUNCTION guard_tenant() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER
 SET enable_hashjoin = off SET enable_mergejoin = off AS $$
@@ -610,10 +608,8 @@ CREATE FUNCTION guard_kept() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER A
 DECLARE
     declared text := current_setting('app.tenants', true);
 BEGIN
-    IF TG_OP <> 'TRUNCATE' THEN
-        PERFORM set_config('app.tenants', (SELECT array_agg(DISTINCT tenant)::text FROM gone), true);
-    END IF;
-    IF TG_OP = 'TRUNCATE' OR EXISTS (
+    PERFORM set_config('app.tenants', (SELECT array_agg(DISTINCT tenant)::text FROM gone), true);
+    IF EXISTS (
         SELECT 1 FROM gone WHERE NOT EXISTS (SELECT 1 FROM archived WHERE archived.unit = gone.unit))
     THEN
         PERFORM guard_refuses('append-only', 'a row of ' || TG_TABLE_NAME || ' is deleted only if its unit is archived');
@@ -623,10 +619,12 @@ BEGIN
 END $$;
 CREATE TRIGGER guard_body_delete AFTER DELETE ON body REFERENCING OLD TABLE AS gone
     FOR EACH STATEMENT EXECUTE FUNCTION guard_kept();
-CREATE TRIGGER guard_body_truncate BEFORE TRUNCATE ON body FOR EACH STATEMENT EXECUTE FUNCTION guard_kept();
+CREATE TRIGGER guard_body_truncate BEFORE TRUNCATE ON body FOR EACH STATEMENT
+    EXECUTE FUNCTION guard_says_no('append-only', 'a row of body is deleted only if its unit is archived');
 CREATE TRIGGER guard_artifact_delete AFTER DELETE ON artifact REFERENCING OLD TABLE AS gone
     FOR EACH STATEMENT EXECUTE FUNCTION guard_kept();
-CREATE TRIGGER guard_artifact_truncate BEFORE TRUNCATE ON artifact FOR EACH STATEMENT EXECUTE FUNCTION guard_kept();
+CREATE TRIGGER guard_artifact_truncate BEFORE TRUNCATE ON artifact FOR EACH STATEMENT
+    EXECUTE FUNCTION guard_says_no('append-only', 'a row of artifact is deleted only if its unit is archived');
 CREATE TRIGGER guard_detail_delete AFTER DELETE ON act_detail REFERENCING OLD TABLE AS gone
     FOR EACH STATEMENT EXECUTE FUNCTION guard_kept();
 CREATE TRIGGER guard_forced_move_delete AFTER DELETE ON forced_move REFERENCING OLD TABLE AS gone

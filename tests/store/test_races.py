@@ -1,0 +1,210 @@
+"""Writers at the same time, whatever the isolation level of each: one wins, the other is refused, nothing in between."""
+
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, closing, suppress
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+
+import interlock
+from interlock.audit.laws import audit
+from interlock.client.app import App
+from interlock.engine.door import Engine
+from interlock.kernel.commands import Register, Submit, Work
+from interlock.kernel.errors import InterlockError
+from interlock.kernel.rows import Unit
+from interlock.lifecycles import shipped
+from interlock.store import postgres
+from interlock.store.reads import read
+from interlock.store.views import Filter, listing
+from tests.store.databases import declare, fresh_postgres
+from tests.store.raw_acts import path_of
+
+LEVELS = ("READ COMMITTED", "REPEATABLE READ", "SERIALIZABLE")
+OPEN = 20  # lent transactions at the same time
+PATIENCE = 60
+HERE = "((SELECT value::bigint FROM about WHERE name = 'generation') << 36 | pg_current_xact_id()::text::bigint) << 18"
+ACT = (
+    f"INSERT INTO act (id, tenant, path, path_digest, version, attempt, fence, at, actor, reason, payload, available, "
+    f"units, before) SELECT {HERE}, tenant, %(path)s, %(digest)s, version, attempt, fence, %(at)s, %(actor)s, '', '{{}}', "
+    "0, ARRAY[id], ARRAY[act] FROM unit WHERE id = %(unit)s"
+)
+CANCEL = path_of("job", "queued", None, "cancel")
+BURY = path_of("job", "queued", None, "bury")
+
+
+@pytest.fixture(scope="module")
+def url(server: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with fresh_postgres(server, f"races{abs(hash(tmp_path_factory.getbasetemp()))}") as made:
+        yield made
+
+
+@pytest.fixture
+def program(url: str) -> Iterator[postgres.Connection]:
+    with closing(postgres.Connection(url)) as connection:
+        yield connection
+        declare(connection, 1)
+        assert [one.text for one in audit(connection, shipped(), rebuild=True)] == []
+
+
+def begin(stack: ExitStack, url: str, level: str) -> psycopg.Connection[Any]:
+    """A transaction that has its snapshot already."""
+    connection = stack.enter_context(closing(psycopg.connect(url, autocommit=True)))
+    connection.execute(f"BEGIN ISOLATION LEVEL {level}")
+    connection.execute("SELECT set_config('app.tenants', '{1}', true), pg_current_xact_id()")
+    return connection
+
+
+def move(connection: psycopg.Connection[Any], unit: int, path: Any, actor: str) -> None:
+    at = time.time_ns() // 1_000
+    connection.execute(ACT, {"path": path.id, "digest": path.digest, "at": at, "actor": actor, "unit": unit})
+
+
+def wait_for_lock(program: postgres.Connection, connection: psycopg.Connection[Any]) -> None:
+    """The other writer waits for the first one's rows."""
+    end = time.monotonic() + PATIENCE
+    sql = "SELECT count(*) FROM pg_locks WHERE pid = :pid AND NOT granted"
+    while not program.rows(sql, {"pid": connection.info.backend_pid})[0][0]:
+        assert time.monotonic() < end, "it never came to the lock"
+        time.sleep(0.005)
+
+
+def submit(program: postgres.Connection) -> int:
+    return int(Engine(program, shipped()).send(Submit(work=(Work(task="mail"),)))[0].unit)
+
+
+@pytest.mark.parametrize(("first", "second"), list(product(LEVELS, LEVELS)))
+@pytest.mark.parametrize("end", ["COMMIT", "ROLLBACK"])
+def test_one_of_two_writers_moves_a_unit(
+    program: postgres.Connection, url: str, first: str, second: str, end: str
+) -> None:
+    """The second one read where the unit is before the first one moved it, and waits for it."""
+    unit = submit(program)
+    with ExitStack() as stack, ThreadPoolExecutor(1) as pool:
+        one, other = begin(stack, url, first), begin(stack, url, second)
+        move(one, unit, CANCEL, "first")
+        late = pool.submit(move, other, unit, BURY, "second")
+        wait_for_lock(program, other)
+        one.execute(end)
+        if end == "ROLLBACK":
+            late.result(PATIENCE)
+            other.execute("COMMIT")
+        else:
+            with pytest.raises(psycopg.Error) as refused:
+                late.result(PATIENCE)
+            assert isinstance(refused.value, psycopg.errors.SerializationFailure) or "[chain]" in str(refused.value)
+            other.execute("ROLLBACK")
+    declare(program, 1)
+    told = program.rows("SELECT actor, target FROM event WHERE unit = :unit ORDER BY version DESC", {"unit": unit})
+    assert told[0] == (("first", "cancelled") if end == "COMMIT" else ("second", "dead_lettered"))
+    assert len(told) == 2
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_whoever_began_first_may_move_last(program: postgres.Connection, url: str, level: str) -> None:
+    """Its act has the smaller number, and follows the other one all the same; where the level forbids it, it fails."""
+    unit = submit(program)
+    with ExitStack() as stack:
+        early, late = begin(stack, url, level), begin(stack, url, level)
+        claim = path_of("job", "queued", None, "cancel")
+        move(late, unit, claim, "late")
+        late.execute("COMMIT")
+        again = path_of("job", "cancelled", None, "cancel") if False else None
+        with suppress(psycopg.errors.SerializationFailure):
+            assert again is None
+            early.execute("UPDATE unit SET priority = 7 WHERE id = %s", [unit])
+            early.execute("COMMIT")
+    declare(program, 1)
+    (row,) = read(program, Unit, "WHERE id = :id", id=unit)
+    assert row.state == "cancelled"
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_many_writers_over_the_same_units(program: postgres.Connection, url: str, level: str) -> None:
+    """Each takes the same ten units in one act: exactly one of them has them all."""
+    engine = Engine(program, shipped())
+    units = [one.unit for one in engine.send(Submit(work=(Work(task="mail"),) * 10))]
+    sql = ACT.split("SELECT ")[0] + (
+        f"SELECT {HERE}, 1, %(path)s, %(digest)s, 1, 1, 0, %(at)s, %(actor)s, '', '{{}}', 0, array_agg(id ORDER BY id), "
+        "array_agg(act ORDER BY id) FROM unit WHERE id = ANY (%(units)s)"
+    )
+
+    def take(actor: int) -> bool:
+        with ExitStack() as stack:
+            connection = begin(stack, url, level)
+            at = time.time_ns() // 1_000
+            given = {"path": CANCEL.id, "digest": CANCEL.digest, "at": at, "actor": str(actor), "units": units}
+            try:
+                connection.execute(sql, given)
+                connection.execute("COMMIT")
+            except psycopg.errors.SerializationFailure:
+                return False
+            except psycopg.errors.IntegrityError as error:
+                assert "interlock guard [chain]" in str(error)
+                return False
+        return True
+
+    with ThreadPoolExecutor(8) as pool:
+        assert sum(pool.map(take, range(8))) == 1
+    declare(program, 1)
+    found = program.rows("SELECT DISTINCT state, version FROM unit WHERE id {ids}", {"ids": units})
+    assert found == [("cancelled", 2)]
+
+
+# Lent transactions.
+
+
+@pytest.fixture
+def app(url: str) -> Iterator[App]:
+    with interlock.open(url) as made:
+
+        @made.task
+        def mail(order: int) -> int:
+            return order
+
+        made.connect()
+        yield made
+        assert made.engine.read(lambda session: list(audit(session, made.lives))) == []
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_twenty_lent_transactions_at_once(app: App, url: str, level: str) -> None:
+    """All are open when the first one commits, and all commit: writers share no row."""
+    before = len(app.read(listing, Filter(lifecycle="job"), 1_000))
+    with ExitStack() as stack:
+        lent = [stack.enter_context(closing(psycopg.connect(url))) for _ in range(OPEN)]
+        for place, connection in enumerate(lent):
+            connection.execute(f"SET TRANSACTION ISOLATION LEVEL {level}")
+            connection.execute("SELECT count(*) FROM act")  # it has its snapshot before any of the others writes
+            app.tasks["mail"].submit(order=place, tx=connection)
+        for connection in reversed(lent):
+            connection.commit()
+    assert len(app.read(listing, Filter(lifecycle="job"), 1_000)) == before + OPEN
+
+
+def test_lent_transactions_of_all_levels_over_the_same_jobs(app: App, url: str) -> None:
+    """Each cancels what another one cancels too: it commits, or is refused, and every job is cancelled once."""
+    jobs = [app.tasks["mail"].submit(order=place).unit for place in range(5)]
+    levels = [LEVELS[place % 3] for place in range(OPEN)]
+
+    def cancel(place: int) -> bool:
+        with closing(psycopg.connect(url)) as connection:
+            connection.execute(f"SET TRANSACTION ISOLATION LEVEL {levels[place]}")
+            connection.execute("SELECT set_config('app.tenants', '{1}', true)")
+            try:
+                move(connection, jobs[place % 5], CANCEL, str(place))
+                app.tasks["mail"].submit(order=place, tx=connection)
+                connection.commit()
+            except (psycopg.Error, InterlockError):
+                connection.rollback()
+                return False
+        return True
+
+    with ThreadPoolExecutor(OPEN) as pool:
+        won = list(pool.map(cancel, range(OPEN)))
+    assert [sum(won[job::5]) for job in range(5)] == [1] * 5
