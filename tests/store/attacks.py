@@ -472,8 +472,14 @@ def acts() -> Iterator[Attack]:
     yield on_all(
         "a grant to who is no worker", lambda s: claim(s, worker=s["spare"]), Found("workers hold what they hold")
     )
-    yield on_all("an end that leaves the lease", lambda s: [s.act(s.path("run", "complete"), "run")], chain)
-    yield on_all("a retreat that leaves the lease", lambda s: [s.act(s.path("run", "release"), "run")], chain)
+    yield on_all(
+        "an end that leaves the lease", lambda s: [s.act(s.path("run", "complete"), "run")], rule("chain", "listed-hop")
+    )
+    yield on_all(
+        "a retreat that leaves the lease",
+        lambda s: [s.act(s.path("run", "release"), "run")],
+        rule("chain", "listed-hop"),
+    )
     yield on_all("a claim of which no worker knows", claim, Found("workers hold what they hold"))
     yield on_all(
         "an effect before its cause",
