@@ -44,7 +44,6 @@ from interlock.kernel.rows import (
     Schedule,
     Skipped,
     Slot,
-    Template,
     Token,
     Unit,
     Worker,
@@ -52,6 +51,7 @@ from interlock.kernel.rows import (
 from interlock.kernel.rows import (
     Tenant as TenantRow,
 )
+from interlock.kernel.steps import Template
 from interlock.lifecycles import shipped
 from interlock.store.reads import read, read_leases
 from interlock.testing.simulation.chance import SECOND, Chance, held
