@@ -18,7 +18,7 @@ from interlock.kernel.commands import Cancel, Submit, Work
 from interlock.kernel.errors import InterlockError
 from interlock.lifecycles import shipped
 from interlock.store import files, sqlite
-from tests.conftest import Run
+from tests.cli.inside import called
 
 UMASKS = [0o000, 0o022, 0o377]
 OWNER_ONLY = 0o600
@@ -80,21 +80,21 @@ def test_a_database_that_is_there_keeps_its_mode(tmp_path: Path) -> None:
     connection.close()
 
 
-def test_the_doctor_names_a_file_that_others_can_read(tmp_path: Path, interlock: Run) -> None:
+def test_the_doctor_names_a_file_that_others_can_read(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/work.db"
-    interlock("db", "upgrade", "--db", url)
+    called("db", "upgrade", "--db", url)
     (tmp_path / "work.db").chmod(0o644)
-    done = interlock("db", "doctor", "--db", url)
+    done = called("db", "doctor", "--db", url)
     assert done.returncode == 1
     assert "chmod 600" in done.stdout + done.stderr
 
 
-def test_an_archive(tmp_path: Path, interlock: Run) -> None:
+def test_an_archive(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/work.db"
     with Engine.open(url, shipped()) as engine:
         (made,) = engine.send(Submit(work=(Work(task="mail"),)))
         engine.send(Cancel(unit=made.unit))
-    done = interlock("archive", "--all", "--out", str(tmp_path / "old.jsonl"), "--db", url)
+    done = called("archive", "--all", "--out", str(tmp_path / "old.jsonl"), "--db", url)
     assert done.returncode == 0, done.stderr
     assert mode(tmp_path / "old.jsonl") == OWNER_ONLY
 
