@@ -8,10 +8,12 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from itertools import pairwise
 from pathlib import Path
 
+import msgspec
+import psycopg
 import pytest
 
 import interlock
@@ -23,11 +25,13 @@ from interlock.store.session import Session
 from interlock.store.views import counts_by, workers_seen
 from tests.chaos.tasks import KINDS, made
 from tests.conftest import ROOT
-from tests.store.databases import fresh_postgres
+from tests.store.databases import fresh_postgres, swap
 
 WORKERS, HURRY = 3, 40
 LEASE = 1.0  # seconds, of a job that is hurried so
 HOW = ("holder", "kill", "pause", "kill", "holder")  # and round again
+HOW_ON_A_SERVER = ("holder", "cut", "kill", "pause", "cut", "kill")
+CUT = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = %s AND datname = %s"
 PATIENCE = 240.0
 LIVE = ("GRANTED", "ACTIVE")
 
@@ -44,22 +48,26 @@ def url(request: pytest.FixtureRequest, tmp_path: Path, server: str) -> Iterator
 class Crew:
     """Worker processes, of which some are killed or held up."""
 
-    def __init__(self, app: interlock.App, dice: random.Random, stack: ExitStack) -> None:
-        self.app, self.dice, self.number = app, dice, 0
+    def __init__(
+        self, app: interlock.App, dice: random.Random, stack: ExitStack, workers: int = WORKERS, server: str = ""
+    ) -> None:
+        self.app, self.dice, self.number, self.server = app, dice, 0, server
+        self.killed: dict[str, float] = {}  # when
         self.alive: dict[str, subprocess.Popen[bytes]] = {}
         self.log = stack.enter_context(tempfile.TemporaryFile())  # noqa: SIM115
         stack.callback(self.end)
-        for _ in range(WORKERS):
+        for _ in range(workers):
             self.hire()
 
     def hire(self) -> None:
         self.number += 1
         name = f"w{self.number}"
         command = [sys.executable, "-m", "tests.chaos.tasks", self.app.url, str(HURRY), name]
-        self.alive[name] = subprocess.Popen(command, cwd=ROOT, stderr=self.log)
+        env = {**os.environ, "PGAPPNAME": name}
+        self.alive[name] = subprocess.Popen(command, cwd=ROOT, stderr=self.log, env=env)
 
     def strike(self, how: str) -> None:
-        """One of them is killed and replaced, or only stops for a while, and comes back too late.
+        """One of them is killed and replaced, loses its connections, or only stops for a while and is back too late.
 
         It always comes back: on SQLite it may have stopped inside a transaction, and then nobody else can write.
         """
@@ -68,6 +76,9 @@ class Crew:
             self.alive[name].send_signal(signal.SIGSTOP)
             time.sleep(LEASE * 1.5)
             self.alive[name].send_signal(signal.SIGCONT)
+        elif how == "cut":
+            with psycopg.connect(self.server, autocommit=True) as owner:
+                owner.execute(CUT, [name, owner.info.dbname])
         else:
             self.kill(name)
             self.hire()
@@ -96,6 +107,7 @@ class Crew:
         victim = self.alive.pop(name)
         victim.kill()
         victim.wait()
+        self.killed[name] = time.time()
 
     def end(self) -> None:
         for name in list(self.alive):
@@ -115,22 +127,53 @@ def unsettled(app: interlock.App) -> int:
     return sum(count for lifecycle, outcome, count in rows if lifecycle == "job" and outcome is None)
 
 
-def chaos(url: str, seed: int, jobs: int, strikes: int) -> None:
+def chaos(url: str, seed: int, jobs: int, strikes: int, *, workers: int = WORKERS, server: str = "") -> None:
     """A whole run: the crew is struck when so many jobs have ended, and in the end every promise is asked."""
-    dice = random.Random(seed)
+    dice, how = random.Random(seed), HOW_ON_A_SERVER if server else HOW
     with ExitStack() as stack:
         app = stack.enter_context(made(url, HURRY))
         numbers = list(range(jobs))
         dice.shuffle(numbers)
         for name in KINDS:
             app.tasks[name].submit_many([{"n": n} for n in numbers if n % len(KINDS) == KINDS.index(name)])
-        crew = Crew(app, dice, stack)
+        if server:
+            stack.enter_context(old_snapshot(url))
+        crew = Crew(app, dice, stack, workers, server)
         for place, point in enumerate(sorted(dice.sample(range(jobs * 9 // 10), strikes))):
             until(lambda point=point: crew.sound() and unsettled(app) <= jobs - point)  # type: ignore[misc]
             time.sleep(dice.random() * 0.05)  # somewhere within what goes on then
-            crew.strike(HOW[place % len(HOW)])
+            crew.strike(how[place % len(how)])
         until(lambda: crew.sound() and not unsettled(app))
         app.read(lambda session, tenant: judge(session, app, jobs))
+        times = app.read(lambda session, tenant: sorted(recoveries(session, crew.killed)))
+        print(
+            f"\n{jobs} jobs, {strikes} strikes: {len(times)} jobs of killed workers were free again after "
+            f"{times[len(times) // 2]:.1f} s, the last after {times[-1]:.1f} s; a lease lasts {LEASE} s"
+        )
+
+
+@contextmanager
+def old_snapshot(url: str) -> Iterator[None]:
+    """Somebody reads from one picture of the database all the time: nothing that it needs can be cleaned up."""
+    seen = "SELECT id, version, act FROM unit ORDER BY id"
+    with psycopg.connect(url, application_name="old snapshot") as reader:
+        reader.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
+        reader.execute("SELECT set_config('app.tenants', '{1}', true)")
+        first = reader.execute(seen).fetchall()
+        yield
+        assert first
+        assert reader.execute(seen).fetchall() == first
+
+
+def recoveries(session: Session, killed: dict[str, float]) -> Iterator[float]:
+    """For each job of a killed worker, how many seconds later it was free again."""
+    for unit, events in histories(session):
+        worker = ""
+        for event in events if unit.lifecycle == "job" else ():
+            if event.trigger == "claim":
+                worker = msgspec.json.decode(event.payload)["worker"]
+            elif event.trigger == "lost" and worker in killed:
+                yield event.at / 1_000_000 - killed[worker]
 
 
 def judge(session: Session, app: interlock.App, jobs: int) -> None:
@@ -181,6 +224,23 @@ def apart(events: list[Event]) -> bool:
 @pytest.mark.req("R2-02", "R2-44", "R2-45")
 def test_kills_at_random_points_lose_nothing_and_do_nothing_twice(url: str) -> None:
     chaos(url, seed=2, jobs=300, strikes=8)
+
+
+@pytest.fixture
+def place(tmp_path: Path, server: str) -> Iterator[tuple[str, str]]:
+    """A database on a server, and how its owner comes to it."""
+    name = f"soak{abs(hash(tmp_path))}"
+    with fresh_postgres(server, name) as url:
+        yield url, swap(server, name)
+
+
+def test_kills_freezes_and_cuts_under_an_old_snapshot(place: tuple[str, str]) -> None:
+    chaos(place[0], seed=4, jobs=3_000, strikes=30, workers=4, server=place[1])
+
+
+@pytest.mark.proof
+def test_two_hundred_kills_freezes_and_cuts_of_twenty_thousand_jobs(place: tuple[str, str]) -> None:
+    chaos(place[0], seed=5, jobs=20_000, strikes=200, workers=4, server=place[1])
 
 
 @pytest.mark.proof
