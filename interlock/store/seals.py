@@ -38,6 +38,10 @@ INSERT = (
 )
 
 
+# Of those who tick at the same time one seals: the others would wait until all that it does besides is committed.
+ALONE = "SELECT pg_try_advisory_xact_lock(7325, (:tenant)::integer)"
+
+
 class Sealed(NamedTuple):
     """How far a chain has come."""
 
@@ -80,6 +84,8 @@ def next_seal(session: Session, tenant: int, now: int) -> Seal | None:
 
 def write_seal(session: Session, tenant: int, now: int) -> None:
     """What was committed since the last seal is sealed; if somebody else does it at this moment, they do."""
+    if session.many_writers and not session.rows(ALONE, {"tenant": tenant})[0][0]:
+        return
     seal = next_seal(session, tenant, now)
     if seal is not None:
         session.rows(INSERT, msgspec.structs.asdict(seal))

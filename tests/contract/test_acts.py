@@ -1,5 +1,6 @@
 """The record of acts: what a cursor reads of them, what seals know of them, and what stays when they are gone."""
 
+from contextlib import closing
 from hashlib import sha256
 from itertools import pairwise
 from pathlib import Path
@@ -12,9 +13,11 @@ from interlock.engine.door import Engine
 from interlock.kernel.commands import Finish, Outcome, Start, Submit, Tick, Work
 from interlock.kernel.rows import Event
 from interlock.lifecycles import shipped
+from interlock.store import postgres
 from interlock.store import seals as sealing
 from interlock.store.borrow import borrow
 from interlock.store.reads import events_after
+from interlock.store.seals import write_seal
 from tests.contract.test_archive import archive
 from tests.contract.test_ci import started
 from tests.contract.world import World, held
@@ -129,6 +132,20 @@ def test_no_act_comes_below_a_seal(server: str, monkeypatch: pytest.MonkeyPatch)
         engine.send(Tick())
         assert engine.read(lambda session: session.rows("SELECT sum(acts) FROM seal")) == [(3,)]
         assert engine.read(lambda session: list(audit(session, shipped()))) == []
+
+
+def test_of_two_who_tick_one_seals_and_the_other_does_not_wait(server: str) -> None:
+    with fresh_postgres(server, "two_who_seal") as url, Engine.open(url, shipped()) as engine:
+        engine.send(Submit(work=(Work(task="first"),)))
+        with closing(postgres.Connection(url)) as one, closing(postgres.Connection(url)) as two:
+            for session in (one, two):
+                session.begin([1])
+                session.rows("SELECT set_config('lock_timeout', '100ms', true)")
+                write_seal(session, 1, 1)
+                write_seal(session, 1, 1)
+            for session in (one, two):
+                session.commit()
+        assert engine.read(lambda session: session.rows("SELECT number, acts FROM seal")) == [(1, 1)]
 
 
 def test_what_retention_takes_leaves_its_digest_under_its_seal(tmp_path: Path, server: str) -> None:
