@@ -84,7 +84,7 @@ TAMPERING = [
     (
         "UPDATE unit SET state = 'queued', category = 'ready', version = 1, fence = 0, lease = NULL, lease_id = NULL, "
         "holder = NULL, act = born, available_at = changed_at WHERE state = 'assigned'",
-        "every event has its unit",
+        "acts list the units that they moved",
     ),
     ("UPDATE unit SET outcome = NULL WHERE state = 'succeeded'", "what is settled rests"),
     ("UPDATE unit SET wake_at = 1 WHERE state = 'succeeded'", "what is settled rests"),
