@@ -11,7 +11,7 @@ from interlock.kernel.rows import Answer, Artifact, Body, Event, Note, Schedule,
 from interlock.kernel.steps import Template
 from interlock.store.acts import events_here
 from interlock.store.lanes import Lane, Lanes, remember
-from interlock.store.reads import LEASES_US
+from interlock.store.reads import LEASES_US, newest_events
 from interlock.store.tx import Tx
 
 OVERDUE = "WHERE tenant = :tenant AND wake_at IS NOT NULL AND wake_at <= :now ORDER BY wake_at, id LIMIT :limit {skip}"
@@ -227,17 +227,19 @@ def has_artifact(tx: Tx, unit: int, attempt: int, name: str) -> bool:
 def closing_event(tx: Tx, unit: Unit) -> Event | None:
     """The last hop of the lease that a unit had last."""
     here = [event for event in events_here(tx, unit.id) if event.fence == unit.fence and event.lease_to]
-    rest = "WHERE unit = :unit AND fence = :fence AND lease_to IS NOT NULL ORDER BY version DESC LIMIT 1"
-    found = here or tx.select(Event, rest, unit=unit.id, fence=unit.fence)
-    return found[-1] if found else None
+    if here:
+        return here[-1]
+    events = newest_events(tx.session, unit.id, unit.version)
+    return next((event for event in events if event.fence == unit.fence and event.lease_to), None)
 
 
 def last_grant(tx: Tx, unit: Unit) -> Event | None:
     """The event by which a unit was last leased."""
     here = [event for event in events_here(tx, unit.id) if event.lease_to and not event.lease_from]
-    rest = "WHERE unit = :unit AND lease_from IS NULL AND lease_to IS NOT NULL ORDER BY version DESC LIMIT 1"
-    found = here or tx.select(Event, rest, unit=unit.id)
-    return found[-1] if found else None
+    if here:
+        return here[-1]
+    events = newest_events(tx.session, unit.id, unit.version)
+    return next((event for event in events if event.lease_to and not event.lease_from), None)
 
 
 def unlocked(tx: Tx, worker: int) -> tuple[Worker | None, Unit | None]:

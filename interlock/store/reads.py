@@ -12,6 +12,7 @@ from interlock.store.session import Session, listed
 from interlock.store.tx import LAST_LEASES, marks, params
 
 R = TypeVar("R", bound=Row)
+NEWEST = 20  # events of a unit that are read first
 PAGE = 1_000  # rows read together
 LISTS_FROM = Act.__struct_fields__.index("units")  # all columns of an act from there on but its digest are lists
 EVENTS_PAGE = 20_000  # a page costs a walk through the unit's whole history
@@ -26,6 +27,16 @@ HORIZON = {
 # SQLite reads the units and hops of an act in their order by itself: the view joins them so. It would sort all acts.
 IN_ORDER = {"sqlite": "act", "postgres": "act, place"}
 AFTER = "WHERE (act, place) > (:act, :place) AND act >= :act AND act < :horizon ORDER BY {order} LIMIT :limit"
+# The acts that took a unit beyond a version, found from its last one back.
+BEYOND = {
+    "sqlite": "SELECT act FROM member WHERE unit = :unit AND version >= "
+    "(SELECT max(version) FROM member WHERE unit = :unit AND version <= :after)",
+    "postgres": "WITH RECURSIVE walk AS ("
+    "SELECT act.id, act.version, act.before[array_position(act.units, unit.id)] AS came_from "
+    "FROM unit JOIN act ON act.id = unit.act WHERE unit.id = :unit UNION ALL "
+    "SELECT act.id, act.version, act.before[array_position(act.units, (:unit)::bigint)] "
+    "FROM walk JOIN act ON act.id = walk.came_from WHERE walk.version > :after) SELECT id FROM walk",
+}
 Position = tuple[int, int]  # an act, and a place in it: a cursor may rest inside an act
 BEGINNING: Position = (0, 0)
 
@@ -88,6 +99,21 @@ def events_of(session: Session, units: Sequence[Unit]) -> Iterator[Event]:
         events += unit.version
     if some:
         yield from events_between(session, some)
+
+
+def events_beyond(session: Session, unit: int, after: int) -> list[Event]:
+    """The events of a unit behind a version, in order: they cost what is read of them, not what lies before."""
+    sql = f"SELECT {', '.join(columns(Event))} FROM journal WHERE act IN ({BEYOND[session.name]}) AND unit = :unit"
+    rows = session.rows(f"{sql} AND version > :after ORDER BY version", {"unit": unit, "after": after})
+    return [Event(*row) for row in rows]
+
+
+def newest_events(session: Session, unit: int, version: int) -> Iterator[Event]:
+    """The events of a unit that is at that version, the newest first; most who ask want one of the first few."""
+    near = max(0, version - NEWEST)
+    yield from reversed(events_beyond(session, unit, near))
+    if near:
+        yield from (event for event in reversed(events_beyond(session, unit, 0)) if event.version <= near)
 
 
 def events_between(session: Session, units: Sequence[Unit]) -> Iterator[Event]:

@@ -14,7 +14,7 @@ from interlock.kernel.names import shown
 from interlock.kernel.rows import Artifact, Body, Event, Note, Schedule, Skipped, Slot, Unit, Worker
 from interlock.kernel.rows import columns as columns_of
 from interlock.kernel.steps import Template
-from interlock.store.reads import read, read_leases
+from interlock.store.reads import events_beyond, read, read_leases
 from interlock.store.session import Session, listed
 from interlock.store.tx import marks, params
 
@@ -180,6 +180,8 @@ def events_of(session: Session, tenant: int, unit: int, after: int = 0, limit: i
     """What happened to a unit, from the version `after` on, all of it or so much."""
     rest = "WHERE unit = :unit AND tenant = :tenant AND version > :after ORDER BY version"
     given = {"unit": unit, "tenant": tenant, "after": after}
+    if after:
+        return [event for event in events_beyond(session, unit, after) if event.tenant == tenant][:limit]
     if limit is None:
         return read(session, Event, rest, **given)
     return read(session, Event, f"{rest} LIMIT :limit", **given, limit=limit)

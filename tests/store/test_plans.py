@@ -20,7 +20,8 @@ from interlock.store.acts import UNITS_MAX
 from interlock.store.ids import Ids
 from interlock.store.tx import Tx
 from tests.store.databases import KINDS, Connection, declare, fresh, swap
-from tests.store.filling import BIRTH, TAGS, Read, counted, fill, stepped, watched
+from tests.store.filling import BIRTH, ENGINE_IDS, TAGS, Read, counted, fill, stepped, watched
+from tests.store.raw_acts import bear, move, place_of, transaction
 
 LIMIT, LANES = 10, 10_000
 AHEAD, AHEAD_PROOF, FEW = 50_000, 500_000, 50
@@ -358,3 +359,23 @@ def test_an_audit_of_a_file_grows_with_it_and_no_faster(tmp_path_factory: pytest
 
     none, some, more = audited(1), audited(200), audited(800)
     assert more - none <= 6 * (some - none)
+
+
+@pytest.mark.parametrize("many", [20, 400])
+def test_the_newest_events_cost_what_is_read_of_them(database: Connection, many: int) -> None:
+    """However long the history of the unit is: the acts before are not read."""
+    unit = ENGINE_IDS - many
+    bear(database, unit, lifecycle="agent_run")
+    with transaction(database):
+        for _ in range(many // 2):
+            move(database, unit, "fail")
+            move(database, unit, "resume")
+    version = place_of(database, unit)["version"]
+    with watched(database) as reads:
+        found = reads_of.events_beyond(database, unit, version - 3)
+    assert [event.version for event in found] == [version - 2, version - 1, version]
+    assert large_scans(reads) == []
+    if isinstance(database, postgres.Connection):
+        assert reads[-1].rows["act"] <= 2 * (3 + 1)
+    newest = [event.version for event in reads_of.newest_events(database, unit, version)]
+    assert newest == list(range(version, 0, -1))
