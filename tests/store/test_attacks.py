@@ -11,11 +11,12 @@ import pytest
 from interlock.kernel.errors import StoreError
 from interlock.lifecycles import shipped
 from interlock.store import migrate, postgres, rights, sqlite
-from tests.store.attacks import NOTHING, Attack, Expected, Found, Refused, Scene, everywhere
+from interlock.store.seals import write_seal
+from tests.store.attacks import DENIED, NEW, NOTHING, Attack, Expected, Found, Refused, Scene, everywhere
 from tests.store.attacks_postgres import only_postgres
 from tests.store.attacks_sqlite import only_sqlite
-from tests.store.databases import Connection, fresh_postgres, swap
-from tests.store.owners import OWNER, owned_database
+from tests.store.databases import Connection, alone, declare, fresh_postgres, swap
+from tests.store.owners import OWNER, make_role, owned_database
 
 APP, BESIDE, ALONE = "application role", "owner beside roles", "owner as the only role"
 PLAIN, AS_PRODUCT = "plain connection", "connection with recursive triggers"
@@ -145,3 +146,43 @@ def test_there_are_enough_of_them(setup: str) -> None:
     names = [attack.name for attack in attacks(setup)]
     assert len(names) >= LEAST
     assert len(set(names)) == len(names)
+
+
+def test_a_role_that_sees_all_tenants_and_declares_none(server: str) -> None:
+    """Under an owner who is no superuser the guard declares the tenants of the rows that it judges, and forgets them."""
+    with owned_database(server, "attacked_by_clerk", OWNER) as (url, program_url), ExitStack() as stack:
+        make_role(server, "clerk")
+        alone(server, f"GRANT {rights.SYSTEM} TO clerk")
+        owner, program, clerk = (
+            stack.enter_context(closing(postgres.Connection(one)))
+            for one in (url, program_url, url.replace(f"//{OWNER}@", "//clerk@"))
+        )
+        declare(owner, 1, 2)
+        scene = Scene(program, owner)
+        assert clerk.rows("SELECT count(DISTINCT tenant) FROM unit") == [(2,)], "it sees them all"
+        born = NEW + 100
+        clerk.script("BEGIN")
+        for name in ("free", "alien"):
+            number = 1 + (name == "alien")
+            clerk.script(scene.act(scene.path(name, "cancel"), name, number=number))
+        clerk.script(scene.birth(born, tenant=2, number=3))
+        clerk.script(scene.born(born, number=3, tenant=2))
+        clerk.script(
+            "INSERT INTO body (unit, tenant, task, created_at, input, labels, policy, correlation, trace) "
+            f"VALUES ({born}, 2, 'mail', 1, '{{}}', '{{}}', '{{}}', '{born}', '')"
+        )
+        clerk.script("SET CONSTRAINTS ALL IMMEDIATE")
+        write_seal(clerk, 1, scene["now"] + 5_000_000)
+        assert clerk.rows("SELECT max(number) FROM seal WHERE tenant = 1") == [(scene["sealed"] + 1,)]
+        assert clerk.rows("SELECT count(*) FROM unit WHERE state = 'cancelled'") == [(2,)]
+        assert clerk.rows("SELECT coalesce(current_setting('app.tenants', true), '')") == [("",)]
+        clerk.script("COMMIT")
+        for attack in everywhere():
+            if attack.app != DENIED and isinstance(attack.app, Refused) and "another tenant" in attack.name:
+                clerk.script("BEGIN")
+                refusal = carry_out(attack, scene, clerk)
+                clerk.script("ROLLBACK")
+                assert refusal, attack.name
+                assert re.search(attack.app.words, refusal), (attack.name, refusal)
+        declare(owner, 1, 2)
+        assert scene.broken(owner) == ["available means claimable"], "whom it bore nobody may claim yet"
