@@ -43,7 +43,10 @@ def plain(answer: Any) -> Any:
 
 
 def everything(connection: Connection) -> dict[str, Any]:
-    """All rows, but for what the ids of acts are in them: each database counts acts in its own way."""
+    """All rows, but for what the ids of acts are in them: each database counts acts in its own way.
+
+    What follows from one cause, a worker and the parent of what it was given, may be told in another order.
+    """
     declare(connection, 1)
     orders = {
         "unit": "id",
@@ -63,7 +66,7 @@ def everything(connection: Connection) -> dict[str, Any]:
         "template": "tenant, name, version",
     }
     of_acts = {"unit": ("act", "born", "lease_id"), "event": ("hash",), "lease": ("id",), "act_detail": ("act",)}
-    found: dict[str, Any] = {"act": [told_by(act) for act in select_acts(connection, "ORDER BY id")]}
+    found: dict[str, Any] = {"act": sorted(map(told_by, select_acts(connection, "")), key=repr)}
     for row in (*(kind for kind in ROWS if kind not in (Act, ActGone, Seal)), Event, Template):
         names = [name for name in columns(row) if name not in of_acts.get(row.table, ())]
         order = orders.get(row.table, "unit")
