@@ -6,11 +6,12 @@ from typing import Any
 
 import pytest
 
-from interlock.audit.record import SEALS, count_unsealed, judge_seals
+from interlock.audit.record import SEALS, judge_seals
 from interlock.kernel.commands import Claim, Decide, Finish, Heartbeat, Outcome, Release, Start, Submit, Work
 from interlock.kernel.rows import Act, Lease, Seal
 from interlock.store import sqlite
 from interlock.store.acts import digest_of
+from interlock.store.evidence import count_unsealed
 from interlock.store.reads import BEGINNING, LEASES_US, Position, events_after, read, select_acts
 from tests.contract.tamper import acts_of, behind_the_guard, write_again
 from tests.contract.test_ci import started
