@@ -19,7 +19,7 @@ class Unit(Row):
     """A piece of work: the hot row that verbs read and write."""
 
     table = "unit"
-    apart = 3  # they are columns of its lease
+    apart = 4  # they are columns of its lease and of its last act
     id: int
     tenant: int
     lane: int
@@ -67,6 +67,7 @@ class Unit(Row):
     lease_hash: str | None = None
     lease_ttl: int | None = None
     lease_beat: int | None = None
+    head: str = ""  # the digest of the act, for whoever looks at it
 
 
 class Body(Row):
@@ -287,7 +288,6 @@ class Key(Row):
 
 class Slot(Row):
     """A mutex, a limit or a rate: at most `capacity` times it is taken.
-
     A mutex or a limit has who is available or held; a rate who is available, and every token that is away.
     """
 

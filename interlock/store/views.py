@@ -172,8 +172,18 @@ def views(
         queue, capabilities, holder, above = row[of_unit + of_body :]
         needed = tuple(filter(None, (capabilities or "").split(",")))
         found.append(View(unit, body, queue or "", needed, holder, above))
-    read_leases(session, [one.unit for one in found])
+    units_found = [one.unit for one in found]
+    read_leases(session, units_found)
+    read_heads(session, units_found)
     return found
+
+
+def read_heads(session: Session, units: Sequence[Unit]) -> None:
+    """What the last acts of these units are known by."""
+    acts = sorted({unit.act for unit in units})
+    heads = dict(session.rows("SELECT id, digest FROM act WHERE id {ids}", {"ids": acts})) if acts else {}
+    for unit in units:
+        unit.head = heads.get(unit.act, "")
 
 
 def events_of(session: Session, tenant: int, unit: int, after: int = 0, limit: int | None = None) -> list[Event]:

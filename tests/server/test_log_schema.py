@@ -92,7 +92,9 @@ def kind_of(line: dict[str, Any]) -> type[Line]:
 
 def leases(session: Session, tenant: int) -> dict[int, tuple[str, int | None]]:
     rows = session.rows(
-        "SELECT id, lease_hash, parent FROM unit WHERE lease_hash IS NOT NULL AND tenant = :tenant", {"tenant": tenant}
+        "SELECT unit.id, secret, parent FROM unit JOIN lease ON lease.unit = unit.id AND lease.tenant = unit.tenant "
+        "WHERE unit.tenant = :tenant ORDER BY lease.id",
+        {"tenant": tenant},
     )
     return {unit: (lease, parent) for unit, lease, parent in rows}
 
