@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 
 from interlock.kernel.rows import Body, Token, Unit, Worker
 from interlock.store.claims import FREE, bodies_of
-from interlock.store.finders import LANES, OVERDUE, TOKENS_BACK
+from interlock.store.finders import EXPIRED, LANES, OVERDUE, TOKENS_BACK
 from interlock.store.lanes import Lanes
 from interlock.store.session import Question, Session, listed
 from interlock.store.tx import LOCKED
@@ -31,7 +31,8 @@ def claim_ahead(
         yield from worker_ahead(worker)
     yield Question(f"SELECT {listed(Token)} FROM token {TOKENS_BACK}", {"tenant": tenant, "limit": looked})
     overdue = looked + len(session.stuck)
-    yield Question(f"SELECT {listed(Unit)} FROM unit {OVERDUE}", {"tenant": tenant, "limit": overdue})
+    for due in (OVERDUE, EXPIRED):
+        yield Question(f"SELECT {listed(Unit)} FROM unit {due}", {"tenant": tenant, "limit": overdue})
     known = session.lanes.get(tenant)
     served = known.served(tuple(queues), able).queues if known and worker in session.staff else {}
     if len(served) == 1:

@@ -21,8 +21,7 @@ EXPIRED = (
     "AND until <= :now ORDER BY until, lease.unit LIMIT :limit {skip_unit}"
 )
 TOKENS_BACK = "WHERE tenant = :tenant AND back_at <= :now ORDER BY back_at LIMIT :limit {skip}"
-KEYS_AT_ONCE = 500
-PARKED_AT_ONCE = 4
+KEYS_AT_ONCE, PARKED_AT_ONCE = 500, 4
 # In one question with the limits of their tenant, which are asked for as often, and which few tenants have.
 LANES = """
 SELECT id, queue, capabilities, NULL, NULL FROM lane WHERE id > :last AND id <= :end

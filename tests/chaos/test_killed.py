@@ -180,7 +180,7 @@ def recoveries(session: Session, killed: dict[str, float]) -> Iterator[float]:
         for event in events if unit.lifecycle == "job" else ():
             if event.trigger == "claim":
                 worker = msgspec.json.decode(event.payload)["worker"]
-            elif event.trigger == "lost" and worker in killed:
+            elif event.trigger == "lost" and worker in killed and event.at / 1_000_000 > killed[worker]:
                 yield event.at / 1_000_000 - killed[worker]
 
 
