@@ -18,8 +18,9 @@ DERIVED = (
 # id: whoever began first may move last.
 UNLIKE_ACTS = """
 SELECT unit.id, unit.version, listed.events FROM unit LEFT JOIN (
-    SELECT told.unit, sum(path.hops) AS events, max(CASE WHEN told.act = moved.born THEN 1 ELSE 0 END) AS bears,
-           max(CASE WHEN told.act = moved.act THEN 1 ELSE 0 END) AS moves
+    SELECT told.unit, sum(path.hops) AS events,
+           max(CASE WHEN told.act = moved.born AND path.source = '' THEN 1 ELSE 0 END) AS bears,
+           max(CASE WHEN told.act = moved.act AND told.version + path.hops = moved.version THEN 1 ELSE 0 END) AS moves
     FROM {told} AS told JOIN transition_path AS path ON path.id = told.path JOIN unit AS moved ON moved.id = told.unit
     GROUP BY told.unit) AS listed
 ON listed.unit = unit.id
@@ -28,7 +29,7 @@ ORDER BY unit.id LIMIT :page
 """
 # SQLite finds the acts of a unit by a table of its own, which is in the order of units and is held against the acts.
 TOLD = {
-    "sqlite": "(SELECT member.unit, member.act, act.path FROM member CROSS JOIN act ON act.id = member.act)",
+    "sqlite": "(SELECT unit, act.id AS act, member.version, path FROM member CROSS JOIN act ON act.id = member.act)",
     "postgres": "journal_unit",
 }
 MEMBERS = "SELECT unit, act, version FROM {one} EXCEPT SELECT unit, act, version FROM {other}"

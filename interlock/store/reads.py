@@ -87,6 +87,14 @@ def read_leases(session: Session, units: Sequence[Unit]) -> None:
         unit.lease_ttl, unit.lease_beat = lease.ttl, lease.beat
 
 
+def read_heads(session: Session, units: Sequence[Unit]) -> None:
+    """What the last acts of these units are known by."""
+    acts = sorted({unit.act for unit in units})
+    heads = dict(session.rows("SELECT id, digest FROM act WHERE id {ids}", {"ids": acts})) if acts else {}
+    for unit in units:
+        unit.head = heads.get(unit.act, "")
+
+
 def events_of(session: Session, units: Sequence[Unit]) -> Iterator[Event]:
     """The events of these units in order: those of some units together, and of one that has very many by pages."""
     some: list[Unit] = []

@@ -14,7 +14,7 @@ from interlock.kernel.names import shown
 from interlock.kernel.rows import Artifact, Body, Event, Note, Schedule, Skipped, Slot, Unit, Worker
 from interlock.kernel.rows import columns as columns_of
 from interlock.kernel.steps import Template
-from interlock.store.reads import events_beyond, read, read_leases
+from interlock.store.reads import events_beyond, read, read_heads, read_leases
 from interlock.store.session import Session, listed
 from interlock.store.tx import marks, params
 
@@ -176,14 +176,6 @@ def views(
     read_leases(session, units_found)
     read_heads(session, units_found)
     return found
-
-
-def read_heads(session: Session, units: Sequence[Unit]) -> None:
-    """What the last acts of these units are known by."""
-    acts = sorted({unit.act for unit in units})
-    heads = dict(session.rows("SELECT id, digest FROM act WHERE id {ids}", {"ids": acts})) if acts else {}
-    for unit in units:
-        unit.head = heads.get(unit.act, "")
 
 
 def events_of(session: Session, tenant: int, unit: int, after: int = 0, limit: int | None = None) -> list[Event]:
