@@ -221,6 +221,7 @@ def test_make_run_ends_well_when_its_whole_group_is_told(folder: Path, one_signa
         (folder / name).symlink_to(ROOT / name)
     log = (folder / "log").open("w")
     options: dict[str, Any] = {"cwd": folder, "stdin": subprocess.DEVNULL, "stdout": log, "stderr": log}
+    options["env"] = {name: value for name, value in os.environ.items() if name not in ("MAKELEVEL", "MAKEFLAGS")}
     with log, subprocess.Popen(["make", "run"], start_new_session=True, **options) as make:
         until(lambda: "serves default" in (folder / "log").read_text(), folder)
         os.killpg(make.pid, one_signal)
