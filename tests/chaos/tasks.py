@@ -3,9 +3,11 @@
 import asyncio
 import sys
 import time
+from contextlib import suppress
 from typing import Any
 
 import interlock
+from interlock.kernel.errors import Unavailable
 from interlock.worker.context import JobContext
 from interlock.worker.loop import Worker
 
@@ -73,6 +75,11 @@ async def broken(n: int) -> None:
 
 async def work(url: str, hurry: int, name: str) -> None:
     app: Any = made(url, hurry)
+    while (
+        not app.opened
+    ):  # a worker that cannot come to its database ends, and whoever keeps it running starts it again
+        with suppress(Unavailable):
+            await asyncio.to_thread(getattr, app, "engine")
     await Worker(app, {"default": 10, "slow": 10}, name=name).run()
 
 
