@@ -37,13 +37,13 @@ from interlock.kernel.tallies import Count, Position, Tally
 from interlock.lifecycles import shipped
 from interlock.store import migrate, sqlite
 from tests.contract.world import World, held
-from tests.store.databases import Connection
+from tests.store.databases import Connection, sqlite_template
 
 
 def prepared() -> tuple[World, dict[str, Command[Any]]]:
     """A world in which much may happen next, and commands that may."""
     connection = sqlite.Connection(sqlite.MEMORY)
-    migrate.upgrade(connection, shipped().values())
+    sqlite_template().raw.backup(connection.raw)
     world = World(connection)
     world.submit(key="k", input="1")
     world.submit(delay_us=5_000_000)
