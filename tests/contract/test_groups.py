@@ -1,6 +1,7 @@
 """Commands that share a transaction come to what they come to apart; a refusal in a group is its own alone."""
 
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -40,11 +41,10 @@ from tests.contract.world import World, held
 from tests.store.databases import Connection, sqlite_template
 
 
+@cache
 def prepared() -> tuple[World, dict[str, Command[Any]]]:
     """A world in which much may happen next, and commands that may."""
-    connection = sqlite.Connection(sqlite.MEMORY)
-    sqlite_template().raw.backup(connection.raw)
-    world = World(connection)
+    world = copy_of(sqlite_template())
     world.submit(key="k", input="1")
     world.submit(delay_us=5_000_000)
     world.submit(priority=3, rate_key="r", rate=1, rate_per_us=5_000_000)
@@ -91,13 +91,13 @@ def prepared() -> tuple[World, dict[str, Command[Any]]]:
     return world, named
 
 
-def names() -> list[str]:
-    world, named = prepared()
-    world.connection.close()
-    return list(named)
+def copy_of(connection: sqlite.Connection) -> World:
+    copy = sqlite.Connection(sqlite.MEMORY)
+    connection.raw.backup(copy.raw)
+    return World(copy)
 
 
-NAMES = names()
+NAMES = list(prepared()[1])
 
 
 def answer(future: Any) -> Any:
@@ -131,10 +131,13 @@ def rows(connection: Connection) -> list[Any]:
 
 @pytest.mark.parametrize("first", NAMES)
 def test_every_pair_of_commands_is_the_same_in_one_group_and_in_two(first: str) -> None:
+    template, named = prepared()
+    assert isinstance(template.connection, sqlite.Connection)
     for second in NAMES:
         results = []
         for together in (True, False):
-            world, named = prepared()
+            world = copy_of(template.connection)
+            world.now_us = template.now_us
             committer = world.engine.committer
             futures = []
             for name in (first, second):
