@@ -28,14 +28,27 @@ class Job:
     def __init__(self, app: "App", unit: int, *, created: bool = False, lifecycle: str = "") -> None:
         """`lifecycle` is known of a job that was just submitted; of another one it is read when it is asked for."""
         self.app, self.unit, self.created, self.lifecycle = app, unit, created, lifecycle
-        self.wait = Wait(self)
-        self.cancel, self.signal = TwoWays(self.asked_to_stop), TwoWays(self.signalled)
 
     def __repr__(self) -> str:
         try:
             return f"<{self.id} {self.state}>"
         except InterlockError:  # it is in a transaction that is not committed, or its database is away
             return f"<{shown(self.lifecycle or 'unit', self.unit)}>"
+
+    @property
+    def wait(self) -> "Wait":
+        """Until it has ended: `wait(timeout)` answers its result."""
+        return Wait(self)
+
+    @property
+    def cancel(self) -> TwoWays[..., Standing]:
+        """It is to stop: `cancel(hard=False, reason="")`."""
+        return TwoWays(self.asked_to_stop)
+
+    @property
+    def signal(self) -> TwoWays[..., Standing]:
+        """What it waits for has happened: `signal(name, data, by="local")`."""
+        return TwoWays(self.signalled)
 
     @property
     def id(self) -> str:

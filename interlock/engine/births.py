@@ -9,7 +9,8 @@ from interlock.engine.rates import set_rate
 from interlock.engine.slots import set_limit
 from interlock.kernel.commands import Work
 from interlock.kernel.lifecycle import Category
-from interlock.kernel.rows import Body, Need, Unit
+from interlock.kernel.rows import Body, Need, Unit, copied
+from interlock.store.acts import repeat_birth
 from interlock.store.finders import lane_for
 from interlock.store.tx import Tx
 
@@ -46,6 +47,18 @@ def bear(tx: Tx, work: Work, policy: str, stamp: Stamp, parent: Unit | None, nee
     advance(tx, unit, "submit", stamp)
     if tx.life(unit).options.follows:
         first_attempt(tx, unit)
+    return unit
+
+
+def bear_alike(tx: Tx, first: Unit, text: str) -> Unit:
+    """A unit that differs from one which was just born in nothing but its id and its input: the same move bears it."""
+    unit: Unit = copied(first)
+    body: Body = copied(tx.bodies[first.id])
+    unit.id = body.unit = tx.new_id()
+    body.input, body.correlation = text, str(unit.id)
+    tx.bear(unit)
+    tx.add(body)
+    repeat_birth(tx, first, unit)
     return unit
 
 

@@ -118,15 +118,19 @@ def refuse_webhook(url: str, life: Lifecycle) -> None:
         )
 
 
-def check_in(tx: Tx, work: Work) -> None:
-    """The same, for one of many that mostly say the same: what was found sound once is not looked at again."""
+def check_in(tx: Tx, work: Work) -> int:
+    """The same, for one of many that mostly say the same: what was found sound once is not looked at again.
+
+    Answers a number that all work of this transaction has which differs only in what is each one's own.
+    """
     if work.cause and not EVENT.fullmatch(work.cause):
         raise InterlockError(f"cause = {work.cause[:40]!r} is not allowed; allowed is an event, as in job_4r1:3")
     rules = RULES_OF(work)
-    if rules not in tx.sound:
+    if (kind := tx.sound.get(rules)) is None:
         check(tx.lives, work)
-        tx.sound.add(rules)
-        return
+        kind = tx.sound[rules] = len(tx.sound)
+        return kind
     if work.key is not None:
         words.named("key", work.key)
     words.json_text("input", work.input)
+    return kind

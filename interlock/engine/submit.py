@@ -1,9 +1,11 @@
 """Making units: one or many in one command, all of them or none."""
 
+from operator import attrgetter
+
 import msgspec
 
 from interlock.engine.advance import Stamp, advance, asked_by
-from interlock.engine.births import bear
+from interlock.engine.births import bear, bear_alike
 from interlock.engine.checks import OWN_OF, check, check_in, policy_text, with_step_name, with_terms_of
 from interlock.engine.family import make_ready, planned
 from interlock.engine.templates import pinned
@@ -12,18 +14,20 @@ from interlock.engine.terms import policy_of
 from interlock.kernel.commands import Submit, Submitted, Work
 from interlock.kernel.errors import InterlockError, Unknown
 from interlock.kernel.lifecycle import RollUp
+from interlock.kernel.paths import BORN
 from interlock.kernel.rows import Unit
 from interlock.kernel.steps import STEP, as_gate, names_in, order_of
 from interlock.store.finders import lane_for, with_key, with_keys
 from interlock.store.tx import Tx
+
+ALONE = attrgetter("key", "ref", "parent", "needs", "after", "correlation", "trace", "cause")
 
 
 def submit(tx: Tx, command: Submit) -> list[Submitted]:
     """Every piece of work is a unit; one whose key is taken is the unit that has it."""
     if any(work.lifecycle == STEP for work in command.work):
         command = msgspec.structs.replace(command, work=tuple(map(as_gate, command.work)))
-    for work in command.work:
-        check_in(tx, work)
+    kinds = [check_in(tx, work) for work in command.work]
     keys: dict[str, list[str]] = {}
     for work in command.work:
         if work.key is not None:
@@ -36,12 +40,31 @@ def submit(tx: Tx, command: Submit) -> list[Submitted]:
     stamp, answers = asked_by(command), dict[int, Submitted]()
     places = order_of(command.work) if any(map(names_in, command.work)) else range(len(command.work))
     tx.load(one for work in command.work for one in work.after)
+    firsts: dict[int, Unit] = {}  # by the number of their rules: others are born as they were
     for place in places:
         work = command.work[place]
+        if (first := firsts.get(kinds[place])) is not None and stands_alone(work):
+            answers[place] = told(bear_alike(tx, first, work.input), command)
+            continue
         answers[place] = submit_one(tx, command, work, stamp, refs)
+        if stands_alone(work) and is_only_born(tx, unit := tx.units[answers[place].unit]):
+            firsts[kinds[place]] = unit
         if work.ref:
             refs[work.ref] = answers[place].unit
     return [answers[place] for place in range(len(command.work))]
+
+
+def stands_alone(work: Work) -> bool:
+    """Whether work says nothing of itself but what work of its kind says, and its input."""
+    return not any(ALONE(work))
+
+
+def is_only_born(tx: Tx, unit: Unit) -> bool:
+    """Whether all that has happened to a unit is its birth, and no limit counts it."""
+    move = tx.last_moves.get(unit.id)
+    body = tx.body(unit)
+    plain = unit.parent is None and body.mutex is None and body.limit_key is None and body.rate_key is None
+    return plain and move is not None and move.path.source == BORN and not tx.life(unit).options.follows
 
 
 def make_lanes(tx: Tx, command: Submit) -> None:

@@ -42,6 +42,7 @@ class Move(msgspec.Struct, gc=False):
     terms: tuple[int, int, int, int, str] | None = None  # of the lease that it grants: worker, TTL, beat, end, hash
     until: int | None = None  # when the lease that it ends would have ended
     born_as: Unit | None = None  # of a birth that was not the last move: the row as it was then
+    like: "Move | None" = None  # of a birth: that of the first unit which was born so
 
 
 def record_move(tx: "Tx", move: Move) -> None:
@@ -62,6 +63,15 @@ def record_move(tx: "Tx", move: Move) -> None:
     tx.last_moves[move.unit.id] = move
     if move.unit.parent is not None:
         tx.child_rounds[move.unit.parent] = max(soonest, tx.child_rounds.get(move.unit.parent, 0))
+    tx.moves.append(move)
+
+
+def repeat_birth(tx: "Tx", first: Unit, unit: Unit) -> None:
+    """The unit is born as the first one was, by the same act if nothing else happens to either of them."""
+    like = tx.last_moves[first.id]
+    move: Move = copied(like)
+    move.unit, move.like = unit, like
+    tx.last_moves[unit.id] = move
     tx.moves.append(move)
 
 
@@ -104,8 +114,13 @@ def rounds_of(moves: Iterable[Move]) -> list[list[Move]]:
 def make_acts(tx: "Tx", moves: list[Move]) -> tuple[list[Act], list[ActDetail]]:
     """The acts of one round, in the order in which the first of each group moved; units know what moved them."""
     groups: dict[Any, list[Move]] = {}
+    alike: dict[int, Any] = {}  # by the first of those that were born alike
     for move in moves:
-        groups.setdefault(group_of(tx, move), []).append(move)
+        if move.like is not None and is_alike(tx, move, move.like):
+            groups[alike[id(move.like)]].append(move)
+        else:
+            group = alike[id(move)] = group_of(tx, move)
+            groups.setdefault(group, []).append(move)
     acts: list[Act] = []
     details: list[ActDetail] = []
     for group in groups.values():
@@ -115,6 +130,13 @@ def make_acts(tx: "Tx", moves: list[Move]) -> tuple[list[Act], list[ActDetail]]:
             acts.append(act)
             details += some
     return acts, details
+
+
+def is_alike(tx: "Tx", move: Move, like: Move) -> bool:
+    """Whether nothing has happened since to either of two units that were born alike."""
+    last = tx.last_moves
+    untouched = last[move.unit.id] is move and last[like.unit.id] is like
+    return untouched and move.unit.available_at == like.unit.available_at
 
 
 def group_of(tx: "Tx", move: Move) -> Any:
@@ -168,7 +190,7 @@ def told_of(tx: "Tx", group: list[Move], apart: bool) -> list[str | None] | None
         return [sha256(move.payload.encode()).hexdigest() for move in group]
     if group[0].path.source != BORN:
         return None
-    digests = [belonging(tx.body(move.unit)) for move in group]
+    digests = [None if move.like else belonging(tx.body(move.unit)) for move in group]
     return digests if any(digests) else None
 
 

@@ -84,7 +84,7 @@ class Tx:
         self.silent: set[int] = set()  # workers that have lost a lease because they were not heard
         self.takings: dict[tuple[int, int], Any] = {}  # by tenant and worker: what a claim leaves in its row
         self.seats: dict[int, tuple[str, ...]] = {}  # by unit: the keys that it has
-        self.sound: set[Any] = set()  # rules of work that were found to be allowed
+        self.sound: dict[Any, int] = {}  # rules of work that were found to be allowed, each with a number
         self.looked: set[Any] = set()  # what was looked for already, and is not looked for again
         self.keyed: dict[tuple[int, str, str], Body | None] = {}  # what is known of users' keys
         self.noted: dict[tuple[int, str, str], bool] = {}  # which notes there are, as far as somebody asked
