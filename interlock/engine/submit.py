@@ -13,7 +13,7 @@ from interlock.engine.tenants import refuse_too_long
 from interlock.engine.terms import policy_of
 from interlock.kernel.commands import Submit, Submitted, Work
 from interlock.kernel.errors import InterlockError, Unknown
-from interlock.kernel.lifecycle import RollUp
+from interlock.kernel.lifecycle import Lifecycle, RollUp
 from interlock.kernel.paths import BORN
 from interlock.kernel.rows import Unit
 from interlock.kernel.steps import STEP, as_gate, names_in, order_of
@@ -47,7 +47,7 @@ def submit(tx: Tx, command: Submit) -> list[Submitted]:
             answers[place] = told(bear_alike(tx, first, work.input), command)
             continue
         answers[place] = submit_one(tx, command, work, stamp, refs)
-        if stands_alone(work) and is_only_born(tx, unit := tx.units[answers[place].unit]):
+        if stands_alone(work) and is_only_born(tx, unit := tx.units[answers[place].unit], work):
             firsts[kinds[place]] = unit
         if work.ref:
             refs[work.ref] = answers[place].unit
@@ -59,12 +59,12 @@ def stands_alone(work: Work) -> bool:
     return not any(ALONE(work))
 
 
-def is_only_born(tx: Tx, unit: Unit) -> bool:
-    """Whether all that has happened to a unit is its birth, and no limit counts it."""
+def is_only_born(tx: Tx, unit: Unit, work: Work) -> bool:
+    """Whether its birth is all that follows from a unit's work: nothing is made with it, and no limit counts it."""
+    if not is_ready_by_birth(tx.life(unit), unit.state, work) or work.mutex or work.limit_key or work.rate_key:
+        return False
     move = tx.last_moves.get(unit.id)
-    body = tx.body(unit)
-    plain = unit.parent is None and body.mutex is None and body.limit_key is None and body.rate_key is None
-    return plain and move is not None and move.path.source == BORN and not tx.life(unit).options.follows
+    return move is not None and move.path.source == BORN
 
 
 def make_lanes(tx: Tx, command: Submit) -> None:
@@ -140,14 +140,13 @@ def make(tx: Tx, work: Work, stamp: Stamp, refs: dict[str, int]) -> Unit:
     if work.cause:
         stamp = msgspec.structs.replace(stamp, cause=work.cause)
     unit = bear(tx, work, policy_text(OWN_OF(work)), stamp, parent, needs)
-    life = tx.life(unit)
-    # Else it is ready by birth.
-    waits = (
-        life.options.follows or life.allows(unit.state, "ready") or work.template is not None or work.when is not None
-    )
-    if waits and not unit.unmet and planned(tx, unit):
+    if not is_ready_by_birth(tx.life(unit), unit.state, work) and not unit.unmet and planned(tx, unit):
         make_ready(tx, unit)
     return unit
+
+
+def is_ready_by_birth(life: Lifecycle, state: str, work: Work) -> bool:
+    return not (life.options.follows or life.allows(state, "ready") or work.template is not None or work.when)
 
 
 def refuse_second_child(tx: Tx, parent: Unit) -> None:
