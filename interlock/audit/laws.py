@@ -1,6 +1,7 @@
 """Sentences that are true of the database at every commit, asked of every event and every row that it holds."""
 
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+from hashlib import sha256
 from itertools import chain
 
 import msgspec
@@ -10,6 +11,7 @@ from interlock.audit.record import (
     DIGESTS,
     LEASES,
     MOVED,
+    PAGE,
     PATHS,
     SEALS,
     judge_acts,
@@ -26,7 +28,7 @@ from interlock.kernel.lifecycle import SETTLED, Category, Lifecycle
 from interlock.kernel.names import shown
 from interlock.kernel.paths import SELF
 from interlock.kernel.rows import Event, Unit
-from interlock.store.evidence import has_erased_details
+from interlock.store.evidence import has_erased_details, results, tracebacks
 from interlock.store.flush import COUNTED
 from interlock.store.reads import forced_moves, histories, orphans, policies, slots, unmet_needs, workers
 from interlock.store.session import Session
@@ -202,6 +204,7 @@ NEEDING = "needs are counted"
 COSTING = "costs add up"
 MILLION = 1_000_000
 KEYS = "keys are kept"
+ENDINGS = "results and errors are those that acts tell of"
 BODIES = "every unit has its body"
 POLICIES = "policies can be read"
 REBUILT = "rows are rebuilt from events"
@@ -213,7 +216,7 @@ def named(law: EventLaw | RowLaw) -> str:
 
 WHOLE = (
     KNOWN, DIGESTS, PATHS, MOVED, LEASES, SEALS, ALLOWED, OWNED, HOLDING, COUNTING, NEEDING, COSTING, KEYS, BODIES,
-    POLICIES,
+    POLICIES, ENDINGS,
 )  # fmt: skip
 LAWS = (*(named(law) for law in OF_EVENTS), *(named(law) for law in OF_ROWS), *WHOLE)
 
@@ -225,10 +228,12 @@ def audit(
 
     Acts and seals before `from_seal` are taken as they are, tenant by tenant.
 
-    Units and events are read a page at a time; what stays in memory is a few numbers for each parent and worker.
+    Units and events are read a page at a time; what stays in memory is a few numbers for each parent and worker, and
+    what units have failed with.
     """
     listed = {name: Listed(life, lives["lease"]) for name, life in lives.items()}
     held: dict[int, int] = {}
+    failures: dict[int, set[str]] = {}  # by unit: the errors that its events tell of, and the digests of tracebacks
     costs: dict[int, int] = {}  # by unit: what it says of its cost that neither its events nor its children do
     said: dict[int, dict[str, int]] = {}  # by parent: what it counts, and what it has
     found: dict[int, dict[str, int]] = {}
@@ -245,7 +250,7 @@ def audit(
             if unit.parent is not None:
                 costs[unit.parent] = costs.get(unit.parent, 0) - unit.cost
         if unit.lifecycle in listed:
-            yield from judge(unit, paid(events, costs), listed[unit.lifecycle], allowed, rebuild)
+            yield from judge(unit, paid(failing(events, failures), costs), listed[unit.lifecycle], allowed, rebuild)
         else:
             yield Broken(KNOWN, unit.id, f"its lifecycle '{unit.lifecycle}' is not")
         if unit.holder is not None:
@@ -257,6 +262,7 @@ def audit(
             yield Broken(COSTING, one, f"its cost is {cost / MILLION} more than its attempts and its children tell")
     yield from keys_are_kept(session)
     yield from bodies_can_be_read(session)
+    yield from endings_are_told(session, failures)
     for one, unmet, counted in unmet_needs(session):
         if unmet != counted:
             yield Broken(NEEDING, one, f"{unmet} of its needs are said to be unmet, and {counted} are")
@@ -276,6 +282,16 @@ def paid(events: Iterable[Event], costs: dict[int, int]) -> Iterator[Event]:
         if '"cost"' in event.payload:
             told = round(msgspec.json.decode(event.payload).get("cost", 0) * MILLION)
             costs[event.unit] = costs.get(event.unit, 0) - told
+        yield event
+
+
+def failing(events: Iterable[Event], failures: dict[int, set[str]]) -> Iterator[Event]:
+    """These events; what they tell of errors and tracebacks is noted."""
+    for event in events:
+        if '"error"' in event.payload:
+            told = msgspec.json.decode(event.payload)
+            known = {told[name] for name in ("error", "traceback_digest") if name in told}
+            failures.setdefault(event.unit, set()).update(known)
         yield event
 
 
@@ -330,6 +346,19 @@ def bodies_can_be_read(session: Session) -> Iterator[Broken]:
             policy_in(text)
         except msgspec.MsgspecError as error:
             yield Broken(POLICIES, one, f"its policy cannot be read: {error}")
+
+
+def endings_are_told(session: Session, failures: Mapping[int, set[str]]) -> Iterator[Broken]:
+    """Results, errors and tracebacks are kept beside the acts, which have their digests; what was erased is missed."""
+    for kept in results(session, PAGE):
+        if not kept.told:
+            yield Broken(ENDINGS, kept.unit, "its result is not the one that its acts tell of")
+        told = kept.error is None or kept.error in failures.get(kept.unit, ())
+        if not told and not has_erased_details(session, kept.unit):
+            yield Broken(ENDINGS, kept.unit, "its error is not one that its events tell of")
+    for unit, text in tracebacks(session):
+        if sha256(text.encode()).hexdigest() not in failures.get(unit, ()) and not has_erased_details(session, unit):
+            yield Broken(ENDINGS, unit, "a traceback of it is not one that its events tell of")
 
 
 def keys_are_kept(session: Session) -> Iterator[Broken]:

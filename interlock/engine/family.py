@@ -6,6 +6,7 @@ from interlock.engine.advance import Stamp, advance, derive
 from interlock.engine.compensation import compensate, remember_undo
 from interlock.engine.ends import close, live, summon
 from interlock.engine.notes import CANCEL_REQUESTED, note
+from interlock.engine.outcomes import keep_result
 from interlock.engine.outputs import gathered, known_to
 from interlock.engine.templates import expand
 from interlock.engine.terms import follower, policy_of, tally
@@ -206,8 +207,7 @@ def hear_children(tx: Tx, parent: Unit, moved: list[Unit]) -> None:
     else:
         trigger = policy.verdict(life, parent.state, Children(**{name: getattr(parent, name) for name in COUNTED[1:]}))
     if trigger == "succeed" and parent.parent is not None and policy_of(tx.body(parent)).step is not None:
-        tx.body(parent).result = gathered(tx, parent)
-        tx.change(tx.body(parent))
+        keep_result(tx, parent, gathered(tx, parent))
     if trigger:
         advance(tx, parent, trigger, Stamp("engine", "its children"))
 

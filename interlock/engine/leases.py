@@ -15,6 +15,7 @@ from interlock.engine.outcomes import (
     check,
     check_cost,
     failure,
+    keep_result,
     keep_traceback,
     said_before,
     spent,
@@ -253,12 +254,11 @@ def finish(tx: Tx, command: Finish) -> list[Heard]:
 def end(tx: Tx, unit: Unit, outcome: Outcome, stamp: Stamp) -> None:
     """The holder's word about how its work ended is carried out."""
     life, body, payload = tx.life(unit), tx.body(unit), {}
-    said = body.result, body.error
+    said = body.error
     if outcome.ended == "failure" and outcome.error_class == CONFLICT:
         raise Stale("LEASE_CONFLICT")  # its holder saw another one: nothing that it says counts
     if outcome.ended == "success":
         trigger, cause = policy.choose(life, unit.state, "complete"), "finish"
-        body.result = None if outcome.result == NULL else outcome.result
     elif outcome.ended == "cancelled":
         trigger, cause = policy.stopped(life, unit.state, asked=unit.asked_at is not None), "stop"
     else:
@@ -268,7 +268,9 @@ def end(tx: Tx, unit: Unit, outcome: Outcome, stamp: Stamp) -> None:
     if life.category(unit.state) is Category.CLOSING:
         cause = "stop"  # whatever it says now, it answers the cancel (A4-13)
     close(tx, unit, trigger, cause, stamp, {**payload, **spent(tx, unit, outcome.cost)}, outcome.after_us)
-    if (body.result, body.error) != said:
+    if outcome.ended == "success":
+        keep_result(tx, unit, None if outcome.result == NULL else outcome.result)
+    if body.error != said:
         tx.change(body)
 
 

@@ -1,5 +1,6 @@
 """What a holder says of the end of its work: checked, recognised when it is said again, and kept."""
 
+from hashlib import sha256
 from typing import Any
 
 import msgspec
@@ -54,14 +55,32 @@ def tells_no_more(event: Event) -> bool:
 def failure(outcome: Outcome) -> dict[str, Any]:
     """What the record keeps of a failure."""
     told = {"error": redacted(outcome.error), "error_class": outcome.error_class, "stage": outcome.stage}
-    return told if outcome.reason_code is None else {**told, "reason_code": outcome.reason_code}
+    if outcome.reason_code is not None:
+        told["reason_code"] = outcome.reason_code
+    if outcome.traceback:
+        told["traceback_digest"] = sha256(traceback_text(outcome).encode()).hexdigest()
+    return told
+
+
+def traceback_text(outcome: Outcome) -> str:
+    """A traceback as it is kept: short enough, and without secrets, whoever has sent it."""
+    return msgspec.json.encode(cut_middle(redacted(outcome.traceback), TRACEBACK_MAX)).decode()
 
 
 def keep_traceback(tx: Tx, unit: Unit, outcome: Outcome) -> None:
-    """The traceback of a failed attempt is kept as long as its unit; workers of any kind may have sent it."""
+    """The traceback of a failed attempt is kept as long as its unit."""
     if outcome.traceback:
-        text = cut_middle(redacted(outcome.traceback), TRACEBACK_MAX)
-        note(tx, unit.id, TRACEBACK, msgspec.json.encode(text).decode(), name=str(unit.attempt), fence=unit.fence)
+        note(tx, unit.id, TRACEBACK, traceback_text(outcome), name=str(unit.attempt), fence=unit.fence)
+
+
+def keep_result(tx: Tx, unit: Unit, result: str | None) -> None:
+    """A unit has a result, which the act that moves it next will tell of."""
+    body = tx.body(unit)
+    if result is not None:
+        tx.results[unit.id] = result
+    if result != body.result:
+        body.result = result
+        tx.change(body)
 
 
 def spent(tx: Tx, unit: Unit, cost: float) -> dict[str, Any]:

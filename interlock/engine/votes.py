@@ -3,6 +3,7 @@
 import msgspec
 
 from interlock.engine.notes import note
+from interlock.engine.outcomes import keep_result
 from interlock.engine.terms import policy_of
 from interlock.engine.units import carry_out, standing
 from interlock.engine.words import keepable, named
@@ -79,9 +80,7 @@ def cast(tx: Tx, unit: Unit, own: Policy, command: Command[Standing], voter: str
     if voice.approve and len(given) < (own.quorum or 1):
         return standing(unit, applied=True)
     if voice.approve:
-        body = tx.body(unit)
-        body.result = msgspec.json.encode({"by": given, "comment": voice.comment}).decode()
-        tx.change(body)
+        keep_result(tx, unit, msgspec.json.encode({"by": given, "comment": voice.comment}).decode())
     order = Decide(
         unit=unit.id, trigger=VERDICTS[not voice.approve], tenant=command.tenant, actor=voter, reason=voice.comment,
         cause=command.cause, vouched_by=command.vouched_by,

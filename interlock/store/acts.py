@@ -185,13 +185,25 @@ def make_act(tx: "Tx", group: list[Move]) -> tuple[Act, list[ActDetail]]:
 
 
 def told_of(tx: "Tx", group: list[Move], apart: bool) -> list[str | None] | None:
-    """Digests of what is kept apart from an act: payloads of single units, and where one that is born belongs."""
+    """Digests of what is kept apart from an act: payloads of single units, results, and where the newborn belong."""
     if apart:
         return [sha256(move.payload.encode()).hexdigest() for move in group]
     if group[0].path.source != BORN:
-        return None
+        return results_of(tx, group) if tx.results else None
     digests = [None if move.like else belonging(tx.body(move.unit)) for move in group]
     return digests if any(digests) else None
+
+
+def results_of(tx: "Tx", group: list[Move]) -> list[str | None] | None:
+    """Digests of the results that units were given by the last move that this transaction made with them."""
+    given = [tx.results.get(move.unit.id) if tx.last_moves[move.unit.id] is move else None for move in group]
+    digests = [None if result is None else result_digest(result) for result in given]
+    return digests if any(digests) else None
+
+
+def result_digest(result: str) -> str:
+    """What an act knows of a result; it is the digest of nothing else."""
+    return sha256(b"result " + result.encode()).hexdigest()
 
 
 def belonging(body: Body) -> str | None:

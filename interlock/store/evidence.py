@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 
 from interlock.kernel.paths import BORN, PathHop
 from interlock.kernel.rows import Act, Body, Lease, Seal
+from interlock.store.acts import result_digest
 from interlock.store.reads import pages, read, select_acts, tenants
 from interlock.store.seals import START
 from interlock.store.session import Session
@@ -37,6 +38,13 @@ NO_LEASE = """
 SELECT unit.id FROM unit LEFT JOIN lease ON lease.unit = unit.id AND lease.id = unit.lease_id
 AND lease.ended_at IS NULL AND lease.worker = unit.holder
 WHERE unit.id > :last AND unit.lease_id IS NOT NULL AND lease.id IS NULL ORDER BY unit.id LIMIT :page
+"""
+RESULTS = """
+SELECT unit.id, body.result, body.error, unit.act FROM unit JOIN body ON body.unit = unit.id
+WHERE unit.id > :last AND (body.result IS NOT NULL OR body.error IS NOT NULL) ORDER BY unit.id LIMIT :page
+"""
+TRACEBACKS = """
+SELECT id, unit, payload FROM note WHERE id > :last AND kind = 'traceback' ORDER BY id LIMIT :page
 """
 NEXT_LEASES = "WHERE (unit, id) > (:unit, :id) ORDER BY unit, id LIMIT :page"
 NEXT_SEALS = "WHERE tenant = :tenant AND number > :after ORDER BY number LIMIT :page"
@@ -99,9 +107,49 @@ def has_erased_details(session: Session, unit: int) -> bool:
     """Whether something was told of a unit that is told no more: what it cost may have been among it."""
     of_unit = "WHERE id IN (SELECT act FROM event WHERE unit = :unit) AND details IS NOT NULL AND version > 0"
     acts = select_acts(session, of_unit, unit=unit)
-    told = {act.id for act in acts if act.details and act.details[act.units.index(unit)] is not None}
+    results = {result_digest(body.result) for body in bodies_of(session, [unit]) if body.result is not None}
+    told = {act.id for act in acts if digest_told(act, unit) not in (None, *results)}
     kept = session.rows("SELECT act FROM act_detail WHERE unit = :unit", {"unit": unit}) if told else []
     return bool(told - {act for (act,) in kept})
+
+
+def digest_told(act: Act, unit: int) -> str | None:
+    """The digest that an act has of what is kept apart from it of this unit."""
+    return act.details[act.units.index(unit)] if act.details else None
+
+
+class Kept(NamedTuple):
+    """What is kept of a unit beside its acts, and whether its result is one that they tell of."""
+
+    unit: int
+    error: str | None
+    told: bool
+
+
+def results(session: Session, page: int) -> Iterator[Kept]:
+    """Every unit that has a result or an error."""
+    last = 0
+    while rows := session.rows(RESULTS, {"last": last, "page": page}):
+        last = rows[-1][0]
+        acts = {act.id: act for act in select_acts(session, "WHERE id {ids}", ids=sorted({row[3] for row in rows}))}
+        for unit, result, error, act in rows:
+            told = result is None or is_told(session, unit, result, acts.get(act))
+            yield Kept(unit, error, told)
+
+
+def is_told(session: Session, unit: int, result: str, last: Act | None) -> bool:
+    """Whether a result is the one that a unit's acts tell of. Mostly the last of them does."""
+    digest = result_digest(result)
+    if last is not None and unit in last.units and digest_told(last, unit) == digest:
+        return True
+    of_unit = "WHERE id IN (SELECT act FROM event WHERE unit = :unit) AND details IS NOT NULL AND version > 0"
+    return any(digest_told(act, unit) == digest for act in select_acts(session, of_unit, unit=unit))
+
+
+def tracebacks(session: Session) -> Iterator[tuple[int, str]]:
+    """Every traceback as it is kept, and its unit."""
+    for _, unit, payload in pages(session, TRACEBACKS):
+        yield unit, payload
 
 
 def bodies_of(session: Session, units: Iterable[int]) -> list[Body]:

@@ -73,6 +73,7 @@ class Tx:
         self.heads: dict[Any, dict[int, Urgency]] = {}  # of lanes that had something, as the database has them
         self.asked: dict[Any, tuple[int, list[Unit]]] = {}  # how much was read of what finders read in order
         self.tallies: Counter[tuple[int, str, str]] = Counter()  # by tenant, metric and label: what verbs counted
+        self.results: dict[int, str] = {}  # by unit, those that no act tells of yet
         self.costs: dict[int, int] = {}  # by unit: what it has cost since, in millionths
         self.retryable: set[int] = set()  # units whose failure may be tried again
         self.slots: dict[tuple[int, str], Slot] = {}
@@ -350,6 +351,7 @@ class Tx:
         moved = ((row, ("id", *WRITTEN)) for row in self.moved.values())
         self.witness = best(self.witness, chain(acts, self.fresh), chain(workers, moved))
         self.moves.clear()
+        self.results.clear()
         self.last_moves.clear()
         self.child_rounds.clear()
         self.floor = 0

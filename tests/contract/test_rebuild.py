@@ -92,12 +92,12 @@ def lived_in(world: World) -> dict[str, int]:
     done, held, free = (world.submit() for _ in range(3))
     first, _ = world.claim(worker, limit=2)
     world.start(first)
-    world.finish(first)
+    world.finish(first, result="42")
     world.tick()
     failed = world.submit(queue="other", attempts=1)
     (last,) = world.claim(worker, queues=("other",))
     world.start(last)
-    world.finish(last, ended="failure", error="no")
+    world.finish(last, ended="failure", error="no", traceback="at line 1")
     run = Work(task="run", lifecycle="workflow_run", ref="run")
     steps = (
         Work(task="a", lifecycle="step", parent="run", ref="a"),
@@ -185,6 +185,10 @@ CASES = [
     ("needs are counted", "UPDATE unit SET unmet = 0 WHERE id = {needy}"),
     ("every unit has its body", "DELETE FROM body WHERE unit = {done}"),
     ("policies can be read", "UPDATE body SET policy = 'no json' WHERE unit = {done}"),
+    ("results and errors are those that acts tell of", "UPDATE body SET result = '7' WHERE unit = {done}"),
+    ("results and errors are those that acts tell of", "UPDATE body SET result = '7' WHERE unit = {free}"),
+    ("results and errors are those that acts tell of", "UPDATE body SET error = 'another' WHERE unit = {failed}"),
+    ("results and errors are those that acts tell of", "UPDATE note SET payload = '\"x\"' WHERE kind = 'traceback'"),
     ("keys are kept", "UPDATE slot SET taken = 0"),
     ("keys are kept", "UPDATE slot SET capacity = 2"),
     (REBUILT, "UPDATE unit SET changed_at = changed_at - 1 WHERE id = {done}"),

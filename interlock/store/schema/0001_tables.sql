@@ -207,7 +207,7 @@ CREATE TABLE act (
     before       {ids} NOT NULL,            -- the act that each comes from; 0: it is born
     leases       {ids},                     -- the live lease that each is under; NULL: none is
     secrets      {hashes},                  -- of the leases that it grants, hashed
-    details      {hashes},                  -- digests of what is kept of each unit in act_detail
+    details      {hashes},                  -- digests of what is kept of each unit apart: act_detail, results
     digest       {digest}
 );
 -- What was done, by kind and time: a path stands for the names of its events.
