@@ -1,4 +1,10 @@
-"""The committer: commands share transactions, and each gets an answer that is true, whatever the database says."""
+"""The committer: the one way in. It carries out every command, and each gets an answer that is true.
+
+Commands that wait share a transaction. A refusal that changed nothing is the answer of its command alone; any other
+failure undoes the group, which is tried once more and then command by command. A COMMIT without an answer is looked up
+and never redone blindly. A command may also come with a transaction that its caller has lent: the same code carries it
+out within a savepoint, and what it did, kept under its idempotency key and told to workers, stands if they commit.
+"""
 
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -125,9 +131,13 @@ def foreseen(session: Session, group: list[Command[Any]]) -> Iterator[Question]:
 class Committer:
     """Carries commands out in groups, a transaction each. It has no thread: whoever has one calls `step`."""
 
-    def __init__(self, session: Session, lives: Mapping[str, Lifecycle], verbs: Verbs, bell: Bell) -> None:
+    def __init__(
+        self, session: Session, lives: Mapping[str, Lifecycle], verbs: Verbs, bell: Bell, ids: Ids | None = None
+    ) -> None:
+        """`ids` come with a session that was lent: its transaction is others' to commit."""
         self.session, self.lives, self.verbs, self.bell = session, lives, verbs, bell
-        self.ids = Ids(session)
+        self.lent = ids is not None
+        self.ids = ids or Ids(session)
         self.queue: deque[Ask] = deque()
         self.picked: set[int] = set()  # by the claims and ticks of the last attempt
         self.alone = Lock()  # nobody else speaks to the connection meanwhile
@@ -183,7 +193,7 @@ class Committer:
 
     def carried_out(self, group: list[Ask]) -> list[Answer]:
         """The answers of a group; a claim or a tick that is alone goes on without the units that it fails of."""
-        for _ in range(ROUNDS_MAX if len(group) == 1 else 0):
+        for _ in range(ROUNDS_MAX if len(group) == 1 and not self.lent else 0):
             try:
                 return self.tried(group)
             except Exception as error:
@@ -238,7 +248,7 @@ class Committer:
 
     def tried(self, group: list[Ask]) -> list[Answer]:
         """The answers of a group, after as many tries as it deserves. When this raises, nothing has changed."""
-        left = TRIES if len(group) == 1 else 2
+        left = TRIES if len(group) == 1 and not self.lent else 2
         while True:
             left -= 1
             try:
@@ -248,6 +258,8 @@ class Committer:
             except Spoilt as spoilt:
                 raise spoilt.__cause__ or spoilt from None
             except (StoreError, OutOfIds) as error:
+                if self.lent and not isinstance(error, Taken | OutOfIds):
+                    raise  # others must end their transaction first
                 hopeless = len(group) == 1 and not isinstance(error, Contended | Unavailable | OutOfIds)
                 if hopeless or not left:
                     raise explained(error) from error
@@ -272,6 +284,10 @@ class Committer:
         """What the transaction did stands, and whoever waits for it knows."""
         try:
             carry_on(tx)
+            if self.lent:
+                self.bell.tell_with(tx)
+                self.session.commit()
+                return
             ring = self.bell.ring_of(tx)
         except BaseException:
             self.session.rollback()
@@ -288,11 +304,11 @@ class Committer:
         for last in (False, True):
             try:
                 self.ids.reserve(wanted)
-                if self.session.many_writers:
+                if self.session.many_writers and not self.lent:
                     self.session.ahead = list(foreseen(self.session, [ask.command for ask in group]))
                 return Tx(self.session, self.lives, self.ids, tenants)
             except Contended as error:
-                if last:
+                if last or self.lent:
                     raise Unreachable(
                         f"others keep the database to themselves: {error}; nothing was changed"
                     ) from error

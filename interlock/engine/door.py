@@ -3,7 +3,7 @@
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
-from contextlib import ExitStack, nullcontext
+from contextlib import ExitStack
 from threading import Condition, Lock, Thread
 from types import TracebackType
 from typing import Any, Concatenate, ParamSpec, TypeVar
@@ -26,19 +26,17 @@ from interlock.engine import (
     workers,
 )
 from interlock.engine.bell import Bell, Watch
-from interlock.engine.committer import TOO_MANY, Committer, extent, perform_once
-from interlock.engine.committer import ids as wanted_ids
-from interlock.engine.family import carry_on
+from interlock.engine.committer import Committer, extent
 from interlock.kernel import access, commands
 from interlock.kernel import tallies as counts
 from interlock.kernel.commands import Command
 from interlock.kernel.errors import InterlockError, Unavailable
 from interlock.kernel.lifecycle import Lifecycle
 from interlock.store import migrate
-from interlock.store.ids import Ids, OutOfIds
+from interlock.store.ids import Ids
 from interlock.store.memory import Memory
 from interlock.store.reads import snapshot
-from interlock.store.session import CALL, NotPrepared, Session, Taken, Wire
+from interlock.store.session import CALL, NotPrepared, Session, Wire
 from interlock.store.tx import Tx
 from interlock.store.url import connect
 
@@ -182,33 +180,14 @@ class Engine:
         refuse_fork(self.process)
         ids = Ids(session)
         if session.many_writers:  # else a block, or a queue that is new, would be locked until they commit
-            ids.session = self.reader
+            ids = Ids(self.reader, self.reading)
             if isinstance(command, commands.Submit):
                 with self.reading:
                     submit.make_lanes(Tx(self.reader, self.committer.lives, ids, [command.tenant]), command)
-        for last in (False, True):
-            with self.reading if session.many_writers else nullcontext():
-                ids.reserve(wanted_ids(command))
-            tx = Tx(session, self.committer.lives, ids, [command.tenant])
-            try:
-                answer = perform_once(tx, command, VERBS)
-                carry_on(tx)
-                self.bell.tell_with(tx)
-            except OutOfIds:
-                session.rollback()
-                if last:
-                    raise InterlockError(TOO_MANY) from None
-            except Taken:  # another one has committed the same key meanwhile: now it is seen
-                session.rollback()
-                if last:
-                    raise
-            except BaseException:
-                session.rollback()
-                raise
-            else:
-                session.commit()
-                return answer
-        raise AssertionError
+        committer = Committer(session, self.committer.lives, VERBS, self.bell, ids)
+        future = committer.put(command)
+        committer.step()
+        return future.result()
 
     def read(self, question: Callable[[Session], T], tenant: int | None = 1) -> T:
         """What the database says to a question that changes nothing, from one picture of one tenant (None: of all)."""

@@ -1,5 +1,8 @@
 """Where the ids of units and notes come from: blocks of them, each taken once."""
 
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
 from interlock.store.session import Session
 
 
@@ -12,8 +15,9 @@ class Ids:
 
     BLOCK, SPARE = 4096, 2048
 
-    def __init__(self, session: Session) -> None:
-        self.session, self.spare = session, self.SPARE
+    def __init__(self, session: Session, alone: AbstractContextManager[Any] | None = None) -> None:
+        """`alone` keeps others from speaking to the session meanwhile, if it is not the caller's own."""
+        self.session, self.spare, self.alone = session, self.SPARE, alone or nullcontext()
         self.next = self.end = 0
 
     def reserve(self, wanted: int = 0) -> None:
@@ -27,7 +31,8 @@ class Ids:
             return
         block = least if first else -(-least // self.BLOCK) * self.BLOCK
         sql = "UPDATE id_block SET next_id = next_id + :block WHERE name = 'unit' RETURNING next_id"
-        before, self.end = self.end, self.session.rows(sql, {"block": block})[0][0]
+        with self.alone:
+            before, self.end = self.end, self.session.rows(sql, {"block": block})[0][0]
         if self.end - block != before:  # else it goes on where the last one ends
             self.next = self.end - block
 

@@ -16,7 +16,7 @@ import interlock
 from interlock import InterlockError
 from interlock.audit.laws import audit
 from interlock.client.app import App
-from interlock.engine import door
+from interlock.engine import committer
 from interlock.kernel.names import shown
 from interlock.store.views import Filter, listing
 from interlock.testing import staged
@@ -216,7 +216,7 @@ def test_several_tasks_and_many_jobs_share_one_transaction(app: App, url: str) -
 def test_a_command_that_needs_more_ids_than_were_taken_gets_them(
     app: App, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(door, "wanted_ids", lambda command: 1)
+    monkeypatch.setattr(committer, "ids", lambda command: 1)
     with closing(connect(url)) as mine:
         mine.execute("INSERT INTO orders VALUES (1)")
         app.tasks["mail"].submit_many([{"order": 1}, {"order": 2}], tx=mine)
