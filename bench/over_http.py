@@ -21,7 +21,7 @@ import psycopg
 
 from interlock.client.app import App
 from interlock.client.keys import with_secret
-from interlock.kernel.access import Key
+from interlock.kernel.commands import Key
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 from bench import machine

@@ -8,7 +8,8 @@ from interlock.cli.options import DEFAULT, Actor, Tenant, Url, app_on, length, n
 from interlock.cli.out import Json, dump, on_terminal, say, table
 from interlock.client.keys import Secret, told, with_secret
 from interlock.client.shape import instant
-from interlock.kernel.access import KIND, SCOPES, Key
+from interlock.kernel.access import KIND, SCOPES
+from interlock.kernel.commands import Key
 from interlock.kernel.names import meant, shown
 from interlock.store.keys import keys_seen
 

@@ -18,7 +18,7 @@ from interlock.cli.run import Capabilities, Grace, LogFormat, LogLevel, Name, Qu
 from interlock.cli.serve import extra
 from interlock.client.app import App
 from interlock.client.keys import kept_key, with_secret
-from interlock.kernel.access import Key
+from interlock.kernel.commands import Key
 from interlock.kernel.errors import InterlockError
 from interlock.store.sqlite import MEMORY
 from interlock.worker import demo_tasks

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from interlock.client.shape import instant
-from interlock.kernel.access import KIND, SECRET_BYTES, Issued, Key, digest_of, read_key, spelled, split_roles
+from interlock.kernel.access import KIND, SECRET_BYTES, digest_of, read_key, spelled, split_roles
+from interlock.kernel.commands import Issued, Key
 from interlock.kernel.errors import InterlockError
 from interlock.kernel.names import shown
 from interlock.kernel.rows import Key as Row

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Union, get_args, get_origin
 import msgspec
 from msgspec import NODEFAULT, Meta
 
-from interlock.kernel import access, commands, errors
+from interlock.kernel import commands, errors
 from interlock.kernel.commands import Command, Define
 from interlock.kernel.errors import InterlockError, Refused
 from interlock.kernel.verdicts import VERDICTS
@@ -45,7 +45,7 @@ SCOPE_OF: dict[type[Command[Any]], str] = {
     commands.Record: "worker",
     commands.Drain: "worker",
     commands.Force: "admin",
-    access.Key: "admin",
+    commands.Key: "admin",
 }
 # Three of them mean more than one thing: a template is part of submitting, anybody's worker may be drained, and of all
 # that is decided only the verdicts of an approval are an approver's.

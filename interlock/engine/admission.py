@@ -1,6 +1,6 @@
 """How often a tenant asks in a minute, counted in the store, so that it is right whichever server is asked."""
 
-from interlock.kernel.access import Admission, Admit
+from interlock.kernel.commands import Admission, Admit
 from interlock.store.keys import asked_in
 from interlock.store.tenants import tenant_seen
 from interlock.store.tx import Tx

@@ -27,8 +27,7 @@ from interlock.engine import (
 )
 from interlock.engine.bell import Bell, Watch
 from interlock.engine.committer import Committer, extent
-from interlock.kernel import access, commands
-from interlock.kernel import tallies as counts
+from interlock.kernel import commands
 from interlock.kernel.commands import Command
 from interlock.kernel.errors import InterlockError, Unavailable
 from interlock.kernel.lifecycle import Lifecycle
@@ -69,9 +68,9 @@ VERBS: dict[type[Command[Any]], Callable[[Tx, Any], Any]] = {
     commands.Remove: schedules.remove,
     commands.Trigger: schedules.trigger,
     commands.Tenant: tenants.tenant,
-    access.Key: keys.key,
-    access.Admit: admission.admit,
-    counts.Tally: tallies.tally,
+    commands.Key: keys.key,
+    commands.Admit: admission.admit,
+    commands.Tally: tallies.tally,
     commands.Tick: tick.tick,
 }
 

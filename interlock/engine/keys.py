@@ -4,7 +4,8 @@ import re
 
 from interlock.engine import words
 from interlock.engine.advance import actor_text
-from interlock.kernel.access import KIND, ORDERS, SCOPES, Issued, Key, split_roles
+from interlock.kernel.access import KIND, SCOPES, split_roles
+from interlock.kernel.commands import ORDERS, Issued, Key
 from interlock.kernel.errors import InterlockError, Unknown
 from interlock.kernel.names import shown
 from interlock.kernel.rows import Key as Row

@@ -1,6 +1,6 @@
 """Counts of what happened, which any process may bring up to date and none owns."""
 
-from interlock.kernel.tallies import Tally
+from interlock.kernel.commands import Tally
 from interlock.store.tallies import count_on
 from interlock.store.tx import Tx
 

@@ -3,9 +3,6 @@
 import re
 from hashlib import sha256
 
-import msgspec
-
-from interlock.kernel.commands import Command
 from interlock.kernel.names import LETTERS, meant, shown
 from interlock.kernel.rows import Key as Row
 
@@ -13,48 +10,10 @@ KIND = "key"
 SCOPES = ("submit", "read", "operate", "approve", "worker", "admin", "vouch")
 ADMIN = "admin"  # may do what all others may, and yet speaks for nobody else
 VOUCH = "vouch"  # may speak for people and roles that are not the key's own; it is always given by name
-ORDERS = ("create", "rotate", "revoke")
 SECRET_BYTES = 32
 SPELLING = re.compile(rf"ilk_([1-9][0-9]{{0,9}})_([{LETTERS}]{{1,13}})_([0-9a-f]{{{2 * SECRET_BYTES}}})")
 
 SECRETS = re.compile(rf"(ilk_[0-9]+_[{LETTERS}]+_|\b[0-9a-f]{{6}})[0-9a-f]{{{2 * SECRET_BYTES - 6},}}")
-
-
-class Issued(msgspec.Struct, frozen=True):
-    """A key after a command, without its secret, and whether the command changed anything."""
-
-    key: int
-    name: str
-    scopes: tuple[str, ...]
-    expires_at: int | None
-    revoked: bool
-    changed: bool
-    roles: tuple[str, ...] = ()
-
-
-class Key(Command[Issued], frozen=True, kw_only=True):
-    """A key of the tenant is made, has another secret, or is void. Only the digest of the secret is ever told here."""
-
-    order: str  # create, rotate or revoke
-    key: int | None = None  # which one; of a new one nothing
-    digest: str = ""  # of the secret, for create and rotate
-    name: str = ""
-    scopes: tuple[str, ...] = ()
-    roles: tuple[str, ...] = ()  # of its holder; approvals may ask for one
-    expires_us: int | None = None  # from now on; never, if nothing is said
-
-
-class Admission(msgspec.Struct, frozen=True):
-    """Whether a tenant may ask once more in this minute, and how often it may in all."""
-
-    allowed: bool
-    limit: int
-    left: int
-    until_us: int  # so long from now, the next minute begins
-
-
-class Admit(Command[Admission | None], frozen=True, kw_only=True):
-    """The tenant asks the server once more; None: it may ask as often as it likes, and nobody counts."""
 
 
 def digest_of(secret: str) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from interlock.kernel.commands import Command
+from interlock.kernel.commands import Count
 from interlock.kernel.lifecycle import Category, Lifecycle
 
 TYPE, MOVES, CLAIMS, CONFLICTS = "type", "transitions", "claims", "claim_conflicts"
@@ -21,30 +21,6 @@ BOUNDS_US = tuple(
     for seconds in (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 1_800, 3_600)
 )
 STALE = ("UNKNOWN_LEASE", "LEASE_SUPERSEDED", "LEASE_REVOKED", "LEASE_ENDED", "LEASE_EXPIRED")
-
-
-class Position(msgspec.Struct, frozen=True):
-    """Behind which event somebody has counted, in which store."""
-
-    epoch: str
-    act: int = 0
-    place: int = 0
-
-
-class Count(msgspec.Struct, frozen=True):
-    """So much more of one metric with these labels, a JSON list."""
-
-    name: str
-    labels: str
-    value: int
-
-
-class Tally(Command[bool], frozen=True, kw_only=True):
-    """Events behind one position and up to another are counted; false: somebody was faster, and nothing changed."""
-
-    after: Position
-    upto: Position
-    counts: tuple[Count, ...]
 
 
 class Seen(msgspec.Struct, frozen=True):

@@ -7,7 +7,8 @@ import msgspec
 from interlock.client.keys import minted, told
 from interlock.client.shape import MILLION, instant
 from interlock.engine.notes import BEATS_US, VERBOSE_US
-from interlock.kernel.access import KIND, Issued, Key, allows, digest_of, spelled
+from interlock.kernel.access import KIND, allows, digest_of, spelled
+from interlock.kernel.commands import Issued, Key
 from interlock.kernel.errors import Unknown
 from interlock.kernel.names import shown
 from interlock.kernel.rows import Tenant

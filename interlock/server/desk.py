@@ -12,7 +12,7 @@ from litestar import Request, Response
 from litestar.exceptions import HTTPException
 from litestar.response import Stream
 
-from interlock.kernel.access import Admit
+from interlock.kernel.commands import Admit
 from interlock.kernel.errors import Unknown
 from interlock.kernel.names import meant
 from interlock.server.errors import Refusal, refusal

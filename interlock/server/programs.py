@@ -13,8 +13,7 @@ from msgspec import Meta
 from interlock.client import wire
 from interlock.client.questions import Question, bare, questions
 from interlock.engine.committer import Unresolved
-from interlock.kernel.access import Key
-from interlock.kernel.commands import LOCAL, Command, Drain, Heard
+from interlock.kernel.commands import LOCAL, Command, Drain, Heard, Key
 from interlock.kernel.errors import Denied, InterlockError, StoreError, Unknown
 from interlock.server.access import refuse_wider
 from interlock.server.errors import OURS, Refusal, refusal

@@ -5,8 +5,9 @@ from typing import Any
 
 import msgspec
 
+from interlock.kernel.commands import Count, Position, Tally
 from interlock.kernel.lifecycle import Category, Lifecycle
-from interlock.kernel.tallies import RENEWALS, TYPE, Count, Position, Seen, Tally, counted, labelled
+from interlock.kernel.tallies import RENEWALS, TYPE, Seen, counted, labelled
 from interlock.store.lanes import NUMBERS
 from interlock.store.reads import IN_ORDER, epoch, horizon
 from interlock.store.session import Session

@@ -13,8 +13,7 @@ from interlock.cli.far import key_from
 from interlock.client.app import App
 from interlock.client.keys import kept_key, refuse_open
 from interlock.engine.door import Engine
-from interlock.kernel.access import Key
-from interlock.kernel.commands import Cancel, Submit, Work
+from interlock.kernel.commands import Cancel, Key, Submit, Work
 from interlock.kernel.errors import InterlockError
 from interlock.lifecycles import shipped
 from interlock.store import files, sqlite

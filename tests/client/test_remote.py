@@ -16,7 +16,7 @@ import interlock
 from interlock.client.app import App
 from interlock.client.keys import with_secret
 from interlock.engine.door import VERBS
-from interlock.kernel import access, commands, tallies
+from interlock.kernel import commands
 from interlock.kernel.commands import Cancel, Command, Decide, Drain, Replay, Signal, Submit, Tick, Trigger, Vote, Work
 from interlock.kernel.errors import Denied, InterlockError, LimitReached, Refused, Unavailable, Unknown
 from interlock.store.views import Filter, counts_by, listing
@@ -137,7 +137,7 @@ def test_a_key_that_is_not_valid_or_lacks_the_scope_is_told(house: House, there:
 
 
 def test_every_command_has_a_scope_or_is_asked_beside_the_database(far: App) -> None:
-    beside = {commands.Archive, commands.Tenant, commands.Tick, access.Admit, tallies.Tally}
+    beside = {commands.Archive, commands.Tenant, commands.Tick, commands.Admit, commands.Tally}
     wire = sys.modules["interlock.client.wire"]
     assert wire.SCOPE_OF.keys() | beside == VERBS.keys()
     assert not wire.SCOPE_OF.keys() & beside
@@ -196,7 +196,7 @@ def test_the_tenant_is_that_of_the_key_whatever_a_command_says(there: App, house
     with App(house.base, key=house.key("admin", tenant=2)) as other:
         other.send(Submit(work=(Work(task="theirs"),), tenant=1))
         assert (jobs(other), jobs(far), other.tenant) == (1, 0, 2)
-        key = with_secret(other, access.Key(order="create", name="reader", scopes=("read",), tenant=1)).text
+        key = with_secret(other, commands.Key(order="create", name="reader", scopes=("read",), tenant=1)).text
     with App(house.base, key=key) as reader:
         assert (reader.tenant, jobs(reader)) == (2, 1)
 

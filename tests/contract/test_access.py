@@ -2,8 +2,8 @@
 
 import pytest
 
-from interlock.kernel.access import SCOPES, Issued, Key, allows, digest_of, read_key, spelled
-from interlock.kernel.commands import Tenant
+from interlock.kernel.access import SCOPES, allows, digest_of, read_key, spelled
+from interlock.kernel.commands import Issued, Key, Tenant
 from interlock.kernel.errors import InterlockError
 from interlock.kernel.rows import Key as Row
 from interlock.store.keys import key_seen, keys_seen

@@ -10,23 +10,27 @@ import pytest
 
 from interlock.engine.committer import afterwards
 from interlock.engine.door import Engine, Runner
-from interlock.kernel.access import Admit, Key
 from interlock.kernel.commands import (
+    Admit,
     Cancel,
     Claim,
     Command,
+    Count,
     Decide,
     Define,
     Finish,
     Heartbeat,
+    Key,
     Outcome,
     Pause,
+    Position,
     Register,
     Release,
     Remove,
     Resume,
     Start,
     Submit,
+    Tally,
     Tenant,
     Tick,
     Trigger,
@@ -34,7 +38,6 @@ from interlock.kernel.commands import (
 )
 from interlock.kernel.errors import InterlockError, Unknown
 from interlock.kernel.rows import Event, Lease, Row, Unit, columns
-from interlock.kernel.tallies import Count, Position, Tally
 from interlock.lifecycles import shipped
 from interlock.store import migrate, sqlite
 from tests.contract.world import World, held

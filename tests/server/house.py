@@ -10,8 +10,7 @@ import uvicorn
 
 from interlock.client.app import App
 from interlock.client.keys import with_secret
-from interlock.kernel.access import Key
-from interlock.kernel.commands import Tenant
+from interlock.kernel.commands import Key, Tenant
 from interlock.server.build import built
 
 PATIENCE = 60.0  # seconds until a test gives up; none waits so long

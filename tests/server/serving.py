@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 from interlock.client.app import App
 from interlock.client.keys import with_secret
-from interlock.kernel.access import Key
+from interlock.kernel.commands import Key
 from tests.conftest import COMMAND
 
 

@@ -11,7 +11,6 @@ from litestar.testing import TestClient
 from interlock.cli.logs import JsonLines
 from interlock.client.app import App
 from interlock.client.keys import with_secret
-from interlock.kernel.access import Key
 from interlock.kernel.commands import (
     Archive,
     Claim,
@@ -19,6 +18,7 @@ from interlock.kernel.commands import (
     Finish,
     Grant,
     Held,
+    Key,
     Outcome,
     Register,
     Start,

@@ -19,8 +19,7 @@ import pytest
 
 from interlock.client.app import App
 from interlock.client.keys import with_secret
-from interlock.kernel.access import Key
-from interlock.kernel.commands import Submit, Work
+from interlock.kernel.commands import Key, Submit, Work
 from interlock.server import streams
 from interlock.server.errors import Refusal
 from interlock.server.limits import ADDRESSES_MAX, Limits, WrongKeys, network_of

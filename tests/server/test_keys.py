@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from interlock.client.keys import with_secret
-from interlock.kernel.access import Key, digest_of, read_key, spelled
+from interlock.kernel.access import digest_of, read_key, spelled
+from interlock.kernel.commands import Key
 from interlock.kernel.rows import Key as Row
 from interlock.server.errors import Refusal
 from interlock.server.keyring import BELIEVED, Keyring, Known, moment

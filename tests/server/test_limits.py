@@ -8,8 +8,7 @@ import httpx
 import pytest
 
 from interlock.client.app import App
-from interlock.kernel.access import Admit
-from interlock.kernel.commands import Tenant
+from interlock.kernel.commands import Admit, Tenant
 from tests.server.stage import Stage, staged
 
 MINUTE = 60_000_000

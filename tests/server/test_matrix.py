@@ -8,8 +8,8 @@ import msgspec
 import pytest
 
 from interlock.client.questions import Question, questions
-from interlock.kernel.access import SCOPES, Key, read_key
-from interlock.kernel.commands import Tenant
+from interlock.kernel.access import SCOPES, read_key
+from interlock.kernel.commands import Key, Tenant
 from interlock.kernel.names import meant, shown
 from interlock.store import lists, views
 from tests.server.stage import FOREIGN, OWN, Stage

@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from interlock.kernel.access import Key
-from interlock.kernel.commands import Tenant
+from interlock.kernel.commands import Key, Tenant
 from interlock.store.views import Filter, matching
 from tests.server.pair import Turns, paired
 from tests.server.stage import Stage

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from interlock.client.keys import with_secret
-from interlock.kernel.access import Key, read_key
-from interlock.kernel.commands import Submit, Work
+from interlock.kernel.access import read_key
+from interlock.kernel.commands import Key, Submit, Work
 from interlock.kernel.names import meant, shown
 from interlock.store.views import events_of
 from tests.server.stage import Stage

@@ -4,7 +4,7 @@ import json
 import threading
 from typing import Any
 
-from interlock.kernel.access import Key
+from interlock.kernel.commands import Key
 from tests.server.stage import Stage
 from tests.server.test_keys import number
 

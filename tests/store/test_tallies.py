@@ -5,8 +5,8 @@ from collections.abc import Iterator
 import pytest
 
 from interlock.engine.door import Engine
-from interlock.kernel.commands import Submit, Work
-from interlock.kernel.tallies import MOVES, Tally
+from interlock.kernel.commands import Submit, Tally, Work
+from interlock.kernel.tallies import MOVES
 from interlock.lifecycles import shipped
 from interlock.store import postgres, tallies
 from tests.store.databases import KINDS, Connection, declare, fresh

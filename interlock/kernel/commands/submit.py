@@ -1,6 +1,10 @@
-"""What is asked of a unit when it is made, and what it keeps of that."""
+"""Units are made."""
 
 import msgspec
+
+from interlock.kernel.commands.base import Command
+
+ON_DUPLICATE = ("return", "reject", "replace")
 
 
 class Work(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -87,3 +91,20 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     earlier: tuple[int, ...] = ()  # runs whose outputs it goes on with, the oldest first
     undoes: int | None = None  # the note whose compensation this is
     rate_per_us: int | None = None  # how long a token of its rate is away
+
+
+class Submitted(msgspec.Struct, frozen=True, gc=False):
+    """The unit that a submit made, or found under its key."""
+
+    unit: int
+    created: bool
+    replaced: bool = False  # an unstarted unit made room for it
+    lifecycle: str = ""
+    state: str = ""  # as the command left it; what follows for its family is not in it
+    cause: str | None = None  # of the command that was carried out: one that comes again is answered with the first's
+
+
+class Submit(Command[list[Submitted]], frozen=True, kw_only=True):
+    """Make units; under a key that is taken, answer the unit that has it."""
+
+    work: tuple[Work, ...]

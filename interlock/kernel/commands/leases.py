@@ -1,0 +1,146 @@
+"""What a worker asks under a lease, or to get one."""
+
+import msgspec
+
+from interlock.kernel.commands.base import Command
+
+STAGES = ("fetch", "input", "exec", "output", "commit")
+ENDS = ("success", "failure", "cancelled")
+RECORDS = ("progress", "checkpoint", "step", "artifact", "log", "compensation")
+# What a holder may say of a failure; for a dead letter, the reason code that it stands for unless another is given.
+TRANSIENT, PERMANENT, VALIDATION, CONFLICT = (
+    "TransientError", "PermanentError", "ValidationError", "LeaseConflictError",
+)  # fmt: skip
+TRACEBACK_MAX = 16 * 1024  # bytes that are kept of the traceback of one attempt
+ERROR_CLASSES = {
+    TRANSIENT: "exhausted_retries", PERMANENT: "policy_violation", VALIDATION: "validation_failed", CONFLICT: "",
+}  # fmt: skip
+
+
+class Grant(msgspec.Struct, frozen=True, gc=False):
+    """What a claim hands over: the work, and the right to speak for it."""
+
+    unit: int
+    task: str
+    input: str
+    attempt: int
+    fence: int
+    lease: str  # secret
+    until: int
+    ttl_us: int
+    beat_us: int
+    correlation: str
+    trace: str
+    timeout_us: int | None = None
+    checkpoint: str | None = None  # the last one that an attempt before this one recorded
+    steps: tuple[tuple[str, str], ...] = ()  # and its steps' results, by name
+    outputs: tuple[tuple[str, str], ...] | None = None  # of a step of a run: what the steps before it came to
+    signals: tuple[tuple[str, str], ...] = ()  # those that came, by name
+    waited: tuple[str, ...] = ()  # signals for which it has waited as long as it wanted to
+    lifecycle: str = "job"  # with the unit, the id that users see
+    lasts_us: int = 0  # how long the lease lasts from this answer on
+    parent: int | None = None  # the run that it is a step of
+    version: int = 0  # of the unit when this was handed over: with its id, the event that did it
+
+
+class Held(msgspec.Struct, frozen=True, gc=False):
+    """How a worker names a lease: the unit, the fence, and the secret."""
+
+    unit: int
+    fence: int
+    lease: str
+
+
+class Heard(msgspec.Struct, frozen=True, gc=False):
+    """The answer to one message under a lease. One that is not accepted has changed nothing."""
+
+    unit: int
+    accepted: bool
+    state: str = ""
+    why: str = ""
+    cancel: bool = False  # the holder is asked to stop
+    until: int = 0
+    lasts_us: int = 0  # how long the lease lasts from this answer on
+
+
+class Claim(Command[list[Grant]], frozen=True, kw_only=True):
+    """Take up to `limit` units. The same key with the same nonce gets the same leases, and those of no other key.
+
+    The nonce is the worker's own secret, of at least 16 random bytes: nobody who does not know it can make its leases.
+    """
+
+    worker: int
+    nonce: str
+    key: str
+    limit: int = 1
+    queues: tuple[str, ...] = ("default",)
+
+
+class Start(Command[list[Heard]], frozen=True, kw_only=True):
+    """The holder begins."""
+
+    held: tuple[Held, ...]
+
+
+class Heartbeat(Command[list[Heard]], frozen=True, kw_only=True):
+    """The holder is alive. For a handler that runs, a first beat is its start where the lifecycle allows it."""
+
+    held: tuple[Held, ...]
+    running: bool = True
+
+
+class Outcome(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """How a holder's work ended: `success`, `failure` or `cancelled`."""
+
+    held: Held
+    ended: str = "success"
+    result: str = "null"
+    error: str = ""
+    error_class: str = TRANSIENT
+    reason_code: str | None = None  # of a dead letter, if it becomes one
+    stage: str = "exec"
+    after_us: int | None = None  # when to try again, instead of the backoff
+    cost: float = 0  # of this attempt, kept to six decimals
+    traceback: str = ""  # of a failure; of a long one, the head and the tail are kept
+
+
+class Finish(Command[list[Heard]], frozen=True, kw_only=True):
+    """The holder is done."""
+
+    outcomes: tuple[Outcome, ...]
+
+
+class Release(Command[list[Heard]], frozen=True, kw_only=True):
+    """The holder gives units back; with a delay, it asks to be called again later. No attempt is spent.
+
+    With a signal, it asks to be called again once the signal is there, at the latest after the delay.
+    """
+
+    held: tuple[Held, ...]
+    snooze_us: int | None = None
+    signal: str | None = None
+    cost: float = 0  # of each
+
+
+# Worker verbs need no idempotency key: (unit, fence, verb) decides, and a claim has a key of its own.
+BY_LEASE = (Claim, Start, Heartbeat, Finish, Release)
+
+
+class Enter(Command[list[Heard]], frozen=True, kw_only=True):
+    """The holder enters a phase of its unit, or of the run that its unit works for."""
+
+    held: tuple[Held, ...]
+    phase: str
+
+
+class Record(Command[list[Heard]], frozen=True, kw_only=True):
+    """The holder remembers something that moves nothing: progress, checkpoint, step, artifact, log or compensation.
+
+    A compensation is work that undoes what the holder has just done; it is started, the last first, if the unit ends
+    without success. Its payload is a JSON object with `task`, and perhaps `input`.
+    """
+
+    held: tuple[Held, ...]
+    kind: str
+    name: str = ""
+    payload: str = "null"

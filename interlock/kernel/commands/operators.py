@@ -1,0 +1,50 @@
+"""What an operator asks of one unit."""
+
+from interlock.kernel.commands.base import Command, Standing
+from interlock.kernel.commands.submit import Submitted
+
+REASONS = (
+    "parse_error", "validation_failed", "dependency_unavailable", "timeout", "exhausted_retries",
+    "policy_violation", "infrastructure_failure", "compensation_failed",
+)  # fmt: skip
+
+
+class Cancel(Command[Standing], frozen=True, kw_only=True):
+    """Stop a unit: softly, so that its holder may end well, or hard."""
+
+    unit: int
+    hard: bool = False
+
+
+class Bury(Command[Standing], frozen=True, kw_only=True):
+    """A unit becomes a dead letter; `reason` is one of the eight reason codes."""
+
+    unit: int
+
+
+class Revoke(Command[Standing], frozen=True, kw_only=True):
+    """The lease of a unit is taken away; it is as if its holder were lost."""
+
+    unit: int
+
+
+class Replay(Command[Submitted], frozen=True, kw_only=True):
+    """A unit that has ended is done again, as a new one that names it; of a run, the steps from one of them on."""
+
+    unit: int
+    step: str | None = None
+
+
+class Force(Command[Standing], frozen=True, kw_only=True):
+    """The operator's one door past the table: a state, a reason, and an event that bears its mark."""
+
+    unit: int
+    state: str
+
+
+class Archive(Command[int], frozen=True, kw_only=True):
+    """A settled unit and all below it leave the database, once a file holds them. Answers how many units went."""
+
+    unit: int
+    file: str
+    digest: str  # of what the file holds; other contents are refused

@@ -1,0 +1,9 @@
+"""Time passes."""
+
+from interlock.kernel.commands.base import Command
+
+
+class Tick(Command[int], frozen=True, kw_only=True):
+    """Let time pass. Any process may send it; none must. Answers how many units were looked at or made."""
+
+    limit: int = 500
