@@ -17,7 +17,7 @@ from interlock.engine.door import Engine
 from interlock.kernel.commands import Claim, Finish, Held, Outcome, Register, Submit, Work
 from interlock.lifecycles import shipped
 from interlock.store import migrate
-from interlock.store.session import Session
+from interlock.store.connection import Connection
 from interlock.store.url import connect
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
@@ -94,7 +94,7 @@ def race(url: str, a_parent: int, name: str) -> float:
 
 
 def migrated(url: str) -> str:
-    session: Session = connect(url)
+    session: Connection = connect(url)
     migrate.upgrade(session, shipped().values())
     session.close()
     return url

@@ -7,13 +7,14 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from interlock.lifecycles import shipped
-from interlock.store import inventory, migrate, postgres
+from interlock.store import inventory, migrate
+from interlock.store.postgres import PostgresConnection
 from tests.postgres.server import postgres as started_server
 
 
 def main() -> None:
     with started_server() as url:
-        session = postgres.Connection(url)
+        session = PostgresConnection(url)
         migrate.upgrade(session, shipped().values())
         items = {name: item.digest for name, item in sorted(inventory.found(session).items())}
         session.close()

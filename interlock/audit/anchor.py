@@ -14,12 +14,12 @@ from interlock.audit.archives import Files
 from interlock.audit.laws import Broken
 from interlock.kernel.errors import InterlockError
 from interlock.store import seals
+from interlock.store.connection import Connection
 from interlock.store.evidence import count_ever
 from interlock.store.files import create_private
 from interlock.store.reads import archived, cursor, epoch, gone_acts, tenants
 from interlock.store.restore import ended_epoch
 from interlock.store.seals import NOTHING
-from interlock.store.session import Session
 
 T = TypeVar("T", bound=msgspec.Struct)
 FORMAT = 2
@@ -62,7 +62,7 @@ def must_be_free(path: Path) -> None:
         raise InterlockError(f"the folder of '{path}' does not exist")
 
 
-def write(session: Session, path: Path) -> End:
+def write(session: Connection, path: Path) -> End:
     """The file holds an anchor of what the session sees, and is on disk."""
     must_be_free(path)
     header = Header(FORMAT, identity(session), session.now(), cursor(session))
@@ -84,7 +84,7 @@ def write(session: Session, path: Path) -> End:
     return end
 
 
-def identity(session: Session) -> str:
+def identity(session: Connection) -> str:
     """The store's epoch; raises if it has none yet."""
     found = epoch(session)
     if found is None:
@@ -92,7 +92,7 @@ def identity(session: Session) -> str:
     return found
 
 
-def foreign(session: Session, epoch: str) -> str:
+def foreign(session: Connection, epoch: str) -> str:
     """What an anchor is of whose epoch is not this store's."""
     if before := ended_epoch(session, epoch):
         at = datetime.fromtimestamp(before.ended_at / 1_000_000, UTC).isoformat(timespec="seconds")
@@ -103,7 +103,7 @@ def foreign(session: Session, epoch: str) -> str:
     return f"another database: its epoch is {epoch}, this one's is {identity(session)}"
 
 
-def since(session: Session, path: Path, archives: Path | None = None) -> Iterator[Broken]:
+def since(session: Connection, path: Path, archives: Path | None = None) -> Iterator[Broken]:
     """What an anchor has seen and the session does not see any more: histories that were cut, removed or rewritten.
 
     A root stands for all acts up to its last one: none of them was changed, added, removed or reordered since. What was
@@ -126,14 +126,14 @@ def since(session: Session, path: Path, archives: Path | None = None) -> Iterato
             yield from judge_gone(session, root, files)
 
 
-def judge_gone(session: Session, kept: Root, files: Files) -> Iterator[Broken]:
+def judge_gone(session: Connection, kept: Root, files: Files) -> Iterator[Broken]:
     """Whether every act that has left the database is in an archive."""
     for act, digest in gone_acts(session, kept.tenant, kept.act).items():
         if digest not in files.acts:
             yield Broken(KEPT, 0, f"act {act} has left the database, and no archive of its units holds it")
 
 
-def judge(session: Session, kept: Root) -> Iterator[Broken]:
+def judge(session: Connection, kept: Root) -> Iterator[Broken]:
     """Whether the acts of a tenant up to one of them are those that were anchored."""
     at = NOTHING
     for at in seals.chain(session, kept.tenant, end=kept.act + 1):  # noqa: B007
@@ -145,7 +145,7 @@ def judge(session: Session, kept: Root) -> Iterator[Broken]:
         )  # fmt: skip
 
 
-def roots(session: Session) -> Iterator[Root]:
+def roots(session: Connection) -> Iterator[Root]:
     """How far the chain of each tenant has come."""
     for tenant in tenants(session):
         at = NOTHING

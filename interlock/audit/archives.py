@@ -15,8 +15,8 @@ import msgspec
 from interlock.engine.archive import ACT, EVENT, TREE, Kept
 from interlock.kernel.rows import Act, Archived, Event
 from interlock.store.acts import NOTHING, digest_of
+from interlock.store.connection import Connection
 from interlock.store.reads import digests, told_by_paths
-from interlock.store.session import Session
 
 Histories = dict[int, list[Event]]  # by unit
 
@@ -24,7 +24,7 @@ Histories = dict[int, list[Event]]  # by unit
 class Files:
     """Archive files, each read once. The acts that they hold are kept, by their digests."""
 
-    def __init__(self, session: Session, folder: Path | None) -> None:
+    def __init__(self, session: Connection, folder: Path | None) -> None:
         """`folder` is where files are looked for that are no longer where they were written."""
         self.session, self.folder, self.paths = session, folder, told_by_paths(session)
         self.acts: dict[str, Act] = {}

@@ -6,13 +6,13 @@ from interlock.audit.laws import Broken
 from interlock.kernel.errors import Corrupt
 from interlock.kernel.lifecycle import Lifecycle
 from interlock.store import guard
-from interlock.store.session import Session
+from interlock.store.connection import Connection
 
 UNDAMAGED = "the file is not damaged"
 GUARDED = "the guard is what the program ships"
 
 
-def audit_itself(session: Session, lives: Mapping[str, Lifecycle]) -> Iterator[Broken]:
+def audit_itself(session: Connection, lives: Mapping[str, Lifecycle]) -> Iterator[Broken]:
     """Damage first: of a file that cannot be read, nothing else that is said can be trusted."""
     for text in guard.damage(session):
         yield Broken(UNDAMAGED, 0, text)

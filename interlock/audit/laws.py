@@ -28,10 +28,10 @@ from interlock.kernel.lifecycle import SETTLED, Category, Lifecycle
 from interlock.kernel.names import shown
 from interlock.kernel.paths import SELF
 from interlock.kernel.rows import Event, Unit
+from interlock.store.connection import Connection
 from interlock.store.evidence import has_erased_details, results, tracebacks
 from interlock.store.flush import COUNTED
 from interlock.store.reads import forced_moves, histories, orphans, policies, slots, unmet_needs, workers
-from interlock.store.session import Session
 
 
 class Broken(msgspec.Struct, frozen=True):
@@ -222,7 +222,7 @@ LAWS = (*(named(law) for law in OF_EVENTS), *(named(law) for law in OF_ROWS), *W
 
 
 def audit(
-    session: Session, lives: Mapping[str, Lifecycle], *, rebuild: bool = False, from_seal: int = 1
+    session: Connection, lives: Mapping[str, Lifecycle], *, rebuild: bool = False, from_seal: int = 1
 ) -> Iterator[Broken]:
     """Every law, asked of every unit that the session sees; with `rebuild`, every row is compared with its fold.
 
@@ -315,7 +315,7 @@ def judge(
             yield Broken(REBUILT, unit.id, text)
 
 
-def workers_hold_what_they_hold(session: Session, held: Mapping[int, int]) -> Iterator[Broken]:
+def workers_hold_what_they_hold(session: Connection, held: Mapping[int, int]) -> Iterator[Broken]:
     staff = workers(session)
     for worker in staff:
         if worker.holding != held.get(worker.unit, 0):
@@ -336,7 +336,7 @@ def parents_count_their_children(
             yield Broken(COUNTING, parent, f"it counts {said.get(parent)}, and has {found.get(parent)}")
 
 
-def bodies_can_be_read(session: Session) -> Iterator[Broken]:
+def bodies_can_be_read(session: Connection) -> Iterator[Broken]:
     """What a unit was promised is there, and is what a program understands."""
     for one, text in policies(session):
         if text is None:
@@ -348,7 +348,7 @@ def bodies_can_be_read(session: Session) -> Iterator[Broken]:
             yield Broken(POLICIES, one, f"its policy cannot be read: {error}")
 
 
-def endings_are_told(session: Session, failures: Mapping[int, set[str]]) -> Iterator[Broken]:
+def endings_are_told(session: Connection, failures: Mapping[int, set[str]]) -> Iterator[Broken]:
     """Results, errors and tracebacks are kept beside the acts, which have their digests; what was erased is missed."""
     for kept in results(session, PAGE):
         if not kept.told:
@@ -361,7 +361,7 @@ def endings_are_told(session: Session, failures: Mapping[int, set[str]]) -> Iter
             yield Broken(ENDINGS, unit, "a traceback of it is not one that its events tell of")
 
 
-def keys_are_kept(session: Session) -> Iterator[Broken]:
+def keys_are_kept(session: Connection) -> Iterator[Broken]:
     """A mutex, a limit or a rate is never exceeded, and nobody waits for a key that is free."""
     for tenant, key, capacity, taken, seated, waiting in slots(session):
         if taken != seated:

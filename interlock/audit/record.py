@@ -16,9 +16,9 @@ from interlock.kernel.paths import LIVE, Path, PathHop, path_id
 from interlock.kernel.rows import Act, Lease, Seal
 from interlock.store import evidence
 from interlock.store.acts import belonging, digest_of
+from interlock.store.connection import Connection
 from interlock.store.reads import read_acts, tenants
 from interlock.store.seals import Sealed, chain
-from interlock.store.session import Session
 
 PAGE = 500  # acts, seals or leases read together
 DIGESTS = "acts are what their digests say"
@@ -36,7 +36,7 @@ class Fault(msgspec.Struct, frozen=True):
     text: str
 
 
-def judge_paths(session: Session) -> Iterator[Fault]:
+def judge_paths(session: Connection) -> Iterator[Fault]:
     """A path is known by what it tells, and moves units by nothing else: history cannot be renamed."""
     categories = evidence.lease_categories(session)
     for row in evidence.listed_paths(session):
@@ -72,7 +72,7 @@ def counted_hops(path: Path) -> Iterator[tuple[Any, ...]]:
         yield tuple(hop._replace(attempt=attempt, fence=fence))
 
 
-def judge_acts(session: Session, from_seal: int = 1) -> Iterator[Fault]:
+def judge_acts(session: Connection, from_seal: int = 1) -> Iterator[Fault]:
     """Every act is what its digest says, and so is what is kept apart from it."""
     paths, births = evidence.path_digests(session)
     after = min(evidence.seal_before(session, tenant, from_seal).last_act for tenant in tenants(session))
@@ -85,7 +85,7 @@ def judge_acts(session: Session, from_seal: int = 1) -> Iterator[Fault]:
         yield from judge_births(session, [act for act in acts if act.path in births])
 
 
-def judge_details(session: Session, acts: Iterable[Act]) -> Iterator[Fault]:
+def judge_details(session: Connection, acts: Iterable[Act]) -> Iterator[Fault]:
     """What was told of single units is what the act knows; what was dropped is told no more."""
     told = {(act.id, unit): digest for act in acts for unit, digest in zip(act.units, act.details or (), strict=True)}
     for act, unit, payload in evidence.details_of(session, (act for act, _ in told)) if told else ():
@@ -93,7 +93,7 @@ def judge_details(session: Session, acts: Iterable[Act]) -> Iterator[Fault]:
             yield Fault(DIGESTS, unit, f"what act {act} tells of it is not what its digest says")
 
 
-def judge_births(session: Session, acts: Iterable[Act]) -> Iterator[Fault]:
+def judge_births(session: Connection, acts: Iterable[Act]) -> Iterator[Fault]:
     """A unit's correlation and trace are those that it was born with."""
     told = {
         unit: digest
@@ -105,7 +105,7 @@ def judge_births(session: Session, acts: Iterable[Act]) -> Iterator[Fault]:
             yield Fault(DIGESTS, body.unit, "its correlation or its trace is not the one that it was born with")
 
 
-def judge_members(session: Session) -> Iterator[Fault]:
+def judge_members(session: Connection) -> Iterator[Fault]:
     """The acts that list a unit are those that made its row: no more, no fewer, and no others."""
     for unit, version, events in evidence.units_unlike_their_acts(session):
         yield Fault(MOVED, unit, f"it is at version {version}, and the acts that list it come to {events} events")
@@ -113,7 +113,7 @@ def judge_members(session: Session) -> Iterator[Fault]:
         yield Fault(MOVED, unit, f"it is a member of act {act} by one table alone")
 
 
-def judge_leases(session: Session) -> Iterator[Fault]:
+def judge_leases(session: Connection) -> Iterator[Fault]:
     """Every lease is on the terms on which an act has granted it, and is live exactly while its unit is under it."""
     for unit in evidence.units_without_their_lease(session):
         yield Fault(LEASES, unit, "it is under a lease of which there is no live row")
@@ -135,7 +135,7 @@ def is_granted(lease: Lease, act: Act | None) -> bool:
     )
 
 
-def judge_seals(session: Session, from_seal: int = 1) -> Iterator[Fault]:
+def judge_seals(session: Connection, from_seal: int = 1) -> Iterator[Fault]:
     """Every seal is that of all acts behind the seal before it, and no act lies there that it does not know.
 
     Each is judged by itself, from the root of the one before it: a fault is told where it is, and whoever trusts the
@@ -155,7 +155,7 @@ def judge_seals(session: Session, from_seal: int = 1) -> Iterator[Fault]:
                 before = seal
 
 
-def is_sealed_so(session: Session, before: Seal, seal: Seal) -> bool:
+def is_sealed_so(session: Connection, before: Seal, seal: Seal) -> bool:
     """Whether a seal has the root, the number and the ends of the acts between the one before it and its last one."""
     first, last = 0, Sealed(before.last_act, 0, before.root)
     for at in chain(session, seal.tenant, last, seal.last_act + 1):

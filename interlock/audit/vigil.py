@@ -22,8 +22,8 @@ from interlock.audit.rebuild import Listed, Told, hear
 from interlock.engine.family import add, count_birth
 from interlock.kernel.lifecycle import Category, Lifecycle
 from interlock.kernel.rows import Event, Unit
+from interlock.store.connection import Connection
 from interlock.store.reads import BEGINNING, Position, events_after
-from interlock.store.session import Session
 from interlock.store.written import needs_of, units
 
 EVENTS_MAX = 1_000_000  # of one commit
@@ -51,7 +51,7 @@ class Vigil:
         self.position: Position = BEGINNING
         self.keyed = False  # whether there is a mutex, a limit or a rate
 
-    def look(self, session: Session, rows: Iterable[tuple[str, int]]) -> Seen:
+    def look(self, session: Connection, rows: Iterable[tuple[str, int]]) -> Seen:
         """What was committed since the last look, judged; `rows` are all that was written."""
         kinds: dict[str, list[int]] = {}
         for kind, one in rows:

@@ -34,10 +34,10 @@ from interlock.kernel.errors import InterlockError, StoreError
 from interlock.kernel.names import shown
 from interlock.kernel.rows import Act, Event
 from interlock.store.acts import digest_of as act_digest
+from interlock.store.connection import Connection
 from interlock.store.files import create_private
 from interlock.store.ids import Ids
 from interlock.store.retention import tree
-from interlock.store.session import Session
 from interlock.store.tx import Tx
 from interlock.store.views import glimpse, matching
 
@@ -105,7 +105,7 @@ def must_be_free(path: Path) -> None:
         raise InterlockError(f"the folder of '{path}' does not exist")
 
 
-def write(session: Session, app: App, roots: list[int], out: Path) -> None:
+def write(session: Connection, app: App, roots: list[int], out: Path) -> None:
     """The file holds every tree, a line a row, each closed by a line with its digest; it is on disk."""
     try:
         with open(create_private(out), "wb") as file:
@@ -118,7 +118,7 @@ def write(session: Session, app: App, roots: list[int], out: Path) -> None:
         raise InterlockError(f"'{out}' cannot be written: {error.strerror}") from None
 
 
-def write_tree(session: Session, app: App, root: int, file: BinaryIO, acts: set[int]) -> None:
+def write_tree(session: Connection, app: App, root: int, file: BinaryIO, acts: set[int]) -> None:
     """The file holds a tree, and before it those acts of its units that it does not hold yet."""
     tx = Tx(session, app.lives, Ids(session), [app.tenant])
     try:

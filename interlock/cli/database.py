@@ -20,9 +20,9 @@ from interlock.kernel.errors import Corrupt, InterlockError
 from interlock.kernel.names import shown
 from interlock.kernel.rows import Lease
 from interlock.store import doctor, migrate, restore, rights
+from interlock.store.connection import Connection
 from interlock.store.evidence import count_unsealed
 from interlock.store.reads import forced_moves, lifecycles, snapshot
-from interlock.store.session import Session
 
 app = typer.Typer(help="The database: its schema and its health.", no_args_is_help=True)
 LISTED_MAX = 1_000  # findings that a program is told one by one; `found` counts all
@@ -117,7 +117,7 @@ def restored(
         raise typer.Exit(FINDING)
 
 
-def void_leases(session: Session, leases: Iterable[Lease], actor: str) -> tuple[Counter[str], list[dict[str, Any]]]:
+def void_leases(session: Connection, leases: Iterable[Lease], actor: str) -> tuple[Counter[str], list[dict[str, Any]]]:
     """The states that the units of these leases are in now, and how many; and those whose lease could not be voided."""
     states, left = Counter[str](), []
     committer = Engine(session, known_lives()).committer
@@ -180,7 +180,7 @@ def audit_database(
         raise typer.Exit(FINDING)
 
 
-def told_unsealed(session: Session) -> dict[str, Any]:
+def told_unsealed(session: Connection) -> dict[str, Any]:
     """How many acts no seal covers yet, and since when."""
     try:
         acts, since = count_unsealed(session)
@@ -189,7 +189,7 @@ def told_unsealed(session: Session) -> dict[str, Any]:
     return {"acts": acts, "since": None if since is None else instant(since)}
 
 
-def told_forced(session: Session) -> list[dict[str, Any]]:
+def told_forced(session: Connection) -> list[dict[str, Any]]:
     """Every move that an operator forced, the last ones where there are very many: who, when and why."""
     try:
         moves = forced_moves(session)[-LISTED_MAX:]

@@ -38,14 +38,14 @@ from interlock.kernel.commands import REASONS, Archive, Replay
 from interlock.kernel.errors import InterlockError, StoreError
 from interlock.kernel.lifecycle import Category
 from interlock.kernel.names import meant, shown
-from interlock.store.session import Session
+from interlock.store.connection import Connection
 from interlock.store.views import Filter, View, done_again, glimpse, last_event, listing, matching, notes_of, view
 
 app = typer.Typer(help="Dead letters: what was given up, why, and how to do it again.", no_args_is_help=True)
 Codes = Annotated[str | None, typer.Option("--code", help=f"With this reason code: {', '.join(REASONS)}.")]
 
 
-def letter(session: Session, tenant: int, unit: int) -> dict[str, Any]:
+def letter(session: Connection, tenant: int, unit: int) -> dict[str, Any]:
     """What the closing event of a dead letter says."""
     last = last_event(session, tenant, unit)
     facts = msgspec.json.decode(last.payload) if last else {}
@@ -57,7 +57,7 @@ def letter(session: Session, tenant: int, unit: int) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def letters(session: Session, tenant: int, wanted: Filter, limit: int, after: int | None) -> list[tuple[View, Any]]:
+def letters(session: Connection, tenant: int, wanted: Filter, limit: int, after: int | None) -> list[tuple[View, Any]]:
     return [(one, letter(session, tenant, one.unit.id)) for one in listing(session, tenant, wanted, limit, after)]
 
 

@@ -18,7 +18,7 @@ from interlock.kernel.lifecycle import Category, Lifecycle
 from interlock.kernel.names import meant, shown
 from interlock.lifecycles import load, shipped
 from interlock.store import migrate
-from interlock.store.session import Session
+from interlock.store.connection import Connection
 from interlock.store.sqlite import MEMORY
 from interlock.store.url import checked, connect
 from interlock.store.views import Filter, archived_in, counts_by, glimpse
@@ -62,7 +62,7 @@ Parents = Annotated[str | None, typer.Option("--parent", metavar="ID", help="Chi
 
 
 @contextmanager
-def opened(url: str) -> Iterator[Session]:
+def opened(url: str) -> Iterator[Connection]:
     """A connection that exists for one command."""
     session = connect(url)
     try:
@@ -83,7 +83,7 @@ def must_exist(url: str) -> None:
         raise InterlockError(f"there is no database '{path}'; `interlock db upgrade --db {url}` makes one")
 
 
-def must_be_present(session: Session, url: str) -> None:
+def must_be_present(session: Connection, url: str) -> None:
     if migrate.version(session) != migrate.numbers()[-1]:
         raise InterlockError(f"the schema is not the present one; run `interlock db upgrade --db {url}`")
 

@@ -14,8 +14,8 @@ from interlock.kernel.commands import Command, Pause, Planned, Remove, Resume, T
 from interlock.kernel.errors import Unknown
 from interlock.kernel.names import shown as shown_id
 from interlock.kernel.rows import Schedule
+from interlock.store.connection import Connection
 from interlock.store.reads import snapshot
-from interlock.store.session import Session
 from interlock.store.views import glimpse, schedule_of, schedules_of, skipped_of
 
 app = typer.Typer(help="What is done by the clock.", no_args_is_help=True)
@@ -43,7 +43,7 @@ def listing(db: Url = DEFAULT, tenant: Tenant = 1, following: Next = 3, json: Js
         )
 
 
-def facts(session: Session, schedule: Schedule, following: int) -> dict[str, Any]:
+def facts(session: Connection, schedule: Schedule, following: int) -> dict[str, Any]:
     """A schedule as people see it."""
     coming = [] if schedule.next_at is None else after(schedule.timing, schedule.timezone, schedule.next_at - 1)
     return {
@@ -53,7 +53,7 @@ def facts(session: Session, schedule: Schedule, following: int) -> dict[str, Any
     }  # fmt: skip
 
 
-def last_unit(session: Session, schedule: Schedule) -> str:
+def last_unit(session: Connection, schedule: Schedule) -> str:
     """The unit that it made last, by its id; one that was archived is gone."""
     try:
         seen = glimpse(session, schedule.tenant, schedule.last_unit or 0)

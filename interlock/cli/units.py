@@ -43,9 +43,9 @@ from interlock.kernel.lifecycle import Category, Lifecycle
 from interlock.kernel.names import meant, shown
 from interlock.kernel.rows import Artifact, Event, Note
 from interlock.kernel.texts import make_plain
+from interlock.store.connection import Connection
 from interlock.store.job_events import JOB, Place, job_events
 from interlock.store.lists import newest
-from interlock.store.session import Session
 from interlock.store.views import (
     Filter,
     Glimpse,
@@ -97,7 +97,7 @@ def list_units(
 
 
 def gathered(
-    session: Session, tenant: int, lives: Iterable[Lifecycle], wanted: Filter, limit: int, after: int | None
+    session: Connection, tenant: int, lives: Iterable[Lifecycle], wanted: Filter, limit: int, after: int | None
 ) -> tuple[list[View], str | None]:
     """As many units as are wanted, however far they lie apart, and the id behind which to go on."""
     kinds, found = tuple(lives), list[View]()
@@ -118,7 +118,7 @@ def row(one: View) -> list[Cell]:
 
 
 def look(
-    session: Session, tenant: int, lives: Mapping[str, Lifecycle], unit: int
+    session: Connection, tenant: int, lives: Mapping[str, Lifecycle], unit: int
 ) -> tuple[View, Picture, list[Glimpse], list[tuple[int, str]], list[Note], list[Artifact]]:
     """A unit with what is below it, what it needs and waits on, and what is written beside it, from one picture."""
     return (

@@ -21,8 +21,8 @@ from interlock.client.app import App
 from interlock.client.times import roughly
 from interlock.kernel.lifecycle import Category, Lifecycle
 from interlock.kernel.policy import LEASED
+from interlock.store.connection import Connection
 from interlock.store.reads import cursor, events_after
-from interlock.store.session import Session
 from interlock.store.trees import notes_in, tree_of
 from interlock.store.views import Filter, View, counts_by, events_of, listing, view
 
@@ -95,7 +95,7 @@ def paused(until: float | None) -> bool:
     return left > 0
 
 
-def look(session: Session, tenant: int, unit: int | None, lives: Mapping[str, Lifecycle] | None) -> Picture:
+def look(session: Connection, tenant: int, unit: int | None, lives: Mapping[str, Lifecycle] | None) -> Picture:
     if unit is None:
         busy = listing(session, tenant, Filter(categories=tuple(LEASED)), SHOWN)
         newest = listing(session, tenant, Filter(), SHOWN)

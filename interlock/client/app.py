@@ -27,7 +27,7 @@ from interlock.kernel.commands import Command, Define
 from interlock.kernel.errors import InterlockError, Unknown
 from interlock.kernel.names import meant
 from interlock.lifecycles import hurried, load, shipped
-from interlock.store.session import Session
+from interlock.store.connection import Connection
 from interlock.store.url import DEFAULT, checked
 
 A = TypeVar("A")
@@ -172,7 +172,7 @@ class App:
         """Commands that are carried out in this order, and if nothing speaks against it in one transaction."""
         return self.engine.put_all(commands)
 
-    def read(self, view: Callable[Concatenate[Session, int, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
+    def read(self, view: Callable[Concatenate[Connection, int, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
         """What a view says of this app's tenant; nothing is changed by it."""
         return self.engine.see(view, self.tenant, *args, **kwargs)
 

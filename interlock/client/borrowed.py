@@ -4,9 +4,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from interlock.kernel.commands import Command
 from interlock.kernel.errors import InterlockError
-from interlock.store.borrow import borrow
+from interlock.store.caller_transaction import join_transaction
+from interlock.store.connection import Connection
 from interlock.store.reads import epoch
-from interlock.store.session import Session
 
 if TYPE_CHECKING:
     from interlock.client.app import App
@@ -23,7 +23,7 @@ class Borrowed:
                 "tx: a server cannot join a transaction of yours; open the database itself, or submit with key=…, "
                 "so that a job which is submitted again is the same one"
             )
-        self.app, self.session = app, borrow(connection)
+        self.app, self.session = app, join_transaction(connection)
         if epoch_of(self.session) != app.engine.read(epoch):
             raise InterlockError(
                 "tx: this connection is to another database than the app's; use one of the same database"
@@ -36,6 +36,6 @@ class Borrowed:
         return self.send(command)
 
 
-def epoch_of(session: Session) -> str | None:
+def epoch_of(session: Connection) -> str | None:
     """The epoch of a caller's database; None if it is none of ours."""
     return epoch(session) if session.has_table("about") else None

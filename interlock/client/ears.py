@@ -12,7 +12,7 @@ import msgspec
 from interlock.client.post import JSON, Post, refused
 from interlock.engine.bell import Watch
 from interlock.kernel.errors import InterlockError
-from interlock.store.session import Queue
+from interlock.store.connection import Queue
 
 log = logging.getLogger("interlock.client")
 PATH = "/v1/wait"

@@ -13,7 +13,7 @@ from interlock.kernel.commands import Policy
 from interlock.kernel.lifecycle import Budget, Category, Lifecycle
 from interlock.kernel.names import shown
 from interlock.kernel.rows import Event, Note, Slot, Tenant, Unit, Worker
-from interlock.store.session import Session
+from interlock.store.connection import Connection
 from interlock.store.tenants import held, tenant_seen
 from interlock.store.views import (
     Glimpse,
@@ -109,7 +109,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-def gather(session: Session, tenant: int, lives: Mapping[str, Lifecycle], unit: int) -> Facts:
+def gather(session: Connection, tenant: int, lives: Mapping[str, Lifecycle], unit: int) -> Facts:
     """All that bears on why a unit is where it is. Raises Unknown."""
     seen = view(session, tenant, unit)
     events = events_of(session, tenant, unit, max(0, seen.unit.version - EVENTS_MAX))
@@ -128,7 +128,7 @@ def gather(session: Session, tenant: int, lives: Mapping[str, Lifecycle], unit: 
     return surroundings(session, tenant, facts)
 
 
-def find_culprit(session: Session, tenant: int, parent: int) -> int | None:
+def find_culprit(session: Connection, tenant: int, parent: int) -> int | None:
     """The child whose end was the end of its parent: the first that ended without success, and not by its parent."""
     for child in lost_children(session, tenant, parent, CULPRITS_MAX):
         last = last_event(session, tenant, child)
@@ -137,7 +137,7 @@ def find_culprit(session: Session, tenant: int, parent: int) -> int | None:
     return None
 
 
-def surroundings(session: Session, tenant: int, facts: Facts) -> Facts:
+def surroundings(session: Connection, tenant: int, facts: Facts) -> Facts:
     """What an open unit may wait for: needs, keys and workers."""
     unit = facts.unit
     more: dict[str, Any] = {}

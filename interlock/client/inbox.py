@@ -14,7 +14,7 @@ from interlock.kernel.lifecycle import Lifecycle
 from interlock.kernel.names import meant, shown
 from interlock.kernel.verdicts import PEOPLE, PEOPLE_AND_CHECKS, ballot, may_vote, waiting
 from interlock.kernel.verdicts import asked as asked_of
-from interlock.store.session import Session
+from interlock.store.connection import Connection
 from interlock.store.trees import Tree, births_of, notes_in, resting, tree_of
 from interlock.store.views import View, views_of
 
@@ -133,7 +133,7 @@ class Inbox:
 
 
 def inbox_page(
-    session: Session,
+    session: Connection,
     tenant: int,
     lives: Mapping[str, Lifecycle],
     by: str | None,
@@ -156,7 +156,7 @@ def inbox_page(
 
 
 def items(
-    session: Session, tenant: int, lives: Mapping[str, Lifecycle], units: Sequence[View], checks: bool
+    session: Connection, tenant: int, lives: Mapping[str, Lifecycle], units: Sequence[View], checks: bool
 ) -> list[Item]:
     """What each of these units asks, with what was said so far."""
     owners = PEOPLE_AND_CHECKS if checks else PEOPLE
@@ -178,7 +178,7 @@ def items(
 
 
 def inbox_item(
-    session: Session, tenant: int, lives: Mapping[str, Lifecycle], unit: int, word: str, by: str | None
+    session: Connection, tenant: int, lives: Mapping[str, Lifecycle], unit: int, word: str, by: str | None
 ) -> Item:
     """What waits for this word at a unit or below it. Raises NotWanted."""
     tree = tree_of(session, tenant, unit)
@@ -207,7 +207,7 @@ def said_of(lives: Mapping[str, Lifecycle], one: View) -> tuple[str, ...]:
     return asked_of(lives[one.unit.lifecycle], one.unit.state, PEOPLE_AND_CHECKS)
 
 
-def voted(session: Session, tenant: int, unit: int, by: str | None) -> bool:
+def voted(session: Connection, tenant: int, unit: int, by: str | None) -> bool:
     return any(note.name == by for note in notes_in(session, tenant, [unit], "vote")[unit])
 
 

@@ -14,9 +14,9 @@ from interlock.kernel.commands import Issued, Key
 from interlock.kernel.errors import InterlockError
 from interlock.kernel.names import shown
 from interlock.kernel.rows import Key as Row
+from interlock.store.connection import Connection
 from interlock.store.files import create_private, is_open_to_others
 from interlock.store.keys import key_seen
-from interlock.store.session import Session
 
 if TYPE_CHECKING:
     from interlock.client.app import App
@@ -66,7 +66,7 @@ def opens(app: "App", text: str) -> bool:
         return False
     _, number, secret = read
 
-    def ask(session: Session, tenant: int) -> bool:
+    def ask(session: Connection, tenant: int) -> bool:
         row = key_seen(session, tenant, number)
         return row is not None and sound(row, secret, session.now())
 

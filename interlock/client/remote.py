@@ -19,7 +19,7 @@ from interlock.engine.bell import Watch
 from interlock.engine.door import PLACES
 from interlock.kernel.commands import BY_LEASE, LOCAL, Command, Drain, Record, Register
 from interlock.kernel.errors import InterlockError, Unavailable
-from interlock.store.session import Session
+from interlock.store.connection import Connection
 
 A = TypeVar("A")
 P = ParamSpec("P")
@@ -149,7 +149,9 @@ class Remote:
 
     # Questions.
 
-    def see(self, view: Callable[Concatenate[Session, int, P], T], tenant: int, *args: P.args, **kwargs: P.kwargs) -> T:
+    def see(
+        self, view: Callable[Concatenate[Connection, int, P], T], tenant: int, *args: P.args, **kwargs: P.kwargs
+    ) -> T:
         """What a view says of the tenant of the key."""
         asked = question_of(view)
         if self.closed:
@@ -158,10 +160,10 @@ class Remote:
         told: T = msgspec.json.decode(text, type=asked.tells).answer  # type: ignore[attr-defined]
         return told
 
-    def read(self, question: Callable[[Session], T], tenant: int | None = 1) -> NoReturn:
+    def read(self, question: Callable[[Connection], T], tenant: int | None = 1) -> NoReturn:
         raise InterlockError("this is asked of a database, and over HTTP there is none; ask it beside the database")
 
-    def send_within(self, session: Session, command: Command[A]) -> NoReturn:
+    def send_within(self, session: Connection, command: Command[A]) -> NoReturn:
         raise InterlockError("a server cannot join a transaction of yours")
 
     # Waiting.

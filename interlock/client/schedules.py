@@ -12,7 +12,7 @@ from interlock.kernel.commands import Define, Pause, Planned, Remove, Resume, Su
 from interlock.kernel.durations import spoken
 from interlock.kernel.errors import InterlockError, Unknown
 from interlock.kernel.rows import Schedule, Skipped
-from interlock.store.session import Session
+from interlock.store.connection import Connection
 from interlock.store.views import schedule_of, schedules_of, skipped_of
 
 if TYPE_CHECKING:
@@ -110,7 +110,7 @@ def second(at: int, schedule: Schedule) -> str:
     return shown(at // 1_000_000 * 1_000_000, schedule.timezone)
 
 
-def why_schedule(session: Session, tenant: int, name: str) -> str:
+def why_schedule(session: Connection, tenant: int, name: str) -> str:
     """Why a schedule is where it is: removed, paused, or waiting for its next instant. Raises Unknown."""
     schedule = schedule_of(session, tenant, name)
     if schedule is None:

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from interlock.kernel import tallies
-from interlock.store.session import Session
+from interlock.store.connection import Connection
 from interlock.store.tallies import Depth, gauges
 from interlock.store.tallies import tallies as tallies_of
 
@@ -76,7 +76,7 @@ class Stats(msgspec.Struct, frozen=True, kw_only=True):
     behind: bool
 
 
-def stats(session: Session, tenant: int, behind: bool) -> Stats:
+def stats(session: Connection, tenant: int, behind: bool) -> Stats:
     """What the counts of a tenant say."""
     rows, now = tallies_of(session, tenant), gauges(session, tenant)
     sums: Counter[str] = Counter()

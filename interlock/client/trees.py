@@ -12,7 +12,7 @@ from interlock.kernel.lifecycle import SETTLED, Category, Lifecycle, Owner
 from interlock.kernel.names import shown
 from interlock.kernel.rows import Event, Note
 from interlock.kernel.verdicts import asked, ballot
-from interlock.store.session import Session
+from interlock.store.connection import Connection
 from interlock.store.trees import Tree, events_in, notes_in, tree_of
 from interlock.store.views import View
 
@@ -72,12 +72,14 @@ class Seen(msgspec.Struct, frozen=True):
     progress: Mapping[int, Sequence[Note]]
 
 
-def picture(session: Session, tenant: int, lives: Mapping[str, Lifecycle], unit: int, at: int | None = None) -> Picture:
+def picture(
+    session: Connection, tenant: int, lives: Mapping[str, Lifecycle], unit: int, at: int | None = None
+) -> Picture:
     """A unit and all below it, now or as they were; nothing of what was not born yet. Raises Unknown."""
     return pictured(see(session, tenant, unit, at), lives)
 
 
-def see(session: Session, tenant: int, unit: int, at: int | None) -> Seen:
+def see(session: Connection, tenant: int, unit: int, at: int | None) -> Seen:
     tree, until = tree_of(session, tenant, unit), LATER if at is None else at
     held = [] if at is not None else [one.unit.id for _, one in tree.units if one.unit.holder is not None]
     return Seen(

@@ -13,7 +13,7 @@ from interlock.kernel.lifecycle import Lifecycle, Move, Owner
 from interlock.kernel.names import shown
 from interlock.kernel.rows import Unit
 from interlock.kernel.texts import make_plain
-from interlock.store.session import Session
+from interlock.store.connection import Connection
 from interlock.store.views import bare, notes_of
 
 TRIES_SHOWN = 3
@@ -62,7 +62,7 @@ class Why(msgspec.Struct, frozen=True):
     traceback: str | None = None  # of the last attempt that failed, of a run that of its step
 
 
-def explain(session: Session, tenant: int, lives: Mapping[str, Lifecycle], unit: int) -> Why:
+def explain(session: Connection, tenant: int, lives: Mapping[str, Lifecycle], unit: int) -> Why:
     """Why a unit is where it is. Raises Unknown."""
     row = bare(session, tenant, unit)
     try:
@@ -106,7 +106,7 @@ def traceback(facts: Facts) -> str | None:
         return note.payload  # somebody has damaged it
 
 
-def unreadable(session: Session, unit: Unit, what: str) -> Why:
+def unreadable(session: Connection, unit: Unit, what: str) -> Why:
     """The answer for a unit of which a part is broken or gone."""
     name = shown(unit.lifecycle, unit.id)
     answer, details = f"{name} is {unit.state}, and {what}", (f"end it: interlock cancel {name}",)

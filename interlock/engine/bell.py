@@ -7,8 +7,8 @@ from types import TracebackType
 from typing import NamedTuple
 
 from interlock.kernel.errors import StoreError
+from interlock.store.connection import Queue, WakeupChannel
 from interlock.store.finders import lanes_of
-from interlock.store.session import Queue, Wire
 from interlock.store.tx import Tx
 
 LOOK = 0.25  # seconds after which a listener asks whether it is still wanted
@@ -59,7 +59,7 @@ class Ring(NamedTuple):
 class Bell:
     """Knows who waits. A ring is never a promise: it may come for nothing, and a lost one costs a poll."""
 
-    def __init__(self, wire: Wire | None = None) -> None:
+    def __init__(self, wire: WakeupChannel | None = None) -> None:
         self.wire, self.changed, self.joining, self.ending = wire, Condition(), Lock(), False
         self.watches: frozenset[Watch] = frozenset()
         self.lanes: dict[int, Queue] = {}  # of committed lanes
@@ -134,7 +134,7 @@ class Bell:
                 self.untold |= ring.queues
                 self.changed.notify_all()
 
-    def tell(self, wire: Wire) -> None:
+    def tell(self, wire: WakeupChannel) -> None:
         """Other processes are told, all queues that gather meanwhile at once."""
         while True:
             with self.changed:
@@ -145,7 +145,7 @@ class Bell:
             with suppress(StoreError):  # it costs the others a poll
                 wire.tell(queues)
 
-    def listen(self, wire: Wire) -> None:
+    def listen(self, wire: WakeupChannel) -> None:
         """What other processes tell is rung here."""
         while not self.ending:
             with self.changed:
@@ -166,7 +166,7 @@ class Bell:
                 if watch.queues & heard:
                     watch.ring()
 
-    def start(self, name: str, run: Callable[[Wire], None], wire: Wire) -> None:
+    def start(self, name: str, run: Callable[[WakeupChannel], None], wire: WakeupChannel) -> None:
         self.threads[name] = Thread(target=run, args=(wire,), name=f"interlock {name}", daemon=True)
         self.threads[name].start()
 

@@ -24,8 +24,8 @@ from interlock.kernel.commands import Command
 from interlock.kernel.errors import Contended, Corrupt, InterlockError, StoreError, Unavailable
 from interlock.kernel.lifecycle import Lifecycle
 from interlock.store.ahead import claim_ahead, lanes_ahead
+from interlock.store.connection import Connection, LostCommit, Question, Taken, Unreachable
 from interlock.store.ids import Ids, OutOfIds
-from interlock.store.session import LostCommit, Question, Session, Taken, Unreachable
 from interlock.store.tx import Tx
 from interlock.store.witness import confirm, seen
 
@@ -118,7 +118,7 @@ def ids(command: Command[Any]) -> int:
     return 0 if isinstance(command, commands.Claim | commands.Tick) else extent(command) * IDS_A_ROW
 
 
-def foreseen(session: Session, group: list[Command[Any]]) -> Iterator[Question]:
+def foreseen(session: Connection, group: list[Command[Any]]) -> Iterator[Question]:
     """What these commands will ask first: a claim, what it may take; submits, the lanes of their tenants."""
     first = group[0]
     if isinstance(first, commands.Claim):
@@ -132,7 +132,7 @@ class Committer:
     """Carries commands out in groups, a transaction each. It has no thread: whoever has one calls `step`."""
 
     def __init__(
-        self, session: Session, lives: Mapping[str, Lifecycle], verbs: Verbs, bell: Bell, ids: Ids | None = None
+        self, session: Connection, lives: Mapping[str, Lifecycle], verbs: Verbs, bell: Bell, ids: Ids | None = None
     ) -> None:
         """`ids` come with a session that was lent: its transaction is others' to commit."""
         self.session, self.lives, self.verbs, self.bell = session, lives, verbs, bell

@@ -32,10 +32,10 @@ from interlock.kernel.commands import Command
 from interlock.kernel.errors import InterlockError, Unavailable
 from interlock.kernel.lifecycle import Lifecycle
 from interlock.store import migrate
+from interlock.store.connection import CALL, Connection, NotPrepared, WakeupChannel
 from interlock.store.ids import Ids
 from interlock.store.memory import Memory
 from interlock.store.reads import snapshot
-from interlock.store.session import CALL, NotPrepared, Session, Wire
 from interlock.store.tx import Tx
 from interlock.store.url import connect
 
@@ -110,7 +110,13 @@ class Engine:
 
     far = False
 
-    def __init__(self, session: Session, lives: Mapping[str, Lifecycle], *others: Session, wire: Wire | None = None):
+    def __init__(
+        self,
+        session: Connection,
+        lives: Mapping[str, Lifecycle],
+        *others: Connection,
+        wire: WakeupChannel | None = None,
+    ):
         """One committer does everything, unless there are connections more: for ends, for claims, for ticks."""
         self.bell = Bell(wire)
         self.process = os.getpid()
@@ -130,7 +136,7 @@ class Engine:
         """An engine with connections and threads of its own; `close` ends them. A SQLite file is made and migrated."""
         with ExitStack() as stack:
 
-            def another(*, later: bool = False) -> Session:
+            def another(*, later: bool = False) -> Connection:
                 session = connect(url, later=later)
                 stack.callback(session.close)
                 return session
@@ -171,7 +177,7 @@ class Engine:
         refuse_fork(self.process)
         return self.runner.line_for(commands[0]).put_all(commands)
 
-    def send_within(self, session: Session, command: Command[A]) -> A:
+    def send_within(self, session: Connection, command: Command[A]) -> A:
         """The command is carried out in a transaction that others commit; a refusal leaves it as it was.
 
         Its answer under an idempotency key is kept, and workers are woken, exactly if they commit.
@@ -188,7 +194,7 @@ class Engine:
         committer.step()
         return future.result()
 
-    def read(self, question: Callable[[Session], T], tenant: int | None = 1) -> T:
+    def read(self, question: Callable[[Connection], T], tenant: int | None = 1) -> T:
         """What the database says to a question that changes nothing, from one picture of one tenant (None: of all)."""
         refuse_fork(self.process)
         with self.reading:
@@ -205,7 +211,9 @@ class Engine:
                     self.reader.reconnect()
         raise AssertionError
 
-    def see(self, view: Callable[Concatenate[Session, int, P], T], tenant: int, *args: P.args, **kwargs: P.kwargs) -> T:
+    def see(
+        self, view: Callable[Concatenate[Connection, int, P], T], tenant: int, *args: P.args, **kwargs: P.kwargs
+    ) -> T:
         """What a view says of a tenant."""
         return self.read(lambda session: view(session, tenant, *args, **kwargs), tenant)
 

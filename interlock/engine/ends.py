@@ -11,8 +11,8 @@ from interlock.kernel import policy
 from interlock.kernel.commands import ERROR_CLASSES, REASONS
 from interlock.kernel.lifecycle import Category
 from interlock.kernel.rows import Unit
+from interlock.store.connection import CALL
 from interlock.store.finders import last_grant
-from interlock.store.session import CALL
 from interlock.store.tx import Tx
 
 

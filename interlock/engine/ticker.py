@@ -11,8 +11,8 @@ from typing import Protocol, TypeVar
 
 from interlock.kernel.commands import Command, Tick
 from interlock.kernel.errors import InterlockError
+from interlock.store.connection import Connection
 from interlock.store.reads import due_tenants
-from interlock.store.session import Session
 
 A = TypeVar("A")
 T = TypeVar("T")
@@ -24,7 +24,7 @@ class Ticked(Protocol):
     """What has the database."""
 
     def send(self, command: Command[A]) -> A: ...
-    def read(self, question: Callable[[Session], T], tenant: int | None = 1) -> T: ...
+    def read(self, question: Callable[[Connection], T], tenant: int | None = 1) -> T: ...
 
 
 class Ticker:

@@ -24,8 +24,8 @@ from interlock.engine.slots import WITHHELD
 from interlock.kernel.errors import Contended, Unavailable, UnknownLifecycle
 from interlock.kernel.names import shown
 from interlock.kernel.rows import Unit
+from interlock.store.connection import LostCommit, Taken
 from interlock.store.ids import OutOfIds
-from interlock.store.session import LostCommit, Taken
 from interlock.store.tx import Tx
 
 T = TypeVar("T")

@@ -16,8 +16,8 @@ from interlock.server import passes
 from interlock.server.bodies import KeyAsked, LastsAsked, ReasonAsked, micro
 from interlock.server.errors import Refusal
 from interlock.server.operations import Asked, Operation, Reply, unit_of
+from interlock.store.connection import Connection
 from interlock.store.keys import key_seen, keys_seen
-from interlock.store.session import Session
 from interlock.store.tenants import held, tenant_seen, waiting
 
 
@@ -87,7 +87,7 @@ async def tenant(asked: Asked) -> passes.TenantTold:
     )  # fmt: skip
 
 
-def look(session: Session, tenant: int) -> tuple[Tenant, int, int]:
+def look(session: Connection, tenant: int) -> tuple[Tenant, int, int]:
     row = tenant_seen(session, tenant)
     assert row, "its key is a row of it"
     return row, held(session, tenant), waiting(session, tenant)

@@ -15,7 +15,7 @@ from interlock.server import answers, lifecycle_answers
 from interlock.server.bodies import ReasonAsked, WorkersMeant
 from interlock.server.jobs import look_at, stands
 from interlock.server.operations import TEXT, Asked, Operation, Reply
-from interlock.store.session import Session
+from interlock.store.connection import Connection
 from interlock.store.views import glimpse, schedules_of, workers_seen
 
 
@@ -31,11 +31,11 @@ async def schedules(asked: Asked) -> answers.ScheduleList:
     return answers.ScheduleList(await asked.read(told))
 
 
-def told(session: Session, tenant: int) -> list[answers.ScheduleTold]:
+def told(session: Connection, tenant: int) -> list[answers.ScheduleTold]:
     return [schedule(session, one) for one in schedules_of(session, tenant)]
 
 
-def schedule(session: Session, one: Schedule) -> answers.ScheduleTold:
+def schedule(session: Connection, one: Schedule) -> answers.ScheduleTold:
     last = None
     if one.last_unit is not None:
         with suppress(Unknown):  # it was archived

@@ -36,13 +36,13 @@ from interlock.server.runs import RUNS
 from interlock.server.templates import TEMPLATES
 from interlock.server.waiting import WAITING
 from interlock.store import migrate
-from interlock.store.session import Session
+from interlock.store.connection import Connection
 
 log = logging.getLogger("interlock.server")
 LIMITS = Limits()
 
 
-def present(session: Session) -> bool:
+def present(session: Connection) -> bool:
     return migrate.version(session) == migrate.numbers()[-1]
 
 

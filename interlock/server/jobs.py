@@ -22,10 +22,10 @@ from interlock.server.bodies import (
     work_of,
 )
 from interlock.server.operations import Asked, Operation, Reply, unit_of
+from interlock.store.connection import Connection
 from interlock.store.job_events import JOB as JOB_LIFE
 from interlock.store.job_events import Place, job_events, place_of
 from interlock.store.lists import amount, newest
-from interlock.store.session import Session
 from interlock.store.views import (
     Filter,
     Glimpse,
@@ -80,7 +80,7 @@ async def made_by(asked: Asked, work: Sequence[Work]) -> tuple[list[answers.Made
     return told, 201 if own else 200
 
 
-def look_at(session: Session, tenant: int, made: Sequence[Submitted], request: str) -> tuple[list[Glimpse], bool]:
+def look_at(session: Connection, tenant: int, made: Sequence[Submitted], request: str) -> tuple[list[Glimpse], bool]:
     """Where units stand, and whether this request made one of them; one that answers a key made none."""
     there = views_of(session, tenant, [one.unit for one in made])
     seen = [seen_in(there[one.unit]) if one.unit in there else last_known(one) for one in made]
@@ -134,7 +134,7 @@ async def show(asked: Asked) -> dict[str, Any]:
     return await asked.read(whole, await asked.unit())
 
 
-def whole(session: Session, tenant: int, unit: int) -> dict[str, Any]:
+def whole(session: Connection, tenant: int, unit: int) -> dict[str, Any]:
     """A unit, what it needs, the gates that it waits for and how its attempts failed, from one picture."""
     needs = [{"id": shown(one.lifecycle, one.unit), "state": one.state} for one in needs_of(session, tenant, unit)]
     gates = [shown(life, one) for one, life in open_gates(session, tenant, unit)]

@@ -10,8 +10,8 @@ from interlock.kernel.access import KIND, allows, digest_of, read_key, split_rol
 from interlock.kernel.names import shown
 from interlock.kernel.rows import Key
 from interlock.server.errors import Refusal
+from interlock.store.connection import Connection
 from interlock.store.keys import key_seen
-from interlock.store.session import Session
 from interlock.store.tenants import tenant_seen
 
 BELIEVED = 0.5  # seconds
@@ -55,7 +55,7 @@ def moment() -> float:
     return asyncio.get_running_loop().time()
 
 
-Look = Callable[[Callable[[Session], Known | None], int], Awaitable[Known | None]]
+Look = Callable[[Callable[[Connection], Known | None], int], Awaitable[Known | None]]
 
 
 class Keyring:
@@ -100,7 +100,7 @@ class Keyring:
     async def look_up(self, tenant: int, key: int) -> Known | None:
         looked = moment()
 
-        def ask(session: Session) -> Known | None:
+        def ask(session: Connection) -> Known | None:
             row, its = key_seen(session, tenant, key), tenant_seen(session, tenant)
             limited = its is not None and its.max_requests is not None
             return None if row is None else Known(row, limited, session.now(), looked)

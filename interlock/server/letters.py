@@ -19,8 +19,8 @@ from interlock.server import answers
 from interlock.server.bodies import BulkAsked, LettersAsked, LettersMeant
 from interlock.server.errors import Refusal
 from interlock.server.operations import Asked, Operation, unit_of
+from interlock.store.connection import Connection
 from interlock.store.letters import END, Letter, Letters, Place, newest, place_of
-from interlock.store.session import Session
 from interlock.store.views import last_tracebacks, views_of
 
 BULK_MOST, TOGETHER, SHOWN_MOST = 10_000, 200, 1_000  # letters of one order, at a time, and told by id
@@ -56,7 +56,7 @@ async def letters(asked: Asked) -> dict[str, Any]:
 
 
 def page_of(
-    session: Session, tenant: int, wanted: Letters, query: LettersMeant
+    session: Connection, tenant: int, wanted: Letters, query: LettersMeant
 ) -> tuple[list[dict[str, Any]], Letter | None]:
     before = END if query.after is None else place_of(session, tenant, unit_of(query.after))
     if before is None:

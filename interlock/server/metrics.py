@@ -13,7 +13,7 @@ from interlock.client.stats import stats as stats_of
 from interlock.kernel import tallies
 from interlock.server.keyring import moment
 from interlock.server.operations import Asked, Operation
-from interlock.store.session import Session
+from interlock.store.connection import Connection
 from interlock.store.tallies import Depth, Gauges, gauges, next_tally
 from interlock.store.tallies import tallies as tallies_of
 
@@ -65,7 +65,7 @@ async def count_up(asked: Asked) -> bool:
     return behind
 
 
-def look(session: Session, tenant: int, *, behind: bool) -> str:
+def look(session: Connection, tenant: int, *, behind: bool) -> str:
     return text(tallies_of(session, tenant), gauges(session, tenant), behind=behind)
 
 

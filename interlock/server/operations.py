@@ -19,7 +19,7 @@ from interlock.server.keyring import Caller
 from interlock.server.limits import Limits
 from interlock.server.speakers import spoken
 from interlock.server.streams import Streams
-from interlock.store.session import Session
+from interlock.store.connection import Connection
 from interlock.store.views import glimpse
 
 A = TypeVar("A")
@@ -50,7 +50,7 @@ class Hall:
         app.lives, app.opener = self.app.lives, lambda: self.app.engine
         return app
 
-    async def look(self, question: Callable[[Session], T], tenant: int) -> T:
+    async def look(self, question: Callable[[Connection], T], tenant: int) -> T:
         return await self.within(lambda: self.app.engine.read(question, tenant))
 
     async def within(self, call: Callable[[], T]) -> T:
@@ -111,7 +111,7 @@ class Asked:
             return False
         return True
 
-    async def read(self, view: Callable[Concatenate[Session, int, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
+    async def read(self, view: Callable[Concatenate[Connection, int, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
         return await self.hall.within(lambda: self.app.read(view, *args, **kwargs))
 
     async def unit(self, *lifecycles: str) -> int:

@@ -26,7 +26,7 @@ from interlock.server.bodies import (
 )
 from interlock.server.jobs import chosen, events_page, made_by, page_of, stands, whole
 from interlock.server.operations import Asked, Operation, Reply
-from interlock.store.session import Session
+from interlock.store.connection import Connection
 from interlock.store.views import View
 
 TOP = "\0run"  # no step can have this ref
@@ -93,7 +93,7 @@ async def steps(asked: Asked) -> dict[str, Any]:
 
 
 def look_below(
-    session: Session, tenant: int, lives: Mapping[str, Lifecycle], unit: int
+    session: Connection, tenant: int, lives: Mapping[str, Lifecycle], unit: int
 ) -> tuple[Picture, dict[int, View]]:
     """A unit and all below it as a picture, and as the rows that it was made from."""
     seen = see(session, tenant, unit, None)

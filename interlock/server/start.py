@@ -24,7 +24,7 @@ from interlock.server.connections import protocol_for
 from interlock.server.limits import Limits
 from interlock.server.operations import Hall
 from interlock.server.tls import refuse_unusable
-from interlock.store.session import Session
+from interlock.store.connection import Connection
 from interlock.store.tenants import passes_security_by
 
 GRACE = 30  # seconds that open requests have to end in
@@ -69,7 +69,7 @@ class Unsafe(InterlockError):
     """What is there would not keep tenants apart."""
 
 
-def refuse_superuser(session: Session) -> None:
+def refuse_superuser(session: Connection) -> None:
     """On PostgreSQL the last wall between tenants is row-level security; who passes it by may not serve them."""
     if passes_security_by(session):
         raise Unsafe(

@@ -11,7 +11,7 @@ from interlock.server.errors import Refusal
 from interlock.server.keyring import moment
 from interlock.server.operations import Asked
 from interlock.server.streams import PAGE
-from interlock.store.session import Session
+from interlock.store.connection import Connection
 from interlock.store.views import events_of, glimpse
 
 SILENCE = 15.0  # seconds after which a sign of life is sent
@@ -40,7 +40,7 @@ def last_seen(asked: Asked, after: int) -> int:
     return int(text)
 
 
-def look(session: Session, tenant: int, unit: int, after: int) -> tuple[list[Event], bool]:
+def look(session: Connection, tenant: int, unit: int, after: int) -> tuple[list[Event], bool]:
     """The next events of a unit, and whether it has settled, from one picture."""
     settled = glimpse(session, tenant, unit).outcome is not None
     return events_of(session, tenant, unit, after, PAGE), settled

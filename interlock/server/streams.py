@@ -15,7 +15,7 @@ from typing import Any
 from interlock.kernel.errors import InterlockError
 from interlock.kernel.rows import Event
 from interlock.server.errors import AGAIN, Refusal
-from interlock.store.session import Session
+from interlock.store.connection import Connection
 from interlock.store.views import events_of, moved_since
 
 log = logging.getLogger("interlock.server")
@@ -63,7 +63,7 @@ class Topic:
 class Streams:
     """Everybody who listens at this server."""
 
-    def __init__(self, look: Callable[[Callable[[Session], Any], int], Awaitable[Any]], limit: int) -> None:
+    def __init__(self, look: Callable[[Callable[[Connection], Any], int], Awaitable[Any]], limit: int) -> None:
         self.look, self.limit = look, limit
         self.topics: dict[int, dict[int, Topic]] = {}  # by tenant and unit
         self.open: dict[str, int] = {}  # streams by key
@@ -143,7 +143,7 @@ class Streams:
                     listener.tell([], True)
 
 
-def read_moved(session: Session, tenant: int, wanted: dict[int, int]) -> Moved:
+def read_moved(session: Connection, tenant: int, wanted: dict[int, int]) -> Moved:
     """The units that have moved behind the version that is known of them, or have ended, with their next events."""
     found: Moved = []
     for unit, version, settled in moved_since(session, tenant, wanted):

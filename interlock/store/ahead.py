@@ -4,22 +4,22 @@ from collections.abc import Iterator, Sequence
 
 from interlock.kernel.rows import Body, Token, Unit, Worker
 from interlock.store.claims import FREE, bodies_of
+from interlock.store.connection import Connection, Question, listed
 from interlock.store.finders import EXPIRED, LANES, OVERDUE, TOKENS_BACK
 from interlock.store.lanes import Lanes
-from interlock.store.session import Question, Session, listed
 from interlock.store.tx import LOCKED
 
 STAFF_MAX = 10_000  # workers that a connection remembers
 
 
-def lanes_ahead(session: Session, tenant: int) -> Question:
+def lanes_ahead(session: Connection, tenant: int) -> Question:
     """A tenant's new lanes, and its limits."""
     known = session.lanes.get(tenant) or Lanes(tenant)
     return Question(LANES, {"last": known.last, "end": known.end, "tenant": tenant})
 
 
 def claim_ahead(
-    session: Session, tenant: int, worker: int, queues: Sequence[str], limit: int, least: int
+    session: Connection, tenant: int, worker: int, queues: Sequence[str], limit: int, least: int
 ) -> Iterator[Question]:
     """What a claim asks: its worker, what time must look at, and what waits, if one lane is all that it serves."""
     yield lanes_ahead(session, tenant)
@@ -49,7 +49,7 @@ def worker_ahead(worker: int) -> Iterator[Question]:
     yield Question(f"SELECT {listed(Body)} FROM body WHERE unit {{ids}}", {"ids": [worker]})
 
 
-def remember_worker(session: Session, worker: Worker) -> None:
+def remember_worker(session: Connection, worker: Worker) -> None:
     """What the next claim of this worker will want to know."""
     if len(session.staff) >= STAFF_MAX:
         session.staff.clear()

@@ -4,9 +4,9 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from interlock.kernel import policy
 from interlock.kernel.rows import Body, Unit
+from interlock.store.connection import Question, listed
 from interlock.store.finders import in_turn, lanes_of
 from interlock.store.lanes import Served
-from interlock.store.session import Question, listed
 from interlock.store.tx import Tx, Urgency
 
 FREE = "WHERE lane = :lane AND available_at IS NOT NULL ORDER BY priority DESC, available_at, id LIMIT :limit {skip}"

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 
 from interlock.kernel.lifecycle import Lifecycle
 from interlock.store import guard, migrate, restore, rights
-from interlock.store.session import Session
+from interlock.store.connection import Connection
 
 EMPTY = "the database is empty: `interlock db upgrade` makes its tables"
 DEFINERS = (
@@ -35,10 +35,10 @@ IS_OWNER = (
     "SELECT quote_ident(rolname) FROM pg_class JOIN pg_roles ON pg_roles.oid = relowner "
     "WHERE pg_class.oid = to_regclass('unit') AND rolname = current_user AND NOT rolsuper"
 )
-Check = Callable[[Session], Iterator[str]]
+Check = Callable[[Connection], Iterator[str]]
 
 
-def findings(session: Session, lives: Mapping[str, Lifecycle]) -> list[str]:
+def findings(session: Connection, lives: Mapping[str, Lifecycle]) -> list[str]:
     """Everything that is wrong with a database; an empty one has nothing else that could be."""
     at, newest = migrate.version(session), migrate.numbers()[-1]
     if at == 0:
@@ -50,7 +50,7 @@ def findings(session: Session, lives: Mapping[str, Lifecycle]) -> list[str]:
     return [*found, *check_guard(session, lives)]
 
 
-def check_guard(session: Session, lives: Mapping[str, Lifecycle]) -> Iterator[str]:
+def check_guard(session: Connection, lives: Mapping[str, Lifecycle]) -> Iterator[str]:
     """The guard is what this program ships. What is only unknown is named too, and is no tampering by itself."""
     yield from (f"the guard is not what this program ships: {text}" for text in guard.findings(session, lives.values()))
     if unknown := guard.unknown_lifecycles(session, lives.values()):
@@ -60,11 +60,11 @@ def check_guard(session: Session, lives: Mapping[str, Lifecycle]) -> Iterator[st
         )
 
 
-def check_settings(session: Session) -> Iterator[str]:
+def check_settings(session: Connection) -> Iterator[str]:
     yield from session.findings()
 
 
-def check_paths(session: Session) -> Iterator[str]:
+def check_paths(session: Connection) -> Iterator[str]:
     home = rights.home_of(session)
     for (function,) in session.rows(DEFINERS, {"home": home}):
         path = f"search_path = pg_catalog, {home}, pg_temp"
@@ -74,7 +74,7 @@ def check_paths(session: Session) -> Iterator[str]:
         )
 
 
-def check_superusers(session: Session) -> Iterator[str]:
+def check_superusers(session: Connection) -> Iterator[str]:
     for (owner,) in session.rows(SUPERUSER_OWNERS, {"home": rights.home_of(session)}):
         yield (
             f"schema {rights.home_of(session)}, its tables or its functions are owned by the superuser {owner}, as "
@@ -82,7 +82,7 @@ def check_superusers(session: Session) -> Iterator[str]:
         )
 
 
-def check_public(session: Session) -> Iterator[str]:
+def check_public(session: Connection) -> Iterator[str]:
     for (database,) in session.rows(PUBLIC_TEMPORARY):
         yield (
             "PUBLIC may create temporary objects in this database, with which attacks on functions begin: "
@@ -96,7 +96,7 @@ def check_public(session: Session) -> Iterator[str]:
         )
 
 
-def check_roles(session: Session) -> Iterator[str]:
+def check_roles(session: Connection) -> Iterator[str]:
     """Whoever owns the tables can take their guard away: of a program that does so, only an audit tells."""
     for (owner,) in session.rows(IS_OWNER):
         yield (
@@ -112,11 +112,11 @@ def check_roles(session: Session) -> Iterator[str]:
         )
 
 
-def check_rights(session: Session) -> Iterator[str]:
+def check_rights(session: Connection) -> Iterator[str]:
     yield from guard.missing_rights(session)
 
 
-def check_generation(session: Session) -> Iterator[str]:
+def check_generation(session: Connection) -> Iterator[str]:
     if restore.is_counted_anew(session):
         yield f"the database was restored into a server that counts transactions anew: {restore.RUN}"
 

@@ -6,9 +6,9 @@ from typing import Any, NamedTuple
 from interlock.kernel.paths import BORN, PathHop
 from interlock.kernel.rows import Act, Body, Lease, Seal
 from interlock.store.acts import result_digest
+from interlock.store.connection import Connection
 from interlock.store.reads import pages, read, select_acts, tenants
 from interlock.store.seals import START
-from interlock.store.session import Session
 
 # What a trigger derives from what a path tells; the last two are not fields of a path.
 DERIVED = (
@@ -76,7 +76,7 @@ class ListedPath(NamedTuple):
     hops: list[tuple[Any, ...]]
 
 
-def listed_paths(session: Session) -> Iterator[ListedPath]:
+def listed_paths(session: Connection) -> Iterator[ListedPath]:
     hops: dict[int, list[tuple[Any, ...]]] = {}
     for path, *hop in session.rows(f"SELECT path, {', '.join(PathHop._fields)} FROM path_hop ORDER BY path, place"):
         hops.setdefault(path, []).append(tuple(hop))
@@ -86,24 +86,24 @@ def listed_paths(session: Session) -> Iterator[ListedPath]:
         yield ListedPath(one, told, digest, derived, hops.get(one, []))
 
 
-def lease_categories(session: Session) -> dict[str, str]:
+def lease_categories(session: Connection) -> dict[str, str]:
     """By state of a lease, its category."""
     return dict(session.rows("SELECT target, min(category) FROM edge WHERE lifecycle = 'lease' GROUP BY target"))
 
 
-def path_digests(session: Session) -> tuple[dict[int, str], set[int]]:
+def path_digests(session: Connection) -> tuple[dict[int, str], set[int]]:
     """By path, its digest; and which paths are births."""
     rows = session.rows("SELECT id, digest, source FROM transition_path")
     return {one: digest for one, digest, _ in rows}, {one for one, _, source in rows if source == BORN}
 
 
-def details_of(session: Session, acts: Iterable[int]) -> list[tuple[int, int, str]]:
+def details_of(session: Connection, acts: Iterable[int]) -> list[tuple[int, int, str]]:
     """What is kept apart from these acts: the act, the unit and what is told of it."""
     rows = session.rows("SELECT act, unit, payload FROM act_detail WHERE act {ids}", {"ids": sorted(set(acts))})
     return [(act, unit, payload) for act, unit, payload in rows]
 
 
-def has_erased_details(session: Session, unit: int) -> bool:
+def has_erased_details(session: Connection, unit: int) -> bool:
     """Whether something was told of a unit that is told no more: what it cost may have been among it."""
     of_unit = "WHERE id IN (SELECT act FROM event WHERE unit = :unit) AND details IS NOT NULL AND version > 0"
     acts = select_acts(session, of_unit, unit=unit)
@@ -126,7 +126,7 @@ class Kept(NamedTuple):
     told: bool
 
 
-def results(session: Session, page: int) -> Iterator[Kept]:
+def results(session: Connection, page: int) -> Iterator[Kept]:
     """Every unit that has a result or an error."""
     last = 0
     while rows := session.rows(RESULTS, {"last": last, "page": page}):
@@ -137,7 +137,7 @@ def results(session: Session, page: int) -> Iterator[Kept]:
             yield Kept(unit, error, told)
 
 
-def is_told(session: Session, unit: int, result: str, last: Act | None) -> bool:
+def is_told(session: Connection, unit: int, result: str, last: Act | None) -> bool:
     """Whether a result is the one that a unit's acts tell of. Mostly the last of them does."""
     digest = result_digest(result)
     if last is not None and unit in last.units and digest_told(last, unit) == digest:
@@ -146,24 +146,24 @@ def is_told(session: Session, unit: int, result: str, last: Act | None) -> bool:
     return any(digest_told(act, unit) == digest for act in select_acts(session, of_unit, unit=unit))
 
 
-def tracebacks(session: Session) -> Iterator[tuple[int, str]]:
+def tracebacks(session: Connection) -> Iterator[tuple[int, str]]:
     """Every traceback as it is kept, and its unit."""
     for _, unit, payload in pages(session, TRACEBACKS):
         yield unit, payload
 
 
-def bodies_of(session: Session, units: Iterable[int]) -> list[Body]:
+def bodies_of(session: Connection, units: Iterable[int]) -> list[Body]:
     ids = sorted(units)
     return read(session, Body, "WHERE unit {ids}", ids=ids) if ids else []
 
 
-def units_unlike_their_acts(session: Session) -> Iterator[tuple[int, int, int]]:
+def units_unlike_their_acts(session: Connection) -> Iterator[tuple[int, int, int]]:
     """Units that are not what their acts come to: the unit, its version, and how many events these acts tell of it."""
     for unit, version, events in pages(session, UNLIKE_ACTS.format(told=TOLD[session.name])):
         yield unit, version, int(events or 0)
 
 
-def lone_members(session: Session) -> Iterator[tuple[int, int]]:
+def lone_members(session: Connection) -> Iterator[tuple[int, int]]:
     """Units and acts of which SQLite's table of members and the acts themselves do not say the same."""
     if session.name == "sqlite":
         for one, other in (("member", "journal_unit"), ("journal_unit", "member")):
@@ -171,13 +171,13 @@ def lone_members(session: Session) -> Iterator[tuple[int, int]]:
                 yield unit, act
 
 
-def units_without_their_lease(session: Session) -> Iterator[int]:
+def units_without_their_lease(session: Connection) -> Iterator[int]:
     """Units under a lease of which there is no live row."""
     for (unit,) in pages(session, NO_LEASE):
         yield unit
 
 
-def leases(session: Session, page: int) -> Iterator[tuple[Lease, Act | None, int | None]]:
+def leases(session: Connection, page: int) -> Iterator[tuple[Lease, Act | None, int | None]]:
     """Every lease, the act that is said to have granted it, and the lease that its unit is under."""
     at = {"unit": 0, "id": 0}
     while found := read(session, Lease, NEXT_LEASES, page=page, **at):
@@ -189,23 +189,23 @@ def leases(session: Session, page: int) -> Iterator[tuple[Lease, Act | None, int
             yield lease, acts.get(lease.id), live.get(lease.unit)
 
 
-def seal_before(session: Session, tenant: int, number: int) -> Seal:
+def seal_before(session: Connection, tenant: int, number: int) -> Seal:
     """The seal before the one of that number; if there are not so many, what comes before the first one."""
     found = read(session, Seal, "WHERE tenant = :tenant AND number = :last", tenant=tenant, last=number - 1)
     return found[0] if found else Seal(tenant=tenant, number=0, first_act=0, last_act=0, acts=0, root=START, at=0)
 
 
-def seals_after(session: Session, before: Seal, page: int) -> Sequence[Seal]:
+def seals_after(session: Connection, before: Seal, page: int) -> Sequence[Seal]:
     return read(session, Seal, NEXT_SEALS, tenant=before.tenant, after=before.number, page=page)
 
 
-def count_unsealed(session: Session) -> Unsealed:
+def count_unsealed(session: Connection) -> Unsealed:
     """How many acts no seal knows yet: who changes one of these is found by nothing but its own digest."""
     found = [session.rows(UNSEALED, {"tenant": tenant})[0] for tenant in tenants(session)]
     return Unsealed(sum(int(count) for count, _ in found), min((at for _, at in found if at is not None), default=None))
 
 
-def count_ever(session: Session) -> tuple[int, int]:
+def count_ever(session: Connection) -> tuple[int, int]:
     """How many units there are or were, and how many events they had."""
     units, events = session.rows(EVER)[0]
     return int(units), int(events)

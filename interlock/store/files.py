@@ -4,7 +4,7 @@ import os
 import stat
 from pathlib import Path
 
-from interlock.store.session import Unreachable
+from interlock.store.connection import Unreachable
 
 OWNER_ONLY = stat.S_IRUSR | stat.S_IWUSR
 OF_OTHERS = stat.S_IRGRP | stat.S_IWGRP | stat.S_IROTH | stat.S_IWOTH

@@ -16,7 +16,7 @@ from interlock.kernel.lifecycle import Lifecycle
 from interlock.kernel.paths import Path as TransitionPath
 from interlock.kernel.paths import listed_paths
 from interlock.store import inventory, rights
-from interlock.store.session import Session
+from interlock.store.connection import Connection
 
 NAMED_MAX = 3  # findings that a refusal names
 MISSING = "is missing"
@@ -62,14 +62,14 @@ CURE = (
 )
 
 
-def findings(session: Session, lives: Iterable[Lifecycle]) -> list[str]:
+def findings(session: Connection, lives: Iterable[Lifecycle]) -> list[str]:
     """What weakens the guard of a database, if anything does."""
     lives = list(lives)
     found = [*changed_items(session), *changed_edges(session, lives), *changed_paths(session, lives)]
     return [*found, *added_rights(session)] if session.name == "postgres" else found
 
 
-def damage(session: Session) -> list[str]:
+def damage(session: Connection) -> list[str]:
     """Pages of a SQLite file that do not fit together; a server looks after its own."""
     if session.name != "sqlite":
         return []
@@ -77,7 +77,7 @@ def damage(session: Session) -> list[str]:
     return [f"the database file is damaged: {text}" for (text,) in rows if text != "ok"]
 
 
-def refuse_changed(session: Session, lives: Iterable[Lifecycle]) -> None:
+def refuse_changed(session: Connection, lives: Iterable[Lifecycle]) -> None:
     """Raises InterlockError if the guard is not what this program ships; it says what differs and what to do."""
     lives = list(lives)
     found = findings(session, lives)
@@ -93,7 +93,7 @@ def refuse_changed(session: Session, lives: Iterable[Lifecycle]) -> None:
     refuse(found)
 
 
-def refuse_changed_file(session: Session) -> None:
+def refuse_changed_file(session: Connection) -> None:
     """The same for a SQLite file before it is brought to other lifecycles: its edges are those of its last upgrade."""
     noted = session.rows(EDGES_NOTED)
     tampered = bool(noted) and noted[0][0] != edges_digest(session)
@@ -111,7 +111,7 @@ def shortened(found: list[str]) -> str:
     return f"{', '.join(found[:NAMED_MAX])}{more}"
 
 
-def changed_items(session: Session) -> Iterator[str]:
+def changed_items(session: Connection) -> Iterator[str]:
     """What the program ships and the database has not, or otherwise; and what was added to it."""
     wanted, there = inventory.shipped(session.name), inventory.found(session)
     for name, digest in wanted.items():
@@ -132,7 +132,7 @@ def is_optional(name: str) -> bool:
     return any(name.startswith(f"policy {rights.policy_of(role)} on ") for role in rights.SEES_ALL)
 
 
-def changed_edges(session: Session, lives: Iterable[Lifecycle]) -> Iterator[str]:
+def changed_edges(session: Connection, lives: Iterable[Lifecycle]) -> Iterator[str]:
     """The edges of these lifecycles are exactly those that the guard lets pass."""
     there: dict[str, set[tuple[Any, ...]]] = {}
     for edge in session.rows(EDGES):
@@ -144,7 +144,7 @@ def changed_edges(session: Session, lives: Iterable[Lifecycle]) -> Iterator[str]
                 yield f"edge {life.name}: {source or 'birth'} -> {target} by '{trigger}' {word}"
 
 
-def changed_paths(session: Session, lives: Sequence[Lifecycle]) -> Iterator[str]:
+def changed_paths(session: Connection, lives: Sequence[Lifecycle]) -> Iterator[str]:
     """The paths of these lifecycles are exactly those that an act may follow."""
     there: dict[str, dict[int, tuple[str, str]]] = {}
     for one, lifecycle, source, target in session.rows(PATHS):
@@ -183,26 +183,26 @@ def paths_of_life(lives: Iterable[Lifecycle], life: Lifecycle) -> Iterable[Trans
     return known[2]
 
 
-def unknown_lifecycles(session: Session, lives: Iterable[Lifecycle]) -> list[str]:
+def unknown_lifecycles(session: Connection, lives: Iterable[Lifecycle]) -> list[str]:
     """Lifecycles whose edges the guard knows and this program does not."""
     known = {life.name for life in lives}
     return sorted({row[0] for row in session.rows(EDGES)} - known)
 
 
-def edges_digest(session: Session) -> str:
+def edges_digest(session: Connection) -> str:
     rows = sorted(map(repr, (tuple(row) for sql in (EDGES, PATHS) for row in session.rows(sql))))
     text = "\n".join(rows)
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def note_edges(session: Session, lives: Iterable[Lifecycle]) -> None:
+def note_edges(session: Connection, lives: Iterable[Lifecycle]) -> None:
     """A file knows the edges of its last upgrade: so a lifecycle that changed is told from an edge that was added."""
     for name, now in (("edges", edges_digest(session)), ("lifecycles", lifecycles_digest(lives))):
         session.rows("DELETE FROM about WHERE name = :name", {"name": name})
         session.rows("INSERT INTO about (name, value) VALUES (:name, :digest)", {"name": name, "digest": now})
 
 
-def knows_lifecycles(session: Session, lives: Iterable[Lifecycle]) -> bool:
+def knows_lifecycles(session: Connection, lives: Iterable[Lifecycle]) -> bool:
     """Whether the last upgrade of a file was for these lifecycles, so that there is nothing to list."""
     return session.rows(LIFECYCLES_NOTED) == [(lifecycles_digest(lives),)]
 
@@ -213,14 +213,14 @@ def lifecycles_digest(lives: Iterable[Lifecycle]) -> str:
     return hashlib.sha256(f"{LISTING} {facts!r}".encode()).hexdigest()
 
 
-def granted(session: Session) -> dict[tuple[str, str], str]:
+def granted(session: Connection) -> dict[tuple[str, str], str]:
     """By role and table: its rights there, with commas between them; by role alone: what it is and should not be."""
     names = ",".join((*rights.shipped_names("TABLE"), *rights.shipped_names("VIEW")))
     rows = session.rows(RIGHTS, {"tables": names, "roles": ",".join(rights.PURPOSES), "least": rights.APP})
     return {(role, table): given for role, table, given in rows}
 
 
-def added_rights(session: Session) -> Iterator[str]:
+def added_rights(session: Connection) -> Iterator[str]:
     """Rights that no role of ours has; of our roles, those that are not theirs; of PUBLIC, any."""
     there = granted(session)
     if there.pop(("", "")) == "replica":
@@ -240,7 +240,7 @@ def most_rights(table: str) -> tuple[str, ...]:
     return tuple({right for role in rights.PURPOSES for right in rights.rights_of(role, table)})
 
 
-def missing_rights(session: Session) -> Iterator[str]:
+def missing_rights(session: Connection) -> Iterator[str]:
     """What a role of ours should be able to do and cannot. Nothing is less safe, but a program may be refused."""
     there, absent = granted(session), rights.missing_roles(session)
     for role in (role for role in rights.PURPOSES if role not in absent):

@@ -3,7 +3,7 @@
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
-from interlock.store.session import Session
+from interlock.store.connection import Connection
 
 
 class OutOfIds(Exception):
@@ -15,7 +15,7 @@ class Ids:
 
     BLOCK, SPARE = 4096, 2048
 
-    def __init__(self, session: Session, alone: AbstractContextManager[Any] | None = None) -> None:
+    def __init__(self, session: Connection, alone: AbstractContextManager[Any] | None = None) -> None:
         """`alone` keeps others from speaking to the session meanwhile, if it is not the caller's own."""
         self.session, self.spare, self.alone = session, self.SPARE, alone or nullcontext()
         self.next = self.end = 0

@@ -13,8 +13,9 @@ import re
 from functools import cache
 from typing import NamedTuple
 
-from interlock.store import migrations, rights, sqlite
-from interlock.store.session import Session
+from interlock.store import migrations, rights
+from interlock.store.connection import Connection
+from interlock.store.sqlite import MEMORY, SqliteConnection
 
 # What versions of PostgreSQL spell differently when they print a view: prefixes, aliases, casts and brackets. Which
 # columns of which tables it reads is among its facts besides, so that a prefix hides no other table.
@@ -108,7 +109,7 @@ def digest(facts: str) -> str:
     return hashlib.sha256(" ".join(facts.replace('"', "").split()).encode()).hexdigest()[:DIGITS]
 
 
-def found(session: Session) -> dict[str, Item]:
+def found(session: Connection) -> dict[str, Item]:
     """What guards this database, by name."""
     if session.name == "sqlite":
         return sqlite_items(session)
@@ -128,7 +129,7 @@ def comparable(facts: str) -> str:
     return f"{reads}{select}{SPELLING.sub(' ', text)}"
 
 
-def sqlite_items(session: Session) -> dict[str, Item]:
+def sqlite_items(session: Connection) -> dict[str, Item]:
     items = {}
     for kind, name, table, sql in session.rows(SQLITE):
         shown = f"{kind} {name} on {table}" if kind == "trigger" else f"{kind} {name}"
@@ -143,7 +144,7 @@ def shipped(database: str) -> dict[str, str]:
 
 @cache
 def sqlite_shipped() -> dict[str, str]:
-    session = sqlite.Connection(sqlite.MEMORY)
+    session = SqliteConnection(MEMORY)
     try:
         for number in migrations.numbers():
             session.script(migrations.sql(number, session.name, session.words))

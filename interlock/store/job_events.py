@@ -10,7 +10,7 @@ from itertools import islice
 
 import msgspec
 
-from interlock.store.session import Session
+from interlock.store.connection import Connection
 from interlock.store.tx import marks, params
 
 JOB = "job"
@@ -73,7 +73,7 @@ def place_of(cursor: str) -> Place:
     return Place(at, kind, number)
 
 
-def job_events(session: Session, tenant: int, unit: int, after: Place, limit: int) -> list[JobEvent]:
+def job_events(session: Connection, tenant: int, unit: int, after: Place, limit: int) -> list[JobEvent]:
     """What happened to a job behind a place, the oldest first, at most `limit` of it."""
     ((outcome, changed_at, correlation),) = session.rows(OF_JOB, {"unit": unit, "tenant": tenant})
     until = session.now() if outcome is None else changed_at
@@ -85,7 +85,7 @@ def job_events(session: Session, tenant: int, unit: int, after: Place, limit: in
     return list(islice(merge(*sources, key=lambda event: event.place), limit))
 
 
-def moves(session: Session, tenant: int, unit: int, after: Place, limit: int) -> Iterator[JobEvent]:
+def moves(session: Connection, tenant: int, unit: int, after: Place, limit: int) -> Iterator[JobEvent]:
     version = after.number if after.kind == MOVE else VERSION_MAX
     given = {"unit": unit, "tenant": tenant, "at": after.at, "version": version, "limit": limit}
     for number, name, at, actor, correlation, cause, payload in session.rows(MOVES, given):
@@ -94,7 +94,7 @@ def moves(session: Session, tenant: int, unit: int, after: Place, limit: int) ->
 
 
 def compensations(
-    session: Session, tenant: int, unit: int, after: Place, limit: int, correlation: str
+    session: Connection, tenant: int, unit: int, after: Place, limit: int, correlation: str
 ) -> Iterator[JobEvent]:
     given = {"unit": unit, "tenant": tenant, "at": after.at, "id": first_note(after), "limit": limit + 1}
     for note, at, payload in session.rows(UNDONE, given):
@@ -107,7 +107,9 @@ def first_note(after: Place) -> int:
     return after.number // 2 if after.kind == NOTE else 0
 
 
-def beats(session: Session, tenant: int, unit: int, after: Place, until: int, correlation: str) -> Iterator[JobEvent]:
+def beats(
+    session: Connection, tenant: int, unit: int, after: Place, until: int, correlation: str
+) -> Iterator[JobEvent]:
     """The beats for a job, and the renewals that they were, read as far as somebody wants them."""
     grants = session.rows(GRANTS, {"unit": unit, "tenant": tenant})
     names = sorted({name for _, payload in grants if (name := msgspec.json.decode(payload).get("worker"))})

@@ -1,8 +1,8 @@
 """Keys of tenants, and how often tenants ask, as the database keeps them."""
 
 from interlock.kernel.rows import Key
+from interlock.store.connection import Connection
 from interlock.store.reads import read
-from interlock.store.session import Session
 from interlock.store.tx import Tx
 
 SETS = ", ".join(f"{name} = :{name}" for name in Key.__struct_fields__ if name not in ("id", "tenant"))
@@ -39,11 +39,11 @@ def change_key(tx: Tx, row: Key) -> None:
     tx.session.rows(f"UPDATE key SET {SETS} WHERE id = :id AND tenant = :tenant", facts)
 
 
-def key_seen(session: Session, tenant: int, key: int) -> Key | None:
+def key_seen(session: Connection, tenant: int, key: int) -> Key | None:
     found = read(session, Key, "WHERE id = :id AND tenant = :tenant", id=key, tenant=tenant)
     return found[0] if found else None
 
 
-def keys_seen(session: Session, tenant: int) -> list[Key]:
+def keys_seen(session: Connection, tenant: int) -> list[Key]:
     """Every key that a tenant has or had, the oldest first."""
     return read(session, Key, "WHERE tenant = :tenant ORDER BY id", tenant=tenant)

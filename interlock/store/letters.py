@@ -4,7 +4,7 @@ from typing import Any
 
 import msgspec
 
-from interlock.store.session import Session
+from interlock.store.connection import Connection
 
 CHUNK, LOOKED_MOST = 1_000, 10_000  # letters that are read together at most, and that are looked at for one page
 # What is asked of a letter is looked up by its key, a letter at a time, whatever else there is.
@@ -65,7 +65,7 @@ class Letters(msgspec.Struct, frozen=True, kw_only=True):
         return all(wanted is None or wanted == found for wanted, found in pairs)
 
 
-def place_of(session: Session, tenant: int, unit: int) -> Place | None:
+def place_of(session: Connection, tenant: int, unit: int) -> Place | None:
     """Where a unit stands among the dead letters; None if it is none."""
     sql = "SELECT dead_at, id FROM unit WHERE id = :unit AND tenant = :tenant AND dead_at IS NOT NULL"
     found = session.rows(sql, {"unit": unit, "tenant": tenant})
@@ -73,7 +73,7 @@ def place_of(session: Session, tenant: int, unit: int) -> Place | None:
 
 
 def newest(
-    session: Session, tenant: int, wanted: Letters, limit: int, before: Place
+    session: Connection, tenant: int, wanted: Letters, limit: int, before: Place
 ) -> tuple[list[Letter], Letter | None]:
     """Letters that are meant and died before a place, the last one first; and the one behind which to go on, if any.
 

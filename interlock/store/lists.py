@@ -8,8 +8,8 @@ import msgspec
 from interlock.kernel.errors import InterlockError
 from interlock.kernel.lifecycle import Lifecycle
 from interlock.kernel.names import shown
+from interlock.store.connection import Connection
 from interlock.store.reads import as_list
-from interlock.store.session import Session
 from interlock.store.views import FROM, OWN, Filter, View, conditions, views
 
 CHUNK, LOOKED_MOST = 1_000, 10_000  # units that are looked at together at most, and for one page
@@ -56,7 +56,7 @@ class Birth(msgspec.Struct, frozen=True):
     hops: int
 
 
-def births(session: Session, lives: Iterable[Lifecycle], wanted: Filter) -> list[Birth]:
+def births(session: Connection, lives: Iterable[Lifecycle], wanted: Filter) -> list[Birth]:
     """How units come into being, for every kind of unit that a filter may mean."""
     workers = {life.name for life in lives if life.birth.trigger != "submit"}  # told only to who asks for them
     rows = session.rows("SELECT id, lifecycle, hops FROM transition_path WHERE source = '' ORDER BY id")
@@ -70,7 +70,7 @@ def births(session: Session, lives: Iterable[Lifecycle], wanted: Filter) -> list
 
 
 def newest(
-    session: Session, tenant: int, lives: Iterable[Lifecycle], wanted: Filter, limit: int, after: int | None = None
+    session: Connection, tenant: int, lives: Iterable[Lifecycle], wanted: Filter, limit: int, after: int | None = None
 ) -> Page:
     """Units that are meant, the newest first, behind one of them.
 
@@ -105,7 +105,7 @@ def named(view: View) -> str:
     return shown(view.unit.lifecycle, view.unit.id)
 
 
-def place_of(session: Session, tenant: int, unit: int, sql: str) -> tuple[int, ...]:
+def place_of(session: Connection, tenant: int, unit: int, sql: str) -> tuple[int, ...]:
     """Where a unit stands in a list. Raises InterlockError."""
     found = session.rows(f"{sql} AND tenant = :tenant", {"unit": unit, "tenant": tenant})
     if not found:
@@ -113,7 +113,7 @@ def place_of(session: Session, tenant: int, unit: int, sql: str) -> tuple[int, .
     return tuple(found[0])
 
 
-def born(session: Session, tenant: int, kinds: Sequence[Birth], before: Sequence[int], limit: int) -> list[Any]:
+def born(session: Connection, tenant: int, kinds: Sequence[Birth], before: Sequence[int], limit: int) -> list[Any]:
     """Units by their births, the last one first: each with its kind, and its place."""
     each = " UNION ALL ".join(f"SELECT * FROM ({BORN.format(place=place)}) AS b{place}" for place in range(len(kinds)))
     # Of the first act, behind whose unit to go on, there may be nothing left.
@@ -131,7 +131,7 @@ def born(session: Session, tenant: int, kinds: Sequence[Birth], before: Sequence
     return found[:limit]
 
 
-def fitting(session: Session, tenant: int, wanted: Filter, units: Sequence[int]) -> dict[int, View]:
+def fitting(session: Connection, tenant: int, wanted: Filter, units: Sequence[int]) -> dict[int, View]:
     """Those of these units that a filter means."""
     where, params = conditions(wanted)
     found = views(
@@ -144,7 +144,7 @@ def fitting(session: Session, tenant: int, wanted: Filter, units: Sequence[int])
     return {one.unit.id: one for one in found}
 
 
-def narrow(session: Session, tenant: int, wanted: Filter, limit: int, after: int | None) -> Page:
+def narrow(session: Connection, tenant: int, wanted: Filter, limit: int, after: int | None) -> Page:
     """The same for a filter that an index knows: all that fits is sorted."""
     where, params = conditions(wanted)
     where = [*where, *(sql for name, sql in NARROW.items() if getattr(wanted, name) is not None)]
@@ -155,7 +155,7 @@ def narrow(session: Session, tenant: int, wanted: Filter, limit: int, after: int
     return Page(found[:limit], named(found[limit - 1]) if len(found) > limit else None)
 
 
-def amount(session: Session, tenant: int, wanted: Filter) -> Amount:
+def amount(session: Connection, tenant: int, wanted: Filter) -> Amount:
     """How many units a filter means, exactly up to `COUNT_MOST`."""
     where, params = conditions(wanted)
     where = [*where, *(sql for name, sql in NARROW.items() if getattr(wanted, name) is not None)]

@@ -8,10 +8,10 @@ from interlock.kernel.errors import InterlockError
 from interlock.kernel.lifecycle import Lifecycle
 from interlock.kernel.paths import Path as TransitionPath
 from interlock.store import guard, restore, rights
+from interlock.store.connection import Connection
 from interlock.store.guard import EDGE_COLUMNS, LEASE, paths_of_life
 from interlock.store.migrations import numbers as numbers
 from interlock.store.migrations import sql as sql
-from interlock.store.session import Session
 
 INSERT_EDGE = (
     f"INSERT INTO edge ({', '.join(EDGE_COLUMNS)}) VALUES ({', '.join(f':{name}' for name in EDGE_COLUMNS)}) "
@@ -26,7 +26,7 @@ INSERT_COMMAND = (
 )
 
 
-def version(database: Session) -> int:
+def version(database: Connection) -> int:
     """The migration that a database is at; 0 is none."""
     if not database.has_table("about"):
         return 0
@@ -34,7 +34,7 @@ def version(database: Session) -> int:
     return int(found[0][0]) if found else 0
 
 
-def upgrade(database: Session, lives: Iterable[Lifecycle]) -> list[int]:
+def upgrade(database: Connection, lives: Iterable[Lifecycle]) -> list[int]:
     """The database is at the newest migration and holds the edges and paths of `lives`; answers what was run."""
     done: list[int] = []
     lives = list(lives)
@@ -63,14 +63,14 @@ def upgrade(database: Session, lives: Iterable[Lifecycle]) -> list[int]:
     return done
 
 
-def name_store(database: Session) -> None:
+def name_store(database: Connection) -> None:
     """The store has an epoch: a random id that cursors and anchors carry, so that none is taken for another store's."""
     if not database.rows("SELECT 1 FROM about WHERE name = 'epoch'"):
         sql = "INSERT INTO about (name, value) VALUES ('epoch', :epoch)"
         database.rows(sql, {"epoch": secrets.token_hex(16)})
 
 
-def prepare(database: Session, lives: Iterable[Lifecycle]) -> None:
+def prepare(database: Connection, lives: Iterable[Lifecycle]) -> None:
     """A program may begin: a SQLite file is made and brought to the present; PostgreSQL is there already, by its owner.
 
     Raises InterlockError if somebody has changed the guard.
@@ -86,7 +86,7 @@ def prepare(database: Session, lives: Iterable[Lifecycle]) -> None:
     upgrade(database, lives)
 
 
-def refuse_old(database: Session, lives: Iterable[Lifecycle]) -> None:
+def refuse_old(database: Connection, lives: Iterable[Lifecycle]) -> None:
     """The database has the present schema, and the guard that this program ships; else raises, and says what to do."""
     at, newest = version(database), numbers()[-1]
     if at > newest:
@@ -97,7 +97,7 @@ def refuse_old(database: Session, lives: Iterable[Lifecycle]) -> None:
     restore.refuse_counted_anew(database)
 
 
-def install(database: Session, lives: Iterable[Lifecycle]) -> None:
+def install(database: Connection, lives: Iterable[Lifecycle]) -> None:
     """The guard knows the edges and the paths of `lives`, and takes no other one of theirs any more."""
     lives = sorted(lives, key=lambda life: life.name != LEASE)  # paths speak of the lease
     for life in lives:
@@ -106,7 +106,7 @@ def install(database: Session, lives: Iterable[Lifecycle]) -> None:
         install_paths(database, lives, life)
 
 
-def install_edges(database: Session, life: Lifecycle) -> None:
+def install_edges(database: Connection, life: Lifecycle) -> None:
     """The edges of a lifecycle are listed; those that it has no more are retired, unless a live unit could need one."""
     wanted = guard.edges_of(life)
     listed = f"SELECT {', '.join(EDGE_COLUMNS)}, retired FROM edge WHERE lifecycle = :name"
@@ -122,7 +122,7 @@ def install_edges(database: Session, life: Lifecycle) -> None:
         database.many(INSERT_EDGE, [dict(zip(EDGE_COLUMNS, row, strict=True)) for row in fresh])
 
 
-def install_paths(database: Session, lives: Sequence[Lifecycle], life: Lifecycle) -> None:
+def install_paths(database: Connection, lives: Sequence[Lifecycle], life: Lifecycle) -> None:
     """The paths of a lifecycle are listed, and which of them a command takes."""
     wanted = {path.id: path for path in paths_of_life(lives, life)}
     sql = "SELECT id, retired FROM transition_path WHERE lifecycle = :name AND forced = 0"
@@ -151,14 +151,14 @@ def command_of(path: TransitionPath) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def make_path(database: Session, path: TransitionPath) -> None:
+def make_path(database: Connection, path: TransitionPath) -> None:
     """A forced path is listed when somebody takes it: there are too many that nobody ever takes."""
     if not database.rows("SELECT 1 FROM transition_path WHERE id = :id", {"id": path.id}):
         lists = "SELECT list_forced_path(:id, :told, :digest)" if database.name == "postgres" else INSERT_PATH
         database.rows(lists, as_row(path))
 
 
-def refuse_if_live(database: Session, life: Lifecycle, gone: list[dict[str, Any]]) -> None:
+def refuse_if_live(database: Connection, life: Lifecycle, gone: list[dict[str, Any]]) -> None:
     """A lifecycle does not lose a state while a unit rests in it."""
     lost = sorted({edge["source"] for edge in gone} - life.states.keys() - {""})
     if lost:  # row-level security holds for the owner too

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from interlock.kernel.rows import Act, Archived, Event, ForcedMove, Lease, Row, Unit, Worker, columns
-from interlock.store.session import Session, listed
+from interlock.store.connection import Connection, listed
 from interlock.store.tx import LAST_LEASES, marks, params
 
 R = TypeVar("R", bound=Row)
@@ -42,7 +42,7 @@ BEGINNING: Position = (0, 0)
 
 
 @contextmanager
-def snapshot(session: Session, of: Sequence[int] = ()) -> Iterator[None]:
+def snapshot(session: Connection, of: Sequence[int] = ()) -> Iterator[None]:
     """One picture of these tenants, or of all, for everything that is read; writers neither wait nor show in it."""
     session.rows(SNAPSHOT[session.name])
     try:
@@ -52,13 +52,13 @@ def snapshot(session: Session, of: Sequence[int] = ()) -> Iterator[None]:
         session.rollback()
 
 
-def read(session: Session, kind: type[R], rest: str, **params: Any) -> list[R]:
+def read(session: Connection, kind: type[R], rest: str, **params: Any) -> list[R]:
     """Rows of a table; `rest` is what follows FROM."""
     rows = session.rows(f"SELECT {listed(kind)} FROM {kind.table} {rest}", params)
     return [kind(*row) for row in rows]
 
 
-def histories(session: Session) -> Iterator[tuple[Unit, Iterator[Event]]]:
+def histories(session: Connection) -> Iterator[tuple[Unit, Iterator[Event]]]:
     """Every unit with its events, in the order of their ids; the events are there until the next unit is asked for."""
     last = 0
     while units := read(session, Unit, "WHERE id > :last ORDER BY id LIMIT :page", last=last, page=PAGE):
@@ -76,7 +76,7 @@ def histories(session: Session) -> Iterator[tuple[Unit, Iterator[Event]]]:
                 yield unit, iter(())
 
 
-def read_leases(session: Session, units: Sequence[Unit]) -> None:
+def read_leases(session: Connection, units: Sequence[Unit]) -> None:
     """What the live leases of these units say."""
     held = {unit.id: unit for unit in units if unit.lease_id is not None}
     if not held:
@@ -87,7 +87,7 @@ def read_leases(session: Session, units: Sequence[Unit]) -> None:
         unit.lease_ttl, unit.lease_beat = lease.ttl, lease.beat
 
 
-def read_heads(session: Session, units: Sequence[Unit]) -> None:
+def read_heads(session: Connection, units: Sequence[Unit]) -> None:
     """What the last acts of these units are known by."""
     acts = sorted({unit.act for unit in units})
     heads = dict(session.rows("SELECT id, digest FROM act WHERE id {ids}", {"ids": acts})) if acts else {}
@@ -95,7 +95,7 @@ def read_heads(session: Session, units: Sequence[Unit]) -> None:
         unit.head = heads.get(unit.act, "")
 
 
-def events_of(session: Session, units: Sequence[Unit]) -> Iterator[Event]:
+def events_of(session: Connection, units: Sequence[Unit]) -> Iterator[Event]:
     """The events of these units in order: those of some units together, and of one that has very many by pages."""
     some: list[Unit] = []
     events = 0
@@ -109,14 +109,14 @@ def events_of(session: Session, units: Sequence[Unit]) -> Iterator[Event]:
         yield from events_between(session, some)
 
 
-def events_beyond(session: Session, unit: int, after: int) -> list[Event]:
+def events_beyond(session: Connection, unit: int, after: int) -> list[Event]:
     """The events of a unit behind a version, in order: they cost what is read of them, not what lies before."""
     sql = f"SELECT {', '.join(columns(Event))} FROM journal WHERE act IN ({BEYOND[session.name]}) AND unit = :unit"
     rows = session.rows(f"{sql} AND version > :after ORDER BY version", {"unit": unit, "after": after})
     return [Event(*row) for row in rows]
 
 
-def newest_events(session: Session, unit: int, version: int) -> Iterator[Event]:
+def newest_events(session: Connection, unit: int, version: int) -> Iterator[Event]:
     """The events of a unit that is at that version, the newest first; most who ask want one of the first few."""
     near = max(0, version - NEWEST)
     yield from reversed(events_beyond(session, unit, near))
@@ -124,7 +124,7 @@ def newest_events(session: Session, unit: int, version: int) -> Iterator[Event]:
         yield from (event for event in reversed(events_beyond(session, unit, 0)) if event.version <= near)
 
 
-def events_between(session: Session, units: Sequence[Unit]) -> Iterator[Event]:
+def events_between(session: Connection, units: Sequence[Unit]) -> Iterator[Event]:
     if len(units) > 1 or units[0].version <= EVENTS_PAGE:
         ends = {"first": units[0].id, "last": units[-1].id}
         yield from read(session, Event, "WHERE unit >= :first AND unit <= :last ORDER BY unit, version", **ends)
@@ -136,7 +136,7 @@ def events_between(session: Session, units: Sequence[Unit]) -> Iterator[Event]:
         version = events[-1].version
 
 
-def orphans(session: Session) -> Iterator[tuple[int, int]]:
+def orphans(session: Connection) -> Iterator[tuple[int, int]]:
     """Units that only acts know, and how many acts these are."""
     sql = (
         "SELECT unit, count(*) FROM (SELECT DISTINCT act, unit FROM journal_unit WHERE unit > :last) AS told "
@@ -147,7 +147,7 @@ def orphans(session: Session) -> Iterator[tuple[int, int]]:
     yield from pages(session, sql)
 
 
-def policies(session: Session) -> Iterator[tuple[int, str | None]]:
+def policies(session: Connection) -> Iterator[tuple[int, str | None]]:
     """Every unit with the text of its policy; None if it has no body."""
     sql = (
         "SELECT unit.id, body.policy FROM unit LEFT JOIN body ON body.unit = unit.id "
@@ -156,12 +156,12 @@ def policies(session: Session) -> Iterator[tuple[int, str | None]]:
     yield from pages(session, sql)
 
 
-def read_acts(session: Session, after: int, limit: int) -> list[Act]:
+def read_acts(session: Connection, after: int, limit: int) -> list[Act]:
     """Acts behind one of them, with their digests, in the order in which readers see them."""
     return select_acts(session, "WHERE id > :after ORDER BY id LIMIT :limit", after=after, limit=limit)
 
 
-def select_acts(session: Session, rest: str, **given: Any) -> list[Act]:
+def select_acts(session: Connection, rest: str, **given: Any) -> list[Act]:
     """Acts with their digests; `rest` is the statement from WHERE on."""
     rows = session.rows(f"SELECT {', '.join(Act.__struct_fields__)} FROM act {rest}", given)
     if session.name == "sqlite":
@@ -174,7 +174,7 @@ def as_list(value: str | None) -> Any:
     return None if value is None else msgspec.json.decode(value)
 
 
-def unmet_needs(session: Session) -> Iterator[tuple[int, int, int]]:
+def unmet_needs(session: Connection) -> Iterator[tuple[int, int, int]]:
     """Each open unit that has needs: how many it says are unmet, and how many are."""
     sql = (
         "SELECT unit.id, unit.unmet, sum(CASE WHEN needed.outcome = 'success' THEN 0 ELSE 1 END) FROM need "
@@ -185,7 +185,7 @@ def unmet_needs(session: Session) -> Iterator[tuple[int, int, int]]:
         yield one, unmet, int(counted)
 
 
-def slots(session: Session) -> list[tuple[int, str, int, int, int, int]]:
+def slots(session: Connection) -> list[tuple[int, str, int, int, int, int]]:
     """Each key: tenant, name, capacity, how many slots are taken, how many units have one, how many wait for one."""
     available, held = "unit.available_at IS NOT NULL", "unit.holder IS NOT NULL"
     kinds = (("mutex", "mutex", f"{available} OR {held}"), ("limit", "limit_key", f"{available} OR {held}"))
@@ -204,7 +204,7 @@ def slots(session: Session) -> list[tuple[int, str, int, int, int, int]]:
     return [(row[0], row[1], row[2], row[3], int(row[4]), row[5]) for row in session.rows(sql)]
 
 
-def pages(session: Session, sql: str) -> Iterator[tuple[Any, ...]]:
+def pages(session: Connection, sql: str) -> Iterator[tuple[Any, ...]]:
     """The rows of a statement that wants what comes after `:last`, its first column."""
     last = 0
     while rows := session.rows(sql, {"last": last, "page": PAGE}):
@@ -212,12 +212,12 @@ def pages(session: Session, sql: str) -> Iterator[tuple[Any, ...]]:
         last = rows[-1][0]
 
 
-def archived(session: Session, tenant: int, born: int) -> list[Archived]:
+def archived(session: Connection, tenant: int, born: int) -> list[Archived]:
     """Units of a tenant that were archived, and born no later than by that act."""
     return read(session, Archived, "WHERE tenant = :tenant AND born <= :born ORDER BY unit", tenant=tenant, born=born)
 
 
-def digests(session: Session, acts: Iterable[int]) -> dict[int, str]:
+def digests(session: Connection, acts: Iterable[int]) -> dict[int, str]:
     """The digests of those of these acts that are in the database, or have left it in order."""
     wanted, found = sorted(set(acts)), dict[int, str]()
     for table in ("act", "act_gone"):
@@ -227,23 +227,23 @@ def digests(session: Session, acts: Iterable[int]) -> dict[int, str]:
     return found
 
 
-def gone_acts(session: Session, tenant: int, end: int) -> dict[int, str]:
+def gone_acts(session: Connection, tenant: int, end: int) -> dict[int, str]:
     """The digests of acts of a tenant up to that one which have left the database with the last of their units."""
     sql = "SELECT id, digest FROM act_gone WHERE tenant = :tenant AND id <= :end"
     return dict(session.rows(sql, {"tenant": tenant, "end": end}))
 
 
-def told_by_paths(session: Session) -> dict[str, str]:
+def told_by_paths(session: Connection) -> dict[str, str]:
     """By the digest of a path, what it tells."""
     return dict(session.rows("SELECT digest, told FROM transition_path"))
 
 
-def horizon(session: Session) -> int:
+def horizon(session: Connection) -> int:
     """The act below which none can come any more."""
     return int(session.rows(HORIZON[session.name])[0][0])
 
 
-def cursor(session: Session) -> Position:
+def cursor(session: Connection) -> Position:
     """The position of the last event before which none can come any more."""
     found = session.rows("SELECT max(id) FROM act WHERE id < :horizon", {"horizon": horizon(session)})
     if found[0][0] is None:
@@ -252,7 +252,7 @@ def cursor(session: Session) -> Position:
     return found[0][0], last[0][0] or 0
 
 
-def events_after(session: Session, after: Position, limit: int) -> list[tuple[Position, Event]]:
+def events_after(session: Connection, after: Position, limit: int) -> list[tuple[Position, Event]]:
     """Events behind a position, each with its own, in an order into which none can come later."""
     act, place = after or BEGINNING
     given = {"act": act, "place": place, "limit": limit, "horizon": horizon(session)}
@@ -261,32 +261,32 @@ def events_after(session: Session, after: Position, limit: int) -> list[tuple[Po
     return [((row[0], row[1]), Event(*row[2:])) for row in rows]
 
 
-def epoch(session: Session) -> str | None:
+def epoch(session: Connection) -> str | None:
     """The random name of this store; None if it was made before there was one."""
     found = session.rows("SELECT value FROM about WHERE name = 'epoch'")
     return found[0][0] if found else None
 
 
-def forced_moves(session: Session) -> list[ForcedMove]:
+def forced_moves(session: Connection) -> list[ForcedMove]:
     """What operators forced, in the order of time."""
     return read(session, ForcedMove, "ORDER BY at, unit, version")
 
 
-def lifecycles(session: Session, units: Sequence[int]) -> dict[int, str]:
+def lifecycles(session: Connection, units: Sequence[int]) -> dict[int, str]:
     """The lifecycle of each of these units that is there."""
     sql = f"SELECT id, lifecycle FROM unit WHERE id IN ({marks(units)})"
     return dict(session.rows(sql, params(units))) if units else {}
 
 
-def workers(session: Session) -> list[Worker]:
+def workers(session: Connection) -> list[Worker]:
     return read(session, Worker, "ORDER BY unit")
 
 
-def tenants(session: Session) -> list[int]:
+def tenants(session: Connection) -> list[int]:
     return [row[0] for row in session.rows("SELECT id FROM tenant ORDER BY id")]
 
 
-def due_tenants(session: Session) -> list[int]:
+def due_tenants(session: Connection) -> list[int]:
     """Tenants for whom time has something to do: work, a lease, a rate, a schedule, acts that are not sealed, or what
     was kept for a while.
     """
@@ -309,13 +309,13 @@ def due_tenants(session: Session) -> list[int]:
     return [tenant for (tenant,) in session.rows(sql, {"now": now, "forgotten": now - LEASES_US})]
 
 
-def queues(session: Session, tenant: int) -> list[str]:
+def queues(session: Connection, tenant: int) -> list[str]:
     """Every queue that work was ever submitted to."""
     sql = "SELECT DISTINCT queue FROM lane WHERE tenant = :tenant ORDER BY queue"
     return [name for (name,) in session.rows(sql, {"tenant": tenant})]
 
 
-def next_wake(session: Session, tenant: int) -> int | None:
+def next_wake(session: Connection, tenant: int) -> int | None:
     """When time must look at work, at a rate or at a schedule next; None: never, as things are."""
     clocks = (
         "SELECT min(wake_at) AS at FROM unit WHERE wake_at IS NOT NULL AND lane <> 0 AND tenant = :tenant",

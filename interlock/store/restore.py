@@ -15,8 +15,8 @@ import msgspec
 
 from interlock.kernel.errors import Denied, InterlockError
 from interlock.kernel.rows import Lease
+from interlock.store.connection import Connection
 from interlock.store.reads import read, snapshot, tenants
-from interlock.store.session import Session
 
 GENERATION_MAX = 2**9 - 1  # an act's id has 63 bits: 36 for the transaction and 18 for the act within it
 # The act after the last one that this server could have given an id to.
@@ -49,7 +49,7 @@ class Begun(NamedTuple):
     leases: list[Lease]  # those that are live, and nobody may use any more
 
 
-def refuse_counted_anew(session: Session) -> None:
+def refuse_counted_anew(session: Connection) -> None:
     """Raises InterlockError if new acts would come before old ones: this server has not made what it holds."""
     if is_counted_anew(session):
         raise InterlockError(
@@ -58,7 +58,7 @@ def refuse_counted_anew(session: Session) -> None:
         )
 
 
-def is_counted_anew(session: Session) -> bool:
+def is_counted_anew(session: Connection) -> bool:
     """Whether the database holds acts that its server cannot have written."""
     if session.name != "postgres":
         return False  # a file counts its acts itself
@@ -67,7 +67,7 @@ def is_counted_anew(session: Session) -> bool:
         return last is not None and last >= session.rows(NEXT)[0][0]
 
 
-def refuse_others(session: Session) -> None:
+def refuse_others(session: Connection) -> None:
     """Raises InterlockError if somebody else is connected to the same database of a server."""
     others = session.rows(OTHERS) if session.name == "postgres" else []
     if others:
@@ -80,7 +80,7 @@ def refuse_others(session: Session) -> None:
         )
 
 
-def begin_again(session: Session, now: int) -> Begun:
+def begin_again(session: Connection, now: int) -> Begun:
     """The store is a new one that goes on where the backup ended: another generation, another epoch.
 
     Raises Denied if the connection's role may not.
@@ -112,7 +112,7 @@ def begin_again(session: Session, now: int) -> Begun:
     return Begun(generation, epoch, leases)
 
 
-def ended_epoch(session: Session, epoch: str) -> Before | None:
+def ended_epoch(session: Connection, epoch: str) -> Before | None:
     """When this store had that epoch, if it ever had."""
     found = session.rows("SELECT value FROM about WHERE name = 'before'")
     before = msgspec.json.decode(found[0][0], type=list[Before]) if found else []

@@ -9,9 +9,9 @@ import re
 from collections.abc import Iterable
 from functools import cache
 
+from interlock.store.connection import Connection
 from interlock.store.flush import BODY_WRITTEN, COUNTED, WRITTEN
 from interlock.store.migrations import SCHEMA
-from interlock.store.session import Session
 
 APP, SYSTEM, OPERATOR = "interlock_app", "interlock_system", "interlock_operator"
 PURPOSES = {
@@ -91,24 +91,24 @@ def policy_of(role: str) -> str:
     return "everybody" if role == SYSTEM else f"everybody_{role}"
 
 
-def home_of(session: Session) -> str:
+def home_of(session: Connection) -> str:
     """The schema that holds our tables, quoted."""
     return str(session.rows(HOME)[0][0])
 
 
-def missing_roles(session: Session) -> list[str]:
+def missing_roles(session: Connection) -> list[str]:
     """Our roles that the server does not have."""
     there = {name for (name,) in session.rows("SELECT rolname FROM pg_roles WHERE rolname LIKE 'interlock%'")}
     return [role for role in PURPOSES if role not in there]
 
 
-def apply(session: Session) -> None:
+def apply(session: Connection) -> None:
     """The roles that there are, or that this owner may make, have their rights; our functions have their path."""
     for statement in statements(session):
         session.script(statement)
 
 
-def statements(session: Session) -> list[str]:
+def statements(session: Connection) -> list[str]:
     """What puts the rights right, in order. The tables are there already."""
     home, missing = home_of(session), missing_roles(session)
     made = missing if missing and session.rows(MAY_CREATE_ROLES)[0][0] else []
@@ -147,7 +147,7 @@ def grants(home: str, role: str, tables: Iterable[str]) -> list[str]:
     return [f"GRANT {', '.join(rights)} ON {', '.join(named)} TO {role}" for rights, named in by_rights.items()]
 
 
-def function_statements(session: Session, home: str) -> list[str]:
+def function_statements(session: Connection, home: str) -> list[str]:
     """Our functions find names in our schema only, whatever the session's path is.
 
     With pg_temp last, a temporary table never stands in for one of ours; were it not named, it would come first. A
@@ -162,7 +162,7 @@ def function_statements(session: Session, home: str) -> list[str]:
     return found
 
 
-def lines_for_dba(session: Session) -> list[str]:
+def lines_for_dba(session: Connection) -> list[str]:
     """What somebody who may make roles can run, before the owner upgrades once more; nothing if all is there."""
     missing = missing_roles(session)
     lines = [f"CREATE ROLE {role} NOLOGIN;  -- {PURPOSES[role]}" for role in missing]

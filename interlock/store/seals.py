@@ -16,8 +16,8 @@ from typing import NamedTuple
 import msgspec
 
 from interlock.kernel.rows import Seal
+from interlock.store.connection import Connection
 from interlock.store.reads import horizon, read
-from interlock.store.session import Session
 
 SEALED_MOST = 10_000  # acts in one seal
 EVERY_US = 1_000_000  # however many processes tick, a tenant has no more seals than one in that time
@@ -60,12 +60,12 @@ def roll(root: str, digests: Iterable[str]) -> str:
     return root
 
 
-def last_seal(session: Session, tenant: int) -> Seal | None:
+def last_seal(session: Connection, tenant: int) -> Seal | None:
     found = read(session, Seal, "WHERE tenant = :tenant ORDER BY number DESC LIMIT 1", tenant=tenant)
     return found[0] if found else None
 
 
-def next_seal(session: Session, tenant: int, now: int) -> Seal | None:
+def next_seal(session: Connection, tenant: int, now: int) -> Seal | None:
     """The seal of what was committed since the last one; None if nothing was, or that one is too new."""
     last = last_seal(session, tenant)
     if last is not None and last.acts < SEALED_MOST and now - last.at < EVERY_US:
@@ -82,7 +82,7 @@ def next_seal(session: Session, tenant: int, now: int) -> Seal | None:
     )  # fmt: skip
 
 
-def write_seal(session: Session, tenant: int, now: int) -> None:
+def write_seal(session: Connection, tenant: int, now: int) -> None:
     """What was committed since the last seal is sealed; if somebody else does it at this moment, they do."""
     if session.many_writers and not session.rows(ALONE, {"tenant": tenant})[0][0]:
         return
@@ -91,7 +91,7 @@ def write_seal(session: Session, tenant: int, now: int) -> None:
         session.rows(INSERT, msgspec.structs.asdict(seal))
 
 
-def chain(session: Session, tenant: int, begin: Sealed = NOTHING, end: int | None = None) -> Iterator[Sealed]:
+def chain(session: Connection, tenant: int, begin: Sealed = NOTHING, end: int | None = None) -> Iterator[Sealed]:
     """How the chain of a tenant goes on from somewhere, act by act, up to where others may still come between."""
     until = horizon(session) if end is None else end
     at = begin

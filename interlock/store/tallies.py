@@ -8,9 +8,9 @@ import msgspec
 from interlock.kernel.commands import Count, Position, Tally
 from interlock.kernel.lifecycle import Category, Lifecycle
 from interlock.kernel.tallies import RENEWALS, TYPE, Seen, counted, labelled
+from interlock.store.connection import Connection
 from interlock.store.lanes import NUMBERS
 from interlock.store.reads import IN_ORDER, epoch, horizon
-from interlock.store.session import Session
 from interlock.store.tx import Tx
 
 PAGE = 2_000  # events that are counted together
@@ -70,14 +70,14 @@ class Gauges(msgspec.Struct, frozen=True):
     renewals: int
 
 
-def position(session: Session, tenant: int) -> Position:
+def position(session: Connection, tenant: int) -> Position:
     """Up to where a tenant was counted; from the beginning, if it was in another store."""
     here = epoch(session) or ""
     found = session.rows("SELECT epoch, act, place FROM tallied WHERE tenant = :tenant", {"tenant": tenant})
     return Position(*found[0]) if found and found[0][0] == here else Position(here)
 
 
-def next_tally(session: Session, tenant: int, lives: Mapping[str, Lifecycle]) -> tuple[Tally | None, bool]:
+def next_tally(session: Connection, tenant: int, lives: Mapping[str, Lifecycle]) -> tuple[Tally | None, bool]:
     """What is to be counted next, if there is anything, and whether more comes behind it."""
     after = position(session, tenant)
     end = horizon(session)
@@ -97,13 +97,13 @@ def next_tally(session: Session, tenant: int, lives: Mapping[str, Lifecycle]) ->
     return Tally(after=after, upto=upto, counts=counts) if counts or far else None, more
 
 
-def types(session: Session, tenant: int) -> list[str]:
+def types(session: Connection, tenant: int) -> list[str]:
     """The types of work that are told apart."""
     sql = "SELECT labels FROM tally WHERE tenant = :tenant AND name = :name"
     return [msgspec.json.decode(labels)[0] for (labels,) in session.rows(sql, {"tenant": tenant, "name": TYPE})]
 
 
-def tallies(session: Session, tenant: int) -> list[tuple[str, list[str], int]]:
+def tallies(session: Connection, tenant: int) -> list[tuple[str, list[str], int]]:
     """Everything that was counted of a tenant: the metric, its labels, and how much."""
     sql = "SELECT name, labels, value FROM tally WHERE tenant = :tenant ORDER BY name, labels"
     return [(name, msgspec.json.decode(labels), value) for name, labels, value in session.rows(sql, {"tenant": tenant})]
@@ -145,7 +145,7 @@ def keep_renewals(tx: Tx, ids: Sequence[int]) -> None:
         add(tx, tx.tenant, [Count(RENEWALS, labelled(), renewals)])
 
 
-def gauges(session: Session, tenant: int) -> Gauges:
+def gauges(session: Connection, tenant: int) -> Gauges:
     """What waits, is dead and is held now. Lanes beyond the thousandth are left out."""
     own: dict[str, Any] = {"tenant": tenant}
     dead = "SELECT count(*) FROM unit WHERE tenant = :tenant AND dead_at IS NOT NULL"
@@ -159,7 +159,7 @@ def gauges(session: Session, tenant: int) -> Gauges:
     )
 
 
-def depths(session: Session, tenant: int) -> list[Depth]:
+def depths(session: Connection, tenant: int) -> list[Depth]:
     """The queues in which something waits; more than a hundred thousand in a lane are told as so many."""
     found: dict[str, Depth] = {}
     last, end = tenant * NUMBERS, (tenant + 1) * NUMBERS
@@ -174,7 +174,7 @@ def depths(session: Session, tenant: int) -> list[Depth]:
     return [found[queue] for queue in sorted(found)]
 
 
-def oldest(session: Session, lane: int) -> int:
+def oldest(session: Connection, lane: int) -> int:
     """Since when the oldest unit of a lane waits: the first one of each priority is asked, not every unit."""
     below, at = 2**31, LAST
     for _ in range(PRIORITIES_MOST):

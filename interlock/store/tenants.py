@@ -3,10 +3,10 @@
 from collections.abc import Callable
 
 from interlock.kernel.rows import Tenant, Unit
+from interlock.store.connection import Connection
 from interlock.store.finders import lanes_of
 from interlock.store.lanes import NUMBERS
 from interlock.store.reads import read
-from interlock.store.session import Session
 from interlock.store.tx import Tx
 
 HELD = "SELECT count(*) FROM lease WHERE tenant = :tenant AND ended_at IS NULL"
@@ -21,12 +21,12 @@ LIMITED = "(max_running IS NOT NULL OR max_waiting IS NOT NULL)"
 SETS = ", ".join(f"{name} = :{name}" for name in Tenant.__struct_fields__ if name != "id")
 
 
-def held(session: Session, tenant: int) -> int:
+def held(session: Connection, tenant: int) -> int:
     """How many units of a tenant workers hold."""
     return int(session.rows(HELD, {"tenant": tenant})[0][0])
 
 
-def waiting(session: Session, tenant: int) -> int:
+def waiting(session: Connection, tenant: int) -> int:
     """How many units of a tenant wait for a worker, a key or their time; those that need others are not counted."""
     lanes = {"low": tenant * NUMBERS, "high": (tenant + 1) * NUMBERS}
     return int(session.rows(WAITING, {"tenant": tenant, **lanes})[0][0])
@@ -59,7 +59,7 @@ def waiting_now(tx: Tx, tenant: int) -> int:
     return counted(tx, tenant, waiting, is_waiting)
 
 
-def counted(tx: Tx, tenant: int, ask: Callable[[Session, int], int], fits: Callable[[Unit], bool]) -> int:
+def counted(tx: Tx, tenant: int, ask: Callable[[Connection, int], int], fits: Callable[[Unit], bool]) -> int:
     """What the database says, and what this transaction has made of it since."""
     here = sum(unit.tenant == tenant and fits(unit) for unit in tx.units.values())
     before = sum(unit.tenant == tenant and fits(unit) for unit in tx.was.values())
@@ -100,22 +100,22 @@ def write_tenant(tx: Tx, row: Tenant, *, fresh: bool) -> None:
     tx.freed.add(row.id)
 
 
-def tenants_seen(session: Session) -> list[Tenant]:
+def tenants_seen(session: Connection) -> list[Tenant]:
     """Every tenant that has a row."""
     return read(session, Tenant, "ORDER BY id")
 
 
-def tenant_seen(session: Session, tenant: int) -> Tenant | None:
+def tenant_seen(session: Connection, tenant: int) -> Tenant | None:
     found = read(session, Tenant, "WHERE id = :id", id=tenant)
     return found[0] if found else None
 
 
-def named_tenant(session: Session, name: str) -> Tenant | None:
+def named_tenant(session: Connection, name: str) -> Tenant | None:
     found = read(session, Tenant, "WHERE name = :name", name=name)
     return found[0] if found else None
 
 
-def passes_security_by(session: Session) -> bool:
+def passes_security_by(session: Connection) -> bool:
     """Whether this role sees every tenant's rows whatever it declares; a SQLite file has no roles."""
     if session.name == "sqlite":
         return False

@@ -6,8 +6,8 @@ import msgspec
 
 from interlock.kernel.errors import Unknown
 from interlock.kernel.rows import Event, Need, Note
+from interlock.store.connection import Connection
 from interlock.store.reads import read
-from interlock.store.session import Session
 from interlock.store.tx import marks, params
 from interlock.store.views import View, views
 
@@ -16,7 +16,9 @@ TREE_MAX = 1_000  # units of a tree that are looked at
 RESTS = "rests_in IS NOT NULL"
 
 
-def resting(session: Session, tenant: int, states: Sequence[tuple[str, str]], limit: int, after: int = 0) -> list[View]:
+def resting(
+    session: Connection, tenant: int, states: Sequence[tuple[str, str]], limit: int, after: int = 0
+) -> list[View]:
     """Units that rest in one of these states, each named with its lifecycle: the oldest first, from `after` on."""
     if not states:
         return []
@@ -48,7 +50,7 @@ class Tree(msgspec.Struct, frozen=True):
         return [one.unit.id for _, one in self.units]
 
 
-def tree_of(session: Session, tenant: int, unit: int, limit: int = TREE_MAX) -> Tree:
+def tree_of(session: Connection, tenant: int, unit: int, limit: int = TREE_MAX) -> Tree:
     """A unit and all below it, by one question; of a larger tree its upper part. Raises Unknown."""
     below = (
         "WITH RECURSIVE tree (id) AS (SELECT id FROM unit WHERE id = :top AND tenant = :tenant UNION ALL "
@@ -75,13 +77,13 @@ def arranged(found: Sequence[View], top: int) -> list[tuple[int, View]]:
     return ordered
 
 
-def needs_in(session: Session, tenant: int, units: Sequence[int]) -> list[Need]:
+def needs_in(session: Connection, tenant: int, units: Sequence[int]) -> list[Need]:
     """What these units need."""
     rest = f"WHERE tenant = :tenant AND unit IN ({marks(units)}) ORDER BY unit, needs"
     return read(session, Need, rest, tenant=tenant, **params(units)) if units else []
 
 
-def notes_in(session: Session, tenant: int, units: Sequence[int], kind: str) -> dict[int, list[Note]]:
+def notes_in(session: Connection, tenant: int, units: Sequence[int], kind: str) -> dict[int, list[Note]]:
     """The notes of one kind that these units have, by unit, the oldest first."""
     found: dict[int, list[Note]] = {unit: [] for unit in units}
     rest = f"WHERE tenant = :tenant AND unit IN ({marks(units)}) AND kind = :named ORDER BY id"
@@ -90,14 +92,14 @@ def notes_in(session: Session, tenant: int, units: Sequence[int], kind: str) -> 
     return found
 
 
-def births_of(session: Session, tenant: int, units: Sequence[int]) -> dict[int, str]:
+def births_of(session: Connection, tenant: int, units: Sequence[int]) -> dict[int, str]:
     """Who made each of these units."""
     sql = "SELECT unit.id, act.actor FROM unit JOIN act ON act.id = unit.born WHERE unit.tenant = :tenant"
     sql = f"{sql} AND unit.id IN ({marks(units)})"
     return dict(session.rows(sql, {"tenant": tenant, **params(units)})) if units else {}
 
 
-def events_in(session: Session, tenant: int, units: Sequence[int], until: int) -> dict[int, list[Event]]:
+def events_in(session: Connection, tenant: int, units: Sequence[int], until: int) -> dict[int, list[Event]]:
     """What had happened to these units up to an instant, by unit, in order."""
     found: dict[int, list[Event]] = {unit: [] for unit in units}
     rest = f"WHERE tenant = :tenant AND unit IN ({marks(units)}) AND at <= :until ORDER BY unit, version"

@@ -22,10 +22,10 @@ from interlock.kernel.rows import (
 )
 from interlock.kernel.steps import Template
 from interlock.store.acts import Move
+from interlock.store.connection import Connection, Queue, listed
 from interlock.store.flush import COUNTED, WORKER_WRITTEN, WRITTEN, write
 from interlock.store.ids import Ids
 from interlock.store.lanes import Lanes
-from interlock.store.session import Queue, Session, listed
 from interlock.store.witness import Witness, best
 
 R = TypeVar("R", bound=Row)
@@ -41,7 +41,7 @@ LAST_LEASES = (
 class Tx:
     """One open transaction. Every row that is read passes through its identity map."""
 
-    def __init__(self, session: Session, lives: Mapping[str, Lifecycle], ids: Ids, tenants: Sequence[int]) -> None:
+    def __init__(self, session: Connection, lives: Mapping[str, Lifecycle], ids: Ids, tenants: Sequence[int]) -> None:
         """A transaction is open that sees the rows of these tenants."""
         self.session, self.lives, self.ids = session, lives, ids
         self.leases = lives["lease"]

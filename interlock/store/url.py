@@ -4,8 +4,8 @@ from importlib import import_module
 from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit
 
 from interlock.kernel.errors import InterlockError
-from interlock.store import sqlite
-from interlock.store.session import Session
+from interlock.store.connection import Connection
+from interlock.store.sqlite import MEMORY, SqliteConnection
 
 DEFAULT = "sqlite:///interlock.db"
 ALLOWED = "allowed are sqlite:///file.db, sqlite:////path/to/file.db, sqlite://:memory: and postgresql://user@host/name"
@@ -36,24 +36,24 @@ def checked(url: str) -> str:
     if not url.startswith("sqlite://") and urlsplit(url).scheme not in ("postgresql", "postgres"):
         raise InterlockError(f"'{url}' is no database that Interlock knows; {ALLOWED}")
     path = unquote(url.removeprefix("sqlite://"))
-    if url.startswith("sqlite://") and path != sqlite.MEMORY and (not path.startswith("/") or path == "/"):
+    if url.startswith("sqlite://") and path != MEMORY and (not path.startswith("/") or path == "/"):
         raise InterlockError(f"'{url}' names no file; {ALLOWED}")
     if not url.startswith("sqlite://"):
         split_prepare(url)
     return url
 
 
-def connect(url: str, *, later: bool = False) -> Session:
+def connect(url: str, *, later: bool = False) -> Connection:
     """A connection to the database that a URL names. Raises InterlockError, which says what is allowed.
 
     With `later` a server hears of it when it is first used.
     """
     if checked(url).startswith("sqlite://"):
-        return sqlite.Connection(unquote(url.removeprefix("sqlite://")).removeprefix("/"))
+        return SqliteConnection(unquote(url.removeprefix("sqlite://")).removeprefix("/"))
     try:
         # The driver is an extra: who runs on SQLite does not need it.
         module = import_module("interlock.store.postgres")
     except ModuleNotFoundError:
         raise InterlockError("PostgreSQL needs its driver: pip install 'interlock[postgres]'") from None
-    connection: Session = module.Connection(url, later=later)
+    connection: Connection = module.PostgresConnection(url, later=later)
     return connection

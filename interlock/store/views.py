@@ -14,8 +14,8 @@ from interlock.kernel.names import shown
 from interlock.kernel.rows import Artifact, Body, Event, Note, Schedule, Skipped, Slot, Unit, Worker
 from interlock.kernel.rows import columns as columns_of
 from interlock.kernel.steps import Template
+from interlock.store.connection import Connection, listed
 from interlock.store.reads import events_beyond, read, read_heads, read_leases
-from interlock.store.session import Session, listed
 from interlock.store.tx import marks, params
 
 GLIMPSE = (  # what has no body can still be looked at
@@ -78,7 +78,7 @@ class Filter(msgspec.Struct, frozen=True, kw_only=True):
         return self == Filter()
 
 
-def glimpse(session: Session, tenant: int, unit: int) -> Glimpse:
+def glimpse(session: Connection, tenant: int, unit: int) -> Glimpse:
     """Where a unit stands. Raises Unknown."""
     found = session.rows(f"{GLIMPSE} WHERE id = :unit AND unit.tenant = :tenant", {"unit": unit, "tenant": tenant})
     if not found:
@@ -86,7 +86,7 @@ def glimpse(session: Session, tenant: int, unit: int) -> Glimpse:
     return Glimpse(*found[0])
 
 
-def view(session: Session, tenant: int, unit: int) -> View:
+def view(session: Connection, tenant: int, unit: int) -> View:
     """A unit and its body. Raises Unknown, and Corrupt if it has no body."""
     found = views(session, tenant, ["unit.id = :unit"], {"unit": unit}, 1)
     if not found:
@@ -95,7 +95,7 @@ def view(session: Session, tenant: int, unit: int) -> View:
     return found[0]
 
 
-def bare(session: Session, tenant: int, unit: int) -> Unit:
+def bare(session: Connection, tenant: int, unit: int) -> Unit:
     """A unit without its body, which may be missing. Raises Unknown."""
     found = read(session, Unit, "WHERE id = :unit AND tenant = :tenant", unit=unit, tenant=tenant)
     if not found:
@@ -103,14 +103,14 @@ def bare(session: Session, tenant: int, unit: int) -> Unit:
     return found[0]
 
 
-def views_of(session: Session, tenant: int, units: Sequence[int]) -> dict[int, View]:
+def views_of(session: Connection, tenant: int, units: Sequence[int]) -> dict[int, View]:
     """These units and their bodies, by id; those that do not exist are left out."""
     wanted = sorted(set(units))
     found = views(session, tenant, [f"unit.id IN ({marks(wanted)})"], params(wanted), len(wanted)) if wanted else ()
     return {one.unit.id: one for one in found}
 
 
-def listing(session: Session, tenant: int, wanted: Filter, limit: int, after: int | None = None) -> list[View]:
+def listing(session: Connection, tenant: int, wanted: Filter, limit: int, after: int | None = None) -> list[View]:
     """The units that a filter means, the highest id first, from `after` on; `lists.newest` goes by time."""
     where, params = conditions(wanted)
     if after is not None:
@@ -118,7 +118,7 @@ def listing(session: Session, tenant: int, wanted: Filter, limit: int, after: in
     return views(session, tenant, where, params, limit)
 
 
-def matching(session: Session, tenant: int, wanted: Filter, limit: int | None = None) -> list[int]:
+def matching(session: Connection, tenant: int, wanted: Filter, limit: int | None = None) -> list[int]:
     """The ids of the units that a filter means, the oldest first."""
     where, params = conditions(wanted)
     sql = f"SELECT unit.id {FROM} WHERE {' AND '.join([OWN, *where])} ORDER BY unit.id"
@@ -159,7 +159,12 @@ def conditions(wanted: Filter) -> tuple[list[str], dict[str, Any]]:
 
 
 def views(
-    session: Session, tenant: int, where: Sequence[str], params: Mapping[str, Any], limit: int, by: str = "unit.id DESC"
+    session: Connection,
+    tenant: int,
+    where: Sequence[str],
+    params: Mapping[str, Any],
+    limit: int,
+    by: str = "unit.id DESC",
 ) -> list[View]:
     units, bodies = listed(Unit), listed(Body)
     above = "(SELECT above.lifecycle FROM unit AS above WHERE above.id = unit.parent)"
@@ -178,7 +183,7 @@ def views(
     return found
 
 
-def events_of(session: Session, tenant: int, unit: int, after: int = 0, limit: int | None = None) -> list[Event]:
+def events_of(session: Connection, tenant: int, unit: int, after: int = 0, limit: int | None = None) -> list[Event]:
     """What happened to a unit, from the version `after` on, all of it or so much."""
     rest = "WHERE unit = :unit AND tenant = :tenant AND version > :after ORDER BY version"
     given = {"unit": unit, "tenant": tenant, "after": after}
@@ -189,7 +194,7 @@ def events_of(session: Session, tenant: int, unit: int, after: int = 0, limit: i
     return read(session, Event, f"{rest} LIMIT :limit", **given, limit=limit)
 
 
-def moved_since(session: Session, tenant: int, versions: Mapping[int, int]) -> list[tuple[int, int, bool]]:
+def moved_since(session: Connection, tenant: int, versions: Mapping[int, int]) -> list[tuple[int, int, bool]]:
     """Those of these units that are past the given version or have ended: each with its version, and whether it has.
 
     One that is not there any more has ended.
@@ -200,25 +205,25 @@ def moved_since(session: Session, tenant: int, versions: Mapping[int, int]) -> l
     return gone + [(row[0], row[1], row[2] is not None) for row in rows if row[1] > versions[row[0]] or row[2]]
 
 
-def born_by(session: Session, tenant: int, unit: int) -> str | None:
+def born_by(session: Connection, tenant: int, unit: int) -> str | None:
     """What led to the birth of a unit."""
     sql = "SELECT cause FROM act JOIN unit ON unit.born = act.id WHERE unit.id = :unit AND unit.tenant = :tenant"
     found = session.rows(sql, {"unit": unit, "tenant": tenant})
     return found[0][0] if found else None
 
 
-def last_event(session: Session, tenant: int, unit: int) -> Event | None:
+def last_event(session: Connection, tenant: int, unit: int) -> Event | None:
     """The last move of a unit; a hop of its lease alone is none."""
     rest = "WHERE unit = :unit AND tenant = :tenant AND (source IS NULL OR source <> target OR trigger <> 'self')"
     found = read(session, Event, f"{rest} ORDER BY version DESC LIMIT 1", unit=unit, tenant=tenant)
     return found[0] if found else None
 
 
-def notes_of(session: Session, tenant: int, unit: int) -> list[Note]:
+def notes_of(session: Connection, tenant: int, unit: int) -> list[Note]:
     return read(session, Note, "WHERE unit = :unit AND tenant = :tenant ORDER BY id", unit=unit, tenant=tenant)
 
 
-def last_tracebacks(session: Session, tenant: int, units: Sequence[int]) -> dict[int, Note]:
+def last_tracebacks(session: Connection, tenant: int, units: Sequence[int]) -> dict[int, Note]:
     """By unit, the traceback of its last failed attempt; units that have none are left out."""
     wanted = sorted(set(units))
     if not wanted:
@@ -227,16 +232,16 @@ def last_tracebacks(session: Session, tenant: int, units: Sequence[int]) -> dict
     return {note.unit: note for note in read(session, Note, rest, tenant=tenant, **params(wanted))}
 
 
-def artifacts_of(session: Session, tenant: int, unit: int) -> list[Artifact]:
+def artifacts_of(session: Connection, tenant: int, unit: int) -> list[Artifact]:
     rest = "WHERE unit = :unit AND tenant = :tenant ORDER BY attempt, name"
     return read(session, Artifact, rest, unit=unit, tenant=tenant)
 
 
-def children_of(session: Session, tenant: int, unit: int) -> list[View]:
+def children_of(session: Connection, tenant: int, unit: int) -> list[View]:
     return list(reversed(listing(session, tenant, Filter(parent=unit), 1_000)))
 
 
-def lost_children(session: Session, tenant: int, parent: int, limit: int) -> list[int]:
+def lost_children(session: Connection, tenant: int, parent: int, limit: int) -> list[int]:
     """The children that ended without success: those first that decide over their parent, and that ended first."""
     sql = (
         f"SELECT id FROM unit WHERE {OWN} AND parent = :parent AND outcome IS NOT NULL AND outcome <> :success "
@@ -246,24 +251,24 @@ def lost_children(session: Session, tenant: int, parent: int, limit: int) -> lis
     return [one for (one,) in session.rows(sql, given)]
 
 
-def needs_of(session: Session, tenant: int, unit: int) -> list[Glimpse]:
+def needs_of(session: Connection, tenant: int, unit: int) -> list[Glimpse]:
     """What a unit needs."""
     sql = f"{GLIMPSE} JOIN need ON need.needs = unit.id WHERE need.unit = :unit AND need.tenant = :tenant ORDER BY id"
     return [Glimpse(*row) for row in session.rows(sql, {"unit": unit, "tenant": tenant})]
 
 
-def open_gates(session: Session, tenant: int, unit: int) -> list[tuple[int, str]]:
+def open_gates(session: Connection, tenant: int, unit: int) -> list[tuple[int, str]]:
     """The gates at a unit or below it that are open, each with its lifecycle, the oldest first."""
     return [(one, life) for one, life in session.rows(OPEN_GATES, {"unit": unit, "tenant": tenant})]
 
 
-def slot_of(session: Session, tenant: int, key: str) -> Slot | None:
+def slot_of(session: Connection, tenant: int, key: str) -> Slot | None:
     """A mutex or a limit, by its whole name (`mutex:…`, `limit:…`)."""
     found = read(session, Slot, "WHERE key = :key AND tenant = :tenant", key=key, tenant=tenant)
     return found[0] if found else None
 
 
-def seated_on(session: Session, tenant: int, column: str, name: str) -> list[View]:
+def seated_on(session: Connection, tenant: int, column: str, name: str) -> list[View]:
     """Which units have a slot of a mutex or a limit, or a token of a rate, the oldest first."""
     assert column in ("mutex", "limit_key", "rate_key")
     held = "" if column == "rate_key" else " OR unit.holder IS NOT NULL"
@@ -271,14 +276,14 @@ def seated_on(session: Session, tenant: int, column: str, name: str) -> list[Vie
     return views(session, tenant, [f"body.{column} = :name", having], {"name": name}, 1_000)[::-1]
 
 
-def next_token(session: Session, tenant: int, key: str) -> int | None:
+def next_token(session: Connection, tenant: int, key: str) -> int | None:
     """When the first token of a rate that is away comes back; `key` is what a unit is parked on."""
     sql = "SELECT min(back_at) FROM token WHERE key = :key AND tenant = :tenant"
     found: int | None = session.rows(sql, {"key": key, "tenant": tenant})[0][0]
     return found
 
 
-def ahead_of(session: Session, tenant: int, unit: Unit) -> int:
+def ahead_of(session: Connection, tenant: int, unit: Unit) -> int:
     """How many units of the same lane are claimed before this one; many are counted as AHEAD_MAX."""
     before = "(priority > :priority OR (priority = :priority AND (available_at, id) < (:at, :id)))"
     sql = f"SELECT 1 FROM unit WHERE {OWN} AND lane = :lane AND available_at IS NOT NULL AND {before} LIMIT {AHEAD_MAX}"
@@ -286,12 +291,12 @@ def ahead_of(session: Session, tenant: int, unit: Unit) -> int:
     return len(session.rows(sql, params))
 
 
-def schedules_of(session: Session, tenant: int) -> list[Schedule]:
+def schedules_of(session: Connection, tenant: int) -> list[Schedule]:
     """The schedules of a tenant that were not removed, by name."""
     return read(session, Schedule, "WHERE tenant = :tenant AND removed_at IS NULL ORDER BY name", tenant=tenant)
 
 
-def templates_of(session: Session, tenant: int) -> list[Template]:
+def templates_of(session: Connection, tenant: int) -> list[Template]:
     """The newest version of each template of a tenant, by name."""
     newest = (
         "(SELECT max(version) FROM template AS one WHERE one.tenant = template.tenant AND one.name = template.name)"
@@ -299,7 +304,7 @@ def templates_of(session: Session, tenant: int) -> list[Template]:
     return read(session, Template, f"WHERE tenant = :tenant AND version = {newest} ORDER BY name", tenant=tenant)
 
 
-def template_seen(session: Session, tenant: int, name: str, version: int | None) -> Template | None:
+def template_seen(session: Connection, tenant: int, name: str, version: int | None) -> Template | None:
     """A version of a template, or the newest one."""
     given = {"tenant": tenant, "name": name, "version": version or 0}
     rest = "WHERE tenant = :tenant AND name = :name AND :version IN (0, version) ORDER BY version DESC LIMIT 1"
@@ -307,19 +312,19 @@ def template_seen(session: Session, tenant: int, name: str, version: int | None)
     return found[0] if found else None
 
 
-def schedule_of(session: Session, tenant: int, name: str) -> Schedule | None:
+def schedule_of(session: Connection, tenant: int, name: str) -> Schedule | None:
     """A schedule by its name, also one that was removed."""
     found = read(session, Schedule, "WHERE tenant = :tenant AND name = :name", tenant=tenant, name=name)
     return found[0] if found else None
 
 
-def skipped_of(session: Session, tenant: int, name: str, limit: int) -> list[Skipped]:
+def skipped_of(session: Connection, tenant: int, name: str, limit: int) -> list[Skipped]:
     """The instants for which a schedule made nothing, the latest first."""
     rest = "WHERE tenant = :tenant AND schedule = :name ORDER BY id DESC LIMIT :limit"
     return read(session, Skipped, rest, tenant=tenant, name=name, limit=limit)
 
 
-def workers_seen(session: Session, tenant: int, ended: bool = False) -> list[tuple[Worker, Unit]]:
+def workers_seen(session: Connection, tenant: int, ended: bool = False) -> list[tuple[Worker, Unit]]:
     """Every worker that has not shut down, or every worker, with its unit."""
     sql = f"SELECT {listed(Worker)}, {listed(Unit)} FROM worker JOIN unit ON unit.id = worker.unit"
     sql += " WHERE worker.tenant = :tenant" + ("" if ended else f" AND unit.category <> '{Category.CLOSED}'")
@@ -328,20 +333,22 @@ def workers_seen(session: Session, tenant: int, ended: bool = False) -> list[tup
     return [(Worker(*row[:width]), Unit(*row[width:])) for row in rows]
 
 
-def done_again(session: Session, tenant: int) -> dict[int, int]:
+def done_again(session: Connection, tenant: int) -> dict[int, int]:
     """Units that were done again, each with the last unit that does it again."""
     sql = "SELECT retry_of, max(unit) FROM body WHERE tenant = :tenant AND retry_of IS NOT NULL GROUP BY retry_of"
     return dict(session.rows(sql, {"tenant": tenant}))
 
 
-def counts_by(session: Session, tenant: int, columns: Sequence[str] = ("lifecycle", "state")) -> list[tuple[Any, ...]]:
+def counts_by(
+    session: Connection, tenant: int, columns: Sequence[str] = ("lifecycle", "state")
+) -> list[tuple[Any, ...]]:
     """How many units there are of each kind and state."""
     names = ", ".join(columns)
     sql = f"SELECT {names}, count(*) FROM unit WHERE tenant = :tenant GROUP BY {names} ORDER BY {names}"
     return session.rows(sql, {"tenant": tenant})
 
 
-def archived_in(session: Session, tenant: int, unit: int) -> str | None:
+def archived_in(session: Connection, tenant: int, unit: int) -> str | None:
     """The file that holds a unit which has left the database."""
     sql = "SELECT file FROM archived WHERE unit = :unit AND tenant = :tenant"
     found = session.rows(sql, {"unit": unit, "tenant": tenant})

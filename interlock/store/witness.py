@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 
 from interlock.kernel.rows import Act, Answer, Archived, Artifact, Note, Row
-from interlock.store.session import Session
+from interlock.store.connection import Connection
 
 # What tells such a row from every other; these stay as they were written.
 IDENTITY: dict[type[Row], tuple[str, ...]] = {
@@ -49,7 +49,7 @@ def values(row: Row, columns: Sequence[str]) -> dict[str, Any]:
     return {column: getattr(row, column) for column in columns}
 
 
-def seen(session: Session, tenants: Sequence[int], witness: Witness) -> bool:
+def seen(session: Connection, tenants: Sequence[int], witness: Witness) -> bool:
     """Whether the row is in the database, exactly as it was written."""
     same = " AND ".join(
         f"{name} IS NULL" if value is None else f"{name} = :{name}" for name, value in witness.values.items()
@@ -62,7 +62,7 @@ def seen(session: Session, tenants: Sequence[int], witness: Witness) -> bool:
         session.rollback()
 
 
-def confirm(session: Session) -> None:
+def confirm(session: Connection) -> None:
     """What was seen has reached the standby too: a later commit does not return before all earlier ones have."""
     session.begin()
     try:

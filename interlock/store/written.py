@@ -3,14 +3,14 @@
 from collections.abc import Iterable
 
 from interlock.kernel.rows import Need, Unit
+from interlock.store.connection import Connection
 from interlock.store.reads import read
-from interlock.store.session import Session
 
 # The name by which a row of each table is told; of keys it is enough that one of them changed.
 WATCHED = {"unit": "id", "worker": "unit", "slot": "0", "token": "0", "need": "unit"}
 
 
-def keep_track(session: Session) -> None:
+def keep_track(session: Connection) -> None:
     """From now on what this connection writes is remembered with the transaction that wrote it."""
     session.rows(
         "CREATE TEMP TABLE IF NOT EXISTS written (kind TEXT, id INTEGER, PRIMARY KEY (kind, id)) WITHOUT ROWID"
@@ -24,7 +24,7 @@ def keep_track(session: Session) -> None:
             )
 
 
-def written(session: Session) -> list[tuple[str, int]]:
+def written(session: Connection) -> list[tuple[str, int]]:
     """The tables and rows that were written since this was asked last."""
     rows = session.rows("SELECT kind, id FROM written ORDER BY kind, id")
     if rows:
@@ -32,9 +32,9 @@ def written(session: Session) -> list[tuple[str, int]]:
     return [(kind, one) for kind, one in rows]
 
 
-def units(session: Session, ids: Iterable[int]) -> list[Unit]:
+def units(session: Connection, ids: Iterable[int]) -> list[Unit]:
     return read(session, Unit, "WHERE id {ids} ORDER BY id", ids=list(ids))
 
 
-def needs_of(session: Session, ids: Iterable[int]) -> list[Need]:
+def needs_of(session: Connection, ids: Iterable[int]) -> list[Need]:
     return read(session, Need, "WHERE unit {ids} ORDER BY unit, needs", ids=list(ids))

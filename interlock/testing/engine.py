@@ -9,7 +9,7 @@ from interlock.engine.door import Engine
 from interlock.kernel.commands import Command
 from interlock.kernel.lifecycle import Lifecycle
 from interlock.store import migrate
-from interlock.store.session import Session
+from interlock.store.connection import Connection
 from interlock.store.url import connect
 
 A = TypeVar("A")
@@ -18,7 +18,7 @@ A = TypeVar("A")
 class StillEngine(Engine):
     """Whoever sends a command carries it out, and what the clock says is up to the test."""
 
-    def __init__(self, session: Session, lives: Mapping[str, Lifecycle], clock: Callable[[], int]) -> None:
+    def __init__(self, session: Connection, lives: Mapping[str, Lifecycle], clock: Callable[[], int]) -> None:
         super().__init__(session, lives)
         self.clock, self.stepping = clock, RLock()
         session.keep_time(clock)
@@ -36,7 +36,7 @@ class StillEngine(Engine):
                 pass
         return futures
 
-    def send_within(self, session: Session, command: Command[A]) -> A:
+    def send_within(self, session: Connection, command: Command[A]) -> A:
         session.keep_time(self.clock)
         with self.stepping:
             return super().send_within(session, command)

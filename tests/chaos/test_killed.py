@@ -20,8 +20,8 @@ import interlock
 from interlock.audit.laws import audit
 from interlock.kernel.lifecycle import Category, Lifecycle
 from interlock.kernel.rows import Event
+from interlock.store.connection import Connection
 from interlock.store.reads import histories
-from interlock.store.session import Session
 from interlock.store.views import counts_by, workers_seen
 from tests.chaos.tasks import KINDS, made
 from tests.conftest import ROOT
@@ -173,7 +173,7 @@ def old_snapshot(url: str) -> Iterator[None]:
         assert reader.execute(seen).fetchall() == first
 
 
-def recoveries(session: Session, killed: dict[str, float]) -> Iterator[float]:
+def recoveries(session: Connection, killed: dict[str, float]) -> Iterator[float]:
     """For each job of a killed worker, how many seconds later it was free again."""
     for unit, events in histories(session):
         worker = ""
@@ -184,7 +184,7 @@ def recoveries(session: Session, killed: dict[str, float]) -> Iterator[float]:
                 yield event.at / 1_000_000 - killed[worker]
 
 
-def judge(session: Session, app: interlock.App, jobs: int) -> None:
+def judge(session: Connection, app: interlock.App, jobs: int) -> None:
     assert list(audit(session, app.lives, rebuild=True)) == []  # every row is the sum of its events, and more
     tasks = dict(session.rows("SELECT unit, task FROM body"))
     found = [(unit, list(events)) for unit, events in histories(session) if unit.lifecycle == "job"]

@@ -12,7 +12,7 @@ import pytest
 
 import interlock
 from interlock.audit.laws import audit
-from interlock.store.session import Session
+from interlock.store.connection import Connection
 from interlock.store.views import counts_by
 from tests.chaos.flows import PLAIN, made
 from tests.chaos.test_killed import HURRY, until
@@ -57,7 +57,7 @@ def submitted(app: interlock.App, count: int) -> list[interlock.Run]:
     return [app.workflows["plain"].submit(n=n, key=f"run {n}") for n in range(count)]
 
 
-def judge(session: Session, app: interlock.App, runs: int) -> None:
+def judge(session: Connection, app: interlock.App, runs: int) -> None:
     """Everything succeeded, and no two steps of a run ran at a time, or out of order."""
     assert list(audit(session, app.lives, rebuild=True)) == []
     assert session.rows("SELECT count(*) FROM unit WHERE lifecycle = 'workflow_run' AND outcome = 'success'") == [
@@ -144,5 +144,5 @@ def waits_for_signal(app: interlock.App) -> bool:
     return bool(app.read(lambda session, tenant: session.rows(sql)) == [(1,)])
 
 
-def sound(session: Session, app: interlock.App) -> Any:
+def sound(session: Connection, app: interlock.App) -> Any:
     assert list(audit(session, app.lives, rebuild=True)) == []

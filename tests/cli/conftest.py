@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from interlock.store import postgres, sqlite
+from interlock.store.postgres import PostgresConnection
+from interlock.store.sqlite import SqliteConnection
 from tests.cli.inside import inside
 from tests.cli.places import Place
 from tests.contract.world import World
@@ -18,12 +19,12 @@ def place(request: pytest.FixtureRequest, tmp_path: Path, server: str) -> Iterat
     if request.param == "sqlite":
         url = f"sqlite:///{tmp_path}/work.db"
         assert inside(url)("db", "upgrade").code == 0
-        connection: Any = sqlite.Connection(f"{tmp_path}/work.db")
+        connection: Any = SqliteConnection(f"{tmp_path}/work.db")
         yield Place(url, World(connection))
         connection.close()
         return
     with fresh_postgres(server, f"u{abs(hash(tmp_path))}") as url:
-        connection = postgres.Connection(url)
+        connection = PostgresConnection(url)
         declare(connection, 1)
         yield Place(url, World(connection))
         connection.close()

@@ -9,7 +9,7 @@ import pytest
 
 from interlock.audit.laws import LAWS
 from interlock.kernel.names import shown
-from interlock.store import postgres
+from interlock.store.postgres import PostgresConnection
 from tests.conftest import Run
 from tests.contract.tamper import behind_the_guard, rewrite
 from tests.contract.test_rebuild import much_work
@@ -24,7 +24,7 @@ class Place:
         self.connection, self.server, self.folder = connection, server, folder
         self.world = World(connection)
         self.url = f"sqlite:///{folder}/test.db"
-        if isinstance(connection, postgres.Connection):
+        if isinstance(connection, PostgresConnection):
             info = connection.raw.info
             self.url = f"postgresql://operator@{info.host}:{info.port}/{info.dbname}"
 

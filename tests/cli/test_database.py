@@ -10,8 +10,8 @@ import pytest
 from interlock.audit.laws import LAWS
 from interlock.cli.out import counted
 from interlock.kernel.commands import Tick
-from interlock.store import sqlite
 from interlock.store.migrate import numbers
+from interlock.store.sqlite import SqliteConnection
 from tests.cli.inside import inside
 from tests.conftest import Run
 from tests.contract.world import World
@@ -26,7 +26,7 @@ def made(tmp_path_factory: pytest.TempPathFactory, interlock: Run) -> Path:
     path = tmp_path_factory.mktemp("database") / "work.db"
     upgrade = interlock("db", "upgrade", "--db", f"sqlite:///{path}")
     assert upgrade.stdout == f"{PRESENT}, {counted(len(numbers()), 'migration')} run\n"
-    connection = sqlite.Connection(str(path))
+    connection = SqliteConnection(str(path))
     world = World(connection)
     for _ in range(2):
         world.submit()
@@ -114,7 +114,7 @@ def test_a_person_is_told_of_tampering_line_by_line(file: Path, interlock: Run) 
 
 def tamper(file: Path, statement: str) -> None:
     """As whoever owns the file could do it: the guard stood in the way."""
-    connection = sqlite.Connection(str(file))
+    connection = SqliteConnection(str(file))
     for guard in GUARDS:
         connection.rows(f"DROP TRIGGER guard_{guard}")
     connection.rows(statement)
@@ -143,7 +143,7 @@ def test_a_database_that_cannot_be_used_is_told_in_a_sentence(args: tuple[str, .
 
 
 def test_an_old_schema_is_named_with_its_cure(tmp_path: Path, interlock: Run) -> None:
-    sqlite.Connection(str(tmp_path / "empty.db")).close()
+    SqliteConnection(str(tmp_path / "empty.db")).close()
     url = f"sqlite:///{tmp_path}/empty.db"
     done = interlock("db", "status", "--db", url)
     assert (done.returncode, done.stdout) == (
@@ -154,7 +154,7 @@ def test_an_old_schema_is_named_with_its_cure(tmp_path: Path, interlock: Run) ->
 
 
 def test_an_empty_database_is_called_empty(tmp_path: Path, interlock: Run) -> None:
-    sqlite.Connection(str(tmp_path / "empty.db")).close()
+    SqliteConnection(str(tmp_path / "empty.db")).close()
     done = interlock("db", "doctor", "--db", f"sqlite:///{tmp_path}/empty.db")
     assert done.returncode == 1
     assert done.stdout.startswith("the database is empty: `interlock db upgrade` makes its tables")

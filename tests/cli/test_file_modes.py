@@ -16,7 +16,8 @@ from interlock.engine.door import Engine
 from interlock.kernel.commands import Cancel, Key, Submit, Work
 from interlock.kernel.errors import InterlockError
 from interlock.lifecycles import shipped
-from interlock.store import files, sqlite
+from interlock.store import files
+from interlock.store.sqlite import SqliteConnection
 from tests.cli.inside import called
 
 UMASKS = [0o000, 0o022, 0o377]
@@ -62,16 +63,16 @@ def test_a_file_that_is_swapped_while_it_is_made_changes_no_other(
 
 def test_a_database_behind_a_link(tmp_path: Path, umask: int) -> None:
     (tmp_path / "link.db").symlink_to(tmp_path / "work.db")
-    sqlite.Connection(str(tmp_path / "link.db")).close()
+    SqliteConnection(str(tmp_path / "link.db")).close()
     assert mode(tmp_path / "work.db") == OWNER_ONLY
 
 
 def test_a_database_that_is_there_keeps_its_mode(tmp_path: Path) -> None:
     """Whoever shares a file with a group has chosen so; `db doctor` says what it means."""
     path = tmp_path / "work.db"
-    sqlite.Connection(str(path)).close()
+    SqliteConnection(str(path)).close()
     path.chmod(0o660)
-    connection = sqlite.Connection(str(path))
+    connection = SqliteConnection(str(path))
     assert mode(path) == 0o660
     assert [text for text in connection.findings() if f"chmod 600 '{path}'" in text]
     path.chmod(0o600)
@@ -101,7 +102,7 @@ def test_an_archive(tmp_path: Path) -> None:
 def test_an_anchor(tmp_path: Path, umask: int) -> None:
     url = f"sqlite:///{tmp_path}/work.db"
     Engine.open(url, shipped()).close()
-    connection = sqlite.Connection(str(tmp_path / "work.db"))
+    connection = SqliteConnection(str(tmp_path / "work.db"))
     anchor.write(connection, tmp_path / "a.anchor")
     connection.close()
     assert mode(tmp_path / "a.anchor") == OWNER_ONLY

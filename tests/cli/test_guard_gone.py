@@ -9,7 +9,9 @@ import pytest
 import interlock
 from interlock.kernel.errors import InterlockError
 from interlock.lifecycles import load, shipped
-from interlock.store import doctor, guard, inventory, migrate, postgres, sqlite
+from interlock.store import doctor, guard, inventory, migrate
+from interlock.store.postgres import PostgresConnection
+from interlock.store.sqlite import SqliteConnection
 from tests.cli.inside import inside
 from tests.conftest import Run
 from tests.lifecycles.sample import PARCEL
@@ -145,7 +147,7 @@ def url(server: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         yield made
 
 
-def refused(session: migrate.Session) -> str:
+def refused(session: migrate.Connection) -> str:
     with pytest.raises(InterlockError, match=r"the guard of the database (is not|does not know)") as caught:
         migrate.prepare(session, shipped().values())
     return str(caught.value)
@@ -155,7 +157,7 @@ def refused(session: migrate.Session) -> str:
 def test_a_change_of_the_guard_is_found_on_postgres(server: str, tmp_path: Path, change: str) -> None:
     statement, said = ON_POSTGRES[change]
     with fresh_postgres(server, f"gc{abs(hash(tmp_path))}") as made:
-        owner = postgres.Connection(made.replace("//ordinary@", "//postgres@"))
+        owner = PostgresConnection(made.replace("//ordinary@", "//postgres@"))
         try:
             assert guard.findings(owner, shipped().values()) == []
             owner.script(statement)
@@ -176,7 +178,7 @@ def test_commands_find_it_on_postgres(server: str, tmp_path: Path, change: str) 
     with fresh_postgres(server, f"gg{abs(hash(tmp_path))}") as made:
         ask = inside(made)
         assert ask("audit").code == 0
-        owner = postgres.Connection(made.replace("//ordinary@", "//postgres@"))
+        owner = PostgresConnection(made.replace("//ordinary@", "//postgres@"))
         owner.script(statement)
         owner.close()
         audited = ask("audit")
@@ -193,7 +195,7 @@ def test_a_change_of_the_guard_is_found_on_sqlite(tmp_path: Path, change: str) -
     ask = inside(f"sqlite:///{tmp_path}/work.db")
     assert ask("db", "upgrade").code == 0
     assert ask("audit").code == 0
-    session = sqlite.Connection(f"{tmp_path}/work.db")
+    session = SqliteConnection(f"{tmp_path}/work.db")
     session.raw.executescript(statement)
     audited = ask("audit", "--json")
     assert audited.code == 1
@@ -213,7 +215,7 @@ def ask_url(folder: Path) -> str:
 
 def test_an_upgrade_mends_edges_and_rights(server: str, tmp_path: Path) -> None:
     with fresh_postgres(server, f"gm{abs(hash(tmp_path))}") as made:
-        owner = postgres.Connection(made.replace("//ordinary@", "//postgres@"))
+        owner = PostgresConnection(made.replace("//ordinary@", "//postgres@"))
         changes = ("path added", "edge retired", "path retired", "right granted", "right in a column",
                    "right in a column that acts write", "function without its path")  # fmt: skip
         for change in changes:
@@ -229,7 +231,7 @@ def test_an_upgrade_mends_edges_and_rights(server: str, tmp_path: Path) -> None:
 def test_an_upgrade_mends_the_edges_of_a_file(tmp_path: Path) -> None:
     ask = inside(ask_url(tmp_path))
     ask("db", "upgrade")
-    session = sqlite.Connection(f"{tmp_path}/work.db")
+    session = SqliteConnection(f"{tmp_path}/work.db")
     for change in ("path added", "edge retired", "path retired"):
         session.raw.executescript(ON_SQLITE[change][0])
     session.close()
@@ -244,7 +246,7 @@ def test_a_lifecycle_that_changed_is_no_tampering(tmp_path: Path) -> None:
         file.write_text(text)
         with interlock.open(ask_url(tmp_path), lifecycles=[file]):
             pass
-        session = sqlite.Connection(f"{tmp_path}/work.db")
+        session = SqliteConnection(f"{tmp_path}/work.db")
         assert guard.findings(session, [*shipped().values(), load(file)]) == []
         unknown = doctor.findings(session, shipped())
         assert unknown == ["the guard knows lifecycles that this program does not: parcel; if they are yours, name their "
@@ -254,7 +256,7 @@ def test_a_lifecycle_that_changed_is_no_tampering(tmp_path: Path) -> None:
 
 
 def test_a_connection_whose_triggers_do_not_fire_is_refused(url: str) -> None:
-    owner = postgres.Connection(url.replace("//ordinary@", "//postgres@"))
+    owner = PostgresConnection(url.replace("//ordinary@", "//postgres@"))
     owner.script("SET session_replication_role = replica")
     assert "no trigger fires" in refused(owner)
     owner.close()
@@ -262,7 +264,7 @@ def test_a_connection_whose_triggers_do_not_fire_is_refused(url: str) -> None:
 
 def test_what_owners_have_of_their_own_is_no_finding(server: str, tmp_path: Path) -> None:
     with fresh_postgres(server, f"go{abs(hash(tmp_path))}") as made:
-        owner = postgres.Connection(made.replace("//ordinary@", "//postgres@"))
+        owner = PostgresConnection(made.replace("//ordinary@", "//postgres@"))
         owner.script("CREATE INDEX mine ON unit (state); CREATE TABLE shop (id int); GRANT SELECT ON unit TO ordinary")
         owner.script("CREATE FUNCTION mine() RETURNS int LANGUAGE sql AS 'SELECT 1'")
         assert guard.findings(owner, shipped().values()) == []
@@ -270,7 +272,7 @@ def test_what_owners_have_of_their_own_is_no_finding(server: str, tmp_path: Path
 
 
 def test_the_manifest_is_what_a_fresh_database_has(url: str) -> None:
-    session = postgres.Connection(url)
+    session = PostgresConnection(url)
     there = {name: item.digest for name, item in inventory.found(session).items()}
     session.close()
     assert there == inventory.postgres_shipped(), "run `python scripts/manifest.py`"
@@ -291,7 +293,7 @@ def damaged(file: Path, *, page: int) -> None:
 def test_an_audit_fails_on_a_damaged_page(tmp_path: Path, interlock: Run, what: str) -> None:
     url = ask_url(tmp_path)
     assert interlock("submit", "mail", "--db", url).returncode == 0
-    session = sqlite.Connection(f"{tmp_path}/work.db")
+    session = SqliteConnection(f"{tmp_path}/work.db")
     session.rows("PRAGMA wal_checkpoint(TRUNCATE)")
     ((page,),) = session.rows("SELECT rootpage FROM sqlite_master WHERE name = :what", {"what": what})
     session.close()

@@ -7,7 +7,8 @@ import pytest
 
 from interlock.kernel.commands import Define, Tick, Work
 from interlock.lifecycles import shipped
-from interlock.store import migrate, sqlite
+from interlock.store import migrate
+from interlock.store.sqlite import SqliteConnection
 from tests.cli.inside import called
 from tests.conftest import Run
 from tests.contract.test_schedules import us
@@ -25,7 +26,7 @@ def db(tmp_path: Path) -> str:
     """A database with two schedules; the first has made one unit, and skipped one instant."""
     path = tmp_path / "work.db"
     url = f"sqlite:///{path}"
-    connection = sqlite.Connection(str(path))
+    connection = SqliteConnection(str(path))
     migrate.upgrade(connection, shipped().values())
     world = World(connection)
     world.now_us = us(2026, 6, 1, 12, 0)
@@ -105,7 +106,7 @@ def test_flags_may_come_from_the_environment(db: str, interlock: Run, monkeypatc
 
 def test_an_empty_list_says_how_to_make_one(tmp_path: Path, interlock: Run) -> None:
     url = f"sqlite:///{tmp_path / 'new.db'}"
-    connection = sqlite.Connection(str(tmp_path / "new.db"))
+    connection = SqliteConnection(str(tmp_path / "new.db"))
     migrate.upgrade(connection, shipped().values())
     connection.close()
     assert interlock("schedule", "list", "--db", url).stdout.startswith("there is no schedule; `@app.every(…)`")

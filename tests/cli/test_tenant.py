@@ -5,13 +5,14 @@ from pathlib import Path
 import pytest
 
 from interlock.lifecycles import shipped
-from interlock.store import migrate, sqlite
+from interlock.store import migrate
+from interlock.store.sqlite import SqliteConnection
 from tests.cli.inside import Ask, inside
 
 
 @pytest.fixture
 def ask(tmp_path: Path) -> Ask:
-    connection = sqlite.Connection(str(tmp_path / "work.db"))
+    connection = SqliteConnection(str(tmp_path / "work.db"))
     migrate.upgrade(connection, shipped().values())
     connection.close()
     return inside(f"sqlite:///{tmp_path / 'work.db'}")

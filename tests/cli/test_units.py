@@ -18,7 +18,7 @@ from interlock.client.times import stated
 from interlock.engine.committer import IDS_A_ROW
 from interlock.kernel.commands import Define, Pause, Record, Submit, Work
 from interlock.kernel.names import meant
-from interlock.store import sqlite
+from interlock.store.sqlite import SqliteConnection
 from tests.cli.inside import Ask, inside
 from tests.cli.places import Place
 from tests.conftest import COMMAND, ROOT, Run
@@ -96,7 +96,7 @@ def test_a_verb_that_only_looks_makes_no_database(tmp_path: Path) -> None:
         assert (done.code, done.out) == (2, ""), verb
         assert "there is no database" in done.err
     assert list(tmp_path.iterdir()) == []
-    sqlite.Connection(f"{tmp_path}/other.db").close()
+    SqliteConnection(f"{tmp_path}/other.db").close()
     assert "the schema is not the present one" in inside(f"sqlite:///{tmp_path}/other.db")("list").err
 
 
@@ -158,7 +158,7 @@ def test_errors_teach(args: tuple[str, ...], said: str, tmp_path_factory: pytest
     if not folder.exists():
         folder.mkdir()
         ask("db", "upgrade")
-        connection = sqlite.Connection(f"{folder}/work.db")
+        connection = SqliteConnection(f"{folder}/work.db")
         world = World(connection)
         world.send(Submit(work=(Work(task="t"),) * 40))
         world.worker("ann")
@@ -396,7 +396,7 @@ def on_a_terminal(*args: str) -> str:
 
 
 def test_a_terminal_gets_tables_colours_and_progress_bars(tmp_path: Path) -> None:
-    connection = sqlite.Connection(f"{tmp_path}/work.db")
+    connection = SqliteConnection(f"{tmp_path}/work.db")
     url = f"sqlite:///{tmp_path}/work.db"
     inside(url)("db", "upgrade")
     world = World(connection)

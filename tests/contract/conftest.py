@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from interlock.store import postgres
+from interlock.store.postgres import PostgresConnection
 from tests.contract.world import World
 from tests.store.databases import KINDS, fresh
 
@@ -13,5 +13,5 @@ from tests.store.databases import KINDS, fresh
 @pytest.fixture(params=KINDS)
 def world(request: pytest.FixtureRequest, tmp_path: Path, server: str) -> Iterator[World]:
     with fresh(request.param, tmp_path, server) as connection:
-        assert (request.param == "postgres") == isinstance(connection, postgres.Connection)
+        assert (request.param == "postgres") == isinstance(connection, PostgresConnection)
         yield World(connection)

@@ -7,8 +7,8 @@ from typing import Any
 import psycopg
 
 from interlock.kernel.rows import Row
-from interlock.store import postgres
-from interlock.store.lean import Lean
+from interlock.store.postgres import PostgresConnection
+from interlock.store.postgres.driver import PipelineConnection
 from tests.store.databases import Connection
 
 LOST = "the line is dead"
@@ -35,7 +35,7 @@ class Faulty:
 
 
 def dead_line(raw: Any) -> Exception:
-    if isinstance(raw, Lean):
+    if isinstance(raw, PipelineConnection):
         return psycopg.OperationalError(LOST)
     error = sqlite3.OperationalError(LOST)
     error.sqlite_errorname = "SQLITE_IOERR_FSYNC"
@@ -44,7 +44,7 @@ def dead_line(raw: Any) -> Exception:
 
 def lose_commit(connection: Connection, *, commits: bool) -> Faulty:
     """The answer to the next COMMIT is lost. What is in memory would be lost with its handle, so that one is kept."""
-    memory = not isinstance(connection, postgres.Connection) and connection.path == ":memory:"
+    memory = not isinstance(connection, PostgresConnection) and connection.path == ":memory:"
     faulty = Faulty(connection.raw, commits=commits, dies=not memory)
     connection.raw = faulty  # type: ignore[assignment]
     return faulty

@@ -5,10 +5,11 @@ from contextlib import contextmanager
 from typing import Any
 
 from interlock.kernel.rows import Act, ActGone, Seal, columns
-from interlock.store import postgres, sqlite
 from interlock.store.acts import digest_of
+from interlock.store.postgres import PostgresConnection
 from interlock.store.reads import read, select_acts, tenants
 from interlock.store.seals import DIGESTS, SEALED_MOST, START, roll
+from interlock.store.sqlite.connection import as_json
 from tests.store.databases import Connection, swap
 from tests.store.raw_acts import LISTS, as_array
 
@@ -16,8 +17,8 @@ from tests.store.raw_acts import LISTS, as_array
 @contextmanager
 def behind_the_guard(connection: Connection, server: str) -> Iterator[Connection]:
     """A connection whose statements no guard sees; what it did stays, unless it rolls back, and the guard is back."""
-    if isinstance(connection, postgres.Connection):
-        owner = postgres.Connection(swap(server, connection.raw.info.dbname), connection.clock)
+    if isinstance(connection, PostgresConnection):
+        owner = PostgresConnection(swap(server, connection.raw.info.dbname), connection.clock)
         try:
             owner.begin()
             owner.rows("SET session_replication_role = replica")
@@ -52,7 +53,7 @@ def write_again(database: Connection, act: Act) -> None:
     else:
         row["digest"] = digest_of(act)
         sets = [f"{name} = :{name}" for name in row]
-        sent = {name: sqlite.as_json(value) for name, value in row.items()}
+        sent = {name: as_json(value) for name, value in row.items()}
     database.rows(f"UPDATE act SET {', '.join(sets)} WHERE id = :id", {**sent, "id": act.id})
 
 

@@ -9,10 +9,10 @@ import pytest
 from interlock.audit.record import SEALS, judge_seals
 from interlock.kernel.commands import Claim, Decide, Finish, Heartbeat, Outcome, Release, Start, Submit, Work
 from interlock.kernel.rows import Act, Lease, Seal
-from interlock.store import sqlite
 from interlock.store.acts import digest_of
 from interlock.store.evidence import count_unsealed
 from interlock.store.reads import BEGINNING, LEASES_US, Position, events_after, read, select_acts
+from interlock.store.sqlite import SqliteConnection
 from tests.contract.tamper import acts_of, behind_the_guard, write_again
 from tests.contract.test_ci import started
 from tests.contract.test_families import workflow
@@ -229,7 +229,7 @@ class Meter:
             return found
 
         monkeypatch.setattr(connection, "rows", rows)
-        if isinstance(connection, sqlite.Connection):
+        if isinstance(connection, SqliteConnection):
             connection.raw.set_progress_handler(self.step, 100)
 
     def step(self) -> None:
@@ -237,7 +237,7 @@ class Meter:
 
     def read(self) -> int:
         """What the database has read so far: steps of its machine on SQLite, rows of the hot tables on PostgreSQL."""
-        if isinstance(self.connection, sqlite.Connection):
+        if isinstance(self.connection, SqliteConnection):
             return self.steps
         self.connection.rows("SELECT pg_stat_force_next_flush()")
         sql = (

@@ -13,9 +13,9 @@ from interlock.engine.door import Engine
 from interlock.kernel.commands import Finish, Outcome, Start, Submit, Tick, Work
 from interlock.kernel.rows import Event
 from interlock.lifecycles import shipped
-from interlock.store import postgres
 from interlock.store import seals as sealing
-from interlock.store.borrow import borrow
+from interlock.store.caller_transaction import join_transaction
+from interlock.store.postgres import PostgresConnection
 from interlock.store.reads import events_after
 from interlock.store.seals import write_seal
 from tests.contract.test_archive import archive
@@ -125,7 +125,7 @@ def test_no_act_comes_below_a_seal(server: str, monkeypatch: pytest.MonkeyPatch)
     with fresh_postgres(server, "below_a_seal") as url, Engine.open(url, shipped()) as engine:
         engine.send(Submit(work=(Work(task="first"),)))
         with psycopg.connect(url) as slow:
-            engine.send_within(borrow(slow), Submit(work=(Work(task="late"),)))
+            engine.send_within(join_transaction(slow), Submit(work=(Work(task="late"),)))
             engine.send(Submit(work=(Work(task="quick"),)))
             engine.send(Tick())
             assert engine.read(lambda session: session.rows("SELECT sum(acts) FROM seal")) == [(1,)]
@@ -137,7 +137,7 @@ def test_no_act_comes_below_a_seal(server: str, monkeypatch: pytest.MonkeyPatch)
 def test_of_two_who_tick_one_seals_and_the_other_does_not_wait(server: str) -> None:
     with fresh_postgres(server, "two_who_seal") as url, Engine.open(url, shipped()) as engine:
         engine.send(Submit(work=(Work(task="first"),)))
-        with closing(postgres.Connection(url)) as one, closing(postgres.Connection(url)) as two:
+        with closing(PostgresConnection(url)) as one, closing(PostgresConnection(url)) as two:
             for session in (one, two):
                 session.begin([1])
                 session.rows("SELECT set_config('lock_timeout', '100ms', true)")

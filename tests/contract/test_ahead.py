@@ -12,7 +12,7 @@ from interlock.engine import leases
 from interlock.engine.door import Engine
 from interlock.kernel.commands import Claim, Drain, Finish, Grant, Held, Outcome, Register, Start, Submit, Work
 from interlock.lifecycles import shipped
-from interlock.store.postgres import Connection
+from interlock.store.postgres import PostgresConnection
 from tests.store.databases import fresh
 
 CAPACITY = 4
@@ -22,8 +22,8 @@ CAPACITY = 4
 def engines(tmp_path: Path, server: str) -> Iterator[tuple[Engine, Engine]]:
     """Two engines on one database."""
     with fresh("postgres", tmp_path, server) as connection:
-        assert isinstance(connection, Connection)
-        other = Connection(connection.url)
+        assert isinstance(connection, PostgresConnection)
+        other = PostgresConnection(connection.url)
         yield Engine(connection, shipped()), Engine(other, shipped())
         assert not list(audit(connection, shipped()))
         other.close()
@@ -103,17 +103,17 @@ def test_a_worker_that_claims_elsewhere_meanwhile_never_holds_more_than_it_can(
 
 
 @contextmanager
-def round_trips(connection: Connection, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
+def round_trips(connection: PostgresConnection, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
     """How often the server is waited for, and how many statements it was sent each time."""
     trips: list[int] = []
-    hear = connection.raw.hear
+    hear = connection.raw.sync
 
     def counted() -> None:
         trips.append(len(connection.raw.sent))
         hear()
 
     with monkeypatch.context() as patched:
-        patched.setattr(connection.raw, "hear", counted)
+        patched.setattr(connection.raw, "sync", counted)
         yield trips
 
 
@@ -121,7 +121,7 @@ def test_round_trips_are_counted(engines: tuple[Engine, Engine], monkeypatch: py
     """A submit waits twice for the server; so does a claim of a worker that is idle; one that is busy waits five times."""
     one, _ = engines
     connection = one.reader
-    assert isinstance(connection, Connection)
+    assert isinstance(connection, PostgresConnection)
     worker = one.send(Register(name="w", incarnation="1", capacity=CAPACITY))
     one.send(Submit(work=(Work(task="mail"),)))
     (grant,) = one.send(claim(worker, "a"))

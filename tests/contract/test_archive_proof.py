@@ -13,7 +13,7 @@ from interlock.kernel.commands import Archive, Force, Submit, Work
 from interlock.kernel.errors import Denied
 from interlock.kernel.rows import Event
 from interlock.lifecycles import shipped
-from interlock.store import postgres
+from interlock.store.postgres import PostgresConnection
 from interlock.store.retention import tree
 from interlock.store.tx import Ids, Tx
 from tests.contract.tamper import behind_the_guard, take_out
@@ -58,10 +58,10 @@ def archived_row(world: World, named: int, **changes: Any) -> dict[str, Any]:
 
 def operator(connection: Connection) -> Connection:
     """The same database with the rights of an operator."""
-    if not isinstance(connection, postgres.Connection):
+    if not isinstance(connection, PostgresConnection):
         return connection
     info = connection.raw.info
-    made = postgres.Connection(f"postgresql://operator@{info.host}:{info.port}/{info.dbname}")
+    made = PostgresConnection(f"postgresql://operator@{info.host}:{info.port}/{info.dbname}")
     declare(made, 1)
     return made
 
@@ -108,7 +108,7 @@ def test_a_row_stays_as_it_is(place: Place) -> None:
 
 def test_the_role_for_programs_neither_archives_nor_deletes(place: Place) -> None:
     world = place.world
-    if not isinstance(world.connection, postgres.Connection):
+    if not isinstance(world.connection, PostgresConnection):
         pytest.skip("SQLite has no roles")
     (digest,) = write_archive(world, place.folder / "old.jsonl", place.done)
     with pytest.raises(

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from interlock.kernel.commands import Finish, Grant, Outcome, Record
-from interlock.store import postgres, sqlite
+from interlock.store.postgres import PostgresConnection
+from interlock.store.sqlite import SqliteConnection
 from tests.contract.world import World, held
 from tests.store.databases import Connection, declare
 
@@ -16,12 +17,12 @@ LOOK = "SELECT state, (SELECT count(*) FROM artifact WHERE artifact.unit = unit.
 
 def beside(connection: Connection) -> Connection | None:
     """A second connection to the same database; what is in memory has none."""
-    if isinstance(connection, postgres.Connection):
-        other: Connection = postgres.Connection(connection.url)
+    if isinstance(connection, PostgresConnection):
+        other: Connection = PostgresConnection(connection.url)
         declare(other, 1)
         return other
     name = str(connection.rows("PRAGMA database_list")[0][2])
-    return sqlite.Connection(name) if name else None
+    return SqliteConnection(name) if name else None
 
 
 @contextmanager

@@ -11,7 +11,7 @@ import interlock as product
 from interlock.audit.laws import BODIES, POLICIES, audit
 from interlock.client.why import explain
 from interlock.kernel.names import shown
-from interlock.store import sqlite
+from interlock.store.sqlite import SqliteConnection
 from tests.conftest import Run
 from tests.contract.tamper import behind_the_guard
 from tests.contract.world import World
@@ -52,7 +52,7 @@ def broken_file(path: Path, how: str) -> Iterator[str]:
     with product.open(f"sqlite:///{path}") as app:
         app.task(name="mail")(lambda: None)
         job = app.tasks["mail"].submit()
-    connection = sqlite.Connection(str(path))
+    connection = SqliteConnection(str(path))
     with behind_the_guard(connection, "") as owner:
         BROKEN[how][0](owner, job.unit)
     connection.close()

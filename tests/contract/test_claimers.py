@@ -16,7 +16,9 @@ from interlock.audit.laws import audit
 from interlock.engine.door import Engine
 from interlock.kernel.commands import Submit, Work
 from interlock.lifecycles import shipped
-from interlock.store import migrate, postgres, sqlite
+from interlock.store import migrate
+from interlock.store.postgres import PostgresConnection
+from interlock.store.sqlite import SqliteConnection
 from tests.conftest import ROOT
 from tests.contract.racers import Race
 from tests.store.databases import Connection, declare, fresh_postgres
@@ -33,14 +35,14 @@ def url(request: pytest.FixtureRequest, tmp_path: Path, server: str) -> Iterator
             yield one
         return
     path = tmp_path / "work.db"
-    first = sqlite.Connection(str(path))
+    first = SqliteConnection(str(path))
     migrate.upgrade(first, shipped().values())
     first.close()
     yield f"sqlite:///{path}"
 
 
 def opened(url: str) -> Connection:
-    return sqlite.Connection(url.removeprefix("sqlite:///")) if url.startswith("sqlite") else postgres.Connection(url)
+    return SqliteConnection(url.removeprefix("sqlite:///")) if url.startswith("sqlite") else PostgresConnection(url)
 
 
 @contextmanager

@@ -27,7 +27,9 @@ from interlock.kernel.commands import (
 )
 from interlock.kernel.errors import Contended, Corrupt, InterlockError, StoreError, Unavailable
 from interlock.lifecycles import shipped
-from interlock.store import migrate, postgres, sqlite
+from interlock.store import migrate
+from interlock.store.postgres import PostgresConnection
+from interlock.store.sqlite import MEMORY, SqliteConnection
 from tests.contract.faults import Refusing, lose_commit
 from tests.contract.tamper import behind_the_guard
 from tests.contract.test_archive import archive, exported, finished
@@ -70,7 +72,7 @@ def prepared(world: World) -> dict[str, Command[Any]]:
 
 
 def in_memory() -> World:
-    connection = sqlite.Connection(sqlite.MEMORY)
+    connection = SqliteConnection(MEMORY)
     migrate.upgrade(connection, shipped().values())
     return World(connection)
 
@@ -201,7 +203,7 @@ def test_a_command_in_the_way_of_others_is_tried_five_times(world: World) -> Non
 
 
 def test_a_dead_line_outside_commit_is_mended(world: World) -> None:
-    if world.connection.name == "sqlite" and world.connection.path == sqlite.MEMORY:  # type: ignore[union-attr]
+    if world.connection.name == "sqlite" and world.connection.path == MEMORY:  # type: ignore[union-attr]
         return  # it would be gone with its only handle
     world.connection.raw.close()
     assert world.submit()
@@ -210,7 +212,7 @@ def test_a_dead_line_outside_commit_is_mended(world: World) -> None:
 
 
 def test_memory_that_is_gone_is_told(world: World) -> None:
-    if world.connection.name == "sqlite" and world.connection.path == sqlite.MEMORY:  # type: ignore[union-attr]
+    if world.connection.name == "sqlite" and world.connection.path == MEMORY:  # type: ignore[union-attr]
         world.connection.raw.close()
         with pytest.raises(Unavailable, match="closed database"):
             world.engine.send(Submit(work=(Work(task="a"),)))
@@ -245,10 +247,10 @@ def test_the_guards_word_reaches_the_offender_alone(world: World, server: str) -
 
 
 def as_owner(world: World, server: str, sql: str) -> None:
-    if isinstance(world.connection, sqlite.Connection):
+    if isinstance(world.connection, SqliteConnection):
         world.connection.script(sql + ";")
         return
-    owner = postgres.Connection(swap(server, world.connection.raw.info.dbname))
+    owner = PostgresConnection(swap(server, world.connection.raw.info.dbname))
     owner.script(sql)
     owner.close()
 
@@ -269,7 +271,7 @@ def test_no_error_of_a_driver_comes_out(world: World, task: str) -> None:
 
 def test_a_locked_file_is_told_and_later_commands_work(tmp_path: Path) -> None:
     path = str(tmp_path / "work.db")
-    connection, other = sqlite.Connection(path), sqlite.Connection(path)
+    connection, other = SqliteConnection(path), SqliteConnection(path)
     migrate.upgrade(connection, shipped().values())
     engine = Engine(connection, shipped())
     connection.rows("PRAGMA busy_timeout = 20")

@@ -39,7 +39,8 @@ from interlock.kernel.commands import (
 from interlock.kernel.errors import InterlockError, Unknown
 from interlock.kernel.rows import Event, Lease, Row, Unit, columns
 from interlock.lifecycles import shipped
-from interlock.store import migrate, sqlite
+from interlock.store import migrate
+from interlock.store.sqlite import MEMORY, SqliteConnection
 from tests.contract.world import World, held
 from tests.store.databases import Connection, sqlite_template
 
@@ -94,8 +95,8 @@ def prepared() -> tuple[World, dict[str, Command[Any]]]:
     return world, named
 
 
-def copy_of(connection: sqlite.Connection) -> World:
-    copy = sqlite.Connection(sqlite.MEMORY)
+def copy_of(connection: SqliteConnection) -> World:
+    copy = SqliteConnection(MEMORY)
     connection.raw.backup(copy.raw)
     return World(copy)
 
@@ -135,7 +136,7 @@ def rows(connection: Connection) -> list[Any]:
 @pytest.mark.parametrize("first", NAMES)
 def test_every_pair_of_commands_is_the_same_in_one_group_and_in_two(first: str) -> None:
     template, named = prepared()
-    assert isinstance(template.connection, sqlite.Connection)
+    assert isinstance(template.connection, SqliteConnection)
     for second in NAMES:
         results = []
         for together in (True, False):
@@ -225,7 +226,7 @@ def count(connection: Connection, monkeypatch: pytest.MonkeyPatch, said: list[st
 
 
 def test_a_runner_answers_what_was_sent_before_it_stops(tmp_path: Path) -> None:
-    connection = sqlite.Connection(str(tmp_path / "work.db"))
+    connection = SqliteConnection(str(tmp_path / "work.db"))
     migrate.upgrade(connection, shipped().values())
     engine = Engine(connection, shipped())
     runner = Runner(engine)

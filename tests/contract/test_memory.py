@@ -20,7 +20,7 @@ from interlock.kernel.commands import (
     Work,
 )
 from interlock.lifecycles import shipped
-from interlock.store.postgres import Connection
+from interlock.store.postgres import PostgresConnection
 from tests.store.databases import fresh
 
 
@@ -28,8 +28,8 @@ from tests.store.databases import fresh
 def engines(tmp_path: Path, server: str) -> Iterator[tuple[Engine, Engine]]:
     """Two engines on one database, each with a memory of its own."""
     with fresh("postgres", tmp_path, server) as connection:
-        assert isinstance(connection, Connection)
-        other = Connection(connection.url)
+        assert isinstance(connection, PostgresConnection)
+        other = PostgresConnection(connection.url)
         yield Engine(connection, shipped()), Engine(other, shipped())
         other.close()
 

@@ -9,14 +9,14 @@ import pytest
 from interlock.engine.lease_secrets import NONCE_MIN, secret
 from interlock.kernel.commands import Claim
 from interlock.kernel.errors import InterlockError
-from interlock.store.session import Session
+from interlock.store.connection import Connection
 from tests.contract.world import World
 from tests.store.databases import declare
 
 NONCE = "0123456789abcdef" * 2
 
 
-def tables(session: Session) -> list[str]:
+def tables(session: Connection) -> list[str]:
     wanted = (
         "SELECT name FROM sqlite_master WHERE type = 'table'"
         if session.name == "sqlite"

@@ -15,7 +15,9 @@ from interlock.engine.door import Engine
 from interlock.kernel.commands import Claim, Register, Start, Submit, Tick, Work
 from interlock.kernel.errors import InterlockError, Unavailable
 from interlock.lifecycles import shipped
-from interlock.store import migrate, postgres, sqlite
+from interlock.store import migrate
+from interlock.store.postgres import PostgresConnection
+from interlock.store.sqlite import SqliteConnection
 from tests.contract.world import held
 from tests.store.databases import declare, fresh_postgres, swap
 
@@ -29,9 +31,9 @@ def database(server: str) -> Iterator[str]:
 
 
 @pytest.fixture
-def admin(server: str, database: str) -> Iterator[postgres.Connection]:
+def admin(server: str, database: str) -> Iterator[PostgresConnection]:
     """The owner of the database, beside the engine."""
-    connection = postgres.Connection(swap(server, "opened"))
+    connection = PostgresConnection(swap(server, "opened"))
     connection.script("SET synchronous_commit = local")
     declare(connection, 1)
     yield connection
@@ -51,7 +53,7 @@ def put(engine: Engine, command: object) -> "Future[list[object]]":
     return engine.runner.put(command)  # type: ignore[arg-type]
 
 
-def waits(admin: postgres.Connection, event: str) -> list[int]:
+def waits(admin: PostgresConnection, event: str) -> list[int]:
     """The connections of the engine that wait for something of a kind."""
     sql = (
         "SELECT pid FROM pg_stat_activity WHERE usename = 'ordinary' AND datname = current_database() "
@@ -71,7 +73,7 @@ def test_a_file_is_made_and_migrated(tmp_path: Path) -> None:
         with Engine.open(url, shipped()) as engine:
             assert engine.send(submit("a"))[0].created
             assert len(engine.committers) == 1
-        connection = sqlite.Connection(f"{tmp_path}/work.db")
+        connection = SqliteConnection(f"{tmp_path}/work.db")
         assert connection.rows("SELECT count(*) FROM unit") == [(number,)]
         connection.close()
 
@@ -88,7 +90,7 @@ def test_an_engine_that_is_closed_says_so(tmp_path: Path) -> None:
         engine.send(submit("a"))
 
 
-def test_an_old_schema_is_refused_on_postgresql(server: str, admin: postgres.Connection, database: str) -> None:
+def test_an_old_schema_is_refused_on_postgresql(server: str, admin: PostgresConnection, database: str) -> None:
     admin.rows("UPDATE about SET value = '0' WHERE name = 'schema'")
     with pytest.raises(InterlockError, match=r"schema 0 of \d+.*interlock db upgrade"):
         Engine.open(database, shipped())
@@ -101,7 +103,7 @@ def test_an_old_schema_is_refused_on_postgresql(server: str, admin: postgres.Con
         Engine.open(database, shipped())
 
 
-def test_claims_submits_and_ticks_do_not_wait_for_each_other(database: str, admin: postgres.Connection) -> None:
+def test_claims_submits_and_ticks_do_not_wait_for_each_other(database: str, admin: PostgresConnection) -> None:
     with Engine.open(database, shipped()) as engine:
         run = engine.send(submit("run", lifecycle="workflow_run"))[0].unit
         engine.send(submit("a", "b"))
@@ -151,7 +153,7 @@ def live_through(engine: Engine, number: int, seen: list[str]) -> None:
             seen.append("started")
 
 
-def test_a_key_that_two_take_at_once_is_one_unit(database: str, admin: postgres.Connection) -> None:
+def test_a_key_that_two_take_at_once_is_one_unit(database: str, admin: PostgresConnection) -> None:
     with Engine.open(database, shipped()) as first, Engine.open(database, shipped()) as second:
         written, may_commit, commit = threading.Event(), threading.Event(), first.committer.session.commit
 
@@ -171,7 +173,7 @@ def test_a_key_that_two_take_at_once_is_one_unit(database: str, admin: postgres.
         assert [one.created, other.created] == [True, False]  # type: ignore[attr-defined]
 
 
-def test_connections_that_were_killed_are_made_anew(database: str, admin: postgres.Connection) -> None:
+def test_connections_that_were_killed_are_made_anew(database: str, admin: PostgresConnection) -> None:
     with Engine.open(database, shipped()) as engine:
         worker = engine.send(Register(name="w", incarnation="1", capacity=9))
         for place in range(3):
@@ -182,13 +184,13 @@ def test_connections_that_were_killed_are_made_anew(database: str, admin: postgr
             assert engine.send(Tick()) >= 0
 
 
-def kill(admin: postgres.Connection) -> None:
+def kill(admin: PostgresConnection) -> None:
     here = "usename = 'ordinary' AND datname = current_database()"
     admin.rows(f"SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE {here}")
     assert admin.rows(f"SELECT count(*) FROM pg_stat_activity WHERE {here}") == [(0,)]
 
 
-def test_a_connection_that_is_killed_within_a_transaction(database: str, admin: postgres.Connection) -> None:
+def test_a_connection_that_is_killed_within_a_transaction(database: str, admin: PostgresConnection) -> None:
     with Engine.open(database, shipped()) as engine:
         worker = engine.send(Register(name="w", incarnation="1", capacity=9))
         unit = engine.send(submit("a"))[0].unit
@@ -203,7 +205,7 @@ def test_a_connection_that_is_killed_within_a_transaction(database: str, admin: 
         assert sound(admin)
 
 
-def test_a_deadlock_costs_nobody_a_command(database: str, admin: postgres.Connection) -> None:
+def test_a_deadlock_costs_nobody_a_command(database: str, admin: PostgresConnection) -> None:
     with Engine.open(database, shipped()) as engine:
         worker = engine.send(Register(name="w", incarnation="1", capacity=9))
         engine.send(submit("a", "b"))
@@ -219,13 +221,13 @@ def test_a_deadlock_costs_nobody_a_command(database: str, admin: postgres.Connec
         assert sound(admin)
 
 
-def sound(admin: postgres.Connection) -> bool:
+def sound(admin: PostgresConnection) -> bool:
     declare(admin, 1)
     return list(audit(admin, shipped())) == []
 
 
 @pytest.fixture
-def standby(admin: postgres.Connection) -> Iterator[Callable[[], None]]:
+def standby(admin: PostgresConnection) -> Iterator[Callable[[], None]]:
     """A synchronous standby that never answers; calling it sends it home."""
 
     def asked(name: str) -> None:
@@ -240,7 +242,7 @@ def standby(admin: postgres.Connection) -> Iterator[Callable[[], None]]:
 
 @pytest.mark.parametrize("how", ["cancelled", "dead line"])
 def test_a_commit_that_waits_for_its_standby_is_not_done_twice(
-    how: str, database: str, admin: postgres.Connection, standby: Callable[[], None]
+    how: str, database: str, admin: PostgresConnection, standby: Callable[[], None]
 ) -> None:
     """The server has committed, and says so only by a warning, or not at all: the work is there once."""
     with Engine.open(database, shipped()) as engine:
@@ -271,7 +273,7 @@ def test_a_transaction_begins_with_its_tenants_and_its_time_in_one_round_trip(da
         for _ in range(2):
             engine.send(submit("a"))  # from the second on it has a block of ids
         session = engine.committer.session
-        assert isinstance(session, postgres.Connection)
+        assert isinstance(session, PostgresConnection)
         said: list[str] = []
         execute = session.raw.execute
         session.raw.execute = lambda sql, *args: (said.append(sql), execute(sql, *args))[1]  # type: ignore[method-assign]

@@ -30,7 +30,8 @@ from interlock.kernel.commands import (
 from interlock.kernel.errors import InterlockError, Refused, Unknown
 from interlock.kernel.rows import Unit
 from interlock.lifecycles import FOLDER, load, shipped
-from interlock.store import migrate, sqlite
+from interlock.store import migrate
+from interlock.store.sqlite import MEMORY, SqliteConnection
 from interlock.store.tx import Tx
 from tests.contract.test_families import states, workflow
 from tests.contract.world import World, held
@@ -71,7 +72,7 @@ def test_a_verdict_about_what_is_held_ends_its_lease(tmp_path: Path) -> None:
     file = tmp_path / "own.toml"
     file.write_text(text.replace("[moves.running]", f"[moves.running]\n{halt}"), encoding="utf-8")
     lives = {**shipped(), "own": load(file)}
-    with closing(sqlite.Connection(sqlite.MEMORY)) as connection:
+    with closing(SqliteConnection(MEMORY)) as connection:
         migrate.upgrade(connection, lives.values())
         engine = Engine(connection, lives)
         (job,) = engine.send(Submit(work=(Work(task="t", lifecycle="own"),)))

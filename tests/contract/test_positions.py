@@ -9,9 +9,9 @@ import psycopg
 from interlock.engine.door import Engine
 from interlock.kernel.commands import Submit, Work
 from interlock.lifecycles import shipped
-from interlock.store.borrow import borrow
+from interlock.store.caller_transaction import join_transaction
+from interlock.store.connection import Connection
 from interlock.store.reads import events_after
-from interlock.store.session import Session
 from tests.store.databases import fresh_postgres
 
 
@@ -23,7 +23,7 @@ def read_all(engine: Engine, after: tuple[int, ...]) -> tuple[list[int], tuple[i
     """The units whose events come after a position, and the position of the last of them."""
     seen: list[int] = []
 
-    def ask(session: Session) -> Any:
+    def ask(session: Connection) -> Any:
         return events_after(session, after, 1)
 
     while found := engine.read(ask):
@@ -36,7 +36,7 @@ def test_a_reader_gets_what_was_begun_first_and_committed_last(server: str) -> N
     with fresh_postgres(server, "positions") as url, Engine.open(url, shipped()) as engine:
         first = engine.send(submitted("first"))[0].unit
         with psycopg.connect(url) as slow:
-            late = engine.send_within(borrow(slow), submitted("late"))[0].unit
+            late = engine.send_within(join_transaction(slow), submitted("late"))[0].unit
             quick = engine.send(submitted("quick"))[0].unit
             seen, after = read_all(engine, ())
             assert seen == [first]  # what is behind an open transaction is not shown yet
@@ -49,7 +49,7 @@ def test_a_reader_of_a_file_gets_everything_in_the_order_of_commits(tmp_path: Pa
         first = engine.send(submitted("first"))[0].unit
         assert read_all(engine, ())[0] == [first]
         slow = sqlite3.connect(path)
-        second = engine.send_within(borrow(slow), submitted("second"))[0].unit
+        second = engine.send_within(join_transaction(slow), submitted("second"))[0].unit
         seen, after = read_all(engine, ())
         assert seen == [first]
         slow.commit()
@@ -60,7 +60,7 @@ def test_a_reader_of_a_file_gets_everything_in_the_order_of_commits(tmp_path: Pa
 def test_what_was_rolled_back_was_never_there(server: str) -> None:
     with fresh_postgres(server, "positions") as url, Engine.open(url, shipped()) as engine:
         with psycopg.connect(url) as slow:
-            engine.send_within(borrow(slow), submitted("never"))
+            engine.send_within(join_transaction(slow), submitted("never"))
             slow.rollback()
         quick = engine.send(submitted("quick"))[0].unit
         assert read_all(engine, ())[0] == [quick]

@@ -13,8 +13,10 @@ from interlock.audit.rebuild import Listed, Told, fold, rebuilt
 from interlock.kernel.commands import Force, Submit, Work
 from interlock.kernel.rows import Unit
 from interlock.lifecycles import shipped
-from interlock.store import postgres, reads, seals, sqlite
+from interlock.store import reads, seals
+from interlock.store.postgres import PostgresConnection
 from interlock.store.reads import histories, read, snapshot
+from interlock.store.sqlite import SqliteConnection
 from interlock.testing.simulation.chance import Chance
 from tests.contract.tamper import acts_of, behind_the_guard
 from tests.contract.test_chance import ask
@@ -267,9 +269,9 @@ def test_an_audit_is_one_picture_while_others_work(
         for _ in range(5):
             world.submit()
         second: Connection = (
-            postgres.Connection(connection.raw.info.dsn + " user=ordinary")
-            if isinstance(connection, postgres.Connection)
-            else sqlite.Connection(str(tmp_path / "test.db"))
+            PostgresConnection(connection.raw.info.dsn + " user=ordinary")
+            if isinstance(connection, PostgresConnection)
+            else SqliteConnection(str(tmp_path / "test.db"))
         )
         busy = Counting(second, world)
         with snapshot(busy):

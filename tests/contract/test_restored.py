@@ -13,9 +13,11 @@ from interlock.engine.door import Engine
 from interlock.kernel.commands import Claim, Heartbeat, Register, Submit, Work
 from interlock.kernel.errors import InterlockError, StoreError
 from interlock.lifecycles import load, shipped
-from interlock.store import migrate, postgres, rights, sqlite
+from interlock.store import migrate, rights
+from interlock.store.postgres import PostgresConnection
 from interlock.store.reads import BEGINNING, epoch, events_after, snapshot
 from interlock.store.restore import REASON
+from interlock.store.sqlite import SqliteConnection
 from tests.cli.inside import Done, inside
 from tests.contract.world import World, held
 from tests.lifecycles.sample import PARCEL
@@ -58,7 +60,7 @@ class Place:
 @pytest.fixture(params=KINDS)
 def place(request: pytest.FixtureRequest, tmp_path: Path, server: str) -> Iterator[Place]:
     with fresh(request.param, tmp_path, server) as connection:
-        name = connection.raw.info.dbname if isinstance(connection, postgres.Connection) else ""
+        name = connection.raw.info.dbname if isinstance(connection, PostgresConnection) else ""
         yield Place(World(connection), swap(server, name) if name else f"sqlite:///{tmp_path / 'test.db'}")
 
 
@@ -166,7 +168,7 @@ def test_a_lease_that_cannot_be_voided_is_named(tmp_path: Path) -> None:
 @pytest.fixture
 def of_server(tmp_path: Path, server: str) -> Iterator[Place]:
     with fresh("postgres", tmp_path, server) as connection:
-        assert isinstance(connection, postgres.Connection)
+        assert isinstance(connection, PostgresConnection)
         yield Place(World(connection), swap(server, connection.raw.info.dbname))
 
 
@@ -203,7 +205,7 @@ def test_a_dump_goes_on_in_another_server(of_server: Place, tmp_path: Path) -> N
         ask = inside(another)
         assert "counts transactions anew" in ask("db", "doctor").out
         assert ask("db", "restored", "--json").json["void"] == 2
-        with closing(postgres.Connection(program, lambda: of_server.world.now_us)) as connection:
+        with closing(PostgresConnection(program, lambda: of_server.world.now_us)) as connection:
             world = World(connection)
             migrate.prepare(connection, shipped().values())
             for lease in of_server.leases:
@@ -231,7 +233,7 @@ def test_a_file_that_was_copied_back_is_told_so(tmp_path: Path) -> None:
         unit, worker = world.submit(), world.worker()
         connection.rows("VACUUM INTO :copy", {"copy": str(tmp_path / "copy.db")})
         (grant,) = world.claim(worker)
-    with closing(sqlite.Connection(str(tmp_path / "copy.db"), lambda: world.now_us)) as connection:
+    with closing(SqliteConnection(str(tmp_path / "copy.db"), lambda: world.now_us)) as connection:
         assert inside(f"sqlite:///{tmp_path / 'copy.db'}")("db", "restored", "--json").json["void"] == 0
         again = World(connection)
         assert again.beat(grant).why == "UNKNOWN_LEASE"

@@ -26,7 +26,7 @@ from interlock.kernel.commands import (
 from interlock.kernel.errors import InterlockError, Unknown
 from interlock.kernel.rows import Schedule, Skipped
 from interlock.lifecycles import shipped
-from interlock.store import postgres
+from interlock.store.postgres import PostgresConnection
 from interlock.store.views import schedule_of, schedules_of, skipped_of
 from interlock.worker.loop import Worker
 from tests.contract.world import SECOND, World, held
@@ -116,7 +116,7 @@ def test_ticks_of_one_group_make_one(noon: World) -> None:
 def test_many_tickers_make_one(tmp_path: Path, server: str) -> None:
     """Four connections to one PostgreSQL, all of which tick as soon as the other has the row locked."""
     with fresh_postgres(server, f"t{abs(hash(tmp_path))}") as url:
-        connections = [postgres.Connection(url) for _ in range(4)]
+        connections = [PostgresConnection(url) for _ in range(4)]
         for connection in connections:
             connection.clock = lambda: clock[0]
         clock = [us(2026, 6, 1, 12, 0)]
@@ -131,7 +131,7 @@ def test_many_tickers_make_one(tmp_path: Path, server: str) -> None:
 
 def test_a_tick_that_finds_the_row_locked_goes_on(tmp_path: Path, server: str) -> None:
     with fresh_postgres(server, f"t{abs(hash(tmp_path))}") as url:
-        one, two = (postgres.Connection(url, lambda: clock[0]) for _ in range(2))
+        one, two = (PostgresConnection(url, lambda: clock[0]) for _ in range(2))
         clock = [us(2026, 6, 1, 12, 0)]
         Engine(one, shipped()).send(Define(name="hourly", timing="every 1m", work=Work(task="report")))
         clock[0] += 60 * SECOND

@@ -9,7 +9,7 @@ import pytest
 from interlock.kernel.commands import Claim, Record, Register, Start, Submit, Work
 from interlock.kernel.errors import Unknown
 from interlock.store import trees, views
-from interlock.store.session import Session
+from interlock.store.connection import Connection
 from tests.contract.world import World, held
 from tests.store.databases import declare
 
@@ -44,14 +44,14 @@ def family(world: World, tenant: int) -> dict[str, int]:
     return {"run": run, "first": first, "second": second, "worker": worker, "stream": stream}
 
 
-def tree_ids(session: Session, tenant: int, unit: int) -> list[int]:
+def tree_ids(session: Connection, tenant: int, unit: int) -> list[int]:
     try:
         return trees.tree_of(session, tenant, unit).ids
     except Unknown:
         return []
 
 
-QUESTIONS: dict[str, Callable[[Session, int, dict[str, int]], Any]] = {
+QUESTIONS: dict[str, Callable[[Connection, int, dict[str, int]], Any]] = {
     "listing": lambda session, tenant, its: [one.unit.id for one in views.listing(session, tenant, views.Filter(), 100)],
     "by name": lambda session, tenant, its: [
         one.unit.id

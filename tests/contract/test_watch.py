@@ -13,8 +13,8 @@ from interlock.engine.door import Engine
 from interlock.kernel.commands import Cancel, Claim, Register, Release, Submit, Tick, Work
 from interlock.kernel.errors import Unavailable
 from interlock.lifecycles import shipped
-from interlock.store import postgres
-from interlock.store.notify import Notify
+from interlock.store.postgres import PostgresConnection
+from interlock.store.postgres.wakeups import Notify
 from tests.conftest import ROOT
 from tests.contract.test_open import PATIENCE, kill, until
 from tests.contract.world import World, held
@@ -170,7 +170,7 @@ def test_lost_lines_are_mended(server: str) -> None:
         Engine.open(url, shipped()) as here,
         Engine.open(url, shipped()) as there,
     ):
-        admin = postgres.Connection(swap(server, "mended"))
+        admin = PostgresConnection(swap(server, "mended"))
         with here.watch(["default"]) as watch:
             there.send(submit())
             assert woken(watch)

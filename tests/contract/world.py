@@ -29,9 +29,9 @@ from interlock.kernel.commands import (
 from interlock.kernel.lifecycle import Lifecycle
 from interlock.kernel.rows import Body, Event, Note, Unit
 from interlock.lifecycles import shipped
-from interlock.store import postgres
+from interlock.store.connection import listed
+from interlock.store.postgres import PostgresConnection
 from interlock.store.reads import read, read_leases
-from interlock.store.session import listed
 from tests.store.databases import Connection, declare
 
 SECOND = 1_000_000
@@ -59,11 +59,11 @@ class World:
 
     def carry_out(self, command: Command[A]) -> A:
         """By a connection that may: where there are roles, programs neither force nor archive, and operators do."""
-        if not isinstance(self.connection, postgres.Connection) or not isinstance(command, Force | Archive):
+        if not isinstance(self.connection, PostgresConnection) or not isinstance(command, Force | Archive):
             return self.engine.send(command)
         info = self.connection.raw.info
         url = f"postgresql://operator@{info.host}:{info.port}/{info.dbname}"
-        with closing(postgres.Connection(url, lambda: self.now_us)) as operator:
+        with closing(PostgresConnection(url, lambda: self.now_us)) as operator:
             return Engine(operator, self.lives).send(command)
 
     def pass_time(self, seconds: float) -> None:

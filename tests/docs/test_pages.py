@@ -1,5 +1,6 @@
 """Every file and every command line of the README, the tutorial and the pages about workflows and testing works as it is written."""
 
+from interlock.store.postgres import PostgresConnection
 import os
 import re
 import shutil
@@ -28,7 +29,7 @@ PLACE = "postgresql://shop@localhost/shop"
 @pytest.fixture
 def shop(server: str) -> Iterator[str]:
     """An empty database, as somebody makes who wants to try."""
-    admin = postgres.Connection(server)
+    admin = PostgresConnection(server)
     admin.script("CREATE DATABASE shop")
     yield swap(server, "shop")
     admin.script("DROP DATABASE shop WITH (FORCE)")

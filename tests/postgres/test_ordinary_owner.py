@@ -10,7 +10,8 @@ import interlock
 from interlock.kernel.commands import Tenant, Tick
 from interlock.kernel.errors import InterlockError
 from interlock.lifecycles import load, shipped
-from interlock.store import doctor, migrate, postgres, rights
+from interlock.store import doctor, migrate, rights
+from interlock.store.postgres import PostgresConnection
 from tests.cli.inside import inside
 from tests.contract.world import World
 from tests.lifecycles.sample import PARCEL
@@ -38,8 +39,8 @@ def url(bare_server: str, tmp_path: Path) -> Iterator[str]:
 
 
 @pytest.fixture
-def owner(url: str) -> Iterator[postgres.Connection]:
-    connection = postgres.Connection(url)
+def owner(url: str) -> Iterator[PostgresConnection]:
+    connection = PostgresConnection(url)
     migrate.upgrade(connection, shipped().values())
     yield connection
     connection.close()
@@ -66,7 +67,7 @@ def test_an_upgrade_prints_the_lines_for_a_dba_until_the_roles_are_there(url: st
     assert "DBA" not in ask("db", "upgrade").out
     assert ask("db", "upgrade", "--json").json["for_dba"] == []
 
-    program = postgres.Connection(url.replace(OWNER, PROGRAM))
+    program = PostgresConnection(url.replace(OWNER, PROGRAM))
     declare(program, 1)
     bear(program, 1)
     with pytest.raises(Exception, match="permission denied"):
@@ -77,19 +78,19 @@ def test_an_upgrade_prints_the_lines_for_a_dba_until_the_roles_are_there(url: st
 
 
 def test_a_role_for_all_tenants_that_comes_later_sees_them(
-    url: str, owner: postgres.Connection, bare_server: str
+    url: str, owner: PostgresConnection, bare_server: str
 ) -> None:
     declare(owner, 1)
     bear(owner, 1)
     alone(bare_server, "CREATE ROLE interlock_system NOLOGIN")
     migrate.upgrade(owner, shipped().values())
-    system = postgres.Connection(login(bare_server, "postgres").rsplit("/", 1)[0] + "/" + url.rsplit("/", 1)[1])
+    system = PostgresConnection(login(bare_server, "postgres").rsplit("/", 1)[0] + "/" + url.rsplit("/", 1)[1])
     system.script("SET ROLE interlock_system")
     assert system.rows("SELECT count(*) FROM event") == [(1,)]
     system.close()
 
 
-def test_the_owner_lives_a_whole_life_alone(owner: postgres.Connection) -> None:
+def test_the_owner_lives_a_whole_life_alone(owner: PostgresConnection) -> None:
     """Submits, claims, time and the audit of two tenants, with row-level security forced upon the owner too."""
     world = World(owner)
     done = world.submit()
@@ -110,7 +111,7 @@ def test_the_owner_lives_a_whole_life_alone(owner: postgres.Connection) -> None:
     assert owner.rows("SELECT count(*) FROM event") == [(0,)]
 
 
-def test_the_guard_holds_for_the_owner(owner: postgres.Connection) -> None:
+def test_the_guard_holds_for_the_owner(owner: PostgresConnection) -> None:
     declare(owner, 1)
     bear(owner, 1)
     with refuses("listed-hop"):
@@ -122,7 +123,7 @@ def test_the_guard_holds_for_the_owner(owner: postgres.Connection) -> None:
 
 
 def test_a_state_with_units_in_it_is_not_lost_although_the_owner_declares_no_tenant(
-    owner: postgres.Connection, tmp_path: Path
+    owner: PostgresConnection, tmp_path: Path
 ) -> None:
     (tmp_path / "parcel.toml").write_text(PARCEL)
     parcel = load(tmp_path / "parcel.toml")
@@ -134,7 +135,7 @@ def test_a_state_with_units_in_it_is_not_lost_although_the_owner_declares_no_ten
         migrate.upgrade(owner, [*shipped().values(), load(tmp_path / "parcel.toml")])
 
 
-def test_the_commands_work_for_the_owner(url: str, owner: postgres.Connection, tmp_path: Path) -> None:
+def test_the_commands_work_for_the_owner(url: str, owner: PostgresConnection, tmp_path: Path) -> None:
     (tmp_path / "mail.py").write_text(MODULE)
     ask = inside(url)
     with interlock.open(url) as app:
@@ -149,7 +150,7 @@ def test_the_commands_work_for_the_owner(url: str, owner: postgres.Connection, t
     assert ask("audit", "--rebuild").code == 0
 
 
-def test_the_doctor_says_which_promise_is_the_audits_alone(url: str, owner: postgres.Connection) -> None:
+def test_the_doctor_says_which_promise_is_the_audits_alone(url: str, owner: PostgresConnection) -> None:
     told = "\n".join(doctor.findings(owner, shipped()))
     assert f"this role, {OWNER}, owns the tables" in told
     assert "kept by `interlock audit` alone" in told
@@ -166,6 +167,6 @@ def test_a_schema_of_somebody_elses_needs_no_more_than_create(bare_server: str, 
     done = inside(there)("db", "upgrade")
     assert done.code == 0, done.err
     assert "GRANT USAGE ON SCHEMA work TO interlock_app;" in done.out
-    connection = postgres.Connection(there)
+    connection = PostgresConnection(there)
     assert connection.rows("SELECT to_regclass('work.unit') IS NOT NULL") == [(True,)]
     connection.close()

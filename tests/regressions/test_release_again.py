@@ -2,12 +2,13 @@
 
 from interlock.kernel.commands import Cancel, Decide, Release, Submit, Work
 from interlock.lifecycles import shipped
-from interlock.store import migrate, sqlite
+from interlock.store import migrate
+from interlock.store.sqlite import MEMORY, SqliteConnection
 from tests.contract.world import World, held
 
 
 def world() -> World:
-    connection = sqlite.Connection(sqlite.MEMORY)
+    connection = SqliteConnection(MEMORY)
     migrate.upgrade(connection, shipped().values())
     return World(connection)
 

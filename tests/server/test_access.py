@@ -4,7 +4,7 @@ from typing import Any
 
 from interlock.kernel.commands import Tenant
 from interlock.server import passes
-from interlock.store.session import Session
+from interlock.store.connection import Connection
 from tests.server.stage import FOREIGN, Stage
 from tests.server.test_jobs import exactly
 from tests.server.test_keys import until_refused
@@ -12,7 +12,7 @@ from tests.server.test_keys import until_refused
 ASKED = {"name": "ci", "scopes": ["read", "submit"], "expires_seconds": 3_600}
 
 
-def everything(session: Session, tenant: int) -> str:
+def everything(session: Connection, tenant: int) -> str:
     """All that the database holds of keys and of passes."""
     return repr([session.rows(f"SELECT * FROM {table}") for table in ("key", "answer", "event", "note")])
 

@@ -11,7 +11,7 @@ from interlock.audit.laws import audit
 from interlock.client.app import App
 from interlock.kernel.commands import Claim, Define, Register, Submit, Work
 from interlock.lifecycles import shipped
-from interlock.store.session import Session
+from interlock.store.connection import Connection
 from tests.server.serving import serving
 from tests.store.databases import fresh_postgres
 
@@ -59,7 +59,7 @@ def plant_by_request(client: httpx.Client, dice: random.Random, name: str) -> tu
 def wait_until_done(app: App, timers: Timers) -> None:
     """Nothing but the server lets time pass here."""
 
-    def left(session: Session, tenant: int) -> Timers:
+    def left(session: Connection, tenant: int) -> Timers:
         return {unit: kind for unit, kind in timers.items() if session.rows(DONE[kind], {"unit": unit}) == [(0,)]}
 
     end = time.monotonic() + PATIENCE
@@ -68,7 +68,7 @@ def wait_until_done(app: App, timers: Timers) -> None:
         time.sleep(0.1)
 
 
-def count_done(session: Session, tenant: int, timers: Timers) -> Timers:
+def count_done(session: Connection, tenant: int, timers: Timers) -> Timers:
     """The units whose timer has done its work more often than once."""
     return {unit: kind for unit, kind in timers.items() if session.rows(DONE[kind], {"unit": unit}) != [(1,)]}
 

@@ -14,7 +14,7 @@ import pytest
 from msgspec import Meta
 
 from interlock.client.app import App
-from interlock.store.session import Session
+from interlock.store.connection import Connection
 from tests.conftest import COMMAND
 
 PATIENCE = 30.0
@@ -90,7 +90,7 @@ def kind_of(line: dict[str, Any]) -> type[Line]:
     return OfJob if "unit" in line else Line
 
 
-def leases(session: Session, tenant: int) -> dict[int, tuple[str, int | None]]:
+def leases(session: Connection, tenant: int) -> dict[int, tuple[str, int | None]]:
     rows = session.rows(
         "SELECT unit.id, secret, parent FROM unit JOIN lease ON lease.unit = unit.id AND lease.tenant = unit.tenant "
         "WHERE unit.tenant = :tenant ORDER BY lease.id",

@@ -24,8 +24,8 @@ from interlock.kernel.commands import (
 )
 from interlock.kernel.tallies import TYPES_MOST
 from interlock.lifecycles import shipped
+from interlock.store.connection import Connection
 from interlock.store.ids import Ids
-from interlock.store.session import Session
 from interlock.store.tx import Tx
 from interlock.store.url import connect
 from tests.server.stage import FOREIGN, Stage, staged
@@ -118,7 +118,7 @@ def test_a_scenario_is_counted_exactly(stage: Stage) -> None:
     assert found["counting_behind",] == 0
 
 
-def moves(session: Session, tenant: int) -> Counter[tuple[str, ...]]:
+def moves(session: Connection, tenant: int) -> Counter[tuple[str, ...]]:
     sql = "SELECT lifecycle, coalesce(source, ''), target FROM event WHERE tenant = :tenant AND (source IS NULL OR source <> target)"
     return Counter(session.rows(sql, {"tenant": tenant}))
 

@@ -110,9 +110,8 @@ EXPRESSIONS = {
     "audit/ledger.py": "",  # reads a log file
     "lifecycles/loader.py": "",  # reads lifecycle files
     "server/openapi.py": "",  # reads our own paths
-    "store/driver.py": "",  # reads our own statements
     "store/inventory.py": "",  # reads our own migrations
-    "store/lean.py": "",  # reads our own statements
+    "store/postgres/driver.py": "",  # reads our own statements
     "store/migrations.py": "",  # reads our own migrations
     "store/rights.py": "",  # reads our own migrations
     "testing/simulation/shrink.py": "",  # reads our own findings

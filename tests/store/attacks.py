@@ -18,10 +18,10 @@ from interlock.kernel.commands import Claim, Finish, Held, Outcome, Register, St
 from interlock.kernel.paths import Path
 from interlock.kernel.rows import Act, Unit, columns
 from interlock.lifecycles import shipped
-from interlock.store import migrate, sqlite
+from interlock.store import migrate
 from interlock.store.acts import digest_of
 from interlock.store.reads import read
-from interlock.store.session import Session
+from interlock.store.sqlite.connection import unborn
 from tests.store.databases import Connection, declare
 from tests.store.raw_acts import forced_path, newborn, path_of, unlisted
 
@@ -164,7 +164,7 @@ class Scene:
         row = self.unit(unit)
         return path_of(row.lifecycle, row.state, row.lease, *steps)
 
-    def fingerprint(self, session: Session) -> list[str]:
+    def fingerprint(self, session: Connection) -> list[str]:
         """All rows of the record, each table by a digest."""
         found = []
         for table in (*TABLES, *(() if self.pg else ("member", "moving"))):
@@ -172,7 +172,7 @@ class Scene:
             found.append(f"{table} {len(rows)} {hashlib.sha256(''.join(rows).encode()).hexdigest()}")
         return found
 
-    def broken(self, session: Session) -> list[str]:
+    def broken(self, session: Connection) -> list[str]:
         return [one.law for one in audit(session, self.lives, rebuild=True)]
 
     # Statements.
@@ -257,7 +257,7 @@ class Scene:
         """The row of a unit that is born by that act; on SQLite it comes before it, and is nothing yet."""
         path = path_of("job", "", None, "submit")
         unit = newborn(path, one, 1, 0, self.names["now"])
-        row = msgspec.structs.asdict(unit if self.pg else sqlite.unborn(unit))
+        row = msgspec.structs.asdict(unit if self.pg else unborn(unit))
         names = [name for name in row if name in columns(Unit)]
         if self.pg:
             row |= {"act": Raw(HERE.format(number=number)), "born": Raw(HERE.format(number=number))}

@@ -10,12 +10,14 @@ from urllib.parse import urlsplit
 
 from interlock.kernel.lifecycle import Lifecycle
 from interlock.lifecycles import shipped
-from interlock.store import migrate, postgres, sqlite
+from interlock.store import migrate
+from interlock.store.postgres import PostgresConnection
+from interlock.store.sqlite import MEMORY, SqliteConnection
 
 TEMPLATE = "interlock_template"
 with_template: set[str] = set()  # servers that have it
 KINDS = ("sqlite file", "sqlite memory", "postgres")
-Connection = sqlite.Connection | postgres.Connection
+Connection = SqliteConnection | PostgresConnection
 
 
 @contextmanager
@@ -26,12 +28,12 @@ def fresh(kind: str, folder: Path, server: str, *more: Lifecycle, role: str = "o
     """
     if kind == "postgres":
         with fresh_postgres(server, f"t{abs(hash(folder))}", *more) as url:
-            connection: Connection = postgres.Connection(url.replace("//ordinary@", f"//{role}@"))
+            connection: Connection = PostgresConnection(url.replace("//ordinary@", f"//{role}@"))
             declare(connection, 1)
             yield connection
             connection.close()
         return
-    connection = sqlite.Connection(str(folder / "test.db") if kind == "sqlite file" else sqlite.MEMORY)
+    connection = SqliteConnection(str(folder / "test.db") if kind == "sqlite file" else MEMORY)
     sqlite_template().raw.backup(connection.raw)
     connection.rows("UPDATE about SET value = :epoch WHERE name = 'epoch'", {"epoch": token_hex(16)})
     if more:
@@ -46,7 +48,7 @@ def fresh_postgres(server: str, name: str, *more: Lifecycle) -> Iterator[str]:
     if server not in with_template:
         make_template(server)
     alone(server, f"CREATE DATABASE {name} TEMPLATE {TEMPLATE}")
-    owner = postgres.Connection(swap(server, name))
+    owner = PostgresConnection(swap(server, name))
     # It is a store of its own, and no copy.
     owner.script("UPDATE about SET value = replace(gen_random_uuid()::text, '-', '') WHERE name = 'epoch'")
     if more:
@@ -59,9 +61,9 @@ def fresh_postgres(server: str, name: str, *more: Lifecycle) -> Iterator[str]:
 
 
 @cache
-def sqlite_template() -> sqlite.Connection:
+def sqlite_template() -> SqliteConnection:
     """The same for SQLite."""
-    made = sqlite.Connection(sqlite.MEMORY)
+    made = SqliteConnection(MEMORY)
     migrate.upgrade(made, shipped().values())
     return made
 
@@ -70,7 +72,7 @@ def make_template(server: str) -> None:
     """What every fresh database is copied from: migrating is slower than copying."""
     with_template.add(server)
     alone(server, f"CREATE DATABASE {TEMPLATE}")
-    owner = postgres.Connection(swap(server, TEMPLATE))
+    owner = PostgresConnection(swap(server, TEMPLATE))
     migrate.upgrade(owner, shipped().values())
     owner.script(
         "DO $$ BEGIN IF NOT EXISTS (SELECT 1 FROM pg_roles WHERE rolname = 'ordinary') THEN "
@@ -84,14 +86,14 @@ def make_template(server: str) -> None:
 
 def alone(server: str, sql: str) -> None:
     """A statement on a connection of its own: a test may have restarted the server meanwhile."""
-    admin = postgres.Connection(server)
+    admin = PostgresConnection(server)
     admin.script(sql)
     admin.close()
 
 
 def declare(connection: Connection, *tenants: int) -> None:
     """On PostgreSQL a session sees only the tenants that it declares."""
-    if isinstance(connection, postgres.Connection):
+    if isinstance(connection, PostgresConnection):
         listed = "{" + ",".join(map(str, tenants)) + "}"
         connection.rows("SELECT set_config('app.tenants', :listed, false)", {"listed": listed})
 

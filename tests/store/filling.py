@@ -9,10 +9,11 @@ from itertools import combinations, count, islice
 from typing import Any
 
 from interlock.kernel.rows import Act, Unit
-from interlock.store import postgres, sqlite
 from interlock.store.acts import UNITS_MAX
-from interlock.store.driver import dialect
 from interlock.store.lanes import NUMBERS
+from interlock.store.postgres import PostgresConnection
+from interlock.store.postgres.driver import translate_sql
+from interlock.store.sqlite import SqliteConnection
 from tests.store.databases import Connection
 from tests.store.raw_acts import path_of
 
@@ -138,7 +139,7 @@ def watched(connection: Connection) -> Iterator[list[Read]]:
     def explained(sql: str, params: Mapping[str, Any] | None = None) -> list[tuple[Any, ...]]:
         if re.match(r"\s*(SELECT|WITH)\b", sql) and "set_config" not in sql:
             reads.append(Read(sql))
-            if isinstance(connection, sqlite.Connection):
+            if isinstance(connection, SqliteConnection):
                 reads[-1].of_sqlite([row[3] for row in asked("EXPLAIN QUERY PLAN " + sql, params)])
             else:
                 ((plan,),) = asked("EXPLAIN (ANALYZE, FORMAT JSON) " + sql, params)
@@ -156,17 +157,17 @@ def watched(connection: Connection) -> Iterator[list[Read]]:
 
 def unvalued(connection: Connection, sql: str) -> Mapping[str, Any]:
     """The plan that stands for all values; it tells of no rows."""
-    assert isinstance(connection, postgres.Connection)
+    assert isinstance(connection, PostgresConnection)
     names: dict[str, str] = {}
-    spelled = re.sub(r"%\((\w+)\)s", lambda found: names.setdefault(found[1], f"${len(names) + 1}"), dialect(sql))
-    with connection.raw.cursor() as cursor:
+    spelled = re.sub(r"%\((\w+)\)s", lambda found: names.setdefault(found[1], f"${len(names) + 1}"), translate_sql(sql))
+    with connection.raw.psycopg.cursor() as cursor:
         plan: Any = cursor.execute(f"EXPLAIN (GENERIC_PLAN, FORMAT JSON) {spelled}", prepare=False).fetchall()[0][0]
     found: Mapping[str, Any] = plan[0]["Plan"]
     return found
 
 
 @contextmanager
-def stepped(connection: sqlite.Connection) -> Iterator[list[int]]:
+def stepped(connection: SqliteConnection) -> Iterator[list[int]]:
     """Counts what SQLite's machine does meanwhile, in hundreds of steps."""
     steps = [0]
 
@@ -182,7 +183,7 @@ def stepped(connection: sqlite.Connection) -> Iterator[list[int]]:
 
 
 @contextmanager
-def counted(connection: postgres.Connection) -> Iterator[list[int]]:
+def counted(connection: PostgresConnection) -> Iterator[list[int]]:
     """Counts the rows of `unit` that each transaction reads by whatever plan, prepared ones included."""
     reads: list[int] = []
     seen = [0]

@@ -4,7 +4,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from interlock.lifecycles import shipped
-from interlock.store import migrate, postgres, rights
+from interlock.store import migrate, rights
+from interlock.store.postgres import PostgresConnection
 from tests.store.databases import alone, swap
 
 OWNER = "keeper"  # may log in and owns its database; it is no superuser and may not make roles
@@ -46,7 +47,7 @@ def owned_database(server: str, name: str, owner: str) -> Iterator[tuple[str, st
         make_role(server, role)
         alone(server, f"GRANT {given} TO {role}")
     with empty_database(server, name, owner) as url:
-        connection = postgres.Connection(url)
+        connection = PostgresConnection(url)
         migrate.upgrade(connection, shipped().values())
         connection.close()
         yield url, url.replace(f"//{owner}@", f"//{PROGRAM}@")

@@ -16,8 +16,11 @@ from interlock.kernel.paths import BORN, Path, PathHop, Step, compose, forced
 from interlock.kernel.rows import Act, Unit
 from interlock.kernel.rows import columns as columns_of
 from interlock.lifecycles import shipped
-from interlock.store import migrate, postgres, sqlite
+from interlock.store import migrate
 from interlock.store.acts import digest_of
+from interlock.store.postgres import PostgresConnection
+from interlock.store.sqlite import SqliteConnection
+from interlock.store.sqlite.connection import as_json, unborn
 from tests.store.databases import Connection, insert, swap
 
 LIVES = shipped()
@@ -50,7 +53,7 @@ def transaction(database: Connection) -> Iterator[None]:
 
 
 def is_open(database: Connection) -> bool:
-    if isinstance(database, sqlite.Connection):
+    if isinstance(database, SqliteConnection):
         return database.in_transaction
     return database.raw.info.transaction_status != TransactionStatus.IDLE
 
@@ -58,10 +61,10 @@ def is_open(database: Connection) -> bool:
 @contextmanager
 def owner_of(database: Connection, server: str) -> Iterator[Connection]:
     """Whoever may write every table: on PostgreSQL the owner, on SQLite everybody."""
-    if isinstance(database, sqlite.Connection):
+    if isinstance(database, SqliteConnection):
         yield database
         return
-    owner = postgres.Connection(swap(server, database.raw.info.dbname))
+    owner = PostgresConnection(swap(server, database.raw.info.dbname))
     try:
         yield owner
     finally:
@@ -149,7 +152,7 @@ def insert_act(database: Connection, row: dict[str, Any], verb: str = "INSERT") 
         values = [f"(:{name})::{LISTS[name]}" if name in LISTS else f":{name}" for name in row]
     else:
         row = {"digest": digest_of(Act(**row)), **row}
-        sent = {name: sqlite.as_json(value) for name, value in row.items()}
+        sent = {name: as_json(value) for name, value in row.items()}
         values = [f":{name}" for name in row]
     database.rows(f"{verb} INTO act ({', '.join(row)}) VALUES ({', '.join(values)})", sent)
 
@@ -171,7 +174,7 @@ def bear(
         changes.setdefault("id", next_act(database))
         born = [newborn(path, unit, tenant, changes["id"], at) for unit in units]
         if not database.many_writers:
-            write_units(database, map(sqlite.unborn, born), row)
+            write_units(database, map(unborn, born), row)
         write_act(
             database, path, *units, **{"version": 0, "attempt": 1, "fence": 0, "before": [0] * len(units)} | changes
         )

@@ -10,8 +10,10 @@ import pytest
 
 from interlock.kernel.errors import StoreError
 from interlock.lifecycles import shipped
-from interlock.store import migrate, postgres, rights, sqlite
+from interlock.store import migrate, rights
+from interlock.store.postgres import PostgresConnection
 from interlock.store.seals import write_seal
+from interlock.store.sqlite import SqliteConnection
 from tests.store.attacks import DENIED, NEW, NOTHING, Attack, Expected, Found, Refused, Scene, everywhere
 from tests.store.attacks_postgres import only_postgres
 from tests.store.attacks_sqlite import only_sqlite
@@ -44,21 +46,21 @@ CASES = [(setup, attack) for setup in (*POSTGRES, *SQLITE) for attack in attacks
 def postgres_scene(server: str, setup: str) -> Iterator[tuple[Connection, Scene]]:
     """The attacker's connection, and what it finds."""
     if setup == ALONE:
-        with owned_database(server, "attacked_alone", OWNER) as (url, _), closing(postgres.Connection(url)) as owner:
+        with owned_database(server, "attacked_alone", OWNER) as (url, _), closing(PostgresConnection(url)) as owner:
             take_roles_away(owner)
             yield owner, Scene(owner, owner)
         return
     name = "attacked_" + ("app" if setup == APP else "beside")
     with (
         fresh_postgres(server, name) as url,
-        closing(postgres.Connection(swap(server, name))) as owner,
-        closing(postgres.Connection(url)) as program,
+        closing(PostgresConnection(swap(server, name))) as owner,
+        closing(PostgresConnection(url)) as program,
     ):
         scene = Scene(program, owner)
         yield (program if setup == APP else owner), scene
 
 
-def take_roles_away(owner: postgres.Connection) -> None:
+def take_roles_away(owner: PostgresConnection) -> None:
     """As on a server that has no roles of ours: nobody but the owner may do anything."""
     tables = ", ".join((*rights.shipped_names("TABLE"), *rights.shipped_names("VIEW")))
     owner.script(f"REVOKE ALL ON {tables} FROM {', '.join(rights.PURPOSES)}")
@@ -66,7 +68,7 @@ def take_roles_away(owner: postgres.Connection) -> None:
 
 @contextmanager
 def sqlite_scene(file: Path) -> Iterator[tuple[Connection, Scene]]:
-    with closing(sqlite.Connection(str(file))) as connection:
+    with closing(SqliteConnection(str(file))) as connection:
         migrate.upgrade(connection, shipped().values())
         yield connection, Scene(connection, connection)
 
@@ -90,8 +92,8 @@ def scenes(server: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[di
 def attacker(setup: str, scenes: dict[str, tuple[Connection, Scene]]) -> Iterator[Connection]:
     """A connection in a transaction that is undone. On SQLite it is the client's own, with what it sets for itself."""
     connection, scene = scenes[setup]
-    if isinstance(connection, sqlite.Connection):
-        with closing(sqlite.Connection(connection.path)) as own:
+    if isinstance(connection, SqliteConnection):
+        with closing(SqliteConnection(connection.path)) as own:
             own.rows(f"PRAGMA recursive_triggers = {'ON' if setup == AS_PRODUCT else 'OFF'}")
             own.rows("BEGIN IMMEDIATE")
             yield own
@@ -125,7 +127,7 @@ def test_attack(setup: str, attack: Attack, scenes: dict[str, tuple[Connection, 
 
 def carry_out(attack: Attack, scene: Scene, connection: Connection) -> str | None:
     """What the database says against it; what it refused is undone."""
-    send = connection.rows if isinstance(connection, sqlite.Connection) else connection.script
+    send = connection.rows if isinstance(connection, SqliteConnection) else connection.script
     send("SAVEPOINT attack")
     try:
         for step in attack.make(scene):
@@ -154,7 +156,7 @@ def test_a_role_that_sees_all_tenants_and_declares_none(server: str) -> None:
         make_role(server, "clerk")
         alone(server, f"GRANT {rights.SYSTEM} TO clerk")
         owner, program, clerk = (
-            stack.enter_context(closing(postgres.Connection(one)))
+            stack.enter_context(closing(PostgresConnection(one)))
             for one in (url, program_url, url.replace(f"//{OWNER}@", "//clerk@"))
         )
         declare(owner, 1, 2)

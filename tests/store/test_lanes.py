@@ -3,10 +3,11 @@
 import pytest
 
 from interlock.lifecycles import shipped
-from interlock.store import lanes, postgres
+from interlock.store import lanes
 from interlock.store.finders import lane_for, lanes_of
 from interlock.store.ids import Ids
 from interlock.store.lanes import NUMBERS, Lane, Lanes, remember
+from interlock.store.postgres import PostgresConnection
 from interlock.store.tx import Tx
 from tests.store.databases import Connection, fresh_postgres, insert
 
@@ -48,7 +49,7 @@ def begun(connection: Connection) -> Tx:
 def test_two_who_make_lanes_at_once(server: str) -> None:
     """Each has looked before the other committed."""
     with fresh_postgres(server, "lanes") as url:
-        one, other = postgres.Connection(url), postgres.Connection(url)
+        one, other = PostgresConnection(url), PostgresConnection(url)
         mine, theirs = begun(one), begun(other)
         assert not lanes_of(mine, 1).ids
         assert not lanes_of(theirs, 1).ids

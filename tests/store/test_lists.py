@@ -8,7 +8,8 @@ from interlock.engine.door import Engine
 from interlock.kernel.commands import Submit, Work
 from interlock.kernel.names import meant
 from interlock.lifecycles import shipped
-from interlock.store import letters, lists, postgres
+from interlock.store import letters, lists
+from interlock.store.postgres import PostgresConnection
 from interlock.store.views import Filter
 from tests.store.databases import KINDS, Connection, declare, fresh
 from tests.store.filling import fill, watched
@@ -89,7 +90,7 @@ def test_counts_are_exact_up_to_a_bound(empty: Connection, monkeypatch: pytest.M
 def reads_little(database: Connection, server: str, many: int) -> None:
     """A page reads its own rows, and no list of anything reads more than it may look at."""
     fill(database, many, LANES)
-    if isinstance(database, postgres.Connection):  # a SQLite file is not analyzed unless somebody does
+    if isinstance(database, PostgresConnection):  # a SQLite file is not analyzed unless somebody does
         analyze(database, server)
     engine = Engine(database, shipped())
     declare(database, 1)
@@ -110,7 +111,7 @@ def reads_little(database: Connection, server: str, many: int) -> None:
         # Nothing is held, and a planner reads an empty table as it is.
         scans = [scan for scan in large_scans(reads) if scan != "Seq Scan lease"]
         assert [scan for scan in scans if not scan.startswith("Bitmap")] == [], wanted
-        if isinstance(database, postgres.Connection):
+        if isinstance(database, PostgresConnection):
             for table in ("unit", "body"):
                 assert sum(read.rows.get(table, 0) for read in reads) <= most, (wanted, table)
             assert sum(read.rows.get("act", 0) for read in reads) <= 5 * most + 10, wanted

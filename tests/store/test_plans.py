@@ -14,10 +14,12 @@ from interlock.kernel.commands import Claim, Grant, Register, Submit, Tick, Work
 from interlock.kernel.rows import Unit
 from interlock.kernel.verdicts import waiting
 from interlock.lifecycles import shipped
-from interlock.store import finders, postgres, sqlite, tenants, trees, views
+from interlock.store import finders, tenants, trees, views
 from interlock.store import reads as reads_of
 from interlock.store.acts import UNITS_MAX
 from interlock.store.ids import Ids
+from interlock.store.postgres import PostgresConnection
+from interlock.store.sqlite import SqliteConnection
 from interlock.store.tx import Tx
 from tests.store.databases import KINDS, Connection, declare, fresh, swap
 from tests.store.filling import BIRTH, ENGINE_IDS, TAGS, Read, counted, fill, stepped, watched
@@ -32,8 +34,8 @@ NUMBERS = count()
 
 def analyze(database: Connection, server: str) -> None:
     """The planner knows how much there is."""
-    if isinstance(database, postgres.Connection):
-        owner = postgres.Connection(swap(server, database.raw.info.dbname))
+    if isinstance(database, PostgresConnection):
+        owner = PostgresConnection(swap(server, database.raw.info.dbname))
         owner.script("ANALYZE")
         owner.close()
     else:
@@ -97,7 +99,7 @@ def reads_little(database: Connection, server: str) -> None:
         assert [(read.sql, read.scans) for read in reads if read.scans] == []
         assert [(read.sql, read.sorts) for read in reads if read.sorts] == []
         assert {"unit_claim", "unit_wake"} <= set.union(*(read.indexes for read in reads))
-        if isinstance(database, postgres.Connection):
+        if isinstance(database, PostgresConnection):
             assert LIMIT <= read_of_unit(reads) <= 3 * LIMIT, [(read.sql, read.rows) for read in reads]
         assert len(claimer.claim(100)) == len(lanes) - LIMIT
         analyze(database, server)
@@ -112,7 +114,7 @@ def test_a_claim_of_nothing_reads_nothing(database: Connection) -> None:
     claimer.claim()
     with watched(database) as reads:
         assert claimer.claim() == []
-    if isinstance(database, postgres.Connection):
+    if isinstance(database, PostgresConnection):
         assert read_of_unit(reads) <= 1  # the worker's own row
 
 
@@ -128,11 +130,11 @@ def test_the_claims_of_a_group_read_what_they_take(database: Connection) -> None
     taken = [grant.unit for future in futures for grant in future.result()]
     assert len(set(taken)) == len(taken) == 30 * LIMIT
     assert sum("unit_claim" in read.indexes for read in reads) <= len(claimers) / 2
-    if isinstance(database, postgres.Connection):
+    if isinstance(database, PostgresConnection):
         assert read_of_unit(reads) <= 3 * len(taken)
 
 
-def steps_of_a_claim(database: sqlite.Connection) -> int:
+def steps_of_a_claim(database: SqliteConnection) -> int:
     claimer = Claimer(database)
     claimer.submit(*("", "a") * LIMIT)
     claimer.claim()
@@ -143,9 +145,9 @@ def steps_of_a_claim(database: sqlite.Connection) -> int:
 
 def no_more_work(database: Connection, folders: pytest.TempPathFactory, server: str) -> None:
     """On SQLite the machine's own steps are counted, on PostgreSQL the rows that whole transactions read."""
-    if isinstance(database, sqlite.Connection):
+    if isinstance(database, SqliteConnection):
         with filled("sqlite memory", folders, server, FEW) as almost_empty:
-            assert isinstance(almost_empty, sqlite.Connection)
+            assert isinstance(almost_empty, SqliteConnection)
             assert steps_of_a_claim(database) <= 1.5 * steps_of_a_claim(almost_empty)
         return
     claimer = Claimer(database)
@@ -261,7 +263,7 @@ def test_what_people_look_at_has_its_index(database: Connection, server: str, na
     database.rollback()
     assert large_scans(reads) == []
     assert indexes & {index for read in reads for index in read.indexes}
-    if isinstance(database, postgres.Connection):
+    if isinstance(database, PostgresConnection):
         assert sum(read.rows.get(table, 0) for read in reads for table in LARGE) <= 10
 
 
@@ -276,7 +278,7 @@ def test_a_finder_has_its_index(database: Connection, name: str) -> None:
     assert large_scans(reads) == []
     assert reads[-1].indexes
     assert reads[-1].indexes <= indexes
-    if isinstance(database, postgres.Connection) and name != "lanes_of":
+    if isinstance(database, PostgresConnection) and name != "lanes_of":
         assert sum(sum(read.rows.values()) for read in reads) <= 2
 
 
@@ -299,7 +301,7 @@ DOCUMENT_002: dict[str, tuple[str, str | None, tuple[str, ...]]] = {
 
 def columns_of(database: Connection, index: str) -> tuple[str, ...]:
     """The columns of an index that holds all rows of its table, in order."""
-    if isinstance(database, postgres.Connection):
+    if isinstance(database, PostgresConnection):
         sql = (
             "SELECT attname FROM pg_index JOIN pg_attribute ON attrelid = indexrelid "
             "WHERE indexrelid = to_regclass(:index) AND indpred IS NULL AND indisvalid ORDER BY attnum"
@@ -342,7 +344,7 @@ def test_a_cursor_reads_what_it_shows(database: Connection, server: str) -> None
         assert all(position > after for position in positions)
         assert large_scans(reads) == []
         assert set(reads[-1].sorts) <= {"Incremental Sort"}  # of each act's own units
-        if isinstance(database, postgres.Connection):
+        if isinstance(database, PostgresConnection):
             assert reads[-1].rows.get("act", 0) <= 4
             assert reads[-1].rows.get("unit", 0) == 0
     database.rollback()
@@ -351,7 +353,7 @@ def test_a_cursor_reads_what_it_shows(database: Connection, server: str) -> None
 def test_an_audit_of_a_file_grows_with_it_and_no_faster(tmp_path_factory: pytest.TempPathFactory) -> None:
     def audited(many: int) -> int:
         with fresh("sqlite memory", tmp_path_factory.mktemp("audit"), "") as connection:
-            assert isinstance(connection, sqlite.Connection)
+            assert isinstance(connection, SqliteConnection)
             Engine(connection, shipped()).send(Submit(work=(Work(task="mail"),) * many))
             with stepped(connection) as steps:
                 assert not list(audit(connection, shipped()))
@@ -375,7 +377,7 @@ def test_the_newest_events_cost_what_is_read_of_them(database: Connection, many:
         found = reads_of.events_beyond(database, unit, version - 3)
     assert [event.version for event in found] == [version - 2, version - 1, version]
     assert large_scans(reads) == []
-    if isinstance(database, postgres.Connection):
+    if isinstance(database, PostgresConnection):
         assert reads[-1].rows["act"] <= 2 * (3 + 1)
     newest = [event.version for event in reads_of.newest_events(database, unit, version)]
     assert newest == list(range(version, 0, -1))

@@ -16,10 +16,10 @@ from interlock.engine.door import Engine
 from interlock.kernel.commands import Claim, Finish, Outcome, Register, Start, Submit, Work
 from interlock.kernel.errors import InterlockError
 from interlock.lifecycles import shipped
-from interlock.store import lean, postgres
-from interlock.store.driver import opened
-from interlock.store.lean import Lean
-from interlock.store.notify import Notify
+from interlock.store.postgres import PostgresConnection, driver
+from interlock.store.postgres.connection import CallerPostgresConnection
+from interlock.store.postgres.driver import PipelineConnection, open_raw
+from interlock.store.postgres.wakeups import Notify
 from interlock.store.reads import snapshot
 from interlock.store.url import connect
 from tests.conftest import Run
@@ -28,7 +28,7 @@ from tests.postgres.pooler import Pooler, pooling
 from tests.store.databases import fresh_postgres
 
 KEYS = {"with a key of its own": True, "with the server's key": False}
-OFTEN = lean.PREPARE_AFTER + 3
+OFTEN = driver.PREPARE_AFTER + 3
 PREPARED = "SELECT name, statement FROM pg_prepared_statements ORDER BY name"
 
 
@@ -44,7 +44,7 @@ def pooled(request: pytest.FixtureRequest, database: str) -> Iterator[tuple[str,
         yield made
 
 
-def answers(line: Lean, sql: str) -> Any:
+def answers(line: PipelineConnection, sql: str) -> Any:
     return line.execute(sql, {"n": 1}).fetchall()[0][0]
 
 
@@ -63,14 +63,14 @@ def test_a_statement_is_named_by_its_text_and_types(server: str) -> None:
     """Two lines give one name to one text, and none to two."""
     names: list[dict[str, str]] = []
     for texts in (("SELECT 1 + %(n)s", "SELECT 2 + %(n)s"), ("SELECT 2 + %(n)s", "SELECT 1 + %(n)s")):
-        line = Lean(opened(server))
+        line = PipelineConnection(open_raw(server))
         for text in texts:
             for _ in range(OFTEN):
                 answers(line, text)
         for _ in range(OFTEN):
             line.execute("SELECT 1 + %(n)s", {"n": 2**40})
         names.append({statement + name: name for name, statement in line.execute(PREPARED).fetchall()})
-        line.raw.close()
+        line.psycopg.close()
     assert names[0] == names[1]
     assert len(set(names[0].values())) == 3
     assert all(re.fullmatch(r"interlock_[0-9a-f]{32}", name) for name in names[0].values())
@@ -79,7 +79,7 @@ def test_a_statement_is_named_by_its_text_and_types(server: str) -> None:
 def test_two_lines_that_share_connections_never_run_the_others_statement(pooled: tuple[str, Pooler]) -> None:
     """Although neither was told that there is a pooler."""
     url, _ = pooled
-    lines = [Lean(opened(url)), Lean(opened(url))]
+    lines = [PipelineConnection(open_raw(url)), PipelineConnection(open_raw(url))]
     for turn in range(6 * OFTEN):
         for place, line in enumerate(lines):
             assert answers(line, f"SELECT {place} + 10 * %(n)s") == place + 10
@@ -89,13 +89,13 @@ def test_two_lines_that_share_connections_never_run_the_others_statement(pooled:
             line.execute("COMMIT")
             assert [one.fetchall() for one in said] == [[(place + n + turn,)] for n in range(3)]
     for line in lines:
-        line.raw.close()
+        line.psycopg.close()
 
 
 def test_a_name_that_is_there_already_counts_as_prepared(server: str) -> None:
     """Somebody else has prepared the same text on the same connection."""
-    raw = opened(server)
-    first, second = Lean(raw), Lean(raw)
+    raw = open_raw(server)
+    first, second = PipelineConnection(raw), PipelineConnection(raw)
     for line in (first, second):
         for _ in range(OFTEN):
             assert answers(line, "SELECT 7 + %(n)s") == 8
@@ -105,23 +105,23 @@ def test_a_name_that_is_there_already_counts_as_prepared(server: str) -> None:
 
 
 def test_a_name_that_is_gone_is_not_missed(server: str) -> None:
-    line = Lean(opened(server))
+    line = PipelineConnection(open_raw(server))
     for turn in range(3 * OFTEN):
         assert answers(line, "SELECT 7 + %(n)s") == 8
-        line.raw.execute("DEALLOCATE ALL")
+        line.psycopg.execute("DEALLOCATE ALL")
         with line.pipeline():
             line.execute("BEGIN")
             said = line.execute("SELECT %(n)s + 1", {"n": turn})
         line.execute("COMMIT")
         assert said.fetchall() == [(turn + 1,)]
-    line.raw.close()
+    line.psycopg.close()
 
 
 def test_what_is_gone_in_the_middle_of_a_transaction_is_redone_by_whoever_began_it(server: str) -> None:
-    connection = postgres.Connection(server)
+    connection = PostgresConnection(server)
     for _ in range(OFTEN):
         connection.rows("SELECT 5 + :n", {"n": 1})
-    connection.raw.raw.execute("DEALLOCATE ALL")
+    connection.raw.psycopg.execute("DEALLOCATE ALL")
     connection.rows("BEGIN")
     with pytest.raises(InterlockError) as error:
         connection.rows("SELECT 5 + :n", {"n": 1})
@@ -206,7 +206,7 @@ def test_a_ring_waits_for_no_disk_and_leaves_no_setting(server: str) -> None:
 def test_prepare_off_prepares_nothing(database: str) -> None:
     """On a connection without a pooler too."""
     for url, count in ((database, 1), (f"{database}?prepare=off", 0), (f"{database}?prepare=off&connect_timeout=9", 0)):
-        connection = postgres.Connection(url)
+        connection = PostgresConnection(url)
         for _ in range(OFTEN):
             assert connection.rows("SELECT 3 + :n", {"n": 1}) == [(4,)]
         assert len(connection.rows(PREPARED)) == count
@@ -222,7 +222,7 @@ def test_another_word_for_prepare_is_refused(value: str, database: str) -> None:
 def test_a_lent_connection_gets_no_statement_prepared(database: str) -> None:
     """The caller's driver would name ours by a counter."""
     with psycopg.connect(database, prepare_threshold=0) as raw, raw.transaction():
-        session = postgres.Borrowed(raw)
+        session = CallerPostgresConnection(raw)
         for _ in range(OFTEN):
             assert session.rows("SELECT 3 + :n", {"n": 1}) == [(4,)]
         assert session.rows("SELECT count(*) FROM pg_prepared_statements") == [(0,)]

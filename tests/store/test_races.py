@@ -17,7 +17,7 @@ from interlock.engine.door import Engine
 from interlock.kernel.commands import Register, Submit, Work
 from interlock.kernel.errors import InterlockError
 from interlock.lifecycles import shipped
-from interlock.store import postgres
+from interlock.store.postgres import PostgresConnection
 from interlock.store.views import Filter, listing
 from tests.store.databases import declare, fresh_postgres
 from tests.store.raw_acts import path_of
@@ -42,8 +42,8 @@ def url(server: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 @pytest.fixture
-def program(url: str) -> Iterator[postgres.Connection]:
-    with closing(postgres.Connection(url)) as connection:
+def program(url: str) -> Iterator[PostgresConnection]:
+    with closing(PostgresConnection(url)) as connection:
         yield connection
         declare(connection, 1)
         assert [one.text for one in audit(connection, shipped(), rebuild=True)] == []
@@ -62,7 +62,7 @@ def move(connection: psycopg.Connection[Any], unit: int, path: Any, actor: str) 
     connection.execute(ACT, {"path": path.id, "digest": path.digest, "at": at, "actor": actor, "unit": unit})
 
 
-def wait_for_lock(program: postgres.Connection, connection: psycopg.Connection[Any]) -> None:
+def wait_for_lock(program: PostgresConnection, connection: psycopg.Connection[Any]) -> None:
     """The other writer waits for the first one's rows."""
     end = time.monotonic() + PATIENCE
     sql = "SELECT count(*) FROM pg_locks WHERE pid = :pid AND NOT granted"
@@ -71,14 +71,14 @@ def wait_for_lock(program: postgres.Connection, connection: psycopg.Connection[A
         time.sleep(0.005)
 
 
-def submit(program: postgres.Connection) -> int:
+def submit(program: PostgresConnection) -> int:
     return int(Engine(program, shipped()).send(Submit(work=(Work(task="mail"),)))[0].unit)
 
 
 @pytest.mark.parametrize(("first", "second"), list(product(LEVELS, LEVELS)))
 @pytest.mark.parametrize("end", ["COMMIT", "ROLLBACK"])
 def test_one_of_two_writers_moves_a_unit(
-    program: postgres.Connection, url: str, first: str, second: str, end: str
+    program: PostgresConnection, url: str, first: str, second: str, end: str
 ) -> None:
     """The second one read where the unit is before the first one moved it, and waits for it."""
     unit = submit(program)
@@ -102,7 +102,7 @@ def test_one_of_two_writers_moves_a_unit(
     assert len(told) == 2
 
 
-def test_whoever_began_first_may_move_last(program: postgres.Connection, url: str) -> None:
+def test_whoever_began_first_may_move_last(program: PostgresConnection, url: str) -> None:
     """Its act has the smaller number, and follows the other one all the same: a history goes from act to act."""
     unit = submit(program)
     worker = Engine(program, shipped()).send(Register(name="w", incarnation="1", capacity=1))
@@ -137,7 +137,7 @@ def test_whoever_began_first_may_move_last(program: postgres.Connection, url: st
 
 
 @pytest.mark.parametrize("level", LEVELS)
-def test_many_writers_over_the_same_units(program: postgres.Connection, url: str, level: str) -> None:
+def test_many_writers_over_the_same_units(program: PostgresConnection, url: str, level: str) -> None:
     """Each takes the same ten units in one act: exactly one of them has them all."""
     engine = Engine(program, shipped())
     units = [one.unit for one in engine.send(Submit(work=(Work(task="mail"),) * 10))]

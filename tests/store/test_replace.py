@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from interlock.store import sqlite
+from interlock.store.sqlite import SqliteConnection
+from interlock.store.sqlite.connection import unborn
 from tests.store.databases import fresh, insert
 from tests.store.raw_acts import archive, as_columns, bear, finish, forced_path, move, newborn, path_of, write_body
 
@@ -19,16 +20,16 @@ CONFLICTS = ("REPLACE", "IGNORE", "FAIL", "ROLLBACK")
 
 
 @pytest.fixture(params=["sqlite file", "sqlite memory"])
-def database(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[sqlite.Connection]:
+def database(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[SqliteConnection]:
     """Unit 1 has succeeded with a body and an artifact, unit 2 is queued and needs it, unit 3 is archived."""
     with fresh(request.param, tmp_path, "") as connection:
-        assert isinstance(connection, sqlite.Connection)
+        assert isinstance(connection, SqliteConnection)
         fill(connection)
         connection.rows("PRAGMA recursive_triggers = OFF")
         yield connection
 
 
-def fill(database: sqlite.Connection) -> None:
+def fill(database: SqliteConnection) -> None:
     details = [sha256(text.encode()).hexdigest() for text in TOLD]
     born = bear(database, 1, 2, 3, with_body=False, details=details)
     insert(database, "act_detail", act=born, unit=1, tenant=1, payload=TOLD[0])
@@ -49,7 +50,7 @@ GUARDED = (
 )  # fmt: skip
 
 
-def everything(database: sqlite.Connection) -> dict[str, list[tuple[Any, ...]]]:
+def everything(database: SqliteConnection) -> dict[str, list[tuple[Any, ...]]]:
     place = {table: "1" if table in KEYED else "rowid" for table in GUARDED}
     return {table: database.rows(f"SELECT {place[table]}, * FROM {table} ORDER BY 1, 2, 3") for table in GUARDED}
 
@@ -76,13 +77,13 @@ OTHER = {
 }
 
 
-def columns(database: sqlite.Connection, table: str) -> list[str]:
+def columns(database: SqliteConnection, table: str) -> list[str]:
     return [name for _, name, *_ in database.rows(f"PRAGMA table_info({table})")]
 
 
 @pytest.mark.parametrize("conflict", CONFLICTS)
 @pytest.mark.parametrize("table", GUARDED)
-def test_a_row_that_is_there_is_not_written_again(database: sqlite.Connection, table: str, conflict: str) -> None:
+def test_a_row_that_is_there_is_not_written_again(database: SqliteConnection, table: str, conflict: str) -> None:
     before, names = everything(database), columns(database, table)
     values = ", ".join(OTHER[table].get(name, name) for name in names)
     with refused():
@@ -94,13 +95,13 @@ PLACED = tuple(table for table in GUARDED if table not in KEYED)
 
 
 @pytest.mark.parametrize("table", PLACED)
-def test_a_row_is_not_pushed_out_by_another_under_its_rowid(database: sqlite.Connection, table: str) -> None:
+def test_a_row_is_not_pushed_out_by_another_under_its_rowid(database: SqliteConnection, table: str) -> None:
     """The new row is one that the guard would take, but for the place that it is given."""
     bear(database, 4, with_body=False)
     place = database.rows(f"SELECT min(rowid) FROM {table}")[0][0]
     path = forced_path(database, 4, "succeeded")
     rows: dict[str, dict[str, Any]] = {
-        "unit": as_columns(sqlite.unborn(newborn(path_of("job", "", None, "submit"), 5, 1, 0, 0))),
+        "unit": as_columns(unborn(newborn(path_of("job", "", None, "submit"), 5, 1, 0, 0))),
         "need": {"unit": 2, "needs": 3, "tenant": 1},
         "artifact": {"unit": 1, "attempt": 1, "name": "b", "tenant": 1, "fence": 1, "at": 0, "digest": "", "data": ""},
         "seal": {"tenant": 1, "number": 3, "first_act": 5, "last_act": 6, "acts": 2, "root": "r", "at": 9},
@@ -124,7 +125,7 @@ def test_a_row_is_not_pushed_out_by_another_under_its_rowid(database: sqlite.Con
     assert everything(database) == before
 
 
-def copy(database: sqlite.Connection, table: str, rowid: int, **changes: Any) -> None:
+def copy(database: SqliteConnection, table: str, rowid: int, **changes: Any) -> None:
     names = [name for name in columns(database, table) if table != "act" or name != "id"]
     values = ", ".join(str(changes.get(name, name)) for name in names)
     database.rows(
@@ -134,7 +135,7 @@ def copy(database: sqlite.Connection, table: str, rowid: int, **changes: Any) ->
 
 
 @pytest.mark.parametrize("table", [table for table in PLACED if table != "archived"])
-def test_a_row_is_not_pushed_out_by_one_that_moves_to_its_rowid(database: sqlite.Connection, table: str) -> None:
+def test_a_row_is_not_pushed_out_by_one_that_moves_to_its_rowid(database: SqliteConnection, table: str) -> None:
     if table == "need":
         insert(database, "need", unit=2, needs=3, tenant=1)
     if table == "artifact":
@@ -150,7 +151,7 @@ def test_a_row_is_not_pushed_out_by_one_that_moves_to_its_rowid(database: sqlite
     assert everything(database) == before
 
 
-def test_a_finished_unit_is_not_written_anew_with_its_last_act(database: sqlite.Connection) -> None:
+def test_a_finished_unit_is_not_written_anew_with_its_last_act(database: SqliteConnection) -> None:
     """The attack that was found: state, version and act fit the record, and everything else is the attacker's."""
     before, names = everything(database), columns(database, "unit")
     forged = {"category": "'ready'", "changed_at": "0", "attempt": "0", "fence": "0", "outcome": "'failure'"}
@@ -160,7 +161,7 @@ def test_a_finished_unit_is_not_written_anew_with_its_last_act(database: sqlite.
     assert everything(database) == before
 
 
-def test_every_table_is_strict(database: sqlite.Connection) -> None:
+def test_every_table_is_strict(database: SqliteConnection) -> None:
     tables = database.rows(
         "SELECT name, strict FROM pragma_table_list WHERE type = 'table' AND name NOT LIKE 'sqlite_%'"
     )
@@ -173,7 +174,7 @@ def test_every_table_is_strict(database: sqlite.Connection) -> None:
     ["unit SET priority = 'high' WHERE id = 1", "unit SET due_at = 'never' WHERE id = 1",
      "unit SET cost = 1.5 WHERE id = 1", "body SET input = x'00ff' WHERE unit = 1", "slot SET taken = 'none'"],
 )  # fmt: skip
-def test_a_value_of_another_type_is_refused(database: sqlite.Connection, change: str) -> None:
+def test_a_value_of_another_type_is_refused(database: SqliteConnection, change: str) -> None:
     insert(database, "slot", tenant=1, key="k", capacity=1, taken=0)
     with pytest.raises(Exception, match="cannot store"):
         database.rows(f"UPDATE {change}")

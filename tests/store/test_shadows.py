@@ -8,7 +8,8 @@ import pytest
 
 from interlock.kernel.errors import Corrupt
 from interlock.lifecycles import shipped
-from interlock.store import doctor, migrate, postgres
+from interlock.store import doctor, migrate
+from interlock.store.postgres import PostgresConnection
 from tests.store.databases import declare, insert
 from tests.store.owners import OWNER, PERSON, PROGRAM, owned_database
 from tests.store.raw_acts import bear, finish, list_path, move, path_of, unlisted, write_act
@@ -22,9 +23,9 @@ def urls(request: pytest.FixtureRequest, tmp_path: Path, server: str) -> Iterato
 
 
 @pytest.fixture
-def program(urls: tuple[str, str]) -> Iterator[postgres.Connection]:
+def program(urls: tuple[str, str]) -> Iterator[PostgresConnection]:
     """A connection of the role for programs, in which a job has succeeded, and another one is queued."""
-    connection = postgres.Connection(urls[1])
+    connection = PostgresConnection(urls[1])
     declare(connection, 1)
     bear(connection, 1, 2)
     finish(connection, 1)
@@ -45,7 +46,7 @@ ARCHIVED = (
 DELETES = ("DELETE FROM act", "DELETE FROM unit WHERE id = 1", "DELETE FROM body WHERE unit = 1")
 
 
-def test_a_shadow_table_is_not_read(program: postgres.Connection) -> None:
+def test_a_shadow_table_is_not_read(program: PostgresConnection) -> None:
     program.script(SHADOW_LAW)
     list_path(program, AGAIN)  # in the shadow, which has no trigger
     program.script(
@@ -60,7 +61,7 @@ def test_a_shadow_table_is_not_read(program: postgres.Connection) -> None:
     assert program.rows("SELECT count(*) FROM event WHERE unit = 1") == [(4,)]
 
 
-def test_a_shadow_of_units_is_not_moved(program: postgres.Connection) -> None:
+def test_a_shadow_of_units_is_not_moved(program: PostgresConnection) -> None:
     """What the trigger of an act writes is the unit itself, and what it compares with is too."""
     program.script("CREATE TEMP TABLE unit AS SELECT * FROM unit; GRANT ALL ON pg_temp.unit TO PUBLIC")
     program.script("UPDATE pg_temp.unit SET state = 'running', version = 3, lease = 'ACTIVE', outcome = NULL")
@@ -70,9 +71,9 @@ def test_a_shadow_of_units_is_not_moved(program: postgres.Connection) -> None:
 
 
 def test_nor_is_it_for_an_operator_who_may_delete_what_is_archived(
-    urls: tuple[str, str], program: postgres.Connection
+    urls: tuple[str, str], program: PostgresConnection
 ) -> None:
-    operator = postgres.Connection(urls[1].replace(f"//{PROGRAM}@", f"//{PERSON}@"))
+    operator = PostgresConnection(urls[1].replace(f"//{PROGRAM}@", f"//{PERSON}@"))
     declare(operator, 1)
     operator.script(ARCHIVED)
     for statement in DELETES:
@@ -93,7 +94,7 @@ SHADOWS = {
 
 @pytest.mark.parametrize("table", SHADOWS)
 def test_a_shadow_view_runs_nothing_as_the_owner(
-    urls: tuple[str, str], program: postgres.Connection, table: str
+    urls: tuple[str, str], program: PostgresConnection, table: str
 ) -> None:
     shadow, verb = SHADOWS[table]
     definitions = (
@@ -107,7 +108,7 @@ def test_a_shadow_view_runs_nothing_as_the_owner(
     if verb == "INSERT":
         move(program, 2, "claim/grant")  # which looks at the unit itself, as the program
     else:
-        operator = postgres.Connection(urls[1].replace(f"//{PROGRAM}@", f"//{PERSON}@"))
+        operator = PostgresConnection(urls[1].replace(f"//{PROGRAM}@", f"//{PERSON}@"))
         declare(operator, 1)
         for statement in definitions:
             operator.script(statement)
@@ -119,7 +120,7 @@ def test_a_shadow_view_runs_nothing_as_the_owner(
     assert program.rows("SELECT role FROM trace WHERE role <> current_user") == []
 
 
-def test_nobody_becomes_a_superuser_by_a_shadow(urls: tuple[str, str], program: postgres.Connection) -> None:
+def test_nobody_becomes_a_superuser_by_a_shadow(urls: tuple[str, str], program: PostgresConnection) -> None:
     program.script(
         "CREATE FUNCTION pg_temp.rise() RETURNS boolean LANGUAGE plpgsql AS "
         f"$$ BEGIN EXECUTE 'ALTER ROLE {PROGRAM} SUPERUSER'; RETURN true; "
@@ -135,7 +136,7 @@ def test_nobody_becomes_a_superuser_by_a_shadow(urls: tuple[str, str], program: 
     assert risen == [(False,)]
 
 
-def test_a_guard_is_no_trigger_of_the_attackers_own_table(program: postgres.Connection) -> None:
+def test_a_guard_is_no_trigger_of_the_attackers_own_table(program: PostgresConnection) -> None:
     """A column of a type with an implicit cast would run that cast's function inside the guard, as its owner."""
     program.script("CREATE TEMP TABLE mine (unit bigint, tenant integer)")
     with pytest.raises(Exception, match=r"permission denied for function .*guard_tenant"):
@@ -146,10 +147,10 @@ def test_a_guard_is_no_trigger_of_the_attackers_own_table(program: postgres.Conn
 
 
 def test_a_refusal_is_found_whatever_the_path_of_the_session_is(
-    urls: tuple[str, str], program: postgres.Connection
+    urls: tuple[str, str], program: PostgresConnection
 ) -> None:
     """Somebody's own function of that name, earlier in the path, would refuse nothing."""
-    owner = postgres.Connection(urls[0])
+    owner = PostgresConnection(urls[0])
     owner.script(f"CREATE SCHEMA other AUTHORIZATION {PROGRAM}" if "postgres@" in urls[0] else "CREATE SCHEMA other")
     owner.script(
         "GRANT ALL ON SCHEMA other TO PUBLIC; CREATE FUNCTION other.guard_refuses(rule text, why text) RETURNS void "
@@ -163,7 +164,7 @@ def test_a_refusal_is_found_whatever_the_path_of_the_session_is(
 
 
 def test_every_function_of_ours_has_a_path_that_ends_with_pg_temp(urls: tuple[str, str]) -> None:
-    owner = postgres.Connection(urls[0])
+    owner = PostgresConnection(urls[0])
     found = owner.rows(
         "SELECT proname, proconfig, prosecdef, has_function_privilege('public', pg_proc.oid, 'EXECUTE') FROM pg_proc "
         "JOIN pg_language ON pg_language.oid = prolang "
@@ -183,7 +184,7 @@ def test_every_function_of_ours_has_a_path_that_ends_with_pg_temp(urls: tuple[st
 
 def test_a_schema_of_any_name_is_in_the_path(server: str, tmp_path: Path) -> None:
     with owned_database(server, f"n{abs(hash(tmp_path))}", OWNER) as (url, _):
-        owner = postgres.Connection(url)
+        owner = PostgresConnection(url)
         owner.script('CREATE SCHEMA "Odd, ""one"; SET search_path = "Odd, ""one"')
         migrate.upgrade(owner, shipped().values())
         declare(owner, 1)
@@ -195,7 +196,7 @@ def test_a_schema_of_any_name_is_in_the_path(server: str, tmp_path: Path) -> Non
 
 
 def test_the_doctor_names_what_makes_such_attacks_worse(urls: tuple[str, str]) -> None:
-    owner = postgres.Connection(urls[0])
+    owner = PostgresConnection(urls[0])
     told = "\n".join(doctor.findings(owner, shipped()))
     assert ("owned by the superuser postgres" in told) == ("postgres@" in urls[0])
     assert "PUBLIC may create temporary objects" in told

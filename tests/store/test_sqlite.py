@@ -12,18 +12,18 @@ from interlock.kernel.commands import Cancel, Claim, Finish, Grant, Heard, Held,
 from interlock.kernel.errors import Corrupt
 from interlock.kernel.rows import Note, Unit
 from interlock.lifecycles import shipped
-from interlock.store import sqlite
-from interlock.store.batches import SIZES, inserts, update_text, updates
 from interlock.store.flush import WRITTEN
 from interlock.store.lanes import NUMBERS
+from interlock.store.sqlite import SqliteConnection, wakeups
+from interlock.store.sqlite.bulk import SIZES, inserts, update_text, updates
 from tests.store.databases import fresh
 from tests.store.raw_acts import move
 
 
 @pytest.fixture
-def database(tmp_path: Path) -> Iterator[sqlite.Connection]:
+def database(tmp_path: Path) -> Iterator[SqliteConnection]:
     with fresh("sqlite file", tmp_path, "") as connection:
-        assert isinstance(connection, sqlite.Connection)
+        assert isinstance(connection, SqliteConnection)
         yield connection
 
 
@@ -43,7 +43,7 @@ def unborn(unit: int, **changes: Any) -> Unit:
 
 
 @pytest.mark.parametrize("count", [1, 2, 5, 124, 626, 1_003])
-def test_rows_are_written_as_they_are_and_in_their_order(database: sqlite.Connection, count: int) -> None:
+def test_rows_are_written_as_they_are_and_in_their_order(database: SqliteConnection, count: int) -> None:
     rows = [note(number) for number in range(count, 0, -1)]
     database.insert(rows)
     listed = ", ".join(Note.__struct_fields__)
@@ -68,7 +68,7 @@ def test_what_rows_share_is_given_once() -> None:
     assert given == ["x", 0, 0, 1, 1, 0, 2, 1, 3]
 
 
-def test_one_row_that_the_guard_refuses_takes_its_statement_with_it(database: sqlite.Connection) -> None:
+def test_one_row_that_the_guard_refuses_takes_its_statement_with_it(database: SqliteConnection) -> None:
     with pytest.raises(Corrupt, match=r"interlock guard \[event-first\]"):
         database.insert([*map(unborn, range(1, 100)), unborn(100, state="queued", version=1)])
     assert database.rows("SELECT count(*) FROM unit") == [(0,)]
@@ -77,7 +77,7 @@ def test_one_row_that_the_guard_refuses_takes_its_statement_with_it(database: sq
 @pytest.mark.parametrize("statistics", ["", "0", "1 1", "1000000 1"])
 @pytest.mark.parametrize("size", SIZES)
 def test_a_row_is_found_by_its_key_whatever_the_planner_believes(
-    database: sqlite.Connection, statistics: str, size: int
+    database: SqliteConnection, statistics: str, size: int
 ) -> None:
     if statistics:
         database.rows("ANALYZE")
@@ -98,7 +98,7 @@ def test_a_row_is_found_by_its_key_whatever_the_planner_believes(
 class Holder:
     """A worker that runs one job."""
 
-    def __init__(self, database: sqlite.Connection) -> None:
+    def __init__(self, database: SqliteConnection) -> None:
         self.engine, self.database = Engine(database, shipped()), database
         worker = self.engine.send(Register(name="w", incarnation="1", capacity=9, capabilities=()))
         self.engine.send(Submit(work=(Work(task="mail"),)))
@@ -122,15 +122,15 @@ def held(grant: Grant) -> Held:
     return Held(unit=grant.unit, fence=grant.fence, lease=grant.lease)
 
 
-def test_what_this_connection_left_is_not_read_again(database: sqlite.Connection) -> None:
+def test_what_this_connection_left_is_not_read_again(database: SqliteConnection) -> None:
     heard, asked = Holder(database).finish()
     assert heard.accepted
     assert asked == []
 
 
-def test_what_another_connection_wrote_is_seen(database: sqlite.Connection) -> None:
+def test_what_another_connection_wrote_is_seen(database: SqliteConnection) -> None:
     holder = Holder(database)
-    other = sqlite.Connection(database.path)
+    other = SqliteConnection(database.path)
     Engine(other, shipped()).send(Cancel(unit=holder.grant.unit))
     other.close()
     heard, asked = holder.finish()
@@ -141,10 +141,10 @@ def test_what_another_connection_wrote_is_seen(database: sqlite.Connection) -> N
 
 
 @pytest.mark.parametrize("elsewhere", [True, False], ids=["by another program", "by this connection"])
-def test_what_was_written_past_the_engine_is_seen(database: sqlite.Connection, elsewhere: bool) -> None:
+def test_what_was_written_past_the_engine_is_seen(database: SqliteConnection, elsewhere: bool) -> None:
     """An act that another program writes, or that this connection writes without the engine."""
     holder = Holder(database)
-    other = sqlite.Connection(database.path) if elsewhere else database
+    other = SqliteConnection(database.path) if elsewhere else database
     move(other, holder.grant.unit, "self/revoke")
     if elsewhere:
         other.close()
@@ -153,7 +153,7 @@ def test_what_was_written_past_the_engine_is_seen(database: sqlite.Connection, e
     assert (heard.accepted, heard.why) == (False, "LEASE_REVOKED")
 
 
-def test_what_was_undone_is_not_remembered(database: sqlite.Connection) -> None:
+def test_what_was_undone_is_not_remembered(database: SqliteConnection) -> None:
     holder = Holder(database)
     database.begin()
     unit = msgspec.structs.replace(database.memory.kept[holder.grant.unit][1], due_at=1)  # type: ignore[union-attr]
@@ -168,9 +168,9 @@ def test_what_was_undone_is_not_remembered(database: sqlite.Connection) -> None:
 
 
 def test_the_longer_no_work_came_the_less_it_is_looked_for() -> None:
-    pauses = [sqlite.pause(quiet / 100) for quiet in range(1_000)]
+    pauses = [wakeups.pause(quiet / 100) for quiet in range(1_000)]
     assert pauses == sorted(pauses)
-    assert (pauses[0], pauses[-1]) == (sqlite.POLL_LEAST, sqlite.POLL_MOST)
+    assert (pauses[0], pauses[-1]) == (wakeups.POLL_LEAST, wakeups.POLL_MOST)
     assert all(
-        sqlite.pause(quiet / 100) <= sqlite.POLL_LEAST + quiet / 100 * sqlite.POLL_SHARE for quiet in range(1_000)
+        wakeups.pause(quiet / 100) <= wakeups.POLL_LEAST + quiet / 100 * wakeups.POLL_SHARE for quiet in range(1_000)
     )

@@ -8,7 +8,8 @@ from interlock.engine.door import Engine
 from interlock.kernel.commands import Submit, Tally, Work
 from interlock.kernel.tallies import MOVES
 from interlock.lifecycles import shipped
-from interlock.store import postgres, tallies
+from interlock.store import tallies
+from interlock.store.postgres import PostgresConnection
 from tests.store.databases import KINDS, Connection, declare, fresh
 from tests.store.filling import Read, fill, watched
 from tests.store.test_plans import analyze, large_scans
@@ -50,7 +51,7 @@ def counts_once_and_reads_little(database: Connection, server: str, many: int) -
         tally, more = next_tally(engine)
     assert (tally is not None, more) == (True, False)
     refuse_scans(reads)
-    if isinstance(database, postgres.Connection):
+    if isinstance(database, PostgresConnection):
         assert sum(read.rows.get("act", 0) for read in reads) <= 3 * NEW
     assert tally
     assert engine.send(tally)
@@ -82,7 +83,7 @@ def test_counting_a_million(empty: Connection, server: str) -> None:
 def test_a_scrape_sorts_no_events(empty: Connection, server: str, informed: bool) -> None:
     """A file that was never analyzed read all events of the tenant and sorted them; a server analyzes by itself."""
     fill(empty, MANY, LANES)
-    if informed or isinstance(empty, postgres.Connection):
+    if informed or isinstance(empty, PostgresConnection):
         analyze(empty, server)
     engine = Engine(empty, shipped())
     with watched(empty) as reads:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from interlock.store import postgres
+from interlock.store.postgres import PostgresConnection
 from tests.store.databases import Connection, declare, fresh, insert
 from tests.store.raw_acts import bear, move, path_of, write_act
 from tests.store.test_guard import refuses
@@ -116,12 +116,12 @@ def test_the_law_itself_is_not_the_applications_to_change(database: Connection) 
 
 def test_no_tenant_is_hidden_from_audits_and_ticks(database: Connection, server: str) -> None:
     """They find the work of all tenants by the rows of `tenant`."""
-    assert isinstance(database, postgres.Connection)
+    assert isinstance(database, PostgresConnection)
     with pytest.raises(Exception, match="permission denied"):
         database.rows("DELETE FROM tenant WHERE id = 1")
     with pytest.raises(Exception, match=r"interlock guard \[identity\]"):
         database.rows("UPDATE tenant SET id = 9 WHERE id = 1")
-    owner = postgres.Connection(server.rsplit("/", 1)[0] + "/" + database.raw.info.dbname)
+    owner = PostgresConnection(server.rsplit("/", 1)[0] + "/" + database.raw.info.dbname)
     for statement in ("DELETE FROM tenant WHERE id = 1", "TRUNCATE tenant"):
         with pytest.raises(Exception, match=r"interlock guard \[append-only\]"):
             owner.script(statement)
@@ -131,8 +131,8 @@ def test_no_tenant_is_hidden_from_audits_and_ticks(database: Connection, server:
 
 def test_a_role_for_all_tenants_sees_them_without_bypassing_the_policies(database: Connection, server: str) -> None:
     bear(database, 1)
-    assert isinstance(database, postgres.Connection)
-    owner = postgres.Connection(server.rsplit("/", 1)[0] + "/" + database.raw.info.dbname)
+    assert isinstance(database, PostgresConnection)
+    owner = PostgresConnection(server.rsplit("/", 1)[0] + "/" + database.raw.info.dbname)
     owner.script("GRANT interlock_system TO postgres; SET ROLE interlock_system")
     assert owner.rows("SELECT count(*) FROM event") == [(1,)]
     assert owner.rows("SELECT rolbypassrls FROM pg_roles WHERE rolname = 'interlock_system'") == [(False,)]

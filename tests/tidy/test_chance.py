@@ -14,8 +14,9 @@ SLEEPS = {("asyncio", "sleep"), ("datetime", "now"), ("datetime", "utcnow"), ("d
 # The adapters: what each may use, and why it is one.
 ADAPTERS = {
     "cli": ({"time", "random"}, "it speaks to people, who live in time"),
-    "store/sqlite.py": ({"time"}, "the store tells the time; a test gives it another clock"),
-    "store/postgres.py": ({"time"}, "it waits for the database"),
+    "store/sqlite/driver.py": ({"time"}, "the store tells the time; a test gives it another clock"),
+    "store/sqlite/wakeups.py": ({"time"}, "it looks at a file from time to time"),
+    "store/postgres/connection.py": ({"time"}, "it waits for the database"),
     "store/migrate.py": ({"secrets"}, "the name of a new store"),
     "store/restore.py": ({"secrets"}, "the name of a store that was restored"),
     "client/jobs.py": ({"time", "sleep"}, "it waits for a job"),

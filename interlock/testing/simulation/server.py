@@ -10,7 +10,7 @@ from interlock.engine.door import Engine
 from interlock.engine.ticker import TICK, Ticker
 from interlock.kernel.commands import Command
 from interlock.kernel.errors import Unavailable
-from interlock.store.session import Session
+from interlock.store.connection import Connection
 from interlock.testing.simulation.clockwork import Process
 from interlock.testing.simulation.shaky import LIVES, Crash
 
@@ -62,7 +62,7 @@ class Server:
         answer: A = future.result()
         return answer
 
-    def read(self, question: Callable[[Session], T], tenant: int | None = 1) -> T:
+    def read(self, question: Callable[[Connection], T], tenant: int | None = 1) -> T:
         return self.engine.read(question, tenant)
 
     def fell(self) -> None:

@@ -10,8 +10,10 @@ from interlock.kernel.errors import Contended, Unavailable
 from interlock.kernel.lifecycle import Category, Lifecycle
 from interlock.kernel.rows import Row
 from interlock.lifecycles import hurried, shipped
-from interlock.store import migrate, sqlite
-from interlock.store.session import LostCommit
+from interlock.store import migrate
+from interlock.store.connection import LostCommit
+from interlock.store.sqlite import MEMORY, SqliteConnection
+from interlock.store.sqlite.driver import open_raw
 from interlock.store.written import keep_track, written
 
 HURRY = 20  # leases of three seconds: a seed need not simulate hours
@@ -39,7 +41,7 @@ class Crash(BaseException):
 @cache
 def image() -> bytes:
     """A fresh database at the present schema."""
-    connection = sqlite.Connection(sqlite.MEMORY)
+    connection = SqliteConnection(MEMORY)
     try:
         migrate.upgrade(connection, LIVES.values())
         return connection.raw.serialize()
@@ -53,7 +55,7 @@ class Disk:
     def __init__(self, file: Path | None = None) -> None:
         self.file = file
         self.stash: list[tuple[str, int]] = []  # what was written by connections that are closed
-        self.shared = sqlite.opened(sqlite.MEMORY) if file is None else None
+        self.shared = open_raw(MEMORY) if file is None else None
         if self.shared:
             self.shared.deserialize(image())
         elif file:
@@ -67,19 +69,19 @@ class Disk:
             self.shared.close()
 
 
-class Shaky(sqlite.Connection):
+class Shaky(SqliteConnection):
     """A connection that asks its plan before every step of a transaction."""
 
     def __init__(self, disk: Disk, clock: Callable[[], int], plan: Plan) -> None:
         self.disk, self.plan, self.tracks = disk, plan, False
-        self.path = str(disk.file) if disk.file else sqlite.MEMORY
+        self.path = str(disk.file) if disk.file else MEMORY
         self.private, self.clock = disk.file is None, clock
         self.lanes, self.stuck, self.staff, self.kept = {}, {}, {}, {}
         self.data_version, self.left = 0, (0, 0)
         self.open()
 
     def open(self) -> None:
-        self.raw = self.disk.shared or sqlite.opened(self.path)
+        self.raw = self.disk.shared or open_raw(self.path)
         self.keep_time(self.clock)
         if self.disk.file:
             self.raw.execute("PRAGMA synchronous = OFF")  # no power is lost here

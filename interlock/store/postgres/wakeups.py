@@ -7,8 +7,8 @@ from typing import Any
 import msgspec
 import psycopg
 
-from interlock.store.driver import dialect, is_pooled, opened, told
-from interlock.store.session import Queue, Session
+from interlock.store.connection import Connection, Queue
+from interlock.store.postgres.driver import is_pooled, open_raw, translate_errors, translate_sql
 
 CHANNEL = "interlock_work"
 PAYLOAD_MOST = 7_900  # bytes; PostgreSQL takes 8,000
@@ -36,7 +36,7 @@ class Notify:
         self.pooled, self.ending = False, Event()  # the first is known once somebody wants to listen
         self.quiet_at = 0.0  # from when on a commit may tell
 
-    def tell_within(self, session: Session, queues: Iterable[Queue]) -> Callable[[], None] | None:
+    def tell_within(self, session: Connection, queues: Iterable[Queue]) -> Callable[[], None] | None:
         """In a quiet moment a transaction tells by its commit, which is sooner than after it. None: it does not.
 
         Commits that tell wait for each other, so the longer one took, the longer is the pause after it; what is
@@ -48,32 +48,32 @@ class Notify:
             return None
         session.many(TELL, [{"channel": CHANNEL, "text": payload_of(queues)}])
 
-        def told_within() -> None:
+        def note_commit() -> None:
             now = self.clock()
             self.quiet_at = now + max(QUIET, SHARE * (now - began))
 
-        return told_within
+        return note_commit
 
-    def tell_with(self, session: Session, queues: Iterable[Queue]) -> None:
+    def tell_with(self, session: Connection, queues: Iterable[Queue]) -> None:
         """The commit of the session's transaction will tell, whenever it comes. Nobody else could: it is not ours."""
         session.many(TELL, [{"channel": CHANNEL, "text": payload_of(queues)}])
 
     def tell(self, queues: Iterable[Queue]) -> None:
         """Whoever listens hears that these queues have got work."""
         if self.mouth is None or self.mouth.closed:
-            self.mouth = opened(self.url)
-        with told():
-            self.mouth.execute(dialect(TELL_ALONE), {"channel": CHANNEL, "text": payload_of(queues)})
+            self.mouth = open_raw(self.url)
+        with translate_errors():
+            self.mouth.execute(translate_sql(TELL_ALONE), {"channel": CHANNEL, "text": payload_of(queues)})
 
     def listen(self, queues: Iterable[Queue]) -> None:
         """From here on nothing is missed."""
         if self.pooled or (self.ears is not None and not self.ears.closed):
             return
-        ears = opened(self.url)
+        ears = open_raw(self.url)
         try:
             self.pooled = is_pooled(ears)
             if not self.pooled:
-                with told():
+                with translate_errors():
                     ears.execute(f"LISTEN {CHANNEL}")
                 self.ears = ears
         finally:
@@ -86,7 +86,7 @@ class Notify:
             self.ending.wait(timeout)
             return set()
         assert self.ears, "nobody hears before they listen"
-        with told():
+        with translate_errors():
             texts = [notice.payload for notice in self.ears.notifies(timeout=timeout, stop_after=1)]
         if ALL in texts:
             return watched()

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from interlock.store.notify import CHANNEL, QUIET, SHARE, Notify
+from interlock.store.postgres.wakeups import CHANNEL, QUIET, SHARE, Notify
 
 QUEUES = [(1, "default")]
 

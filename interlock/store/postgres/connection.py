@@ -14,13 +14,20 @@ from psycopg.rows import tuple_row
 
 from interlock.kernel.errors import InterlockError, StoreError
 from interlock.kernel.rows import Act, Row, Unit, columns
-from interlock.store.columns import Given, array, insert_text, update_text
-from interlock.store.driver import dialect, is_pooled, meaning, opened, told
+from interlock.store.connection import AUTOCOMMIT, SAVEPOINT, LostCommit, Question, Unreachable, WakeupChannel
 from interlock.store.lanes import Lanes
-from interlock.store.lean import Lean, Said
 from interlock.store.memory import Memory
-from interlock.store.notify import Notify
-from interlock.store.session import AUTOCOMMIT, SAVEPOINT, LostCommit, Question, Unreachable, Wire
+from interlock.store.postgres.bulk import Given, array, insert_text, update_text
+from interlock.store.postgres.driver import (
+    PendingResult,
+    PipelineConnection,
+    is_pooled,
+    open_raw,
+    translate_error,
+    translate_errors,
+    translate_sql,
+)
+from interlock.store.postgres.wakeups import Notify
 from interlock.store.url import split_prepare
 
 NAME = "postgres"
@@ -54,7 +61,7 @@ POOLED = (
 FATE_PAUSE, FATE_WAIT = 0.05, 60.0
 
 
-class Connection:
+class PostgresConnection:
     """A connection whose every acknowledged commit is the server's word, and whose lost ones are told."""
 
     name, words, many_writers, private = NAME, WORDS, True, False
@@ -78,15 +85,15 @@ class Connection:
             self.raw = self.open()
 
     @cached_property
-    def raw(self) -> Lean:
+    def raw(self) -> PipelineConnection:
         """The driver's connection, made when it is first used."""
         return self.open()
 
-    def open(self) -> Lean:
-        raw = opened(self.url)
+    def open(self) -> PipelineConnection:
+        raw = open_raw(self.url)
         raw.add_notice_handler(self.warn)
         # A name that is prepared here may be unknown to where a pooler sends the next transaction.
-        return Lean(raw, prepares=split_prepare(self.url)[1] and not is_pooled(raw))
+        return PipelineConnection(raw, prepares=split_prepare(self.url)[1] and not is_pooled(raw))
 
     def notice_pooler(self, number: int) -> None:
         """A transaction is carried out by the server's process of this number; another one's names are not its own."""
@@ -97,8 +104,8 @@ class Connection:
         if self.answers and (known := self.answers.pop(named(sql, params or {}), None)) is not None:
             return known
         self.hear()
-        with told():
-            return self.raw.execute(dialect(sql), sent(params or {})).fetchall()
+        with translate_errors():
+            return self.raw.execute(translate_sql(sql), sent(params or {})).fetchall()
 
     def declare(self, tenants: Sequence[int]) -> None:
         """This transaction sees and writes the rows of these tenants only."""
@@ -124,7 +131,7 @@ class Connection:
         kind = type(rows[0])
         names = columns(kind)
         given = Given(kind, names, (msgspec.structs.astuple(row)[: len(names)] for row in rows))
-        with told():
+        with translate_errors():
             self.raw.execute(insert_text(given.shape), given.params)
 
     def act_id(self, number: int) -> int:
@@ -144,19 +151,19 @@ class Connection:
             "leases": array([unit.lease_id for unit in held]), "units": array([unit.id for unit in held]),
             "ends": array([unit.lease_until for unit in held]),
         }  # fmt: skip
-        with told():
+        with translate_errors():
             self.raw.execute("SELECT renew_leases(%(leases)s, %(units)s, %(ends)s)", given)
 
     def update(self, rows: Sequence[Row], columns: Sequence[str], key: str) -> None:
         given = Given(type(rows[0]), (key, *columns), map(attrgetter(key, *columns), rows))
-        with told():
+        with translate_errors():
             self.raw.execute(update_text(given.shape, tuple(columns), key), given.params)
 
     @contextmanager
     def together(self) -> Iterator[None]:
         """Statements within are sent one after the other; what became of them the next question or COMMIT hears."""
         self.answers.clear()  # what is written from here on they have not seen
-        with told():
+        with translate_errors():
             if self.pipe is None:
                 pipe = self.raw.pipeline()
                 pipe.__enter__()
@@ -167,19 +174,19 @@ class Connection:
         """What was sent together has been carried out. Raises what the database says against it."""
         pipe, self.pipe = self.pipe, None
         if pipe is not None:
-            with told():
+            with translate_errors():
                 pipe.__exit__(None, None, None)
 
     def many(self, sql: str, rows: list[dict[str, Any]]) -> None:
-        with told(), self.raw.pipeline() if self.pipe is None else nullcontext():
+        with translate_errors(), self.raw.pipeline() if self.pipe is None else nullcontext():
             for row in rows:
-                self.raw.execute(dialect(sql), row)
+                self.raw.execute(translate_sql(sql), row)
 
     def script(self, sql: str) -> None:
         """Several statements, which have no parameters."""
         self.hear()
-        with told():
-            self.raw.raw.execute(sql)
+        with translate_errors():
+            self.raw.psycopg.execute(sql)
 
     def begin(self, tenants: Sequence[int] = ()) -> int:
         """A transaction is open that sees these tenants only. Answers the store's time in microseconds.
@@ -190,7 +197,7 @@ class Connection:
         ahead, self.ahead = self.ahead, ()
         now = self.clock() if self.clock else None
         first = f"SELECT pg_current_xact_id()::text, {BEGAN}, {NUMBER}, {settings({**declared(tenants), **PLANS})}"
-        with told():
+        with translate_errors():
             try:
                 with self.raw.pipeline():
                     self.raw.execute("BEGIN")
@@ -207,7 +214,7 @@ class Connection:
     def ask(self, questions: Sequence[Question]) -> None:
         """The answers are here for whoever asks these next. They come in one round trip."""
         self.hear()
-        with told():
+        with translate_errors():
             with self.raw.pipeline():
                 asked = {named(*one): self.sent_ahead(one, None) for one in questions}
             self.answers = {name: one.fetchall() for name, one in asked.items()}
@@ -216,9 +223,9 @@ class Connection:
         """What was answered to a question that was asked ahead; nothing if it was not."""
         return self.answers.pop(named(*question), [])
 
-    def sent_ahead(self, question: Question, now: int | None) -> Said:
+    def sent_ahead(self, question: Question, now: int | None) -> PendingResult:
         sql = question.sql if now is not None else question.sql.replace(":now", BEGAN)
-        return self.raw.execute(dialect(sql), sent({**question.params, "now": now}))
+        return self.raw.execute(translate_sql(sql), sent({**question.params, "now": now}))
 
     def commit(self) -> None:
         """The transaction stands. Raises LostCommit if the server may have committed and did not say so."""
@@ -234,7 +241,7 @@ class Connection:
         except psycopg.Error as error:
             if self.raw.closed:
                 raise LostCommit(str(error)) from error
-            raise meaning(error) from error
+            raise translate_error(error) from error
         if status != "COMMIT":
             raise StoreError("PostgreSQL had given the transaction up before its COMMIT")
         if self.warnings:
@@ -279,7 +286,7 @@ class Connection:
             time.sleep(FATE_PAUSE)
         raise Unreachable("PostgreSQL has not ended the last transaction yet")
 
-    def wire(self) -> Wire | None:
+    def wire(self) -> WakeupChannel | None:
         return Notify(self.url, time.monotonic)
 
     def lock_migration(self) -> None:
@@ -288,7 +295,7 @@ class Connection:
 
     def findings(self) -> list[str]:
         """What is wrong with the server, or with how we came to it."""
-        found: list[str] = [POOLED] if is_pooled(self.raw.raw) else []
+        found: list[str] = [POOLED] if is_pooled(self.raw.psycopg) else []
         if self.rows("SELECT rolsuper OR rolbypassrls FROM pg_roles WHERE rolname = current_user")[0][0]:
             found.append("this role passes row-level security by: let the application use another one")
         found += [
@@ -335,7 +342,7 @@ def settings(wanted: Mapping[str, str]) -> str:
     return ", ".join(f"set_config('{name}', '{value}', true)" for name, value in wanted.items())
 
 
-class Lent:
+class CallerPipeline:
     """A caller's connection, whose rows are plain whatever its own look like."""
 
     closed = prepares = False
@@ -355,7 +362,7 @@ class Lent:
         return nullcontext()
 
 
-class Borrowed(Connection):
+class CallerPostgresConnection(PostgresConnection):
     """A connection of the caller's, inside its open transaction."""
 
     acts_made = 0
@@ -365,11 +372,11 @@ class Borrowed(Connection):
             raise InterlockError(AUTOCOMMIT)
         self.clock, self.lanes, self.stuck, self.mark, self.warnings, self.memory = None, {}, {}, "", [], None
         self.staff, self.ahead, self.answers, self.pipe, self.kept = {}, (), {}, None, {}
-        self.raw = Lent(raw)  # type: ignore[assignment]
+        self.raw = CallerPipeline(raw)  # type: ignore[assignment]
 
     def rows(self, sql: str, params: Mapping[str, Any] | None = None) -> list[tuple[Any, ...]]:
-        with told():
-            cursor: Any = self.raw.execute(dialect(sql), sent(params or {}))
+        with translate_errors():
+            cursor: Any = self.raw.execute(translate_sql(sql), sent(params or {}))
             return cursor.fetchall() if cursor.description else []
 
     def begin(self, tenants: Sequence[int] = ()) -> int:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from interlock.kernel.rows import Skipped
-from interlock.store.columns import FEW, PATTERNS_MAX, Given, array
+from interlock.store.postgres.bulk import FEW, PATTERNS_MAX, Given, array
 from tests.store.databases import fresh
 
 WORDS = (

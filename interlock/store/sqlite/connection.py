@@ -1,81 +1,30 @@
-"""SQLite: one file, no set-up, one writer at a time."""
+"""A connection to SQLite, our own or a caller's."""
 
-import os
 import sqlite3
-import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
-from functools import cache
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from operator import attrgetter
-from pathlib import Path
-from threading import Lock
 from typing import Any
 
 import msgspec
 
-from interlock.kernel.errors import Contended, Corrupt, InterlockError, StoreError, Unavailable
+from interlock.kernel.errors import InterlockError
 from interlock.kernel.rows import Act, Row, Unit, columns
 from interlock.store.acts import digest_of
-from interlock.store.batches import inserts, updates
-from interlock.store.files import FileIdentity, create_private, is_open_to_others
+from interlock.store.connection import AUTOCOMMIT, SAVEPOINT, LostCommit, Question, WakeupChannel
+from interlock.store.files import FileIdentity, is_open_to_others
 from interlock.store.lanes import Lanes
 from interlock.store.memory import Memory
-from interlock.store.session import CALL, GUARD, LostCommit, Question, Queue, Session, Taken, Unreachable, Wire
+from interlock.store.sqlite.bulk import inserts, updates
+from interlock.store.sqlite.driver import MEMORY, open_raw, translate_error, translate_errors, translate_sql, wall_clock
+from interlock.store.sqlite.wakeups import FileWatcher
 
 NAME = "sqlite"
 # How this database writes what the two write differently; a plain rowid would be used again after a delete.
 WORDS = {
     "act_id": "INTEGER PRIMARY KEY AUTOINCREMENT", "ids": "TEXT", "hashes": "TEXT", "digest": "TEXT NOT NULL",
 }  # fmt: skip
-MEMORY = ":memory:"
-# NORMAL would lose acknowledged commits at power loss. The cache takes 64 MB at most, if there is so much to keep.
-PRAGMAS = (
-    "journal_mode = WAL",
-    "synchronous = FULL",
-    "foreign_keys = ON",
-    "recursive_triggers = ON",
-    "cache_size = -65536",
-)
 FULL = 2  # of PRAGMA synchronous
-BUSY, DAMAGED = ("SQLITE_BUSY", "SQLITE_LOCKED"), ("SQLITE_CORRUPT", "SQLITE_NOTADB")
-UNIQUE = ("SQLITE_CONSTRAINT_UNIQUE", "SQLITE_CONSTRAINT_PRIMARYKEY", "SQLITE_CONSTRAINT_ROWID")
-OUT_OF_REACH = ("SQLITE_IOERR", "SQLITE_FULL", "SQLITE_READONLY", "SQLITE_CANTOPEN", "SQLITE_PROTOCOL")
-# Seconds between two looks at the file: so much of the time since work came last, but neither less nor more than this.
-POLL_SHARE, POLL_LEAST, POLL_MOST = 0.04, 0.002, 0.05
-
-
-def meaning(error: sqlite3.Error | OverflowError | UnicodeError) -> StoreError:
-    """What an error of the driver says in our words."""
-    kind, text = getattr(error, "sqlite_errorname", ""), str(error)
-    if GUARD in text:
-        return Corrupt(text)
-    if kind.startswith(BUSY):
-        return Contended(text)
-    if kind in UNIQUE:
-        return Taken(text)
-    if kind.startswith(DAMAGED):
-        return Corrupt(f"the database file is damaged: {text}")
-    if kind.startswith(OUT_OF_REACH) or "closed database" in text:
-        return Unavailable(f"the database file cannot be used: {text}")
-    return StoreError(f"SQLite cannot keep this: {text}")
-
-
-@contextmanager
-def told() -> Iterator[None]:
-    """No error of the driver passes."""
-    try:
-        yield
-    except (sqlite3.Error, OverflowError, UnicodeError) as error:
-        raise meaning(error) from error
-
-
-@cache
-def dialect(sql: str) -> str:
-    """Our markers in SQLite's spelling: a writer has the file to itself, so no row is locked."""
-    sql = sql.replace("{lock}", "").replace("{skip}", "").replace("{skip_unit}", "")
-    return sql.replace("{ids}", "IN (SELECT value FROM json_each(:ids))")
-
-
 INSERT_ACT = (
     f"INSERT INTO act ({', '.join(Act.__struct_fields__)}) VALUES ({', '.join('?' * len(Act.__struct_fields__))})"
 )
@@ -95,11 +44,7 @@ def unborn(unit: Unit) -> Unit:
     )  # fmt: skip
 
 
-def wall_clock() -> int:
-    return time.time_ns() // 1_000
-
-
-class Connection:
+class SqliteConnection:
     """A connection whose every acknowledged commit is on disk."""
 
     name, words, many_writers, mark = NAME, WORDS, False, ""
@@ -117,7 +62,7 @@ class Connection:
         self.kept: dict[int, tuple[int, int, int]] = {}
         self.staff: dict[int, tuple[str, bool]] = {}
         self.memory, self.data_version, self.left = Memory(), 0, (0, 0)
-        self.raw = opened(path)
+        self.raw = open_raw(path)
         if clock:
             self.keep_time(clock)
         self.file = None if self.private else FileIdentity(path)
@@ -126,18 +71,18 @@ class Connection:
         """A file has no row-level security: the engine's own filter is all there is."""
 
     def rows(self, sql: str, params: Mapping[str, Any] | None = None) -> list[tuple[Any, ...]]:
-        sql, params = dialect(sql), params or {}
+        sql, params = translate_sql(sql), params or {}
         if "ids" in params:
             params = {**params, "ids": msgspec.json.encode(params["ids"]).decode()}
         if self.file and sql.startswith("BEGIN"):
             self.file.check()
-        with told():
+        with translate_errors():
             return self.raw.execute(sql, params).fetchall()
 
     def insert(self, rows: Sequence[Row]) -> None:
         kind = type(rows[0])
         names = columns(kind)
-        with told():
+        with translate_errors():
             for statement in inserts(kind.table, names, (msgspec.structs.astuple(row)[: len(names)] for row in rows)):
                 self.raw.execute(*statement)
 
@@ -151,7 +96,7 @@ class Connection:
         """A unit is nothing until an act bears it, so it comes before its act."""
         if born:
             self.insert([unborn(unit) for unit in born])
-        with told():
+        with translate_errors():
             for act in acts:
                 act.digest = digest_of(act)
                 self.raw.execute(INSERT_ACT, [as_json(value) for value in msgspec.structs.astuple(act)])
@@ -169,7 +114,7 @@ class Connection:
         if self.memory:  # until it is committed
             for row in rows:
                 self.memory.kept.pop(getattr(row, key), None)
-        with told():
+        with translate_errors():
             for statement in updates(type(rows[0]).table, names, map(attrgetter(*names), rows)):
                 self.raw.execute(*statement)
 
@@ -188,7 +133,7 @@ class Connection:
         return nullcontext()
 
     def many(self, sql: str, rows: list[dict[str, Any]]) -> None:
-        with told():
+        with translate_errors():
             self.raw.executemany(sql, rows)
 
     def script(self, sql: str) -> None:
@@ -232,7 +177,7 @@ class Connection:
             if not self.in_transaction:
                 raise LostCommit(str(error)) from error
             self.rollback()
-            raise meaning(error) from error
+            raise translate_error(error) from error
         self.leave()
 
     def rollback(self) -> None:
@@ -257,7 +202,7 @@ class Connection:
         self.close()
         self.lanes.clear()  # it may have been restored
         self.left = (0, -1)
-        self.raw = opened(self.path)
+        self.raw = open_raw(self.path)
         if self.clock is not wall_clock:
             self.keep_time(self.clock)
 
@@ -265,9 +210,9 @@ class Connection:
         """A file keeps no list of its transactions."""
         return None
 
-    def wire(self) -> Wire | None:
+    def wire(self) -> WakeupChannel | None:
         """Other processes see a file change; memory has no other process."""
-        return None if self.path == MEMORY else Looker(self.path)
+        return None if self.path == MEMORY else FileWatcher(self.path)
 
     def lock_migration(self) -> None:
         """The transaction has the file to itself already."""
@@ -292,90 +237,33 @@ class Connection:
         self.raw.close()
 
 
-def opened(path: str) -> sqlite3.Connection:
-    """A handle on a file that never loses what it acknowledged. Raises Unreachable.
+class CallerSqliteConnection(SqliteConnection):
+    """A sqlite3 connection of the caller's."""
 
-    A new file is its owner's alone, and so is what SQLite puts beside it: its log has the mode of the database.
-    """
-    if path != MEMORY:
-        if not Path(path).absolute().parent.is_dir():
-            raise InterlockError(f"the folder of the database '{path}' does not exist")
-        with suppress(OSError):  # it is there, or SQLite says what is wrong
-            os.close(create_private(os.path.realpath(path)))
-    raw = None
-    try:
-        raw = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=10.0)
-        for pragma in PRAGMAS:
-            raw.execute(f"PRAGMA {pragma}")
-    except sqlite3.Error as error:
-        if raw:
-            raw.close()
-        raise Unreachable(f"'{path}' cannot be opened as a SQLite database: {error}") from None
-    return raw
+    def __init__(self, raw: sqlite3.Connection) -> None:
+        with translate_errors():
+            if not raw.in_transaction and (raw.isolation_level is None or getattr(raw, "autocommit", None) is True):
+                raise InterlockError(AUTOCOMMIT)
+        self.raw, self.lanes, self.stuck, self.staff, self.private, self.path = raw, {}, {}, {}, True, ""
+        self.clock, self.kept = wall_clock, {}
 
+    def rows(self, sql: str, params: Mapping[str, Any] | None = None) -> list[tuple[Any, ...]]:
+        """Plain rows, whatever the caller's own look like."""
+        own = self.raw.row_factory, self.raw.text_factory
+        self.raw.row_factory, self.raw.text_factory = None, str
+        try:
+            return super().rows(sql, params)
+        finally:
+            self.raw.row_factory, self.raw.text_factory = own
 
-def pause(quiet: float) -> float:
-    """How long nobody looks at a file in which no work has come for so many seconds."""
-    return min(max(quiet * POLL_SHARE, POLL_LEAST), POLL_MOST)
+    def begin(self, tenants: Sequence[int] = ()) -> int:
+        """Ids were taken from the database before this, and with that first write the driver opened a transaction."""
+        self.rows(f"SAVEPOINT {SAVEPOINT}")
+        return self.now()
 
+    def commit(self) -> None:
+        self.rows(f"RELEASE {SAVEPOINT}")
 
-class Looker:
-    """Looks at a file for work that another connection made available. Nobody needs to be told."""
-
-    tells = False
-    HEADS = (
-        "SELECT lane.id, unit.id, unit.available_at FROM lane JOIN unit ON unit.id = "
-        "(SELECT id FROM unit WHERE unit.lane = lane.id AND available_at IS NOT NULL "
-        "ORDER BY priority DESC, available_at, id LIMIT 1) WHERE lane.tenant = :tenant AND lane.queue = :queue"
-    )
-
-    SUMMONS = "SELECT unit, summons FROM worker WHERE tenant = :tenant AND name = :name"
-
-    def __init__(self, path: str) -> None:
-        self.session, self.lock = Connection(path), Lock()
-        self.version: int | None = None
-        self.heard_at = 0.0  # when something came last
-        self.heads: dict[Queue, set[tuple[int, ...]]] = {}
-
-    def tell(self, queues: Iterable[Queue]) -> None:
-        """The change of the file tells it."""
-
-    def tell_within(self, session: Session, queues: Iterable[Queue]) -> None:
-        """So does every commit."""
-
-    def tell_with(self, session: Session, queues: Iterable[Queue]) -> None:
-        """And that of a caller too."""
-
-    def listen(self, queues: Iterable[Queue]) -> None:
-        """What is available in these queues now is known: from here on only what is new counts."""
-        with self.lock:
-            self.heads |= {queue: self.first_in_line(queue) for queue in queues}
-
-    def heard(self, watched: Callable[[], set[Queue]], timeout: float) -> set[Queue]:
-        """The queues in which another unit is first in line than when we looked last."""
-        end = time.monotonic() + timeout
-        while (now := time.monotonic()) < end:
-            with self.lock:
-                if found := self.changed(watched()):
-                    self.heard_at = now
-                    return found
-            time.sleep(pause(now - self.heard_at))
-        return set()
-
-    def changed(self, watched: set[Queue]) -> set[Queue]:
-        version = self.session.rows("PRAGMA data_version")[0][0]  # before the look, so that none is missed
-        if version == self.version:
-            return set()
-        self.version, before = version, self.heads
-        self.heads = {queue: self.first_in_line(queue) for queue in watched}
-        return {queue for queue, heads in self.heads.items() if heads - before.get(queue, heads)}
-
-    def first_in_line(self, queue: Queue) -> set[tuple[int, ...]]:
-        """The most urgent unit of each lane, and since when. Who waits although there is one cannot serve that lane."""
-        tenant, name = queue
-        if name.startswith(CALL):  # of a worker, how often it was summoned
-            return set(self.session.rows(self.SUMMONS, {"tenant": tenant, "name": name.removeprefix(CALL)}))
-        return set(self.session.rows(self.HEADS, {"tenant": tenant, "queue": name}))
-
-    def close(self) -> None:
-        self.session.close()
+    def rollback(self) -> None:
+        self.rows(f"ROLLBACK TO {SAVEPOINT}")
+        self.rows(f"RELEASE {SAVEPOINT}")

@@ -1,0 +1,5 @@
+"""PostgreSQL: many writers, told apart by row locks, each tenant behind row-level security."""
+
+from interlock.store.postgres.connection import PostgresConnection
+
+__all__ = ["PostgresConnection"]

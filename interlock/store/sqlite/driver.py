@@ -1,0 +1,84 @@
+"""SQLite's driver: how a file is opened, what its errors mean, and our statements in its spelling."""
+
+import os
+import sqlite3
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from functools import cache
+from pathlib import Path
+
+from interlock.kernel.errors import Contended, Corrupt, InterlockError, StoreError, Unavailable
+from interlock.store.connection import GUARD, Taken, Unreachable
+from interlock.store.files import create_private
+
+MEMORY = ":memory:"
+# NORMAL would lose acknowledged commits at power loss. The cache takes 64 MB at most, if there is so much to keep.
+PRAGMAS = (
+    "journal_mode = WAL",
+    "synchronous = FULL",
+    "foreign_keys = ON",
+    "recursive_triggers = ON",
+    "cache_size = -65536",
+)
+BUSY, DAMAGED = ("SQLITE_BUSY", "SQLITE_LOCKED"), ("SQLITE_CORRUPT", "SQLITE_NOTADB")
+UNIQUE = ("SQLITE_CONSTRAINT_UNIQUE", "SQLITE_CONSTRAINT_PRIMARYKEY", "SQLITE_CONSTRAINT_ROWID")
+OUT_OF_REACH = ("SQLITE_IOERR", "SQLITE_FULL", "SQLITE_READONLY", "SQLITE_CANTOPEN", "SQLITE_PROTOCOL")
+
+
+def open_raw(path: str) -> sqlite3.Connection:
+    """A handle on a file that never loses what it acknowledged. Raises Unreachable.
+
+    A new file is its owner's alone, and so is what SQLite puts beside it: its log has the mode of the database.
+    """
+    if path != MEMORY:
+        if not Path(path).absolute().parent.is_dir():
+            raise InterlockError(f"the folder of the database '{path}' does not exist")
+        with suppress(OSError):  # it is there, or SQLite says what is wrong
+            os.close(create_private(os.path.realpath(path)))
+    raw = None
+    try:
+        raw = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=10.0)
+        for pragma in PRAGMAS:
+            raw.execute(f"PRAGMA {pragma}")
+    except sqlite3.Error as error:
+        if raw:
+            raw.close()
+        raise Unreachable(f"'{path}' cannot be opened as a SQLite database: {error}") from None
+    return raw
+
+
+@cache
+def translate_sql(sql: str) -> str:
+    """Our markers in SQLite's spelling: a writer has the file to itself, so no row is locked."""
+    sql = sql.replace("{lock}", "").replace("{skip}", "").replace("{skip_unit}", "")
+    return sql.replace("{ids}", "IN (SELECT value FROM json_each(:ids))")
+
+
+def translate_error(error: sqlite3.Error | OverflowError | UnicodeError) -> StoreError:
+    """An error of the driver as one of ours."""
+    kind, text = getattr(error, "sqlite_errorname", ""), str(error)
+    if GUARD in text:
+        return Corrupt(text)
+    if kind.startswith(BUSY):
+        return Contended(text)
+    if kind in UNIQUE:
+        return Taken(text)
+    if kind.startswith(DAMAGED):
+        return Corrupt(f"the database file is damaged: {text}")
+    if kind.startswith(OUT_OF_REACH) or "closed database" in text:
+        return Unavailable(f"the database file cannot be used: {text}")
+    return StoreError(f"SQLite cannot keep this: {text}")
+
+
+@contextmanager
+def translate_errors() -> Iterator[None]:
+    """No error of the driver leaves this block: it is raised as one of ours."""
+    try:
+        yield
+    except (sqlite3.Error, OverflowError, UnicodeError) as error:
+        raise translate_error(error) from error
+
+
+def wall_clock() -> int:
+    return time.time_ns() // 1_000
