@@ -48,6 +48,15 @@ RequestTimeout = Annotated[
         help="In which headers must come whole, and as long again for a body.",
     ),
 ]
+QuestionTimeout = Annotated[
+    str,
+    typer.Option(
+        "--question-timeout",
+        envvar="INTERLOCK_QUESTION_TIMEOUT",
+        metavar="DURATION",
+        help="After which a question to the database is stopped, and gets 503.",
+    ),
+]
 MaxWrongKeys = Annotated[
     int,
     typer.Option(
@@ -68,6 +77,7 @@ def serve(
     max_streams: MaxStreams = 100,
     idle_timeout: IdleTimeout = "30s",
     request_timeout: RequestTimeout = "30s",
+    question_timeout: QuestionTimeout = "2s",
     max_wrong_keys: MaxWrongKeys = 10,
     log_format: LogFormat = "text",
     log_level: LogLevel = "info",
@@ -80,7 +90,8 @@ def serve(
         host=host, port=port, behind_proxy=behind_proxy, certificate=tls_cert, private_key=tls_key,
         limits=server.Limits(
             streams=max_streams, idle_seconds=seconds("idle-timeout", idle_timeout),
-            request_seconds=seconds("request-timeout", request_timeout), wrong_keys=max_wrong_keys,
+            request_seconds=seconds("request-timeout", request_timeout),
+            question_seconds=seconds("question-timeout", question_timeout), wrong_keys=max_wrong_keys,
         ),
     )  # fmt: skip
     server.refuse_unsafe(place)

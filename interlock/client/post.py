@@ -6,14 +6,14 @@ import httpx
 import msgspec
 
 from interlock.client.wire import Faulty, Trouble, error_of
-from interlock.kernel.errors import Denied, InterlockError, LimitReached, Unavailable, Unknown
+from interlock.kernel.errors import Denied, InterlockError, LimitReached, TooSlow, Unavailable, Unknown
 
 PAUSES = (0.05, 0.2, 0.5, 1.0)  # seconds before what got no answer is asked again
 TIMEOUT = httpx.Timeout(30.0, connect=5.0, pool=None)
 LIMITS = httpx.Limits(max_connections=64, max_keepalive_connections=16, keepalive_expiry=3.0)
 JSON = {"Content-Type": "application/json"}
 AWAY = 500  # and above: the server, or what is before it, cannot answer now
-OF_CODE = {"NOT_WANTED": "NotWanted", "STALE_LEASE": "Stale", "INVALID_STATE": "Refused"}
+OF_CODE = {"NOT_WANTED": "NotWanted", "STALE_LEASE": "Stale", "INVALID_STATE": "Refused", "TOO_SLOW": "TooSlow"}
 OF_STATUS: dict[int, type[InterlockError]] = {
     401: Denied,
     403: Denied,
@@ -72,7 +72,7 @@ class Post:
                 if answer.status_code == httpx.codes.OK:
                     return answer.content
                 error_told = refused(answer)
-                if answer.status_code < AWAY:
+                if answer.status_code < AWAY or isinstance(error_told, TooSlow):
                     raise error_told
                 unknown, why = unknown or not isinstance(error_told, Unavailable), str(error_told)
         if unknown and changes:

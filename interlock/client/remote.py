@@ -160,7 +160,9 @@ class Remote:
         told: T = msgspec.json.decode(text, type=asked.tells).answer  # type: ignore[attr-defined]
         return told
 
-    def read(self, question: Callable[[Connection], T], tenant: int | None = 1) -> NoReturn:
+    def read(
+        self, question: Callable[[Connection], T], tenant: int | None = 1, seconds: float | None = None
+    ) -> NoReturn:
         raise InterlockError("this is asked of a database, and over HTTP there is none; ask it beside the database")
 
     def send_within(self, session: Connection, command: Command[A]) -> NoReturn:

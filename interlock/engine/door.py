@@ -27,15 +27,15 @@ from interlock.engine import (
 )
 from interlock.engine.bell import Bell, Watch
 from interlock.engine.committer import Committer, extent
+from interlock.engine.readers import Readers, answer
 from interlock.kernel import commands
 from interlock.kernel.commands import Command
 from interlock.kernel.errors import InterlockError, Unavailable
 from interlock.kernel.lifecycle import Lifecycle
 from interlock.store import migrate
-from interlock.store.connection import CALL, Connection, NotPrepared, WakeupChannel
+from interlock.store.connection import CALL, Connection, WakeupChannel
 from interlock.store.ids import Ids
 from interlock.store.memory import Memory
-from interlock.store.reads import snapshot
 from interlock.store.tx import Tx
 from interlock.store.url import connect
 
@@ -94,6 +94,7 @@ BESIDE: dict[type[Command[Any]], int] = {
 }
 LARGE = 100  # rows
 OTHERS = 5  # connections that write, beside the first
+READERS = 4  # connections that only read
 
 
 def refuse_fork(process: int) -> None:
@@ -128,6 +129,7 @@ class Engine:
         self.committers = tuple(Committer(one, lives, VERBS, self.bell) for one in self.sessions)
         self.committer = self.committers[0]
         self.runner: Runner | None = None
+        self.readers: Readers | None = None  # where questions have connections of their own
         self.reader, self.reading = session, Lock()
         self.committer.alone = self.reading  # a question does not come between the statements of a transaction
 
@@ -146,7 +148,8 @@ class Engine:
             others = [another(later=True) for _ in range(OTHERS)] if first.many_writers else []
             engine = cls(first, lives, *others, wire=first.wire())
             if not first.private:
-                engine.reader, engine.committer.alone = another(), Lock()
+                engine.reader, engine.committer.alone = another(later=True), Lock()
+                engine.readers = Readers([another(later=True) for _ in range(READERS)])
             stack.pop_all()
         Runner(engine)
         return engine
@@ -194,22 +197,17 @@ class Engine:
         committer.step()
         return future.result()
 
-    def read(self, question: Callable[[Connection], T], tenant: int | None = 1) -> T:
-        """What the database says to a question that changes nothing, from one picture of one tenant (None: of all)."""
+    def read(self, question: Callable[[Connection], T], tenant: int | None = 1, seconds: float | None = None) -> T:
+        """What the database says to a question that changes nothing, from one picture of one tenant (None: of all).
+
+        Raises TooSlow if it takes longer than so many seconds.
+        """
         refuse_fork(self.process)
+        tenants = () if tenant is None else (tenant,)
+        if self.readers:
+            return self.readers.read(question, tenants, seconds)
         with self.reading:
-            for last in (False, True):
-                try:
-                    with snapshot(self.reader, () if tenant is None else [tenant]):
-                        return question(self.reader)
-                except NotPrepared:
-                    if last:
-                        raise
-                except Unavailable:
-                    if last:
-                        raise
-                    self.reader.reconnect()
-        raise AssertionError
+            return answer(self.reader, question, tenants, seconds)
 
     def see(
         self, view: Callable[Concatenate[Connection, int, P], T], tenant: int, *args: P.args, **kwargs: P.kwargs
@@ -239,6 +237,8 @@ class Engine:
         if self.runner:
             self.runner.stop()
         self.bell.close()
+        if self.readers:
+            self.readers.close()
         for session in {id(one): one for one in (*self.sessions, self.reader)}.values():
             session.close()
 

@@ -90,5 +90,9 @@ class Contended(StoreError):
     """Other transactions were in the way; nothing was changed, and the same command may be sent again."""
 
 
+class TooSlow(StoreError):
+    """A question took longer than it may and was stopped; asked again it would take as long again."""
+
+
 class Unavailable(StoreError):
     """The database cannot be reached, or did not answer."""

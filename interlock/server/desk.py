@@ -13,9 +13,9 @@ from litestar.exceptions import HTTPException
 from litestar.response import Stream
 
 from interlock.kernel.commands import Admit
-from interlock.kernel.errors import Unknown
+from interlock.kernel.errors import TooSlow, Unknown
 from interlock.kernel.names import meant
-from interlock.server.errors import Refusal, refusal
+from interlock.server.errors import TOO_SLOW, Refusal, refusal
 from interlock.server.keyring import Caller, Keyring, WrongKey, moment, refuse_scope
 from interlock.server.limits import WrongKeys
 from interlock.server.operations import Again, Asked, Hall, Nothing, Operation, Reply, request_id
@@ -89,6 +89,7 @@ class Desk:
             raise Refusal(400, f"Idempotency-Key is not allowed; allowed are 1 to {KEY_MAX} printable characters")
         asked = Asked(self.hall, caller, path, request.headers, again)
         asked.idempotency_key = key
+        asked.question_seconds = max(asked.question_seconds, operation.question_seconds)
         asked.query = query_of(operation.query or Nothing, request.scope["query_string"])
         if operation.body is not None:
             asked.body = body_of(operation.body, request.headers.get("content-type", ""), await request.body())
@@ -191,6 +192,9 @@ def refused(error: Exception, operation: Operation | None = None) -> Response[by
     """An error as it is told outside; what is our own fault is told to the log in full."""
     if isinstance(error, HTTPException) and error.status_code < 500:
         no = Refusal(error.status_code, error.detail, headers=dict(error.headers or {}))
+    elif isinstance(error, TooSlow) and operation is not None:
+        text = f"{operation.method} {operation.path}: {error}; {operation.narrower}"
+        no = Refusal(503, text, code=TOO_SLOW)
     else:
         no = refusal(error, by_id=operation is not None and operation.by_id)
     if no.status == 500:

@@ -13,10 +13,12 @@ from interlock.kernel.errors import (
     Refused,
     Stale,
     StoreError,
+    TooSlow,
     Unavailable,
     Unknown,
 )
 
+TOO_SLOW = "TOO_SLOW"
 AGAIN = {"Retry-After": "1"}
 NOT_FOUND = "there is nothing under this id"
 OURS = "this should not have happened; the log of the server says more"
@@ -58,6 +60,8 @@ def refusal(error: Exception, *, by_id: bool) -> Refusal:
             return Refusal(409, str(error), code="WORKER_GONE")
         case LimitReached():
             return Refusal(429, str(error), headers=AGAIN)
+        case TooSlow():
+            return Refusal(503, str(error), code=TOO_SLOW)
         case Contended() | Unavailable():
             return Refusal(503, "the database does not answer; ask again", headers=AGAIN)
         case StoreError():

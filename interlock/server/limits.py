@@ -17,6 +17,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     streams: int = 100  # of events, open at a time for one key
     idle_seconds: float = 30.0  # for which a connection may ask nothing
     request_seconds: float = 30.0  # in which the headers of a request must come, and as long again for its body
+    question_seconds: float = 2.0  # that one question to the database may take; then it is stopped
     wrong_keys: int = 10  # a minute from one address; further ones are told to wait
 
 

@@ -18,6 +18,7 @@ from interlock.store.tallies import Depth, Gauges, gauges, next_tally
 from interlock.store.tallies import tallies as tallies_of
 
 PROMETHEUS = "text/plain; version=0.0.4"
+SCRAPE_SECONDS = 10.0  # that a question may take: a backlog is to be seen just while it is large
 SECONDS = 5.0  # that a scrape may count; what is left then, the next one counts
 QUEUES_MOST = 100  # told apart; strangers choose their names
 COUNTERS: dict[str, tuple[str, tuple[str, ...]]] = {
@@ -133,10 +134,10 @@ def gathered(depths: Sequence[Depth]) -> list[Depth]:
 METRICS = (
     Operation(
         method="GET", path="/metrics", scope="read", summary="Tell what Prometheus asks", call=metrics, answer=str,
-        media=PROMETHEUS,
+        media=PROMETHEUS, question_seconds=SCRAPE_SECONDS,
     ),
     Operation(
         method="GET", path="/v1/stats", scope="read", summary="Tell how the work goes, by type", call=stats,
-        answer=Stats,
+        answer=Stats, question_seconds=SCRAPE_SECONDS,
     ),
 )  # fmt: skip

@@ -4,12 +4,13 @@ import asyncio
 import secrets
 from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from functools import cache
+from functools import cache, partial
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import msgspec
 
 from interlock.client.app import App
+from interlock.engine.door import READERS
 from interlock.kernel.commands import BY_LEASE, Command
 from interlock.kernel.errors import Unknown
 from interlock.kernel.names import meant
@@ -30,15 +31,19 @@ JSON, TEXT, HTML = "application/json", "text/plain", "text/html"  # of text, Lit
 
 
 Again = Callable[[], Awaitable[Caller | None]]
+PAGING = ("limit", "after", "cursor", "count")
 NOBODY = Caller(1, "", "", ())  # whoever asks what is open to all
 
 
 class Hall:
-    """The engine of a server, and a thread in which questions to it wait, so that the event loop never does."""
+    """The engine of a server, and threads in which questions to it wait, so that the event loop never does.
+
+    There are as many threads as connections that read. A question that takes too long is stopped.
+    """
 
     def __init__(self, app: App, limits: Limits) -> None:
         self.app, self.limits = app, limits
-        self.readers = ThreadPoolExecutor(1, "interlock reader")
+        self.readers = ThreadPoolExecutor(READERS, "interlock reader")
         self.of_tenant = cache(self.made_for)
         self.ears = Ears(app)
         self.streams = Streams(self.look, limits.streams)
@@ -50,11 +55,10 @@ class Hall:
         app.lives, app.opener = self.app.lives, lambda: self.app.engine
         return app
 
-    async def look(self, question: Callable[[Connection], T], tenant: int) -> T:
-        return await self.within(lambda: self.app.engine.read(question, tenant))
-
-    async def within(self, call: Callable[[], T]) -> T:
-        return await asyncio.get_running_loop().run_in_executor(self.readers, call)
+    async def look(self, question: Callable[[Connection], T], tenant: int, seconds: float | None = None) -> T:
+        """The answer to a question of a tenant. Raises TooSlow after so many seconds, by default the server's limit."""
+        read = partial(self.app.engine.read, question, tenant, seconds or self.limits.question_seconds)
+        return await asyncio.get_running_loop().run_in_executor(self.readers, read)
 
     async def send(self, command: Command[A]) -> A:
         return await self.app.asend(command)
@@ -84,6 +88,7 @@ class Asked:
         self.caller = caller or NOBODY
         self.app = hall.of_tenant(self.caller.tenant)
         self.request = ""  # how it is called
+        self.question_seconds = hall.limits.question_seconds  # that each of its questions may take
         self.query: Any = None
         self.body: Any = None
 
@@ -112,7 +117,10 @@ class Asked:
         return True
 
     async def read(self, view: Callable[Concatenate[Connection, int, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
-        return await self.hall.within(lambda: self.app.read(view, *args, **kwargs))
+        tenant = self.caller.tenant
+        return await self.hall.look(
+            lambda session: view(session, tenant, *args, **kwargs), tenant, self.question_seconds
+        )
 
     async def unit(self, *lifecycles: str) -> int:
         """The unit that the path names, of one of these lifecycles. Raises Unknown."""
@@ -142,11 +150,27 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
     finds: bool = False  # the body names something, which may not be there
     keyed: bool = True  # a header may say that it is done once
     counted: bool = True  # among the requests that a tenant may make in a minute
+    question_seconds: float = 0.0  # that each of its questions may take, if that is more than others may
 
     @property
     def name(self) -> str:
         words = [word.strip("{}") for word in self.path.split("/") if word]
         return "_".join([self.method.lower(), *words]).replace(".", "_").replace("-", "_") or self.method.lower()
+
+    @property
+    def narrower(self) -> str:
+        """How to ask for less, where that is possible."""
+        kinds = [kind for kind in (self.query, self.body) if kind is not None]
+        names = [field.encode_name for kind in kinds for field in msgspec.structs.fields(kind)]
+        filters = [name for name in names if name not in (*PAGING, "confirm", "reason")]
+        ways = []
+        if "limit" in names:
+            ways.append("a smaller `limit`")
+        if "count" in names:
+            ways.append("no `count`")
+        if filters and not self.changes:
+            ways.append(f"fewer units by {', '.join(f'`{name}`' for name in filters)}")
+        return f"ask for {' or '.join(ways)}" if ways else "ask for a smaller part of it"
 
     @property
     def by_id(self) -> bool:

@@ -1,9 +1,9 @@
 """The inbox over the wire: what waits for a person, and the person's word."""
 
-from functools import partial
 from typing import Any
 
 from interlock.client import shape
+from interlock.client.inbox import inbox_page, several
 from interlock.client.wire import scope_of
 from interlock.kernel.commands import Decide
 from interlock.server import answers
@@ -16,11 +16,9 @@ from interlock.server.runs import vote
 
 async def inbox(asked: Asked) -> dict[str, Any]:
     query: InboxMeant = asked.query
-    after = None if query.after is None else unit_of(query.after)
-    look = partial(
-        asked.app.inbox, by=query.by, role=query.role, checks=query.checks, limit=query.limit + 1, after=after
-    )
-    found = await asked.hall.within(look)
+    after = 0 if query.after is None else unit_of(query.after)
+    roles = several(query.role)
+    found = await asked.read(inbox_page, asked.app.lives, query.by, roles, query.checks, query.limit + 1, after)
     page = found[: query.limit]
     return {"items": [shape.item(one) for one in page], "next": page[-1].id if len(found) > len(page) else None}
 

@@ -42,11 +42,14 @@ BEGINNING: Position = (0, 0)
 
 
 @contextmanager
-def snapshot(session: Connection, of: Sequence[int] = ()) -> Iterator[None]:
-    """One picture of these tenants, or of all, for everything that is read; writers neither wait nor show in it."""
+def snapshot(session: Connection, of: Sequence[int] = (), seconds: float | None = None) -> Iterator[None]:
+    """One picture of these tenants, or of all, for everything that is read; writers neither wait nor show in it.
+
+    With `seconds` the database stops what is read after that time, with a StoreError.
+    """
     session.rows(SNAPSHOT[session.name])
     try:
-        session.declare(of or tenants(session))
+        session.declare(of or tenants(session), seconds)
         yield
     finally:
         session.rollback()

@@ -41,7 +41,7 @@ class Clock:
 
     def __init__(self, stage: Stage) -> None:
         self.now = 1_700_000_000 * SECOND
-        for session in (*stage.app.engine.sessions, stage.app.engine.reader):
+        for session in (*stage.app.engine.sessions, *stage.app.engine.readers.sessions):
             session.keep_time(lambda: self.now)
 
 

@@ -12,7 +12,7 @@ import psycopg
 from psycopg.errors import Diagnostic
 from psycopg.rows import tuple_row
 
-from interlock.kernel.errors import InterlockError, StoreError
+from interlock.kernel.errors import Contended, InterlockError, StoreError
 from interlock.kernel.rows import Act, Row, Unit, columns
 from interlock.store.connection import AUTOCOMMIT, SAVEPOINT, LostCommit, Question, Unreachable, WakeupChannel
 from interlock.store.lanes import Lanes
@@ -68,6 +68,7 @@ class PostgresConnection:
     acts_a_transaction = 1 << ACT_BITS
     acts_before = 0  # acts of this transaction that are not this session's
     generation: int | None = None
+    end: float | None = None  # when a transaction that only reads is stopped
 
     def __init__(self, url: str, clock: Callable[[], int] | None = None, *, later: bool = False) -> None:
         self.clock = clock  # a test's own
@@ -104,12 +105,16 @@ class PostgresConnection:
         if self.answers and (known := self.answers.pop(named(sql, params or {}), None)) is not None:
             return known
         self.hear()
+        if self.end is not None and time.monotonic() > self.end:  # statement_timeout is of each statement alone
+            raise Contended("there is no time left for another statement")
         with translate_errors():
             return self.raw.execute(translate_sql(sql), sent(params or {})).fetchall()
 
-    def declare(self, tenants: Sequence[int]) -> None:
-        """This transaction sees and writes the rows of these tenants only."""
-        self.notice_pooler(self.rows(f"SELECT {NUMBER}, {settings(declared(tenants))}")[0][0])
+    def declare(self, tenants: Sequence[int], seconds: float | None = None) -> None:
+        """This transaction sees and writes the rows of these tenants only, and is stopped after so many seconds."""
+        limit = {} if seconds is None else {"statement_timeout": f"{max(int(seconds * 1_000), 1)}ms"}
+        self.notice_pooler(self.rows(f"SELECT {NUMBER}, {settings({**declared(tenants), **limit})}")[0][0])
+        self.end = None if seconds is None else time.monotonic() + seconds
 
     def now(self) -> int:
         """The time of the store in microseconds, whatever the machines that speak to it think."""
@@ -253,7 +258,7 @@ class PostgresConnection:
             self.warnings.append(notice.message_primary or "")
 
     def rollback(self) -> None:
-        self.answers, self.generation = {}, None  # the store may have been restored meanwhile
+        self.answers, self.generation, self.end = {}, None, None  # the store may have been restored meanwhile
         with suppress(StoreError):  # what was sent is undone, whatever became of it
             self.hear()
         if not self.raw.closed:  # else the server has done it

@@ -1,6 +1,7 @@
 """A connection to SQLite, our own or a caller's."""
 
 import sqlite3
+import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from operator import attrgetter
@@ -25,6 +26,7 @@ WORDS = {
     "act_id": "INTEGER PRIMARY KEY AUTOINCREMENT", "ids": "TEXT", "hashes": "TEXT", "digest": "TEXT NOT NULL",
 }  # fmt: skip
 FULL = 2  # of PRAGMA synchronous
+STEPS = 10_000  # of SQLite's machine, well under a millisecond, between two looks at the clock
 INSERT_ACT = (
     f"INSERT INTO act ({', '.join(Act.__struct_fields__)}) VALUES ({', '.join('?' * len(Act.__struct_fields__))})"
 )
@@ -52,6 +54,7 @@ class SqliteConnection:
     ahead: Sequence[Question] = ()
     memory: Memory | None = None
     file: FileIdentity | None = None
+    limited = False  # whether a progress handler stops what takes too long
 
     def __init__(self, path: str, clock: Callable[[], int] | None = None) -> None:
         self.private = path == MEMORY
@@ -67,8 +70,15 @@ class SqliteConnection:
             self.keep_time(clock)
         self.file = None if self.private else FileIdentity(path)
 
-    def declare(self, tenants: Sequence[int]) -> None:
-        """A file has no row-level security: the engine's own filter is all there is."""
+    def declare(self, tenants: Sequence[int], seconds: float | None = None) -> None:
+        """What is read until the next rollback is stopped after so many seconds.
+
+        A file has no row-level security: the engine's own filter of tenants is all there is.
+        """
+        if seconds is not None:
+            end = time.monotonic() + seconds
+            self.limited = True
+            self.raw.set_progress_handler(lambda: time.monotonic() > end, STEPS)
 
     def rows(self, sql: str, params: Mapping[str, Any] | None = None) -> list[tuple[Any, ...]]:
         sql, params = translate_sql(sql), params or {}
@@ -181,6 +191,9 @@ class SqliteConnection:
         self.leave()
 
     def rollback(self) -> None:
+        if self.limited:
+            self.limited = False
+            self.raw.set_progress_handler(None, 0)
         if self.in_transaction:
             self.rows("ROLLBACK")
             self.leave()

@@ -62,8 +62,8 @@ class Server:
         answer: A = future.result()
         return answer
 
-    def read(self, question: Callable[[Connection], T], tenant: int | None = 1) -> T:
-        return self.engine.read(question, tenant)
+    def read(self, question: Callable[[Connection], T], tenant: int | None = 1, seconds: float | None = None) -> T:
+        return self.engine.read(question, tenant, seconds)
 
     def fell(self) -> None:
         """Its memory is gone; it starts again after a while."""
