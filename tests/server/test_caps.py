@@ -127,9 +127,9 @@ def test_all_streams_share_one_reader(inside: Stage, monkeypatch: pytest.MonkeyP
     pages: list[str] = []
     asked = stage.app.engine.read
 
-    def noted(question: Any, tenant: int = 1) -> Any:
+    def noted(question: Any, *rest: Any) -> Any:
         pages.append(getattr(question, "__qualname__", ""))
-        return asked(question, tenant)
+        return asked(question, *rest)
 
     told: dict[int, list[int]] = {}
 

@@ -19,6 +19,7 @@ ADAPTERS = {
     "store/postgres/connection.py": ({"time"}, "it waits for the database"),
     "store/migrate.py": ({"secrets"}, "the name of a new store"),
     "store/restore.py": ({"secrets"}, "the name of a store that was restored"),
+    "engine/readers.py": ({"time"}, "it says of a question that was stopped whether it was too slow"),
     "client/jobs.py": ({"time", "sleep"}, "it waits for a job"),
     "client/keys.py": ({"secrets"}, "the secret of a key"),
     "client/ears.py": ({"secrets", "sleep"}, "it waits for a server, under a name of its own"),
