@@ -15,6 +15,7 @@ SLEEPS = {("asyncio", "sleep"), ("datetime", "now"), ("datetime", "utcnow"), ("d
 ADAPTERS = {
     "cli": ({"time", "random"}, "it speaks to people, who live in time"),
     "store/sqlite/driver.py": ({"time"}, "the store tells the time; a test gives it another clock"),
+    "store/sqlite/connection.py": ({"time"}, "it stops a question that takes too long"),
     "store/sqlite/wakeups.py": ({"time"}, "it looks at a file from time to time"),
     "store/postgres/connection.py": ({"time"}, "it waits for the database"),
     "store/migrate.py": ({"secrets"}, "the name of a new store"),
