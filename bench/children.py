@@ -16,6 +16,7 @@ from pathlib import Path
 from interlock.engine.door import Engine
 from interlock.kernel.commands import Claim, Finish, Held, Outcome, Register, Submit, Work
 from interlock.lifecycles import shipped
+from interlock.plugins import make_engine
 from interlock.store import migrate
 from interlock.store.connection import Connection
 from interlock.store.url import connect
@@ -59,7 +60,7 @@ def flat(url: str, label: str) -> None:
     """The cost of a child by the number of its siblings."""
     for size in SIZES:
         session = connect(url)
-        engine = Engine(session, shipped())
+        engine = make_engine(session, shipped())
         family(engine, size, size)
         done, seconds = timed(lambda engine=engine, size=size: work_off(engine, f"w{size}"))
         assert done == size
@@ -69,7 +70,7 @@ def flat(url: str, label: str) -> None:
 
 def racer(url: str, name: str, gate: "multiprocessing.synchronize.Barrier", out: "multiprocessing.Queue[int]") -> None:
     session = connect(url)
-    engine = Engine(session, shipped())
+    engine = make_engine(session, shipped())
     gate.wait()
     out.put(work_off(engine, name))
     session.close()
@@ -78,7 +79,7 @@ def racer(url: str, name: str, gate: "multiprocessing.synchronize.Barrier", out:
 def race(url: str, a_parent: int, name: str) -> float:
     """Children a second that two processes finish."""
     session = connect(url)
-    family(Engine(session, shipped()), RACE, a_parent)
+    family(make_engine(session, shipped()), RACE, a_parent)
     spawn = multiprocessing.get_context("spawn")
     gate, out = spawn.Barrier(3), spawn.Queue()
     racers = [spawn.Process(target=racer, args=(url, f"{name}{number}", gate, out)) for number in range(2)]

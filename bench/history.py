@@ -6,9 +6,9 @@ from statistics import median
 
 from bench.compare import SERVER
 from bench.machine import used_s
-from interlock.engine.door import Engine
 from interlock.kernel.commands import Claim, Held, Register, Release, Submit, Work
 from interlock.lifecycles import shipped
+from interlock.plugins import make_engine
 from interlock.store.url import connect
 from tests.postgres.server import postgres
 from tests.store.databases import fresh_postgres
@@ -22,7 +22,7 @@ class Stage:
 
     def __init__(self, url: str) -> None:
         self.session = connect(url)
-        self.engine = Engine(self.session, shipped())
+        self.engine = make_engine(self.session, shipped())
         self.worker = self.engine.send(Register(name="history", incarnation="1", capacity=UNITS))
         self.engine.send(Submit(work=tuple(Work(task="noop") for _ in range(UNITS))))
         self.backend = self.session.rows("SELECT pg_backend_pid()")[0][0]

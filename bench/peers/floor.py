@@ -11,10 +11,10 @@ import psycopg
 
 from bench.mark import ran
 from bench.peers import interlock as product
-from interlock.engine.door import Engine
 from interlock.kernel.commands import Claim, Finish, Held, Outcome, Register, Start, Submit, Work
 from interlock.kernel.rows import Act, Body, Unit, columns
 from interlock.lifecycles import shipped
+from interlock.plugins import make_engine
 from interlock.store.connection import listed
 from interlock.store.postgres.bulk import Given, insert_text, update_text
 from interlock.store.postgres.connection import ACT_BITS, PLANS, declared, settings
@@ -37,7 +37,7 @@ def prepare(url: str) -> None:
     """The schema is there, and one job that Interlock itself has run: the pattern of all rows that the loop writes."""
     product.prepare(url)
     session = connect(url)
-    engine = Engine(session, shipped())
+    engine = make_engine(session, shipped())
     rows: dict[str, Any] = {}
     [made] = engine.send(Submit(work=(Work(task="noop", input='{"sent":0.0}', queue="floor"),)))
     rows["born"] = pattern(session, made.unit)

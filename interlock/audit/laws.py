@@ -21,13 +21,14 @@ from interlock.audit.record import (
     judge_seals,
 )
 from interlock.engine.advance import RESTS
-from interlock.engine.family import add, count_birth
-from interlock.engine.slots import WITHHELD
+from interlock.engine.plugin import PluginLaw
+from interlock.engine.reactions.roll_up import add, count_birth
 from interlock.engine.terms import policy_in
 from interlock.kernel.lifecycle import SETTLED, Category, Lifecycle
 from interlock.kernel.names import shown
 from interlock.kernel.paths import SELF
 from interlock.kernel.rows import Event, Unit
+from interlock.store.acts import WITHHELD
 from interlock.store.connection import Connection
 from interlock.store.evidence import has_erased_details, results, tracebacks
 from interlock.store.flush import COUNTED
@@ -222,9 +223,16 @@ LAWS = (*(named(law) for law in OF_EVENTS), *(named(law) for law in OF_ROWS), *W
 
 
 def audit(
-    session: Connection, lives: Mapping[str, Lifecycle], *, rebuild: bool = False, from_seal: int = 1
+    session: Connection,
+    lives: Mapping[str, Lifecycle],
+    *,
+    rebuild: bool = False,
+    from_seal: int = 1,
+    laws: Mapping[str, PluginLaw] | None = None,
 ) -> Iterator[Broken]:
     """Every law, asked of every unit that the session sees; with `rebuild`, every row is compared with its fold.
+
+    `laws` are those of plugins.
 
     Acts and seals before `from_seal` are taken as they are, tenant by tenant.
 
@@ -266,14 +274,22 @@ def audit(
     for one, unmet, counted in unmet_needs(session):
         if unmet != counted:
             yield Broken(NEEDING, one, f"{unmet} of its needs are said to be unmet, and {counted} are")
+    yield from of_the_record(session, from_seal)
+    for law, judge_all in (laws or {}).items():
+        for one, text in judge_all(session):
+            yield Broken(law, one, text)
+    for one, count in orphans(session):
+        yield Broken(OWNED, one, f"acts tell of it ({count}), but there is no such unit")
+
+
+def of_the_record(session: Connection, from_seal: int) -> Iterator[Broken]:
+    """What is wrong with the record itself: paths, acts, leases and seals."""
     of_record = (
         judge_paths(session), judge_acts(session, from_seal), judge_members(session), judge_leases(session),
         judge_seals(session, from_seal),
     )  # fmt: skip
     for fault in chain.from_iterable(of_record):
         yield Broken(fault.law, fault.unit, fault.text)
-    for one, count in orphans(session):
-        yield Broken(OWNED, one, f"acts tell of it ({count}), but there is no such unit")
 
 
 def paid(events: Iterable[Event], costs: dict[int, int]) -> Iterator[Event]:

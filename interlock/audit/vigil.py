@@ -19,7 +19,7 @@ from interlock.audit.laws import (
     workers_hold_what_they_hold,
 )
 from interlock.audit.rebuild import Listed, Told, hear
-from interlock.engine.family import add, count_birth
+from interlock.engine.reactions.roll_up import add, count_birth
 from interlock.kernel.lifecycle import Category, Lifecycle
 from interlock.kernel.rows import Event, Unit
 from interlock.store.connection import Connection

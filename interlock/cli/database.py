@@ -14,11 +14,11 @@ from interlock.audit.laws import LAWS, Broken, audit
 from interlock.cli.options import DEFAULT, Actor, Url, known_lives, must_be_present, must_exist, named, opened
 from interlock.cli.out import FINDING, Json, counted, dump, report, say
 from interlock.client.shape import instant
-from interlock.engine.door import Engine
 from interlock.kernel.commands import Revoke
 from interlock.kernel.errors import Corrupt, InterlockError
 from interlock.kernel.names import shown
 from interlock.kernel.rows import Lease
+from interlock.plugins import make_engine
 from interlock.store import doctor, migrate, restore, rights
 from interlock.store.connection import Connection
 from interlock.store.evidence import count_unsealed
@@ -120,7 +120,7 @@ def restored(
 def void_leases(session: Connection, leases: Iterable[Lease], actor: str) -> tuple[Counter[str], list[dict[str, Any]]]:
     """The states that the units of these leases are in now, and how many; and those whose lease could not be voided."""
     states, left = Counter[str](), []
-    committer = Engine(session, known_lives()).committer
+    committer = make_engine(session, known_lives()).committer
     asked = {
         lease.unit: committer.put(Revoke(unit=lease.unit, tenant=lease.tenant, actor=actor, reason=restore.REASON))
         for lease in leases

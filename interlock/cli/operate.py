@@ -17,9 +17,9 @@ from interlock.cli.options import (
     opened,
 )
 from interlock.cli.out import Json, dump, say
-from interlock.engine.door import Engine
 from interlock.kernel.commands import Force
 from interlock.kernel.names import meant, shown
+from interlock.plugins import make_engine
 from interlock.store.views import glimpse
 
 
@@ -38,7 +38,7 @@ def force(
     command = Force(unit=number, state=state, tenant=tenant, actor=named(actor), reason=reason.strip())
     with opened(db) as session:
         must_be_present(session, db)
-        engine = Engine(session, known_lives())
+        engine = make_engine(session, known_lives())
         standing = engine.send(command)
         name = shown(engine.read(lambda session: glimpse(session, tenant, number), tenant).lifecycle, number)
     if json:

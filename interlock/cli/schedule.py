@@ -8,12 +8,12 @@ import typer
 from interlock.cli.options import DEFAULT, Actor, Tenant, Url, known_lives, must_be_present, must_exist, named, opened
 from interlock.cli.out import Json, dump, say, table
 from interlock.client.schedules import why_paused
-from interlock.engine.door import Engine
-from interlock.engine.instants import after, shown
 from interlock.kernel.commands import Command, Pause, Planned, Remove, Resume, Trigger
 from interlock.kernel.errors import Unknown
 from interlock.kernel.names import shown as shown_id
 from interlock.kernel.rows import Schedule
+from interlock.plugins import make_engine
+from interlock.plugins.schedules.instants import after, shown
 from interlock.store.connection import Connection
 from interlock.store.reads import snapshot
 from interlock.store.views import glimpse, schedule_of, schedules_of, skipped_of
@@ -129,7 +129,7 @@ def looking(url: str) -> Any:
 def send(url: str, command: Command[A]) -> A:
     with looking(url) as session:
         must_be_present(session, url)
-        return Engine(session, known_lives()).send(command)
+        return make_engine(session, known_lives()).send(command)
 
 
 def told(planned: Planned, json: bool) -> None:

@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import Any, Concatenate, ParamSpec, TypeVar, overload
 
 from interlock.client.borrowed import Borrowed
-from interlock.client.doors import Door, address, is_far, open_engine, open_far, tenant_of
+from interlock.client.doors import Door, address, is_far, open_far, open_here, tenant_of
 from interlock.client.inbox import Inbox
 from interlock.client.jobs import Job
 from interlock.client.mail import Mail
@@ -70,7 +70,7 @@ class App:
             if key is not None:
                 raise InterlockError("a key is for a server; a database has none")
             self.url, self.tenant, self.key = checked(url), 1 if tenant is None else tenant, key
-            self.opener = partial(open_engine, self.url, self.lives)
+            self.opener = partial(open_here, self.url, self.lives)
             return
         whose = tenant_of(key)
         if tenant not in (None, whose):

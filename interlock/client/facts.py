@@ -6,8 +6,8 @@ from typing import Any
 
 import msgspec
 
-from interlock.engine.family import BY_PARENT
 from interlock.engine.notes import TRACEBACK
+from interlock.engine.reactions.roll_up import BY_PARENT
 from interlock.engine.terms import policy_of
 from interlock.kernel.commands import Policy
 from interlock.kernel.lifecycle import Budget, Category, Lifecycle

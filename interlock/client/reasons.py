@@ -9,12 +9,12 @@ from interlock.client.facts import Facts
 from interlock.client.staffing import for_a_worker
 from interlock.client.times import roughly, stated, told
 from interlock.engine.advance import ASKED
-from interlock.engine.slots import WITHHELD
 from interlock.kernel.lifecycle import Category
 from interlock.kernel.names import shown
 from interlock.kernel.policy import LEASED
 from interlock.kernel.rows import Note
 from interlock.kernel.verdicts import ballot
+from interlock.store.acts import WITHHELD
 
 TEXT_MAX = 200
 LAST_ERROR = "last error: "

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, cast
 from interlock.client.tasks import Task
 from interlock.client.times import length_us
 from interlock.client.two_ways import Asked, TwoWays
-from interlock.engine.instants import EVERY, shown
 from interlock.kernel.commands import Define, Pause, Planned, Remove, Resume, Submitted, Trigger
 from interlock.kernel.durations import spoken
 from interlock.kernel.errors import InterlockError, Unknown
 from interlock.kernel.rows import Schedule, Skipped
+from interlock.plugins.schedules.instants import EVERY, shown
 from interlock.store.connection import Connection
 from interlock.store.views import schedule_of, schedules_of, skipped_of
 

@@ -7,12 +7,12 @@ import msgspec
 from interlock.client.facts import Facts, gather
 from interlock.client.reasons import Reason, lines, reason, shortened, withheld_why
 from interlock.client.times import stated, told
-from interlock.engine.slots import WITHHELD
 from interlock.kernel.errors import Corrupt, Unknown
 from interlock.kernel.lifecycle import Lifecycle, Move, Owner
 from interlock.kernel.names import shown
 from interlock.kernel.rows import Unit
 from interlock.kernel.texts import make_plain
+from interlock.store.acts import WITHHELD
 from interlock.store.connection import Connection
 from interlock.store.views import bare, notes_of
 

@@ -17,6 +17,7 @@ from interlock.kernel import conditions, steps
 from interlock.kernel.commands import Command, Define, Submit, Submitted, Work
 from interlock.kernel.errors import InterlockError
 from interlock.kernel.steps import APPROVAL, STEP
+from interlock.plugins import STANDARD
 
 if TYPE_CHECKING:
     from interlock.client.app import App
@@ -133,7 +134,7 @@ class Workflow:
         steps.refuse_odd(self.name, self.definition.steps)
         for work in self.definition.steps:
             try:
-                check(self.app.lives, work)
+                check(self.app.lives, work, STANDARD.hooks)
             except InterlockError as wrong:
                 raise InterlockError(f"workflow '{self.name}', step '{work.ref}': {wrong}") from None
 

@@ -4,13 +4,10 @@ from collections.abc import Sequence
 
 import msgspec
 
-from interlock.engine.advance import Stamp, advance, derive
-from interlock.engine.rates import set_rate
-from interlock.engine.slots import set_limit
+from interlock.engine.advance import Stamp, make_unit
 from interlock.kernel.commands import Work
 from interlock.kernel.lifecycle import Category
-from interlock.kernel.rows import Body, Need, Unit, copied
-from interlock.store.acts import repeat_birth
+from interlock.kernel.rows import Body, Unit
 from interlock.store.finders import lane_for
 from interlock.store.tx import Tx
 
@@ -29,43 +26,24 @@ def bear(tx: Tx, work: Work, policy: str, stamp: Stamp, parent: Unit | None, nee
         priority=work.priority,
         due_at=max(work.at_us or 0, tx.now + work.delay_us if work.delay_us else 0) or None,
     )
-    tx.bear(unit)
-    tx.add(
-        Body(
-            unit=unit.id, tenant=tenant, task=work.task, key=work.key, created_at=tx.now, input=work.input,
-            labels=work.labels, policy=policy, mutex=work.mutex,
-            limit_key=work.limit_key, rate_key=work.rate_key, trace=work.trace or (above.trace if above else ""),
-            correlation=work.correlation or (above.correlation if above else str(unit.id)),
-        )
+    body = Body(
+        unit=unit.id, tenant=tenant, task=work.task, key=work.key, created_at=tx.now, input=work.input,
+        labels=work.labels, policy=policy, mutex=work.mutex,
+        limit_key=work.limit_key, rate_key=work.rate_key, trace=work.trace or (above.trace if above else ""),
+        correlation=work.correlation or (above.correlation if above else str(unit.id)),
     )  # fmt: skip
-    for need in needs:
-        tx.add(Need(unit=unit.id, needs=need.id, tenant=tenant))
-    if work.limit_key is not None and work.limit is not None:
-        set_limit(tx, tenant, work.limit_key, work.limit, derive)
-    if work.rate_key is not None and work.rate is not None:
-        set_rate(tx, tenant, work.rate_key, work.rate)
-    advance(tx, unit, "submit", stamp)
+    for birth in tx.hooks.births:
+        birth(tx, work)
+    make_unit(tx, unit, body, stamp, needs=needs)
     if tx.life(unit).options.follows:
-        first_attempt(tx, unit)
+        make_first_attempt(tx, unit)
     return unit
 
 
-def bear_alike(tx: Tx, first: Unit, text: str) -> Unit:
-    """A unit that differs from one which was just born in nothing but its id and its input: the same move bears it."""
-    unit: Unit = copied(first)
-    body: Body = copied(tx.bodies[first.id])
-    unit.id = body.unit = tx.new_id()
-    body.input, body.correlation = text, str(unit.id)
-    tx.bear(unit)
-    tx.add(body)
-    repeat_birth(tx, first, unit)
-    return unit
-
-
-def first_attempt(tx: Tx, unit: Unit) -> None:
+def make_first_attempt(tx: Tx, unit: Unit) -> None:
     """A unit that follows its attempts is born with the first one."""
-    attempt = Unit(id=tx.new_id(), tenant=unit.tenant, lane=unit.lane, lifecycle=tx.life(unit).options.follows)
-    attempt.parent, attempt.priority = unit.id, unit.priority
-    tx.bear(attempt)
-    tx.add(msgspec.structs.replace(tx.body(unit), unit=attempt.id, key=None))
-    advance(tx, attempt, "submit", Stamp("engine"))
+    attempt = Unit(
+        id=tx.new_id(), tenant=unit.tenant, lane=unit.lane, lifecycle=tx.life(unit).options.follows, parent=unit.id,
+        priority=unit.priority,
+    )  # fmt: skip
+    make_unit(tx, attempt, msgspec.structs.replace(tx.body(unit), unit=attempt.id, key=None), Stamp("engine"))

@@ -9,19 +9,17 @@ from typing import Any
 import msgspec
 
 from interlock.engine import words
-from interlock.engine.slots import SLOTS_MAX
-from interlock.kernel import conditions, policy
+from interlock.kernel import policy
 from interlock.kernel.commands import ON_DUPLICATE, Policy, Work
 from interlock.kernel.errors import InterlockError, Unknown
 from interlock.kernel.lifecycle import Lifecycle, RollUp
-from interlock.kernel.steps import step_name
+from interlock.store.hooks import Hooks
 from interlock.store.tx import Tx
 
 WEBHOOK = re.compile(r"https?://[^\s/?#@\\]+([/?#][!-~]*)?")
 EVENT = re.compile(r"[A-Za-z0-9_-]{1,80}:[0-9]{1,18}")  # the id of a unit, and a version
+NO_OPTIONS = "{}"
 WEBHOOK_MAX = 2_000
-NO_LIMIT = "limit_key and limit belong together: name the key, and how many of it may run at a time"
-NO_RATE = "rate_key, rate and rate_per_us belong together: name the key, how many of it may begin, and in which time"
 OWN = tuple(name for name in Policy.__struct_fields__ if name in Work.__struct_fields__)
 OWN_OF = attrgetter(*OWN)
 # What units of one kind differ in.
@@ -29,7 +27,7 @@ ONCE = ("input", "key", "ref", "parent", "needs", "after", "correlation", "trace
 RULES_OF = attrgetter(*(name for name in Work.__struct_fields__ if name not in ONCE))
 NUMBERS = (
     "attempts", "timeout_us", "queue_timeout_us", "expires_us", "backoff_us", "backoff_cap_us", "ttl_us", "beat_us",
-    "sla_us", "limit", "quorum", "rate", "rate_per_us", "reclaim_after_us", "template_version",
+    "sla_us", "reclaim_after_us",
 )  # fmt: skip
 
 
@@ -43,8 +41,8 @@ def policy_text(own: tuple[Any, ...]) -> str:
     return msgspec.json.encode(Policy(**dict(zip(OWN, own, strict=True)))).decode()
 
 
-def check(lives: Mapping[str, Lifecycle], work: Work) -> None:
-    """Work that could never be done is refused before anything is made of it."""
+def check(lives: Mapping[str, Lifecycle], work: Work, hooks: Hooks) -> None:
+    """Work that could never be done is refused before anything is made of it; plugins check their own options."""
     if work.lifecycle not in lives:
         raise Unknown(f"there is no lifecycle '{work.lifecycle}'; there are {', '.join(lives)}")
     life = lives[work.lifecycle]
@@ -52,9 +50,8 @@ def check(lives: Mapping[str, Lifecycle], work: Work) -> None:
         raise InterlockError(f"a {work.lifecycle} is not submitted")
     words.named("task", work.task)
     words.named("queue", work.queue)
-    for name in ("key", "mutex", "limit_key", "rate_key", "step", "undo", "template"):
-        if getattr(work, name) is not None:
-            words.named(name, getattr(work, name))
+    if work.key is not None:
+        words.named("key", work.key)
     words.capabilities(work.capabilities)
     words.json_text("input", work.input)
     words.json_text("labels", work.labels)
@@ -62,20 +59,12 @@ def check(lives: Mapping[str, Lifecycle], work: Work) -> None:
     words.between("delay_us", work.delay_us, 0)
     words.one_of("on_duplicate", work.on_duplicate, ON_DUPLICATE)
     words.one_of("exhausted", work.exhausted or "exhaust", ("exhaust", "fail"))
-    words.one_of("on_reject", work.on_reject or "cancel", ("cancel", "fail"))
     for name in NUMBERS:
         if getattr(work, name) is not None:
-            words.between(name, getattr(work, name), 1, SLOTS_MAX if name in ("limit", "rate") else None)
-    if (work.limit_key is None) != (work.limit is None):
-        raise InterlockError(NO_LIMIT)
-    if len({work.rate_key is None, work.rate is None, work.rate_per_us is None}) > 1:
-        raise InterlockError(NO_RATE)
-    for one in work.approvers:
-        words.named("an approver", one)
-    if work.when is not None:
-        conditions.parsed(work.when)
-    if work.template is not None and life.options.roll_up is not RollUp.ALL:
-        raise InterlockError(f"a {work.lifecycle} is no run of a template; a workflow_run is")
+            words.between(name, getattr(work, name), 1)
+    refuse_strange_options(work, dict(hooks.options))
+    for check_options in hooks.checks:
+        check_options(lives, work)
     if work.reclaim_after_us is not None and not may_be_reclaimed(lives, work):
         raise InterlockError(
             f"reclaim_after is not allowed for a {work.lifecycle}; allowed is it for a run and its steps"
@@ -87,24 +76,27 @@ def check(lives: Mapping[str, Lifecycle], work: Work) -> None:
         policy.lease_terms(leased.options.lease, own_policy(work))
 
 
+def refuse_strange_options(work: Work, kinds: Mapping[str, type]) -> None:
+    """Every option is one that a plugin knows, and is what the plugin says. Raises InterlockError."""
+    if work.options == NO_OPTIONS:
+        return
+    words.json_text("options", work.options)
+    given = msgspec.json.decode(work.options)
+    if not isinstance(given, dict):
+        raise InterlockError("options are a JSON object: a member for each option")
+    for name, value in given.items():
+        if name not in kinds:
+            raise InterlockError(f"there is no option '{name}'; there are {', '.join(kinds) or 'none'}")
+        try:
+            msgspec.convert(value, kinds[name])
+        except msgspec.ValidationError as error:
+            raise InterlockError(f"option '{name}': {error}") from None
+
+
 def may_be_reclaimed(lives: Mapping[str, Lifecycle], work: Work) -> bool:
     """Whether a worker may take this work over where it stands, or work that is a part of it."""
     life = lives[work.lifecycle]
     return life.options.roll_up is RollUp.ALL or any(trigger == "reclaim" for _, trigger in life.moves)
-
-
-def with_terms_of(lives: Mapping[str, Lifecycle], run: Policy, work: Work) -> Work:
-    """A part of a run, with what the run says of all its parts and this one does not say itself."""
-    if run.reclaim_after_us is None or work.reclaim_after_us is not None or not may_be_reclaimed(lives, work):
-        return work
-    return msgspec.structs.replace(work, reclaim_after_us=run.reclaim_after_us)
-
-
-def with_step_name(run: Lifecycle, work: Work) -> Work:
-    """A part of a run of steps, with its name there: by that name later steps get its output."""
-    if work.step is not None or run.options.roll_up is not RollUp.ALL:
-        return work
-    return msgspec.structs.replace(work, step=step_name(work))
 
 
 def refuse_webhook(url: str, life: Lifecycle) -> None:
@@ -127,7 +119,7 @@ def check_in(tx: Tx, work: Work) -> int:
         raise InterlockError(f"cause = {work.cause[:40]!r} is not allowed; allowed is an event, as in job_4r1:3")
     rules = RULES_OF(work)
     if (kind := tx.sound.get(rules)) is None:
-        check(tx.lives, work)
+        check(tx.lives, work, tx.hooks)
         kind = tx.sound[rules] = len(tx.sound)
         return kind
     if work.key is not None:

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 from interlock.engine.answers import Nothing, keep_answer, kept_answer
 from interlock.engine.bell import Bell
-from interlock.engine.family import carry_on
+from interlock.engine.reactions import run_reactions
 from interlock.engine.records import look_ahead
 from interlock.engine.tick import WAKE_LEAST
 from interlock.engine.withhold import CannotProceed, find_failures, is_passing, pass_over, unknown_here, withhold
@@ -25,6 +25,7 @@ from interlock.kernel.errors import Contended, Corrupt, InterlockError, StoreErr
 from interlock.kernel.lifecycle import Lifecycle
 from interlock.store.ahead import claim_ahead, lanes_ahead
 from interlock.store.connection import Connection, LostCommit, Question, Taken, Unreachable
+from interlock.store.hooks import NONE, Hooks
 from interlock.store.ids import Ids, OutOfIds
 from interlock.store.tx import Tx
 from interlock.store.witness import confirm, seen
@@ -132,11 +133,17 @@ class Committer:
     """Carries commands out in groups, a transaction each. It has no thread: whoever has one calls `step`."""
 
     def __init__(
-        self, session: Connection, lives: Mapping[str, Lifecycle], verbs: Verbs, bell: Bell, ids: Ids | None = None
+        self,
+        session: Connection,
+        lives: Mapping[str, Lifecycle],
+        verbs: Verbs,
+        bell: Bell,
+        ids: Ids | None = None,
+        hooks: Hooks = NONE,
     ) -> None:
         """`ids` come with a session that was lent: its transaction is others' to commit."""
         self.session, self.lives, self.verbs, self.bell = session, lives, verbs, bell
-        self.lent = ids is not None
+        self.hooks, self.lent = hooks, ids is not None
         self.ids = ids or Ids(session)
         self.queue: deque[Ask] = deque()
         self.picked: set[int] = set()  # by the claims and ticks of the last attempt
@@ -220,7 +227,7 @@ class Committer:
         tx.only = frozenset(units)
         try:
             self.carry_out(tx, ask.command)
-            carry_on(tx)
+            run_reactions(tx)
             self.session.rows("SELECT 1")  # what was sent without waiting has been answered then
         except Exception as error:
             if is_passing(error):
@@ -234,7 +241,7 @@ class Committer:
     def leave_out(self, tenant: int, failures: Mapping[int, Exception]) -> None:
         """Units that failed are withheld; where that fails too, or they fail only here, they are passed over here."""
         self.ids.reserve(len(failures))
-        tx = Tx(self.session, self.lives, self.ids, [tenant])
+        tx = Tx(self.session, self.lives, self.ids, [tenant], self.hooks)
         try:
             here = unknown_here(tx, failures)
             pass_over(tx, here)
@@ -283,7 +290,7 @@ class Committer:
     def conclude(self, tx: Tx) -> None:
         """What the transaction did stands, and whoever waits for it knows."""
         try:
-            carry_on(tx)
+            run_reactions(tx)
             if self.lent:
                 self.bell.tell_with(tx)
                 self.session.commit()
@@ -306,7 +313,7 @@ class Committer:
                 self.ids.reserve(wanted)
                 if self.session.many_writers and not self.lent:
                     self.session.ahead = list(foreseen(self.session, [ask.command for ask in group]))
-                return Tx(self.session, self.lives, self.ids, tenants)
+                return Tx(self.session, self.lives, self.ids, tenants, self.hooks)
             except Contended as error:
                 if last or self.lent:
                     raise Unreachable(

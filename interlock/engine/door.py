@@ -15,18 +15,16 @@ from interlock.engine import (
     leases,
     operate,
     records,
-    schedules,
-    signals,
     submit,
     tallies,
     tenants,
     tick,
     units,
-    votes,
     workers,
 )
 from interlock.engine.bell import Bell, Watch
 from interlock.engine.committer import Committer, extent
+from interlock.engine.plugin import EMPTY, Registry
 from interlock.engine.readers import Readers, answer
 from interlock.kernel import commands
 from interlock.kernel.commands import Command
@@ -45,14 +43,12 @@ T = TypeVar("T")
 VERBS: dict[type[Command[Any]], Callable[[Tx, Any], Any]] = {
     commands.Submit: submit.submit,
     commands.Cancel: units.cancel,
-    commands.Decide: votes.decide,
+    commands.Decide: units.decide,
     commands.Enter: leases.enter,
     commands.Record: records.record,
     commands.Bury: operate.bury,
     commands.Revoke: operate.revoke,
     commands.Replay: operate.replay,
-    commands.Vote: votes.vote,
-    commands.Signal: signals.signal,
     commands.Force: operate.force,
     commands.Register: workers.register,
     commands.Drain: workers.drain,
@@ -62,11 +58,6 @@ VERBS: dict[type[Command[Any]], Callable[[Tx, Any], Any]] = {
     commands.Finish: leases.finish,
     commands.Release: leases.release,
     commands.Archive: archive.archive,
-    commands.Define: schedules.define,
-    commands.Pause: schedules.pause,
-    commands.Resume: schedules.resume,
-    commands.Remove: schedules.remove,
-    commands.Trigger: schedules.trigger,
     commands.Tenant: tenants.tenant,
     commands.Key: keys.key,
     commands.Admit: admission.admit,
@@ -117,8 +108,10 @@ class Engine:
         lives: Mapping[str, Lifecycle],
         *others: Connection,
         wire: WakeupChannel | None = None,
+        registry: Registry = EMPTY,
     ):
         """One committer does everything, unless there are connections more: for ends, for claims, for ticks."""
+        self.registry, self.verbs = registry, {**VERBS, **registry.commands}
         self.bell = Bell(wire)
         self.process = os.getpid()
         self.sessions = (session, *others)
@@ -126,7 +119,9 @@ class Engine:
             memory = Memory()
             for one in self.sessions:
                 one.memory = memory
-        self.committers = tuple(Committer(one, lives, VERBS, self.bell) for one in self.sessions)
+        self.committers = tuple(
+            Committer(one, lives, self.verbs, self.bell, hooks=registry.hooks) for one in self.sessions
+        )
         self.committer = self.committers[0]
         self.runner: Runner | None = None
         self.readers: Readers | None = None  # where questions have connections of their own
@@ -134,7 +129,7 @@ class Engine:
         self.committer.alone = self.reading  # a question does not come between the statements of a transaction
 
     @classmethod
-    def open(cls, url: str, lives: Mapping[str, Lifecycle]) -> "Engine":
+    def open(cls, url: str, lives: Mapping[str, Lifecycle], registry: Registry = EMPTY) -> "Engine":
         """An engine with connections and threads of its own; `close` ends them. A SQLite file is made and migrated."""
         with ExitStack() as stack:
 
@@ -144,9 +139,9 @@ class Engine:
                 return session
 
             first = another()
-            migrate.prepare(first, lives.values())
+            migrate.prepare(first, lives.values(), registry.tables)
             others = [another(later=True) for _ in range(OTHERS)] if first.many_writers else []
-            engine = cls(first, lives, *others, wire=first.wire())
+            engine = cls(first, lives, *others, wire=first.wire(), registry=registry)
             if not first.private:
                 engine.reader, engine.committer.alone = another(later=True), Lock()
                 engine.readers = Readers([another(later=True) for _ in range(READERS)])
@@ -191,8 +186,10 @@ class Engine:
             ids = Ids(self.reader, self.reading)
             if isinstance(command, commands.Submit):
                 with self.reading:
-                    submit.make_lanes(Tx(self.reader, self.committer.lives, ids, [command.tenant]), command)
-        committer = Committer(session, self.committer.lives, VERBS, self.bell, ids)
+                    submit.make_lanes(
+                        Tx(self.reader, self.committer.lives, ids, [command.tenant], self.registry.hooks), command
+                    )
+        committer = Committer(session, self.committer.lives, self.verbs, self.bell, ids, self.registry.hooks)
         future = committer.put(command)
         committer.step()
         return future.result()

@@ -31,22 +31,28 @@ def summon(tx: Tx, unit: Unit) -> None:
 
 
 def close(
-    tx: Tx, unit: Unit, trigger: str, cause: str, stamp: Stamp, payload: dict[str, Any], after_us: int | None = None
+    tx: Tx,
+    unit: Unit,
+    trigger: str,
+    cause: str,
+    stamp: Stamp,
+    payload: dict[str, Any],
+    after_us: int | None = None,
+    **columns: Any,
 ) -> None:
     """The lease is over, and the unit has moved on; if it tries again, then when it is due."""
     life, leases = tx.life(unit), tx.leases
     target = life.move(unit.state, trigger).path[-1]
     if policy.keeps_lease(life, target):
-        advance(tx, unit, trigger, stamp, payload=payload)
+        advance(tx, unit, trigger, stamp, payload=payload, **columns)
         return
     holder = unit.holder
     ended = (policy.lease_end(leases, unit.lease or "", cause),) if live(tx, unit) else ()
     if trigger == "retry":
-        unit.due_at = tx.now + after_us if after_us is not None else retry_at(tx, unit)
+        columns["due_at"] = tx.now + after_us if after_us is not None else retry_at(tx, unit)
     if life.category(target) is Category.DEAD:
         payload = {**payload, **dead_letter(tx, unit, trigger, stamp, payload)}
-    unit.holder = None
-    advance(tx, unit, trigger, stamp, lease=ended, payload=payload)
+    advance(tx, unit, trigger, stamp, lease=ended, payload=payload, **columns)
     if holder is not None:
         give_back(tx, unit, holder, Stamp(stamp.actor))
 
@@ -79,10 +85,8 @@ def reason_code(tx: Tx, unit: Unit, trigger: str, stamp: Stamp, told: dict[str, 
 
 def lose_in_place(tx: Tx, unit: Unit, trigger: str, stamp: Stamp) -> None:
     """The lease is over, and the unit waits where it is for the next worker, at least until it is old enough (A1-8)."""
-    holder, unit.holder = unit.holder, None
-    least_us = policy_of(tx.body(unit)).reclaim_after_us
-    if least_us is not None and unit.started_at is not None:
-        unit.due_at = unit.started_at + least_us
-    hop_lease(tx, unit, trigger, stamp)
+    holder, least_us = unit.holder, policy_of(tx.body(unit)).reclaim_after_us
+    waits = least_us is not None and unit.started_at is not None
+    hop_lease(tx, unit, trigger, stamp, due_at=(unit.started_at or 0) + (least_us or 0) if waits else unit.due_at)
     if holder is not None:
         give_back(tx, unit, holder, stamp)

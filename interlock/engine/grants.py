@@ -3,11 +3,11 @@
 from typing import NamedTuple
 
 from interlock.engine.advance import Stamp, advance
-from interlock.engine.rates import spend_token
 from interlock.engine.terms import policy_of
 from interlock.kernel import policy
 from interlock.kernel.errors import Corrupt, InterlockError, Refused
 from interlock.kernel.rows import Unit
+from interlock.store.acts import LeaseTerms
 from interlock.store.tx import Tx
 
 
@@ -42,11 +42,8 @@ def grant(
     tx: Tx, unit: Unit, terms: Terms, lease_hash: str, worker: int, stamp: Stamp, payload: dict[str, str]
 ) -> None:
     """A new lease on a unit, with a fence that is higher than all before it."""
-    unit.holder, unit.lease_hash, unit.lease_until = worker, lease_hash, terms.until
-    unit.lease_ttl, unit.lease_beat = terms.ttl_us, terms.beat_us
-    unit.due_at = None
-    # A claim that began before the end of what the unit needed, and saw it, is told as later than it.
-    unit.changed_at = max(unit.changed_at, unit.available_at or 0)
-    spend_token(tx, unit, policy.next_fence(unit.fence))
+    for granting in tx.hooks.grantings:
+        granting(tx, unit, policy.next_fence(unit.fence))
     lease = ("grant", "activate") if terms.active else ("grant",)
-    advance(tx, unit, terms.trigger, stamp, lease=lease, payload=payload)
+    granted = LeaseTerms(worker, terms.ttl_us, terms.beat_us, terms.until, lease_hash)
+    advance(tx, unit, terms.trigger, stamp, lease=lease, payload=payload, terms=granted, due_at=None)

@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-from interlock.engine.advance import Stamp, advance, asked_by, derive
+from interlock.engine.advance import Stamp, advance, asked_by, change, count
 from interlock.engine.ends import close, lose_in_place
 from interlock.engine.grants import grant, terms_of
 from interlock.engine.lease_secrets import check_nonce, hash_nonce, hashed, refuse_other_nonce, secret
@@ -21,8 +21,6 @@ from interlock.engine.outcomes import (
     spent,
     tells_no_more,
 )
-from interlock.engine.outputs import outputs_for
-from interlock.engine.signals import over, signals_for, wait_for
 from interlock.engine.terms import counted, policy_of, tally
 from interlock.engine.tick import wake
 from interlock.engine.withhold import ask_each
@@ -100,20 +98,18 @@ def claim(tx: Tx, command: Claim) -> list[Grant]:
 def handed_over(tx: Tx, units: list[Unit], leases: list[str]) -> list[Grant]:
     """What a worker is told of units that it holds, with what earlier attempts left for this one."""
     memory = remembered(tx, [unit.id for unit in units if unit.fence > 1])
-    outputs, signals, waited = outputs_for(tx, units), signals_for(tx, units), over(tx, units)
+    more = [hand_over(tx, units) for hand_over in tx.hooks.hand_overs]
     grants = []
     for unit, lease in zip(units, leases, strict=True):
         body, (checkpoint, steps) = tx.body(unit), memory.get(unit.id, (None, {}))
-        before = outputs.get(unit.id)
         grants.append(
             Grant(
                 unit=unit.id, task=body.task, input=body.input, attempt=unit.attempt, fence=unit.fence,
                 lease=lease, until=unit.lease_until or 0, ttl_us=unit.lease_ttl or 0,
                 beat_us=unit.lease_beat or 0, correlation=body.correlation, trace=body.trace,
                 timeout_us=policy_of(body).timeout_us, checkpoint=checkpoint, steps=tuple(steps.items()),
-                outputs=None if before is None else tuple(before.items()),
-                signals=tuple(signals.get(unit.id, {}).items()), waited=waited.get(unit.id, ()),
                 lifecycle=unit.lifecycle, lasts_us=lasts_us(tx, unit), parent=unit.parent, version=unit.version,
+                **{name: value for fields in more if unit.id in fields for name, value in fields[unit.id].items()},
             )
         )  # fmt: skip
     return grants
@@ -198,18 +194,17 @@ def start(tx: Tx, command: Start) -> list[Heard]:
         if not life.allows(unit.state, "start") and not activation(tx, unit):
             return  # said before
         policy.choose(life, unit.state, "start")
-        renew(tx, unit)
-        advance(tx, unit, "start", stamp, lease=activation(tx, unit))
+        advance(tx, unit, "start", stamp, lease=activation(tx, unit), lease_until=renewed(tx, unit))
 
     return each(tx, command, command.held, verb)
 
 
-def renew(tx: Tx, unit: Unit) -> None:
-    """The lease lasts for its whole time again; it is never shortened."""
+def renewed(tx: Tx, unit: Unit) -> int:
+    """When the lease ends that lasts for its whole time again; it is never shortened."""
     terms = tx.life(unit).options.lease
     assert terms
     until = policy.lease_end_at(terms, tx.now, unit.lease_ttl or 0, unit.lease_beat or 0)
-    unit.lease_until = max(until, unit.lease_until or 0)
+    return max(until, unit.lease_until or 0)
 
 
 def activation(tx: Tx, unit: Unit) -> tuple[str, ...]:
@@ -225,9 +220,7 @@ def heartbeat(tx: Tx, command: Heartbeat) -> list[Heard]:
         trigger = policy.beat(life, unit.state) if command.running else ""
         if trigger:
             advance(tx, unit, trigger, stamp, lease=activation(tx, unit))
-        renew(tx, unit)
-        derive(tx, unit)
-        tx.touch(unit)
+        change(tx, unit, lease_until=renewed(tx, unit))
         beats.setdefault(unit.holder or 0, []).append((unit.id, unit.fence, unit.lease_until != until))
 
     heard = each(tx, command, command.held, verb)
@@ -276,14 +269,9 @@ def end(tx: Tx, unit: Unit, outcome: Outcome, stamp: Stamp) -> None:
 
 def failed(tx: Tx, unit: Unit, outcome: Outcome) -> str:
     """The trigger that a failure comes to; it is counted."""
-    spender, life, retryable = counted(tx, unit), tx.life(unit), outcome.error_class == TRANSIENT
-    spender.failures += 1
-    try:
-        trigger = policy.after_failure(life, unit.state, tally(tx, unit), retryable=retryable)
-    except Refused:
-        spender.failures -= 1
-        raise
-    tx.touch(spender)
+    life, retryable = tx.life(unit), outcome.error_class == TRANSIENT
+    trigger = policy.after_failure(life, unit.state, tally(tx, unit, failures=1), retryable=retryable)
+    count(tx, counted(tx, unit), failures=1)
     if retryable:
         tx.retryable.add(unit.id)
     if trigger == "fail" and policy_of(tx.body(unit)).undoes:
@@ -310,14 +298,11 @@ def release(tx: Tx, command: Release) -> list[Heard]:
             return
         trigger = policy.after_release(life, unit.state, tally(tx, unit), said)
         if snoozes:
-            unit.snoozes += 1
-        if command.snooze_us is not None:
-            unit.due_at = tx.now + command.snooze_us
-        payload: dict[str, Any] = {}
-        if command.signal is not None:
-            payload = {"signal": command.signal}
-            wait_for(tx, unit, command.signal)
-        close(tx, unit, trigger, "force", stamp, {**payload, **spent(tx, unit, command.cost)})
+            count(tx, unit, snoozes=1)
+        due_at = unit.due_at if command.snooze_us is None else tx.now + command.snooze_us
+        found = [releasing(tx, unit, command, due_at) for releasing in tx.hooks.releasings]
+        payload, columns = next((one for one in found if one is not None), ({}, {"due_at": due_at}))
+        close(tx, unit, trigger, "force", stamp, {**payload, **spent(tx, unit, command.cost)}, **columns)
 
     return each(tx, command, command.held, verb, lambda event, unit, place: given_back(event, said, command.actor))
 

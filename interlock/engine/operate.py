@@ -3,9 +3,9 @@
 from interlock.engine import advance as moving
 from interlock.engine.advance import Stamp, advance, asked_by
 from interlock.engine.ends import close, dead_letter, live, summon
-from interlock.engine.family import make_ready, make_steps_ready, next_attempt
-from interlock.engine.templates import again
-from interlock.engine.terms import follower, policy_of
+from interlock.engine.reactions.follow import make_next_attempt
+from interlock.engine.ready import make_ready
+from interlock.engine.terms import follower
 from interlock.engine.tick import lose
 from interlock.engine.units import standing
 from interlock.engine.words import one_of
@@ -52,18 +52,20 @@ def replay(tx: Tx, command: Replay) -> Submitted:
     life = tx.life(old)
     if not life.settled(old.state):
         raise Refused(life.name, old.state, "replay", life.triggers(old.state))
-    stamp = Stamp(command.actor, command.reason or f"replay of {old.id}", command.cause, command.vouched_by)
-    if policy_of(tx.body(old)).template is not None:
-        run, steps = again(tx, old, command.step, stamp)
-        make_steps_ready(tx, steps)
-        return Submitted(unit=run.id, created=True, lifecycle=run.lifecycle, state=run.state)
+    for replaying in tx.hooks.replayings:
+        if (made := replaying(tx, old, command)) is not None:
+            return made
     if command.step is not None:
         raise InterlockError(f"a {life.name} has no steps of a template; leave step out")
     if not life.leased or follower(tx, old):
         raise InterlockError(f"a {life.name} is not done again by itself; submit it anew, with what belongs to it")
-    unit = next_attempt(tx, None, stamp, old)
+    unit = make_next_attempt(tx, None, replay_stamp(command), old)
     make_ready(tx, unit)
     return Submitted(unit=unit.id, created=True, lifecycle=unit.lifecycle, state=unit.state)
+
+
+def replay_stamp(command: Replay) -> Stamp:
+    return Stamp(command.actor, command.reason or f"replay of {command.unit}", command.cause, command.vouched_by)
 
 
 def refuse_unless_operator(tx: Tx, what: str, table: str) -> None:
@@ -85,9 +87,8 @@ def force(tx: Tx, command: Force) -> Standing:
         raise InterlockError("force needs a reason: it is all that will explain this later")
     refuse_unless_operator(tx, "force a move", ForcedMove.table)
     summon(tx, unit)
-    holder, unit.due_at = unit.holder, None
+    holder = unit.holder
     moving.force(tx, unit, command.state, asked_by(command))
-    unit.holder = None
     if holder is not None:
         give_back(tx, unit, holder, Stamp(command.actor))
     return standing(unit, applied=True)

@@ -4,9 +4,6 @@ from collections.abc import Iterable
 from hashlib import sha256
 from typing import Any
 
-import msgspec
-
-from interlock.engine.compensation import Undo
 from interlock.engine.leases import each
 from interlock.engine.notes import note, verbose_kept_us
 from interlock.engine.words import one_of
@@ -23,8 +20,8 @@ ONCE = ("step", "compensation")
 def record(tx: Tx, command: Record) -> list[Heard]:
     """What the holder says is remembered; a step result or an artifact once, and the first one stays."""
     one_of("kind", command.kind, RECORDS)
-    if command.kind == "compensation":
-        undo_of(command.payload)
+    for recording in tx.hooks.recordings:
+        recording(command)
 
     def verb(unit: Unit, place: int) -> None:
         if command.kind == "artifact":
@@ -52,14 +49,6 @@ def held_of(command: Command[Any]) -> Iterable[Held]:
     if isinstance(command, Finish):
         return [outcome.held for outcome in command.outcomes]
     return getattr(command, "held", ())
-
-
-def undo_of(payload: str) -> Undo:
-    """The work that a compensation's payload names."""
-    try:
-        return msgspec.json.decode(payload, type=Undo)
-    except msgspec.MsgspecError as error:
-        raise InterlockError(f"a compensation is an object with `task`, and perhaps `input`: {error}") from None
 
 
 def keep_artifact(tx: Tx, unit: Unit, command: Record) -> None:

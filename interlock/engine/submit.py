@@ -4,17 +4,14 @@ from operator import attrgetter
 
 import msgspec
 
-from interlock.engine.advance import Stamp, advance, asked_by
-from interlock.engine.births import bear, bear_alike
-from interlock.engine.checks import OWN_OF, check, check_in, policy_text, with_step_name, with_terms_of
-from interlock.engine.family import make_ready, planned
-from interlock.engine.templates import pinned
+from interlock.engine.advance import Stamp, advance, asked_by, is_only_born, make_alike
+from interlock.engine.births import bear
+from interlock.engine.checks import OWN_OF, check, check_in, policy_text
+from interlock.engine.ready import is_planned, make_ready
 from interlock.engine.tenants import refuse_too_long
-from interlock.engine.terms import policy_of
 from interlock.kernel.commands import Submit, Submitted, Work
 from interlock.kernel.errors import InterlockError, Unknown
 from interlock.kernel.lifecycle import Lifecycle, RollUp
-from interlock.kernel.paths import BORN
 from interlock.kernel.rows import Unit
 from interlock.kernel.steps import STEP, as_gate, names_in, order_of
 from interlock.store.finders import lane_for, with_key, with_keys
@@ -44,10 +41,10 @@ def submit(tx: Tx, command: Submit) -> list[Submitted]:
     for place in places:
         work = command.work[place]
         if (first := firsts.get(kinds[place])) is not None and stands_alone(work):
-            answers[place] = told(bear_alike(tx, first, work.input), command)
+            answers[place] = told(make_alike(tx, first, work.input), command)
             continue
         answers[place] = submit_one(tx, command, work, stamp, refs)
-        if stands_alone(work) and is_only_born(tx, unit := tx.units[answers[place].unit], work):
+        if stands_alone(work) and is_plain(tx, unit := tx.units[answers[place].unit], work):
             firsts[kinds[place]] = unit
         if work.ref:
             refs[work.ref] = answers[place].unit
@@ -59,19 +56,18 @@ def stands_alone(work: Work) -> bool:
     return not any(ALONE(work))
 
 
-def is_only_born(tx: Tx, unit: Unit, work: Work) -> bool:
+def is_plain(tx: Tx, unit: Unit, work: Work) -> bool:
     """Whether its birth is all that follows from a unit's work: nothing is made with it, and no limit counts it."""
     if not is_ready_by_birth(tx.life(unit), unit.state, work) or work.mutex or work.limit_key or work.rate_key:
         return False
-    move = tx.last_moves.get(unit.id)
-    return move is not None and move.path.source == BORN
+    return is_only_born(tx, unit)
 
 
 def make_lanes(tx: Tx, command: Submit) -> None:
     """The lanes of this work are there for everybody, whatever becomes of the work itself."""
     try:
         for work in command.work:
-            check(tx.lives, work)
+            check(tx.lives, work, tx.hooks)
             lane_for(tx, command.tenant, work.queue, work.capabilities)
     except BaseException:
         tx.session.rollback()
@@ -133,14 +129,12 @@ def make(tx: Tx, work: Work, stamp: Stamp, refs: dict[str, int]) -> Unit:
     if parent is not None:
         refuse_second_child(tx, parent)
     needs = needed(tx, work, refs) if work.needs or work.after else []
-    work = pinned(tx, work)
-    if parent is not None:
-        work = with_terms_of(tx.lives, policy_of(tx.body(parent)), work)
-        work = with_step_name(tx.life(parent), work)
+    for prepare in tx.hooks.prepares:
+        work = prepare(tx, work, parent)
     if work.cause:
         stamp = msgspec.structs.replace(stamp, cause=work.cause)
     unit = bear(tx, work, policy_text(OWN_OF(work)), stamp, parent, needs)
-    if not is_ready_by_birth(tx.life(unit), unit.state, work) and not unit.unmet and planned(tx, unit):
+    if not is_ready_by_birth(tx.life(unit), unit.state, work) and not unit.unmet and is_planned(tx, unit):
         make_ready(tx, unit)
     return unit
 

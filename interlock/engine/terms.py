@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from functools import lru_cache
+from typing import TypeVar
 
 import msgspec
 
@@ -12,6 +13,7 @@ from interlock.kernel.policy import Tally, backoff, spread
 from interlock.kernel.rows import Body, Unit
 from interlock.store.tx import Tx
 
+T = TypeVar("T")
 NO_BACKOFF = Backoff(base_us=0)
 
 
@@ -37,6 +39,13 @@ def policy_in(text: str) -> Policy:
     return msgspec.json.decode(text, type=Policy)
 
 
+def option_of(body: Body, name: str, kind: type[T]) -> T | None:
+    """What a unit says of itself for a plugin; None if it says nothing."""
+    text = policy_of(body).options
+    value = msgspec.json.decode(text).get(name) if text != "{}" else None
+    return None if value is None else msgspec.convert(value, kind)
+
+
 def follower(tx: Tx, unit: Unit) -> Unit | None:
     """The unit that makes the moves of this one, if there is one. Others' parents are not even locked."""
     if unit.lifecycle not in tx.followed:
@@ -50,21 +59,13 @@ def counted(tx: Tx, unit: Unit) -> Unit:
     return follower(tx, unit) or unit
 
 
-def tally(tx: Tx, unit: Unit) -> Tally:
-    """What is left of a unit's attempts."""
+def tally(tx: Tx, unit: Unit, *, failures: int = 0) -> Tally:
+    """What is left of a unit's attempts, after so many failures more."""
     spender = counted(tx, unit)
     own = policy_of(tx.body(spender))
     budget: Budget = tx.life(spender).options.budget
     budget = replace(budget, attempts=own.attempts or budget.attempts, exhausted=own.exhausted or budget.exhausted)
-    return Tally(budget, spender.failures, spender.losses, unit.asked_at is not None)
-
-
-def spend(tx: Tx, unit: Unit, *, failures: int = 0, losses: int = 0) -> None:
-    """A failure or a lost lease is counted."""
-    spender = counted(tx, unit)
-    spender.failures += failures
-    spender.losses += losses
-    tx.touch(spender)
+    return Tally(budget, spender.failures + failures, spender.losses, unit.asked_at is not None)
 
 
 def retry_at(tx: Tx, unit: Unit) -> int:

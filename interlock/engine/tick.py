@@ -1,16 +1,14 @@
 """What time does: leases that are over, delays that have passed, clocks that ran out."""
 
-from interlock.engine.advance import Stamp, advance, derive
+from interlock.engine.advance import Stamp, advance, change, count
 from interlock.engine.ends import close, live, lose_in_place
-from interlock.engine.rates import take_tokens_back
-from interlock.engine.schedules import run_schedules
-from interlock.engine.slots import WITHHELD
-from interlock.engine.terms import spend, tally
+from interlock.engine.terms import counted, tally
 from interlock.engine.withhold import move_each
 from interlock.engine.words import between
 from interlock.kernel import policy
 from interlock.kernel.commands import Tick
 from interlock.kernel.rows import Unit
+from interlock.store.acts import WITHHELD
 from interlock.store.finders import forget_expired, held_by, overdue
 from interlock.store.seals import write_seal
 from interlock.store.tx import Tx
@@ -24,12 +22,13 @@ def tick(tx: Tx, command: Tick) -> int:
     between("limit", command.limit, 1)
     forget_expired(tx, command.limit)
     write_seal(tx.session, tx.tenant, tx.now)
-    return wake(tx, command.limit) + run_schedules(tx, command.limit)
+    return wake(tx, command.limit) + sum(timer(tx, command.limit) for timer in tx.hooks.tick_timers)
 
 
 def wake(tx: Tx, limit: int) -> int:
     """What is due, the longest overdue first, has been looked at."""
-    take_tokens_back(tx, max(limit, WAKE_LEAST))
+    for timer in tx.hooks.claim_timers:
+        timer(tx, max(limit, WAKE_LEAST))
     found = overdue(tx, max(limit, WAKE_LEAST) + len(tx.session.stuck))
     due = tx.pick(unit for unit in found if not tx.left_alone(unit))
     move_each(due, lambda unit: look(tx, unit))
@@ -46,13 +45,10 @@ def look(tx: Tx, unit: Unit) -> None:
     elif passed(tx, unit.deadline_at):
         run_out(tx, unit)
     elif passed(tx, unit.due_at) and tx.life(unit).allows(unit.state, "due"):
-        unit.due_at = None
-        advance(tx, unit, "due", Stamp(CLOCK))
+        advance(tx, unit, "due", Stamp(CLOCK), due_at=None)
     else:
-        if unit.parked_on == WITHHELD:
-            unit.parked_on = None  # time could not move it before, and now it can
-        derive(tx, unit)
-        tx.touch(unit)
+        # If time could not move it before, now it can.
+        change(tx, unit, parked_on=None if unit.parked_on == WITHHELD else unit.parked_on)
 
 
 def passed(tx: Tx, at: int | None) -> bool:
@@ -72,7 +68,7 @@ def expire(tx: Tx, unit: Unit) -> None:
 
 def lose(tx: Tx, unit: Unit, cause: str, lease_trigger: str, stamp: Stamp) -> None:
     """The unit is lost to its holder, and waits for another, or has run out of attempts."""
-    spend(tx, unit, losses=1)
+    count(tx, counted(tx, unit), losses=1)
     trigger = policy.after_loss(tx.life(unit), unit.state, tally(tx, unit))
     if trigger:
         close(tx, unit, trigger, cause, stamp, {})
@@ -85,9 +81,7 @@ def run_out(tx: Tx, unit: Unit) -> None:
     life = tx.life(unit)
     trigger, stamp = life.states[unit.state].deadline, Stamp(CLOCK, "the deadline has passed")
     if trigger == "miss" and (until := quiet_until(tx, unit)):
-        unit.deadline_at = until
-        derive(tx, unit)
-        tx.touch(unit)
+        change(tx, unit, deadline_at=until)
         return
     if trigger != "time_out":
         close(tx, unit, trigger, "force", stamp, {})
@@ -95,7 +89,7 @@ def run_out(tx: Tx, unit: Unit) -> None:
             lose_all(tx, unit)
         return
     if live(tx, unit):
-        spend(tx, unit, failures=1)
+        count(tx, counted(tx, unit), failures=1)
         tx.retryable.add(unit.id)
     close(tx, unit, policy.after_timeout(life, unit.state, tally(tx, unit)), "force", stamp, {"timeout": True})
 

@@ -2,11 +2,10 @@
 
 import msgspec
 
-from interlock.engine.advance import Stamp, advance, asked_by, derive
+from interlock.engine.advance import Stamp, advance, asked_by, change, keep_cancel, request_cancel
 from interlock.engine.ends import close, live, summon
-from interlock.engine.family import make_ready, next_attempt
-from interlock.engine.notes import CANCEL_REQUESTED, note
-from interlock.engine.terms import policy_of
+from interlock.engine.reactions.follow import make_next_attempt
+from interlock.engine.ready import make_ready
 from interlock.kernel import policy
 from interlock.kernel.commands import Cancel, Decide, Standing
 from interlock.kernel.errors import InterlockError, NoVerdict
@@ -35,19 +34,25 @@ def cancel(tx: Tx, command: Cancel) -> Standing:
         return standing(unit, applied=False)
     answer = policy.cancel(life, unit.state, hard=command.hard, held=live(tx, unit))
     tx.askers[unit.id] = asked
-    unit.asked_at = tx.now
-    unit.asked_by = tx.now + (life.options.cancel_within_us or 0)
+    request_cancel(tx, unit)
     summon(tx, unit)
     if answer == "cancel" and live(tx, unit):
         close(tx, unit, answer, "force", stamp, {})
     elif answer == "cancel":
         advance(tx, unit, answer, stamp)
     else:
-        derive(tx, unit)
-        tx.touch(unit)
+        change(tx, unit)
     if unit.outcome is None:
-        note(tx, unit.id, CANCEL_REQUESTED, msgspec.json.encode(stamp).decode(), fence=unit.fence)
+        keep_cancel(tx, unit, stamp)
     return standing(unit, applied=unit.version > version or answer != "cancel")
+
+
+def decide(tx: Tx, command: Decide) -> Standing:
+    """A verdict is carried out, by a plugin that has more to ask of it or as it stands."""
+    for deciding in tx.hooks.decidings:
+        if (standing := deciding(tx, command)) is not None:
+            return standing
+    return carry_out(tx, command)
 
 
 def carry_out(tx: Tx, command: Decide) -> Standing:
@@ -72,8 +77,8 @@ def carry_out(tx: Tx, command: Decide) -> Standing:
         advance(tx, unit, "cancel", stamp)
     if move.opens_attempt and life.options.roll_up is RollUp.SINGLE:
         work_again(tx, unit, stamp)
-    if command.trigger == "reject" and unit.parent and policy_of(tx.body(unit)).on_reject != "fail":
-        reject_parent(tx, unit.parent, stamp)
+    for decided in tx.hooks.decided:
+        decided(tx, unit, command)
     return standing(unit, applied=True)
 
 
@@ -93,7 +98,7 @@ def work_again(tx: Tx, run: Unit, stamp: Stamp) -> None:
     """A run that was resumed has a new child for its work, like the last one (A0-11)."""
     last = last_child(tx, run.id)
     if last is not None:
-        next_attempt(tx, run, stamp, last)
+        make_next_attempt(tx, run, stamp, last)
 
 
 def go_on(tx: Tx, parent: Unit) -> None:
@@ -101,13 +106,6 @@ def go_on(tx: Tx, parent: Unit) -> None:
     for child in open_children(tx, parent.id):
         if not child.unmet:
             make_ready(tx, child)
-
-
-def reject_parent(tx: Tx, parent: int, stamp: Stamp) -> None:
-    """What was rejected takes its run with it: cancelled, unless the template says failed."""
-    run = tx.unit(parent)
-    if tx.life(run).allows(run.state, "cancel"):
-        advance(tx, run, "cancel", msgspec.structs.replace(stamp, reason=stamp.reason or "rejected", cause=None))
 
 
 def standing(unit: Unit, *, applied: bool) -> Standing:

@@ -18,12 +18,12 @@ from typing import TypeVar
 
 import msgspec
 
-from interlock.engine.advance import derive
+from interlock.engine.advance import withhold_unit
 from interlock.engine.notes import note
-from interlock.engine.slots import WITHHELD
 from interlock.kernel.errors import Contended, Unavailable, UnknownLifecycle
 from interlock.kernel.names import shown
 from interlock.kernel.rows import Unit
+from interlock.store.acts import WITHHELD
 from interlock.store.connection import LostCommit, Taken
 from interlock.store.ids import OutOfIds
 from interlock.store.tx import Tx
@@ -95,11 +95,7 @@ def withhold(tx: Tx, failures: Mapping[int, Exception]) -> None:
         overdue = unit.wake_at is not None and unit.wake_at <= tx.now
         if unit.available_at is None and not overdue:
             continue
-        unit.parked_on = WITHHELD
-        derive(tx, unit)
-        if overdue:
-            unit.wake_at = tx.now + PASS_OVER_US
-        tx.touch(unit)
+        withhold_unit(tx, unit, tx.now + PASS_OVER_US if overdue else None)
         why = msgspec.json.encode({"why": reason_of(failures[unit.id])}).decode()
         note(tx, unit.id, WITHHELD, why, fence=unit.fence)
         name = shown(unit.lifecycle, unit.id)

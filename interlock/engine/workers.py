@@ -5,7 +5,7 @@ from typing import NamedTuple
 import msgspec
 
 from interlock.engine import words
-from interlock.engine.advance import Stamp, advance, asked_by, derive
+from interlock.engine.advance import Stamp, advance, asked_by, change, make_unit
 from interlock.kernel.commands import Drain, Register, Standing
 from interlock.kernel.errors import Contended, Drained, Gone
 from interlock.kernel.rows import Body, Unit, Worker
@@ -43,8 +43,8 @@ def register(tx: Tx, command: Register) -> int:
         tx.change(older)
         leave_if_empty(tx, older, Stamp(command.actor, "a new incarnation has registered"))
     unit = Unit(id=tx.new_id(), tenant=command.tenant, lane=0, lifecycle=LIFECYCLE)
-    tx.bear(unit)
-    tx.add(Body(unit=unit.id, tenant=unit.tenant, task=LIFECYCLE, created_at=tx.now))
+    body = Body(unit=unit.id, tenant=unit.tenant, task=LIFECYCLE, created_at=tx.now)
+    make_unit(tx, unit, body, stamp, trigger="register")
     tx.add(
         Worker(
             unit=unit.id, tenant=unit.tenant, name=command.name, incarnation=command.incarnation,
@@ -52,7 +52,6 @@ def register(tx: Tx, command: Register) -> int:
             seen_at=tx.now, concurrency=command.concurrency, claim_key=None,
         )
     )  # fmt: skip
-    advance(tx, unit, "register", stamp)
     return unit.id
 
 
@@ -82,9 +81,7 @@ def alive(tx: Tx, worker: Worker) -> Worker:
     if tx.life(unit).allows(unit.state, "recover"):
         advance(tx, unit, "recover", Stamp(f"worker {worker.name}"))
     within_us = tx.life(unit).states[unit.state].within_us
-    unit.deadline_at = tx.now + within_us if within_us else None
-    derive(tx, unit)
-    tx.touch(unit)
+    change(tx, unit, deadline_at=tx.now + within_us if within_us else None)
     return worker
 
 

@@ -100,7 +100,7 @@ GUARDS: Mapping[str, Guard] = MappingProxyType(
         ),
         "current_child_says_so": Guard(
             "the one child that does its work has begun, succeeded or ended without success, as the trigger says",
-            "interlock.engine.family.current_child",
+            "interlock.engine.reactions.roll_up.current_child",
             lambda life, move: life.options.roll_up is RollUp.SINGLE and is_word_of_children(move),
         ),
         "deadline_passed": Guard(
@@ -130,7 +130,7 @@ GUARDS: Mapping[str, Guard] = MappingProxyType(
         ),
         "needs_met": Guard(
             "everything that it needs has succeeded, and its parent has its plan",
-            "interlock.engine.family.needs_met",
+            "interlock.engine.reactions.needs.go_on",
             lambda life, move: move.trigger == "ready",
         ),
         "no_attempt_left": Guard(
@@ -151,7 +151,7 @@ GUARDS: Mapping[str, Guard] = MappingProxyType(
         ),
         "quorum_reached": Guard(
             "as many of those who have a vote have approved as the unit wants; one, if it says nothing",
-            "interlock.engine.votes.cast",
+            "interlock.plugins.approvals.votes.cast",
             lambda life, move: move.trigger == "approve" and move.owner is Owner.PERSON,
         ),
         "retryable": Guard(

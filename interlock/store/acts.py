@@ -8,7 +8,7 @@ one after the other, so that at a cursor no effect stands before its cause.
 from collections.abc import Iterable, Iterator, Sequence
 from hashlib import sha256
 from struct import pack
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
@@ -25,6 +25,16 @@ WITHHELD = "withheld"  # what a unit is parked on that could not be moved: whoev
 APART = ('"error"', '"last_error"')  # what is told of one unit alone, and may have to be erased
 
 
+class LeaseTerms(NamedTuple):
+    """On what a lease is granted."""
+
+    worker: int
+    ttl: int
+    beat: int
+    until: int
+    secret: str  # hashed
+
+
 class Move(msgspec.Struct, gc=False):
     """One path that one unit took, and where it began."""
 
@@ -39,7 +49,7 @@ class Move(msgspec.Struct, gc=False):
     reason: str
     cause: str | None
     payload: str
-    terms: tuple[int, int, int, int, str] | None = None  # of the lease that it grants: worker, TTL, beat, end, hash
+    terms: LeaseTerms | None = None  # of the lease that it grants
     until: int | None = None  # when the lease that it ends would have ended
     born_as: Unit | None = None  # of a birth that was not the last move: the row as it was then
     like: "Move | None" = None  # of a birth: that of the first unit which was born so
@@ -91,16 +101,6 @@ def keep_birth(tx: "Tx", unit: Unit) -> None:
     if last is not None and last.path.source == BORN and last.born_as is None:
         last.born_as = copied(unit)
         last.born_as.holder = last.born_as.lease_until = None
-
-
-def terms_of(unit: Unit) -> tuple[int, int, int, int, str]:
-    """Of the lease that a unit is being granted: the worker, the TTL, the beat, the end, and the hash of its secret."""
-    assert unit.holder
-    assert unit.lease_ttl
-    assert unit.lease_beat is not None
-    assert unit.lease_until
-    assert unit.lease_hash
-    return unit.holder, unit.lease_ttl, unit.lease_beat, unit.lease_until, unit.lease_hash
 
 
 def rounds_of(moves: Iterable[Move]) -> list[list[Move]]:
@@ -169,7 +169,7 @@ def make_act(tx: "Tx", group: list[Move]) -> tuple[Act, list[ActDetail]]:
         worker=worker, ttl=ttl, beat=beat, until=until,
         units=[unit.id for unit in units], before=[unit.act for unit in units],
         leases=leases if any(lease is not None for lease in leases) else None,
-        secrets=[move.terms[4] for move in group if move.terms] or None,
+        secrets=[move.terms.secret for move in group if move.terms] or None,
         details=told_of(tx, group, apart),
     )  # fmt: skip
     details = [ActDetail(act.id, move.unit.id, act.tenant, move.payload) for move in group] if apart else []

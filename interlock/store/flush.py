@@ -107,7 +107,7 @@ def by_table(tx: "Tx") -> list[list[Row]]:
 def until_of(was: Unit, unit: Unit, moves: list[Move]) -> int | None:
     """Until when a live lease lasts, as far as the database knows once the acts are written."""
     grants = [move.terms for move in moves if move.terms]
-    return grants[-1][3] if grants else was.lease_until
+    return grants[-1].until if grants else was.lease_until
 
 
 def differing(units: Sequence[Unit], images: Sequence[Unit]) -> list[str]:

@@ -1,7 +1,7 @@
 """Brings a database to the present schema: numbered SQL files, and the edges and paths of the lifecycles."""
 
 import secrets
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from interlock.kernel.errors import InterlockError
@@ -12,6 +12,7 @@ from interlock.store.connection import Connection
 from interlock.store.guard import EDGE_COLUMNS, LEASE, paths_of_life
 from interlock.store.migrations import numbers as numbers
 from interlock.store.migrations import sql as sql
+from interlock.store.plugin_tables import has_tables, install_tables
 
 INSERT_EDGE = (
     f"INSERT INTO edge ({', '.join(EDGE_COLUMNS)}) VALUES ({', '.join(f':{name}' for name in EDGE_COLUMNS)}) "
@@ -34,8 +35,11 @@ def version(database: Connection) -> int:
     return int(found[0][0]) if found else 0
 
 
-def upgrade(database: Connection, lives: Iterable[Lifecycle]) -> list[int]:
-    """The database is at the newest migration and holds the edges and paths of `lives`; answers what was run."""
+def upgrade(database: Connection, lives: Iterable[Lifecycle], tables: Mapping[str, str] | None = None) -> list[int]:
+    """The database is at the newest migration and holds the edges and paths of `lives`; answers what was run.
+
+    `tables` are those of plugins, by plugin.
+    """
     done: list[int] = []
     lives = list(lives)
     database.begin()
@@ -51,6 +55,7 @@ def upgrade(database: Connection, lives: Iterable[Lifecycle]) -> list[int]:
                 database.rows("INSERT INTO about (name, value) VALUES ('schema', :number)", {"number": str(number)})
                 done.append(number)
         name_store(database)
+        install_tables(database, tables or {})
         install(database, lives)
         if database.name == "postgres":
             rights.apply(database)
@@ -70,20 +75,22 @@ def name_store(database: Connection) -> None:
         database.rows(sql, {"epoch": secrets.token_hex(16)})
 
 
-def prepare(database: Connection, lives: Iterable[Lifecycle]) -> None:
+def prepare(database: Connection, lives: Iterable[Lifecycle], tables: Mapping[str, str] | None = None) -> None:
     """A program may begin: a SQLite file is made and brought to the present; PostgreSQL is there already, by its owner.
 
     Raises InterlockError if somebody has changed the guard.
     """
     if database.many_writers:
         refuse_old(database, lives)
+        if not has_tables(database, tables or {}):
+            raise InterlockError(f"the database lacks tables of plugins; {guard.UPGRADE}")
         return
     lives = list(lives)
     if version(database) == numbers()[-1]:
         guard.refuse_changed_file(database)
-        if guard.knows_lifecycles(database, lives):
+        if guard.knows_lifecycles(database, lives) and has_tables(database, tables or {}):
             return
-    upgrade(database, lives)
+    upgrade(database, lives, tables)
 
 
 def refuse_old(database: Connection, lives: Iterable[Lifecycle]) -> None:

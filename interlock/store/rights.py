@@ -12,6 +12,7 @@ from functools import cache
 from interlock.store.connection import Connection
 from interlock.store.flush import BODY_WRITTEN, COUNTED, WRITTEN
 from interlock.store.migrations import SCHEMA
+from interlock.store.plugin_tables import tables_of_plugins
 
 APP, SYSTEM, OPERATOR = "interlock_app", "interlock_system", "interlock_operator"
 PURPOSES = {
@@ -114,7 +115,7 @@ def statements(session: Connection) -> list[str]:
     made = missing if missing and session.rows(MAY_CREATE_ROLES)[0][0] else []
     roles = [role for role in PURPOSES if role in made or role not in missing]
     may_let_look_in = session.rows(MAY_LET_LOOK_IN, {"home": home})[0][0]
-    names = ",".join((*shipped_names("TABLE"), *shipped_names("VIEW")))
+    names = ",".join((*shipped_names("TABLE"), *shipped_names("VIEW"), *tables_of_plugins(session)))
     tables = sorted(name for (name,) in session.rows(TABLES, {"home": home, "names": names}))
     every = ", ".join(f"{home}.{table}" for table in tables)
     found = [f"CREATE ROLE {role} NOLOGIN" for role in made]

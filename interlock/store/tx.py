@@ -24,6 +24,7 @@ from interlock.kernel.steps import Template
 from interlock.store.acts import Move
 from interlock.store.connection import Connection, Queue, listed
 from interlock.store.flush import COUNTED, WORKER_WRITTEN, WRITTEN, write
+from interlock.store.hooks import NONE, Hooks, Moved
 from interlock.store.ids import Ids
 from interlock.store.lanes import Lanes
 from interlock.store.witness import Witness, best
@@ -41,9 +42,11 @@ LAST_LEASES = (
 class Tx:
     """One open transaction. Every row that is read passes through its identity map."""
 
-    def __init__(self, session: Connection, lives: Mapping[str, Lifecycle], ids: Ids, tenants: Sequence[int]) -> None:
+    def __init__(
+        self, session: Connection, lives: Mapping[str, Lifecycle], ids: Ids, tenants: Sequence[int], hooks: Hooks = NONE
+    ) -> None:
         """A transaction is open that sees the rows of these tenants."""
-        self.session, self.lives, self.ids = session, lives, ids
+        self.session, self.lives, self.ids, self.hooks = session, lives, ids, hooks
         self.leases = lives["lease"]
         self.followed = {life.options.follows for life in lives.values()}
         self.tenant = tenants[0]  # of the command that is being carried out
@@ -338,7 +341,7 @@ class Tx:
         self.acts += 1
         return self.session.act_id(self.acts)
 
-    def flush(self) -> list[tuple[Unit, Unit | None]]:
+    def flush(self) -> list[Moved]:
         """Everything that changed is in the database: acts first, and one statement a table for the rest.
 
         Answers what was born or moved: each as it is now, and as it was before (None: born).
@@ -363,7 +366,7 @@ class Tx:
         self.opened |= {one for one, was in before.items() if became_available(units[one], was)}
         self.freed |= {was.tenant for one, was in before.items() if was and was.holder and not units[one].holder}
         self.was |= {one: copied(unit) for one, unit in units.items()}
-        return [(self.was[one], was) for one, was in before.items()]
+        return [Moved(self.was[one], was) for one, was in before.items()]
 
     def served(self, known: Mapping[int, Queue]) -> dict[int, Queue]:
         """The lanes in which something became available and still is, with the queue of each."""

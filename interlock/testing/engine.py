@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 from interlock.engine.door import Engine
 from interlock.kernel.commands import Command
 from interlock.kernel.lifecycle import Lifecycle
+from interlock.plugins import STANDARD
 from interlock.store import migrate
 from interlock.store.connection import Connection
 from interlock.store.url import connect
@@ -19,7 +20,7 @@ class StillEngine(Engine):
     """Whoever sends a command carries it out, and what the clock says is up to the test."""
 
     def __init__(self, session: Connection, lives: Mapping[str, Lifecycle], clock: Callable[[], int]) -> None:
-        super().__init__(session, lives)
+        super().__init__(session, lives, registry=STANDARD)
         self.clock, self.stepping = clock, RLock()
         session.keep_time(clock)
 

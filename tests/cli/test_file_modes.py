@@ -12,10 +12,10 @@ from interlock.audit import anchor
 from interlock.cli.far import key_from
 from interlock.client.app import App
 from interlock.client.keys import kept_key, refuse_open
-from interlock.engine.door import Engine
 from interlock.kernel.commands import Cancel, Key, Submit, Work
 from interlock.kernel.errors import InterlockError
 from interlock.lifecycles import shipped
+from interlock.plugins import open_engine
 from interlock.store import files
 from interlock.store.sqlite import SqliteConnection
 from tests.cli.inside import called
@@ -36,7 +36,7 @@ def umask(request: pytest.FixtureRequest) -> Iterator[int]:
 
 
 def test_a_new_database_and_what_sqlite_puts_beside_it(tmp_path: Path, umask: int) -> None:
-    with Engine.open(f"sqlite:///{tmp_path}/work.db", shipped()) as engine:
+    with open_engine(f"sqlite:///{tmp_path}/work.db", shipped()) as engine:
         engine.send(Submit(work=(Work(task="mail"),)))
         made = {path.name: mode(path) for path in tmp_path.iterdir()}
     assert made == dict.fromkeys(("work.db", "work.db-wal", "work.db-shm"), OWNER_ONLY)
@@ -91,7 +91,7 @@ def test_the_doctor_names_a_file_that_others_can_read(tmp_path: Path) -> None:
 
 def test_an_archive(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/work.db"
-    with Engine.open(url, shipped()) as engine:
+    with open_engine(url, shipped()) as engine:
         (made,) = engine.send(Submit(work=(Work(task="mail"),)))
         engine.send(Cancel(unit=made.unit))
     done = called("archive", "--all", "--out", str(tmp_path / "old.jsonl"), "--db", url)
@@ -101,7 +101,7 @@ def test_an_archive(tmp_path: Path) -> None:
 
 def test_an_anchor(tmp_path: Path, umask: int) -> None:
     url = f"sqlite:///{tmp_path}/work.db"
-    Engine.open(url, shipped()).close()
+    open_engine(url, shipped()).close()
     connection = SqliteConnection(str(tmp_path / "work.db"))
     anchor.write(connection, tmp_path / "a.anchor")
     connection.close()

@@ -11,6 +11,7 @@ import msgspec
 from interlock.engine.door import Engine, Runner
 from interlock.kernel.commands import Claim, Finish, Grant, Outcome, Register, Start
 from interlock.lifecycles import shipped
+from interlock.plugins import make_engine
 from interlock.store.url import connect
 from tests.contract.world import held
 
@@ -76,7 +77,7 @@ class Race:
 
 def main(url: str, first: int, racers: int) -> None:
     connection = connect(url)
-    race = Race([Engine(connection, shipped())], racers, first)
+    race = Race([make_engine(connection, shipped())], racers, first)
     print("ready", flush=True)
     for _ in sys.stdin:
         print(msgspec.json.encode(race.round()).decode(), flush=True)

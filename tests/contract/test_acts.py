@@ -9,10 +9,10 @@ import psycopg
 import pytest
 
 from interlock.audit.laws import audit
-from interlock.engine.door import Engine
 from interlock.kernel.commands import Finish, Outcome, Start, Submit, Tick, Work
 from interlock.kernel.rows import Event
 from interlock.lifecycles import shipped
+from interlock.plugins import open_engine
 from interlock.store import seals as sealing
 from interlock.store.caller_transaction import join_transaction
 from interlock.store.postgres import PostgresConnection
@@ -122,7 +122,7 @@ def test_every_act_is_under_one_seal_and_roots_go_on(world: World) -> None:
 def test_no_act_comes_below_a_seal(server: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A transaction that is open while others are sealed writes acts that stand before theirs."""
     monkeypatch.setattr(sealing, "EVERY_US", 0)
-    with fresh_postgres(server, "below_a_seal") as url, Engine.open(url, shipped()) as engine:
+    with fresh_postgres(server, "below_a_seal") as url, open_engine(url, shipped()) as engine:
         engine.send(Submit(work=(Work(task="first"),)))
         with psycopg.connect(url) as slow:
             engine.send_within(join_transaction(slow), Submit(work=(Work(task="late"),)))
@@ -135,7 +135,7 @@ def test_no_act_comes_below_a_seal(server: str, monkeypatch: pytest.MonkeyPatch)
 
 
 def test_of_two_who_tick_one_seals_and_the_other_does_not_wait(server: str) -> None:
-    with fresh_postgres(server, "two_who_seal") as url, Engine.open(url, shipped()) as engine:
+    with fresh_postgres(server, "two_who_seal") as url, open_engine(url, shipped()) as engine:
         engine.send(Submit(work=(Work(task="first"),)))
         with closing(PostgresConnection(url)) as one, closing(PostgresConnection(url)) as two:
             for session in (one, two):

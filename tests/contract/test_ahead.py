@@ -12,6 +12,7 @@ from interlock.engine import leases
 from interlock.engine.door import Engine
 from interlock.kernel.commands import Claim, Drain, Finish, Grant, Held, Outcome, Register, Start, Submit, Work
 from interlock.lifecycles import shipped
+from interlock.plugins import make_engine
 from interlock.store.postgres import PostgresConnection
 from tests.store.databases import fresh
 
@@ -24,7 +25,7 @@ def engines(tmp_path: Path, server: str) -> Iterator[tuple[Engine, Engine]]:
     with fresh("postgres", tmp_path, server) as connection:
         assert isinstance(connection, PostgresConnection)
         other = PostgresConnection(connection.url)
-        yield Engine(connection, shipped()), Engine(other, shipped())
+        yield make_engine(connection, shipped()), make_engine(other, shipped())
         assert not list(audit(connection, shipped()))
         other.close()
 

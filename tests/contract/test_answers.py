@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 
 from interlock.engine import submit
-from interlock.engine.door import VERBS, Engine
 from interlock.kernel.commands import Submit, Work
 from interlock.lifecycles import shipped
+from interlock.plugins import open_engine
 from interlock.store.tx import Tx
 from interlock.store.views import Filter, matching
 from tests.store.databases import fresh_postgres
@@ -20,8 +20,8 @@ def test_an_answer_that_another_keeps_meanwhile_is_the_answer(server: str) -> No
     others: list[Any] = []
     with (
         fresh_postgres(server, "answers") as url,
-        Engine.open(url, shipped()) as one,
-        Engine.open(url, shipped()) as other,
+        open_engine(url, shipped()) as one,
+        open_engine(url, shipped()) as other,
     ):
 
         def late(tx: Tx, asked: Submit) -> Any:
@@ -29,6 +29,6 @@ def test_an_answer_that_another_keeps_meanwhile_is_the_answer(server: str) -> No
                 others.append(other.send(command))
             return submit.submit(tx, asked)
 
-        one.committer.verbs = {**VERBS, Submit: late}
+        one.committer.verbs = {**one.verbs, Submit: late}
         assert [one.send(command)] == others
         assert one.read(lambda session: matching(session, 1, Filter())) == [others[0][0].unit]

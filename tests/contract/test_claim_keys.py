@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from interlock.engine.door import Engine
 from interlock.kernel.commands import Claim, Register, Submit, Work
 from interlock.lifecycles import shipped
+from interlock.plugins import open_engine
 from tests.contract.world import World
 from tests.store.databases import fresh_postgres
 
@@ -52,7 +52,7 @@ def test_one_claim_sent_twice_at_once_is_one_lease(server: str, tmp_path: Path) 
 
 
 def claim_at_once(url: str) -> None:
-    with Engine.open(url, shipped()) as one, Engine.open(url, shipped()) as two, ThreadPoolExecutor(8) as pool:
+    with open_engine(url, shipped()) as one, open_engine(url, shipped()) as two, ThreadPoolExecutor(8) as pool:
         one.send(Submit(work=(Work(task="mail"),) * 50))
         worker = one.send(Register(name="w", incarnation="1", capacity=100))
         for number in range(10):

@@ -13,9 +13,9 @@ import msgspec
 import pytest
 
 from interlock.audit.laws import audit
-from interlock.engine.door import Engine
 from interlock.kernel.commands import Submit, Work
 from interlock.lifecycles import shipped
+from interlock.plugins import make_engine
 from interlock.store import migrate
 from interlock.store.postgres import PostgresConnection
 from interlock.store.sqlite import SqliteConnection
@@ -49,7 +49,7 @@ def opened(url: str) -> Connection:
 def threads(url: str) -> Iterator[Winners]:
     with ExitStack() as stack:
         connections = [stack.enter_context(closing(opened(url))) for _ in range(ENGINES)]
-        race = Race([Engine(connection, shipped()) for connection in connections], CLAIMERS)
+        race = Race([make_engine(connection, shipped()) for connection in connections], CLAIMERS)
         stack.callback(race.end)
         yield race.round
 
@@ -99,7 +99,7 @@ def processes(url: str, number: int) -> Iterator[Winners]:
 def race(url: str, winners: Winners, rounds: int) -> None:
     """In every round one job is there, and won once."""
     with closing(opened(url)) as connection:
-        engine = Engine(connection, shipped())
+        engine = make_engine(connection, shipped())
         for place in range(rounds):
             (job,) = engine.send(Submit(work=(Work(task="prize"),)))
             assert winners() == [job.unit], f"round {place}"

@@ -8,7 +8,6 @@ import msgspec
 import pytest
 
 from interlock.engine import committer
-from interlock.engine.door import Engine
 from interlock.kernel.commands import (
     Cancel,
     Claim,
@@ -27,6 +26,7 @@ from interlock.kernel.commands import (
 )
 from interlock.kernel.errors import Contended, Corrupt, InterlockError, StoreError, Unavailable
 from interlock.lifecycles import shipped
+from interlock.plugins import make_engine
 from interlock.store import migrate
 from interlock.store.postgres import PostgresConnection
 from interlock.store.sqlite import MEMORY, SqliteConnection
@@ -273,7 +273,7 @@ def test_a_locked_file_is_told_and_later_commands_work(tmp_path: Path) -> None:
     path = str(tmp_path / "work.db")
     connection, other = SqliteConnection(path), SqliteConnection(path)
     migrate.upgrade(connection, shipped().values())
-    engine = Engine(connection, shipped())
+    engine = make_engine(connection, shipped())
     connection.rows("PRAGMA busy_timeout = 20")
     other.begin()
     futures = [engine.committer.put(Submit(work=(Work(task="a"),))) for _ in range(3)]

@@ -8,10 +8,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from interlock.engine.door import Engine
 from interlock.kernel.commands import Cancel, Claim, Decide, Define, Finish, Force, Outcome, Submit, Vote, Work
 from interlock.kernel.errors import InterlockError, Refused, Unknown
 from interlock.lifecycles import shipped
+from interlock.plugins import open_engine
 from interlock.store.views import Filter, glimpse, listing
 from tests.contract.world import SECOND, World, held
 from tests.store.databases import fresh_postgres
@@ -358,7 +358,7 @@ def at_once(url: str) -> None:
         Work(task="x", lifecycle="step", ref="x", needs=("ship",)),
     )
     order = Submit(work=(Work(task="r", lifecycle="workflow_run", template="r", key="one", input='{"a": 1}'),))
-    with Engine.open(url, shipped()) as one, Engine.open(url, shipped()) as two, ThreadPoolExecutor(32) as pool:
+    with open_engine(url, shipped()) as one, open_engine(url, shipped()) as two, ThreadPoolExecutor(32) as pool:
         one.send(Define(name="r", steps=steps))
         made = list(pool.map(lambda n: (one, two)[n % 2].send(order)[0], range(64)))
         assert sum(answer.created for answer in made) == 1
@@ -419,10 +419,10 @@ def test_the_wait_is_durable(server: str, tmp_path: Path) -> None:
         for place in (url, f"sqlite:///{tmp_path}/work.db"):
             steps = (Work(task="ship", lifecycle="approval", ref="ship"),)
             order = Submit(work=(Work(task="r", lifecycle="workflow_run", template="r"),))
-            with Engine.open(place, shipped()) as engine:
+            with open_engine(place, shipped()) as engine:
                 engine.send(Define(name="r", steps=steps))
                 run = engine.send(order)[0].unit
-            with Engine.open(place, shipped()) as engine:
+            with open_engine(place, shipped()) as engine:
                 assert engine.read(lambda session, one=run: glimpse(session, 1, one)).state == GATE  # type: ignore[misc]
                 assert engine.send(Vote(unit=run, voter="ann")).applied
                 assert engine.read(lambda session, one=run: glimpse(session, 1, one)).state == DONE  # type: ignore[misc]

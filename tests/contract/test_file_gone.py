@@ -10,10 +10,10 @@ import pytest
 
 import interlock
 from interlock.client.app import App
-from interlock.engine.door import Engine
 from interlock.kernel.commands import Submit, Work
 from interlock.kernel.errors import Unavailable
 from interlock.lifecycles import shipped
+from interlock.plugins import open_engine
 from tests.conftest import COMMAND, Run
 from tests.server.stage import staged
 
@@ -115,7 +115,7 @@ def test_a_worker_waits_for_it_and_says_so_in_a_line(path: Path, interlock: Run,
 
 def test_where_a_program_goes_is_no_matter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    with Engine.open("sqlite:///work.db", shipped()) as engine:
+    with open_engine("sqlite:///work.db", shipped()) as engine:
         engine.send(SUBMIT)
         (tmp_path / "elsewhere").mkdir()
         monkeypatch.chdir(tmp_path / "elsewhere")
@@ -123,5 +123,5 @@ def test_where_a_program_goes_is_no_matter(tmp_path: Path, monkeypatch: pytest.M
 
 
 def test_memory_is_no_file() -> None:
-    with Engine.open("sqlite://:memory:", shipped()) as engine:
+    with open_engine("sqlite://:memory:", shipped()) as engine:
         assert engine.send(SUBMIT)[0].created

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from interlock.engine.committer import afterwards
-from interlock.engine.door import Engine, Runner
+from interlock.engine.door import Runner
 from interlock.kernel.commands import (
     Admit,
     Cancel,
@@ -39,6 +39,7 @@ from interlock.kernel.commands import (
 from interlock.kernel.errors import InterlockError, Unknown
 from interlock.kernel.rows import Event, Lease, Row, Unit, columns
 from interlock.lifecycles import shipped
+from interlock.plugins import make_engine
 from interlock.store import migrate
 from interlock.store.sqlite import MEMORY, SqliteConnection
 from tests.contract.world import World, held
@@ -228,7 +229,7 @@ def count(connection: Connection, monkeypatch: pytest.MonkeyPatch, said: list[st
 def test_a_runner_answers_what_was_sent_before_it_stops(tmp_path: Path) -> None:
     connection = SqliteConnection(str(tmp_path / "work.db"))
     migrate.upgrade(connection, shipped().values())
-    engine = Engine(connection, shipped())
+    engine = make_engine(connection, shipped())
     runner = Runner(engine)
     futures = [runner.put(Submit(work=(Work(task=f"t{number}"),))) for number in range(300)]
     runner.stop()

@@ -20,6 +20,7 @@ from interlock.kernel.commands import (
     Work,
 )
 from interlock.lifecycles import shipped
+from interlock.plugins import make_engine
 from interlock.store.postgres import PostgresConnection
 from tests.store.databases import fresh
 
@@ -30,7 +31,7 @@ def engines(tmp_path: Path, server: str) -> Iterator[tuple[Engine, Engine]]:
     with fresh("postgres", tmp_path, server) as connection:
         assert isinstance(connection, PostgresConnection)
         other = PostgresConnection(connection.url)
-        yield Engine(connection, shipped()), Engine(other, shipped())
+        yield make_engine(connection, shipped()), make_engine(other, shipped())
         other.close()
 
 

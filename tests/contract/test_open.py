@@ -15,6 +15,7 @@ from interlock.engine.door import Engine
 from interlock.kernel.commands import Claim, Register, Start, Submit, Tick, Work
 from interlock.kernel.errors import InterlockError, Unavailable
 from interlock.lifecycles import shipped
+from interlock.plugins import open_engine
 from interlock.store import migrate
 from interlock.store.postgres import PostgresConnection
 from interlock.store.sqlite import SqliteConnection
@@ -70,7 +71,7 @@ def submit(*tasks: str, **facts: object) -> Submit:
 def test_a_file_is_made_and_migrated(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/work.db"
     for number in (1, 2):
-        with Engine.open(url, shipped()) as engine:
+        with open_engine(url, shipped()) as engine:
             assert engine.send(submit("a"))[0].created
             assert len(engine.committers) == 1
         connection = SqliteConnection(f"{tmp_path}/work.db")
@@ -79,12 +80,12 @@ def test_a_file_is_made_and_migrated(tmp_path: Path) -> None:
 
 
 def test_memory_lives_as_long_as_its_engine() -> None:
-    with Engine.open("sqlite://:memory:", shipped()) as engine:
+    with open_engine("sqlite://:memory:", shipped()) as engine:
         assert engine.send(submit("a"))[0].created
 
 
 def test_an_engine_that_is_closed_says_so(tmp_path: Path) -> None:
-    engine = Engine.open(f"sqlite:///{tmp_path}/work.db", shipped())
+    engine = open_engine(f"sqlite:///{tmp_path}/work.db", shipped())
     engine.close()
     with pytest.raises(Unavailable, match="this engine is closed"):
         engine.send(submit("a"))
@@ -93,18 +94,18 @@ def test_an_engine_that_is_closed_says_so(tmp_path: Path) -> None:
 def test_an_old_schema_is_refused_on_postgresql(server: str, admin: PostgresConnection, database: str) -> None:
     admin.rows("UPDATE about SET value = '0' WHERE name = 'schema'")
     with pytest.raises(InterlockError, match=r"schema 0 of \d+.*interlock db upgrade"):
-        Engine.open(database, shipped())
+        open_engine(database, shipped())
     admin.rows("UPDATE about SET value = '999' WHERE name = 'schema'")
     with pytest.raises(InterlockError, match="newer than this program"):
-        Engine.open(database, shipped())
+        open_engine(database, shipped())
     admin.rows("UPDATE about SET value = :now WHERE name = 'schema'", {"now": str(migrate.numbers()[-1])})
     admin.rows("UPDATE edge SET retired = 1 WHERE lifecycle = 'job' AND trigger = 'cancel'")
     with pytest.raises(InterlockError, match=r"does not know this job.*interlock db upgrade"):
-        Engine.open(database, shipped())
+        open_engine(database, shipped())
 
 
 def test_claims_submits_and_ticks_do_not_wait_for_each_other(database: str, admin: PostgresConnection) -> None:
-    with Engine.open(database, shipped()) as engine:
+    with open_engine(database, shipped()) as engine:
         run = engine.send(submit("run", lifecycle="workflow_run"))[0].unit
         engine.send(submit("a", "b"))
         worker = engine.send(Register(name="w", incarnation="1", capacity=9))
@@ -132,7 +133,7 @@ def test_claims_submits_and_ticks_do_not_wait_for_each_other(database: str, admi
 
 def test_the_order_of_a_callers_own_commands_is_kept(database: str) -> None:
     """Commands of one caller go through three connections; each sees what the one before it did."""
-    with Engine.open(database, shipped()) as engine:
+    with open_engine(database, shipped()) as engine:
         seen: list[list[str]] = [[] for _ in range(4)]
         callers = [threading.Thread(target=live_through, args=(engine, n, seen[n])) for n in range(len(seen))]
         for caller in callers:
@@ -154,7 +155,7 @@ def live_through(engine: Engine, number: int, seen: list[str]) -> None:
 
 
 def test_a_key_that_two_take_at_once_is_one_unit(database: str, admin: PostgresConnection) -> None:
-    with Engine.open(database, shipped()) as first, Engine.open(database, shipped()) as second:
+    with open_engine(database, shipped()) as first, open_engine(database, shipped()) as second:
         written, may_commit, commit = threading.Event(), threading.Event(), first.committer.session.commit
 
         def slow_commit() -> None:
@@ -174,7 +175,7 @@ def test_a_key_that_two_take_at_once_is_one_unit(database: str, admin: PostgresC
 
 
 def test_connections_that_were_killed_are_made_anew(database: str, admin: PostgresConnection) -> None:
-    with Engine.open(database, shipped()) as engine:
+    with open_engine(database, shipped()) as engine:
         worker = engine.send(Register(name="w", incarnation="1", capacity=9))
         for place in range(3):
             kill(admin)
@@ -191,7 +192,7 @@ def kill(admin: PostgresConnection) -> None:
 
 
 def test_a_connection_that_is_killed_within_a_transaction(database: str, admin: PostgresConnection) -> None:
-    with Engine.open(database, shipped()) as engine:
+    with open_engine(database, shipped()) as engine:
         worker = engine.send(Register(name="w", incarnation="1", capacity=9))
         unit = engine.send(submit("a"))[0].unit
         admin.begin([1])
@@ -206,7 +207,7 @@ def test_a_connection_that_is_killed_within_a_transaction(database: str, admin: 
 
 
 def test_a_deadlock_costs_nobody_a_command(database: str, admin: PostgresConnection) -> None:
-    with Engine.open(database, shipped()) as engine:
+    with open_engine(database, shipped()) as engine:
         worker = engine.send(Register(name="w", incarnation="1", capacity=9))
         engine.send(submit("a", "b"))
         one, other = engine.send(Claim(worker=worker, key="1", nonce="1" * 16, limit=2))
@@ -245,7 +246,7 @@ def test_a_commit_that_waits_for_its_standby_is_not_done_twice(
     how: str, database: str, admin: PostgresConnection, standby: Callable[[], None]
 ) -> None:
     """The server has committed, and says so only by a warning, or not at all: the work is there once."""
-    with Engine.open(database, shipped()) as engine:
+    with open_engine(database, shipped()) as engine:
         submitting = put(engine, submit("a"))
         until(lambda: waits(admin, "SyncRep"))  # the ids
         admin.rows("SELECT pg_cancel_backend(:pid)", {"pid": waits(admin, "SyncRep")[0]})
@@ -269,7 +270,7 @@ def test_a_commit_that_waits_for_its_standby_is_not_done_twice(
 
 
 def test_a_transaction_begins_with_its_tenants_and_its_time_in_one_round_trip(database: str) -> None:
-    with Engine.open(database, shipped()) as engine:
+    with open_engine(database, shipped()) as engine:
         for _ in range(2):
             engine.send(submit("a"))  # from the second on it has a block of ids
         session = engine.committer.session

@@ -8,7 +8,6 @@ import pytest
 
 from interlock.audit.laws import audit
 from interlock.engine import tick
-from interlock.engine.door import Engine
 from interlock.kernel.commands import (
     REASONS,
     Bury,
@@ -30,6 +29,7 @@ from interlock.kernel.commands import (
 from interlock.kernel.errors import InterlockError, Refused, Unknown
 from interlock.kernel.rows import Unit
 from interlock.lifecycles import FOLDER, load, shipped
+from interlock.plugins import make_engine
 from interlock.store import migrate
 from interlock.store.sqlite import MEMORY, SqliteConnection
 from interlock.store.tx import Tx
@@ -74,7 +74,7 @@ def test_a_verdict_about_what_is_held_ends_its_lease(tmp_path: Path) -> None:
     lives = {**shipped(), "own": load(file)}
     with closing(SqliteConnection(MEMORY)) as connection:
         migrate.upgrade(connection, lives.values())
-        engine = Engine(connection, lives)
+        engine = make_engine(connection, lives)
         (job,) = engine.send(Submit(work=(Work(task="t", lifecycle="own"),)))
         worker = engine.send(Register(name="w", incarnation="1"))
         (grant,) = engine.send(Claim(worker=worker, key="k", nonce="n" * 16))

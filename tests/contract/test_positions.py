@@ -9,6 +9,7 @@ import psycopg
 from interlock.engine.door import Engine
 from interlock.kernel.commands import Submit, Work
 from interlock.lifecycles import shipped
+from interlock.plugins import open_engine
 from interlock.store.caller_transaction import join_transaction
 from interlock.store.connection import Connection
 from interlock.store.reads import events_after
@@ -33,7 +34,7 @@ def read_all(engine: Engine, after: tuple[int, ...]) -> tuple[list[int], tuple[i
 
 
 def test_a_reader_gets_what_was_begun_first_and_committed_last(server: str) -> None:
-    with fresh_postgres(server, "positions") as url, Engine.open(url, shipped()) as engine:
+    with fresh_postgres(server, "positions") as url, open_engine(url, shipped()) as engine:
         first = engine.send(submitted("first"))[0].unit
         with psycopg.connect(url) as slow:
             late = engine.send_within(join_transaction(slow), submitted("late"))[0].unit
@@ -45,7 +46,7 @@ def test_a_reader_gets_what_was_begun_first_and_committed_last(server: str) -> N
 
 def test_a_reader_of_a_file_gets_everything_in_the_order_of_commits(tmp_path: Path) -> None:
     path = tmp_path / "work.db"
-    with Engine.open(f"sqlite:///{path}", shipped()) as engine:
+    with open_engine(f"sqlite:///{path}", shipped()) as engine:
         first = engine.send(submitted("first"))[0].unit
         assert read_all(engine, ())[0] == [first]
         slow = sqlite3.connect(path)
@@ -58,7 +59,7 @@ def test_a_reader_of_a_file_gets_everything_in_the_order_of_commits(tmp_path: Pa
 
 
 def test_what_was_rolled_back_was_never_there(server: str) -> None:
-    with fresh_postgres(server, "positions") as url, Engine.open(url, shipped()) as engine:
+    with fresh_postgres(server, "positions") as url, open_engine(url, shipped()) as engine:
         with psycopg.connect(url) as slow:
             engine.send_within(join_transaction(slow), submitted("never"))
             slow.rollback()

@@ -9,10 +9,10 @@ import pytest
 
 from interlock.audit import anchor as anchors
 from interlock.audit.laws import audit
-from interlock.engine.door import Engine
 from interlock.kernel.commands import Claim, Heartbeat, Register, Submit, Work
 from interlock.kernel.errors import InterlockError, StoreError
 from interlock.lifecycles import load, shipped
+from interlock.plugins import open_engine
 from interlock.store import migrate, rights
 from interlock.store.postgres import PostgresConnection
 from interlock.store.reads import BEGINNING, epoch, events_after, snapshot
@@ -201,7 +201,7 @@ def test_a_dump_goes_on_in_another_server(of_server: Place, tmp_path: Path) -> N
         client("pg_restore", "-d", another, "--exit-on-error", dump)
         program = another.replace("//postgres@", f"//{PROGRAM}@")
         with pytest.raises(InterlockError, match=r"`interlock db restored --db URL`"):
-            Engine.open(program, shipped())
+            open_engine(program, shipped())
         ask = inside(another)
         assert "counts transactions anew" in ask("db", "doctor").out
         assert ask("db", "restored", "--json").json["void"] == 2

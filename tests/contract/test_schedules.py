@@ -9,8 +9,6 @@ import pytest
 
 import interlock
 from interlock.client.schedules import why_paused, why_schedule
-from interlock.engine import instants
-from interlock.engine.door import Engine
 from interlock.kernel.commands import (
     Define,
     Pause,
@@ -26,6 +24,8 @@ from interlock.kernel.commands import (
 from interlock.kernel.errors import InterlockError, Unknown
 from interlock.kernel.rows import Schedule, Skipped
 from interlock.lifecycles import shipped
+from interlock.plugins import make_engine
+from interlock.plugins.schedules import instants
 from interlock.store.postgres import PostgresConnection
 from interlock.store.views import schedule_of, schedules_of, skipped_of
 from interlock.worker.loop import Worker
@@ -120,7 +120,7 @@ def test_many_tickers_make_one(tmp_path: Path, server: str) -> None:
         for connection in connections:
             connection.clock = lambda: clock[0]
         clock = [us(2026, 6, 1, 12, 0)]
-        engines = [Engine(connection, shipped()) for connection in connections]
+        engines = [make_engine(connection, shipped()) for connection in connections]
         engines[0].send(Define(name="hourly", timing="every 1m", work=Work(task="report"), overlap="allow"))
         for _ in range(20):
             clock[0] += 60 * SECOND
@@ -133,13 +133,13 @@ def test_a_tick_that_finds_the_row_locked_goes_on(tmp_path: Path, server: str) -
     with fresh_postgres(server, f"t{abs(hash(tmp_path))}") as url:
         one, two = (PostgresConnection(url, lambda: clock[0]) for _ in range(2))
         clock = [us(2026, 6, 1, 12, 0)]
-        Engine(one, shipped()).send(Define(name="hourly", timing="every 1m", work=Work(task="report")))
+        make_engine(one, shipped()).send(Define(name="hourly", timing="every 1m", work=Work(task="report")))
         clock[0] += 60 * SECOND
         one.begin([1])
         one.rows("SELECT 1 FROM schedule FOR UPDATE")
-        assert Engine(two, shipped()).send(Tick()) == 0
+        assert make_engine(two, shipped()).send(Tick()) == 0
         one.rollback()
-        assert Engine(two, shipped()).send(Tick()) == 1
+        assert make_engine(two, shipped()).send(Tick()) == 1
         one.close()
         two.close()
 

@@ -23,6 +23,7 @@ from interlock.kernel.commands import (
 )
 from interlock.kernel.errors import InterlockError, LimitReached
 from interlock.lifecycles import shipped
+from interlock.plugins import make_engine, open_engine
 from interlock.store.tenants import held as held_of
 from interlock.store.tenants import waiting
 from interlock.store.url import connect
@@ -158,7 +159,7 @@ class Hand(Thread):
     def run(self) -> None:
         try:
             with closing(connect(self.url)) as session:
-                self.work(Engine(session, shipped()), session)
+                self.work(make_engine(session, shipped()), session)
         except BaseException as error:
             self.error = error
 
@@ -182,7 +183,7 @@ class Hand(Thread):
 def test_engines_that_race_never_exceed_the_limit(url: str) -> None:
     """What is held is looked at after every claim, from one picture of the database."""
     with closing(opened(url)) as connection:
-        engine = Engine(connection, shipped())
+        engine = make_engine(connection, shipped())
         engine.send(Tenant(max_running=LIMIT))
         engine.send(Submit(work=(Work(task="mail", lifecycle="step"),) * JOBS))
     hands = [Hand(url, number) for number in range(ENGINES)]
@@ -198,7 +199,7 @@ def test_engines_that_race_never_exceed_the_limit(url: str) -> None:
 @pytest.fixture
 def engines(url: str) -> Iterator[list[Engine]]:
     with ExitStack() as stack:
-        made = [Engine(stack.enter_context(closing(opened(url))), shipped()) for _ in range(ENGINES)]
+        made = [make_engine(stack.enter_context(closing(opened(url))), shipped()) for _ in range(ENGINES)]
         runners = [Runner(engine) for engine in made]
         yield made
         for runner in runners:
@@ -215,7 +216,7 @@ def test_submits_that_race_never_make_a_queue_too_long(engines: list[Engine]) ->
 
 
 def test_whoever_was_kept_by_a_limit_is_woken_when_there_is_room(url: str, tmp_path: Path) -> None:
-    with Engine.open(url, shipped()) as engine, engine.watch(["default"]) as watch:
+    with open_engine(url, shipped()) as engine, engine.watch(["default"]) as watch:
         engine.send(Tenant(max_running=1))
         engine.send(Submit(work=(Work(task="mail", lifecycle="step"),) * 2))
         worker = engine.send(Register(name="w", incarnation="1", capacity=10))

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from interlock.engine.bell import Bell, Ring, Watch
-from interlock.engine.door import Engine
 from interlock.kernel.commands import Cancel, Claim, Register, Release, Submit, Tick, Work
 from interlock.kernel.errors import Unavailable
 from interlock.lifecycles import shipped
+from interlock.plugins import open_engine
 from interlock.store.postgres import PostgresConnection
 from interlock.store.postgres.wakeups import Notify
 from tests.conftest import ROOT
@@ -93,7 +93,7 @@ def test_what_was_taken_in_the_same_group_wakes_nobody(world: World) -> None:
 
 
 def test_a_waiter_in_another_engine_is_woken(url: str) -> None:
-    with Engine.open(url, shipped()) as here, Engine.open(url, shipped()) as there:
+    with open_engine(url, shipped()) as here, open_engine(url, shipped()) as there:
         worker = here.send(Register(name="w", incarnation="1", capacity=9))
         with here.watch(["default"]) as watch, here.watch(["other"]) as other:
             for place in range(3):
@@ -107,7 +107,7 @@ def test_a_waiter_in_another_engine_is_woken(url: str) -> None:
 
 
 def test_a_waiter_in_another_engine_waits_for_the_clock(url: str) -> None:
-    with Engine.open(url, shipped()) as here, Engine.open(url, shipped()) as there, here.watch(["default"]) as watch:
+    with open_engine(url, shipped()) as here, open_engine(url, shipped()) as there, here.watch(["default"]) as watch:
         there.send(submit(delay_us=1))
         until(lambda: there.send(Tick()))
         assert woken(watch)
@@ -115,7 +115,7 @@ def test_a_waiter_in_another_engine_waits_for_the_clock(url: str) -> None:
 
 def test_idle_claims_wake_nobody(url: str) -> None:
     """Else two processes with nothing to do would wake each other for ever."""
-    with Engine.open(url, shipped()) as here, Engine.open(url, shipped()) as there:
+    with open_engine(url, shipped()) as here, open_engine(url, shipped()) as there:
         worker = there.send(Register(name="w", incarnation="1", capacity=9))
         with here.watch(["default"]) as watch, here.watch(["mark"]) as mark:
             for place in range(5):
@@ -127,7 +127,7 @@ def test_idle_claims_wake_nobody(url: str) -> None:
 
 def test_work_that_waits_already_is_not_told_again(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/work.db"
-    with Engine.open(url, shipped()) as here, Engine.open(url, shipped()) as there:
+    with open_engine(url, shipped()) as here, open_engine(url, shipped()) as there:
         old = there.send(submit(priority=1))[0].unit
         with here.watch(["default"]) as watch, here.watch(["mark"]) as mark:
             there.send(submit("mark"))
@@ -142,14 +142,14 @@ OTHER = """
 import sys
 from interlock.engine.door import Engine
 from interlock.lifecycles import shipped
-with Engine.open(sys.argv[1], shipped()) as engine, engine.watch(["default"]) as watch:
+with open_engine(sys.argv[1], shipped()) as engine, engine.watch(["default"]) as watch:
     print("waiting", flush=True)
     print("woken" if watch.wait(60) else "not woken", flush=True)
 """
 
 
 def test_a_waiter_in_another_process_is_woken(url: str) -> None:
-    with Engine.open(url, shipped()) as engine:
+    with open_engine(url, shipped()) as engine:
         command = [sys.executable, "-c", OTHER, url]
         with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as other:
             assert other.stdout
@@ -160,15 +160,15 @@ def test_a_waiter_in_another_process_is_woken(url: str) -> None:
 
 
 def test_a_wait_alone_is_a_watch_for_once(url: str) -> None:
-    with Engine.open(url, shipped()) as engine:
+    with open_engine(url, shipped()) as engine:
         assert not engine.wait(["default"], 0)
 
 
 def test_lost_lines_are_mended(server: str) -> None:
     with (
         fresh_postgres(server, "mended") as url,
-        Engine.open(url, shipped()) as here,
-        Engine.open(url, shipped()) as there,
+        open_engine(url, shipped()) as here,
+        open_engine(url, shipped()) as there,
     ):
         admin = PostgresConnection(swap(server, "mended"))
         with here.watch(["default"]) as watch:
@@ -186,8 +186,8 @@ def test_in_a_quiet_moment_the_commit_tells(server: str, monkeypatch: pytest.Mon
     """Else it is told after the commit, by whoever has nothing else to do."""
     with (
         fresh_postgres(server, "quiet") as url,
-        Engine.open(url, shipped()) as here,
-        Engine.open(url, shipped()) as there,
+        open_engine(url, shipped()) as here,
+        open_engine(url, shipped()) as there,
         here.watch(["default"]) as watch,
     ):
         wire, told = there.bell.wire, list[object]()
@@ -205,8 +205,8 @@ def test_in_a_quiet_moment_the_commit_tells(server: str, monkeypatch: pytest.Mon
 def test_what_is_undone_is_not_told(server: str) -> None:
     with (
         fresh_postgres(server, "undone") as url,
-        Engine.open(url, shipped()) as here,
-        Engine.open(url, shipped()) as there,
+        open_engine(url, shipped()) as here,
+        open_engine(url, shipped()) as there,
         here.watch(["default"]) as watch,
         here.watch(["mark"]) as mark,
     ):
@@ -257,8 +257,8 @@ def test_a_dead_wire_costs_a_poll_and_no_more() -> None:
 def test_thousands_of_queues_are_told_as_all(server: str) -> None:
     with (
         fresh_postgres(server, "many") as url,
-        Engine.open(url, shipped()) as here,
-        Engine.open(url, shipped()) as there,
+        open_engine(url, shipped()) as here,
+        open_engine(url, shipped()) as there,
         here.watch(["q1999"]) as watch,
     ):
         there.send(Submit(work=tuple(Work(task="a", queue=f"q{number}") for number in range(2_000))))

@@ -8,13 +8,13 @@ import pytest
 
 from interlock.audit.laws import audit
 from interlock.client.why import explain
-from interlock.engine.door import Engine
 from interlock.kernel.commands import Cancel, Claim, Define, Force, Register, Submit, Tick, Work
 from interlock.kernel.errors import InterlockError
 from interlock.kernel.lifecycle import Lifecycle
 from interlock.kernel.names import shown
 from interlock.kernel.rows import Event
 from interlock.lifecycles import shipped
+from interlock.plugins import make_engine
 from interlock.store import migrate
 from tests.contract.tamper import behind_the_guard
 from tests.contract.world import SECOND, World
@@ -30,7 +30,7 @@ def change(world: World, server: str, sql: str, **given: int | str) -> None:
 def relived(world: World, **changed: Lifecycle) -> None:
     """The program begins again, and knows its lifecycles otherwise."""
     world.lives = {**world.lives, **changed}
-    world.engine = Engine(world.connection, world.lives)
+    world.engine = make_engine(world.connection, world.lives)
 
 
 def no_way_out(world: World, server: str, unit: int) -> None:
@@ -238,7 +238,7 @@ def test_a_unit_of_a_lifecycle_that_is_not_known_here_is_left_to_others(world: W
     foreign = world.engine.send(Submit(work=(Work(task="a", lifecycle="other"),)))[0].unit
     mine = world.engine.send(Submit(work=(Work(task="b"),)))[0].unit
     world.lives = known
-    world.engine = Engine(world.connection, known)
+    world.engine = make_engine(world.connection, known)
     assert claimed(world, worker, 1) == [mine]
     assert world.unit(foreign).available_at is not None
     relived(world, other=other)

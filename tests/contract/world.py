@@ -6,6 +6,7 @@ from typing import Any, TypeVar
 
 from interlock.audit.laws import audit
 from interlock.engine.door import Engine
+from interlock.engine.plugin import Registry
 from interlock.kernel.commands import (
     Archive,
     Cancel,
@@ -29,6 +30,7 @@ from interlock.kernel.commands import (
 from interlock.kernel.lifecycle import Lifecycle
 from interlock.kernel.rows import Body, Event, Note, Unit
 from interlock.lifecycles import shipped
+from interlock.plugins import STANDARD
 from interlock.store.connection import listed
 from interlock.store.postgres import PostgresConnection
 from interlock.store.reads import read, read_leases
@@ -41,12 +43,14 @@ A = TypeVar("A")
 class World:
     """What a story plays in. Every step leaves the unit equal to the sum of its events."""
 
-    def __init__(self, connection: Connection, lives: Mapping[str, Lifecycle] | None = None) -> None:
-        self.lives = lives or shipped()
+    def __init__(
+        self, connection: Connection, lives: Mapping[str, Lifecycle] | None = None, registry: Registry = STANDARD
+    ) -> None:
+        self.lives, self.registry = registry.lifecycles(lives or shipped()), registry
         self.connection = connection
         self.now_us = 1_700_000_000 * SECOND
         connection.clock = lambda: self.now_us
-        self.engine = Engine(connection, self.lives)
+        self.engine = Engine(connection, self.lives, registry=registry)
         self.claims = 0
 
     def send(self, command: Command[A]) -> A:
@@ -55,7 +59,7 @@ class World:
             return self.carry_out(command)
         finally:
             declare(self.connection, 1, 2)
-            assert list(audit(self.connection, self.lives)) == []
+            assert list(audit(self.connection, self.lives, laws=self.registry.laws)) == []
 
     def carry_out(self, command: Command[A]) -> A:
         """By a connection that may: where there are roles, programs neither force nor archive, and operators do."""
@@ -64,7 +68,7 @@ class World:
         info = self.connection.raw.info
         url = f"postgresql://operator@{info.host}:{info.port}/{info.dbname}"
         with closing(PostgresConnection(url, lambda: self.now_us)) as operator:
-            return Engine(operator, self.lives).send(command)
+            return Engine(operator, self.lives, registry=self.registry).send(command)
 
     def pass_time(self, seconds: float) -> None:
         self.now_us += round(seconds * SECOND)

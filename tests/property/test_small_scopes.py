@@ -9,7 +9,6 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from interlock.audit.laws import audit
 from interlock.audit.vigil import Vigil
-from interlock.engine.door import Engine
 from interlock.kernel.commands import (
     ENDS,
     Cancel,
@@ -30,6 +29,7 @@ from interlock.kernel.commands import (
     Work,
 )
 from interlock.kernel.errors import InterlockError
+from interlock.plugins import make_engine
 from interlock.store.written import keep_track, written
 from interlock.testing.simulation.promises import broken_promises
 from interlock.testing.simulation.shaky import LIVES, Disk
@@ -75,7 +75,7 @@ class Scope(RuleBasedStateMachine):
         self.disk, self.vigil = Disk(), Vigil(LIVES)
         self.session = self.disk.session(lambda: self.now, lambda place: "")
         keep_track(self.session)
-        self.engine = Engine(self.session, LIVES)
+        self.engine = make_engine(self.session, LIVES)
         self.grants: list[Grant] = []
         self.waiting: list[Command[Any]] = []
         self.claims = 0

@@ -8,7 +8,7 @@ from contextlib import ExitStack, closing
 import pytest
 
 from interlock.engine import submit
-from interlock.engine.family import carry_on
+from interlock.engine.reactions import run_reactions
 from interlock.kernel.commands import (
     Archive,
     Claim,
@@ -157,7 +157,7 @@ def test_what_commits_late_is_counted_too(stage: Stage) -> None:
         ids.reserve(10)
         tx = Tx(session, shipped(), ids, [1])
         submit.submit(tx, Submit(work=(Work(task="slow"),)))
-        carry_on(tx)
+        run_reactions(tx)
         stage.job()
         assert scraped(stage)["transitions_total", "", "job", "queued"] < 3
         session.commit()

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from interlock.client.app import App
-from interlock.engine.door import Engine
 from interlock.engine.ticker import Ticker
 from interlock.kernel.commands import Claim, Define, Register, Submit, Tenant, Tick, Work
 from interlock.lifecycles import shipped
+from interlock.plugins import open_engine
 from interlock.store.reads import due_tenants
 from interlock.store.views import Filter, matching, view
 from tests.contract.world import SECOND, World
@@ -96,7 +96,7 @@ def test_only_tenants_with_something_due_are_ticked(world: World) -> None:
 
 def test_several_that_tick_do_everything_once(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path / 'several.db'}"
-    with Engine.open(url, shipped()) as first, Engine.open(url, shipped()) as second:
+    with open_engine(url, shipped()) as first, open_engine(url, shipped()) as second:
         worker = first.send(Register(name="w", incarnation="1", capacity=100))
         units = [one.unit for one in first.send(Submit(work=tuple(Work(task="a") for _ in range(20))))]
         first.send(Claim(worker=worker, limit=20, key="c", nonce="the-nonce-of-the-claim"))

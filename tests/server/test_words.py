@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 
 from interlock.client.stats import Stats
-from interlock.engine.door import Engine
 from interlock.kernel.commands import Archive, Bury, Define, Tick, Work
 from interlock.kernel.errors import InterlockError
 from interlock.kernel.names import meant
 from interlock.lifecycles import shipped
+from interlock.plugins import make_engine
 from interlock.server import answers
 from interlock.store.url import connect
 from tests.server.pair import PATIENCE
@@ -196,7 +196,7 @@ def later(url: str, days: int) -> None:
     try:
         now = session.now()
         session.keep_time(lambda: now + days * 86_400_000_000)
-        Engine(session, shipped()).send(Tick())
+        make_engine(session, shipped()).send(Tick())
     finally:
         session.close()
 

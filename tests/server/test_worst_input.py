@@ -25,7 +25,8 @@ OPEN_STRING = b'{"task": "a", "input": "' + b'\\"[' * 20_000
 CHILD = """
 import sys
 from interlock.client import arguments
-from interlock.engine import checks, instants, keys
+from interlock.engine import checks, keys
+from interlock.plugins.schedules import instants
 from interlock.kernel import access, durations
 from interlock.kernel.commands import Work
 from interlock.kernel.errors import InterlockError

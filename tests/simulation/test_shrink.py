@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from interlock.engine import family
+from interlock.engine.reactions import roll_up
 from interlock.testing import simulate
 from interlock.testing.simulation.relive import relive
 from interlock.testing.simulation.shrink import shrunk, written_out
@@ -17,13 +17,13 @@ def test_a_record_is_lived_again_without_the_rest_of_the_system() -> None:
 
 
 def test_a_fault_is_shrunk_to_a_test_that_can_be_pasted(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    counted = family.add
+    counted = roll_up.add
 
     def twice(total: dict[str, int], unit: Any, sign: int) -> None:
         counted(total, unit, sign)
         total["succeeded"] += sign * (unit.outcome == "success")
 
-    monkeypatch.setattr(family, "add", twice)  # the engine's word for it; the laws have their own
+    monkeypatch.setattr(roll_up, "add", twice)  # the engine's word for it; the laws have their own
     report = next(filter(lambda one: one.violations, (simulate(seed, kinds=(), keep_steps=True) for seed in range(9))))
     small = shrunk(report.steps)
     assert relive(small)

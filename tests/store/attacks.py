@@ -13,11 +13,11 @@ from typing import Any, NamedTuple
 import msgspec
 
 from interlock.audit.laws import audit
-from interlock.engine.door import Engine
 from interlock.kernel.commands import Claim, Finish, Held, Outcome, Register, Start, Submit, Tick, Work
 from interlock.kernel.paths import Path
 from interlock.kernel.rows import Act, Unit, columns
 from interlock.lifecycles import shipped
+from interlock.plugins import make_engine
 from interlock.store import migrate
 from interlock.store.acts import digest_of
 from interlock.store.reads import read
@@ -101,7 +101,7 @@ class Scene:
     def __init__(self, connection: Connection, owner: Connection) -> None:
         self.lives = shipped()
         self.pg = connection.many_writers
-        engine = Engine(connection, self.lives)
+        engine = make_engine(connection, self.lives)
         free, spare, held, run, done, failed = (
             engine.send(Submit(work=(Work(task="mail", priority=place),)))[0].unit for place in (1, 2, 9, 8, 7, 6)
         )

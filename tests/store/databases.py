@@ -1,6 +1,6 @@
 """The databases that a store's test runs on, each fresh and at the present schema."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
@@ -21,13 +21,20 @@ Connection = SqliteConnection | PostgresConnection
 
 
 @contextmanager
-def fresh(kind: str, folder: Path, server: str, *more: Lifecycle, role: str = "ordinary") -> Iterator[Connection]:
+def fresh(
+    kind: str,
+    folder: Path,
+    server: str,
+    *more: Lifecycle,
+    role: str = "ordinary",
+    tables: Mapping[str, str] | None = None,
+) -> Iterator[Connection]:
     """A connection as the product uses it: on PostgreSQL an ordinary role that has declared tenant 1.
 
     The role `operator` may force and archive besides.
     """
     if kind == "postgres":
-        with fresh_postgres(server, f"t{abs(hash(folder))}", *more) as url:
+        with fresh_postgres(server, f"t{abs(hash(folder))}", *more, tables=tables) as url:
             connection: Connection = PostgresConnection(url.replace("//ordinary@", f"//{role}@"))
             declare(connection, 1)
             yield connection
@@ -36,14 +43,14 @@ def fresh(kind: str, folder: Path, server: str, *more: Lifecycle, role: str = "o
     connection = SqliteConnection(str(folder / "test.db") if kind == "sqlite file" else MEMORY)
     sqlite_template().raw.backup(connection.raw)
     connection.rows("UPDATE about SET value = :epoch WHERE name = 'epoch'", {"epoch": token_hex(16)})
-    if more:
-        migrate.upgrade(connection, [*shipped().values(), *more])
+    if more or tables:
+        migrate.upgrade(connection, [*shipped().values(), *more], tables)
     yield connection
     connection.close()
 
 
 @contextmanager
-def fresh_postgres(server: str, name: str, *more: Lifecycle) -> Iterator[str]:
+def fresh_postgres(server: str, name: str, *more: Lifecycle, tables: Mapping[str, str] | None = None) -> Iterator[str]:
     """A database of its own on the server, migrated by its owner; the URL is that of an ordinary role."""
     if server not in with_template:
         make_template(server)
@@ -51,8 +58,8 @@ def fresh_postgres(server: str, name: str, *more: Lifecycle) -> Iterator[str]:
     owner = PostgresConnection(swap(server, name))
     # It is a store of its own, and no copy.
     owner.script("UPDATE about SET value = replace(gen_random_uuid()::text, '-', '') WHERE name = 'epoch'")
-    if more:
-        migrate.upgrade(owner, [*shipped().values(), *more])
+    if more or tables:
+        migrate.upgrade(owner, [*shipped().values(), *more], tables)
     owner.close()
     try:
         yield swap(server, name).replace("//postgres@", "//ordinary@")

@@ -8,6 +8,7 @@ from interlock.engine.door import Engine
 from interlock.kernel.commands import Submit, Work
 from interlock.kernel.names import meant
 from interlock.lifecycles import shipped
+from interlock.plugins import make_engine
 from interlock.store import letters, lists
 from interlock.store.postgres import PostgresConnection
 from interlock.store.views import Filter
@@ -43,7 +44,7 @@ def everything(engine: Engine, wanted: Filter, limit: int) -> list[int]:
 
 
 def test_the_newest_comes_first_whatever_its_id(empty: Connection) -> None:
-    engine = Engine(empty, shipped())
+    engine = make_engine(empty, shipped())
     made: list[int] = []
     now = 1_700_000_000_000_000
     for place in range(12):
@@ -70,7 +71,7 @@ def test_the_newest_comes_first_whatever_its_id(empty: Connection) -> None:
 
 def test_a_filter_that_fits_few_is_answered_in_parts(empty: Connection, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lists, "LOOKED_MOST", 200)
-    engine = Engine(empty, shipped())
+    engine = make_engine(empty, shipped())
     (rare,) = engine.send(Submit(work=(Work(task="rare"),)))
     engine.send(Submit(work=tuple(Work(task="usual") for _ in range(900))))
     first = page(engine, Filter(task="rare"), PAGE)
@@ -80,7 +81,7 @@ def test_a_filter_that_fits_few_is_answered_in_parts(empty: Connection, monkeypa
 
 def test_counts_are_exact_up_to_a_bound(empty: Connection, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lists, "COUNT_MOST", 10)
-    engine = Engine(empty, shipped())
+    engine = make_engine(empty, shipped())
     for many, wanted in ((10, (10, False)), (1, (10, True))):
         engine.send(Submit(work=tuple(Work(task="a") for _ in range(many))))
         found = engine.read(lambda session: lists.amount(session, 1, Filter(task="a")))
@@ -92,7 +93,7 @@ def reads_little(database: Connection, server: str, many: int) -> None:
     fill(database, many, LANES)
     if isinstance(database, PostgresConnection):  # a SQLite file is not analyzed unless somebody does
         analyze(database, server)
-    engine = Engine(database, shipped())
+    engine = make_engine(database, shipped())
     declare(database, 1)
     for wanted, most in (
         (Filter(), PAGE + 1),

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from interlock.audit.laws import audit
-from interlock.engine.door import Engine
 from interlock.kernel.commands import Claim, Grant, Register, Submit, Tick, Work
 from interlock.kernel.rows import Unit
 from interlock.kernel.verdicts import waiting
 from interlock.lifecycles import shipped
+from interlock.plugins import make_engine
 from interlock.store import finders, tenants, trees, views
 from interlock.store import reads as reads_of
 from interlock.store.acts import UNITS_MAX
@@ -70,7 +70,7 @@ class Claimer:
     """A worker that can serve half of the lanes, and work for it."""
 
     def __init__(self, connection: Connection) -> None:
-        self.engine = Engine(connection, shipped())
+        self.engine = make_engine(connection, shipped())
         facts = {"incarnation": "1", "capabilities": tuple(TAGS), "capacity": 1_000}
         self.worker = self.engine.send(Register(name=f"w{next(NUMBERS)}", **facts))
 
@@ -172,7 +172,7 @@ def test_a_claim_of_a_large_table(large: Connection, tmp_path_factory: pytest.Te
 
 
 def test_a_tick_reads_its_own_tenants_clocks(database: Connection) -> None:
-    engine = Engine(database, shipped())
+    engine = make_engine(database, shipped())
     with watched(database) as reads:
         assert engine.send(Tick()) == 0
     clocks = {"unit_wake", "lease_until", "token_back", "schedule_next"}
@@ -354,7 +354,7 @@ def test_an_audit_of_a_file_grows_with_it_and_no_faster(tmp_path_factory: pytest
     def audited(many: int) -> int:
         with fresh("sqlite memory", tmp_path_factory.mktemp("audit"), "") as connection:
             assert isinstance(connection, SqliteConnection)
-            Engine(connection, shipped()).send(Submit(work=(Work(task="mail"),) * many))
+            make_engine(connection, shipped()).send(Submit(work=(Work(task="mail"),) * many))
             with stepped(connection) as steps:
                 assert not list(audit(connection, shipped()))
         return steps[0]

@@ -16,6 +16,7 @@ from interlock.engine.door import Engine
 from interlock.kernel.commands import Claim, Finish, Outcome, Register, Start, Submit, Work
 from interlock.kernel.errors import InterlockError
 from interlock.lifecycles import shipped
+from interlock.plugins import open_engine
 from interlock.store.postgres import PostgresConnection, driver
 from interlock.store.postgres.connection import CallerPostgresConnection
 from interlock.store.postgres.driver import PipelineConnection, open_raw
@@ -154,7 +155,7 @@ def live(engine: Engine, name: str, rounds: int) -> Counter[str]:
 @pytest.mark.parametrize("option", ["", "?prepare=off"])
 def test_two_engines_under_load_do_what_they_were_told(pooled: tuple[str, Pooler], database: str, option: str) -> None:
     url, pooler = pooled
-    with Engine.open(url + option, shipped()) as one, Engine.open(url + option, shipped()) as other:
+    with open_engine(url + option, shipped()) as one, open_engine(url + option, shipped()) as other:
         with ThreadPoolExecutor() as pool:
             lives = [pool.submit(live, engine, name, 15) for engine, name in ((one, "a"), (other, "b"), (one, "c"))]
             assert sum((life.result() for life in lives), Counter()) == {"units": 3 * 3 * 15}
@@ -179,7 +180,7 @@ def ask_all(url: str, pooler: Pooler, sql: str) -> list[Any]:
 def test_nothing_is_left_on_a_pooled_connection(pooled: tuple[str, Pooler]) -> None:
     """Neither a setting, nor a prepared statement, nor an ear."""
     url, pooler = pooled
-    with Engine.open(url, shipped()) as engine, engine.watch(["a"]):
+    with open_engine(url, shipped()) as engine, engine.watch(["a"]):
         live(engine, "a", 5)
         wire = engine.bell.wire
         assert wire
@@ -244,7 +245,7 @@ def test_the_doctor_notices_a_pooler(pooled: tuple[str, Pooler], database: str, 
 def test_the_commands_of_an_operator_go_through(pooled: tuple[str, Pooler], interlock: Run) -> None:
     url, _ = pooled
     for option in ("", "?prepare=off"):
-        with Engine.open(url + option, shipped()) as engine:
+        with open_engine(url + option, shipped()) as engine:
             live(engine, f"a{len(option)}", 2)
         for command in (("audit", "--rebuild"), ("list",)):
             done = interlock(*command, "--db", url + option)

@@ -13,10 +13,10 @@ import pytest
 import interlock
 from interlock.audit.laws import audit
 from interlock.client.app import App
-from interlock.engine.door import Engine
 from interlock.kernel.commands import Register, Submit, Work
 from interlock.kernel.errors import InterlockError
 from interlock.lifecycles import shipped
+from interlock.plugins import make_engine
 from interlock.store.postgres import PostgresConnection
 from interlock.store.views import Filter, listing
 from tests.store.databases import declare, fresh_postgres
@@ -72,7 +72,7 @@ def wait_for_lock(program: PostgresConnection, connection: psycopg.Connection[An
 
 
 def submit(program: PostgresConnection) -> int:
-    return int(Engine(program, shipped()).send(Submit(work=(Work(task="mail"),)))[0].unit)
+    return int(make_engine(program, shipped()).send(Submit(work=(Work(task="mail"),)))[0].unit)
 
 
 @pytest.mark.parametrize(("first", "second"), list(product(LEVELS, LEVELS)))
@@ -105,7 +105,7 @@ def test_one_of_two_writers_moves_a_unit(
 def test_whoever_began_first_may_move_last(program: PostgresConnection, url: str) -> None:
     """Its act has the smaller number, and follows the other one all the same: a history goes from act to act."""
     unit = submit(program)
-    worker = Engine(program, shipped()).send(Register(name="w", incarnation="1", capacity=1))
+    worker = make_engine(program, shipped()).send(Register(name="w", incarnation="1", capacity=1))
     holding = "UPDATE worker SET holding = holding + %s WHERE unit = %s"
     terms = (
         f"INSERT INTO act (id, tenant, path, path_digest, version, attempt, fence, at, actor, reason, payload, available, "
@@ -139,7 +139,7 @@ def test_whoever_began_first_may_move_last(program: PostgresConnection, url: str
 @pytest.mark.parametrize("level", LEVELS)
 def test_many_writers_over_the_same_units(program: PostgresConnection, url: str, level: str) -> None:
     """Each takes the same ten units in one act: exactly one of them has them all."""
-    engine = Engine(program, shipped())
+    engine = make_engine(program, shipped())
     units = [one.unit for one in engine.send(Submit(work=(Work(task="mail"),) * 10))]
     sql = ACT.split("SELECT ")[0] + (
         f"SELECT {HERE}, 1, %(path)s, %(digest)s, 1, 1, 0, %(at)s, %(actor)s, '', '{{}}', 0, array_agg(id ORDER BY id), "

@@ -7,11 +7,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from interlock.engine.door import Engine
 from interlock.kernel.commands import Cancel, Claim, Finish, Grant, Heard, Held, Outcome, Register, Start, Submit, Work
 from interlock.kernel.errors import Corrupt
 from interlock.kernel.rows import Note, Unit
 from interlock.lifecycles import shipped
+from interlock.plugins import make_engine
 from interlock.store.flush import WRITTEN
 from interlock.store.lanes import NUMBERS
 from interlock.store.sqlite import SqliteConnection, wakeups
@@ -99,7 +99,7 @@ class Holder:
     """A worker that runs one job."""
 
     def __init__(self, database: SqliteConnection) -> None:
-        self.engine, self.database = Engine(database, shipped()), database
+        self.engine, self.database = make_engine(database, shipped()), database
         worker = self.engine.send(Register(name="w", incarnation="1", capacity=9, capabilities=()))
         self.engine.send(Submit(work=(Work(task="mail"),)))
         (self.grant,) = self.engine.send(Claim(worker=worker, key="c", nonce="n" * 16, limit=1, queues=("default",)))
@@ -131,7 +131,7 @@ def test_what_this_connection_left_is_not_read_again(database: SqliteConnection)
 def test_what_another_connection_wrote_is_seen(database: SqliteConnection) -> None:
     holder = Holder(database)
     other = SqliteConnection(database.path)
-    Engine(other, shipped()).send(Cancel(unit=holder.grant.unit))
+    make_engine(other, shipped()).send(Cancel(unit=holder.grant.unit))
     other.close()
     heard, asked = holder.finish()
     assert len(asked) == 1

@@ -8,6 +8,7 @@ from interlock.engine.door import Engine
 from interlock.kernel.commands import Submit, Tally, Work
 from interlock.kernel.tallies import MOVES
 from interlock.lifecycles import shipped
+from interlock.plugins import make_engine
 from interlock.store import tallies
 from interlock.store.postgres import PostgresConnection
 from tests.store.databases import KINDS, Connection, declare, fresh
@@ -43,7 +44,7 @@ def caught_up(engine: Engine) -> int:
 def counts_once_and_reads_little(database: Connection, server: str, many: int) -> None:
     fill(database, many, LANES)
     analyze(database, server)
-    engine = Engine(database, shipped())
+    engine = make_engine(database, shipped())
     assert caught_up(engine) == many // tallies.PAGE + 1
     engine.send(Submit(work=tuple(Work(task="new", priority=place) for place in range(NEW))))
     declare(database, 1)
@@ -85,7 +86,7 @@ def test_a_scrape_sorts_no_events(empty: Connection, server: str, informed: bool
     fill(empty, MANY, LANES)
     if informed or isinstance(empty, PostgresConnection):
         analyze(empty, server)
-    engine = Engine(empty, shipped())
+    engine = make_engine(empty, shipped())
     with watched(empty) as reads:
         tally, more = next_tally(engine)
         engine.read(lambda session: (tallies.tallies(session, 1), tallies.gauges(session, 1)))

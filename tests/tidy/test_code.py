@@ -13,7 +13,7 @@ from interlock.kernel.rows import Unit
 from interlock.lifecycles import shipped
 from tests.conftest import ROOT
 
-LINES_A_FILE, LINES_A_FUNCTION = 400, 60
+LINES_A_FILE, LINES_A_FUNCTION = 600, 60
 PRODUCT = sorted((ROOT / "interlock").rglob("*.py"))
 ALL = sorted(path for folder in ("interlock", "tests", "bench", "scripts") for path in (ROOT / folder).rglob("*.py"))
 SQL = re.compile(

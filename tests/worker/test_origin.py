@@ -11,11 +11,11 @@ import pytest
 
 import interlock
 from interlock.client.app import App
-from interlock.engine.door import Engine
 from interlock.kernel.commands import Submit, Work
 from interlock.kernel.errors import InterlockError
 from interlock.kernel.rows import Body
 from interlock.lifecycles import shipped
+from interlock.plugins import open_engine
 from interlock.store.views import events_of, view
 from interlock.testing import Stage
 from tests.worker.stage import opened, until, working
@@ -156,7 +156,7 @@ def test_another_app_gets_the_correlation_but_no_cause(interlock_app: Callable[[
 
 @pytest.mark.parametrize("cause", ["job_4r1", "job_4r1:", ":3", "x" * 300 + ":1", "job_\0:1", "job_4r1:-1"])
 def test_a_cause_that_is_no_event_is_refused(tmp_path: Path, cause: str) -> None:
-    with Engine.open(f"sqlite:///{tmp_path}/work.db", shipped()) as engine:
+    with open_engine(f"sqlite:///{tmp_path}/work.db", shipped()) as engine:
         with pytest.raises(InterlockError, match=r"an event, as in job_4r1:3"):
             engine.send(Submit(work=(Work(task="mail"), Work(task="mail", cause=cause))))
         assert engine.read(lambda session: session.rows("SELECT count(*) FROM unit")) == [(0,)]

@@ -61,6 +61,7 @@ class Work(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     undo: str | None = None
     template: str | None = None
     template_version: int | None = None  # the newest one by default
+    options: str = "{}"  # what plugins know of it: a JSON object, a member for each
 
 
 class Policy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -91,6 +92,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     earlier: tuple[int, ...] = ()  # runs whose outputs it goes on with, the oldest first
     undoes: int | None = None  # the note whose compensation this is
     rate_per_us: int | None = None  # how long a token of its rate is away
+    options: str = "{}"  # of plugins, by name
 
 
 class Submitted(msgspec.Struct, frozen=True, gc=False):

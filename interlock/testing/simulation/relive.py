@@ -10,6 +10,7 @@ from interlock.audit.vigil import Vigil
 from interlock.engine.door import Engine
 from interlock.kernel.commands import Claim, Command, Grant, Held, Outcome, Submitted, Work
 from interlock.kernel.errors import Corrupt, InterlockError, StoreError
+from interlock.plugins import make_engine
 from interlock.store.written import keep_track, written
 from interlock.testing.simulation.promises import broken_promises
 from interlock.testing.simulation.record import Step
@@ -94,7 +95,7 @@ class Stand:
     def live(self, step: Step) -> None:
         self.at, self.faults = step.at, list(step.faults)
         if step.fresh or step.server not in self.engines:
-            self.engines[step.server] = Engine(self.another(), LIVES)
+            self.engines[step.server] = make_engine(self.another(), LIVES)
         committer = self.engines[step.server].committer
         commands = tuple(map(self.names.translated, step.commands))
         self.told.append(Step(step.at, step.server, commands, faults=step.faults, fresh=step.fresh))

@@ -6,10 +6,10 @@ from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from interlock.engine.committer import Ask, Committer
-from interlock.engine.door import Engine
 from interlock.engine.ticker import TICK, Ticker
 from interlock.kernel.commands import Command
 from interlock.kernel.errors import Unavailable
+from interlock.plugins import make_engine
 from interlock.store.connection import Connection
 from interlock.testing.simulation.clockwork import Process
 from interlock.testing.simulation.shaky import LIVES, Crash
@@ -37,7 +37,7 @@ class Server:
         self.process = Process(self.name)
         self.process.on_crash = self.fell
         self.sessions = [self.world.disk.session(self.world.now_us, self.plan) for _ in range(self.count)]
-        self.engine = Engine(self.sessions[0], LIVES, *self.sessions[1:])
+        self.engine = make_engine(self.sessions[0], LIVES, *self.sessions[1:])
         self.watch = self.engine.watch(QUEUES)
         self.calls = {name: self.engine.calls(name) for name in STAFF}
         self.due: list[Committer] = []

@@ -7,13 +7,15 @@ reason to leave the rest as it is.
 
 import msgspec
 
-from interlock.engine.advance import Stamp, advance
+from interlock.engine.advance import Stamp, make_unit
 from interlock.engine.notes import note
 from interlock.engine.terms import policy_at_end, policy_of
-from interlock.kernel.commands import Policy
+from interlock.kernel.commands import Policy, Record
+from interlock.kernel.errors import InterlockError
 from interlock.kernel.lifecycle import Category
 from interlock.kernel.rows import Body, Note, Unit
 from interlock.store.finders import compensations
+from interlock.store.hooks import Moved, Reaction
 from interlock.store.tx import Tx
 
 LIFECYCLE = "job"
@@ -33,9 +35,19 @@ class UndoStep(Undo, frozen=True, forbid_unknown_fields=True):
     lane: int | None = None
 
 
-def remember_undo(tx: Tx, ended: list[Unit]) -> None:
+def check_compensation(command: Record) -> None:
+    """The payload of a compensation names the work that undoes something. Raises InterlockError."""
+    if command.kind != "compensation":
+        return
+    try:
+        msgspec.json.decode(command.payload, type=Undo)
+    except msgspec.MsgspecError as error:
+        raise InterlockError(f"a compensation is an object with `task`, and perhaps `input`: {error}") from None
+
+
+def remember_undo(tx: Tx, moved: list[Moved]) -> None:
     """A step that has succeeded, and says how it is undone, is undone if its run ends without success."""
-    for unit in ended:
+    for unit, _ in moved:
         if unit.outcome != Category.SUCCESS or unit.parent is None or not unit.fence:
             continue  # what was skipped was not done
         body = tx.body(unit)
@@ -46,8 +58,9 @@ def remember_undo(tx: Tx, ended: list[Unit]) -> None:
             note(tx, unit.parent, "compensation", msgspec.json.encode(undo).decode(), name=own.step)
 
 
-def compensate(tx: Tx, ended: list[Unit]) -> None:
+def compensate(tx: Tx, moved: list[Moved]) -> None:
     """Units that have just ended: one that failed is undone, and one that undoes something is followed by the next."""
+    ended = [unit for unit, _ in moved]
     undoing = {unit.id: policy_at_end(tx.body(unit)).undoes for unit in ended if unit.parent is not None}
     owners = [unit.id for unit in ended if unit.outcome != Category.SUCCESS and not undoing.get(unit.id)]
     steps = [(unit, undone) for unit in ended if (undone := undoing.get(unit.id))]
@@ -77,15 +90,24 @@ def undo(tx: Tx, owner: int, recorded: Note) -> None:
     above = tx.unit(owner)
     wanted, body = msgspec.json.decode(recorded.payload, type=UndoStep), tx.body(above)
     lane = wanted.lane or above.lane
-    unit = Unit(id=tx.new_id(), tenant=above.tenant, lane=lane, lifecycle=LIFECYCLE, parent=owner, decides=0)
-    unit.priority = above.priority
-    own = Policy(undoes=recorded.id, step=wanted.step and f"undo {wanted.step}", earlier=policy_of(body).earlier)
-    tx.bear(unit)
-    tx.add(
-        Body(
-            unit=unit.id, tenant=unit.tenant, task=wanted.task, key=f"undo:{recorded.id}", created_at=tx.now,
-            input=bytes(wanted.input).decode(), policy=msgspec.json.encode(own).decode(),
-            correlation=body.correlation, trace=body.trace,
-        )
+    unit = Unit(
+        id=tx.new_id(), tenant=above.tenant, lane=lane, lifecycle=LIFECYCLE, parent=owner, decides=0,
+        priority=above.priority,
     )  # fmt: skip
-    advance(tx, unit, "submit", Stamp("engine", "compensation", f"{above.id}.{above.version}"))
+    own = Policy(undoes=recorded.id, step=wanted.step and f"undo {wanted.step}", earlier=policy_of(body).earlier)
+    fresh = Body(
+        unit=unit.id, tenant=unit.tenant, task=wanted.task, key=f"undo:{recorded.id}", created_at=tx.now,
+        input=bytes(wanted.input).decode(), policy=msgspec.json.encode(own).decode(),
+        correlation=body.correlation, trace=body.trace,
+    )  # fmt: skip
+    make_unit(tx, unit, fresh, Stamp("engine", "compensation", f"{above.id}.{above.version}"))
+
+
+REMEMBER_UNDO = Reaction(
+    "remember undo", lambda moved: moved.has_ended and moved.unit.parent is not None, remember_undo
+)
+COMPENSATE = Reaction(
+    "compensate",
+    lambda moved: moved.has_ended and (moved.unit.parent is not None or moved.unit.outcome != Category.SUCCESS),
+    compensate,
+)

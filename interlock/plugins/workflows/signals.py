@@ -1,16 +1,16 @@
 """Signals: what happens outside, and is waited for by name; one that comes early is kept."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import msgspec
 
 from interlock.engine import words
-from interlock.engine.advance import derive
+from interlock.engine.advance import SIGNAL, change
 from interlock.engine.notes import note
-from interlock.engine.slots import signal_name
 from interlock.engine.terms import policy_of
 from interlock.engine.units import standing
-from interlock.kernel.commands import Signal, Standing
+from interlock.kernel.commands import Release, Signal, Standing
 from interlock.kernel.errors import InterlockError
 from interlock.kernel.rows import Unit
 from interlock.store.finders import has_note, notes_named, open_children
@@ -31,10 +31,13 @@ def signal(tx: Tx, command: Signal) -> Standing:
     key = signal_name(unit.id, command.name)
     for one in (unit, *open_children(tx, unit.id)):
         if one.parked_on == key:
-            one.parked_on = one.due_at = None
-            derive(tx, one)
-            tx.touch(one)
+            change(tx, one, parked_on=None, due_at=None)
     return standing(unit, applied=True)
+
+
+def signal_name(unit: int, name: str) -> str:
+    """The key that a unit is parked on while it waits for a signal."""
+    return f"{SIGNAL}{unit}:{name}"
 
 
 def addressed(tx: Tx, unit: Unit) -> Unit:
@@ -52,18 +55,34 @@ def listens_to(tx: Tx, unit: Unit) -> int:
     return unit.parent if step and unit.parent is not None else unit.id
 
 
-def wait_for(tx: Tx, unit: Unit, name: str) -> None:
-    """The unit is parked on a signal, until the time at which it is due at the latest; not if the signal is there."""
+def wait_for_signal(
+    tx: Tx, unit: Unit, command: Release, due_at: int | None
+) -> tuple[dict[str, Any], dict[str, Any]] | None:
+    """A unit that is given back to wait for a signal is parked on it, until it is due at the latest."""
+    if command.signal is None:
+        return None
+    return {"signal": command.signal}, wait_for(tx, unit, command.signal, due_at)
+
+
+def wait_for(tx: Tx, unit: Unit, name: str, due_at: int | None) -> dict[str, Any]:
+    """What a unit that waits for a signal is parked on, and until when at the latest; not if the signal is there."""
     source = listens_to(tx, unit)
     if has_note(tx, source, "signal", name):
-        unit.due_at = None
-        return
+        return {"due_at": None}
     before = [one for one in notes_named(tx, [unit.id], "wait") if one.name == name]
     if before:
-        unit.due_at = msgspec.json.decode(before[0].payload)  # an attempt that was lost meanwhile does not wait longer
+        due_at = msgspec.json.decode(before[0].payload)  # an attempt that was lost meanwhile does not wait longer
     else:
-        note(tx, unit.id, "wait", msgspec.json.encode(unit.due_at).decode(), name=name)
-    unit.parked_on = signal_name(source, name)
+        note(tx, unit.id, "wait", msgspec.json.encode(due_at).decode(), name=name)
+    return {"due_at": due_at, "parked_on": signal_name(source, name)}
+
+
+def hand_over_signals(tx: Tx, units: list[Unit]) -> dict[int, dict[str, Any]]:
+    """What a worker is told of units that were granted before: the signals that came, and those that came too late."""
+    came, waited = signals_for(tx, units), over(tx, units)
+    return {
+        one: {"signals": tuple(came.get(one, {}).items()), "waited": waited.get(one, ())} for one in {*came, *waited}
+    }
 
 
 def signals_for(tx: Tx, units: Sequence[Unit]) -> dict[int, dict[str, str]]:

@@ -1,15 +1,19 @@
 """Verdicts of people: who may give one, and how many it takes."""
 
+from collections.abc import Mapping
+
 import msgspec
 
+from interlock.engine import words
+from interlock.engine.advance import advance, asked_by
 from interlock.engine.notes import note
 from interlock.engine.outcomes import keep_result
 from interlock.engine.terms import policy_of
 from interlock.engine.units import carry_out, standing
 from interlock.engine.words import keepable, named
-from interlock.kernel.commands import Command, Decide, Policy, Standing, Vote
+from interlock.kernel.commands import Command, Decide, Policy, Standing, Vote, Work
 from interlock.kernel.errors import InterlockError, Unknown
-from interlock.kernel.lifecycle import Category
+from interlock.kernel.lifecycle import Category, Lifecycle
 from interlock.kernel.rows import Unit
 from interlock.kernel.verdicts import VERDICTS
 from interlock.store.finders import has_note, notes_named, open_children, submitter
@@ -25,8 +29,8 @@ class Voice(msgspec.Struct, frozen=True):
     vouched_by: str = ""  # the key that spoke for the voter
 
 
-def decide(tx: Tx, command: Decide) -> Standing:
-    """A verdict is carried out. Where it takes several, or not everybody may give it, it is a vote."""
+def cast_verdict(tx: Tx, command: Decide) -> Standing | None:
+    """A verdict is a vote where it takes several, or not everybody may give it; None where it is not."""
     if command.trigger in VERDICTS:
         open_children(tx, command.unit)
         unit = tx.unit(command.unit)
@@ -35,7 +39,25 @@ def decide(tx: Tx, command: Decide) -> Standing:
             tx.life(unit).move(unit.state, command.trigger)
             voice = Voice(command.trigger == "approve", command.reason, vouched_by=command.vouched_by)
             return cast(tx, unit, own, command, command.actor, voice)
-    return carry_out(tx, command)
+    return None
+
+
+def reject_parent(tx: Tx, unit: Unit, command: Decide) -> None:
+    """What was rejected takes its run with it: cancelled, unless the template says failed."""
+    if command.trigger != "reject" or not unit.parent or policy_of(tx.body(unit)).on_reject == "fail":
+        return
+    run, stamp = tx.unit(unit.parent), asked_by(command)
+    if tx.life(run).allows(run.state, "cancel"):
+        advance(tx, run, "cancel", msgspec.structs.replace(stamp, reason=stamp.reason or "rejected", cause=None))
+
+
+def check_approval(lives: Mapping[str, Lifecycle], work: Work) -> None:
+    """What work says of those who approve it. Raises InterlockError."""
+    words.one_of("on_reject", work.on_reject or "cancel", ("cancel", "fail"))
+    if work.quorum is not None:
+        words.between("quorum", work.quorum, 1)
+    for one in work.approvers:
+        words.named("an approver", one)
 
 
 def vote(tx: Tx, command: Vote) -> Standing:

@@ -6,7 +6,7 @@ from itertools import groupby
 
 import msgspec
 
-from interlock.engine import instants, templates, words
+from interlock.engine import words
 from interlock.engine.advance import actor_text
 from interlock.engine.checks import check
 from interlock.engine.notes import verbose_kept_us
@@ -29,6 +29,8 @@ from interlock.kernel.commands import (
 )
 from interlock.kernel.errors import InterlockError, Refused, StoreError
 from interlock.kernel.rows import Schedule, Skipped, Unit
+from interlock.plugins.schedules import instants
+from interlock.plugins.workflows import templates
 from interlock.store.finders import due_schedules, ensure_tenant, known_schedule, schedule_named
 from interlock.store.tx import Tx
 
@@ -76,7 +78,7 @@ def check_definition(tx: Tx, command: Define) -> None:
     for name in OWN:
         if getattr(command.work, name) != getattr(plain, name):
             raise InterlockError(f"the work of a schedule says no {name}: the schedule does")
-    check(tx.lives, command.work)
+    check(tx.lives, command.work, tx.hooks)
     if not isinstance(msgspec.json.decode(command.work.labels), dict):
         raise InterlockError("the labels of a schedule's work are a JSON object")
     if command.overlap in ONE_AT_A_TIME and not tx.lives[command.work.lifecycle].leased:

@@ -1,5 +1,6 @@
 """Templates: the steps of a workflow, stored by version; a run keeps the one that it began with."""
 
+from collections.abc import Mapping
 from functools import lru_cache
 from hashlib import sha256
 
@@ -8,14 +9,17 @@ import msgspec
 from interlock.engine import words
 from interlock.engine.advance import Stamp
 from interlock.engine.births import bear
-from interlock.engine.checks import OWN_OF, check, own_policy, policy_text, with_terms_of
-from interlock.engine.outputs import known_to, outputs_in
+from interlock.engine.checks import OWN_OF, check, may_be_reclaimed, own_policy, policy_text
+from interlock.engine.operate import replay_stamp
+from interlock.engine.ready import make_ready
 from interlock.engine.terms import policy_of
 from interlock.kernel import steps
-from interlock.kernel.commands import Define, Planned, Policy, Work
+from interlock.kernel.commands import Define, Planned, Policy, Replay, Submitted, Work
 from interlock.kernel.errors import InterlockError, Unknown
+from interlock.kernel.lifecycle import Lifecycle
 from interlock.kernel.rows import Unit
 from interlock.kernel.steps import Template, order_of
+from interlock.plugins.workflows.outputs import known_to, outputs_in
 from interlock.store.finders import template_of
 from interlock.store.tx import Tx
 
@@ -49,7 +53,7 @@ def checked(tx: Tx, template: str, step: Work) -> Work:
         if getattr(step, name) != getattr(plain, name):
             raise InterlockError(f"template '{template}': a step says no {name}: its run does")
     try:
-        check(tx.lives, step)
+        check(tx.lives, step, tx.hooks)
     except InterlockError as wrong:
         raise InterlockError(f"template '{template}', step '{step.ref}': {wrong}") from None
     words.named("a step's name", step.ref)
@@ -102,6 +106,24 @@ def expand(tx: Tx, run: Unit, kept: set[str] | None = None) -> list[Unit]:
         needs = [made[name] for name in step.needs if name in made]
         made[step.ref] = bear(tx, work, rules, Stamp("engine"), run, needs)
     return list(made.values())
+
+
+def with_terms_of(lives: Mapping[str, Lifecycle], run: Policy, work: Work) -> Work:
+    """A part of a run, with what the run says of all its parts and this one does not say itself."""
+    if run.reclaim_after_us is None or work.reclaim_after_us is not None or not may_be_reclaimed(lives, work):
+        return work
+    return msgspec.structs.replace(work, reclaim_after_us=run.reclaim_after_us)
+
+
+def replay_run(tx: Tx, old: Unit, command: Replay) -> Submitted | None:
+    """An ended run of a template is done again, from a step on; None if it is no such run."""
+    if policy_of(tx.body(old)).template is None:
+        return None
+    run, steps = again(tx, old, command.step, replay_stamp(command))
+    for step in steps:
+        if not step.unmet:
+            make_ready(tx, step)
+    return Submitted(unit=run.id, created=True, lifecycle=run.lifecycle, state=run.state)
 
 
 def again(tx: Tx, old: Unit, first: str | None, stamp: Stamp) -> tuple[Unit, list[Unit]]:

@@ -5,6 +5,7 @@ from typing import Any
 
 import msgspec
 
+from interlock.engine.outcomes import keep_result
 from interlock.engine.terms import policy_in, policy_of
 from interlock.kernel.rows import Unit
 from interlock.store.finders import results_below
@@ -51,6 +52,17 @@ def known_to(tx: Tx, unit: Unit) -> dict[str, Any]:
         **(given if isinstance(given, dict) else {}),
         **{name: msgspec.json.decode(one) for name, one in outputs.items()},
     }
+
+
+def hand_over_outputs(tx: Tx, units: list[Unit]) -> dict[int, dict[str, Any]]:
+    """What a worker is told of the steps among these units: the outputs of earlier ones."""
+    return {unit: {"outputs": tuple(before.items())} for unit, before in outputs_for(tx, units).items()}
+
+
+def gather_outputs(tx: Tx, run: Unit, trigger: str) -> None:
+    """A run that is a step of another one, and succeeds, has the outputs of its own steps as its result."""
+    if trigger == "succeed" and run.parent is not None and policy_of(tx.body(run)).step is not None:
+        keep_result(tx, run, gathered(tx, run))
 
 
 def gathered(tx: Tx, run: Unit) -> str:

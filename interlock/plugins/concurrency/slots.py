@@ -5,16 +5,20 @@ the next one available in the same transaction. A mutex and a limit are kept whi
 beginning counts.
 """
 
-from collections.abc import Callable
+from collections.abc import Mapping
 
+from interlock.engine import words
+from interlock.engine.advance import change, park
+from interlock.kernel.commands import Work
+from interlock.kernel.errors import InterlockError
+from interlock.kernel.lifecycle import Lifecycle
 from interlock.kernel.rows import Body, Unit
-from interlock.store.acts import WITHHELD as WITHHELD
 from interlock.store.finders import parked, slot_for
 from interlock.store.tx import Tx
 
-Derive = Callable[[Tx, Unit], None]
 SLOTS_MAX = 2**31 - 1
-SIGNAL = "signal:"
+NO_LIMIT = "limit_key and limit belong together: name the key, and how many of it may run at a time"
+NO_RATE = "rate_key, rate and rate_per_us belong together: name the key, how many of it may begin, and in which time"
 
 
 def keys_of(body: Body, *, held: bool = False) -> tuple[str, ...]:
@@ -25,15 +29,6 @@ def keys_of(body: Body, *, held: bool = False) -> tuple[str, ...]:
     return limit + mutex + rate
 
 
-def signal_name(unit: int, name: str) -> str:
-    return f"{SIGNAL}{unit}:{name}"
-
-
-def awaited(unit: Unit) -> str | None:
-    """The signal that a unit is parked on, if it is one."""
-    return unit.parked_on if unit.parked_on is not None and unit.parked_on.startswith(SIGNAL) else None
-
-
 def limit_name(key: str) -> str:
     return f"limit:{key}"
 
@@ -42,20 +37,34 @@ def rate_name(key: str) -> str:
     return f"rate:{key}"
 
 
-def set_limit(tx: Tx, tenant: int, key: str, limit: int, derive: Derive) -> None:
+def check_keys(lives: Mapping[str, Lifecycle], work: Work) -> None:
+    """What work says of the keys that it needs. Raises InterlockError."""
+    for name in ("mutex", "limit_key", "rate_key"):
+        if getattr(work, name) is not None:
+            words.named(name, getattr(work, name))
+    for name, most in (("limit", SLOTS_MAX), ("rate", SLOTS_MAX), ("rate_per_us", None)):
+        if getattr(work, name) is not None:
+            words.between(name, getattr(work, name), 1, most)
+    if (work.limit_key is None) != (work.limit is None):
+        raise InterlockError(NO_LIMIT)
+    if len({work.rate_key is None, work.rate is None, work.rate_per_us is None}) > 1:
+        raise InterlockError(NO_RATE)
+
+
+def set_limit(tx: Tx, tenant: int, key: str, limit: int) -> None:
     """So many of a limit key may run at a time from now on; what that makes room for is available."""
-    set_capacity(tx, tenant, limit_name(key), limit, derive)
+    set_capacity(tx, tenant, limit_name(key), limit)
 
 
-def set_capacity(tx: Tx, tenant: int, key: str, capacity: int, derive: Derive) -> None:
+def set_capacity(tx: Tx, tenant: int, key: str, capacity: int) -> None:
     slot = slot_for(tx, tenant, key, capacity)
     if slot.capacity != capacity:
         slot.capacity = capacity
         tx.change_slot(slot)
-        offer(tx, tenant, key, derive)
+        offer(tx, tenant, key)
 
 
-def seat(tx: Tx, unit: Unit, derive: Derive, *, wanted: bool, live: bool) -> bool:
+def seat(tx: Tx, unit: Unit, wanted: bool, live: bool) -> bool:
     """Whether the unit has the keys that it needs now: it has taken or given back, or is parked on a full one.
 
     All keys or none: one that is kept while another is waited for would block others for nothing.
@@ -67,7 +76,7 @@ def seat(tx: Tx, unit: Unit, derive: Derive, *, wanted: bool, live: bool) -> boo
     needs = keys_of(body, held=not wanted) if wanted or live else ()
     missing = [slot_for(tx, unit.tenant, key) for key in needs if key not in has]
     full = next((slot for slot in missing if slot.taken >= slot.capacity), None)
-    unit.parked_on = full.key if full else None
+    park(unit, full.key if full else None)
     keeps = () if full else needs
     tx.seats[unit.id] = keeps
     for slot in missing if full is None else []:
@@ -75,7 +84,7 @@ def seat(tx: Tx, unit: Unit, derive: Derive, *, wanted: bool, live: bool) -> boo
         tx.change_slot(slot)
     for key in has:
         if key not in keeps:
-            give_back(tx, unit.tenant, key, derive)
+            give_back(tx, unit.tenant, key)
     return tx.seats[unit.id] == needs  # what was given back may have led to it
 
 
@@ -87,17 +96,15 @@ def seats_of(tx: Tx, unit: Unit) -> tuple[str, ...]:
     return keys_of(tx.body(unit), held=was.available_at is None)
 
 
-def give_back(tx: Tx, tenant: int, key: str, derive: Derive, count: int = 1) -> None:
+def give_back(tx: Tx, tenant: int, key: str, count: int = 1) -> None:
     """Slots are free again, and offered until somebody has them or nobody is parked on the key."""
     slot = slot_for(tx, tenant, key)
     slot.taken -= count
     tx.change_slot(slot)
-    offer(tx, tenant, key, derive)
+    offer(tx, tenant, key)
 
 
-def offer(tx: Tx, tenant: int, key: str, derive: Derive) -> None:
+def offer(tx: Tx, tenant: int, key: str) -> None:
     slot = slot_for(tx, tenant, key)
     while slot.taken < slot.capacity and (unit := parked(tx, tenant, key)):
-        unit.parked_on = None
-        derive(tx, unit)  # it may still have to wait, for another key
-        tx.touch(unit)
+        change(tx, unit, parked_on=None)  # it may still have to wait, for another key

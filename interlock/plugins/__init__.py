@@ -1,0 +1,26 @@
+"""The kinds of work that Interlock ships beside plain jobs, and engines that know them."""
+
+from collections.abc import Mapping
+
+from interlock.engine.door import Engine
+from interlock.engine.plugin import Registry
+from interlock.kernel.lifecycle import Lifecycle
+from interlock.plugins.approvals.plugin import PLUGIN as APPROVALS
+from interlock.plugins.concurrency.plugin import PLUGIN as CONCURRENCY
+from interlock.plugins.schedules.plugin import PLUGIN as SCHEDULES
+from interlock.plugins.workflows.plugin import PLUGIN as WORKFLOWS
+from interlock.store.connection import Connection, WakeupChannel
+
+STANDARD = Registry((CONCURRENCY, WORKFLOWS, APPROVALS, SCHEDULES))
+
+
+def make_engine(
+    session: Connection, lives: Mapping[str, Lifecycle], *others: Connection, wire: WakeupChannel | None = None
+) -> Engine:
+    """An engine with all plugins, on connections that are there."""
+    return Engine(session, lives, *others, wire=wire, registry=STANDARD)
+
+
+def open_engine(url: str, lives: Mapping[str, Lifecycle]) -> Engine:
+    """An engine with all plugins, with connections and threads of its own; `close` ends them."""
+    return Engine.open(url, lives, registry=STANDARD)

@@ -1,0 +1,12 @@
+"""What approvals add to the core."""
+
+from interlock.engine.plugin import Plugin
+from interlock.kernel.commands import Vote
+from interlock.plugins.approvals.votes import cast_verdict, check_approval, reject_parent, vote
+from interlock.store.hooks import Hooks
+
+PLUGIN = Plugin(
+    name="approvals",
+    commands={Vote: vote},
+    hooks=Hooks(checks=(check_approval,), decidings=(cast_verdict,), decided=(reject_parent,)),
+)

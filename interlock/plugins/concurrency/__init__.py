@@ -1,0 +1,1 @@
+"""Concurrency: mutexes, limits and rates, by key."""

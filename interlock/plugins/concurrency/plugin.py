@@ -1,0 +1,17 @@
+"""What concurrency adds to the core."""
+
+from interlock.engine.plugin import Plugin
+from interlock.plugins.concurrency.rates import set_capacities, spend_token, take_tokens_back
+from interlock.plugins.concurrency.slots import check_keys, seat
+from interlock.store.hooks import Hooks
+
+PLUGIN = Plugin(
+    name="concurrency",
+    hooks=Hooks(
+        gates=(seat,),
+        checks=(check_keys,),
+        births=(set_capacities,),
+        grantings=(spend_token,),
+        claim_timers=(take_tokens_back,),
+    ),
+)

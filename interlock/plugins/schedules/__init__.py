@@ -1,0 +1,1 @@
+"""Schedules: a unit for each instant, made by whoever ticks."""

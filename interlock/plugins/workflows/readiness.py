@@ -1,0 +1,38 @@
+"""What a step or a run does when nothing keeps it any more: it is skipped, or its steps are made."""
+
+from interlock.engine.advance import Stamp, advance
+from interlock.engine.ready import make_ready
+from interlock.engine.terms import policy_of
+from interlock.kernel import conditions
+from interlock.kernel.rows import Unit
+from interlock.plugins.workflows.outputs import known_to
+from interlock.plugins.workflows.templates import expand
+from interlock.store.tx import Tx
+
+SKIPPED = Stamp("engine", "skipped")
+# By these, in this order, a unit that is not wanted goes to its success: each that its table lists.
+WITHOUT_WORK = ("ready", "begin", "claim", "start", "complete", "approve", "succeed")
+
+
+def expand_or_skip(tx: Tx, unit: Unit) -> bool:
+    """The run of a template has its steps now. A step that is not wanted has succeeded without work."""
+    own = policy_of(tx.body(unit))
+    if own.when is not None and not conditions.holds(own.when, known_to(tx, unit)):
+        skip(tx, unit)
+        return True
+    if own.template is not None and not unit.total:
+        make_steps_ready(tx, expand(tx, unit))
+    return False
+
+
+def make_steps_ready(tx: Tx, steps: list[Unit]) -> None:
+    for step in steps:
+        if not step.unmet:
+            make_ready(tx, step)
+
+
+def skip(tx: Tx, unit: Unit) -> None:
+    """The unit has succeeded, and nobody worked for it."""
+    for trigger in WITHOUT_WORK:
+        if tx.life(unit).allows(unit.state, trigger):
+            advance(tx, unit, trigger, SKIPPED)

@@ -1,0 +1,112 @@
+"""A plugin of which the core knows nothing brings a lifecycle, an option, a table, a reaction, a timer and a law."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from interlock.audit.laws import audit
+from interlock.engine.plugin import Plugin, Registry
+from interlock.kernel.errors import InterlockError, Unknown
+from interlock.lifecycles import load
+from interlock.plugins import STANDARD
+from tests.contract.tamper import behind_the_guard
+from tests.contract.world import World
+from tests.plugins.reviews import HOUR_US, PLUGIN, GiveReview
+from tests.store.databases import KINDS, declare, fresh
+
+FOLDER = Path(__file__).parent
+REGISTRY = Registry((*STANDARD.plugins, PLUGIN))
+WANTED = '{"review": {"by": "ann"}}'
+
+
+@pytest.fixture(params=KINDS)
+def world(request: pytest.FixtureRequest, tmp_path: Path, server: str) -> Iterator[World]:
+    reviews = load(FOLDER / "review.toml")
+    with fresh(request.param, tmp_path, server, reviews, tables=REGISTRY.tables) as connection:
+        yield World(connection, registry=REGISTRY)
+
+
+def finish_job(world: World, **work: str) -> int:
+    job = world.submit(**work)
+    (grant,) = world.claim(world.worker())
+    world.start(grant)
+    world.finish(grant)
+    return job
+
+
+def review_of(world: World, job: int) -> int:
+    declare(world.connection, 1)
+    ((unit,),) = world.connection.rows("SELECT unit FROM review WHERE job = :job", {"job": job})
+    return int(unit)
+
+
+def test_it_is_small() -> None:
+    assert len((FOLDER / "reviews.py").read_text(encoding="utf-8").splitlines()) < 150
+
+
+def test_a_job_that_wants_a_review_gets_one_and_another_does_not(world: World) -> None:
+    plain = finish_job(world)
+    assert world.count("review") == 0
+    job = finish_job(world, options=WANTED)
+    unit = review_of(world, job)
+    assert (world.unit(unit).lifecycle, world.unit(unit).state) == ("review", "OPEN")
+    assert world.send(GiveReview(unit=unit, verdict="fine", actor="ann")) == "DONE"
+    assert [event.actor for event in world.events(unit)] == ["engine", "ann"]
+    with pytest.raises(InterlockError, match="is no review"):
+        world.send(GiveReview(unit=plain, verdict="fine"))
+    with pytest.raises(Unknown):
+        world.send(GiveReview(unit=unit, verdict="fine", tenant=2))
+
+
+def test_time_reminds_a_reviewer_once(world: World) -> None:
+    unit = review_of(world, finish_job(world, options=WANTED))
+    for passed, reminders in ((1, 0), (HOUR_US / 1_000_000, 1), (HOUR_US / 1_000_000, 1)):
+        world.pass_time(passed)
+        world.tick()
+        assert world.count("note", f"unit = {unit} AND kind = 'reminded'") == reminders
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        ('{"review": {"by": 7}}', "option 'review': Expected `str`"),
+        ('{"review": {}}', "missing required field"),
+        ('{"reveiw": {}}', "there is no option 'reveiw'; there are review"),
+        ("[]", "options are a JSON object"),
+        ("{", "is not JSON"),
+    ],
+)
+def test_an_option_that_the_plugin_does_not_know_is_refused(world: World, options: str, why: str) -> None:
+    with pytest.raises(InterlockError, match=why):
+        world.submit(options=options)
+    assert world.count("unit") == 0
+
+
+def test_its_law_is_asked(world: World, server: str) -> None:
+    unit = review_of(world, finish_job(world, options=WANTED))
+    with behind_the_guard(world.connection, server) as owner:
+        owner.rows("DELETE FROM review")
+        declare(owner, 1)
+        assert (unit, "it is a review of no job") in list(REGISTRY.laws["every review is of a job"](owner))
+    declare(world.connection, 1)
+    found = list(audit(world.connection, world.lives, laws=REGISTRY.laws))
+    assert [(one.law, one.unit) for one in found] == [("every review is of a job", unit)]
+
+
+def test_what_two_plugins_bring_alike_is_refused() -> None:
+    with pytest.raises(ValueError, match="listed twice"):
+        Registry((PLUGIN, PLUGIN))
+    with pytest.raises(ValueError, match="GiveReview, which another one has"):
+        Registry((PLUGIN, Plugin(name="other", commands=PLUGIN.commands)))
+    with pytest.raises(ValueError, match="lifecycle 'review', which is there already"):
+        Registry((Plugin(name="other", lifecycles=PLUGIN.lifecycles), PLUGIN)).lifecycles({})
+
+
+def test_a_table_without_tenants_is_refused(tmp_path: Path, server: str) -> None:
+    tables = {"odd": "CREATE TABLE odd (\n    unit BIGINT PRIMARY KEY\n);\n"}
+    with (
+        pytest.raises(InterlockError, match="table odd has no column 'tenant"),
+        fresh("sqlite memory", tmp_path, server, tables=tables),
+    ):
+        pass
