@@ -9,7 +9,7 @@ from interlock.cli.out import Json, dump, on_terminal, say, table
 from interlock.client.keys import Secret, told, with_secret
 from interlock.client.shape import instant
 from interlock.kernel.access import KIND, SCOPES
-from interlock.kernel.commands import Key
+from interlock.kernel.commands import CreateKey, RevokeKey, RotateKey
 from interlock.kernel.names import meant, shown
 from interlock.store.keys import keys_seen
 
@@ -39,8 +39,8 @@ def create(
     json: Json = False,
 ) -> None:
     """Make a key. It is shown once: only its digest is kept. Piped, nothing but the key is printed."""
-    order = Key(
-        tenant=tenant, actor=named(actor), order="create", name=name.strip(), scopes=listed(scope),
+    order = CreateKey(
+        tenant=tenant, actor=named(actor), name=name.strip(), scopes=listed(scope),
         roles=listed(role or []),
         expires_us=None if expires is None else length("expires", expires),
     )  # fmt: skip
@@ -58,8 +58,8 @@ def rotate(
     json: Json = False,
 ) -> None:
     """Give a key another secret: its id and what it may be used for stay, and within a second the old one is void."""
-    order = Key(
-        tenant=tenant, actor=named(actor), order="rotate", key=meant(which),
+    order = RotateKey(
+        tenant=tenant, actor=named(actor), key=meant(which),
         expires_us=None if expires is None else length("expires", expires),
     )  # fmt: skip
     with app_on(db, tenant) as app:
@@ -70,7 +70,7 @@ def rotate(
 def revoke(which: Which, actor: Actor = None, tenant: Tenant = 1, db: Url = DEFAULT, json: Json = False) -> None:
     """Make a key void, for good; every server knows within a second."""
     with app_on(db, tenant) as app:
-        done = app.send(Key(tenant=tenant, actor=named(actor), order="revoke", key=meant(which)))
+        done = app.send(RevokeKey(tenant=tenant, actor=named(actor), key=meant(which)))
     if json:
         dump({"id": shown(KIND, done.key), "revoked": done.revoked, "changed": done.changed})
     else:

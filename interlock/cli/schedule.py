@@ -8,7 +8,7 @@ import typer
 from interlock.cli.options import DEFAULT, Actor, Tenant, Url, known_lives, must_be_present, must_exist, named, opened
 from interlock.cli.out import Json, dump, say, table
 from interlock.client.schedules import why_paused
-from interlock.kernel.commands import Command, Pause, Planned, Remove, Resume, Trigger
+from interlock.kernel.commands import Command, FireSchedule, PauseSchedule, Planned, RemoveSchedule, ResumeSchedule
 from interlock.kernel.errors import Unknown
 from interlock.kernel.names import shown as shown_id
 from interlock.kernel.rows import Schedule
@@ -89,13 +89,13 @@ def pause(
     name: Name, reason: Reason = "", actor: Actor = None, db: Url = DEFAULT, tenant: Tenant = 1, json: Json = False
 ) -> None:
     """Let a schedule make nothing until it is resumed."""
-    told(send(db, Pause(name=name, tenant=tenant, actor=named(actor), reason=reason.strip())), json)
+    told(send(db, PauseSchedule(name=name, tenant=tenant, actor=named(actor), reason=reason.strip())), json)
 
 
 @app.command()
 def resume(name: Name, actor: Actor = None, db: Url = DEFAULT, tenant: Tenant = 1, json: Json = False) -> None:
     """Let a paused schedule go on with its next instant."""
-    told(send(db, Resume(name=name, tenant=tenant, actor=named(actor))), json)
+    told(send(db, ResumeSchedule(name=name, tenant=tenant, actor=named(actor))), json)
 
 
 @app.command()
@@ -103,7 +103,7 @@ def remove(
     name: Name, reason: Reason = "", actor: Actor = None, db: Url = DEFAULT, tenant: Tenant = 1, json: Json = False
 ) -> None:
     """Let a schedule make nothing any more; what it made stays. A worker whose app still defines it brings it back."""
-    told(send(db, Remove(name=name, tenant=tenant, actor=named(actor), reason=reason.strip())), json)
+    told(send(db, RemoveSchedule(name=name, tenant=tenant, actor=named(actor), reason=reason.strip())), json)
 
 
 @app.command()
@@ -111,7 +111,7 @@ def trigger(
     name: Name, reason: Reason = "", actor: Actor = None, db: Url = DEFAULT, tenant: Tenant = 1, json: Json = False
 ) -> None:
     """Make a unit of a schedule now, whatever its clock says."""
-    made = send(db, Trigger(name=name, tenant=tenant, actor=named(actor), reason=reason.strip()))
+    made = send(db, FireSchedule(name=name, tenant=tenant, actor=named(actor), reason=reason.strip()))
     with looking(db) as session, snapshot(session, [tenant]):
         seen = glimpse(session, tenant, made.unit)
     if json:

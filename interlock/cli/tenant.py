@@ -9,7 +9,7 @@ from interlock.cli.out import Json, dump, say, table
 from interlock.client.app import App
 from interlock.client.times import stated
 from interlock.engine.notes import BEATS_US, VERBOSE_US
-from interlock.kernel.commands import Tenant
+from interlock.kernel.commands import SetTenant
 from interlock.kernel.durations import spoken
 from interlock.kernel.errors import InterlockError, Unknown
 from interlock.kernel.rows import Tenant as Row
@@ -83,7 +83,7 @@ def set_limits(
         raise InterlockError(f"what is to be set? Give {options}")
     with app_on(db, 1) as app:
         number = int(which) if is_number(which) else tenant_of(app, which).id
-        quota = app.send(Tenant(tenant=number, actor=named(actor), **order))
+        quota = app.send(SetTenant(tenant=number, actor=named(actor), **order))
         found = facts(app, tenant_of(app, str(quota.tenant)))
     told({**found, "changed": quota.changed}, json)
 

@@ -18,7 +18,7 @@ from interlock.cli.run import Capabilities, Grace, LogFormat, LogLevel, Name, Qu
 from interlock.cli.serve import extra
 from interlock.client.app import App
 from interlock.client.keys import kept_key, with_secret
-from interlock.kernel.commands import Key
+from interlock.kernel.commands import CreateKey
 from interlock.kernel.errors import InterlockError
 from interlock.store.sqlite import MEMORY
 from interlock.worker import demo_tasks
@@ -123,7 +123,7 @@ def listening(port: int | None) -> socket.socket:
 
 def ready_key(app: App) -> str | None:
     """A key for everything, kept beside a SQLite file from one start to the next; elsewhere people make their own."""
-    order = Key(tenant=app.tenant, order="create", name="up", scopes=("admin", "vouch"))
+    order = CreateKey(tenant=app.tenant, name="up", scopes=("admin", "vouch"))
     if app.url == f"sqlite://{MEMORY}":
         return with_secret(app, order).text
     if not app.url.startswith("sqlite:///"):

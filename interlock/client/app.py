@@ -23,7 +23,7 @@ from interlock.client.two_ways import Sender
 from interlock.client.why import explain
 from interlock.client.workflows import Workflow
 from interlock.engine.door import refuse_fork
-from interlock.kernel.commands import Command, Define
+from interlock.kernel.commands import Command, DefineSchedule, DefineTemplate
 from interlock.kernel.errors import InterlockError, Unknown
 from interlock.kernel.names import meant
 from interlock.lifecycles import hurried, load, shipped
@@ -133,7 +133,7 @@ class App:
         return made
 
     @property
-    def definitions(self) -> list[Define]:
+    def definitions(self) -> list[DefineSchedule | DefineTemplate]:
         """What the database must know of this app: its workflows, those inside others first, and its schedules."""
         workflows = [workflow.definition for workflow in self.workflows.values()]
         return [*workflows, *self.schedules.definitions.values()]

@@ -10,7 +10,7 @@ import msgspec
 
 from interlock.client.shape import instant
 from interlock.kernel.access import KIND, SECRET_BYTES, digest_of, read_key, spelled, split_roles
-from interlock.kernel.commands import Issued, Key
+from interlock.kernel.commands import CreateKey, Issued, RotateKey
 from interlock.kernel.errors import InterlockError
 from interlock.kernel.names import shown
 from interlock.kernel.rows import Key as Row
@@ -45,7 +45,7 @@ def minted() -> str:
     return secrets.token_hex(SECRET_BYTES)
 
 
-def with_secret(app: "App", order: Key) -> Secret:
+def with_secret(app: "App", order: CreateKey | RotateKey) -> Secret:
     """The key is there, or has another secret, and this is it."""
     secret = minted()
     issued = app.send(msgspec.structs.replace(order, digest=digest_of(secret)))
@@ -73,7 +73,7 @@ def opens(app: "App", text: str) -> bool:
     return app.read(ask)
 
 
-def kept_key(app: "App", file: Path, order: Key) -> str:
+def kept_key(app: "App", file: Path, order: CreateKey) -> str:
     """The key in a file that only its owner may read; if none is there, or it is void, another was made and kept."""
     text = file_text(file)
     if text and not read_key(text):

@@ -7,7 +7,15 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, cast
 from interlock.client.tasks import Task
 from interlock.client.times import length_us
 from interlock.client.two_ways import Asked, TwoWays
-from interlock.kernel.commands import Define, Pause, Planned, Remove, Resume, Submitted, Trigger
+from interlock.kernel.commands import (
+    DefineSchedule,
+    FireSchedule,
+    PauseSchedule,
+    Planned,
+    RemoveSchedule,
+    ResumeSchedule,
+    Submitted,
+)
 from interlock.kernel.durations import spoken
 from interlock.kernel.errors import InterlockError, Unknown
 from interlock.kernel.rows import Schedule, Skipped
@@ -29,7 +37,7 @@ class Schedules:
 
     def __init__(self, app: "App") -> None:
         self.app = app
-        self.definitions: dict[str, Define] = {}
+        self.definitions: dict[str, DefineSchedule] = {}
         self.pause, self.resume, self.trigger = TwoWays(self.paused), TwoWays(self.resumed), TwoWays(self.triggered)
         self.remove = TwoWays(self.removed)
 
@@ -44,7 +52,7 @@ class Schedules:
                 raise InterlockError(f"task '{handler.name}' has its rules already; `every` takes none beside them")
             task = handler if isinstance(handler, Task) else cast("Task[P, R]", self.app.task(**rules)(handler))
             self.add(
-                Define(
+                DefineSchedule(
                     tenant=self.app.tenant, name=name or task.name, timing=timing_of(timing), timezone=timezone,
                     overlap=overlap, missed=missed, work=task.work(task.arguments.packed((), arguments or {}), {}),
                 )
@@ -53,7 +61,7 @@ class Schedules:
 
         return add
 
-    def add(self, definition: Define) -> None:
+    def add(self, definition: DefineSchedule) -> None:
         if definition.name in self.definitions:
             raise InterlockError(f"this app has a schedule '{definition.name}' already; give one of them another name")
         self.definitions[definition.name] = definition
@@ -64,19 +72,19 @@ class Schedules:
         return [future.result() for future in self.app.put_all(commands)] if commands else []
 
     def paused(self, name: str, *, reason: str = "") -> Asked[Planned]:
-        return self.app, Pause(tenant=self.app.tenant, name=name, reason=reason), lambda planned: planned
+        return self.app, PauseSchedule(tenant=self.app.tenant, name=name, reason=reason), lambda planned: planned
 
     def resumed(self, name: str) -> Asked[Planned]:
-        return self.app, Resume(tenant=self.app.tenant, name=name), lambda planned: planned
+        return self.app, ResumeSchedule(tenant=self.app.tenant, name=name), lambda planned: planned
 
     def removed(self, name: str, *, reason: str = "") -> Asked[Planned]:
-        return self.app, Remove(tenant=self.app.tenant, name=name, reason=reason), lambda planned: planned
+        return self.app, RemoveSchedule(tenant=self.app.tenant, name=name, reason=reason), lambda planned: planned
 
     def triggered(self, name: str) -> "Asked[Job]":
         def job(made: Submitted) -> "Job":
             return self.app.job(made.unit)
 
-        return self.app, Trigger(tenant=self.app.tenant, name=name), job
+        return self.app, FireSchedule(tenant=self.app.tenant, name=name), job
 
     def stored(self) -> list[Schedule]:
         """The schedules that the database has, by name."""

@@ -8,8 +8,9 @@ from typing import Annotated, Any, Union, get_args, get_origin
 import msgspec
 from msgspec import NODEFAULT, Meta
 
+from interlock.client.first_names import FIRST_NAMES, Renamed
 from interlock.kernel import commands, errors
-from interlock.kernel.commands import Command, Define
+from interlock.kernel.commands import Command
 from interlock.kernel.errors import InterlockError, Refused
 from interlock.kernel.verdicts import VERDICTS
 
@@ -28,11 +29,12 @@ SCOPE_OF: dict[type[Command[Any]], str] = {
     commands.Bury: "operate",
     commands.Revoke: "operate",
     commands.Replay: "operate",
-    commands.Define: "operate",
-    commands.Pause: "operate",
-    commands.Resume: "operate",
-    commands.Remove: "operate",
-    commands.Trigger: "operate",
+    commands.DefineSchedule: "operate",
+    commands.DefineTemplate: "submit",
+    commands.PauseSchedule: "operate",
+    commands.ResumeSchedule: "operate",
+    commands.RemoveSchedule: "operate",
+    commands.FireSchedule: "operate",
     commands.Vote: "approve",
     commands.Decide: "approve",
     commands.Register: "worker",
@@ -45,12 +47,14 @@ SCOPE_OF: dict[type[Command[Any]], str] = {
     commands.Record: "worker",
     commands.Drain: "worker",
     commands.Force: "admin",
-    commands.Key: "admin",
+    commands.CreateKey: "admin",
+    commands.RotateKey: "admin",
+    commands.RevokeKey: "admin",
 }
-# Three of them mean more than one thing: a template is part of submitting, anybody's worker may be drained, and of all
-# that is decided only the verdicts of an approval are an approver's.
+# Two of them mean more than one thing: anybody's worker may be drained, and of all that is decided only the verdicts of
+# an approval are an approver's.
 ALSO: dict[type[Command[Any]], str] = {
-    commands.Define: "submit", commands.Drain: "operate", commands.Decide: "operate",
+    commands.Drain: "operate", commands.Decide: "operate",
 }  # fmt: skip
 SCOPES = tuple(dict.fromkeys(SCOPE_OF.values()))
 
@@ -60,14 +64,15 @@ def scope_of(command: Command[Any], own: Iterable[int] = ()) -> str:
     scope = SCOPE_OF.get(type(command))
     if scope is None:
         raise InterlockError(f"{type(command).__name__} cannot be asked over HTTP; ask it beside the database")
-    template = isinstance(command, Define) and bool(command.steps)
     another = isinstance(command, commands.Drain) and command.worker not in own
     order = isinstance(command, commands.Decide) and command.trigger not in VERDICTS
-    return ALSO[type(command)] if template or another or order else scope
+    return ALSO[type(command)] if another or order else scope
 
 
 def commands_for(scope: str) -> list[type[Command[Any]]]:
-    return [kind for kind, needed in SCOPE_OF.items() if scope in (needed, ALSO.get(kind))]
+    """What may be sent under a scope, also by its first name."""
+    kinds = [kind for kind, needed in SCOPE_OF.items() if scope in (needed, ALSO.get(kind))]
+    return kinds + [first for first in FIRST_NAMES if set(first.stands_for) & set(kinds)]
 
 
 @cache
@@ -118,13 +123,13 @@ def sent(command: Command[Any]) -> bytes:
 
 @cache
 def kinds_by_name() -> dict[str, type[Command[Any]]]:
-    return {kind.__name__: kind for kind in SCOPE_OF}
+    return {kind.__name__: kind for kind in (*SCOPE_OF, *FIRST_NAMES)}
 
 
 def received(said: msgspec.Struct) -> Command[Any]:
-    """The command that was sent, for nobody yet."""
+    """The command that was sent, for nobody yet. Raises InterlockError for a first name that means none."""
     command: Command[Any] = msgspec.convert(said, kinds_by_name()[type(said).__name__], from_attributes=True)
-    return command
+    return command.present() if isinstance(command, Renamed) else command
 
 
 # Refusals.

@@ -14,7 +14,7 @@ from interlock.client.times import Length, length_us
 from interlock.client.two_ways import Asked, Sender, TwoWays
 from interlock.engine.checks import check
 from interlock.kernel import conditions, steps
-from interlock.kernel.commands import Command, Define, Submit, Submitted, Work
+from interlock.kernel.commands import Command, DefineTemplate, Submit, Submitted, Work
 from interlock.kernel.errors import InterlockError
 from interlock.kernel.steps import APPROVAL, STEP
 from interlock.plugins import STANDARD
@@ -120,12 +120,12 @@ class Workflow:
                 taken += takes(one)
                 self.below += [one.work] if isinstance(one, Step) and isinstance(one.work, Workflow) else []
             needs = tuple(one.name for one in group) or needs
-        self.definition = Define(tenant=app.tenant, name=name, steps=tuple(works))
+        self.definition = DefineTemplate(tenant=app.tenant, name=name, steps=tuple(works))
         self.refuse_impossible()
         self.arguments = RunArguments(name, steps.above(works), taken, OPTIONS)
 
     @property
-    def definitions(self) -> list[Define]:
+    def definitions(self) -> list[DefineTemplate]:
         """What the database must know before a run: the workflows that are steps of it, then itself."""
         return [one for below in self.below for one in below.definitions] + [self.definition]
 

@@ -6,13 +6,13 @@ from typing import Any
 import msgspec
 
 from interlock.engine.notes import DAY_US
-from interlock.kernel.commands import BY_LEASE, Command, Replay, Submit, Trigger
+from interlock.kernel.commands import BY_LEASE, Command, FireSchedule, Replay, Submit
 from interlock.kernel.errors import InterlockError
 from interlock.kernel.rows import Answer
 from interlock.store.finders import answer_to, forget_answer
 from interlock.store.tx import Tx
 
-MAKES_UNITS = (Submit, Replay, Trigger)
+MAKES_UNITS = (Submit, Replay, FireSchedule)
 NEVER = 2**62  # microseconds; no clock gets there
 
 

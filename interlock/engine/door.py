@@ -58,10 +58,12 @@ VERBS: dict[type[Command[Any]], Callable[[Tx, Any], Any]] = {
     commands.Finish: leases.finish,
     commands.Release: leases.release,
     commands.Archive: archive.archive,
-    commands.Tenant: tenants.tenant,
-    commands.Key: keys.key,
+    commands.SetTenant: tenants.set_tenant,
+    commands.CreateKey: keys.create_key,
+    commands.RotateKey: keys.rotate_key,
+    commands.RevokeKey: keys.revoke_key,
     commands.Admit: admission.admit,
-    commands.Tally: tallies.tally,
+    commands.CountEvents: tallies.count_events,
     commands.Tick: tick.tick,
 }
 

@@ -5,10 +5,10 @@ import re
 from interlock.engine import words
 from interlock.engine.advance import actor_text
 from interlock.kernel.access import KIND, SCOPES, split_roles
-from interlock.kernel.commands import ORDERS, Issued, Key
+from interlock.kernel.commands import CreateKey, Issued, RevokeKey, RotateKey
 from interlock.kernel.errors import InterlockError, Unknown
 from interlock.kernel.names import shown
-from interlock.kernel.rows import Key as Row
+from interlock.kernel.rows import Key
 from interlock.store.keys import add_key, change_key, locked_key
 from interlock.store.tenants import tenant_seen
 from interlock.store.tx import Tx
@@ -17,25 +17,8 @@ DIGEST = re.compile(r"[0-9a-f]{64}")
 LATEST = 2**62  # microseconds; later than any key is of use
 
 
-def key(tx: Tx, command: Key) -> Issued:
-    """The key is there with this secret, or void; a key that is void stays so."""
-    words.one_of("order", command.order, ORDERS)
-    if command.order == "create":
-        return issued(create(tx, command), changed=True)
-    row = locked_key(tx, command.tenant, command.key or 0)
-    if row is None:
-        raise Unknown(f"tenant {command.tenant} has no {shown(KIND, command.key or 0)}")
-    if command.order == "rotate":
-        rotate(tx, command, row)
-        return issued(row, changed=True)
-    if row.revoked_at is not None:
-        return issued(row, changed=False)
-    row.revoked_at, row.revoked_by = tx.now, actor_text(command)
-    change_key(tx, row)
-    return issued(row, changed=True)
-
-
-def create(tx: Tx, command: Key) -> Row:
+def create_key(tx: Tx, command: CreateKey) -> Issued:
+    """The key is there, with this secret."""
     words.named("name", command.name)
     if not command.scopes:
         raise InterlockError(f"what may the key be used for? Name at least one of {', '.join(SCOPES)}")
@@ -47,17 +30,18 @@ def create(tx: Tx, command: Key) -> Row:
             raise InterlockError(f"the role '{role}' has a comma, which is not allowed")
     if tenant_seen(tx.session, command.tenant) is None:
         raise Unknown(f"there is no tenant {command.tenant}; `interlock tenant set NUMBER --name NAME` makes one")
-    row = Row(
+    row = Key(
         id=tx.new_id(), tenant=command.tenant, name=command.name, digest=checked(command.digest),
         scopes=",".join(sorted(set(command.scopes))), created_at=tx.now, created_by=actor_text(command),
         expires_at=until(tx, command), roles=",".join(sorted(set(command.roles))),
     )  # fmt: skip
     add_key(tx, row)
-    return row
+    return issued(row, changed=True)
 
 
-def rotate(tx: Tx, command: Key, row: Row) -> None:
+def rotate_key(tx: Tx, command: RotateKey) -> Issued:
     """The key keeps its id, its name and its scopes; the secret that it had is worth nothing."""
+    row = find_key(tx, command)
     if row.revoked_at is not None:
         raise InterlockError(f"{shown(KIND, row.id)} was revoked, and stays so; create another key")
     row.digest, row.rotated_at = checked(command.digest), tx.now
@@ -66,9 +50,28 @@ def rotate(tx: Tx, command: Key, row: Row) -> None:
     elif row.expires_at is not None and row.expires_at <= tx.now:
         raise InterlockError(f"{shown(KIND, row.id)} has expired; say for how long it is to last now")
     change_key(tx, row)
+    return issued(row, changed=True)
 
 
-def until(tx: Tx, command: Key) -> int | None:
+def revoke_key(tx: Tx, command: RevokeKey) -> Issued:
+    """The key is void; one that is void stays so."""
+    row = find_key(tx, command)
+    if row.revoked_at is not None:
+        return issued(row, changed=False)
+    row.revoked_at, row.revoked_by = tx.now, actor_text(command)
+    change_key(tx, row)
+    return issued(row, changed=True)
+
+
+def find_key(tx: Tx, command: RotateKey | RevokeKey) -> Key:
+    """The key's row, locked. Raises Unknown."""
+    row = locked_key(tx, command.tenant, command.key)
+    if row is None:
+        raise Unknown(f"tenant {command.tenant} has no {shown(KIND, command.key)}")
+    return row
+
+
+def until(tx: Tx, command: CreateKey | RotateKey) -> int | None:
     if command.expires_us is None:
         return None
     words.between("expires_us", command.expires_us, 1, LATEST - tx.now)
@@ -81,6 +84,6 @@ def checked(digest: str) -> str:
     return digest
 
 
-def issued(row: Row, *, changed: bool) -> Issued:
+def issued(row: Key, *, changed: bool) -> Issued:
     scopes, roles = tuple(row.scopes.split(",")), split_roles(row)
     return Issued(row.id, row.name, scopes, row.expires_at, row.revoked_at is not None, changed, roles)

@@ -3,7 +3,7 @@
 import msgspec
 
 from interlock.engine import words
-from interlock.kernel.commands import Quota, Submit, Tenant
+from interlock.kernel.commands import Quota, SetTenant, Submit
 from interlock.kernel.errors import InterlockError, LimitReached
 from interlock.kernel.policy import within
 from interlock.kernel.rows import Tenant as Row
@@ -17,7 +17,7 @@ KEPT_LEAST_US, KEPT_MOST_US = 1_000_000, 10 * 366 * 86_400_000_000
 TENANT_MAX = LIMIT_MAX = 2**31 - 1
 
 
-def tenant(tx: Tx, command: Tenant) -> Quota:
+def set_tenant(tx: Tx, command: SetTenant) -> Quota:
     """The tenant has this name and these limits from now on; what is not said stays as it is."""
     words.between("tenant", command.tenant, 1, TENANT_MAX)
     said = {name: getattr(command, name) for name in ("name", *LIMITS, *KEPT)}

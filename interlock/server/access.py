@@ -8,7 +8,7 @@ from interlock.client.keys import minted, told
 from interlock.client.shape import MILLION, instant
 from interlock.engine.notes import BEATS_US, VERBOSE_US
 from interlock.kernel.access import KIND, allows, digest_of, spelled
-from interlock.kernel.commands import Issued, Key
+from interlock.kernel.commands import CreateKey, Issued, RevokeKey, RotateKey
 from interlock.kernel.errors import Unknown
 from interlock.kernel.names import shown
 from interlock.kernel.rows import Tenant
@@ -23,18 +23,19 @@ from interlock.store.tenants import held, tenant_seen, waiting
 
 async def create(asked: Asked) -> Reply:
     body: KeyAsked = asked.body
-    order = Key(
-        order="create", name=body.name, scopes=tuple(body.scopes), roles=tuple(body.roles),
+    order = CreateKey(
+        name=body.name, scopes=tuple(body.scopes), roles=tuple(body.roles),
         expires_us=micro(body.expires_seconds),
     )  # fmt: skip
     return Reply(await with_secret(asked, order), 201)
 
 
-async def refuse_wider(asked: Asked, order: Key) -> None:
+async def refuse_wider(asked: Asked, order: CreateKey | RotateKey) -> None:
     """Raises Refusal where the answer would hold the secret of a key that may do what the caller may not."""
-    given = order.scopes
-    if order.order == "rotate":
-        row = await asked.read(key_seen, order.key or 0)
+    if isinstance(order, CreateKey):
+        given = order.scopes
+    else:
+        row = await asked.read(key_seen, order.key)
         given = tuple(row.scopes.split(",")) if row else ()
     for scope in given:
         if not allows(asked.caller.scopes, scope):
@@ -43,12 +44,10 @@ async def refuse_wider(asked: Asked, order: Key) -> None:
 
 
 async def rotate(asked: Asked) -> passes.KeyMade:
-    return await with_secret(
-        asked, Key(order="rotate", key=number(asked), expires_us=micro(asked.body.expires_seconds))
-    )
+    return await with_secret(asked, RotateKey(key=number(asked), expires_us=micro(asked.body.expires_seconds)))
 
 
-async def with_secret(asked: Asked, order: Key) -> passes.KeyMade:
+async def with_secret(asked: Asked, order: CreateKey | RotateKey) -> passes.KeyMade:
     """The key has a secret that was made here, is told once, and is kept nowhere. Raises Refusal."""
     if asked.headers.get("idempotency-key") is not None:
         raise Refusal(400, NOT_TWICE)
@@ -62,7 +61,7 @@ async def with_secret(asked: Asked, order: Key) -> passes.KeyMade:
 
 
 async def revoke(asked: Asked) -> passes.KeyVoid:
-    done: Issued = await asked.send(Key(order="revoke", key=number(asked), reason=asked.body.reason))
+    done: Issued = await asked.send(RevokeKey(key=number(asked), reason=asked.body.reason))
     return passes.KeyVoid(shown(KIND, done.key), done.revoked, done.changed)
 
 

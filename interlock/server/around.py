@@ -6,7 +6,15 @@ from typing import Any
 from interlock.audit import export, render
 from interlock.client import shape
 from interlock.client.schedules import why_paused
-from interlock.kernel.commands import Command, Drain, Pause, Planned, Remove, Resume, Trigger
+from interlock.kernel.commands import (
+    Command,
+    Drain,
+    FireSchedule,
+    PauseSchedule,
+    Planned,
+    RemoveSchedule,
+    ResumeSchedule,
+)
 from interlock.kernel.errors import Unknown
 from interlock.kernel.lifecycle import Lifecycle
 from interlock.kernel.names import shown
@@ -52,19 +60,19 @@ async def order(asked: Asked, kind: type[Command[Planned]]) -> answers.PlannedTo
 
 
 async def pause(asked: Asked) -> answers.PlannedTold:
-    return await order(asked, Pause)
+    return await order(asked, PauseSchedule)
 
 
 async def resume(asked: Asked) -> answers.PlannedTold:
-    return await order(asked, Resume)
+    return await order(asked, ResumeSchedule)
 
 
 async def remove(asked: Asked) -> answers.PlannedTold:
-    return await order(asked, Remove)
+    return await order(asked, RemoveSchedule)
 
 
 async def trigger(asked: Asked) -> Reply:
-    done = await asked.send(Trigger(name=asked.path["name"], reason=asked.body.reason))
+    done = await asked.send(FireSchedule(name=asked.path["name"], reason=asked.body.reason))
     (seen,), _ = await asked.read(look_at, [done], asked.request)
     return Reply(answers.Made(shown(seen.lifecycle, seen.unit), seen.state), 201)
 

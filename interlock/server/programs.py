@@ -13,7 +13,7 @@ from msgspec import Meta
 from interlock.client import wire
 from interlock.client.questions import Question, bare, questions
 from interlock.engine.committer import Unresolved
-from interlock.kernel.commands import LOCAL, Command, Drain, Heard, Key
+from interlock.kernel.commands import LOCAL, Command, CreateKey, Drain, Heard, RotateKey
 from interlock.kernel.errors import Denied, InterlockError, StoreError, Unknown
 from interlock.server.access import refuse_wider
 from interlock.server.errors import OURS, Refusal, refusal
@@ -54,19 +54,24 @@ def asked_for(scope: str) -> type[msgspec.Struct]:
 
 async def carry_out(scope: str, asked: Asked) -> AllTold:
     """Every command is answered; those of one request are put to the engine together."""
-    commands = [wire.received(said) for said in asked.body.commands]
     cause = f"{asked.caller.key} {asked.request}"
-    judged = [await judge(scope, asked, command, cause) for command in commands]
-    came = iter(await answers_to(asked, [one for one in judged if not isinstance(one, Denied)]))
-    return AllTold([Told(refused=wire.trouble_of(one)) if isinstance(one, Denied) else next(came) for one in judged])
+    judged = [await judge(scope, asked, said, cause) for said in asked.body.commands]
+    came = iter(await answers_to(asked, [one for one in judged if not isinstance(one, InterlockError)]))
+    return AllTold(
+        [Told(refused=wire.trouble_of(one)) if isinstance(one, InterlockError) else next(came) for one in judged]
+    )
 
 
-async def judge(scope: str, asked: Asked, command: Command[Any], cause: str) -> Command[Any] | Denied:
+async def judge(scope: str, asked: Asked, said: msgspec.Struct, cause: str) -> Command[Any] | InterlockError:
     """A command as this caller's, or why it may not be asked with this key and this scope."""
+    try:
+        command = wire.received(said)
+    except InterlockError as wrong:
+        return wrong
     if no := await denied(scope, asked, command):
         return no
     try:
-        if isinstance(command, Key):
+        if isinstance(command, CreateKey | RotateKey):
             await refuse_wider(asked, command)
         return asked.owned(command, cause=cause)
     except Refusal as no:

@@ -6,7 +6,7 @@ import msgspec
 from msgspec import Meta
 
 from interlock.client import shape
-from interlock.kernel.commands import Define, Work
+from interlock.kernel.commands import DefineTemplate, Work
 from interlock.kernel.errors import Unknown
 from interlock.kernel.steps import Template
 from interlock.server.bodies import MANY, Count, Name, StepAsked, Strict, work_of
@@ -90,7 +90,7 @@ async def template(asked: Asked) -> TemplateTold:
 async def define(asked: Asked) -> TemplateDefined:
     """The newest version of the template has these steps; said again, nothing changes."""
     body: TemplateAsked = asked.body
-    done = await asked.send(Define(name=body.name, steps=tuple(steps_of(body))))
+    done = await asked.send(DefineTemplate(name=body.name, steps=tuple(steps_of(body))))
     return TemplateDefined(done.name, done.version or 1, done.changed)
 
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-from interlock.kernel.commands import Count, Position, Tally
+from interlock.kernel.commands import Count, CountEvents, Position
 from interlock.kernel.lifecycle import Category, Lifecycle
 from interlock.kernel.tallies import RENEWALS, TYPE, Seen, counted, labelled
 from interlock.store.connection import Connection
@@ -77,7 +77,7 @@ def position(session: Connection, tenant: int) -> Position:
     return Position(*found[0]) if found and found[0][0] == here else Position(here)
 
 
-def next_tally(session: Connection, tenant: int, lives: Mapping[str, Lifecycle]) -> tuple[Tally | None, bool]:
+def next_tally(session: Connection, tenant: int, lives: Mapping[str, Lifecycle]) -> tuple[CountEvents | None, bool]:
     """What is to be counted next, if there is anything, and whether more comes behind it."""
     after = position(session, tenant)
     end = horizon(session)
@@ -94,7 +94,7 @@ def next_tally(session: Connection, tenant: int, lives: Mapping[str, Lifecycle])
     upto = Position(after.epoch, *rows[-1][:2]) if more else Position(after.epoch, max(end - 1, after.act), LAST)
     counts = counted(lives, (Seen(*row[2:]) for row in rows), types(session, tenant))
     far = upto.act - after.act > IDLE * session.acts_a_transaction
-    return Tally(after=after, upto=upto, counts=counts) if counts or far else None, more
+    return CountEvents(after=after, upto=upto, counts=counts) if counts or far else None, more
 
 
 def types(session: Connection, tenant: int) -> list[str]:
@@ -109,7 +109,7 @@ def tallies(session: Connection, tenant: int) -> list[tuple[str, list[str], int]
     return [(name, msgspec.json.decode(labels), value) for name, labels, value in session.rows(sql, {"tenant": tenant})]
 
 
-def count_on(tx: Tx, command: Tally) -> bool:
+def count_on(tx: Tx, command: CountEvents) -> bool:
     """The counts are added, if the position is still the one that they were taken behind."""
     tenant = {"tenant": command.tenant}
     tx.changes += 1

@@ -12,7 +12,7 @@ from interlock.audit import anchor
 from interlock.cli.far import key_from
 from interlock.client.app import App
 from interlock.client.keys import kept_key, refuse_open
-from interlock.kernel.commands import Cancel, Key, Submit, Work
+from interlock.kernel.commands import Cancel, CreateKey, Submit, Work
 from interlock.kernel.errors import InterlockError
 from interlock.lifecycles import shipped
 from interlock.plugins import open_engine
@@ -110,7 +110,7 @@ def test_an_anchor(tmp_path: Path, umask: int) -> None:
 
 def test_a_key(tmp_path: Path, umask: int) -> None:
     with App(f"sqlite:///{tmp_path}/work.db") as app:
-        kept_key(app, tmp_path / "work.db.key", Key(tenant=1, order="create", name="up", scopes=("admin",)))
+        kept_key(app, tmp_path / "work.db.key", CreateKey(tenant=1, name="up", scopes=("admin",)))
     assert mode(tmp_path / "work.db.key") == OWNER_ONLY
 
 

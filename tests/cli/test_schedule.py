@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from interlock.kernel.commands import Define, Tick, Work
+from interlock.kernel.commands import DefineSchedule, Tick, Work
 from interlock.lifecycles import shipped
 from interlock.store import migrate
 from interlock.store.sqlite import SqliteConnection
@@ -30,8 +30,8 @@ def db(tmp_path: Path) -> str:
     migrate.upgrade(connection, shipped().values())
     world = World(connection)
     world.now_us = us(2026, 6, 1, 12, 0)
-    world.send(Define(name="hourly", timing="0 * * * *", timezone="Europe/Berlin", work=Work(task="report")))
-    world.send(Define(name="often", timing="every 5m", work=Work(task="look"), overlap="allow"))
+    world.send(DefineSchedule(name="hourly", timing="0 * * * *", timezone="Europe/Berlin", work=Work(task="report")))
+    world.send(DefineSchedule(name="often", timing="every 5m", work=Work(task="look"), overlap="allow"))
     for _ in range(2):
         world.pass_time(3600)
         world.send(Tick())

@@ -16,7 +16,7 @@ import typer
 from interlock.cli.main import app
 from interlock.client.times import stated
 from interlock.engine.committer import IDS_A_ROW
-from interlock.kernel.commands import Define, Pause, Record, Submit, Work
+from interlock.kernel.commands import DefineSchedule, PauseSchedule, Record, Submit, Work
 from interlock.kernel.names import meant
 from interlock.store.sqlite import SqliteConnection
 from tests.cli.inside import Ask, inside
@@ -194,9 +194,9 @@ def test_a_unit_is_shown_with_all_that_is_known(place: Place) -> None:
 
 
 def test_why_knows_schedules_too(place: Place) -> None:
-    place.world.send(Define(name="nightly", timing="0 2 * * *", timezone="UTC", work=Work(task="report")))
+    place.world.send(DefineSchedule(name="nightly", timing="0 2 * * *", timezone="UTC", work=Work(task="report")))
     assert place.ask("why", "nightly", "--json").json["reason"] == "scheduled"
-    place.world.send(Pause(name="nightly", actor="eve"))
+    place.world.send(PauseSchedule(name="nightly", actor="eve"))
     assert place.ask("why", "nightly").out.startswith("schedule nightly was paused by eve at 2023-11-14")
 
 

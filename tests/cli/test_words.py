@@ -2,7 +2,7 @@
 
 import pytest
 
-from interlock.kernel.commands import Define, Work
+from interlock.kernel.commands import DefineTemplate, Work
 from interlock.kernel.names import shown
 from tests.cli.places import Place
 
@@ -64,7 +64,7 @@ def test_show_and_list_tell_the_words(place: Place) -> None:
 
 def test_a_run_says_what_it_waits_on_and_its_terms(place: Place) -> None:
     steps = (Work(task="sign", lifecycle="approval", ref="sign"), Work(task="ship", lifecycle="step", ref="ship"))
-    place.world.send(Define(name="release", steps=steps))
+    place.world.send(DefineTemplate(name="release", steps=steps))
     hook = "https://ci.example/hook"
     run = place.ask("run", "release", "--reclaim-after", "5m", "--webhook-url", hook, "--json").json["id"]
     seen = place.ask("show", run, "--json").json

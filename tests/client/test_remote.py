@@ -17,7 +17,19 @@ from interlock.client.app import App
 from interlock.client.keys import with_secret
 from interlock.engine.door import VERBS
 from interlock.kernel import commands
-from interlock.kernel.commands import Cancel, Command, Decide, Drain, Replay, Signal, Submit, Tick, Trigger, Vote, Work
+from interlock.kernel.commands import (
+    Cancel,
+    Command,
+    Decide,
+    Drain,
+    FireSchedule,
+    Replay,
+    Signal,
+    Submit,
+    Tick,
+    Vote,
+    Work,
+)
 from interlock.kernel.errors import Denied, InterlockError, LimitReached, Refused, Unavailable, Unknown
 from interlock.plugins import STANDARD
 from interlock.store.views import Filter, counts_by, listing
@@ -138,7 +150,7 @@ def test_a_key_that_is_not_valid_or_lacks_the_scope_is_told(house: House, there:
 
 
 def test_every_command_has_a_scope_or_is_asked_beside_the_database(far: App) -> None:
-    beside = {commands.Archive, commands.Tenant, commands.Tick, commands.Admit, commands.Tally}
+    beside = {commands.Archive, commands.SetTenant, commands.Tick, commands.Admit, commands.CountEvents}
     wire = sys.modules["interlock.client.wire"]
     assert wire.SCOPE_OF.keys() | beside == {**VERBS, **STANDARD.commands}.keys()
     assert not wire.SCOPE_OF.keys() & beside
@@ -166,7 +178,7 @@ REFUSED: list[Command[Any]] = [
     Vote(unit=1, voter="ann"),
     Signal(unit=77, name="paid"),
     Replay(unit=1),
-    Trigger(name="none"),
+    FireSchedule(name="none"),
     Drain(worker=1),
     Submit(work=(Work(task=""),)),
     Submit(work=(Work(task="a", priority=2**40),)),
@@ -177,7 +189,7 @@ REFUSED: list[Command[Any]] = [
 
 def test_a_refusal_is_the_same_as_beside_the_database(there: App, far: App) -> None:
     unit = there.task(name="mail")(lambda: None).submit().unit
-    there.send(commands.Tenant(max_waiting=1))
+    there.send(commands.SetTenant(max_waiting=1))
     kinds = set()
     for command in REFUSED:
         asked = {name: unit for name in ("unit", "worker") if getattr(command, name, 0) == 1}
@@ -197,7 +209,7 @@ def test_the_tenant_is_that_of_the_key_whatever_a_command_says(there: App, house
     with App(house.base, key=house.key("admin", tenant=2)) as other:
         other.send(Submit(work=(Work(task="theirs"),), tenant=1))
         assert (jobs(other), jobs(far), other.tenant) == (1, 0, 2)
-        key = with_secret(other, commands.Key(order="create", name="reader", scopes=("read",), tenant=1)).text
+        key = with_secret(other, commands.CreateKey(name="reader", scopes=("read",), tenant=1)).text
     with App(house.base, key=key) as reader:
         assert (reader.tenant, jobs(reader)) == (2, 1)
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from interlock.kernel.commands import Define, Grant, Submit, Vote, Work
+from interlock.kernel.commands import DefineTemplate, Grant, Submit, Vote, Work
 from interlock.kernel.errors import InterlockError
 from tests.contract.test_waiting_001 import no_lease_ever
 from tests.contract.world import World
@@ -57,7 +57,7 @@ def test_a_template_s_step_called_approval_is_a_gate(world: World) -> None:
         Work(task="build", lifecycle="step", ref="build"),
         Work(task="APPROVAL", lifecycle="step", ref="APPROVAL", needs=("build",)),
     )
-    world.send(Define(name="release", steps=steps))
+    world.send(DefineTemplate(name="release", steps=steps))
     run = world.submit("release", lifecycle="workflow_run", template="release")
     world.finish(claim_one(world))
     assert world.unit(run).state == GATE

@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from interlock.kernel.commands import Define, Submit, Work
+from interlock.kernel.commands import DefineTemplate, Submit, Work
 from interlock.kernel.rows import Body, Event, Unit
 from tests.contract.world import World
 
@@ -41,7 +41,7 @@ def story(world: World, units: list[int]) -> list[Any]:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_batch_is_what_its_parts_are_one_by_one(world: World, kind: str) -> None:
-    world.send(Define(name="steps", steps=(Work(task="a", ref="a"), Work(task="b", ref="b", needs=("a",)))))
+    world.send(DefineTemplate(name="steps", steps=(Work(task="a", ref="a"), Work(task="b", ref="b", needs=("a",)))))
     works = [Work(task="mail", input=str(number), **KINDS[kind]) for number in range(4)]
     apart = [world.send(Submit(work=(work,)))[0].unit for work in works]
     seen = story(world, apart)

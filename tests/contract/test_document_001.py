@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from interlock.kernel.commands import Cancel, Claim, Decide, Define, Finish, Force, Outcome, Submit, Vote, Work
+from interlock.kernel.commands import Cancel, Claim, Decide, DefineTemplate, Finish, Force, Outcome, Submit, Vote, Work
 from interlock.kernel.errors import InterlockError, Refused, Unknown
 from interlock.lifecycles import shipped
 from interlock.plugins import open_engine
@@ -28,7 +28,7 @@ def defined(world: World, *names: str, name: str = "release", **facts: Any) -> i
         own = {key: value for key, value in facts.items() if (key in GATE_FACTS) == gate}
         before = (steps[-1].ref,) if steps else ()
         steps.append(Work(task=one, lifecycle="approval" if gate else "step", ref=one, needs=before, **own))
-    return world.send(Define(name=name, steps=tuple(steps))).version
+    return world.send(DefineTemplate(name=name, steps=tuple(steps))).version
 
 
 GATE_FACTS = ("quorum", "expires_us", "on_reject", "approvers", "not_submitter")
@@ -155,7 +155,7 @@ def test_a_permanent_error_fails_at_once_and_failed_is_an_end(world: World) -> N
 def test_a_run_that_waits_for_approval_may_fail(world: World, how: str) -> None:
     if how == "a parallel step fails":
         both = (Work(task="ship", lifecycle="approval", ref="ship"), Work(task="build", lifecycle="step", ref="build"))
-        world.send(Define(name="release", steps=both))
+        world.send(DefineTemplate(name="release", steps=both))
         run, worker = begun(world), world.worker()
         do(world, worker, ended="failure")  # it backs off: it is still to run
         assert world.unit(run).state == "RUNNING"
@@ -336,7 +336,7 @@ def test_the_submitter_may_not_approve_where_the_template_says_so(world: World) 
 
 def test_a_vote_may_name_its_step(world: World) -> None:
     gates = tuple(Work(task=name, lifecycle="approval", ref=name) for name in ("legal", "ops"))
-    world.send(Define(name="release", steps=gates))
+    world.send(DefineTemplate(name="release", steps=gates))
     run = begun(world)
     assert world.send(Vote(unit=run, voter="ann", step="ops")).applied
     assert states(world, run) == [GATE, GATE, DONE]
@@ -359,7 +359,7 @@ def at_once(url: str) -> None:
     )
     order = Submit(work=(Work(task="r", lifecycle="workflow_run", template="r", key="one", input='{"a": 1}'),))
     with open_engine(url, shipped()) as one, open_engine(url, shipped()) as two, ThreadPoolExecutor(32) as pool:
-        one.send(Define(name="r", steps=steps))
+        one.send(DefineTemplate(name="r", steps=steps))
         made = list(pool.map(lambda n: (one, two)[n % 2].send(order)[0], range(64)))
         assert sum(answer.created for answer in made) == 1
         (run,) = {answer.unit for answer in made}
@@ -420,7 +420,7 @@ def test_the_wait_is_durable(server: str, tmp_path: Path) -> None:
             steps = (Work(task="ship", lifecycle="approval", ref="ship"),)
             order = Submit(work=(Work(task="r", lifecycle="workflow_run", template="r"),))
             with open_engine(place, shipped()) as engine:
-                engine.send(Define(name="r", steps=steps))
+                engine.send(DefineTemplate(name="r", steps=steps))
                 run = engine.send(order)[0].unit
             with open_engine(place, shipped()) as engine:
                 assert engine.read(lambda session, one=run: glimpse(session, 1, one)).state == GATE  # type: ignore[misc]
@@ -431,7 +431,7 @@ def test_the_wait_is_durable(server: str, tmp_path: Path) -> None:
 @pytest.mark.req("R1-41", "R1-42", "R1-43")
 def test_a_key_stands_for_one_run_of_its_tenant(world: World) -> None:
     defined(world, *RELEASE)
-    theirs = Define(tenant=2, name="release", steps=(Work(task="x", lifecycle="step", ref="x"),))
+    theirs = DefineTemplate(tenant=2, name="release", steps=(Work(task="x", lifecycle="step", ref="x"),))
     world.send(theirs)
     facts = {"lifecycle": "workflow_run", "template": "release", "key": "k"}
     work = Work(task="release", input='{"v": 1}', **facts)  # type: ignore[arg-type]

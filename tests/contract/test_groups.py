@@ -16,24 +16,26 @@ from interlock.kernel.commands import (
     Claim,
     Command,
     Count,
+    CountEvents,
+    CreateKey,
     Decide,
-    Define,
+    DefineSchedule,
     Finish,
+    FireSchedule,
     Heartbeat,
-    Key,
     Outcome,
-    Pause,
+    PauseSchedule,
     Position,
     Register,
     Release,
-    Remove,
-    Resume,
+    RemoveSchedule,
+    ResumeSchedule,
+    RevokeKey,
+    RotateKey,
+    SetTenant,
     Start,
     Submit,
-    Tally,
-    Tenant,
     Tick,
-    Trigger,
     Work,
 )
 from interlock.kernel.errors import InterlockError, Unknown
@@ -54,9 +56,9 @@ def prepared() -> tuple[World, dict[str, Command[Any]]]:
     world.submit(delay_us=5_000_000)
     world.submit(priority=3, rate_key="r", rate=1, rate_per_us=5_000_000)
     world.submit(rate_key="r", rate=1, rate_per_us=5_000_000)
-    world.send(Tenant(max_running=4, max_waiting=5, max_requests=2))
-    world.send(Define(name="s", timing="every 5s", work=Work(task="mail"), overlap="replace"))
-    old = world.send(Key(order="create", name="old", scopes=("read",), digest="c" * 64))
+    world.send(SetTenant(max_running=4, max_waiting=5, max_requests=2))
+    world.send(DefineSchedule(name="s", timing="every 5s", work=Work(task="mail"), overlap="replace"))
+    old = world.send(CreateKey(name="old", scopes=("read",), digest="c" * 64))
     one, two = world.worker("one", capacity=2), world.worker("two")
     (running,) = world.claim(one)
     world.start(running)
@@ -78,20 +80,22 @@ def prepared() -> tuple[World, dict[str, Command[Any]]]:
         "cancel hard": Cancel(unit=running.unit, hard=True),
         "cancel unknown": Cancel(unit=999_999),
         "cancel foreign": Cancel(unit=running.unit, tenant=2),
-        "define": Define(name="s", timing="every 7s", work=Work(task="mail", rate_key="r", rate=2, rate_per_us=1)),
-        "pause": Pause(name="s"),
-        "resume": Resume(name="s"),
-        "remove": Remove(name="s"),
-        "trigger": Trigger(name="s"),
+        "define": DefineSchedule(
+            name="s", timing="every 7s", work=Work(task="mail", rate_key="r", rate=2, rate_per_us=1)
+        ),
+        "pause": PauseSchedule(name="s"),
+        "resume": ResumeSchedule(name="s"),
+        "remove": RemoveSchedule(name="s"),
+        "trigger": FireSchedule(name="s"),
         "tick": Tick(),
-        "limits": Tenant(max_running=3, max_waiting=6),
-        "no limit": Tenant(name="first", max_running=None),
-        "key": Key(order="create", name="ci", scopes=("read",), digest="a" * 64),
+        "limits": SetTenant(max_running=3, max_waiting=6),
+        "no limit": SetTenant(name="first", max_running=None),
+        "key": CreateKey(name="ci", scopes=("read",), digest="a" * 64),
         "admit": Admit(),
-        "tally": Tally(after=Position("e"), upto=Position("e", 0, 1), counts=(Count("claims", '["mail"]', 2),)),
-        "few requests": Tenant(max_requests=1),
-        "rotate": Key(order="rotate", key=old.key, digest="b" * 64),
-        "revoke": Key(order="revoke", key=old.key),
+        "tally": CountEvents(after=Position("e"), upto=Position("e", 0, 1), counts=(Count("claims", '["mail"]', 2),)),
+        "few requests": SetTenant(max_requests=1),
+        "rotate": RotateKey(key=old.key, digest="b" * 64),
+        "revoke": RevokeKey(key=old.key),
     }
     return world, named
 

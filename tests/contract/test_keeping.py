@@ -7,7 +7,7 @@ import pytest
 from interlock.audit import anchor as anchors
 from interlock.audit.laws import audit
 from interlock.engine.notes import READ_AGAIN_US
-from interlock.kernel.commands import Cancel, Claim, Heartbeat, Record, Register, Start, Submit, Tenant, Work
+from interlock.kernel.commands import Cancel, Claim, Heartbeat, Record, Register, SetTenant, Start, Submit, Work
 from interlock.kernel.errors import InterlockError
 from interlock.store.reads import due_tenants, snapshot
 from tests.contract.tamper import behind_the_guard
@@ -36,7 +36,7 @@ def busy(world: World) -> int:
 
 @pytest.mark.req("R2-38")
 def test_how_long_verbose_notes_are_kept_is_a_setting_of_the_tenant(world: World) -> None:
-    world.send(Tenant(tenant=1, keep_beats_us=60 * SECOND, keep_verbose_us=120 * SECOND))
+    world.send(SetTenant(tenant=1, keep_beats_us=60 * SECOND, keep_verbose_us=120 * SECOND))
     unit = busy(world)
     moves = world.names(unit)
     found = []
@@ -61,8 +61,8 @@ def test_without_a_setting_beats_last_two_days_and_the_rest_fourteen(world: Worl
 
 def test_a_new_setting_is_obeyed_within_seconds_and_only_by_its_tenant(world: World) -> None:
     busy(world)  # what holds for the tenant is known now
-    world.send(Tenant(tenant=1, keep_beats_us=SECOND))
-    world.send(Tenant(tenant=2, name="other"))
+    world.send(SetTenant(tenant=1, keep_beats_us=SECOND))
+    world.send(SetTenant(tenant=2, name="other"))
     world.pass_time(READ_AGAIN_US / SECOND)
     expires = {}
     for tenant in (1, 2):
@@ -82,7 +82,7 @@ def test_a_new_setting_is_obeyed_within_seconds_and_only_by_its_tenant(world: Wo
 @pytest.mark.parametrize("wrong", [0, -1, 999_999, 2**60])
 def test_a_time_that_is_none_is_refused(world: World, wrong: int) -> None:
     with pytest.raises(InterlockError, match=r"keep_beats_us = .* is not allowed; 1s to 3660d is"):
-        world.send(Tenant(tenant=1, keep_beats_us=wrong))
+        world.send(SetTenant(tenant=1, keep_beats_us=wrong))
 
 
 @pytest.mark.req("R1-42", "R2-21")

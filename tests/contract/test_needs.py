@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from interlock.kernel.commands import Define, Submit, Work
+from interlock.kernel.commands import DefineTemplate, Submit, Work
 from interlock.kernel.errors import InterlockError, Unknown
 from interlock.kernel.graph import arrange
 from interlock.kernel.names import meant
@@ -81,9 +81,9 @@ def test_the_steps_of_a_template_may_come_in_any_order(world: World) -> None:
         Work(task="a", lifecycle="step", ref="a"),
         Work(task="b", lifecycle="step", ref="b", needs=("a",)),
     )
-    world.send(Define(name="t", steps=parts))
+    world.send(DefineTemplate(name="t", steps=parts))
     with pytest.raises(InterlockError, match="template 't': a circle of needs: c needs b needs c"):
-        world.send(Define(name="t", steps=(parts[0], Work(task="b", lifecycle="step", ref="b", needs=("c",)))))
+        world.send(DefineTemplate(name="t", steps=(parts[0], Work(task="b", lifecycle="step", ref="b", needs=("c",)))))
     world.submit("t", lifecycle="workflow_run", template="t")
     worker = world.worker()
     done = []

@@ -10,15 +10,15 @@ import pytest
 import interlock
 from interlock.client.schedules import why_paused, why_schedule
 from interlock.kernel.commands import (
-    Define,
-    Pause,
+    DefineSchedule,
+    FireSchedule,
+    PauseSchedule,
     Planned,
-    Remove,
-    Resume,
+    RemoveSchedule,
+    ResumeSchedule,
     Start,
     Submit,
     Tick,
-    Trigger,
     Work,
 )
 from interlock.kernel.errors import InterlockError, Unknown
@@ -42,7 +42,7 @@ def us(*when: int, zone: str = "UTC") -> int:
 
 def define(world: World, timing: str = "0 * * * *", **facts: object) -> Planned:
     work = Work(task="report", input='{"n": 1}', labels='{"team": "x"}')
-    return world.send(Define(**{"name": "hourly", "timing": timing, "work": work, **facts}))  # type: ignore[arg-type]
+    return world.send(DefineSchedule(**{"name": "hourly", "timing": timing, "work": work, **facts}))  # type: ignore[arg-type]
 
 
 def schedule(world: World, name: str = "hourly") -> Schedule:
@@ -121,7 +121,7 @@ def test_many_tickers_make_one(tmp_path: Path, server: str) -> None:
             connection.clock = lambda: clock[0]
         clock = [us(2026, 6, 1, 12, 0)]
         engines = [make_engine(connection, shipped()) for connection in connections]
-        engines[0].send(Define(name="hourly", timing="every 1m", work=Work(task="report"), overlap="allow"))
+        engines[0].send(DefineSchedule(name="hourly", timing="every 1m", work=Work(task="report"), overlap="allow"))
         for _ in range(20):
             clock[0] += 60 * SECOND
             assert sum(engine.send(Tick()) for engine in engines) == 1
@@ -133,7 +133,7 @@ def test_a_tick_that_finds_the_row_locked_goes_on(tmp_path: Path, server: str) -
     with fresh_postgres(server, f"t{abs(hash(tmp_path))}") as url:
         one, two = (PostgresConnection(url, lambda: clock[0]) for _ in range(2))
         clock = [us(2026, 6, 1, 12, 0)]
-        make_engine(one, shipped()).send(Define(name="hourly", timing="every 1m", work=Work(task="report")))
+        make_engine(one, shipped()).send(DefineSchedule(name="hourly", timing="every 1m", work=Work(task="report")))
         clock[0] += 60 * SECOND
         one.begin([1])
         one.rows("SELECT 1 FROM schedule FOR UPDATE")
@@ -249,7 +249,7 @@ def test_after_a_downtime(noon: World, missed: str, late: int, count: int, skipp
 def test_all_that_was_missed_is_at_most_a_thousand_and_says_so(world: World) -> None:
     world.now_us = us(2026, 6, 1, 12, 0)
     trust = world.engine.send
-    trust(Define(name="often", timing="every 1s", work=Work(task="report"), missed="all", overlap="allow"))
+    trust(DefineSchedule(name="often", timing="every 1s", work=Work(task="report"), missed="all", overlap="allow"))
     world.pass_time(1_500)
     ticks = [trust(Tick()) for _ in range(11)]
     assert ticks == [100] * 10 + [0]  # so many at once
@@ -282,18 +282,18 @@ def test_years_of_minutes_are_not_counted() -> None:
 
 def test_a_paused_schedule_makes_nothing_and_says_what_it_skipped(noon: World) -> None:
     define(noon, overlap="allow", missed="all")
-    paused = noon.send(Pause(name="hourly", actor="ann", reason="the mail server moves"))
+    paused = noon.send(PauseSchedule(name="hourly", actor="ann", reason="the mail server moves"))
     assert (paused.paused, paused.next_at, paused.changed) == (True, None, True)
-    assert not noon.send(Pause(name="hourly", actor="bob")).changed
+    assert not noon.send(PauseSchedule(name="hourly", actor="bob")).changed
     pass_hours(noon, 5)
     assert made(noon) == []
     assert define(noon, timing="30 * * * *", overlap="allow").paused  # another definition does not wake it
     define(noon, overlap="allow", missed="all")
-    resumed = noon.send(Resume(name="hourly"))
+    resumed = noon.send(ResumeSchedule(name="hourly"))
     assert (resumed.paused, resumed.next_at) == (False, us(2026, 6, 1, 18))
     (one,) = skips(noon)
     assert (one.count, one.reason) == (5, "paused by ann: the mail server moves")
-    assert not noon.send(Resume(name="hourly")).changed
+    assert not noon.send(ResumeSchedule(name="hourly")).changed
     pass_hours(noon, 1)
     assert keys(noon) == ["hourly@2026-06-01T18:00:00Z"]
 
@@ -301,19 +301,19 @@ def test_a_paused_schedule_makes_nothing_and_says_what_it_skipped(noon: World) -
 def test_what_was_due_before_a_pause_is_made(noon: World) -> None:
     define(noon)
     noon.pass_time(HOUR)
-    noon.send(Pause(name="hourly"))
+    noon.send(PauseSchedule(name="hourly"))
     assert keys(noon) == ["hourly@2026-06-01T13:00:00Z"]
 
 
 def test_a_trigger_makes_one_now_also_while_paused(noon: World) -> None:
     define(noon)
-    noon.send(Pause(name="hourly"))
-    first = noon.send(Trigger(name="hourly", actor="ann"))
-    second = noon.send(Trigger(name="hourly"))
+    noon.send(PauseSchedule(name="hourly"))
+    first = noon.send(FireSchedule(name="hourly", actor="ann"))
+    second = noon.send(FireSchedule(name="hourly"))
     assert (first.created, second.created) == (True, True)
     assert noon.body(first.unit).key is None
     assert noon.events(first.unit)[0].actor == "ann"
-    noon.send(Resume(name="hourly"))
+    noon.send(ResumeSchedule(name="hourly"))
     pass_hours(noon, 1)
     assert "has not ended" in skips(noon)[0].reason  # it counts as the last one
 
@@ -321,17 +321,17 @@ def test_a_trigger_makes_one_now_also_while_paused(noon: World) -> None:
 def test_a_removed_schedule_makes_nothing_and_what_it_made_stays(noon: World) -> None:
     define(noon)
     noon.pass_time(HOUR)
-    gone = noon.send(Remove(name="hourly", actor="ann", reason="nobody reads it"))
+    gone = noon.send(RemoveSchedule(name="hourly", actor="ann", reason="nobody reads it"))
     assert (gone.removed, gone.changed, gone.next_at) == (True, True, None)
     assert len(made(noon)) == 1  # it was due
     noon.pass_time(3 * HOUR)
     assert noon.send(Tick()) == 0
-    assert not noon.send(Remove(name="hourly")).changed
-    for command in (Pause(name="hourly"), Resume(name="hourly"), Trigger(name="hourly")):
+    assert not noon.send(RemoveSchedule(name="hourly")).changed
+    for command in (PauseSchedule(name="hourly"), ResumeSchedule(name="hourly"), FireSchedule(name="hourly")):
         with pytest.raises(Unknown, match="schedule 'hourly' was removed; there are none"):
             noon.send(command)
     with pytest.raises(Unknown, match="there is no schedule 'none'"):
-        noon.send(Remove(name="none"))
+        noon.send(RemoveSchedule(name="none"))
     declare(noon.connection, 1)
     assert schedules_of(noon.connection, 1) == []
     assert why_schedule(noon.connection, 1, "hourly") == (
@@ -345,12 +345,12 @@ def test_a_removed_schedule_makes_nothing_and_what_it_made_stays(noon: World) ->
 
 def test_an_unknown_schedule_is_told_with_those_that_there_are(noon: World) -> None:
     with pytest.raises(Unknown, match="there is no schedule 'x'; there are none"):
-        noon.send(Pause(name="x"))
+        noon.send(PauseSchedule(name="x"))
     define(noon)
     with pytest.raises(Unknown, match="there is no schedule 'x'; there are hourly"):
-        noon.send(Trigger(name="x"))
+        noon.send(FireSchedule(name="x"))
     with pytest.raises(Unknown, match="there are none"):
-        noon.send(Pause(name="hourly", tenant=2))
+        noon.send(PauseSchedule(name="hourly", tenant=2))
 
 
 def test_a_unit_that_cannot_be_made_is_skipped_with_the_reason_and_time_goes_on(noon: World) -> None:
@@ -381,7 +381,7 @@ def test_skipped_instants_are_forgotten_after_two_weeks(noon: World) -> None:
     define(noon)
     pass_hours(noon, 2)
     assert noon.count("skipped") == 1
-    noon.send(Pause(name="hourly"))
+    noon.send(PauseSchedule(name="hourly"))
     noon.pass_time(14 * 24 * HOUR)
     noon.tick()
     assert noon.count("skipped") == 0
@@ -485,7 +485,9 @@ def test_units_when_the_clocks_change(world: World, start: datetime) -> None:
     world.now_us = round(start.timestamp()) * SECOND
     for name, timing in (("fixed", "30 2 * * *"), ("often", "*/15 * * * *")):
         world.engine.send(
-            Define(name=name, timing=timing, timezone="Europe/Berlin", work=Work(task="report"), overlap="allow")
+            DefineSchedule(
+                name=name, timing=timing, timezone="Europe/Berlin", work=Work(task="report"), overlap="allow"
+            )
         )
     for _ in range(24 * 12):
         world.now_us += 300 * SECOND

@@ -10,15 +10,15 @@ import pytest
 from interlock.engine.door import Engine, Runner
 from interlock.kernel.commands import (
     Claim,
-    Define,
+    DefineSchedule,
     Finish,
+    FireSchedule,
     Grant,
     Outcome,
     Register,
+    SetTenant,
     Submit,
-    Tenant,
     Tick,
-    Trigger,
     Work,
 )
 from interlock.kernel.errors import InterlockError, LimitReached
@@ -36,7 +36,7 @@ JOBS, ENGINES, LIMIT = 60, 4, 3
 
 
 def limit(world: World, running: int | None = None, waiting: int | None = None) -> None:
-    world.send(Tenant(max_running=running, max_waiting=waiting))
+    world.send(SetTenant(max_running=running, max_waiting=waiting))
 
 
 @pytest.mark.req("X-06")
@@ -84,7 +84,7 @@ def test_a_limit_below_what_is_held_takes_nothing_away(world: World) -> None:
 
 
 def test_a_queue_that_is_full_refuses_and_says_the_numbers(world: World) -> None:
-    world.send(Tenant(name="acme", max_waiting=3))
+    world.send(SetTenant(name="acme", max_waiting=3))
     world.submit(key="a", input="1")
     world.submit(delay_us=60 * SECOND)
     world.submit(mutex="m")
@@ -117,7 +117,7 @@ def test_two_submits_of_one_group_count_each_other(world: World) -> None:
 
 
 def test_a_schedule_of_a_full_tenant_skips_and_says_why(world: World) -> None:
-    world.send(Define(name="s", timing="every 1m", work=Work(task="mail"), overlap="allow"))
+    world.send(DefineSchedule(name="s", timing="every 1m", work=Work(task="mail"), overlap="allow"))
     limit(world, waiting=1)
     world.submit()
     world.pass_time(61)
@@ -126,20 +126,20 @@ def test_a_schedule_of_a_full_tenant_skips_and_says_why(world: World) -> None:
     ((reason,),) = world.connection.rows("SELECT reason FROM skipped")
     assert reason.startswith("refused: TENANT_LIMIT: of tenant 'default' at most 1 units may wait")
     with pytest.raises(LimitReached):
-        world.send(Trigger(name="s"))
+        world.send(FireSchedule(name="s"))
 
 
 def test_what_is_said_of_a_tenant_is_checked_and_the_rest_stays(world: World) -> None:
-    made = world.send(Tenant(tenant=7, max_running=2))
+    made = world.send(SetTenant(tenant=7, max_running=2))
     assert (made.name, made.max_running, made.max_waiting, made.changed) == ("tenant-7", 2, None, True)
-    assert not world.send(Tenant(tenant=7, max_running=2)).changed
-    named = world.send(Tenant(tenant=7, name="acme", max_waiting=5))
+    assert not world.send(SetTenant(tenant=7, max_running=2)).changed
+    named = world.send(SetTenant(tenant=7, name="acme", max_waiting=5))
     assert (named.name, named.max_running, named.max_waiting) == ("acme", 2, 5)
     refused = {
-        "tenant 7 has the name 'acme' already": Tenant(tenant=8, name="acme"),
-        "name '12' is a number": Tenant(tenant=8, name="12"),
-        "max_running": Tenant(tenant=7, max_running=-1),
-        "tenant": Tenant(tenant=0, max_running=1),
+        "tenant 7 has the name 'acme' already": SetTenant(tenant=8, name="acme"),
+        "name '12' is a number": SetTenant(tenant=8, name="12"),
+        "max_running": SetTenant(tenant=7, max_running=-1),
+        "tenant": SetTenant(tenant=0, max_running=1),
     }
     for text, command in refused.items():
         with pytest.raises(InterlockError, match=text):
@@ -184,7 +184,7 @@ def test_engines_that_race_never_exceed_the_limit(url: str) -> None:
     """What is held is looked at after every claim, from one picture of the database."""
     with closing(opened(url)) as connection:
         engine = make_engine(connection, shipped())
-        engine.send(Tenant(max_running=LIMIT))
+        engine.send(SetTenant(max_running=LIMIT))
         engine.send(Submit(work=(Work(task="mail", lifecycle="step"),) * JOBS))
     hands = [Hand(url, number) for number in range(ENGINES)]
     for hand in hands:
@@ -208,7 +208,7 @@ def engines(url: str) -> Iterator[list[Engine]]:
 
 @pytest.mark.req("X-06")
 def test_submits_that_race_never_make_a_queue_too_long(engines: list[Engine]) -> None:
-    engines[0].send(Tenant(max_waiting=10))
+    engines[0].send(SetTenant(max_waiting=10))
     futures = [engine.put(Submit(work=(Work(task="mail"),) * 3)) for _ in range(5) for engine in engines]
     refused = [future for future in futures if isinstance(future.exception(60), LimitReached)]
     assert len(futures) - len(refused) == 3
@@ -217,7 +217,7 @@ def test_submits_that_race_never_make_a_queue_too_long(engines: list[Engine]) ->
 
 def test_whoever_was_kept_by_a_limit_is_woken_when_there_is_room(url: str, tmp_path: Path) -> None:
     with open_engine(url, shipped()) as engine, engine.watch(["default"]) as watch:
-        engine.send(Tenant(max_running=1))
+        engine.send(SetTenant(max_running=1))
         engine.send(Submit(work=(Work(task="mail", lifecycle="step"),) * 2))
         worker = engine.send(Register(name="w", incarnation="1", capacity=10))
         (grant,) = engine.send(Claim(worker=worker, key="k", nonce="n" * 16, limit=2))
@@ -228,5 +228,5 @@ def test_whoever_was_kept_by_a_limit_is_woken_when_there_is_room(url: str, tmp_p
         while watch.wait(0.3):
             pass
         assert len(engine.send(Claim(worker=worker, key="l", nonce="n" * 16, limit=2))) == 1
-        engine.send(Tenant(max_running=None))
+        engine.send(SetTenant(max_running=None))
         assert watch.wait(60)

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from interlock.kernel.commands import Claim, Define, Grant, Vote, Work
+from interlock.kernel.commands import Claim, DefineTemplate, Grant, Vote, Work
 from tests.contract.world import SECOND, World
 from tests.store.raw_acts import path_of, unlisted, write_act
 
@@ -21,7 +21,7 @@ def step(name: str, *needs: str, **facts: Any) -> Work:
 
 def begun(world: World, *steps: Work) -> tuple[int, int]:
     """A run of these steps, and a worker that has claimed nothing yet."""
-    world.send(Define(name="release", steps=steps))
+    world.send(DefineTemplate(name="release", steps=steps))
     return world.submit("release", lifecycle="workflow_run", template="release"), world.worker()
 
 

@@ -10,13 +10,13 @@ from interlock.kernel.commands import (
     PERMANENT,
     Bury,
     Decide,
-    Define,
+    DefineSchedule,
     Drain,
     Force,
-    Pause,
+    PauseSchedule,
     Record,
+    SetTenant,
     Submit,
-    Tenant,
     Vote,
     Work,
 )
@@ -85,7 +85,7 @@ class Stories:
     def tenant_limit(world: World) -> int:
         for _ in range(3):
             job = world.submit()
-        world.send(Tenant(name="acme", max_running=2, actor="eve"))
+        world.send(SetTenant(name="acme", max_running=2, actor="eve"))
         world.claim(world.worker("ann"), limit=3)
         return job
 
@@ -319,11 +319,11 @@ def test_a_worker_is_known_by_the_queues_that_it_claims_from(world: World) -> No
 
 @BOTH
 def test_a_schedule_that_is_paused_says_by_whom_and_how_it_goes_on(world: World) -> None:
-    world.send(Define(name="nightly", timing="0 2 * * *", timezone="UTC", work=Work(task="report")))
+    world.send(DefineSchedule(name="nightly", timing="0 2 * * *", timezone="UTC", work=Work(task="report")))
     declare(world.connection, 1)
     waits = "schedule nightly waits for its next instant, "
     assert why_schedule(world.connection, 1, "nightly").startswith(waits)
-    world.send(Pause(name="nightly", actor="ann", reason="the disk is full"))
+    world.send(PauseSchedule(name="nightly", actor="ann", reason="the disk is full"))
     declare(world.connection, 1)
     assert why_schedule(world.connection, 1, "nightly") == (
         "schedule nightly was paused by ann at 2023-11-14T22:13:20Z: the disk is full; "

@@ -8,7 +8,7 @@ import pytest
 
 from interlock.audit.laws import audit
 from interlock.client.why import explain
-from interlock.kernel.commands import Cancel, Claim, Define, Force, Register, Submit, Tick, Work
+from interlock.kernel.commands import Cancel, Claim, DefineSchedule, Force, Register, Submit, Tick, Work
 from interlock.kernel.errors import InterlockError
 from interlock.kernel.lifecycle import Lifecycle
 from interlock.kernel.names import shown
@@ -302,7 +302,7 @@ def test_a_child_whose_policy_cannot_be_read_is_cancelled_with_its_parent(world:
 
 def test_a_schedule_whose_work_cannot_be_read_does_not_stop_the_time(world: World, server: str) -> None:
     for name in ("bad", "good"):
-        world.send(Define(name=name, timing="every 60s", work=Work(task=name)))
+        world.send(DefineSchedule(name=name, timing="every 60s", work=Work(task=name)))
     change(world, server, "UPDATE schedule SET work = '{' WHERE name = 'bad'")
     world.pass_time(61)
     assert world.engine.send(Tick()) == 1

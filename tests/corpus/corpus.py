@@ -19,17 +19,18 @@ import msgspec
 from interlock.kernel import commands
 from interlock.kernel.commands import (
     Command,
-    Define,
+    DefineSchedule,
+    DefineTemplate,
+    FireSchedule,
     Force,
     Grant,
-    Pause,
+    PauseSchedule,
     Record,
-    Remove,
-    Resume,
+    RemoveSchedule,
+    ResumeSchedule,
+    SetTenant,
     Signal,
     Submit,
-    Tenant,
-    Trigger,
     Work,
 )
 from interlock.kernel.errors import InterlockError
@@ -100,18 +101,25 @@ class Wider(Chance):
 
     def heard(self, command: Command[Any], answer: Any) -> None:
         super().heard(command, answer)
-        if isinstance(command, Trigger) and not isinstance(answer, Exception):
+        if isinstance(command, FireSchedule) and not isinstance(answer, Exception):
             self.units[answer.unit] = "job"
 
     def plan(self) -> Command[Any]:
         name = self.random.choice(("p", "q"))
         work = Work(task="planned", attempts=1)
-        define = Define(
+        define = DefineSchedule(
             name=name, timing=self.random.choice(("every 5s", "*/2 * * * *")), work=work,
             overlap=self.random.choice(commands.OVERLAP), missed=self.random.choice(commands.MISSED),
         )  # fmt: skip
         return self.random.choice(
-            [define, define, Trigger(name=name), Pause(name=name), Resume(name=name), Remove(name=name)]
+            [
+                define,
+                define,
+                FireSchedule(name=name),
+                PauseSchedule(name=name),
+                ResumeSchedule(name=name),
+                RemoveSchedule(name=name),
+            ]
         )
 
     def flow(self) -> Command[Any]:
@@ -129,7 +137,7 @@ class Wider(Chance):
             Work(task="t", lifecycle="step", ref="two", step="two", needs=("gate",), when="one == 1"),
         )
         run = Work(task="flow", lifecycle="workflow_run", template="flow", input='{"a": 1}')
-        return self.random.choice([Define(name="flow", steps=steps), Submit(work=(run,)), Submit(work=(run,))])
+        return self.random.choice([DefineTemplate(name="flow", steps=steps), Submit(work=(run,)), Submit(work=(run,))])
 
     def limited(self) -> Command[Any]:
         limited = Work(task="few", limit_key="l", limit=self.random.choice((1, 2)), labels='{"team": "a"}', trace="0a")
@@ -140,7 +148,7 @@ class Wider(Chance):
 
     def operate(self) -> Command[Any]:
         if not self.units or self.random.random() < 0.3:
-            return Tenant(max_running=self.random.choice((None, 5)), max_waiting=self.random.choice((None, 40)))
+            return SetTenant(max_running=self.random.choice((None, 5)), max_waiting=self.random.choice((None, 40)))
         unit = self.random.choice(list(self.units))
         states = list(shipped()[self.units[unit]].states)
         return Force(unit=unit, state=self.random.choice(states), reason=self.random.choice(("", "stuck")), actor="eve")

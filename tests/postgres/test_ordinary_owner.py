@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import interlock
-from interlock.kernel.commands import Tenant, Tick
+from interlock.kernel.commands import SetTenant, Tick
 from interlock.kernel.errors import InterlockError
 from interlock.lifecycles import load, shipped
 from interlock.store import doctor, migrate, rights
@@ -100,7 +100,7 @@ def test_the_owner_lives_a_whole_life_alone(owner: PostgresConnection) -> None:
     world.start(grant)
     world.finish(grant)
     assert world.unit(done).outcome == "success"
-    world.send(Tenant(tenant=2, name="other"))
+    world.send(SetTenant(tenant=2, name="other"))
     world.pass_time(10)
     world.send(Tick(tenant=1))
     world.send(Tick(tenant=2))

@@ -10,7 +10,7 @@ import uvicorn
 
 from interlock.client.app import App
 from interlock.client.keys import with_secret
-from interlock.kernel.commands import Key, Tenant
+from interlock.kernel.commands import CreateKey, SetTenant
 from interlock.server.build import built
 
 PATIENCE = 60.0  # seconds until a test gives up; none waits so long
@@ -42,8 +42,8 @@ class House:
         """A key to the database of the present guest; its name is that of whoever asks beside a database."""
         assert self.app
         if tenant != 1:
-            self.app.send(Tenant(tenant=tenant, name=f"tenant {tenant}"))
-        return with_secret(self.app, Key(order="create", name="local", scopes=scopes, tenant=tenant)).text
+            self.app.send(SetTenant(tenant=tenant, name=f"tenant {tenant}"))
+        return with_secret(self.app, CreateKey(name="local", scopes=scopes, tenant=tenant)).text
 
 
 @contextmanager

@@ -14,15 +14,15 @@ from interlock.client.keys import with_secret
 from interlock.kernel.commands import (
     Archive,
     Claim,
-    Define,
+    CreateKey,
+    DefineSchedule,
     Finish,
     Grant,
     Held,
-    Key,
     Outcome,
     Register,
+    SetTenant,
     Start,
-    Tenant,
     Work,
 )
 from interlock.server.build import built
@@ -41,11 +41,11 @@ class Stage:
         if beside:  # another server of the same database
             self.own, self.foreign = beside.own, beside.foreign
         else:
-            self.app.send(Tenant(tenant=FOREIGN, name="other"))
+            self.app.send(SetTenant(tenant=FOREIGN, name="other"))
             self.own, self.foreign = self.key(), self.key(tenant=FOREIGN)
 
     def key(self, *scopes: str, tenant: int = OWN, **facts: Any) -> str:
-        order = Key(order="create", name="ci", scopes=scopes or ("admin", "vouch"), tenant=tenant, **facts)
+        order = CreateKey(name="ci", scopes=scopes or ("admin", "vouch"), tenant=tenant, **facts)
         made = with_secret(self.app, order).text
         self.secrets |= {made, made.rpartition("_")[2]}
         return made
@@ -98,7 +98,7 @@ class Stage:
         assert heard.accepted
 
     def schedule(self, tenant: int = OWN) -> None:
-        self.app.send(Define(name="nightly", timing="0 3 * * *", work=Work(task="mail"), tenant=tenant))
+        self.app.send(DefineSchedule(name="nightly", timing="0 3 * * *", work=Work(task="mail"), tenant=tenant))
 
     def dead(self) -> str:
         """A dead letter."""

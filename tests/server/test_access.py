@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from interlock.kernel.commands import Tenant
+from interlock.kernel.commands import SetTenant
 from interlock.server import passes
 from interlock.store.connection import Connection
 from tests.server.stage import FOREIGN, Stage
@@ -67,7 +67,7 @@ def test_keys_of_others_are_not_seen(stage: Stage) -> None:
 
 
 def test_a_tenant_sees_its_limits(stage: Stage) -> None:
-    stage.app.send(Tenant(max_waiting=5))
+    stage.app.send(SetTenant(max_waiting=5))
     stage.job()
     stage.job()
     stage.claim()

@@ -8,7 +8,7 @@ import pytest
 
 from interlock.client.keys import with_secret
 from interlock.kernel.access import digest_of, read_key, spelled
-from interlock.kernel.commands import Key
+from interlock.kernel.commands import RevokeKey, RotateKey
 from interlock.kernel.rows import Key as Row
 from interlock.server.errors import Refusal
 from interlock.server.keyring import BELIEVED, Keyring, Known, moment
@@ -35,14 +35,14 @@ def test_a_key_that_was_used_is_refused_after_it_is_revoked(stage: Stage) -> Non
     assert BELIEVED < 1
     key = stage.key()
     assert stage.ask("GET", "/v1/jobs", key=key).status_code == 200
-    stage.app.send(Key(order="revoke", key=number(key)))
+    stage.app.send(RevokeKey(key=number(key)))
     until_refused(stage, key)
 
 
 def test_a_rotated_key_has_one_secret(stage: Stage) -> None:
     key = stage.key("read")
     assert stage.ask("GET", "/v1/jobs", key=key).status_code == 200
-    again = with_secret(stage.app, Key(order="rotate", key=number(key)))
+    again = with_secret(stage.app, RotateKey(key=number(key)))
     assert stage.ask("GET", "/v1/jobs", key=again.text).status_code == 200  # at once
     until_refused(stage, key)
     assert stage.ask("GET", "/v1/jobs", key=again.text).status_code == 200

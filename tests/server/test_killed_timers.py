@@ -9,7 +9,7 @@ import pytest
 
 from interlock.audit.laws import audit
 from interlock.client.app import App
-from interlock.kernel.commands import Claim, Define, Register, Submit, Work
+from interlock.kernel.commands import Claim, DefineSchedule, Register, Submit, Work
 from interlock.lifecycles import shipped
 from interlock.store.connection import Connection
 from tests.server.serving import serving
@@ -33,7 +33,7 @@ Timers = dict[int, str]  # the kind, by unit
 
 def plant_by_worker(app: App) -> Timers:
     """A schedule, and a step whose worker is never heard of again."""
-    app.send(Define(name="pulse", timing="every 1s", work=Work(task="every second"), overlap="allow"))
+    app.send(DefineSchedule(name="pulse", timing="every 1s", work=Work(task="every second"), overlap="allow"))
     made = app.send(Submit(work=(Work(task="lost", lifecycle="step", silent=True, ttl_us=5 * SECOND, attempts=9),)))
     worker = app.send(Register(name="gone", incarnation="1"))
     (grant,) = app.send(Claim(worker=worker, key="k", nonce=NONCE))

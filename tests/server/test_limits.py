@@ -8,7 +8,7 @@ import httpx
 import pytest
 
 from interlock.client.app import App
-from interlock.kernel.commands import Admit, Tenant
+from interlock.kernel.commands import Admit, SetTenant
 from tests.server.stage import Stage, staged
 
 MINUTE = 60_000_000
@@ -24,7 +24,7 @@ def stop_the_clock(app: App, now: int) -> None:
 def test_a_burst_is_stopped_and_told_when_to_go_on(inside: Stage) -> None:
     stage = inside
     stop_the_clock(stage.app, NOW)
-    stage.app.send(Tenant(max_requests=3))
+    stage.app.send(SetTenant(max_requests=3))
     key = stage.key()
     told = [stage.ask("GET", "/v1/jobs", key=key) for _ in range(5)]
     assert [one.status_code for one in told] == [200, 200, 200, 429, 429]
@@ -45,7 +45,7 @@ def test_two_servers_let_no_more_through_than_one(url: str) -> None:
         second = stack.enter_context(staged(url, first))
         for one in (first, second):
             stop_the_clock(one.app, NOW)
-        first.app.send(Tenant(max_requests=20))
+        first.app.send(SetTenant(max_requests=20))
         key = first.key()
 
         def ask(number: int) -> httpx.Response:

@@ -9,7 +9,7 @@ import pytest
 
 from interlock.client.questions import Question, questions
 from interlock.kernel.access import SCOPES, read_key
-from interlock.kernel.commands import Key, Tenant
+from interlock.kernel.commands import RevokeKey, SetTenant
 from interlock.kernel.names import meant, shown
 from interlock.store import lists, views
 from tests.server.stage import FOREIGN, OWN, Stage
@@ -203,7 +203,7 @@ def bad_keys(stage: Stage, scope: str) -> dict[str, tuple[str, int]]:
     """Keys that open nothing, and what each is answered."""
     revoked = stage.key()
     _, number, _ = read_key(revoked) or (0, 0, "")
-    stage.app.send(Key(order="revoke", key=number))
+    stage.app.send(RevokeKey(key=number))
     others = [one for one in SCOPES if one not in (scope, "admin")]
     return {
         "none": ("", 401),
@@ -238,7 +238,7 @@ def missed(stage: Stage, path: str, body: dict[str, Any]) -> Any:
 def test_every_operation_with_every_kind_of_key(stage: Stage) -> None:
     operations = described(stage)
     assert {one["operationId"] for _, _, one in operations} == ENTRIES.keys() | OPEN
-    stage.app.send(Tenant(tenant=3, name="empty"))
+    stage.app.send(SetTenant(tenant=3, name="empty"))
     empty = stage.key(tenant=3)
     bad = {scope: bad_keys(stage, scope) for scope in SCOPES}
     for path, method, one in operations:

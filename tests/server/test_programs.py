@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from interlock.kernel.commands import Revoke, Submit, Tenant, Work
+from interlock.kernel.commands import Revoke, SetTenant, Submit, Work
 from interlock.kernel.names import meant, shown
 from interlock.store.views import events_of, view
 from tests.server.stage import Stage
@@ -204,7 +204,7 @@ def test_who_does_not_ask_any_more_is_forgotten(stage: Stage, monkeypatch: pytes
 
 def test_workers_are_not_counted_among_the_requests_of_a_minute(stage: Stage) -> None:
     """A beat that was refused for being one too many would cost a lease."""
-    stage.app.send(Tenant(max_requests=1))
+    stage.app.send(SetTenant(max_requests=1))
     key = stage.key("worker", "read")
     worker = hired(stage, key)
     told = [stage.ask("POST", "/v1/views/schedules_of", {}, key=key).status_code for _ in range(2)]
@@ -221,7 +221,7 @@ UNKNOWN: list[tuple[str, Any, str]] = [
     ("submit", {"command": "Submit", "work": [], "tenant": 2}, "unknown field `tenant`"),
     ("submit", {"command": "Submit", "work": [{"task": "a", "priority": 2**70}]}, "Expected `int` <="),
     ("worker", {"command": "Tick"}, "Invalid value 'Tick'"),
-    ("admin", {"command": "Tenant", "max_running": None}, "Invalid value 'Tenant'"),
+    ("admin", {"command": "SetTenant", "max_running": None}, "Invalid value 'SetTenant'"),
 ]
 
 
@@ -241,3 +241,39 @@ def test_a_schedule_is_no_template(stage: Stage) -> None:
     assert first["answer"]["version"] == 1
     assert (second["refused"]["name"], second["refused"]["text"]) == ("Denied", "this needs the scope 'operate'")
     assert [one["name"] for one in stage.get("/v1/schedules")["schedules"]] == []
+
+
+def test_commands_are_also_known_by_their_first_names(stage: Stage) -> None:
+    """What a program sent before some commands were renamed means the same, and is done once under one key."""
+    template = {"command": "Define", "name": "t", "steps": [{"task": "a", "ref": "a", "lifecycle": "step"}]}
+    assert work(stage, template, scope="submit")[0]["answer"]["version"] == 1
+    schedule = {"command": "Define", "name": "s", "timing": "every 1h", "work": {"task": "a"}}
+    orders = [{"command": name, "name": "s"} for name in ("Pause", "Pause", "Resume", "Trigger", "Remove")]
+    defined, paused, again, resumed, fired, removed = work(stage, schedule, *orders, scope="operate")
+    assert [one["answer"]["changed"] for one in (defined, paused, again, resumed, removed)] == [
+        True,
+        True,
+        False,
+        True,
+        True,
+    ]
+    assert (paused["answer"]["paused"], resumed["answer"]["paused"]) == (True, False)
+    assert fired["answer"]["created"]
+    assert removed["answer"]["removed"]
+
+    create = {"command": "Key", "order": "create", "digest": "0" * 64, "name": "ci", "scopes": ["read"]}
+    made, same = work(stage, *[{**create, "idempotency_key": "k"}] * 2, scope="admin")
+    assert made["answer"] == same["answer"]
+    key = made["answer"]["key"]
+    orders = [{"command": "Key", "order": order, "key": key, "digest": "1" * 64} for order in ("rotate", "revoke")]
+    rotated, revoked = work(stage, *orders, scope="admin")
+    assert (rotated["answer"]["revoked"], revoked["answer"]["revoked"]) == (False, True)
+
+    both, strange, none = work(
+        stage, {**schedule, "steps": template["steps"]}, {"command": "Pause", "name": "none"}, schedule, scope="operate"
+    )
+    assert both["refused"]["text"].startswith("a definition is of a schedule, with timing and work, or of a template")
+    assert strange["refused"]["name"] == "Unknown"
+    assert "answer" in none, "one that is refused does not stop the others"
+    (odd,) = work(stage, {**create, "order": "lose"}, scope="admin")
+    assert odd["refused"]["text"] == "order = 'lose' is not allowed; allowed are create, rotate, revoke"

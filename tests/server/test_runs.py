@@ -2,7 +2,7 @@
 
 import pytest
 
-from interlock.kernel.commands import Define, Work
+from interlock.kernel.commands import DefineTemplate, Work
 from interlock.server import answers, lifecycle_answers
 from interlock.server.templates import TemplateTold
 from tests.server.stage import Stage
@@ -36,7 +36,7 @@ def test_a_run_of_a_template_as_document_001_asks_for_it(stage: Stage) -> None:
         Work(task="build", lifecycle="step", ref="build"),
         Work(task="sign", lifecycle="approval", ref="sign", needs=("build",)),
     )
-    stage.app.send(Define(name="release", steps=steps))
+    stage.app.send(DefineTemplate(name="release", steps=steps))
     asked = {"template_name": "release", "priority": 3, "input": {"version": 7}}
     run = stage.post("/runs", asked, status=201, headers={"Idempotency-Key": "k"})["id"]
     assert stage.post("/runs", asked, headers={"Idempotency-Key": "k"})["id"] == run

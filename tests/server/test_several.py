@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from interlock.kernel.commands import Key, Tenant
+from interlock.kernel.commands import RevokeKey, SetTenant
 from interlock.store.views import Filter, matching
 from tests.server.pair import Turns, paired
 from tests.server.stage import Stage
@@ -62,7 +62,7 @@ def test_a_revoked_key_is_refused_by_all(several: Stage) -> None:
     key = several.key()
     for place in range(3):
         assert alone(several, place).ask("GET", "/v1/jobs", key=key).status_code == 200
-    several.app.send(Key(order="revoke", key=number(key)))
+    several.app.send(RevokeKey(key=number(key)))
     for place in range(3):
         until_refused(alone(several, place), key)
 
@@ -70,7 +70,7 @@ def test_a_revoked_key_is_refused_by_all(several: Stage) -> None:
 @pytest.mark.req("X-05")
 def test_they_let_no_more_through_than_one_would(several: Stage) -> None:
     """Asked again if the minute ended meanwhile: nobody holds the clock of a real database."""
-    several.app.send(Tenant(tenant=5, name="busy", max_requests=20))
+    several.app.send(SetTenant(tenant=5, name="busy", max_requests=20))
     key = several.key(tenant=5)
 
     def minute() -> int:

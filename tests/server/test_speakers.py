@@ -6,7 +6,7 @@ import pytest
 
 from interlock.client.keys import with_secret
 from interlock.kernel.access import read_key
-from interlock.kernel.commands import Key, Submit, Work
+from interlock.kernel.commands import CreateKey, Submit, Work
 from interlock.kernel.names import meant, shown
 from interlock.store.views import events_of
 from tests.server.stage import Stage
@@ -15,7 +15,7 @@ OTHERS = ("submit", "read", "operate", "approve", "worker", "admin")
 
 
 def named_key(stage: Stage, name: str, *scopes: str, roles: tuple[str, ...] = ()) -> str:
-    made = with_secret(stage.app, Key(order="create", name=name, scopes=scopes, roles=roles)).text
+    made = with_secret(stage.app, CreateKey(name=name, scopes=scopes, roles=roles)).text
     stage.secrets |= {made, made.rpartition("_")[2]}
     return made
 

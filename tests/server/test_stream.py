@@ -4,7 +4,7 @@ import json
 import threading
 from typing import Any
 
-from interlock.kernel.commands import Key
+from interlock.kernel.commands import RevokeKey
 from tests.server.stage import Stage
 from tests.server.test_keys import number
 
@@ -49,7 +49,7 @@ def test_a_stream_ends_with_its_key(stage: Stage) -> None:
     heard: list[Any] = []
     ear = threading.Thread(target=lambda: heard.append(listen(stage, f"/v1/jobs/{job}/events", key=key)))
     ear.start()
-    stage.app.send(Key(order="revoke", key=number(key)))
+    stage.app.send(RevokeKey(key=number(key)))
     ear.join(60)
     assert heard
     assert heard[0][0] in (200, 401)

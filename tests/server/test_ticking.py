@@ -9,7 +9,7 @@ import pytest
 
 from interlock.client.app import App
 from interlock.engine.ticker import Ticker
-from interlock.kernel.commands import Claim, Define, Register, Submit, Tenant, Tick, Work
+from interlock.kernel.commands import Claim, DefineSchedule, Register, SetTenant, Submit, Tick, Work
 from interlock.lifecycles import shipped
 from interlock.plugins import open_engine
 from interlock.store.reads import due_tenants
@@ -43,7 +43,7 @@ def test_a_server_alone_lets_time_pass_for_every_tenant(kind: str, tmp_path: Pat
     """An approval expires, a queue timeout ends a job, and a schedule makes its unit."""
     with database(kind, tmp_path, server) as url, App(url) as app:
         tenants = {tenant: App(url, tenant=tenant) for tenant in (1, 2, 3)}
-        app.send(Tenant(tenant=2, name="second"))  # the third was never named
+        app.send(SetTenant(tenant=2, name="second"))  # the third was never named
         waiting = {tenant: made(one, tenant) for tenant, one in tenants.items()}
         with serving(url):
             for tenant, one in tenants.items():
@@ -63,7 +63,7 @@ def made(app: App, tenant: int) -> list[tuple[int, str]]:
     expires = Work(task="ask", lifecycle="approval", expires_us=SOON_US)
     late = Work(task="late", queue_timeout_us=SOON_US)
     asked, job = app.send(Submit(tenant=tenant, work=(expires, late)))
-    app.send(Define(tenant=tenant, name="soon", timing="every 1s", work=Work(task="hourly")))
+    app.send(DefineSchedule(tenant=tenant, name="soon", timing="every 1s", work=Work(task="hourly")))
     return [(asked.unit, "cancelled"), (job.unit, "dead")]
 
 
@@ -100,7 +100,7 @@ def test_several_that_tick_do_everything_once(tmp_path: Path) -> None:
         worker = first.send(Register(name="w", incarnation="1", capacity=100))
         units = [one.unit for one in first.send(Submit(work=tuple(Work(task="a") for _ in range(20))))]
         first.send(Claim(worker=worker, limit=20, key="c", nonce="the-nonce-of-the-claim"))
-        first.send(Define(name="soon", timing="every 1s", overlap="allow", work=Work(task="scheduled")))
+        first.send(DefineSchedule(name="soon", timing="every 1s", overlap="allow", work=Work(task="scheduled")))
         tickers = [Ticker(one, "test", every=0.01) for one in (first, second)]
         for ticker in tickers:
             ticker.start()

@@ -21,7 +21,7 @@ from interlock.cli.up import PORT, PORTS, listening, ready_key
 from interlock.client.app import App
 from interlock.client.keys import opens
 from interlock.kernel.access import read_key
-from interlock.kernel.commands import Key
+from interlock.kernel.commands import RevokeKey
 from interlock.kernel.errors import InterlockError
 from tests.conftest import COMMAND, Run
 from tests.store.databases import fresh_postgres
@@ -91,7 +91,7 @@ def test_what_is_printed_works_and_the_key_is_kept(tmp_path: Path) -> None:
 
     number = (read_key(keys[0]) or (0, 0))[1]
     with App(f"sqlite:///{tmp_path}/interlock.db") as app:
-        app.send(Key(order="revoke", key=number))
+        app.send(RevokeKey(key=number))
     with upped(tmp_path) as (_, (submit, _)), App(f"sqlite:///{tmp_path}/interlock.db") as app:
         assert key_in(submit) != keys[0]
         assert opens(app, key_in(submit))

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from interlock.client.stats import Stats
-from interlock.kernel.commands import Archive, Bury, Define, Tick, Work
+from interlock.kernel.commands import Archive, Bury, DefineTemplate, Tick, Work
 from interlock.kernel.errors import InterlockError
 from interlock.kernel.names import meant
 from interlock.lifecycles import shipped
@@ -102,9 +102,9 @@ def test_a_run_tells_what_it_waits_on(stage: Stage, root: str) -> None:
 def test_a_run_that_has_others_below_it_waits_on_their_gates(stage: Stage) -> None:
     """And on several at once, though nothing else waits."""
     sign = Work(task="sign", lifecycle="approval", ref="sign")
-    stage.app.send(Define(name="inner", steps=(sign,)))
+    stage.app.send(DefineTemplate(name="inner", steps=(sign,)))
     inner = Work(task="inner", lifecycle="workflow_run", template="inner", ref="inner")
-    stage.app.send(Define(name="outer", steps=(inner, Work(task="look", lifecycle="approval", ref="look"))))
+    stage.app.send(DefineTemplate(name="outer", steps=(inner, Work(task="look", lifecycle="approval", ref="look"))))
     run = stage.post("/runs", {"template_name": "outer"}, status=201)["id"]
     gates = [one["id"] for one in stage.get(f"/runs/{run}/steps")["steps"] if one["lifecycle"] == "approval"]
     assert sorted(stage.get(f"/runs/{run}")["waiting_on"]) == sorted(gates)

@@ -11,7 +11,7 @@ import httpx
 import msgspec
 import pytest
 
-from interlock.kernel.commands import Define, Submit, Work
+from interlock.kernel.commands import DefineSchedule, Submit, Work
 from interlock.kernel.errors import InterlockError
 from interlock.server import bodies, desk
 from interlock.server.errors import Refusal
@@ -193,4 +193,4 @@ def test_json_inside_a_command_may_be_deep_and_is_refused_with_a_sentence(stage:
 def test_a_long_timing_is_refused(stage: Stage) -> None:
     for timing in ("every " + "1" * 300_000, "1," * 150_000 + "1 * * * *"):
         with pytest.raises(InterlockError, match="timing is not allowed; allowed are 1 to 1000 characters"):
-            stage.app.send(Define(name="n", timing=timing, work=Work(task="a")))
+            stage.app.send(DefineSchedule(name="n", timing=timing, work=Work(task="a")))

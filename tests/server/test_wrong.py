@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from interlock.kernel.commands import Tenant
+from interlock.kernel.commands import SetTenant
 from interlock.kernel.errors import StoreError, Unavailable
 from interlock.store import migrate
 from interlock.store.views import Filter, matching
@@ -82,7 +82,7 @@ def test_an_idempotency_key_has_bounds(stage: Stage) -> None:
 
 
 def test_a_full_queue_is_a_429(stage: Stage) -> None:
-    stage.app.send(Tenant(max_waiting=1))
+    stage.app.send(SetTenant(max_waiting=1))
     stage.job()
     answer = stage.ask("POST", "/v1/jobs", {"task": "a"})
     assert (answer.status_code, answer.headers["retry-after"]) == (429, "1")

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from interlock.engine.door import Engine
-from interlock.kernel.commands import Submit, Tally, Work
+from interlock.kernel.commands import CountEvents, Submit, Work
 from interlock.kernel.tallies import MOVES
 from interlock.lifecycles import shipped
 from interlock.plugins import make_engine
@@ -27,7 +27,7 @@ def empty(
         yield connection
 
 
-def next_tally(engine: Engine) -> tuple[Tally | None, bool]:
+def next_tally(engine: Engine) -> tuple[CountEvents | None, bool]:
     return engine.read(lambda session: tallies.next_tally(session, 1, shipped()))
 
 

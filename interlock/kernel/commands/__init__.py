@@ -1,8 +1,9 @@
 """Everything that can be asked for, as frozen data, by subject."""
 
-from interlock.kernel.commands.api_keys import ORDERS as ORDERS
+from interlock.kernel.commands.api_keys import CreateKey as CreateKey
 from interlock.kernel.commands.api_keys import Issued as Issued
-from interlock.kernel.commands.api_keys import Key as Key
+from interlock.kernel.commands.api_keys import RevokeKey as RevokeKey
+from interlock.kernel.commands.api_keys import RotateKey as RotateKey
 from interlock.kernel.commands.approvals import Decide as Decide
 from interlock.kernel.commands.approvals import Vote as Vote
 from interlock.kernel.commands.base import LOCAL as LOCAL
@@ -31,8 +32,8 @@ from interlock.kernel.commands.leases import Record as Record
 from interlock.kernel.commands.leases import Release as Release
 from interlock.kernel.commands.leases import Start as Start
 from interlock.kernel.commands.metrics import Count as Count
+from interlock.kernel.commands.metrics import CountEvents as CountEvents
 from interlock.kernel.commands.metrics import Position as Position
-from interlock.kernel.commands.metrics import Tally as Tally
 from interlock.kernel.commands.operators import REASONS as REASONS
 from interlock.kernel.commands.operators import Archive as Archive
 from interlock.kernel.commands.operators import Bury as Bury
@@ -42,11 +43,11 @@ from interlock.kernel.commands.operators import Replay as Replay
 from interlock.kernel.commands.operators import Revoke as Revoke
 from interlock.kernel.commands.schedules import MISSED as MISSED
 from interlock.kernel.commands.schedules import OVERLAP as OVERLAP
-from interlock.kernel.commands.schedules import Define as Define
-from interlock.kernel.commands.schedules import Pause as Pause
-from interlock.kernel.commands.schedules import Remove as Remove
-from interlock.kernel.commands.schedules import Resume as Resume
-from interlock.kernel.commands.schedules import Trigger as Trigger
+from interlock.kernel.commands.schedules import DefineSchedule as DefineSchedule
+from interlock.kernel.commands.schedules import FireSchedule as FireSchedule
+from interlock.kernel.commands.schedules import PauseSchedule as PauseSchedule
+from interlock.kernel.commands.schedules import RemoveSchedule as RemoveSchedule
+from interlock.kernel.commands.schedules import ResumeSchedule as ResumeSchedule
 from interlock.kernel.commands.submit import ON_DUPLICATE as ON_DUPLICATE
 from interlock.kernel.commands.submit import Policy as Policy
 from interlock.kernel.commands.submit import Submit as Submit
@@ -55,8 +56,9 @@ from interlock.kernel.commands.submit import Work as Work
 from interlock.kernel.commands.tenants import Admission as Admission
 from interlock.kernel.commands.tenants import Admit as Admit
 from interlock.kernel.commands.tenants import Quota as Quota
-from interlock.kernel.commands.tenants import Tenant as Tenant
+from interlock.kernel.commands.tenants import SetTenant as SetTenant
 from interlock.kernel.commands.ticks import Tick as Tick
 from interlock.kernel.commands.workers import Drain as Drain
 from interlock.kernel.commands.workers import Register as Register
+from interlock.kernel.commands.workflows import DefineTemplate as DefineTemplate
 from interlock.kernel.commands.workflows import Signal as Signal

@@ -4,8 +4,6 @@ import msgspec
 
 from interlock.kernel.commands.base import Command
 
-ORDERS = ("create", "rotate", "revoke")
-
 
 class Issued(msgspec.Struct, frozen=True):
     """A key after a command, without its secret, and whether the command changed anything."""
@@ -19,13 +17,25 @@ class Issued(msgspec.Struct, frozen=True):
     roles: tuple[str, ...] = ()
 
 
-class Key(Command[Issued], frozen=True, kw_only=True):
-    """A key of the tenant is made, has another secret, or is void. Only the digest of the secret is ever told here."""
+class CreateKey(Command[Issued], frozen=True, kw_only=True):
+    """A key of the tenant exists."""
 
-    order: str  # create, rotate or revoke
-    key: int | None = None  # which one; of a new one nothing
-    digest: str = ""  # of the secret, for create and rotate
-    name: str = ""
-    scopes: tuple[str, ...] = ()
+    name: str
+    scopes: tuple[str, ...]
+    digest: str = ""  # of its secret
     roles: tuple[str, ...] = ()  # of its holder; approvals may ask for one
     expires_us: int | None = None  # from now on; never, if nothing is said
+
+
+class RotateKey(Command[Issued], frozen=True, kw_only=True):
+    """A key has another secret; its id, its name and its scopes stay."""
+
+    key: int
+    digest: str = ""  # of its new secret
+    expires_us: int | None = None  # from now on; as before, if nothing is said
+
+
+class RevokeKey(Command[Issued], frozen=True, kw_only=True):
+    """A key is void, for good."""
+
+    key: int

@@ -21,7 +21,7 @@ class Count(msgspec.Struct, frozen=True):
     value: int
 
 
-class Tally(Command[bool], frozen=True, kw_only=True):
+class CountEvents(Command[bool], frozen=True, kw_only=True):
     """Events behind one position and up to another are counted; false: somebody was faster, and nothing changed."""
 
     after: Position

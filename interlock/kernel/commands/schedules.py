@@ -7,41 +7,36 @@ OVERLAP = ("skip", "queue", "replace", "allow")
 MISSED = ("none", "one", "all")
 
 
-class Define(Command[Planned], frozen=True, kw_only=True):
-    """A schedule makes a unit at each of its instants from now on; the same definition again changes nothing.
-
-    `timing` is a cron expression, or an interval as `every 5m`. With `steps` it is a template of that name instead:
-    each has its name as `ref`, and the names of those that it needs. A run keeps the version that it began with.
-    """
+class DefineSchedule(Command[Planned], frozen=True, kw_only=True):
+    """A schedule makes a unit at each of its instants from now on; the same definition again changes nothing."""
 
     name: str
-    timing: str = ""
-    work: Work = Work(task="")
+    timing: str  # a cron expression, or an interval as `every 5m`
+    work: Work
     timezone: str = "UTC"
     overlap: str = "skip"  # when the last unit has not ended
     missed: str = "one"  # when nobody ticked for a while
-    steps: tuple[Work, ...] = ()
 
 
-class Pause(Command[Planned], frozen=True, kw_only=True):
+class PauseSchedule(Command[Planned], frozen=True, kw_only=True):
     """A schedule makes nothing until it is resumed."""
 
     name: str
 
 
-class Resume(Command[Planned], frozen=True, kw_only=True):
+class ResumeSchedule(Command[Planned], frozen=True, kw_only=True):
     """A schedule that was paused goes on with its next instant."""
 
     name: str
 
 
-class Remove(Command[Planned], frozen=True, kw_only=True):
+class RemoveSchedule(Command[Planned], frozen=True, kw_only=True):
     """A schedule makes nothing any more; what it made and skipped stays. Another definition brings it back."""
 
     name: str
 
 
-class Trigger(Command[Submitted], frozen=True, kw_only=True):
+class FireSchedule(Command[Submitted], frozen=True, kw_only=True):
     """A unit of a schedule is made now."""
 
     name: str

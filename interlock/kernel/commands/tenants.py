@@ -18,7 +18,7 @@ class Quota(msgspec.Struct, frozen=True):
     keep_verbose_us: int | None = None
 
 
-class Tenant(Command[Quota], frozen=True, kw_only=True):
+class SetTenant(Command[Quota], frozen=True, kw_only=True):
     """The tenant that it is sent for has this name and these limits; None is no limit, what is not said stays."""
 
     name: str | msgspec.UnsetType = msgspec.UNSET

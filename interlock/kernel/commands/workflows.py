@@ -1,6 +1,17 @@
-"""What a run of steps waits for."""
+"""Templates of runs, and what a run waits for."""
 
-from interlock.kernel.commands.base import Command, Standing
+from interlock.kernel.commands.base import Command, Planned, Standing
+from interlock.kernel.commands.submit import Work
+
+
+class DefineTemplate(Command[Planned], frozen=True, kw_only=True):
+    """The newest version of a template has these steps; the same definition again changes nothing.
+
+    Each step has its name as `ref`, and the names of those that it needs. A run keeps the version that it began with.
+    """
+
+    name: str
+    steps: tuple[Work, ...]
 
 
 class Signal(Command[Standing], frozen=True, kw_only=True):

@@ -1,12 +1,25 @@
 """What schedules add to the core."""
 
 from interlock.engine.plugin import Plugin
-from interlock.kernel.commands import Define, Pause, Remove, Resume, Trigger
-from interlock.plugins.schedules.verbs import define, pause, remove, resume, run_schedules, trigger
+from interlock.kernel.commands import DefineSchedule, FireSchedule, PauseSchedule, RemoveSchedule, ResumeSchedule
+from interlock.plugins.schedules.verbs import (
+    define_schedule,
+    fire_schedule,
+    pause_schedule,
+    remove_schedule,
+    resume_schedule,
+    run_schedules,
+)
 from interlock.store.hooks import Hooks
 
 PLUGIN = Plugin(
     name="schedules",
-    commands={Define: define, Pause: pause, Resume: resume, Remove: remove, Trigger: trigger},
+    commands={
+        DefineSchedule: define_schedule,
+        PauseSchedule: pause_schedule,
+        ResumeSchedule: resume_schedule,
+        RemoveSchedule: remove_schedule,
+        FireSchedule: fire_schedule,
+    },
     hooks=Hooks(tick_timers=(run_schedules,)),
 )

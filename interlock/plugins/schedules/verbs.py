@@ -17,20 +17,19 @@ from interlock.kernel.commands import (
     OVERLAP,
     Cancel,
     Command,
-    Define,
-    Pause,
+    DefineSchedule,
+    FireSchedule,
+    PauseSchedule,
     Planned,
-    Remove,
-    Resume,
+    RemoveSchedule,
+    ResumeSchedule,
     Submit,
     Submitted,
-    Trigger,
     Work,
 )
 from interlock.kernel.errors import InterlockError, Refused, StoreError
 from interlock.kernel.rows import Schedule, Skipped, Unit
 from interlock.plugins.schedules import instants
-from interlock.plugins.workflows import templates
 from interlock.store.finders import due_schedules, ensure_tenant, known_schedule, schedule_named
 from interlock.store.tx import Tx
 
@@ -42,13 +41,8 @@ CLOCK = "clock"
 OWN = ("key", "parent", "needs", "after", "ref", "at_us", "delay_us")
 
 
-def define(tx: Tx, command: Define) -> Planned:
-    """The schedule is as it is defined here; if it was so before, nothing has changed. Paused, it stays paused.
-
-    A definition with steps is a template.
-    """
-    if command.steps:
-        return templates.define(tx, command)
+def define_schedule(tx: Tx, command: DefineSchedule) -> Planned:
+    """The schedule is as it is defined here; if it was so before, nothing has changed. Paused, it stays paused."""
     timing = instants.spelled(command.timing, command.timezone, tx.now)
     check_definition(tx, command)
     work = msgspec.json.encode(command.work).decode()
@@ -68,7 +62,7 @@ def define(tx: Tx, command: Define) -> Planned:
     return planned(known, changed=True)
 
 
-def check_definition(tx: Tx, command: Define) -> None:
+def check_definition(tx: Tx, command: DefineSchedule) -> None:
     """What could never be made is refused before anybody waits for it."""
     words.named("name", command.name)
     words.between("the length of the name", len(command.name), 1, NAME_MAX)
@@ -99,7 +93,7 @@ def redefine(tx: Tx, schedule: Schedule, facts: dict[str, object]) -> None:
     tx.change_schedule(schedule)
 
 
-def pause(tx: Tx, command: Pause) -> Planned:
+def pause_schedule(tx: Tx, command: PauseSchedule) -> Planned:
     """The schedule makes nothing until it is resumed; what was due before is made."""
     schedule = schedule_named(tx, command.tenant, command.name)
     if schedule.paused_at is not None:
@@ -112,7 +106,7 @@ def pause(tx: Tx, command: Pause) -> Planned:
     return planned(schedule, changed=True)
 
 
-def resume(tx: Tx, command: Resume) -> Planned:
+def resume_schedule(tx: Tx, command: ResumeSchedule) -> Planned:
     """The schedule goes on with its next instant; those of the pause are skipped."""
     schedule = schedule_named(tx, command.tenant, command.name)
     if schedule.paused_at is None:
@@ -125,7 +119,7 @@ def resume(tx: Tx, command: Resume) -> Planned:
     return planned(schedule, changed=True)
 
 
-def remove(tx: Tx, command: Remove) -> Planned:
+def remove_schedule(tx: Tx, command: RemoveSchedule) -> Planned:
     """The schedule makes nothing any more; what was due before is made, and what it made stays as it is."""
     schedule = known_schedule(tx, command.tenant, command.name) or schedule_named(tx, command.tenant, command.name)
     if schedule.removed_at is not None:
@@ -138,7 +132,7 @@ def remove(tx: Tx, command: Remove) -> Planned:
     return planned(schedule, changed=True)
 
 
-def trigger(tx: Tx, command: Trigger) -> Submitted:
+def fire_schedule(tx: Tx, command: FireSchedule) -> Submitted:
     """A unit of the schedule exists now, whatever its clock says, and whether or not it is paused."""
     schedule = schedule_named(tx, command.tenant, command.name)
     if schedule.overlap == "replace" and (last := last_open(tx, schedule)):
@@ -217,7 +211,7 @@ def make_at(tx: Tx, schedule: Schedule, instant: int) -> str:
     return ""
 
 
-def make(tx: Tx, schedule: Schedule, instant: int | None, asked: Command[list[Submitted]] | Trigger) -> Submitted:
+def make(tx: Tx, schedule: Schedule, instant: int | None, asked: Command[list[Submitted]] | FireSchedule) -> Submitted:
     """The unit of an instant, which has its key; one that was triggered has none."""
     try:
         work = msgspec.json.decode(schedule.work, type=Work)

@@ -1,18 +1,18 @@
 """What workflows add to the core."""
 
 from interlock.engine.plugin import Plugin
-from interlock.kernel.commands import Signal
+from interlock.kernel.commands import DefineTemplate, Signal
 from interlock.plugins.workflows.compensation import COMPENSATE, REMEMBER_UNDO, check_compensation
 from interlock.plugins.workflows.outputs import gather_outputs, hand_over_outputs
 from interlock.plugins.workflows.readiness import expand_or_skip
 from interlock.plugins.workflows.signals import hand_over_signals, signal, wait_for_signal
 from interlock.plugins.workflows.steps import check_step, prepare_step
-from interlock.plugins.workflows.templates import replay_run
+from interlock.plugins.workflows.templates import define_template, replay_run
 from interlock.store.hooks import Hooks
 
 PLUGIN = Plugin(
     name="workflows",
-    commands={Signal: signal},
+    commands={DefineTemplate: define_template, Signal: signal},
     hooks=Hooks(
         checks=(check_step,),
         prepares=(prepare_step,),

@@ -14,7 +14,7 @@ from interlock.engine.operate import replay_stamp
 from interlock.engine.ready import make_ready
 from interlock.engine.terms import policy_of
 from interlock.kernel import steps
-from interlock.kernel.commands import Define, Planned, Policy, Replay, Submitted, Work
+from interlock.kernel.commands import DefineTemplate, Planned, Policy, Replay, Submitted, Work
 from interlock.kernel.errors import InterlockError, Unknown
 from interlock.kernel.lifecycle import Lifecycle
 from interlock.kernel.rows import Unit
@@ -26,11 +26,9 @@ from interlock.store.tx import Tx
 OF_THE_RUN = ("key", "parent", "after", "input", "at_us", "correlation", "trace", "cause", "step")
 
 
-def define(tx: Tx, command: Define) -> Planned:
+def define_template(tx: Tx, command: DefineTemplate) -> Planned:
     """The newest version of the template has these steps; if it had them before, nothing has changed."""
     words.named("name", command.name)
-    if command.timing or command.work.task:
-        raise InterlockError("a definition is of a schedule, with timing and work, or of a template, with steps")
     steps.refuse_odd(command.name, command.steps)
     text = msgspec.json.encode([checked(tx, command.name, step) for step in command.steps]).decode()
     digest = sha256(text.encode()).hexdigest()

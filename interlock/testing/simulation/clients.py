@@ -15,7 +15,7 @@ from interlock.kernel.commands import (
     Claim,
     Command,
     Decide,
-    Define,
+    DefineSchedule,
     Drain,
     Enter,
     Finish,
@@ -24,7 +24,7 @@ from interlock.kernel.commands import (
     Heartbeat,
     Held,
     Outcome,
-    Pause,
+    PauseSchedule,
     Record,
     Register,
     Release,
@@ -354,8 +354,8 @@ class Timekeeper(Client):
 
     async def run(self, _: int) -> None:
         overlap = self.random.choice(("skip", "queue", "replace", "allow"))
-        await self.ask(Define(name="s", timing="every 1s", work=IDLE, overlap=overlap))
+        await self.ask(DefineSchedule(name="s", timing="every 1s", work=IDLE, overlap=overlap))
 
     async def rest(self) -> None:
-        while isinstance(await self.ask(Pause(name="s")), Unavailable):
+        while isinstance(await self.ask(PauseSchedule(name="s")), Unavailable):
             await self.pause(0.5)
