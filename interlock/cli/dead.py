@@ -182,7 +182,7 @@ def replayed(app: App, order: Replay, unit: int, done: int | None, *, again: boo
     if dry_run:
         return told
     key = None if again else f"requeue {unit}"  # two who requeue at the same time make one
-    command = msgspec.structs.replace(order, unit=unit, idempotency_key=key, scope="requeue")
+    command = msgspec.structs.replace(order, unit=unit, idempotency_key=key, key_scope="requeue")
     try:
         made = app.send(command)
     except StoreError:

@@ -16,8 +16,7 @@ from interlock.client.questions import question_of
 from interlock.client.wire import BODY_MAX, PROGRAMS, TOGETHER, AllCame, error_of, scope_of, sent
 from interlock.engine.answers import answer_type
 from interlock.engine.bell import Watch
-from interlock.engine.door import PLACES
-from interlock.kernel.commands import BY_LEASE, LOCAL, Command, Drain, Record, Register
+from interlock.kernel.commands import LOCAL, Command, Drain, Record, Register
 from interlock.kernel.errors import InterlockError, Unavailable
 from interlock.store.connection import Connection
 
@@ -28,8 +27,6 @@ ROOM = BODY_MAX - 1_000  # bytes of the commands of one request
 GRACE = 10.0  # seconds that what is under way has to be answered in, once the client is closed
 CUT_OFF = "the client was closed before there was an answer; whether this was done is not known"
 CLOSED = "this client is closed; open another one"
-# Asked twice, these change nothing the second time, by what they say themselves.
-BY_THEMSELVES = (*BY_LEASE, Register, Drain)
 ONCE_ANYWAY = ("progress", "checkpoint", "step", "compensation")
 
 
@@ -45,7 +42,7 @@ class Ask:
     @property
     def line(self) -> tuple[str, int]:
         """What goes the same way: nobody waits for a claim, nor a claim for others."""
-        return self.scope, PLACES.get(type(self.command), 0)
+        return self.scope, self.command.committer.place
 
 
 class Remote:
@@ -210,7 +207,8 @@ def ask_for(command: Command[Any], scope: str) -> Ask:
 def once(command: Command[A]) -> Command[A]:
     """The same command, which may be sent twice and is done once."""
     noted = isinstance(command, Record) and command.kind in ONCE_ANYWAY
-    if noted or command.idempotency_key is not None or isinstance(command, BY_THEMSELVES):
+    by_itself = noted or isinstance(command, Register | Drain) or not command.takes_key
+    if by_itself or command.idempotency_key is not None:
         return command
     return msgspec.structs.replace(command, idempotency_key=secrets.token_hex(16))
 

@@ -1,6 +1,6 @@
 """What crosses the network between a client and a server: commands and refusals, each by its name."""
 
-from collections.abc import Iterable
+from collections.abc import Collection
 from functools import cache
 from types import UnionType
 from typing import Annotated, Any, Union, get_args, get_origin
@@ -12,66 +12,28 @@ from interlock.client.first_names import FIRST_NAMES, Renamed
 from interlock.kernel import commands, errors
 from interlock.kernel.commands import Command
 from interlock.kernel.errors import InterlockError, Refused
-from interlock.kernel.verdicts import VERDICTS
 
 BODY_MAX = 1 << 20  # bytes of a request
 TOGETHER = 256  # commands of a request
 NUMBER_MAX = 2**63 - 1
 NUMBER = Annotated[int, Meta(ge=-NUMBER_MAX, le=NUMBER_MAX)]  # one that a database can keep
-SERVER_SAYS = ("tenant", "cause", "scope", "key_lasts", "vouched_by")  # whatever a client says
+SERVER_SAYS = ("tenant", "cause", "key_scope", "key_lasts", "vouched_by")  # whatever a client says
 PROGRAMS = "/v1/commands"
 
-# The scope that each command needs. What is not here can be asked only beside the database.
-SCOPE_OF: dict[type[Command[Any]], str] = {
-    commands.Submit: "submit",
-    commands.Cancel: "operate",
-    commands.Signal: "operate",
-    commands.Bury: "operate",
-    commands.Revoke: "operate",
-    commands.Replay: "operate",
-    commands.DefineSchedule: "operate",
-    commands.DefineTemplate: "submit",
-    commands.PauseSchedule: "operate",
-    commands.ResumeSchedule: "operate",
-    commands.RemoveSchedule: "operate",
-    commands.FireSchedule: "operate",
-    commands.Vote: "approve",
-    commands.Decide: "approve",
-    commands.Register: "worker",
-    commands.Claim: "worker",
-    commands.Start: "worker",
-    commands.Heartbeat: "worker",
-    commands.Finish: "worker",
-    commands.Release: "worker",
-    commands.Enter: "worker",
-    commands.Record: "worker",
-    commands.Drain: "worker",
-    commands.Force: "admin",
-    commands.CreateKey: "admin",
-    commands.RotateKey: "admin",
-    commands.RevokeKey: "admin",
-}
-# Two of them mean more than one thing: anybody's worker may be drained, and of all that is decided only the verdicts of
-# an approval are an approver's.
-ALSO: dict[type[Command[Any]], str] = {
-    commands.Drain: "operate", commands.Decide: "operate",
-}  # fmt: skip
-SCOPES = tuple(dict.fromkeys(SCOPE_OF.values()))
+PUBLIC = tuple(kind for kind in vars(commands).values() if getattr(kind, "public", False))
+SCOPES = ("submit", "operate", "approve", "worker", "admin")
 
 
-def scope_of(command: Command[Any], own: Iterable[int] = ()) -> str:
-    """The scope that a command needs; `own` are the workers that whoever asks has registered. Raises InterlockError."""
-    scope = SCOPE_OF.get(type(command))
-    if scope is None:
+def scope_of(command: Command[Any], own_workers: Collection[int] = ()) -> str:
+    """The scope that a command needs; `own_workers` are those of whoever asks. Raises InterlockError."""
+    if not command.public:
         raise InterlockError(f"{type(command).__name__} cannot be asked over HTTP; ask it beside the database")
-    another = isinstance(command, commands.Drain) and command.worker not in own
-    order = isinstance(command, commands.Decide) and command.trigger not in VERDICTS
-    return ALSO[type(command)] if another or order else scope
+    return command.needed_scope(own_workers)
 
 
 def commands_for(scope: str) -> list[type[Command[Any]]]:
     """What may be sent under a scope, also by its first name."""
-    kinds = [kind for kind, needed in SCOPE_OF.items() if scope in (needed, ALSO.get(kind))]
+    kinds = [kind for kind in PUBLIC if scope in (kind.scope, kind.other_scope)]
     return kinds + [first for first in FIRST_NAMES if set(first.stands_for) & set(kinds)]
 
 
@@ -123,7 +85,7 @@ def sent(command: Command[Any]) -> bytes:
 
 @cache
 def kinds_by_name() -> dict[str, type[Command[Any]]]:
-    return {kind.__name__: kind for kind in (*SCOPE_OF, *FIRST_NAMES)}
+    return {kind.__name__: kind for kind in (*PUBLIC, *FIRST_NAMES)}
 
 
 def received(said: msgspec.Struct) -> Command[Any]:

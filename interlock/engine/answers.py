@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 
 from interlock.engine.notes import DAY_US
-from interlock.kernel.commands import BY_LEASE, Command, FireSchedule, Replay, Submit
+from interlock.kernel.commands import Command, FireSchedule, Replay, Submit
 from interlock.kernel.errors import InterlockError
 from interlock.kernel.rows import Answer
 from interlock.store.finders import answer_to, forget_answer
@@ -24,7 +24,7 @@ def kept_answer(tx: Tx, command: Command[Any]) -> Any:
     """What the same command under the same key was answered, or Nothing. Another command under it is refused."""
     if command.idempotency_key is None:
         return Nothing
-    if isinstance(command, BY_LEASE):
+    if not command.takes_key:
         raise InterlockError(f"a {name(command)} needs no idempotency_key: its lease and its own key decide")
     found = answer_to(tx, command.tenant, scope(command), command.idempotency_key)
     if found is None or found.expires <= tx.now:
@@ -57,7 +57,7 @@ def name(command: Command[Any]) -> str:
 
 
 def scope(command: Command[Any]) -> str:
-    return f"{command.scope}:{name(command)}"
+    return f"{command.key_scope}:{name(command)}"
 
 
 def digest(command: Command[Any]) -> str:

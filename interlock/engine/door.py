@@ -66,25 +66,6 @@ VERBS: dict[type[Command[Any]], Callable[[Tx, Any], Any]] = {
     commands.CountEvents: tallies.count_events,
     commands.Tick: tick.tick,
 }
-
-
-# The committer of each command; the first one has all others.
-PLACES: dict[type[Command[Any]], int] = {
-    commands.Start: 1,
-    commands.Heartbeat: 1,
-    commands.Finish: 1,
-    commands.Release: 1,
-    commands.Enter: 1,
-    commands.Record: 1,
-    commands.Claim: 2,
-    commands.Tick: 3,
-}
-# What is large has a second one: while the first waits for the database, the processor has something to do. What is
-# small is better off with others in one transaction.
-BESIDE: dict[type[Command[Any]], int] = {
-    commands.Submit: 4,
-    **{kind: 5 for kind, place in PLACES.items() if place == 1},
-}
 LARGE = 100  # rows
 OTHERS = 5  # connections that write, beside the first
 READERS = 4  # connections that only read
@@ -153,7 +134,7 @@ class Engine:
 
     def committer_for(self, command: Command[Any]) -> Committer:
         """Nobody waits for submits, nor finishes for claims, nor any of them for the clock."""
-        return self.committers[PLACES.get(type(command), 0) if len(self.committers) > 1 else 0]
+        return self.committers[command.committer.place if len(self.committers) > 1 else 0]
 
     def send(self, command: Command[A]) -> A:
         """The command is carried out whole and its answer given, or nothing has changed and the reason is raised."""
@@ -261,10 +242,10 @@ class Runner:
 
     def line_for(self, command: Command[Any]) -> "Line":
         """The line of its committer, or the one beside it if it is large and less is done there."""
-        first, place = self.lines[self.engine.committer_for(command)], BESIDE.get(type(command), 0)
-        if not 0 < place < len(self.engine.committers) or not first.load or extent(command) < LARGE:
+        first, beside = self.lines[self.engine.committer_for(command)], command.committer.beside
+        if beside is None or beside >= len(self.engine.committers) or not first.load or extent(command) < LARGE:
             return first
-        return min(first, self.lines[self.engine.committers[place]], key=lambda line: line.load)
+        return min(first, self.lines[self.engine.committers[beside]], key=lambda line: line.load)
 
     def stop(self) -> None:
         """What was sent is answered, and the threads have ended."""

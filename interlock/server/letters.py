@@ -133,7 +133,7 @@ def again(asked: Asked, unit: int, reason: str) -> Replay:
     """One letter done again, under the key that `interlock dead requeue` uses too."""
     caller = asked.caller
     return Replay(
-        unit=unit, tenant=caller.tenant, actor=caller.name, cause=asked.request, scope="requeue", reason=reason,
+        unit=unit, tenant=caller.tenant, actor=caller.name, cause=asked.request, key_scope="requeue", reason=reason,
         idempotency_key=f"requeue {unit}",
     )  # fmt: skip
 

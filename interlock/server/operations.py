@@ -11,7 +11,7 @@ import msgspec
 
 from interlock.client.app import App
 from interlock.engine.door import READERS
-from interlock.kernel.commands import BY_LEASE, Command
+from interlock.kernel.commands import Command
 from interlock.kernel.errors import Unknown
 from interlock.kernel.names import meant
 from interlock.server.ears import Ears
@@ -99,13 +99,13 @@ class Asked:
         again what got no answer, are in their commands and last for a day.
         """
         own = self.owned(command)
-        if not isinstance(command, BY_LEASE):
+        if command.takes_key:
             own = msgspec.structs.replace(own, idempotency_key=self.idempotency_key, key_lasts=True)
         return await self.hall.send(own)
 
     def owned(self, command: Command[A], **more: Any) -> Command[A]:
         """The same command, as this caller's. Raises Refusal if it is said to be another one's."""
-        facts = {"tenant": self.caller.tenant, "cause": self.request, "scope": self.caller.key, **more}
+        facts = {"tenant": self.caller.tenant, "cause": self.request, "key_scope": self.caller.key, **more}
         return msgspec.structs.replace(command, **facts, **spoken(self.caller, command))
 
     async def still_allowed(self) -> bool:

@@ -10,11 +10,9 @@ from typing import Any
 import msgspec
 
 from interlock.kernel.access import VOUCH
-from interlock.kernel.commands import BY_LEASE, LOCAL, Command, Enter, Record, Register, Vote
+from interlock.kernel.commands import LOCAL, Command, Vote
 from interlock.server.errors import Refusal
 from interlock.server.keyring import Caller
-
-BY_HOLDERS = (*BY_LEASE, Enter, Record, Register)  # what the worker itself says: nobody speaks for a worker
 
 
 class Speaker(msgspec.Struct, frozen=True):
@@ -45,7 +43,8 @@ def spoken(caller: Caller, command: Command[Any]) -> dict[str, Any]:
             raise Refusal(400, f"actor '{command.actor}' is not the voter '{command.voter}'; a vote is its voter's own")
         who = speaker_of(caller, command.voter, command.roles)
         return {"actor": who.name, "voter": who.name, "roles": who.roles, "vouched_by": who.vouched_by}
-    if isinstance(command, BY_HOLDERS) and command.actor not in (LOCAL, caller.name):
+    of_worker = command.scope == "worker" and not command.other_scope  # nobody else speaks for a worker
+    if of_worker and command.actor not in (LOCAL, caller.name):
         raise Refusal(403, f"a worker acts as its key, which is '{caller.name}'; leave actor out")
     who = speaker_of(caller, command.actor)
     return {"actor": who.name, "vouched_by": who.vouched_by}

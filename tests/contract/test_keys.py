@@ -74,7 +74,7 @@ def test_another_request_under_the_same_key_is_a_conflict(world: World) -> None:
     world.send(Submit(work=(Work(task="mail"),), idempotency_key="a"))
     with pytest.raises(InterlockError, match="IDEMPOTENCY_CONFLICT: the key 'a' stands for another request"):
         world.send(Submit(work=(Work(task="other"),), idempotency_key="a"))
-    world.send(Submit(work=(Work(task="other"),), idempotency_key="a", scope="another client"))
+    world.send(Submit(work=(Work(task="other"),), idempotency_key="a", key_scope="another client"))
     world.send(Submit(work=(Work(task="other"),), idempotency_key="a", tenant=2))
 
 

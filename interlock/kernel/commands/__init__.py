@@ -9,8 +9,8 @@ from interlock.kernel.commands.approvals import Vote as Vote
 from interlock.kernel.commands.base import LOCAL as LOCAL
 from interlock.kernel.commands.base import Command as Command
 from interlock.kernel.commands.base import Planned as Planned
+from interlock.kernel.commands.base import Route as Route
 from interlock.kernel.commands.base import Standing as Standing
-from interlock.kernel.commands.leases import BY_LEASE as BY_LEASE
 from interlock.kernel.commands.leases import CONFLICT as CONFLICT
 from interlock.kernel.commands.leases import ENDS as ENDS
 from interlock.kernel.commands.leases import ERROR_CLASSES as ERROR_CLASSES

@@ -2,7 +2,7 @@
 
 import msgspec
 
-from interlock.kernel.commands.base import Command
+from interlock.kernel.commands.base import Command, Route
 
 
 class Issued(msgspec.Struct, frozen=True):
@@ -20,6 +20,10 @@ class Issued(msgspec.Struct, frozen=True):
 class CreateKey(Command[Issued], frozen=True, kw_only=True):
     """A key of the tenant exists."""
 
+    committer = Route.OTHER
+    scope = "admin"
+    public = True
+
     name: str
     scopes: tuple[str, ...]
     digest: str = ""  # of its secret
@@ -30,6 +34,10 @@ class CreateKey(Command[Issued], frozen=True, kw_only=True):
 class RotateKey(Command[Issued], frozen=True, kw_only=True):
     """A key has another secret; its id, its name and its scopes stay."""
 
+    committer = Route.OTHER
+    scope = "admin"
+    public = True
+
     key: int
     digest: str = ""  # of its new secret
     expires_us: int | None = None  # from now on; as before, if nothing is said
@@ -37,5 +45,9 @@ class RotateKey(Command[Issued], frozen=True, kw_only=True):
 
 class RevokeKey(Command[Issued], frozen=True, kw_only=True):
     """A key is void, for good."""
+
+    committer = Route.OTHER
+    scope = "admin"
+    public = True
 
     key: int

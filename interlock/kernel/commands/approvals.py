@@ -1,13 +1,25 @@
 """A word from outside about a unit that waits for it."""
 
-from interlock.kernel.commands.base import Command, Standing
+from collections.abc import Collection
+
+from interlock.kernel.commands.base import Command, Route, Standing
+from interlock.kernel.verdicts import VERDICTS
 
 
 class Decide(Command[Standing], frozen=True, kw_only=True):
     """A verdict or an order from outside: approve, reject, valid, invalid, plan, report, resume."""
 
+    committer = Route.OTHER
+    scope = "approve"
+    public = True
+    other_scope = "operate"
+
     unit: int
     trigger: str
+
+    def needed_scope(self, own_workers: Collection[int] = ()) -> str:
+        """Of all that is decided, only the verdicts of an approval are an approver's."""
+        return self.scope if self.trigger in VERDICTS else self.other_scope
 
 
 class Vote(Command[Standing], frozen=True, kw_only=True):
@@ -15,6 +27,10 @@ class Vote(Command[Standing], frozen=True, kw_only=True):
 
     Of a run, the approval that waits is meant: the first one, or that of the step. If none waits, nothing changes.
     """
+
+    committer = Route.OTHER
+    scope = "approve"
+    public = True
 
     unit: int
     voter: str

@@ -2,7 +2,7 @@
 
 import msgspec
 
-from interlock.kernel.commands.base import Command
+from interlock.kernel.commands.base import Command, Route
 
 STAGES = ("fetch", "input", "exec", "output", "commit")
 ENDS = ("success", "failure", "cancelled")
@@ -69,6 +69,11 @@ class Claim(Command[list[Grant]], frozen=True, kw_only=True):
     The nonce is the worker's own secret, of at least 16 random bytes: nobody who does not know it can make its leases.
     """
 
+    committer = Route.CLAIM
+    scope = "worker"
+    public = True
+    takes_key = False
+
     worker: int
     nonce: str
     key: str
@@ -79,11 +84,21 @@ class Claim(Command[list[Grant]], frozen=True, kw_only=True):
 class Start(Command[list[Heard]], frozen=True, kw_only=True):
     """The holder begins."""
 
+    committer = Route.HOLDER
+    scope = "worker"
+    public = True
+    takes_key = False
+
     held: tuple[Held, ...]
 
 
 class Heartbeat(Command[list[Heard]], frozen=True, kw_only=True):
     """The holder is alive. For a handler that runs, a first beat is its start where the lifecycle allows it."""
+
+    committer = Route.HOLDER
+    scope = "worker"
+    public = True
+    takes_key = False
 
     held: tuple[Held, ...]
     running: bool = True
@@ -107,6 +122,11 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 class Finish(Command[list[Heard]], frozen=True, kw_only=True):
     """The holder is done."""
 
+    committer = Route.HOLDER
+    scope = "worker"
+    public = True
+    takes_key = False
+
     outcomes: tuple[Outcome, ...]
 
 
@@ -116,18 +136,23 @@ class Release(Command[list[Heard]], frozen=True, kw_only=True):
     With a signal, it asks to be called again once the signal is there, at the latest after the delay.
     """
 
+    committer = Route.HOLDER
+    scope = "worker"
+    public = True
+    takes_key = False
+
     held: tuple[Held, ...]
     snooze_us: int | None = None
     signal: str | None = None
     cost: float = 0  # of each
 
 
-# Worker verbs need no idempotency key: (unit, fence, verb) decides, and a claim has a key of its own.
-BY_LEASE = (Claim, Start, Heartbeat, Finish, Release)
-
-
 class Enter(Command[list[Heard]], frozen=True, kw_only=True):
     """The holder enters a phase of its unit, or of the run that its unit works for."""
+
+    committer = Route.HOLDER
+    scope = "worker"
+    public = True
 
     held: tuple[Held, ...]
     phase: str
@@ -139,6 +164,10 @@ class Record(Command[list[Heard]], frozen=True, kw_only=True):
     A compensation is work that undoes what the holder has just done; it is started, the last first, if the unit ends
     without success. Its payload is a JSON object with `task`, and perhaps `input`.
     """
+
+    committer = Route.HOLDER
+    scope = "worker"
+    public = True
 
     held: tuple[Held, ...]
     kind: str

@@ -2,7 +2,7 @@
 
 import msgspec
 
-from interlock.kernel.commands.base import Command
+from interlock.kernel.commands.base import Command, Route
 
 
 class Position(msgspec.Struct, frozen=True):
@@ -23,6 +23,10 @@ class Count(msgspec.Struct, frozen=True):
 
 class CountEvents(Command[bool], frozen=True, kw_only=True):
     """Events behind one position and up to another are counted; false: somebody was faster, and nothing changed."""
+
+    committer = Route.OTHER
+    scope = "admin"
+    public = False
 
     after: Position
     upto: Position

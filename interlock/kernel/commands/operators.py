@@ -1,6 +1,6 @@
 """What an operator asks of one unit."""
 
-from interlock.kernel.commands.base import Command, Standing
+from interlock.kernel.commands.base import Command, Route, Standing
 from interlock.kernel.commands.submit import Submitted
 
 REASONS = (
@@ -12,6 +12,10 @@ REASONS = (
 class Cancel(Command[Standing], frozen=True, kw_only=True):
     """Stop a unit: softly, so that its holder may end well, or hard."""
 
+    committer = Route.OTHER
+    scope = "operate"
+    public = True
+
     unit: int
     hard: bool = False
 
@@ -19,17 +23,29 @@ class Cancel(Command[Standing], frozen=True, kw_only=True):
 class Bury(Command[Standing], frozen=True, kw_only=True):
     """A unit becomes a dead letter; `reason` is one of the eight reason codes."""
 
+    committer = Route.OTHER
+    scope = "operate"
+    public = True
+
     unit: int
 
 
 class Revoke(Command[Standing], frozen=True, kw_only=True):
     """The lease of a unit is taken away; it is as if its holder were lost."""
 
+    committer = Route.OTHER
+    scope = "operate"
+    public = True
+
     unit: int
 
 
 class Replay(Command[Submitted], frozen=True, kw_only=True):
     """A unit that has ended is done again, as a new one that names it; of a run, the steps from one of them on."""
+
+    committer = Route.OTHER
+    scope = "operate"
+    public = True
 
     unit: int
     step: str | None = None
@@ -38,12 +54,20 @@ class Replay(Command[Submitted], frozen=True, kw_only=True):
 class Force(Command[Standing], frozen=True, kw_only=True):
     """The operator's one door past the table: a state, a reason, and an event that bears its mark."""
 
+    committer = Route.OTHER
+    scope = "admin"
+    public = True
+
     unit: int
     state: str
 
 
 class Archive(Command[int], frozen=True, kw_only=True):
     """A settled unit and all below it leave the database, once a file holds them. Answers how many units went."""
+
+    committer = Route.OTHER
+    scope = "admin"
+    public = False
 
     unit: int
     file: str

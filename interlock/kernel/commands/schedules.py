@@ -1,6 +1,6 @@
 """Schedules, which make units at their instants."""
 
-from interlock.kernel.commands.base import Command, Planned
+from interlock.kernel.commands.base import Command, Planned, Route
 from interlock.kernel.commands.submit import Submitted, Work
 
 OVERLAP = ("skip", "queue", "replace", "allow")
@@ -9,6 +9,10 @@ MISSED = ("none", "one", "all")
 
 class DefineSchedule(Command[Planned], frozen=True, kw_only=True):
     """A schedule makes a unit at each of its instants from now on; the same definition again changes nothing."""
+
+    committer = Route.OTHER
+    scope = "operate"
+    public = True
 
     name: str
     timing: str  # a cron expression, or an interval as `every 5m`
@@ -21,11 +25,19 @@ class DefineSchedule(Command[Planned], frozen=True, kw_only=True):
 class PauseSchedule(Command[Planned], frozen=True, kw_only=True):
     """A schedule makes nothing until it is resumed."""
 
+    committer = Route.OTHER
+    scope = "operate"
+    public = True
+
     name: str
 
 
 class ResumeSchedule(Command[Planned], frozen=True, kw_only=True):
     """A schedule that was paused goes on with its next instant."""
+
+    committer = Route.OTHER
+    scope = "operate"
+    public = True
 
     name: str
 
@@ -33,10 +45,18 @@ class ResumeSchedule(Command[Planned], frozen=True, kw_only=True):
 class RemoveSchedule(Command[Planned], frozen=True, kw_only=True):
     """A schedule makes nothing any more; what it made and skipped stays. Another definition brings it back."""
 
+    committer = Route.OTHER
+    scope = "operate"
+    public = True
+
     name: str
 
 
 class FireSchedule(Command[Submitted], frozen=True, kw_only=True):
     """A unit of a schedule is made now."""
+
+    committer = Route.OTHER
+    scope = "operate"
+    public = True
 
     name: str

@@ -2,7 +2,7 @@
 
 import msgspec
 
-from interlock.kernel.commands.base import Command
+from interlock.kernel.commands.base import Command, Route
 
 ON_DUPLICATE = ("return", "reject", "replace")
 
@@ -108,5 +108,9 @@ class Submitted(msgspec.Struct, frozen=True, gc=False):
 
 class Submit(Command[list[Submitted]], frozen=True, kw_only=True):
     """Make units; under a key that is taken, answer the unit that has it."""
+
+    committer = Route.SUBMIT
+    scope = "submit"
+    public = True
 
     work: tuple[Work, ...]

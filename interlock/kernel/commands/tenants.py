@@ -2,7 +2,7 @@
 
 import msgspec
 
-from interlock.kernel.commands.base import Command
+from interlock.kernel.commands.base import Command, Route
 
 
 class Quota(msgspec.Struct, frozen=True):
@@ -20,6 +20,10 @@ class Quota(msgspec.Struct, frozen=True):
 
 class SetTenant(Command[Quota], frozen=True, kw_only=True):
     """The tenant that it is sent for has this name and these limits; None is no limit, what is not said stays."""
+
+    committer = Route.OTHER
+    scope = "admin"
+    public = False
 
     name: str | msgspec.UnsetType = msgspec.UNSET
     max_running: int | msgspec.UnsetType | None = msgspec.UNSET  # units that workers hold at a time
@@ -40,3 +44,7 @@ class Admission(msgspec.Struct, frozen=True):
 
 class Admit(Command[Admission | None], frozen=True, kw_only=True):
     """The tenant asks the server once more; None: it may ask as often as it likes, and nobody counts."""
+
+    committer = Route.OTHER
+    scope = "admin"
+    public = False

@@ -1,9 +1,13 @@
 """Time passes."""
 
-from interlock.kernel.commands.base import Command
+from interlock.kernel.commands.base import Command, Route
 
 
 class Tick(Command[int], frozen=True, kw_only=True):
     """Let time pass. Any process may send it; none must. Answers how many units were looked at or made."""
+
+    committer = Route.TICK
+    scope = "admin"
+    public = False
 
     limit: int = 500

@@ -1,10 +1,16 @@
 """Workers come and go."""
 
-from interlock.kernel.commands.base import Command, Standing
+from collections.abc import Collection
+
+from interlock.kernel.commands.base import Command, Route, Standing
 
 
 class Register(Command[int], frozen=True, kw_only=True):
     """A worker exists from now on; an older incarnation of its name ends. Answers its id."""
+
+    committer = Route.OTHER
+    scope = "worker"
+    public = True
 
     name: str
     incarnation: str
@@ -16,4 +22,13 @@ class Register(Command[int], frozen=True, kw_only=True):
 class Drain(Command[Standing], frozen=True, kw_only=True):
     """A worker takes no new work, and shuts down with its last unit."""
 
+    committer = Route.OTHER
+    scope = "worker"
+    public = True
+    other_scope = "operate"
+
     worker: int
+
+    def needed_scope(self, own_workers: Collection[int] = ()) -> str:
+        """A worker may drain itself; an operator, anybody's."""
+        return self.scope if self.worker in own_workers else self.other_scope

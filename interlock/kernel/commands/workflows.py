@@ -1,6 +1,6 @@
 """Templates of runs, and what a run waits for."""
 
-from interlock.kernel.commands.base import Command, Planned, Standing
+from interlock.kernel.commands.base import Command, Planned, Route, Standing
 from interlock.kernel.commands.submit import Work
 
 
@@ -10,12 +10,20 @@ class DefineTemplate(Command[Planned], frozen=True, kw_only=True):
     Each step has its name as `ref`, and the names of those that it needs. A run keeps the version that it began with.
     """
 
+    committer = Route.OTHER
+    scope = "submit"
+    public = True
+
     name: str
     steps: tuple[Work, ...]
 
 
 class Signal(Command[Standing], frozen=True, kw_only=True):
     """Something has happened that a unit, or a step of a run, waits for or will wait for; the first one stays."""
+
+    committer = Route.OTHER
+    scope = "operate"
+    public = True
 
     unit: int
     name: str

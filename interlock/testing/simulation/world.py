@@ -14,7 +14,7 @@ import msgspec
 from interlock.audit.laws import audit
 from interlock.audit.vigil import Seen, Vigil
 from interlock.engine.committer import Ask
-from interlock.engine.door import PLACES
+from interlock.kernel.commands import Route
 from interlock.kernel.errors import Corrupt, InterlockError, StoreError
 from interlock.kernel.rows import Body, Event
 from interlock.store import inventory
@@ -33,7 +33,7 @@ from interlock.testing.simulation.stories import Move, taken
 START_US = 1_893_456_000_000_000  # 2030-01-01
 STORE_FAULTS = frozenset({"store", "deadlock", "lost_commit", "crash_commit"})
 SUBMITTERS = ("submitter", "player 0", "player 1", "stranger")  # who make units under their names, and nothing else
-COMMITTERS = 1 + max(PLACES.values())  # where transactions of several connections overlap
+COMMITTERS = 1 + max(route.place for route in Route)  # where transactions of several connections overlap
 ENOUGH = 20  # violations of one seed
 SERVER_TICKS = 4  # in one seed of so many only servers let time pass
 
