@@ -22,7 +22,6 @@ from interlock.cli import (
     lifecycle,
     operate,
     run,
-    schedule,
     serve,
     signals,
     stats,
@@ -38,7 +37,9 @@ from interlock.cli import (
 from interlock.cli.arguments import hide_passwords
 from interlock.cli.options import OWN_FILES
 from interlock.cli.out import USAGE, Json, complain, say
+from interlock.engine.plugin import Registry, load_part
 from interlock.kernel.errors import InterlockError
+from interlock.plugins import STANDARD
 
 app = typer.Typer(
     name="interlock",
@@ -53,7 +54,6 @@ app.add_typer(database.app, name="db")
 app.command("up")(up.up)
 app.command("serve")(serve.serve)
 app.add_typer(demo.app, name="demo")
-app.add_typer(schedule.app, name="schedule")
 app.command("audit")(database.audit_database)
 app.command("submit")(submit.submit)
 app.command("run")(workflows.run)
@@ -79,6 +79,16 @@ app.add_typer(key.app, name="key")
 app.command("archive")(archive.archive)
 app.command("force")(operate.force)
 app.command("validate-log")(validate_log.validate_log)
+
+
+def add_groups(cli: typer.Typer, registry: Registry) -> None:
+    """The commands of plugins are there, each group under the name that it gives itself."""
+    for place in registry.groups.values():
+        group = load_part(place)
+        cli.add_typer(group, name=group.info.name)
+
+
+add_groups(app, STANDARD)
 
 
 def version(wanted: bool) -> None:

@@ -18,7 +18,7 @@ from interlock.store.connection import Connection
 from interlock.store.reads import snapshot
 from interlock.store.views import glimpse, schedule_of, schedules_of, skipped_of
 
-app = typer.Typer(help="What is done by the clock.", no_args_is_help=True)
+app = typer.Typer(name="schedule", help="What is done by the clock.", no_args_is_help=True)
 A = TypeVar("A")
 Name = Annotated[str, typer.Argument(metavar="NAME", envvar="INTERLOCK_SCHEDULE", help="The schedule's name.")]
 Reason = Annotated[str, typer.Option(envvar="INTERLOCK_REASON", help="Why; it is told to whoever asks.")]

@@ -24,9 +24,11 @@ from interlock.client.why import explain
 from interlock.client.workflows import Workflow
 from interlock.engine.door import refuse_fork
 from interlock.kernel.commands import Command, DefineSchedule, DefineTemplate
+from interlock.engine.plugin import Plugin, Registry
 from interlock.kernel.errors import InterlockError, Unknown
 from interlock.kernel.names import meant
 from interlock.lifecycles import hurried, load, shipped
+from interlock.plugins import STANDARD
 from interlock.store.connection import Connection
 from interlock.store.url import DEFAULT, checked
 
@@ -41,13 +43,14 @@ class App:
 
     def __init__(
         self, url: str, *, tenant: int | None = None, lifecycles: Iterable[str | Path] = (), hurry: int = 1,
-        key: str | None = None, redact: Callable[[str], str] | None = None,
+        key: str | None = None, redact: Callable[[str], str] | None = None, plugins: Iterable[Plugin] = (),
     ) -> None:  # fmt: skip
+        self.registry = Registry((*STANDARD.plugins, *plugins))
         if redact is not None and not callable(redact):
             raise InterlockError(f"redact = {redact!r} is not allowed; allowed is a function of text that returns text")
         self.redact = redact
         own = [load(Path(file)) for file in lifecycles]
-        lives = {**shipped(), **{life.name: life for life in own}}
+        lives = self.registry.lifecycles({**shipped(), **{life.name: life for life in own}})
         self.lives = hurried(lives, hurry) if hurry != 1 else lives
         self.tasks: dict[str, Task[Any, Any]] = {}
         self.workflows: dict[str, Workflow] = {}
@@ -70,7 +73,7 @@ class App:
             if key is not None:
                 raise InterlockError("a key is for a server; a database has none")
             self.url, self.tenant, self.key = checked(url), 1 if tenant is None else tenant, key
-            self.opener = partial(open_here, self.url, self.lives)
+            self.opener = partial(open_here, self.url, self.lives, self.registry)
             return
         whose = tenant_of(key)
         if tenant not in (None, whose):
@@ -204,7 +207,7 @@ class App:
 
 def open(  # noqa: A001
     url: str | None = None, *, tenant: int | None = None, lifecycles: Iterable[str | Path] = (), hurry: int = 1,
-    key: str | None = None, redact: Callable[[str], str] | None = None,
+    key: str | None = None, redact: Callable[[str], str] | None = None, plugins: Iterable[Plugin] = (),
 ) -> App:  # fmt: skip
     """An app on the database that a URL names: `sqlite:///file.db`, `sqlite://:memory:` or `postgresql://…`.
 
@@ -212,8 +215,9 @@ def open(  # noqa: A001
     `http://…` or `https://…` it is the same app over a server, and `key`, or INTERLOCK_KEY, says for which tenant.
     `lifecycles` are files of your own. `hurry` divides all leases and beats, for tests alone. `redact` is given every
     error and traceback of a handler before it leaves the worker, and returns what may be stored, shown and logged.
+    `plugins` are kinds of work beside those that Interlock ships.
     """
     url = os.environ.get("INTERLOCK_DB", DEFAULT) if url is None else url
     if key is None and is_far(url):
         key = os.environ.get("INTERLOCK_KEY")
-    return App(url, tenant=tenant, lifecycles=lifecycles, hurry=hurry, key=key, redact=redact)
+    return App(url, tenant=tenant, lifecycles=lifecycles, hurry=hurry, key=key, redact=redact, plugins=plugins)

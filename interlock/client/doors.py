@@ -7,11 +7,12 @@ from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 from urllib.parse import urlsplit
 
 from interlock.engine.bell import Watch
+from interlock.engine.door import Engine
+from interlock.engine.plugin import Registry
 from interlock.kernel.access import read_key
 from interlock.kernel.commands import Command
 from interlock.kernel.errors import InterlockError
 from interlock.kernel.lifecycle import Lifecycle
-from interlock.plugins import open_engine
 from interlock.store.connection import Connection
 
 A = TypeVar("A")
@@ -62,8 +63,8 @@ def tenant_of(key: str | None) -> int:
     return found[0]
 
 
-def open_here(url: str, lives: Mapping[str, Lifecycle]) -> Door:
-    return open_engine(url, lives)
+def open_here(url: str, lives: Mapping[str, Lifecycle], registry: Registry) -> Door:
+    return Engine.open(url, lives, registry)
 
 
 def open_far(url: str, key: str) -> Door:

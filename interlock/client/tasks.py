@@ -16,7 +16,6 @@ from interlock.client.two_ways import Asked, TwoWays
 from interlock.engine.checks import check
 from interlock.kernel.commands import Submit, Submitted, Work
 from interlock.kernel.errors import InterlockError
-from interlock.plugins import STANDARD
 
 if TYPE_CHECKING:
     from interlock.client.app import App
@@ -160,7 +159,7 @@ class Task(Generic[P, R]):
         try:
             refuse_strange(vars(rules))
             self.plain = self.work("null", {})
-            check(app.lives, self.plain, STANDARD.hooks)
+            check(app.lives, self.plain, app.registry.hooks)
         except InterlockError as wrong:
             raise InterlockError(f"task '{name}': {as_written(str(wrong))}") from None
 

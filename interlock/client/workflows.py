@@ -17,7 +17,6 @@ from interlock.kernel import conditions, steps
 from interlock.kernel.commands import Command, DefineTemplate, Submit, Submitted, Work
 from interlock.kernel.errors import InterlockError
 from interlock.kernel.steps import APPROVAL, STEP
-from interlock.plugins import STANDARD
 
 if TYPE_CHECKING:
     from interlock.client.app import App
@@ -134,7 +133,7 @@ class Workflow:
         steps.refuse_odd(self.name, self.definition.steps)
         for work in self.definition.steps:
             try:
-                check(self.app.lives, work, STANDARD.hooks)
+                check(self.app.lives, work, self.app.registry.hooks)
             except InterlockError as wrong:
                 raise InterlockError(f"workflow '{self.name}', step '{work.ref}': {wrong}") from None
 

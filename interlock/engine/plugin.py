@@ -7,6 +7,7 @@ only by what the core offers them.
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,8 @@ class Plugin:
     commands: Mapping[type[Command[Any]], Verb] = field(default_factory=dict)
     hooks: Hooks = NONE
     laws: Mapping[str, PluginLaw] = field(default_factory=dict)  # by the sentence that is true
+    routes: str = ""  # where the server finds its operations, as in "package.module:NAME"
+    cli: str = ""  # where the command line finds its group of commands
 
 
 class Registry:
@@ -44,6 +47,8 @@ class Registry:
         self.plugins = tuple(plugins)
         self.hooks = merge(plugin.hooks for plugin in plugins)
         self.tables = {plugin.name: plugin.tables for plugin in plugins if plugin.tables}
+        self.routes = [plugin.routes for plugin in plugins if plugin.routes]
+        self.groups = {plugin.name: plugin.cli for plugin in plugins if plugin.cli}
         self.commands: dict[type[Command[Any]], Verb] = {}
         self.laws: dict[str, PluginLaw] = {}
         for plugin in plugins:
@@ -64,6 +69,12 @@ class Registry:
                     )
                 found[life.name] = life
         return found
+
+
+def load_part(place: str) -> Any:
+    """What a plugin has for the server or the command line, which a program without them never imports."""
+    module, _, name = place.partition(":")
+    return getattr(import_module(module), name)
 
 
 EMPTY = Registry(())

@@ -14,6 +14,7 @@ from litestar.exceptions import HTTPException
 from litestar.handlers import HTTPRouteHandler
 
 from interlock.client.app import App
+from interlock.engine.plugin import load_part
 from interlock.engine.ticker import Ticker
 from interlock.kernel.errors import StoreError
 from interlock.server import answers
@@ -83,6 +84,7 @@ def built(app: App, *, lent: bool = False, ticks: bool = False, limits: Limits =
 
     An app that is lent is closed by whoever lent it. If it `ticks`, time passes for every tenant while it serves.
     """
+    operations = (*OPERATIONS, *(one for place in app.registry.routes for one in load_part(place)))
     hall = Hall(app, limits)
     desk = Desk(hall)
 
@@ -99,10 +101,10 @@ def built(app: App, *, lent: bool = False, ticks: bool = False, limits: Limits =
                 await asyncio.to_thread(ticker.stop)
             hall.close(lent=lent)
 
-    text = msgspec.json.encode(described(OPERATIONS, app.lives))
+    text = msgspec.json.encode(described(operations, app.lives))
     pages = [page("/openapi.json", text, JSON), page("/", PAGE.encode(), HTML, PAGE_HEADERS)]
     return Litestar(
-        [*map(partial(route, desk), OPERATIONS), *pages],
+        [*map(partial(route, desk), operations), *pages],
         lifespan=[open_and_closed],
         exception_handlers={HTTPException: outside, Exception: outside},
         request_max_body_size=BODY_MAX,

@@ -52,7 +52,7 @@ class Hall:
     def made_for(self, tenant: int) -> App:
         """An app of a tenant, on the same engine."""
         app = App(self.app.url, tenant=tenant)
-        app.lives, app.opener = self.app.lives, lambda: self.app.engine
+        app.lives, app.registry, app.opener = self.app.lives, self.app.registry, lambda: self.app.engine
         return app
 
     async def look(self, question: Callable[[Connection], T], tenant: int, seconds: float | None = None) -> T:

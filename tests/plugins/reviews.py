@@ -106,5 +106,7 @@ PLUGIN = Plugin(
         ),
         tick_timers=(remind,),
     ),
+    routes="tests.plugins.review_parts:ROUTES",
+    cli="tests.plugins.review_parts:group",
     laws={"every review is of a job": reviews_have_rows},
 )

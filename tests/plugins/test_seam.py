@@ -4,15 +4,23 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import typer
+from litestar.testing import TestClient
+from typer.testing import CliRunner
 
 from interlock.audit.laws import audit
+from interlock.cli.main import add_groups
+from interlock.client.app import App
 from interlock.engine.plugin import Plugin, Registry
+from interlock.kernel.commands import Submit, Work
 from interlock.kernel.errors import InterlockError, Unknown
 from interlock.lifecycles import load
 from interlock.plugins import STANDARD
+from interlock.server.build import built
 from tests.contract.tamper import behind_the_guard
 from tests.contract.world import World
 from tests.plugins.reviews import HOUR_US, PLUGIN, GiveReview
+from tests.server.stage import Stage
 from tests.store.databases import KINDS, declare, fresh
 
 FOLDER = Path(__file__).parent
@@ -42,7 +50,25 @@ def review_of(world: World, job: int) -> int:
 
 
 def test_it_is_small() -> None:
-    assert len((FOLDER / "reviews.py").read_text(encoding="utf-8").splitlines()) < 150
+    files = [FOLDER / "reviews.py", FOLDER / "review_parts.py"]
+    assert sum(len(file.read_text(encoding="utf-8").splitlines()) for file in files) < 150
+
+
+def test_its_route_and_its_commands_are_there(tmp_path: Path) -> None:
+    app = App(f"sqlite:///{tmp_path}/work.db", plugins=[PLUGIN])
+    with TestClient(built(app)) as client:
+        stage = Stage(app, client)
+        app.send(Submit(work=(Work(task="mail", options=WANTED),)))
+        grant = stage.claim()
+        stage.finish(grant)
+        ((unit,),) = app.read(lambda session, tenant: session.rows("SELECT unit FROM review"))
+        assert stage.post(f"/v1/reviews/{unit}", {"verdict": "fine"}) == {"state": "DONE"}
+        stage.post(f"/v1/reviews/{grant.unit}", {"verdict": "fine"}, status=404)
+        stage.post(f"/v1/reviews/{unit}", {"verdict": "fine"}, status=403, key=stage.key("read"))
+        assert "/v1/reviews/{id}" in client.get("/openapi.json").json()["paths"]
+    cli = typer.Typer()
+    add_groups(cli, Registry((*STANDARD.plugins, PLUGIN)))
+    assert CliRunner().invoke(cli, ["review", "who"]).output == "ann\n"
 
 
 def test_a_job_that_wants_a_review_gets_one_and_another_does_not(world: World) -> None:

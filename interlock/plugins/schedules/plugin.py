@@ -21,5 +21,6 @@ PLUGIN = Plugin(
         RemoveSchedule: remove_schedule,
         FireSchedule: fire_schedule,
     },
+    cli="interlock.cli.schedule:app",
     hooks=Hooks(tick_timers=(run_schedules,)),
 )
