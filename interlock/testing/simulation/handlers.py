@@ -2,7 +2,8 @@
 
 import asyncio
 from collections import Counter
-from functools import cache
+from collections.abc import Callable
+from functools import cache, partial
 from typing import Any, NoReturn
 
 from interlock.client.app import App
@@ -24,20 +25,21 @@ class Mute(Exception):
         raise RuntimeError("not even this")
 
 
-POISON: dict[str, BaseException] = {
-    "exit": SystemExit("handlers may not end a worker"),
-    "interrupt": KeyboardInterrupt(),
-    "zero": RuntimeError("a zero \0 byte"),
-    "half": RuntimeError("half a letter \ud800"),
-    "mute": Mute(),
-    "long": RuntimeError("x" * 100_000),
-    "type": TypeError(),
+# Each is made when it is raised: one that is raised twice would keep the frames of both times, and all that they hold.
+POISON: dict[str, Callable[[], BaseException]] = {
+    "exit": partial(SystemExit, "handlers may not end a worker"),
+    "interrupt": KeyboardInterrupt,
+    "zero": partial(RuntimeError, "a zero \0 byte"),
+    "half": partial(RuntimeError, "half a letter \ud800"),
+    "mute": Mute,
+    "long": partial(RuntimeError, "x" * 100_000),
+    "type": TypeError,
 }
-ENDS: dict[str, BaseException] = {
-    "fail": RuntimeError("as asked"),
-    "permanent": PermanentError("as asked"),
-    "invalid": ValidationError("as asked"),
-    "reject": Reject("as asked"),
+ENDS: dict[str, Callable[[], BaseException]] = {
+    "fail": partial(RuntimeError, "as asked"),
+    "permanent": partial(PermanentError, "as asked"),
+    "invalid": partial(ValidationError, "as asked"),
+    "reject": partial(Reject, "as asked"),
 }
 
 
@@ -134,7 +136,7 @@ def end(act: str, number: float) -> NoReturn:
         raise Snooze(number)
     if act == "retry":
         raise Retry(after=number)
-    raise ENDS.get(act) or POISON[act]
+    raise (ENDS.get(act) or POISON[act])()
 
 
 async def stepped(ctx: Context) -> int:
