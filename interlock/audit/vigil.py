@@ -59,7 +59,7 @@ class Vigil:
         if not kinds:
             return Seen()
         seen = Seen()
-        ids = dict.fromkeys(kinds.get("unit", ()))
+        ids = dict.fromkeys([*kinds.get("unit", ()), *kinds.get("lease", ())])  # a lease may be made longer by itself
         fresh = events_after(session, self.position, EVENTS_MAX) if ids else []
         if fresh:
             self.position = fresh[-1][0]

@@ -4,10 +4,10 @@ from collections.abc import Iterable
 
 from interlock.kernel.rows import Need, Unit
 from interlock.store.connection import Connection
-from interlock.store.reads import read
+from interlock.store.reads import read, read_leases
 
 # The name by which a row of each table is told; of keys it is enough that one of them changed.
-WATCHED = {"unit": "id", "worker": "unit", "slot": "0", "token": "0", "need": "unit"}
+WATCHED = {"unit": "id", "lease": "unit", "worker": "unit", "slot": "0", "token": "0", "need": "unit"}
 
 
 def keep_track(session: Connection) -> None:
@@ -33,7 +33,10 @@ def written(session: Connection) -> list[tuple[str, int]]:
 
 
 def units(session: Connection, ids: Iterable[int]) -> list[Unit]:
-    return read(session, Unit, "WHERE id {ids} ORDER BY id", ids=list(ids))
+    """These units, with what their live leases say."""
+    found = read(session, Unit, "WHERE id {ids} ORDER BY id", ids=list(ids))
+    read_leases(session, found)
+    return found
 
 
 def needs_of(session: Connection, ids: Iterable[int]) -> list[Need]:
