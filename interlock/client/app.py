@@ -23,8 +23,8 @@ from interlock.client.two_ways import Sender
 from interlock.client.why import explain
 from interlock.client.workflows import Workflow
 from interlock.engine.door import refuse_fork
-from interlock.kernel.commands import Command, DefineSchedule, DefineTemplate
 from interlock.engine.plugin import Plugin, Registry
+from interlock.kernel.commands import Command, DefineSchedule, DefineTemplate
 from interlock.kernel.errors import InterlockError, Unknown
 from interlock.kernel.names import meant
 from interlock.lifecycles import hurried, load, shipped

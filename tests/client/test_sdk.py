@@ -527,7 +527,7 @@ def test_every_rule_and_option_reaches_the_work() -> None:
     unsaid = {name for name in Work.__struct_fields__ if getattr(work, name) == getattr(Work(task="x"), name)}
     assert unsaid == {
         "lifecycle", "input", "on_duplicate", "correlation", "parent", "needs", "ref", "decides", "expires_us", "silent",
-        "quorum", "on_reject", "approvers", "not_submitter", "reclaim_after_us", "step", "when", "undo", "template",
+        "quorum", "on_reject", "approvers", "not_submitter", "reclaim_after_us", "step", "when", "undo", "template", "options",
         "template_version", "webhook_url", "after", "cause",
     }  # fmt: skip
 

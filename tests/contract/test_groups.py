@@ -177,6 +177,19 @@ def test_only_the_offender_gets_the_error(world: World) -> None:
     assert len(world.claim(world.worker(), limit=9)) == 2
 
 
+def test_claims_of_one_group_do_not_take_the_same_units(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else the group would be undone and its commands carried out one by one: right, and slow."""
+    units = [made.unit for made in world.send(Submit(work=(Work(task="a"), Work(task="a"))))]
+    one, two = world.worker("one"), world.worker("two")
+    committer, commits = world.engine.committer, list[int]()
+    commit = committer.commit
+    monkeypatch.setattr(committer, "commit", lambda tx: (commits.append(1), commit(tx)))
+    claims = [committer.put(Claim(worker=worker, key=f"k{worker}", nonce="n" * 16)) for worker in (one, two)]
+    committer.step()
+    assert sorted(grant.unit for claim in claims for grant in claim.result()) == units
+    assert commits == [1]
+
+
 def test_a_group_may_serve_several_tenants(world: World) -> None:
     committer = world.engine.committer
     mine = committer.put(Submit(work=(Work(task="a"),)))

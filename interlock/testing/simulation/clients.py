@@ -93,9 +93,14 @@ class Submitter(Client):
 
     def work(self, **facts: Any) -> Work:
         draw = self.random.choice
-        if draw((False,) * 23 + (True,)):  # fails again and again, and soon
+        if draw((False,) * 23 + (True,)):  # fails again and again; but for its cap it would wait for ever
             return Work(
-                task="play", input=self.script(("fail",)), attempts=44, backoff_us=1_000, backoff_cap_us=20_000, **facts
+                task="play",
+                input=self.script(("fail",)),
+                attempts=44,
+                backoff_us=1_000 * SECOND,
+                backoff_cap_us=20_000,
+                **facts,
             )
         named: dict[str, Any] = draw(({}, {}, {"mutex": "m"}, {"limit_key": "l", "limit": 2}))
         if draw((False,) * 5 + (True,)):
