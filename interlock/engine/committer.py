@@ -6,6 +6,7 @@ and never redone blindly. A command may also come with a transaction that its ca
 out within a savepoint, and what it did, kept under its idempotency key and told to workers, stands if they commit.
 """
 
+import logging
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
@@ -18,7 +19,15 @@ from interlock.engine.bell import Bell
 from interlock.engine.reactions import run_reactions
 from interlock.engine.records import look_ahead
 from interlock.engine.tick import WAKE_LEAST
-from interlock.engine.withhold import CannotProceed, find_failures, is_passing, pass_over, unknown_here, withhold
+from interlock.engine.withhold import (
+    CannotProceed,
+    bug_in,
+    find_failures,
+    is_passing,
+    pass_over,
+    unknown_here,
+    withhold,
+)
 from interlock.kernel import commands
 from interlock.kernel.commands import Command
 from interlock.kernel.errors import Contended, Corrupt, InterlockError, StoreError, Unavailable
@@ -27,9 +36,11 @@ from interlock.store.ahead import claim_ahead, lanes_ahead
 from interlock.store.connection import Connection, LostCommit, Question, Taken, Unreachable
 from interlock.store.hooks import NONE, Hooks
 from interlock.store.ids import Ids, OutOfIds
+from interlock.store.observer import Observers, notify, timed
 from interlock.store.tx import Tx
 from interlock.store.witness import confirm, seen
 
+log = logging.getLogger("interlock.engine")
 A = TypeVar("A")
 Verbs = Mapping[type[Command[Any]], Callable[[Tx, Any], Any]]
 Answer = tuple[Any, InterlockError | None]
@@ -148,6 +159,7 @@ class Committer:
         self.queue: deque[Ask] = deque()
         self.picked: set[int] = set()  # by the claims and ticks of the last attempt
         self.alone = Lock()  # nobody else speaks to the connection meanwhile
+        self.observers: Observers = ()
 
     def put(self, command: Command[A]) -> "Future[A]":
         ask = Ask(command)
@@ -189,6 +201,7 @@ class Committer:
                 ask.future.set_exception(error)
         except Exception as error:
             if len(group) == 1:
+                log_bug(group[0].command, error)
                 group[0].future.set_exception(error)
                 return
             for ask in group:
@@ -275,6 +288,8 @@ class Committer:
 
     def attempt(self, group: list[Ask]) -> list[Answer]:
         """All commands of a group in one transaction; a refusal that changed nothing is that command's answer."""
+        if self.observers:
+            notify(self.observers, "on_group", [ask.command for ask in group])
         tx = self.begun(group)
         self.picked = tx.chosen
         try:
@@ -325,6 +340,10 @@ class Committer:
         tx.tenant = command.tenant
         before = tx.changes
         try:
+            if self.observers:
+                return timed(
+                    self.observers, "on_command", command, call=lambda: perform_once(tx, command, self.verbs)
+                ), None
             return perform_once(tx, command, self.verbs), None
         except StoreError:
             raise
@@ -336,7 +355,10 @@ class Committer:
     def commit(self, tx: Tx) -> None:
         """The transaction stands. One whose COMMIT got no answer is never redone before it is known to be lost."""
         try:
-            self.session.commit()
+            if self.observers:
+                timed(self.observers, "on_commit", len(tx.flushed), call=self.session.commit)
+            else:
+                self.session.commit()
         except LostCommit as lost:
             if not self.stands(tx, str(lost)):
                 raise Unavailable(f"the database went away in COMMIT: {lost}") from lost
@@ -367,6 +389,14 @@ def perform_once(tx: Tx, command: Command[A], verbs: Verbs) -> A:
         answer = verbs[type(command)](tx, command)
         keep_answer(tx, command, answer)
     return answer  # type: ignore[no-any-return]
+
+
+def log_bug(command: Command[Any], error: Exception) -> None:
+    """An error that no verb may raise is told to the log in full; the caller gets it too."""
+    if bug := bug_in(error):
+        unit = getattr(command, "unit", None)
+        named = type(command).__name__ + ("" if unit is None else f" unit={unit}")
+        log.error("command=%s tenant=%s failed: %r", named, command.tenant, error, exc_info=bug)
 
 
 def explained(error: Exception) -> Exception:

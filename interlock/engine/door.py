@@ -34,6 +34,7 @@ from interlock.store import migrate
 from interlock.store.connection import CALL, Connection, WakeupChannel
 from interlock.store.ids import Ids
 from interlock.store.memory import Memory
+from interlock.store.observer import Observer
 from interlock.store.tx import Tx
 from interlock.store.url import connect
 
@@ -109,6 +110,7 @@ class Engine:
         self.runner: Runner | None = None
         self.readers: Readers | None = None  # where questions have connections of their own
         self.reader, self.reading = session, Lock()
+        self.observers: tuple[Observer, ...] = ()
         self.committer.alone = self.reading  # a question does not come between the statements of a transaction
 
     @classmethod
@@ -131,6 +133,14 @@ class Engine:
             stack.pop_all()
         Runner(engine)
         return engine
+
+    def observe(self, observer: Observer) -> None:
+        """From now on the observer is told what this engine does, beside those that are told already."""
+        self.observers = (*self.observers, observer)
+        for committer in self.committers:
+            committer.observers = self.observers
+        for session in (*self.sessions, self.reader, *(self.readers.sessions if self.readers else ())):
+            session.observe(self.observers)
 
     def committer_for(self, command: Command[Any]) -> Committer:
         """Nobody waits for submits, nor finishes for claims, nor any of them for the clock."""
@@ -173,6 +183,7 @@ class Engine:
                         Tx(self.reader, self.committer.lives, ids, [command.tenant], self.registry.hooks), command
                     )
         committer = Committer(session, self.committer.lives, self.verbs, self.bell, ids, self.registry.hooks)
+        committer.observers = self.observers
         future = committer.put(command)
         committer.step()
         return future.result()

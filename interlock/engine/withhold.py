@@ -20,7 +20,7 @@ import msgspec
 
 from interlock.engine.advance import withhold_unit
 from interlock.engine.notes import note
-from interlock.kernel.errors import Contended, Unavailable, UnknownLifecycle
+from interlock.kernel.errors import Contended, InterlockError, Unavailable, UnknownLifecycle
 from interlock.kernel.names import shown
 from interlock.kernel.rows import Unit
 from interlock.store.acts import WITHHELD
@@ -99,7 +99,14 @@ def withhold(tx: Tx, failures: Mapping[int, Exception]) -> None:
         why = msgspec.json.encode({"why": reason_of(failures[unit.id])}).decode()
         note(tx, unit.id, WITHHELD, why, fence=unit.fence)
         name = shown(unit.lifecycle, unit.id)
-        log.error("unit=%s is withheld: %s; see interlock why %s", name, reason_of(failures[unit.id]), name)
+        error = failures[unit.id]
+        text = "unit=%s is withheld: %s; see interlock why %s"
+        log.error(text, name, reason_of(error), name, exc_info=bug_in(error))
+
+
+def bug_in(error: Exception) -> Exception | None:
+    """An error that no command may raise: its traceback says where to look."""
+    return None if isinstance(error, InterlockError) else error
 
 
 def pass_over(tx: Tx, failures: Mapping[int, Exception]) -> None:

@@ -8,6 +8,7 @@ from interlock.kernel.errors import Contended, Unavailable
 from interlock.kernel.rows import Act, Row, Unit, columns
 from interlock.store.lanes import Lanes
 from interlock.store.memory import Memory
+from interlock.store.observer import Observers
 
 GUARD = "interlock guard ["  # how every refusal of the guard begins
 SAVEPOINT = "interlock"  # in a caller's transaction: a refusal goes back to it, and what the caller did stays sound
@@ -76,6 +77,7 @@ class Connection(Protocol):
         Memory | None
     )  # of held units, where reading them again costs more than asking whether somebody touched them
 
+    def observe(self, observers: Observers) -> None: ...  # who is told of every statement
     def begin(self, tenants: Sequence[int] = ()) -> int: ...
     def declare(self, tenants: Sequence[int], seconds: float | None = None) -> None: ...  # and its time limit
     def now(self) -> int: ...

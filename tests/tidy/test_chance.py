@@ -18,6 +18,7 @@ ADAPTERS = {
     "store/sqlite/connection.py": ({"time"}, "it stops a question that takes too long"),
     "store/sqlite/wakeups.py": ({"time"}, "it looks at a file from time to time"),
     "store/postgres/connection.py": ({"time"}, "it waits for the database"),
+    "store/observer.py": ({"time"}, "it says how long things took, to whoever observes"),
     "store/migrate.py": ({"secrets"}, "the name of a new store"),
     "store/restore.py": ({"secrets"}, "the name of a store that was restored"),
     "engine/readers.py": ({"time"}, "it says of a question that was stopped whether it was too slow"),

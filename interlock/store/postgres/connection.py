@@ -17,6 +17,7 @@ from interlock.kernel.rows import Act, Row, Unit, columns
 from interlock.store.connection import AUTOCOMMIT, SAVEPOINT, LostCommit, Question, Unreachable, WakeupChannel
 from interlock.store.lanes import Lanes
 from interlock.store.memory import Memory
+from interlock.store.observer import Observers, observed
 from interlock.store.postgres.bulk import Given, array, insert_text, update_text
 from interlock.store.postgres.driver import (
     PendingResult,
@@ -69,6 +70,7 @@ class PostgresConnection:
     acts_before = 0  # acts of this transaction that are not this session's
     generation: int | None = None
     end: float | None = None  # when a transaction that only reads is stopped
+    observers: Observers = ()
 
     def __init__(self, url: str, clock: Callable[[], int] | None = None, *, later: bool = False) -> None:
         self.clock = clock  # a test's own
@@ -94,7 +96,13 @@ class PostgresConnection:
         raw = open_raw(self.url)
         raw.add_notice_handler(self.warn)
         # A name that is prepared here may be unknown to where a pooler sends the next transaction.
-        return PipelineConnection(raw, prepares=split_prepare(self.url)[1] and not is_pooled(raw))
+        raw_pipeline = PipelineConnection(raw, prepares=split_prepare(self.url)[1] and not is_pooled(raw))
+        return observed(raw_pipeline, self.observers)
+
+    def observe(self, observers: Observers) -> None:
+        self.observers = observers
+        if "raw" in vars(self):  # else it is made when it is first used
+            self.raw = observed(self.raw, observers)
 
     def notice_pooler(self, number: int) -> None:
         """A transaction is carried out by the server's process of this number; another one's names are not its own."""

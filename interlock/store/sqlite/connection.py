@@ -16,6 +16,7 @@ from interlock.store.connection import AUTOCOMMIT, SAVEPOINT, LostCommit, Questi
 from interlock.store.files import FileIdentity, is_open_to_others
 from interlock.store.lanes import Lanes
 from interlock.store.memory import Memory
+from interlock.store.observer import Observers, observed
 from interlock.store.sqlite.bulk import inserts, updates
 from interlock.store.sqlite.driver import MEMORY, open_raw, translate_error, translate_errors, translate_sql, wall_clock
 from interlock.store.sqlite.wakeups import FileWatcher
@@ -55,6 +56,7 @@ class SqliteConnection:
     memory: Memory | None = None
     file: FileIdentity | None = None
     limited = False  # whether a progress handler stops what takes too long
+    observers: Observers = ()
 
     def __init__(self, path: str, clock: Callable[[], int] | None = None) -> None:
         self.private = path == MEMORY
@@ -69,6 +71,9 @@ class SqliteConnection:
         if clock:
             self.keep_time(clock)
         self.file = None if self.private else FileIdentity(path)
+
+    def observe(self, observers: Observers) -> None:
+        self.observers, self.raw = observers, observed(self.raw, observers)
 
     def declare(self, tenants: Sequence[int], seconds: float | None = None) -> None:
         """What is read until the next rollback is stopped after so many seconds.
@@ -215,7 +220,7 @@ class SqliteConnection:
         self.close()
         self.lanes.clear()  # it may have been restored
         self.left = (0, -1)
-        self.raw = open_raw(self.path)
+        self.raw = observed(open_raw(self.path), self.observers)
         if self.clock is not wall_clock:
             self.keep_time(self.clock)
 
