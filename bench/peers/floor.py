@@ -15,9 +15,9 @@ from interlock.kernel.commands import Claim, Finish, Held, Outcome, Register, St
 from interlock.kernel.rows import Act, Body, Unit, columns
 from interlock.lifecycles import shipped
 from interlock.plugins import make_engine
-from interlock.store.connection import listed
 from interlock.store.postgres.bulk import Given, insert_text, update_text
 from interlock.store.postgres.connection import ACT_BITS, PLANS, declared, settings
+from interlock.store.query import listed
 from interlock.store.url import connect
 
 PACKAGE = "interlock"

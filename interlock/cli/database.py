@@ -64,7 +64,7 @@ def status(db: Url = DEFAULT, json: Json = False) -> None:
 def sql(db: Url = DEFAULT, json: Json = False) -> None:
     """Print the SQL of every migration, as `upgrade` would run it."""
     with opened("sqlite://:memory:" if db.startswith("sqlite") else db) as session:
-        texts = {number: migrate.sql(number, session.name, session.words) for number in migrate.numbers()}
+        texts = {number: migrate.sql(number, session.name) for number in migrate.numbers()}
         after = rights.statements(session) if session.many_writers and migrate.version(session) else []
     if json:
         dump({"migrations": [{"number": number, "sql": text} for number, text in texts.items()], "after": after})

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from interlock.kernel.commands import Command
 from interlock.kernel.errors import InterlockError
 from interlock.store.caller_transaction import join_transaction
+from interlock.store.catalog import has_table
 from interlock.store.connection import Connection
 from interlock.store.reads import epoch
 
@@ -38,4 +39,4 @@ class Borrowed:
 
 def epoch_of(session: Connection) -> str | None:
     """The epoch of a caller's database; None if it is none of ours."""
-    return epoch(session) if session.has_table("about") else None
+    return epoch(session) if has_table(session, "about") else None

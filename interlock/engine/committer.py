@@ -8,7 +8,7 @@ out within a savepoint, and what it did, kept under its idempotency key and told
 
 import logging
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
 from threading import Lock, local
@@ -18,7 +18,6 @@ from interlock.engine.answers import Nothing, keep_answer, kept_answer
 from interlock.engine.bell import Bell
 from interlock.engine.reactions import run_reactions
 from interlock.engine.records import look_ahead
-from interlock.engine.tick import WAKE_LEAST
 from interlock.engine.withhold import (
     CannotProceed,
     bug_in,
@@ -32,17 +31,21 @@ from interlock.kernel import commands
 from interlock.kernel.commands import Command
 from interlock.kernel.errors import Contended, Corrupt, InterlockError, StoreError, Unavailable
 from interlock.kernel.lifecycle import Lifecycle
-from interlock.store.ahead import claim_ahead, lanes_ahead
-from interlock.store.connection import Connection, LostCommit, Question, Taken, Unreachable
+from interlock.store.cache import EngineCache
+from interlock.store.connection import Connection, LostCommit, Taken, Unreachable
+from interlock.store.held_cache import HeldCache
 from interlock.store.hooks import NONE, Hooks
 from interlock.store.ids import Ids, OutOfIds
 from interlock.store.observer import Observers, notify, timed
+from interlock.store.query import BoundQuery
 from interlock.store.tx import Tx
-from interlock.store.witness import confirm, seen
+from interlock.store.witness import confirm, outcome_of, seen
 
 log = logging.getLogger("interlock.engine")
 A = TypeVar("A")
 Verbs = Mapping[type[Command[Any]], Callable[[Tx, Any], Any]]
+# By the class of a command: the queries that several of them will run first.
+Reads = Mapping[type[Command[Any]], Callable[[EngineCache, Sequence[Any]], Iterable[BoundQuery[Any]]]]
 Answer = tuple[Any, InterlockError | None]
 GROUP_MAX, ROWS_MAX = 256, 10_000  # of a transaction that commands share
 ALONE = 1_000  # rows; a command with more has a transaction to itself
@@ -130,31 +133,17 @@ def ids(command: Command[Any]) -> int:
     return 0 if isinstance(command, commands.Claim | commands.Tick) else extent(command) * IDS_A_ROW
 
 
-def foreseen(session: Connection, group: list[Command[Any]]) -> Iterator[Question]:
-    """What these commands will ask first: a claim, what it may take; submits, the lanes of their tenants."""
-    first = group[0]
-    if isinstance(first, commands.Claim):
-        yield from claim_ahead(session, first.tenant, first.worker, first.queues, first.limit, WAKE_LEAST)
-    elif isinstance(first, commands.Submit):
-        for tenant in sorted({one.tenant for one in group}):
-            yield lanes_ahead(session, tenant)
-
-
 class Committer:
     """Carries commands out in groups, a transaction each. It has no thread: whoever has one calls `step`."""
 
     def __init__(
-        self,
-        session: Connection,
-        lives: Mapping[str, Lifecycle],
-        verbs: Verbs,
-        bell: Bell,
-        ids: Ids | None = None,
-        hooks: Hooks = NONE,
-    ) -> None:
+        self, session: Connection, lives: Mapping[str, Lifecycle], verbs: Verbs, bell: Bell, ids: Ids | None = None,
+        hooks: Hooks = NONE, *, reads: Reads | None = None, held: HeldCache | None = None,
+    ) -> None:  # fmt: skip
         """`ids` come with a session that was lent: its transaction is others' to commit."""
         self.session, self.lives, self.verbs, self.bell = session, lives, verbs, bell
         self.hooks, self.lent = hooks, ids is not None
+        self.reads, self.cache = reads or {}, EngineCache(held=held)
         self.ids = ids or Ids(session)
         self.queue: deque[Ask] = deque()
         self.picked: set[int] = set()  # by the claims and ticks of the last attempt
@@ -254,7 +243,7 @@ class Committer:
     def leave_out(self, tenant: int, failures: Mapping[int, Exception]) -> None:
         """Units that failed are withheld; where that fails too, or they fail only here, they are passed over here."""
         self.ids.reserve(len(failures))
-        tx = Tx(self.session, self.lives, self.ids, [tenant], self.hooks)
+        tx = Tx(self.session, self.lives, self.ids, [tenant], self.hooks, cache=self.cache)
         try:
             here = unknown_here(tx, failures)
             pass_over(tx, here)
@@ -284,7 +273,7 @@ class Committer:
                 if hopeless or not left:
                     raise explained(error) from error
                 if isinstance(error, Unavailable):
-                    self.session.reconnect()
+                    self.reconnect()
 
     def attempt(self, group: list[Ask]) -> list[Answer]:
         """All commands of a group in one transaction; a refusal that changed nothing is that command's answer."""
@@ -315,8 +304,6 @@ class Committer:
             self.session.rollback()
             raise
         self.commit(tx)
-        if self.session.memory:
-            self.session.memory.learn(tx.mark, [tx.units[one] for one in tx.flushed if one in tx.units], tx.bodies)
         self.bell.ring(ring)
 
     def begun(self, group: list[Ask]) -> Tx:
@@ -326,15 +313,26 @@ class Committer:
         for last in (False, True):
             try:
                 self.ids.reserve(wanted)
-                if self.session.many_writers and not self.lent:
-                    self.session.ahead = list(foreseen(self.session, [ask.command for ask in group]))
-                return Tx(self.session, self.lives, self.ids, tenants, self.hooks)
+                ahead = self.declared_reads(group)
+                return Tx(self.session, self.lives, self.ids, tenants, self.hooks, cache=self.cache, ahead=ahead)
             except Contended as error:
                 if last or self.lent:
                     raise Unreachable(
                         f"others keep the database to themselves: {error}; nothing was changed"
                     ) from error
         raise AssertionError
+
+    def declared_reads(self, group: list[Ask]) -> list[BoundQuery[Any]]:
+        """The queries that commands like the first declare ahead, where a round trip can be saved by it."""
+        kind = type(group[0].command)
+        if kind not in self.reads or not self.session.many_writers or self.lent:
+            return []
+        alike = [ask.command for ask in group if type(ask.command) is kind]
+        return list(dict.fromkeys(self.reads[kind](self.cache, alike)))
+
+    def reconnect(self) -> None:
+        self.session.reconnect()
+        self.cache.forget_lanes()
 
     def carry_out(self, tx: Tx, command: Command[Any]) -> Answer:
         tx.tenant = command.tenant
@@ -365,13 +363,15 @@ class Committer:
         except BaseException:
             self.session.rollback()
             raise
+        else:
+            tx.committed()
 
     def stands(self, tx: Tx, why: str) -> bool:
         """Whether a transaction was committed, although nobody said so."""
         for _ in range(TRIES):
             try:
-                self.session.reconnect()
-                committed = self.session.fate(tx.mark)  # not before it is over
+                self.reconnect()
+                committed = outcome_of(self.session, tx.mark)  # not before it is over
                 if tx.witness:
                     committed = seen(self.session, tx.tenants, tx.witness)
                 if committed:

@@ -23,7 +23,7 @@ from interlock.engine import (
     workers,
 )
 from interlock.engine.bell import Bell, Watch
-from interlock.engine.committer import Committer, extent
+from interlock.engine.committer import Committer, Reads, extent
 from interlock.engine.plugin import EMPTY, Registry
 from interlock.engine.readers import Readers, answer
 from interlock.kernel import commands
@@ -32,11 +32,11 @@ from interlock.kernel.errors import InterlockError, Unavailable
 from interlock.kernel.lifecycle import Lifecycle
 from interlock.store import migrate
 from interlock.store.connection import CALL, Connection, WakeupChannel
+from interlock.store.held_cache import HeldCache
 from interlock.store.ids import Ids
-from interlock.store.memory import Memory
 from interlock.store.observer import Observer
 from interlock.store.tx import Tx
-from interlock.store.url import connect
+from interlock.store.url import connect, open_wakeups
 
 A = TypeVar("A")
 P = ParamSpec("P")
@@ -67,6 +67,8 @@ VERBS: dict[type[Command[Any]], Callable[[Tx, Any], Any]] = {
     commands.CountEvents: tallies.count_events,
     commands.Tick: tick.tick,
 }
+# What commands declare ahead: queries that are sent with BEGIN.
+READS: Reads = {commands.Submit: submit.submit_reads, commands.Claim: leases.claim_reads}
 LARGE = 100  # rows
 OTHERS = 5  # connections that write, beside the first
 READERS = 4  # connections that only read
@@ -99,12 +101,10 @@ class Engine:
         self.bell = Bell(wire)
         self.process = os.getpid()
         self.sessions = (session, *others)
-        if session.many_writers:
-            memory = Memory()
-            for one in self.sessions:
-                one.memory = memory
+        shared = HeldCache() if session.many_writers else None  # one writer: it is valid for one connection only
         self.committers = tuple(
-            Committer(one, lives, self.verbs, self.bell, hooks=registry.hooks) for one in self.sessions
+            Committer(one, lives, self.verbs, self.bell, hooks=registry.hooks, reads=READS, held=shared or HeldCache())
+            for one in self.sessions
         )
         self.committer = self.committers[0]
         self.runner: Runner | None = None
@@ -126,7 +126,7 @@ class Engine:
             first = another()
             migrate.prepare(first, lives.values(), registry.tables)
             others = [another(later=True) for _ in range(OTHERS)] if first.many_writers else []
-            engine = cls(first, lives, *others, wire=first.wire(), registry=registry)
+            engine = cls(first, lives, *others, wire=open_wakeups(url), registry=registry)
             if not first.private:
                 engine.reader, engine.committer.alone = another(later=True), Lock()
                 engine.readers = Readers([another(later=True) for _ in range(READERS)])
@@ -179,9 +179,8 @@ class Engine:
             ids = Ids(self.reader, self.reading)
             if isinstance(command, commands.Submit):
                 with self.reading:
-                    submit.make_lanes(
-                        Tx(self.reader, self.committer.lives, ids, [command.tenant], self.registry.hooks), command
-                    )
+                    tx = Tx(self.reader, self.committer.lives, ids, [command.tenant], self.registry.hooks)
+                    submit.make_lanes(tx, command)
         committer = Committer(session, self.committer.lives, self.verbs, self.bell, ids, self.registry.hooks)
         committer.observers = self.observers
         future = committer.put(command)

@@ -1,6 +1,6 @@
 """What workers do: claim, start, beat, finish and give back, each under a lease that is judged first."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import msgspec
@@ -22,7 +22,7 @@ from interlock.engine.outcomes import (
     tells_no_more,
 )
 from interlock.engine.terms import counted, policy_of, tally
-from interlock.engine.tick import wake
+from interlock.engine.tick import WAKE_LEAST, wake
 from interlock.engine.withhold import ask_each
 from interlock.engine.words import between, named
 from interlock.engine.workers import Taking, glimpse, heard_of, serves, take_on
@@ -47,9 +47,10 @@ from interlock.kernel.lifecycle import BY_HOLDER, Category, Owner
 from interlock.kernel.paths import SELF
 from interlock.kernel.rows import Event, Unit
 from interlock.kernel.tallies import CONFLICTS, STALE
-from interlock.store.ahead import remember_worker
+from interlock.store.cache import EngineCache
 from interlock.store.claims import claimable
 from interlock.store.finders import closing_event, has_note, held_by, remembered
+from interlock.store.prefetch import Queries, claim_read
 from interlock.store.tenants import held_now, most_held
 from interlock.store.tx import Tx
 
@@ -67,7 +68,7 @@ def claim(tx: Tx, command: Claim) -> list[Grant]:
     seen = glimpse(tx, command.worker, command.key) if most is None else None
     worker = seen or heard_of(tx, command.worker)  # before time is let pass: it is alive, whatever it did not say
     if tx.session.many_writers:
-        remember_worker(tx.session, worker)
+        tx.cache.remember_worker(worker)
     wake(tx, command.limit)
     if not seen:
         serves(worker, command.queues)
@@ -93,6 +94,12 @@ def claim(tx: Tx, command: Claim) -> list[Grant]:
     else:
         take_on(tx, worker, taking)
     return handed_over(tx, found, leases)
+
+
+def claim_reads(cache: EngineCache, claims: Sequence[Claim]) -> Queries:
+    """What the first of these claims will read; the others read what it has left."""
+    first = claims[0]
+    return claim_read(cache, first.tenant, first.worker, first.queues, first.limit, WAKE_LEAST)
 
 
 def handed_over(tx: Tx, units: list[Unit], leases: list[str]) -> list[Grant]:

@@ -27,11 +27,11 @@ def verbose_kept_us(tx: Tx) -> int:
 
 
 def kept_us(tx: Tx) -> tuple[int, int]:
-    known = tx.session.kept.get(tx.tenant)
+    known = tx.cache.note_terms.get(tx.tenant)
     if known is None or not known[0] <= tx.now < known[0] + READ_AGAIN_US:
         row = tenant_seen(tx.session, tx.tenant)
         beats_us, verbose_us = (row.keep_beats_us, row.keep_verbose_us) if row else (None, None)
-        known = tx.session.kept[tx.tenant] = (tx.now, beats_us or BEATS_US, verbose_us or VERBOSE_US)
+        known = tx.cache.note_terms[tx.tenant] = (tx.now, beats_us or BEATS_US, verbose_us or VERBOSE_US)
     return known[1:]
 
 

@@ -13,6 +13,7 @@ from interlock.engine.workers import give_back
 from interlock.kernel.commands import REASONS, Bury, Force, Replay, Revoke, Standing, Submitted
 from interlock.kernel.errors import Denied, InterlockError, Refused, Unknown
 from interlock.kernel.rows import ForcedMove
+from interlock.store.catalog import may_insert
 from interlock.store.tx import Tx
 
 
@@ -70,7 +71,7 @@ def replay_stamp(command: Replay) -> Stamp:
 
 def refuse_unless_operator(tx: Tx, what: str, table: str) -> None:
     """Raises Denied if the database role of this connection may not write what only operators write."""
-    if not tx.session.may_insert(table):
+    if not may_insert(tx.session, table):
         raise Denied(
             f"the database role of this connection may not {what}: connect as the owner of the tables, or as a role "
             "that was granted interlock_operator"

@@ -1,5 +1,6 @@
 """Making units: one or many in one command, all of them or none."""
 
+from collections.abc import Sequence
 from operator import attrgetter
 
 import msgspec
@@ -14,7 +15,9 @@ from interlock.kernel.errors import InterlockError, Unknown
 from interlock.kernel.lifecycle import Lifecycle, RollUp
 from interlock.kernel.rows import Unit
 from interlock.kernel.steps import STEP, as_gate, names_in, order_of
+from interlock.store.cache import EngineCache
 from interlock.store.finders import lane_for, with_key, with_keys
+from interlock.store.prefetch import Queries, lanes_read
 from interlock.store.tx import Tx
 
 ALONE = attrgetter("key", "ref", "parent", "needs", "after", "correlation", "trace", "cause")
@@ -49,6 +52,12 @@ def submit(tx: Tx, command: Submit) -> list[Submitted]:
         if work.ref:
             refs[work.ref] = answers[place].unit
     return [answers[place] for place in range(len(command.work))]
+
+
+def submit_reads(cache: EngineCache, submits: Sequence[Submit]) -> Queries:
+    """The lanes of their tenants."""
+    for tenant in sorted({command.tenant for command in submits}):
+        yield from lanes_read(cache, tenant)
 
 
 def stands_alone(work: Work) -> bool:

@@ -29,7 +29,7 @@ def wake(tx: Tx, limit: int) -> int:
     """What is due, the longest overdue first, has been looked at."""
     for timer in tx.hooks.claim_timers:
         timer(tx, max(limit, WAKE_LEAST))
-    found = overdue(tx, max(limit, WAKE_LEAST) + len(tx.session.stuck))
+    found = overdue(tx, max(limit, WAKE_LEAST) + len(tx.cache.passed_over))
     due = tx.pick(unit for unit in found if not tx.left_alone(unit))
     move_each(due, lambda unit: look(tx, unit))
     return len(due)

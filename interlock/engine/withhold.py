@@ -110,8 +110,8 @@ def bug_in(error: Exception) -> Exception | None:
 
 
 def pass_over(tx: Tx, failures: Mapping[int, Exception]) -> None:
-    """Units that failed here, and may be sound elsewhere, are not picked by this connection for a while."""
-    stuck = tx.session.stuck
+    """Units that failed here, and may be sound elsewhere, are not picked here for a while."""
+    stuck = tx.cache.passed_over
     for one in [one for one, until in stuck.items() if until <= tx.now]:
         del stuck[one]
     stuck.update(dict.fromkeys(failures, tx.now + PASS_OVER_US))

@@ -9,8 +9,8 @@ from interlock.engine.advance import Stamp, advance, asked_by, change, make_unit
 from interlock.kernel.commands import Drain, Register, Standing
 from interlock.kernel.errors import Contended, Drained, Gone
 from interlock.kernel.rows import Body, Unit, Worker
-from interlock.store.ahead import worker_ahead
 from interlock.store.finders import incarnations, unlocked
+from interlock.store.prefetch import worker_read
 from interlock.store.tx import Tx
 
 LIFECYCLE = "worker"
@@ -98,7 +98,7 @@ def glimpse(tx: Tx, holder: int, key: str) -> Worker | None:
     So whoever gives something back need not wait for a whole claim. One that held nothing at its last claim, is silent,
     full or drained is locked at once, and so is one that says this claim again.
     """
-    _, busy = tx.session.staff.get(holder, ("", False))
+    _, busy = tx.cache.workers.get(holder, ("", False))
     touched = holder in tx.workers or holder in tx.units or (tx.tenant, holder) in {*tx.takings, *tx.given_back}
     if touched or not busy:
         return None
@@ -132,7 +132,7 @@ def free_workers(tx: Tx) -> None:
     for tenant, holder in sorted({*tx.given_back, *tx.takings}):
         tx.tenant = tenant
         if (tenant, holder) in tx.takings and holder not in tx.workers:
-            tx.session.ask(list(worker_ahead(holder)))
+            tx.prefetch(list(worker_read(holder)))
         worker_of(tx, holder)
 
 

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 INT8, TEXT = 20, 25  # PostgreSQL's numbers of types
 UNITS_MAX = 1_000  # of an act
+ACT_BITS = 18  # of its id on PostgreSQL: the number of the act in its transaction
 NOTHING = "{}"  # the payload of a move of which there is no more to tell
 WITHHELD = "withheld"  # what a unit is parked on that could not be moved: whoever moves it brings it back
 APART = ('"error"', '"last_error"')  # what is told of one unit alone, and may have to be erased

@@ -4,12 +4,15 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from interlock.kernel import policy
 from interlock.kernel.rows import Body, Unit
-from interlock.store.connection import Question, listed
 from interlock.store.finders import in_turn, lanes_of
 from interlock.store.lanes import Served
+from interlock.store.query import select
 from interlock.store.tx import Tx, Urgency
 
-FREE = "WHERE lane = :lane AND available_at IS NOT NULL ORDER BY priority DESC, available_at, id LIMIT :limit {skip}"
+MOST_URGENT = "WHERE lane = :lane AND available_at IS NOT NULL ORDER BY priority DESC, available_at, id LIMIT :limit"
+FREE = select(Unit, f"{MOST_URGENT} {{skip}}")
+# Of the units that a claim has just locked, or of some that others have; a claim reads those that it misses.
+BODIES_OF_FREE = select(Body, f"WHERE unit IN (SELECT id FROM unit {MOST_URGENT})")
 RUNS_MAX = 400  # stretches of lanes that one statement looks at
 # From the first unit of one lane straight to the first one of the next lane that has any, and so on. Its urgency is
 # one text, because a subquery that stands for several columns is spelled differently on each database.
@@ -93,7 +96,7 @@ def most_urgent(tx: Tx, lanes: Mapping[int, Urgency], wanted: int, here: Here) -
     gone = {
         lane
         for lane, (_, _, one) in lanes.items()
-        if one in tx.session.stuck or (one in tx.units and tx.units[one].available_at is None)
+        if one in tx.cache.passed_over or (one in tx.units and tx.units[one].available_at is None)
     }
     first = sorted(lanes.keys() - gone, key=lambda lane: lanes[lane])[:wanted]  # a lane after them has none of the best
     asked = dict.fromkeys([*first, *gone], wanted // (len(first) + len(gone)) + 1)
@@ -117,14 +120,7 @@ def first_of(tx: Tx, lane: int, wanted: int) -> list[Unit]:
         return unit.available_at is not None and not tx.left_alone(unit)
 
     found = in_turn(tx, FREE, wanted, free, lane=lane)
-    for body in (Body(*row) for row in tx.session.foretold(bodies_of(lane, wanted))):
+    for body in tx.take_prefetched(BODIES_OF_FREE.bind(lane=lane, limit=wanted)):
         if body.unit in tx.units:
             tx.bodies.setdefault(body.unit, body)
     return found
-
-
-def bodies_of(lane: int, limit: int) -> Question:
-    """The bodies of the units that a claim has just locked, or of some that others have; it reads those it misses."""
-    free = FREE.replace(" {skip}", "")
-    sql = f"SELECT {listed(Body)} FROM body WHERE unit IN (SELECT id FROM unit {free})"
-    return Question(sql, {"lane": lane, "limit": limit})

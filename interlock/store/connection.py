@@ -1,14 +1,17 @@
-"""What the two databases have in common: the seam is the statement, never the operation."""
+"""What the two databases have in common: the seam is the statement, never the operation.
+
+A connection carries statements out; what an engine remembers between transactions is in `store/cache`, and what one
+transaction knows in `store/tx`.
+"""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, NamedTuple, Protocol
 
 from interlock.kernel.errors import Contended, Unavailable
-from interlock.kernel.rows import Act, Row, Unit, columns
-from interlock.store.lanes import Lanes
-from interlock.store.memory import Memory
+from interlock.kernel.rows import Act, Row, Unit
 from interlock.store.observer import Observers
+from interlock.store.query import BoundQuery
 
 GUARD = "interlock guard ["  # how every refusal of the guard begins
 SAVEPOINT = "interlock"  # in a caller's transaction: a refusal goes back to it, and what the caller did stays sound
@@ -16,14 +19,8 @@ AUTOCOMMIT = (
     "tx: this connection is in autocommit and no transaction is open, so there is none to join; begin one first"
 )
 Queue = tuple[int, str]  # a tenant and the name of one of its queues
+Rows = list[tuple[Any, ...]]
 CALL = "\0"  # begins the name under which a worker itself is called; no queue's name has it
-
-
-class Question(NamedTuple):
-    """A statement that is sent before its answer is needed; the store fills in `:now`."""
-
-    sql: str
-    params: dict[str, Any]
 
 
 class Taken(Contended):
@@ -40,6 +37,13 @@ class Unreachable(Unavailable):
 
 class LostCommit(Exception):
     """The answer to COMMIT is lost: nobody knows yet whether the transaction stands."""
+
+
+class Opened(NamedTuple):
+    """What the database says when a transaction begins."""
+
+    now: int  # the store's time in microseconds
+    ahead: list[Rows]  # the rows of each query that was sent with BEGIN
 
 
 class WakeupChannel(Protocol):
@@ -62,50 +66,38 @@ class Connection(Protocol):
     of the list that is given as `ids`.
     """
 
-    name: str
-    words: dict[str, str]  # what its tables write in their own way
-    stuck: dict[int, int]  # units that time could not move, and until when they are left alone
-    kept: dict[int, tuple[int, int, int]]  # by tenant: when it was asked, and how long its beats and notes are kept
-    lanes: dict[int, Lanes]  # those of each tenant that are known to be committed
-    staff: dict[int, tuple[str, bool]]  # by worker: what it can do, and whether it held something when it last claimed
-    ahead: Sequence[Question]  # go with the next BEGIN, where there is a wire; whoever asks them finds the answers here
-    acts_a_transaction: int  # ids of acts from one transaction to the next
-    private: bool  # whether no second connection can see the same database
+    name: str  # of the kind of database
     many_writers: bool  # whether transactions of several connections overlap
-    mark: str  # the database's own name for the last transaction, if it has one
-    memory: (
-        Memory | None
-    )  # of held units, where reading them again costs more than asking whether somebody touched them
+    private: bool  # whether no second connection can see the same database
+    pooled: bool  # whether a pooler stands before the server, as far as is known
+    # With many writers: the database's name for the open transaction, or the last one. With one writer: the state of
+    # the database when it began and, once it is committed, when it ended; whoever writes in between changes it.
+    mark: str
 
-    def observe(self, observers: Observers) -> None: ...  # who is told of every statement
-    def begin(self, tenants: Sequence[int] = ()) -> int: ...
-    def declare(self, tenants: Sequence[int], seconds: float | None = None) -> None: ...  # and its time limit
-    def now(self) -> int: ...
-    def keep_time(self, clock: Callable[[], int]) -> None: ...  # by a test's own clock
+    # Transactions.
+    def begin(self, tenants: Sequence[int] = (), ahead: Sequence[BoundQuery[Any]] = ()) -> Opened: ...
+    # The only tenants whose rows the transaction sees, and how long it may read.
+    def declare(self, tenants: Sequence[int], seconds: float | None = None) -> None: ...
+    def commit(self) -> None: ...
+    def rollback(self) -> None: ...
+
+    # Statements.
     def rows(self, sql: str, params: Mapping[str, Any] | None = None) -> list[tuple[Any, ...]]: ...
-    def ask(self, questions: Sequence[Question]) -> None: ...  # those after the first cost nothing
-    def foretold(self, question: Question) -> list[tuple[Any, ...]]: ...  # its answer, if it was asked ahead
-    def untouched(self, ids: Sequence[int], marks: Mapping[int, str]) -> list[int]: ...
+    def fetch_together(self, queries: Sequence[BoundQuery[Any]], now: int) -> list[Rows]: ...  # in one round trip
+    def many(self, sql: str, rows: list[dict[str, Any]]) -> None: ...  # one statement for each of these parameters
+    def script(self, sql: str) -> None: ...  # several statements without parameters
+    def pipeline(self) -> AbstractContextManager[None]: ...  # within it writes are sent, and not waited for
+
+    # Many rows as few statements.
     def insert(self, rows: Sequence[Row]) -> None: ...
+    def update(self, rows: Sequence[Row], columns: Sequence[str], key: str) -> None: ...
     def act_id(self, number: int) -> int: ...  # of the so many-th act of a transaction
     def write_acts(self, acts: Sequence[Act], born: Sequence[Unit]) -> None: ...  # and the units that they bear
     def renew(self, held: Sequence[Unit]) -> None: ...  # their leases last as long as they say
-    def update(self, rows: Sequence[Row], columns: Sequence[str], key: str) -> None: ...
-    def together(self) -> AbstractContextManager[None]: ...
-    def many(self, sql: str, rows: list[dict[str, Any]]) -> None: ...
-    def script(self, sql: str) -> None: ...
-    def may_insert(self, table: str) -> bool: ...
-    def has_table(self, name: str) -> bool: ...
-    def lock_migration(self) -> None: ...
-    def findings(self) -> list[str]: ...
-    def commit(self) -> None: ...
-    def rollback(self) -> None: ...
+
+    # The connection itself.
+    def observe(self, observers: Observers) -> None: ...  # who is told of every statement
+    def now(self) -> int: ...  # the store's time in microseconds
+    def keep_time(self, clock: Callable[[], int]) -> None: ...  # by a test's own clock
     def reconnect(self) -> None: ...
-    def fate(self, mark: str) -> bool | None: ...
-    def wire(self) -> WakeupChannel | None: ...
     def close(self) -> None: ...
-
-
-def listed(kind: type[Row]) -> str:
-    """The columns of a row's table, in order."""
-    return ", ".join(f"{kind.table}.{name}" for name in columns(kind))

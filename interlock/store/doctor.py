@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterator, Mapping
 from interlock.kernel.lifecycle import Lifecycle
 from interlock.store import guard, migrate, restore, rights
 from interlock.store.connection import Connection
+from interlock.store.files import is_open_to_others
+from interlock.store.sqlite import SqliteConnection
 
 EMPTY = "the database is empty: `interlock db upgrade` makes its tables"
 DEFINERS = (
@@ -34,6 +36,15 @@ PUBLIC_CREATE = (
 IS_OWNER = (
     "SELECT quote_ident(rolname) FROM pg_class JOIN pg_roles ON pg_roles.oid = relowner "
     "WHERE pg_class.oid = to_regclass('unit') AND rolname = current_user AND NOT rolsuper"
+)
+OLDEST = (
+    "SELECT pid, now() - xact_start FROM pg_stat_activity WHERE xact_start < now() - interval '5 minutes' "
+    "ORDER BY xact_start LIMIT 1"
+)
+FULL = 2  # of PRAGMA synchronous
+POOLED = (
+    "there is a pooler before PostgreSQL: no statement is prepared, which costs time in each, and nobody hears of new "
+    "work, so that workers look for it every second; a direct connection has neither cost"
 )
 Check = Callable[[Connection], Iterator[str]]
 
@@ -61,7 +72,31 @@ def check_guard(session: Connection, lives: Mapping[str, Lifecycle]) -> Iterator
 
 
 def check_settings(session: Connection) -> Iterator[str]:
-    yield from session.findings()
+    if isinstance(session, SqliteConnection):
+        yield from check_file(session)
+    else:
+        yield from check_server(session)
+
+
+def check_file(session: SqliteConnection) -> Iterator[str]:
+    yield from (str(row[0]) for row in session.rows("PRAGMA integrity_check") if row[0] != "ok")
+    if session.rows("PRAGMA synchronous")[0][0] < FULL:
+        yield "synchronous is below FULL: a power loss may lose commits that were acknowledged"
+    if not session.private and is_open_to_others(session.path):
+        yield f"the group or others can read or write the database: chmod 600 '{session.path}'"
+
+
+def check_server(session: Connection) -> Iterator[str]:
+    """What is wrong with the server, or with how we came to it."""
+    if session.pooled:
+        yield POOLED
+    if session.rows("SELECT rolsuper OR rolbypassrls FROM pg_roles WHERE rolname = current_user")[0][0]:
+        yield "this role passes row-level security by: let the application use another one"
+    for name in ("fsync", "synchronous_commit"):
+        if session.rows("SELECT current_setting(:name)", {"name": name})[0][0] == "off":
+            yield f"{name} is off: a crash may lose commits that were acknowledged"
+    for pid, age in session.rows(OLDEST):
+        yield f"the transaction of process {pid} is open for {age}: readers of events wait for it"
 
 
 def check_paths(session: Connection) -> Iterator[str]:

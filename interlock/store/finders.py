@@ -10,30 +10,38 @@ from interlock.kernel.lifecycle import Category
 from interlock.kernel.rows import Answer, Artifact, Body, Event, Note, Schedule, Slot, Token, Unit, Worker
 from interlock.kernel.steps import Template
 from interlock.store.acts import events_here
-from interlock.store.lanes import Lane, Lanes, remember
+from interlock.store.lanes import Lane, LaneOrLimits, Lanes, remember
+from interlock.store.query import BoundQuery, Query, select
 from interlock.store.reads import LEASES_US, newest_events
 from interlock.store.tx import Tx
 
-OVERDUE = "WHERE tenant = :tenant AND wake_at IS NOT NULL AND wake_at <= :now ORDER BY wake_at, id LIMIT :limit {skip}"
-# What is held under a lease that is over. The lease's own row is not locked: whoever has the unit writes it.
-EXPIRED = (
-    "JOIN lease ON lease.unit = unit.id AND lease.id = unit.lease_id WHERE lease.tenant = :tenant AND ended_at IS NULL "
-    "AND until <= :now ORDER BY until, lease.unit LIMIT :limit {skip_unit}"
+OVERDUE = select(
+    Unit, "WHERE tenant = :tenant AND wake_at IS NOT NULL AND wake_at <= :now ORDER BY wake_at, id LIMIT :limit {skip}"
 )
-TOKENS_BACK = "WHERE tenant = :tenant AND back_at <= :now ORDER BY back_at LIMIT :limit {skip}"
+# What is held under a lease that is over. The lease's own row is not locked: whoever has the unit writes it.
+EXPIRED = select(
+    Unit,
+    "JOIN lease ON lease.unit = unit.id AND lease.id = unit.lease_id WHERE lease.tenant = :tenant AND ended_at IS NULL "
+    "AND until <= :now ORDER BY until, lease.unit LIMIT :limit {skip_unit}",
+)
+TOKENS_BACK = select(Token, "WHERE tenant = :tenant AND back_at <= :now ORDER BY back_at LIMIT :limit {skip}")
+WORKER_UNLOCKED, UNIT_UNLOCKED = select(Worker, "WHERE unit = :unit"), select(Unit, "WHERE id = :id")
 KEYS_AT_ONCE, PARKED_AT_ONCE = 500, 4
 # In one question with the limits of their tenant, which are asked for as often, and which few tenants have.
-LANES = """
+LANES = Query(
+    """
 SELECT id, queue, capabilities, NULL, NULL FROM lane WHERE id > :last AND id <= :end
 UNION ALL SELECT 0, '', '', max_running, max_waiting FROM tenant
 WHERE id = :tenant AND (max_running IS NOT NULL OR max_waiting IS NOT NULL)
-"""
+""",
+    LaneOrLimits,
+)
 
 
 def overdue(tx: Tx, limit: int) -> list[Unit]:
     """Units of a tenant that time must look at, by their clocks or their leases', the longest overdue first."""
-    by_clock = in_turn(tx, OVERDUE, limit, lambda unit: passed(tx, unit.wake_at), now=tx.now, tenant=tx.tenant)
-    by_lease = in_turn(tx, EXPIRED, limit, lambda unit: lease_passed(tx, unit), now=tx.now, tenant=tx.tenant)
+    by_clock = in_turn(tx, OVERDUE, limit, lambda unit: passed(tx, unit.wake_at), tenant=tx.tenant)
+    by_lease = in_turn(tx, EXPIRED, limit, lambda unit: lease_passed(tx, unit), tenant=tx.tenant)
     found = {unit.id: unit for unit in (*by_clock, *by_lease)}
     return sorted(found.values(), key=lambda unit: (next_clock(unit), unit.id))[:limit]
 
@@ -52,26 +60,26 @@ def next_clock(unit: Unit) -> int:
     return min(at for at in clocks if at is not None)
 
 
-def in_turn(tx: Tx, rest: str, wanted: int, still: Callable[[Unit], bool], **given: int) -> list[Unit]:
+def in_turn(tx: Tx, query: Query[Unit], wanted: int, still: Callable[[Unit], bool], **given: int) -> list[Unit]:
     """The first rows of an ordered question that are still an answer: all that are there, or `wanted` and maybe more.
 
     The database has not seen what this transaction did, so it answers with what was taken already. It is asked for
     twice as much then: what a group reads stays in proportion to what it takes.
     """
-    name = (rest, *given.values())
+    name = (query, *given.values())
     asked, read = tx.asked.get(name, (0, []))
     while True:
         found = [unit for unit in read if still(unit)]
         if len(found) >= wanted or len(read) < asked:
             return found
         asked = max(wanted, 2 * asked)
-        read = tx.known(tx.select(Unit, rest, limit=asked, **given))
+        read = tx.known(tx.run(query.bind(limit=asked, **given)))
         tx.asked[name] = (asked, read)
 
 
 def lanes_of(tx: Tx, tenant: int) -> Lanes:
     """The lanes of a tenant, as this transaction sees them."""
-    memory = tx.session.lanes
+    memory = tx.cache.lanes
     if tenant not in tx.lanes:
         tx.lanes[tenant] = memory.get(tenant) or Lanes(tenant)
         if read_lanes(tx, tx.lanes[tenant]):
@@ -81,12 +89,16 @@ def lanes_of(tx: Tx, tenant: int) -> Lanes:
 
 def read_lanes(tx: Tx, known: Lanes) -> bool:
     """Lanes that were made since are known too; answers whether there were any. Their tenant's limits are, too."""
-    given = {"last": known.last, "end": known.end, "tenant": known.tenant}
-    found = tx.session.rows(LANES, given)
-    fresh = sorted(Lane(*row[:3]) for row in found if row[0])
-    tx.limits[known.tenant] = next((row[3:] for row in found if not row[0]), (None, None))
+    found = tx.run(new_lanes(known))
+    fresh = sorted(Lane(*row[:3]) for row in found if row.id)
+    tx.limits[known.tenant] = next((row[3:] for row in found if not row.id), (None, None))
     known.extend(fresh)
     return bool(fresh)
+
+
+def new_lanes(known: Lanes) -> BoundQuery[LaneOrLimits]:
+    """The query for lanes that were made since, and for the limits of their tenant."""
+    return LANES.bind(last=known.last, end=known.end, tenant=known.tenant)
 
 
 def lane_for(tx: Tx, tenant: int, queue: str, capabilities: Iterable[str]) -> int:
@@ -99,7 +111,7 @@ def lane_for(tx: Tx, tenant: int, queue: str, capabilities: Iterable[str]) -> in
 
 def make_lane(tx: Tx, tenant: int, queue: str, capabilities: str) -> None:
     """A lane is made, unless somebody else has just made it or taken its number: theirs is known then."""
-    if tx.lanes[tenant] is tx.session.lanes.get(tenant):
+    if tx.lanes[tenant] is tx.cache.lanes.get(tenant):
         tx.lanes[tenant] = Lanes(tenant, tx.lanes[tenant].lanes)  # what may be rolled back is not remembered
     known = tx.lanes[tenant]
     if not known.lanes:
@@ -243,7 +255,7 @@ def last_grant(tx: Tx, unit: Unit) -> Event | None:
 
 def unlocked(tx: Tx, worker: int) -> tuple[Worker | None, Unit | None]:
     """A worker and its unit as they are now; others may change them."""
-    workers, units = tx.select(Worker, "WHERE unit = :unit", unit=worker), tx.select(Unit, "WHERE id = :id", id=worker)
+    workers, units = tx.run(WORKER_UNLOCKED.bind(unit=worker)), tx.run(UNIT_UNLOCKED.bind(id=worker))
     return next(iter(workers), None), next(iter(units), None)
 
 
@@ -305,7 +317,7 @@ def tokens_back(tx: Tx, limit: int) -> list[Token]:
     if ("tokens", tx.tenant) in tx.looked:
         return []
     tx.looked.add(("tokens", tx.tenant))
-    found = tx.select(Token, TOKENS_BACK, tenant=tx.tenant, now=tx.now, limit=limit)
+    found = tx.run(TOKENS_BACK.bind(tenant=tx.tenant, limit=limit))
     if found:
         gone = [{"unit": token.unit, "fence": token.fence} for token in found]
         tx.session.many("DELETE FROM token WHERE unit = :unit AND fence = :fence", gone)

@@ -147,7 +147,7 @@ def sqlite_shipped() -> dict[str, str]:
     session = SqliteConnection(MEMORY)
     try:
         for number in migrations.numbers():
-            session.script(migrations.sql(number, session.name, session.words))
+            session.script(migrations.sql(number, session.name))
         return {name: item.digest for name, item in sqlite_items(session).items()}
     finally:
         session.close()

@@ -23,6 +23,16 @@ class Served(NamedTuple):
     runs: list[tuple[int, int]]
 
 
+class LaneOrLimits(NamedTuple):
+    """A row of the one question for a tenant's lanes and its limits; those have the id 0."""
+
+    id: int
+    queue: str
+    capabilities: str
+    max_running: int | None
+    max_waiting: int | None
+
+
 class Lanes:
     """The lanes of one tenant in the order of their ids.
 

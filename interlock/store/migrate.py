@@ -8,6 +8,7 @@ from interlock.kernel.errors import InterlockError
 from interlock.kernel.lifecycle import Lifecycle
 from interlock.kernel.paths import Path as TransitionPath
 from interlock.store import guard, restore, rights
+from interlock.store.catalog import has_table, lock_migration
 from interlock.store.connection import Connection
 from interlock.store.guard import EDGE_COLUMNS, LEASE, paths_of_life
 from interlock.store.migrations import numbers as numbers
@@ -29,7 +30,7 @@ INSERT_COMMAND = (
 
 def version(database: Connection) -> int:
     """The migration that a database is at; 0 is none."""
-    if not database.has_table("about"):
+    if not has_table(database, "about"):
         return 0
     found = database.rows("SELECT value FROM about WHERE name = 'schema'")
     return int(found[0][0]) if found else 0
@@ -44,13 +45,13 @@ def upgrade(database: Connection, lives: Iterable[Lifecycle], tables: Mapping[st
     lives = list(lives)
     database.begin()
     try:
-        database.lock_migration()
+        lock_migration(database)
         at = version(database)
         if at > numbers()[-1]:
             raise InterlockError(f"the database is at schema {at}, newer than this program's {numbers()[-1]}")
         for number in numbers():
             if number > at:
-                database.script(sql(number, database.name, database.words))
+                database.script(sql(number, database.name))
                 database.rows("DELETE FROM about WHERE name = 'schema'")
                 database.rows("INSERT INTO about (name, value) VALUES ('schema', :number)", {"number": str(number)})
                 done.append(number)

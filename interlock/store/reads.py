@@ -8,7 +8,8 @@ from typing import Any, TypeVar
 import msgspec
 
 from interlock.kernel.rows import Act, Archived, Event, ForcedMove, Lease, Row, Unit, Worker, columns
-from interlock.store.connection import Connection, listed
+from interlock.store.connection import Connection
+from interlock.store.query import listed
 from interlock.store.tx import LAST_LEASES, marks, params
 
 R = TypeVar("R", bound=Row)

@@ -15,6 +15,7 @@ import msgspec
 
 from interlock.kernel.errors import Denied, InterlockError
 from interlock.kernel.rows import Lease
+from interlock.store.catalog import lock_migration, may_insert
 from interlock.store.connection import Connection
 from interlock.store.reads import read, snapshot, tenants
 
@@ -85,11 +86,11 @@ def begin_again(session: Connection, now: int) -> Begun:
 
     Raises Denied if the connection's role may not.
     """
-    if not session.may_insert("about"):
+    if not may_insert(session, "about"):
         raise Denied("only the owner of the tables can say that a database was restored: connect as its owner")
     session.begin()
     try:
-        session.lock_migration()
+        lock_migration(session)
         session.declare(tenants(session))
         known = dict(session.rows("SELECT name, value FROM about WHERE name IN ('generation', 'epoch', 'before')"))
         was, generation, epoch = known["epoch"], int(known["generation"]) + 1, secrets.token_hex(16)

@@ -8,12 +8,15 @@ import msgspec
 from interlock.kernel.commands import Count, CountEvents, Position
 from interlock.kernel.lifecycle import Category, Lifecycle
 from interlock.kernel.tallies import RENEWALS, TYPE, Seen, counted, labelled
+from interlock.store.acts import ACT_BITS
 from interlock.store.connection import Connection
 from interlock.store.lanes import NUMBERS
 from interlock.store.reads import IN_ORDER, epoch, horizon
 from interlock.store.tx import Tx
 
 PAGE = 2_000  # events that are counted together
+# Ids of acts from one transaction to the next.
+ACTS_APART = {"sqlite": 1, "postgres": 1 << ACT_BITS}
 IDLE = 100_000  # transactions; so far may a tenant that does nothing stay behind
 LANES_MOST, DEPTH_MOST, PRIORITIES_MOST = 1_000, 100_000, 100
 LAST = 2**62
@@ -93,7 +96,7 @@ def next_tally(session: Connection, tenant: int, lives: Mapping[str, Lifecycle])
     more = len(rows) == PAGE
     upto = Position(after.epoch, *rows[-1][:2]) if more else Position(after.epoch, max(end - 1, after.act), LAST)
     counts = counted(lives, (Seen(*row[2:]) for row in rows), types(session, tenant))
-    far = upto.act - after.act > IDLE * session.acts_a_transaction
+    far = upto.act - after.act > IDLE * ACTS_APART[session.name]
     return CountEvents(after=after, upto=upto, counts=counts) if counts or far else None, more
 
 

@@ -22,16 +22,21 @@ from interlock.kernel.rows import (
 )
 from interlock.kernel.steps import Template
 from interlock.store.acts import Move
-from interlock.store.connection import Connection, Queue, listed
+from interlock.store.cache import EngineCache
+from interlock.store.connection import Connection, Queue, Rows
 from interlock.store.flush import COUNTED, WORKER_WRITTEN, WRITTEN, write
 from interlock.store.hooks import NONE, Hooks, Moved
 from interlock.store.ids import Ids
 from interlock.store.lanes import Lanes
+from interlock.store.query import BoundQuery, listed, select
 from interlock.store.witness import Witness, best
 
 R = TypeVar("R", bound=Row)
+T = TypeVar("T")
 Urgency = tuple[int, int, int]  # the order of claims: by priority, then by age
-LOCKED = "WHERE id {ids} ORDER BY id {lock}"
+UNITS_LOCKED = select(Unit, "WHERE id {ids} ORDER BY id {lock}")
+WORKER_LOCKED = select(Worker, "WHERE unit = :unit {lock}")
+BODIES = select(Body, "WHERE unit {ids}")
 # The last lease of each unit, found by its key however many there were.
 LAST_LEASES = (
     "JOIN unit ON unit.id = lease.unit "
@@ -43,14 +48,19 @@ class Tx:
     """One open transaction. Every row that is read passes through its identity map."""
 
     def __init__(
-        self, session: Connection, lives: Mapping[str, Lifecycle], ids: Ids, tenants: Sequence[int], hooks: Hooks = NONE
-    ) -> None:
-        """A transaction is open that sees the rows of these tenants."""
+        self, session: Connection, lives: Mapping[str, Lifecycle], ids: Ids, tenants: Sequence[int],
+        hooks: Hooks = NONE, *, cache: EngineCache | None = None, ahead: Sequence[BoundQuery[Any]] = (),
+    ) -> None:  # fmt: skip
+        """A transaction is open that sees the rows of these tenants; the queries of `ahead` were sent with BEGIN."""
         self.session, self.lives, self.ids, self.hooks = session, lives, ids, hooks
+        self.cache = cache or EngineCache()
         self.leases = lives["lease"]
         self.followed = {life.options.follows for life in lives.values()}
         self.tenant = tenants[0]  # of the command that is being carried out
-        self.tenants, self.now = tenants, session.begin(tenants)
+        self.tenants, opened = tenants, session.begin(tenants, ahead)
+        self.now = opened.now
+        # By query: rows that are here before they are asked for. What is written from then on they have not seen.
+        self.prefetched: dict[BoundQuery[Any], Rows] = dict(zip(ahead, opened.ahead, strict=True))
         self.mark = session.mark
         self.changes = 0  # counts writes: a refusal that made none leaves the transaction sound
         self.units: dict[int, Unit] = {}
@@ -110,6 +120,22 @@ class Tx:
         found = self.session.rows(f"SELECT {listed(kind)} FROM {kind.table} {rest}", params)
         return [kind(*row) for row in found]
 
+    def run(self, bound: BoundQuery[T]) -> list[T]:
+        """What a query finds; if it was prefetched, without asking again."""
+        rows = self.prefetched.pop(bound, None) if self.prefetched else None
+        if rows is None:
+            rows = self.session.rows(bound.query.sql, bound.params(self.now))
+        make = bound.query.make
+        return [make(*row) for row in rows]
+
+    def prefetch(self, queries: Sequence[BoundQuery[Any]]) -> None:
+        """The rows of these queries are here for whoever runs them next. They come in one round trip."""
+        self.prefetched = dict(zip(queries, self.session.fetch_together(queries, self.now), strict=True))
+
+    def take_prefetched(self, bound: BoundQuery[T]) -> list[T]:
+        """What a query has found that was prefetched; nothing if it was not."""
+        return [bound.query.make(*row) for row in self.prefetched.pop(bound, ())]
+
     def lock(self, ids: Iterable[int]) -> list[Unit]:
         """These units, locked in the order of their ids; those that do not exist are left out."""
         self.load(ids)
@@ -119,19 +145,16 @@ class Tx:
         """These units are known and locked, whichever tenant's they are."""
         missing = self.recalled(sorted({one for one in ids if one not in self.units}))
         if missing:
-            self.known(self.select(Unit, LOCKED, ids=missing))
+            self.known(self.run(UNITS_LOCKED.bind(ids=missing)))
 
     def recalled(self, wanted: list[int]) -> list[int]:
         """Of these units, those that must be read; the others are locked, and were remembered as they are."""
-        memory = self.session.memory
-        marks = memory.marks(wanted) if memory else {}
-        if not memory or not marks:
-            return wanted
         recalled = []
-        for one in self.session.untouched(wanted, marks):
-            if known := memory.recall(one, marks[one]):
-                recalled.append(known[0])
-                self.bodies[one] = known[1]
+        for unit, body in self.cache.held.recall(self.session, wanted) if self.cache.held and wanted else ():
+            recalled.append(unit)
+            self.bodies[unit.id] = body
+        if not recalled:
+            return wanted
         # A lease is renewed in its own row, so what is remembered of its end is the least that it lasts.
         self.read_leases([unit for unit in recalled if unit.lease_until is None or unit.lease_until <= self.now])
         self.meet(recalled)
@@ -177,7 +200,7 @@ class Tx:
         found = self.bodies.get(unit.id)
         if found is None:
             missing = sorted(one for one in self.units if one not in self.bodies and one not in self.born)
-            for body in self.select(Body, "WHERE unit {ids}", ids=missing):
+            for body in self.run(BODIES.bind(ids=missing)):
                 self.bodies[body.unit] = body
             found = self.bodies.get(unit.id) or self.stand_in(unit)
         return found
@@ -196,12 +219,12 @@ class Tx:
 
     def left_alone(self, unit: Unit) -> bool:
         """Whether a unit is passed over for a while, because it failed when it was picked last."""
-        return bool(self.session.stuck) and self.session.stuck.get(unit.id, 0) > self.now
+        return bool(self.cache.passed_over) and self.cache.passed_over.get(unit.id, 0) > self.now
 
     def worker(self, one: int) -> Worker:
         """What a worker is beside its unit, locked; raises Unknown."""
         if one not in self.workers:
-            found = self.select(Worker, "WHERE unit = :unit {lock}", unit=one)
+            found = self.run(WORKER_LOCKED.bind(unit=one))
             if not found:
                 raise Unknown(f"there is no worker {one}")
             self.workers[one] = found[0]
@@ -319,6 +342,7 @@ class Tx:
                 changed.append(self.units[one])
         if changed:
             self.session.update(changed, COUNTED, "id")
+            self.flushed.update(unit.id for unit in changed)
         return [self.units[one] for one in sorted(sums)]
 
     def add_costs(self) -> None:
@@ -335,6 +359,7 @@ class Tx:
             self.units[one].cost += cost
         if sums:
             self.session.update([self.units[one] for one in sorted(sums)], ("cost",), "id")
+            self.flushed |= sums.keys()
 
     def next_act(self) -> int:
         """The id of the next act of this transaction."""
@@ -348,7 +373,8 @@ class Tx:
         """
         units = {**self.born, **self.moved}
         before = {one: None if one in self.born else self.was[one] for one in sorted(units)}
-        with self.session.together():
+        self.prefetched.clear()
+        with self.session.pipeline():
             acts = write(self)
         workers = ((row, ("unit", *WORKER_WRITTEN)) for row in self.changed_workers.values())
         moved = ((row, ("id", *WRITTEN)) for row in self.moved.values())
@@ -367,6 +393,12 @@ class Tx:
         self.freed |= {was.tenant for one, was in before.items() if was and was.holder and not units[one].holder}
         self.was |= {one: copied(unit) for one, unit in units.items()}
         return [Moved(self.was[one], was) for one, was in before.items()]
+
+    def committed(self) -> None:
+        """The database has said that this transaction stands: what it leaves with holders is remembered."""
+        if self.cache.held:
+            written = [self.units[one] for one in self.flushed if one in self.units]
+            self.cache.held.after_commit(self.session, self.mark, written, self.bodies)
 
     def served(self, known: Mapping[int, Queue]) -> dict[int, Queue]:
         """The lanes in which something became available and still is, with the queue of each."""

@@ -1,11 +1,13 @@
 """From a URL to a connection: `sqlite:///path`, `sqlite://:memory:` or `postgresql://…`."""
 
 from importlib import import_module
+from types import ModuleType
 from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit
 
 from interlock.kernel.errors import InterlockError
-from interlock.store.connection import Connection
+from interlock.store.connection import Connection, WakeupChannel
 from interlock.store.sqlite import MEMORY, SqliteConnection
+from interlock.store.sqlite.wakeups import FileWatcher
 
 DEFAULT = "sqlite:///interlock.db"
 ALLOWED = "allowed are sqlite:///file.db, sqlite:////path/to/file.db, sqlite://:memory: and postgresql://user@host/name"
@@ -48,12 +50,30 @@ def connect(url: str, *, later: bool = False) -> Connection:
 
     With `later` a server hears of it when it is first used.
     """
-    if checked(url).startswith("sqlite://"):
-        return SqliteConnection(unquote(url.removeprefix("sqlite://")).removeprefix("/"))
+    path = file_of(checked(url))
+    if path:
+        return SqliteConnection(path)
+    connection: Connection = import_postgres("connection").PostgresConnection(url, later=later)
+    return connection
+
+
+def open_wakeups(url: str) -> WakeupChannel | None:
+    """How the processes on a database tell each other of new work; None if there can be no second process."""
+    path = file_of(checked(url))
+    if path:
+        return None if path == MEMORY else FileWatcher(path)
+    channel: WakeupChannel = import_postgres("wakeups").Notify(url)
+    return channel
+
+
+def file_of(url: str) -> str:
+    """The path of a SQLite file; empty for a server."""
+    return unquote(url.removeprefix("sqlite://")).removeprefix("/") if url.startswith("sqlite://") else ""
+
+
+def import_postgres(module: str) -> ModuleType:
+    """The driver is an extra: who runs on SQLite does not need it. Raises InterlockError if it is not there."""
     try:
-        # The driver is an extra: who runs on SQLite does not need it.
-        module = import_module("interlock.store.postgres")
+        return import_module(f"interlock.store.postgres.{module}")
     except ModuleNotFoundError:
         raise InterlockError("PostgreSQL needs its driver: pip install 'interlock[postgres]'") from None
-    connection: Connection = module.PostgresConnection(url, later=later)
-    return connection

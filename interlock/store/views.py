@@ -14,7 +14,8 @@ from interlock.kernel.names import shown
 from interlock.kernel.rows import Artifact, Body, Event, Note, Schedule, Skipped, Slot, Unit, Worker
 from interlock.kernel.rows import columns as columns_of
 from interlock.kernel.steps import Template
-from interlock.store.connection import Connection, listed
+from interlock.store.connection import Connection
+from interlock.store.query import listed
 from interlock.store.reads import events_beyond, read, read_heads, read_leases
 from interlock.store.tx import marks, params
 

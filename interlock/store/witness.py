@@ -1,12 +1,13 @@
 """A row that a transaction wrote, by which it is known afterwards whether it stands."""
 
+import time
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 import msgspec
 
 from interlock.kernel.rows import Act, Answer, Archived, Artifact, Note, Row
-from interlock.store.connection import Connection
+from interlock.store.connection import Connection, Unreachable
 
 # What tells such a row from every other; these stay as they were written.
 IDENTITY: dict[type[Row], tuple[str, ...]] = {
@@ -16,6 +17,7 @@ IDENTITY: dict[type[Row], tuple[str, ...]] = {
     Artifact: ("unit", "attempt", "name", "digest", "fence"),
     Answer: ("tenant", "scope", "key", "request", "expires"),
 }
+OUTCOME_PAUSE, OUTCOME_WAIT = 0.05, 60.0  # seconds
 
 
 class Witness(msgspec.Struct, frozen=True):
@@ -60,6 +62,19 @@ def seen(session: Connection, tenants: Sequence[int], witness: Witness) -> bool:
         return bool(session.rows(f"SELECT 1 FROM {witness.table} WHERE {same}", given))
     finally:
         session.rollback()
+
+
+def outcome_of(session: Connection, mark: str) -> bool | None:
+    """Whether a transaction was committed, once it is over; None if the database cannot tell. Raises Unreachable."""
+    if not session.many_writers:  # a file keeps no list of its transactions
+        return None
+    end = time.monotonic() + OUTCOME_WAIT
+    while time.monotonic() < end:
+        status = session.rows("SELECT pg_xact_status((:mark)::xid8)", {"mark": mark})[0][0]
+        if status != "in progress":
+            return None if status is None else status == "committed"
+        time.sleep(OUTCOME_PAUSE)
+    raise Unreachable("PostgreSQL has not ended the last transaction yet")
 
 
 def confirm(session: Connection) -> None:

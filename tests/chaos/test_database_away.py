@@ -24,7 +24,7 @@ def own_server() -> Iterator[str]:
 
 
 def asked(server: str, name: str, sql: str) -> list[tuple[object, ...]]:
-    admin = store.Connection(swap(server, name))
+    admin = store.PostgresConnection(swap(server, name))
     try:
         return admin.rows(sql)
     finally:

@@ -17,6 +17,7 @@ from interlock.kernel.errors import InterlockError
 from interlock.lifecycles import shipped
 from interlock.plugins import open_engine
 from interlock.store import files
+from interlock.store.doctor import check_settings
 from interlock.store.sqlite import SqliteConnection
 from tests.cli.inside import called
 
@@ -74,9 +75,9 @@ def test_a_database_that_is_there_keeps_its_mode(tmp_path: Path) -> None:
     path.chmod(0o660)
     connection = SqliteConnection(str(path))
     assert mode(path) == 0o660
-    assert [text for text in connection.findings() if f"chmod 600 '{path}'" in text]
+    assert [text for text in list(check_settings(connection)) if f"chmod 600 '{path}'" in text]
     path.chmod(0o600)
-    assert connection.findings() == []
+    assert list(check_settings(connection)) == []
     connection.close()
 
 

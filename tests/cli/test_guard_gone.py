@@ -10,6 +10,7 @@ import interlock
 from interlock.kernel.errors import InterlockError
 from interlock.lifecycles import load, shipped
 from interlock.store import doctor, guard, inventory, migrate
+from interlock.store.connection import Connection
 from interlock.store.postgres import PostgresConnection
 from interlock.store.sqlite import SqliteConnection
 from tests.cli.inside import inside
@@ -147,7 +148,7 @@ def url(server: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         yield made
 
 
-def refused(session: migrate.Connection) -> str:
+def refused(session: Connection) -> str:
     with pytest.raises(InterlockError, match=r"the guard of the database (is not|does not know)") as caught:
         migrate.prepare(session, shipped().values())
     return str(caught.value)

@@ -7,8 +7,10 @@ from typing import Any
 import psycopg
 
 from interlock.kernel.rows import Row
+from interlock.store.connection import Opened
 from interlock.store.postgres import PostgresConnection
 from interlock.store.postgres.driver import PipelineConnection
+from interlock.store.query import BoundQuery
 from tests.store.databases import Connection
 
 LOST = "the line is dead"
@@ -59,9 +61,9 @@ class Refusing:
     def __getattr__(self, name: str) -> Any:
         return getattr(self.connection, name)
 
-    def begin(self, tenants: Sequence[int] = ()) -> int:
+    def begin(self, tenants: Sequence[int] = (), ahead: Sequence[BoundQuery[Any]] = ()) -> Opened:
         self.begun += 1
-        return self.connection.begin(tenants)
+        return self.connection.begin(tenants, ahead)
 
     def insert(self, rows: Sequence[Row]) -> None:
         if self.errors:

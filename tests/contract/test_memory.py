@@ -61,8 +61,9 @@ def test_what_nobody_touched_is_not_read_again(engines: tuple[Engine, Engine], m
     assert all(heard.accepted for heard in one.send(Finish(outcomes=tuple(Outcome(held=held(g)) for g in grants))))
     assert not [sql for sql in said if "FROM body" in sql or "FROM lease" in sql or "unit.lane" in sql]
     assert [sql for sql in said if "FROM" in sql]
-    assert one.reader.memory
-    assert list(one.reader.memory.kept) == [last.unit]
+    cache = one.committer.cache.held
+    assert cache
+    assert list(cache.units) == [last.unit]
 
 
 def test_what_another_engine_changed_is_read_anew(engines: tuple[Engine, Engine]) -> None:
@@ -82,9 +83,9 @@ def test_a_transaction_that_was_rolled_back_teaches_nothing(
 ) -> None:
     one, _ = engines
     (grant, *_) = granted(one)
-    memory = one.reader.memory
-    assert memory
-    before = dict(memory.kept)
+    cache = one.committer.cache.held
+    assert cache
+    before = dict(cache.units)
 
     def fail() -> None:
         raise KeyboardInterrupt
@@ -93,5 +94,5 @@ def test_a_transaction_that_was_rolled_back_teaches_nothing(
         patched.setattr(one.reader, "commit", fail)
         with pytest.raises(KeyboardInterrupt):
             one.send(Start(held=(held(grant),)))
-    assert memory.kept == before
+    assert cache.units == before
     assert one.send(Start(held=(held(grant),)))[0].accepted

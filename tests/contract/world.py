@@ -31,8 +31,8 @@ from interlock.kernel.lifecycle import Lifecycle
 from interlock.kernel.rows import Body, Event, Note, Unit
 from interlock.lifecycles import shipped
 from interlock.plugins import STANDARD
-from interlock.store.connection import listed
 from interlock.store.postgres import PostgresConnection
+from interlock.store.query import listed
 from interlock.store.reads import read, read_leases
 from tests.store.databases import Connection, declare
 

@@ -4,6 +4,7 @@ import pytest
 
 from interlock.lifecycles import shipped
 from interlock.store import lanes
+from interlock.store.cache import EngineCache
 from interlock.store.finders import lane_for, lanes_of
 from interlock.store.ids import Ids
 from interlock.store.lanes import NUMBERS, Lane, Lanes, remember
@@ -42,15 +43,16 @@ def test_a_lane_has_a_number_of_its_tenant(database: Connection) -> None:
         insert(database, "lane", id=7, tenant=1, queue="q", capabilities="")
 
 
-def begun(connection: Connection) -> Tx:
-    return Tx(connection, shipped(), Ids(connection), [1])
+def begun(connection: Connection, cache: EngineCache) -> Tx:
+    return Tx(connection, shipped(), Ids(connection), [1], cache)
 
 
 def test_two_who_make_lanes_at_once(server: str) -> None:
     """Each has looked before the other committed."""
     with fresh_postgres(server, "lanes") as url:
         one, other = PostgresConnection(url), PostgresConnection(url)
-        mine, theirs = begun(one), begun(other)
+        cache = EngineCache()
+        mine, theirs = begun(one, cache), begun(other, EngineCache())
         assert not lanes_of(mine, 1).ids
         assert not lanes_of(theirs, 1).ids
         made = [lane_for(theirs, 1, "q", ()), lane_for(theirs, 1, "r", ("b", "a"))]
@@ -58,7 +60,7 @@ def test_two_who_make_lanes_at_once(server: str) -> None:
         assert [lane_for(mine, 1, "q", ()), lane_for(mine, 1, "r", ("a", "b"))] == made
         assert lane_for(mine, 1, "s", ()) == made[-1] + 1
         one.rollback()
-        assert lane_for(begun(one), 1, "t", ()) == made[-1] + 1
-        assert one.lanes[1].ids.keys() == {("q", ""), ("r", "a,b")}
+        assert lane_for(begun(one, cache), 1, "t", ()) == made[-1] + 1
+        assert cache.lanes[1].ids.keys() == {("q", ""), ("r", "a,b")}
         for connection in (one, other):
             connection.close()

@@ -270,7 +270,6 @@ def test_what_people_look_at_has_its_index(database: Connection, server: str, na
 @pytest.mark.parametrize("name", FINDERS)
 def test_a_finder_has_its_index(database: Connection, name: str) -> None:
     find, indexes = FINDERS[name]
-    database.lanes.clear()
     tx = Tx(database, shipped(), Ids(database), [1])
     with watched(database) as reads:
         find(tx)

@@ -12,6 +12,7 @@ from interlock.kernel.rows import columns as columns_of
 from interlock.kernel.steps import Template
 from interlock.lifecycles import shipped
 from interlock.store import guard, migrate, reads
+from interlock.store.migrations import WORDS
 from tests.store.databases import KINDS, Connection, fresh
 from tests.store.raw_acts import archive, bear, finish, forget
 
@@ -116,10 +117,10 @@ def test_a_position_is_never_used_again(operator: Connection) -> None:
 
 
 def test_the_sql_of_a_migration_can_be_printed(database: Connection) -> None:
-    text = migrate.sql(1, database.name, database.words)
+    text = migrate.sql(1, database.name)
     assert "CREATE TABLE unit" in text
     assert "act_moves" in text
-    assert not any(f"{{{word}}}" in text for word in database.words)
+    assert not any(f"{{{word}}}" in text for word in WORDS[database.name])
 
 
 NEVER_INDEXED = ("state", "version", "act", "changed_at", "attempt", "fence", "lease", "lease_id")

@@ -14,6 +14,7 @@ from interlock.lifecycles import shipped
 from interlock.plugins import make_engine
 from interlock.store.flush import WRITTEN
 from interlock.store.lanes import NUMBERS
+from interlock.store.reads import read
 from interlock.store.sqlite import SqliteConnection, wakeups
 from interlock.store.sqlite.bulk import SIZES, inserts, update_text, updates
 from tests.store.databases import fresh
@@ -156,7 +157,8 @@ def test_what_was_written_past_the_engine_is_seen(database: SqliteConnection, el
 def test_what_was_undone_is_not_remembered(database: SqliteConnection) -> None:
     holder = Holder(database)
     database.begin()
-    unit = msgspec.structs.replace(database.memory.kept[holder.grant.unit][1], due_at=1)  # type: ignore[union-attr]
+    (known,) = read(database, Unit, "WHERE id = :id", id=holder.grant.unit)
+    unit = msgspec.structs.replace(known, due_at=1)
     database.update([unit], ("due_at",), "id")
     database.rollback()
     heard, asked = holder.finish()

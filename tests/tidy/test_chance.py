@@ -18,6 +18,8 @@ ADAPTERS = {
     "store/sqlite/connection.py": ({"time"}, "it stops a question that takes too long"),
     "store/sqlite/wakeups.py": ({"time"}, "it looks at a file from time to time"),
     "store/postgres/connection.py": ({"time"}, "it waits for the database"),
+    "store/postgres/wakeups.py": ({"time"}, "it measures how long a commit that tells takes; tests hand a clock in"),
+    "store/witness.py": ({"time"}, "it waits for the end of a transaction"),
     "store/observer.py": ({"time"}, "it says how long things took, to whoever observes"),
     "store/migrate.py": ({"secrets"}, "the name of a new store"),
     "store/restore.py": ({"secrets"}, "the name of a store that was restored"),

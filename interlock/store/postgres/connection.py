@@ -10,16 +10,15 @@ from typing import Any
 import msgspec
 import psycopg
 from psycopg.errors import Diagnostic
-from psycopg.rows import tuple_row
 
 from interlock.kernel.errors import Contended, InterlockError, StoreError
 from interlock.kernel.rows import Act, Row, Unit, columns
-from interlock.store.connection import AUTOCOMMIT, SAVEPOINT, LostCommit, Question, Unreachable, WakeupChannel
-from interlock.store.lanes import Lanes
-from interlock.store.memory import Memory
+from interlock.store.acts import ACT_BITS
+from interlock.store.connection import AUTOCOMMIT, SAVEPOINT, LostCommit, Opened, Rows, Unreachable
 from interlock.store.observer import Observers, observed
 from interlock.store.postgres.bulk import Given, array, insert_text, update_text
 from interlock.store.postgres.driver import (
+    CallerPipeline,
     PendingResult,
     PipelineConnection,
     is_pooled,
@@ -28,20 +27,12 @@ from interlock.store.postgres.driver import (
     translate_errors,
     translate_sql,
 )
-from interlock.store.postgres.wakeups import Notify
+from interlock.store.query import BoundQuery
 from interlock.store.url import split_prepare
 
-NAME = "postgres"
-# How this database writes what the two write differently. The digest of an act is the database's own word.
-WORDS = {
-    "act_id": "BIGINT PRIMARY KEY", "ids": "BIGINT[]", "hashes": "TEXT[]",
-    "digest": "TEXT NOT NULL GENERATED ALWAYS AS (act_digest(id, tenant, path_digest, version, attempt, fence, at, "
-    "actor, reason, cause, payload, available, worker, ttl, beat, until, units, before, leases, secrets, "
-    "details)) STORED",
-}  # fmt: skip
 # The id of an act: the generation of the store, the transaction, the number of the act in it.
 # Readers take only transactions below their snapshot's xmin, so the order of ids is the order in which they see acts.
-ACT_BITS, XID_BITS = 18, 36
+XID_BITS = 36
 # Every finder has its index, and reads it in order, whatever the planner believes of a table that was analyzed while
 # it was empty. Before PostgreSQL 18 a scan that cannot be avoided looks so dear then that it would be compiled first.
 # With one way left to go, whatever the values are, a statement is planned once and not each time: to plan what reads
@@ -53,36 +44,22 @@ PLANS = {
 NOW = "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint"
 BEGAN = "(extract(epoch FROM now()) * 1000000)::bigint"  # the same in all statements of a transaction
 NUMBER = "pg_backend_pid()"  # of the server's process
-MIGRATION_LOCK = 5_318_008_531_800_853  # any number, as long as it is always the same
 PAUSES = (0.0, 0.1, 0.5, 1.0, 2.0, 2.0)  # seconds before each try to connect anew: a failover takes some
-POOLED = (
-    "there is a pooler before PostgreSQL: no statement is prepared, which costs time in each, and nobody hears of new "
-    "work, so that workers look for it every second; a direct connection has neither cost"
-)
-FATE_PAUSE, FATE_WAIT = 0.05, 60.0
 
 
 class PostgresConnection:
     """A connection whose every acknowledged commit is the server's word, and whose lost ones are told."""
 
-    name, words, many_writers, private = NAME, WORDS, True, False
-    acts_a_transaction = 1 << ACT_BITS
-    acts_before = 0  # acts of this transaction that are not this session's
+    name, many_writers, private, pooled = "postgres", True, False, False
+    mark = ""
+    acts_before = 0  # acts of this transaction that are not this connection's
     generation: int | None = None
     end: float | None = None  # when a transaction that only reads is stopped
     observers: Observers = ()
+    unsynced: AbstractContextManager[Any] | None = None  # the pipeline in which writes were sent and not waited for
 
     def __init__(self, url: str, clock: Callable[[], int] | None = None, *, later: bool = False) -> None:
-        self.clock = clock  # a test's own
-        self.lanes: dict[int, Lanes] = {}
-        self.stuck: dict[int, int] = {}
-        self.kept: dict[int, tuple[int, int, int]] = {}
-        self.staff: dict[int, tuple[str, bool]] = {}
-        self.ahead: Sequence[Question] = ()
-        self.answers: dict[Any, list[tuple[Any, ...]]] = {}  # to what was asked ahead
-        self.pipe: AbstractContextManager[Any] | None = None  # in which statements were sent that are not heard of yet
-        self.memory: Memory | None = None
-        self.url, self.mark = url, ""
+        self.url, self.clock = url, clock  # the clock: a test's own
         self.warnings: list[str] = []
         if not later:
             self.raw = self.open()
@@ -95,9 +72,10 @@ class PostgresConnection:
     def open(self) -> PipelineConnection:
         raw = open_raw(self.url)
         raw.add_notice_handler(self.warn)
+        self.pooled = is_pooled(raw)
         # A name that is prepared here may be unknown to where a pooler sends the next transaction.
-        raw_pipeline = PipelineConnection(raw, prepares=split_prepare(self.url)[1] and not is_pooled(raw))
-        return observed(raw_pipeline, self.observers)
+        prepares = split_prepare(self.url)[1] and not self.pooled
+        return observed(PipelineConnection(raw, prepares=prepares), self.observers)
 
     def observe(self, observers: Observers) -> None:
         self.observers = observers
@@ -109,10 +87,8 @@ class PostgresConnection:
         if self.raw.prepares and number != self.raw.info.backend_pid:
             self.raw.stop_preparing()
 
-    def rows(self, sql: str, params: Mapping[str, Any] | None = None) -> list[tuple[Any, ...]]:
-        if self.answers and (known := self.answers.pop(named(sql, params or {}), None)) is not None:
-            return known
-        self.hear()
+    def rows(self, sql: str, params: Mapping[str, Any] | None = None) -> Rows:
+        self.sync()
         if self.end is not None and time.monotonic() > self.end:  # statement_timeout is of each statement alone
             raise Contended("there is no time left for another statement")
         with translate_errors():
@@ -130,14 +106,6 @@ class PostgresConnection:
 
     def keep_time(self, clock: Callable[[], int]) -> None:
         self.clock = clock
-
-    def untouched(self, ids: Sequence[int], marks: Mapping[int, str]) -> list[int]:
-        """All these units are locked; answers which of them were written last by the transactions that are named.
-
-        A row carries the number of the transaction that wrote it, without its epoch.
-        """
-        found = self.rows("SELECT id, xmin::text FROM unit WHERE id {ids} ORDER BY id {lock}", {"ids": ids})
-        return [one for one, wrote in found if one in marks and int(marks[one]) % 2**32 == int(wrote)]
 
     def insert(self, rows: Sequence[Row]) -> None:
         """One statement for all rows."""
@@ -173,41 +141,35 @@ class PostgresConnection:
             self.raw.execute(update_text(given.shape, tuple(columns), key), given.params)
 
     @contextmanager
-    def together(self) -> Iterator[None]:
-        """Statements within are sent one after the other; what became of them the next question or COMMIT hears."""
-        self.answers.clear()  # what is written from here on they have not seen
+    def pipeline(self) -> Iterator[None]:
+        """Statements within are sent one after the other; the next query or COMMIT waits for their results."""
         with translate_errors():
-            if self.pipe is None:
-                pipe = self.raw.pipeline()
-                pipe.__enter__()
-                self.pipe = pipe
+            if self.unsynced is None:
+                pipeline = self.raw.pipeline()
+                pipeline.__enter__()
+                self.unsynced = pipeline
             yield
 
-    def hear(self) -> None:
-        """What was sent together has been carried out. Raises what the database says against it."""
-        pipe, self.pipe = self.pipe, None
-        if pipe is not None:
+    def sync(self) -> None:
+        """What was sent has been carried out. Raises what the database says against it."""
+        pipeline, self.unsynced = self.unsynced, None
+        if pipeline is not None:
             with translate_errors():
-                pipe.__exit__(None, None, None)
+                pipeline.__exit__(None, None, None)
 
     def many(self, sql: str, rows: list[dict[str, Any]]) -> None:
-        with translate_errors(), self.raw.pipeline() if self.pipe is None else nullcontext():
+        with translate_errors(), self.raw.pipeline() if self.unsynced is None else nullcontext():
             for row in rows:
                 self.raw.execute(translate_sql(sql), row)
 
     def script(self, sql: str) -> None:
         """Several statements, which have no parameters."""
-        self.hear()
+        self.sync()
         with translate_errors():
             self.raw.psycopg.execute(sql)
 
-    def begin(self, tenants: Sequence[int] = ()) -> int:
-        """A transaction is open that sees these tenants only. Answers the store's time in microseconds.
-
-        One round trip, with what is asked ahead.
-        """
-        self.answers.clear()
-        ahead, self.ahead = self.ahead, ()
+    def begin(self, tenants: Sequence[int] = (), ahead: Sequence[BoundQuery[Any]] = ()) -> Opened:
+        """A transaction is open that sees these tenants only: one round trip, with the queries that are sent ahead."""
         now = self.clock() if self.clock else None
         first = f"SELECT pg_current_xact_id()::text, {BEGAN}, {NUMBER}, {settings({**declared(tenants), **PLANS})}"
         with translate_errors():
@@ -215,42 +177,37 @@ class PostgresConnection:
                 with self.raw.pipeline():
                     self.raw.execute("BEGIN")
                     opened = self.raw.execute(first)
-                    asked = {named(*one): self.sent_ahead(one, now) for one in ahead}
+                    results = [self.send_query(bound, now) for bound in ahead]
             except psycopg.Error:
                 self.rollback()
                 raise
-        self.answers = {name: one.fetchall() for name, one in asked.items()}
         self.mark, began, number, *_ = opened.fetchall()[0]
         self.notice_pooler(number)
-        return int(began) if now is None else now
+        return Opened(int(began) if now is None else now, [result.fetchall() for result in results])
 
-    def ask(self, questions: Sequence[Question]) -> None:
-        """The answers are here for whoever asks these next. They come in one round trip."""
-        self.hear()
+    def fetch_together(self, queries: Sequence[BoundQuery[Any]], now: int) -> list[Rows]:
+        self.sync()
         with translate_errors():
             with self.raw.pipeline():
-                asked = {named(*one): self.sent_ahead(one, None) for one in questions}
-            self.answers = {name: one.fetchall() for name, one in asked.items()}
+                results = [self.send_query(bound, now) for bound in queries]
+            return [result.fetchall() for result in results]
 
-    def foretold(self, question: Question) -> list[tuple[Any, ...]]:
-        """What was answered to a question that was asked ahead; nothing if it was not."""
-        return self.answers.pop(named(*question), [])
-
-    def sent_ahead(self, question: Question, now: int | None) -> PendingResult:
-        sql = question.sql if now is not None else question.sql.replace(":now", BEGAN)
-        return self.raw.execute(translate_sql(sql), sent({**question.params, "now": now}))
+    def send_query(self, bound: BoundQuery[Any], now: int | None) -> PendingResult:
+        """Without a time it is that of the beginning of the transaction, which the server knows."""
+        sql = bound.query.sql if now is not None else bound.query.sql.replace(":now", BEGAN)
+        return self.raw.execute(translate_sql(sql), sent(bound.params(now)))
 
     def commit(self) -> None:
         """The transaction stands. Raises LostCommit if the server may have committed and did not say so."""
         self.warnings.clear()
-        pipe, self.pipe = self.pipe, None
+        pipeline, self.unsynced = self.unsynced, None
         try:
             try:
-                cursor = self.raw.execute("COMMIT")
+                result = self.raw.execute("COMMIT")
             finally:
-                if pipe is not None:  # whatever was said: else ROLLBACK would be sent into the same pipeline
-                    pipe.__exit__(None, None, None)
-            status = cursor.statusmessage
+                if pipeline is not None:  # in any case: else ROLLBACK would be sent into the same pipeline
+                    pipeline.__exit__(None, None, None)
+            status = result.statusmessage
         except psycopg.Error as error:
             if self.raw.closed:
                 raise LostCommit(str(error)) from error
@@ -266,9 +223,9 @@ class PostgresConnection:
             self.warnings.append(notice.message_primary or "")
 
     def rollback(self) -> None:
-        self.answers, self.generation, self.end = {}, None, None  # the store may have been restored meanwhile
+        self.generation, self.end = None, None  # the store may have been restored meanwhile
         with suppress(StoreError):  # what was sent is undone, whatever became of it
-            self.hear()
+            self.sync()
         if not self.raw.closed:  # else the server has done it
             try:
                 self.raw.execute("ROLLBACK")
@@ -278,8 +235,7 @@ class PostgresConnection:
     def reconnect(self) -> None:
         """There is a new connection. Raises Unreachable when the server stays away."""
         self.close()
-        self.lanes.clear()  # it may be another server, or one that was restored
-        self.generation = None
+        self.generation = None  # it may be another server, or one that was restored
         for pause in PAUSES:
             time.sleep(pause)
             try:
@@ -289,55 +245,9 @@ class PostgresConnection:
                 refusal = error
         raise refusal
 
-    def fate(self, mark: str) -> bool | None:
-        """Whether a transaction was committed, once it is over; None if the server cannot tell."""
-        end = time.monotonic() + FATE_WAIT
-        while time.monotonic() < end:
-            status = self.rows("SELECT pg_xact_status((:mark)::xid8)", {"mark": mark})[0][0]
-            if status != "in progress":
-                return None if status is None else status == "committed"
-            time.sleep(FATE_PAUSE)
-        raise Unreachable("PostgreSQL has not ended the last transaction yet")
-
-    def wire(self) -> WakeupChannel | None:
-        return Notify(self.url, time.monotonic)
-
-    def lock_migration(self) -> None:
-        """No other migration runs until this transaction ends."""
-        self.rows("SELECT pg_advisory_xact_lock(:key)", {"key": MIGRATION_LOCK})
-
-    def findings(self) -> list[str]:
-        """What is wrong with the server, or with how we came to it."""
-        found: list[str] = [POOLED] if is_pooled(self.raw.psycopg) else []
-        if self.rows("SELECT rolsuper OR rolbypassrls FROM pg_roles WHERE rolname = current_user")[0][0]:
-            found.append("this role passes row-level security by: let the application use another one")
-        found += [
-            f"{name} is off: a crash may lose commits that were acknowledged"
-            for name in ("fsync", "synchronous_commit")
-            if self.rows("SELECT current_setting(:name)", {"name": name})[0][0] == "off"
-        ]
-        oldest = "SELECT pid, now() - xact_start FROM pg_stat_activity WHERE xact_start < now() - interval '5 minutes'"
-        found += [
-            f"the transaction of process {pid} is open for {age}: readers of events wait for it"
-            for pid, age in self.rows(f"{oldest} ORDER BY xact_start LIMIT 1")
-        ]
-        return found
-
-    def may_insert(self, table: str) -> bool:
-        return self.rows("SELECT has_table_privilege(:name, 'INSERT')", {"name": table})[0][0] is True
-
-    def has_table(self, name: str) -> bool:
-        return self.rows("SELECT to_regclass(:name) IS NOT NULL", {"name": name})[0][0] is True
-
     def close(self) -> None:
         if "raw" in vars(self):  # else it was never made
             self.raw.close()
-
-
-def named(sql: str, params: Mapping[str, Any]) -> Any:
-    """A question, by what it asks; its time is that of its transaction."""
-    values = ((name, tuple(one) if isinstance(one, list) else one) for name, one in params.items() if name != "now")
-    return sql, *sorted(values)
 
 
 def sent(params: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -355,26 +265,6 @@ def settings(wanted: Mapping[str, str]) -> str:
     return ", ".join(f"set_config('{name}', '{value}', true)" for name, value in wanted.items())
 
 
-class CallerPipeline:
-    """A caller's connection, whose rows are plain whatever its own look like."""
-
-    closed = prepares = False
-
-    def __init__(self, raw: psycopg.Connection[Any]) -> None:
-        self.raw = raw
-
-    def cursor(self) -> psycopg.Cursor[tuple[Any, ...]]:
-        return self.raw.cursor(row_factory=tuple_row)
-
-    def execute(self, sql: str, params: Any = None) -> psycopg.Cursor[tuple[Any, ...]]:
-        """Never prepared: the caller's driver would name it by a counter, and behind a pooler others count too."""
-        return self.cursor().execute(sql, params, prepare=False)
-
-    def pipeline(self) -> AbstractContextManager[None]:
-        """How a caller's connection speaks is the caller's choice."""
-        return nullcontext()
-
-
 class CallerPostgresConnection(PostgresConnection):
     """A connection of the caller's, inside its open transaction."""
 
@@ -383,22 +273,18 @@ class CallerPostgresConnection(PostgresConnection):
     def __init__(self, raw: psycopg.Connection[Any]) -> None:
         if raw.autocommit and raw.info.transaction_status == psycopg.pq.TransactionStatus.IDLE:
             raise InterlockError(AUTOCOMMIT)
-        self.clock, self.lanes, self.stuck, self.mark, self.warnings, self.memory = None, {}, {}, "", [], None
-        self.staff, self.ahead, self.answers, self.pipe, self.kept = {}, (), {}, None, {}
-        self.raw = CallerPipeline(raw)  # type: ignore[assignment]
-
-    def rows(self, sql: str, params: Mapping[str, Any] | None = None) -> list[tuple[Any, ...]]:
+        super().__init__("", later=True)
         with translate_errors():
-            cursor: Any = self.raw.execute(translate_sql(sql), sent(params or {}))
-            return cursor.fetchall() if cursor.description else []
+            self.raw = CallerPipeline(raw)
 
-    def begin(self, tenants: Sequence[int] = ()) -> int:
+    def begin(self, tenants: Sequence[int] = (), ahead: Sequence[BoundQuery[Any]] = ()) -> Opened:
         self.rows(f"SAVEPOINT {SAVEPOINT}")
         self.declare(tenants)
         sql = "SELECT pg_current_xact_id()::text, coalesce(nullif(current_setting('interlock.acts', true), ''), '0')"
         self.mark, before = self.rows(sql)[0]
         self.acts_before = int(before)
-        return self.now()
+        now = self.now()
+        return Opened(now, self.fetch_together(ahead, now))
 
     def act_id(self, number: int) -> int:
         self.acts_made = number

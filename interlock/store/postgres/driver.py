@@ -24,6 +24,7 @@ from psycopg.adapt import Transformer
 from psycopg.errors import error_from_result
 from psycopg.pq import ConnStatus, ExecStatus, TransactionStatus
 from psycopg.pq.abc import PGresult
+from psycopg.rows import tuple_row
 
 from interlock.kernel.errors import Contended, Corrupt, StoreError, Unavailable
 from interlock.store.connection import GUARD, NotPrepared, Taken, Unreachable
@@ -264,6 +265,24 @@ class PipelineConnection:
         if self.pgconn.status == ConnStatus.BAD:
             raise psycopg.OperationalError(self.pgconn.get_error_message())
         return self.pgconn.get_result()
+
+
+class CallerPipeline(PipelineConnection):
+    """A caller's connection: how it speaks is the caller's choice, so each statement goes by a cursor of psycopg."""
+
+    def __init__(self, psycopg_connection: psycopg.Connection[Any]) -> None:
+        super().__init__(psycopg_connection, prepares=False)
+
+    def execute(self, sql: str, params: Mapping[str, Any] | None = None) -> PendingResult:
+        """Never prepared: the caller's driver would name it by a counter, and behind a pooler others count too."""
+        cursor = self.psycopg.cursor(row_factory=tuple_row).execute(sql, params, prepare=False)
+        result = PendingResult((b"", ()), [])
+        result.rows = cursor.fetchall() if cursor.description else []  # plain, whatever the caller's own look like
+        return result
+
+    @contextmanager
+    def pipeline(self) -> Iterator[None]:
+        yield
 
 
 def statement_name(statement: Statement) -> bytes:

@@ -1,5 +1,6 @@
 """How processes on one PostgreSQL tell each other that a queue has got work."""
 
+import time
 from collections.abc import Callable, Iterable
 from threading import Event
 from typing import Any
@@ -29,7 +30,7 @@ class Notify:
 
     tells = True
 
-    def __init__(self, url: str, clock: Callable[[], float]) -> None:
+    def __init__(self, url: str, clock: Callable[[], float] = time.monotonic) -> None:
         self.url, self.clock = url, clock  # in seconds, from whenever
         self.mouth: psycopg.Connection[tuple[Any, ...]] | None = None
         self.ears: psycopg.Connection[tuple[Any, ...]] | None = None

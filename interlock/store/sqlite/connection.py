@@ -12,21 +12,13 @@ import msgspec
 from interlock.kernel.errors import InterlockError
 from interlock.kernel.rows import Act, Row, Unit, columns
 from interlock.store.acts import digest_of
-from interlock.store.connection import AUTOCOMMIT, SAVEPOINT, LostCommit, Question, WakeupChannel
-from interlock.store.files import FileIdentity, is_open_to_others
-from interlock.store.lanes import Lanes
-from interlock.store.memory import Memory
+from interlock.store.connection import AUTOCOMMIT, SAVEPOINT, LostCommit, Opened, Rows
+from interlock.store.files import FileIdentity
 from interlock.store.observer import Observers, observed
+from interlock.store.query import BoundQuery
 from interlock.store.sqlite.bulk import inserts, updates
 from interlock.store.sqlite.driver import MEMORY, open_raw, translate_error, translate_errors, translate_sql, wall_clock
-from interlock.store.sqlite.wakeups import FileWatcher
 
-NAME = "sqlite"
-# How this database writes what the two write differently; a plain rowid would be used again after a delete.
-WORDS = {
-    "act_id": "INTEGER PRIMARY KEY AUTOINCREMENT", "ids": "TEXT", "hashes": "TEXT", "digest": "TEXT NOT NULL",
-}  # fmt: skip
-FULL = 2  # of PRAGMA synchronous
 STEPS = 10_000  # of SQLite's machine, well under a millisecond, between two looks at the clock
 INSERT_ACT = (
     f"INSERT INTO act ({', '.join(Act.__struct_fields__)}) VALUES ({', '.join('?' * len(Act.__struct_fields__))})"
@@ -50,27 +42,25 @@ def unborn(unit: Unit) -> Unit:
 class SqliteConnection:
     """A connection whose every acknowledged commit is on disk."""
 
-    name, words, many_writers, mark = NAME, WORDS, False, ""
-    last_act, acts_a_transaction = 0, 1
-    ahead: Sequence[Question] = ()
-    memory: Memory | None = None
+    name, many_writers, pooled = "sqlite", False, False
+    mark = ""
+    last_act = 0
     file: FileIdentity | None = None
     limited = False  # whether a progress handler stops what takes too long
     observers: Observers = ()
+    data_version = 0  # when the transaction began: others have written if it is another one later
 
-    def __init__(self, path: str, clock: Callable[[], int] | None = None) -> None:
-        self.private = path == MEMORY
-        self.clock = clock or wall_clock
-        self.path = path
-        self.lanes: dict[int, Lanes] = {}
-        self.stuck: dict[int, int] = {}
-        self.kept: dict[int, tuple[int, int, int]] = {}
-        self.staff: dict[int, tuple[str, bool]] = {}
-        self.memory, self.data_version, self.left = Memory(), 0, (0, 0)
-        self.raw = open_raw(path)
-        if clock:
-            self.keep_time(clock)
-        self.file = None if self.private else FileIdentity(path)
+    def __init__(self, path: str, clock: Callable[[], int] = wall_clock) -> None:
+        self.path, self.private, self.clock = path, path == MEMORY, clock
+        self.open()
+        if not self.private:
+            self.file = FileIdentity(path)
+
+    def open(self) -> None:
+        """There is a handle on the file, whose guard knows our clock."""
+        self.raw = observed(open_raw(self.path), self.observers)
+        if self.clock is not wall_clock:
+            self.keep_time(self.clock)
 
     def observe(self, observers: Observers) -> None:
         self.observers, self.raw = observers, observed(self.raw, observers)
@@ -85,7 +75,7 @@ class SqliteConnection:
             self.limited = True
             self.raw.set_progress_handler(lambda: time.monotonic() > end, STEPS)
 
-    def rows(self, sql: str, params: Mapping[str, Any] | None = None) -> list[tuple[Any, ...]]:
+    def rows(self, sql: str, params: Mapping[str, Any] | None = None) -> Rows:
         sql, params = translate_sql(sql), params or {}
         if "ids" in params:
             params = {**params, "ids": msgspec.json.encode(params["ids"]).decode()}
@@ -115,10 +105,6 @@ class SqliteConnection:
             for act in acts:
                 act.digest = digest_of(act)
                 self.raw.execute(INSERT_ACT, [as_json(value) for value in msgspec.structs.astuple(act)])
-        if self.memory:
-            for act in acts:
-                for one in act.units:
-                    self.memory.kept.pop(one, None)
 
     def renew(self, held: Sequence[Unit]) -> None:
         rows = [{"id": unit.lease_id, "unit": unit.id, "until": unit.lease_until} for unit in held]
@@ -126,26 +112,16 @@ class SqliteConnection:
 
     def update(self, rows: Sequence[Row], columns: Sequence[str], key: str) -> None:
         names = (*columns, key)
-        if self.memory:  # until it is committed
-            for row in rows:
-                self.memory.kept.pop(getattr(row, key), None)
         with translate_errors():
             for statement in updates(type(rows[0]).table, names, map(attrgetter(*names), rows)):
                 self.raw.execute(*statement)
 
-    def ask(self, questions: Sequence[Question]) -> None:
-        """A question costs nothing here, so none is asked ahead."""
-
-    def foretold(self, question: Question) -> list[tuple[Any, ...]]:
-        return []
-
-    def untouched(self, ids: Sequence[int], marks: Mapping[int, str]) -> list[int]:
-        """All that is still remembered: nobody else can write before this transaction ends."""
-        return list(marks)
-
-    def together(self) -> AbstractContextManager[None]:
-        """There is no wire to wait for."""
+    def pipeline(self) -> AbstractContextManager[None]:
+        """There is no round trip to save."""
         return nullcontext()
+
+    def fetch_together(self, queries: Sequence[BoundQuery[Any]], now: int) -> list[Rows]:
+        return [self.rows(bound.query.sql, bound.params(now)) for bound in queries]
 
     def many(self, sql: str, rows: list[dict[str, Any]]) -> None:
         with translate_errors():
@@ -168,21 +144,17 @@ class SqliteConnection:
         self.clock = clock
         self.raw.create_function("unixepoch", 0, lambda: clock() // 1_000_000)  # by which the guard bounds an act
 
-    def begin(self, tenants: Sequence[int] = ()) -> int:
-        """A transaction is open. Answers the time."""
+    def begin(self, tenants: Sequence[int] = (), ahead: Sequence[BoundQuery[Any]] = ()) -> Opened:
+        """A transaction is open, and nobody else can write."""
         self.rows("BEGIN IMMEDIATE")
-        self.recollect()
-        return self.now()
-
-    def recollect(self) -> None:
-        """What is remembered is as it was left: else another connection has written since, or this one by itself."""
         self.data_version = self.rows("PRAGMA data_version")[0][0]
-        if self.memory and self.left != (self.data_version, self.raw.total_changes):
-            self.memory.kept.clear()
+        self.mark = self.state()
+        now = self.now()
+        return Opened(now, self.fetch_together(ahead, now))
 
-    def leave(self) -> None:
-        """The transaction is over. The version is that of its beginning: from now on others may write."""
-        self.left = self.data_version, self.raw.total_changes
+    def state(self) -> str:
+        """Changes when anybody writes. The version is that of the beginning: after a commit others may write."""
+        return f"{self.data_version} {self.raw.total_changes}"
 
     def commit(self) -> None:
         """The transaction is on disk. One that could not be written is undone; raises LostCommit if nobody knows."""
@@ -193,7 +165,7 @@ class SqliteConnection:
                 raise LostCommit(str(error)) from error
             self.rollback()
             raise translate_error(error) from error
-        self.leave()
+        self.mark = self.state()
 
     def rollback(self) -> None:
         if self.limited:
@@ -201,7 +173,6 @@ class SqliteConnection:
             self.raw.set_progress_handler(None, 0)
         if self.in_transaction:
             self.rows("ROLLBACK")
-            self.leave()
 
     @property
     def in_transaction(self) -> bool:
@@ -218,38 +189,8 @@ class SqliteConnection:
         if self.file:
             self.file.check()
         self.close()
-        self.lanes.clear()  # it may have been restored
-        self.left = (0, -1)
-        self.raw = observed(open_raw(self.path), self.observers)
-        if self.clock is not wall_clock:
-            self.keep_time(self.clock)
-
-    def fate(self, mark: str) -> bool | None:
-        """A file keeps no list of its transactions."""
-        return None
-
-    def wire(self) -> WakeupChannel | None:
-        """Other processes see a file change; memory has no other process."""
-        return None if self.path == MEMORY else FileWatcher(self.path)
-
-    def lock_migration(self) -> None:
-        """The transaction has the file to itself already."""
-
-    def findings(self) -> list[str]:
-        """What is wrong with the database itself."""
-        found = [str(row[0]) for row in self.rows("PRAGMA integrity_check") if row[0] != "ok"]
-        if self.rows("PRAGMA synchronous")[0][0] < FULL:
-            found.append("synchronous is below FULL: a power loss may lose commits that were acknowledged")
-        if self.path != MEMORY and is_open_to_others(self.path):
-            found.append(f"the group or others can read or write the database: chmod 600 '{self.path}'")
-        return found
-
-    def may_insert(self, table: str) -> bool:
-        """Whoever may write the file may write every table."""
-        return True
-
-    def has_table(self, name: str) -> bool:
-        return bool(self.rows("SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = :name", {"name": name}))
+        self.mark = ""
+        self.open()
 
     def close(self) -> None:
         self.raw.close()
@@ -262,10 +203,13 @@ class CallerSqliteConnection(SqliteConnection):
         with translate_errors():
             if not raw.in_transaction and (raw.isolation_level is None or getattr(raw, "autocommit", None) is True):
                 raise InterlockError(AUTOCOMMIT)
-        self.raw, self.lanes, self.stuck, self.staff, self.private, self.path = raw, {}, {}, {}, True, ""
-        self.clock, self.kept = wall_clock, {}
+        self.lent = raw
+        super().__init__(MEMORY)  # whatever it is on is not ours to open
 
-    def rows(self, sql: str, params: Mapping[str, Any] | None = None) -> list[tuple[Any, ...]]:
+    def open(self) -> None:
+        self.raw = self.lent
+
+    def rows(self, sql: str, params: Mapping[str, Any] | None = None) -> Rows:
         """Plain rows, whatever the caller's own look like."""
         own = self.raw.row_factory, self.raw.text_factory
         self.raw.row_factory, self.raw.text_factory = None, str
@@ -274,10 +218,11 @@ class CallerSqliteConnection(SqliteConnection):
         finally:
             self.raw.row_factory, self.raw.text_factory = own
 
-    def begin(self, tenants: Sequence[int] = ()) -> int:
+    def begin(self, tenants: Sequence[int] = (), ahead: Sequence[BoundQuery[Any]] = ()) -> Opened:
         """Ids were taken from the database before this, and with that first write the driver opened a transaction."""
         self.rows(f"SAVEPOINT {SAVEPOINT}")
-        return self.now()
+        now = self.now()
+        return Opened(now, self.fetch_together(ahead, now))
 
     def commit(self) -> None:
         self.rows(f"RELEASE {SAVEPOINT}")

@@ -11,7 +11,8 @@ from interlock.kernel.lifecycle import Category, Lifecycle
 from interlock.kernel.rows import Row
 from interlock.lifecycles import hurried, shipped
 from interlock.store import migrate
-from interlock.store.connection import LostCommit
+from interlock.store.connection import LostCommit, Opened
+from interlock.store.query import BoundQuery
 from interlock.store.sqlite import MEMORY, SqliteConnection
 from interlock.store.sqlite.driver import open_raw
 from interlock.store.written import keep_track, written
@@ -74,11 +75,8 @@ class Shaky(SqliteConnection):
 
     def __init__(self, disk: Disk, clock: Callable[[], int], plan: Plan) -> None:
         self.disk, self.plan, self.tracks = disk, plan, False
-        self.path = str(disk.file) if disk.file else MEMORY
-        self.private, self.clock = disk.file is None, clock
-        self.lanes, self.stuck, self.staff, self.kept = {}, {}, {}, {}
-        self.data_version, self.left = 0, (0, 0)
-        self.open()
+        super().__init__(str(disk.file) if disk.file else MEMORY, clock)
+        self.file = None
 
     def open(self) -> None:
         self.raw = self.disk.shared or open_raw(self.path)
@@ -91,7 +89,7 @@ class Shaky(SqliteConnection):
     def reconnect(self) -> None:
         self.rollback()
         self.close()
-        self.lanes.clear()
+        self.mark = ""
         self.open()
 
     def close(self) -> None:
@@ -111,9 +109,9 @@ class Shaky(SqliteConnection):
             raise Contended("deadlock detected (simulated)")
         return what
 
-    def begin(self, tenants: Sequence[int] = ()) -> int:
+    def begin(self, tenants: Sequence[int] = (), ahead: Sequence[BoundQuery[Any]] = ()) -> Opened:
         self.fail("begin")
-        return super().begin(tenants)
+        return super().begin(tenants, ahead)
 
     def insert(self, rows: Sequence[Row]) -> None:
         self.fail("write")

@@ -1,0 +1,32 @@
+"""What an engine remembers from one transaction to the next. Each committer has such a cache for its connection."""
+
+from dataclasses import dataclass, field
+
+from interlock.kernel.rows import Worker
+from interlock.store.held_cache import HeldCache
+from interlock.store.lanes import Lanes
+
+WORKERS_MAX = 10_000
+
+
+@dataclass
+class EngineCache:
+    """Nothing in it is a promise: a transaction that finds it empty does the same, with more questions."""
+
+    lanes: dict[int, Lanes] = field(default_factory=dict)  # by tenant, those that are known to be committed
+    passed_over: dict[int, int] = field(default_factory=dict)  # units that failed when they were picked, until when
+    # By tenant: when it was asked, and how long its beats and its notes are kept.
+    note_terms: dict[int, tuple[int, int, int]] = field(default_factory=dict)
+    # By worker: what it can do, and whether it held something when it last claimed.
+    workers: dict[int, tuple[str, bool]] = field(default_factory=dict)
+    held: HeldCache | None = None  # shared by the committers of an engine
+
+    def remember_worker(self, worker: Worker) -> None:
+        """What the next claim of this worker will want to know."""
+        if len(self.workers) >= WORKERS_MAX:
+            self.workers.clear()
+        self.workers[worker.unit] = worker.capabilities, worker.holding > 0
+
+    def forget_lanes(self) -> None:
+        """After a new connection: it may be to another server, or to a database that was restored."""
+        self.lanes.clear()

@@ -1,0 +1,54 @@
+"""Held units as this engine left them, so that whoever ends one need not read it again."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from threading import Lock
+
+from interlock.kernel.rows import Body, Unit, copied
+from interlock.store.connection import Connection
+
+UNITS_MAX = 50_000
+# A row carries the number of the transaction that wrote it, without its epoch.
+WRITERS = "SELECT id, xmin::text FROM unit WHERE id {ids} ORDER BY id {lock}"
+XID_RANGE = 2**32
+
+
+class HeldCache:
+    """What is cached is never believed: the database says first that nobody has touched it since."""
+
+    def __init__(self) -> None:
+        self.units: dict[int, tuple[str, Unit, Body]] = {}  # with the mark of the transaction that wrote it
+        self.ended = ""  # one writer: the mark with which the last transaction of ours ended
+        self.changing = Lock()
+
+    def recall(self, connection: Connection, ids: Sequence[int]) -> list[tuple[Unit, Body]]:
+        """Of these units, those that are cached as the database has them; it has locked them then."""
+        with self.changing:
+            if not connection.many_writers and connection.mark != self.ended:
+                self.units.clear()  # somebody else has written since
+            cached = {one: self.units[one] for one in ids if one in self.units}
+        if not cached:
+            return []
+        if connection.many_writers:
+            writers = connection.rows(WRITERS, {"ids": ids})
+            cached = {
+                one: cached[one] for one, wrote in writers
+                if one in cached and int(cached[one][0]) % XID_RANGE == int(wrote)
+            }  # fmt: skip
+        return [(copied(unit), copied(body)) for _, unit, body in cached.values()]
+
+    def after_commit(
+        self, connection: Connection, mark: str, written: Iterable[Unit], bodies: Mapping[int, Body]
+    ) -> None:
+        """The transaction of this mark is committed: what it wrote is cached while somebody holds it."""
+        with self.changing:
+            if len(self.units) > UNITS_MAX:
+                self.units.clear()
+            if not connection.many_writers:
+                if mark != self.ended:
+                    self.units.clear()
+                self.ended = connection.mark
+            for unit in written:
+                if unit.holder is not None and unit.id in bodies:
+                    self.units[unit.id] = mark, unit, bodies[unit.id]
+                else:
+                    self.units.pop(unit.id, None)

@@ -1,0 +1,42 @@
+"""Queries as objects: written once, run by a verb, and known by themselves when they were sent ahead."""
+
+from collections.abc import Callable, Mapping
+from typing import Any, Generic, NamedTuple, TypeVar
+
+from interlock.kernel.rows import Row, columns
+
+T = TypeVar("T")
+R = TypeVar("R", bound=Row)
+
+
+class Query(Generic[T]):
+    """A SELECT with named parameters, and what is made of each of its rows. `:now` is the transaction's own time."""
+
+    def __init__(self, sql: str, make: Callable[..., T]) -> None:
+        self.sql, self.make = sql, make
+
+    def bind(self, **params: Any) -> "BoundQuery[T]":
+        """The query with its parameters, in the order of their names; lists become tuples, so that it has a hash."""
+        values = [(name, tuple(value) if isinstance(value, list) else value) for name, value in params.items()]
+        return BoundQuery(self, tuple(sorted(values)))
+
+
+class BoundQuery(NamedTuple, Generic[T]):
+    """A query and its parameters: equal if it is the same query object with the same parameters."""
+
+    query: Query[T]
+    values: tuple[tuple[str, Any], ...]
+
+    def params(self, now: int | None) -> Mapping[str, Any]:
+        """The parameters as a connection takes them, in a transaction of that time."""
+        return {**dict(self.values), "now": now}
+
+
+def listed(kind: type[Row]) -> str:
+    """The columns of a row's table, in order."""
+    return ", ".join(f"{kind.table}.{name}" for name in columns(kind))
+
+
+def select(kind: type[R], rest: str) -> Query[R]:
+    """A query for rows of a table; `rest` is what follows FROM."""
+    return Query(f"SELECT {listed(kind)} FROM {kind.table} {rest}", kind)
