@@ -93,7 +93,6 @@ class Connection(Protocol):
     def update(self, rows: Sequence[Row], columns: Sequence[str], key: str) -> None: ...
     def act_id(self, number: int) -> int: ...  # of the so many-th act of a transaction
     def write_acts(self, acts: Sequence[Act], born: Sequence[Unit]) -> None: ...  # and the units that they bear
-    def renew(self, held: Sequence[Unit]) -> None: ...  # their leases last as long as they say
 
     # The connection itself.
     def observe(self, observers: Observers) -> None: ...  # who is told of every statement

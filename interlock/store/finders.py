@@ -26,6 +26,24 @@ EXPIRED = select(
 )
 TOKENS_BACK = select(Token, "WHERE tenant = :tenant AND back_at <= :now ORDER BY back_at LIMIT :limit {skip}")
 WORKER_UNLOCKED, UNIT_UNLOCKED = select(Worker, "WHERE unit = :unit"), select(Unit, "WHERE id = :id")
+OPEN_CHILDREN = select(Unit, "WHERE parent = :parent AND outcome IS NULL ORDER BY id {lock}")
+LAST_CHILD = select(Unit, "WHERE parent = :parent ORDER BY id DESC LIMIT 1 {lock}")
+NOTES_NAMED = select(Note, "WHERE unit {ids} AND kind = :kind")
+COMPENSATIONS = select(Note, "WHERE unit {ids} AND kind = 'compensation' ORDER BY unit, id DESC")
+REMEMBERED = select(Note, "WHERE unit {ids} AND kind IN ('checkpoint', 'step') ORDER BY id")
+ARTIFACT = select(Artifact, "WHERE unit = :unit AND attempt = :attempt AND name = :name")
+# In the order of the index.
+INCARNATIONS = select(Worker, "WHERE tenant = :tenant AND name = :name ORDER BY incarnation {lock}")
+WITH_KEYS = select(Body, "WHERE tenant = :tenant AND task = :task AND key {ids}")
+SLOT = select(Slot, "WHERE tenant = :tenant AND key = :key {lock}")
+DUE_SCHEDULES = select(
+    Schedule,
+    "WHERE tenant = :tenant AND next_at IS NOT NULL AND next_at <= :now ORDER BY next_at, name LIMIT :limit {skip}",
+)
+SCHEDULE = select(Schedule, "WHERE tenant = :tenant AND name = :name {lock}")
+NEWEST_TEMPLATE = select(Template, "WHERE tenant = :tenant AND name = :name ORDER BY version DESC LIMIT 1")
+TEMPLATE = select(Template, "WHERE tenant = :tenant AND name = :name AND version = :version")
+ANSWER = select(Answer, "WHERE tenant = :tenant AND scope = :scope AND key = :key")
 KEYS_AT_ONCE, PARKED_AT_ONCE = 500, 4
 # In one question with the limits of their tenant, which are asked for as often, and which few tenants have.
 LANES = Query(
@@ -141,15 +159,14 @@ def held_by(tx: Tx, worker: int) -> list[Unit]:
 def open_children(tx: Tx, parent: int) -> list[Unit]:
     """The children of a unit that have not ended, locked in the order of their ids."""
     if parent not in tx.born:  # else the database knows none of them
-        rest = "WHERE parent = :parent AND outcome IS NULL ORDER BY id {lock}"
-        tx.known(tx.select(Unit, rest, parent=parent))
+        tx.known(tx.run(OPEN_CHILDREN.bind(parent=parent)))
     mine = [unit for unit in tx.children.get(parent, {}).values() if unit.outcome is None]
     return sorted(mine, key=lambda unit: unit.id)
 
 
 def last_child(tx: Tx, parent: int) -> Unit | None:
     """The youngest child of a unit, locked."""
-    found = tx.known(tx.select(Unit, "WHERE parent = :parent ORDER BY id DESC LIMIT 1 {lock}", parent=parent))
+    found = tx.known(tx.run(LAST_CHILD.bind(parent=parent)))
     return found[0] if found else None
 
 
@@ -186,7 +203,7 @@ def notes_named(tx: Tx, units: list[int], kind: str) -> list[Note]:
     if not units:
         return []
     here = [row for row in tx.fresh if isinstance(row, Note) and row.kind == kind and row.unit in units]
-    found = tx.select(Note, "WHERE unit {ids} AND kind = :kind", ids=units, kind=kind)
+    found = tx.run(NOTES_NAMED.bind(ids=units, kind=kind))
     return sorted([*found, *here], key=lambda note: note.id)
 
 
@@ -205,16 +222,14 @@ def compensations(tx: Tx, units: list[int]) -> list[Note]:
     """What would undo the work of these units, the last first."""
     if not units:
         return []
-    rest = "WHERE unit {ids} AND kind = :kind ORDER BY unit, id DESC"
-    return tx.select(Note, rest, kind="compensation", ids=units)
+    return tx.run(COMPENSATIONS.bind(ids=units))
 
 
 def remembered(tx: Tx, units: list[int]) -> dict[int, tuple[str | None, dict[str, str]]]:
     """What earlier attempts of these units left for later ones: the last checkpoint, and the results of steps."""
     if not units:
         return {}
-    kinds = "kind IN ('checkpoint', 'step')"
-    notes = tx.select(Note, f"WHERE unit {{ids}} AND {kinds} ORDER BY id", ids=units)
+    notes = tx.run(REMEMBERED.bind(ids=units))
     notes += [row for row in tx.fresh if isinstance(row, Note) and row.unit in units]
     found: dict[int, tuple[str | None, dict[str, str]]] = {}
     for note in notes:
@@ -231,8 +246,7 @@ def has_artifact(tx: Tx, unit: int, attempt: int, name: str) -> bool:
     here = [row for row in tx.fresh if isinstance(row, Artifact)]
     if any((one.unit, one.attempt, one.name) == (unit, attempt, name) for one in here):
         return True
-    rest = "WHERE unit = :unit AND attempt = :attempt AND name = :name"
-    return bool(tx.select(Artifact, rest, unit=unit, attempt=attempt, name=name))
+    return bool(tx.run(ARTIFACT.bind(unit=unit, attempt=attempt, name=name)))
 
 
 def closing_event(tx: Tx, unit: Unit) -> Event | None:
@@ -261,8 +275,7 @@ def unlocked(tx: Tx, worker: int) -> tuple[Worker | None, Unit | None]:
 
 def incarnations(tx: Tx, tenant: int, name: str) -> list[Worker]:
     """Every worker that ever had a name, locked."""
-    rest = "WHERE tenant = :tenant AND name = :name ORDER BY incarnation {lock}"  # the order of the index
-    found = sorted(tx.select(Worker, rest, tenant=tenant, name=name), key=lambda worker: worker.unit)
+    found = sorted(tx.run(INCARNATIONS.bind(tenant=tenant, name=name)), key=lambda worker: worker.unit)
     return [tx.workers.setdefault(worker.unit, worker) for worker in found]
 
 
@@ -272,8 +285,7 @@ def with_keys(tx: Tx, tenant: int, task: str, keys: Iterable[str]) -> None:
     for start in range(0, len(unknown), KEYS_AT_ONCE):
         some = unknown[start : start + KEYS_AT_ONCE]
         tx.keyed |= {(tenant, task, key): None for key in some}
-        rest = "WHERE tenant = :tenant AND task = :task AND key {ids}"
-        for body in tx.select(Body, rest, tenant=tenant, task=task, ids=some):
+        for body in tx.run(WITH_KEYS.bind(tenant=tenant, task=task, ids=some)):
             tx.keyed[tenant, task, body.key or ""] = tx.bodies.setdefault(body.unit, body)
 
 
@@ -289,7 +301,7 @@ def slot_for(tx: Tx, tenant: int, key: str, capacity: int = 1) -> Slot:
         named = {"tenant": tenant, "key": key}
         first = "INSERT INTO slot (tenant, key, capacity, taken) VALUES (:tenant, :key, :capacity, 0)"
         tx.session.rows(f"{first} ON CONFLICT DO NOTHING", {**named, "capacity": capacity})
-        (tx.slots[tenant, key],) = tx.select(Slot, "WHERE tenant = :tenant AND key = :key {lock}", **named)
+        (tx.slots[tenant, key],) = tx.run(SLOT.bind(**named))
     return tx.slots[tenant, key]
 
 
@@ -326,9 +338,7 @@ def tokens_back(tx: Tx, limit: int) -> list[Token]:
 
 def due_schedules(tx: Tx, limit: int) -> list[Schedule]:
     """Schedules of a tenant that have an instant to look at, locked, the longest overdue first."""
-    due = "tenant = :tenant AND next_at IS NOT NULL AND next_at <= :now"
-    rest = f"WHERE {due} ORDER BY next_at, name LIMIT :limit {{skip}}"
-    found = tx.select(Schedule, rest, tenant=tx.tenant, now=tx.now, limit=limit)
+    found = tx.run(DUE_SCHEDULES.bind(tenant=tx.tenant, limit=limit))
     known = [tx.schedules.setdefault((row.tenant, row.name), row) for row in found]
     return [row for row in known if row.next_at is not None and row.next_at <= tx.now]
 
@@ -336,8 +346,7 @@ def due_schedules(tx: Tx, limit: int) -> list[Schedule]:
 def known_schedule(tx: Tx, tenant: int, name: str) -> Schedule | None:
     """A schedule by its name, locked, if there is one."""
     if (tenant, name) not in tx.schedules:
-        rest = "WHERE tenant = :tenant AND name = :name {lock}"
-        for row in tx.select(Schedule, rest, tenant=tenant, name=name):
+        for row in tx.run(SCHEDULE.bind(tenant=tenant, name=name)):
             tx.schedules[tenant, name] = row
     return tx.schedules.get((tenant, name))
 
@@ -359,11 +368,10 @@ def template_of(tx: Tx, tenant: int, name: str, version: int | None = None) -> T
     """One version of a template, or the newest, also one that this transaction has just made."""
     key = (tenant, name, version)
     if key not in tx.templates:
-        rest = "WHERE tenant = :tenant AND name = :name"
         if version is None:
-            found = tx.select(Template, f"{rest} ORDER BY version DESC LIMIT 1", tenant=tenant, name=name)
+            found = tx.run(NEWEST_TEMPLATE.bind(tenant=tenant, name=name))
         else:
-            found = tx.select(Template, f"{rest} AND version = :version", tenant=tenant, name=name, version=version)
+            found = tx.run(TEMPLATE.bind(tenant=tenant, name=name, version=version))
         tx.templates[key] = found[0] if found else None
     return tx.templates[key]
 
@@ -380,8 +388,7 @@ def results_below(tx: Tx, parents: list[int]) -> list[tuple[int, str, str | None
 def answer_to(tx: Tx, tenant: int, scope: str, key: str) -> Answer | None:
     """What a command under a key was answered, also by this transaction."""
     if (tenant, scope, key) not in tx.answers:
-        rest = "WHERE tenant = :tenant AND scope = :scope AND key = :key"
-        found = tx.select(Answer, rest, tenant=tenant, scope=scope, key=key)
+        found = tx.run(ANSWER.bind(tenant=tenant, scope=scope, key=key))
         if not found:
             return None
         tx.answers[tenant, scope, key] = found[0]

@@ -9,6 +9,7 @@ import msgspec
 from interlock.kernel.paths import BORN
 from interlock.kernel.rows import Row, Schedule, Unit, Worker, columns
 from interlock.store.acts import Move, left_by_acts, make_acts, rounds_of
+from interlock.store.connection import Connection
 
 if TYPE_CHECKING:
     from interlock.store.tx import Tx
@@ -28,6 +29,8 @@ BODY_WRITTEN = ("key", "result", "error", "replaced_by")
 WRITE_SLOT = "UPDATE slot SET capacity = :capacity, taken = :taken WHERE tenant = :tenant AND key = :key"
 SCHEDULE_SETS = ", ".join(f"{name} = :{name}" for name in Schedule.__struct_fields__ if name not in ("tenant", "name"))
 WRITE_SCHEDULE = f"UPDATE schedule SET {SCHEDULE_SETS} WHERE tenant = :tenant AND name = :name"
+RENEW = "UPDATE lease SET until = :until WHERE id = :id AND unit = :unit AND until < :until"
+RENEW_TOGETHER = "SELECT renew_leases(:leases, :units, :ends)"  # of PostgreSQL: an ordinary role has no other way
 WORKER_WRITTEN = tuple(name for name in Worker.__struct_fields__ if name not in ("unit", "tenant"))
 
 
@@ -86,7 +89,16 @@ def write_units(tx: "Tx") -> None:
     if changed:
         tx.session.update(changed, differing(changed, images), "id")
     if renewed:
-        tx.session.renew(renewed)
+        renew_leases(tx.session, renewed)
+
+
+def renew_leases(session: Connection, held: Sequence[Unit]) -> None:
+    """The leases of these units last as long as their rows say, and no shorter than before."""
+    if session.many_writers:
+        units = {"leases": [unit.lease_id for unit in held], "units": [unit.id for unit in held]}
+        session.many(RENEW_TOGETHER, [{**units, "ends": [unit.lease_until for unit in held]}])
+    else:
+        session.many(RENEW, [{"id": unit.lease_id, "unit": unit.id, "until": unit.lease_until} for unit in held])
 
 
 def as_born(move: Move) -> Unit:

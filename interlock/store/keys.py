@@ -2,11 +2,12 @@
 
 from interlock.kernel.rows import Key
 from interlock.store.connection import Connection
+from interlock.store.query import select
 from interlock.store.reads import read
 from interlock.store.tx import Tx
 
 SETS = ", ".join(f"{name} = :{name}" for name in Key.__struct_fields__ if name not in ("id", "tenant"))
-
+KEY = select(Key, "WHERE id = :id AND tenant = :tenant {lock}")
 ASKED = """
 INSERT INTO asked (tenant, minute, count) VALUES (:tenant, :minute, 1)
 ON CONFLICT (tenant) DO UPDATE SET minute = excluded.minute,
@@ -23,7 +24,7 @@ def asked_in(tx: Tx, tenant: int, minute: int) -> int:
 
 def locked_key(tx: Tx, tenant: int, key: int) -> Key | None:
     """A key of a tenant, locked; None if there is none."""
-    found = tx.select(Key, "WHERE id = :id AND tenant = :tenant {lock}", id=key, tenant=tenant)
+    found = tx.run(KEY.bind(id=key, tenant=tenant))
     return found[0] if found else None
 
 

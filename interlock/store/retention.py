@@ -3,6 +3,7 @@
 from collections.abc import Container, Iterator, Sequence
 
 from interlock.kernel.rows import Act, Artifact, Body, Event, ForcedMove, Need, Note, Row, Unit, Worker
+from interlock.store.query import select
 from interlock.store.reads import select_acts
 from interlock.store.tx import Tx
 
@@ -18,6 +19,8 @@ KEPT: tuple[tuple[type[Row], str, str], ...] = (
     (Worker, "unit", "unit"),
     (ForcedMove, "unit", "unit, version"),
 )
+KEPT_ROWS = [select(kind, f"WHERE {column} {{ids}} ORDER BY {order}") for kind, column, order in KEPT]
+CHILDREN = select(Unit, "WHERE parent {ids} ORDER BY id {lock}")
 
 
 def tree(tx: Tx, root: Unit) -> list[Unit]:
@@ -26,7 +29,7 @@ def tree(tx: Tx, root: Unit) -> list[Unit]:
     while level:
         below: list[Unit] = []
         for some in parts(level):
-            below += tx.known(tx.select(Unit, "WHERE parent {ids} ORDER BY id {lock}", ids=some))
+            below += tx.known(tx.run(CHILDREN.bind(ids=some)))
         found += below
         level = [unit.id for unit in below]
     return sorted(found, key=lambda unit: unit.id)
@@ -43,9 +46,9 @@ def still_needed(tx: Tx, ids: Sequence[int]) -> list[int]:
 
 def kept_rows(tx: Tx, ids: Sequence[int]) -> Iterator[Row]:
     """Everything that the database holds of these units, a table at a time."""
-    for kind, column, order in KEPT:
+    for query in KEPT_ROWS:
         for some in parts(ids):
-            yield from tx.select(kind, f"WHERE {column} {{ids}} ORDER BY {order}", ids=some)
+            yield from tx.run(query.bind(ids=some))
 
 
 def heads_of(tx: Tx, units: Sequence[Unit]) -> dict[int, str]:

@@ -6,6 +6,7 @@ from interlock.kernel.rows import Tenant, Unit
 from interlock.store.connection import Connection
 from interlock.store.finders import lanes_of
 from interlock.store.lanes import NUMBERS
+from interlock.store.query import select
 from interlock.store.reads import read
 from interlock.store.tx import Tx
 
@@ -18,6 +19,8 @@ SELECT (SELECT count(*) FROM unit WHERE lane > :low AND lane < :high AND availab
         AND available_at IS NULL AND parked_on IS NULL AND holder IS NULL)
 """
 LIMITED = "(max_running IS NOT NULL OR max_waiting IS NOT NULL)"
+LIMITED_TENANTS = select(Tenant, f"WHERE id {{ids}} AND {LIMITED} ORDER BY id {{lock}}")
+TENANT = select(Tenant, "WHERE id = :id {lock}")
 SETS = ", ".join(f"{name} = :{name}" for name in Tenant.__struct_fields__ if name != "id")
 
 
@@ -76,14 +79,14 @@ def locked_limits(tx: Tx, tenant: int) -> tuple[int | None, int | None]:
     """The same, and nobody else counts until this transaction ends. All its tenants are locked together, in order."""
     if "limits" not in tx.looked:
         tx.looked.add("limits")
-        for row in tx.select(Tenant, f"WHERE id {{ids}} AND {LIMITED} ORDER BY id {{lock}}", ids=list(tx.tenants)):
+        for row in tx.run(LIMITED_TENANTS.bind(ids=list(tx.tenants))):
             tx.limits[row.id] = row.max_running, row.max_waiting
     return tx.limits[tenant]
 
 
 def locked_tenant(tx: Tx, tenant: int) -> Tenant | None:
     """A tenant's row, if it has one, locked."""
-    found = tx.select(Tenant, "WHERE id = :id {lock}", id=tenant)
+    found = tx.run(TENANT.bind(id=tenant))
     return found[0] if found else None
 
 

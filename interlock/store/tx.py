@@ -28,7 +28,7 @@ from interlock.store.flush import COUNTED, WORKER_WRITTEN, WRITTEN, write
 from interlock.store.hooks import NONE, Hooks, Moved
 from interlock.store.ids import Ids
 from interlock.store.lanes import Lanes
-from interlock.store.query import BoundQuery, listed, select
+from interlock.store.query import BoundQuery, select
 from interlock.store.witness import Witness, best
 
 R = TypeVar("R", bound=Row)
@@ -43,6 +43,8 @@ LAST_LEASES = (
     "WHERE unit.id {ids} AND lease.id = (SELECT max(id) FROM lease AS last WHERE last.unit = unit.id)"
 )
 
+LAST_LEASES_OF = select(Lease, LAST_LEASES)
+
 
 class Tx:
     """One open transaction. Every row that is read passes through its identity map."""
@@ -52,16 +54,11 @@ class Tx:
         hooks: Hooks = NONE, *, cache: EngineCache | None = None, ahead: Sequence[BoundQuery[Any]] = (),
     ) -> None:  # fmt: skip
         """A transaction is open that sees the rows of these tenants; the queries of `ahead` were sent with BEGIN."""
-        self.session, self.lives, self.ids, self.hooks = session, lives, ids, hooks
-        self.cache = cache or EngineCache()
-        self.leases = lives["lease"]
-        self.followed = {life.options.follows for life in lives.values()}
+        self.session, self.lives, self.ids, self.hooks, self.cache = session, lives, ids, hooks, cache or EngineCache()
+        self.leases, self.followed = lives["lease"], {life.options.follows for life in lives.values()}
         self.tenant = tenants[0]  # of the command that is being carried out
-        self.tenants, opened = tenants, session.begin(tenants, ahead)
-        self.now = opened.now
-        # By query: rows that are here before they are asked for. What is written from then on they have not seen.
-        self.prefetched: dict[BoundQuery[Any], Rows] = dict(zip(ahead, opened.ahead, strict=True))
-        self.mark = session.mark
+        self.tenants = tenants
+        self.begin(ahead)
         self.changes = 0  # counts writes: a refusal that made none leaves the transaction sound
         self.units: dict[int, Unit] = {}
         self.children: dict[int, dict[int, Unit]] = {}  # by parent, those of `units`
@@ -113,12 +110,14 @@ class Tx:
         self.chosen: set[int] = set()  # units that a claim or the time picked: no command names them
         self.only: frozenset[int] | None = None  # the only ones that they may pick
 
-    # Reading.
+    def begin(self, ahead: Sequence[BoundQuery[Any]]) -> None:
+        """The transaction has a time and the database's mark, and what was sent ahead is here."""
+        opened = self.session.begin(self.tenants, ahead)
+        self.now, self.mark = opened.now, self.session.mark
+        # By query: rows that are here before they are asked for. What is written from then on they have not seen.
+        self.prefetched: dict[BoundQuery[Any], Rows] = dict(zip(ahead, opened.ahead, strict=True))
 
-    def select(self, kind: type[R], rest: str, /, **params: Any) -> list[R]:
-        """Rows of a table, as they stand in the database; `rest` is what follows FROM."""
-        found = self.session.rows(f"SELECT {listed(kind)} FROM {kind.table} {rest}", params)
-        return [kind(*row) for row in found]
+    # Reading.
 
     def run(self, bound: BoundQuery[T]) -> list[T]:
         """What a query finds; if it was prefetched, without asking again."""
@@ -185,7 +184,7 @@ class Tx:
         if not held:
             return
         by_unit = {unit.id: unit for unit in held}
-        for lease in self.select(Lease, LAST_LEASES, ids=sorted(by_unit)):
+        for lease in self.run(LAST_LEASES_OF.bind(ids=sorted(by_unit))):
             unit = by_unit[lease.unit]
             unit.lease_hash, unit.lease_until = lease.secret, lease.until
             unit.lease_ttl, unit.lease_beat = lease.ttl, lease.beat

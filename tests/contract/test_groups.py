@@ -217,7 +217,7 @@ def test_five_hundred_jobs_finish_in_one_statement_a_table(
     count(connection, monkeypatch, said)
     finish = Finish(outcomes=tuple(Outcome(held=held(grant), result=result) for grant in grants))
     assert all(one.accepted for one in world.engine.send(finish))
-    writes = [line for line in said if line.startswith(("insert", "update", "write", "renew"))]
+    writes = [line for line in said if line.startswith(("insert", "update", "write", "many"))]
     locks = [line for line in said if line.startswith("rows SELECT unit.id, unit.tenant, unit.lane")]
     on_postgres = ["insert act"] if connection.many_writers else []
     assert sorted(writes) == [*on_postgres, *bodies, "update worker", "write_acts 1 acts, 0 born"]
@@ -240,7 +240,7 @@ def count(connection: Connection, monkeypatch: pytest.MonkeyPatch, said: list[st
     spy("insert", lambda rows: rows[0].table)
     spy("update", lambda rows, columns, key: rows[0].table)
     spy("write_acts", lambda acts, born: f"{len(acts)} acts, {len(born)} born")
-    spy("renew", lambda held: str(len(held)))
+    spy("many", lambda sql, rows: sql)
 
 
 def test_a_runner_answers_what_was_sent_before_it_stops(tmp_path: Path) -> None:

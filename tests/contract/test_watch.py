@@ -140,7 +140,7 @@ def test_work_that_waits_already_is_not_told_again(tmp_path: Path) -> None:
 
 OTHER = """
 import sys
-from interlock.engine.door import Engine
+from interlock.plugins import open_engine
 from interlock.lifecycles import shipped
 with open_engine(sys.argv[1], shipped()) as engine, engine.watch(["default"]) as watch:
     print("waiting", flush=True)

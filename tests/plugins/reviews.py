@@ -15,6 +15,7 @@ from interlock.kernel.lifecycle import Category
 from interlock.kernel.rows import Body, Row, Unit
 from interlock.store.connection import Connection
 from interlock.store.hooks import Hooks, Moved, Reaction
+from interlock.store.query import select
 from interlock.store.tx import Tx
 
 HOUR_US = 3_600_000_000
@@ -77,10 +78,12 @@ def open_reviews(tx: Tx, moved: list[Moved]) -> None:
         tx.add(Review(unit=unit.id, tenant=job.tenant, job=job.id, wanted=wanted.by, due_at=tx.now + HOUR_US))
 
 
+DUE = select(Review, "WHERE tenant = :tenant AND due_at <= :now LIMIT :limit")
+
+
 def remind(tx: Tx, limit: int) -> int:
     """The timer: a reviewer who has not looked within an hour is reminded, once."""
-    rows = tx.select(Review, "WHERE tenant = :tenant AND due_at <= :now LIMIT :limit",
-                     tenant=tx.tenant, now=tx.now, limit=limit)  # fmt: skip
+    rows = tx.run(DUE.bind(tenant=tx.tenant, limit=limit))
     for row in rows:
         note(tx, row.unit, "reminded", msgspec.json.encode(row.wanted).decode())
         tx.session.rows("UPDATE review SET due_at = NULL WHERE unit = :unit", {"unit": row.unit})

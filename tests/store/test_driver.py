@@ -108,7 +108,7 @@ def test_an_interrupted_wait_closes_the_connection(
     def interrupted() -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(pipeline, "result", interrupted)
+    monkeypatch.setattr(pipeline, "next_result", interrupted)
     with pytest.raises(KeyboardInterrupt):
         pipeline.execute("SELECT 1")
     assert pipeline.closed

@@ -44,7 +44,7 @@ def test_a_lane_has_a_number_of_its_tenant(database: Connection) -> None:
 
 
 def begun(connection: Connection, cache: EngineCache) -> Tx:
-    return Tx(connection, shipped(), Ids(connection), [1], cache)
+    return Tx(connection, shipped(), Ids(connection), [1], cache=cache)
 
 
 def test_two_who_make_lanes_at_once(server: str) -> None:

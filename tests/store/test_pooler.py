@@ -144,7 +144,7 @@ def live(engine: Engine, name: str, rounds: int) -> Counter[str]:
         assert [grant.unit for grant in grants] == made
         assert [grant.task for grant in grants] == [one.task for one in work]
         engine.send(Start(held=tuple(map(held, grants))))
-        heard = engine.send(Finish(outcomes=tuple(Outcome(held=held(one), result={"turn": turn}) for one in grants)))
+        heard = engine.send(Finish(outcomes=tuple(Outcome(held=held(one), result=str(turn)) for one in grants)))
         assert {one.state for one in heard} == {"succeeded"}
         sql = "SELECT state, count(*) FROM unit WHERE id {ids} GROUP BY state"
         assert engine.read(lambda session, sql=sql, made=made: session.rows(sql, {"ids": made})) == [("succeeded", 3)]

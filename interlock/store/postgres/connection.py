@@ -92,7 +92,7 @@ class PostgresConnection:
         if self.end is not None and time.monotonic() > self.end:  # statement_timeout is of each statement alone
             raise Contended("there is no time left for another statement")
         with translate_errors():
-            return self.raw.execute(translate_sql(sql), sent(params or {})).fetchall()
+            return self.raw.execute(translate_sql(sql), encode_lists(params or {})).fetchall()
 
     def declare(self, tenants: Sequence[int], seconds: float | None = None) -> None:
         """This transaction sees and writes the rows of these tenants only, and is stopped after so many seconds."""
@@ -127,14 +127,6 @@ class PostgresConnection:
         if born:
             self.insert(born)
 
-    def renew(self, held: Sequence[Unit]) -> None:
-        given = {
-            "leases": array([unit.lease_id for unit in held]), "units": array([unit.id for unit in held]),
-            "ends": array([unit.lease_until for unit in held]),
-        }  # fmt: skip
-        with translate_errors():
-            self.raw.execute("SELECT renew_leases(%(leases)s, %(units)s, %(ends)s)", given)
-
     def update(self, rows: Sequence[Row], columns: Sequence[str], key: str) -> None:
         given = Given(type(rows[0]), (key, *columns), map(attrgetter(key, *columns), rows))
         with translate_errors():
@@ -160,7 +152,7 @@ class PostgresConnection:
     def many(self, sql: str, rows: list[dict[str, Any]]) -> None:
         with translate_errors(), self.raw.pipeline() if self.unsynced is None else nullcontext():
             for row in rows:
-                self.raw.execute(translate_sql(sql), row)
+                self.raw.execute(translate_sql(sql), encode_lists(row))
 
     def script(self, sql: str) -> None:
         """Several statements, which have no parameters."""
@@ -195,7 +187,7 @@ class PostgresConnection:
     def send_query(self, bound: BoundQuery[Any], now: int | None) -> PendingResult:
         """Without a time it is that of the beginning of the transaction, which the server knows."""
         sql = bound.query.sql if now is not None else bound.query.sql.replace(":now", BEGAN)
-        return self.raw.execute(translate_sql(sql), sent(bound.params(now)))
+        return self.raw.execute(translate_sql(sql), encode_lists(bound.params(now)))
 
     def commit(self) -> None:
         """The transaction stands. Raises LostCommit if the server may have committed and did not say so."""
@@ -250,9 +242,9 @@ class PostgresConnection:
             self.raw.close()
 
 
-def sent(params: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Parameters as the driver takes them."""
-    return {**params, "ids": array(params["ids"])} if "ids" in params else params
+def encode_lists(params: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Parameters as the server reads them: lists are arrays."""
+    return {name: array(value) if isinstance(value, (list, tuple)) else value for name, value in params.items()}
 
 
 def declared(tenants: Sequence[int]) -> dict[str, str]:

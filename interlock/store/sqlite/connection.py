@@ -106,10 +106,6 @@ class SqliteConnection:
                 act.digest = digest_of(act)
                 self.raw.execute(INSERT_ACT, [as_json(value) for value in msgspec.structs.astuple(act)])
 
-    def renew(self, held: Sequence[Unit]) -> None:
-        rows = [{"id": unit.lease_id, "unit": unit.id, "until": unit.lease_until} for unit in held]
-        self.many("UPDATE lease SET until = :until WHERE id = :id AND unit = :unit AND until < :until", rows)
-
     def update(self, rows: Sequence[Row], columns: Sequence[str], key: str) -> None:
         names = (*columns, key)
         with translate_errors():
