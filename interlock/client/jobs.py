@@ -3,6 +3,7 @@
 import asyncio
 import time
 from collections.abc import Generator
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -19,7 +20,7 @@ from interlock.store.views import Glimpse, glimpse
 if TYPE_CHECKING:
     from interlock.client.app import App
 
-SOONEST, LATEST = 0.002, 0.25  # seconds between two looks
+SOONEST, LATEST = 0.002, 0.25  # seconds between two looks, for what other processes end; what ends here is told
 
 
 class Job:
@@ -87,20 +88,31 @@ class Wait:
         self.job = job
 
     def __call__(self, timeout: Length | None = None) -> Any:
-        looking = self.looks(timeout)
-        try:
+        with self.job.app.engine.watch_end(self.job.unit) as end:
+            looking = self.looks(timeout)
             while True:
-                time.sleep(next(looking))
-        except StopIteration as ended:
-            return ended.value
+                pause, result = looked(looking)
+                if pause is None:
+                    return result
+                end.wait(pause)
 
     async def aio(self, timeout: Length | None = None) -> Any:
-        looking, far = self.looks(timeout), self.job.app.far
-        while True:  # a network may let a look take its time, and others run meanwhile
-            pause, result = await asyncio.to_thread(looked, looking) if far else looked(looking)
-            if pause is None:
-                return result
-            await asyncio.sleep(pause)
+        far, loop, ended = self.job.app.far, asyncio.get_running_loop(), asyncio.Event()
+
+        def tell() -> None:
+            with suppress(RuntimeError):  # the loop was closed, and nobody waits any more
+                loop.call_soon_threadsafe(ended.set)
+
+        with self.job.app.engine.watch_end(self.job.unit) as end:
+            end.call(tell)
+            looking = self.looks(timeout)
+            while True:  # a network may let a look take its time, and others run meanwhile
+                pause, result = await asyncio.to_thread(looked, looking) if far else looked(looking)
+                if pause is None:
+                    return result
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(ended.wait(), pause)
+                ended.clear()
 
     def looks(self, timeout: Length | None) -> Generator[float, None, Any]:
         """Looks until the job has ended; yields the seconds until the next look."""

@@ -176,6 +176,10 @@ class Remote:
         """The worker of that name learns from it that somebody stopped or took what it holds."""
         return self.ears.open([(tenant, worker)], {"worker": worker})
 
+    def watch_end(self, unit: int) -> Watch:
+        """Never rung: nobody here ends a unit."""
+        return Watch((), lambda watch: None)
+
     def close(self) -> None:
         """What was sent is answered, and the thread and all connections are gone."""
         with self.lock:

@@ -62,6 +62,7 @@ class Bell:
     def __init__(self, wire: WakeupChannel | None = None) -> None:
         self.wire, self.changed, self.joining, self.ending = wire, Condition(), Lock(), False
         self.watches: frozenset[Watch] = frozenset()
+        self.ends: dict[int, list[Watch]] = {}  # by unit: who waits here for its end
         self.lanes: dict[int, Queue] = {}  # of committed lanes
         self.untold: set[Queue] = set()
         self.limited: set[int] = set()  # tenants that may have so much held and no more, as far as is known here
@@ -90,6 +91,29 @@ class Bell:
     def leave(self, watch: Watch) -> None:
         with self.changed:
             self.watches -= {watch}
+
+    def watch_end(self, unit: int) -> Watch:
+        """Rung when a committer of this process has ended the unit; of others' commits it hears nothing."""
+        watch = Watch((), lambda watch: self.leave_end(unit, watch))
+        with self.changed:
+            self.ends.setdefault(unit, []).append(watch)
+        return watch
+
+    def leave_end(self, unit: int, watch: Watch) -> None:
+        with self.changed:
+            self.ends[unit].remove(watch)
+            if not self.ends[unit]:
+                del self.ends[unit]
+
+    def ring_ends(self, tx: Tx) -> None:
+        """Whoever waits here for a unit that a committed transaction has ended is woken."""
+        if not self.ends:
+            return
+        with self.changed:
+            written = [tx.units[one] for one in self.ends.keys() & tx.flushed if one in tx.units]
+            watches = [watch for unit in written if unit.outcome is not None for watch in self.ends[unit.id]]
+        for watch in watches:
+            watch.ring()
 
     def watched(self) -> set[Queue]:
         return {queue for watch in self.watches for queue in watch.queues}

@@ -305,6 +305,7 @@ class Committer:
             raise
         self.commit(tx)
         self.bell.ring(ring)
+        self.bell.ring_ends(tx)
 
     def begun(self, group: list[Ask]) -> Tx:
         """A transaction is open, and has ids enough. That others lock the whole database is no command's fault."""

@@ -215,6 +215,11 @@ class Engine:
         refuse_fork(self.process)
         return self.bell.watch([(tenant, f"{CALL}{worker}")])
 
+    def watch_end(self, unit: int) -> Watch:
+        """Rung when this process has ended the unit; whoever waits also looks now and then, for other processes."""
+        refuse_fork(self.process)
+        return self.bell.watch_end(unit)
+
     def wait(self, queues: Iterable[str], timeout: float, tenant: int = 1) -> bool:
         """Whether one of the queues gets work within `timeout` seconds. A loop has no gaps with `watch`."""
         with self.watch(queues, tenant) as watch:

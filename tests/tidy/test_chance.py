@@ -24,7 +24,7 @@ ADAPTERS = {
     "store/migrate.py": ({"secrets"}, "the name of a new store"),
     "store/restore.py": ({"secrets"}, "the name of a store that was restored"),
     "engine/readers.py": ({"time"}, "it says of a question that was stopped whether it was too slow"),
-    "client/jobs.py": ({"time", "sleep"}, "it waits for a job"),
+    "client/jobs.py": ({"time"}, "it waits for a job"),
     "client/keys.py": ({"secrets"}, "the secret of a key"),
     "client/ears.py": ({"secrets", "sleep"}, "it waits for a server, under a name of its own"),
     "client/post.py": ({"sleep"}, "it waits for a server"),
