@@ -11,20 +11,21 @@ import typer
 
 from interlock.cli.options import (
     DEFAULT,
+    KINDS,
+    NO_WORDS,
     Actor,
     DryRun,
     Every,
-    Lifecycles,
-    Queues,
-    Tasks,
     Tenant,
     Url,
     Why,
+    Words,
     app_on,
-    chosen,
     length,
     named,
     opened,
+    select,
+    with_filter,
 )
 from interlock.cli.out import FINDING, Json, counted, dump, say
 from interlock.client.app import App
@@ -44,12 +45,11 @@ from interlock.store.views import glimpse, matching
 Out = Annotated[Path | None, typer.Option("--out", help="The new file of JSON lines that is to hold them.")]
 
 
+@with_filter(*KINDS)
 def archive(
     older: Annotated[str, typer.Option(metavar="DURATION", help="Only what ended longer ago, as in 30d.")] = "0s",
     out: Out = None,
-    lifecycle: Lifecycles = None,
-    task: Tasks = None,
-    queue: Queues = None,
+    words: Words = NO_WORDS,
     every: Every = False,
     dry_run: DryRun = False,
     actor: Actor = None,
@@ -60,7 +60,7 @@ def archive(
 ) -> None:
     """Move whole trees of ended units to a file; nothing is deleted before the file is read back and holds it."""
     with app_on(db, tenant) as app:
-        wanted = chosen(app, lifecycle=lifecycle, task=task, queue=queue)
+        wanted = select(app, words).filter
         older_us = length("older", older)
         if wanted.empty and not older_us and not every:
             raise InterlockError("which units? Give --older DURATION, a filter such as --task NAME, or --all")

@@ -9,37 +9,38 @@ from interlock.cli import units
 from interlock.cli.archive import Out, move
 from interlock.cli.options import (
     DEFAULT,
+    KINDS,
+    NO_WORDS,
     Actor,
     After,
     DryRun,
     Every,
     Id,
     Ids,
-    Lifecycles,
     Limit,
-    Queues,
-    Tasks,
     Tenant,
     Url,
     Why,
+    Words,
     app_on,
-    chosen,
     named,
-    one_of,
-    refuse_unfiltered,
+    select,
+    select_some,
     unit_of,
+    with_filter,
 )
 from interlock.cli.out import FINDING, Json, counted, dump, on_terminal, say, table
 from interlock.client import shape
 from interlock.client.app import App
 from interlock.client.reasons import shortened
+from interlock.client.selections import RequeueOutcome, Selection, check_word
 from interlock.client.times import stated
-from interlock.kernel.commands import REASONS, Archive, Replay
-from interlock.kernel.errors import InterlockError, StoreError
+from interlock.kernel.commands import REASONS, Archive
+from interlock.kernel.errors import InterlockError
 from interlock.kernel.lifecycle import Category
 from interlock.kernel.names import meant, shown
 from interlock.store.connection import Connection
-from interlock.store.views import Filter, View, done_again, glimpse, last_event, listing, matching, notes_of, view
+from interlock.store.views import Filter, View, glimpse, last_event, listing, notes_of, view
 
 app = typer.Typer(help="Dead letters: what was given up, why, and how to do it again.", no_args_is_help=True)
 Codes = Annotated[str | None, typer.Option("--code", help=f"With this reason code: {', '.join(REASONS)}.")]
@@ -61,19 +62,10 @@ def letters(session: Connection, tenant: int, wanted: Filter, limit: int, after:
     return [(one, letter(session, tenant, one.unit.id)) for one in listing(session, tenant, wanted, limit, after)]
 
 
-def narrowed(app: App, lifecycle: str | None, task: str | None, queue: str | None) -> Filter:
-    return chosen(app, lifecycle=lifecycle, task=task, queue=queue)
-
-
-def only_dead(wanted: Filter) -> Filter:
-    return msgspec.structs.replace(wanted, categories=(Category.DEAD,))
-
-
 @app.command("list")
+@with_filter(*KINDS)
 def list_dead(
-    lifecycle: Lifecycles = None,
-    task: Tasks = None,
-    queue: Queues = None,
+    words: Words = NO_WORDS,
     limit: Limit = 50,
     after: After = None,
     tenant: Tenant = 1,
@@ -82,7 +74,7 @@ def list_dead(
 ) -> None:
     """List dead letters, the newest first."""
     with app_on(db, tenant) as app:
-        wanted = only_dead(narrowed(app, lifecycle, task, queue))
+        wanted = select(app, words).dead.filter
         found = app.read(letters, wanted, limit + 1, None if after is None else meant(after))
     page, more = found[:limit], len(found) > limit
     if json:
@@ -120,11 +112,10 @@ def show(unit: Id, tenant: Tenant = 1, db: Url = DEFAULT, json: Json = False) ->
 
 
 @app.command()
+@with_filter(*KINDS)
 def requeue(
     unit: Ids = None,
-    lifecycle: Lifecycles = None,
-    task: Tasks = None,
-    queue: Queues = None,
+    words: Words = NO_WORDS,
     code: Codes = None,
     every: Every = False,
     again: Annotated[bool, typer.Option("--again", help="Also those that were requeued before.")] = False,
@@ -137,67 +128,40 @@ def requeue(
 ) -> None:
     """Do dead letters again, each as a new unit; the dead one stays as it is. One that was requeued is left alone."""
     with app_on(db, tenant) as app:
-        meant_ones = wanted_dead(app, unit, narrowed(app, lifecycle, task, queue), code, every)
-        before = {} if again else app.read(done_again)
-        order = Replay(unit=0, tenant=tenant, actor=named(actor), reason=reason)
-        told = [replayed(app, order, one, before.get(one), again=again, dry_run=dry_run) for one in meant_ones]
-    refused = [one for one in told if one["refused"]]
+        selection = select_dead(app, words, unit, code, every)
+        told = selection.requeue(again=again, reason=reason, by=named(actor), every=every, dry_run=dry_run)
+    refused = [one for one in told if one.refused]
     if json:
         dump({"units": told, "dry_run": dry_run, "refused": len(refused)})
     else:
         for one in told:
-            say(f"{one['id']}: {said_of(one, dry_run)}")
-        fresh = sum(one["created"] or (dry_run and not one["new"]) for one in told)
+            say(f"{one.id}: {said_of(one, dry_run)}")
+        fresh = sum(one.created or (dry_run and not one.new) for one in told)
         say(f"{counted(fresh, 'unit')} {'would be ' if dry_run else ''}requeued, {len(refused)} refused")
     if refused:
         raise typer.Exit(FINDING)
 
 
-def said_of(one: dict[str, Any], dry_run: bool) -> str:
-    if one["refused"]:
-        return str(one["refused"])
-    if one["created"]:
-        return f"done again as {one['new']}"
-    return f"requeued before, as {one['new']}" if one["new"] else "would be done again" if dry_run else "left"
+def said_of(one: RequeueOutcome, dry_run: bool) -> str:
+    if one.refused:
+        return one.refused
+    if one.created:
+        return f"done again as {one.new}"
+    return f"requeued before, as {one.new}" if one.new else "would be done again" if dry_run else "left"
 
 
-def wanted_dead(app: App, ids: list[str] | None, wanted: Filter, code: str | None, every: bool) -> list[int]:
-    """The dead letters that are meant. By id it may be any unit that has ended."""
+def select_dead(app: App, words: Words, ids: list[str] | None, code: str | None, every: bool) -> Selection:
+    """The dead letters that are meant. By id it may be any unit that has ended, whatever its code."""
     if code is not None:
-        one_of("reason code", code, REASONS)
-    if code is None or ids:
-        refuse_unfiltered(ids, wanted, every)
-    if ids:
-        return [unit_of(app, one) for one in ids]
-    found = app.read(matching, only_dead(wanted))
-    return [one for one in found if code is None or app.read(letter, one)["reason_code"] == code]
-
-
-def replayed(app: App, order: Replay, unit: int, done: int | None, *, again: bool, dry_run: bool) -> dict[str, Any]:
-    """What came of doing one unit again."""
-    life = app.read(glimpse, unit).lifecycle
-    told: dict[str, Any] = {"id": shown(life, unit), "new": None, "created": False, "refused": None}
-    if done is not None:
-        return told | {"new": shown(life, done)}
-    if dry_run:
-        return told
-    key = None if again else f"requeue {unit}"  # two who requeue at the same time make one
-    command = msgspec.structs.replace(order, unit=unit, idempotency_key=key, key_scope="requeue")
-    try:
-        made = app.send(command)
-    except StoreError:
-        raise
-    except InterlockError as refused:
-        return told | {"refused": str(refused)}
-    return told | {"new": shown(life, made.unit), "created": True}
+        check_word("reason code", code, REASONS)
+    return select_some(app, words if ids else {**words, "reason_code": code}, ids, every)
 
 
 @app.command()
+@with_filter(*KINDS)
 def purge(
     unit: Ids = None,
-    lifecycle: Lifecycles = None,
-    task: Tasks = None,
-    queue: Queues = None,
+    words: Words = NO_WORDS,
     code: Codes = None,
     every: Every = False,
     out: Out = None,
@@ -210,10 +174,10 @@ def purge(
 ) -> None:
     """Move dead letters to a file, and out of the database; those that are part of a tree leave with it."""
     with app_on(db, tenant) as app:
-        meant_ones = wanted_dead(app, unit, narrowed(app, lifecycle, task, queue), code, every)
-        for one in meant_ones:
+        dead = [one.unit for one in select_dead(app, words, unit, code, every).dead.refs()]
+        for one in dead:
             found = app.read(glimpse, one)
             if found.outcome != Category.DEAD:
                 raise InterlockError(f"{shown(found.lifecycle, one)} is no dead letter: it is {found.state}")
         order = Archive(unit=0, file="", digest="", tenant=tenant, actor=named(actor), reason=reason)
-        move(app, meant_ones, out, order, dry_run=dry_run, json=json)
+        move(app, dead, out, order, dry_run=dry_run, json=json)

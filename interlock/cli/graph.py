@@ -5,9 +5,10 @@ from typing import Annotated
 
 import typer
 
-from interlock.cli.options import DEFAULT, Id, Tenant, Url, app_on, one_of, unit_of
+from interlock.cli.options import DEFAULT, Id, Tenant, Url, app_on, unit_of
 from interlock.cli.out import say
 from interlock.client.graphs import mermaid, svg
+from interlock.client.selections import check_word
 from interlock.client.trees import picture
 from interlock.kernel.errors import InterlockError
 
@@ -26,7 +27,7 @@ def graph(
 ) -> None:
     """Draw a unit and all below it, with its states as colours: Mermaid text, or an SVG for a browser."""
     form = kind or ("svg" if output is not None and output.suffix.lower() == ".svg" else "mermaid")
-    one_of("format", form, list(FORMATS))
+    check_word("format", form, list(FORMATS))
     with app_on(db, tenant) as app:
         seen = app.read(picture, app.lives, unit_of(app, unit))
     text = FORMATS[form](seen)

@@ -2,16 +2,19 @@
 
 import getpass
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import wraps
+from inspect import Parameter, signature
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 from urllib.parse import unquote
 
 import typer
 
 from interlock.client.app import App
 from interlock.client.app import open as open_app
+from interlock.client.selections import Selection
 from interlock.client.times import length_us
 from interlock.kernel.errors import InterlockError, Unknown
 from interlock.kernel.lifecycle import Category, Lifecycle
@@ -21,7 +24,7 @@ from interlock.store import migrate
 from interlock.store.connection import Connection
 from interlock.store.sqlite import MEMORY
 from interlock.store.url import checked, connect
-from interlock.store.views import Filter, archived_in, counts_by, glimpse
+from interlock.store.views import archived_in, glimpse
 
 DEFAULT = "sqlite:///interlock.db"
 TENANT_MAX = 2**31 - 1
@@ -59,6 +62,14 @@ Keys = Annotated[str | None, typer.Option("--key", help="Submitted under this ke
 Correlations = Annotated[str | None, typer.Option("--correlation", help="With this correlation id.")]
 Holders = Annotated[str | None, typer.Option("--worker", help="Held by the worker of this name.")]
 Parents = Annotated[str | None, typer.Option("--parent", metavar="ID", help="Children of this unit.")]
+FILTERS: dict[str, Any] = {
+    "state": States, "category": Categories, "lifecycle": Lifecycles, "task": Tasks, "queue": Queues, "key": Keys,
+    "correlation": Correlations, "worker": Holders, "parent": Parents,
+}  # fmt: skip
+KINDS = ("lifecycle", "task", "queue")  # the filters of what has ended
+Words = dict[str, Any]  # what was given of the filter options
+NO_WORDS: Words = {}
+NOT_TWO = "give ids, or a filter, or --all: not two of them"
 
 
 @contextmanager
@@ -137,47 +148,52 @@ def name_in(app: App, unit: int) -> str | None:
         return None
 
 
-def chosen(
-    app: App,
-    *,
-    states: Sequence[str] | None = None,
-    categories: Sequence[str] | None = None,
-    lifecycle: str | None = None,
-    task: str | None = None,
-    queue: str | None = None,
-    key: str | None = None,
-    correlation: str | None = None,
-    holder: str | None = None,
-    parent: str | None = None,
-) -> Filter:
-    """The units that somebody means by words. A wrong word is told what the right ones are."""
-    there = app.read(counts_by)
-    lives = [*dict.fromkeys([*app.lives, *(life for life, _, _ in there)])]
-    if lifecycle is not None:
-        one_of("lifecycle", lifecycle, lives)
-    known = [state for life in app.lives.values() if lifecycle in (None, life.name) for state in life.states]
-    known += [state for life, state, _ in there if lifecycle in (None, life)]
-    for state in states or ():
-        one_of("state", state, [*dict.fromkeys(known)])
-    for category in categories or ():
-        one_of("category", category, list(Category))
-    return Filter(
-        states=tuple(states or ()), categories=tuple(categories or ()), lifecycle=lifecycle, task=task, queue=queue,
-        key=key, correlation=correlation, holder=holder, parent=None if parent is None else unit_of(app, parent),
-    )  # fmt: skip
+def with_filter(*names: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """A command takes filter options, all of them or those of these names, where it says `words`, as one dictionary."""
+
+    def change(command: Callable[..., None]) -> Callable[..., None]:
+        options = {name: FILTERS[name] for name in names or FILTERS}
+        parameters = list[Parameter]()
+        for one in signature(command).parameters.values():
+            if one.name != "words":
+                parameters.append(one)
+            else:
+                parameters += [Parameter(name, one.kind, default=None, annotation=options[name]) for name in options]
+
+        @wraps(command)
+        def run(**given: Any) -> None:
+            words = {name: given.pop(name) for name in options}
+            command(**given, words=words)
+
+        run.__signature__ = signature(command).replace(parameters=parameters)  # type: ignore[attr-defined]
+        run.__annotations__ = {one.name: one.annotation for one in parameters}
+        return run
+
+    return change
 
 
-def one_of(name: str, word: str, allowed: Sequence[str]) -> None:
-    if word not in allowed:
-        raise InterlockError(f"there is no {name} '{word}'; there are {', '.join(allowed)}")
+def select(app: App, words: Words, ids: Sequence[str] | None = None) -> Selection:
+    """The units that somebody means by words or by ids. A wrong word is told what the right ones are."""
+    parent = words.get("parent")
+    given: Any = {**words, "parent": None if parent is None else unit_of(app, parent)}
+    by_words = app.jobs(**given)
+    if ids and not by_words.empty:
+        raise InterlockError(NOT_TWO)
+    return app.jobs(*[unit_of(app, one) for one in ids]) if ids else by_words
 
 
-def refuse_unfiltered(ids: Sequence[str] | None, wanted: Filter, every: bool) -> None:
-    """Nothing is done to many units by mistake: ids, a filter or --all, and one of them only."""
-    if not ids and wanted.empty and not every:
+def select_some(app: App, words: Words, ids: Sequence[str] | None, every: bool) -> Selection:
+    """The same for a command that acts, so that nothing is done to many units by mistake.
+
+    Raises:
+        InterlockError: unless ids, a filter or --all is given, and only one of them.
+    """
+    if ids and every:
+        raise InterlockError(NOT_TWO)
+    selection = select(app, words, ids)
+    if selection.empty and not every:
         raise InterlockError("which units? Give ids, a filter such as --task NAME, or --all")
-    if ids and (every or not wanted.empty):
-        raise InterlockError("give ids, or a filter, or --all: not two of them")
+    return selection
 
 
 def length(name: str, text: str) -> int:

@@ -9,29 +9,23 @@ import typer
 from interlock.cli import tree
 from interlock.cli.options import (
     DEFAULT,
+    NO_WORDS,
     After,
-    Categories,
-    Correlations,
-    Holders,
     Id,
-    Keys,
-    Lifecycles,
     Limit,
-    Parents,
-    Queues,
-    States,
-    Tasks,
     Tenant,
     Url,
+    Words,
     app_on,
-    chosen,
-    one_of,
+    select,
     unit_of,
+    with_filter,
 )
 from interlock.cli.out import Cell, Json, dump, on_terminal, say, state_cell, table
 from interlock.client import shape
 from interlock.client.reasons import because
 from interlock.client.schedules import why_schedule
+from interlock.client.selections import check_word
 from interlock.client.times import instant_us, stated
 from interlock.client.trees import Picture, picture
 from interlock.client.why import explain
@@ -65,16 +59,9 @@ EVERY = 1_000_000  # events that are told of one job at most
 HEADS = ("ID", "TASK", "STATE", "QUEUE", "ATTEMPT", "WORKER", "MADE AT", "CHANGED AT", "KEY")
 
 
+@with_filter()
 def list_units(
-    state: States = None,
-    category: Categories = None,
-    lifecycle: Lifecycles = None,
-    task: Tasks = None,
-    queue: Queues = None,
-    key: Keys = None,
-    correlation: Correlations = None,
-    worker: Holders = None,
-    parent: Parents = None,
+    words: Words = NO_WORDS,
     limit: Limit = 50,
     after: After = None,
     tenant: Tenant = 1,
@@ -83,10 +70,7 @@ def list_units(
 ) -> None:
     """List units, the newest first."""
     with app_on(db, tenant) as app:
-        wanted = chosen(
-            app, states=state, categories=category, lifecycle=lifecycle, task=task, queue=queue, key=key,
-            correlation=correlation, holder=worker, parent=parent,
-        )  # fmt: skip
+        wanted = select(app, words).filter
         page, following = app.read(gathered, app.lives.values(), wanted, limit, None if after is None else meant(after))
     if json:
         dump({"units": [shape.unit(one) for one in page], "more": following is not None})
@@ -273,7 +257,7 @@ def reason_of(event: Event) -> str:
 
 def show_job_events(unit: str, shape_of: str, after: int, tenant: int, db: str, json: bool) -> None:
     """Every event of a job, in document 002's shape."""
-    one_of("shape", shape_of, ("002",))
+    check_word("shape", shape_of, ("002",))
     if after:
         raise InterlockError("--after names a version, and events of --shape 002 are not all versions: leave it out")
     with app_on(db, tenant) as app:

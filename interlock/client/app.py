@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from threading import Lock
 from types import TracebackType
-from typing import Any, Concatenate, ParamSpec, TypeVar, overload
+from typing import Any, Concatenate, ParamSpec, TypeVar, Unpack, overload
 
 from interlock.client.borrowed import Borrowed
 from interlock.client.doors import Door, address, is_far, open_far, open_here, tenant_of
@@ -17,6 +17,7 @@ from interlock.client.jobs import Job
 from interlock.client.mail import Mail
 from interlock.client.runs import Run
 from interlock.client.schedules import Schedules
+from interlock.client.selections import JobWords, Selection
 from interlock.client.tasks import Rules, Task
 from interlock.client.times import Length
 from interlock.client.two_ways import Sender
@@ -152,6 +153,13 @@ class App:
     def job(self, one: int | str) -> Job:
         """A job by its id."""
         return Job(self, meant(one) if isinstance(one, str) else one)
+
+    def jobs(self, *ids: int | str, **words: Unpack[JobWords]) -> Selection:
+        """Many jobs at once, by their ids or by a filter, to look at, count, cancel or requeue.
+
+        `app.jobs(task="mail", state="queued")`: units that fit all that is said; nothing said is all of them.
+        """
+        return Selection(self, ids, **words)
 
     # Asking.
 

@@ -10,12 +10,14 @@ from msgspec import Meta
 
 from interlock.client.inbox import inbox_item, inbox_page
 from interlock.client.schedules import why_schedule
+from interlock.client.selections import jobs_in_order, jobs_page
 from interlock.client.trees import picture
 from interlock.client.why import explain
 from interlock.client.wire import strict
 from interlock.kernel.errors import InterlockError
 from interlock.kernel.rows import Unit, Worker
-from interlock.store import views
+from interlock.store import lists, views
+from interlock.store.letters import Letters
 
 PAGE_MAX = 1_000
 YEAR_9999 = 253_000_000_000_000_000  # microseconds
@@ -40,6 +42,11 @@ VIEWS: tuple[Callable[..., Any], ...] = (
     views.schedule_of,
     views.skipped_of,
     views.workers_seen,
+    views.done_again,
+    lists.amount,
+    lists.refs_of,
+    jobs_page,
+    jobs_in_order,
     explain,
     picture,
     inbox_page,
@@ -118,8 +125,9 @@ def title(name: str) -> str:
 
 def plain(value: Any) -> Any:
     """A filter that was sent, as the store knows it."""
-    if isinstance(value, strict(views.Filter)):
-        return msgspec.convert(value, views.Filter, from_attributes=True)
+    for kind in (views.Filter, Letters):
+        if isinstance(value, strict(kind)):
+            return msgspec.convert(value, kind, from_attributes=True)
     return value
 
 

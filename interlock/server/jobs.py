@@ -4,6 +4,7 @@ from collections.abc import Container, Mapping, Sequence
 from typing import Any
 
 from interlock.client import shape
+from interlock.client.selections import make_filter, states_of
 from interlock.client.why import explain
 from interlock.kernel.commands import Cancel, Replay, Signal, Standing, Submit, Submitted, Work
 from interlock.kernel.errors import InterlockError, Refused, Unknown
@@ -100,20 +101,11 @@ def seen_in(one: View) -> Glimpse:
 
 def chosen(lives: Mapping[str, Lifecycle], wanted: UnitsMeant) -> Filter:
     """The units that are meant. A wrong word is told what the right ones are."""
-    states = [state for life in lives.values() for state in life.states]
-    for name, words, allowed in (
-        ("lifecycle", [wanted.lifecycle] if wanted.lifecycle else [], list(lives)),
-        ("state", wanted.state, states),
-        ("status", wanted.status, states),
-        ("category", wanted.category, list(Category)),
-    ):
-        for word in words:
-            if word not in allowed:
-                raise InterlockError(f"there is no {name} '{word}'; there are {', '.join(dict.fromkeys(allowed))}")
-    return Filter(
-        states=(*wanted.state, *wanted.status), categories=wanted.category, lifecycle=wanted.lifecycle,
-        task=wanted.task, queue=wanted.queue, key=wanted.key, correlation=wanted.correlation, holder=wanted.worker,
-        parent=None if wanted.parent is None else unit_of(wanted.parent),
+    parent = None if wanted.parent is None else unit_of(wanted.parent)
+    return make_filter(
+        states_of(lives), state=wanted.state, status=wanted.status, category=wanted.category,
+        lifecycle=wanted.lifecycle, worker=wanted.worker, task=wanted.task, queue=wanted.queue, key=wanted.key,
+        correlation=wanted.correlation, parent=parent,
     )  # fmt: skip
 
 

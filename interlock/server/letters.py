@@ -1,6 +1,5 @@
 """Dead letters over the wire: looked at, and done again in bulk once somebody has confirmed what they saw."""
 
-import asyncio
 import hmac
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from hashlib import sha256
@@ -9,9 +8,10 @@ from typing import Any
 import msgspec
 
 from interlock.client import shape
-from interlock.client.times import instant_us
-from interlock.kernel.commands import Replay, Submitted
-from interlock.kernel.errors import InterlockError, StoreError
+from interlock.client.selections import RequeueOutcome, make_letters, requeue_steps
+from interlock.client.two_ways import run_steps
+from interlock.kernel.commands import Replay
+from interlock.kernel.errors import InterlockError
 from interlock.kernel.names import shown
 from interlock.kernel.rows import Note
 from interlock.kernel.texts import cut_middle
@@ -21,6 +21,7 @@ from interlock.server.errors import Refusal
 from interlock.server.operations import Asked, Operation, unit_of
 from interlock.store.connection import Connection
 from interlock.store.letters import END, Letter, Letters, Place, newest, place_of
+from interlock.store.lists import UnitRef
 from interlock.store.views import last_tracebacks, views_of
 
 BULK_MOST, TOGETHER, SHOWN_MOST = 10_000, 200, 1_000  # letters of one order, at a time, and told by id
@@ -41,12 +42,8 @@ class Seen(msgspec.Struct, frozen=True):
 
 def meant_by(asked: Asked, wanted: LettersAsked) -> Letters:
     """The letters that are meant. Raises InterlockError."""
-    if wanted.lifecycle is not None and wanted.lifecycle not in asked.app.lives:
-        raise InterlockError(f"there is no lifecycle '{wanted.lifecycle}'; there are {', '.join(asked.app.lives)}")
-    return Letters(
-        lifecycle=wanted.lifecycle, task=wanted.task, queue=wanted.queue, error_class=wanted.error_class,
-        reason_code=wanted.reason_code, since=0 if wanted.since is None else max(instant_us("since", wanted.since), 0),
-    )  # fmt: skip
+    words = {name: getattr(wanted, name) for name in LettersAsked.__struct_fields__}
+    return make_letters(asked.app.lives, **words)
 
 
 async def letters(asked: Asked) -> dict[str, Any]:
@@ -115,31 +112,13 @@ async def gathered(asked: Asked, wanted: Letters, at: int) -> tuple[list[Letter]
 
 async def done_again(asked: Asked, found: list[Letter], more: bool, reason: str) -> answers.Bulk:
     """Each letter is done again, some at a time; whoever does so twice gets the same units twice."""
-    made: list[Submitted | BaseException] = []
+    caller, came = asked.caller, list[RequeueOutcome]()
+    order = Replay(unit=0, tenant=caller.tenant, actor=caller.name, cause=asked.request, reason=reason)
     for start in range(0, len(found), TOGETHER):
-        some = found[start : start + TOGETHER]
-        orders = [again(asked, one.unit, reason) for one in some]
-        made += await asyncio.gather(*map(asked.hall.send, orders), return_exceptions=True)
-        for one in made[start:]:
-            if isinstance(one, BaseException) and not refused(one):
-                raise one
-    units = [
-        shown(one.lifecycle, done.unit) for one, done in zip(found, made, strict=True) if isinstance(done, Submitted)
-    ]
+        some = [UnitRef(one.unit, one.lifecycle, "", True) for one in found[start : start + TOGETHER]]
+        came += await run_steps(requeue_steps(some, order), asked.read, asked.hall.send_all)
+    units = [one.new for one in came if one.new is not None]
     return answers.Bulk(len(found), more, None, len(units), len(found) - len(units), units[:SHOWN_MOST])
-
-
-def again(asked: Asked, unit: int, reason: str) -> Replay:
-    """One letter done again, under the key that `interlock dead requeue` uses too."""
-    caller = asked.caller
-    return Replay(
-        unit=unit, tenant=caller.tenant, actor=caller.name, cause=asked.request, key_scope="requeue", reason=reason,
-        idempotency_key=f"requeue {unit}",
-    )  # fmt: skip
-
-
-def refused(error: BaseException) -> bool:
-    return isinstance(error, InterlockError) and not isinstance(error, StoreError)
 
 
 def sealed(seal: str, seen: Seen) -> str:

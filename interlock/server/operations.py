@@ -2,7 +2,7 @@
 
 import asyncio
 import secrets
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache, partial
 from typing import Any, Concatenate, ParamSpec, TypeVar
@@ -62,6 +62,10 @@ class Hall:
 
     async def send(self, command: Command[A]) -> A:
         return await self.app.asend(command)
+
+    async def send_all(self, commands: Sequence[Command[Any]]) -> list[Any]:
+        """What came of each command: its answer, or an exception."""
+        return await asyncio.gather(*map(self.send, commands), return_exceptions=True)
 
     def close(self, *, lent: bool) -> None:
         self.streams.closed = True

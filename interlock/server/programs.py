@@ -12,6 +12,7 @@ from msgspec import Meta
 
 from interlock.client import wire
 from interlock.client.questions import Question, bare, questions
+from interlock.client.selections import REQUEUE, is_requeue
 from interlock.engine.committer import Unresolved
 from interlock.kernel.commands import LOCAL, Command, CreateKey, Drain, Heard, RotateKey
 from interlock.kernel.errors import Denied, InterlockError, StoreError, Unknown
@@ -73,7 +74,8 @@ async def judge(scope: str, asked: Asked, said: msgspec.Struct, cause: str) -> C
     try:
         if isinstance(command, CreateKey | RotateKey):
             await refuse_wider(asked, command)
-        return asked.owned(command, cause=cause)
+        own = asked.owned(command, cause=cause)
+        return msgspec.structs.replace(own, key_scope=REQUEUE) if is_requeue(command) else own
     except Refusal as no:
         return Denied(str(no))
 

@@ -1,5 +1,6 @@
 """Dead letters: found in the order in which they died, with what was told of their end."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -62,7 +63,7 @@ class Letters(msgspec.Struct, frozen=True, kw_only=True):
             (self.lifecycle, letter.lifecycle), (self.task, letter.task), (self.queue, letter.queue),
             (self.error_class, told.get("error_class")), (self.reason_code, told.get("reason_code")),
         )  # fmt: skip
-        return all(wanted is None or wanted == found for wanted, found in pairs)
+        return letter.at >= self.since and all(wanted is None or wanted == found for wanted, found in pairs)
 
 
 def place_of(session: Connection, tenant: int, unit: int) -> Place | None:
@@ -70,6 +71,12 @@ def place_of(session: Connection, tenant: int, unit: int) -> Place | None:
     sql = "SELECT dead_at, id FROM unit WHERE id = :unit AND tenant = :tenant AND dead_at IS NOT NULL"
     found = session.rows(sql, {"unit": unit, "tenant": tenant})
     return tuple(found[0]) if found else None
+
+
+def letters_of(session: Connection, tenant: int, units: Sequence[int]) -> dict[int, Letter]:
+    """Those of these units that are dead letters, by unit."""
+    rows = session.rows(f"{LETTERS} AND unit.id {{ids}}", {"tenant": tenant, "ids": list(units)})
+    return {row[0]: Letter(*row) for row in rows}
 
 
 def newest(

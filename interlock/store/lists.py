@@ -15,6 +15,7 @@ from interlock.store.views import FROM, OWN, Filter, View, conditions, views
 CHUNK, LOOKED_MOST = 1_000, 10_000  # units that are looked at together at most, and for one page
 COUNT_MOST = 10_000
 LAST = 2**62
+REF = "unit.id, unit.lifecycle, unit.state, unit.outcome IS NOT NULL"
 # Where a unit stands among births.
 BIRTH = (
     "SELECT at, act, place FROM journal WHERE act = (SELECT born FROM unit WHERE id = :unit) AND unit = :unit "
@@ -46,6 +47,22 @@ class Amount(msgspec.Struct, frozen=True):
 
     count: int
     more: bool
+
+
+class UnitRef(msgspec.Struct, frozen=True):
+    """A unit, by all that whoever acts on many needs to know of each."""
+
+    unit: int
+    lifecycle: str
+    state: str
+    ended: bool
+
+
+class Found(msgspec.Struct, frozen=True):
+    """Units, and the id behind which to go on, if there may be more."""
+
+    units: list[UnitRef]
+    next: int | None
 
 
 class Birth(msgspec.Struct, frozen=True):
@@ -153,6 +170,40 @@ def narrow(session: Connection, tenant: int, wanted: Filter, limit: int, after: 
         where, params = [*where, "(body.created_at, unit.id) < (:at, :after)"], {**params, "at": at, "after": after}
     found = views(session, tenant, where, params, limit + 1, "body.created_at DESC, unit.id DESC")
     return Page(found[:limit], named(found[limit - 1]) if len(found) > limit else None)
+
+
+def oldest(session: Connection, tenant: int, wanted: Filter, limit: int, after: int = 0) -> Found:
+    """Units that are meant, the lowest id first, behind an id: a parent comes before its children.
+
+    Of a filter that fits few, no more than `LOOKED_MOST` are looked at: a page may be short, and have more behind it.
+    """
+    where, params = conditions(wanted)
+    narrowing = [sql for name, sql in NARROW.items() if getattr(wanted, name) is not None]
+    given: dict[str, Any] = {**params, "tenant": tenant, "after": after, "limit": limit}
+    where, bound = ["unit.id > :after", *where, *narrowing], None
+    if not narrowing:
+        sql = "SELECT id FROM unit WHERE tenant = :tenant AND id > :after ORDER BY id LIMIT 1 OFFSET :most"
+        beyond = session.rows(sql, {"tenant": tenant, "after": after, "most": LOOKED_MOST})
+        if beyond:
+            bound = beyond[0][0]
+            where.append("unit.id < :bound")
+            given["bound"] = bound
+    sql = f"SELECT {REF} {FROM} WHERE {' AND '.join([OWN, *where])} ORDER BY unit.id LIMIT :limit"
+    found = [ref(row) for row in session.rows(sql, given)]
+    if len(found) == limit:
+        return Found(found, found[-1].unit)
+    return Found(found, None if bound is None else bound - 1)
+
+
+def refs_of(session: Connection, tenant: int, units: Sequence[int]) -> list[UnitRef]:
+    """These units, the lowest id first; those that do not exist are left out."""
+    sql = f"SELECT {REF} FROM unit WHERE {OWN} AND unit.id {{ids}} ORDER BY unit.id"
+    return [ref(row) for row in session.rows(sql, {"tenant": tenant, "ids": list(units)})]
+
+
+def ref(row: Sequence[Any]) -> UnitRef:
+    unit, lifecycle, state, ended = row
+    return UnitRef(unit, lifecycle, state, bool(ended))
 
 
 def amount(session: Connection, tenant: int, wanted: Filter) -> Amount:

@@ -334,10 +334,11 @@ def workers_seen(session: Connection, tenant: int, ended: bool = False) -> list[
     return [(Worker(*row[:width]), Unit(*row[width:])) for row in rows]
 
 
-def done_again(session: Connection, tenant: int) -> dict[int, int]:
-    """Units that were done again, each with the last unit that does it again."""
-    sql = "SELECT retry_of, max(unit) FROM body WHERE tenant = :tenant AND retry_of IS NOT NULL GROUP BY retry_of"
-    return dict(session.rows(sql, {"tenant": tenant}))
+def done_again(session: Connection, tenant: int, units: Sequence[int]) -> dict[int, int]:
+    """Those of these units that were done again, each with the last unit that does it again."""
+    own = "tenant = :tenant AND retry_of IS NOT NULL AND retry_of {ids}"
+    sql = f"SELECT retry_of, max(unit) FROM body WHERE {own} GROUP BY retry_of"
+    return dict(session.rows(sql, {"tenant": tenant, "ids": list(units)}))
 
 
 def counts_by(

@@ -8,7 +8,7 @@ import pytest
 
 from interlock.kernel.commands import Claim, Record, Register, Start, Submit, Work
 from interlock.kernel.errors import Unknown
-from interlock.store import trees, views
+from interlock.store import lists, trees, views
 from interlock.store.connection import Connection
 from tests.contract.world import World, held
 from tests.store.databases import declare
@@ -59,6 +59,8 @@ QUESTIONS: dict[str, Callable[[Connection, int, dict[str, int]], Any]] = {
         for one in views.listing(session, tenant, wanted, 100)
     ],
     "matching": lambda session, tenant, its: views.matching(session, tenant, views.Filter()),
+    "in order": lambda session, tenant, its: [one.unit for one in lists.oldest(session, tenant, views.Filter(), 100).units],
+    "of ids": lambda session, tenant, its: [one.unit for one in lists.refs_of(session, tenant, [*its.values()])],
     "events": lambda session, tenant, its: [one.unit for one in views.events_of(session, tenant, its["first"])],
     "last event": lambda session, tenant, its: [one.unit for one in [views.last_event(session, tenant, its["first"])] if one],
     "notes": lambda session, tenant, its: [one.unit for one in views.notes_of(session, tenant, its["first"])],

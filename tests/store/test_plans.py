@@ -226,7 +226,7 @@ FINDERS: dict[str, tuple[Callable[[Tx], object], set[str]]] = {
         {"worker_tenant_name_incarnation_key", "sqlite_autoindex_worker_2"},
     ),
     "lanes_of": (lambda tx: finders.lanes_of(tx, 1), {"lane_pkey", "sqlite_autoindex_lane_1", "tenant_pkey"}),
-    "done_again": (lambda tx: views.done_again(tx.session, 1), {"body_retry_of"}),
+    "done_again": (lambda tx: views.done_again(tx.session, 1, [7, 8]), {"body_retry_of"}),
     "held_now": (lambda tx: tenants.held_now(tx, 3), {"lease_worker", "lease_until"}),
     "waiting_now": (lambda tx: tenants.waiting_now(tx, 3), {"unit_claim", "unit_parked", "unit_wake"}),
     "with_key": (lambda tx: finders.with_key(tx, 1, "filled", "k7"), {"one_unit_a_key"}),
