@@ -189,7 +189,7 @@ def fitting(session: Connection, tenant: int, ends: Letters | None, units: Seque
 
 def cancel_steps(units: Sequence[UnitRef], order: Cancel, *, dry_run: bool = False) -> Steps[list[CancelOutcome]]:
     """Each unit is asked to stop. One that its parent's end has ended meanwhile is not refused."""
-    if dry_run:
+    if dry_run or not units:
         return [CancelOutcome(shown(one.lifecycle, one.unit), one.state) for one in units]
     came = yield SendAll([msgspec.structs.replace(order, unit=one.unit) for one in units])
     refused = [one.unit for one, answer in zip(units, came, strict=True) if isinstance(answer, Exception)]
@@ -210,7 +210,7 @@ def requeue_steps(
     units: Sequence[UnitRef], order: Replay, *, again: bool = False, dry_run: bool = False
 ) -> Steps[list[RequeueOutcome]]:
     """Each unit is done again as a new one. One that was done again before is left alone, unless `again` is said."""
-    before: dict[int, int] = {} if again else (yield Read(done_again, ([one.unit for one in units],)))
+    before: dict[int, int] = {} if again or not units else (yield Read(done_again, ([one.unit for one in units],)))
     to_do = [] if dry_run else [one for one in units if one.unit not in before]
     came = (yield SendAll([replay_of(one.unit, order, again=again) for one in to_do])) if to_do else []
     answers = {one.unit: answer for one, answer in zip(to_do, came, strict=True)}
