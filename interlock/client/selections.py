@@ -159,10 +159,13 @@ def several(words: Words | None) -> tuple[str, ...]:
 
 def jobs_page(
     session: Connection, tenant: int, lives: Mapping[str, Lifecycle], wanted: Filter, ends: Letters | None, limit: int,
-    after: int | None,
+    after: int,
 ) -> Found:  # fmt: skip
-    """A page of the units that are meant, the newest first; `ends` is what is asked of the ends of dead letters."""
-    page = newest(session, tenant, lives.values(), wanted, limit, after)
+    """A page of the units that are meant, the newest first, behind the unit `after`, or from the first one on (0).
+
+    `ends` is what is asked of the ends of dead letters.
+    """
+    page = newest(session, tenant, lives.values(), wanted, limit, after or None)
     rows = [one.unit for one in page.units]
     units = [UnitRef(row.id, row.lifecycle, row.state, row.outcome is not None) for row in rows]
     return Found(fitting(session, tenant, ends, units), None if page.next is None else meant(page.next))
@@ -377,10 +380,9 @@ class Selection:
         return Found([there[one] for one in ids], after + limit if after + limit < len(self.ids) else None)
 
     def page_steps(self, limit: int = 50, after: str | None = None) -> Steps[JobPage]:
-        place = None if after is None else meant(after)
+        place = 0 if after is None else meant(after)
         if self.ids:
-            begin = 0 if place is None else place
-            found = yield from self.read_in_order(self.filter, begin, limit)
+            found = yield from self.read_in_order(self.filter, place, limit)
         else:
             found = yield Read(jobs_page, (self.app.lives, self.filter, self.ends, limit, place))
         jobs = [Job(self.app, one.unit, lifecycle=one.lifecycle) for one in found.units]
