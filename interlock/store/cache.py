@@ -19,7 +19,7 @@ class EngineCache:
     note_terms: dict[int, tuple[int, int, int]] = field(default_factory=dict)
     # By worker: what it can do, and whether it held something when it last claimed.
     workers: dict[int, tuple[str, bool]] = field(default_factory=dict)
-    held: HeldCache | None = None  # shared by the committers of an engine
+    held: HeldCache | None = None  # with many writers shared by the committers of an engine
 
     def remember_worker(self, worker: Worker) -> None:
         """What the next claim of this worker will want to know."""
