@@ -10,9 +10,11 @@ from typing import Any
 
 from interlock.kernel.rows import Act, Unit
 from interlock.store.acts import UNITS_MAX
+from interlock.store.connection import Opened, Rows
 from interlock.store.lanes import NUMBERS
 from interlock.store.postgres import PostgresConnection
 from interlock.store.postgres.driver import translate_sql
+from interlock.store.query import BoundQuery
 from interlock.store.sqlite import SqliteConnection
 from tests.store.databases import Connection
 from tests.store.raw_acts import path_of
@@ -148,11 +150,21 @@ def watched(connection: Connection) -> Iterator[list[Read]]:
                     reads[-1].of_postgres(unvalued(connection, sql))
         return asked(sql, params)
 
+    def fetch_together(queries: Sequence[BoundQuery[Any]], now: int) -> list[Rows]:
+        return [explained(bound.query.sql, bound.params(now)) for bound in queries]
+
+    def begin(tenants: Sequence[int] = (), ahead: Sequence[BoundQuery[Any]] = ()) -> Opened:
+        now = begun(tenants).now
+        return Opened(now, fetch_together(ahead, now))
+
+    begun = connection.begin
     connection.rows = explained  # type: ignore[method-assign]
+    connection.fetch_together = fetch_together  # type: ignore[method-assign]
+    connection.begin = begin  # type: ignore[method-assign]
     try:
         yield reads
     finally:
-        del connection.rows
+        del connection.rows, connection.fetch_together, connection.begin
 
 
 def unvalued(connection: Connection, sql: str) -> Mapping[str, Any]:
