@@ -108,7 +108,7 @@ async def until_told(worker: Worker, beside: ExitStack) -> None:
     finally:
         await asyncio.to_thread(beside.close)
         worker.app.close()
-    if any(lane.running for lane in worker.lanes.values()):
+    if any(queue.running for queue in worker.queues.values()):
         # A handler that will not stop would keep the process: what it held is given back, and nobody waits for it.
         log.warning("handlers that did not stop end with this process")
         end_at_once(0)
@@ -140,9 +140,9 @@ def end_at_once(code: int) -> None:
 
 
 def live_line(worker: Worker) -> str:
-    running = sum(lane.running for lane in worker.lanes.values())
-    told = worker.reports.told
-    parts = [f"{running} running", f"{len(worker.holds) - running if len(worker.holds) > running else 0} waiting"]
-    parts += [f"{number} {word}" for word, number in told.items() if number or word == "success"]
-    state = "database away" if worker.asking.away else "stopping" if worker.stopping else worker.name
+    running = sum(queue.running for queue in worker.queues.values())
+    counts = worker.reporter.counts
+    parts = [f"{running} running", f"{max(0, len(worker.executions) - running)} waiting"]
+    parts += [f"{number} {word}" for word, number in counts.items() if number or word == "success"]
+    state = "database away" if worker.client.database_away else "stopping" if worker.stopping else worker.name
     return f"{state}: {' · '.join(parts)}"

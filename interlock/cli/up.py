@@ -64,7 +64,7 @@ def up(
     worker = Worker(app, queues_of(queue or (), app), name=name, capabilities=words(cap), grace=grace)
     with ExitStack() as beside:
         beside.callback(app.close)
-        asyncio.run(worker.asking.open())
+        asyncio.run(worker.client.connect())
         told = api(app, port, beside, demo=not place)
         say(f"Interlock {__version__} on {shown_url(app)}, worker {worker.name}")
         say(f"Tasks: {', '.join(app.tasks)}\n\n{told}\n")

@@ -1,17 +1,16 @@
-"""A worker that does one thing at a time, here and now: the same grants, contexts and outcomes as the real one."""
+"""A worker that does one thing at a time, here and now: it runs jobs through the same pipe as the real one."""
 
 import asyncio
 import contextvars
 import inspect
-import logging
 from collections.abc import Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import Any, NoReturn, TypeVar
 
 import msgspec
 
 from interlock.client.app import App
-from interlock.client.origin import RUNNING
 from interlock.client.outcomes import Snooze
 from interlock.client.tasks import Task
 from interlock.kernel.commands import (
@@ -24,16 +23,16 @@ from interlock.kernel.commands import (
     Outcome,
     Record,
     Register,
+    Release,
     Start,
 )
 from interlock.kernel.errors import InterlockError
-from interlock.kernel.names import shown
 from interlock.worker.context import JobContext
+from interlock.worker.execution import Execution, log_end, may_be_refused, replace_refused_outcome, run
 from interlock.worker.executors import with_context
-from interlock.worker.tracebacks import redact_end
-from interlock.worker.verdicts import failure, given_back, priced, success, unreadable
+from interlock.worker.leases import Lease
+from interlock.worker.outcome import GiveBack, make_release
 
-log = logging.getLogger("interlock.testing")
 A = TypeVar("A")
 CAPACITY = 10_000
 
@@ -88,6 +87,8 @@ class StillContext(JobContext):
 class StillWorker:
     """One worker of a stage, under a name of its own."""
 
+    user_errors: tuple[type[BaseException], ...] = (Exception, asyncio.CancelledError)  # a test can be interrupted
+
     def __init__(self, app: App, number: int, capabilities: tuple[str, ...]) -> None:
         self.app, self.name, self.capabilities = app, f"worker-{number}", capabilities
         self.id = self.incarnation = self.claims = 0
@@ -119,53 +120,56 @@ class StillWorker:
             self.register()
             return self.app.send(msgspec.structs.replace(command, worker=self.id))
 
-    def begin(self, grants: Sequence[Grant]) -> list[StillContext]:
-        contexts = [StillContext(self, grant) for grant in grants]
-        if contexts:
-            held = tuple(context.held for context in contexts)
+    def begin(self, grants: Sequence[Grant]) -> None:
+        """All of them have started, as far as the engine knows."""
+        if grants:
+            held = tuple(StillContext(self, grant).held for grant in grants)
             self.app.send(Start(tenant=self.app.tenant, actor=self.name, held=held))
-        return contexts
 
     def run(self, grant: Grant) -> None:
         """The handler has run and its outcome is reported. Raises Vanished."""
-        (context,) = self.begin([grant])
+        context = StillContext(self, grant)
+        execution = Execution(Lease(grant, stand_still, 0.0), context)
         self.running.append(context)
         try:
-            end = redact_end(priced(self.outcome(context), context.spent), self.app.redact)
+            # The pipe has a context of its own, so a handler that waits for another job goes on as itself after it.
+            contextvars.copy_context().run(finish_at_once, run(execution, self))
         finally:
             self.running.pop()
-        self.report(context, end)
 
-    def outcome(self, context: StillContext) -> Outcome | Snooze | None:
-        grant = context.grant
-        try:
-            task = self.app.find_task(grant.task)
-            kwargs = with_context(task, task.arguments.of(grant), context)
-        except msgspec.MsgspecError as error:
-            return unreadable(context.held, error)
-        except InterlockError as error:
-            return failure(context.held, error)
-        before = RUNNING.set((self.app, grant))
-        try:
-            return success(context.held, called(task, kwargs))
-        except (Exception, asyncio.CancelledError) as error:
-            name = shown(grant.lifecycle, grant.unit)
-            log.info("attempt %s of %s ended so:", grant.attempt, name, exc_info=error)
-            return failure(context.held, error)
-        finally:
-            RUNNING.reset(before)  # a handler that waits for another job goes on after it
+    # What the pipe of an execution asks for.
 
-    def report(self, context: StillContext, end: Outcome | Snooze | None) -> None:
-        says: dict[str, Any] = {"tenant": self.app.tenant, "actor": self.name}
-        match end:
+    def may_start(self, execution: Execution) -> bool:
+        return True
+
+    async def call_handler(self, execution: Execution) -> Any:
+        assert execution.task
+        arguments = with_context(execution.task, execution.arguments, execution.context)
+        return call_here(execution.task, arguments)
+
+    def report_start(self, execution: Execution) -> None:
+        command = Start(tenant=self.app.tenant, actor=self.name, held=(execution.held,))
+        execution.context.sender.send(command)
+
+    def report_end(self, execution: Execution) -> None:
+        if execution.outcome is None:
+            return
+        (answer,) = execution.context.sender.send(self.make_end(execution, execution.outcome))
+        if not answer.accepted and may_be_refused(execution):
+            replace_refused_outcome(execution, answer.why)
+            self.report_end(execution)
+        else:
+            log_end(execution, answer)
+
+    def make_end(self, execution: Execution, outcome: Outcome | Snooze | GiveBack) -> Finish | Release:
+        fields: dict[str, Any] = {"tenant": self.app.tenant, "actor": self.name}
+        match outcome:
             case Outcome():
-                heard = self.app.send(Finish(outcomes=(end,), **says))
+                return Finish(outcomes=(outcome,), **fields)
             case Snooze():
-                heard = self.app.send(given_back(end, context.held, **says))
-            case None:
-                return
-        if not heard[0].accepted:
-            log.warning("refused: the outcome of unit %s: %s", heard[0].unit, heard[0].why)
+                return make_release(outcome, execution.held, **fields)
+            case GiveBack():
+                return Release(held=(execution.held,), **fields)
 
     def beat(self, contexts: Sequence[StillContext]) -> None:
         """The leases are renewed; a handler whose lease is lost, or who is asked to stop, can see it."""
@@ -184,13 +188,25 @@ class StillWorker:
         raise Vanished
 
 
-def called(task: Task[Any, Any], kwargs: dict[str, Any]) -> Any:
+def stand_still() -> float:
+    """The clock of this worker's leases: what a handler does takes no time."""
+    return 0.0
+
+
+def finish_at_once(pipe: Coroutine[Any, Any, None]) -> None:
+    """Runs a coroutine to its end that waits for nothing: handlers are called here and now, on no loop."""
+    with suppress(StopIteration):
+        pipe.send(None)
+        raise AssertionError("a step of the pipe waited, and nobody is there to wake it")
+
+
+def call_here(task: Task[Any, Any], arguments: dict[str, Any]) -> Any:
     """What the handler returns, whatever kind it is."""
-    result = task.handler(**kwargs)
-    return finished(result) if inspect.iscoroutine(result) else result
+    result = task.handler(**arguments)
+    return await_here(result) if inspect.iscoroutine(result) else result
 
 
-def finished(handler: Coroutine[Any, Any, Any]) -> Any:
+def await_here(handler: Coroutine[Any, Any, Any]) -> Any:
     """What a coroutine comes to, on a loop of its own; a test that has one running is not disturbed."""
     try:
         asyncio.get_running_loop()

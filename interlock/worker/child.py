@@ -41,7 +41,7 @@ from interlock.worker.messages import (
     fault_of,
     line_of,
 )
-from interlock.worker.verdicts import kept
+from interlock.worker.outcome import encode_result
 
 A = TypeVar("A")
 BUFFER = 1 << 18  # bytes
@@ -160,7 +160,7 @@ class Chores:
             if isinstance(value, Result):
                 context.cost(value.cost)
                 value = value.value
-            return line_of(Done(result=msgspec.Raw(kept(value).encode()), cost=context.spent))
+            return line_of(Done(result=msgspec.Raw(encode_result(value).encode()), cost=context.spent))
         except (Exception, asyncio.CancelledError) as error:
             return line_of(fault_of(error, context.spent))
 

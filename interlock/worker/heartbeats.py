@@ -1,101 +1,105 @@
 """Heartbeats, from a thread of their own: a handler that blocks the worker's loop does not cost the worker its leases.
 
-Two clocks matter. The store's clock decides when a lease is over; it is asked with every heartbeat. The worker's own
-clock must never say later than that: it counts the time of a lease from before the request that granted or renewed it
-was sent, and it goes on while the process is stopped and while the machine sleeps. Nothing begins under a lease that is
-over by this clock (`Hold.is_over`).
+The thread does three things: it sends the heartbeats that are due, it applies at once what was answered to them (a
+lease that is longer, or one that is lost), and it watches over the loop. What an answer asks of a handler is done on
+the loop.
 
-The thread does three things: it sends the heartbeats that are due, it notes at once what was answered to them (a lease
-that is longer, or one that is lost), and it watches over the loop. What an answer asks of a handler is done there.
-
-A loop that is blocked for good would keep the leases of jobs that it never begins. So while it is blocked, a job that
-has not begun is renewed no longer than for one lease: then others may have it.
+A loop that is blocked for good would keep the leases of jobs that it never starts. So while it is blocked, a job that
+has not started is renewed no longer than for one lease: then others may have it.
 """
 
 import asyncio
 import logging
-import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from threading import Event, Thread
 from typing import Any
 
 from interlock.kernel.commands import Heard, Heartbeat
 from interlock.kernel.errors import Contended, InterlockError, Unavailable
-from interlock.worker.asking import Asking
-from interlock.worker.holds import Hold, Holds
-from interlock.worker.reports import Reports
-from interlock.worker.watchdog import WATCH, Watchdog
+from interlock.worker.execution import Execution
+from interlock.worker.queues import Executions
+from interlock.worker.retrying_client import RetryingClient
+from interlock.worker.watchdog import LOOK_EVERY, Watchdog
 
 log = logging.getLogger("interlock.worker")
-AGAIN = 0.2  # seconds until heartbeats that got no answer are sent again
-LEAVE = 1.0  # seconds that the thread has to end in
-Beat = tuple[Heartbeat, list[Hold]]
-
-
-def read_clock() -> float:
-    """Seconds that have passed since whenever, also while this process was stopped or its machine slept."""
-    return time.clock_gettime(time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic()
+RETRY_AFTER = 0.2  # seconds until heartbeats that got no answer are sent again
+JOIN_WITHIN = 1.0  # seconds that the thread has to end in
+Beat = tuple[Heartbeat, list[Execution]]
 
 
 class Heartbeats:
     """Keeps all leases of a worker alive, and knows which of them are lost."""
 
-    def __init__(self, asking: Asking, holds: Holds, reports: Reports, clock: Callable[[], float]) -> None:
-        self.asking, self.holds, self.reports, self.clock = asking, holds, reports, clock
-        self.woken = Event()
-        self.summoned = self.ending = False
+    def __init__(
+        self, client: RetryingClient, executions: Executions, clock: Callable[[], float], tenant: int, actor: str,
+        on_answer: Callable[[Execution, Heard], None],
+    ) -> None:  # fmt: skip
+        """`on_answer` is called on the loop with each answer."""
+        self.client, self.executions, self.clock = client, executions, clock
+        self.tenant, self.actor, self.on_answer = tenant, actor, on_answer
+        self.changed = Event()
+        self.due_now = self.ending = False
         self.retry_at = 0.0
         self.watchdog: Watchdog | None = None
 
-    # What the worker says, from any thread.
+    # What the worker calls, from any thread.
 
     def wake(self) -> None:
-        self.woken.set()
+        """What is held has changed."""
+        self.changed.set()
 
-    def summon(self) -> None:
+    def send_soon(self) -> None:
         """A heartbeat is due now: somebody stopped or took what is held."""
-        self.summoned = True
+        self.due_now = True
         self.wake()
 
     # What is due, and what came of it.
 
     def due_in(self) -> float | None:
         """The seconds until the next heartbeats are due; None while nothing is held."""
-        due = self.holds.beat_at()
-        if due is None:
+        due_at = self.executions.next_heartbeat_at()
+        if due_at is None:
             return None
         now = self.clock()
-        return max(self.retry_at - now, 0.0 if self.summoned else due - now)
+        return max(self.retry_at - now, 0.0 if self.due_now else due_at - now)
 
-    def collect(self) -> list[Beat]:
+    def take_due(self) -> list[Beat]:
         """The heartbeats of all that is held; the next ones are due half a beat from now."""
-        self.summoned = False
-        blocked = self.watchdog.blocked_for if self.watchdog else 0.0
-        wanted = [hold for hold in self.holds if hold.begun is not None or blocked * 1_000_000 <= hold.grant.ttl_us]
-        now = self.clock()
-        for hold in self.holds:
-            hold.renewed = now
-        return list(self.reports.beats(wanted))
+        self.due_now = False
+        blocked_us = 1_000_000 * (self.watchdog.blocked_for if self.watchdog else 0.0)
+        now, renewed = self.clock(), list[Execution]()
+        for execution in self.executions:
+            execution.lease.renewed_at = now
+            if execution.started_at is not None or blocked_us <= execution.grant.ttl_us:
+                renewed.append(execution)
+        return list(self.make_beats(renewed))
 
-    def apply(self, beats: Sequence[Beat], sent: float, answers: Sequence[Any]) -> list[tuple[Hold, Heard]]:
-        """The leases are as long as was answered. What is left to do on the loop is answered."""
-        heard: list[tuple[Hold, Heard]] = []
-        for (_, holds), answer in zip(beats, answers, strict=True):
+    def make_beats(self, executions: Sequence[Execution]) -> Iterator[Beat]:
+        """One command for those that the engine knows to run, and one for those that are only held so far."""
+        for running in (True, False):
+            if some := [execution for execution in executions if execution.start_reported is running]:
+                held = tuple(execution.held for execution in some)
+                yield Heartbeat(tenant=self.tenant, actor=self.actor, held=held, running=running), some
+
+    def apply(self, beats: Sequence[Beat], sent_at: float, answers: Sequence[Any]) -> list[tuple[Execution, Heard]]:
+        """The leases are as long as was answered. Returns what is left to do on the loop."""
+        answered: list[tuple[Execution, Heard]] = []
+        for (_, executions), answer in zip(beats, answers, strict=True):
             if isinstance(answer, InterlockError):
                 log.warning("a heartbeat was refused: %s", answer)
                 continue
-            for hold, one in zip(holds, answer, strict=True):
-                if one.accepted:
-                    hold.renew(sent, one.lasts_us)
+            for execution, heard in zip(executions, answer, strict=True):
+                if heard.accepted:
+                    execution.lease.extend(sent_at, heard.lasts_us)
                 else:
-                    hold.ends_at = 0.0
-                heard.append((hold, one))
-        return heard
+                    execution.lease.end()
+                answered.append((execution, heard))
+        return answered
 
-    def mind(self, heard: Iterable[tuple[Hold, Heard]]) -> None:
-        for hold, one in heard:
-            self.reports.mind(hold, one)
+    def pass_on(self, answered: Iterable[tuple[Execution, Heard]]) -> None:
+        for execution, answer in answered:
+            self.on_answer(execution, answer)
 
     # The thread.
 
@@ -103,45 +107,45 @@ class Heartbeats:
         """Heartbeats are sent until this is cancelled. Raises what broke the thread."""
         loop = asyncio.get_running_loop()
         broken: asyncio.Future[None] = loop.create_future()
-        self.watchdog = Watchdog(loop, self.holds)
-        thread = Thread(target=self.beat_until_ended, args=(loop, broken), name="interlock heartbeats", daemon=True)
+        self.watchdog = Watchdog(loop, self.executions)
+        thread = Thread(target=self.send_until_ended, args=(loop, broken), name="interlock heartbeats", daemon=True)
         thread.start()
         try:
             await broken
         finally:
             self.ending = True
             self.wake()
-            await asyncio.to_thread(thread.join, LEAVE)
+            await asyncio.to_thread(thread.join, JOIN_WITHIN)
 
-    def beat_until_ended(self, loop: asyncio.AbstractEventLoop, broken: "asyncio.Future[None]") -> None:
+    def send_until_ended(self, loop: asyncio.AbstractEventLoop, broken: "asyncio.Future[None]") -> None:
         assert self.watchdog
         try:
             while not self.ending:
-                due = self.due_in()
-                if due is not None and due <= 0:
+                due_in = self.due_in()
+                if due_in is not None and due_in <= 0:
                     self.send(loop)
                     continue
-                self.woken.wait(None if due is None else min(due, WATCH))
-                self.woken.clear()
+                self.changed.wait(None if due_in is None else min(due_in, LOOK_EVERY))
+                self.changed.clear()
                 self.watchdog.look()
         except BaseException as error:
             with suppress(RuntimeError):  # a loop that has ended needs no heartbeats
-                loop.call_soon_threadsafe(fail, broken, error)
+                loop.call_soon_threadsafe(set_exception, broken, error)
 
     def send(self, loop: asyncio.AbstractEventLoop) -> None:
         """Every lease is renewed, or known to be lost; what gets no answer is sent again soon."""
-        sent, beats = self.clock(), self.collect()
-        answers = self.asking.ask_here([command for command, _ in beats])
-        missing = [one for one in answers if isinstance(one, Unavailable | Contended)]
+        sent_at, beats = self.clock(), self.take_due()
+        answers = self.client.send_once([command for command, _ in beats])
+        missing = [answer for answer in answers if isinstance(answer, Unavailable | Contended)]
         if missing:
-            self.asking.note_away(missing[0])
-            self.summoned, self.retry_at = True, self.clock() + AGAIN
+            self.client.log_away(missing[0])
+            self.due_now, self.retry_at = True, self.clock() + RETRY_AFTER
             return
-        if heard := self.apply(beats, sent, answers):
+        if answered := self.apply(beats, sent_at, answers):
             with suppress(RuntimeError):
-                loop.call_soon_threadsafe(self.mind, heard)
+                loop.call_soon_threadsafe(self.pass_on, answered)
 
 
-def fail(broken: "asyncio.Future[None]", error: BaseException) -> None:
+def set_exception(broken: "asyncio.Future[None]", error: BaseException) -> None:
     if not broken.done():
         broken.set_exception(error)

@@ -15,16 +15,16 @@ from interlock.kernel.errors import (
     ValidationError,
 )
 from interlock.kernel.texts import make_storable
+from interlock.worker.outcome import ResultNotStorable, read_text
 from interlock.worker.tracebacks import SENT, format_traceback
-from interlock.worker.verdicts import Unkept, text_of
 
 LINE_MAX = 64 * 1024 * 1024  # bytes
 # An error keeps its class across the line if a verdict, or a handler that catches it, asks for that class.
 OWN: dict[str, type[InterlockError]] = {
     one.__name__: one
     for one in (
-        Retry, Snooze, Await, Reject, Cancelled, Unkept, PermanentError, ValidationError, TransientError, Stale,
-        Unavailable, InterlockError,
+        Retry, Snooze, Await, Reject, Cancelled, ResultNotStorable, PermanentError, ValidationError, TransientError,
+        Stale, Unavailable, InterlockError,
     )
 }  # fmt: skip
 
@@ -122,7 +122,7 @@ def fault_of(error: BaseException, cost: float = 0) -> Fault:
     kinds = [kind.__name__ for kind in type(error).__mro__ if OWN.get(kind.__name__) is kind]
     if isinstance(error, asyncio.CancelledError):
         kinds = [Cancelled.__name__]
-    text = make_storable(text_of(error))
+    text = make_storable(read_text(error))
     after_us = error.after_us if isinstance(error, Retry | Snooze) else None
     counts_as = kinds[0] if kinds else TransientError.__name__
     signal = error.signal if isinstance(error, Await) else None

@@ -23,7 +23,7 @@ E = TypeVar("E")
 log = logging.getLogger("interlock.worker")
 WORKER = Path(__file__).parent
 CALLERS = {
-    *(str(WORKER / name) for name in ("loop.py", "executors.py", "process.py", "child.py", "verdicts.py")),
+    *(str(WORKER / name) for name in ("execution.py", "executors.py", "process.py", "child.py", "outcome.py")),
     str(WORKER.parent / "testing" / "worker.py"),
 }
 LIBRARIES = tuple(str(Path(str(one.__file__)).parent) for one in (asyncio, concurrent.futures))
@@ -54,14 +54,14 @@ def is_caller(file: str) -> bool:
     return file in CALLERS or file.startswith(LIBRARIES)
 
 
-def redact_end(end: E, redact: Callable[[str], str] | None) -> E:
+def redact_outcome(outcome: E, redact: Callable[[str], str] | None) -> E:
     """How an attempt ended, without secrets: keys, leases, and whatever the app's own function takes out."""
-    if not isinstance(end, Outcome) or not (end.error or end.traceback):
-        return end
-    error, traceback = redacted(end.error), redacted(end.traceback)
+    if not isinstance(outcome, Outcome) or not (outcome.error or outcome.traceback):
+        return outcome
+    error, traceback = redacted(outcome.error), redacted(outcome.traceback)
     if redact is not None:
         error, traceback = call_redact(redact, error), call_redact(redact, traceback)
-    return msgspec.structs.replace(end, error=error, traceback=cut_middle(traceback, TRACEBACK_MAX))
+    return msgspec.structs.replace(outcome, error=error, traceback=cut_middle(traceback, TRACEBACK_MAX))
 
 
 def call_redact(redact: Callable[[str], str], text: str) -> str:

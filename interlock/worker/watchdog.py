@@ -1,4 +1,4 @@
-"""Watches over the worker's loop from another thread, and says which handler blocks it."""
+"""Watches over the worker's loop from another thread, and names the handler that blocks it."""
 
 import asyncio
 import logging
@@ -7,53 +7,55 @@ import time
 from contextlib import suppress
 from threading import get_ident
 
-from interlock.worker.holds import Hold, Holds
-from interlock.worker.reports import titled
+from interlock.worker.execution import Execution
+from interlock.worker.queues import Executions
 
 log = logging.getLogger("interlock.worker")
-WATCH = 0.25  # seconds between two looks
-LOOKS = 4  # that the loop may miss in a row before it is called blocked
+LOOK_EVERY = 0.25  # seconds
+LOOKS_MISSED_MAX = 4  # in a row, before the loop is called blocked
 
 
 class Watchdog:
-    """Asks the loop to answer, and counts the looks until it does: a process that was stopped counts as one look."""
+    """Sends the loop a callback, and counts the looks until it runs: a process that was stopped counts as one look."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, holds: Holds) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, executions: Executions) -> None:
         """To be made on the loop's own thread."""
-        self.loop, self.holds, self.thread = loop, holds, get_ident()
-        self.asked, self.missed, self.looked_at = False, 0, 0.0
+        self.loop, self.executions, self.thread = loop, executions, get_ident()
+        self.callback_sent, self.missed, self.looked_at = False, 0, 0.0
 
     @property
     def blocked_for(self) -> float:
-        """About how many seconds the loop has not answered; 0 unless it is blocked."""
-        return self.missed * WATCH if self.missed >= LOOKS else 0.0
+        """About how many seconds the loop has run no callback; 0 unless it is blocked."""
+        return self.missed * LOOK_EVERY if self.missed >= LOOKS_MISSED_MAX else 0.0
 
     def look(self) -> None:
-        """In the watching thread, as often as it likes; told once each time that the loop is blocked."""
+        """In the watching thread, as often as it likes; logs once each time that the loop is blocked."""
         now = time.monotonic()
-        if now - self.looked_at < WATCH * 0.9:
+        if now - self.looked_at < LOOK_EVERY * 0.9:
             return
         self.looked_at = now
-        if not self.asked:
-            self.asked, self.missed = True, 0
+        if not self.callback_sent:
+            self.callback_sent, self.missed = True, 0
             with suppress(RuntimeError):  # it has ended
-                self.loop.call_soon_threadsafe(self.answer)
+                self.loop.call_soon_threadsafe(self.run_callback)
             return
         self.missed += 1
-        if self.missed == LOOKS:
+        if self.missed == LOOKS_MISSED_MAX:
             log.warning("%s", self.describe())
 
-    def answer(self) -> None:
+    def run_callback(self) -> None:
         """On the loop."""
-        if self.missed >= LOOKS:
-            log.warning("the event loop answers again, after about %.1f s", self.missed * WATCH)
-        self.asked, self.missed = False, 0
+        if self.missed >= LOOKS_MISSED_MAX:
+            log.warning("the event loop runs again, after about %.1f s", self.missed * LOOK_EVERY)
+        self.callback_sent, self.missed = False, 0
 
     def describe(self) -> str:
         """Which handler blocks the loop, and where it is."""
         task = asyncio.current_task(self.loop)
-        hold = self.hold_of(task)
-        name = titled(hold) if hold else f"the task '{task.get_name()}'" if task else "something that is no task"
+        execution = self.find_execution(task)
+        name = (
+            execution.title if execution else f"the task '{task.get_name()}'" if task else "something that is no task"
+        )
         frame = sys._current_frames().get(self.thread)
         where = f", in {frame.f_code.co_name} ({frame.f_code.co_filename}:{frame.f_lineno})" if frame else ""
         return (
@@ -61,5 +63,5 @@ class Watchdog:
             "reported; make it a plain function, which gets a thread, or await what it waits for"
         )
 
-    def hold_of(self, task: "asyncio.Task[object] | None") -> Hold | None:
-        return next((hold for hold in self.holds if task is not None and hold.running is task), None)
+    def find_execution(self, task: "asyncio.Task[object] | None") -> Execution | None:
+        return next((each for each in self.executions if task is not None and each.asyncio_task is task), None)

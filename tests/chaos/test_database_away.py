@@ -55,7 +55,7 @@ def test_a_worker_that_loses_its_database_waits_and_goes_on(own_server: str, how
         jobs = one.submit_many([{"n": n} for n in range(400)])
         async with working(app) as worker:
             for part in (1, 2, 3):
-                await until(lambda part=part: worker.reports.told["success"] >= part * 80)  # type: ignore[misc]
+                await until(lambda part=part: worker.reporter.counts["success"] >= part * 80)  # type: ignore[misc]
                 if how == "cut":
                     kill = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = 'ordinary'"
                     await asyncio.to_thread(asked, own_server, name, kill)

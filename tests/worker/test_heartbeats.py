@@ -19,9 +19,10 @@ import interlock
 from interlock.kernel.commands import Claim, Command, Tick
 from interlock.kernel.errors import StoreError, Unavailable
 from interlock.store.views import view
-from interlock.worker.heartbeats import Heartbeats, read_clock
-from interlock.worker.holds import Holds, Lane
+from interlock.worker.clocks import read_clock
+from interlock.worker.heartbeats import Heartbeats
 from interlock.worker.loop import Worker
+from interlock.worker.queues import Executions, WorkerQueue
 from tests.conftest import ROOT
 from tests.server.house import housed
 from tests.store.databases import fresh_postgres
@@ -118,7 +119,7 @@ def test_nothing_begins_under_a_lease_that_is_over_by_the_workers_clock(url: str
         jobs = [on_loop.submit(1), in_thread.submit(2)]
         stopped_for = [0.0]
         worker = Worker(app, {"default": 10}, clock=lambda: read_clock() + stopped_for[0])
-        ask = worker.asking.one
+        ask = worker.client.send
 
         async def one(command: Command[Any]) -> Any:
             answer = await ask(command)
@@ -126,7 +127,7 @@ def test_nothing_begins_under_a_lease_that_is_over_by_the_workers_clock(url: str
                 stopped_for[0] = 3_600.0
             return answer
 
-        worker.asking.one = one  # type: ignore[method-assign]
+        worker.client.send = one  # type: ignore[method-assign]
         running = asyncio.create_task(worker.run())
         for job in jobs:
             await job.wait.aio(PATIENCE)
@@ -150,16 +151,16 @@ def test_a_job_that_is_lost_before_its_first_step_frees_its_place(url: str) -> N
 
         jobs = [nothing.submit(), nothing.submit()]
         worker = Worker(app, {"default": 1})
-        begin, lost = worker.begin, list[int]()
+        start, lost = worker.start_waiting, list[int]()
 
-        def begin_and_lose(lane: Lane) -> None:
-            begin(lane)
-            for hold in worker.holds:
-                if hold.running and hold.begun is None and not lost:
-                    lost.append(hold.grant.unit)
-                    worker.lose(hold, "planted")
+        def start_and_lose(queue: WorkerQueue) -> None:
+            start(queue)
+            for execution in worker.executions:
+                if execution.asyncio_task and execution.started_at is None and not lost:
+                    lost.append(execution.grant.unit)
+                    worker.lose(execution, "planted")
 
-        worker.begin = begin_and_lose  # type: ignore[method-assign]
+        worker.start_waiting = start_and_lose  # type: ignore[method-assign]
         running = asyncio.create_task(worker.run())
         for job in jobs:
             await job.wait.aio(PATIENCE)
@@ -248,31 +249,31 @@ def test_jobs_that_a_blocked_loop_never_begins_go_to_others() -> None:
     class Blocked:
         blocked_for = 0.0
 
-    class Beats:
-        def beats(self, holds: Any) -> Any:
-            return [(None, list(holds))] if holds else []
-
-    holds, dog = Holds(), Blocked()
+    executions, dog = Executions(), Blocked()
     runs, waits = held(1, 10, 60, now=100.0), held(2, 10, 60, now=100.0)
-    runs.begun = 100.0
+    runs.started_at = 100.0
     for one in (runs, waits):
-        holds.add(one)
-    beats = Heartbeats(None, holds, Beats(), lambda: 200.0)  # type: ignore[arg-type]
+        executions.add(one)
+    beats = Heartbeats(None, executions, lambda: 200.0, 1, "w", lambda execution, answer: None)  # type: ignore[arg-type]
     beats.watchdog = dog  # type: ignore[assignment]
     for blocked, wanted in ((0.0, [runs, waits]), (59.0, [runs, waits]), (61.0, [runs])):
         dog.blocked_for = blocked
-        assert [some for _, some in beats.collect()] == [wanted]
+        assert [some for _, some in beats.take_due()] == [wanted]
 
 
 def test_a_lease_lasts_as_long_as_the_store_says_counted_from_before_it_was_asked() -> None:
-    hold = held(1, 10, 60, now=100.0)
-    assert not hold.is_over(lambda: 159.0)
-    assert hold.is_over(lambda: 160.0)
-    hold.renew(150.0, 20_000_000)
-    assert not hold.is_over(lambda: 169.0)
-    hold.renew(140.0, 20_000_000)
-    assert not hold.is_over(lambda: 169.0), "an answer that comes late makes it no shorter"
-    assert hold.is_over(lambda: 170.0)
+    lease, now = held(1, 10, 60, now=100.0).lease, [159.0]
+    lease.clock = lambda: now[0]
+    assert not lease.is_over()
+    now[0] = 160.0
+    assert lease.is_over()
+    lease.extend(150.0, 20_000_000)
+    now[0] = 169.0
+    assert not lease.is_over()
+    lease.extend(140.0, 20_000_000)
+    assert not lease.is_over(), "an answer that comes late makes it no shorter"
+    now[0] = 170.0
+    assert lease.is_over()
     before = read_clock()
     assert read_clock() >= before
 
@@ -287,17 +288,17 @@ def test_a_heartbeat_that_gets_no_answer_is_sent_again(url: str) -> None:
 
         job = lasting.submit()
         async with working(app) as worker:
-            ask, tried = worker.asking.ask_here, [0]
+            ask, tried = worker.client.send_once, [0]
 
             def away(commands: Any) -> list[Any]:
                 tried[0] += 1
                 return [Unavailable("away")] * len(commands) if tried[0] < 3 else ask(commands)
 
-            worker.asking.ask_here = away  # type: ignore[method-assign]
-            worker.heartbeats.summon()
+            worker.client.send_once = away  # type: ignore[method-assign]
+            worker.heartbeats.send_soon()
             async with asyncio.timeout(PATIENCE):
                 while tried[0] < 4 or job.look().category != "active":
-                    worker.heartbeats.summon()
+                    worker.heartbeats.send_soon()
                     await asyncio.sleep(0.05)
             enough.set()
             await job.wait.aio(PATIENCE)

@@ -15,8 +15,10 @@ from interlock.kernel.commands import Claim, Drain, Grant, Revoke, Tick
 from interlock.kernel.errors import Gone, Unavailable
 from interlock.store.views import notes_of, workers_seen
 from interlock.worker.context import JobContext
-from interlock.worker.holds import AHEAD_MAX, Hold, Holds, Lane
+from interlock.worker.execution import Execution
+from interlock.worker.leases import Lease
 from interlock.worker.loop import Worker
+from interlock.worker.queues import AHEAD_MAX, Executions, WorkerQueue
 from tests.worker.stage import PATIENCE, error, events, opened, triggers, unit, until, working
 
 
@@ -87,31 +89,32 @@ def test_leases_are_renewed_before_half_of_their_time_has_passed(url: str) -> No
 
 
 def test_a_beat_is_due_after_half_a_beat_of_the_most_impatient_lease() -> None:
-    holds = Holds()
-    assert holds.beat_at() is None
+    executions = Executions()
+    assert executions.next_heartbeat_at() is None
     for number, (beat, ttl) in enumerate([(20, 60), (10, 60), (0, 600)]):
-        holds.add(held(number, beat, ttl, now=100.0))
-    assert holds.beat_at() == 105.0
-    holds = Holds()
-    holds.add(held(1, 0, 600, now=100.0))
-    assert holds.beat_at() == 400.0
+        executions.add(held(number, beat, ttl, now=100.0))
+    assert executions.next_heartbeat_at() == 105.0
+    executions = Executions()
+    executions.add(held(1, 0, 600, now=100.0))
+    assert executions.next_heartbeat_at() == 400.0
 
 
-def held(number: int, beat: int, ttl: int, now: float) -> Hold:
+def held(number: int, beat: int, ttl: int, now: float) -> Execution:
     grant = Grant(
         unit=number, task="a", input="{}", attempt=1, fence=1, lease="s", until=0, ttl_us=ttl * 1_000_000,
         beat_us=beat * 1_000_000, correlation="", trace="",
     )  # fmt: skip
-    return Hold(grant, JobContext(None, grant, 1, lambda note: None), now)  # type: ignore[arg-type]
+    context = JobContext(None, grant, 1, lambda note: None)  # type: ignore[arg-type]
+    return Execution(Lease(grant, lambda: now, now), context)
 
 
-def test_a_lane_claims_ahead_only_where_handlers_are_fast() -> None:
-    lane = Lane("default", 10)
-    assert lane.room == 10
-    lane.took(10.0)
-    assert lane.room == 10
-    fast = Lane("default", 10)
-    fast.took(0.001)
+def test_a_queue_claims_ahead_only_where_handlers_are_fast() -> None:
+    slow = WorkerQueue("default", 10)
+    assert slow.room == 10
+    slow.add_duration(10.0)
+    assert slow.room == 10
+    fast = WorkerQueue("default", 10)
+    fast.add_duration(0.001)
     assert fast.room == 10 + AHEAD_MAX
     fast.running = 10
     fast.waiting.extend(held(n, 1, 2, 0.0) for n in range(AHEAD_MAX))
@@ -148,7 +151,7 @@ def test_a_lost_lease_stops_its_handler(url: str) -> None:
                 await app.asend(Revoke(unit=job.unit))
             assert [await job.wait.aio(PATIENCE) for job in jobs] == [2, 2]
             await until(lambda: stopped.is_set() and seen.is_set())
-            assert worker.reports.told["refused"] == 0
+            assert worker.reporter.counts["refused"] == 0
         assert triggers(jobs[0]) == ["submit", "claim", "start", "lost", "claim", "start", "complete"]
 
     with opened(url, hurry=20) as app:
@@ -201,7 +204,7 @@ def test_a_worker_that_holds_nothing_has_nothing_to_renew(url: str) -> None:
 def test_a_cancel_is_heard_at_once_however_seldom_the_worker_beats(
     url: str, elsewhere: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Hold, "beat_at", property(lambda hold: hold.renewed + 3600))
+    monkeypatch.setattr(Lease, "heartbeat_at", property(lambda lease: lease.renewed_at + 3600))
 
     async def story(app: interlock.App, other: interlock.App) -> None:
         @app.task
@@ -212,16 +215,16 @@ def test_a_cancel_is_heard_at_once_however_seldom_the_worker_beats(
 
         soft, hard, third = jobs = [lasting.submit() for _ in range(3)]
         async with working(app) as worker:
-            await until(lambda: len(worker.holds) == 3 and all(hold.told for hold in worker.holds))
+            await until(lambda: len(worker.executions) == 3 and all(each.start_reported for each in worker.executions))
             other.job(hard.unit).cancel(hard=True)
-            await until(lambda: worker.holds.find(hard.unit) is None)
-            assert sorted(hold.grant.unit for hold in worker.holds) == [soft.unit, third.unit]
+            await until(lambda: worker.executions.find(hard.unit) is None)
+            assert sorted(each.grant.unit for each in worker.executions) == [soft.unit, third.unit]
             other.job(soft.unit).cancel()
             await until(lambda: soft.look().outcome is not None)
             other.send(Revoke(unit=third.unit))
             await until(lambda: third.look().outcome is None and unit(third).fence == 2)
             other.job(third.unit).cancel(hard=True)
-            await until(lambda: len(worker.holds) == 0)
+            await until(lambda: len(worker.executions) == 0)
         assert [job.look().category for job in jobs] == ["success", "cancelled", "cancelled"]
 
     apart = elsewhere and "memory" not in url  # which nobody else can see
@@ -274,18 +277,18 @@ def test_a_thread_that_cannot_be_stopped_keeps_its_place(url: str) -> None:
 
         first = stuck.submit()
         async with working(app, concurrency=1) as worker:
-            lane = worker.lanes["default"]
+            queue = worker.queues["default"]
             await until(lambda: first.look().outcome)
-            assert (lane.running, lane.stuck, lane.room) == (1, 1, 0)
+            assert (queue.running, queue.stuck, queue.room) == (1, 1, 0)
             second = next_one.submit()
             claims = worker.claims
-            lane.mean = 0.02  # as after fast handlers: it would claim ahead
-            await until(lambda: worker.rings > 1)
+            queue.mean_seconds = 0.02  # as after fast handlers: it would claim ahead
+            await until(lambda: worker.wakeups > 1)
             assert worker.claims == claims
             assert not began.is_set()
             go.set()
             await second.wait.aio(PATIENCE)
-            assert (lane.running, lane.stuck) == (0, 0)
+            assert (queue.running, queue.stuck) == (0, 0)
 
     with opened(url) as app:
         asyncio.run(story(app))
@@ -325,7 +328,7 @@ def test_whatever_a_handler_raises_is_its_own_failure_and_nobody_elses(url: str)
         async with working(app, concurrency=50) as worker:
             await until(lambda: all(job.look().outcome for job in bad))
             assert [await job.wait.aio(PATIENCE) for job in good] == [1] * 10
-            assert worker.reports.told["refused"] == 0
+            assert worker.reporter.counts["refused"] == 0
         for job in bad:
             assert job.look().outcome in ("dead", "failure"), error(job)
             assert error(job)
@@ -396,8 +399,8 @@ def test_a_worker_that_stops_gives_back_what_it_cannot_finish(url: str) -> None:
         done = soon.submit()
         waiting = [deaf.submit() for _ in range(5)]
         async with working(app, concurrency=3, grace=0.5) as worker:
-            worker.lanes["default"].mean = 0.02  # as after fast handlers: it claims ahead
-            await until(lambda: len(worker.holds) == 8)
+            worker.queues["default"].mean_seconds = 0.02  # as after fast handlers: it claims ahead
+            await until(lambda: len(worker.executions) == 8)
             await until(lambda: all(job.look().category == "active" for job in (*jobs, done)))
             app.stopping = True  # type: ignore[attr-defined]
         go.set()
@@ -422,7 +425,7 @@ def test_what_is_granted_after_the_stop_is_given_back_and_never_begun(url: str) 
 
         job = one.submit()
         worker = Worker(app, {"default": 10})
-        tried = worker.asking.tried
+        tried = worker.client.try_all
 
         async def late(commands: Any) -> list[Any]:
             answers = await tried(commands)
@@ -430,7 +433,7 @@ def test_what_is_granted_after_the_stop_is_given_back_and_never_begun(url: str) 
                 worker.stop()
             return answers
 
-        worker.asking.tried = late  # type: ignore[method-assign]
+        worker.client.try_all = late  # type: ignore[method-assign]
         await asyncio.wait_for(worker.run(), PATIENCE)
         assert begun == []
         assert triggers(job) == ["submit", "claim", "release"]
@@ -439,7 +442,7 @@ def test_what_is_granted_after_the_stop_is_given_back_and_never_begun(url: str) 
         asyncio.run(story(app))
 
 
-@pytest.mark.parametrize("loop", ["heartbeats", "ticking", "claiming", "run"])
+@pytest.mark.parametrize("loop", ["heartbeats", "ticker", "claimer", "reporter"])
 def test_a_loop_that_breaks_ends_the_worker_and_what_it_holds_is_given_back(loop: str) -> None:
     async def story(app: interlock.App) -> None:
         @app.task
@@ -448,10 +451,10 @@ def test_a_loop_that_breaks_ends_the_worker_and_what_it_holds_is_given_back(loop
 
         jobs = [lasting.submit() for _ in range(15)]  # more than may run
         worker = Worker(app, {"default": 10})
-        worker.heartbeats.summoned = True
+        worker.heartbeats.due_now = True
 
         async def broken() -> None:
-            await until(lambda: loop == "claiming" or any(hold.begun for hold in worker.holds))
+            await until(lambda: loop == "claimer" or any(each.started_at for each in worker.executions))
             raise RuntimeError("broken")
 
         def broken_thread(_: object) -> None:
@@ -459,13 +462,15 @@ def test_a_loop_that_breaks_ends_the_worker_and_what_it_holds_is_given_back(loop
 
         if loop == "heartbeats":
             worker.heartbeats.send = broken_thread  # type: ignore[method-assign]
+        elif loop == "claimer":
+            worker.claim_until_stopped = broken  # type: ignore[method-assign]
         else:
-            setattr(worker.reports if loop == "run" else worker, loop, broken)
+            getattr(worker, loop).run = broken
         with pytest.raises(RuntimeError, match="broken"):
             await asyncio.wait_for(worker.run(), PATIENCE)
-        assert len(worker.holds) == 0
+        assert len(worker.executions) == 0
         assert [(unit(job).holder, unit(job).losses, job.look().category) for job in jobs] == [(None, 0, "ready")] * 15
-        assert loop == "claiming" or max(unit(job).fence for job in jobs) == 1
+        assert loop == "claimer" or max(unit(job).fence for job in jobs) == 1
         ((_, itself),) = app.read(workers_seen, True)
         assert itself.category == "closed"
 
@@ -481,14 +486,14 @@ def test_a_worker_that_counted_as_gone_registers_again(url: str) -> None:
 
         async with working(app) as worker:
             await until(lambda: worker.claims)
-            tried, first = worker.asking.tried, worker.id
+            tried, first = worker.client.try_all, worker.id
 
             async def silent(commands: Any) -> list[Any]:
                 if isinstance(commands[0], Claim) and commands[0].worker == first:
                     return [Gone("worker ann has shut down; it may register again as a new incarnation")]
                 return await tried(commands)
 
-            worker.asking.tried = silent  # type: ignore[method-assign]
+            worker.client.try_all = silent  # type: ignore[method-assign]
             await until(lambda: worker.id != first)
             assert await one.submit().wait.aio(PATIENCE) == 1
 
@@ -539,11 +544,11 @@ def test_nothing_is_kept_of_what_has_ended() -> None:
 
         jobs = one.submit_many([{}] * 2_000)
         async with working(app) as worker:
-            await until(lambda: worker.reports.told["success"] == len(jobs))
-            assert len(worker.holds) == 0
-            reports = worker.reports
-            assert (reports.starts, reports.ends, reports.notes) == ([], [], {})
-            assert not worker.lanes["default"].waiting
+            await until(lambda: worker.reporter.counts["success"] == len(jobs))
+            assert len(worker.executions) == 0
+            reporter = worker.reporter
+            assert (reporter.starts, reporter.ends, reporter.notes) == ([], [], {})
+            assert not worker.queues["default"].waiting
             await until(lambda: len(asyncio.all_tasks()) <= 8)
 
     with opened("sqlite://:memory:") as app:
@@ -560,14 +565,14 @@ def test_a_refused_end_in_a_crowd_spoils_only_itself(url: str) -> None:
 
         jobs = [one.submit(n) for n in range(10)]
         worker = Worker(app, {"default": 10})
-        outcome = worker.outcome
+        report_end = worker.report_end
 
-        async def damaged(hold: Hold) -> Any:
-            end = await outcome(hold)
-            spoilt = hold.grant.unit == jobs[3].unit
-            return msgspec.structs.replace(end, stage="nowhere") if spoilt else end
+        def report_damaged(execution: Execution) -> None:
+            if execution.grant.unit == jobs[3].unit:
+                execution.outcome = msgspec.structs.replace(execution.outcome, stage="nowhere")  # type: ignore[type-var]
+            report_end(execution)
 
-        worker.outcome = damaged  # type: ignore[method-assign]
+        worker.report_end = report_damaged  # type: ignore[method-assign]
         running = asyncio.create_task(worker.run())
         await until(lambda: all(job.look().outcome for job in jobs))
         worker.stop()

@@ -20,8 +20,8 @@ from interlock.kernel.errors import Stale, Unavailable
 from interlock.worker.context import JobContext
 from interlock.worker.executors import Executors
 from interlock.worker.messages import LINE_MAX
+from interlock.worker.outcome import classify_error, classify_result
 from interlock.worker.process import KILL_AFTER, InProcess
-from interlock.worker.verdicts import failure, success
 from tests.conftest import ROOT
 from tests.worker import chores
 from tests.worker.desk import Desk, auntil, carry_out, gone, members, pids, until
@@ -186,7 +186,7 @@ def test_a_soft_cancel_is_seen(play: Play) -> None:
 
 def meaning(context: JobContext, error: BaseException) -> Any:
     """What an exception stands for; only where it was raised differs."""
-    end = failure(context.held, error)
+    end = classify_error(context.held, error)
     return msgspec.structs.replace(end, traceback="") if isinstance(end, Outcome) else end
 
 
@@ -213,8 +213,8 @@ def test_a_result_that_is_no_json(play: Play) -> None:
     async def story(pool: InProcess, desk: Desk) -> None:
         for how in ("object", "surrogate", "function"):
             context = desk.context(how=how)
-            outcome = failure(context.held, await raised(pool, chores.no_json, context))
-            assert outcome == success(context.held, chores.no_json(how))
+            outcome = classify_error(context.held, await raised(pool, chores.no_json, context))
+            assert outcome == classify_result(context.held, chores.no_json(how))
             assert isinstance(outcome, Outcome)
             assert (outcome.error_class, outcome.stage) == ("PermanentError", "output")
         assert len(pool.children) == 1

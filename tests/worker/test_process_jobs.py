@@ -122,13 +122,13 @@ def test_whatever_stops_a_job_ends_its_processes(chores: Any, tmp_path: Path) ->
         stopped = [pid for one in ("late", "cancelled", "lost") for pid in pids(tmp_path / one)]
         await cancelled.cancel.aio(hard=True)
         await chores.app.asend(Revoke(unit=lost.unit, reason="a test"))
-        worker.heartbeats.summon()
+        worker.heartbeats.send_soon()
         await auntil(lambda: all(map(gone, stopped)))
 
         soft = await chores.until_cancelled.submit.aio()
         await auntil(lambda: soft.state == "running")
         await soft.cancel.aio()
-        worker.heartbeats.summon()
+        worker.heartbeats.send_soon()
         with pytest.raises(Failed, match="cancelled"):
             await soft.wait.aio(PATIENCE)
 

@@ -228,7 +228,7 @@ def test_make_run_ends_well_when_its_whole_group_is_told(folder: Path, one_signa
         make.wait(PATIENCE)
     text = (folder / "log").read_text()
     assert "interlock submit greet" in text
-    assert "stopping: 0 held" in text
+    assert "stopping: 0 jobs held" in text
     assert "ending at once" not in text
     assert "Traceback" not in text
     assert text.splitlines()[-1].endswith("stopped: nothing is held any more")  # and no word of make's about errors

@@ -25,8 +25,8 @@ def test_a_tenant_whose_tick_is_refused_does_not_stop_the_others() -> None:
         return [1, BROKEN, 3]
 
     async def tick(worker: Any) -> None:
-        worker.asking.one, worker.find_due_tenants = answer, find_due_tenants
-        ticking = asyncio.create_task(worker.ticking())
+        worker.client.send, worker.ticker.find_due_tenants = answer, find_due_tenants
+        ticking = asyncio.create_task(worker.ticker.run())
         while len(ticked) < 6 and not ticking.done():
             await asyncio.sleep(0.01)
         ticking.cancel()

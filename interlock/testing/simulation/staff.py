@@ -10,11 +10,10 @@ from interlock.kernel.errors import InterlockError
 from interlock.testing.simulation.handlers import Hand, template
 from interlock.testing.simulation.net import Remote
 from interlock.testing.simulation.shaky import LIVES
-from interlock.worker.asking import Asking, wait_for
+from interlock.worker.clocks import wait_for_event
 from interlock.worker.heartbeats import Heartbeats
-from interlock.worker.holds import Holds
 from interlock.worker.loop import Worker
-from interlock.worker.reports import Reports
+from interlock.worker.ticker import Ticker
 
 if TYPE_CHECKING:
     from interlock.testing.simulation.world import World
@@ -26,39 +25,43 @@ OVERTAKING = frozenset({"delay", "reorder", "duplicate", "pause"})  # by these t
 class LoopHeartbeats(Heartbeats):
     """The heartbeats as they are, but on the loop."""
 
-    def __init__(self, asking: Asking, holds: Holds, reports: Reports, clock: Callable[[], float]) -> None:
-        super().__init__(asking, holds, reports, clock)
-        self.rung = asyncio.Event()
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.changed_on_loop = asyncio.Event()
 
     def wake(self) -> None:
-        self.rung.set()
+        self.changed_on_loop.set()
 
     async def run(self) -> None:
         while True:
-            self.rung.clear()
-            due = self.due_in()
-            if due is None or due > 0:
-                await wait_for(self.rung, due)
+            self.changed_on_loop.clear()
+            due_in = self.due_in()
+            if due_in is None or due_in > 0:
+                await wait_for_event(self.changed_on_loop, due_in)
                 continue
-            sent, beats = self.clock(), self.collect()
-            self.mind(self.apply(beats, sent, await self.asking.all([command for command, _ in beats])))
+            sent_at, beats = self.clock(), self.take_due()
+            self.pass_on(self.apply(beats, sent_at, await self.client.send_all([command for command, _ in beats])))
+
+
+class LoopTicker(Ticker):
+    """The ticker as it is, but that it reads the store on the loop."""
+
+    world: "World"
+
+    async def find_due_tenants(self) -> list[int]:
+        return self.world.find_due_tenants()
 
 
 class LoopWorker(Worker):
-    """The worker as it is, but for how it hears, beats and reads: a simulation has no other threads."""
-
-    look_for_due: Callable[[], list[int]]
-
-    async def find_due_tenants(self) -> list[int]:
-        return self.look_for_due()
+    """The worker as it is, but for its wake-ups and heartbeats: a simulation has no other threads."""
 
     def make_heartbeats(self) -> Heartbeats:
-        return LoopHeartbeats(self.asking, self.holds, self.reports, self.clock)
+        return LoopHeartbeats(self.client, self.executions, self.clock, self.app.tenant, self.name, self.apply_answer)
 
-    def hear(self) -> Callable[[], None]:
+    def subscribe(self) -> Callable[[], None]:
         door: Any = self.app.engine
-        deafen: Callable[[], None] = door.hear(self.ring, self.heartbeats.summon)
-        return deafen
+        unsubscribe: Callable[[], None] = door.hear(self.wake_up, self.heartbeats.send_soon)
+        return unsubscribe
 
 
 class Staff:
@@ -84,7 +87,8 @@ class Staff:
 
     def hired(self, app: App) -> LoopWorker:
         worker = LoopWorker(app, self.queues, name=self.name, grace=1.0, token=self.token, clock=self.world.loop.time)
-        worker.look_for_due = self.world.find_due_tenants
+        worker.ticker = ticker = LoopTicker(app, worker.client, self.name)
+        ticker.world = self.world
         return worker
 
     def token(self, size: int) -> str:

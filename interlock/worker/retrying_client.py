@@ -1,4 +1,7 @@
-"""How a worker asks: until there is an answer, however long the database is away."""
+"""How a worker sends commands: until each has an answer, however long the database is away.
+
+A worker's command that is sent twice is done once and answered twice, so whatever got no answer is sent again.
+"""
 
 import asyncio
 import logging
@@ -18,15 +21,15 @@ log = logging.getLogger("interlock.worker")
 PAUSES = (0.05, 0.2, 0.5, 1.0, 2.0)  # seconds between two tries while the database is away
 
 
-class Asking:
-    """What is asked twice is answered twice and done once, so whatever got no answer is asked again."""
+class RetryingClient:
+    """Sends the commands of one worker, and knows whether its database is away."""
 
     def __init__(self, app: "App") -> None:
-        self.app, self.away = app, False
-        self.patience: float | None = None  # the loop's time after which a database that is away is given up
+        self.app, self.database_away = app, False
+        self.give_up_at: float | None = None  # the loop's time after which a database that is away is not waited for
 
-    async def open(self) -> None:
-        """There is an engine. A database that is not there is told at once; one that others lock is waited for."""
+    async def connect(self) -> None:
+        """The engine is open. A database that is not there is an error at once; one that others lock is waited for."""
         for pause in PAUSES:
             try:
                 await asyncio.to_thread(getattr, self.app, "engine")
@@ -36,79 +39,79 @@ class Asking:
                 await asyncio.sleep(pause)
         await asyncio.to_thread(getattr, self.app, "engine")
 
-    async def define(self) -> None:
-        """The app's workflows and schedules are known, as far as this worker may tell of them."""
+    async def send_definitions(self) -> None:
+        """The engine knows the app's workflows and schedules, as far as this worker may define them."""
         for definition in self.app.definitions:
             try:
-                await self.one(definition)
+                await self.send(definition)
             except Denied as error:
                 log.warning("'%s' stays as it was defined before: %s", definition.name, error)
 
-    async def one(self, command: Command[A]) -> A:
+    async def send(self, command: Command[A]) -> A:
         """The answer. Raises what the engine refuses with."""
-        (answer,) = await self.all([command])
+        (answer,) = await self.send_all([command])
         if isinstance(answer, InterlockError):
             raise answer
         return answer  # type: ignore[no-any-return]
 
-    async def all(self, commands: Sequence[Command[Any]]) -> list[Any]:
-        """For each command its answer or its refusal. Raises Unavailable only once patience is at its end."""
+    async def send_all(self, commands: Sequence[Command[Any]]) -> list[Any]:
+        """For each command its answer or its refusal. Raises Unavailable only once `give_up_at` has passed."""
         if not commands:
             return []
         answers: list[Any] = []
         for pause in chain(PAUSES, repeat(PAUSES[-1])):
-            answers += await self.tried(commands[len(answers) :])
+            answers += await self.try_all(commands[len(answers) :])
             if len(answers) == len(commands):
-                if self.away:
+                if self.database_away:
                     log.warning("the database is back")
-                self.away = False
+                self.database_away = False
                 return answers
             await asyncio.sleep(pause)
         raise AssertionError
 
-    async def tried(self, commands: Sequence[Command[Any]]) -> list[Any]:
+    async def try_all(self, commands: Sequence[Command[Any]]) -> list[Any]:
         """The answers up to the first command that got none: those after it may build on it."""
         try:
             futures = self.app.put_all(commands)
         except Unavailable as error:
-            self.missed(error)
+            self.check_patience(error)
             return []
         answers: list[Any] = []
-        for answer in await self.heard(futures):
+        for answer in await self.await_answers(futures):
             if isinstance(answer, Unavailable | Contended):
-                self.missed(answer)
+                self.check_patience(answer)
                 return answers
             answers.append(answer)
         return answers
 
-    async def heard(self, futures: "Sequence[Future[Any]]") -> list[Any]:
-        """The answer or the refusal of each, once all are there. Whoever stops waiting takes back what can be."""
-        mail, heard = self.app.mail, list[Any]()
+    async def await_answers(self, futures: "Sequence[Future[Any]]") -> list[Any]:
+        """The answer or the refusal of each, once all are there. A caller that is cancelled takes back what it can."""
+        mail, answers = self.app.mail, list[Any]()
         try:
             for future in futures:
                 try:
-                    heard.append(await mail.answer(future))
+                    answers.append(await mail.answer(future))
                 except InterlockError as refusal:
-                    heard.append(refusal)
+                    answers.append(refusal)
         except asyncio.CancelledError:
             for future in futures:
                 future.cancel()
             raise
-        return heard
+        return answers
 
-    def missed(self, error: InterlockError) -> None:
-        """Told once each time the database goes away. Raises it when patience is at its end."""
-        if self.patience is not None and asyncio.get_running_loop().time() > self.patience:
+    def check_patience(self, error: InterlockError) -> None:
+        """A command got no answer. Raises the error if the database is waited for no longer."""
+        if self.give_up_at is not None and asyncio.get_running_loop().time() > self.give_up_at:
             raise error
-        self.note_away(error)
+        self.log_away(error)
 
-    def note_away(self, error: InterlockError) -> None:
-        """Told once each time the database goes away."""
-        if isinstance(error, Unavailable) and not self.away:
+    def log_away(self, error: InterlockError) -> None:
+        """Logged once each time the database goes away."""
+        if isinstance(error, Unavailable) and not self.database_away:
             log.warning("the database is away, waiting for it: %s", error)
-            self.away = True
+            self.database_away = True
 
-    def ask_here(self, commands: Sequence[Command[Any]]) -> list[Any]:
+    def send_once(self, commands: Sequence[Command[Any]]) -> list[Any]:
         """From a thread that is not the loop's: for each command its answer or its refusal, after one try."""
         try:
             futures = self.app.put_all(commands) if commands else []
@@ -121,12 +124,3 @@ class Asking:
             except InterlockError as refusal:
                 answers.append(refusal)
         return answers
-
-
-async def wait_for(event: asyncio.Event, seconds: float | None) -> bool:
-    """Whether something happened within so many seconds."""
-    try:
-        async with asyncio.timeout(seconds):
-            return await event.wait()
-    except TimeoutError:
-        return False

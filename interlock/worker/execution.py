@@ -1,0 +1,240 @@
+"""The execution of one job: a pipe of named steps, from the grant of its lease to its recorded outcome.
+
+An `Execution` is one attempt under one lease. `run` takes it through these steps, in this order:
+
+    refuse_stopped       the worker is stopping, or lost the lease while the job waited: it is given back
+    resolve_task         finds the task by its name; a task that this app does not know is a failure
+    decode_arguments     reads the arguments; arguments that do not fit the handler are a failure
+    refuse_ended_lease   nothing starts under a lease that is over by the worker's own clock: it is given back
+    report_started       the engine is going to know that the handler runs
+    perform              the handler runs: on the loop, in a thread or in a process, within its time limit
+    classify             its return value or its exception becomes an outcome (`outcome.py`)
+    complete_outcome     a stop gets its meaning, costs are added, secrets are taken out
+    record_outcome       the outcome goes to the reporter, which sends it together with others
+    log_end              the engine has answered: one line in the log says how the attempt ended
+
+A step before the handler ends the attempt by raising `NotStarted` with its outcome. Whatever user code raises is caught
+in `run` and goes no further: a handler cannot break its worker. An outcome of None means that nothing is reported,
+because nothing that this worker says would be accepted: the lease is another's.
+
+Two things happen outside this file. The reporter (`reporter.py`) sends starts and ends in bulk, later: a job that ends
+at once is started and finished in one transaction, and `log_end` is called when the engine has answered. And a lease
+can be lost at any time: the worker (`loop.py`) then cancels the asyncio task that runs this pipe, which arrives here as
+`CancelledError` in `perform`, as a timeout or a stop of the worker does.
+
+What is ugly: a thread cannot be stopped. The pipe ends without it, and the worker keeps its slot until it has ended.
+
+Who runs the pipe is a `Runner`: the worker of production, or the one of `interlock.testing`, which has no loop.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol
+
+import msgspec
+
+from interlock.client.origin import RUNNING
+from interlock.client.outcomes import Snooze
+from interlock.client.tasks import Task
+from interlock.kernel.commands import PERMANENT, Grant, Heard, Held, Outcome
+from interlock.kernel.errors import TransientError, Unknown
+from interlock.kernel.names import shown
+from interlock.worker.context import JobContext, LeaseOver
+from interlock.worker.leases import Lease
+from interlock.worker.log_facts import facts_of
+from interlock.worker.outcome import (
+    Ending,
+    GiveBack,
+    add_cost,
+    classify_error,
+    classify_result,
+    classify_stop,
+    classify_unreadable_arguments,
+)
+from interlock.worker.tracebacks import redact_outcome
+
+if TYPE_CHECKING:
+    from interlock.client.app import App
+
+log = logging.getLogger("interlock.worker")
+
+
+@dataclass(slots=True, eq=False)
+class Execution:
+    """One attempt of a job under one lease, as far as it has come. Times are seconds of the worker's loop."""
+
+    lease: Lease
+    context: JobContext
+    time_limit: float | None = None  # seconds
+    grant: Grant = field(init=False)
+    held: Held = field(init=False)  # how the engine is told which lease is meant
+    task: Task[Any, Any] | None = None
+    arguments: dict[str, Any] = field(default_factory=dict)
+    started_at: float | None = None  # when the handler was called
+    ended: bool = False
+    outcome: Ending = None
+    given_up: bool = False  # its worker is stopping, and does not wait for it any more
+    asyncio_task: asyncio.Task[None] | None = None  # that runs the pipe
+    start_reported: bool = False  # the engine knows that it runs
+    in_report: bool = False  # something about it is being sent, and there is no answer yet
+    outcome_replaced: bool = False  # the engine refused its outcome once
+
+    def __post_init__(self) -> None:
+        self.grant, self.held = self.context.grant, self.context.held
+
+    @property
+    def title(self) -> str:
+        """The task and the id that users see, for the log."""
+        return f"{self.grant.task} {shown(self.grant.lifecycle, self.grant.unit)}"
+
+
+class Runner(Protocol):
+    """What the pipe needs of the worker that runs it."""
+
+    app: "App"
+    user_errors: tuple[type[BaseException], ...]  # whatever else is raised ends more than the attempt
+
+    def may_start(self, execution: Execution) -> bool: ...
+    def call_handler(self, execution: Execution) -> Awaitable[Any]: ...
+    def report_start(self, execution: Execution) -> None: ...
+    def report_end(self, execution: Execution) -> None: ...
+
+
+class NotStarted(Exception):
+    """The handler is not called, and the attempt ends like this."""
+
+    def __init__(self, outcome: Ending) -> None:
+        super().__init__()
+        self.outcome = outcome
+
+
+async def run(execution: Execution, worker: Runner) -> None:
+    """The whole attempt: when this ends, its outcome is with the reporter."""
+    try:
+        try:
+            refuse_stopped(execution, worker)
+            resolve_task(execution, worker)
+            decode_arguments(execution)
+            refuse_ended_lease(execution)
+            report_started(execution, worker)
+            value = await perform(execution, worker)
+            execution.outcome = classify_result(execution.held, value)
+        except NotStarted as not_started:
+            execution.outcome = not_started.outcome
+        except LeaseOver:  # a thread or a process was not free before the lease was over
+            execution.outcome = give_back_late(execution)
+        except worker.user_errors as error:
+            execution.outcome = classify_error(execution.held, error)
+        complete_outcome(execution, worker)
+    finally:
+        record_outcome(execution, worker)
+
+
+# The steps.
+
+
+def refuse_stopped(execution: Execution, worker: Runner) -> None:
+    """Raises NotStarted for a job that was lost or given up since it was taken from its queue."""
+    if not worker.may_start(execution):
+        raise NotStarted(GiveBack())
+
+
+def resolve_task(execution: Execution, worker: Runner) -> None:
+    """Raises NotStarted for a task that is not known here; another worker may know it, so it is tried again."""
+    try:
+        execution.task = worker.app.find_task(execution.grant.task)
+    except Unknown as error:
+        raise NotStarted(Outcome(held=execution.held, ended="failure", error=str(error), stage="fetch")) from None
+
+
+def decode_arguments(execution: Execution) -> None:
+    """Raises NotStarted for arguments that do not fit the handler."""
+    assert execution.task
+    try:
+        execution.arguments = execution.task.arguments.of(execution.grant)
+    except msgspec.MsgspecError as error:
+        raise NotStarted(classify_unreadable_arguments(execution.held, error)) from None
+
+
+def refuse_ended_lease(execution: Execution) -> None:
+    """Raises NotStarted if another worker may have the job by now; if none has, it is given back."""
+    if execution.lease.is_over():
+        raise NotStarted(give_back_late(execution))
+
+
+def give_back_late(execution: Execution) -> GiveBack:
+    log.warning("%s: not started: its lease is over by the clock of this worker", execution.title)
+    return GiveBack()
+
+
+def report_started(execution: Execution, worker: Runner) -> None:
+    worker.report_start(execution)
+
+
+async def perform(execution: Execution, worker: Runner) -> Any:
+    """What the handler returns. Raises what it raises, and TransientError once its time is over."""
+    RUNNING.set((worker.app, execution.grant))  # the pipe has a context of its own, so this ends with it
+    called = worker.call_handler(execution)
+    if execution.time_limit is None:
+        return await called
+    limit = asyncio.timeout(execution.time_limit)
+    try:
+        async with limit:
+            return await called
+    except worker.user_errors as error:
+        if not limit.expired():
+            raise
+        execution.context.stopping.set()
+        raise TransientError(f"timed out: it ran for longer than {execution.time_limit} s") from error
+
+
+def complete_outcome(execution: Execution, worker: Runner) -> None:
+    """What is recorded: a stop as what it means, with the attempt's costs and without secrets."""
+    outcome, context = execution.outcome, execution.context
+    if isinstance(outcome, Outcome) and outcome.ended == "cancelled":
+        outcome = classify_stop(outcome, given_up=execution.given_up, stop_requested=context.cancelled)
+    execution.outcome = redact_outcome(add_cost(outcome, context.spent), worker.app.redact)
+
+
+def record_outcome(execution: Execution, worker: Runner) -> None:
+    worker.report_end(execution)
+
+
+# After the answer.
+
+
+def may_be_refused(execution: Execution) -> bool:
+    """Whether an outcome can be refused under a sound lease: snoozes are counted, and a cancel must be asked for."""
+    outcome = execution.outcome
+    cancelled = isinstance(outcome, Outcome) and outcome.ended == "cancelled"
+    return not execution.outcome_replaced and (cancelled or isinstance(outcome, Snooze))
+
+
+def replace_refused_outcome(execution: Execution, why: str) -> None:
+    """It is recorded once more, as a failure, so that nobody waits for its lease to end."""
+    execution.outcome_replaced = True
+    error = f"its end was refused: {why}"
+    execution.outcome = Outcome(held=execution.held, ended="failure", error=error, error_class=PERMANENT)
+
+
+def name_end(execution: Execution, answer: Heard) -> str:
+    """How it ended, in the word that the log and the worker's counts have for it."""
+    if not answer.accepted:
+        return "refused"
+    return execution.outcome.ended if isinstance(execution.outcome, Outcome) else "given back"
+
+
+def log_end(execution: Execution, answer: Heard) -> None:
+    """One line: how it ended, why, and the traceback of a failure."""
+    ended, outcome = name_end(execution, answer), execution.outcome
+    level = logging.INFO if ended in ("success", "given back") else logging.WARNING
+    if not log.isEnabledFor(level):
+        return
+    why = answer.why if ended == "refused" else outcome.error if isinstance(outcome, Outcome) else ""
+    text = f"{execution.title}: {ended}" + (f": {why}" if why else "")
+    facts = facts_of(execution.grant)
+    if isinstance(outcome, Outcome) and outcome.traceback:
+        text, facts["traceback"] = f"{text}\n{outcome.traceback}", outcome.traceback
+    log.log(level, text, extra={"facts": {**facts, "ended": ended, "state": answer.state, "why": why}})

@@ -1,0 +1,250 @@
+"""Reports to the engine what has started, what was noted and what has ended, many of them in one transaction.
+
+An end is reported at once; a start or a note within REPORT_AFTER, so that a job which ends by then is started and
+finished in one transaction. At most AT_ONCE reports are on their way at a time, and never two about the same job: an
+execution is `in_report` from when a command about it is sent until the answer is there, and whatever happens to it
+meanwhile goes with a later report. So the engine learns of each job in the order in which things happened.
+
+A command that the engine refuses as a whole is sent again for each job alone: one of them spoils it for the others. An
+outcome that is refused though its lease is sound is replaced by a failure, once.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
+
+import msgspec
+
+from interlock.client.outcomes import Snooze
+from interlock.kernel.commands import Command, Finish, Heard, Outcome, Record, Release, Start
+from interlock.kernel.errors import InterlockError
+from interlock.worker.clocks import wait_for_event
+from interlock.worker.execution import Execution, log_end, may_be_refused, name_end, replace_refused_outcome
+from interlock.worker.log_facts import facts_of
+from interlock.worker.outcome import GiveBack, make_release
+from interlock.worker.queues import Executions
+from interlock.worker.retrying_client import RetryingClient
+
+log = logging.getLogger("interlock.worker")
+REPORT_AFTER = 0.05  # seconds
+CHUNK = 500  # jobs per command
+AT_ONCE = 2  # reports on their way
+WORTH = 100  # ends that make a second report worth its transaction
+Part = tuple[Command[Any], list[Execution]]  # a command, and the executions that it is about
+
+
+class Reporter:
+    """Batches and sends the reports of one worker."""
+
+    def __init__(
+        self, client: RetryingClient, executions: Executions, tenant: int, actor: str,
+        on_answer: Callable[[Execution, Heard], None] = lambda execution, answer: None,
+        on_sent: Callable[[], None] = lambda: None,
+    ) -> None:  # fmt: skip
+        """`on_answer` is called for what is answered before an end, `on_sent` after each report."""
+        self.client, self.executions, self.tenant, self.actor = client, executions, tenant, actor
+        self.on_answer, self.on_sent = on_answer, on_sent
+        self.starts: list[Execution] = []
+        self.ends: list[Execution] = []
+        self.notes: dict[tuple[int, int, str, str], Record] = {}
+        self.oldest_note_at: float | None = None
+        self.changed, self.idle = asyncio.Event(), asyncio.Event()
+        self.on_their_way = 0  # reports
+        self.idle.set()
+        self.counts = {"success": 0, "failure": 0, "cancelled": 0, "given back": 0, "refused": 0}
+
+    # What is to be reported.
+
+    def add_start(self, execution: Execution, now: float) -> None:
+        execution.started_at = now
+        self.starts.append(execution)
+        self.changed.set()
+
+    def add_note(self, note: Record, now: float) -> None:
+        """Of notes of one kind and name, the last one counts."""
+        held = note.held[0]
+        self.notes[held.unit, held.fence, note.kind, note.name] = note
+        self.oldest_note_at = self.oldest_note_at or now
+        self.changed.set()
+
+    def add_end(self, execution: Execution) -> None:
+        if not execution.ended:
+            execution.ended = True
+            self.ends.append(execution)
+            self.changed.set()
+
+    # When it is sent.
+
+    async def run(self) -> None:
+        """Sends what is due, until this is cancelled. Raises what broke a report."""
+        now, reports = asyncio.get_running_loop().time, set[asyncio.Task[None]]()
+        try:
+            while True:
+                self.changed.clear()
+                for done in [report for report in reports if report.done()]:
+                    reports.remove(done)
+                    done.result()  # raises what broke it
+                due_at = None if self.on_their_way else self.due_at()
+                wait = None if due_at is None else due_at - now()
+                if self.is_worth_sending() or (wait is not None and wait <= 0):
+                    parts = self.take_due(now())
+                    report = asyncio.create_task(self.send(parts))
+                    reports.add(report)
+                    report.add_done_callback(partial(self.release, parts))
+                else:
+                    await wait_for_event(self.changed, wait)
+        finally:
+            for report in reports:
+                report.cancel()
+            await asyncio.gather(*reports, return_exceptions=True)
+
+    async def flush(self) -> None:
+        """What has ended, was noted or has run for a while is known to the engine."""
+        await self.idle.wait()
+        parts = self.take_due(asyncio.get_running_loop().time())
+        try:
+            await self.send(parts)
+        finally:
+            self.release(parts)
+
+    def is_worth_sending(self) -> bool:
+        """Whether ends are sent now: at once if no report is on its way, else if there are many that are in none."""
+        if not self.on_their_way:
+            return bool(self.ends)
+        waiting = len(self.ends) >= WORTH and sum(not execution.in_report for execution in self.ends)
+        return self.on_their_way < AT_ONCE and waiting >= WORTH
+
+    def due_at(self) -> float | None:
+        """When the oldest start or note is due."""
+        times = [execution.started_at for execution in self.starts[:1]] + [self.oldest_note_at]
+        return min((time + REPORT_AFTER for time in times if time is not None), default=None)
+
+    # What is sent.
+
+    def take_due(self, now: float) -> list[Part]:
+        """The commands that are due. Until `release`, no other report is about their executions."""
+        parts = [*self.due_starts(now), *self.due_notes(now), *self.due_ends()]
+        for _, executions in parts:
+            for execution in executions:
+                execution.in_report = True
+        self.on_their_way += 1
+        self.idle.clear()
+        return parts
+
+    def release(self, parts: list[Part], _: object = None) -> None:
+        """A report was answered, or broke."""
+        for _, executions in parts:
+            for execution in executions:
+                execution.in_report = False
+        self.on_their_way -= 1
+        if not self.on_their_way:
+            self.idle.set()
+        self.changed.set()
+
+    def due_starts(self, now: float) -> Iterator[Part]:
+        """Those that have ended, or have run for so long that they will not end with their start."""
+        due: list[Execution] = []
+        later: list[Execution] = []
+        for execution in self.starts:
+            if execution in self.executions and not execution.start_reported:
+                is_due = execution.ended or (execution.started_at or 0) + REPORT_AFTER <= now
+                (due if is_due and not execution.in_report else later).append(execution)
+        self.starts = later
+        for chunk in split(due):
+            yield Start(tenant=self.tenant, actor=self.actor, held=tuple(each.held for each in chunk)), chunk
+
+    def due_notes(self, now: float) -> Iterator[Part]:
+        """All of jobs that are still held here, but those that are in a report."""
+        notes, self.notes, self.oldest_note_at = self.notes, {}, None
+        for (unit, fence, _, _), note in notes.items():
+            execution = self.executions.find(unit, fence)
+            if execution and execution.in_report:
+                self.add_note(note, now)
+            elif execution:
+                yield note, [execution]
+
+    def due_ends(self) -> Iterator[Part]:
+        """All but those that are in a report. Of an end without outcome nothing is reported."""
+        ended = [each for each in self.ends if each in self.executions and not each.in_report]
+        self.ends = [each for each in self.ends if each.in_report]
+        finished: list[Execution] = []
+        given_back: list[Execution] = []
+        for execution in ended:
+            match execution.outcome:
+                case Outcome():
+                    finished.append(execution)
+                case GiveBack():
+                    given_back.append(execution)
+                case Snooze() as snooze:
+                    fields = {"tenant": self.tenant, "actor": self.actor, "reason": str(snooze)}
+                    yield make_release(snooze, execution.held, **fields), [execution]
+                case None:
+                    self.executions.remove(execution)
+        for chunk in split(finished):
+            outcomes = tuple(each.outcome for each in chunk if isinstance(each.outcome, Outcome))
+            yield Finish(tenant=self.tenant, actor=self.actor, outcomes=outcomes), chunk
+        for chunk in split(given_back):
+            held = tuple(each.held for each in chunk)
+            yield Release(tenant=self.tenant, actor=self.actor, held=held, reason="its worker cannot finish it"), chunk
+
+    async def send(self, parts: list[Part]) -> None:
+        answers = await self.client.send_all([command for command, _ in parts]) if parts else []
+        again: list[Part] = []
+        for (command, executions), answer in zip(parts, answers, strict=True):
+            if not isinstance(answer, InterlockError):
+                for execution, heard in zip(executions, answer, strict=True):
+                    self.apply_answer(command, execution, heard)
+            elif len(executions) > 1:
+                again += split_command(command, executions)
+            else:
+                self.apply_refusal(command, executions[0], answer)
+        if again:
+            await self.send(again)
+        self.on_sent()
+
+    # What is answered.
+
+    def apply_answer(self, command: Command[Any], execution: Execution, answer: Heard) -> None:
+        if isinstance(command, Start | Record):
+            self.on_answer(execution, answer)
+            execution.start_reported |= isinstance(command, Start) and answer.accepted
+        elif answer.accepted or not may_be_refused(execution):
+            self.close(execution, answer)
+        else:
+            self.report_replaced(execution, answer.why)
+
+    def apply_refusal(self, command: Command[Any], execution: Execution, refusal: InterlockError) -> None:
+        """A command about one job that the engine cannot carry out at all."""
+        if not isinstance(command, Finish | Release):
+            log.error("%s: not recorded: %s", execution.title, refusal, extra={"facts": facts_of(execution.grant)})
+        elif execution.outcome_replaced:
+            self.close(execution, Heard(unit=execution.grant.unit, accepted=False, why=str(refusal)))
+        else:
+            self.report_replaced(execution, str(refusal))
+
+    def report_replaced(self, execution: Execution, why: str) -> None:
+        replace_refused_outcome(execution, why)
+        execution.ended = False
+        self.add_end(execution)
+
+    def close(self, execution: Execution, answer: Heard) -> None:
+        """The job is no longer held here; it is counted and logged."""
+        self.executions.remove(execution)
+        self.counts[name_end(execution, answer)] += 1
+        log_end(execution, answer)
+
+
+def split(executions: list[Execution]) -> Iterator[list[Execution]]:
+    return (executions[start : start + CHUNK] for start in range(0, len(executions), CHUNK))
+
+
+def split_command(command: Command[Any], executions: list[Execution]) -> list[Part]:
+    """The same command for each execution alone."""
+    if isinstance(command, Finish):
+        return [
+            (msgspec.structs.replace(command, outcomes=(outcome,)), [execution])
+            for execution, outcome in zip(executions, command.outcomes, strict=True)
+        ]
+    return [(msgspec.structs.replace(command, held=(execution.held,)), [execution]) for execution in executions]

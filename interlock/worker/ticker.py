@@ -1,0 +1,44 @@
+"""Lets time pass: a worker beside a database sends the clock's command for every tenant that has something due."""
+
+import asyncio
+import logging
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from interlock.kernel.commands import Tick
+from interlock.kernel.errors import InterlockError, Unavailable
+from interlock.store.reads import due_tenants
+from interlock.worker.retrying_client import RetryingClient
+
+if TYPE_CHECKING:
+    from interlock.client.app import App
+
+log = logging.getLogger("interlock.worker")
+TICK_EVERY = 0.5  # seconds
+
+
+class Ticker:
+    """Ticks for the worker's own tenant, and for every other one that has something due."""
+
+    def __init__(self, app: "App", client: RetryingClient, actor: str) -> None:
+        self.app, self.client, self.actor = app, client, actor
+
+    async def run(self) -> None:
+        while True:
+            await asyncio.sleep(TICK_EVERY)
+            for tenant in await self.find_due_tenants():
+                try:
+                    await self.client.send(Tick(tenant=tenant, actor=self.actor))
+                except Unavailable:
+                    raise
+                except InterlockError as error:  # one that is refused does not stop the time of the others
+                    log.error("the tick of tenant %d failed: %s", tenant, error)
+
+    async def find_due_tenants(self) -> list[int]:
+        return await asyncio.to_thread(self.read_due_tenants)
+
+    def read_due_tenants(self) -> list[int]:
+        own = self.app.tenant
+        with suppress(InterlockError):  # its own tick will fail too, and is sent until it does not
+            return sorted({own, *self.app.engine.read(due_tenants, None)})
+        return [own]
