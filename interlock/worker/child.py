@@ -1,4 +1,4 @@
-"""The process of a handler: it carries out one job after another, and ends with its worker."""
+"""The process of handlers: it runs one job after another, and ends with its worker."""
 
 import asyncio
 import contextvars
@@ -30,16 +30,16 @@ from interlock.worker.context import JobContext
 from interlock.worker.executors import with_context
 from interlock.worker.messages import (
     Answer,
-    Done,
-    Leave,
+    Exit,
+    LogLine,
     Note,
+    Returned,
     Run,
-    Said,
     Stop,
     ToChild,
-    error_of,
-    fault_of,
-    line_of,
+    decode_error,
+    encode_error,
+    encode_line,
 )
 from interlock.worker.outcome import encode_result
 
@@ -48,125 +48,129 @@ BUFFER = 1 << 18  # bytes
 PR_SET_PDEATHSIG = 1  # linux/prctl.h
 
 
-class Line:
-    """The end of the line to the worker: what it says is heard in a thread of its own."""
+class WorkerConnection:
+    """The connection to the worker: its messages are received in a thread of their own."""
 
     def __init__(self, end: socket.socket) -> None:
-        self.end, self.saying = end, Lock()
+        self.end, self.sending = end, Lock()
         self.jobs: SimpleQueue[tuple[Run, JobContext] | None] = SimpleQueue()
         self.context: JobContext | None = None
         self.numbers = itertools.count(1)
-        self.asked: dict[int, Future[Any]] = {}
+        self.pending: dict[int, Future[Any]] = {}
 
-    def listen(self) -> None:
-        """Hears the worker until it sends this process away. If it is gone instead, so is this process's group."""
-        left = False
+    def receive_all(self) -> None:
+        """Receives messages until the worker dismisses this process. If it is gone instead, so is this group."""
+        dismissed = False
         try:
             with self.end.makefile("rb", buffering=BUFFER) as lines:
-                left = any(self.hear(msgspec.json.decode(line, type=ToChild)) for line in lines)
+                dismissed = any(self.receive(msgspec.json.decode(line, type=ToChild)) for line in lines)
         except msgspec.ValidationError as error:
-            print(f"what the worker says cannot be read: {error}; was Interlock replaced meanwhile?", file=sys.stderr)
+            print(
+                f"a message of the worker cannot be read: {error}; was Interlock upgraded meanwhile?", file=sys.stderr
+            )
         finally:
-            if not left:
+            if not dismissed:
                 end_group()
 
-    def hear(self, message: ToChild) -> bool:
-        """True if the worker sends this process away."""
+    def receive(self, message: ToChild) -> bool:
+        """True if the worker dismisses this process."""
         match message:
             case Run():
-                self.context = JobContext(self, message.grant, message.tenant, self.later)
+                self.context = JobContext(self, message.grant, message.tenant, self.add_note)
                 self.jobs.put((message, self.context))
             case Stop():
                 if self.context:
                     self.context.stopping.set()
             case Answer():
-                future = self.asked.pop(message.number)
-                if message.fault:
-                    future.set_exception(error_of(message.fault))
+                future = self.pending.pop(message.number)
+                if message.raised:
+                    future.set_exception(decode_error(message.raised))
                 else:
                     future.set_result(message.heard)
-            case Leave():
+            case Exit():
                 self.jobs.put(None)
                 return True
         return False
 
-    def say(self, line: bytes) -> None:
-        with self.saying:
+    def send_line(self, line: bytes) -> None:
+        with self.sending:
             self.end.sendall(line)
 
-    # What the context of a job asks for.
+    # What the context of a job calls.
 
-    def later(self, record: Record) -> None:
-        self.say(line_of(Note(record=record)))
+    def add_note(self, record: Record) -> None:
+        self.send_line(encode_line(Note(record=record)))
 
     def send(self, command: Command[A]) -> A:
-        answer: A = self.ask(command).result()
+        answer: A = self.send_note(command).result()
         return answer
 
     async def asend(self, command: Command[A]) -> A:
-        answer: A = await asyncio.wrap_future(self.ask(command))
+        answer: A = await asyncio.wrap_future(self.send_note(command))
         return answer
 
-    def ask(self, command: Command[Any]) -> "Future[Any]":
-        """The worker's answer will be there."""
+    def send_note(self, command: Command[Any]) -> "Future[Any]":
+        """The future of the worker's answer."""
         if not isinstance(command, Record):
             raise InterlockError("the process of a handler speaks for its job alone; ask the app for anything else")
         number = next(self.numbers)
         future: Future[Any] = Future()
-        future.set_running_or_notify_cancel()  # whoever stops waiting leaves it to the listener
-        self.asked[number] = future
-        self.say(line_of(Note(record=command, number=number)))
+        future.set_running_or_notify_cancel()  # whoever stops waiting leaves it to the receiver
+        self.pending[number] = future
+        self.send_line(encode_line(Note(record=command, number=number)))
         return future
 
 
-class Relay(logging.Handler):
+class LogForwarder(logging.Handler):
     """What a job logs is logged by its worker."""
 
-    def __init__(self, line: Line) -> None:
+    def __init__(self, connection: WorkerConnection) -> None:
         super().__init__()
-        self.line = line
+        self.connection = connection
 
     def emit(self, record: logging.LogRecord) -> None:
         unit, fence = getattr(record, "unit", 0), getattr(record, "fence", 0)
-        self.line.say(line_of(Said(unit=unit, fence=fence, level=record.levelno, text=self.format(record))))
+        line = LogLine(unit=unit, fence=fence, level=record.levelno, text=self.format(record))
+        self.connection.send_line(encode_line(line))
 
 
-class Chores:
+class JobRunner:
     """What this process does, on its main thread: job after job."""
 
-    def __init__(self, line: Line) -> None:
-        self.line = line
+    def __init__(self, connection: WorkerConnection) -> None:
+        self.connection = connection
         self.apps: dict[str, App] = {}
         self.log = logging.getLogger("interlock.job")
-        self.log.addHandler(Relay(line))
+        self.log.addHandler(LogForwarder(connection))
         self.log.propagate = False  # the worker knows where it goes
 
     def run(self) -> None:
         """Every job that came has been answered when this ends."""
         with asyncio.Runner() as runner:
-            while job := self.line.jobs.get():
-                answer = self.answer(runner, *job)
+            while job := self.connection.jobs.get():
+                ended = self.run_job(runner, *job)
                 for stream in (sys.stdout, sys.stderr):
                     with suppress(OSError, ValueError):  # the handler may have closed it
                         stream.flush()
-                self.line.say(answer)
+                self.connection.send_line(ended)
         for app in self.apps.values():
             app.close()
 
-    def answer(self, runner: asyncio.Runner, run: Run, context: JobContext) -> bytes:
+    def run_job(self, runner: asyncio.Runner, run: Run, context: JobContext) -> bytes:
+        """The line that says how it ended."""
         try:
             self.log.setLevel(run.log_level)
-            value = self.value(runner, run, context)
+            value = self.call_handler(runner, run, context)
             if isinstance(value, Result):
                 context.cost(value.cost)
                 value = value.value
-            return line_of(Done(result=msgspec.Raw(encode_result(value).encode()), cost=context.spent))
+            return encode_line(Returned(result=msgspec.Raw(encode_result(value).encode()), cost=context.spent))
         except (Exception, asyncio.CancelledError) as error:
-            return line_of(fault_of(error, context.spent))
+            return encode_line(encode_error(error, context.spent))
 
-    def value(self, runner: asyncio.Runner, run: Run, context: JobContext) -> Any:
+    def call_handler(self, runner: asyncio.Runner, run: Run, context: JobContext) -> Any:
         """What the handler returns."""
-        task = self.task(run)
+        task = self.find_task(run)
         try:
             kwargs = task.arguments.of(run.grant)
         except msgspec.MsgspecError as error:
@@ -177,7 +181,7 @@ class Chores:
         here = contextvars.copy_context()
         return runner.run(value, context=here) if inspect.iscoroutinefunction(task.handler) else value
 
-    def task(self, run: Run) -> Task[Any, Any]:
+    def find_task(self, run: Run) -> Task[Any, Any]:
         """The task by its name. Raises PermanentError if this process does not find what its worker has."""
         sys.path[:] = run.path
         module, _, attribute = run.app.partition(":")
@@ -201,7 +205,7 @@ def end_group() -> None:
     os.killpg(os.getpgrp(), signal.SIGKILL)
 
 
-def stay_with(worker: int, lifeline: int) -> None:
+def end_with(worker: int, lifeline: int) -> None:
     """When the worker ends, however it does, this process and its group do."""
     if sys.platform == "linux":
         # A lifeline carries nothing: that it can be read means that the worker's end is closed, and the kernel sends
@@ -221,10 +225,10 @@ def main() -> None:
     end, lifeline, worker = map(int, sys.argv[1:])
     for inherited in (end, lifeline):
         os.set_inheritable(inherited, False)
-    stay_with(worker, lifeline)
-    line = Line(socket.socket(fileno=end))
-    Thread(target=line.listen, name="interlock line", daemon=True).start()
-    Chores(line).run()
+    end_with(worker, lifeline)
+    connection = WorkerConnection(socket.socket(fileno=end))
+    Thread(target=connection.receive_all, name="interlock messages", daemon=True).start()
+    JobRunner(connection).run()
 
 
 if __name__ == "__main__":

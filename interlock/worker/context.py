@@ -20,29 +20,29 @@ T = TypeVar("T")
 LOG = logging.getLogger("interlock.job")
 
 
-class Stopping:
-    """That a handler should stop; whoever runs it elsewhere listens. A lock a job would cost more than the job."""
+class StopFlag:
+    """Whether a handler should stop; whoever runs it elsewhere listens. A lock per job would cost more than the job."""
 
-    __slots__ = ("listener", "said")
+    __slots__ = ("listener", "stopped")
 
     def __init__(self) -> None:
-        self.said = False
+        self.stopped = False
         self.listener: Callable[[], None] | None = None
 
     def is_set(self) -> bool:
-        return self.said
+        return self.stopped
 
     def set(self) -> None:
-        self.said = True
+        self.stopped = True
         if self.listener:
             self.listener()
 
 
 class LeaseOver(Stale):
-    """A handler was about to begin, and its lease is over by the worker's own clock."""
+    """A handler was about to start, and its lease is over by the worker's own clock."""
 
 
-def never() -> bool:
+def is_never_over() -> bool:
     return False
 
 
@@ -52,9 +52,11 @@ class JobContext(Context):
     def __init__(self, sender: Sender, grant: Grant, tenant: int, later: Callable[[Record], None]) -> None:
         self.sender, self.grant, self.tenant, self.later = sender, grant, tenant, later
         self.held = Held(unit=grant.unit, fence=grant.fence, lease=grant.lease)
-        self.stopping = Stopping()
+        self.stopping = StopFlag()
         self.spent = 0.0
-        self.lease_over: Callable[[], bool] = never  # by the worker's own clock, which runs also while it is stopped
+        self.lease_over: Callable[[], bool] = (
+            is_never_over  # by the worker's own clock, which runs also while it is stopped
+        )
         self.thread: Future[Any] | None = None  # where a plain handler runs; it may outlive the wait for it
 
     # Most handlers ask for none of these, so each is made when it is asked for.
@@ -105,21 +107,21 @@ class JobContext(Context):
         """What the last checkpoint of an earlier attempt said; None if there was none."""
         return None if self.grant.checkpoint is None else msgspec.json.decode(self.grant.checkpoint)
 
-    def refuse_late_begin(self) -> None:
-        """Asked right before the handler begins. Raises LeaseOver."""
+    def refuse_late_start(self) -> None:
+        """Called right before the handler. Raises LeaseOver."""
         if self.lease_over():
             raise LeaseOver("the lease is over by the clock of this worker")
 
     def progress(self, done: float, text: str = "") -> None:
-        """How far it is, from 0 to 1; told with the next report, so it costs nothing to say often."""
+        """How far it is, from 0 to 1; sent with the next report, so it costs nothing to call it often."""
         self.later(self.record("progress", {"done": done, "text": text}))
 
     def checkpoint(self, data: Any) -> None:
-        """What a later attempt finds as `saved`; told with the next report."""
+        """What a later attempt finds as `saved`; sent with the next report."""
         self.later(self.record("checkpoint", data))
 
     def cost(self, amount: float) -> None:
-        """What this attempt has cost more, whether it succeeds or not; told with its end."""
+        """What this attempt has cost more, whether it succeeds or not; sent with its outcome."""
         self.spent += checked_cost(amount)
 
     @property
@@ -144,7 +146,7 @@ class JobContext(Context):
         return Record(tenant=self.tenant, held=(self.held,), kind=kind, name=name, payload=payload)
 
 
-def accepted(heard: list[Heard]) -> None:
+def check_accepted(heard: list[Heard]) -> None:
     """Raises Stale if the job is another worker's by now."""
     if not heard[0].accepted:
         raise Stale(f"this job is no longer held here: {heard[0].why}")
@@ -159,18 +161,18 @@ class Step:
     def __call__(self, name: str, fn: Callable[[], T]) -> T:
         if name not in self.done:
             self.done[name] = msgspec.json.encode(fn()).decode()
-            accepted(self.context.sender.send(self.recorded(name)))
+            check_accepted(self.context.sender.send(self.make_record(name)))
         result: T = msgspec.json.decode(self.done[name])
         return result
 
     async def aio(self, name: str, fn: Callable[[], Awaitable[T]]) -> T:
         if name not in self.done:
             self.done[name] = msgspec.json.encode(await fn()).decode()
-            accepted(await self.context.sender.asend(self.recorded(name)))
+            check_accepted(await self.context.sender.asend(self.make_record(name)))
         result: T = msgspec.json.decode(self.done[name])
         return result
 
-    def recorded(self, name: str) -> Record:
+    def make_record(self, name: str) -> Record:
         return self.context.record("step", msgspec.Raw(self.done[name].encode()), name)
 
 
@@ -181,7 +183,7 @@ class Artifact:
         self.context = context
 
     def __call__(self, name: str, data: Any) -> None:
-        accepted(self.context.sender.send(self.context.record("artifact", data, name)))
+        check_accepted(self.context.sender.send(self.context.record("artifact", data, name)))
 
     async def aio(self, name: str, data: Any) -> None:
-        accepted(await self.context.sender.asend(self.context.record("artifact", data, name)))
+        check_accepted(await self.context.sender.asend(self.context.record("artifact", data, name)))

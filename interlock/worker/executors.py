@@ -37,7 +37,7 @@ class InThread:
 
     async def run(self, task: Task[Any, Any], kwargs: dict[str, Any], context: JobContext) -> Any:
         def call() -> Any:
-            context.refuse_late_begin()
+            context.refuse_late_start()
             return task.handler(**with_context(task, kwargs, context))
 
         context.thread = self.pool.submit(contextvars.copy_context().run, call)

@@ -5,11 +5,8 @@ each other: `claim_until_stopped` claims jobs and starts them (each is an asynci
 `execution.py`), the reporter sends starts and ends, the heartbeats renew leases from a thread of their own, and the
 ticker lets time pass, unless a server does.
 
-`stop` is called by a signal, by an operator's drain, or by a loop that broke. Then, in this order: nothing more is
-claimed, what has not started is given back, what runs has `grace` seconds to end, what still runs is stopped and given
-back, everything is reported, and the worker is deregistered. Each of these is a line in the log.
-
-A worker that loses its database waits for it. Only while it stops, it waits no longer than the grace and GIVE_UP_AFTER.
+`stop` is called by a signal or by an operator's drain, and ends the claimer; what is held then goes the way of
+`shutdown.py`. A worker that loses its database waits for it; only while it stops, it does not wait for ever.
 """
 
 import asyncio
@@ -22,7 +19,7 @@ from functools import partial
 from threading import get_ident
 from typing import TYPE_CHECKING, Any
 
-from interlock.kernel.commands import Claim, Drain, Grant, Heard, Record, Register
+from interlock.kernel.commands import Claim, Grant, Heard, Record, Register
 from interlock.kernel.errors import Drained, Gone, InterlockError, Unavailable
 from interlock.worker.clocks import read_clock, wait_for_event
 from interlock.worker.context import JobContext
@@ -31,10 +28,10 @@ from interlock.worker.executors import Executors
 from interlock.worker.heartbeats import Heartbeats
 from interlock.worker.leases import Lease
 from interlock.worker.log_facts import facts_of
-from interlock.worker.outcome import GiveBack
 from interlock.worker.queues import AHEAD_MAX, CLAIM_MAX, Executions, WorkerQueue
 from interlock.worker.reporter import Reporter
 from interlock.worker.retrying_client import RetryingClient
+from interlock.worker.shutdown import GIVE_UP_AFTER, give_back_waiting, stop_broken, stop_gracefully
 from interlock.worker.ticker import Ticker
 
 if TYPE_CHECKING:
@@ -43,8 +40,6 @@ if TYPE_CHECKING:
 log = logging.getLogger("interlock.worker")
 POLL_EVERY = 1.0  # seconds, if no wake-up comes
 GRACE = 10.0  # seconds that running handlers have to end in, once the worker is told to stop
-STOP_WITHIN = 1.0  # seconds that a handler has to end in, once it is cancelled
-GIVE_UP_AFTER = 10.0  # seconds beyond the grace that a worker which stops waits for its database
 
 
 class Worker:
@@ -119,7 +114,7 @@ class Worker:
                     each.result()
         except Exception as error:
             stopping.cancel()
-            await self.stop_broken(error, claiming)
+            await stop_broken(self, error, claiming)
             raise
         finally:
             stopping.cancel()
@@ -276,7 +271,7 @@ class Worker:
         queue.stuck += 1
         thread.add_done_callback(lambda _: self.call_on_loop(self.free_slot, queue, True))
         if queue.stuck == queue.concurrency:
-            self.give_back_waiting(queue)
+            give_back_waiting(self, queue)
 
     def free_slot(self, queue: WorkerQueue, stuck: bool = False) -> None:
         queue.running -= 1
@@ -324,58 +319,5 @@ class Worker:
             self.to_claim.set()
 
     async def stop_after(self, claiming: asyncio.Task[None]) -> None:
-        """What has not started is given back, what runs may end, and what does not is stopped and given back too."""
         await asyncio.shield(claiming)
-        log.info("worker %s stopping: %d jobs held", self.name, len(self.executions))
-        for queue in self.queues.values():
-            self.give_back_waiting(queue)
-        running = [execution for execution in self.executions if not execution.ended]
-        if running:
-            log.info("waiting %g s for %d running jobs", self.grace, len(running))
-        await self.wait_for_ends(running, self.grace)
-        await self.leave()
-
-    async def stop_broken(self, error: Exception, claiming: asyncio.Task[None]) -> None:
-        """What is held is given back, if that can still be reported: nobody waits for its leases to end."""
-        log.error("%s: %s; all jobs are given back", type(error).__name__, error)
-        self.stop()
-        give_up_at = self.now + GIVE_UP_AFTER
-        self.client.give_up_at = min(self.client.give_up_at or give_up_at, give_up_at)
-        try:
-            async with asyncio.timeout(2 * GIVE_UP_AFTER):
-                await asyncio.wait([claiming])  # what it has asked for may still be granted
-                self.reporter.ends = [each for each in self.executions if each.ended]  # a broken report took them
-                await self.leave()
-        except Exception as worse:
-            log.error("%d jobs are lost when their leases end: %s", len(self.executions), worse)
-
-    async def leave(self) -> None:
-        """What has not ended is stopped and given back, everything is reported, and the worker is deregistered."""
-        late = [execution for execution in self.executions if not execution.ended]
-        if late:
-            log.warning("stopping %d jobs that still run, and giving them back", len(late))
-        for execution in late:
-            execution.given_up = True
-            self.stop_handler(execution)
-        await self.wait_for_ends(late, STOP_WITHIN)
-        for execution in late:
-            self.give_back(execution)
-        while len(self.executions):
-            await self.reporter.flush()
-        await self.client.send(Drain(tenant=self.app.tenant, actor=self.name, worker=self.id))
-
-    def give_back_waiting(self, queue: WorkerQueue) -> None:
-        if queue.waiting:
-            log.info("giving back %d jobs of queue %s that have not started", len(queue.waiting), queue.name)
-        while queue.waiting:
-            self.give_back(queue.waiting.popleft())
-
-    def give_back(self, execution: Execution) -> None:
-        if not execution.ended:
-            execution.outcome = GiveBack()
-            self.reporter.add_end(execution)
-
-    async def wait_for_ends(self, executions: list[Execution], seconds: float) -> None:
-        tasks = [each.asyncio_task for each in executions if each.asyncio_task and not each.asyncio_task.done()]
-        if tasks:
-            await asyncio.wait(tasks, timeout=seconds)
+        await stop_gracefully(self)

@@ -1,4 +1,4 @@
-"""What a worker and the processes of its handlers say to each other: one JSON object a line."""
+"""The messages between a worker and the processes of its handlers: one JSON object per line."""
 
 import asyncio
 
@@ -19,10 +19,10 @@ from interlock.worker.outcome import ResultNotStorable, read_text
 from interlock.worker.tracebacks import SENT, format_traceback
 
 LINE_MAX = 64 * 1024 * 1024  # bytes
-# An error keeps its class across the line if a verdict, or a handler that catches it, asks for that class.
-OWN: dict[str, type[InterlockError]] = {
-    one.__name__: one
-    for one in (
+# An error keeps its class between processes if its outcome, or a handler that catches it, depends on that class.
+KEPT_CLASSES: dict[str, type[InterlockError]] = {
+    kind.__name__: kind
+    for kind in (
         Retry, Snooze, Await, Reject, Cancelled, ResultNotStorable, PermanentError, ValidationError, TransientError,
         Stale, Unavailable, InterlockError,
     )
@@ -30,11 +30,11 @@ OWN: dict[str, type[InterlockError]] = {
 
 
 class Message(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """Base of all that is said."""
+    """Base of all messages."""
 
 
-class Fault(Message, frozen=True, kw_only=True):
-    """An exception: its own name, and the class of ours that it counts as."""
+class Raised(Message, frozen=True, kw_only=True):
+    """The handler, or a note of it, raised an exception: its own name, and the class of ours that it counts as."""
 
     name: str
     counts_as: str
@@ -45,7 +45,7 @@ class Fault(Message, frozen=True, kw_only=True):
     traceback: str = ""
 
 
-# What a worker says.
+# From the worker.
 
 
 class Run(Message, frozen=True, kw_only=True):
@@ -65,29 +65,29 @@ class Stop(Message, frozen=True, kw_only=True):
 
 
 class Answer(Message, frozen=True, kw_only=True):
-    """What came of a note that wanted to know."""
+    """The answer to a note that has a number."""
 
     number: int
     heard: list[Heard] = []
-    fault: Fault | None = None
+    raised: Raised | None = None
 
 
-class Leave(Message, frozen=True, kw_only=True):
-    """There is nothing more to do."""
+class Exit(Message, frozen=True, kw_only=True):
+    """There are no more jobs: the process ends."""
 
 
-# What a process says.
+# From a process.
 
 
 class Note(Message, frozen=True, kw_only=True):
-    """Something to remember; with a number, it wants to know whether it was."""
+    """Something to record; with a number, the process waits for the answer."""
 
     record: Record
     number: int | None = None
 
 
-class Said(Message, frozen=True, kw_only=True):
-    """A line of the log."""
+class LogLine(Message, frozen=True, kw_only=True):
+    """A line for the worker's log."""
 
     unit: int
     fence: int
@@ -95,18 +95,18 @@ class Said(Message, frozen=True, kw_only=True):
     text: str
 
 
-class Done(Message, frozen=True, kw_only=True):
+class Returned(Message, frozen=True, kw_only=True):
     """What the handler returned."""
 
     result: msgspec.Raw
     cost: float = 0
 
 
-ToChild = Run | Stop | Answer | Leave
-ToWorker = Note | Said | Done | Fault
+ToChild = Run | Stop | Answer | Exit
+ToWorker = Note | LogLine | Returned | Raised
 
 
-def line_of(message: Message) -> bytes:
+def encode_line(message: Message) -> bytes:
     """A message as it is sent. Raises PermanentError for one that is too large."""
     line = msgspec.json.encode(message) + b"\n"
     if len(line) > LINE_MAX:
@@ -117,31 +117,31 @@ def line_of(message: Message) -> bytes:
     return line
 
 
-def fault_of(error: BaseException, cost: float = 0) -> Fault:
+def encode_error(error: BaseException, cost: float = 0) -> Raised:
     """An exception as it is sent; one that is none of ours may be tried again."""
-    kinds = [kind.__name__ for kind in type(error).__mro__ if OWN.get(kind.__name__) is kind]
+    kinds = [kind.__name__ for kind in type(error).__mro__ if KEPT_CLASSES.get(kind.__name__) is kind]
     if isinstance(error, asyncio.CancelledError):
         kinds = [Cancelled.__name__]
     text = make_storable(read_text(error))
     after_us = error.after_us if isinstance(error, Retry | Snooze) else None
     counts_as = kinds[0] if kinds else TransientError.__name__
     signal = error.signal if isinstance(error, Await) else None
-    return Fault(
+    return Raised(
         name=type(error).__name__, counts_as=counts_as, text=text, after_us=after_us, signal=signal, cost=cost,
         traceback=format_traceback(error),
     )  # fmt: skip
 
 
-def error_of(fault: Fault) -> InterlockError:
+def decode_error(raised: Raised) -> InterlockError:
     """The exception that was sent. What was a `ValueError: no` there reads so here, too."""
-    base = OWN[fault.counts_as]
-    kind: type[InterlockError] = base if base.__name__ == fault.name else type(fault.name, (base,), {})
-    error = kind.__new__(kind, fault.text)
-    setattr(error, SENT, fault.traceback)
+    base = KEPT_CLASSES[raised.counts_as]
+    kind: type[InterlockError] = base if base.__name__ == raised.name else type(raised.name, (base,), {})
+    error = kind.__new__(kind, raised.text)
+    setattr(error, SENT, raised.traceback)
     if isinstance(error, Retry):
-        error.after_us = fault.after_us
+        error.after_us = raised.after_us
     elif isinstance(error, Snooze):
-        error.after_us, error.cost = fault.after_us, 0.0
+        error.after_us, error.cost = raised.after_us, 0.0
     if isinstance(error, Await):
-        error.signal = fault.signal or ""
+        error.signal = raised.signal or ""
     return error

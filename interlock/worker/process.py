@@ -20,18 +20,18 @@ from interlock.worker.log_facts import facts_of
 from interlock.worker.messages import (
     LINE_MAX,
     Answer,
-    Done,
-    Fault,
-    Leave,
+    Exit,
+    LogLine,
     Message,
     Note,
+    Raised,
+    Returned,
     Run,
-    Said,
     Stop,
     ToWorker,
-    error_of,
-    fault_of,
-    line_of,
+    decode_error,
+    encode_error,
+    encode_line,
 )
 
 MAIN = "__main__"  # the script that was started
@@ -48,7 +48,7 @@ class Child:
         """Spawns it. `end` is its end of the line."""
         self.loop = asyncio.get_running_loop()
         self.reader, self.writer, self.kill_after = reader, writer, kill_after
-        self.gone: asyncio.Future[int] = self.loop.create_future()
+        self.exited: asyncio.Future[int] = self.loop.create_future()
         self.ending = self.reaped = False
         self.signalling = Lock()
         theirs, self.lifeline = os.pipe()
@@ -64,9 +64,9 @@ class Child:
         finally:
             os.close(theirs)
         self.group = self.process.pid
-        Thread(target=self.attend, name="interlock child", daemon=True).start()
+        Thread(target=self.wait_for_exit, name="interlock child", daemon=True).start()
 
-    def attend(self) -> None:
+    def wait_for_exit(self) -> None:
         """In a thread of its own: when the process ends by itself, its group ends with it."""
         if hasattr(os, "waitid"):  # until it is reaped, its number is no other group's
             os.waitid(os.P_PID, self.group, os.WEXITED | os.WNOWAIT)
@@ -78,59 +78,59 @@ class Child:
             code = self.process.wait()
             self.reaped = True
         with suppress(RuntimeError):  # the loop is closed: nobody wants to know
-            self.loop.call_soon_threadsafe(self.over, code)
+            self.loop.call_soon_threadsafe(self.on_exit, code)
         with suppress(
             ChildProcessError
         ):  # what it had started is this process's to reap, if that is the init of a container
             while True:
                 os.waitpid(-self.group, 0)
 
-    def over(self, code: int) -> None:
-        """Who reads gets what it had said, and then the end, even if others hold its end of the line."""
-        if not self.gone.done():
-            self.gone.set_result(code)
+    def on_exit(self, code: int) -> None:
+        """A reader gets what it had sent, and then the end, even if others hold its end of the connection."""
+        if not self.exited.done():
+            self.exited.set_result(code)
             with suppress(OSError):
                 self.writer.get_extra_info("socket").shutdown(socket.SHUT_RD)
 
-    def tell(self, message: Message) -> None:
-        self.writer.write(line_of(message))
+    def send(self, message: Message) -> None:
+        self.writer.write(encode_line(message))
 
-    async def carry_out(self, run: bytes, context: JobContext) -> Done | Fault:
-        """What the handler came to. Raises TransientError if the process ended before it said so."""
+    async def run(self, run: bytes, context: JobContext) -> Returned | Raised:
+        """How the handler ended. Raises TransientError if the process ended before it had sent that."""
         self.writer.write(run)
-        context.stopping.listener = lambda: self.tell(Stop())
+        context.stopping.listener = lambda: self.send(Stop())
         if context.cancelled:
-            self.tell(Stop())
+            self.send(Stop())
         try:
-            while (line := await self.heard()).endswith(b"\n"):
+            while (line := await self.read_line()).endswith(b"\n"):
                 match msgspec.json.decode(line, type=ToWorker):
-                    case Done() | Fault() as said:
-                        return said
+                    case Returned() | Raised() as ended:
+                        return ended
                     case Note() as note:
-                        await self.pass_on(note, context)
-                    case Said() as said:
-                        self.log_for(said, context)
+                        await self.record_note(note, context)
+                    case LogLine() as logged:
+                        self.log_for(logged, context)
         finally:
             context.stopping.listener = None
-        raise TransientError(f"the process of this handler {ending(await asyncio.shield(self.gone))}")
+        raise TransientError(f"the process of this handler {describe_exit(await asyncio.shield(self.exited))}")
 
-    def log_for(self, said: Said, context: JobContext) -> None:
-        """What the handler logged; what it logs after its end, or of nothing, is not said of this job."""
-        extra: dict[str, Any] = {"unit": said.unit, "fence": said.fence}
-        if (said.unit, said.fence) == (context.unit, context.fence):
+    def log_for(self, line: LogLine, context: JobContext) -> None:
+        """What the handler logged; what it logs after its end, or without its context, has no facts of this job."""
+        extra: dict[str, Any] = {"unit": line.unit, "fence": line.fence}
+        if (line.unit, line.fence) == (context.unit, context.fence):
             extra["facts"] = facts_of(context.grant)
-        context.log.logger.log(said.level, "%s", said.text, extra=extra)
+        context.log.logger.log(line.level, "%s", line.text, extra=extra)
 
-    async def heard(self) -> bytes:
+    async def read_line(self) -> bytes:
         try:
             return await self.reader.readline()
         except ConnectionError:  # it ended while it was written to
             return b""
 
-    async def pass_on(self, note: Note, context: JobContext) -> None:
-        """What the handler asked to be remembered goes the way of all notes, under the lease of its job."""
-        one, held = note.record, note.record.held[0]
-        record = context.record(one.kind, msgspec.Raw(one.payload.encode()), one.name)
+    async def record_note(self, note: Note, context: JobContext) -> None:
+        """A note of the handler goes the way of all notes, under the lease of its job."""
+        sent, held = note.record, note.record.held[0]
+        record = context.record(sent.kind, msgspec.Raw(sent.payload.encode()), sent.name)
         here = (held.unit, held.fence) == (context.held.unit, context.held.fence)
         if note.number is None:
             if here:
@@ -139,9 +139,9 @@ class Child:
         try:
             if not here:
                 raise Stale("this job has ended; what it left running cannot speak for it")
-            self.tell(Answer(number=note.number, heard=await context.sender.asend(record)))
+            self.send(Answer(number=note.number, heard=await context.sender.asend(record)))
         except InterlockError as error:
-            self.tell(Answer(number=note.number, fault=fault_of(error)))
+            self.send(Answer(number=note.number, raised=encode_error(error)))
 
     def signal(self, number: signal.Signals) -> None:
         """The group gets a signal, if there still is one."""
@@ -149,29 +149,29 @@ class Child:
             if not self.reaped or alive(self.group):
                 kill(self.group, number)
 
-    async def leave(self) -> None:
-        """It has ended well, or after a time was made to."""
-        self.tell(Leave())
-        await asyncio.wait([self.gone], timeout=self.kill_after)
+    async def dismiss(self) -> None:
+        """It has ended by itself, or after a time was made to."""
+        self.send(Exit())
+        await asyncio.wait([self.exited], timeout=self.kill_after)
         await self.end()
 
     async def end(self) -> None:
-        """The whole group has ended: asked first, and killed if it does not listen or whoever waits cannot."""
-        if not self.gone.done():
+        """The whole group has ended: asked first, and killed if it does not listen or whoever waits is cancelled."""
+        if not self.exited.done():
             self.ending = True
             self.signal(signal.SIGTERM)
             try:
                 async with asyncio.timeout(self.kill_after):
-                    await self.emptied()
+                    await self.wait_for_empty_group()
             except TimeoutError:
                 pass  # the time is up
             finally:
                 self.signal(signal.SIGKILL)
-                await asyncio.shield(self.gone)
+                await asyncio.shield(self.exited)
         self.close()
 
-    async def emptied(self) -> None:
-        await asyncio.shield(self.gone)
+    async def wait_for_empty_group(self) -> None:
+        await asyncio.shield(self.exited)
         while alive(self.group):
             await asyncio.sleep(LOOK)
 
@@ -191,26 +191,26 @@ class InProcess:
         self.idle: list[Child] = []
 
     async def run(self, task: Task[Any, Any], kwargs: dict[str, Any], context: JobContext) -> Any:
-        run = line_of(self.order(task, context))
+        run = encode_line(self.make_run(task, context))
         async with self.room:
-            child = await self.child()
+            child = await self.take_child()
             try:
-                context.refuse_late_begin()
-                said = await child.carry_out(run, context)
+                context.refuse_late_start()
+                ended = await child.run(run, context)
             except BaseException:
                 await self.end(child)
                 raise
             self.idle.append(child)
-        context.spent += said.cost
-        if isinstance(said, Fault):
-            raise error_of(said)
-        return said.result
+        context.spent += ended.cost
+        if isinstance(ended, Raised):
+            raise decode_error(ended)
+        return ended.result
 
-    def order(self, task: Task[Any, Any], context: JobContext) -> Run:
+    def make_run(self, task: Task[Any, Any], context: JobContext) -> Run:
         """What a process must know of a job. Raises PermanentError for a task that no other process could find."""
         module = task.handler.__module__
         if (task.app, module) not in self.addresses:
-            self.addresses[task.app, module] = address(task.app, module)
+            self.addresses[task.app, module] = find_address(task.app, module)
         app = self.addresses[task.app, module]
         if app is None or module == MAIN:
             what = f"its {'handler' if module == MAIN else 'app'} is defined where none can"
@@ -223,11 +223,11 @@ class InProcess:
             tenant=context.tenant, log_level=context.log.getEffectiveLevel(), far=task.app.far,
         )  # fmt: skip
 
-    async def child(self) -> Child:
+    async def take_child(self) -> Child:
         """One that waits for work; the one that worked last, so that few of them are kept warm."""
         while self.idle:
             child = self.idle.pop()
-            if not child.gone.done():
+            if not child.exited.done():
                 return child
             await self.end(child)
         return await self.start()
@@ -251,21 +251,21 @@ class InProcess:
     async def close(self) -> None:
         """Every process has ended, and nothing that they started is left in their groups."""
         idle, self.idle = self.idle, []
-        await asyncio.gather(*(child.leave() if child in idle else child.end() for child in self.children))
+        await asyncio.gather(*(child.dismiss() if child in idle else child.end() for child in self.children))
         self.children.clear()
 
 
-def address(app: App, module: str) -> str | None:
+def find_address(app: App, module: str) -> str | None:
     """An app as `module:attribute`, by the module of its task or by another that was imported."""
-    for name, one in [(module, sys.modules.get(module)), *sys.modules.items()]:
+    for name, imported in [(module, sys.modules.get(module)), *sys.modules.items()]:
         if name != MAIN:
-            for attribute, value in list(getattr(one, "__dict__", {}).items()):
+            for attribute, value in list(getattr(imported, "__dict__", {}).items()):
                 if value is app:
                     return f"{name}:{attribute}"
     return None
 
 
-def ending(code: int) -> str:
+def describe_exit(code: int) -> str:
     """How a process ended, in words."""
     if code >= 0:
         return f"ended with exit code {code} and no answer"

@@ -306,7 +306,7 @@ def test_a_process_that_dies_takes_its_group_along_and_is_replaced_when_idle(pla
         (child,) = pool.children
         assert not gone(grandchild)
         os.kill(child.group, signal.SIGKILL)
-        assert await asyncio.shield(child.gone) == -signal.SIGKILL
+        assert await asyncio.shield(child.exited) == -signal.SIGKILL
         await auntil(lambda: gone(grandchild))
         assert (await carry_out(pool, chores.who, desk.context()))["pid"] != child.group
         assert child not in pool.children
