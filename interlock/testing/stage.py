@@ -12,7 +12,7 @@ from interlock.kernel.errors import InterlockError
 from interlock.store.reads import next_wake, queues
 from interlock.store.views import events_of
 from interlock.testing.engine import still
-from interlock.testing.worker import StillWorker, Vanished
+from interlock.testing.worker import StageWorker, WorkerLost
 
 MEMORY = "sqlite://:memory:"
 START = datetime(2030, 1, 1, tzinfo=UTC)
@@ -35,7 +35,7 @@ class Stage:
         self.engine = still(url, app.lives, lambda: self.now_us)
         self.before = app.opened, app.opener, app.meanwhile
         app.opened, app.opener, app.meanwhile = self.engine, lambda: self.engine, self.wait
-        self.worker = self.another()
+        self.worker = self.make_worker()
 
     def end(self) -> None:
         """The app is as it was before, and the stage's database is closed."""
@@ -63,28 +63,29 @@ class Stage:
                 return done
             try:
                 self.worker.run(grants[0])
-            except Vanished:
+            except WorkerLost:
                 if self.worker.running:
                     raise  # out of the handler that waited, too: it was the same worker's
-                self.worker = self.another()
+                self.worker = self.make_worker()
         raise InterlockError(f"{ENOUGH} attempts, and there is still work; does a task submit itself again?")
 
     def lose_worker(self, *, after_step: str | None = None) -> None:
-        """The worker vanishes with its leases, and another one takes its place.
+        """The worker is lost with its leases, and another one takes its place.
 
         Inside a handler, it ends right there. Outside, it has just begun all that is available now; or, with
         `after_step`, it works until a step of that name is recorded, and ends there.
         """
         if self.worker.running:
-            self.worker.vanish()
+            self.worker.lose()
         if after_step is None:
-            self.worker.begin(self.worker.claim(self.queues(), ALL))
-            self.worker = self.another()
+            self.worker.start_all(self.worker.claim(self.queues(), ALL))
+            self.worker = self.make_worker()
             return
-        doomed, doomed.last_step = self.worker, after_step
+        worker = self.worker
+        worker.lost_after_step = after_step
         self.drain()
-        doomed.last_step = ""
-        if self.worker is doomed:
+        worker.lost_after_step = ""
+        if self.worker is worker:
             raise InterlockError(f"no job came to a step '{after_step}', so the worker was not lost")
 
     def define(self) -> None:
@@ -92,9 +93,9 @@ class Stage:
         if len(self.app.definitions) != self.defined:
             self.defined = len([future.result() for future in self.app.put_all(self.app.definitions)])
 
-    def another(self) -> StillWorker:
+    def make_worker(self) -> StageWorker:
         self.workers += 1
-        return StillWorker(self.app, self.workers, self.capabilities)
+        return StageWorker(self.app, self.workers, self.capabilities)
 
     def queues(self) -> list[str]:
         return self.engine.see(queues, self.app.tenant) or ["default"]
@@ -113,7 +114,7 @@ class Stage:
         end = self.now_us + us
         while self.now_us < end:
             self.now_us = self.next_instant(end)
-            self.worker.beat(self.worker.running)
+            self.worker.send_heartbeats(self.worker.running)
             self.tick()
 
     def next_instant(self, end: int) -> int:

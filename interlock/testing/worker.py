@@ -37,54 +37,54 @@ A = TypeVar("A")
 CAPACITY = 10_000
 
 
-class Vanished(BaseException):
-    """The worker is gone in the middle of a handler; nothing that the handler catches can hold it."""
+class WorkerLost(BaseException):
+    """The worker is lost in the middle of a handler; an `except Exception` of the handler does not catch it."""
 
 
-class Nobody:
-    """What a handler of a worker that is gone speaks to."""
+class LostWorkerSender:
+    """What a handler of a lost worker sends to: nothing arrives."""
 
     def send(self, command: Command[Any]) -> NoReturn:
-        raise Vanished
+        raise WorkerLost
 
     async def asend(self, command: Command[Any]) -> NoReturn:
-        raise Vanished
+        raise WorkerLost
 
 
-class Doomed:
-    """Carries commands to the app, until a step of a certain name is recorded: that is the last that is heard."""
+class SenderUntilStep:
+    """Sends to the app, until a step of a certain name is recorded: then the worker is lost."""
 
-    def __init__(self, worker: "StillWorker", step: str) -> None:
+    def __init__(self, worker: "StageWorker", step: str) -> None:
         self.worker, self.step = worker, step
 
     def send(self, command: Command[A]) -> A:
         answer = self.worker.app.send(command)
         if isinstance(command, Record) and command.kind == "step" and command.name == self.step:
-            self.worker.vanish()
+            self.worker.lose()
         return answer
 
     async def asend(self, command: Command[A]) -> A:
         return self.send(command)
 
 
-class StillContext(JobContext):
-    """The context of a handler; asked whether it should stop, it beats first, so the answer is never late."""
+class StageContext(JobContext):
+    """The context of a handler; `cancelled` sends a heartbeat first, so the answer is never late."""
 
-    def __init__(self, worker: "StillWorker", grant: Grant) -> None:
+    def __init__(self, worker: "StageWorker", grant: Grant) -> None:
         self.worker = worker
-        sender = Doomed(worker, worker.last_step) if worker.last_step else worker.app
-        super().__init__(sender, grant, worker.app.tenant, self.at_once)
+        sender = SenderUntilStep(worker, worker.lost_after_step) if worker.lost_after_step else worker.app
+        super().__init__(sender, grant, worker.app.tenant, self.send_note)
 
     @property
     def cancelled(self) -> bool:
-        self.worker.beat([self])
+        self.worker.send_heartbeats([self])
         return self.stopping.is_set()
 
-    def at_once(self, note: Record) -> None:
+    def send_note(self, note: Record) -> None:
         self.sender.send(note)
 
 
-class StillWorker:
+class StageWorker:
     """One worker of a stage, under a name of its own."""
 
     user_errors: tuple[type[BaseException], ...] = (Exception, asyncio.CancelledError)  # a test can be interrupted
@@ -92,8 +92,8 @@ class StillWorker:
     def __init__(self, app: App, number: int, capabilities: tuple[str, ...]) -> None:
         self.app, self.name, self.capabilities = app, f"worker-{number}", capabilities
         self.id = self.incarnation = self.claims = 0
-        self.running: list[StillContext] = []  # a handler that waits for another job has that one's above it
-        self.last_step = ""  # it vanishes once a step of that name is recorded
+        self.running: list[StageContext] = []  # a handler that waits for another job has that one's above it
+        self.lost_after_step = ""  # it is lost once a step of that name is recorded
 
     def register(self) -> None:
         self.incarnation += 1
@@ -109,26 +109,26 @@ class StillWorker:
         if not self.id:
             self.register()
         self.claims += 1
-        word = f"{self.name}.{self.claims}"
+        key = f"{self.name}.{self.claims}"
         command = Claim(
-            tenant=self.app.tenant, actor=self.name, worker=self.id, key=word, nonce=f"{word:0>16}", limit=limit,
+            tenant=self.app.tenant, actor=self.name, worker=self.id, key=key, nonce=f"{key:0>16}", limit=limit,
             queues=tuple(queues),
         )  # fmt: skip
         try:
             return self.app.send(command)
-        except InterlockError:  # silent for too long, it counts as gone: it begins anew, as a real one does
+        except InterlockError:  # silent for too long, it counts as gone: it registers again, as a real one does
             self.register()
             return self.app.send(msgspec.structs.replace(command, worker=self.id))
 
-    def begin(self, grants: Sequence[Grant]) -> None:
+    def start_all(self, grants: Sequence[Grant]) -> None:
         """All of them have started, as far as the engine knows."""
         if grants:
-            held = tuple(StillContext(self, grant).held for grant in grants)
+            held = tuple(StageContext(self, grant).held for grant in grants)
             self.app.send(Start(tenant=self.app.tenant, actor=self.name, held=held))
 
     def run(self, grant: Grant) -> None:
-        """The handler has run and its outcome is reported. Raises Vanished."""
-        context = StillContext(self, grant)
+        """The handler has run and its outcome is reported. Raises WorkerLost."""
+        context = StageContext(self, grant)
         execution = Execution(Lease(grant, stand_still, 0.0), context)
         self.running.append(context)
         try:
@@ -171,21 +171,21 @@ class StillWorker:
             case GiveBack():
                 return Release(held=(execution.held,), **fields)
 
-    def beat(self, contexts: Sequence[StillContext]) -> None:
+    def send_heartbeats(self, contexts: Sequence[StageContext]) -> None:
         """The leases are renewed; a handler whose lease is lost, or who is asked to stop, can see it."""
         if not contexts:
             return
         held = tuple(context.held for context in contexts)
         answers: list[Heard] = self.app.send(Heartbeat(tenant=self.app.tenant, actor=self.name, held=held))
-        for context, heard in zip(contexts, answers, strict=True):
-            if heard.cancel or not heard.accepted:
+        for context, answer in zip(contexts, answers, strict=True):
+            if answer.cancel or not answer.accepted:
                 context.stopping.set()
 
-    def vanish(self) -> NoReturn:
-        """From here on nobody hears of it."""
+    def lose(self) -> NoReturn:
+        """From here on nothing that it sends arrives."""
         for context in self.running:
-            context.sender = Nobody()
-        raise Vanished
+            context.sender = LostWorkerSender()
+        raise WorkerLost
 
 
 def stand_still() -> float:

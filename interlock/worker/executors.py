@@ -30,7 +30,7 @@ class OnLoop:
 
 
 class InThread:
-    """Plain handlers run in threads. A thread cannot be stopped: one that was cancelled runs on, unheard."""
+    """Plain handlers run in threads. A thread cannot be stopped: one that was cancelled runs on, its result ignored."""
 
     def __init__(self, threads: int) -> None:
         self.pool = ThreadPoolExecutor(max_workers=threads, thread_name_prefix="interlock handler")
