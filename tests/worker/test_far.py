@@ -177,11 +177,11 @@ def test_a_worker_whose_server_is_away_waits_for_it_and_nothing_is_done_twice(tm
         async def played() -> None:
             async with working(app) as one:
                 job = there.tasks["order"].submit()
-                await wait_until(lambda: ran and one.asking.away)
+                await wait_until(lambda: ran and one.client.database_away)
                 house.guest = server
                 await wait_until(lambda: job.look().outcome is not None)
                 assert (job.look().outcome, ran) == ("success", [1])
-                await wait_until(lambda: not one.asking.away)
+                await wait_until(lambda: not one.client.database_away)
 
         server = house.guest
         asyncio.run(played())
