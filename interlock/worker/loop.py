@@ -102,7 +102,6 @@ class Worker:
             await asyncio.gather(*loops, return_exceptions=True)
             await self.executors.close()
             unsubscribe()
-            log.info("worker %s stopped", self.name)
 
     async def serve(self, claiming: asyncio.Task[None], *others: asyncio.Task[None]) -> None:
         """The claimer has ended and what it claimed is settled. A loop that breaks stops the worker."""
