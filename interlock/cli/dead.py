@@ -1,9 +1,9 @@
 """`interlock dead`: the dead letters, and what can be done with them."""
 
-from typing import Annotated, Any
+from typing import Annotated
 
-import msgspec
 import typer
+from msgspec.structs import asdict
 
 from interlock.cli import units
 from interlock.cli.archive import Out, move
@@ -31,35 +31,56 @@ from interlock.cli.options import (
 )
 from interlock.cli.out import FINDING, Json, counted, dump, on_terminal, say, table
 from interlock.client import shape
+from interlock.client.answers import LetterTold, UnitWhole
 from interlock.client.app import App
 from interlock.client.reasons import shortened
 from interlock.client.selections import RequeueOutcome, Selection, check_word
-from interlock.client.times import stated
 from interlock.kernel.commands import REASONS, Archive
 from interlock.kernel.errors import InterlockError
 from interlock.kernel.lifecycle import Category
 from interlock.kernel.names import meant, shown
+from interlock.kernel.rows import Note
 from interlock.store.connection import Connection
-from interlock.store.views import Filter, View, glimpse, last_event, listing, notes_of, view
+from interlock.store.letters import letters_of
+from interlock.store.views import (
+    Filter,
+    View,
+    glimpse,
+    last_tracebacks,
+    listing,
+    needs_of,
+    notes_of,
+    open_gates,
+    view,
+)
 
 app = typer.Typer(help="Dead letters: what was given up, why, and how to do it again.", no_args_is_help=True)
+TOGETHER = 1_000  # letters whose tracebacks are read in one statement
+# What is told of the end of a letter.
+END = (
+    "reason_code", "stage", "last_error", "attempts", "last_owner", "last_lease_expires_at", "correlation_id",
+    "dead_since",
+)  # fmt: skip
 Codes = Annotated[str | None, typer.Option("--code", help=f"With this reason code: {', '.join(REASONS)}.")]
 
 
-def letter(session: Connection, tenant: int, unit: int) -> dict[str, Any]:
-    """What the closing event of a dead letter says."""
-    last = last_event(session, tenant, unit)
-    facts = msgspec.json.decode(last.payload) if last else {}
-    return {
-        "reason_code": facts.get("reason_code"), "stage": facts.get("stage"), "last_error": facts.get("last_error"),
-        "attempts": facts.get("attempts"), "last_owner": facts.get("last_owner"),
-        "last_lease_expires_at": shape.instant(facts.get("last_lease_expires_at")),
-        "correlation_id": facts.get("correlation_id"), "dead_since": shape.instant(last.at if last else None),
-    }  # fmt: skip
+def letters(session: Connection, tenant: int, wanted: Filter, limit: int, after: int | None) -> list[LetterTold]:
+    """Dead letters, the highest id first."""
+    found = listing(session, tenant, wanted, limit, after)
+    ids = [one.unit.id for one in found]
+    ends, tracebacks = letters_of(session, tenant, ids), dict[int, Note]()
+    for start in range(0, len(ids), TOGETHER):
+        tracebacks |= last_tracebacks(session, tenant, ids[start : start + TOGETHER])
+    return [shape.letter(one, ends[one.unit.id], tracebacks.get(one.unit.id)) for one in found]
 
 
-def letters(session: Connection, tenant: int, wanted: Filter, limit: int, after: int | None) -> list[tuple[View, Any]]:
-    return [(one, letter(session, tenant, one.unit.id)) for one in listing(session, tenant, wanted, limit, after)]
+def look(session: Connection, tenant: int, unit: int) -> tuple[UnitWhole, LetterTold, View]:
+    """A dead letter with all that is known of it. Raises InterlockError if it is none."""
+    found, end = view(session, tenant, unit), letters_of(session, tenant, [unit]).get(unit)
+    if end is None:
+        raise InterlockError(f"{shape.name_of(found)} is no dead letter: it is {found.unit.state}")
+    needs, gates = needs_of(session, tenant, unit), open_gates(session, tenant, unit)
+    return shape.whole(found, needs, gates, notes_of(session, tenant, unit)), shape.letter(found, end, None), found
 
 
 @app.command("list")
@@ -78,37 +99,34 @@ def list_dead(
         found = app.read(letters, wanted, limit + 1, None if after is None else meant(after))
     page, more = found[:limit], len(found) > limit
     if json:
-        dump({"dead": [{**shape.unit(one), **said} for one, said in page], "more": more})
+        dump({"dead": page, "more": more})
         return
     heads = ("ID", "TASK", "REASON", "STAGE", "ATTEMPTS", "SINCE", "LAST ERROR")
     rows = [
         (
-            shape.name_of(one), one.body.task, str(said["reason_code"]), said["stage"] or "", str(said["attempts"]),
-            stated(one.unit.changed_at), shortened(said["last_error"] or ""),
+            one.id, one.task, str(one.reason_code), one.stage or "", str(one.attempts), one.changed_at,
+            shortened(one.last_error or ""),
         )
-        for one, said in page
+        for one in page
     ]  # fmt: skip
     table(heads, rows)
     if on_terminal() and more:
-        say(f"\nThere are more: --after {shape.name_of(page[-1][0])}")
+        say(f"\nThere are more: --after {page[-1].id}")
 
 
 @app.command()
 def show(unit: Id, tenant: Tenant = 1, db: Url = DEFAULT, json: Json = False) -> None:
     """Show one dead letter: the reason, the stage, the last error, and all that the unit says."""
     with app_on(db, tenant) as app:
-        one = unit_of(app, unit)
-        seen, said = app.read(view, one), app.read(letter, one)
-        tracebacks = shape.tracebacks(app.read(notes_of, one))
-        if seen.unit.outcome != Category.DEAD:
-            raise InterlockError(f"{shape.name_of(seen)} is no dead letter: it is {seen.unit.state}")
+        whole, letter, seen = app.read(look, unit_of(app, unit))
+    end = {name: getattr(letter, name) for name in END}
     if json:
-        dump({**shape.whole(seen), **said, "tracebacks": tracebacks})
+        dump({**asdict(whole), **end})
         return
-    facts = [*((name, str(value)) for name, value in said.items() if value is not None), *units.fields(seen)]
+    facts = [*((name, str(value)) for name, value in end.items() if value is not None), *units.fields(seen)]
     table(("FIELD", "VALUE"), list(dict(facts).items()))
-    units.say_tracebacks(tracebacks)
-    say(f"\nDo it again: interlock dead requeue {shape.name_of(seen)}")
+    units.say_tracebacks(whole.tracebacks)
+    say(f"\nDo it again: interlock dead requeue {whole.id}")
 
 
 @app.command()

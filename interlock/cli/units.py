@@ -2,9 +2,10 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
+from msgspec.structs import asdict
 
 from interlock.cli import tree
 from interlock.cli.options import (
@@ -23,6 +24,7 @@ from interlock.cli.options import (
 )
 from interlock.cli.out import Cell, Json, dump, on_terminal, say, state_cell, table
 from interlock.client import shape
+from interlock.client.answers import TracebackTold
 from interlock.client.reasons import because
 from interlock.client.schedules import why_schedule
 from interlock.client.selections import check_word
@@ -56,6 +58,8 @@ from interlock.store.views import (
 )
 
 EVERY = 1_000_000  # events that are told of one job at most
+# Not told as fields of a unit: what has a table of its own, and other words for the same.
+BESIDE = (*shape.ALIASES, "lease", "needs", "waiting_on", "tracebacks")
 HEADS = ("ID", "TASK", "STATE", "QUEUE", "ATTEMPT", "WORKER", "MADE AT", "CHANGED AT", "KEY")
 
 
@@ -134,14 +138,17 @@ def show(
         family = app.read(views_of, [node.unit for node in below.nodes[1:]]) if json else {}
     others = [one for one in notes if one.kind != TRACEBACK]
     if json:
-        facts = shape.whole(seen)
-        facts["needs"] = [{"id": shown(one.lifecycle, one.unit), "state": one.state} for one in needs]
-        facts["waiting_on"] = [shown(life, one) for one, life in gates]
-        facts["tree"], facts["cut"] = [shape.node(below, node) for node in below.nodes], below.cut
-        facts["children"] = [{**shape.unit(family[node.unit]), "depth": node.depth} for node in below.nodes[1:]]
-        facts["notes"], facts["artifacts"] = map(shape.note, others), map(shape.artifact, artifacts)
-        facts["tracebacks"] = shape.tracebacks(notes)
-        dump({name: list(value) if isinstance(value, map) else value for name, value in facts.items()})
+        children = [{**shape.unit_fields(family[node.unit]), "depth": node.depth} for node in below.nodes[1:]]
+        dump(
+            {
+                **asdict(shape.whole(seen, needs, gates, notes)),
+                "tree": [shape.node(below, node) for node in below.nodes],
+                "cut": below.cut,
+                "children": children,
+                "notes": [shape.note(one) for one in others],
+                "artifacts": [shape.artifact(one) for one in artifacts],
+            }
+        )
         return
     if len(below.nodes) > 1:
         tree.draw(below)
@@ -156,10 +163,10 @@ def show(
         say_tracebacks(shape.tracebacks(notes))
 
 
-def say_tracebacks(tracebacks: list[dict[str, Any]]) -> None:
+def say_tracebacks(tracebacks: list[TracebackTold]) -> None:
     """How the attempts failed, one after the other."""
     for one in tracebacks:
-        say(f"\nTRACEBACK of attempt {one['attempt']}, {one['at']}\n{make_plain(one['text'])}")
+        say(f"\nTRACEBACK of attempt {one.attempt}, {one.at}\n{make_plain(one.text)}")
 
 
 def show_past(unit: str, time: str, tenant: int, db: str, json: bool) -> None:
@@ -193,12 +200,12 @@ def moment(text: str, now: int) -> int:
 
 def fields(seen: View) -> list[tuple[str, Cell]]:
     """What there is to say of a unit; what it has not got is left out."""
-    facts = {name: value for name, value in shape.whole(seen).items() if name not in shape.ALIASES}
-    body, lease = seen.body, facts.pop("lease")
+    facts = {name: value for name, value in asdict(shape.whole(seen)).items() if name not in BESIDE}
+    body, lease = seen.body, shape.lease(seen)
     facts |= {"capabilities": ", ".join(seen.capabilities), "labels": text(body.labels), "policy": text(body.policy)}
     facts |= {"input": body.input, "result": body.result}
     if lease:
-        facts |= {f"lease_{name}": value for name, value in lease.items()}
+        facts |= {f"lease_{name}": value for name, value in asdict(lease).items()}
     state = state_cell(seen.unit.state, seen.unit.category)
     return [
         (name, state if name == "state" else str(value))
@@ -270,7 +277,7 @@ def show_job_events(unit: str, shape_of: str, after: int, tenant: int, db: str, 
         dump({"events": found})
         return
     names = ("ts", "type", "version", "actor", "correlation_id", "cause", "id")
-    rows = [[str(one[name]) if one[name] is not None else "" for name in names] for one in found]
+    rows = [["" if (value := getattr(one, name)) is None else str(value) for name in names] for one in found]
     table([name.upper() for name in names], rows)
 
 

@@ -21,6 +21,7 @@ from interlock.client.app import App
 from interlock.client.times import roughly
 from interlock.kernel.lifecycle import Category, Lifecycle
 from interlock.kernel.policy import LEASED
+from interlock.kernel.rows import Event
 from interlock.store.connection import Connection
 from interlock.store.reads import cursor, events_after
 from interlock.store.trees import notes_in, tree_of
@@ -165,7 +166,7 @@ def every_change(app: App, until: float | None) -> Iterator[dict[str, Any]]:
     at = app.engine.read(cursor, app.tenant)
     while True:
         found = app.engine.read(lambda session, at=at: events_after(session, at, EVENTS), app.tenant)  # type: ignore[misc]
-        yield from ({"change": "event", **shape.event(one)} for _, one in found if one.tenant == app.tenant)
+        yield from (change_of(one) for _, one in found if one.tenant == app.tenant)
         at = found[-1][0] if found else at
         if len(found) < EVENTS and not paused(until):
             return
@@ -179,12 +180,16 @@ def changes(app: App, unit: int, until: float | None) -> Iterator[dict[str, Any]
         for one in picture.units:
             number = one.unit.id
             events = app.read(events_of, number, reached.get(number, 0))
-            yield from ({"change": "event", **shape.event(event)} for event in events)
+            yield from map(change_of, events)
             reached[number] = max([reached.get(number, 0), *(event.version for event in events)])
             step = picture.progress.get(number)
             if step is not None and step != steps.get(number):
                 steps[number] = step
                 yield {"change": "progress", "unit": shape.name_of(one), "done": step[0], "text": step[1]}
+
+
+def change_of(event: Event) -> dict[str, Any]:
+    return {"change": "event", **msgspec.to_builtins(shape.event(event))}
 
 
 def tell(one: dict[str, Any], json: bool) -> None:

@@ -8,6 +8,7 @@ from typer.core import TyperGroup
 from interlock.cli.options import DEFAULT, Actor, DryRun, Every, Tenant, Url, Why, app_on, named
 from interlock.cli.out import Json, counted, dump, say, state_cell, table
 from interlock.client import shape
+from interlock.client.answers import WorkerTold
 from interlock.client.app import App
 from interlock.client.staffing import queues_of
 from interlock.client.times import stated
@@ -93,7 +94,7 @@ def drain(
         dump({"workers": told, "dry_run": dry_run})
         return
     for one in told:
-        say(f"{one['name']} ({one['id']}): {one['state']}, holds {one['holding']}")
+        say(f"{one.name} ({one.id}): {one.state}, holds {one.holding}")
     say(f"{counted(len(told), 'worker')} {'would be ' if dry_run else ''}drained")
 
 
@@ -115,7 +116,7 @@ def worker_of(found: list[tuple[Worker, Unit]], text: str) -> int:
     return unit
 
 
-def drained(app: App, unit: int, order: dict[str, Any], *, dry_run: bool) -> dict[str, Any]:
+def drained(app: App, unit: int, order: dict[str, Any], *, dry_run: bool) -> WorkerTold:
     """A worker as it is after it was told to take no new work."""
     if not dry_run:
         app.send(Drain(worker=unit, **order))

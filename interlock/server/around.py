@@ -4,7 +4,7 @@ from contextlib import suppress
 from typing import Any
 
 from interlock.audit import export, render
-from interlock.client import shape
+from interlock.client import answers, lifecycle_answers, shape
 from interlock.client.schedules import why_paused
 from interlock.kernel.commands import (
     Command,
@@ -19,7 +19,6 @@ from interlock.kernel.errors import Unknown
 from interlock.kernel.lifecycle import Lifecycle
 from interlock.kernel.names import shown
 from interlock.kernel.rows import Schedule
-from interlock.server import answers, lifecycle_answers
 from interlock.server.bodies import ReasonAsked, WorkersMeant
 from interlock.server.jobs import look_at, stands
 from interlock.server.operations import TEXT, Asked, Operation, Reply
@@ -27,8 +26,8 @@ from interlock.store.connection import Connection
 from interlock.store.views import glimpse, schedules_of, workers_seen
 
 
-async def workers(asked: Asked) -> dict[str, Any]:
-    return {"workers": [shape.worker(*one) for one in await asked.read(workers_seen, asked.query.ended)]}
+async def workers(asked: Asked) -> answers.Workers:
+    return answers.Workers([shape.worker(*one) for one in await asked.read(workers_seen, asked.query.ended)])
 
 
 async def drain(asked: Asked) -> answers.StandingTold:

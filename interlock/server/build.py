@@ -13,11 +13,11 @@ from litestar.datastructures import State
 from litestar.exceptions import HTTPException
 from litestar.handlers import HTTPRouteHandler
 
+from interlock.client import answers
 from interlock.client.app import App
 from interlock.engine.plugin import load_part
 from interlock.engine.ticker import Ticker
 from interlock.kernel.errors import StoreError
-from interlock.server import answers
 from interlock.server.access import ACCESS
 from interlock.server.around import AROUND
 from interlock.server.desk import BODY_MAX, HEADERS, Desk, refused, told

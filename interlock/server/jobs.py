@@ -3,14 +3,14 @@
 from collections.abc import Container, Mapping, Sequence
 from typing import Any
 
-from interlock.client import shape
+from interlock.client import answers, event_answers, shape
 from interlock.client.selections import make_filter, states_of
 from interlock.client.why import explain
 from interlock.kernel.commands import Cancel, Replay, Signal, Standing, Submit, Submitted, Work
 from interlock.kernel.errors import InterlockError, Refused, Unknown
 from interlock.kernel.lifecycle import Category, Lifecycle, RollUp
 from interlock.kernel.names import shown
-from interlock.server import answers, event_answers, stream
+from interlock.server import stream
 from interlock.server.bodies import (
     CancelAsked,
     EventsMeant,
@@ -122,16 +122,15 @@ async def list_jobs(asked: Asked) -> dict[str, Any]:
     return await page_of(asked, chosen(asked.app.lives, asked.query), "jobs")
 
 
-async def show(asked: Asked) -> dict[str, Any]:
+async def show(asked: Asked) -> answers.UnitWhole:
     return await asked.read(whole, await asked.unit())
 
 
-def whole(session: Connection, tenant: int, unit: int) -> dict[str, Any]:
+def whole(session: Connection, tenant: int, unit: int) -> answers.UnitWhole:
     """A unit, what it needs, the gates that it waits for and how its attempts failed, from one picture."""
-    needs = [{"id": shown(one.lifecycle, one.unit), "state": one.state} for one in needs_of(session, tenant, unit)]
-    gates = [shown(life, one) for one, life in open_gates(session, tenant, unit)]
-    more = {"needs": needs, "waiting_on": gates, "tracebacks": shape.tracebacks(notes_of(session, tenant, unit))}
-    return {**shape.whole(view(session, tenant, unit)), **more}
+    found = view(session, tenant, unit)
+    needs, gates = needs_of(session, tenant, unit), open_gates(session, tenant, unit)
+    return shape.whole(found, needs, gates, notes_of(session, tenant, unit))
 
 
 async def events(asked: Asked) -> Any:
@@ -151,10 +150,11 @@ async def events_page(asked: Asked, unit: int) -> Any:
         return Reply("", 204) if settled and not found else stream.opened(asked, unit, after)
     found = await asked.read(events_of, unit, query.after, query.limit + 1)
     page = found[: query.limit]
-    return {"events": [shape.event(one) for one in page], "next": page[-1].version if len(found) > len(page) else None}
+    following = page[-1].version if len(found) > len(page) else None
+    return answers.Events([shape.event(one) for one in page], following)
 
 
-async def job_events_page(asked: Asked, unit: int) -> dict[str, Any]:
+async def job_events_page(asked: Asked, unit: int) -> event_answers.JobEvents:
     """A page of what happened to a job, in document 002's shape. Raises InterlockError for what has no such pages."""
     query: EventsMeant = asked.query
     life = (await asked.read(glimpse, unit)).lifecycle
@@ -168,7 +168,7 @@ async def job_events_page(asked: Asked, unit: int) -> dict[str, Any]:
     found = await asked.read(job_events, unit, after, query.limit + 1)
     page = found[: query.limit]
     following = str(page[-1].place) if len(found) > len(page) else None
-    return {"events": [shape.job_event(one) for one in page], "next": following}
+    return event_answers.JobEvents([shape.job_event(one) for one in page], following)
 
 
 async def why(asked: Asked) -> Any:

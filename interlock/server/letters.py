@@ -3,19 +3,15 @@
 import hmac
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from hashlib import sha256
-from typing import Any
 
 import msgspec
 
-from interlock.client import shape
+from interlock.client import answers, shape
 from interlock.client.selections import RequeueOutcome, make_letters, requeue_steps
 from interlock.client.two_ways import run_steps
 from interlock.kernel.commands import Replay
 from interlock.kernel.errors import InterlockError
 from interlock.kernel.names import shown
-from interlock.kernel.rows import Note
-from interlock.kernel.texts import cut_middle
-from interlock.server import answers
 from interlock.server.bodies import BulkAsked, LettersAsked, LettersMeant
 from interlock.server.errors import Refusal
 from interlock.server.operations import Asked, Operation, unit_of
@@ -26,7 +22,6 @@ from interlock.store.views import last_tracebacks, views_of
 
 BULK_MOST, TOGETHER, SHOWN_MOST = 10_000, 200, 1_000  # letters of one order, at a time, and told by id
 GOOD_FOR_US = 600_000_000
-TRACEBACK_SHOWN = 4_000  # bytes of each in a list
 AGAIN = "ask again without `confirm`, look at the count, and send the new token"
 
 
@@ -46,33 +41,22 @@ def meant_by(asked: Asked, wanted: LettersAsked) -> Letters:
     return make_letters(asked.app.lives, **words)
 
 
-async def letters(asked: Asked) -> dict[str, Any]:
+async def letters(asked: Asked) -> answers.LetterList:
     query: LettersMeant = asked.query
     page, last = await asked.read(page_of, meant_by(asked, query), query)
-    return {"letters": page, "next": last and shown(last.lifecycle, last.unit)}
+    return answers.LetterList(page, None if last is None else shown(last.lifecycle, last.unit))
 
 
 def page_of(
     session: Connection, tenant: int, wanted: Letters, query: LettersMeant
-) -> tuple[list[dict[str, Any]], Letter | None]:
+) -> tuple[list[answers.LetterTold], Letter | None]:
     before = END if query.after is None else place_of(session, tenant, unit_of(query.after))
     if before is None:
         raise InterlockError(f"'{query.after}' is no dead letter any more; begin with the first page")
     found, last = newest(session, tenant, wanted, query.limit, before)
     views = views_of(session, tenant, [one.unit for one in found])
     tracebacks = last_tracebacks(session, tenant, [one.unit for one in found])
-    return [{**shape.unit(views[one.unit]), **said(one, tracebacks.get(one.unit))} for one in found], last
-
-
-def said(one: Letter, traceback: Note | None) -> dict[str, Any]:
-    told = one.told
-    names = ("reason_code", "error_class", "stage", "last_error", "attempts", "last_owner", "correlation_id")
-    return {
-        **{name: told.get(name) for name in names},
-        "last_lease_expires_at": shape.instant(told.get("last_lease_expires_at")),
-        "dead_since": shape.instant(one.at), "again": one.again_at is not None,
-        "traceback": None if traceback is None else cut_middle(shape.raw(traceback.payload), TRACEBACK_SHOWN),
-    }  # fmt: skip
+    return [shape.letter(views[one.unit], one, tracebacks.get(one.unit)) for one in found], last
 
 
 async def requeue(asked: Asked) -> answers.Bulk:

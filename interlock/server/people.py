@@ -1,12 +1,9 @@
 """The inbox over the wire: what waits for a person, and the person's word."""
 
-from typing import Any
-
-from interlock.client import shape
+from interlock.client import answers, shape
 from interlock.client.inbox import inbox_page, several
 from interlock.client.wire import scope_of
 from interlock.kernel.commands import Decide
-from interlock.server import answers
 from interlock.server.bodies import InboxMeant, VoteAsked, WordAsked
 from interlock.server.jobs import stands
 from interlock.server.keyring import refuse_scope
@@ -14,13 +11,13 @@ from interlock.server.operations import Asked, Operation, unit_of
 from interlock.server.runs import vote
 
 
-async def inbox(asked: Asked) -> dict[str, Any]:
+async def inbox(asked: Asked) -> answers.Items:
     query: InboxMeant = asked.query
     after = 0 if query.after is None else unit_of(query.after)
     roles = several(query.role)
     found = await asked.read(inbox_page, asked.app.lives, query.by, roles, query.checks, query.limit + 1, after)
     page = found[: query.limit]
-    return {"items": [shape.item(one) for one in page], "next": page[-1].id if len(found) > len(page) else None}
+    return answers.Items([shape.item(one) for one in page], page[-1].id if len(found) > len(page) else None)
 
 
 async def approve(asked: Asked) -> answers.StandingTold:

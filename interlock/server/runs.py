@@ -5,13 +5,12 @@ from typing import Any
 
 import msgspec
 
-from interlock.client import shape
+from interlock.client import answers, shape
 from interlock.client.trees import Picture, picture, pictured, see
 from interlock.client.why import explain
 from interlock.kernel.commands import Cancel, Decide, Vote, Work
 from interlock.kernel.errors import InterlockError
 from interlock.kernel.lifecycle import Lifecycle, RollUp
-from interlock.server import answers
 from interlock.server.bodies import (
     CancelAsked,
     EventsMeant,
@@ -83,13 +82,13 @@ async def list_runs(asked: Asked) -> dict[str, Any]:
     return await page_of(asked, msgspec.structs.replace(wanted, lifecycles=kinds(asked)), "runs")
 
 
-async def show(asked: Asked) -> dict[str, Any]:
+async def show(asked: Asked) -> answers.UnitWhole:
     return await asked.read(whole, await asked.unit(*kinds(asked)))
 
 
-async def steps(asked: Asked) -> dict[str, Any]:
+async def steps(asked: Asked) -> answers.Steps:
     seen, units = await asked.read(look_below, asked.app.lives, await asked.unit(*kinds(asked)))
-    return {"steps": [shape.step(seen, one, units[one.unit]) for one in seen.nodes[1:]], "cut": seen.cut}
+    return answers.Steps([shape.step(seen, one, units[one.unit]) for one in seen.nodes[1:]], seen.cut)
 
 
 def look_below(

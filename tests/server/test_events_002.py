@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
+from interlock.client import event_answers
 from interlock.kernel.commands import Finish, Grant, Heartbeat, Held, Outcome, Record, Start
-from interlock.server import event_answers
 from tests.server.stage import Stage
 from tests.server.test_jobs import exactly
 

@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from interlock.server import answers
+from interlock.client import answers
 from interlock.store.views import Filter, matching
 from tests.server.stage import Stage
 

@@ -6,8 +6,9 @@ from typing import Any
 import httpx
 import pytest
 
+from interlock.client import answers, shape
 from interlock.kernel.commands import Bury, Claim, Finish, Held, Outcome, Register, Start, Submit, Work
-from interlock.server import answers, letters
+from interlock.server import letters
 from interlock.store import letters as stored
 from interlock.store.views import Filter, matching
 from tests.server.stage import FOREIGN, OWN, Stage
@@ -139,7 +140,7 @@ def test_a_letter_and_its_unit_have_the_traceback(stage: Stage) -> None:
     assert found["mail"]["traceback"] == "Traceback: in mail"
     assert found["plain"]["traceback"] is None
     cut = found["ship"]["traceback"]
-    assert len(cut) <= letters.TRACEBACK_SHOWN
+    assert len(cut) <= shape.TRACEBACK_SHOWN
     assert cut.startswith("Traceback: in ship")
     assert cut.endswith("the end")
     job = stage.get(f"/v1/jobs/{found['ship']['id']}")

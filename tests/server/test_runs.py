@@ -2,8 +2,8 @@
 
 import pytest
 
+from interlock.client import answers, lifecycle_answers
 from interlock.kernel.commands import DefineTemplate, Work
-from interlock.server import answers, lifecycle_answers
 from interlock.server.templates import TemplateTold
 from tests.server.stage import Stage
 from tests.server.test_jobs import exactly

@@ -5,13 +5,13 @@ from typing import Any
 
 import pytest
 
+from interlock.client import answers
 from interlock.client.stats import Stats
 from interlock.kernel.commands import Archive, Bury, DefineTemplate, Tick, Work
 from interlock.kernel.errors import InterlockError
 from interlock.kernel.names import meant
 from interlock.lifecycles import shipped
 from interlock.plugins import make_engine
-from interlock.server import answers
 from interlock.store.url import connect
 from tests.server.pair import PATIENCE
 from tests.server.stage import Stage

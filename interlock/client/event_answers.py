@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 
 
-class JobEventTold(msgspec.Struct):
+class JobEventTold(msgspec.Struct, kw_only=True):
     """One event of a job in document 002's shape; beats, renewals and compensations move nothing: version 0."""
 
     id: str

@@ -1,10 +1,10 @@
-"""What the API answers, field by field; later versions may add fields, and take none away."""
+"""What programs are told, field by field, by the API and by `--json`; versions may add fields, and take none away."""
 
 from typing import Any
 
 import msgspec
 
-from interlock.server.lifecycle_answers import NextTold
+from interlock.client.lifecycle_answers import NextTold
 
 
 class UnitTold(msgspec.Struct, kw_only=True):
@@ -82,14 +82,14 @@ class UnitWhole(UnitTold, kw_only=True):
     policy: Any
     input: Any
     result: Any
+    trace_id: str
+    output: Any  # the same as `result`
+    webhook_url: str | None
+    reclaim_after: float | None  # seconds
     retry_of: str | None
     replaced_by: str | None
     needs: list[NeedTold]
-    trace_id: str
-    output: Any  # the same as `result`
     waiting_on: list[str]  # the open gates at it or below it
-    webhook_url: str | None
-    reclaim_after: float | None  # seconds
     tracebacks: list[TracebackTold]
 
 
@@ -136,7 +136,7 @@ class Bulk(msgspec.Struct):
     units: list[str] = []
 
 
-class EventTold(msgspec.Struct, rename={"source": "from", "target": "to"}):
+class EventTold(msgspec.Struct, kw_only=True, rename={"source": "from", "target": "to"}):
     """One act as it happened; (unit, version) is its identity."""
 
     unit: str
@@ -160,14 +160,15 @@ class EventTold(msgspec.Struct, rename={"source": "from", "target": "to"}):
     hash: str
 
 
-class StepTold(msgspec.Struct):
-    """One unit of a tree."""
+class NodeTold(msgspec.Struct, kw_only=True):
+    """One unit of a tree, as it is or was."""
 
     id: str
     depth: int
     task: str
     lifecycle: str
     state: str
+    status: str  # the same as `state`
     category: str
     outcome: str | None
     attempt: int
@@ -179,7 +180,11 @@ class StepTold(msgspec.Struct):
     cost: float
     worker: str | None
     waits_for: str | None
-    status: str
+
+
+class StepTold(NodeTold, kw_only=True):
+    """One unit of a tree, with what came of it."""
+
     attempts: int
     next_run_at: str | None
     started_at: str | None
@@ -312,7 +317,7 @@ class VoteTold(msgspec.Struct):
     vouched_by: str = ""  # the key that spoke for this voter
 
 
-class ItemTold(msgspec.Struct):
+class ItemTold(msgspec.Struct, kw_only=True):
     """Something that waits for a person."""
 
     id: str
@@ -339,7 +344,29 @@ class Items(msgspec.Struct):
     next: str | None
 
 
-class WorkerTold(msgspec.Struct):
+class NoteTold(msgspec.Struct, kw_only=True):
+    """What is remembered of a unit and moved nothing."""
+
+    at: str
+    kind: str
+    name: str
+    fence: int
+    expires: str | None
+    payload: Any
+
+
+class ArtifactTold(msgspec.Struct, kw_only=True):
+    """What an attempt left behind."""
+
+    name: str
+    attempt: int
+    fence: int
+    at: str
+    digest: str
+    data: Any
+
+
+class WorkerTold(msgspec.Struct, kw_only=True):
     id: str
     name: str
     incarnation: str
