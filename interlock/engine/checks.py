@@ -38,7 +38,10 @@ def own_policy(work: Work) -> Policy:
 @lru_cache(maxsize=1024)
 def policy_text(own: tuple[Any, ...]) -> str:
     """What a unit keeps of these values, which many units share."""
-    return msgspec.json.encode(Policy(**dict(zip(OWN, own, strict=True)))).decode()
+    said = dict(zip(OWN, own, strict=True))
+    if said["options"] == NO_OPTIONS:
+        del said["options"]  # a default that came over the wire is another object, and would be written out
+    return msgspec.json.encode(Policy(**said)).decode()
 
 
 def check(lives: Mapping[str, Lifecycle], work: Work, hooks: Hooks) -> None:
