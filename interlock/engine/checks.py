@@ -18,7 +18,6 @@ from interlock.store.tx import Tx
 
 WEBHOOK = re.compile(r"https?://[^\s/?#@\\]+([/?#][!-~]*)?")
 EVENT = re.compile(r"[A-Za-z0-9_-]{1,80}:[0-9]{1,18}")  # the id of a unit, and a version
-NO_OPTIONS = "{}"
 WEBHOOK_MAX = 2_000
 OWN = tuple(name for name in Policy.__struct_fields__ if name in Work.__struct_fields__)
 OWN_OF = attrgetter(*OWN)
@@ -38,10 +37,7 @@ def own_policy(work: Work) -> Policy:
 @lru_cache(maxsize=1024)
 def policy_text(own: tuple[Any, ...]) -> str:
     """What a unit keeps of these values, which many units share."""
-    said = dict(zip(OWN, own, strict=True))
-    if said["options"] == NO_OPTIONS:
-        del said["options"]  # a default that came over the wire is another object, and would be written out
-    return msgspec.json.encode(Policy(**said)).decode()
+    return msgspec.json.encode(Policy(**dict(zip(OWN, own, strict=True)))).decode()
 
 
 def check(lives: Mapping[str, Lifecycle], work: Work, hooks: Hooks) -> None:
@@ -81,7 +77,7 @@ def check(lives: Mapping[str, Lifecycle], work: Work, hooks: Hooks) -> None:
 
 def refuse_strange_options(work: Work, kinds: Mapping[str, type]) -> None:
     """Every option is one that a plugin knows, and is what the plugin says. Raises InterlockError."""
-    if work.options == NO_OPTIONS:
+    if work.options is None:
         return
     words.json_text("options", work.options)
     given = msgspec.json.decode(work.options)

@@ -42,7 +42,7 @@ def policy_in(text: str) -> Policy:
 def option_of(body: Body, name: str, kind: type[T]) -> T | None:
     """What a unit says of itself for a plugin; None if it says nothing."""
     text = policy_of(body).options
-    value = msgspec.json.decode(text).get(name) if text != "{}" else None
+    value = None if text is None else msgspec.json.decode(text).get(name)
     return None if value is None else msgspec.convert(value, kind)
 
 

@@ -61,7 +61,7 @@ class Work(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     undo: str | None = None
     template: str | None = None
     template_version: int | None = None  # the newest one by default
-    options: str = "{}"  # what plugins know of it: a JSON object, a member for each
+    options: str | None = None  # what plugins know of it: a JSON object, a member for each
 
 
 class Policy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -92,7 +92,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     earlier: tuple[int, ...] = ()  # runs whose outputs it goes on with, the oldest first
     undoes: int | None = None  # the note whose compensation this is
     rate_per_us: int | None = None  # how long a token of its rate is away
-    options: str = "{}"  # of plugins, by name
+    options: str | None = None  # of plugins, by name
 
 
 class Submitted(msgspec.Struct, frozen=True, gc=False):
@@ -114,3 +114,8 @@ class Submit(Command[list[Submitted]], frozen=True, kw_only=True):
     public = True
 
     work: tuple[Work, ...]
+
+
+def encode_work(work: Work | list[Work]) -> str:
+    """Work as schedules and templates keep it: what no plugin is told is not written, so that old digests still fit."""
+    return msgspec.json.encode(work).decode().replace(',"options":null}', "}")

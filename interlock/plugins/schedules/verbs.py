@@ -27,6 +27,7 @@ from interlock.kernel.commands import (
     Submitted,
     Work,
 )
+from interlock.kernel.commands.submit import encode_work
 from interlock.kernel.errors import InterlockError, Refused, StoreError
 from interlock.kernel.rows import Schedule, Skipped, Unit
 from interlock.plugins.schedules import instants
@@ -45,7 +46,7 @@ def define_schedule(tx: Tx, command: DefineSchedule) -> Planned:
     """The schedule is as it is defined here; if it was so before, nothing has changed. Paused, it stays paused."""
     timing = instants.spelled(command.timing, command.timezone, tx.now)
     check_definition(tx, command)
-    work = msgspec.json.encode(command.work).decode()
+    work = encode_work(command.work)
     facts = {"timing": timing, "timezone": command.timezone, "overlap": command.overlap, "missed": command.missed}
     digest = sha256(msgspec.json.encode([*facts.values(), work])).hexdigest()
     known = known_schedule(tx, command.tenant, command.name)

@@ -15,6 +15,7 @@ from interlock.engine.ready import make_ready
 from interlock.engine.terms import policy_of
 from interlock.kernel import steps
 from interlock.kernel.commands import DefineTemplate, Planned, Policy, Replay, Submitted, Work
+from interlock.kernel.commands.submit import encode_work
 from interlock.kernel.errors import InterlockError, Unknown
 from interlock.kernel.lifecycle import Lifecycle
 from interlock.kernel.rows import Unit
@@ -30,7 +31,7 @@ def define_template(tx: Tx, command: DefineTemplate) -> Planned:
     """The newest version of the template has these steps; if it had them before, nothing has changed."""
     words.named("name", command.name)
     steps.refuse_odd(command.name, command.steps)
-    text = msgspec.json.encode([checked(tx, command.name, step) for step in command.steps]).decode()
+    text = encode_work([checked(tx, command.name, step) for step in command.steps])
     digest = sha256(text.encode()).hexdigest()
     last = template_of(tx, command.tenant, command.name)
     if last is not None and last.digest == digest:
