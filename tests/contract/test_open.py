@@ -255,7 +255,7 @@ def test_a_commit_that_waits_for_its_standby_is_not_done_twice(
             admin.rows("SELECT pg_cancel_backend(:pid)", {"pid": waits(admin, "SyncRep")[0]})
         else:
             raw = engine.committer.session.raw  # type: ignore[attr-defined]
-            with socket.socket(fileno=os.dup(raw.fileno())) as line:
+            with socket.socket(fileno=os.dup(raw.pgconn.socket)) as line:
                 line.shutdown(socket.SHUT_RDWR)
             until(
                 lambda: admin.rows(
