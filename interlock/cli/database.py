@@ -18,7 +18,7 @@ from interlock.kernel.commands import Revoke
 from interlock.kernel.errors import Corrupt, InterlockError
 from interlock.kernel.names import shown
 from interlock.kernel.rows import Lease
-from interlock.plugins import make_engine
+from interlock.plugins import STANDARD, make_engine
 from interlock.store import doctor, migrate, restore, rights
 from interlock.store.connection import Connection
 from interlock.store.evidence import count_unsealed
@@ -158,7 +158,9 @@ def audit_database(
             kept = anchors.since(session, since, archives) if since else iter(())
             lives = known_lives()
             broken = chain(
-                kept, audit_itself(session, lives), audit(session, lives, rebuild=rebuild, from_seal=from_seal)
+                kept,
+                audit_itself(session, lives),
+                audit(session, lives, rebuild=rebuild, from_seal=from_seal, laws=STANDARD.laws),
             )
             count, some = told(until_damage(broken), json)
             forced, unsealed = told_forced(session), told_unsealed(session)
