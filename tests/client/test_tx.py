@@ -235,7 +235,7 @@ def test_a_worker_hears_of_what_a_caller_committed(app: App, url: str) -> None:
 def test_a_worker_that_never_polls_gets_it_with_the_callers_commit(
     app: App, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(loop, "POLL", 3_600.0)
+    monkeypatch.setattr(loop, "POLL_EVERY", 3_600.0)
     with working(app), closing(connect(url)) as mine:
         first = app.tasks["mail"].submit(order=0)
         first.wait(PATIENCE)  # the worker has found nothing more, and waits to be woken
@@ -279,7 +279,7 @@ def test_an_answer_of_ours_is_found_in_a_callers_transaction(app: App, url: str)
 def test_twenty_callers_transactions_are_open_at_once(app: App, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     if url.startswith("sqlite"):
         return  # one writer at a time
-    monkeypatch.setattr(loop, "POLL", 3_600.0)
+    monkeypatch.setattr(loop, "POLL_EVERY", 3_600.0)
     with ExitStack() as stack:
         callers = [stack.enter_context(closing(connect(url))) for _ in range(20)]
         made = [app.tasks["mail"].submit(order=place, tx=mine) for place, mine in enumerate(callers)]
