@@ -31,10 +31,10 @@ def scope_of(command: Command[Any], own_workers: Collection[int] = ()) -> str:
     return command.needed_scope(own_workers)
 
 
-def commands_for(scope: str) -> list[type[Command[Any]]]:
-    """What may be sent under a scope, also by its first name."""
+def commands_for(scope: str, *, first_names: bool = True) -> list[type[Command[Any]]]:
+    """What may be sent under a scope, if wanted also by its first name."""
     kinds = [kind for kind in PUBLIC if scope in (kind.scope, kind.other_scope)]
-    return kinds + [first for first in FIRST_NAMES if set(first.stands_for) & set(kinds)]
+    return kinds + [first for first in FIRST_NAMES if first_names and set(first.stands_for) & set(kinds)]
 
 
 @cache

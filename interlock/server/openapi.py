@@ -36,7 +36,9 @@ KEY_SAID = "The same request under the same key is carried out once and answered
 
 def described(operations: Sequence[Operation], lives: Mapping[str, Lifecycle]) -> dict[str, Any]:
     """The whole text, as data."""
-    types = [kind for one in operations for kind in (one.body, one.query, one.answer, *one.shapes) if kind is not None]
+    types = [
+        kind for one in operations for kind in (one.body_told, one.query, one.answer, *one.shapes) if kind is not None
+    ]
     shapes, named = msgspec.json.schema_components([*types, Faulty], ref_template=REF)
     of = dict(zip([*types, Faulty], shapes, strict=True))
     paths: dict[str, dict[str, Any]] = {}
@@ -64,9 +66,9 @@ def operation(one: Operation, of: Mapping[Any, Any], named: Mapping[str, Any]) -
     }  # fmt: skip
     if one.scope is not None:
         found["x-scope"] = one.scope
-    if one.body is not None:
-        required = bool(named[of[one.body]["$ref"].rpartition("/")[2]].get("required"))
-        found["requestBody"] = {"required": required, "content": {JSON: {"schema": of[one.body]}}}
+    if one.body_told is not None:
+        required = bool(named[of[one.body_told]["$ref"].rpartition("/")[2]].get("required"))
+        found["requestBody"] = {"required": required, "content": {JSON: {"schema": of[one.body_told]}}}
     return found
 
 

@@ -145,6 +145,7 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
     call: Callable[[Asked], Awaitable[Any]]
     answer: Any
     body: Any = None
+    documented: Any = None  # the body as the OpenAPI text has it, if more than that is understood
     query: Any = None
     status: int = 200
     also: tuple[int, ...] = ()  # other statuses of success
@@ -160,6 +161,11 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
     def name(self) -> str:
         words = [word.strip("{}") for word in self.path.split("/") if word]
         return "_".join([self.method.lower(), *words]).replace(".", "_").replace("-", "_") or self.method.lower()
+
+    @property
+    def body_told(self) -> Any:
+        """The body that users are told of."""
+        return self.documented or self.body
 
     @property
     def narrower(self) -> str:

@@ -42,9 +42,9 @@ class AllTold(msgspec.Struct, frozen=True):
     answers: list[Told]
 
 
-def asked_for(scope: str) -> type[msgspec.Struct]:
-    """The body of a request: commands that need this scope."""
-    kinds: Any = reduce(or_, [wire.twin(kind) for kind in wire.commands_for(scope)])
+def asked_for(scope: str, *, first_names: bool = True) -> type[msgspec.Struct]:
+    """The body of a request: commands that need this scope, if wanted also by the names that they had first."""
+    kinds: Any = reduce(or_, [wire.twin(kind) for kind in wire.commands_for(scope, first_names=first_names)])
     several = Annotated[tuple[kinds, ...], Meta(min_length=1, max_length=wire.TOGETHER)]
     doc = f"Commands that need the scope `{scope}`; one that is refused does not stop the others."
     return msgspec.defstruct(
@@ -144,7 +144,7 @@ PROGRAMS = (
         Operation(
             method="POST", path=f"{wire.PROGRAMS}/{scope}", scope=scope, keyed=False, counted=scope != "worker",
             summary=f"Send commands that need the scope {scope}", call=calling(carry_out, scope),
-            body=asked_for(scope), answer=AllTold,
+            body=asked_for(scope), documented=asked_for(scope, first_names=False), answer=AllTold,
         )
         for scope in wire.SCOPES
     ),
