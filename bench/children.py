@@ -13,8 +13,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from interlock.engine.door import Engine
-from interlock.kernel.commands import Claim, Finish, Held, Outcome, Register, Submit, Work
+from interlock.core.engine import Engine
+from interlock.kernel.commands import Claim, Finish, LeaseRef, Outcome, Register, Submit, Work
 from interlock.lifecycles import shipped
 from interlock.plugins import make_engine
 from interlock.store import migrate
@@ -44,7 +44,7 @@ def work_off(engine: Engine, name: str) -> int:
     """Claims and finishes until nothing is left; answers how many."""
     worker, done = engine.send(Register(name=name, incarnation="1", capacity=BATCH)), 0
     while grants := engine.send(Claim(worker=worker, key=f"{name}{done}", nonce=f"{name:0>16}", limit=BATCH)):
-        held = [Held(unit=grant.unit, fence=grant.fence, lease=grant.lease) for grant in grants]
+        held = [LeaseRef(unit=grant.unit, fence=grant.fence, lease=grant.lease) for grant in grants]
         engine.send(Finish(outcomes=tuple(Outcome(held=one) for one in held)))
         done += len(grants)
     return done
@@ -59,27 +59,27 @@ def timed(act: Callable[[], int]) -> tuple[int, float]:
 def flat(url: str, label: str) -> None:
     """The cost of a child by the number of its siblings."""
     for size in SIZES:
-        session = connect(url)
-        engine = make_engine(session, shipped())
+        connection = connect(url)
+        engine = make_engine(connection, shipped())
         family(engine, size, size)
         done, seconds = timed(lambda engine=engine, size=size: work_off(engine, f"w{size}"))
         assert done == size
         print(f"{label:>10}  {size:>7,} children of one parent: {seconds / size * 1e6:6.0f} µs a child")
-        session.close()
+        connection.close()
 
 
 def racer(url: str, name: str, gate: "multiprocessing.synchronize.Barrier", out: "multiprocessing.Queue[int]") -> None:
-    session = connect(url)
-    engine = make_engine(session, shipped())
+    connection = connect(url)
+    engine = make_engine(connection, shipped())
     gate.wait()
     out.put(work_off(engine, name))
-    session.close()
+    connection.close()
 
 
 def race(url: str, a_parent: int, name: str) -> float:
     """Children a second that two processes finish."""
-    session = connect(url)
-    family(make_engine(session, shipped()), RACE, a_parent)
+    connection = connect(url)
+    family(make_engine(connection, shipped()), RACE, a_parent)
     spawn = multiprocessing.get_context("spawn")
     gate, out = spawn.Barrier(3), spawn.Queue()
     racers = [spawn.Process(target=racer, args=(url, f"{name}{number}", gate, out)) for number in range(2)]
@@ -89,15 +89,15 @@ def race(url: str, a_parent: int, name: str) -> float:
     done, seconds = timed(lambda: sum(out.get() for _ in racers))
     for process in racers:
         process.join()
-    session.close()
+    connection.close()
     assert done == RACE
     return done / seconds
 
 
 def migrated(url: str) -> str:
-    session: Connection = connect(url)
-    migrate.upgrade(session, shipped().values())
-    session.close()
+    connection: Connection = connect(url)
+    migrate.upgrade(connection, shipped().values())
+    connection.close()
     return url
 
 

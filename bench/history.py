@@ -6,7 +6,7 @@ from statistics import median
 
 from bench.compare import SERVER
 from bench.machine import used_s
-from interlock.kernel.commands import Claim, Held, Register, Release, Submit, Work
+from interlock.kernel.commands import Claim, LeaseRef, Register, Release, Submit, Work
 from interlock.lifecycles import shipped
 from interlock.plugins import make_engine
 from interlock.store.url import connect
@@ -21,11 +21,11 @@ class Stage:
     """An engine on PostgreSQL, whose units are claimed and given back again and again."""
 
     def __init__(self, url: str) -> None:
-        self.session = connect(url)
-        self.engine = make_engine(self.session, shipped())
+        self.connection = connect(url)
+        self.engine = make_engine(self.connection, shipped())
         self.worker = self.engine.send(Register(name="history", incarnation="1", capacity=UNITS))
         self.engine.send(Submit(work=tuple(Work(task="noop") for _ in range(UNITS))))
-        self.backend = self.session.rows("SELECT pg_backend_pid()")[0][0]
+        self.backend = self.connection.rows("SELECT pg_backend_pid()")[0][0]
         self.claims = 0
 
     def claim_and_release(self) -> tuple[float, float]:
@@ -35,7 +35,7 @@ class Stage:
         claim = Claim(worker=self.worker, key=str(self.claims), nonce=NONCE, limit=UNITS, queues=("default",))
         grants = self.engine.send(claim)
         assert len(grants) == UNITS
-        held = tuple(Held(unit=grant.unit, fence=grant.fence, lease=grant.lease) for grant in grants)
+        held = tuple(LeaseRef(unit=grant.unit, fence=grant.fence, lease=grant.lease) for grant in grants)
         self.engine.send(Release(held=held))
         return time.monotonic() - began, used_s([self.backend]) - used
 

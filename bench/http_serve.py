@@ -3,7 +3,7 @@
 import sys
 
 from interlock.cli import main
-from interlock.engine import committer
+from interlock.core import committer
 
 if __name__ == "__main__":
     if "--alone" in sys.argv:

@@ -8,14 +8,14 @@ from collections.abc import Callable
 
 import msgspec
 
-from interlock.audit.ledger import Line
-from interlock.audit.log import Checker
+from interlock.audit.log.checker import Checker
+from interlock.audit.log.state import Line
 from interlock.lifecycles import shipped
 
 TASKS = 2_000 if os.environ.get("QUICK") else 40_000
 ROUNDS = 5
 WORKERS, BATCH = 8, 5
-LIVES = [life for life in shipped().values() if life.document == "003"]
+LIFECYCLES = [lifecycle for lifecycle in shipped().values() if lifecycle.document == "003"]
 TASK_PATH = [
     ("pending", "queued", "scheduler_assigned"),
     ("queued", "running", "worker_started"),
@@ -63,7 +63,7 @@ def legal_log(tasks: int) -> bytes:
 
 
 def checked(log: bytes) -> None:
-    assert not list(Checker(LIVES).findings(io.BytesIO(log)))
+    assert not list(Checker(LIFECYCLES).findings(io.BytesIO(log)))
 
 
 def decoded(log: bytes) -> None:

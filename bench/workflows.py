@@ -12,8 +12,8 @@ from pathlib import Path
 import interlock
 from interlock.lifecycles import shipped
 from interlock.store import migrate
+from interlock.store.queries.views import counts_by
 from interlock.store.url import connect
-from interlock.store.views import counts_by
 from interlock.worker.loop import Worker
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
@@ -61,9 +61,9 @@ async def measured(url: str) -> tuple[list[float], list[float]]:
 
 def main() -> None:
     with postgres(SERVER) as server, tempfile.TemporaryDirectory() as folder:
-        session = connect(server)
-        migrate.upgrade(session, shipped().values())
-        session.close()
+        connection = connect(server)
+        migrate.upgrade(connection, shipped().values())
+        connection.close()
         for label, url in (("SQLite", f"sqlite:///{folder}/bench.db"), ("PostgreSQL", server)):
             single, many = asyncio.run(measured(url))
             print(

@@ -2,8 +2,8 @@
 
 from interlock.client.app import App, open  # noqa: A004
 from interlock.client.context import Context
+from interlock.client.exceptions import Cancelled, Failed, NoSignal, Reject, Result, Retry, Snooze, StillWaiting
 from interlock.client.jobs import Job
-from interlock.client.outcomes import Cancelled, Failed, NoSignal, Reject, Result, Retry, Snooze, StillWaiting
 from interlock.client.runs import Run
 from interlock.client.tasks import Task, limit, rate
 from interlock.client.workflows import Workflow, approval, parallel, step

@@ -14,10 +14,10 @@ from tests.postgres.server import postgres as started_server
 
 def main() -> None:
     with started_server() as url:
-        session = PostgresConnection(url)
-        migrate.upgrade(session, shipped().values())
-        items = {name: item.digest for name, item in sorted(inventory.found(session).items())}
-        session.close()
+        connection = PostgresConnection(url)
+        migrate.upgrade(connection, shipped().values())
+        items = {name: item.digest for name, item in sorted(inventory.found(connection).items())}
+        connection.close()
     manifest = {"source": inventory.source_digest(), "items": items}
     inventory.MANIFEST.write_text(json.dumps(manifest, indent=2) + "\n", encoding="utf-8")
     sys.stdout.write(f"{len(items)} items in {inventory.MANIFEST.name}\n")

@@ -12,9 +12,9 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 from interlock.lifecycles import shipped
 from interlock.testing import simulate
 from interlock.testing.simulation.faults import KINDS
-from interlock.testing.simulation.play import Report
+from interlock.testing.simulation.runner import Report
+from interlock.testing.simulation.scenarios import Move, listed
 from interlock.testing.simulation.shrink import shrunk, written_out
-from interlock.testing.simulation.stories import Move, listed
 
 STRICT = 600  # seconds from which on the table is judged too
 LEAST = 10  # times that every listed move is taken by then

@@ -11,7 +11,7 @@ import psycopg
 
 from bench.mark import ran
 from bench.peers import interlock as product
-from interlock.kernel.commands import Claim, Finish, Held, Outcome, Register, Start, Submit, Work
+from interlock.kernel.commands import Claim, Finish, LeaseRef, Outcome, Register, Start, Submit, Work
 from interlock.kernel.rows import Act, Body, Unit, columns
 from interlock.lifecycles import shipped
 from interlock.plugins import make_engine
@@ -36,28 +36,28 @@ Found = list[tuple[int, int, int | None]]  # units, the last act and the lease o
 def prepare(url: str) -> None:
     """The schema is there, and one job that Interlock itself has run: the pattern of all rows that the loop writes."""
     product.prepare(url)
-    session = connect(url)
-    engine = make_engine(session, shipped())
+    connection = connect(url)
+    engine = make_engine(connection, shipped())
     rows: dict[str, Any] = {}
     [made] = engine.send(Submit(work=(Work(task="noop", input='{"sent":0.0}', queue="floor"),)))
-    rows["born"] = pattern(session, made.unit)
+    rows["born"] = pattern(connection, made.unit)
     worker = engine.send(Register(name="floor", incarnation="1", capacity=BATCH))
     [grant] = engine.send(Claim(worker=worker, key="1", nonce="floor" * 16, limit=1, queues=("floor",)))
-    rows["claimed"] = pattern(session, made.unit)
-    held = Held(unit=grant.unit, fence=grant.fence, lease=grant.lease)
+    rows["claimed"] = pattern(connection, made.unit)
+    held = LeaseRef(unit=grant.unit, fence=grant.fence, lease=grant.lease)
     engine.send(Start(held=(held,)))
     engine.send(Finish(outcomes=(Outcome(held=held),)))
-    rows["ended"] = pattern(session, made.unit)
-    session.script("CREATE TABLE floor_pattern AS SELECT " + "$$" + json.dumps(rows) + "$$::text AS rows")
-    session.script("GRANT SELECT ON floor_pattern TO clerk")
-    session.close()
+    rows["ended"] = pattern(connection, made.unit)
+    connection.script("CREATE TABLE floor_pattern AS SELECT " + "$$" + json.dumps(rows) + "$$::text AS rows")
+    connection.script("GRANT SELECT ON floor_pattern TO clerk")
+    connection.close()
 
 
-def pattern(session: Any, one: int) -> dict[str, Any]:
+def pattern(connection: Any, one: int) -> dict[str, Any]:
     """The rows of a job, and all acts that have moved it."""
-    [unit] = session.rows(f"SELECT {listed(Unit)} FROM unit WHERE id = :one", {"one": one})
-    [body] = session.rows(f"SELECT {listed(Body)} FROM body WHERE unit = :one", {"one": one})
-    acts = session.rows(f"SELECT {', '.join(ACT)} FROM act WHERE :one = ANY (units) ORDER BY id", {"one": one})
+    [unit] = connection.rows(f"SELECT {listed(Unit)} FROM unit WHERE id = :one", {"one": one})
+    [body] = connection.rows(f"SELECT {listed(Body)} FROM body WHERE unit = :one", {"one": one})
+    acts = connection.rows(f"SELECT {', '.join(ACT)} FROM act WHERE :one = ANY (units) ORDER BY id", {"one": one})
     return {
         "unit": dict(zip(UNIT, unit, strict=True)), "body": dict(zip(BODY, body, strict=True)),
         "acts": [dict(zip(ACT, act, strict=True)) for act in acts],

@@ -45,11 +45,11 @@ async def nothing() -> None:
 
 
 def prepare(url: str) -> None:
-    session = connect(url)
-    migrate.upgrade(session, shipped().values())
-    if session.many_writers:
-        session.script(ROLE)
-    session.close()
+    connection = connect(url)
+    migrate.upgrade(connection, shipped().values())
+    if connection.many_writers:
+        connection.script(ROLE)
+    connection.close()
 
 
 class Client:

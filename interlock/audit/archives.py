@@ -12,11 +12,11 @@ from typing import Any
 
 import msgspec
 
-from interlock.engine.archive import ACT, EVENT, TREE, Kept
+from interlock.core.archive import ACT, EVENT, TREE, Kept
 from interlock.kernel.rows import Act, Archived, Event
 from interlock.store.acts import NOTHING, digest_of
 from interlock.store.connection import Connection
-from interlock.store.reads import digests, told_by_paths
+from interlock.store.queries.snapshots import digests, told_by_paths
 
 Histories = dict[int, list[Event]]  # by unit
 
@@ -24,9 +24,9 @@ Histories = dict[int, list[Event]]  # by unit
 class Files:
     """Archive files, each read once. The acts that they hold are kept, by their digests."""
 
-    def __init__(self, session: Connection, folder: Path | None) -> None:
+    def __init__(self, connection: Connection, folder: Path | None) -> None:
         """`folder` is where files are looked for that are no longer where they were written."""
-        self.session, self.folder, self.paths = session, folder, told_by_paths(session)
+        self.connection, self.folder, self.paths = connection, folder, told_by_paths(connection)
         self.acts: dict[str, Act] = {}
 
     def unproven(self, claims: Iterable[Archived]) -> Iterator[tuple[int, str]]:
@@ -45,7 +45,7 @@ class Files:
         trouble = f"the archive '{file}' does not hold it as it was archived"
         try:
             for digest, histories in self.trees_in(self.find(file), pending):
-                known = digests(self.session, self.acts_of(histories))
+                known = digests(self.connection, self.acts_of(histories))
                 for claim in pending.pop(digest):
                     if text := self.doubt(claim, histories.get(claim.unit, []), known):
                         yield claim.unit, text

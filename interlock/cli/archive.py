@@ -27,20 +27,20 @@ from interlock.cli.options import (
     select,
     with_filter,
 )
-from interlock.cli.out import FINDING, Json, counted, dump, say
+from interlock.cli.output import FINDING, Json, counted, dump, say
 from interlock.client.app import App
-from interlock.engine.archive import ACT, EVENT, TREE, Kept, act_lines, lines
+from interlock.core.archive import ACT, EVENT, TREE, Kept, act_lines, lines
 from interlock.kernel.commands import Archive
 from interlock.kernel.errors import InterlockError, StoreError
-from interlock.kernel.names import shown
+from interlock.kernel.ids import format_id
 from interlock.kernel.rows import Act, Event
 from interlock.store.acts import digest_of as act_digest
 from interlock.store.connection import Connection
-from interlock.store.files import create_private
 from interlock.store.ids import Ids
+from interlock.store.private_files import create_private
+from interlock.store.queries.views import glimpse, matching
 from interlock.store.retention import tree
-from interlock.store.tx import Tx
-from interlock.store.views import glimpse, matching
+from interlock.store.unit_of_work import UnitOfWork
 
 Out = Annotated[Path | None, typer.Option("--out", help="The new file of JSON lines that is to hold them.")]
 
@@ -64,7 +64,7 @@ def archive(
         older_us = length("older", older)
         if wanted.empty and not older_us and not every:
             raise InterlockError("which units? Give --older DURATION, a filter such as --task NAME, or --all")
-        now = app.engine.read(lambda session: session.now(), tenant)
+        now = app.engine.read(lambda connection: connection.now(), tenant)
         wanted = msgspec.structs.replace(wanted, top=True, settled_before=now - older_us + (not older_us))
         roots = app.read(matching, wanted)
         order = Archive(unit=0, file="", digest="", tenant=tenant, actor=named(actor), reason=reason)
@@ -74,7 +74,7 @@ def archive(
 def move(app: App, roots: list[int], out: Path | None, order: Archive, *, dry_run: bool, json: bool) -> None:
     """Trees are in the file and no longer in the database; those that could not leave are named."""
     if dry_run:
-        names = [shown(app.read(glimpse, root).lifecycle, root) for root in roots]
+        names = [format_id(app.read(glimpse, root).lifecycle, root) for root in roots]
         tell({"trees": names, "units": None, "file": None, "left": [], "dry_run": True}, json)
         return
     if out is None:
@@ -83,8 +83,8 @@ def move(app: App, roots: list[int], out: Path | None, order: Archive, *, dry_ru
     if not roots:
         tell({"trees": [], "units": 0, "file": None, "left": [], "dry_run": False}, json)
         return
-    with opened(app.url) as session:
-        write(session, app, roots, out)
+    with opened(app.url) as connection:
+        write(connection, app, roots, out)
     moved, units, left = [], 0, []
     for kept in read_back(out):
         command = msgspec.structs.replace(order, unit=kept.unit, file=str(out.absolute()), digest=kept.digest)
@@ -105,22 +105,22 @@ def must_be_free(path: Path) -> None:
         raise InterlockError(f"the folder of '{path}' does not exist")
 
 
-def write(session: Connection, app: App, roots: list[int], out: Path) -> None:
+def write(connection: Connection, app: App, roots: list[int], out: Path) -> None:
     """The file holds every tree, a line a row, each closed by a line with its digest; it is on disk."""
     try:
         with open(create_private(out), "wb") as file:
             acts = set[int]()
             for root in roots:
-                write_tree(session, app, root, file, acts)
+                write_tree(connection, app, root, file, acts)
             file.flush()
             os.fsync(file.fileno())
     except OSError as error:
         raise InterlockError(f"'{out}' cannot be written: {error.strerror}") from None
 
 
-def write_tree(session: Connection, app: App, root: int, file: BinaryIO, acts: set[int]) -> None:
+def write_tree(connection: Connection, app: App, root: int, file: BinaryIO, acts: set[int]) -> None:
     """The file holds a tree, and before it those acts of its units that it does not hold yet."""
-    tx = Tx(session, app.lives, Ids(session), [app.tenant])
+    tx = UnitOfWork(connection, app.lifecycles, Ids(connection), [app.tenant])
     try:
         top, digest = tx.unit(root), sha256()
         units = tree(tx, top)
@@ -129,8 +129,8 @@ def write_tree(session: Connection, app: App, root: int, file: BinaryIO, acts: s
             file.write(line)
             digest.update(line)
     finally:
-        session.rollback()
-    kept = Kept(id=shown(top.lifecycle, root), unit=root, units=len(units), digest=digest.hexdigest())
+        connection.rollback()
+    kept = Kept(id=format_id(top.lifecycle, root), unit=root, units=len(units), digest=digest.hexdigest())
     file.write(msgspec.json.encode(kept) + b"\n")
 
 

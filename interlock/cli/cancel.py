@@ -20,7 +20,7 @@ from interlock.cli.options import (
     select_some,
     with_filter,
 )
-from interlock.cli.out import FINDING, Json, counted, dump, say
+from interlock.cli.output import FINDING, Json, counted, dump, say
 from interlock.client.selections import CancelOutcome
 
 

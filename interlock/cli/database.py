@@ -8,21 +8,21 @@ from typing import Annotated, Any
 
 import typer
 
-from interlock.audit import anchor as anchors
-from interlock.audit.database import audit_itself, until_damage
-from interlock.audit.laws import LAWS, Broken, audit
-from interlock.cli.options import DEFAULT, Actor, Url, known_lives, must_be_present, must_exist, named, opened
-from interlock.cli.out import FINDING, Json, counted, dump, report, say
-from interlock.client.shape import instant
+from interlock.audit import anchors
+from interlock.audit.laws.database import audit_itself, until_damage
+from interlock.audit.laws.rows import LAWS, Broken, audit
+from interlock.cli.options import DEFAULT, Actor, Url, known_lifecycles, must_be_present, must_exist, named, opened
+from interlock.cli.output import FINDING, Json, counted, dump, report, say
+from interlock.client.json_views import instant
 from interlock.kernel.commands import Revoke
 from interlock.kernel.errors import Corrupt, InterlockError
-from interlock.kernel.names import shown
+from interlock.kernel.ids import format_id
 from interlock.kernel.rows import Lease
 from interlock.plugins import STANDARD, make_engine
 from interlock.store import doctor, migrate, restore, rights
 from interlock.store.connection import Connection
-from interlock.store.evidence import count_unsealed
-from interlock.store.reads import forced_moves, lifecycles, snapshot
+from interlock.store.queries.evidence import count_unsealed
+from interlock.store.queries.snapshots import forced_moves, lifecycle_names, snapshot
 
 app = typer.Typer(help="The database: its schema and its health.", no_args_is_help=True)
 LISTED_MAX = 1_000  # findings that a program is told one by one; `found` counts all
@@ -31,10 +31,10 @@ LISTED_MAX = 1_000  # findings that a program is told one by one; `found` counts
 @app.command()
 def upgrade(db: Url = DEFAULT, json: Json = False) -> None:
     """Bring a database to the present schema, and its guard to the present lifecycles."""
-    with opened(db) as session:
-        done = migrate.upgrade(session, known_lives().values())
-        at = migrate.version(session)
-        lines = rights.lines_for_dba(session) if session.many_writers else []
+    with opened(db) as connection:
+        done = migrate.upgrade(connection, known_lifecycles().values())
+        at = migrate.version(connection)
+        lines = rights.lines_for_dba(connection) if connection.many_writers else []
     if json:
         dump({"schema": at, "run": done, "for_dba": lines})
         return
@@ -50,8 +50,8 @@ def upgrade(db: Url = DEFAULT, json: Json = False) -> None:
 def status(db: Url = DEFAULT, json: Json = False) -> None:
     """Say which schema a database has, and which is the present one."""
     must_exist(db)
-    with opened(db) as session:
-        at, newest = migrate.version(session), migrate.numbers()[-1]
+    with opened(db) as connection:
+        at, newest = migrate.version(connection), migrate.numbers()[-1]
     if json:
         dump({"schema": at, "newest": newest, "ok": at == newest})
     else:
@@ -63,9 +63,9 @@ def status(db: Url = DEFAULT, json: Json = False) -> None:
 @app.command()
 def sql(db: Url = DEFAULT, json: Json = False) -> None:
     """Print the SQL of every migration, as `upgrade` would run it."""
-    with opened("sqlite://:memory:" if db.startswith("sqlite") else db) as session:
-        texts = {number: migrate.sql(number, session.name) for number in migrate.numbers()}
-        after = rights.statements(session) if session.many_writers and migrate.version(session) else []
+    with opened("sqlite://:memory:" if db.startswith("sqlite") else db) as connection:
+        texts = {number: migrate.sql(number, connection.name) for number in migrate.numbers()}
+        after = rights.statements(connection) if connection.many_writers and migrate.version(connection) else []
     if json:
         dump({"migrations": [{"number": number, "sql": text} for number, text in texts.items()], "after": after})
     else:
@@ -79,8 +79,8 @@ def sql(db: Url = DEFAULT, json: Json = False) -> None:
 def doctor_database(db: Url = DEFAULT, json: Json = False) -> None:
     """Look for what would hurt later: settings that lose commits, roles that see too much, old transactions."""
     must_exist(db)
-    with opened(db) as session:
-        findings = doctor.findings(session, known_lives())
+    with opened(db) as connection:
+        findings = doctor.findings(connection, known_lifecycles())
     report(findings, "the database was looked at", json)
 
 
@@ -96,12 +96,12 @@ def restored(
     """Say that a database was brought back from a backup: a new epoch begins, and every live lease is void."""
     must_exist(db)
     who = named(actor)
-    with opened(db) as session:
-        must_be_present(session, db)
+    with opened(db) as connection:
+        must_be_present(connection, db)
         if not while_connected:
-            restore.refuse_others(session)
-        begun = restore.begin_again(session, session.now())
-        states, left = void_leases(session, begun.leases, who)
+            restore.refuse_others(connection)
+        begun = restore.begin_again(connection, connection.now())
+        states, left = void_leases(connection, begun.leases, who)
     if json:
         dump({
             "generation": begun.generation, "epoch": begun.epoch, "void": sum(states.values()), "states": states,
@@ -117,10 +117,12 @@ def restored(
         raise typer.Exit(FINDING)
 
 
-def void_leases(session: Connection, leases: Iterable[Lease], actor: str) -> tuple[Counter[str], list[dict[str, Any]]]:
+def void_leases(
+    connection: Connection, leases: Iterable[Lease], actor: str
+) -> tuple[Counter[str], list[dict[str, Any]]]:
     """The states that the units of these leases are in now, and how many; and those whose lease could not be voided."""
     states, left = Counter[str](), []
-    committer = make_engine(session, known_lives()).committer
+    committer = make_engine(connection, known_lifecycles()).committer
     asked = {
         lease.unit: committer.put(Revoke(unit=lease.unit, tenant=lease.tenant, actor=actor, reason=restore.REASON))
         for lease in leases
@@ -151,20 +153,20 @@ def audit_database(
     if anchor:
         anchors.must_be_free(anchor)
     laws = len(LAWS) + rebuild + (since is not None)
-    with opened(db) as session:
-        must_be_present(session, db)
-        with snapshot(session):
+    with opened(db) as connection:
+        must_be_present(connection, db)
+        with snapshot(connection):
             # The anchor first: one that cannot be used is told before the long part.
-            kept = anchors.since(session, since, archives) if since else iter(())
-            lives = known_lives()
+            kept = anchors.since(connection, since, archives) if since else iter(())
+            lifecycles = known_lifecycles()
             broken = chain(
                 kept,
-                audit_itself(session, lives),
-                audit(session, lives, rebuild=rebuild, from_seal=from_seal, laws=STANDARD.laws),
+                audit_itself(connection, lifecycles),
+                audit(connection, lifecycles, rebuild=rebuild, from_seal=from_seal, laws=STANDARD.laws),
             )
             count, some = told(until_damage(broken), json)
-            forced, unsealed = told_forced(session), told_unsealed(session)
-            end = anchors.write(session, anchor) if anchor and not count else None
+            forced, unsealed = told_forced(connection), told_unsealed(connection)
+            end = anchors.write(connection, anchor) if anchor and not count else None
     if json:
         facts = {"laws": laws, "found": count, "findings": some, "ok": not count, "forced": forced}
         facts["unsealed"] = unsealed
@@ -182,25 +184,25 @@ def audit_database(
         raise typer.Exit(FINDING)
 
 
-def told_unsealed(session: Connection) -> dict[str, Any]:
+def told_unsealed(connection: Connection) -> dict[str, Any]:
     """How many acts no seal covers yet, and since when."""
     try:
-        acts, since = count_unsealed(session)
+        acts, since = count_unsealed(connection)
     except Corrupt:  # which is a finding already
         return {"acts": None, "since": None}
     return {"acts": acts, "since": None if since is None else instant(since)}
 
 
-def told_forced(session: Connection) -> list[dict[str, Any]]:
+def told_forced(connection: Connection) -> list[dict[str, Any]]:
     """Every move that an operator forced, the last ones where there are very many: who, when and why."""
     try:
-        moves = forced_moves(session)[-LISTED_MAX:]
+        moves = forced_moves(connection)[-LISTED_MAX:]
     except Corrupt:  # which is a finding already
         return []
-    names = lifecycles(session, sorted({move.unit for move in moves}))
+    names = lifecycle_names(connection, sorted({move.unit for move in moves}))
     return [
         {
-            "unit": shown(names[move.unit], move.unit) if move.unit in names else str(move.unit),
+            "unit": format_id(names[move.unit], move.unit) if move.unit in names else str(move.unit),
             "version": move.version, "state": move.target, "by": move.actor, "at": instant(move.at),
             "reason": move.reason,
         }

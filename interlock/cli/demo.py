@@ -17,14 +17,14 @@ import msgspec
 import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
-from interlock.audit.laws import LAWS, audit
-from interlock.cli.out import FINDING, counted, say, table
+from interlock.audit.laws.rows import LAWS, audit
+from interlock.cli.output import FINDING, counted, say, table
 from interlock.client.app import App
 from interlock.client.jobs import Job
-from interlock.kernel.commands import Heard, Tick
+from interlock.kernel.commands import LeaseStatus, Tick
 from interlock.kernel.errors import InterlockError
 from interlock.kernel.lifecycle import Category
-from interlock.store.views import events_of, view
+from interlock.store.queries.views import events_of, view
 from interlock.worker.demo_tasks import made
 
 app = typer.Typer(help="See it happen: real workers, real kills, and an audit.", invoke_without_command=True)
@@ -80,14 +80,14 @@ def until(true: Callable[[], object], what: str, patience: float = PATIENCE) -> 
 
 
 def lease_seconds(app: App) -> float:
-    lease = app.lives["job"].options.lease
+    lease = app.lifecycles["job"].options.lease
     assert lease
     return min(lease.ttl_us, (lease.missed_beats or 1_000) * lease.beat_us) / 1_000_000
 
 
 def sound(app: App) -> bool:
     """Whether the audit finds nothing; what it finds is said."""
-    broken = app.read(lambda session, tenant: list(audit(session, app.lives, rebuild=True)))
+    broken = app.read(lambda connection, tenant: list(audit(connection, app.lifecycles, rebuild=True)))
     for one in broken:
         say(f"unit {one.unit}: {one.text} [{one.law}]")
     say(f"audit: {len(LAWS)} laws asked, every row rebuilt from its events, {counted(len(broken), 'finding')}")
@@ -126,7 +126,7 @@ def told_split_brain(app: App, stack: ExitStack) -> bool:
     os.kill(ann.process.pid, signal.SIGCONT)
     say("6. ann wakes up, believes that the job is still ann's, and sends the outcome \"ann's late answer\".")
     ann.tell("finish")
-    heard = msgspec.json.decode(ann.hear(), type=Heard)
+    heard = msgspec.json.decode(ann.hear(), type=LeaseStatus)
     say(f"7. The engine refuses it: {heard.why}. The result is still {job.wait(0)!r}.\n")
     history(app, job)
     return sound(app) and not heard.accepted and job.wait(0) == "hello, world"

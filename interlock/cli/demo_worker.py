@@ -7,7 +7,7 @@ import msgspec
 
 from interlock.client.app import App
 from interlock.client.keys import minted
-from interlock.kernel.commands import Claim, Finish, Heartbeat, Held, Outcome, Register, Start
+from interlock.kernel.commands import Claim, Finish, Heartbeat, LeaseRef, Outcome, Register, Start
 from interlock.worker.demo_tasks import made
 from interlock.worker.loop import Worker
 
@@ -16,7 +16,7 @@ def hold(app: App, name: str) -> None:
     """One job is claimed, begun and held until somebody says finish; then its outcome is told, come what may."""
     worker = app.send(Register(name=name, incarnation="1"))
     (grant,) = app.send(Claim(worker=worker, actor=name, key="1", nonce=minted()))
-    held = (Held(unit=grant.unit, fence=grant.fence, lease=grant.lease),)
+    held = (LeaseRef(unit=grant.unit, fence=grant.fence, lease=grant.lease),)
     app.send(Start(actor=name, held=held))
     app.send(Heartbeat(actor=name, held=held))
     say(str(grant.fence))  # from here on it holds no lock of the file, and may be frozen

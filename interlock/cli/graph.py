@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from interlock.cli.options import DEFAULT, Id, Tenant, Url, app_on, unit_of
-from interlock.cli.out import say
+from interlock.cli.output import say
 from interlock.client.graphs import mermaid, svg
 from interlock.client.selections import check_word
 from interlock.client.trees import picture
@@ -29,7 +29,7 @@ def graph(
     form = kind or ("svg" if output is not None and output.suffix.lower() == ".svg" else "mermaid")
     check_word("format", form, list(FORMATS))
     with app_on(db, tenant) as app:
-        seen = app.read(picture, app.lives, unit_of(app, unit))
+        seen = app.read(picture, app.lifecycles, unit_of(app, unit))
     text = FORMATS[form](seen)
     if output is None:
         say(text.rstrip("\n"))

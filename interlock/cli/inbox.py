@@ -5,15 +5,15 @@ from typing import Annotated, Any
 import typer
 
 from interlock.cli.options import DEFAULT, LIMIT_MAX, Tenant, Url, app_on, named, unit_of
-from interlock.cli.out import FINDING, Cell, Json, counted, dump, on_terminal, say, table
-from interlock.client import shape
+from interlock.cli.output import FINDING, Cell, Json, counted, dump, on_terminal, say, table
+from interlock.client import json_views
 from interlock.client.app import App
+from interlock.client.durations import stated
 from interlock.client.inbox import Item
-from interlock.client.times import stated
 from interlock.kernel.commands import Standing
 from interlock.kernel.errors import InterlockError, StoreError
-from interlock.kernel.names import shown
-from interlock.store.views import glimpse
+from interlock.kernel.ids import format_id
+from interlock.store.queries.views import glimpse
 
 HEADS = ("ID", "TASK", "RUN", "ASKS FOR", "OF", "VOTES", "SINCE", "EXPIRES AT")
 Which = Annotated[str, typer.Argument(metavar="ID", help="What waits, as in approval_4r1, or the run of it.")]
@@ -43,7 +43,7 @@ def inbox(
         found = app.inbox(by=who, role=role or (), checks=checks, limit=limit + 1, after=after)
     page, more = found[:limit], len(found) > limit
     if json:
-        dump({"items": [shape.item(one) for one in page], "more": more})
+        dump({"items": [json_views.item(one) for one in page], "more": more})
         return
     table(HEADS, [row(one) for one in page])
     if on_terminal():
@@ -55,7 +55,7 @@ def row(one: Item) -> list[Cell]:
     return [
         one.id, one.task, f"{one.run} ({one.run_task})" if one.run else "", " or ".join(one.words),
         ", ".join(one.approvers), votes, stated(one.since),
-        shape.instant(one.expires_at) or "",
+        json_views.instant(one.expires_at) or "",
     ]  # fmt: skip
 
 
@@ -112,7 +112,7 @@ def answer(app: App, unit: str, word: str, said: dict[str, Any], json: bool) -> 
         raise
     except InterlockError as no:
         seen = app.read(glimpse, number)
-        name = shown(seen.lifecycle, number)
+        name = format_id(seen.lifecycle, number)
         dump({"id": name, "state": seen.state, "applied": False, "refused": str(no)}) if json else say(f"{name}: {no}")
         raise typer.Exit(FINDING) from None
     if json:

@@ -5,13 +5,13 @@ from typing import Annotated
 import typer
 
 from interlock.cli.options import DEFAULT, Actor, Tenant, Url, app_on, length, named
-from interlock.cli.out import Json, dump, on_terminal, say, table
+from interlock.cli.output import Json, dump, on_terminal, say, table
+from interlock.client.json_views import instant
 from interlock.client.keys import Secret, told, with_secret
-from interlock.client.shape import instant
-from interlock.kernel.access import KIND, SCOPES
+from interlock.kernel.api_keys import KIND, SCOPES
 from interlock.kernel.commands import CreateKey, RevokeKey, RotateKey
-from interlock.kernel.names import meant, shown
-from interlock.store.keys import keys_seen
+from interlock.kernel.ids import format_id, parse_id
+from interlock.store.queries.api_keys import keys_seen
 
 app = typer.Typer(help="Keys of the server: who may ask, and what.", no_args_is_help=True)
 Which = Annotated[str, typer.Argument(metavar="KEY", help="A key's id, as in key_4r1.")]
@@ -59,7 +59,7 @@ def rotate(
 ) -> None:
     """Give a key another secret: its id and what it may be used for stay, and within a second the old one is void."""
     order = RotateKey(
-        tenant=tenant, actor=named(actor), key=meant(which),
+        tenant=tenant, actor=named(actor), key=parse_id(which),
         expires_us=None if expires is None else length("expires", expires),
     )  # fmt: skip
     with app_on(db, tenant) as app:
@@ -70,18 +70,18 @@ def rotate(
 def revoke(which: Which, actor: Actor = None, tenant: Tenant = 1, db: Url = DEFAULT, json: Json = False) -> None:
     """Make a key void, for good; every server knows within a second."""
     with app_on(db, tenant) as app:
-        done = app.send(RevokeKey(tenant=tenant, actor=named(actor), key=meant(which)))
+        done = app.send(RevokeKey(tenant=tenant, actor=named(actor), key=parse_id(which)))
     if json:
-        dump({"id": shown(KIND, done.key), "revoked": done.revoked, "changed": done.changed})
+        dump({"id": format_id(KIND, done.key), "revoked": done.revoked, "changed": done.changed})
     else:
-        say(f"{shown(KIND, done.key)} ({done.name}) is void" + ("" if done.changed else "; it was before"))
+        say(f"{format_id(KIND, done.key)} ({done.name}) is void" + ("" if done.changed else "; it was before"))
 
 
 @app.command("list")
 def list_keys(tenant: Tenant = 1, db: Url = DEFAULT, json: Json = False) -> None:
     """List the keys of a tenant, also those that are void; never a secret."""
     with app_on(db, tenant) as app:
-        now = app.engine.read(lambda session: session.now(), tenant)
+        now = app.engine.read(lambda connection: connection.now(), tenant)
         found = [told(row, now) for row in app.read(keys_seen)]
     if json:
         dump({"keys": found})
@@ -97,7 +97,7 @@ def listed(words: list[str]) -> tuple[str, ...]:
 
 
 def tell(made: Secret, json: bool) -> None:
-    name, until = shown(KIND, made.issued.key), instant(made.issued.expires_at)
+    name, until = format_id(KIND, made.issued.key), instant(made.issued.expires_at)
     if json:
         dump(
             {

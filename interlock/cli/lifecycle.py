@@ -9,11 +9,11 @@ from typing import Annotated
 
 import typer
 
-from interlock.audit import export as exporting
-from interlock.audit import render
-from interlock.audit.check import Bounds, Report, check
-from interlock.audit.promises import PROMISES
-from interlock.cli.out import FINDING, Json, counted, dump, report, say, table
+from interlock.audit.docs import export as exporting
+from interlock.audit.docs import render
+from interlock.audit.model.check import Bounds, Report, check
+from interlock.audit.model.properties import PROMISES
+from interlock.cli.output import FINDING, Json, counted, dump, report, say, table
 from interlock.kernel.errors import BadLifecycle, Unknown
 from interlock.kernel.lifecycle import Lifecycle
 from interlock.lifecycles import FOLDER, find, load, shipped
@@ -33,20 +33,23 @@ def chosen(which: Sequence[str] | None) -> list[Lifecycle]:
 @app.command("list")
 def listing(json: Json = False) -> None:
     """List the lifecycles that Interlock knows."""
-    lives = shipped().values()
+    lifecycles = shipped().values()
     if json:
-        rows = [{"name": life.name, "document": life.document, "about": life.about} for life in lives]
+        rows = [
+            {"name": lifecycle.name, "document": lifecycle.document, "about": lifecycle.about}
+            for lifecycle in lifecycles
+        ]
         dump({"lifecycles": rows})
         return
     rows_of_text = [
         (
-            life.name,
-            life.document,
-            str(len(life.states)),
-            str(len(life.moves)),
-            life.about.split(". ")[0].rstrip("."),
+            lifecycle.name,
+            lifecycle.document,
+            str(len(lifecycle.states)),
+            str(len(lifecycle.moves)),
+            lifecycle.about.split(". ")[0].rstrip("."),
         )
-        for life in lives
+        for lifecycle in lifecycles
     ]
     table(("NAME", "DOCUMENT", "STATES", "MOVES", "WHAT IT IS"), rows_of_text)
 
@@ -59,23 +62,23 @@ def show(
     json: Json = False,
 ) -> None:
     """Show the states and moves of one lifecycle."""
-    life = find(name)
+    lifecycle = find(name)
     if json:
-        dump(exporting.lifecycle(life))
+        dump(exporting.describe_lifecycle(lifecycle))
     elif mermaid:
-        say(render.mermaid(life, whole=True))
+        say(render.mermaid(lifecycle, whole=True))
     elif markdown:
-        sys.stdout.write(render.page(life))
+        sys.stdout.write(render.page(lifecycle))
     else:
-        show_text(life)
+        show_text(lifecycle)
 
 
-def show_text(life: Lifecycle) -> None:
-    say(f"{life.name}: {life.about}\n")
-    states = [render.state_row(life, state) for state in life.states.values()]
+def show_text(lifecycle: Lifecycle) -> None:
+    say(f"{lifecycle.name}: {lifecycle.about}\n")
+    states = [render.state_row(lifecycle, state) for state in lifecycle.states.values()]
     table(("STATE", "CATEGORY", "MEANING", "CANCEL", "DEADLINE"), [tuple(map(plain, row)) for row in states])
     say("")
-    moves = [render.move_row(move) for move in life.moves.values()]
+    moves = [render.move_row(move) for move in lifecycle.moves.values()]
     table(("FROM", "TRIGGER", "TO", "BY", "EVENT", "GUARD, NOTE"), [tuple(map(plain, row)) for row in moves])
     say("\n↻ opens the next attempt.  Diagram: --mermaid.  For programs: --json.")
 
@@ -119,15 +122,18 @@ def export(
     json: Json = False,
 ) -> None:
     """Print lifecycles as data, one entry for each single hop."""
-    lives = [exporting.lifecycle(life, documents=documents) for life in chosen(which)]
+    lifecycles = [exporting.describe_lifecycle(lifecycle, documents=documents) for lifecycle in chosen(which)]
     if json:
-        dump({"lifecycles": lives})
+        dump({"lifecycles": lifecycles})
         return
-    for life in lives:
-        for move in life["moves"]:
+    for lifecycle in lifecycles:
+        for move in lifecycle["moves"]:
             marks = " opens_attempt" * move["opens_attempt"] + " extension" * move["extension"]
             path = f"{move['from'] or '(birth)'} -> {move['to']}"
-            say(f"{life['name']}: {path} {move['trigger']} {move['owner']} {move['event']} {move['severity']}{marks}")
+            say(
+                f"{lifecycle['name']}: {path} {move['trigger']} {move['owner']} "
+                f"{move['event']} {move['severity']}{marks}"
+            )
 
 
 @app.command()
@@ -200,14 +206,16 @@ def check_lifecycles(
     json: Json = False,
 ) -> None:
     """Explore everything that can happen to a unit between two workers, and prove what we promise."""
-    lives, bounds = chosen(which), Bounds(attempts, messages)
-    known = {**shipped(), **{life.name: life for life in lives}}
+    lifecycles, bounds = chosen(which), Bounds(attempts, messages)
+    known = {**shipped(), **{lifecycle.name: lifecycle for lifecycle in lifecycles}}
     if not which:
-        lives = [life for life in lives if not life.options.follows]  # explored with what it follows
+        lifecycles = [
+            lifecycle for lifecycle in lifecycles if not lifecycle.options.follows
+        ]  # explored with what it follows
     if not json:
         bounds_text = f"Within {attempts} attempts, {messages} messages in flight and 2 workers"
         say(f"{bounds_text} (and one attempt that is given back or snoozed):\n")
-    reports = [explored(life, known, bounds, quiet=json) for life in lives]
+    reports = [explored(lifecycle, known, bounds, quiet=json) for lifecycle in lifecycles]
     broken = [finding for one in reports for finding in one.findings]
     if json:
         dump({"promises": PROMISES, "reports": reports, "ok": not broken})
@@ -219,9 +227,9 @@ def check_lifecycles(
         raise typer.Exit(FINDING)
 
 
-def explored(life: Lifecycle, known: dict[str, Lifecycle], bounds: Bounds, *, quiet: bool) -> Report:
+def explored(lifecycle: Lifecycle, known: dict[str, Lifecycle], bounds: Bounds, *, quiet: bool) -> Report:
     began = time.monotonic()
-    found = check(life, known, bounds)
+    found = check(lifecycle, known, bounds)
     if not quiet:
         name = f"{found.lifecycle} with {found.followed_by}" if found.followed_by else found.lifecycle
         moves = f"{found.moves_taken} of {found.moves_listed} moves taken"

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
-from interlock.kernel.access import redacted
+from interlock.kernel.api_keys import redacted
 from interlock.kernel.errors import InterlockError
 
 FORMATS = ("text", "json")

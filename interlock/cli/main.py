@@ -2,7 +2,7 @@
 
 import io
 import os
-import signal
+import signal as signals
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -14,16 +14,16 @@ from interlock.cli import (
     archive,
     cancel,
     database,
-    dead,
+    dead_letters,
     demo,
+    force,
     graph,
     inbox,
     key,
     lifecycle,
-    operate,
     run,
     serve,
-    signals,
+    signal,
     stats,
     submit,
     tenant,
@@ -31,13 +31,13 @@ from interlock.cli import (
     up,
     validate_log,
     watch,
+    worker,
     workers,
-    workflows,
 )
 from interlock.cli.arguments import hide_passwords
 from interlock.cli.options import OWN_FILES
-from interlock.cli.out import USAGE, Json, complain, say
-from interlock.engine.plugin import Registry, load_part
+from interlock.cli.output import USAGE, Json, complain, say
+from interlock.core.plugin import Registry, load_part
 from interlock.kernel.errors import InterlockError
 from interlock.plugins import STANDARD
 
@@ -56,8 +56,8 @@ app.command("serve")(serve.serve)
 app.add_typer(demo.app, name="demo")
 app.command("audit")(database.audit_database)
 app.command("submit")(submit.submit)
-app.command("run")(workflows.run)
-app.command("rerun")(workflows.rerun)
+app.command("run")(run.run)
+app.command("rerun")(run.rerun)
 app.command("list")(units.list_units)
 app.command("show")(units.show)
 app.command("events")(units.events)
@@ -70,14 +70,14 @@ app.command("inbox")(inbox.inbox)
 app.command("approve")(inbox.approve)
 app.command("reject")(inbox.reject)
 app.command("decide")(inbox.decide)
-app.command("signal")(signals.signal)
-app.add_typer(dead.app, name="dead")
-workers.app.command("run")(run.worker)
+app.command("signal")(signal.signal)
+app.add_typer(dead_letters.app, name="dead")
+workers.app.command("run")(worker.worker)
 app.add_typer(workers.app, name="worker")
 app.add_typer(tenant.app, name="tenant")
 app.add_typer(key.app, name="key")
 app.command("archive")(archive.archive)
-app.command("force")(operate.force)
+app.command("force")(force.force)
 app.command("validate-log")(validate_log.validate_log)
 
 
@@ -131,8 +131,8 @@ def hello(json: Json = False) -> None:
 
 def main() -> None:
     """Run a command. A refusal is a sentence on standard error, never a traceback."""
-    if hasattr(signal, "SIGPIPE"):
-        signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # whoever read our output has had enough
+    if hasattr(signals, "SIGPIPE"):
+        signals.signal(signals.SIGPIPE, signals.SIG_DFL)  # whoever read our output has had enough
     sys.stdout = sys.stdout or open(os.devnull, "w")  # noqa: SIM115
     sys.stderr = sys.stderr or open(os.devnull, "w")  # noqa: SIM115
     for stream in (sys.stdout, sys.stderr):

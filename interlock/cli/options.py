@@ -14,17 +14,17 @@ import typer
 
 from interlock.client.app import App
 from interlock.client.app import open as open_app
+from interlock.client.durations import length_us
 from interlock.client.selections import Selection
-from interlock.client.times import length_us
 from interlock.kernel.errors import InterlockError, Unknown
+from interlock.kernel.ids import format_id, parse_id
 from interlock.kernel.lifecycle import Category, Lifecycle
-from interlock.kernel.names import meant, shown
 from interlock.lifecycles import load, shipped
 from interlock.store import migrate
 from interlock.store.connection import Connection
+from interlock.store.queries.views import archived_in, glimpse
 from interlock.store.sqlite import MEMORY
 from interlock.store.url import checked, connect
-from interlock.store.views import archived_in, glimpse
 
 DEFAULT = "sqlite:///interlock.db"
 TENANT_MAX = 2**31 - 1
@@ -75,16 +75,16 @@ NOT_TWO = "give ids, or a filter, or --all: not two of them"
 @contextmanager
 def opened(url: str) -> Iterator[Connection]:
     """A connection that exists for one command."""
-    session = connect(url)
+    connection = connect(url)
     try:
-        yield session
+        yield connection
     finally:
-        session.close()
+        connection.close()
 
 
-def known_lives() -> dict[str, Lifecycle]:
+def known_lifecycles() -> dict[str, Lifecycle]:
     """The shipped lifecycles, and the user's own."""
-    return {**shipped(), **{life.name: life for life in map(load, OWN_FILES)}}
+    return {**shipped(), **{lifecycle.name: lifecycle for lifecycle in map(load, OWN_FILES)}}
 
 
 def must_exist(url: str) -> None:
@@ -94,8 +94,8 @@ def must_exist(url: str) -> None:
         raise InterlockError(f"there is no database '{path}'; `interlock db upgrade --db {url}` makes one")
 
 
-def must_be_present(session: Connection, url: str) -> None:
-    if migrate.version(session) != migrate.numbers()[-1]:
+def must_be_present(connection: Connection, url: str) -> None:
+    if migrate.version(connection) != migrate.numbers()[-1]:
         raise InterlockError(f"the schema is not the present one; run `interlock db upgrade --db {url}`")
 
 
@@ -107,8 +107,8 @@ def app_on(url: str, tenant: int, *, make: bool = False) -> Iterator[App]:
     if not make:
         must_exist(url)
         if url.startswith("sqlite:"):
-            with opened(url) as session:
-                must_be_present(session, url)
+            with opened(url) as connection:
+                must_be_present(connection, url)
     with open_app(url, tenant=tenant, lifecycles=OWN_FILES) as app:
         yield app
 
@@ -127,7 +127,7 @@ def named(actor: str | None) -> str:
 def unit_of(app: App, text: str) -> int:
     """The unit that somebody means, which exists. Raises Unknown, which says what is there under that id."""
     word = text.strip()
-    numbers = {meant(word), int(word)} if word.isdecimal() and len(word) < NUMBER_MAX else {meant(word)}
+    numbers = {parse_id(word), int(word)} if word.isdecimal() and len(word) < NUMBER_MAX else {parse_id(word)}
     names = {unit: name for unit in sorted(numbers) if (name := name_in(app, unit))}
     if len(names) > 1:
         raise Unknown(f"'{text}' may mean {' or '.join(names.values())}; give the whole id")
@@ -143,7 +143,7 @@ def unit_of(app: App, text: str) -> int:
 def name_in(app: App, unit: int) -> str | None:
     """The id of a unit as it is shown; None if there is none."""
     try:
-        return shown(app.read(glimpse, unit).lifecycle, unit)
+        return format_id(app.read(glimpse, unit).lifecycle, unit)
     except Unknown:
         return None
 

@@ -5,18 +5,28 @@ from typing import Annotated, Any, TypeVar
 
 import typer
 
-from interlock.cli.options import DEFAULT, Actor, Tenant, Url, known_lives, must_be_present, must_exist, named, opened
-from interlock.cli.out import Json, dump, say, table
+from interlock.cli.options import (
+    DEFAULT,
+    Actor,
+    Tenant,
+    Url,
+    known_lifecycles,
+    must_be_present,
+    must_exist,
+    named,
+    opened,
+)
+from interlock.cli.output import Json, dump, say, table
 from interlock.client.schedules import why_paused
 from interlock.kernel.commands import Command, FireSchedule, PauseSchedule, Planned, RemoveSchedule, ResumeSchedule
 from interlock.kernel.errors import Unknown
-from interlock.kernel.names import shown as shown_id
+from interlock.kernel.ids import format_id
 from interlock.kernel.rows import Schedule
 from interlock.plugins import make_engine
-from interlock.plugins.schedules.instants import after, shown
+from interlock.plugins.schedules.cron import after, format_instant
 from interlock.store.connection import Connection
-from interlock.store.reads import snapshot
-from interlock.store.views import glimpse, schedule_of, schedules_of, skipped_of
+from interlock.store.queries.snapshots import snapshot
+from interlock.store.queries.views import glimpse, schedule_of, schedules_of, skipped_of
 
 app = typer.Typer(name="schedule", help="What is done by the clock.", no_args_is_help=True)
 A = TypeVar("A")
@@ -29,8 +39,8 @@ Limit = Annotated[int, typer.Option(envvar="INTERLOCK_LIMIT", min=1, max=10_000,
 @app.command("list")
 def listing(db: Url = DEFAULT, tenant: Tenant = 1, following: Next = 3, json: Json = False) -> None:
     """The schedules, their next instants in their own time zone, and what they made last."""
-    with looking(db) as session, snapshot(session, [tenant]):
-        rows = [facts(session, schedule, following) for schedule in schedules_of(session, tenant)]
+    with looking(db) as connection, snapshot(connection, [tenant]):
+        rows = [facts(connection, schedule, following) for schedule in schedules_of(connection, tenant)]
     if json:
         dump({"schedules": rows})
     elif not rows:
@@ -43,35 +53,36 @@ def listing(db: Url = DEFAULT, tenant: Tenant = 1, following: Next = 3, json: Js
         )
 
 
-def facts(session: Connection, schedule: Schedule, following: int) -> dict[str, Any]:
+def facts(connection: Connection, schedule: Schedule, following: int) -> dict[str, Any]:
     """A schedule as people see it."""
     coming = [] if schedule.next_at is None else after(schedule.timing, schedule.timezone, schedule.next_at - 1)
     return {
         "name": schedule.name, "timing": schedule.timing, "timezone": schedule.timezone, "overlap": schedule.overlap,
-        "missed": schedule.missed, "last": last_unit(session, schedule), "paused": why_paused(schedule),
-        "next": [shown(at, schedule.timezone) for at in islice(coming, following)],
+        "missed": schedule.missed, "last": last_unit(connection, schedule), "paused": why_paused(schedule),
+        "next": [format_instant(at, schedule.timezone) for at in islice(coming, following)],
     }  # fmt: skip
 
 
-def last_unit(session: Connection, schedule: Schedule) -> str:
+def last_unit(connection: Connection, schedule: Schedule) -> str:
     """The unit that it made last, by its id; one that was archived is gone."""
     try:
-        seen = glimpse(session, schedule.tenant, schedule.last_unit or 0)
+        seen = glimpse(connection, schedule.tenant, schedule.last_unit or 0)
     except Unknown:
         return ""
-    return f"{shown_id(seen.lifecycle, seen.unit)} {seen.state}"
+    return f"{format_id(seen.lifecycle, seen.unit)} {seen.state}"
 
 
 @app.command()
 def skipped(name: Name, db: Url = DEFAULT, tenant: Tenant = 1, limit: Limit = 50, json: Json = False) -> None:
     """The instants for which a schedule made nothing, the latest first, and why."""
-    with looking(db) as session, snapshot(session, [tenant]):
-        schedule = schedule_of(session, tenant, name)
-        found = skipped_of(session, tenant, name, limit)
+    with looking(db) as connection, snapshot(connection, [tenant]):
+        schedule = schedule_of(connection, tenant, name)
+        found = skipped_of(connection, tenant, name, limit)
     if schedule is None:
         raise Unknown(f"there is no schedule '{name}'; `interlock schedule list` shows those that there are")
     rows = [
-        {"first": shown(one.first_at, schedule.timezone), "last": shown(one.last_at, schedule.timezone),
+        {"first": format_instant(one.first_at, schedule.timezone), "last": format_instant(one.last_at,
+         schedule.timezone),
          "count": one.count or None, "reason": one.reason}
         for one in found
     ]  # fmt: skip
@@ -112,12 +123,12 @@ def trigger(
 ) -> None:
     """Make a unit of a schedule now, whatever its clock says."""
     made = send(db, FireSchedule(name=name, tenant=tenant, actor=named(actor), reason=reason.strip()))
-    with looking(db) as session, snapshot(session, [tenant]):
-        seen = glimpse(session, tenant, made.unit)
+    with looking(db) as connection, snapshot(connection, [tenant]):
+        seen = glimpse(connection, tenant, made.unit)
     if json:
-        dump({"unit": shown_id(seen.lifecycle, made.unit), "state": seen.state})
+        dump({"unit": format_id(seen.lifecycle, made.unit), "state": seen.state})
     else:
-        say(f"{shown_id(seen.lifecycle, made.unit)} is {seen.state}")
+        say(f"{format_id(seen.lifecycle, made.unit)} is {seen.state}")
 
 
 def looking(url: str) -> Any:
@@ -127,9 +138,9 @@ def looking(url: str) -> Any:
 
 
 def send(url: str, command: Command[A]) -> A:
-    with looking(url) as session:
-        must_be_present(session, url)
-        return make_engine(session, known_lives()).send(command)
+    with looking(url) as connection:
+        must_be_present(connection, url)
+        return make_engine(connection, known_lifecycles()).send(command)
 
 
 def told(planned: Planned, json: bool) -> None:
@@ -137,6 +148,6 @@ def told(planned: Planned, json: bool) -> None:
     if json:
         dump(planned)
         return
-    coming = "" if planned.next_at is None else f", its next instant is {shown(planned.next_at)}"
+    coming = "" if planned.next_at is None else f", its next instant is {format_instant(planned.next_at)}"
     state = "removed" if planned.removed else "paused" if planned.paused else f"active{coming}"
     say(f"schedule {planned.name} is {state}" + ("" if planned.changed else "; it was so before"))

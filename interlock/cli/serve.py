@@ -10,8 +10,8 @@ import typer
 from interlock import __version__
 from interlock.cli.logs import logged
 from interlock.cli.options import DEFAULT, OWN_FILES, Url, length
-from interlock.cli.out import say
-from interlock.cli.run import LogFormat, LogLevel, shown_url
+from interlock.cli.output import say
+from interlock.cli.worker import LogFormat, LogLevel, shown_url
 from interlock.client.app import open as open_app
 from interlock.kernel.errors import InterlockError
 from interlock.store.sqlite import MEMORY

@@ -8,8 +8,8 @@ import msgspec
 import typer
 
 from interlock.cli.options import DEFAULT, Actor, Tenant, Url, Why, app_on, length, named, unit_of
-from interlock.cli.out import Json, dump, on_terminal, say
-from interlock.client.times import instant_us
+from interlock.cli.output import Json, dump, on_terminal, say
+from interlock.client.durations import instant_us
 from interlock.kernel.commands import Submit, Work
 from interlock.kernel.errors import InterlockError
 

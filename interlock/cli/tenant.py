@@ -5,16 +5,16 @@ from typing import Annotated, Any
 import typer
 
 from interlock.cli.options import DEFAULT, TENANT_MAX, Actor, Url, app_on, length, named
-from interlock.cli.out import Json, dump, say, table
+from interlock.cli.output import Json, dump, say, table
 from interlock.client.app import App
-from interlock.client.times import stated
-from interlock.engine.notes import BEATS_US, VERBOSE_US
+from interlock.client.durations import stated
+from interlock.core.notes import BEATS_US, VERBOSE_US
 from interlock.kernel.commands import SetTenant
 from interlock.kernel.durations import spoken
 from interlock.kernel.errors import InterlockError, Unknown
 from interlock.kernel.rows import Tenant as Row
-from interlock.store.tenants import held, tenants_seen
-from interlock.store.tenants import waiting as waiting_of
+from interlock.store.queries.tenants import held, tenants_seen
+from interlock.store.queries.tenants import waiting as waiting_of
 
 app = typer.Typer(help="Tenants, and how much of their work may be held and may wait.", no_args_is_help=True)
 NONE = "none"
@@ -116,8 +116,9 @@ def facts(app: App, row: Row) -> dict[str, Any]:
     """A tenant as people see it; its work is counted."""
     return {
         "tenant": row.id, "name": row.name,
-        "held": app.engine.read(lambda session: held(session, row.id), row.id), "max_running": row.max_running,
-        "waiting": app.engine.read(lambda session: waiting_of(session, row.id), row.id), "max_waiting": row.max_waiting,
+        "held": app.engine.read(lambda connection: held(connection, row.id), row.id), "max_running": row.max_running,
+        "waiting": app.engine.read(lambda connection: waiting_of(connection, row.id), row.id),
+        "max_waiting": row.max_waiting,
         "max_requests": row.max_requests, "keep_beats": spoken(row.keep_beats_us or BEATS_US),
         "keep_verbose": spoken(row.keep_verbose_us or VERBOSE_US),
         "changed_at": stated(row.changed_at) if row.changed_at else None, "changed_by": row.changed_by or None,

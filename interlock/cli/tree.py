@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
-from interlock.cli.out import Cell, on_terminal, say, state_cell, table
-from interlock.client.times import roughly
+from interlock.cli.output import Cell, on_terminal, say, state_cell, table
+from interlock.client.durations import roughly
 from interlock.client.trees import Node, Picture
 
 HEADS = ("ID", "TASK", "STATE", "ATTEMPT", "TOOK", "COST", "WORKER", "WAITS FOR")

@@ -22,27 +22,27 @@ from interlock.cli.options import (
     unit_of,
     with_filter,
 )
-from interlock.cli.out import Cell, Json, dump, on_terminal, say, state_cell, table
-from interlock.client import shape
-from interlock.client.answers import TracebackTold
-from interlock.client.reasons import because
+from interlock.cli.output import Cell, Json, dump, on_terminal, say, state_cell, table
+from interlock.client import json_views
+from interlock.client.durations import instant_us, stated
+from interlock.client.responses import TracebackTold
 from interlock.client.schedules import why_schedule
 from interlock.client.selections import check_word
-from interlock.client.times import instant_us, stated
 from interlock.client.trees import Picture, picture
-from interlock.client.why import explain
-from interlock.engine.advance import ASKED
-from interlock.engine.notes import TRACEBACK
+from interlock.client.why.explain import explain
+from interlock.client.why.reasons import because
+from interlock.core.advance import ASKED
+from interlock.core.notes import TRACEBACK
 from interlock.kernel.durations import microseconds
 from interlock.kernel.errors import InterlockError
+from interlock.kernel.ids import format_id, parse_id
 from interlock.kernel.lifecycle import Category, Lifecycle
-from interlock.kernel.names import meant, shown
 from interlock.kernel.rows import Artifact, Event, Note
 from interlock.kernel.texts import make_plain
 from interlock.store.connection import Connection
-from interlock.store.job_events import JOB, Place, job_events
-from interlock.store.lists import newest
-from interlock.store.views import (
+from interlock.store.queries.job_events import JOB, Place, job_events
+from interlock.store.queries.lists import newest
+from interlock.store.queries.views import (
     Filter,
     Glimpse,
     View,
@@ -59,7 +59,7 @@ from interlock.store.views import (
 
 EVERY = 1_000_000  # events that are told of one job at most
 # Not told as fields of a unit: what has a table of its own, and other words for the same.
-BESIDE = (*shape.ALIASES, "lease", "needs", "waiting_on", "tracebacks")
+BESIDE = (*json_views.ALIASES, "lease", "needs", "waiting_on", "tracebacks")
 HEADS = ("ID", "TASK", "STATE", "QUEUE", "ATTEMPT", "WORKER", "MADE AT", "CHANGED AT", "KEY")
 
 
@@ -75,9 +75,11 @@ def list_units(
     """List units, the newest first."""
     with app_on(db, tenant) as app:
         wanted = select(app, words).filter
-        page, following = app.read(gathered, app.lives.values(), wanted, limit, None if after is None else meant(after))
+        page, following = app.read(
+            gathered, app.lifecycles.values(), wanted, limit, None if after is None else parse_id(after)
+        )
     if json:
-        dump({"units": [shape.unit(one) for one in page], "more": following is not None})
+        dump({"units": [json_views.unit(one) for one in page], "more": following is not None})
         return
     table(HEADS, [row(one) for one in page])
     if on_terminal() and following is not None:
@@ -85,37 +87,37 @@ def list_units(
 
 
 def gathered(
-    session: Connection, tenant: int, lives: Iterable[Lifecycle], wanted: Filter, limit: int, after: int | None
+    connection: Connection, tenant: int, lifecycles: Iterable[Lifecycle], wanted: Filter, limit: int, after: int | None
 ) -> tuple[list[View], str | None]:
     """As many units as are wanted, however far they lie apart, and the id behind which to go on."""
-    kinds, found = tuple(lives), list[View]()
+    kinds, found = tuple(lifecycles), list[View]()
     while True:
-        page = newest(session, tenant, kinds, wanted, limit - len(found), after)
+        page = newest(connection, tenant, kinds, wanted, limit - len(found), after)
         found += page.units
         if page.next is None or len(found) == limit:
             return found, page.next
-        after = meant(page.next)
+        after = parse_id(page.next)
 
 
 def row(one: View) -> list[Cell]:
     unit, body = one.unit, one.body
     return [
-        shape.name_of(one), body.task, state_cell(unit.state, unit.category), one.queue, str(unit.attempt),
+        json_views.name_of(one), body.task, state_cell(unit.state, unit.category), one.queue, str(unit.attempt),
         one.holder or "", stated(body.created_at), stated(unit.changed_at), body.key or "",
     ]  # fmt: skip
 
 
 def look(
-    session: Connection, tenant: int, lives: Mapping[str, Lifecycle], unit: int
+    connection: Connection, tenant: int, lifecycles: Mapping[str, Lifecycle], unit: int
 ) -> tuple[View, Picture, list[Glimpse], list[tuple[int, str]], list[Note], list[Artifact]]:
     """A unit with what is below it, what it needs and waits on, and what is written beside it, from one picture."""
     return (
-        view(session, tenant, unit),
-        picture(session, tenant, lives, unit),
-        needs_of(session, tenant, unit),
-        open_gates(session, tenant, unit),
-        notes_of(session, tenant, unit),
-        artifacts_of(session, tenant, unit),
+        view(connection, tenant, unit),
+        picture(connection, tenant, lifecycles, unit),
+        needs_of(connection, tenant, unit),
+        open_gates(connection, tenant, unit),
+        notes_of(connection, tenant, unit),
+        artifacts_of(connection, tenant, unit),
     )
 
 
@@ -134,19 +136,19 @@ def show(
         show_past(unit, at, tenant, db, json)
         return
     with app_on(db, tenant) as app:
-        seen, below, needs, gates, notes, artifacts = app.read(look, app.lives, unit_of(app, unit))
+        seen, below, needs, gates, notes, artifacts = app.read(look, app.lifecycles, unit_of(app, unit))
         family = app.read(views_of, [node.unit for node in below.nodes[1:]]) if json else {}
     others = [one for one in notes if one.kind != TRACEBACK]
     if json:
-        children = [{**shape.unit_fields(family[node.unit]), "depth": node.depth} for node in below.nodes[1:]]
+        children = [{**json_views.unit_fields(family[node.unit]), "depth": node.depth} for node in below.nodes[1:]]
         dump(
             {
-                **asdict(shape.whole(seen, needs, gates, notes)),
-                "tree": [shape.node(below, node) for node in below.nodes],
+                **asdict(json_views.whole(seen, needs, gates, notes)),
+                "tree": [json_views.node(below, node) for node in below.nodes],
                 "cut": below.cut,
                 "children": children,
-                "notes": [shape.note(one) for one in others],
-                "artifacts": [shape.artifact(one) for one in artifacts],
+                "notes": [json_views.note(one) for one in others],
+                "artifacts": [json_views.artifact(one) for one in artifacts],
             }
         )
         return
@@ -154,13 +156,13 @@ def show(
         tree.draw(below)
         say("")
     table(("FIELD", "VALUE"), fields(seen))
-    section("NEEDS", [(shown(one.lifecycle, one.unit), state_cell(one.state, one.category)) for one in needs])
+    section("NEEDS", [(format_id(one.lifecycle, one.unit), state_cell(one.state, one.category)) for one in needs])
     section("NOTES", [(stated(one.at), one.kind, one.name, one.payload) for one in others])
     section(
         "ARTIFACTS", [(one.name, f"attempt {one.attempt}", f"{len(one.data)} bytes", one.digest) for one in artifacts]
     )
     if seen.unit.outcome != Category.SUCCESS:
-        say_tracebacks(shape.tracebacks(notes))
+        say_tracebacks(json_views.tracebacks(notes))
 
 
 def say_tracebacks(tracebacks: list[TracebackTold]) -> None:
@@ -172,13 +174,13 @@ def say_tracebacks(tracebacks: list[TracebackTold]) -> None:
 def show_past(unit: str, time: str, tenant: int, db: str, json: bool) -> None:
     """A unit and all below it, as their events say that they were."""
     with app_on(db, tenant) as app:
-        at = moment(time, app.engine.read(lambda session: session.now(), tenant))
+        at = moment(time, app.engine.read(lambda connection: connection.now(), tenant))
         number = unit_of(app, unit)
-        seen = app.read(picture, app.lives, number, at)
+        seen = app.read(picture, app.lifecycles, number, at)
     if not seen.nodes:
         raise InterlockError(f"{unit} did not exist at {stated(at)}")
     if json:
-        dump({"at": stated(at), "tree": [shape.node(seen, node) for node in seen.nodes], "cut": seen.cut})
+        dump({"at": stated(at), "tree": [json_views.node(seen, node) for node in seen.nodes], "cut": seen.cut})
         return
     if on_terminal():
         say(f"As it was at {stated(at)}\n")
@@ -200,8 +202,8 @@ def moment(text: str, now: int) -> int:
 
 def fields(seen: View) -> list[tuple[str, Cell]]:
     """What there is to say of a unit; what it has not got is left out."""
-    facts = {name: value for name, value in asdict(shape.whole(seen)).items() if name not in BESIDE}
-    body, lease = seen.body, shape.lease(seen)
+    facts = {name: value for name, value in asdict(json_views.whole(seen)).items() if name not in BESIDE}
+    body, lease = seen.body, json_views.lease(seen)
     facts |= {"capabilities": ", ".join(seen.capabilities), "labels": text(body.labels), "policy": text(body.policy)}
     facts |= {"input": body.input, "result": body.result}
     if lease:
@@ -242,7 +244,7 @@ def events(
     with app_on(db, tenant) as app:
         found = app.read(events_of, unit_of(app, unit), after)
     if json:
-        dump({"events": [shape.event(one) for one in found]})
+        dump({"events": [json_views.event(one) for one in found]})
         return
     rows = [
         (
@@ -257,7 +259,7 @@ def events(
 
 def reason_of(event: Event) -> str:
     """Why it happened; of a cancel also who had asked for it, if somebody else carried it out."""
-    payload = shape.raw(event.payload)
+    payload = json_views.raw(event.payload)
     asked = payload.get(ASKED) if isinstance(payload, dict) else None
     return f"{event.reason}; asked by {asked['by']}{because(asked['reason'], '')}" if asked else event.reason
 
@@ -269,10 +271,10 @@ def show_job_events(unit: str, shape_of: str, after: int, tenant: int, db: str, 
         raise InterlockError("--after names a version, and events of --shape 002 are not all versions: leave it out")
     with app_on(db, tenant) as app:
         number = unit_of(app, unit)
-        life = app.read(glimpse, number).lifecycle
-        if life != JOB:
-            raise InterlockError(f"document 002's shape is of jobs, and {unit} is a {life}")
-        found = [shape.job_event(one) for one in app.read(job_events, number, Place(), EVERY)]
+        lifecycle = app.read(glimpse, number).lifecycle
+        if lifecycle != JOB:
+            raise InterlockError(f"document 002's shape is of jobs, and {unit} is a {lifecycle}")
+        found = [json_views.job_event(one) for one in app.read(job_events, number, Place(), EVERY)]
     if json:
         dump({"events": found})
         return
@@ -290,7 +292,7 @@ def why(
     """Say why a unit or a schedule is where it is, what keeps it, and what may move it on."""
     with app_on(db, tenant) as app:
         schedule = app.read(schedule_of, unit)
-        found = None if schedule else app.read(explain, app.lives, unit_of(app, unit))
+        found = None if schedule else app.read(explain, app.lifecycles, unit_of(app, unit))
         told = app.read(why_schedule, unit) if schedule else ""
     if schedule:
         reason = "removed" if schedule.removed_at else "paused" if schedule.paused_at else "scheduled"

@@ -11,11 +11,11 @@ from urllib.parse import unquote
 import typer
 
 from interlock import __version__
-from interlock.cli.apps import find_app, queues_of
+from interlock.cli.app_loader import find_app, queues_of
 from interlock.cli.options import DEFAULT, Url
-from interlock.cli.out import say
-from interlock.cli.run import Capabilities, Grace, LogFormat, LogLevel, Name, Queues, run, shown_url, words
+from interlock.cli.output import say
 from interlock.cli.serve import extra
+from interlock.cli.worker import Capabilities, Grace, LogFormat, LogLevel, Name, Queues, run, shown_url, words
 from interlock.client.app import App
 from interlock.client.keys import kept_key, with_secret
 from interlock.kernel.commands import CreateKey

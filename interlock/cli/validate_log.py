@@ -7,9 +7,9 @@ from typing import Annotated, BinaryIO
 import msgspec
 import typer
 
-from interlock.audit.ledger import Finding, amount
-from interlock.audit.log import Checker
-from interlock.cli.out import FINDING, Json, say
+from interlock.audit.log.checker import Checker
+from interlock.audit.log.state import Finding, amount
+from interlock.cli.output import FINDING, Json, say
 from interlock.kernel.errors import InterlockError
 from interlock.lifecycles import find, shipped
 
@@ -22,7 +22,7 @@ FromBirth = Annotated[bool, typer.Option("--from-birth", help="The log is whole:
 MaxRetries = Annotated[
     int | None, typer.Option("--max-retries", min=0, help="For tasks whose max_retries the log does not give.")
 ]
-Lives = Annotated[
+Lifecycles = Annotated[
     list[str] | None,
     typer.Option("--lifecycle", metavar="FILE", help="A lifecycle of your own (.toml) whose moves are in the log."),
 ]
@@ -33,13 +33,13 @@ def validate_log(
     strict: Strict = False,
     from_birth: FromBirth = False,
     max_retries: MaxRetries = None,
-    lifecycle: Lives = None,
+    files: Lifecycles = None,
     json: Json = False,
 ) -> None:
     """Check a transition log: shape, legality, invariants, order in time."""
-    lives = {life.name: life for life in shipped().values() if life.document == DOCUMENT}
-    lives |= {life.name: life for life in map(find, lifecycle or [])}
-    checker = Checker(lives.values(), strict=strict, from_birth=from_birth, max_retries=max_retries)
+    lifecycles = {lifecycle.name: lifecycle for lifecycle in shipped().values() if lifecycle.document == DOCUMENT}
+    lifecycles |= {lifecycle.name: lifecycle for lifecycle in map(find, files or [])}
+    checker = Checker(lifecycles.values(), strict=strict, from_birth=from_birth, max_retries=max_retries)
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # a log may hold any letter, a terminal may not
     try:

@@ -15,17 +15,17 @@ from rich.text import Text
 
 from interlock.cli import tree
 from interlock.cli.options import DEFAULT, Tenant, Url, app_on, length, unit_of
-from interlock.cli.out import FINDING, Json, console, dump_line, on_terminal, say, state_cell
-from interlock.client import shape, trees
+from interlock.cli.output import FINDING, Json, console, dump_line, on_terminal, say, state_cell
+from interlock.client import json_views, trees
 from interlock.client.app import App
-from interlock.client.times import roughly
+from interlock.client.durations import roughly
 from interlock.kernel.lifecycle import Category, Lifecycle
 from interlock.kernel.policy import LEASED
 from interlock.kernel.rows import Event
 from interlock.store.connection import Connection
-from interlock.store.reads import cursor, events_after
-from interlock.store.trees import notes_in, tree_of
-from interlock.store.views import Filter, View, counts_by, events_of, listing, view
+from interlock.store.queries.snapshots import cursor, events_after
+from interlock.store.queries.trees import notes_in, tree_of
+from interlock.store.queries.views import Filter, View, counts_by, events_of, listing, view
 
 PAUSE = 0.25  # seconds between two looks
 EVENTS = 1_000  # read together
@@ -76,14 +76,14 @@ def watch(
         found = app.read(view, one)
     if found.unit.outcome != Category.SUCCESS:
         if found.unit.outcome is None and not json:
-            say(f"{shape.name_of(found)} has not ended: interlock why {shape.name_of(found)}")
+            say(f"{json_views.name_of(found)} has not ended: interlock why {json_views.name_of(found)}")
         raise typer.Exit(FINDING)
 
 
 def pictures(app: App, unit: int | None, until: float | None, *, draw: bool = False) -> Iterator[Picture]:
     """A look every so often: until the unit has ended, or the time is over. What happened last is always seen."""
     while True:
-        picture = app.read(look, unit, app.lives if draw else None)
+        picture = app.read(look, unit, app.lifecycles if draw else None)
         yield picture
         if (unit is not None and picture.units[0].unit.outcome is not None) or not paused(until):
             return
@@ -96,19 +96,19 @@ def paused(until: float | None) -> bool:
     return left > 0
 
 
-def look(session: Connection, tenant: int, unit: int | None, lives: Mapping[str, Lifecycle] | None) -> Picture:
+def look(connection: Connection, tenant: int, unit: int | None, lifecycles: Mapping[str, Lifecycle] | None) -> Picture:
     if unit is None:
-        busy = listing(session, tenant, Filter(categories=tuple(LEASED)), SHOWN)
-        newest = listing(session, tenant, Filter(), SHOWN)
-        units = list({one.unit.id: one for one in [*busy, *newest] if one.unit.lifecycle != shape.WORKER}.values())
+        busy = listing(connection, tenant, Filter(categories=tuple(LEASED)), SHOWN)
+        newest = listing(connection, tenant, Filter(), SHOWN)
+        units = list({one.unit.id: one for one in [*busy, *newest] if one.unit.lifecycle != json_views.WORKER}.values())
     else:
-        units = [one for _, one in tree_of(session, tenant, unit).units]
+        units = [one for _, one in tree_of(connection, tenant, unit).units]
     held = [one.unit.id for one in units if one.unit.holder is not None]
-    said = notes_in(session, tenant, held, "progress")
+    said = notes_in(connection, tenant, held, "progress")
     progress = {one: step for one in held if (step := trees.how_far(said[one]))}
-    if unit is not None and lives is not None:
-        return Picture(units, progress, [], trees.picture(session, tenant, lives, unit))
-    return Picture(units, progress, counts_by(session, tenant, ("lifecycle", "state", "category")))
+    if unit is not None and lifecycles is not None:
+        return Picture(units, progress, [], trees.picture(connection, tenant, lifecycles, unit))
+    return Picture(units, progress, counts_by(connection, tenant, ("lifecycle", "state", "category")))
 
 
 # On a terminal.
@@ -119,16 +119,16 @@ def drawn(picture: Picture) -> RenderableType:
     if picture.tree is not None:
         return grown(picture.tree)
     counts = [
-        Text.assemble(f"{count} {life} ", state_cell(state, category))
-        for life, state, category, count in picture.counts
-        if life != shape.WORKER
+        Text.assemble(f"{count} {lifecycle} ", state_cell(state, category))
+        for lifecycle, state, category, count in picture.counts
+        if lifecycle != json_views.WORKER
     ]
     units = Table("ID", "TASK", "STATE", "WORKER", "PROGRESS", "", box=None, pad_edge=False)
     for one in picture.units[:SHOWN]:
         done, text = picture.progress.get(one.unit.id, (None, ""))
         bar = ProgressBar(total=1.0, completed=done, width=BAR_WIDTH) if done is not None else ""
         state = state_cell(one.unit.state, one.unit.category)
-        units.add_row(shape.name_of(one), one.body.task, state, one.holder or "", bar, text)
+        units.add_row(json_views.name_of(one), one.body.task, state, one.holder or "", bar, text)
     more = len(picture.units) - SHOWN
     return Group(Text("   ").join(counts), Text(""), units, Text(f"and {more} more" if more > 0 else ""))
 
@@ -165,7 +165,7 @@ def every_change(app: App, until: float | None) -> Iterator[dict[str, Any]]:
     """Every move of every unit, from now on."""
     at = app.engine.read(cursor, app.tenant)
     while True:
-        found = app.engine.read(lambda session, at=at: events_after(session, at, EVENTS), app.tenant)  # type: ignore[misc]
+        found = app.engine.read(lambda connection, at=at: events_after(connection, at, EVENTS), app.tenant)  # type: ignore[misc]
         yield from (change_of(one) for _, one in found if one.tenant == app.tenant)
         at = found[-1][0] if found else at
         if len(found) < EVENTS and not paused(until):
@@ -185,11 +185,11 @@ def changes(app: App, unit: int, until: float | None) -> Iterator[dict[str, Any]
             step = picture.progress.get(number)
             if step is not None and step != steps.get(number):
                 steps[number] = step
-                yield {"change": "progress", "unit": shape.name_of(one), "done": step[0], "text": step[1]}
+                yield {"change": "progress", "unit": json_views.name_of(one), "done": step[0], "text": step[1]}
 
 
 def change_of(event: Event) -> dict[str, Any]:
-    return {"change": "event", **msgspec.to_builtins(shape.event(event))}
+    return {"change": "event", **msgspec.to_builtins(json_views.event(event))}
 
 
 def tell(one: dict[str, Any], json: bool) -> None:

@@ -6,18 +6,18 @@ import typer
 from typer.core import TyperGroup
 
 from interlock.cli.options import DEFAULT, Actor, DryRun, Every, Tenant, Url, Why, app_on, named
-from interlock.cli.out import Json, counted, dump, say, state_cell, table
-from interlock.client import shape
-from interlock.client.answers import WorkerTold
+from interlock.cli.output import Json, counted, dump, say, state_cell, table
+from interlock.client import json_views
 from interlock.client.app import App
-from interlock.client.staffing import queues_of
-from interlock.client.times import stated
+from interlock.client.durations import stated
+from interlock.client.responses import WorkerTold
+from interlock.client.why.workers import queues_of
 from interlock.kernel.commands import Drain
 from interlock.kernel.errors import InterlockError, Unknown
+from interlock.kernel.ids import format_id, parse_id
 from interlock.kernel.lifecycle import Category
-from interlock.kernel.names import meant, shown
 from interlock.kernel.rows import Unit, Worker
-from interlock.store.views import workers_seen
+from interlock.store.queries.views import workers_seen
 
 RUN = "run"
 
@@ -49,12 +49,12 @@ def list_workers(
     with app_on(db, tenant) as app:
         found = app.read(workers_seen, gone)
     if json:
-        dump({"workers": [shape.worker(worker, unit) for worker, unit in found]})
+        dump({"workers": [json_views.worker(worker, unit) for worker, unit in found]})
         return
     heads = ("ID", "NAME", "STATE", "HOLDS", "QUEUES", "CAPABILITIES", "LAST HEARD")
     rows = [
         (
-            shown(shape.WORKER, worker.unit), worker.name, state_cell(state_of(worker, unit), unit.category),
+            format_id(json_views.WORKER, worker.unit), worker.name, state_cell(state_of(worker, unit), unit.category),
             f"{worker.holding}/{worker.concurrency or worker.capacity}", ",".join(queues_of(worker)),
             worker.capabilities, stated(worker.seen_at),
         )
@@ -102,13 +102,13 @@ def worker_of(found: list[tuple[Worker, Unit]], text: str) -> int:
     """The worker that somebody means, by name or by id. Raises Unknown, which says who is there."""
     by_name = [worker.unit for worker, _ in found if worker.name == text]
     if len(by_name) > 1:
-        ids = ", ".join(shown(shape.WORKER, unit) for unit in by_name)
+        ids = ", ".join(format_id(json_views.WORKER, unit) for unit in by_name)
         raise Unknown(f"'{text}' may mean {ids}; give the id")
     if by_name:
         return by_name[0]
     there = {worker.unit: worker.name for worker, _ in found}
     try:
-        unit = meant(text)
+        unit = parse_id(text)
     except Unknown:
         unit = 0
     if unit not in there:
@@ -120,4 +120,4 @@ def drained(app: App, unit: int, order: dict[str, Any], *, dry_run: bool) -> Wor
     """A worker as it is after it was told to take no new work."""
     if not dry_run:
         app.send(Drain(worker=unit, **order))
-    return next(shape.worker(one, its) for one, its in app.read(workers_seen, True) if one.unit == unit)
+    return next(json_views.worker(one, its) for one, its in app.read(workers_seen, True) if one.unit == unit)

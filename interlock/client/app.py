@@ -10,24 +10,24 @@ from threading import Lock
 from types import TracebackType
 from typing import Any, Concatenate, ParamSpec, TypeVar, Unpack, overload
 
-from interlock.client.borrowed import Borrowed
-from interlock.client.doors import Door, address, is_far, open_far, open_here, tenant_of
+from interlock.client.async_bridge import Mail
+from interlock.client.async_pairs import Sender
+from interlock.client.backend import Backend, address, is_far, open_far, open_here, tenant_of
+from interlock.client.caller_transaction import Borrowed
+from interlock.client.durations import Length
 from interlock.client.inbox import Inbox
 from interlock.client.jobs import Job
-from interlock.client.mail import Mail
 from interlock.client.runs import Run
 from interlock.client.schedules import Schedules
 from interlock.client.selections import JobWords, Selection
 from interlock.client.tasks import Rules, Task
-from interlock.client.times import Length
-from interlock.client.two_ways import Sender
-from interlock.client.why import explain
+from interlock.client.why.explain import explain
 from interlock.client.workflows import Workflow
-from interlock.engine.door import refuse_fork
-from interlock.engine.plugin import Plugin, Registry
+from interlock.core.engine import refuse_fork
+from interlock.core.plugin import Plugin, Registry
 from interlock.kernel.commands import Command, DefineSchedule, DefineTemplate
 from interlock.kernel.errors import InterlockError, Unknown
-from interlock.kernel.names import meant
+from interlock.kernel.ids import parse_id
 from interlock.lifecycles import hurried, load, shipped
 from interlock.plugins import STANDARD
 from interlock.store.connection import Connection
@@ -51,19 +51,19 @@ class App:
             raise InterlockError(f"redact = {redact!r} is not allowed; allowed is a function of text that returns text")
         self.redact = redact
         own = [load(Path(file)) for file in lifecycles]
-        lives = self.registry.lifecycles({**shipped(), **{life.name: life for life in own}})
-        self.lives = hurried(lives, hurry) if hurry != 1 else lives
+        all_lifecycles = self.registry.lifecycles({**shipped(), **{lifecycle.name: lifecycle for lifecycle in own}})
+        self.lifecycles = hurried(all_lifecycles, hurry) if hurry != 1 else all_lifecycles
         self.tasks: dict[str, Task[Any, Any]] = {}
         self.workflows: dict[str, Workflow] = {}
         self.schedules = Schedules(self)
         self.every = self.schedules.every
         self.inbox = Inbox(self)
-        self.opened: Door | None = None
+        self.opened: Backend | None = None
         self.process = os.getpid()  # that opened it
         self.last_mail: Mail | None = None
         self.opening = Lock()
         # A test puts the app on a stage with these: an engine of its own, and what happens while a job is waited for.
-        self.opener: Callable[[], Door]
+        self.opener: Callable[[], Backend]
         self.meanwhile: Callable[[Job, Length | None], None] | None = None
         self.reach(url, key, tenant)
 
@@ -74,7 +74,7 @@ class App:
             if key is not None:
                 raise InterlockError("a key is for a server; a database has none")
             self.url, self.tenant, self.key = checked(url), 1 if tenant is None else tenant, key
-            self.opener = partial(open_here, self.url, self.lives, self.registry)
+            self.opener = partial(open_here, self.url, self.lifecycles, self.registry)
             return
         whose = tenant_of(key)
         if tenant not in (None, whose):
@@ -88,10 +88,10 @@ class App:
         return (self.url, self.key or "") if is_far(self.url) else None
 
     @property
-    def engine(self) -> Door:
+    def engine(self) -> Backend:
         return self.connect()
 
-    def connect(self) -> Door:
+    def connect(self) -> Backend:
         """It is connected: a SQLite file is there and migrated. Nobody needs to ask; the first use does."""
         if self.opened is not None:
             refuse_fork(self.process)
@@ -144,7 +144,7 @@ class App:
 
     def run(self, one: int | str) -> Run:
         """A run of a workflow by its id."""
-        return Run(self, meant(one) if isinstance(one, str) else one)
+        return Run(self, parse_id(one) if isinstance(one, str) else one)
 
     def rerun(self, one: int | str, *, from_: str | None = None, by: str = "local", reason: str = "") -> Run:
         """A new run of the steps of another one, from a step on; what came before it is taken over."""
@@ -152,7 +152,7 @@ class App:
 
     def job(self, one: int | str) -> Job:
         """A job by its id."""
-        return Job(self, meant(one) if isinstance(one, str) else one)
+        return Job(self, parse_id(one) if isinstance(one, str) else one)
 
     def jobs(self, *ids: int | str, **words: Unpack[JobWords]) -> Selection:
         """Many jobs at once, by their ids or by a filter, to look at, count, cancel or requeue.
@@ -189,7 +189,7 @@ class App:
 
     def why(self, one: int | str) -> str:
         """Why a unit is where it is, and what would move it on; by its id."""
-        return self.read(explain, self.lives, meant(one) if isinstance(one, str) else one).text
+        return self.read(explain, self.lifecycles, parse_id(one) if isinstance(one, str) else one).text
 
     def sender(self, connection: Any) -> Sender:
         """Whom a submit asks: the engine, or the caller's own open transaction."""

@@ -8,7 +8,7 @@ from typing import Any, get_type_hints
 import msgspec
 
 from interlock.client.context import Context
-from interlock.kernel.commands import Grant
+from interlock.kernel.commands import LeaseGrant
 from interlock.kernel.errors import InterlockError
 
 MISSING, STRANGE = (
@@ -72,7 +72,7 @@ class Arguments:
         """The arguments that JSON holds. Raises msgspec.MsgspecError."""
         return msgspec.structs.asdict(self.decoder.decode(text))
 
-    def of(self, grant: Grant) -> dict[str, Any]:
+    def of(self, grant: LeaseGrant) -> dict[str, Any]:
         """The arguments of a grant; a step takes those of its run, and outputs of earlier steps, that it names.
 
         Raises msgspec.MsgspecError.

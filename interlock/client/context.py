@@ -4,7 +4,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import Any, Protocol, TypeVar
 
-from interlock.client.times import Length
+from interlock.client.durations import Length
 
 T = TypeVar("T")
 

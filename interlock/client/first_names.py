@@ -4,7 +4,7 @@ from typing import Any, ClassVar
 
 import msgspec
 
-from interlock.engine import words
+from interlock.core import validation
 from interlock.kernel import commands
 from interlock.kernel.commands import Command, Work
 from interlock.kernel.errors import InterlockError
@@ -84,7 +84,7 @@ class Key(Renamed, frozen=True, kw_only=True):
 
     def present(self) -> Command[Any]:
         orders = ("create", "rotate", "revoke")
-        words.one_of("order", self.order, orders)
+        validation.one_of("order", self.order, orders)
         named = msgspec.structs.replace(self, key=self.key or 0)  # 0 is nobody's
         return named.as_a(self.stands_for[orders.index(self.order)])
 

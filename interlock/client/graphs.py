@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from html import escape
 
-from interlock.client.times import roughly
+from interlock.client.durations import roughly
 from interlock.client.trees import Node, Picture
 from interlock.kernel.lifecycle import Category
 

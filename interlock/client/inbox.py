@@ -6,17 +6,17 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from interlock.client.two_ways import Asked, TwoWays
-from interlock.engine.terms import policy_of
+from interlock.client.async_pairs import Asked, TwoWays
+from interlock.core.effective_policy import policy_of
+from interlock.kernel.approvals import PEOPLE, PEOPLE_AND_CHECKS, ballot, may_vote, waiting
+from interlock.kernel.approvals import asked as asked_of
 from interlock.kernel.commands import LOCAL, Decide, Policy, Standing, Vote
 from interlock.kernel.errors import NotWanted
+from interlock.kernel.ids import format_id, parse_id
 from interlock.kernel.lifecycle import Lifecycle
-from interlock.kernel.names import meant, shown
-from interlock.kernel.verdicts import PEOPLE, PEOPLE_AND_CHECKS, ballot, may_vote, waiting
-from interlock.kernel.verdicts import asked as asked_of
 from interlock.store.connection import Connection
-from interlock.store.trees import Tree, births_of, notes_in, resting, tree_of
-from interlock.store.views import View, views_of
+from interlock.store.queries.trees import Tree, births_of, notes_in, resting, tree_of
+from interlock.store.queries.views import View, views_of
 
 if TYPE_CHECKING:
     from interlock.client.app import App
@@ -113,8 +113,8 @@ class Inbox:
         With `by` only what that person may still answer, and with `role` what one of these roles may. With `checks`
         also what waits for the verdict of a check.
         """
-        last = 0 if after is None else meant(after) if isinstance(after, str) else after
-        found = self.app.read(inbox_page, self.app.lives, by, several(role), checks, limit, last)
+        last = 0 if after is None else parse_id(after) if isinstance(after, str) else after
+        found = self.app.read(inbox_page, self.app.lifecycles, by, several(role), checks, limit, last)
         return [msgspec.structs.replace(one, app=self.app) for one in found]
 
     def approve(self, one: int | str, *, comment: str = "", by: str = ME, role: Roles = ()) -> Standing:
@@ -127,15 +127,15 @@ class Inbox:
 
     def find(self, one: int | str, word: str, by: str | None = None) -> Item:
         """What waits for this word: the unit itself, or the one below it that does. Raises NotWanted."""
-        unit = meant(one) if isinstance(one, str) else one
-        found = self.app.read(inbox_item, self.app.lives, unit, word, by)
+        unit = parse_id(one) if isinstance(one, str) else one
+        found = self.app.read(inbox_item, self.app.lifecycles, unit, word, by)
         return msgspec.structs.replace(found, app=self.app)
 
 
 def inbox_page(
-    session: Connection,
+    connection: Connection,
     tenant: int,
-    lives: Mapping[str, Lifecycle],
+    lifecycles: Mapping[str, Lifecycle],
     by: str | None,
     roles: Sequence[str],
     checks: bool,
@@ -144,11 +144,11 @@ def inbox_page(
 ) -> list[Item]:
     """One page of those that are meant, however many others lie between."""
     owners = PEOPLE_AND_CHECKS if checks else PEOPLE
-    states, found = waiting(lives, owners), list[Item]()
+    states, found = waiting(lifecycles, owners), list[Item]()
     size = PAGE if by is not None or roles else limit
     while len(found) < limit:
-        page = resting(session, tenant, states, size, after)
-        found += [one for one in items(session, tenant, lives, page, checks) if meant_for(one, by, roles)]
+        page = resting(connection, tenant, states, size, after)
+        found += [one for one in items(connection, tenant, lifecycles, page, checks) if meant_for(one, by, roles)]
         if len(page) < size:
             break
         after = page[-1].unit.id
@@ -156,13 +156,13 @@ def inbox_page(
 
 
 def items(
-    session: Connection, tenant: int, lives: Mapping[str, Lifecycle], units: Sequence[View], checks: bool
+    connection: Connection, tenant: int, lifecycles: Mapping[str, Lifecycle], units: Sequence[View], checks: bool
 ) -> list[Item]:
     """What each of these units asks, with what was said so far."""
     owners = PEOPLE_AND_CHECKS if checks else PEOPLE
-    votes = notes_in(session, tenant, [one.unit.id for one in units], "vote")
-    above = views_of(session, tenant, [one.unit.parent for one in units if one.unit.parent is not None])
-    born = births_of(session, tenant, [one.unit.parent or one.unit.id for one in units])
+    votes = notes_in(connection, tenant, [one.unit.id for one in units], "vote")
+    above = views_of(connection, tenant, [one.unit.parent for one in units if one.unit.parent is not None])
+    born = births_of(connection, tenant, [one.unit.parent or one.unit.id for one in units])
     told = []
     for one in units:
         words = tuple(
@@ -170,29 +170,29 @@ def items(
             for note in votes[one.unit.id]
             for said in [ballot(note.payload)]
         )
-        life = lives[one.unit.lifecycle]
+        lifecycle = lifecycles[one.unit.lifecycle]
         run = above.get(one.unit.parent or 0)
         submitter = born.get(one.unit.parent or one.unit.id, "")
-        told.append(item(one, run, submitter, asked_of(life, one.unit.state, owners), words))
+        told.append(item(one, run, submitter, asked_of(lifecycle, one.unit.state, owners), words))
     return told
 
 
 def inbox_item(
-    session: Connection, tenant: int, lives: Mapping[str, Lifecycle], unit: int, word: str, by: str | None
+    connection: Connection, tenant: int, lifecycles: Mapping[str, Lifecycle], unit: int, word: str, by: str | None
 ) -> Item:
     """What waits for this word at a unit or below it. Raises NotWanted."""
-    tree = tree_of(session, tenant, unit)
-    known = [one for _, one in tree.units if one.unit.lifecycle in lives]
-    wait = [one for one in known if word in said_of(lives, one)]
+    tree = tree_of(connection, tenant, unit)
+    known = [one for _, one in tree.units if one.unit.lifecycle in lifecycles]
+    wait = [one for one in known if word in said_of(lifecycles, one)]
     if wait and wait[0].unit.id == unit:
         wait = wait[:1]
     if len(wait) > 1:
         raise NotWanted(f"{len(wait)} units there wait for it; name one: {names(wait)}")
-    if not wait and tree.top in known and voted(session, tenant, unit, by):
+    if not wait and tree.top in known and voted(connection, tenant, unit, by):
         wait = [tree.top]  # the engine knows what was said, and says so
     if not wait:
-        raise NotWanted(nothing(tree, word, [(one, said) for one in known if (said := said_of(lives, one))]))
-    found = items(session, tenant, lives, wait, checks=True)[0]
+        raise NotWanted(nothing(tree, word, [(one, said) for one in known if (said := said_of(lifecycles, one))]))
+    found = items(connection, tenant, lifecycles, wait, checks=True)[0]
     if any(vote.voter == by and vote.approve == (word == "reject") for vote in found.votes):
         raise NotWanted(f"{by} has voted otherwise already, and a vote stands")
     return found
@@ -202,13 +202,13 @@ def several(role: Roles) -> tuple[str, ...]:
     return tuple(filter(None, [role] if isinstance(role, str) else role))
 
 
-def said_of(lives: Mapping[str, Lifecycle], one: View) -> tuple[str, ...]:
+def said_of(lifecycles: Mapping[str, Lifecycle], one: View) -> tuple[str, ...]:
     """What may be said to a unit."""
-    return asked_of(lives[one.unit.lifecycle], one.unit.state, PEOPLE_AND_CHECKS)
+    return asked_of(lifecycles[one.unit.lifecycle], one.unit.state, PEOPLE_AND_CHECKS)
 
 
-def voted(session: Connection, tenant: int, unit: int, by: str | None) -> bool:
-    return any(note.name == by for note in notes_in(session, tenant, [unit], "vote")[unit])
+def voted(connection: Connection, tenant: int, unit: int, by: str | None) -> bool:
+    return any(note.name == by for note in notes_in(connection, tenant, [unit], "vote")[unit])
 
 
 def nothing(tree: Tree, word: str, others: Sequence[tuple[View, tuple[str, ...]]]) -> str:
@@ -240,7 +240,7 @@ def meant_for(one: Item, by: str | None, roles: Sequence[str]) -> bool:
 
 
 def name_of(one: View) -> str:
-    return shown(one.unit.lifecycle, one.unit.id)
+    return format_id(one.unit.lifecycle, one.unit.id)
 
 
 def names(units: Sequence[View]) -> str:

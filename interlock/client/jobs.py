@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from interlock.client.outcomes import Failed, StillWaiting
-from interlock.client.times import Length, length_us
-from interlock.client.two_ways import Asked, TwoWays
+from interlock.client.async_pairs import Asked, TwoWays
+from interlock.client.durations import Length, length_us
+from interlock.client.exceptions import Failed, StillWaiting
 from interlock.kernel.commands import Cancel, Signal, Standing
 from interlock.kernel.errors import InterlockError
+from interlock.kernel.ids import format_id
 from interlock.kernel.lifecycle import Category
-from interlock.kernel.names import shown
-from interlock.store.views import Glimpse, glimpse
+from interlock.store.queries.views import Glimpse, glimpse
 
 if TYPE_CHECKING:
     from interlock.client.app import App
@@ -34,7 +34,7 @@ class Job:
         try:
             return f"<{self.id} {self.state}>"
         except InterlockError:  # it is in a transaction that is not committed, or its database is away
-            return f"<{shown(self.lifecycle or 'unit', self.unit)}>"
+            return f"<{format_id(self.lifecycle or 'unit', self.unit)}>"
 
     @property
     def wait(self) -> "Wait":
@@ -56,7 +56,7 @@ class Job:
         """As users see it. Whoever submitted the job has it without a read, also before its transaction commits."""
         if not self.lifecycle:
             self.lifecycle = self.look().lifecycle
-        return shown(self.lifecycle, self.unit)
+        return format_id(self.lifecycle, self.unit)
 
     @property
     def state(self) -> str:
@@ -143,5 +143,5 @@ def looked(looking: Generator[float, None, Any]) -> tuple[float | None, Any]:
 def result_of(seen: Glimpse) -> Any:
     """What an ended job came to. Raises Failed."""
     if seen.outcome != Category.SUCCESS:
-        raise Failed(shown(seen.lifecycle, seen.unit), seen.state, seen.error or "")
+        raise Failed(format_id(seen.lifecycle, seen.unit), seen.state, seen.error or "")
     return None if seen.result is None else msgspec.json.decode(seen.result)

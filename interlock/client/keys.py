@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from interlock.client.shape import instant
-from interlock.kernel.access import KIND, SECRET_BYTES, digest_of, read_key, spelled, split_roles
+from interlock.client.json_views import instant
+from interlock.kernel.api_keys import KIND, SECRET_BYTES, digest_of, read_key, spelled, split_roles
 from interlock.kernel.commands import CreateKey, Issued, RotateKey
 from interlock.kernel.errors import InterlockError
-from interlock.kernel.names import shown
+from interlock.kernel.ids import format_id
 from interlock.kernel.rows import Key as Row
 from interlock.store.connection import Connection
-from interlock.store.files import create_private, is_open_to_others
-from interlock.store.keys import key_seen
+from interlock.store.private_files import create_private, is_open_to_others
+from interlock.store.queries.api_keys import key_seen
 
 if TYPE_CHECKING:
     from interlock.client.app import App
@@ -33,7 +33,8 @@ def told(row: Row, now: int) -> dict[str, Any]:
     """A key as people and programs see it: never its secret."""
     expired = row.expires_at is not None and row.expires_at <= now
     return {
-        "id": shown(KIND, row.id), "name": row.name, "scopes": row.scopes.split(","), "roles": list(split_roles(row)),
+        "id": format_id(KIND, row.id), "name": row.name, "scopes": row.scopes.split(","),
+        "roles": list(split_roles(row)),
         "state": "revoked" if row.revoked_at is not None else "expired" if expired else "valid",
         "created_at": instant(row.created_at), "created_by": row.created_by, "expires_at": instant(row.expires_at),
         "rotated_at": instant(row.rotated_at), "revoked_at": instant(row.revoked_at),
@@ -66,9 +67,9 @@ def opens(app: "App", text: str) -> bool:
         return False
     _, number, secret = read
 
-    def ask(session: Connection, tenant: int) -> bool:
-        row = key_seen(session, tenant, number)
-        return row is not None and sound(row, secret, session.now())
+    def ask(connection: Connection, tenant: int) -> bool:
+        row = key_seen(connection, tenant, number)
+        return row is not None and sound(row, secret, connection.now())
 
     return app.read(ask)
 

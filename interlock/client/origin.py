@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from interlock.kernel.commands import Grant, Work
-from interlock.kernel.names import shown
+from interlock.kernel.commands import LeaseGrant, Work
+from interlock.kernel.ids import format_id
 
 if TYPE_CHECKING:
     from interlock.client.app import App
 
-RUNNING: "ContextVar[tuple[App, Grant] | None]" = ContextVar("interlock_running", default=None)
+RUNNING: "ContextVar[tuple[App, LeaseGrant] | None]" = ContextVar("interlock_running", default=None)
 
 
 def inherit(app: "App", work: Work) -> Work:
@@ -33,5 +33,5 @@ def inherit(app: "App", work: Work) -> Work:
         work,
         correlation=work.correlation or grant.correlation,
         trace=work.trace or grant.trace,
-        cause=f"{shown(grant.lifecycle, grant.unit)}:{grant.version}" if own is app else "",
+        cause=f"{format_id(grant.lifecycle, grant.unit)}:{grant.version}" if own is app else "",
     )

@@ -10,12 +10,12 @@ from typing import Any, Concatenate, NoReturn, ParamSpec, TypeVar
 
 import msgspec
 
-from interlock.client.ears import Ears
-from interlock.client.post import Post, TooMuch, Unread
-from interlock.client.questions import question_of
-from interlock.client.wire import BODY_MAX, PROGRAMS, TOGETHER, AllCame, error_of, scope_of, sent
-from interlock.engine.answers import answer_type
-from interlock.engine.bell import Watch
+from interlock.client.http_codec import BODY_MAX, PROGRAMS, TOGETHER, AllCame, error_of, scope_of, sent
+from interlock.client.http_transport import Post, TooMuch, Unread
+from interlock.client.long_poll import Ears
+from interlock.client.remote_views import question_of
+from interlock.core.idempotency import answer_type
+from interlock.core.wakeups import Subscription
 from interlock.kernel.commands import LOCAL, Command, Drain, Record, Register
 from interlock.kernel.errors import InterlockError, Unavailable
 from interlock.store.connection import Connection
@@ -162,23 +162,23 @@ class Remote:
     ) -> NoReturn:
         raise InterlockError("this is asked of a database, and over HTTP there is none; ask it beside the database")
 
-    def send_within(self, session: Connection, command: Command[A]) -> NoReturn:
+    def send_within(self, connection: Connection, command: Command[A]) -> NoReturn:
         raise InterlockError("a server cannot join a transaction of yours")
 
     # Waiting.
 
-    def watch(self, queues: Iterable[str], tenant: int = 1) -> Watch:
+    def watch(self, queues: Iterable[str], tenant: int = 1) -> Subscription:
         """Whoever works for these queues learns from it when to claim."""
         names = list(queues)
         return self.ears.open([(tenant, name) for name in names], {"queues": names})
 
-    def calls(self, worker: str, tenant: int = 1) -> Watch:
+    def calls(self, worker: str, tenant: int = 1) -> Subscription:
         """The worker of that name learns from it that somebody stopped or took what it holds."""
         return self.ears.open([(tenant, worker)], {"worker": worker})
 
-    def watch_end(self, unit: int) -> Watch:
+    def watch_end(self, unit: int) -> Subscription:
         """Never rung: nobody here ends a unit."""
-        return Watch((), lambda watch: None)
+        return Subscription((), lambda watch: None)
 
     def close(self) -> None:
         """What was sent is answered, and the thread and all connections are gone."""

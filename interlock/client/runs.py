@@ -5,13 +5,13 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from interlock.client.async_pairs import Asked, TwoWays
+from interlock.client.exceptions import Failed
 from interlock.client.jobs import Job
-from interlock.client.outcomes import Failed
-from interlock.client.two_ways import Asked, TwoWays
-from interlock.engine.terms import policy_of
+from interlock.core.effective_policy import policy_of
 from interlock.kernel.commands import Replay, Standing, Vote
 from interlock.kernel.lifecycle import Category
-from interlock.store.views import Glimpse, View, children_of, last_event, view
+from interlock.store.queries.views import Glimpse, View, children_of, last_event, view
 
 if TYPE_CHECKING:
     from interlock.client.app import App

@@ -4,9 +4,9 @@ from collections.abc import Callable, Mapping
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, cast
 
+from interlock.client.async_pairs import Asked, TwoWays
+from interlock.client.durations import length_us
 from interlock.client.tasks import Task
-from interlock.client.times import length_us
-from interlock.client.two_ways import Asked, TwoWays
 from interlock.kernel.commands import (
     DefineSchedule,
     FireSchedule,
@@ -19,9 +19,9 @@ from interlock.kernel.commands import (
 from interlock.kernel.durations import spoken
 from interlock.kernel.errors import InterlockError, Unknown
 from interlock.kernel.rows import Schedule, Skipped
-from interlock.plugins.schedules.instants import EVERY, shown
+from interlock.plugins.schedules.cron import EVERY, format_instant
 from interlock.store.connection import Connection
-from interlock.store.views import schedule_of, schedules_of, skipped_of
+from interlock.store.queries.views import schedule_of, schedules_of, skipped_of
 
 if TYPE_CHECKING:
     from interlock.client.app import App
@@ -115,12 +115,12 @@ def why_paused(schedule: Schedule) -> str:
 
 
 def second(at: int, schedule: Schedule) -> str:
-    return shown(at // 1_000_000 * 1_000_000, schedule.timezone)
+    return format_instant(at // 1_000_000 * 1_000_000, schedule.timezone)
 
 
-def why_schedule(session: Connection, tenant: int, name: str) -> str:
+def why_schedule(connection: Connection, tenant: int, name: str) -> str:
     """Why a schedule is where it is: removed, paused, or waiting for its next instant. Raises Unknown."""
-    schedule = schedule_of(session, tenant, name)
+    schedule = schedule_of(connection, tenant, name)
     if schedule is None:
         raise Unknown(f"there is no schedule '{name}'")
     if schedule.removed_at is not None:
@@ -131,4 +131,4 @@ def why_schedule(session: Connection, tenant: int, name: str) -> str:
         return why
     if schedule.next_at is None:
         return f"schedule {name} has no instant any more"
-    return f"schedule {name} waits for its next instant, {shown(schedule.next_at, schedule.timezone)}"
+    return f"schedule {name} waits for its next instant, {format_instant(schedule.next_at, schedule.timezone)}"

@@ -15,17 +15,17 @@ from typing import TYPE_CHECKING, Any, TypedDict
 
 import msgspec
 
+from interlock.client.async_pairs import InSteps, Read, SendAll, Steps
+from interlock.client.durations import instant_us
 from interlock.client.jobs import Job
-from interlock.client.times import instant_us
-from interlock.client.two_ways import InSteps, Read, SendAll, Steps
 from interlock.kernel.commands import ERROR_CLASSES, LOCAL, REASONS, Cancel, Command, Replay
 from interlock.kernel.errors import Contended, InterlockError, StoreError, Unknown
+from interlock.kernel.ids import format_id, parse_id
 from interlock.kernel.lifecycle import SETTLED, Category, Lifecycle
-from interlock.kernel.names import meant, shown
 from interlock.store.connection import Connection
-from interlock.store.letters import Letters, letters_of
-from interlock.store.lists import Amount, Found, UnitRef, amount, newest, oldest, refs_of
-from interlock.store.views import Filter, counts_by, done_again
+from interlock.store.queries.dead_letters import Letters, letters_of
+from interlock.store.queries.lists import Amount, Found, UnitRef, amount, newest, oldest, refs_of
+from interlock.store.queries.views import Filter, counts_by, done_again
 
 if TYPE_CHECKING:
     from interlock.client.app import App
@@ -130,23 +130,23 @@ def make_letters(
     return Letters(lifecycle=lifecycle, reason_code=reason_code, error_class=error_class, since=since_us, **words)
 
 
-def states_of(lives: Mapping[str, Lifecycle]) -> dict[str, list[str]]:
-    return {life.name: list(life.states) for life in lives.values()}
+def states_of(lifecycles: Mapping[str, Lifecycle]) -> dict[str, list[str]]:
+    return {lifecycle.name: list(lifecycle.states) for lifecycle in lifecycles.values()}
 
 
 def known_to(app: "App", lifecycle: str | None, states: Sequence[str]) -> Mapping[str, Collection[str]]:
     """The lifecycles and states that may be named in an app: its own, and others of which there are units."""
-    known: dict[str, list[str]] = states_of(app.lives)
+    known: dict[str, list[str]] = states_of(app.lifecycles)
 
     def complete() -> bool:
         named = known.get(lifecycle, []) if lifecycle else [one for some in known.values() for one in some]
         return (lifecycle is None or lifecycle in known) and all(state in named for state in states)
 
     if not complete() and not app.far:
-        for life, state, _ in app.read(counts_by):
-            known.setdefault(life, [])
-            if state not in known[life]:
-                known[life].append(state)
+        for name, state, _ in app.read(counts_by):
+            known.setdefault(name, [])
+            if state not in known[name]:
+                known[name].append(state)
     return known
 
 
@@ -158,32 +158,33 @@ def several(words: Words | None) -> tuple[str, ...]:
 
 
 def jobs_page(
-    session: Connection, tenant: int, lives: Mapping[str, Lifecycle], wanted: Filter, ends: Letters | None, limit: int,
+    connection: Connection, tenant: int, lifecycles: Mapping[str, Lifecycle], wanted: Filter, ends: Letters | None,
+    limit: int,
     after: int,
 ) -> Found:  # fmt: skip
     """A page of the units that are meant, the newest first, behind the unit `after`, or from the first one on (0).
 
     `ends` is what is asked of the ends of dead letters.
     """
-    page = newest(session, tenant, lives.values(), wanted, limit, after or None)
+    page = newest(connection, tenant, lifecycles.values(), wanted, limit, after or None)
     rows = [one.unit for one in page.units]
     units = [UnitRef(row.id, row.lifecycle, row.state, row.outcome is not None) for row in rows]
-    return Found(fitting(session, tenant, ends, units), None if page.next is None else meant(page.next))
+    return Found(fitting(connection, tenant, ends, units), None if page.next is None else parse_id(page.next))
 
 
 def jobs_in_order(
-    session: Connection, tenant: int, wanted: Filter, ends: Letters | None, limit: int, after: int
+    connection: Connection, tenant: int, wanted: Filter, ends: Letters | None, limit: int, after: int
 ) -> Found:
     """A page of the units that are meant, the lowest id first, behind the id `after`."""
-    page = oldest(session, tenant, wanted, limit, after)
-    return Found(fitting(session, tenant, ends, page.units), page.next)
+    page = oldest(connection, tenant, wanted, limit, after)
+    return Found(fitting(connection, tenant, ends, page.units), page.next)
 
 
-def fitting(session: Connection, tenant: int, ends: Letters | None, units: Sequence[UnitRef]) -> list[UnitRef]:
+def fitting(connection: Connection, tenant: int, ends: Letters | None, units: Sequence[UnitRef]) -> list[UnitRef]:
     """Those of these units whose ends are as is asked."""
     if ends is None:
         return list(units)
-    letters = letters_of(session, tenant, [one.unit for one in units])
+    letters = letters_of(connection, tenant, [one.unit for one in units])
     return [one for one in units if one.unit in letters and ends.fits(letters[one.unit])]
 
 
@@ -193,13 +194,13 @@ def fitting(session: Connection, tenant: int, ends: Letters | None, units: Seque
 def cancel_steps(units: Sequence[UnitRef], order: Cancel, *, dry_run: bool = False) -> Steps[list[CancelOutcome]]:
     """Each unit is asked to stop. One that its parent's end has ended meanwhile is not refused."""
     if dry_run or not units:
-        return [CancelOutcome(shown(one.lifecycle, one.unit), one.state) for one in units]
+        return [CancelOutcome(format_id(one.lifecycle, one.unit), one.state) for one in units]
     came = yield SendAll([msgspec.structs.replace(order, unit=one.unit) for one in units])
     refused = [one.unit for one, answer in zip(units, came, strict=True) if isinstance(answer, Exception)]
     now = {one.unit: one for one in ((yield Read(refs_of, (refused,))) if refused else ())}
     told = []
     for one, answer in zip(units, came, strict=True):
-        name = shown(one.lifecycle, one.unit)
+        name = format_id(one.lifecycle, one.unit)
         if isinstance(answer, Exception):
             text = refusal_of(answer, also=Contended)
             left = now.get(one.unit, one)
@@ -219,14 +220,14 @@ def requeue_steps(
     answers = {one.unit: answer for one, answer in zip(to_do, came, strict=True)}
     told = []
     for one in units:
-        name, answer = shown(one.lifecycle, one.unit), answers.get(one.unit)
+        name, answer = format_id(one.lifecycle, one.unit), answers.get(one.unit)
         if isinstance(answer, Exception):
             told.append(RequeueOutcome(name, refused=refusal_of(answer)))
         elif answer is not None:
-            told.append(RequeueOutcome(name, shown(one.lifecycle, answer.unit), created=True))
+            told.append(RequeueOutcome(name, format_id(one.lifecycle, answer.unit), created=True))
         else:
             done = before.get(one.unit)
-            told.append(RequeueOutcome(name, None if done is None else shown(one.lifecycle, done)))
+            told.append(RequeueOutcome(name, None if done is None else format_id(one.lifecycle, done)))
     return told
 
 
@@ -255,7 +256,7 @@ class Selection:
     def __init__(self, app: "App", ids: Sequence[int | str] = (), **words: Any) -> None:
         """Raises InterlockError for a word that is wrong."""
         self.app = app
-        self.ids = tuple(dict.fromkeys(meant(one) if isinstance(one, str) else one for one in ids))
+        self.ids = tuple(dict.fromkeys(parse_id(one) if isinstance(one, str) else one for one in ids))
         for name in words:
             check_word("filter", name, JobWords.__annotations__)
         given = {name: word for name, word in words.items() if word not in (None, (), [])}
@@ -265,7 +266,7 @@ class Selection:
         self.ends = make_letters((), **ends) if ends else None
         lifecycle, parent = given.get("lifecycle"), given.get("parent")
         if isinstance(parent, str):
-            given["parent"] = meant(parent)
+            given["parent"] = parse_id(parent)
         known = known_to(app, lifecycle, several(given.get("state")))
         own = {lifecycle: known[lifecycle]} if lifecycle is not None and lifecycle in known else known
         self.filter = make_filter(own, **given)
@@ -342,8 +343,10 @@ class Selection:
         self, *, reason: str = "", hard: bool = False, by: str = LOCAL, every: bool = False, dry_run: bool = False
     ) -> Steps[list[CancelOutcome]]:
         self.refuse_unfiltered(every)
-        lives = tuple(life.name for life in self.app.lives.values() if life.birth.trigger == "submit")
-        wanted = msgspec.structs.replace(self.filter, categories=self.filter.categories or OPEN, lifecycles=lives)
+        lifecycles = tuple(
+            lifecycle.name for lifecycle in self.app.lifecycles.values() if lifecycle.birth.trigger == "submit"
+        )
+        wanted = msgspec.structs.replace(self.filter, categories=self.filter.categories or OPEN, lifecycles=lifecycles)
         order = Cancel(unit=0, hard=hard, tenant=self.app.tenant, actor=by, reason=reason)
         told, page = list[CancelOutcome](), Found([], 0)
         while page.next is not None:
@@ -376,17 +379,17 @@ class Selection:
         there = {one.unit: one for one in (yield Read(refs_of, (ids,)))}
         for one in ids:
             if one not in there:
-                raise Unknown(f"there is no unit {shown('unit', one)}")
+                raise Unknown(f"there is no unit {format_id('unit', one)}")
         return Found([there[one] for one in ids], after + limit if after + limit < len(self.ids) else None)
 
     def page_steps(self, limit: int = 50, after: str | None = None) -> Steps[JobPage]:
-        place = 0 if after is None else meant(after)
+        place = 0 if after is None else parse_id(after)
         if self.ids:
             found = yield from self.read_in_order(self.filter, place, limit)
         else:
-            found = yield Read(jobs_page, (self.app.lives, self.filter, self.ends, limit, place))
+            found = yield Read(jobs_page, (self.app.lifecycles, self.filter, self.ends, limit, place))
         jobs = [Job(self.app, one.unit, lifecycle=one.lifecycle) for one in found.units]
-        return JobPage(jobs, None if found.next is None else shown("unit", found.next))
+        return JobPage(jobs, None if found.next is None else format_id("unit", found.next))
 
     def count_steps(self) -> Steps[Amount]:
         if self.ids or self.ends:

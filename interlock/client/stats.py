@@ -10,14 +10,14 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from interlock.kernel import tallies
+from interlock.kernel import metrics
 from interlock.store.connection import Connection
-from interlock.store.tallies import Depth, gauges
-from interlock.store.tallies import tallies as tallies_of
+from interlock.store.queries.metrics import Depth, gauges
+from interlock.store.queries.metrics import tallies as tallies_of
 
 MILLION = 1_000_000
 WORKER = "worker"  # workers are units too, but not work
-OF_TYPE = (tallies.CLAIMS, tallies.EXPIRIES, tallies.RETRIES, tallies.FAILURES, tallies.DEAD)
+OF_TYPE = (metrics.CLAIMS, metrics.EXPIRIES, metrics.RETRIES, metrics.FAILURES, metrics.DEAD)
 Rows = Sequence[tuple[str, list[str], int]]
 
 
@@ -76,16 +76,16 @@ class Stats(msgspec.Struct, frozen=True, kw_only=True):
     behind: bool
 
 
-def stats(session: Connection, tenant: int, behind: bool) -> Stats:
+def stats(connection: Connection, tenant: int, behind: bool) -> Stats:
     """What the counts of a tenant say."""
-    rows, now = tallies_of(session, tenant), gauges(session, tenant)
+    rows, now = tallies_of(connection, tenant), gauges(connection, tenant)
     sums: Counter[str] = Counter()
     for name, _, value in rows:
         sums[name] += value
     return Stats(
-        claims=sums[tallies.CLAIMS], claim_conflicts=sums[tallies.CONFLICTS],
-        lease_renewals=sums[tallies.RENEWALS] + now.renewals, lease_expiries=sums[tallies.EXPIRIES],
-        retries=sums[tallies.RETRIES], failures=sums[tallies.FAILURES], DLQ_count=now.dead, held=now.held,
+        claims=sums[metrics.CLAIMS], claim_conflicts=sums[metrics.CONFLICTS],
+        lease_renewals=sums[metrics.RENEWALS] + now.renewals, lease_expiries=sums[metrics.EXPIRIES],
+        retries=sums[metrics.RETRIES], failures=sums[metrics.FAILURES], DLQ_count=now.dead, held=now.held,
         workers=now.workers, types=types_in(rows), states=states_in(rows),
         queues=[queue_stats(one, now.now) for one in now.depths], behind=behind,
     )  # fmt: skip
@@ -96,16 +96,16 @@ def types_in(rows: Rows) -> list[TypeStats]:
     sums: Counter[tuple[str, str]] = Counter()
     times: dict[tuple[str, str], dict[int, int]] = {}
     for name, words, value in rows:
-        if name == tallies.LATENCY:
+        if name == metrics.LATENCY:
             times.setdefault((words[0], words[1]), {})[int(words[2])] = value
         elif words:
             sums[name, words[0]] += value
     return [
         TypeStats(
-            type=kind, claims=sums[tallies.CLAIMS, kind], lease_expiries=sums[tallies.EXPIRIES, kind],
-            retries=sums[tallies.RETRIES, kind], failures=sums[tallies.FAILURES, kind],
-            dead_lettered=sums[tallies.DEAD, kind], queue=spread(times.get((kind, tallies.QUEUE))),
-            run=spread(times.get((kind, tallies.RUN))),
+            type=kind, claims=sums[metrics.CLAIMS, kind], lease_expiries=sums[metrics.EXPIRIES, kind],
+            retries=sums[metrics.RETRIES, kind], failures=sums[metrics.FAILURES, kind],
+            dead_lettered=sums[metrics.DEAD, kind], queue=spread(times.get((kind, metrics.QUEUE))),
+            run=spread(times.get((kind, metrics.RUN))),
         )
         for kind in sorted({kind for name, kind in sums if name in OF_TYPE} | {kind for kind, _ in times})
     ]  # fmt: skip
@@ -124,7 +124,7 @@ def quantile(counts: Mapping[int, int], share: float) -> float:
         if before + counts[place] >= rank:
             break
         before += counts[place]
-    bounds = tallies.BOUNDS_US
+    bounds = metrics.BOUNDS_US
     if place >= len(bounds):
         return bounds[-1] / MILLION
     low = bounds[place - 1] if place else 0
@@ -135,12 +135,12 @@ def states_in(rows: Rows) -> list[StateCount]:
     """Whoever came to a state and did not leave it is there."""
     units: Counter[tuple[str, str]] = Counter()
     for name, words, value in rows:
-        if name == tallies.MOVES and words[0] != WORKER:
-            life, source, target = words
-            units[life, target] += value
+        if name == metrics.MOVES and words[0] != WORKER:
+            lifecycle, source, target = words
+            units[lifecycle, target] += value
             if source:
-                units[life, source] -= value
-    return [StateCount(life, state, number) for (life, state), number in sorted(units.items()) if number]
+                units[lifecycle, source] -= value
+    return [StateCount(lifecycle, state, number) for (lifecycle, state), number in sorted(units.items()) if number]
 
 
 def queue_stats(one: Depth, now: int) -> QueueStats:

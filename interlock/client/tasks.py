@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypedDict, TypeVar, U
 import msgspec
 
 from interlock.client.arguments import Arguments
+from interlock.client.async_pairs import Asked, TwoWays
+from interlock.client.durations import Length, instant_us, length_us
 from interlock.client.jobs import Job
 from interlock.client.origin import inherit
-from interlock.client.times import Length, instant_us, length_us
-from interlock.client.two_ways import Asked, TwoWays
-from interlock.engine.checks import check
+from interlock.core.checks import check
 from interlock.kernel.commands import Submit, Submitted, Work
 from interlock.kernel.errors import InterlockError
 
@@ -159,7 +159,7 @@ class Task(Generic[P, R]):
         try:
             refuse_strange(vars(rules))
             self.plain = self.work("null", {})
-            check(app.lives, self.plain, app.registry.hooks)
+            check(app.lifecycles, self.plain, app.registry.hooks)
         except InterlockError as wrong:
             raise InterlockError(f"task '{name}': {as_written(str(wrong))}") from None
 

@@ -4,17 +4,17 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from interlock.audit.past import Stand, stood
-from interlock.audit.rebuild import Told
-from interlock.client.times import stated
-from interlock.engine.terms import policy_of
+from interlock.audit.laws.rebuild import Told
+from interlock.audit.time_travel import Stand, stood
+from interlock.client.durations import stated
+from interlock.core.effective_policy import policy_of
+from interlock.kernel.approvals import asked, ballot
+from interlock.kernel.ids import format_id
 from interlock.kernel.lifecycle import SETTLED, Category, Lifecycle, Owner
-from interlock.kernel.names import shown
 from interlock.kernel.rows import Event, Note
-from interlock.kernel.verdicts import asked, ballot
 from interlock.store.connection import Connection
-from interlock.store.trees import Tree, events_in, notes_in, tree_of
-from interlock.store.views import View
+from interlock.store.queries.trees import Tree, events_in, notes_in, tree_of
+from interlock.store.queries.views import View
 
 LATER = 2**62  # later than every event
 NAMED_MAX = 3  # needs that are told by name
@@ -73,32 +73,32 @@ class Seen(msgspec.Struct, frozen=True):
 
 
 def picture(
-    session: Connection, tenant: int, lives: Mapping[str, Lifecycle], unit: int, at: int | None = None
+    connection: Connection, tenant: int, lifecycles: Mapping[str, Lifecycle], unit: int, at: int | None = None
 ) -> Picture:
     """A unit and all below it, now or as they were; nothing of what was not born yet. Raises Unknown."""
-    return pictured(see(session, tenant, unit, at), lives)
+    return pictured(see(connection, tenant, unit, at), lifecycles)
 
 
-def see(session: Connection, tenant: int, unit: int, at: int | None) -> Seen:
-    tree, until = tree_of(session, tenant, unit), LATER if at is None else at
+def see(connection: Connection, tenant: int, unit: int, at: int | None) -> Seen:
+    tree, until = tree_of(connection, tenant, unit), LATER if at is None else at
     held = [] if at is not None else [one.unit.id for _, one in tree.units if one.unit.holder is not None]
     return Seen(
-        tree, until, at is not None, session.now(), events_in(session, tenant, tree.ids, until),
-        notes_in(session, tenant, tree.ids, "vote"), notes_in(session, tenant, held, "progress"),
+        tree, until, at is not None, connection.now(), events_in(connection, tenant, tree.ids, until),
+        notes_in(connection, tenant, tree.ids, "vote"), notes_in(connection, tenant, held, "progress"),
     )  # fmt: skip
 
 
-def pictured(seen: Seen, lives: Mapping[str, Lifecycle]) -> Picture:
+def pictured(seen: Seen, lifecycles: Mapping[str, Lifecycle]) -> Picture:
     """What was read, as a picture."""
-    stands = {one: stand for one in seen.tree.ids if (stand := stand_of(seen.events[one], lives, seen.until))}
+    stands = {one: stand for one in seen.tree.ids if (stand := stand_of(seen.events[one], lifecycles, seen.until))}
     there = [(depth, one) for depth, one in seen.tree.units if one.unit.id in stands]
-    costs, around = summed(there, stands), surroundings(seen, lives, stands)
+    costs, around = summed(there, stands), surroundings(seen, lifecycles, stands)
     nodes = []
     for depth, one in there:
         stand = stands[one.unit.id]
         nodes.append(
             Node(
-                unit=one.unit.id, id=shown(one.unit.lifecycle, one.unit.id), parent=one.unit.parent, depth=depth,
+                unit=one.unit.id, id=format_id(one.unit.lifecycle, one.unit.id), parent=one.unit.parent, depth=depth,
                 task=name_of(one), lifecycle=one.unit.lifecycle, state=stand.told.state or "",
                 category=stand.told.category, outcome=stand.told.outcome, attempt=stand.told.attempt,
                 version=stand.told.version, born_at=stand.born_at, began_at=stand.began_at, ended_at=stand.ended_at,
@@ -110,10 +110,10 @@ def pictured(seen: Seen, lives: Mapping[str, Lifecycle]) -> Picture:
     return Picture(seen.until if seen.past else seen.now, tuple(nodes), seen.tree.cut)
 
 
-def stand_of(events: Sequence[Event], lives: Mapping[str, Lifecycle], until: int) -> Stand | None:
+def stand_of(events: Sequence[Event], lifecycles: Mapping[str, Lifecycle], until: int) -> Stand | None:
     """Where a unit stood; of a lifecycle that is not known here, only its state."""
-    if not events or events[0].lifecycle in lives:
-        return stood(events, lives, until)
+    if not events or events[0].lifecycle in lifecycles:
+        return stood(events, lifecycles, until)
     last = events[-1]
     return Stand(Told(state=last.target, version=last.version, attempt=last.attempt), events[0].at)
 
@@ -145,14 +145,14 @@ class Around(msgspec.Struct, frozen=True):
     """What stands around the units of a tree."""
 
     seen: Seen
-    lives: Mapping[str, Lifecycle]
+    lifecycles: Mapping[str, Lifecycle]
     stands: Mapping[int, Stand]
     tasks: Mapping[int, str]
     needs: Mapping[int, tuple[int, ...]]
     children: Mapping[int, Sequence[Stand]]
 
 
-def surroundings(seen: Seen, lives: Mapping[str, Lifecycle], stands: Mapping[int, Stand]) -> Around:
+def surroundings(seen: Seen, lifecycles: Mapping[str, Lifecycle], stands: Mapping[int, Stand]) -> Around:
     needs: dict[int, tuple[int, ...]] = {}
     children: dict[int, list[Stand]] = {}
     for need in seen.tree.needs:
@@ -160,18 +160,18 @@ def surroundings(seen: Seen, lives: Mapping[str, Lifecycle], stands: Mapping[int
     for _, one in seen.tree.units:
         if one.unit.parent is not None and one.unit.id in stands:
             children.setdefault(one.unit.parent, []).append(stands[one.unit.id])
-    return Around(seen, lives, stands, {one.unit.id: name_of(one) for _, one in seen.tree.units}, needs, children)
+    return Around(seen, lifecycles, stands, {one.unit.id: name_of(one) for _, one in seen.tree.units}, needs, children)
 
 
 def waits(around: Around, one: View) -> str:
     """What keeps a unit where it is, in a few words; nothing if it is worked on, or has ended."""
     told, seen = around.stands[one.unit.id].told, around.seen
-    life = around.lives.get(one.unit.lifecycle)
-    if life is None or told.state is None or told.category in SETTLED:
+    lifecycle = around.lifecycles.get(one.unit.lifecycle)
+    if lifecycle is None or told.state is None or told.category in SETTLED:
         return ""
     return (
         for_needs(around, one.unit.id)
-        or for_somebody(life, told.state, one, [note for note in seen.votes[one.unit.id] if note.at <= seen.until])
+        or for_somebody(lifecycle, told.state, one, [note for note in seen.votes[one.unit.id] if note.at <= seen.until])
         or ("" if seen.past else for_a_time_or_a_key(one, seen.now))
         or for_children(around.children.get(one.unit.id, ()))
         or for_a_plan(around, one)
@@ -191,14 +191,14 @@ def name_of(one: View) -> str:
     return policy_of(one.body).step or one.body.task
 
 
-def for_somebody(life: Lifecycle, state: str, one: View, votes: Sequence[Note]) -> str:
+def for_somebody(lifecycle: Lifecycle, state: str, one: View, votes: Sequence[Note]) -> str:
     own = policy_of(one.body)
-    if words := asked(life, state, (Owner.PERSON,)):
+    if words := asked(lifecycle, state, (Owner.PERSON,)):
         who = ", ".join(own.approvers) or "a person"
         given = sum(ballot(note.payload).approve for note in votes)
         count = f" ({given} of {own.quorum} votes)" if own.quorum else ""
         return f"{who} to say {' or '.join(words)}{count}"
-    words = asked(life, state, (Owner.VALIDATOR,))
+    words = asked(lifecycle, state, (Owner.VALIDATOR,))
     return f"a check to say {' or '.join(words)}" if words else ""
 
 
@@ -218,5 +218,5 @@ def for_children(children: Sequence[Stand]) -> str:
 
 def for_a_plan(around: Around, one: View) -> str:
     above = around.stands.get(one.unit.parent or 0)
-    life = around.lives.get(above.told.lifecycle) if above else None
-    return "the plan of its run" if above and life and life.allows(above.told.state, "plan") else ""
+    lifecycle = around.lifecycles.get(above.told.lifecycle) if above else None
+    return "the plan of its run" if above and lifecycle and lifecycle.allows(above.told.state, "plan") else ""

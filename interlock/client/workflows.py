@@ -6,21 +6,21 @@ from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 import msgspec
 
+from interlock.client.async_pairs import Asked, Sender, TwoWays
+from interlock.client.durations import Length, length_us
 from interlock.client.origin import inherit
 from interlock.client.run_arguments import RunArguments, Taken
 from interlock.client.runs import Run
 from interlock.client.tasks import Task, refuse_strange
-from interlock.client.times import Length, length_us
-from interlock.client.two_ways import Asked, Sender, TwoWays
-from interlock.engine.checks import check
-from interlock.kernel import conditions, steps
+from interlock.core.checks import check
+from interlock.kernel import when, workflow_graph
 from interlock.kernel.commands import Command, DefineTemplate, Submit, Submitted, Work
 from interlock.kernel.errors import InterlockError
-from interlock.kernel.steps import APPROVAL, STEP
+from interlock.kernel.workflow_graph import APPROVAL, STEP
 
 if TYPE_CHECKING:
     from interlock.client.app import App
-    from interlock.client.doors import Door
+    from interlock.client.backend import Backend
 
 RUN = "workflow_run"
 
@@ -107,7 +107,7 @@ class Workflow:
     def __init__(self, app: "App", name: str, parts: Sequence[Any]) -> None:
         self.app, self.name = app, name
         self.submit, self.submit_many = TwoWays(self.one), TwoWays(self.many)
-        self.known: tuple[Door, int] | None = None  # the database that has this definition, and its version there
+        self.known: tuple[Backend, int] | None = None  # the database that has this definition, and its version there
         self.below: list[Workflow] = []  # those that are steps of it
         works: list[Work] = []
         taken: list[Taken] = []
@@ -121,7 +121,7 @@ class Workflow:
             needs = tuple(one.name for one in group) or needs
         self.definition = DefineTemplate(tenant=app.tenant, name=name, steps=tuple(works))
         self.refuse_impossible()
-        self.arguments = RunArguments(name, steps.above(works), taken, OPTIONS)
+        self.arguments = RunArguments(name, workflow_graph.above(works), taken, OPTIONS)
 
     @property
     def definitions(self) -> list[DefineTemplate]:
@@ -130,10 +130,10 @@ class Workflow:
 
     def refuse_impossible(self) -> None:
         """What could never be run is refused where it is written."""
-        steps.refuse_odd(self.name, self.definition.steps)
+        workflow_graph.refuse_odd(self.name, self.definition.steps)
         for work in self.definition.steps:
             try:
-                check(self.app.lives, work, self.app.registry.hooks)
+                check(self.app.lifecycles, work, self.app.registry.hooks)
             except InterlockError as wrong:
                 raise InterlockError(f"workflow '{self.name}', step '{work.ref}': {wrong}") from None
 
@@ -205,7 +205,7 @@ def whole(workflow: str, part: Any) -> Step | Approval:
     match part:
         case Step() | Approval():
             return part
-        case steps.APPROVAL_STEP:
+        case workflow_graph.APPROVAL_STEP:
             return approval(part)
         case Task() | Workflow() | str():
             return step(part)
@@ -218,7 +218,7 @@ def whole(workflow: str, part: Any) -> Step | Approval:
 def work_of(workflow: str, part: Step | Approval, needs: tuple[str, ...]) -> Work:
     """A step as the template keeps it."""
     if part.when is not None:
-        conditions.parsed(part.when)
+        when.parsed(part.when)
     if isinstance(part, Approval):
         expires = None if part.expires is None else length_us("expires", part.expires)
         return Work(
@@ -236,12 +236,12 @@ def work_of(workflow: str, part: Step | Approval, needs: tuple[str, ...]) -> Wor
         plain, lifecycle=STEP, ref=part.name, needs=needs, when=part.when, reclaim_after_us=reclaim,
         undo=part.undo.name if isinstance(part.undo, Task) else part.undo,
     )  # fmt: skip
-    return steps.as_gate(work)
+    return workflow_graph.as_gate(work)
 
 
 def takes(part: Step | Approval) -> list[Taken]:
     """What a step takes by its parameters' names, and asks in its condition."""
-    asked = [Taken(part.name, one, Any, required=False) for one in sorted(conditions.names(part.when or "true"))]
+    asked = [Taken(part.name, one, Any, required=False) for one in sorted(when.names(part.when or "true"))]
     if isinstance(part, Approval):
         return asked
     undo = part.undo if isinstance(part.undo, Task) else None

@@ -23,38 +23,38 @@ class Guard:
     asked_of: Callable[[Lifecycle, Move], bool]
 
 
-def worked(life: Lifecycle) -> bool:
+def worked(lifecycle: Lifecycle) -> bool:
     """Whether workers hold its units, or those whose moves it makes."""
-    return life.leased or life.options.roll_up is RollUp.FOLLOW
+    return lifecycle.leased or lifecycle.options.roll_up is RollUp.FOLLOW
 
 
 def triggers(*names: str) -> Callable[[Lifecycle, Move], bool]:
-    return lambda life, move: worked(life) and move.trigger in names
+    return lambda lifecycle, move: worked(lifecycle) and move.trigger in names
 
 
 def reported(name: str) -> Callable[[Lifecycle, Move], bool]:
-    return lambda life, move: worked(life) and move.trigger == name and move.owner is Owner.HOLDER
+    return lambda lifecycle, move: worked(lifecycle) and move.trigger == name and move.owner is Owner.HOLDER
 
 
 def of_life(name: str, trigger: str) -> Callable[[Lifecycle, Move], bool]:
     """Of a move of one of the two lifecycles that the engine itself keeps for workers and leases."""
-    return lambda life, move: life.name == name and move.trigger == trigger
+    return lambda lifecycle, move: lifecycle.name == name and move.trigger == trigger
 
 
-def is_claim(life: Lifecycle, move: Move) -> bool:
-    return life.leased and move.trigger in ("claim", "reclaim")
+def is_claim(lifecycle: Lifecycle, move: Move) -> bool:
+    return lifecycle.leased and move.trigger in ("claim", "reclaim")
 
 
-def is_clock(life: Lifecycle, move: Move) -> bool:
+def is_clock(lifecycle: Lifecycle, move: Move) -> bool:
     """Whether the clock of its state alone fires it: a lost lease, or a cancel that its holder answers, has another."""
-    if move.source is None or move.trigger in LOSSES or (worked(life) and move.trigger == "overdue"):
+    if move.source is None or move.trigger in LOSSES or (worked(lifecycle) and move.trigger == "overdue"):
         return False
-    return move.trigger == life.states[move.source].deadline
+    return move.trigger == lifecycle.states[move.source].deadline
 
 
-def is_soft_cancel(life: Lifecycle, move: Move) -> bool:
-    flagged = life.options.cancel_mode is CancelMode.FLAGGED
-    return flagged and move.trigger == "cancel" and life.category(move.source or "") is Category.ACTIVE
+def is_soft_cancel(lifecycle: Lifecycle, move: Move) -> bool:
+    flagged = lifecycle.options.cancel_mode is CancelMode.FLAGGED
+    return flagged and move.trigger == "cancel" and lifecycle.category(move.source or "") is Category.ACTIVE
 
 
 def is_word_of_children(move: Move) -> bool:
@@ -70,13 +70,15 @@ GUARDS: Mapping[str, Guard] = MappingProxyType(
         ),
         "available": Guard(
             "nobody holds it, its needs are met, its delay and its signal have come, and its keys and limits have room",
-            "interlock.engine.advance.derive",
-            lambda life, move: is_claim(life, move) or of_life("lease", "grant")(life, move),
+            "interlock.core.advance.derive",
+            lambda lifecycle, move: is_claim(lifecycle, move) or of_life("lease", "grant")(lifecycle, move),
         ),
         "cancel_asked": Guard(
             "a cancel was asked for",
             "interlock.kernel.policy.stopped",
-            lambda life, move: reported("stopped")(life, move) or of_life("lease", "acknowledge")(life, move),
+            lambda lifecycle, move: (
+                reported("stopped")(lifecycle, move) or of_life("lease", "acknowledge")(lifecycle, move)
+            ),
         ),
         "cancel_now": Guard(
             "the cancel is hard, its deadline has passed, nobody holds the unit, or its parent has ended",
@@ -85,53 +87,53 @@ GUARDS: Mapping[str, Guard] = MappingProxyType(
         ),
         "cancel_overdue": Guard(
             "a cancel was asked for, and its deadline has passed or nobody is left to answer it",
-            "interlock.engine.tick.look",
+            "interlock.core.tick.look",
             triggers("overdue"),
         ),
         "capabilities_match": Guard(
             "the worker serves its queue and has every capability that it wants",
-            "interlock.store.claims.claimable",
+            "interlock.store.queries.claims.claimable",
             is_claim,
         ),
         "children_say_so": Guard(
             "it is the first verdict that is true of how its children stand, under the rule of roll_up",
             "interlock.kernel.policy.verdict",
-            lambda life, move: life.options.roll_up in COUNTING and is_word_of_children(move),
+            lambda lifecycle, move: lifecycle.options.roll_up in COUNTING and is_word_of_children(move),
         ),
         "current_child_says_so": Guard(
             "the one child that does its work has begun, succeeded or ended without success, as the trigger says",
-            "interlock.engine.reactions.roll_up.current_child",
-            lambda life, move: life.options.roll_up is RollUp.SINGLE and is_word_of_children(move),
+            "interlock.core.reactions.roll_up.current_child",
+            lambda lifecycle, move: lifecycle.options.roll_up is RollUp.SINGLE and is_word_of_children(move),
         ),
         "deadline_passed": Guard(
             "the clock of its state has run out",
-            "interlock.engine.tick.look",
+            "interlock.core.tick.look",
             is_clock,
         ),
         "drained": Guard(
             "somebody has asked the worker to leave, and it holds nothing",
-            "interlock.engine.workers.leave_if_empty",
+            "interlock.core.workers.leave_if_empty",
             of_life("worker", "drain"),
         ),
         "failed_for_good": Guard(
             "no attempt follows the failure: it is not retryable, or none is left and the unit's policy says failed",
             "interlock.kernel.policy.after_failure",
-            lambda life, move: reported("fail")(life, move) and life.allows(move.source, "retry"),
+            lambda lifecycle, move: reported("fail")(lifecycle, move) and lifecycle.allows(move.source, "retry"),
         ),
         "holds_nothing": Guard(
             "the worker has given back the last unit that it held",
-            "interlock.engine.workers.worker_of",
+            "interlock.core.workers.worker_of",
             of_life("worker", "free"),
         ),
         "lease_expired": Guard(
             "the time of the lease is over, and nobody has renewed it",
-            "interlock.engine.tick.look",
+            "interlock.core.tick.look",
             of_life("lease", "expire"),
         ),
         "needs_met": Guard(
             "everything that it needs has succeeded, and its parent has its plan",
-            "interlock.engine.reactions.needs.go_on",
-            lambda life, move: move.trigger == "ready",
+            "interlock.core.reactions.needs.go_on",
+            lambda lifecycle, move: move.trigger == "ready",
         ),
         "no_attempt_left": Guard(
             "no other attempt may be opened: the budget is used up, a cancel was asked for, or it is a compensation "
@@ -141,18 +143,20 @@ GUARDS: Mapping[str, Guard] = MappingProxyType(
         ),
         "only_open_child": Guard(
             "no other child of its parent is open, if the parent's rule is that one child at a time does the work",
-            "interlock.engine.submit.refuse_second_child",
-            lambda life, move: move.source is None and move.trigger == "submit",
+            "interlock.core.submit.refuse_second_child",
+            lambda lifecycle, move: move.source is None and move.trigger == "submit",
         ),
         "plan_has_children": Guard(
             "at least one child was made",
-            "interlock.engine.units.carry_out",
-            lambda life, move: move.trigger == "plan" and move.owner in (Owner.PERSON, Owner.VALIDATOR, Owner.REPORTER),
+            "interlock.core.cancel.carry_out",
+            lambda lifecycle, move: (
+                move.trigger == "plan" and move.owner in (Owner.PERSON, Owner.VALIDATOR, Owner.REPORTER)
+            ),
         ),
         "quorum_reached": Guard(
             "as many of those who have a vote have approved as the unit wants; one, if it says nothing",
             "interlock.plugins.approvals.votes.cast",
-            lambda life, move: move.trigger == "approve" and move.owner is Owner.PERSON,
+            lambda lifecycle, move: move.trigger == "approve" and move.owner is Owner.PERSON,
         ),
         "retryable": Guard(
             "the failure may pass: its holder says so, or a time limit ended the attempt",
@@ -163,6 +167,6 @@ GUARDS: Mapping[str, Guard] = MappingProxyType(
 )
 
 
-def asked_for(life: Lifecycle, move: Move) -> list[str]:
+def asked_for(lifecycle: Lifecycle, move: Move) -> list[str]:
     """The guards that the engine asks for a move, and that its file may name."""
-    return [name for name, guard in GUARDS.items() if guard.asked_of(life, move)]
+    return [name for name, guard in GUARDS.items() if guard.asked_of(lifecycle, move)]

@@ -122,8 +122,8 @@ Key = tuple[str, str, str | None, tuple[Step, ...]]
 class Paths:
     """The paths of lifecycles, found by what a verb asks for."""
 
-    def __init__(self, lives: Mapping[str, Lifecycle]) -> None:
-        self.lives, self.leases = lives, lives["lease"]
+    def __init__(self, lifecycles: Mapping[str, Lifecycle]) -> None:
+        self.lifecycles, self.leases = lifecycles, lifecycles["lease"]
         self.known: dict[Key, Path] = {}
         self.keys: dict[int, Key] = {}  # of each that was asked for
         self.both: dict[tuple[int, int], Path | None] = {}
@@ -140,7 +140,7 @@ class Paths:
         if lifecycle != second.lifecycle or second.forced or first.forced:
             return None
         both = *steps, *self.keys[second.id][3]
-        if not any(both == listed for listed in together(self.lives[lifecycle], self.leases, source, lease)):
+        if not any(both == listed for listed in together(self.lifecycles[lifecycle], self.leases, source, lease)):
             return None
         return self.find(lifecycle, source, lease, both)
 
@@ -149,7 +149,7 @@ class Paths:
         key = lifecycle, source, lease, steps
         path = self.known.get(key)
         if path is None:
-            path = self.known[key] = compose(self.lives[lifecycle], self.leases, source, lease, steps)
+            path = self.known[key] = compose(self.lifecycles[lifecycle], self.leases, source, lease, steps)
             self.keys[path.id] = key
         return path
 
@@ -158,12 +158,12 @@ class Paths:
         key = lifecycle, source, lease, (Step(FORCE, (target,)),)
         path = self.known.get(key)
         if path is None:
-            path = self.known[key] = forced(self.lives[lifecycle], self.leases, source, lease, target)
+            path = self.known[key] = forced(self.lifecycles[lifecycle], self.leases, source, lease, target)
             self.keys[path.id] = key
         return path
 
 
-def compose(life: Lifecycle, leases: Lifecycle, source: str, lease: str | None, steps: tuple[Step, ...]) -> Path:
+def compose(lifecycle: Lifecycle, leases: Lifecycle, source: str, lease: str | None, steps: tuple[Step, ...]) -> Path:
     """The hops of these steps, one after the other."""
     hops: list[PathHop] = []
     state, started, category = source, KEEP, None
@@ -172,7 +172,7 @@ def compose(life: Lifecycle, leases: Lifecycle, source: str, lease: str | None, 
         if lease_hops:
             lease = lease_hops[-1][1]
         if step.trigger != SELF:
-            move = life.move(state or None, step.trigger)
+            move = lifecycle.move(state or None, step.trigger)
             # A grant goes with the first hop, an end with the last.
             before = 0 if step.lease[:1] == (GRANT,) else len(move.hops) - len(lease_hops)
             for hop in move.hops:
@@ -184,22 +184,22 @@ def compose(life: Lifecycle, leases: Lifecycle, source: str, lease: str | None, 
                         int(hop.opens_attempt), granted(with_lease), *with_lease,
                     )
                 )  # fmt: skip
-            state, category = hops[-1].target, life.category(hops[-1].target)
+            state, category = hops[-1].target, lifecycle.category(hops[-1].target)
             started = begin(started, category, opened=move.source is None or move.opens_attempt)
         for with_lease in lease_hops:
             name = f"lease_{str(with_lease[1]).lower()}"
             hops.append(PathHop(SELF, state, state, name, "info", 0, granted(with_lease), *with_lease))
     ends = bool(hops and any(hop.lease_to for hop in hops)) and lease is not None and leases.settled(lease)
-    return Path(life.name, tuple(hops), category, outcome_of(category), started, lease_ends=ends)
+    return Path(lifecycle.name, tuple(hops), category, outcome_of(category), started, lease_ends=ends)
 
 
-def forced(life: Lifecycle, leases: Lifecycle, source: str, lease: str | None, target: str) -> Path:
+def forced(lifecycle: Lifecycle, leases: Lifecycle, source: str, lease: str | None, target: str) -> Path:
     live = lease is not None and leases.category(lease) in LIVE
     with_lease = next(lease_path(leases, lease, (REVOKE,))) if live else (None, None)
     hop = PathHop(FORCE, source, target, "forced", "warning", 0, 0, *with_lease)
-    category = life.category(target)
+    category = lifecycle.category(target)
     started = begin(KEEP, category, opened=False)
-    return Path(life.name, (hop,), category, outcome_of(category), started, forced=True, lease_ends=live)
+    return Path(lifecycle.name, (hop,), category, outcome_of(category), started, forced=True, lease_ends=live)
 
 
 def lease_path(
@@ -234,69 +234,76 @@ def begin(started: int, category: str, *, opened: bool) -> int:
     return {KEEP: SET, SET: SET, CLEAR: SET_ANEW, SET_ANEW: SET_ANEW}[started]
 
 
-def listed_paths(life: Lifecycle, leases: Lifecycle) -> Iterator[Path]:
+def listed_paths(lifecycle: Lifecycle, leases: Lifecycle) -> Iterator[Path]:
     """Every path of a lifecycle that the engine may take, but for forced ones."""
-    for source, trigger in life.moves:
-        yield compose(life, leases, source or BORN, None, (Step(trigger),))
-        for lease, triggers in lease_ways(life, leases, source, trigger):
-            yield compose(life, leases, source or BORN, lease, (Step(trigger, triggers),))
-    for state in life.states if life.leased else ():
-        for lease, triggers in live_ways(life, leases, state):
-            yield compose(life, leases, state, lease, (Step(SELF, triggers),))
-    yield from starts_that_end(life, leases)
+    for source, trigger in lifecycle.moves:
+        yield compose(lifecycle, leases, source or BORN, None, (Step(trigger),))
+        for lease, triggers in lease_ways(lifecycle, leases, source, trigger):
+            yield compose(lifecycle, leases, source or BORN, lease, (Step(trigger, triggers),))
+    for state in lifecycle.states if lifecycle.leased else ():
+        for lease, triggers in live_ways(lifecycle, leases, state):
+            yield compose(lifecycle, leases, state, lease, (Step(SELF, triggers),))
+    yield from starts_that_end(lifecycle, leases)
 
 
 def lease_ways(
-    life: Lifecycle, leases: Lifecycle, source: str | None, trigger: str
+    lifecycle: Lifecycle, leases: Lifecycle, source: str | None, trigger: str
 ) -> Iterator[tuple[str | None, tuple[str, ...]]]:
     """What may become of the lease with a move: a grant where a worker takes the unit, else a hop of a live one."""
-    if not life.leased or source is None:
+    if not lifecycle.leased or source is None:
         return
     if trigger in TAKES:
         yield None, (GRANT,)
         yield None, (GRANT, ACTIVATE)
         return
-    stays = life.category(life.move(source, trigger).path[-1]) in UNDER_LEASE  # else no lease of it may be live
-    for lease, triggers in live_ways(life, leases, source):
+    stays = (
+        lifecycle.category(lifecycle.move(source, trigger).path[-1]) in UNDER_LEASE
+    )  # else no lease of it may be live
+    for lease, triggers in live_ways(lifecycle, leases, source):
         if stays or leases.settled(leases.move(lease, triggers[-1]).path[-1]):
             yield lease, triggers
 
 
-def live_ways(life: Lifecycle, leases: Lifecycle, source: str) -> Iterator[tuple[str, tuple[str, ...]]]:
+def live_ways(lifecycle: Lifecycle, leases: Lifecycle, source: str) -> Iterator[tuple[str, tuple[str, ...]]]:
     """The hops of a lease that is live while a unit is in that state."""
-    if life.category(source) not in UNDER_LEASE:
+    if lifecycle.category(source) not in UNDER_LEASE:
         return
     for state in leases.states:
         for trigger in leases.triggers(state):
             yield state, (trigger,)
 
 
-def starts_that_end(life: Lifecycle, leases: Lifecycle) -> Iterator[Path]:
+def starts_that_end(lifecycle: Lifecycle, leases: Lifecycle) -> Iterator[Path]:
     """A start and what it came to, in one act: a worker often tells of both together."""
-    for source in life.states:
+    for source in lifecycle.states:
         for lease in leases.states:
-            for steps in together(life, leases, source, lease):
-                yield compose(life, leases, source, lease, steps)
+            for steps in together(lifecycle, leases, source, lease):
+                yield compose(lifecycle, leases, source, lease, steps)
 
 
-def together(life: Lifecycle, leases: Lifecycle, source: str, lease: str | None) -> Iterator[tuple[Step, Step]]:
+def together(lifecycle: Lifecycle, leases: Lifecycle, source: str, lease: str | None) -> Iterator[tuple[Step, Step]]:
     """Two steps that may be one act: the first begins the work under a live lease, the second ends that lease."""
-    if not life.leased or lease is None or leases.category(lease) not in LIVE or not life.allows(source, START):
+    if (
+        not lifecycle.leased
+        or lease is None
+        or leases.category(lease) not in LIVE
+        or not lifecycle.allows(source, START)
+    ):
         return
     activates = (ACTIVATE,) if leases.allows(lease, ACTIVATE) else ()
     active = leases.move(lease, ACTIVATE).path[-1] if activates else lease
-    begun = life.move(source, START).path[-1]
-    for trigger in life.triggers(begun):
+    begun = lifecycle.move(source, START).path[-1]
+    for trigger in lifecycle.triggers(begun):
         for end in BY_WORKER:
             if leases.allows(active, end):
                 yield Step(START, activates), Step(trigger, (end,))
 
 
-def paths_of(lives: Mapping[str, Lifecycle]) -> Paths:
+def paths_of(lifecycles: Mapping[str, Lifecycle]) -> Paths:
     """The paths of these lifecycles; the same for the same mapping."""
-    known = CACHE.get(id(lives))
-    if known is None or known.lives is not lives:
-        known = CACHE[id(lives)] = Paths(lives)
+    known = CACHE.get(id(lifecycles))
+    if known is None or known.lifecycles is not lifecycles:
+        known = CACHE[id(lifecycles)] = Paths(lifecycles)
     return known
 
 

@@ -27,12 +27,12 @@ ASK = "ask"  # cancel: tell the holder, move nothing yet
 DEFER = "defer"  # cancel: keep the wish until the lifecycle has a move for it
 
 
-def choose(life: Lifecycle, state: str, *wanted: str) -> str:
+def choose(lifecycle: Lifecycle, state: str, *wanted: str) -> str:
     """The first of `wanted` that the lifecycle lists here; raises Refused if it lists none."""
     for trigger in wanted:
-        if life.allows(state, trigger):
+        if lifecycle.allows(state, trigger):
             return trigger
-    raise Refused(life.name, state, wanted[0], life.triggers(state))
+    raise Refused(lifecycle.name, state, wanted[0], lifecycle.triggers(state))
 
 
 @dataclass(frozen=True)
@@ -53,13 +53,13 @@ class Tally:
         return self.losses < self.budget.losses if lost else self.failures < self.budget.attempts
 
 
-def claim(life: Lifecycle, state: str, *, held: bool) -> str:
+def claim(lifecycle: Lifecycle, state: str, *, held: bool) -> str:
     """The trigger by which a worker may take this unit now; empty if it may not."""
     if held:
         return ""
-    if life.category(state) is Category.READY and life.allows(state, "claim"):
+    if lifecycle.category(state) is Category.READY and lifecycle.allows(state, "claim"):
         return "claim"
-    return "reclaim" if life.allows(state, "reclaim") else ""
+    return "reclaim" if lifecycle.allows(state, "reclaim") else ""
 
 
 def next_fence(fence: int) -> int:
@@ -67,101 +67,101 @@ def next_fence(fence: int) -> int:
     return fence + 1
 
 
-def beat(life: Lifecycle, state: str) -> str:
+def beat(lifecycle: Lifecycle, state: str) -> str:
     """What the beat of a running handler moves; empty if it only renews.
 
     Where a lease must be acknowledged first, a beat does not start anything (A4-37).
     """
-    if life.allows(state, "beat"):
+    if lifecycle.allows(state, "beat"):
         return "beat"
-    if not life.allows(state, "start"):
+    if not lifecycle.allows(state, "start"):
         return ""
-    if life.options.lease and life.options.lease.ack_us is not None:
-        raise Refused(life.name, state, "beat", life.triggers(state))
+    if lifecycle.options.lease and lifecycle.options.lease.ack_us is not None:
+        raise Refused(lifecycle.name, state, "beat", lifecycle.triggers(state))
     return "start"
 
 
-def after_failure(life: Lifecycle, state: str, tally: Tally, *, retryable: bool) -> str:
+def after_failure(lifecycle: Lifecycle, state: str, tally: Tally, *, retryable: bool) -> str:
     """What a failure that the holder reports comes to."""
     if not retryable:
-        return choose(life, state, "fail", "bury")
-    if tally.left() and life.allows(state, "retry"):
+        return choose(lifecycle, state, "fail", "bury")
+    if tally.left() and lifecycle.allows(state, "retry"):
         return "retry"
-    if tally.asked and life.allows(state, "stopped"):
+    if tally.asked and lifecycle.allows(state, "stopped"):
         return "stopped"
-    if not life.allows(state, "retry"):
-        return choose(life, state, "fail", *(() if tally.left() else ("exhaust",)), "bury")
-    return choose(life, state, tally.budget.exhausted, "exhaust", "fail")
+    if not lifecycle.allows(state, "retry"):
+        return choose(lifecycle, state, "fail", *(() if tally.left() else ("exhaust",)), "bury")
+    return choose(lifecycle, state, tally.budget.exhausted, "exhaust", "fail")
 
 
-def after_release(life: Lifecycle, state: str, tally: Tally, said: str) -> str:
+def after_release(lifecycle: Lifecycle, state: str, tally: Tally, said: str) -> str:
     """What giving a unit back (`release`, `snooze`) comes to: the end, if a cancel was asked for."""
-    return choose(life, state, "stopped", "overdue") if tally.asked else choose(life, state, said)
+    return choose(lifecycle, state, "stopped", "overdue") if tally.asked else choose(lifecycle, state, said)
 
 
-def after_loss(life: Lifecycle, state: str, tally: Tally) -> str:
+def after_loss(lifecycle: Lifecycle, state: str, tally: Tally) -> str:
     """What a lost lease comes to; empty if the unit stays where it is until another worker reclaims it."""
     if tally.left(lost=True):
-        return "" if life.allows(state, "reclaim") else choose(life, state, "lost")
+        return "" if lifecycle.allows(state, "reclaim") else choose(lifecycle, state, "lost")
     # The holder is gone, so nobody can answer a cancel any more (A4-14).
-    return overdue(life, state) if tally.asked else choose(life, state, "exhaust", "lost")
+    return overdue(lifecycle, state) if tally.asked else choose(lifecycle, state, "exhaust", "lost")
 
 
-def after_timeout(life: Lifecycle, state: str, tally: Tally) -> str:
+def after_timeout(lifecycle: Lifecycle, state: str, tally: Tally) -> str:
     """What running too long comes to: a retry while attempts are left."""
-    return "retry" if tally.left() and life.allows(state, "retry") else choose(life, state, "time_out")
+    return "retry" if tally.left() and lifecycle.allows(state, "retry") else choose(lifecycle, state, "time_out")
 
 
-def after_attempt(life: Lifecycle, state: str, tally: Tally, *, retryable: bool) -> str:
+def after_attempt(lifecycle: Lifecycle, state: str, tally: Tally, *, retryable: bool) -> str:
     """Whether a unit that follows its attempts opens another one: `retry`, or empty."""
-    return "retry" if retryable and tally.left() and life.allows(state, "retry") else ""
+    return "retry" if retryable and tally.left() and lifecycle.allows(state, "retry") else ""
 
 
-def follow(life: Lifecycle, state: str, trigger: str, target: str) -> str:
+def follow(lifecycle: Lifecycle, state: str, trigger: str, target: str) -> str:
     """The trigger that a following unit fires when its child fired `trigger` and came to `target`.
 
     Empty if it is there already: the attempt that it opened itself is born behind it.
     """
-    return "" if state == target and not life.allows(state, trigger) else choose(life, state, trigger)
+    return "" if state == target and not lifecycle.allows(state, trigger) else choose(lifecycle, state, trigger)
 
 
-def cancel(life: Lifecycle, state: str, *, hard: bool, held: bool) -> str:
+def cancel(lifecycle: Lifecycle, state: str, *, hard: bool, held: bool) -> str:
     """What asking for a cancel does now: the trigger `cancel`, ASK or DEFER; raises Refused."""
-    softly = life.options.cancel_mode is CancelMode.FLAGGED and not hard
-    if softly and held and life.category(state) is Category.ACTIVE:
+    softly = lifecycle.options.cancel_mode is CancelMode.FLAGGED and not hard
+    if softly and held and lifecycle.category(state) is Category.ACTIVE:
         return ASK
-    if life.allows(state, "cancel"):
+    if lifecycle.allows(state, "cancel"):
         return "cancel"
-    if life.states[state].cancel == "deferred":
+    if lifecycle.states[state].cancel == "deferred":
         return DEFER
-    raise Refused(life.name, state, "cancel", life.triggers(state))
+    raise Refused(lifecycle.name, state, "cancel", lifecycle.triggers(state))
 
 
-def overdue(life: Lifecycle, state: str) -> str:
+def overdue(lifecycle: Lifecycle, state: str) -> str:
     """What a cancel comes to whose deadline has passed, or whose holder is gone."""
-    return choose(life, state, "overdue", "cancel")
+    return choose(lifecycle, state, "overdue", "cancel")
 
 
-def resumed_cancel(life: Lifecycle, source: str, target: str) -> bool:
+def resumed_cancel(lifecycle: Lifecycle, source: str, target: str) -> bool:
     """Whether a cancel that `source` deferred can be carried out in `target`."""
-    return life.states[source].cancel == "deferred" and life.allows(target, "cancel")
+    return lifecycle.states[source].cancel == "deferred" and lifecycle.allows(target, "cancel")
 
 
-def stopped(life: Lifecycle, state: str, *, asked: bool) -> str:
+def stopped(lifecycle: Lifecycle, state: str, *, asked: bool) -> str:
     """What a holder's word that it has stopped comes to; only an answer to a cancel is heard."""
     if not asked:
-        raise Refused(life.name, state, "stopped", life.triggers(state))
-    return choose(life, state, "stopped")
+        raise Refused(lifecycle.name, state, "stopped", lifecycle.triggers(state))
+    return choose(lifecycle, state, "stopped")
 
 
-def keeps_lease(life: Lifecycle, state: str) -> bool:
+def keeps_lease(lifecycle: Lifecycle, state: str) -> bool:
     """Whether the holder of a unit in this state keeps its lease."""
-    return life.category(state) in LEASED
+    return lifecycle.category(state) in LEASED
 
 
-def activates(life: Lifecycle, state: str) -> bool:
+def activates(lifecycle: Lifecycle, state: str) -> bool:
     """Whether a lease is active here: as soon as its holder may complete the unit."""
-    return life.allows(state, "complete")
+    return lifecycle.allows(state, "complete")
 
 
 def lease_end(lease: Lifecycle, state: str, cause: str) -> str:
@@ -244,10 +244,10 @@ def within(name: str, number: int, least: int, most: int) -> None:
         raise InterlockError(f"{name} = {spoken(number)} is not allowed; {spoken(least)} to {spoken(most)} is")
 
 
-def time_limit(life: Lifecycle, state: str, own: Policy) -> int | None:
+def time_limit(lifecycle: Lifecycle, state: str, own: Policy) -> int | None:
     """For how long a unit may stay in this state, as far as its own clock says."""
-    rule = life.states[state]
-    if state not in life.clocked:
+    rule = lifecycle.states[state]
+    if state not in lifecycle.clocked:
         return None
     return (own_limit(rule.category, own) if rule.deadline == "time_out" else None) or rule.within_us
 
@@ -305,12 +305,12 @@ class Children:
     begun: int  # held, active or closing
 
 
-def verdict(life: Lifecycle, state: str, children: Children) -> str:
+def verdict(lifecycle: Lifecycle, state: str, children: Children) -> str:
     """The one thing that children say to their parent: the first that is true, if its lifecycle lists it here.
 
     Never a list to choose from: with a list, two triggers can undo each other for ever.
     """
-    rule = life.options.roll_up
+    rule = lifecycle.options.roll_up
     ended = children.total > 0 and children.succeeded + children.lost == children.total
     ready = children.total - children.succeeded - children.lost - children.gates - children.blocked - children.begun
     moving = children.begun + children.gates + ready
@@ -319,7 +319,7 @@ def verdict(life: Lifecycle, state: str, children: Children) -> str:
     else:
         well = ended and (children.succeeded == children.total if rule is RollUp.CRITICAL else not children.decided)
     verdicts = {
-        "stopped": ended and life.category(state) is Category.CLOSING,
+        "stopped": ended and lifecycle.category(state) is Category.CLOSING,
         "fail": children.decided > 0,
         "succeed": well,
         "stall": rule is RollUp.CRITICAL and children.total > 0 and not moving,
@@ -327,10 +327,10 @@ def verdict(life: Lifecycle, state: str, children: Children) -> str:
         "begin": children.begun + children.succeeded + children.lost > 0,
     }
     said = next((trigger for trigger, true in verdicts.items() if true), "")
-    return said if said and life.allows(state, said) else ""
+    return said if said and lifecycle.allows(state, said) else ""
 
 
-def after_parent(life: Lifecycle, state: str, *, cancelled: bool) -> str:
+def after_parent(lifecycle: Lifecycle, state: str, *, cancelled: bool) -> str:
     """What the end of a parent does to a child; empty if nothing can be done, or the wish must wait."""
     told = "parent_cancelled" if cancelled else "parent_failed"
-    return next((trigger for trigger in (told, "cancel") if life.allows(state, trigger)), "")
+    return next((trigger for trigger in (told, "cancel") if lifecycle.allows(state, trigger)), "")

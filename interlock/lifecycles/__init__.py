@@ -18,8 +18,8 @@ FOLDER = Path(__file__).parent
 @cache
 def shipped() -> dict[str, Lifecycle]:
     """The lifecycles of the five source documents, by name."""
-    lives = [load(path) for path in sorted(FOLDER.glob("*.toml"))]
-    return {life.name: life for life in sorted(lives, key=lambda life: life.document)}
+    lifecycles = [load(path) for path in sorted(FOLDER.glob("*.toml"))]
+    return {lifecycle.name: lifecycle for lifecycle in sorted(lifecycles, key=lambda lifecycle: lifecycle.document)}
 
 
 def find(name_or_file: str) -> Lifecycle:
@@ -32,23 +32,23 @@ def find(name_or_file: str) -> Lifecycle:
     return shipped()[name_or_file]
 
 
-def hurried(lives: Mapping[str, Lifecycle], by: int) -> dict[str, Lifecycle]:
+def hurried(lifecycles: Mapping[str, Lifecycle], by: int) -> dict[str, Lifecycle]:
     """The same lifecycles with every lease, beat and cancel deadline so many times shorter.
 
     For tests and demonstrations alone: a lease that short is lost to any pause of a busy machine.
     """
     if by < 1:
         raise InterlockError(f"hurry = {by} is not allowed; allowed is at least 1")
-    return {name: hurry(life, by) for name, life in lives.items()}
+    return {name: hurry(lifecycle, by) for name, lifecycle in lifecycles.items()}
 
 
-def hurry(life: Lifecycle, by: int) -> Lifecycle:
-    options = life.options
+def hurry(lifecycle: Lifecycle, by: int) -> Lifecycle:
+    options = lifecycle.options
     lease = options.lease and replace(options.lease, **shorter(options.lease, by))
-    states = life.states
-    if not life.leased and life.birth.trigger == "register":  # who holds leases is missed as soon
-        states = {name: replace(state, **shorter(state, by)) for name, state in life.states.items()}
-    return replace(life, states=states, options=replace(options, lease=lease, **shorter(options, by)))
+    states = lifecycle.states
+    if not lifecycle.leased and lifecycle.birth.trigger == "register":  # who holds leases is missed as soon
+        states = {name: replace(state, **shorter(state, by)) for name, state in lifecycle.states.items()}
+    return replace(lifecycle, states=states, options=replace(options, lease=lease, **shorter(options, by)))
 
 
 def shorter(rules: object, by: int) -> dict[str, Any]:

@@ -132,10 +132,10 @@ def parse(text: str, file: str) -> Lifecycle:
         fault = shape_fault(error, FileTable, "the file")
         raise BadLifecycle([f"{file}: {fault}"]) from None
     reader = Reader()
-    life = reader.lifecycle(table)
-    if found := reader.found or faults(life):
+    lifecycle = reader.lifecycle(table)
+    if found := reader.found or faults(lifecycle):
         raise BadLifecycle([f"{file}: {fault}" for fault in dict.fromkeys(found)])
-    return life
+    return lifecycle
 
 
 class Reader:
@@ -181,7 +181,7 @@ class Reader:
             within_us=self.length(row.within, place, "within"),
         )
 
-    def move(self, life: str, source: str | None, trigger: str, raw: Any) -> Move:
+    def move(self, lifecycle: str, source: str | None, trigger: str, raw: Any) -> Move:
         place = f"{at(source)}: '{trigger}'"
         row = self.table(MoveTable, raw if isinstance(raw, dict) else {"to": raw}, MoveTable(to=""), place)
         path = (row.to,) if isinstance(row.to, str) else tuple(row.to)
@@ -189,9 +189,9 @@ class Reader:
             self.fault(place, "to = [] leads nowhere; name at least one state")
         if trigger in WORDS_OF_DEADLINES or not NAME.fullmatch(trigger):
             self.fault(place, "a trigger's name has letters, digits and _, and is neither 'parent' nor 'none'")
-        named = [f"{life}_{target.lower()}" for target in path]
+        named = [f"{lifecycle}_{target.lower()}" for target in path]
         if source is None:
-            named[:1] = [f"{life}_created"]
+            named[:1] = [f"{lifecycle}_created"]
         severities = self.each_hop(row.severity, ["info"] * len(path), place, "severity")
         return Move(
             source=source,

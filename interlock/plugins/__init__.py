@@ -2,8 +2,8 @@
 
 from collections.abc import Mapping
 
-from interlock.engine.door import Engine
-from interlock.engine.plugin import Registry
+from interlock.core.engine import Engine
+from interlock.core.plugin import Registry
 from interlock.kernel.lifecycle import Lifecycle
 from interlock.plugins.approvals.plugin import PLUGIN as APPROVALS
 from interlock.plugins.concurrency.plugin import PLUGIN as CONCURRENCY
@@ -15,12 +15,12 @@ STANDARD = Registry((CONCURRENCY, WORKFLOWS, APPROVALS, SCHEDULES))
 
 
 def make_engine(
-    session: Connection, lives: Mapping[str, Lifecycle], *others: Connection, wire: WakeupChannel | None = None
+    connection: Connection, lifecycles: Mapping[str, Lifecycle], *others: Connection, wire: WakeupChannel | None = None
 ) -> Engine:
     """An engine with all plugins, on connections that are there."""
-    return Engine(session, lives, *others, wire=wire, registry=STANDARD)
+    return Engine(connection, lifecycles, *others, wire=wire, registry=STANDARD)
 
 
-def open_engine(url: str, lives: Mapping[str, Lifecycle]) -> Engine:
+def open_engine(url: str, lifecycles: Mapping[str, Lifecycle]) -> Engine:
     """An engine with all plugins, with connections and threads of its own; `close` ends them."""
-    return Engine.open(url, lives, registry=STANDARD)
+    return Engine.open(url, lifecycles, registry=STANDARD)

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from interlock.client.wire import Fault, Faulty
+from interlock.client.http_codec import Fault, Faulty
 from interlock.server.limits import Limits
 
 LATE = Faulty(Fault("REQUEST_TIMEOUT", "the request did not come in time; send it whole", {}))

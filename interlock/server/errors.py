@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from interlock.client.wire import Fault, Faulty
+from interlock.client.http_codec import Fault, Faulty
 from interlock.kernel.errors import (
     Contended,
     Drained,

@@ -3,15 +3,16 @@
 from collections.abc import Container, Mapping, Sequence
 from typing import Any
 
-from interlock.client import answers, event_answers, shape
+from interlock.client import event_responses, json_views, responses
 from interlock.client.selections import make_filter, states_of
-from interlock.client.why import explain
+from interlock.client.why.explain import explain
 from interlock.kernel.commands import Cancel, Replay, Signal, Standing, Submit, Submitted, Work
 from interlock.kernel.errors import InterlockError, Refused, Unknown
+from interlock.kernel.ids import format_id
 from interlock.kernel.lifecycle import Category, Lifecycle, RollUp
-from interlock.kernel.names import shown
-from interlock.server import stream
-from interlock.server.bodies import (
+from interlock.server import sse
+from interlock.server.operations import Asked, Operation, Reply, unit_of
+from interlock.server.request_schemas import (
     CancelAsked,
     EventsMeant,
     JobAsked,
@@ -22,12 +23,11 @@ from interlock.server.bodies import (
     packed,
     work_of,
 )
-from interlock.server.operations import Asked, Operation, Reply, unit_of
 from interlock.store.connection import Connection
-from interlock.store.job_events import JOB as JOB_LIFE
-from interlock.store.job_events import Place, job_events, place_of
-from interlock.store.lists import amount, newest
-from interlock.store.views import (
+from interlock.store.queries.job_events import JOB as JOB_LIFE
+from interlock.store.queries.job_events import Place, job_events, place_of
+from interlock.store.queries.lists import amount, newest
+from interlock.store.queries.views import (
     Filter,
     Glimpse,
     View,
@@ -62,31 +62,31 @@ async def submit_many(asked: Asked) -> Reply:
     refs = {job.ref for job in jobs.jobs if job.ref}
     work = [work_of(job, job.lifecycle, parent_of(job, refs)) for job in jobs.jobs]
     made, status = await made_by(asked, work)
-    return Reply(answers.ManyMade(made), status)
+    return Reply(responses.ManyMade(made), status)
 
 
-async def made_by(asked: Asked, work: Sequence[Work]) -> tuple[list[answers.Made], int]:
+async def made_by(asked: Asked, work: Sequence[Work]) -> tuple[list[responses.Made], int]:
     """What a submit made or found, and 201 if this request made anything, else 200."""
     made = await asked.send(Submit(work=tuple(work)))
     one = made[0]
-    if len(made) == 1 and asked.app.lives[one.lifecycle].options.roll_up is RollUp.NONE:
+    if len(made) == 1 and asked.app.lifecycles[one.lifecycle].options.roll_up is RollUp.NONE:
         # It has no family that could have moved it since.
         own = one.created and one.cause == asked.request
-        return [answers.Made(shown(one.lifecycle, one.unit), one.state, one.replaced)], 201 if own else 200
+        return [responses.Made(format_id(one.lifecycle, one.unit), one.state, one.replaced)], 201 if own else 200
     seen, own = await asked.read(look_at, made, asked.request)
     told = [
-        answers.Made(shown(one.lifecycle, one.unit), one.state, done.replaced)
+        responses.Made(format_id(one.lifecycle, one.unit), one.state, done.replaced)
         for one, done in zip(seen, made, strict=True)
     ]
     return told, 201 if own else 200
 
 
-def look_at(session: Connection, tenant: int, made: Sequence[Submitted], request: str) -> tuple[list[Glimpse], bool]:
+def look_at(connection: Connection, tenant: int, made: Sequence[Submitted], request: str) -> tuple[list[Glimpse], bool]:
     """Where units stand, and whether this request made one of them; one that answers a key made none."""
-    there = views_of(session, tenant, [one.unit for one in made])
+    there = views_of(connection, tenant, [one.unit for one in made])
     seen = [seen_in(there[one.unit]) if one.unit in there else last_known(one) for one in made]
     created = next((one.unit for one in made if one.created), None)
-    return seen, created is not None and born_by(session, tenant, created) == request
+    return seen, created is not None and born_by(connection, tenant, created) == request
 
 
 def last_known(one: Submitted) -> Glimpse:
@@ -99,11 +99,11 @@ def seen_in(one: View) -> Glimpse:
     return Glimpse(unit.id, unit.lifecycle, unit.state, unit.category, unit.outcome, None, None)
 
 
-def chosen(lives: Mapping[str, Lifecycle], wanted: UnitsMeant) -> Filter:
+def chosen(lifecycles: Mapping[str, Lifecycle], wanted: UnitsMeant) -> Filter:
     """The units that are meant. A wrong word is told what the right ones are."""
     parent = None if wanted.parent is None else unit_of(wanted.parent)
     return make_filter(
-        states_of(lives), state=wanted.state, status=wanted.status, category=wanted.category,
+        states_of(lifecycles), state=wanted.state, status=wanted.status, category=wanted.category,
         lifecycle=wanted.lifecycle, worker=wanted.worker, task=wanted.task, queue=wanted.queue, key=wanted.key,
         correlation=wanted.correlation, parent=parent,
     )  # fmt: skip
@@ -113,24 +113,24 @@ async def page_of(asked: Asked, wanted: Filter, name: str) -> dict[str, Any]:
     """A page of units, where the next one begins, and if it is asked for how many there are."""
     query: UnitsMeant = asked.query
     after = None if query.after is None else unit_of(query.after)
-    found = await asked.read(newest, asked.app.lives.values(), wanted, query.limit, after)
+    found = await asked.read(newest, asked.app.lifecycles.values(), wanted, query.limit, after)
     count = await asked.read(amount, wanted) if query.count else None
-    return {name: [shape.unit(one) for one in found.units], "next": found.next, "count": count}
+    return {name: [json_views.unit(one) for one in found.units], "next": found.next, "count": count}
 
 
 async def list_jobs(asked: Asked) -> dict[str, Any]:
-    return await page_of(asked, chosen(asked.app.lives, asked.query), "jobs")
+    return await page_of(asked, chosen(asked.app.lifecycles, asked.query), "jobs")
 
 
-async def show(asked: Asked) -> answers.UnitWhole:
+async def show(asked: Asked) -> responses.UnitWhole:
     return await asked.read(whole, await asked.unit())
 
 
-def whole(session: Connection, tenant: int, unit: int) -> answers.UnitWhole:
+def whole(connection: Connection, tenant: int, unit: int) -> responses.UnitWhole:
     """A unit, what it needs, the gates that it waits for and how its attempts failed, from one picture."""
-    found = view(session, tenant, unit)
-    needs, gates = needs_of(session, tenant, unit), open_gates(session, tenant, unit)
-    return shape.whole(found, needs, gates, notes_of(session, tenant, unit))
+    found = view(connection, tenant, unit)
+    needs, gates = needs_of(connection, tenant, unit), open_gates(connection, tenant, unit)
+    return json_views.whole(found, needs, gates, notes_of(connection, tenant, unit))
 
 
 async def events(asked: Asked) -> Any:
@@ -144,23 +144,23 @@ async def events_page(asked: Asked, unit: int) -> Any:
         return await job_events_page(asked, unit)
     if query.cursor is not None:
         raise InterlockError("cursor is not allowed without shape=002; pages of plain events go on with `after`")
-    if stream.wanted(asked):
-        after = stream.last_seen(asked, query.after)
-        found, settled = await asked.read(stream.look, unit, after)
-        return Reply("", 204) if settled and not found else stream.opened(asked, unit, after)
+    if sse.wanted(asked):
+        after = sse.last_seen(asked, query.after)
+        found, settled = await asked.read(sse.look, unit, after)
+        return Reply("", 204) if settled and not found else sse.opened(asked, unit, after)
     found = await asked.read(events_of, unit, query.after, query.limit + 1)
     page = found[: query.limit]
     following = page[-1].version if len(found) > len(page) else None
-    return answers.Events([shape.event(one) for one in page], following)
+    return responses.Events([json_views.event(one) for one in page], following)
 
 
-async def job_events_page(asked: Asked, unit: int) -> event_answers.JobEvents:
+async def job_events_page(asked: Asked, unit: int) -> event_responses.JobEvents:
     """A page of what happened to a job, in document 002's shape. Raises InterlockError for what has no such pages."""
     query: EventsMeant = asked.query
-    life = (await asked.read(glimpse, unit)).lifecycle
-    if life != JOB_LIFE:
-        raise InterlockError(f"document 002's shape is of jobs, and this is a {life}; ask without shape=002")
-    if stream.wanted(asked):
+    lifecycle = (await asked.read(glimpse, unit)).lifecycle
+    if lifecycle != JOB_LIFE:
+        raise InterlockError(f"document 002's shape is of jobs, and this is a {lifecycle}; ask without shape=002")
+    if sse.wanted(asked):
         raise InterlockError("events of shape=002 are told in pages; ask for them without Accept: text/event-stream")
     if query.after:
         raise InterlockError("after is not allowed with shape=002; its pages go on with `cursor`")
@@ -168,72 +168,72 @@ async def job_events_page(asked: Asked, unit: int) -> event_answers.JobEvents:
     found = await asked.read(job_events, unit, after, query.limit + 1)
     page = found[: query.limit]
     following = str(page[-1].place) if len(found) > len(page) else None
-    return event_answers.JobEvents([shape.job_event(one) for one in page], following)
+    return event_responses.JobEvents([json_views.job_event(one) for one in page], following)
 
 
 async def why(asked: Asked) -> Any:
-    return await asked.read(explain, asked.app.lives, await asked.unit())
+    return await asked.read(explain, asked.app.lifecycles, await asked.unit())
 
 
-async def cancel(asked: Asked) -> answers.StandingTold:
+async def cancel(asked: Asked) -> responses.StandingTold:
     unit = await asked.unit()
     return await stands(asked, await asked.send(Cancel(unit=unit, hard=asked.body.hard, reason=asked.body.reason)))
 
 
-async def signal(asked: Asked) -> answers.StandingTold:
+async def signal(asked: Asked) -> responses.StandingTold:
     order = Signal(unit=await asked.unit(), name=asked.body.name, payload=packed(asked.body.payload))
     return await stands(asked, await asked.send(order))
 
 
-async def stands(asked: Asked, standing: Standing) -> answers.StandingTold:
+async def stands(asked: Asked, standing: Standing) -> responses.StandingTold:
     seen = await asked.read(glimpse, standing.unit)
-    return answers.StandingTold(shown(seen.lifecycle, seen.unit), standing.state, standing.applied)
+    return responses.StandingTold(format_id(seen.lifecycle, seen.unit), standing.state, standing.applied)
 
 
 async def requeue(asked: Asked) -> Reply:
     unit = await asked.unit()
     seen = await asked.read(glimpse, unit)
     if seen.category != Category.DEAD:
-        life = asked.app.lives[seen.lifecycle]
-        raise Refused(seen.lifecycle, seen.state, "requeue", life.triggers(seen.state))
+        lifecycle = asked.app.lifecycles[seen.lifecycle]
+        raise Refused(seen.lifecycle, seen.state, "requeue", lifecycle.triggers(seen.state))
     done = await asked.send(Replay(unit=unit, reason=asked.body.reason))
     (now,), own = await asked.read(look_at, [done], asked.request)
-    return Reply(answers.Made(shown(now.lifecycle, now.unit), now.state), 201 if own else 200)
+    return Reply(responses.Made(format_id(now.lifecycle, now.unit), now.state), 201 if own else 200)
 
 
 JOB = "/v1/jobs/{id}"
 JOBS = (
     Operation(
         method="POST", path="/v1/jobs", scope="submit", summary="Submit a unit of work", call=submit, body=JobAsked,
-        answer=answers.Made, status=201, also=(200,),
+        answer=responses.Made, status=201, also=(200,),
     ),
     Operation(
         method="POST", path="/v1/jobs/batch", scope="submit", summary="Submit several units, all of them or none",
-        call=submit_many, body=JobsAsked, answer=answers.ManyMade, status=201, also=(200,),
+        call=submit_many, body=JobsAsked, answer=responses.ManyMade, status=201, also=(200,),
     ),
     Operation(
         method="GET", path="/v1/jobs", scope="read", summary="List units, the newest first", call=list_jobs,
-        query=UnitsMeant, answer=answers.Jobs,
+        query=UnitsMeant, answer=responses.Jobs,
     ),
-    Operation(method="GET", path=JOB, scope="read", summary="Show one unit", call=show, answer=answers.UnitWhole),
+    Operation(method="GET", path=JOB, scope="read", summary="Show one unit", call=show, answer=responses.UnitWhole),
     Operation(
         method="GET", path=f"{JOB}/events", scope="read", summary="Tell what happened to a unit", call=events,
-        query=EventsMeant, answer=answers.Events, shapes=(event_answers.JobEvents,), also=(204,), streams=True,
+        query=EventsMeant, answer=responses.Events, shapes=(event_responses.JobEvents,), also=(204,), streams=True,
     ),
     Operation(
         method="GET", path=f"{JOB}/why", scope="read", summary="Say why a unit is where it is", call=why,
-        answer=answers.WhyTold,
+        answer=responses.WhyTold,
     ),
     Operation(
         method="POST", path=f"{JOB}/cancel", scope="operate", summary="Stop a unit", call=cancel, body=CancelAsked,
-        answer=answers.StandingTold,
+        answer=responses.StandingTold,
     ),
     Operation(
         method="POST", path=f"{JOB}/signal", scope="operate", summary="Tell a unit that something has happened",
-        call=signal, body=SignalAsked, answer=answers.StandingTold,
+        call=signal, body=SignalAsked, answer=responses.StandingTold,
     ),
     Operation(
         method="POST", path=f"{JOB}/requeue", scope="operate", summary="Do a dead letter again, as a new unit",
-        call=requeue, body=ReasonAsked, answer=answers.Made, status=201, also=(200,),
+        call=requeue, body=ReasonAsked, answer=responses.Made, status=201, also=(200,),
     ),
 )  # fmt: skip

@@ -10,26 +10,26 @@ from prometheus_client.registry import Collector
 
 from interlock.client.stats import Stats
 from interlock.client.stats import stats as stats_of
-from interlock.kernel import tallies
-from interlock.server.keyring import moment
+from interlock.kernel import metrics
+from interlock.server.auth import moment
 from interlock.server.operations import Asked, Operation
 from interlock.store.connection import Connection
-from interlock.store.tallies import Depth, Gauges, gauges, next_tally
-from interlock.store.tallies import tallies as tallies_of
+from interlock.store.queries.metrics import Depth, Gauges, gauges, next_tally
+from interlock.store.queries.metrics import tallies as tallies_of
 
 PROMETHEUS = "text/plain; version=0.0.4"
 SCRAPE_SECONDS = 10.0  # that a question may take: a backlog is to be seen just while it is large
 SECONDS = 5.0  # that a scrape may count; what is left then, the next one counts
 QUEUES_MOST = 100  # told apart; strangers choose their names
 COUNTERS: dict[str, tuple[str, tuple[str, ...]]] = {
-    tallies.MOVES: ("Moves of units", ("lifecycle", "from", "to")),
-    tallies.CLAIMS: ("Leases that were granted", ("type",)),
-    tallies.CONFLICTS: ("Messages under a lease that was not their sender's any more", ("verb",)),
-    tallies.RENEWALS: ("Beats that made a lease longer", ()),
-    tallies.EXPIRIES: ("Leases that ended because nobody renewed them", ("type",)),
-    tallies.RETRIES: ("Attempts that were made again", ("type", "reason")),
-    tallies.FAILURES: ("Attempts that failed", ("type", "reason")),
-    tallies.DEAD: ("Units that became dead letters", ("type", "stage", "reason")),
+    metrics.MOVES: ("Moves of units", ("lifecycle", "from", "to")),
+    metrics.CLAIMS: ("Leases that were granted", ("type",)),
+    metrics.CONFLICTS: ("Messages under a lease that was not their sender's any more", ("verb",)),
+    metrics.RENEWALS: ("Beats that made a lease longer", ()),
+    metrics.EXPIRIES: ("Leases that ended because nobody renewed them", ("type",)),
+    metrics.RETRIES: ("Attempts that were made again", ("type", "reason")),
+    metrics.FAILURES: ("Attempts that failed", ("type", "reason")),
+    metrics.DEAD: ("Units that became dead letters", ("type", "stage", "reason")),
 }
 LATENCY = "How long units waited for a worker (queue), and how long workers held them at work (run)"
 Rows = Sequence[tuple[str, list[str], int]]
@@ -45,7 +45,7 @@ class Told(Collector):
         return self.metrics
 
 
-async def metrics(asked: Asked) -> str:
+async def read_metrics(asked: Asked) -> str:
     """The metrics of the caller's tenant, with everything counted that has happened, as far as time allows."""
     return await asked.read(look, behind=await count_up(asked))
 
@@ -60,14 +60,14 @@ async def count_up(asked: Asked) -> bool:
     end = moment() + SECONDS
     behind = True
     while behind and moment() < end:
-        tally, behind = await asked.read(next_tally, asked.app.lives)
+        tally, behind = await asked.read(next_tally, asked.app.lifecycles)
         if tally:
             await asked.send(tally)
     return behind
 
 
-def look(session: Connection, tenant: int, *, behind: bool) -> str:
-    return text(tallies_of(session, tenant), gauges(session, tenant), behind=behind)
+def look(connection: Connection, tenant: int, *, behind: bool) -> str:
+    return text(tallies_of(connection, tenant), gauges(connection, tenant), behind=behind)
 
 
 def text(rows: Rows, now: Gauges, *, behind: bool) -> str:
@@ -80,7 +80,7 @@ def counters(rows: Rows, now: Gauges) -> Iterator[Metric]:
     for name, (said, labels) in COUNTERS.items():
         family = CounterMetricFamily(f"interlock_{name}", said, labels=labels)
         own = [(words, value) for metric, words, value in rows if metric == name]
-        if name == tallies.RENEWALS:
+        if name == metrics.RENEWALS:
             own = [([], now.renewals + sum(value for _, value in own))]
         for words, value in own:
             family.add_metric(words, value)
@@ -91,17 +91,17 @@ def latency(rows: Rows) -> Metric:
     family = HistogramMetricFamily("interlock_latency_seconds", LATENCY, labels=("type", "phase"))
     counts: dict[tuple[str, str], dict[int, int]] = {}
     for name, words, value in rows:
-        if name == tallies.LATENCY:
+        if name == metrics.LATENCY:
             counts.setdefault((words[0], words[1]), {})[int(words[2])] = value
     for name, words, total in rows:
-        if name == tallies.LATENCY_US:
+        if name == metrics.LATENCY_US:
             family.add_metric(words, buckets(counts.get((words[0], words[1]), {})), total / 1_000_000)
     return family
 
 
 def buckets(counts: Mapping[int, int]) -> list[tuple[str, float]]:
     """How many took at most so long, for each bound."""
-    bounds = [*(str(bound / 1_000_000) for bound in tallies.BOUNDS_US), "+Inf"]
+    bounds = [*(str(bound / 1_000_000) for bound in metrics.BOUNDS_US), "+Inf"]
     return list(zip(bounds, accumulate(counts.get(place, 0) for place in range(len(bounds))), strict=True))
 
 
@@ -127,13 +127,13 @@ def gathered(depths: Sequence[Depth]) -> list[Depth]:
         return list(depths)
     ordered = sorted(depths, key=lambda one: (-one.units, one.queue))
     rest = ordered[QUEUES_MOST - 1 :]
-    other = Depth(tallies.OTHER, sum(one.units for one in rest), min(one.oldest_at for one in rest))
-    return [*(one for one in ordered[: QUEUES_MOST - 1] if one.queue != tallies.OTHER), other]
+    other = Depth(metrics.OTHER, sum(one.units for one in rest), min(one.oldest_at for one in rest))
+    return [*(one for one in ordered[: QUEUES_MOST - 1] if one.queue != metrics.OTHER), other]
 
 
 METRICS = (
     Operation(
-        method="GET", path="/metrics", scope="read", summary="Tell what Prometheus asks", call=metrics, answer=str,
+        method="GET", path="/metrics", scope="read", summary="Tell what Prometheus asks", call=read_metrics, answer=str,
         media=PROMETHEUS, question_seconds=SCRAPE_SECONDS,
     ),
     Operation(

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from interlock import __version__
-from interlock.client.wire import Faulty
+from interlock.client.http_codec import Faulty
 from interlock.kernel.commands import REASONS
 from interlock.kernel.lifecycle import Category, Lifecycle
 from interlock.server.errors import CODES
@@ -34,7 +34,7 @@ KEY_SHAPE = {"type": "string", "pattern": "^[ -~]{1,200}$"}
 KEY_SAID = "The same request under the same key is carried out once and answered again; another one is refused."
 
 
-def described(operations: Sequence[Operation], lives: Mapping[str, Lifecycle]) -> dict[str, Any]:
+def described(operations: Sequence[Operation], lifecycles: Mapping[str, Lifecycle]) -> dict[str, Any]:
     """The whole text, as data."""
     types = [
         kind for one in operations for kind in (one.body_told, one.query, one.answer, *one.shapes) if kind is not None
@@ -52,7 +52,7 @@ def described(operations: Sequence[Operation], lives: Mapping[str, Lifecycle]) -
         },
         "paths": paths,
         "components": {
-            "schemas": with_words(named, lives),
+            "schemas": with_words(named, lifecycles),
             "securitySchemes": {"key": {"type": "http", "scheme": "bearer", "bearerFormat": "ilk_…"}},
         },
     }  # fmt: skip
@@ -121,12 +121,12 @@ def refusals(one: Operation) -> Iterable[int]:
         yield from (413, 415)
 
 
-def with_words(named: Mapping[str, Any], lives: Mapping[str, Lifecycle]) -> dict[str, Any]:
+def with_words(named: Mapping[str, Any], lifecycles: Mapping[str, Lifecycle]) -> dict[str, Any]:
     """The schemas, and in them the words of the lifecycles."""
-    states = list(dict.fromkeys(state for life in lives.values() for state in life.states))
-    words = {"lifecycle": list(lives), "category": list(map(str, Category)), "state": states, "status": states}
-    born = [life.name for life in lives.values() if life.birth.trigger == "submit"]
-    runs = [life.name for life in lives.values() if life.options.roll_up in PARTS]
+    states = list(dict.fromkeys(state for lifecycle in lifecycles.values() for state in lifecycle.states))
+    words = {"lifecycle": list(lifecycles), "category": list(map(str, Category)), "state": states, "status": states}
+    born = [lifecycle.name for lifecycle in lifecycles.values() if lifecycle.birth.trigger == "submit"]
+    runs = [lifecycle.name for lifecycle in lifecycles.values() if lifecycle.options.roll_up in PARTS]
     for name, schema in named.items():
         own = {"JobAsked": born, "StepAsked": born, "RunAsked": runs}.get(name)
         for field, allowed in words.items():

@@ -10,18 +10,18 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 import msgspec
 
 from interlock.client.app import App
-from interlock.engine.door import READERS
+from interlock.core.engine import READERS
 from interlock.kernel.commands import Command
 from interlock.kernel.errors import Unknown
-from interlock.kernel.names import meant
-from interlock.server.ears import Ears
+from interlock.kernel.ids import parse_id
+from interlock.server.actors import spoken
+from interlock.server.auth import Caller
 from interlock.server.errors import Refusal
-from interlock.server.keyring import Caller
+from interlock.server.event_feed import Streams
 from interlock.server.limits import Limits
-from interlock.server.speakers import spoken
-from interlock.server.streams import Streams
+from interlock.server.subscriptions import Ears
 from interlock.store.connection import Connection
-from interlock.store.views import glimpse
+from interlock.store.queries.views import glimpse
 
 A = TypeVar("A")
 P = ParamSpec("P")
@@ -35,7 +35,7 @@ PAGING = ("limit", "after", "cursor", "count")
 NOBODY = Caller(1, "", "", ())  # whoever asks what is open to all
 
 
-class Hall:
+class ServerState:
     """The engine of a server, and threads in which questions to it wait, so that the event loop never does.
 
     There are as many threads as connections that read. A question that takes too long is stopped.
@@ -52,7 +52,7 @@ class Hall:
     def made_for(self, tenant: int) -> App:
         """An app of a tenant, on the same engine."""
         app = App(self.app.url, tenant=tenant)
-        app.lives, app.registry, app.opener = self.app.lives, self.app.registry, lambda: self.app.engine
+        app.lifecycles, app.registry, app.opener = self.app.lifecycles, self.app.registry, lambda: self.app.engine
         return app
 
     async def look(self, question: Callable[[Connection], T], tenant: int, seconds: float | None = None) -> T:
@@ -85,7 +85,12 @@ class Asked:
     """One request: who asks, for which tenant, what and with which words."""
 
     def __init__(
-        self, hall: Hall, caller: Caller | None, path: Mapping[str, str], headers: Mapping[str, str], again: Again
+        self,
+        hall: ServerState,
+        caller: Caller | None,
+        path: Mapping[str, str],
+        headers: Mapping[str, str],
+        again: Again,
     ) -> None:
         self.hall, self.path, self.headers, self.again = hall, path, headers, again
         self.idempotency_key: str | None = None
@@ -123,14 +128,16 @@ class Asked:
     async def read(self, view: Callable[Concatenate[Connection, int, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
         tenant = self.caller.tenant
         return await self.hall.look(
-            lambda session: view(session, tenant, *args, **kwargs), tenant, self.question_seconds
+            lambda connection: view(connection, tenant, *args, **kwargs), tenant, self.question_seconds
         )
 
     async def unit(self, *lifecycles: str) -> int:
         """The unit that the path names, of one of these lifecycles. Raises Unknown."""
         number, text = unit_of(self.path["id"]), self.path["id"]
-        life = (await self.read(glimpse, number)).lifecycle
-        if (lifecycles and life not in lifecycles) or ("_" in text and text.lower().rpartition("_")[0] != life):
+        lifecycle = (await self.read(glimpse, number)).lifecycle
+        if (lifecycles and lifecycle not in lifecycles) or (
+            "_" in text and text.lower().rpartition("_")[0] != lifecycle
+        ):
             raise Unknown(text)
         return number
 
@@ -206,7 +213,7 @@ def request_id() -> str:
 
 def unit_of(text: str) -> int:
     """The unit that an id means. Raises Unknown."""
-    number = meant(text)
+    number = parse_id(text)
     if number > UNIT_MAX or "\0" in text:
         raise Unknown(text)
     return number

@@ -5,13 +5,15 @@ from typing import Any
 
 import msgspec
 
-from interlock.client import answers, shape
+from interlock.client import json_views, responses
 from interlock.client.trees import Picture, picture, pictured, see
-from interlock.client.why import explain
+from interlock.client.why.explain import explain
 from interlock.kernel.commands import Cancel, Decide, Vote, Work
 from interlock.kernel.errors import InterlockError
 from interlock.kernel.lifecycle import Lifecycle, RollUp
-from interlock.server.bodies import (
+from interlock.server.jobs import chosen, events_page, made_by, page_of, stands, whole
+from interlock.server.operations import Asked, Operation, Reply
+from interlock.server.request_schemas import (
     CancelAsked,
     EventsMeant,
     ReasonAsked,
@@ -23,10 +25,8 @@ from interlock.server.bodies import (
     same,
     work_of,
 )
-from interlock.server.jobs import chosen, events_page, made_by, page_of, stands, whole
-from interlock.server.operations import Asked, Operation, Reply
 from interlock.store.connection import Connection
-from interlock.store.views import View
+from interlock.store.queries.views import View
 
 TOP = "\0run"  # no step can have this ref
 PARTS = {RollUp.ALL: "step", RollUp.CRITICAL: "task", RollUp.REQUIRED: "ci_job", RollUp.SINGLE: "agent_job"}
@@ -34,7 +34,7 @@ PARTS = {RollUp.ALL: "step", RollUp.CRITICAL: "task", RollUp.REQUIRED: "ci_job",
 
 def kinds(asked: Asked) -> tuple[str, ...]:
     """The lifecycles of units that have others below them and mirror none."""
-    return tuple(life.name for life in asked.app.lives.values() if life.options.roll_up in PARTS)
+    return tuple(lifecycle.name for lifecycle in asked.app.lifecycles.values() if lifecycle.options.roll_up in PARTS)
 
 
 async def submit(asked: Asked) -> Reply:
@@ -42,7 +42,7 @@ async def submit(asked: Asked) -> Reply:
     if run.lifecycle not in kinds(asked):
         raise InterlockError(f"there is no run '{run.lifecycle}'; there are {', '.join(kinds(asked))}")
     refuse_half(run)
-    (made, *_), status = await made_by(asked, work_for(run, asked.app.lives[run.lifecycle].options.roll_up))
+    (made, *_), status = await made_by(asked, work_for(run, asked.app.lifecycles[run.lifecycle].options.roll_up))
     return Reply(made, status)
 
 
@@ -76,33 +76,33 @@ def work_for(run: RunAsked, rule: RollUp) -> list[Work]:
 
 
 async def list_runs(asked: Asked) -> dict[str, Any]:
-    wanted = chosen(asked.app.lives, asked.query)
+    wanted = chosen(asked.app.lifecycles, asked.query)
     if wanted.lifecycle is not None and wanted.lifecycle not in kinds(asked):
         raise InterlockError(f"there is no run '{wanted.lifecycle}'; there are {', '.join(kinds(asked))}")
     return await page_of(asked, msgspec.structs.replace(wanted, lifecycles=kinds(asked)), "runs")
 
 
-async def show(asked: Asked) -> answers.UnitWhole:
+async def show(asked: Asked) -> responses.UnitWhole:
     return await asked.read(whole, await asked.unit(*kinds(asked)))
 
 
-async def steps(asked: Asked) -> answers.Steps:
-    seen, units = await asked.read(look_below, asked.app.lives, await asked.unit(*kinds(asked)))
-    return answers.Steps([shape.step(seen, one, units[one.unit]) for one in seen.nodes[1:]], seen.cut)
+async def steps(asked: Asked) -> responses.Steps:
+    seen, units = await asked.read(look_below, asked.app.lifecycles, await asked.unit(*kinds(asked)))
+    return responses.Steps([json_views.step(seen, one, units[one.unit]) for one in seen.nodes[1:]], seen.cut)
 
 
 def look_below(
-    session: Connection, tenant: int, lives: Mapping[str, Lifecycle], unit: int
+    connection: Connection, tenant: int, lifecycles: Mapping[str, Lifecycle], unit: int
 ) -> tuple[Picture, dict[int, View]]:
     """A unit and all below it as a picture, and as the rows that it was made from."""
-    seen = see(session, tenant, unit, None)
-    return pictured(seen, lives), {one.unit.id: one for _, one in seen.tree.units}
+    seen = see(connection, tenant, unit, None)
+    return pictured(seen, lifecycles), {one.unit.id: one for _, one in seen.tree.units}
 
 
-async def cost(asked: Asked) -> answers.Cost:
-    seen = await asked.read(picture, asked.app.lives, await asked.unit(*kinds(asked)))
+async def cost(asked: Asked) -> responses.Cost:
+    seen = await asked.read(picture, asked.app.lifecycles, await asked.unit(*kinds(asked)))
     top, *below = seen.nodes
-    return answers.Cost(top.id, top.cost, [answers.StepCost(one.id, one.task, one.cost) for one in below])
+    return responses.Cost(top.id, top.cost, [responses.StepCost(one.id, one.task, one.cost) for one in below])
 
 
 async def events(asked: Asked) -> Any:
@@ -110,18 +110,18 @@ async def events(asked: Asked) -> Any:
 
 
 async def why(asked: Asked) -> Any:
-    return await asked.read(explain, asked.app.lives, await asked.unit(*kinds(asked)))
+    return await asked.read(explain, asked.app.lifecycles, await asked.unit(*kinds(asked)))
 
 
-async def approve(asked: Asked) -> answers.StandingTold:
+async def approve(asked: Asked) -> responses.StandingTold:
     return await vote(asked, await asked.unit(*kinds(asked)), approve=True)
 
 
-async def reject(asked: Asked) -> answers.StandingTold:
+async def reject(asked: Asked) -> responses.StandingTold:
     return await vote(asked, await asked.unit(*kinds(asked)), approve=False)
 
 
-async def vote(asked: Asked, unit: int, *, approve: bool) -> answers.StandingTold:
+async def vote(asked: Asked, unit: int, *, approve: bool) -> responses.StandingTold:
     """A person's word is given to what waits there; if nothing does, nothing has changed."""
     said: VoteAsked = asked.body
     order = Vote(
@@ -131,12 +131,12 @@ async def vote(asked: Asked, unit: int, *, approve: bool) -> answers.StandingTol
     return await stands(asked, await asked.send(order))
 
 
-async def cancel(asked: Asked) -> answers.StandingTold:
+async def cancel(asked: Asked) -> responses.StandingTold:
     order = Cancel(unit=await asked.unit(*kinds(asked)), hard=asked.body.hard, reason=asked.body.reason)
     return await stands(asked, await asked.send(order))
 
 
-async def resume(asked: Asked) -> answers.StandingTold:
+async def resume(asked: Asked) -> responses.StandingTold:
     order = Decide(unit=await asked.unit(*kinds(asked)), trigger="resume", reason=asked.body.reason)
     return await stands(asked, await asked.send(order))
 
@@ -145,44 +145,44 @@ RUN = "/v1/runs/{id}"
 RUNS_V1 = (
     Operation(
         method="POST", path="/v1/runs", scope="submit", summary="Submit a run and its steps", call=submit,
-        body=RunAsked, answer=answers.Made, status=201, also=(200,),
+        body=RunAsked, answer=responses.Made, status=201, also=(200,),
     ),
     Operation(
         method="GET", path="/v1/runs", scope="read", summary="List runs, the newest first", call=list_runs,
-        query=UnitsMeant, answer=answers.Runs,
+        query=UnitsMeant, answer=responses.Runs,
     ),
-    Operation(method="GET", path=RUN, scope="read", summary="Show one run", call=show, answer=answers.UnitWhole),
+    Operation(method="GET", path=RUN, scope="read", summary="Show one run", call=show, answer=responses.UnitWhole),
     Operation(
         method="GET", path=f"{RUN}/steps", scope="read", summary="Show all below a run", call=steps,
-        answer=answers.Steps,
+        answer=responses.Steps,
     ),
     Operation(
         method="GET", path=f"{RUN}/events", scope="read", summary="Tell what happened to a run", call=events,
-        query=EventsMeant, answer=answers.Events, also=(204,), streams=True,
+        query=EventsMeant, answer=responses.Events, also=(204,), streams=True,
     ),
     Operation(
         method="GET", path=f"{RUN}/cost", scope="read", summary="Say what a run has cost so far", call=cost,
-        answer=answers.Cost,
+        answer=responses.Cost,
     ),
     Operation(
         method="POST", path=f"{RUN}/approve", scope="approve", summary="Approve what waits in a run", call=approve,
-        body=VoteAsked, answer=answers.StandingTold,
+        body=VoteAsked, answer=responses.StandingTold,
     ),
     Operation(
         method="POST", path=f"{RUN}/cancel", scope="operate", summary="Stop a run", call=cancel, body=CancelAsked,
-        answer=answers.StandingTold,
+        answer=responses.StandingTold,
     ),
     Operation(
         method="GET", path=f"{RUN}/why", scope="read", summary="Say why a run is where it is", call=why,
-        answer=answers.WhyTold,
+        answer=responses.WhyTold,
     ),
     Operation(
         method="POST", path=f"{RUN}/reject", scope="approve", summary="Reject what waits in a run", call=reject,
-        body=VoteAsked, answer=answers.StandingTold,
+        body=VoteAsked, answer=responses.StandingTold,
     ),
     Operation(
         method="POST", path=f"{RUN}/resume", scope="operate", summary="Let a run go on", call=resume,
-        body=ReasonAsked, answer=answers.StandingTold,
+        body=ReasonAsked, answer=responses.StandingTold,
     ),
 )  # fmt: skip
 # Document 001's own paths answer too.

@@ -19,13 +19,13 @@ import uvicorn
 from interlock.client.app import App
 from interlock.client.keys import refuse_open
 from interlock.kernel.errors import InterlockError
-from interlock.server.build import LIMITS, built
+from interlock.server.app import LIMITS, built
 from interlock.server.connections import protocol_for
 from interlock.server.limits import Limits
-from interlock.server.operations import Hall
+from interlock.server.operations import ServerState
 from interlock.server.tls import refuse_unusable
 from interlock.store.connection import Connection
-from interlock.store.tenants import passes_security_by
+from interlock.store.queries.tenants import passes_security_by
 
 GRACE = 30  # seconds that open requests have to end in
 
@@ -69,9 +69,9 @@ class Unsafe(InterlockError):
     """What is there would not keep tenants apart."""
 
 
-def refuse_superuser(session: Connection) -> None:
+def refuse_superuser(connection: Connection) -> None:
     """On PostgreSQL the last wall between tenants is row-level security; who passes it by may not serve them."""
-    if passes_security_by(session):
+    if passes_security_by(connection):
         raise Unsafe(
             "this database role passes row-level security by, so nothing would keep tenants apart: serve with a role "
             "that is no superuser, has not BYPASSRLS, and was granted interlock_app"
@@ -83,7 +83,7 @@ class Server(uvicorn.Server):
 
     def __init__(self, app: App, place: Place, *, lent: bool = False) -> None:
         asgi = built(app, lent=lent, ticks=not lent, limits=place.limits)  # who lends it ticks
-        self.hall: Hall = asgi.state.hall
+        self.hall: ServerState = asgi.state.hall
         self.limits = place.limits
         files = {"ssl_certfile": place.certificate, "ssl_keyfile": place.private_key}
         super().__init__(

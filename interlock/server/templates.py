@@ -5,13 +5,13 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
-from interlock.client import shape
+from interlock.client import json_views
 from interlock.kernel.commands import DefineTemplate, Work
 from interlock.kernel.errors import Unknown
-from interlock.kernel.steps import Template
-from interlock.server.bodies import MANY, Count, Name, StepAsked, Strict, work_of
+from interlock.kernel.workflow_graph import Template
 from interlock.server.operations import Asked, Operation
-from interlock.store.views import template_seen, templates_of
+from interlock.server.request_schemas import MANY, Count, Name, StepAsked, Strict, work_of
+from interlock.store.queries.views import template_seen, templates_of
 
 STEP = "step"
 
@@ -73,7 +73,7 @@ def told(one: Template) -> TemplateTold:
         )
         for step in msgspec.json.decode(one.steps, type=list[Work])
     ]  # fmt: skip
-    return TemplateTold(one.name, one.version, shape.instant(one.defined_at), steps)
+    return TemplateTold(one.name, one.version, json_views.instant(one.defined_at), steps)
 
 
 async def templates(asked: Asked) -> TemplateList:

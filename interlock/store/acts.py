@@ -16,7 +16,7 @@ from interlock.kernel.paths import BORN, OUTCOME, Path
 from interlock.kernel.rows import Act, ActDetail, Body, Event, Unit, copied
 
 if TYPE_CHECKING:
-    from interlock.store.tx import Tx
+    from interlock.store.unit_of_work import UnitOfWork
 
 INT8, TEXT = 20, 25  # PostgreSQL's numbers of types
 UNITS_MAX = 1_000  # of an act
@@ -56,7 +56,7 @@ class Move(msgspec.Struct, gc=False):
     like: "Move | None" = None  # of a birth: that of the first unit which was born so
 
 
-def record_move(tx: "Tx", move: Move) -> None:
+def record_move(tx: "UnitOfWork", move: Move) -> None:
     """The move is part of the next flush. A start and what it came to are one move where a path lists both."""
     last, soonest = tx.last_moves.get(move.unit.id), soonest_round(tx, move.unit)
     if last is not None:
@@ -77,7 +77,7 @@ def record_move(tx: "Tx", move: Move) -> None:
     tx.moves.append(move)
 
 
-def repeat_birth(tx: "Tx", first: Unit, unit: Unit) -> None:
+def repeat_birth(tx: "UnitOfWork", first: Unit, unit: Unit) -> None:
     """The unit is born as the first one was, by the same act if nothing else happens to either of them."""
     like = tx.last_moves[first.id]
     move: Move = copied(like)
@@ -86,7 +86,7 @@ def repeat_birth(tx: "Tx", first: Unit, unit: Unit) -> None:
     tx.moves.append(move)
 
 
-def soonest_round(tx: "Tx", unit: Unit) -> int:
+def soonest_round(tx: "UnitOfWork", unit: Unit) -> int:
     """The first round in which a unit can move: behind its own last move, and those of its parent and its children."""
     soonest = tx.floor
     if (last := tx.last_moves.get(unit.id)) is not None:
@@ -96,7 +96,7 @@ def soonest_round(tx: "Tx", unit: Unit) -> int:
     return max(soonest, tx.child_rounds.get(unit.id, -1) + 1)
 
 
-def keep_birth(tx: "Tx", unit: Unit) -> None:
+def keep_birth(tx: "UnitOfWork", unit: Unit) -> None:
     """Whoever moves on in the transaction in which it is born is written as it was born first."""
     last = tx.last_moves.get(unit.id)
     if last is not None and last.path.source == BORN and last.born_as is None:
@@ -112,7 +112,7 @@ def rounds_of(moves: Iterable[Move]) -> list[list[Move]]:
     return [rounds[number] for number in sorted(rounds)]
 
 
-def make_acts(tx: "Tx", moves: list[Move]) -> tuple[list[Act], list[ActDetail]]:
+def make_acts(tx: "UnitOfWork", moves: list[Move]) -> tuple[list[Act], list[ActDetail]]:
     """The acts of one round, in the order in which the first of each group moved; units know what moved them."""
     groups: dict[Any, list[Move]] = {}
     alike: dict[int, Any] = {}  # by the first of those that were born alike
@@ -133,14 +133,14 @@ def make_acts(tx: "Tx", moves: list[Move]) -> tuple[list[Act], list[ActDetail]]:
     return acts, details
 
 
-def is_alike(tx: "Tx", move: Move, like: Move) -> bool:
+def is_alike(tx: "UnitOfWork", move: Move, like: Move) -> bool:
     """Whether nothing has happened since to either of two units that were born alike."""
     last = tx.last_moves
     untouched = last[move.unit.id] is move and last[like.unit.id] is like
     return untouched and move.unit.available_at == like.unit.available_at
 
 
-def group_of(tx: "Tx", move: Move) -> Any:
+def group_of(tx: "UnitOfWork", move: Move) -> Any:
     """What all units of an act have in common."""
     unit, path = move.unit, move.path
     last = tx.last_moves[unit.id] is move
@@ -156,7 +156,7 @@ def is_apart(payload: str) -> bool:
     return any(word in payload for word in APART)
 
 
-def make_act(tx: "Tx", group: list[Move]) -> tuple[Act, list[ActDetail]]:
+def make_act(tx: "UnitOfWork", group: list[Move]) -> tuple[Act, list[ActDetail]]:
     first, path = group[0], group[0].path
     units = [move.unit for move in group]
     leases = [unit.lease_id for unit in units]
@@ -185,7 +185,7 @@ def make_act(tx: "Tx", group: list[Move]) -> tuple[Act, list[ActDetail]]:
     return act, details
 
 
-def told_of(tx: "Tx", group: list[Move], apart: bool) -> list[str | None] | None:
+def told_of(tx: "UnitOfWork", group: list[Move], apart: bool) -> list[str | None] | None:
     """Digests of what is kept apart from an act: payloads of single units, results, and where the newborn belong."""
     if apart:
         return [sha256(move.payload.encode()).hexdigest() for move in group]
@@ -195,7 +195,7 @@ def told_of(tx: "Tx", group: list[Move], apart: bool) -> list[str | None] | None
     return digests if any(digests) else None
 
 
-def results_of(tx: "Tx", group: list[Move]) -> list[str | None] | None:
+def results_of(tx: "UnitOfWork", group: list[Move]) -> list[str | None] | None:
     """Digests of the results that units were given by the last move that this transaction made with them."""
     given = [tx.results.get(move.unit.id) if tx.last_moves[move.unit.id] is move else None for move in group]
     digests = [None if result is None else result_digest(result) for result in given]
@@ -262,7 +262,7 @@ def element(value: int | str | None) -> bytes:
     return pack(">i", len(text)) + text
 
 
-def events_here(tx: "Tx", unit: int) -> Iterator[Event]:
+def events_here(tx: "UnitOfWork", unit: int) -> Iterator[Event]:
     """What this transaction did to a unit and the database has not seen, event by event."""
     for move in tx.moves:
         if move.unit.id == unit:

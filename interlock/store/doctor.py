@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from interlock.kernel.lifecycle import Lifecycle
 from interlock.store import guard, migrate, restore, rights
 from interlock.store.connection import Connection
-from interlock.store.files import is_open_to_others
+from interlock.store.private_files import is_open_to_others
 from interlock.store.sqlite import SqliteConnection
 
 EMPTY = "the database is empty: `interlock db upgrade` makes its tables"
@@ -49,59 +49,61 @@ POOLED = (
 Check = Callable[[Connection], Iterator[str]]
 
 
-def findings(session: Connection, lives: Mapping[str, Lifecycle]) -> list[str]:
+def findings(connection: Connection, lifecycles: Mapping[str, Lifecycle]) -> list[str]:
     """Everything that is wrong with a database; an empty one has nothing else that could be."""
-    at, newest = migrate.version(session), migrate.numbers()[-1]
+    at, newest = migrate.version(connection), migrate.numbers()[-1]
     if at == 0:
         return [EMPTY]
-    checks = (*CHECKS, *(POSTGRES_CHECKS if session.name == "postgres" else ()))
-    found = [finding for check in checks for finding in check(session)]
+    checks = (*CHECKS, *(POSTGRES_CHECKS if connection.name == "postgres" else ()))
+    found = [finding for check in checks for finding in check(connection)]
     if at != newest:
         return [*found, f"the database is at schema {at} of {newest}: run `interlock db upgrade`"]
-    return [*found, *check_guard(session, lives)]
+    return [*found, *check_guard(connection, lifecycles)]
 
 
-def check_guard(session: Connection, lives: Mapping[str, Lifecycle]) -> Iterator[str]:
+def check_guard(connection: Connection, lifecycles: Mapping[str, Lifecycle]) -> Iterator[str]:
     """The guard is what this program ships. What is only unknown is named too, and is no tampering by itself."""
-    yield from (f"the guard is not what this program ships: {text}" for text in guard.findings(session, lives.values()))
-    if unknown := guard.unknown_lifecycles(session, lives.values()):
+    yield from (
+        f"the guard is not what this program ships: {text}" for text in guard.findings(connection, lifecycles.values())
+    )
+    if unknown := guard.unknown_lifecycles(connection, lifecycles.values()):
         yield (
             f"the guard knows lifecycles that this program does not: {', '.join(unknown)}; if they are yours, name "
             "their files (--lifecycles FILE)"
         )
 
 
-def check_settings(session: Connection) -> Iterator[str]:
-    if isinstance(session, SqliteConnection):
-        yield from check_file(session)
+def check_settings(connection: Connection) -> Iterator[str]:
+    if isinstance(connection, SqliteConnection):
+        yield from check_file(connection)
     else:
-        yield from check_server(session)
+        yield from check_server(connection)
 
 
-def check_file(session: SqliteConnection) -> Iterator[str]:
-    yield from (str(row[0]) for row in session.rows("PRAGMA integrity_check") if row[0] != "ok")
-    if session.rows("PRAGMA synchronous")[0][0] < FULL:
+def check_file(connection: SqliteConnection) -> Iterator[str]:
+    yield from (str(row[0]) for row in connection.rows("PRAGMA integrity_check") if row[0] != "ok")
+    if connection.rows("PRAGMA synchronous")[0][0] < FULL:
         yield "synchronous is below FULL: a power loss may lose commits that were acknowledged"
-    if not session.private and is_open_to_others(session.path):
-        yield f"the group or others can read or write the database: chmod 600 '{session.path}'"
+    if not connection.private and is_open_to_others(connection.path):
+        yield f"the group or others can read or write the database: chmod 600 '{connection.path}'"
 
 
-def check_server(session: Connection) -> Iterator[str]:
+def check_server(connection: Connection) -> Iterator[str]:
     """What is wrong with the server, or with how we came to it."""
-    if session.pooled:
+    if connection.pooled:
         yield POOLED
-    if session.rows("SELECT rolsuper OR rolbypassrls FROM pg_roles WHERE rolname = current_user")[0][0]:
+    if connection.rows("SELECT rolsuper OR rolbypassrls FROM pg_roles WHERE rolname = current_user")[0][0]:
         yield "this role passes row-level security by: let the application use another one"
     for name in ("fsync", "synchronous_commit"):
-        if session.rows("SELECT current_setting(:name)", {"name": name})[0][0] == "off":
+        if connection.rows("SELECT current_setting(:name)", {"name": name})[0][0] == "off":
             yield f"{name} is off: a crash may lose commits that were acknowledged"
-    for pid, age in session.rows(OLDEST):
+    for pid, age in connection.rows(OLDEST):
         yield f"the transaction of process {pid} is open for {age}: readers of events wait for it"
 
 
-def check_paths(session: Connection) -> Iterator[str]:
-    home = rights.home_of(session)
-    for (function,) in session.rows(DEFINERS, {"home": home}):
+def check_paths(connection: Connection) -> Iterator[str]:
+    home = rights.home_of(connection)
+    for (function,) in connection.rows(DEFINERS, {"home": home}):
         path = f"search_path = pg_catalog, {home}, pg_temp"
         yield (
             f"function {function} runs as its owner without `{path}`, so that a temporary table may stand in for one "
@@ -109,50 +111,50 @@ def check_paths(session: Connection) -> Iterator[str]:
         )
 
 
-def check_superusers(session: Connection) -> Iterator[str]:
-    for (owner,) in session.rows(SUPERUSER_OWNERS, {"home": rights.home_of(session)}):
+def check_superusers(connection: Connection) -> Iterator[str]:
+    for (owner,) in connection.rows(SUPERUSER_OWNERS, {"home": rights.home_of(connection)}):
         yield (
-            f"schema {rights.home_of(session)}, its tables or its functions are owned by the superuser {owner}, as "
+            f"schema {rights.home_of(connection)}, its tables or its functions are owned by the superuser {owner}, as "
             "whom the guard then runs: let an ordinary role own them (ALTER … OWNER TO …)"
         )
 
 
-def check_public(session: Connection) -> Iterator[str]:
-    for (database,) in session.rows(PUBLIC_TEMPORARY):
+def check_public(connection: Connection) -> Iterator[str]:
+    for (database,) in connection.rows(PUBLIC_TEMPORARY):
         yield (
             "PUBLIC may create temporary objects in this database, with which attacks on functions begin: "
             f"REVOKE TEMPORARY ON DATABASE {database} FROM PUBLIC"
         )
-    home = rights.home_of(session)
-    if session.rows(PUBLIC_CREATE, {"home": home}):
+    home = rights.home_of(connection)
+    if connection.rows(PUBLIC_CREATE, {"home": home}):
         yield (
             f"PUBLIC may create objects in schema {home}, among those of ours: "
             f"REVOKE CREATE ON SCHEMA {home} FROM PUBLIC"
         )
 
 
-def check_roles(session: Connection) -> Iterator[str]:
+def check_roles(connection: Connection) -> Iterator[str]:
     """Whoever owns the tables can take their guard away: of a program that does so, only an audit tells."""
-    for (owner,) in session.rows(IS_OWNER):
+    for (owner,) in connection.rows(IS_OWNER):
         yield (
             f"this role, {owner}, owns the tables: what it runs may switch the guard off, so that for it the promise "
             "that an illegal move is impossible is kept by `interlock audit` alone, and an anchor kept elsewhere; let "
             f"programs use a role that was granted {rights.APP}"
         )
-    if missing := rights.missing_roles(session):
+    if missing := rights.missing_roles(connection):
         yield (
             f"the server has no role {' and no role '.join(missing)}; somebody who may make roles runs: "
-            + " ".join(line.partition("  --")[0] for line in rights.lines_for_dba(session))
+            + " ".join(line.partition("  --")[0] for line in rights.lines_for_dba(connection))
             + " and then the owner runs `interlock db upgrade`"
         )
 
 
-def check_rights(session: Connection) -> Iterator[str]:
-    yield from guard.missing_rights(session)
+def check_rights(connection: Connection) -> Iterator[str]:
+    yield from guard.missing_rights(connection)
 
 
-def check_generation(session: Connection) -> Iterator[str]:
-    if restore.is_counted_anew(session):
+def check_generation(connection: Connection) -> Iterator[str]:
+    if restore.is_counted_anew(connection):
         yield f"the database was restored into a server that counts transactions anew: {restore.RUN}"
 
 

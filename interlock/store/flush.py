@@ -12,7 +12,7 @@ from interlock.store.acts import Move, left_by_acts, make_acts, rounds_of
 from interlock.store.connection import Connection
 
 if TYPE_CHECKING:
-    from interlock.store.tx import Tx
+    from interlock.store.unit_of_work import UnitOfWork
 
 R = TypeVar("R", bound=Row)
 # What other transactions may count at the same time is written only by adding to it.
@@ -34,39 +34,39 @@ RENEW_TOGETHER = "SELECT renew_leases(:leases, :units, :ends)"  # of PostgreSQL:
 WORKER_WRITTEN = tuple(name for name in Worker.__struct_fields__ if name not in ("unit", "tenant"))
 
 
-def write(tx: "Tx") -> list[Row]:
+def write(tx: "UnitOfWork") -> list[Row]:
     """Acts, what they make and move, and everything else, a statement a table. Answers the acts."""
     if tx.changed_bodies:  # first: one that gives its key up makes room for another
-        tx.session.update(in_order(tx.changed_bodies), BODY_WRITTEN, "unit")
+        tx.connection.update(in_order(tx.changed_bodies), BODY_WRITTEN, "unit")
     acts = write_acts(tx)
     for rows in by_table(tx):
-        tx.session.insert(rows)
+        tx.connection.insert(rows)
     write_units(tx)
     if tx.changed_workers:
-        tx.session.update(in_order(tx.changed_workers), WORKER_WRITTEN, "unit")
+        tx.connection.update(in_order(tx.changed_workers), WORKER_WRITTEN, "unit")
     if tx.changed_slots:
         slots = [msgspec.structs.asdict(tx.changed_slots[key]) for key in sorted(tx.changed_slots)]
-        tx.session.many(WRITE_SLOT, slots)
+        tx.connection.many(WRITE_SLOT, slots)
     if tx.changed_schedules:
         schedules = [msgspec.structs.asdict(tx.changed_schedules[key]) for key in sorted(tx.changed_schedules)]
-        tx.session.many(WRITE_SCHEDULE, schedules)
+        tx.connection.many(WRITE_SCHEDULE, schedules)
     return acts
 
 
-def write_acts(tx: "Tx") -> list[Row]:
+def write_acts(tx: "UnitOfWork") -> list[Row]:
     """The acts of each round, one statement a round; who is born by them comes right behind."""
     written: list[Row] = []
     for moves in rounds_of(tx.moves):
         births = [move for move in moves if move.path.source == ""]
         acts, details = make_acts(tx, moves)
-        tx.session.write_acts(acts, [as_born(move) for move in births])
+        tx.connection.write_acts(acts, [as_born(move) for move in births])
         if details:
-            tx.session.insert(details)
+            tx.connection.insert(details)
         written += acts
     return written
 
 
-def write_units(tx: "Tx") -> None:
+def write_units(tx: "UnitOfWork") -> None:
     """What of units no act writes: clocks, budgets, and until when a lease lasts."""
     moves: dict[int, list[Move]] = {}
     births: dict[int, Unit] = {}
@@ -87,18 +87,18 @@ def write_units(tx: "Tx") -> None:
         if unit.lease_id is not None and unit.lease_until != until_of(was, unit, moves.get(one, [])):
             renewed.append(unit)
     if changed:
-        tx.session.update(changed, differing(changed, images), "id")
+        tx.connection.update(changed, differing(changed, images), "id")
     if renewed:
-        renew_leases(tx.session, renewed)
+        renew_leases(tx.connection, renewed)
 
 
-def renew_leases(session: Connection, held: Sequence[Unit]) -> None:
+def renew_leases(connection: Connection, held: Sequence[Unit]) -> None:
     """The leases of these units last as long as their rows say, and no shorter than before."""
-    if session.many_writers:
+    if connection.many_writers:
         units = {"leases": [unit.lease_id for unit in held], "units": [unit.id for unit in held]}
-        session.many(RENEW_TOGETHER, [{**units, "ends": [unit.lease_until for unit in held]}])
+        connection.many(RENEW_TOGETHER, [{**units, "ends": [unit.lease_until for unit in held]}])
     else:
-        session.many(RENEW, [{"id": unit.lease_id, "unit": unit.id, "until": unit.lease_until} for unit in held])
+        connection.many(RENEW, [{"id": unit.lease_id, "unit": unit.id, "until": unit.lease_until} for unit in held])
 
 
 def as_born(move: Move) -> Unit:
@@ -108,7 +108,7 @@ def as_born(move: Move) -> Unit:
     return unit
 
 
-def by_table(tx: "Tx") -> list[list[Row]]:
+def by_table(tx: "UnitOfWork") -> list[list[Row]]:
     """What is new, a table at a time: the guard wants units before their rows."""
     tables: dict[type[Row], list[Row]] = {}
     for row in tx.fresh:

@@ -62,28 +62,28 @@ CURE = (
 )
 
 
-def findings(session: Connection, lives: Iterable[Lifecycle]) -> list[str]:
+def findings(connection: Connection, lifecycles: Iterable[Lifecycle]) -> list[str]:
     """What weakens the guard of a database, if anything does."""
-    lives = list(lives)
-    found = [*changed_items(session), *changed_edges(session, lives), *changed_paths(session, lives)]
-    return [*found, *added_rights(session)] if session.name == "postgres" else found
+    lifecycles = list(lifecycles)
+    found = [*changed_items(connection), *changed_edges(connection, lifecycles), *changed_paths(connection, lifecycles)]
+    return [*found, *added_rights(connection)] if connection.name == "postgres" else found
 
 
-def damage(session: Connection) -> list[str]:
+def damage(connection: Connection) -> list[str]:
     """Pages of a SQLite file that do not fit together; a server looks after its own."""
-    if session.name != "sqlite":
+    if connection.name != "sqlite":
         return []
-    rows = session.rows(f"PRAGMA integrity_check({DAMAGE_MAX})")
+    rows = connection.rows(f"PRAGMA integrity_check({DAMAGE_MAX})")
     return [f"the database file is damaged: {text}" for (text,) in rows if text != "ok"]
 
 
-def refuse_changed(session: Connection, lives: Iterable[Lifecycle]) -> None:
+def refuse_changed(connection: Connection, lifecycles: Iterable[Lifecycle]) -> None:
     """Raises InterlockError if the guard is not what this program ships; it says what differs and what to do."""
-    lives = list(lives)
-    found = findings(session, lives)
+    lifecycles = list(lifecycles)
+    found = findings(connection, lifecycles)
     kinds = ("edge", "path")
     lacking = [
-        name for name in (life.name for life in lives)
+        name for name in (lifecycle.name for lifecycle in lifecycles)
         if any(one.startswith(f"{kind} {name}:") for one in found for kind in kinds)
     ]  # fmt: skip
     if lacking and all(one.startswith(kinds) and one.endswith(MISSING) for one in found):
@@ -93,11 +93,13 @@ def refuse_changed(session: Connection, lives: Iterable[Lifecycle]) -> None:
     refuse(found)
 
 
-def refuse_changed_file(session: Connection) -> None:
+def refuse_changed_file(connection: Connection) -> None:
     """The same for a SQLite file before it is brought to other lifecycles: its edges are those of its last upgrade."""
-    noted = session.rows(EDGES_NOTED)
-    tampered = bool(noted) and noted[0][0] != edges_digest(session)
-    refuse([*changed_items(session), *(["edges were added or taken away since the last upgrade"] if tampered else [])])
+    noted = connection.rows(EDGES_NOTED)
+    tampered = bool(noted) and noted[0][0] != edges_digest(connection)
+    refuse(
+        [*changed_items(connection), *(["edges were added or taken away since the last upgrade"] if tampered else [])]
+    )
 
 
 def refuse(found: list[str]) -> None:
@@ -111,9 +113,9 @@ def shortened(found: list[str]) -> str:
     return f"{', '.join(found[:NAMED_MAX])}{more}"
 
 
-def changed_items(session: Connection) -> Iterator[str]:
+def changed_items(connection: Connection) -> Iterator[str]:
     """What the program ships and the database has not, or otherwise; and what was added to it."""
-    wanted, there = inventory.shipped(session.name), inventory.found(session)
+    wanted, there = inventory.shipped(connection.name), inventory.found(connection)
     for name, digest in wanted.items():
         if name not in there:
             if not is_optional(name):
@@ -132,97 +134,98 @@ def is_optional(name: str) -> bool:
     return any(name.startswith(f"policy {rights.policy_of(role)} on ") for role in rights.SEES_ALL)
 
 
-def changed_edges(session: Connection, lives: Iterable[Lifecycle]) -> Iterator[str]:
+def changed_edges(connection: Connection, lifecycles: Iterable[Lifecycle]) -> Iterator[str]:
     """The edges of these lifecycles are exactly those that the guard lets pass."""
     there: dict[str, set[tuple[Any, ...]]] = {}
-    for edge in session.rows(EDGES):
+    for edge in connection.rows(EDGES):
         there.setdefault(edge[0], set()).add(tuple(edge))
-    for life in lives:
-        wanted, known = edges_of(life), there.get(life.name, set())
+    for lifecycle in lifecycles:
+        wanted, known = edges_of(lifecycle), there.get(lifecycle.name, set())
         for word, edges in ((MISSING, wanted - known), ("was added", known - wanted)):
             for _, source, trigger, target, *_ in sorted(edges):
-                yield f"edge {life.name}: {source or 'birth'} -> {target} by '{trigger}' {word}"
+                yield f"edge {lifecycle.name}: {source or 'birth'} -> {target} by '{trigger}' {word}"
 
 
-def changed_paths(session: Connection, lives: Sequence[Lifecycle]) -> Iterator[str]:
+def changed_paths(connection: Connection, lifecycles: Sequence[Lifecycle]) -> Iterator[str]:
     """The paths of these lifecycles are exactly those that an act may follow."""
     there: dict[str, dict[int, tuple[str, str]]] = {}
-    for one, lifecycle, source, target in session.rows(PATHS):
-        there.setdefault(lifecycle, {})[one] = source, target
-    for life in lives:
-        wanted = {path.id: (path.source, path.target) for path in paths_of_life(lives, life)}
-        known = there.get(life.name, {})
+    for one, name, source, target in connection.rows(PATHS):
+        there.setdefault(name, {})[one] = source, target
+    for lifecycle in lifecycles:
+        wanted = {path.id: (path.source, path.target) for path in paths_of_lifecycle(lifecycles, lifecycle)}
+        known = there.get(lifecycle.name, {})
         for word, ways in ((MISSING, unlike(wanted, known)), ("was added", unlike(known, wanted))):
             for one, (source, target) in ways:
-                yield f"path {life.name}: {source or 'birth'} -> {target} ({one}) {word}"
+                yield f"path {lifecycle.name}: {source or 'birth'} -> {target} ({one}) {word}"
 
 
 def unlike(some: dict[int, tuple[str, str]], others: Container[int]) -> list[tuple[int, tuple[str, str]]]:
     return sorted((one, ends) for one, ends in some.items() if one not in others)
 
 
-def edges_of(life: Lifecycle) -> set[tuple[Any, ...]]:
+def edges_of(lifecycle: Lifecycle) -> set[tuple[Any, ...]]:
     """The rows of a lifecycle in the table of edges."""
     return {
         (
-            life.name, hop.source or "", hop.trigger, hop.target, hop.event, str(hop.severity), int(hop.opens_attempt),
-            str(life.category(hop.target)),
+            lifecycle.name, hop.source or "", hop.trigger, hop.target, hop.event, str(hop.severity),
+            int(hop.opens_attempt),
+            str(lifecycle.category(hop.target)),
         )
-        for hop in life.hops
+        for hop in lifecycle.hops
     }  # fmt: skip
 
 
-def paths_of_life(lives: Iterable[Lifecycle], life: Lifecycle) -> Iterable[TransitionPath]:
+def paths_of_lifecycle(lifecycles: Iterable[Lifecycle], lifecycle: Lifecycle) -> Iterable[TransitionPath]:
     """The paths of one of these lifecycles; the lease has none of its own, it goes along with units."""
-    leases = next(one for one in lives if one.name == LEASE)
-    if life is leases:
+    leases = next(one for one in lifecycles if one.name == LEASE)
+    if lifecycle is leases:
         return ()
-    known = CACHE.get(id(life))
-    if known is None or known[0] is not life or known[1] is not leases:
-        known = CACHE[id(life)] = life, leases, tuple(listed_paths(life, leases))
+    known = CACHE.get(id(lifecycle))
+    if known is None or known[0] is not lifecycle or known[1] is not leases:
+        known = CACHE[id(lifecycle)] = lifecycle, leases, tuple(listed_paths(lifecycle, leases))
     return known[2]
 
 
-def unknown_lifecycles(session: Connection, lives: Iterable[Lifecycle]) -> list[str]:
+def unknown_lifecycles(connection: Connection, lifecycles: Iterable[Lifecycle]) -> list[str]:
     """Lifecycles whose edges the guard knows and this program does not."""
-    known = {life.name for life in lives}
-    return sorted({row[0] for row in session.rows(EDGES)} - known)
+    known = {lifecycle.name for lifecycle in lifecycles}
+    return sorted({row[0] for row in connection.rows(EDGES)} - known)
 
 
-def edges_digest(session: Connection) -> str:
-    rows = sorted(map(repr, (tuple(row) for sql in (EDGES, PATHS) for row in session.rows(sql))))
+def edges_digest(connection: Connection) -> str:
+    rows = sorted(map(repr, (tuple(row) for sql in (EDGES, PATHS) for row in connection.rows(sql))))
     text = "\n".join(rows)
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def note_edges(session: Connection, lives: Iterable[Lifecycle]) -> None:
+def note_edges(connection: Connection, lifecycles: Iterable[Lifecycle]) -> None:
     """A file knows the edges of its last upgrade: so a lifecycle that changed is told from an edge that was added."""
-    for name, now in (("edges", edges_digest(session)), ("lifecycles", lifecycles_digest(lives))):
-        session.rows("DELETE FROM about WHERE name = :name", {"name": name})
-        session.rows("INSERT INTO about (name, value) VALUES (:name, :digest)", {"name": name, "digest": now})
+    for name, now in (("edges", edges_digest(connection)), ("lifecycles", lifecycles_digest(lifecycles))):
+        connection.rows("DELETE FROM about WHERE name = :name", {"name": name})
+        connection.rows("INSERT INTO about (name, value) VALUES (:name, :digest)", {"name": name, "digest": now})
 
 
-def knows_lifecycles(session: Connection, lives: Iterable[Lifecycle]) -> bool:
+def knows_lifecycles(connection: Connection, lifecycles: Iterable[Lifecycle]) -> bool:
     """Whether the last upgrade of a file was for these lifecycles, so that there is nothing to list."""
-    return session.rows(LIFECYCLES_NOTED) == [(lifecycles_digest(lives),)]
+    return connection.rows(LIFECYCLES_NOTED) == [(lifecycles_digest(lifecycles),)]
 
 
-def lifecycles_digest(lives: Iterable[Lifecycle]) -> str:
+def lifecycles_digest(lifecycles: Iterable[Lifecycle]) -> str:
     """Of all that edges and paths are made of."""
-    facts = sorted((life.name, life.leased, sorted(edges_of(life))) for life in lives)
+    facts = sorted((lifecycle.name, lifecycle.leased, sorted(edges_of(lifecycle))) for lifecycle in lifecycles)
     return hashlib.sha256(f"{LISTING} {facts!r}".encode()).hexdigest()
 
 
-def granted(session: Connection) -> dict[tuple[str, str], str]:
+def granted(connection: Connection) -> dict[tuple[str, str], str]:
     """By role and table: its rights there, with commas between them; by role alone: what it is and should not be."""
     names = ",".join((*rights.shipped_names("TABLE"), *rights.shipped_names("VIEW")))
-    rows = session.rows(RIGHTS, {"tables": names, "roles": ",".join(rights.PURPOSES), "least": rights.APP})
+    rows = connection.rows(RIGHTS, {"tables": names, "roles": ",".join(rights.PURPOSES), "least": rights.APP})
     return {(role, table): given for role, table, given in rows}
 
 
-def added_rights(session: Connection) -> Iterator[str]:
+def added_rights(connection: Connection) -> Iterator[str]:
     """Rights that no role of ours has; of our roles, those that are not theirs; of PUBLIC, any."""
-    there = granted(session)
+    there = granted(connection)
     if there.pop(("", "")) == "replica":
         yield "session_replication_role is replica, so that no trigger fires"
     for (role, table), given in sorted(there.items()):
@@ -240,9 +243,9 @@ def most_rights(table: str) -> tuple[str, ...]:
     return tuple({right for role in rights.PURPOSES for right in rights.rights_of(role, table)})
 
 
-def missing_rights(session: Connection) -> Iterator[str]:
+def missing_rights(connection: Connection) -> Iterator[str]:
     """What a role of ours should be able to do and cannot. Nothing is less safe, but a program may be refused."""
-    there, absent = granted(session), rights.missing_roles(session)
+    there, absent = granted(connection), rights.missing_roles(connection)
     for role in (role for role in rights.PURPOSES if role not in absent):
         lacks = [
             table

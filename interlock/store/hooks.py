@@ -8,7 +8,7 @@ from interlock.kernel.lifecycle import Lifecycle
 from interlock.kernel.rows import Unit
 
 if TYPE_CHECKING:
-    from interlock.store.tx import Tx
+    from interlock.store.unit_of_work import UnitOfWork
 
 
 class Moved(NamedTuple):
@@ -28,38 +28,38 @@ class Reaction(NamedTuple):
 
     name: str
     serves: Callable[[Moved], bool]
-    run: Callable[["Tx", list[Moved]], None]
+    run: Callable[["UnitOfWork", list[Moved]], None]
 
 
 # Asked whenever a unit's columns are derived: the unit, whether it could be claimed now, and whether it is held.
 # Answers whether it has what it needs; one that has not is parked on the key that it waits for.
-Gate = Callable[["Tx", Unit, bool, bool], bool]
+Gate = Callable[["UnitOfWork", Unit, bool, bool], bool]
 # Asked of work before anything is made of it; raises InterlockError.
 Check = Callable[[Mapping[str, Lifecycle], Work], None]
 # Work as it is made: with what its parent says of all its parts, or with the version of its template.
-Prepare = Callable[["Tx", Work, Unit | None], Work]
+Prepare = Callable[["UnitOfWork", Work, Unit | None], Work]
 # Told of work of which a unit is about to be made.
-Birth = Callable[["Tx", Work], None]
+Birth = Callable[["UnitOfWork", Work], None]
 # Asked before a unit is made ready. Answers whether it is not to be made ready after all.
-Ready = Callable[["Tx", Unit], bool]
+Ready = Callable[["UnitOfWork", Unit], bool]
 # Told of a unit that is about to be granted to a worker, with the fence that it will have. Raises if it must not be.
-Granting = Callable[["Tx", Unit, int], None]
+Granting = Callable[["UnitOfWork", Unit, int], None]
 # What a worker is told of units that it holds, by unit: fields of its grants.
-HandOver = Callable[["Tx", list[Unit]], Mapping[int, Mapping[str, Any]]]
+HandOver = Callable[["UnitOfWork", list[Unit]], Mapping[int, Mapping[str, Any]]]
 # Asked when a holder gives a unit back, with the time at which it is due. Answers a payload and columns, or None.
-Releasing = Callable[["Tx", Unit, Release, int | None], tuple[dict[str, Any], dict[str, Any]] | None]
+Releasing = Callable[["UnitOfWork", Unit, Release, int | None], tuple[dict[str, Any], dict[str, Any]] | None]
 # Asked to do an ended unit again. Answers the new one, or None if it is no business of this plugin.
-Replaying = Callable[["Tx", Unit, Replay], Submitted | None]
+Replaying = Callable[["UnitOfWork", Unit, Replay], Submitted | None]
 # Asked to carry out a verdict. Answers where the unit stands, or None if the engine is to do it.
-Deciding = Callable[["Tx", Decide], Standing | None]
+Deciding = Callable[["UnitOfWork", Decide], Standing | None]
 # Told of a verdict that was carried out.
-Decided = Callable[["Tx", Unit, Decide], None]
+Decided = Callable[["UnitOfWork", Unit, Decide], None]
 # Asked whether what a holder wants to have remembered may be; raises InterlockError.
 Recording = Callable[[Record], None]
 # Told of a parent that is about to make the move that its children have led to.
-RolledUp = Callable[["Tx", Unit, str], None]
+RolledUp = Callable[["UnitOfWork", Unit, str], None]
 # What time does beside the units' own clocks: at most so much at once. Answers how much it did.
-Timer = Callable[["Tx", int], int]
+Timer = Callable[["UnitOfWork", int], int]
 
 
 class Hooks(NamedTuple):

@@ -15,9 +15,9 @@ class Ids:
 
     BLOCK, SPARE = 4096, 2048
 
-    def __init__(self, session: Connection, alone: AbstractContextManager[Any] | None = None) -> None:
+    def __init__(self, connection: Connection, alone: AbstractContextManager[Any] | None = None) -> None:
         """`alone` keeps others from speaking to the session meanwhile, if it is not the caller's own."""
-        self.session, self.spare, self.alone = session, self.SPARE, alone or nullcontext()
+        self.connection, self.spare, self.alone = connection, self.SPARE, alone or nullcontext()
         self.next = self.end = 0
 
     def reserve(self, wanted: int = 0) -> None:
@@ -32,7 +32,7 @@ class Ids:
         block = least if first else -(-least // self.BLOCK) * self.BLOCK
         sql = "UPDATE id_block SET next_id = next_id + :block WHERE name = 'unit' RETURNING next_id"
         with self.alone:
-            before, self.end = self.end, self.session.rows(sql, {"block": block})[0][0]
+            before, self.end = self.end, self.connection.rows(sql, {"block": block})[0][0]
         if self.end - block != before:  # else it goes on where the last one ends
             self.next = self.end - block
 

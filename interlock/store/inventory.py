@@ -109,17 +109,17 @@ def digest(facts: str) -> str:
     return hashlib.sha256(" ".join(facts.replace('"', "").split()).encode()).hexdigest()[:DIGITS]
 
 
-def found(session: Connection) -> dict[str, Item]:
+def found(connection: Connection) -> dict[str, Item]:
     """What guards this database, by name."""
-    if session.name == "sqlite":
-        return sqlite_items(session)
+    if connection.name == "sqlite":
+        return sqlite_items(connection)
     names = {
         "tables": ",".join((*rights.shipped_names("TABLE"), *rights.shipped_names("VIEW"))),
         "functions": ",".join(rights.shipped_names("FUNCTION")),
     }
     return {
         f"{kind} {name}": Item(fault, digest(comparable(facts) if kind == "view" else facts))
-        for kind, name, fault, facts in session.rows(POSTGRES, names)
+        for kind, name, fault, facts in connection.rows(POSTGRES, names)
     }
 
 
@@ -129,9 +129,9 @@ def comparable(facts: str) -> str:
     return f"{reads}{select}{SPELLING.sub(' ', text)}"
 
 
-def sqlite_items(session: Connection) -> dict[str, Item]:
+def sqlite_items(connection: Connection) -> dict[str, Item]:
     items = {}
-    for kind, name, table, sql in session.rows(SQLITE):
+    for kind, name, table, sql in connection.rows(SQLITE):
         shown = f"{kind} {name} on {table}" if kind == "trigger" else f"{kind} {name}"
         items[shown] = Item("", digest(sql))
     return items
@@ -144,13 +144,13 @@ def shipped(database: str) -> dict[str, str]:
 
 @cache
 def sqlite_shipped() -> dict[str, str]:
-    session = SqliteConnection(MEMORY)
+    connection = SqliteConnection(MEMORY)
     try:
         for number in migrations.numbers():
-            session.script(migrations.sql(number, session.name))
-        return {name: item.digest for name, item in sqlite_items(session).items()}
+            connection.script(migrations.sql(number, connection.name))
+        return {name: item.digest for name, item in sqlite_items(connection).items()}
     finally:
-        session.close()
+        connection.close()
 
 
 @cache

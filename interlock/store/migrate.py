@@ -10,7 +10,7 @@ from interlock.kernel.paths import Path as TransitionPath
 from interlock.store import guard, restore, rights
 from interlock.store.catalog import has_table, lock_migration
 from interlock.store.connection import Connection
-from interlock.store.guard import EDGE_COLUMNS, LEASE, paths_of_life
+from interlock.store.guard import EDGE_COLUMNS, LEASE, paths_of_lifecycle
 from interlock.store.migrations import numbers as numbers
 from interlock.store.migrations import sql as sql
 from interlock.store.plugin_tables import has_tables, install_tables
@@ -36,13 +36,15 @@ def version(database: Connection) -> int:
     return int(found[0][0]) if found else 0
 
 
-def upgrade(database: Connection, lives: Iterable[Lifecycle], tables: Mapping[str, str] | None = None) -> list[int]:
+def upgrade(
+    database: Connection, lifecycles: Iterable[Lifecycle], tables: Mapping[str, str] | None = None
+) -> list[int]:
     """The database is at the newest migration and holds the edges and paths of `lives`; answers what was run.
 
     `tables` are those of plugins, by plugin.
     """
     done: list[int] = []
-    lives = list(lives)
+    lifecycles = list(lifecycles)
     database.begin()
     try:
         lock_migration(database)
@@ -57,11 +59,11 @@ def upgrade(database: Connection, lives: Iterable[Lifecycle], tables: Mapping[st
                 done.append(number)
         name_store(database)
         install_tables(database, tables or {})
-        install(database, lives)
+        install(database, lifecycles)
         if database.name == "postgres":
             rights.apply(database)
         else:
-            guard.note_edges(database, lives)
+            guard.note_edges(database, lifecycles)
     except BaseException:
         database.rollback()
         raise
@@ -76,53 +78,53 @@ def name_store(database: Connection) -> None:
         database.rows(sql, {"epoch": secrets.token_hex(16)})
 
 
-def prepare(database: Connection, lives: Iterable[Lifecycle], tables: Mapping[str, str] | None = None) -> None:
+def prepare(database: Connection, lifecycles: Iterable[Lifecycle], tables: Mapping[str, str] | None = None) -> None:
     """A program may begin: a SQLite file is made and brought to the present; PostgreSQL is there already, by its owner.
 
     Raises InterlockError if somebody has changed the guard.
     """
     if database.many_writers:
-        refuse_old(database, lives)
+        refuse_old(database, lifecycles)
         if not has_tables(database, tables or {}):
             raise InterlockError(f"the database lacks tables of plugins; {guard.UPGRADE}")
         return
-    lives = list(lives)
+    lifecycles = list(lifecycles)
     if version(database) == numbers()[-1]:
         guard.refuse_changed_file(database)
-        if guard.knows_lifecycles(database, lives) and has_tables(database, tables or {}):
+        if guard.knows_lifecycles(database, lifecycles) and has_tables(database, tables or {}):
             return
-    upgrade(database, lives, tables)
+    upgrade(database, lifecycles, tables)
 
 
-def refuse_old(database: Connection, lives: Iterable[Lifecycle]) -> None:
+def refuse_old(database: Connection, lifecycles: Iterable[Lifecycle]) -> None:
     """The database has the present schema, and the guard that this program ships; else raises, and says what to do."""
     at, newest = version(database), numbers()[-1]
     if at > newest:
         raise InterlockError(f"the database is at schema {at}, newer than this program's {newest}")
     if at < newest:
         raise InterlockError(f"the database is at schema {at} of {newest}; {guard.UPGRADE}")
-    guard.refuse_changed(database, lives)
+    guard.refuse_changed(database, lifecycles)
     restore.refuse_counted_anew(database)
 
 
-def install(database: Connection, lives: Iterable[Lifecycle]) -> None:
+def install(database: Connection, lifecycles: Iterable[Lifecycle]) -> None:
     """The guard knows the edges and the paths of `lives`, and takes no other one of theirs any more."""
-    lives = sorted(lives, key=lambda life: life.name != LEASE)  # paths speak of the lease
-    for life in lives:
-        install_edges(database, life)
-    for life in lives:
-        install_paths(database, lives, life)
+    lifecycles = sorted(lifecycles, key=lambda lifecycle: lifecycle.name != LEASE)  # paths speak of the lease
+    for lifecycle in lifecycles:
+        install_edges(database, lifecycle)
+    for lifecycle in lifecycles:
+        install_paths(database, lifecycles, lifecycle)
 
 
-def install_edges(database: Connection, life: Lifecycle) -> None:
+def install_edges(database: Connection, lifecycle: Lifecycle) -> None:
     """The edges of a lifecycle are listed; those that it has no more are retired, unless a live unit could need one."""
-    wanted = guard.edges_of(life)
+    wanted = guard.edges_of(lifecycle)
     listed = f"SELECT {', '.join(EDGE_COLUMNS)}, retired FROM edge WHERE lifecycle = :name"
-    known = {tuple(row[:-1]): row[-1] for row in database.rows(listed, {"name": life.name})}
+    known = {tuple(row[:-1]): row[-1] for row in database.rows(listed, {"name": lifecycle.name})}
     gone = [
         dict(zip(EDGE_COLUMNS, row, strict=True)) for row, retired in known.items() if row not in wanted and not retired
     ]
-    refuse_if_live(database, life, gone)
+    refuse_if_live(database, lifecycle, gone)
     back = [dict(zip(EDGE_COLUMNS, row, strict=True)) for row, retired in known.items() if row in wanted and retired]
     if gone or back:
         database.many(RETIRE_EDGE, [{**row, "retired": 1} for row in gone] + [{**row, "retired": 0} for row in back])
@@ -130,11 +132,11 @@ def install_edges(database: Connection, life: Lifecycle) -> None:
         database.many(INSERT_EDGE, [dict(zip(EDGE_COLUMNS, row, strict=True)) for row in fresh])
 
 
-def install_paths(database: Connection, lives: Sequence[Lifecycle], life: Lifecycle) -> None:
+def install_paths(database: Connection, lifecycles: Sequence[Lifecycle], lifecycle: Lifecycle) -> None:
     """The paths of a lifecycle are listed, and which of them a command takes."""
-    wanted = {path.id: path for path in paths_of_life(lives, life)}
+    wanted = {path.id: path for path in paths_of_lifecycle(lifecycles, lifecycle)}
     sql = "SELECT id, retired FROM transition_path WHERE lifecycle = :name AND forced = 0"
-    known = dict(database.rows(sql, {"name": life.name}))
+    known = dict(database.rows(sql, {"name": lifecycle.name}))
     moved = [{"id": one, "retired": int(one not in wanted)} for one, old in known.items() if old == (one in wanted)]
     if moved:
         database.many(RETIRE_PATH, moved)
@@ -142,7 +144,7 @@ def install_paths(database: Connection, lives: Sequence[Lifecycle], life: Lifecy
     if fresh:
         database.many(INSERT_PATH, [as_row(path) for path in fresh])
     if fresh or moved:
-        database.rows("DELETE FROM command_path WHERE lifecycle = :name", {"name": life.name})
+        database.rows("DELETE FROM command_path WHERE lifecycle = :name", {"name": lifecycle.name})
         database.many(INSERT_COMMAND, [command_of(path) for path in wanted.values()])
 
 
@@ -166,12 +168,12 @@ def make_path(database: Connection, path: TransitionPath) -> None:
         database.rows(lists, as_row(path))
 
 
-def refuse_if_live(database: Connection, life: Lifecycle, gone: list[dict[str, Any]]) -> None:
+def refuse_if_live(database: Connection, lifecycle: Lifecycle, gone: list[dict[str, Any]]) -> None:
     """A lifecycle does not lose a state while a unit rests in it."""
-    lost = sorted({edge["source"] for edge in gone} - life.states.keys() - {""})
+    lost = sorted({edge["source"] for edge in gone} - lifecycle.states.keys() - {""})
     if lost:  # row-level security holds for the owner too
         database.declare([row[0] for row in database.rows("SELECT id FROM tenant ORDER BY id")])
     for state in lost:
         query = "SELECT count(*) FROM unit WHERE lifecycle = :name AND state = :state"
-        if count := database.rows(query, {"name": life.name, "state": state})[0][0]:
-            raise InterlockError(f"{life.name} has no state '{state}' any more, but {count} units are in it")
+        if count := database.rows(query, {"name": lifecycle.name, "state": state})[0][0]:
+            raise InterlockError(f"{lifecycle.name} has no state '{state}' any more, but {count} units are in it")

@@ -7,7 +7,7 @@ from typing import Any, Protocol, TypeVar, cast
 
 from interlock.kernel.commands import Command
 
-log = logging.getLogger("interlock.engine")
+log = logging.getLogger("interlock.core")
 R = TypeVar("R")
 T = TypeVar("T")
 

@@ -8,11 +8,11 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from interlock.store.cache import EngineCache
-from interlock.store.claims import BODIES_OF_FREE, FREE
-from interlock.store.finders import EXPIRED, OVERDUE, TOKENS_BACK, UNIT_UNLOCKED, WORKER_UNLOCKED, new_lanes
 from interlock.store.lanes import Lanes
+from interlock.store.queries.claims import BODIES_OF_FREE, FREE
+from interlock.store.queries.for_verbs import EXPIRED, OVERDUE, TOKENS_BACK, UNIT_UNLOCKED, WORKER_UNLOCKED, new_lanes
 from interlock.store.query import BoundQuery
-from interlock.store.tx import BODIES, UNITS_LOCKED, WORKER_LOCKED
+from interlock.store.unit_of_work import BODIES, UNITS_LOCKED, WORKER_LOCKED
 
 Queries = Iterator[BoundQuery[Any]]
 

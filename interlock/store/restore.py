@@ -17,7 +17,7 @@ from interlock.kernel.errors import Denied, InterlockError
 from interlock.kernel.rows import Lease
 from interlock.store.catalog import lock_migration, may_insert
 from interlock.store.connection import Connection
-from interlock.store.reads import read, snapshot, tenants
+from interlock.store.queries.snapshots import read, snapshot, tenants
 
 GENERATION_MAX = 2**9 - 1  # an act's id has 63 bits: 36 for the transaction and 18 for the act within it
 # The act after the last one that this server could have given an id to.
@@ -50,27 +50,27 @@ class Begun(NamedTuple):
     leases: list[Lease]  # those that are live, and nobody may use any more
 
 
-def refuse_counted_anew(session: Connection) -> None:
+def refuse_counted_anew(connection: Connection) -> None:
     """Raises InterlockError if new acts would come before old ones: this server has not made what it holds."""
-    if is_counted_anew(session):
+    if is_counted_anew(connection):
         raise InterlockError(
             "this database was made by another server, which had counted more transactions than this one: new events "
             f"would come before old ones. If it was restored from a backup, {RUN}"
         )
 
 
-def is_counted_anew(session: Connection) -> bool:
+def is_counted_anew(connection: Connection) -> bool:
     """Whether the database holds acts that its server cannot have written."""
-    if session.name != "postgres":
+    if connection.name != "postgres":
         return False  # a file counts its acts itself
-    with snapshot(session):
-        last = session.rows("SELECT max(id) FROM act")[0][0]
-        return last is not None and last >= session.rows(NEXT)[0][0]
+    with snapshot(connection):
+        last = connection.rows("SELECT max(id) FROM act")[0][0]
+        return last is not None and last >= connection.rows(NEXT)[0][0]
 
 
-def refuse_others(session: Connection) -> None:
+def refuse_others(connection: Connection) -> None:
     """Raises InterlockError if somebody else is connected to the same database of a server."""
-    others = session.rows(OTHERS) if session.name == "postgres" else []
+    others = connection.rows(OTHERS) if connection.name == "postgres" else []
     if others:
         some = ", ".join(f"{pid} ({' '.join(filter(None, who))})" for pid, *who in others[:NAMED_MAX])
         more = f" and {len(others) - NAMED_MAX} more" if len(others) > NAMED_MAX else ""
@@ -81,18 +81,18 @@ def refuse_others(session: Connection) -> None:
         )
 
 
-def begin_again(session: Connection, now: int) -> Begun:
+def begin_again(connection: Connection, now: int) -> Begun:
     """The store is a new one that goes on where the backup ended: another generation, another epoch.
 
     Raises Denied if the connection's role may not.
     """
-    if not may_insert(session, "about"):
+    if not may_insert(connection, "about"):
         raise Denied("only the owner of the tables can say that a database was restored: connect as its owner")
-    session.begin()
+    connection.begin()
     try:
-        lock_migration(session)
-        session.declare(tenants(session))
-        known = dict(session.rows("SELECT name, value FROM about WHERE name IN ('generation', 'epoch', 'before')"))
+        lock_migration(connection)
+        connection.declare(tenants(connection))
+        known = dict(connection.rows("SELECT name, value FROM about WHERE name IN ('generation', 'epoch', 'before')"))
         was, generation, epoch = known["epoch"], int(known["generation"]) + 1, secrets.token_hex(16)
         if generation > GENERATION_MAX:
             raise InterlockError(f"this database was restored {GENERATION_MAX} times, which is as often as it can be")
@@ -101,20 +101,20 @@ def begin_again(session: Connection, now: int) -> Begun:
         for name, value in (
             ("generation", str(generation)), ("epoch", epoch), ("before", msgspec.json.encode(before).decode()),
         ):  # fmt: skip
-            session.rows("DELETE FROM about WHERE name = :name", {"name": name})
-            session.rows("INSERT INTO about (name, value) VALUES (:name, :value)", {"name": name, "value": value})
+            connection.rows("DELETE FROM about WHERE name = :name", {"name": name})
+            connection.rows("INSERT INTO about (name, value) VALUES (:name, :value)", {"name": name, "value": value})
         # What was counted is in the same backup as what it was counted of.
-        session.rows("UPDATE tallied SET epoch = :epoch WHERE epoch = :was", {"epoch": epoch, "was": was})
-        leases = read(session, Lease, "WHERE ended_at IS NULL ORDER BY tenant, unit")
+        connection.rows("UPDATE tallied SET epoch = :epoch WHERE epoch = :was", {"epoch": epoch, "was": was})
+        leases = read(connection, Lease, "WHERE ended_at IS NULL ORDER BY tenant, unit")
     except BaseException:
-        session.rollback()
+        connection.rollback()
         raise
-    session.commit()
+    connection.commit()
     return Begun(generation, epoch, leases)
 
 
-def ended_epoch(session: Connection, epoch: str) -> Before | None:
+def ended_epoch(connection: Connection, epoch: str) -> Before | None:
     """When this store had that epoch, if it ever had."""
-    found = session.rows("SELECT value FROM about WHERE name = 'before'")
+    found = connection.rows("SELECT value FROM about WHERE name = 'before'")
     before = msgspec.json.decode(found[0][0], type=list[Before]) if found else []
     return next((one for one in before if one.epoch == epoch), None)

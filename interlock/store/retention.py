@@ -3,9 +3,9 @@
 from collections.abc import Container, Iterator, Sequence
 
 from interlock.kernel.rows import Act, Artifact, Body, Event, ForcedMove, Need, Note, Row, Unit, Worker
+from interlock.store.queries.snapshots import select_acts
 from interlock.store.query import select
-from interlock.store.reads import select_acts
-from interlock.store.tx import Tx
+from interlock.store.unit_of_work import UnitOfWork
 
 SOME = 5_000  # ids in one statement
 # Tables, with the column that names the unit and what orders its rows.
@@ -23,7 +23,7 @@ KEPT_ROWS = [select(kind, f"WHERE {column} {{ids}} ORDER BY {order}") for kind, 
 CHILDREN = select(Unit, "WHERE parent {ids} ORDER BY id {lock}")
 
 
-def tree(tx: Tx, root: Unit) -> list[Unit]:
+def tree(tx: UnitOfWork, root: Unit) -> list[Unit]:
     """A unit and all below it, locked, in the order of their ids."""
     found, level = [root], [root.id]
     while level:
@@ -35,74 +35,76 @@ def tree(tx: Tx, root: Unit) -> list[Unit]:
     return sorted(found, key=lambda unit: unit.id)
 
 
-def still_needed(tx: Tx, ids: Sequence[int]) -> list[int]:
+def still_needed(tx: UnitOfWork, ids: Sequence[int]) -> list[int]:
     """Units outside that have not ended and need one of these."""
     inside, found = set(ids), set()
     for some in parts(ids):
         needy = "SELECT need.unit FROM need JOIN unit ON unit.id = need.unit WHERE needs {ids}"
-        found |= {one for (one,) in tx.session.rows(f"{needy} AND unit.outcome IS NULL", {"ids": some})}
+        found |= {one for (one,) in tx.connection.rows(f"{needy} AND unit.outcome IS NULL", {"ids": some})}
     return sorted(found - inside)
 
 
-def kept_rows(tx: Tx, ids: Sequence[int]) -> Iterator[Row]:
+def kept_rows(tx: UnitOfWork, ids: Sequence[int]) -> Iterator[Row]:
     """Everything that the database holds of these units, a table at a time."""
     for query in KEPT_ROWS:
         for some in parts(ids):
             yield from tx.run(query.bind(ids=some))
 
 
-def heads_of(tx: Tx, units: Sequence[Unit]) -> dict[int, str]:
+def heads_of(tx: UnitOfWork, units: Sequence[Unit]) -> dict[int, str]:
     """The digests of the acts that moved these units last."""
     found: dict[int, str] = {}
     for some in parts(sorted({unit.act for unit in units})):
-        found |= dict(tx.session.rows("SELECT id, digest FROM act WHERE id {ids}", {"ids": some}))
+        found |= dict(tx.connection.rows("SELECT id, digest FROM act WHERE id {ids}", {"ids": some}))
     return found
 
 
-def forget(tx: Tx, ids: Sequence[int]) -> None:
+def forget(tx: UnitOfWork, ids: Sequence[int]) -> None:
     """These units are gone, only because `archived` knows them. An act goes with the last of its units."""
     acts = acts_of(tx, ids)
     stored = [(kind.table, column) for kind, column, _ in reversed(KEPT) if kind is not Event]
     tables = [("need", "needs"), *stored, ("log", "unit"), ("lease", "unit"), ("act_detail", "unit")]
     for table, column in tables:
         for some in parts(ids):
-            tx.session.rows(f"DELETE FROM {table} WHERE {column} {{ids}}", {"ids": some})
+            tx.connection.rows(f"DELETE FROM {table} WHERE {column} {{ids}}", {"ids": some})
     for some in parts(acts):
         told = "SELECT 1 FROM journal_unit JOIN unit ON unit.id = journal_unit.unit WHERE journal_unit.act = act.id"
         left = f"NOT EXISTS ({told})"
         bare = f"FROM act WHERE id {{ids}} AND {left}"
-        gone = [one for (one,) in tx.session.rows(f"SELECT id {bare}", {"ids": some})]
+        gone = [one for (one,) in tx.connection.rows(f"SELECT id {bare}", {"ids": some})]
         if gone:
-            tx.session.rows(
+            tx.connection.rows(
                 "INSERT INTO act_gone (id, tenant, digest) SELECT id, tenant, digest FROM act WHERE id {ids}",
                 {"ids": gone},
             )
-            members = tx.session.rows("SELECT DISTINCT unit FROM journal_unit WHERE act {ids}", {"ids": gone})
-            tx.session.rows("DELETE FROM act WHERE id {ids}", {"ids": gone})
+            members = tx.connection.rows("SELECT DISTINCT unit FROM journal_unit WHERE act {ids}", {"ids": gone})
+            tx.connection.rows("DELETE FROM act WHERE id {ids}", {"ids": gone})
             forget_members(tx, [unit for (unit,) in members])
     for one in ids:
         tx.forget(one)
 
 
-def forget_members(tx: Tx, ids: Sequence[int]) -> None:
+def forget_members(tx: UnitOfWork, ids: Sequence[int]) -> None:
     """SQLite lists the units of each act apart; of acts that are gone it lists none."""
     bare = "DELETE FROM member WHERE unit {ids} AND NOT EXISTS (SELECT 1 FROM act WHERE act.id = member.act)"
-    for some in parts(ids) if tx.session.name == "sqlite" else ():
-        tx.session.rows(bare, {"ids": some})
+    for some in parts(ids) if tx.connection.name == "sqlite" else ():
+        tx.connection.rows(bare, {"ids": some})
 
 
-def acts_of(tx: Tx, ids: Sequence[int]) -> list[int]:
+def acts_of(tx: UnitOfWork, ids: Sequence[int]) -> list[int]:
     """The acts that tell of these units."""
     found: set[int] = set()
     for some in parts(ids):
-        found |= {act for (act,) in tx.session.rows("SELECT DISTINCT act FROM event WHERE unit {ids}", {"ids": some})}
+        found |= {
+            act for (act,) in tx.connection.rows("SELECT DISTINCT act FROM event WHERE unit {ids}", {"ids": some})
+        }
     return sorted(found)
 
 
-def find_acts(tx: Tx, ids: Sequence[int], but: Container[int]) -> Iterator[Act]:
+def find_acts(tx: UnitOfWork, ids: Sequence[int], but: Container[int]) -> Iterator[Act]:
     """The acts that tell of these units, but for some."""
     for some in parts([act for act in acts_of(tx, ids) if act not in but]):
-        yield from select_acts(tx.session, "WHERE id {ids} ORDER BY id", ids=some)
+        yield from select_acts(tx.connection, "WHERE id {ids} ORDER BY id", ids=some)
 
 
 def parts(ids: Sequence[int]) -> Iterator[list[int]]:

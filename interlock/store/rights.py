@@ -92,34 +92,34 @@ def policy_of(role: str) -> str:
     return "everybody" if role == SYSTEM else f"everybody_{role}"
 
 
-def home_of(session: Connection) -> str:
+def home_of(connection: Connection) -> str:
     """The schema that holds our tables, quoted."""
-    return str(session.rows(HOME)[0][0])
+    return str(connection.rows(HOME)[0][0])
 
 
-def missing_roles(session: Connection) -> list[str]:
+def missing_roles(connection: Connection) -> list[str]:
     """Our roles that the server does not have."""
-    there = {name for (name,) in session.rows("SELECT rolname FROM pg_roles WHERE rolname LIKE 'interlock%'")}
+    there = {name for (name,) in connection.rows("SELECT rolname FROM pg_roles WHERE rolname LIKE 'interlock%'")}
     return [role for role in PURPOSES if role not in there]
 
 
-def apply(session: Connection) -> None:
+def apply(connection: Connection) -> None:
     """The roles that there are, or that this owner may make, have their rights; our functions have their path."""
-    for statement in statements(session):
-        session.script(statement)
+    for statement in statements(connection):
+        connection.script(statement)
 
 
-def statements(session: Connection) -> list[str]:
+def statements(connection: Connection) -> list[str]:
     """What puts the rights right, in order. The tables are there already."""
-    home, missing = home_of(session), missing_roles(session)
-    made = missing if missing and session.rows(MAY_CREATE_ROLES)[0][0] else []
+    home, missing = home_of(connection), missing_roles(connection)
+    made = missing if missing and connection.rows(MAY_CREATE_ROLES)[0][0] else []
     roles = [role for role in PURPOSES if role in made or role not in missing]
-    may_let_look_in = session.rows(MAY_LET_LOOK_IN, {"home": home})[0][0]
-    names = ",".join((*shipped_names("TABLE"), *shipped_names("VIEW"), *tables_of_plugins(session)))
-    tables = sorted(name for (name,) in session.rows(TABLES, {"home": home, "names": names}))
+    may_let_look_in = connection.rows(MAY_LET_LOOK_IN, {"home": home})[0][0]
+    names = ",".join((*shipped_names("TABLE"), *shipped_names("VIEW"), *tables_of_plugins(connection)))
+    tables = sorted(name for (name,) in connection.rows(TABLES, {"home": home, "names": names}))
     every = ", ".join(f"{home}.{table}" for table in tables)
     found = [f"CREATE ROLE {role} NOLOGIN" for role in made]
-    found += function_statements(session, home)
+    found += function_statements(connection, home)
     found.append(f"REVOKE ALL ON {every} FROM PUBLIC")
     for role in roles:
         found += [f"REVOKE ALL ON {every} FROM {role}", *grants(home, role, tables)]
@@ -132,7 +132,7 @@ def statements(session: Connection) -> list[str]:
             found.append(f"GRANT USAGE ON SCHEMA {home} TO {role}")
         if role in SEES_ALL:
             policy = policy_of(role)
-            bare = session.rows(WITHOUT_POLICY, {"home": home, "names": names, "policy": policy})
+            bare = connection.rows(WITHOUT_POLICY, {"home": home, "names": names, "policy": policy})
             found += [
                 f"CREATE POLICY {policy} ON {home}.{table} TO {role} USING (true) WITH CHECK (true)"
                 for (table,) in bare
@@ -148,7 +148,7 @@ def grants(home: str, role: str, tables: Iterable[str]) -> list[str]:
     return [f"GRANT {', '.join(rights)} ON {', '.join(named)} TO {role}" for rights, named in by_rights.items()]
 
 
-def function_statements(session: Connection, home: str) -> list[str]:
+def function_statements(connection: Connection, home: str) -> list[str]:
     """Our functions find names in our schema only, whatever the session's path is.
 
     With pg_temp last, a temporary table never stands in for one of ours; were it not named, it would come first. A
@@ -156,25 +156,25 @@ def function_statements(session: Connection, home: str) -> list[str]:
     along that then run as the guard's owner.
     """
     found = []
-    for function, definer in session.rows(FUNCTIONS, {"home": home, "names": ",".join(shipped_names("FUNCTION"))}):
+    for function, definer in connection.rows(FUNCTIONS, {"home": home, "names": ",".join(shipped_names("FUNCTION"))}):
         found.append(f"ALTER FUNCTION {function} SET search_path = pg_catalog, {home}, pg_temp")
         if definer:
             found.append(f"REVOKE ALL ON FUNCTION {function} FROM PUBLIC")
     return found
 
 
-def lines_for_dba(session: Connection) -> list[str]:
+def lines_for_dba(connection: Connection) -> list[str]:
     """What somebody who may make roles can run, before the owner upgrades once more; nothing if all is there."""
-    missing = missing_roles(session)
+    missing = missing_roles(connection)
     lines = [f"CREATE ROLE {role} NOLOGIN;  -- {PURPOSES[role]}" for role in missing]
     if missing:
         lines.append(f"GRANT {APP} TO your_program;  -- the role that your program logs in with")
-    home = home_of(session)
-    if not session.rows(MAY_LET_LOOK_IN, {"home": home})[0][0]:
+    home = home_of(connection)
+    if not connection.rows(MAY_LET_LOOK_IN, {"home": home})[0][0]:
         closed = [
             role
             for role in PURPOSES
-            if role in missing or not session.rows(MAY_LOOK_IN, {"role": role, "home": home})[0][0]
+            if role in missing or not connection.rows(MAY_LOOK_IN, {"role": role, "home": home})[0][0]
         ]
         lines += [f"GRANT USAGE ON SCHEMA {home} TO {role};" for role in closed]
     return lines

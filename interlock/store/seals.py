@@ -17,7 +17,7 @@ import msgspec
 
 from interlock.kernel.rows import Seal
 from interlock.store.connection import Connection
-from interlock.store.reads import horizon, read
+from interlock.store.queries.snapshots import horizon, read
 
 SEALED_MOST = 10_000  # acts in one seal
 EVERY_US = 1_000_000  # however many processes tick, a tenant has no more seals than one in that time
@@ -60,19 +60,19 @@ def roll(root: str, digests: Iterable[str]) -> str:
     return root
 
 
-def last_seal(session: Connection, tenant: int) -> Seal | None:
-    found = read(session, Seal, "WHERE tenant = :tenant ORDER BY number DESC LIMIT 1", tenant=tenant)
+def last_seal(connection: Connection, tenant: int) -> Seal | None:
+    found = read(connection, Seal, "WHERE tenant = :tenant ORDER BY number DESC LIMIT 1", tenant=tenant)
     return found[0] if found else None
 
 
-def next_seal(session: Connection, tenant: int, now: int) -> Seal | None:
+def next_seal(connection: Connection, tenant: int, now: int) -> Seal | None:
     """The seal of what was committed since the last one; None if nothing was, or that one is too new."""
-    last = last_seal(session, tenant)
+    last = last_seal(connection, tenant)
     if last is not None and last.acts < SEALED_MOST and now - last.at < EVERY_US:
         return None
     after = last.last_act if last else 0
-    given = {"tenant": tenant, "after": after, "end": horizon(session), "limit": SEALED_MOST}
-    acts = session.rows(DIGESTS, given)
+    given = {"tenant": tenant, "after": after, "end": horizon(connection), "limit": SEALED_MOST}
+    acts = connection.rows(DIGESTS, given)
     if not acts:
         return None
     root = roll(last.root if last else START, (digest for _, digest in acts))
@@ -82,20 +82,20 @@ def next_seal(session: Connection, tenant: int, now: int) -> Seal | None:
     )  # fmt: skip
 
 
-def write_seal(session: Connection, tenant: int, now: int) -> None:
+def write_seal(connection: Connection, tenant: int, now: int) -> None:
     """What was committed since the last seal is sealed; if somebody else does it at this moment, they do."""
-    if session.many_writers and not session.rows(ALONE, {"tenant": tenant})[0][0]:
+    if connection.many_writers and not connection.rows(ALONE, {"tenant": tenant})[0][0]:
         return
-    seal = next_seal(session, tenant, now)
+    seal = next_seal(connection, tenant, now)
     if seal is not None:
-        session.rows(INSERT, msgspec.structs.asdict(seal))
+        connection.rows(INSERT, msgspec.structs.asdict(seal))
 
 
-def chain(session: Connection, tenant: int, begin: Sealed = NOTHING, end: int | None = None) -> Iterator[Sealed]:
+def chain(connection: Connection, tenant: int, begin: Sealed = NOTHING, end: int | None = None) -> Iterator[Sealed]:
     """How the chain of a tenant goes on from somewhere, act by act, up to where others may still come between."""
-    until = horizon(session) if end is None else end
+    until = horizon(connection) if end is None else end
     at = begin
-    while found := session.rows(DIGESTS, {"tenant": tenant, "after": at.act, "end": until, "limit": SEALED_MOST}):
+    while found := connection.rows(DIGESTS, {"tenant": tenant, "after": at.act, "end": until, "limit": SEALED_MOST}):
         for act, digest in found:
             at = Sealed(act, at.acts + 1, roll(at.root, (digest,)))
             yield at

@@ -5,7 +5,7 @@ from concurrent.futures import Future
 from threading import RLock
 from typing import Any, TypeVar
 
-from interlock.engine.door import Engine
+from interlock.core.engine import Engine
 from interlock.kernel.commands import Command
 from interlock.kernel.lifecycle import Lifecycle
 from interlock.plugins import STANDARD
@@ -19,10 +19,10 @@ A = TypeVar("A")
 class StillEngine(Engine):
     """Whoever sends a command carries it out, and what the clock says is up to the test."""
 
-    def __init__(self, session: Connection, lives: Mapping[str, Lifecycle], clock: Callable[[], int]) -> None:
-        super().__init__(session, lives, registry=STANDARD)
+    def __init__(self, connection: Connection, lifecycles: Mapping[str, Lifecycle], clock: Callable[[], int]) -> None:
+        super().__init__(connection, lifecycles, registry=STANDARD)
         self.clock, self.stepping = clock, RLock()
-        session.keep_time(clock)
+        connection.keep_time(clock)
 
     def send(self, command: Command[A]) -> A:
         return self.put(command).result()
@@ -37,10 +37,10 @@ class StillEngine(Engine):
                 pass
         return futures
 
-    def send_within(self, session: Connection, command: Command[A]) -> A:
-        session.keep_time(self.clock)
+    def send_within(self, connection: Connection, command: Command[A]) -> A:
+        connection.keep_time(self.clock)
         with self.stepping:
-            return super().send_within(session, command)
+            return super().send_within(connection, command)
 
     def close(self) -> None:
         """Nothing: a program that closes its app, and uses it again, is on the same stage."""
@@ -50,12 +50,12 @@ class StillEngine(Engine):
         super().close()
 
 
-def still(url: str, lives: Mapping[str, Lifecycle], clock: Callable[[], int]) -> StillEngine:
+def still(url: str, lifecycles: Mapping[str, Lifecycle], clock: Callable[[], int]) -> StillEngine:
     """A still engine on a database. SQLite is migrated; PostgreSQL must be at the present schema."""
-    session = connect(url)
+    connection = connect(url)
     try:
-        migrate.prepare(session, lives.values())
+        migrate.prepare(connection, lifecycles.values())
     except BaseException:
-        session.close()
+        connection.close()
         raise
-    return StillEngine(session, lives, clock)
+    return StillEngine(connection, lifecycles, clock)

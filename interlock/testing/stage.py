@@ -5,12 +5,12 @@ from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 
 from interlock.client.app import App
+from interlock.client.durations import Length, length_us
 from interlock.client.jobs import Job
-from interlock.client.times import Length, length_us
 from interlock.kernel.commands import Tick
 from interlock.kernel.errors import InterlockError
-from interlock.store.reads import next_wake, queues
-from interlock.store.views import events_of
+from interlock.store.queries.snapshots import next_wake, queues
+from interlock.store.queries.views import events_of
 from interlock.testing.engine import still
 from interlock.testing.worker import StageWorker, WorkerLost
 
@@ -32,7 +32,7 @@ class Stage:
         begin = start or (START if url.startswith("sqlite") else SERVER_START)
         self.now_us = round(begin.timestamp() * 1_000_000)
         self.workers = self.defined = 0
-        self.engine = still(url, app.lives, lambda: self.now_us)
+        self.engine = still(url, app.lifecycles, lambda: self.now_us)
         self.before = app.opened, app.opener, app.meanwhile
         app.opened, app.opener, app.meanwhile = self.engine, lambda: self.engine, self.wait
         self.worker = self.make_worker()

@@ -11,15 +11,15 @@ from typing import Any, NoReturn, TypeVar
 import msgspec
 
 from interlock.client.app import App
-from interlock.client.outcomes import Snooze
+from interlock.client.exceptions import Snooze
 from interlock.client.tasks import Task
 from interlock.kernel.commands import (
     Claim,
     Command,
     Finish,
-    Grant,
-    Heard,
     Heartbeat,
+    LeaseGrant,
+    LeaseStatus,
     Outcome,
     Record,
     Register,
@@ -70,7 +70,7 @@ class SenderUntilStep:
 class StageContext(JobContext):
     """The context of a handler; `cancelled` sends a heartbeat first, so the answer is never late."""
 
-    def __init__(self, worker: "StageWorker", grant: Grant) -> None:
+    def __init__(self, worker: "StageWorker", grant: LeaseGrant) -> None:
         self.worker = worker
         sender = SenderUntilStep(worker, worker.lost_after_step) if worker.lost_after_step else worker.app
         super().__init__(sender, grant, worker.app.tenant, self.send_note)
@@ -104,7 +104,7 @@ class StageWorker:
             )
         )  # fmt: skip
 
-    def claim(self, queues: Sequence[str], limit: int = 1) -> list[Grant]:
+    def claim(self, queues: Sequence[str], limit: int = 1) -> list[LeaseGrant]:
         """What is most urgent in these queues now, at most so many."""
         if not self.id:
             self.register()
@@ -120,13 +120,13 @@ class StageWorker:
             self.register()
             return self.app.send(msgspec.structs.replace(command, worker=self.id))
 
-    def start_all(self, grants: Sequence[Grant]) -> None:
+    def start_all(self, grants: Sequence[LeaseGrant]) -> None:
         """All of them have started, as far as the engine knows."""
         if grants:
             held = tuple(StageContext(self, grant).held for grant in grants)
             self.app.send(Start(tenant=self.app.tenant, actor=self.name, held=held))
 
-    def run(self, grant: Grant) -> None:
+    def run(self, grant: LeaseGrant) -> None:
         """The handler has run and its outcome is reported. Raises WorkerLost."""
         context = StageContext(self, grant)
         execution = Execution(Lease(grant, stand_still, 0.0), context)
@@ -176,7 +176,7 @@ class StageWorker:
         if not contexts:
             return
         held = tuple(context.held for context in contexts)
-        answers: list[Heard] = self.app.send(Heartbeat(tenant=self.app.tenant, actor=self.name, held=held))
+        answers: list[LeaseStatus] = self.app.send(Heartbeat(tenant=self.app.tenant, actor=self.name, held=held))
         for context, answer in zip(contexts, answers, strict=True):
             if answer.cancel or not answer.accepted:
                 context.stopping.set()

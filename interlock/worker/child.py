@@ -21,8 +21,8 @@ from typing import Any, TypeVar
 import msgspec
 
 from interlock.client.app import App
+from interlock.client.exceptions import Result
 from interlock.client.origin import RUNNING
-from interlock.client.outcomes import Result
 from interlock.client.tasks import Task
 from interlock.kernel.commands import Command, Record
 from interlock.kernel.errors import InterlockError, PermanentError, ValidationError

@@ -8,11 +8,11 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from interlock.client.async_pairs import Sender
 from interlock.client.context import Context
-from interlock.client.outcomes import Await, NoSignal, checked_cost
-from interlock.client.times import Length
-from interlock.client.two_ways import Sender
-from interlock.kernel.commands import Grant, Heard, Held, Record
+from interlock.client.durations import Length
+from interlock.client.exceptions import Await, NoSignal, checked_cost
+from interlock.kernel.commands import LeaseGrant, LeaseRef, LeaseStatus, Record
 from interlock.kernel.errors import Stale
 from interlock.worker.log_facts import facts_of
 
@@ -49,9 +49,9 @@ def is_never_over() -> bool:
 class JobContext(Context):
     """The context of one attempt. `cancelled` turns true when the job is asked to stop, or its lease is lost."""
 
-    def __init__(self, sender: Sender, grant: Grant, tenant: int, later: Callable[[Record], None]) -> None:
+    def __init__(self, sender: Sender, grant: LeaseGrant, tenant: int, later: Callable[[Record], None]) -> None:
         self.sender, self.grant, self.tenant, self.later = sender, grant, tenant, later
-        self.held = Held(unit=grant.unit, fence=grant.fence, lease=grant.lease)
+        self.held = LeaseRef(unit=grant.unit, fence=grant.fence, lease=grant.lease)
         self.stopping = StopFlag()
         self.spent = 0.0
         self.lease_over: Callable[[], bool] = (
@@ -146,7 +146,7 @@ class JobContext(Context):
         return Record(tenant=self.tenant, held=(self.held,), kind=kind, name=name, payload=payload)
 
 
-def check_accepted(heard: list[Heard]) -> None:
+def check_accepted(heard: list[LeaseStatus]) -> None:
     """Raises Stale if the job is another worker's by now."""
     if not heard[0].accepted:
         raise Stale(f"this job is no longer held here: {heard[0].why}")

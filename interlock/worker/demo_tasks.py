@@ -4,7 +4,7 @@ import asyncio
 import time
 
 from interlock.client.app import App
-from interlock.client.outcomes import Cancelled, Reject
+from interlock.client.exceptions import Cancelled, Reject
 from interlock.kernel.errors import TransientError
 from interlock.worker.context import JobContext
 

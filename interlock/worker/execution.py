@@ -35,12 +35,12 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 
+from interlock.client.exceptions import Snooze
 from interlock.client.origin import RUNNING
-from interlock.client.outcomes import Snooze
 from interlock.client.tasks import Task
-from interlock.kernel.commands import PERMANENT, Grant, Heard, Held, Outcome
+from interlock.kernel.commands import PERMANENT, LeaseGrant, LeaseRef, LeaseStatus, Outcome
 from interlock.kernel.errors import TransientError, Unknown
-from interlock.kernel.names import shown
+from interlock.kernel.ids import format_id
 from interlock.worker.context import JobContext, LeaseOver
 from interlock.worker.leases import Lease
 from interlock.worker.log_facts import facts_of
@@ -68,8 +68,8 @@ class Execution:
     lease: Lease
     context: JobContext
     time_limit: float | None = None  # seconds
-    grant: Grant = field(init=False)
-    held: Held = field(init=False)  # how the engine is told which lease is meant
+    grant: LeaseGrant = field(init=False)
+    held: LeaseRef = field(init=False)  # how the engine is told which lease is meant
     task: Task[Any, Any] | None = None
     arguments: dict[str, Any] = field(default_factory=dict)
     started_at: float | None = None  # when the handler was called
@@ -87,7 +87,7 @@ class Execution:
     @property
     def title(self) -> str:
         """The task and the id that users see, for the log."""
-        return f"{self.grant.task} {shown(self.grant.lifecycle, self.grant.unit)}"
+        return f"{self.grant.task} {format_id(self.grant.lifecycle, self.grant.unit)}"
 
 
 class Runner(Protocol):
@@ -219,14 +219,14 @@ def replace_refused_outcome(execution: Execution, why: str) -> None:
     execution.outcome = Outcome(held=execution.held, ended="failure", error=error, error_class=PERMANENT)
 
 
-def name_end(execution: Execution, answer: Heard) -> str:
+def name_end(execution: Execution, answer: LeaseStatus) -> str:
     """How it ended, in the word that the log and the worker's counts have for it."""
     if not answer.accepted:
         return "refused"
     return execution.outcome.ended if isinstance(execution.outcome, Outcome) else "given back"
 
 
-def log_end(execution: Execution, answer: Heard) -> None:
+def log_end(execution: Execution, answer: LeaseStatus) -> None:
     """One line: how it ended, why, and the traceback of a failure."""
     ended, outcome = name_end(execution, answer), execution.outcome
     level = logging.INFO if ended in ("success", "given back") else logging.WARNING

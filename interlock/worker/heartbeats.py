@@ -15,7 +15,7 @@ from contextlib import suppress
 from threading import Event, Thread
 from typing import Any
 
-from interlock.kernel.commands import Heard, Heartbeat
+from interlock.kernel.commands import Heartbeat, LeaseStatus
 from interlock.kernel.errors import Contended, InterlockError, Unavailable
 from interlock.worker.execution import Execution
 from interlock.worker.queues import Executions
@@ -33,7 +33,7 @@ class Heartbeats:
 
     def __init__(
         self, client: RetryingClient, executions: Executions, clock: Callable[[], float], tenant: int, actor: str,
-        on_answer: Callable[[Execution, Heard], None],
+        on_answer: Callable[[Execution, LeaseStatus], None],
     ) -> None:  # fmt: skip
         """`on_answer` is called on the loop with each answer."""
         self.client, self.executions, self.clock = client, executions, clock
@@ -82,9 +82,11 @@ class Heartbeats:
                 held = tuple(execution.held for execution in some)
                 yield Heartbeat(tenant=self.tenant, actor=self.actor, held=held, running=running), some
 
-    def apply(self, beats: Sequence[Beat], sent_at: float, answers: Sequence[Any]) -> list[tuple[Execution, Heard]]:
+    def apply(
+        self, beats: Sequence[Beat], sent_at: float, answers: Sequence[Any]
+    ) -> list[tuple[Execution, LeaseStatus]]:
         """The leases are as long as was answered. Returns what is left to do on the loop."""
-        answered: list[tuple[Execution, Heard]] = []
+        answered: list[tuple[Execution, LeaseStatus]] = []
         for (_, executions), answer in zip(beats, answers, strict=True):
             if isinstance(answer, InterlockError):
                 log.warning("a heartbeat was refused: %s", answer)
@@ -97,7 +99,7 @@ class Heartbeats:
                 answered.append((execution, heard))
         return answered
 
-    def pass_on(self, answered: Iterable[tuple[Execution, Heard]]) -> None:
+    def pass_on(self, answered: Iterable[tuple[Execution, LeaseStatus]]) -> None:
         for execution, answer in answered:
             self.on_answer(execution, answer)
 

@@ -9,14 +9,14 @@ while the machine sleeps (`clocks.read_clock`). Nothing begins under a lease tha
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from interlock.kernel.commands import Grant
+from interlock.kernel.commands import LeaseGrant
 
 
 @dataclass(slots=True, eq=False)
 class Lease:
     """One lease of this worker. All times are seconds of the worker's own clock."""
 
-    grant: Grant
+    grant: LeaseGrant
     clock: Callable[[], float]
     renewed_at: float  # before the request that granted or renewed it was sent
     ends_at: float = field(init=False, default=0.0)  # never later than by the store's clock

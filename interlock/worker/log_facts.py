@@ -2,16 +2,16 @@
 
 from typing import Any
 
-from interlock.engine.lease_secrets import hashed
-from interlock.kernel.commands import Grant
-from interlock.kernel.names import shown
+from interlock.core.lease_secrets import hashed
+from interlock.kernel.commands import LeaseGrant
+from interlock.kernel.ids import format_id
 
 HASH_SHOWN = 16  # letters
 
 
-def facts_of(grant: Grant) -> dict[str, Any]:
+def facts_of(grant: LeaseGrant) -> dict[str, Any]:
     """The job by the id that users see and by its number, its run's number, and its lease by the stored hash."""
     return {
-        "id": shown(grant.lifecycle, grant.unit), "unit": grant.unit, "run": grant.parent, "task": grant.task,
+        "id": format_id(grant.lifecycle, grant.unit), "unit": grant.unit, "run": grant.parent, "task": grant.task,
         "attempt": grant.attempt, "fence": grant.fence, "lease_hash": hashed(grant.lease)[:HASH_SHOWN],
     }  # fmt: skip

@@ -19,7 +19,7 @@ from functools import partial
 from threading import get_ident
 from typing import TYPE_CHECKING, Any
 
-from interlock.kernel.commands import Claim, Grant, Heard, Record, Register
+from interlock.kernel.commands import Claim, LeaseGrant, LeaseStatus, Record, Register
 from interlock.kernel.errors import Drained, Gone, InterlockError, Unavailable
 from interlock.worker.clocks import read_clock, wait_for_event
 from interlock.worker.context import JobContext
@@ -196,7 +196,7 @@ class Worker:
         self.heartbeats.wake()
         self.start_waiting(queue)
 
-    def take(self, queue: WorkerQueue, grant: Grant, sent_at: float) -> None:
+    def take(self, queue: WorkerQueue, grant: LeaseGrant, sent_at: float) -> None:
         """A granted job waits for its slot."""
         older = self.executions.find(grant.unit)
         if older and not older.ended:
@@ -287,7 +287,7 @@ class Worker:
 
     # Losing.
 
-    def apply_answer(self, execution: Execution, answer: Heard) -> None:
+    def apply_answer(self, execution: Execution, answer: LeaseStatus) -> None:
         """A handler that is asked to stop sees it; one whose lease is lost is stopped."""
         if answer.accepted and answer.cancel:
             execution.context.stopping.set()

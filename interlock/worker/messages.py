@@ -4,8 +4,8 @@ import asyncio
 
 import msgspec
 
-from interlock.client.outcomes import Await, Cancelled, Reject, Retry, Snooze
-from interlock.kernel.commands import Grant, Heard, Record
+from interlock.client.exceptions import Await, Cancelled, Reject, Retry, Snooze
+from interlock.kernel.commands import LeaseGrant, LeaseStatus, Record
 from interlock.kernel.errors import (
     InterlockError,
     PermanentError,
@@ -54,7 +54,7 @@ class Run(Message, frozen=True, kw_only=True):
     path: list[str]  # where modules are found
     app: str  # module:attribute
     module: str  # that defines the task
-    grant: Grant
+    grant: LeaseGrant
     tenant: int
     log_level: int
     far: tuple[str, str] | None = None  # a server and a key, if that is what the worker's app speaks to
@@ -68,7 +68,7 @@ class Answer(Message, frozen=True, kw_only=True):
     """The answer to a note that has a number."""
 
     number: int
-    heard: list[Heard] = []
+    heard: list[LeaseStatus] = []
     raised: Raised | None = None
 
 

@@ -5,8 +5,8 @@ from typing import Any
 
 import msgspec
 
-from interlock.client.outcomes import Await, Cancelled, Reject, Result, Retry, Snooze
-from interlock.kernel.commands import PERMANENT, TRANSIENT, VALIDATION, Held, Outcome, Release
+from interlock.client.exceptions import Await, Cancelled, Reject, Result, Retry, Snooze
+from interlock.kernel.commands import PERMANENT, TRANSIENT, VALIDATION, LeaseRef, Outcome, Release
 from interlock.kernel.errors import PermanentError, Stale, ValidationError
 from interlock.kernel.texts import make_storable
 from interlock.worker.tracebacks import format_traceback
@@ -33,7 +33,7 @@ def encode_result(value: Any) -> str:
         raise ResultNotStorable(f"the result cannot be kept as JSON: {error}") from None
 
 
-def classify_result(held: Held, value: Any) -> Ending:
+def classify_result(held: LeaseRef, value: Any) -> Ending:
     """What a return value stands for."""
     cost = 0.0
     if isinstance(value, Result):
@@ -44,7 +44,7 @@ def classify_result(held: Held, value: Any) -> Ending:
         return classify_error(held, error)
 
 
-def classify_error(held: Held, error: BaseException) -> Ending:
+def classify_error(held: LeaseRef, error: BaseException) -> Ending:
     """What an exception of a handler stands for."""
     match error:
         case Snooze():
@@ -65,13 +65,13 @@ def classify_error(held: Held, error: BaseException) -> Ending:
             return make_failure(held, error, error_class=TRANSIENT)
 
 
-def make_failure(held: Held, raised: BaseException, **fields: Any) -> Outcome:
+def make_failure(held: LeaseRef, raised: BaseException, **fields: Any) -> Outcome:
     """The outcome of a handler that raised something."""
     texts = {"error": describe_error(raised), "traceback": format_traceback(raised)}
     return Outcome(held=held, **{"ended": "failure", **texts, **fields})
 
 
-def classify_unreadable_arguments(held: Held, error: msgspec.MsgspecError) -> Outcome:
+def classify_unreadable_arguments(held: LeaseRef, error: msgspec.MsgspecError) -> Outcome:
     """The arguments do not fit the handler: its code has changed, or the record was damaged."""
     damaged = not isinstance(error, msgspec.ValidationError)
     return Outcome(
@@ -102,7 +102,7 @@ def add_cost(ending: Ending, cost: float) -> Ending:
     return ending
 
 
-def make_release(snooze: Snooze, held: Held, **fields: Any) -> Release:
+def make_release(snooze: Snooze, held: LeaseRef, **fields: Any) -> Release:
     """The command for a handler that wants to be called again, later or once a signal is there."""
     signal = snooze.signal if isinstance(snooze, Await) else None
     return Release(held=(held,), snooze_us=snooze.after_us, signal=signal, cost=snooze.cost, **fields)

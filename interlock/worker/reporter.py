@@ -17,8 +17,8 @@ from typing import Any
 
 import msgspec
 
-from interlock.client.outcomes import Snooze
-from interlock.kernel.commands import Command, Finish, Heard, Outcome, Record, Release, Start
+from interlock.client.exceptions import Snooze
+from interlock.kernel.commands import Command, Finish, LeaseStatus, Outcome, Record, Release, Start
 from interlock.kernel.errors import InterlockError
 from interlock.worker.clocks import wait_for_event
 from interlock.worker.execution import Execution, log_end, may_be_refused, name_end, replace_refused_outcome
@@ -40,7 +40,7 @@ class Reporter:
 
     def __init__(
         self, client: RetryingClient, executions: Executions, tenant: int, actor: str,
-        on_answer: Callable[[Execution, Heard], None] = lambda execution, answer: None,
+        on_answer: Callable[[Execution, LeaseStatus], None] = lambda execution, answer: None,
         on_sent: Callable[[], None] = lambda: None,
     ) -> None:  # fmt: skip
         """`on_answer` is called for what is answered before an end, `on_sent` after each report."""
@@ -206,7 +206,7 @@ class Reporter:
 
     # What is answered.
 
-    def apply_answer(self, command: Command[Any], execution: Execution, answer: Heard) -> None:
+    def apply_answer(self, command: Command[Any], execution: Execution, answer: LeaseStatus) -> None:
         if isinstance(command, Start | Record):
             self.on_answer(execution, answer)
             execution.start_reported |= isinstance(command, Start) and answer.accepted
@@ -220,7 +220,7 @@ class Reporter:
         if not isinstance(command, Finish | Release):
             log.error("%s: not recorded: %s", execution.title, refusal, extra={"facts": facts_of(execution.grant)})
         elif execution.outcome_replaced:
-            self.close(execution, Heard(unit=execution.grant.unit, accepted=False, why=str(refusal)))
+            self.close(execution, LeaseStatus(unit=execution.grant.unit, accepted=False, why=str(refusal)))
         else:
             self.report_replaced(execution, str(refusal))
 
@@ -229,7 +229,7 @@ class Reporter:
         execution.ended = False
         self.add_end(execution)
 
-    def close(self, execution: Execution, answer: Heard) -> None:
+    def close(self, execution: Execution, answer: LeaseStatus) -> None:
         """The job is no longer held here; it is counted and logged."""
         self.executions.remove(execution)
         self.counts[name_end(execution, answer)] += 1

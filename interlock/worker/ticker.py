@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from interlock.kernel.commands import Tick
 from interlock.kernel.errors import InterlockError, Unavailable
-from interlock.store.reads import due_tenants
+from interlock.store.queries.snapshots import due_tenants
 from interlock.worker.retrying_client import RetryingClient
 
 if TYPE_CHECKING:

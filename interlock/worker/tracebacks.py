@@ -15,7 +15,7 @@ from typing import TypeVar
 
 import msgspec
 
-from interlock.kernel.access import redacted
+from interlock.kernel.api_keys import redacted
 from interlock.kernel.commands import TRACEBACK_MAX, Outcome
 from interlock.kernel.texts import cut_middle, make_storable
 

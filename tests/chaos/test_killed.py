@@ -17,12 +17,12 @@ import psycopg
 import pytest
 
 import interlock
-from interlock.audit.laws import audit
+from interlock.audit.laws.rows import audit
 from interlock.kernel.lifecycle import Category, Lifecycle
 from interlock.kernel.rows import Event
 from interlock.store.connection import Connection
-from interlock.store.reads import histories
-from interlock.store.views import counts_by, workers_seen
+from interlock.store.queries.snapshots import histories
+from interlock.store.queries.views import counts_by, workers_seen
 from tests.chaos.tasks import KINDS, made
 from tests.conftest import ROOT
 from tests.store.databases import fresh_postgres, swap
@@ -152,8 +152,8 @@ def chaos(url: str, seed: int, jobs: int, strikes: int, *, workers: int = WORKER
             time.sleep(dice.random() * 0.05)  # somewhere within what goes on then
             crew.strike(how[place % len(how)])
         until(lambda: crew.sound() and not unsettled(app))
-        app.read(lambda session, tenant: judge(session, app, jobs))
-        times = app.read(lambda session, tenant: sorted(recoveries(session, crew.killed)))
+        app.read(lambda connection, tenant: judge(connection, app, jobs))
+        times = app.read(lambda connection, tenant: sorted(recoveries(connection, crew.killed)))
         print(
             f"\n{jobs} jobs, {strikes} strikes: {len(times)} jobs of killed workers were free again after "
             f"{times[len(times) // 2]:.1f} s, the last after {times[-1]:.1f} s; a lease lasts {LEASE / hurry:.0f} s"
@@ -173,9 +173,9 @@ def old_snapshot(url: str) -> Iterator[None]:
         assert reader.execute(seen).fetchall() == first
 
 
-def recoveries(session: Connection, killed: dict[str, float]) -> Iterator[float]:
+def recoveries(connection: Connection, killed: dict[str, float]) -> Iterator[float]:
     """For each job of a killed worker, how many seconds later it was free again."""
-    for unit, events in histories(session):
+    for unit, events in histories(connection):
         worker = ""
         for event in events if unit.lifecycle == "job" else ():
             if event.trigger == "claim":
@@ -184,27 +184,27 @@ def recoveries(session: Connection, killed: dict[str, float]) -> Iterator[float]
                 yield event.at / 1_000_000 - killed[worker]
 
 
-def judge(session: Connection, app: interlock.App, jobs: int) -> None:
-    assert list(audit(session, app.lives, rebuild=True)) == []  # every row is the sum of its events, and more
-    tasks = dict(session.rows("SELECT unit, task FROM body"))
-    found = [(unit, list(events)) for unit, events in histories(session) if unit.lifecycle == "job"]
+def judge(connection: Connection, app: interlock.App, jobs: int) -> None:
+    assert list(audit(connection, app.lifecycles, rebuild=True)) == []  # every row is the sum of its events, and more
+    tasks = dict(connection.rows("SELECT unit, task FROM body"))
+    found = [(unit, list(events)) for unit, events in histories(connection) if unit.lifecycle == "job"]
     assert len(found) == jobs
     for unit, events in found:
         wanted = {"refused": Category.FAILURE, "broken": Category.DEAD}.get(tasks[unit.id], Category.SUCCESS)
-        assert (unit.outcome, app.lives["job"].settled(unit.state)) == (wanted, True)
-        assert forward(app.lives["job"], events), events
+        assert (unit.outcome, app.lifecycles["job"].settled(unit.state)) == (wanted, True)
+        assert forward(app.lifecycles["job"], events), events
         assert apart(events), events
     lost = [event for _, events in found for event in events if event.trigger == "lost"]
     assert lost, "nobody held anything when they were killed"
 
 
-def forward(life: Lifecycle, events: list[Event]) -> bool:
+def forward(lifecycle: Lifecycle, events: list[Event]) -> bool:
     """No attempt goes back."""
     order = [Category.READY, Category.HELD, Category.ACTIVE]
     last: dict[int, int] = {}
     for event in events:
         if event.source != event.target:
-            category = life.category(event.target)
+            category = lifecycle.category(event.target)
             rank = order.index(category) if category in order else len(order)
             if rank <= last.get(event.attempt, -1):
                 return False

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 import interlock
-from interlock.audit.laws import audit
+from interlock.audit.laws.rows import audit
 from interlock.store.connection import Connection
-from interlock.store.views import counts_by
+from interlock.store.queries.views import counts_by
 from tests.chaos.flows import PLAIN, made
 from tests.chaos.test_killed import HURRY, until
 from tests.conftest import ROOT
@@ -57,13 +57,13 @@ def submitted(app: interlock.App, count: int) -> list[interlock.Run]:
     return [app.workflows["plain"].submit(n=n, key=f"run {n}") for n in range(count)]
 
 
-def judge(session: Connection, app: interlock.App, runs: int) -> None:
+def judge(connection: Connection, app: interlock.App, runs: int) -> None:
     """Everything succeeded, and no two steps of a run ran at a time, or out of order."""
-    assert list(audit(session, app.lives, rebuild=True)) == []
-    assert session.rows("SELECT count(*) FROM unit WHERE lifecycle = 'workflow_run' AND outcome = 'success'") == [
+    assert list(audit(connection, app.lifecycles, rebuild=True)) == []
+    assert connection.rows("SELECT count(*) FROM unit WHERE lifecycle = 'workflow_run' AND outcome = 'success'") == [
         (runs,)
     ]
-    rows = session.rows(
+    rows = connection.rows(
         "SELECT unit.parent, unit.id, event.at, event.target FROM event JOIN unit ON unit.id = event.unit "
         "WHERE unit.lifecycle = 'step' AND event.source IS NOT NULL AND event.source <> event.target "
         "ORDER BY unit.parent, unit.id, event.version"
@@ -83,7 +83,7 @@ def under_load(url: str, runs: int, workers: int) -> None:
         stack.enter_context(crew(url, workers))
         submitted(app, runs)
         until(lambda: ended(app) == runs)
-        app.read(lambda session, tenant: judge(session, app, runs))
+        app.read(lambda connection, tenant: judge(connection, app, runs))
         for n in (0, runs - 1):
             assert app.workflows["plain"].submit(n=n, key=f"run {n}").outputs["four"] == 2 * n + 2
 
@@ -120,7 +120,7 @@ def killed(url: str, runs: int) -> None:
         assert ended(app) < runs
         stack.enter_context(crew(url, 1, first=9))
         until(lambda: ended(app) == runs)
-        app.read(lambda session, tenant: judge(session, app, runs))
+        app.read(lambda connection, tenant: judge(connection, app, runs))
 
 
 @pytest.mark.req("R1-19")
@@ -136,13 +136,13 @@ def test_a_wait_survives_the_restart_of_everything(url: str) -> None:
         assert app.run(run.unit).signal("paid", 12).applied
     with made(url, HURRY) as app, crew(url, 1, first=3):
         assert app.run(run.unit).wait(timeout="60s")["ship"] == [["ann"], 12]
-        app.read(lambda session, tenant: sound(session, app))
+        app.read(lambda connection, tenant: sound(connection, app))
 
 
 def waits_for_signal(app: interlock.App) -> bool:
     sql = "SELECT count(*) FROM unit WHERE parked_on IS NOT NULL"
-    return bool(app.read(lambda session, tenant: session.rows(sql)) == [(1,)])
+    return bool(app.read(lambda connection, tenant: connection.rows(sql)) == [(1,)])
 
 
-def sound(session: Connection, app: interlock.App) -> Any:
-    assert list(audit(session, app.lives, rebuild=True)) == []
+def sound(connection: Connection, app: interlock.App) -> Any:
+    assert list(audit(connection, app.lifecycles, rebuild=True)) == []

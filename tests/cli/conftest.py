@@ -10,7 +10,7 @@ from interlock.store.postgres import PostgresConnection
 from interlock.store.sqlite import SqliteConnection
 from tests.cli.inside import inside
 from tests.cli.places import Place
-from tests.contract.world import World
+from tests.engine.world import World
 from tests.store.databases import declare, fresh_postgres
 
 

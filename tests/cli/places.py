@@ -3,7 +3,7 @@
 from typing import Any
 
 from tests.cli.inside import inside
-from tests.contract.world import World
+from tests.engine.world import World
 
 
 class Place:

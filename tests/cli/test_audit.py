@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from interlock.audit.laws import LAWS
-from interlock.kernel.names import shown
+from interlock.audit.laws.rows import LAWS
+from interlock.kernel.ids import format_id
 from interlock.store.postgres import PostgresConnection
 from tests.conftest import Run
-from tests.contract.tamper import behind_the_guard, rewrite
-from tests.contract.test_rebuild import much_work
-from tests.contract.world import World
+from tests.engine.tamper import behind_the_guard, rewrite
+from tests.engine.test_rebuild import much_work
+from tests.engine.world import World
 from tests.store.databases import Connection, fresh
 
 
@@ -106,7 +106,7 @@ def test_force_leaves_an_event_that_bears_its_mark(place: Place, interlock: Run)
     done = interlock("force", str(job), "failed", "--reason", why, "--actor", "ann", "--db", place.url)
     version = place.world.unit(job).version
     assert (done.returncode, done.stderr) == (0, "")
-    name = shown("job", job)
+    name = format_id("job", job)
     assert done.stdout == f"{name} is failed (version {version}), forced by ann\n"
     event = place.world.events(job)[-1]
     assert (event.trigger, event.name, event.severity) == ("force", "forced", "warning")

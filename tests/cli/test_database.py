@@ -7,14 +7,14 @@ from shutil import copy
 
 import pytest
 
-from interlock.audit.laws import LAWS
-from interlock.cli.out import counted
+from interlock.audit.laws.rows import LAWS
+from interlock.cli.output import counted
 from interlock.kernel.commands import Tick
 from interlock.store.migrate import numbers
 from interlock.store.sqlite import SqliteConnection
 from tests.cli.inside import inside
 from tests.conftest import Run
-from tests.contract.world import World
+from tests.engine.world import World
 
 PRESENT = f"schema {numbers()[-1]}"
 GUARDS = ("act", "act_delete", "path_hop_update", "seal_update", "unit")

@@ -8,15 +8,15 @@ from typing import Any
 
 import pytest
 
-from interlock.audit import anchor
-from interlock.cli.far import key_from
+from interlock.audit import anchors
+from interlock.cli.server_options import key_from
 from interlock.client.app import App
 from interlock.client.keys import kept_key, refuse_open
 from interlock.kernel.commands import Cancel, CreateKey, Submit, Work
 from interlock.kernel.errors import InterlockError
 from interlock.lifecycles import shipped
 from interlock.plugins import open_engine
-from interlock.store import files
+from interlock.store import private_files
 from interlock.store.doctor import check_settings
 from interlock.store.sqlite import SqliteConnection
 from tests.cli.inside import called
@@ -58,7 +58,7 @@ def test_a_file_that_is_swapped_while_it_is_made_changes_no_other(
         return descriptor
 
     monkeypatch.setattr(os, "open", open_and_swap)
-    os.close(files.create_private(path))
+    os.close(private_files.create_private(path))
     assert mode(other) == before
 
 
@@ -104,7 +104,7 @@ def test_an_anchor(tmp_path: Path, umask: int) -> None:
     url = f"sqlite:///{tmp_path}/work.db"
     open_engine(url, shipped()).close()
     connection = SqliteConnection(str(tmp_path / "work.db"))
-    anchor.write(connection, tmp_path / "a.anchor")
+    anchors.write(connection, tmp_path / "a.anchor")
     connection.close()
     assert mode(tmp_path / "a.anchor") == OWNER_ONLY
 

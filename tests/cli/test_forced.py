@@ -5,13 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from interlock.audit.laws import ALLOWED
+from interlock.audit.laws.rows import ALLOWED
 from interlock.kernel.commands import Force
 from interlock.kernel.errors import Denied
-from interlock.kernel.names import shown
+from interlock.kernel.ids import format_id
 from tests.cli.test_audit import Place
 from tests.conftest import Run
-from tests.contract.tamper import behind_the_guard
+from tests.engine.tamper import behind_the_guard
 from tests.store.databases import KINDS, fresh
 
 FILES = [kind for kind in KINDS if kind != "sqlite memory"]
@@ -33,14 +33,14 @@ def test_the_audit_lists_every_forced_move_and_it_is_no_finding(
         assert (done.returncode, json.loads(done.stdout)["found"]) == (0, 0)
         told = json.loads(done.stdout)["forced"]
         assert [(move["unit"], move["state"], move["by"], move["reason"]) for move in told] == [
-            (shown("job", one), "failed", "ann", "the machine burnt down"),
-            (shown("job", other), "succeeded", "eve", "done by hand"),
-            (shown("job", one), "queued", "ann", "it was saved"),
+            (format_id("job", one), "failed", "ann", "the machine burnt down"),
+            (format_id("job", other), "succeeded", "eve", "done by hand"),
+            (format_id("job", one), "queued", "ann", "it was saved"),
         ]
         assert all(move["at"].startswith("2023-") for move in told)
         said = interlock("audit", "--db", place.url)
         assert said.returncode == 0
-        assert f"forced, no finding: {shown('job', other)} to succeeded by eve at 2023-" in said.stdout
+        assert f"forced, no finding: {format_id('job', other)} to succeeded by eve at 2023-" in said.stdout
 
 
 @pytest.mark.parametrize("kind", FILES)

@@ -148,9 +148,9 @@ def url(server: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         yield made
 
 
-def refused(session: Connection) -> str:
+def refused(connection: Connection) -> str:
     with pytest.raises(InterlockError, match=r"the guard of the database (is not|does not know)") as caught:
-        migrate.prepare(session, shipped().values())
+        migrate.prepare(connection, shipped().values())
     return str(caught.value)
 
 
@@ -196,15 +196,15 @@ def test_a_change_of_the_guard_is_found_on_sqlite(tmp_path: Path, change: str) -
     ask = inside(f"sqlite:///{tmp_path}/work.db")
     assert ask("db", "upgrade").code == 0
     assert ask("audit").code == 0
-    session = SqliteConnection(f"{tmp_path}/work.db")
-    session.raw.executescript(statement)
+    connection = SqliteConnection(f"{tmp_path}/work.db")
+    connection.raw.executescript(statement)
     audited = ask("audit", "--json")
     assert audited.code == 1
     assert said in json.dumps(audited.json["findings"])
     looked = ask("db", "doctor")
     assert (looked.code, said in looked.out) == (1, True)
-    assert ("edges were added or taken away" if change.startswith(LAW) else said) in refused(session)
-    session.close()
+    assert ("edges were added or taken away" if change.startswith(LAW) else said) in refused(connection)
+    connection.close()
     assert ask("submit", "mail").code == 2
     with pytest.raises(InterlockError, match="is not what this program ships"), interlock.open(ask_url(tmp_path)):
         pass
@@ -232,10 +232,10 @@ def test_an_upgrade_mends_edges_and_rights(server: str, tmp_path: Path) -> None:
 def test_an_upgrade_mends_the_edges_of_a_file(tmp_path: Path) -> None:
     ask = inside(ask_url(tmp_path))
     ask("db", "upgrade")
-    session = SqliteConnection(f"{tmp_path}/work.db")
+    connection = SqliteConnection(f"{tmp_path}/work.db")
     for change in ("path added", "edge retired", "path retired"):
-        session.raw.executescript(ON_SQLITE[change][0])
-    session.close()
+        connection.raw.executescript(ON_SQLITE[change][0])
+    connection.close()
     assert ask("db", "upgrade").code == 0
     assert (ask("audit").code, ask("submit", "mail").code) == (0, 0)
 
@@ -247,12 +247,12 @@ def test_a_lifecycle_that_changed_is_no_tampering(tmp_path: Path) -> None:
         file.write_text(text)
         with interlock.open(ask_url(tmp_path), lifecycles=[file]):
             pass
-        session = SqliteConnection(f"{tmp_path}/work.db")
-        assert guard.findings(session, [*shipped().values(), load(file)]) == []
-        unknown = doctor.findings(session, shipped())
+        connection = SqliteConnection(f"{tmp_path}/work.db")
+        assert guard.findings(connection, [*shipped().values(), load(file)]) == []
+        unknown = doctor.findings(connection, shipped())
         assert unknown == ["the guard knows lifecycles that this program does not: parcel; if they are yours, name their "
                            "files (--lifecycles FILE)"]  # fmt: skip
-        session.close()
+        connection.close()
     assert inside(ask_url(tmp_path))("audit").code == 0
 
 
@@ -273,9 +273,9 @@ def test_what_owners_have_of_their_own_is_no_finding(server: str, tmp_path: Path
 
 
 def test_the_manifest_is_what_a_fresh_database_has(url: str) -> None:
-    session = PostgresConnection(url)
-    there = {name: item.digest for name, item in inventory.found(session).items()}
-    session.close()
+    connection = PostgresConnection(url)
+    there = {name: item.digest for name, item in inventory.found(connection).items()}
+    connection.close()
     assert there == inventory.postgres_shipped(), "run `python scripts/manifest.py`"
     assert {name.partition(" ")[0] for name in there} >= {
         "table", "view", "trigger", "policy", "function", "index", "constraint", "row-level",
@@ -294,10 +294,10 @@ def damaged(file: Path, *, page: int) -> None:
 def test_an_audit_fails_on_a_damaged_page(tmp_path: Path, interlock: Run, what: str) -> None:
     url = ask_url(tmp_path)
     assert interlock("submit", "mail", "--db", url).returncode == 0
-    session = SqliteConnection(f"{tmp_path}/work.db")
-    session.rows("PRAGMA wal_checkpoint(TRUNCATE)")
-    ((page,),) = session.rows("SELECT rootpage FROM sqlite_master WHERE name = :what", {"what": what})
-    session.close()
+    connection = SqliteConnection(f"{tmp_path}/work.db")
+    connection.rows("PRAGMA wal_checkpoint(TRUNCATE)")
+    ((page,),) = connection.rows("SELECT rootpage FROM sqlite_master WHERE name = :what", {"what": what})
+    connection.close()
     damaged(tmp_path / "work.db", page=page)
     done = interlock("audit", "--db", url)
     assert done.returncode != 0

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from interlock.kernel.commands import Submit, Work
-from interlock.kernel.names import shown
+from interlock.kernel.ids import format_id
 from tests.cli.inside import Done
 from tests.cli.places import Place
 
@@ -18,7 +18,7 @@ def release(place: Place, *approvals: str, **facts: Any) -> list[str]:
     run = Work(task="release", lifecycle="workflow_run", ref="run")
     gates = [Work(task=name, lifecycle="approval", parent="run", ref=name, **facts) for name in approvals]
     made = [one.unit for one in place.world.send(Submit(work=(run, *gates), actor="sue"))]
-    return [shown("approval" if place else "workflow_run", unit) for place, unit in enumerate(made)]
+    return [format_id("approval" if place else "workflow_run", unit) for place, unit in enumerate(made)]
 
 
 def story(place: Place) -> list[tuple[str, Done]]:

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from interlock.kernel.access import digest_of, read_key
-from interlock.kernel.names import meant
+from interlock.kernel.api_keys import digest_of, read_key
+from interlock.kernel.ids import parse_id
 from tests.cli.inside import Ask, inside
 
 
@@ -23,7 +23,7 @@ def test_a_key_is_shown_once_and_only_its_digest_is_kept(ask: Ask, tmp_path: Pat
     tenant, key, secret = read_key(done.out.strip()) or (0, 0, "")
     assert (done.code, tenant, len(secret)) == (0, 1, 64)
     (row,) = ask("key", "list").rows
-    assert (meant(row[0]), row[1:5]) == (key, ["ci", "read,submit", "", "valid"])
+    assert (parse_id(row[0]), row[1:5]) == (key, ["ci", "read,submit", "", "valid"])
     kept = b"".join(path.read_bytes() for path in tmp_path.glob("work.db*"))
     assert digest_of(secret).encode() in kept
     assert secret.encode() not in kept

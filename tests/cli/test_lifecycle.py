@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from interlock.audit.render import mermaid, page
+from interlock.audit.docs.render import mermaid, page
 from interlock.lifecycles import shipped
 from interlock.lifecycles.loader import parse
 from tests.cli.inside import called
@@ -35,7 +35,7 @@ def parcel(tmp_path: Path) -> Path:
 
 def test_list_has_all_thirteen(interlock: Run) -> None:
     done = interlock("lifecycle", "list", "--json")
-    assert {life["name"] for life in json.loads(done.stdout)["lifecycles"]} == NAMES
+    assert {lifecycle["name"] for lifecycle in json.loads(done.stdout)["lifecycles"]} == NAMES
     text = interlock("lifecycle", "list").stdout
     assert all(name in text for name in NAMES)
 
@@ -55,20 +55,20 @@ def test_show_tells_states_and_moves(interlock: Run) -> None:
 
 
 def test_show_draws(interlock: Run) -> None:
-    life = shipped()["job"]
-    assert interlock("lifecycle", "show", "job", "--mermaid").stdout == mermaid(life, whole=True) + "\n"
-    assert interlock("lifecycle", "show", "job", "--markdown").stdout == page(life)
+    lifecycle = shipped()["job"]
+    assert interlock("lifecycle", "show", "job", "--mermaid").stdout == mermaid(lifecycle, whole=True) + "\n"
+    assert interlock("lifecycle", "show", "job", "--markdown").stdout == page(lifecycle)
     assert json.loads(interlock("lifecycle", "show", "job", "--json").stdout)["name"] == "job"
 
 
 def test_export_has_one_entry_for_each_single_hop(interlock: Run) -> None:
-    lives = json.loads(interlock("lifecycle", "export", "--json").stdout)["lifecycles"]
-    assert {life["name"] for life in lives} == NAMES
-    for life in lives:
-        assert set(life) == {"name", "document", "states", "moves"}
-        names = {state["name"] for state in life["states"]}
-        assert all(set(s) == {"name", "category", "initial", "settled", "final"} for s in life["states"])
-        assert [state["initial"] for state in life["states"]].count(True) == 1
+    lifecycles = json.loads(interlock("lifecycle", "export", "--json").stdout)["lifecycles"]
+    assert {lifecycle["name"] for lifecycle in lifecycles} == NAMES
+    for lifecycle in lifecycles:
+        assert set(lifecycle) == {"name", "document", "states", "moves"}
+        names = {state["name"] for state in lifecycle["states"]}
+        assert all(set(s) == {"name", "category", "initial", "settled", "final"} for s in lifecycle["states"])
+        assert [state["initial"] for state in lifecycle["states"]].count(True) == 1
         keys = {
             "from",
             "to",
@@ -82,11 +82,11 @@ def test_export_has_one_entry_for_each_single_hop(interlock: Run) -> None:
             "guards",
             "note",
         }
-        assert all(set(move) == keys for move in life["moves"])
-        assert {move["to"] for move in life["moves"]} <= names
-        births = [move for move in life["moves"] if move["from"] is None]
-        assert [move["to"] for move in births] == [state["name"] for state in life["states"] if state["initial"]]
-        hops = [(move["from"], move["trigger"]) for move in life["moves"]]
+        assert all(set(move) == keys for move in lifecycle["moves"])
+        assert {move["to"] for move in lifecycle["moves"]} <= names
+        births = [move for move in lifecycle["moves"] if move["from"] is None]
+        assert [move["to"] for move in births] == [state["name"] for state in lifecycle["states"] if state["initial"]]
+        hops = [(move["from"], move["trigger"]) for move in lifecycle["moves"]]
         assert len(hops) == len(set(hops)), "a trigger has one answer in a state"
 
 
@@ -97,8 +97,13 @@ def test_a_path_is_exported_hop_by_hop(interlock: Run) -> None:
 
 
 def test_reclaims_in_place_are_listed_as_self_hops(interlock: Run) -> None:
-    lives = json.loads(interlock("lifecycle", "export", "--json").stdout)["lifecycles"]
-    selfs = {(life["name"], m["from"], m["extension"]) for life in lives for m in life["moves"] if m["from"] == m["to"]}
+    lifecycles = json.loads(interlock("lifecycle", "export", "--json").stdout)["lifecycles"]
+    selfs = {
+        (lifecycle["name"], m["from"], m["extension"])
+        for lifecycle in lifecycles
+        for m in lifecycle["moves"]
+        if m["from"] == m["to"]
+    }
     assert selfs == {("step", "RUNNING", False), ("agent_job", "claimed", True)}
 
 
@@ -119,7 +124,7 @@ def test_a_users_own_file_goes_the_same_way(parcel: Path, tmp_path: Path, interl
     assert interlock("lifecycle", "lint", parcel).stdout == "1 file checked, 0 findings\n"
     assert "carried" in interlock("lifecycle", "show", parcel).stdout
     exported = json.loads(interlock("lifecycle", "export", parcel, "--json").stdout)["lifecycles"]
-    assert [life["name"] for life in exported] == ["parcel"]
+    assert [lifecycle["name"] for lifecycle in exported] == ["parcel"]
     assert interlock("lifecycle", "docs", parcel, "--out", tmp_path / "pages").returncode == 0
     drawn = (tmp_path / "pages" / "parcel.md").read_text(encoding="utf-8")
     assert drawn == page(parse(PARCEL, "parcel.toml"))

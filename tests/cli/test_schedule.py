@@ -11,8 +11,8 @@ from interlock.store import migrate
 from interlock.store.sqlite import SqliteConnection
 from tests.cli.inside import called
 from tests.conftest import Run
-from tests.contract.test_schedules import us
-from tests.contract.world import World
+from tests.engine.test_schedules import us
+from tests.engine.world import World
 
 
 @pytest.fixture

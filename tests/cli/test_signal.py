@@ -1,7 +1,7 @@
 """A signal by the command line reaches whoever waits for it, or will."""
 
-from interlock.kernel.commands import Held, Release, Submit, Work
-from interlock.kernel.names import shown
+from interlock.kernel.commands import LeaseRef, Release, Submit, Work
+from interlock.kernel.ids import format_id
 from tests.cli.places import Place
 
 
@@ -10,9 +10,9 @@ def test_a_signal_wakes_what_waits_for_it_and_the_first_one_stays(place: Place) 
     job = world.send(Submit(work=(Work(task="pay"),)))[0].unit
     (grant,) = world.claim(world.worker())
     world.start(grant)
-    lease = Held(unit=job, fence=grant.fence, lease=grant.lease)
+    lease = LeaseRef(unit=job, fence=grant.fence, lease=grant.lease)
     world.send(Release(held=(lease,), signal="paid"))
-    name = shown("job", job)
+    name = format_id("job", job)
     assert place.ask("show", name, "--json").json["tree"][0]["waits_for"] == "the signal 'paid'"
     assert place.ask("signal", name, "other").out == f"{name} has the signal 'other'; it is queued\n"
     assert world.claim(world.worker()) == []
@@ -28,7 +28,7 @@ def test_a_signal_wakes_what_waits_for_it_and_the_first_one_stays(place: Place) 
 
 
 def test_what_is_no_json_is_refused(place: Place) -> None:
-    job = shown("job", place.world.submit())
+    job = format_id("job", place.world.submit())
     done = place.ask("signal", job, "paid", "{sum")
     assert done.code == 2
     assert done.err.startswith("the data of the signal is not JSON")

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from interlock.kernel.names import shown
+from interlock.kernel.ids import format_id
 from tests.cli.places import Place
 
 TEXT = 'Traceback (most recent call last):\n  File "mail.py", line 7, in mail\nOSError: no such host'
@@ -18,7 +18,7 @@ def attempt(place: Place, *, ended: str = "failure", **facts: Any) -> int:
 
 
 def test_show_and_why_have_the_traceback_of_each_failed_attempt(place: Place) -> None:
-    job = shown("job", place.world.submit("mail", backoff_us=1_000_000))
+    job = format_id("job", place.world.submit("mail", backoff_us=1_000_000))
     attempt(place)
     place.world.pass_time(60)
     attempt(place, traceback=TEXT.replace("line 7", "line 9"))
@@ -36,7 +36,7 @@ def test_show_and_why_have_the_traceback_of_each_failed_attempt(place: Place) ->
 
 def test_dead_show_has_the_traceback(place: Place) -> None:
     place.world.submit("mail", attempts=1)
-    job = shown("job", attempt(place))
+    job = format_id("job", attempt(place))
     out = place.ask("dead", "show", job).out
     assert TEXT in out
     assert place.ask("dead", "show", job, "--json").json["tracebacks"][0]["text"] == TEXT
@@ -44,7 +44,7 @@ def test_dead_show_has_the_traceback(place: Place) -> None:
 
 def test_a_terminal_obeys_no_traceback(place: Place) -> None:
     place.world.submit("mail", attempts=1)
-    job = shown("job", attempt(place, traceback="Traceback\x1b[2J: gone"))
+    job = format_id("job", attempt(place, traceback="Traceback\x1b[2J: gone"))
     for verb in (("show",), ("why",), ("dead", "show")):
         out = place.ask(*verb, job).out
         assert "\x1b" not in out
@@ -52,7 +52,7 @@ def test_a_terminal_obeys_no_traceback(place: Place) -> None:
 
 
 def test_a_job_that_has_succeeded_shows_no_old_error(place: Place) -> None:
-    job = shown("job", place.world.submit("mail", backoff_us=1_000_000))
+    job = format_id("job", place.world.submit("mail", backoff_us=1_000_000))
     attempt(place)
     place.world.pass_time(60)
     attempt(place, ended="success", result='"sent"')
@@ -62,7 +62,7 @@ def test_a_job_that_has_succeeded_shows_no_old_error(place: Place) -> None:
 
 
 def test_the_events_of_a_cancel_say_who_asked_and_why(place: Place) -> None:
-    job = shown("job", place.world.submit("mail"))
+    job = format_id("job", place.world.submit("mail"))
     (grant,) = place.world.claim(place.world.worker("w"))
     place.world.start(grant)
     assert place.ask("cancel", job, "--reason", "too dear", "--actor", "bob").code == 0

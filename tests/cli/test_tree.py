@@ -13,10 +13,10 @@ from interlock.cli.tree import branches
 from interlock.client.graphs import mermaid, places, svg
 from interlock.client.trees import Node, Picture
 from interlock.kernel.commands import Submit, Work
-from interlock.kernel.names import shown
+from interlock.kernel.ids import format_id
 from tests.cli.places import Place
 from tests.conftest import COMMAND
-from tests.contract.world import SECOND
+from tests.engine.world import SECOND
 
 GOLDEN = Path(__file__).parent / "tree.txt"
 RELEASE = (
@@ -32,7 +32,7 @@ RELEASE = (
 def release(place: Place) -> tuple[str, list[int]]:
     """A run that waits for an approval, ten seconds after each of its steps began; and the instants between."""
     world, instants = place.world, []
-    run = shown("workflow_run", world.send(Submit(work=RELEASE))[0].unit)
+    run = format_id("workflow_run", world.send(Submit(work=RELEASE))[0].unit)
     worker = world.worker("w")
     for _ in range(3):
         instants.append(world.now_us)

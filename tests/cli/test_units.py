@@ -14,15 +14,15 @@ import pytest
 import typer
 
 from interlock.cli.main import app
-from interlock.client.times import stated
-from interlock.engine.committer import IDS_A_ROW
+from interlock.client.durations import stated
+from interlock.core.committer import IDS_A_ROW
 from interlock.kernel.commands import DefineSchedule, PauseSchedule, Record, Submit, Work
-from interlock.kernel.names import meant
+from interlock.kernel.ids import parse_id
 from interlock.store.sqlite import SqliteConnection
 from tests.cli.inside import Ask, inside
 from tests.cli.places import Place
 from tests.conftest import COMMAND, ROOT, Run
-from tests.contract.world import SECOND, World, held
+from tests.engine.world import SECOND, World, held
 
 
 @pytest.fixture
@@ -450,7 +450,7 @@ def test_the_environment_is_read(place: Place) -> None:
 
 
 def test_a_submit_takes_few_ids_with_it(place: Place) -> None:
-    first, second = (place.world.unit(meant(place.ask("submit", "mail").out.strip())).id for _ in range(2))
+    first, second = (place.world.unit(parse_id(place.ask("submit", "mail").out.strip())).id for _ in range(2))
     assert second - first == IDS_A_ROW
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from interlock.kernel.commands import DefineTemplate, Work
-from interlock.kernel.names import shown
+from interlock.kernel.ids import format_id
 from tests.cli.places import Place
 
 NINE = ["id", "job_id", "type", "ts", "actor", "correlation_id", "cause", "payload", "version"]
@@ -32,7 +32,7 @@ def test_events_in_the_shape_of_document_002(place: Place) -> None:
     kinds = ["job_queued", "job_claimed", "job_started", "job_succeeded", "job_heartbeat", "job_lease_renewed"]
     assert [one["type"] for one in found] == kinds
     assert all(list(one) == NINE for one in found)
-    assert {(one["job_id"], one["correlation_id"]) for one in found} == {(shown("job", job), "order-7")}
+    assert {(one["job_id"], one["correlation_id"]) for one in found} == {(format_id("job", job), "order-7")}
     assert [row[1] for row in place.ask("events", job, "--shape", "002").rows] == kinds
 
 

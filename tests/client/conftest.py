@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from interlock.audit.laws import audit
+from interlock.audit.laws.rows import audit
 from interlock.client.app import App
 from interlock.testing import Stage
 from tests.server.house import House, housed
@@ -65,7 +65,7 @@ def lawful(request: pytest.FixtureRequest) -> Callable[[App], None]:
 
     def sound(app: App) -> None:
         there = request.getfixturevalue("house").app if app.engine.far else app
-        assert there.engine.read(lambda session: list(audit(session, app.lives))) == []
+        assert there.engine.read(lambda connection: list(audit(connection, app.lifecycles))) == []
 
     return sound
 
@@ -77,7 +77,7 @@ def stage(url: str, request: pytest.FixtureRequest, interlock_app: Callable[...,
         house: House = request.getfixturevalue("house")
         made = interlock_app(url=house.url)
         guest = App(house.url)
-        guest.lives, guest.opener = made.app.lives, lambda: made.engine
+        guest.lifecycles, guest.opener = made.app.lifecycles, lambda: made.engine
         with house.hosts(guest) as key:
             made.app.opened = None
             made.app.reach(house.base, key)
@@ -87,4 +87,4 @@ def stage(url: str, request: pytest.FixtureRequest, interlock_app: Callable[...,
         made = interlock_app(url=url)
         yield made
     declare(made.engine.reader, 1)  # type: ignore[arg-type]
-    assert list(audit(made.engine.reader, made.app.lives)) == []
+    assert list(audit(made.engine.reader, made.app.lifecycles)) == []

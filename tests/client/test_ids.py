@@ -2,7 +2,7 @@
 
 import pytest
 
-from interlock.kernel.names import shown
+from interlock.kernel.ids import format_id
 from interlock.testing import Stage
 
 
@@ -18,12 +18,14 @@ def test_the_id_of_what_was_submitted_needs_no_read(stage: Stage, monkeypatch: p
     with monkeypatch.context() as patch:
         patch.setattr(app, "read", None)
         ids = [one.id for one in made]
-    assert ids == [shown(life, one.unit) for life, one in zip(["job"] * 3 + ["workflow_run"], made, strict=True)]
+    assert ids == [
+        format_id(lifecycle, one.unit) for lifecycle, one in zip(["job"] * 3 + ["workflow_run"], made, strict=True)
+    ]
     stage.drain()
     again = made[3].rerun(by="ann")  # type: ignore[attr-defined]
     with monkeypatch.context() as patch:
         patch.setattr(app, "read", None)
-        assert again.id == shown("workflow_run", again.unit)
+        assert again.id == format_id("workflow_run", again.unit)
 
 
 def test_the_id_of_another_job_is_read_once(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 import interlock
-from interlock.kernel.commands import Claim, Finish, Held, Outcome, Register, Start, Submit, Work
+from interlock.kernel.commands import Claim, Finish, LeaseRef, Outcome, Register, Start, Submit, Work
 from interlock.kernel.errors import NotWanted, Unknown
-from interlock.store.views import view
+from interlock.store.queries.views import view
 
 
 @pytest.fixture
@@ -48,7 +48,7 @@ def test_a_check_is_no_person_unless_somebody_asks(app: interlock.App) -> None:
     app.inbox()[0].decide("plan", by="ann")
     worker = app.send(Register(name="w", incarnation="1"))
     (grant,) = app.send(Claim(worker=worker, nonce="n" * 16, key="k"))
-    held = Held(unit=task, fence=grant.fence, lease=grant.lease)
+    held = LeaseRef(unit=task, fence=grant.fence, lease=grant.lease)
     app.send(Start(held=(held,)))
     app.send(Finish(outcomes=(Outcome(held=held),)))
     assert asked(app) == []

@@ -15,7 +15,7 @@ import pytest
 import interlock
 from interlock.client.app import App
 from interlock.client.keys import with_secret
-from interlock.engine.door import VERBS
+from interlock.core.engine import VERBS
 from interlock.kernel import commands
 from interlock.kernel.commands import (
     Cancel,
@@ -32,7 +32,7 @@ from interlock.kernel.commands import (
 )
 from interlock.kernel.errors import Denied, InterlockError, LimitReached, Refused, Unavailable, Unknown
 from interlock.plugins import STANDARD
-from interlock.store.views import Filter, counts_by, listing
+from interlock.store.queries.views import Filter, counts_by, listing
 from tests.server.house import House
 
 KEY = f"ilk_3_4_{'0' * 64}"
@@ -157,7 +157,7 @@ def test_every_command_has_a_scope_or_is_asked_beside_the_database(far: App) -> 
     with pytest.raises(InterlockError, match="'counts_by' cannot be asked over HTTP"):
         far.read(counts_by)
     with pytest.raises(InterlockError, match="over HTTP there is none"):
-        far.engine.read(lambda session: session.now())
+        far.engine.read(lambda connection: connection.now())
     with closing(sqlite3.connect(":memory:")) as mine, pytest.raises(InterlockError, match="tx: a server cannot join"):
         far.tasks["mail"].submit(tx=mine)
 
@@ -229,7 +229,7 @@ def test_what_is_lost_on_the_way_is_asked_again_and_done_once(there: App, far: A
 def test_what_stays_lost_is_said_to_be_unknown_or_not_done(
     there: App, far: App, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sys.modules["interlock.client.post"], "PAUSES", (0.0, 0.0))
+    monkeypatch.setattr(sys.modules["interlock.client.http_transport"], "PAUSES", (0.0, 0.0))
     lossy = through(far, 3)
     with pytest.raises(Unavailable, match="whether it did what was asked is not known: look before you ask again"):
         far.tasks["mail"].submit()

@@ -11,8 +11,8 @@ import interlock
 from interlock import InterlockError
 from interlock.client.tasks import OPTIONS
 from interlock.kernel.commands import Work
-from interlock.store.views import Filter as Which
-from interlock.store.views import artifacts_of, listing, notes_of, view
+from interlock.store.queries.views import Filter as Which
+from interlock.store.queries.views import artifacts_of, listing, notes_of, view
 from interlock.testing import Stage
 
 ONCE = ["queued", "assigned", "running"]

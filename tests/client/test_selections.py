@@ -11,7 +11,7 @@ from interlock.client.jobs import Job
 from interlock.client.selections import PAGE, Selection
 from interlock.kernel.commands import Bury
 from interlock.kernel.errors import InterlockError, Unknown
-from interlock.store.lists import Amount
+from interlock.store.queries.lists import Amount
 from interlock.testing import Stage
 
 SYNC, AIO = "sync", "aio"

@@ -14,11 +14,11 @@ from psycopg.rows import dict_row
 
 import interlock
 from interlock import InterlockError
-from interlock.audit.laws import audit
+from interlock.audit.laws.rows import audit
 from interlock.client.app import App
-from interlock.engine import committer
-from interlock.kernel.names import shown
-from interlock.store.views import Filter, listing
+from interlock.core import committer
+from interlock.kernel.ids import format_id
+from interlock.store.queries.views import Filter, listing
 from interlock.testing import staged
 from interlock.worker import loop
 from tests.client.test_living import PATIENCE, working
@@ -49,7 +49,7 @@ def app(url: str) -> Iterator[App]:
 
         made.connect()  # a SQLite file is there from now on
         yield made
-        assert made.engine.read(lambda session: list(audit(session, made.lives))) == []
+        assert made.engine.read(lambda connection: list(audit(connection, made.lifecycles))) == []
 
 
 def connect(url: str, **how: Any) -> Any:
@@ -321,5 +321,5 @@ def test_an_id_needs_no_commit_and_no_read(app: App, url: str, monkeypatch: pyte
             ids = [job.id, many[0].id]
         assert repr(job) == f"<{job.id}>"
         mine.commit()
-    assert ids == [shown("job", job.unit), shown("job", many[0].unit)]
+    assert ids == [format_id("job", job.unit), format_id("job", many[0].unit)]
     assert repr(job) == f"<{job.id} {job.state}>"

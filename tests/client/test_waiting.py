@@ -10,7 +10,7 @@ import pytest
 
 import interlock
 from interlock.client import jobs
-from interlock.kernel.commands import Cancel, Claim, Finish, Held, Outcome, Register, Start
+from interlock.kernel.commands import Cancel, Claim, Finish, LeaseRef, Outcome, Register, Start
 from tests.client.test_living import working
 
 HOUR = 3_600.0
@@ -44,7 +44,7 @@ def end(app: interlock.App, job: interlock.Job) -> None:
     """What a worker of this process does."""
     worker = app.send(Register(name="w", incarnation="1"))
     (grant,) = app.send(Claim(worker=worker, nonce="n" * 16, key="k"))
-    held = Held(grant.unit, grant.fence, grant.lease)
+    held = LeaseRef(grant.unit, grant.fence, grant.lease)
     assert app.send(Start(held=(held,)))[0].accepted
     assert app.send(Finish(outcomes=(Outcome(held=held, result="7"),)))[0].accepted
     assert grant.unit == job.unit

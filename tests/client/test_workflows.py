@@ -11,8 +11,8 @@ import pytest
 
 import interlock
 from interlock import InterlockError
-from interlock.store.views import Filter as Which
-from interlock.store.views import children_of, events_of, listing, view
+from interlock.store.queries.views import Filter as Which
+from interlock.store.queries.views import children_of, events_of, listing, view
 from interlock.testing import Stage
 
 DONE, GATE, OPEN = "SUCCEEDED", "WAITING_APPROVAL", "PENDING"

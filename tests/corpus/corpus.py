@@ -23,7 +23,7 @@ from interlock.kernel.commands import (
     DefineTemplate,
     FireSchedule,
     Force,
-    Grant,
+    LeaseGrant,
     PauseSchedule,
     Record,
     RemoveSchedule,
@@ -52,11 +52,11 @@ from interlock.kernel.rows import (
 from interlock.kernel.rows import (
     Tenant as TenantRow,
 )
-from interlock.kernel.steps import Template
+from interlock.kernel.workflow_graph import Template
 from interlock.lifecycles import shipped
-from interlock.store.reads import read, read_leases
-from interlock.testing.simulation.chance import SECOND, Chance, held
-from tests.contract.world import World
+from interlock.store.queries.snapshots import read, read_leases
+from interlock.testing.simulation.random_commands import SECOND, Chance, held
+from tests.engine.world import World
 from tests.postgres.server import postgres
 from tests.store.databases import Connection, declare, fresh
 
@@ -202,7 +202,7 @@ def replay(steps: list[Step], world: World) -> None:
         for command, recorded, answer in zip(step.commands, step.answers, answers, strict=True):
             if command["command"] == "Claim" and isinstance(answer, list) and isinstance(recorded, list):
                 pairs = zip(recorded, answer, strict=False)
-                leases |= {grant["lease"]: actual.lease for grant, actual in pairs if isinstance(actual, Grant)}
+                leases |= {grant["lease"]: actual.lease for grant, actual in pairs if isinstance(actual, LeaseGrant)}
             told = masked(plain(answer), {actual: said for said, actual in leases.items()})
             assert told == recorded, f"step {place}: {command}\nrecorded: {recorded}\nnow:      {told}"
         if step.rows is not None:

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from interlock.engine.door import VERBS
+from interlock.core.engine import VERBS
 from interlock.lifecycles import shipped
 from interlock.plugins import STANDARD
-from tests.contract.world import World
 from tests.corpus.corpus import COMMANDS, SEEDS, Step, load, replay
+from tests.engine.world import World
 from tests.store.databases import KINDS, fresh
 
 # The digest of an archive covers hashes; the rest leaves units alone.
@@ -48,7 +48,9 @@ def test_the_corpus_has_every_command_and_most_transitions() -> None:
     assert sum(sent.values()) == COMMANDS * len(SEEDS)
     verbs = {kind.__name__ for kind in {**VERBS, **STANDARD.commands}}
     assert verbs - set(sent) <= NOT_RECORDED
-    hops = {(life.name, hop.source or "", hop.target) for life in shipped().values() for hop in life.hops}
+    hops = {
+        (lifecycle.name, hop.source or "", hop.target) for lifecycle in shipped().values() for hop in lifecycle.hops
+    }
     events = [row for step in steps if step.rows for row in step.rows["event"].values() if row]
     taken = {(row["lifecycle"], row["source"] or "", row["target"]) for row in events}
     assert len(hops & taken) >= 0.8 * len(hops - {hop for hop in hops if hop[0] == "lease"}), sorted(hops - taken)

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from interlock.audit.check import Bounds, Report, check
-from interlock.audit.promises import PROMISES
+from interlock.audit.model.check import Bounds, Report, check
+from interlock.audit.model.properties import PROMISES
 from interlock.kernel import policy
 from interlock.kernel.lifecycle import Category, Lifecycle, Move
 from interlock.lifecycles import FOLDER, shipped
@@ -88,26 +88,26 @@ RULES: list[tuple[str, str, Patch, str]] = [
     ("fence without owner", "step", deaf(owner=True), "one-owner"),
     ("expiry ignored", "job", deaf(expiry=True), "one-owner"),
     ("an ended lease still speaks", "job", deaf(end=True), "one-owner"),
-    ("claim without looking for a holder", "step", swap("claim", lambda life, state, held: "reclaim" if life.allows(state, "reclaim") else "claim" if life.allows(state, "claim") else ""), "one-owner"),
+    ("claim without looking for a holder", "step", swap("claim", lambda lifecycle, state, held: "reclaim" if lifecycle.allows(state, "reclaim") else "claim" if lifecycle.allows(state, "claim") else ""), "one-owner"),
     ("the fence stands still", "job", swap("next_fence", lambda fence: max(fence, 1)), "stale-stays"),
     ("budget ignored after a failure", "job", lambda patch: patch.setattr(policy.Tally, "left", lambda self, lost=False: True), "budget"),
-    ("budget ignored after a loss", "agent_job", swap("after_loss", lambda life, state, tally: ""), "budget"),
+    ("budget ignored after a loss", "agent_job", swap("after_loss", lambda lifecycle, state, tally: ""), "budget"),
     ("a cancel is outlived by a retry", "job", no_mind_of_cancel, "cancel-holds"),
-    ("a cancel is answered that nobody asked for", "job", swap("stopped", lambda life, state, asked: policy.choose(life, state, "stopped")), "cancel-holds"),
-    ("a lease outlives its unit", "job", swap("keeps_lease", lambda life, state: True), "one-owner"),
-    ("a lost lease is never noticed", "job", swap("after_loss", lambda life, state, tally: ""), "can-end"),
-    ("a deferred cancel is forgotten", "ci_run", swap("resumed_cancel", lambda life, source, target: False), "cancel-holds"),
-    ("a hard cancel only asks", "job", swap("cancel", lambda life, state, hard, held: policy.ASK if held else policy.choose(life, state, "cancel")), "cancel-holds"),
-    ("a lost lease forgets the cancel", "job", swap("after_loss", lambda life, state, tally: "lost" if tally.losses < 2 else "exhaust"), "cancel-holds"),
-    ("a lease is never active", "job", swap("activates", lambda life, state: False), "lease-law"),
-    ("a lease is active before the start", "job", swap("activates", lambda life, state: True), "lease-law"),
-    ("a beat starts what nobody acknowledged", "ci_attempt", swap("beat", lambda life, state: "beat" if life.allows(state, "beat") else "start" if life.allows(state, "start") else ""), "lease-law"),
+    ("a cancel is answered that nobody asked for", "job", swap("stopped", lambda lifecycle, state, asked: policy.choose(lifecycle, state, "stopped")), "cancel-holds"),
+    ("a lease outlives its unit", "job", swap("keeps_lease", lambda lifecycle, state: True), "one-owner"),
+    ("a lost lease is never noticed", "job", swap("after_loss", lambda lifecycle, state, tally: ""), "can-end"),
+    ("a deferred cancel is forgotten", "ci_run", swap("resumed_cancel", lambda lifecycle, source, target: False), "cancel-holds"),
+    ("a hard cancel only asks", "job", swap("cancel", lambda lifecycle, state, hard, held: policy.ASK if held else policy.choose(lifecycle, state, "cancel")), "cancel-holds"),
+    ("a lost lease forgets the cancel", "job", swap("after_loss", lambda lifecycle, state, tally: "lost" if tally.losses < 2 else "exhaust"), "cancel-holds"),
+    ("a lease is never active", "job", swap("activates", lambda lifecycle, state: False), "lease-law"),
+    ("a lease is active before the start", "job", swap("activates", lambda lifecycle, state: True), "lease-law"),
+    ("a beat starts what nobody acknowledged", "ci_attempt", swap("beat", lambda lifecycle, state: "beat" if lifecycle.allows(state, "beat") else "start" if lifecycle.allows(state, "start") else ""), "lease-law"),
     ("an outcome revokes the lease", "job", lambda patch: patch.setitem(policy.LEASE_ENDS, "finish", "revoke"), "lease-law"),
     ("an expiry completes the lease", "step", lambda patch: patch.setitem(policy.LEASE_ENDS, "lose", "complete"), "lease-law"),
     ("a fence nobody granted is heard", "job", lambda patch: patch.setattr(policy, "stale", lambda lease, state, **facts: "" if facts["said"] > facts["fence"] else REAL_STALE(lease, state, **facts)), "one-owner"),
     ("two budgets are one", "ci_attempt", lambda patch: patch.setattr(policy.Tally, "left", lambda self, lost=False: not self.asked and self.failures + self.losses < self.budget.attempts), "budget"),
-    ("a timeout is never tried again", "job", swap("after_timeout", lambda life, state, tally: "time_out"), "budget"),
-    ("a failure under a cancel is no answer to it", "job", swap("after_failure", lambda life, state, tally, retryable: "retry" if tally.left() and retryable and life.allows(state, "retry") else policy.choose(life, state, "fail", "bury")), "cancel-holds"),
+    ("a timeout is never tried again", "job", swap("after_timeout", lambda lifecycle, state, tally: "time_out"), "budget"),
+    ("a failure under a cancel is no answer to it", "job", swap("after_failure", lambda lifecycle, state, tally, retryable: "retry" if tally.left() and retryable and lifecycle.allows(state, "retry") else policy.choose(lifecycle, state, "fail", "bury")), "cancel-holds"),
     ("a move ends elsewhere", "step", lambda patch: patch.setattr(Lifecycle, "move", astray), "listed-moves"),
 ]  # fmt: skip
 
@@ -121,24 +121,24 @@ def test_a_fault_planted_in_the_rules_is_caught(
 
 
 def without(*keys: tuple[str, str]) -> Callable[[Lifecycle], Lifecycle]:
-    def spoil(life: Lifecycle) -> Lifecycle:
-        assert all(key in life.moves for key in keys)
-        return replace(life, moves={key: move for key, move in life.moves.items() if key not in keys})
+    def spoil(lifecycle: Lifecycle) -> Lifecycle:
+        assert all(key in lifecycle.moves for key in keys)
+        return replace(lifecycle, moves={key: move for key, move in lifecycle.moves.items() if key not in keys})
 
     return spoil
 
 
 def changed(state: str, trigger: str, **changes: object) -> Callable[[Lifecycle], Lifecycle]:
-    def spoil(life: Lifecycle) -> Lifecycle:
-        move = replace(life.moves[state, trigger], **changes)  # type: ignore[arg-type]
-        return replace(life, moves={**life.moves, (state, trigger): move})
+    def spoil(lifecycle: Lifecycle) -> Lifecycle:
+        move = replace(lifecycle.moves[state, trigger], **changes)  # type: ignore[arg-type]
+        return replace(lifecycle, moves={**lifecycle.moves, (state, trigger): move})
 
     return spoil
 
 
-def reopened(life: Lifecycle) -> Lifecycle:
-    move = replace(life.moves["queued", "claim"], source="succeeded", trigger="reopen")
-    return replace(life, moves={**life.moves, ("succeeded", "reopen"): move})
+def reopened(lifecycle: Lifecycle) -> Lifecycle:
+    move = replace(lifecycle.moves["queued", "claim"], source="succeeded", trigger="reopen")
+    return replace(lifecycle, moves={**lifecycle.moves, ("succeeded", "reopen"): move})
 
 
 DATA: list[tuple[str, str, Callable[[Lifecycle], Lifecycle], str]] = [

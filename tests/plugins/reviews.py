@@ -5,10 +5,10 @@ from pathlib import Path
 
 import msgspec
 
-from interlock.engine.advance import Stamp, advance, asked_by, make_unit
-from interlock.engine.notes import note
-from interlock.engine.plugin import Plugin
-from interlock.engine.terms import option_of
+from interlock.core.advance import Stamp, advance, asked_by, make_unit
+from interlock.core.effective_policy import option_of
+from interlock.core.notes import note
+from interlock.core.plugin import Plugin
 from interlock.kernel.commands import Command
 from interlock.kernel.errors import InterlockError
 from interlock.kernel.lifecycle import Category
@@ -16,7 +16,7 @@ from interlock.kernel.rows import Body, Row, Unit
 from interlock.store.connection import Connection
 from interlock.store.hooks import Hooks, Moved, Reaction
 from interlock.store.query import select
-from interlock.store.tx import Tx
+from interlock.store.unit_of_work import UnitOfWork
 
 HOUR_US = 3_600_000_000
 TABLE = """
@@ -55,17 +55,17 @@ class GiveReview(Command[str], frozen=True, kw_only=True):
     verdict: str
 
 
-def give(tx: Tx, command: GiveReview) -> str:
+def give(tx: UnitOfWork, command: GiveReview) -> str:
     unit = tx.unit(command.unit)
     if unit.lifecycle != "review":
         raise InterlockError(f"unit {unit.id} is no review; it is a {unit.lifecycle}")
     note(tx, unit.id, "verdict", msgspec.json.encode(command.verdict).decode())
     advance(tx, unit, "approve", asked_by(command))
-    tx.session.rows("UPDATE review SET due_at = NULL WHERE unit = :unit", {"unit": unit.id})
+    tx.connection.rows("UPDATE review SET due_at = NULL WHERE unit = :unit", {"unit": unit.id})
     return unit.state
 
 
-def open_reviews(tx: Tx, moved: list[Moved]) -> None:
+def open_reviews(tx: UnitOfWork, moved: list[Moved]) -> None:
     """The reaction: a job that has succeeded, and wants a review, has one."""
     for job, _ in moved:
         body = tx.body(job)
@@ -81,19 +81,19 @@ def open_reviews(tx: Tx, moved: list[Moved]) -> None:
 DUE = select(Review, "WHERE tenant = :tenant AND due_at <= :now LIMIT :limit")
 
 
-def remind(tx: Tx, limit: int) -> int:
+def remind(tx: UnitOfWork, limit: int) -> int:
     """The timer: a reviewer who has not looked within an hour is reminded, once."""
     rows = tx.run(DUE.bind(tenant=tx.tenant, limit=limit))
     for row in rows:
         note(tx, row.unit, "reminded", msgspec.json.encode(row.wanted).decode())
-        tx.session.rows("UPDATE review SET due_at = NULL WHERE unit = :unit", {"unit": row.unit})
+        tx.connection.rows("UPDATE review SET due_at = NULL WHERE unit = :unit", {"unit": row.unit})
     return len(rows)
 
 
-def reviews_have_rows(session: Connection) -> Iterator[tuple[int, str]]:
+def reviews_have_rows(connection: Connection) -> Iterator[tuple[int, str]]:
     """The law."""
     sql = "SELECT id FROM unit WHERE lifecycle = 'review' AND NOT EXISTS (SELECT 1 FROM review WHERE unit = unit.id)"
-    for (unit,) in session.rows(sql.replace("unit = unit.id", "review.unit = unit.id")):
+    for (unit,) in connection.rows(sql.replace("unit = unit.id", "review.unit = unit.id")):
         yield unit, "it is a review of no job"
 
 

@@ -8,17 +8,17 @@ import typer
 from litestar.testing import TestClient
 from typer.testing import CliRunner
 
-from interlock.audit.laws import audit
+from interlock.audit.laws.rows import audit
 from interlock.cli.main import add_groups
 from interlock.client.app import App
-from interlock.engine.plugin import Plugin, Registry
+from interlock.core.plugin import Plugin, Registry
 from interlock.kernel.commands import Submit, Work
 from interlock.kernel.errors import InterlockError, Unknown
 from interlock.lifecycles import load
 from interlock.plugins import STANDARD
-from interlock.server.build import built
-from tests.contract.tamper import behind_the_guard
-from tests.contract.world import World
+from interlock.server.app import built
+from tests.engine.tamper import behind_the_guard
+from tests.engine.world import World
 from tests.plugins.reviews import HOUR_US, PLUGIN, GiveReview
 from tests.server.stage import Stage
 from tests.store.databases import KINDS, declare, fresh
@@ -61,7 +61,7 @@ def test_its_route_and_its_commands_are_there(tmp_path: Path) -> None:
         app.send(Submit(work=(Work(task="mail", options=WANTED),)))
         grant = stage.claim()
         stage.finish(grant)
-        ((unit,),) = app.read(lambda session, tenant: session.rows("SELECT unit FROM review"))
+        ((unit,),) = app.read(lambda connection, tenant: connection.rows("SELECT unit FROM review"))
         assert stage.post(f"/v1/reviews/{unit}", {"verdict": "fine"}) == {"state": "DONE"}
         stage.post(f"/v1/reviews/{grant.unit}", {"verdict": "fine"}, status=404)
         stage.post(f"/v1/reviews/{unit}", {"verdict": "fine"}, status=403, key=stage.key("read"))
@@ -116,7 +116,7 @@ def test_its_law_is_asked(world: World, server: str) -> None:
         declare(owner, 1)
         assert (unit, "it is a review of no job") in list(REGISTRY.laws["every review is of a job"](owner))
     declare(world.connection, 1)
-    found = list(audit(world.connection, world.lives, laws=REGISTRY.laws))
+    found = list(audit(world.connection, world.lifecycles, laws=REGISTRY.laws))
     assert [(one.law, one.unit) for one in found] == [("every review is of a job", unit)]
 
 

@@ -13,7 +13,7 @@ from interlock.lifecycles import load, shipped
 from interlock.store import doctor, migrate, rights
 from interlock.store.postgres import PostgresConnection
 from tests.cli.inside import inside
-from tests.contract.world import World
+from tests.engine.world import World
 from tests.lifecycles.sample import PARCEL
 from tests.postgres.server import postgres as started_server
 from tests.store.databases import alone, declare

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from interlock.client.stats import quantile, spread
-from interlock.kernel.tallies import BOUNDS_US
+from interlock.kernel.metrics import BOUNDS_US
 
 TIMES = st.lists(st.integers(0, 2 * BOUNDS_US[-1]), min_size=1, max_size=60)
 

@@ -7,8 +7,8 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
-from interlock.audit.laws import audit
-from interlock.audit.vigil import Vigil
+from interlock.audit.laws.incremental import Vigil
+from interlock.audit.laws.rows import audit
 from interlock.kernel.commands import (
     ENDS,
     Cancel,
@@ -16,9 +16,9 @@ from interlock.kernel.commands import (
     Command,
     Decide,
     Finish,
-    Grant,
     Heartbeat,
-    Held,
+    LeaseGrant,
+    LeaseRef,
     Outcome,
     Register,
     Release,
@@ -30,9 +30,9 @@ from interlock.kernel.commands import (
 )
 from interlock.kernel.errors import InterlockError
 from interlock.plugins import make_engine
-from interlock.store.written import keep_track, written
+from interlock.store.change_capture import keep_track, written
+from interlock.testing.simulation.faulty_store import LIFECYCLES, Disk
 from interlock.testing.simulation.promises import broken_promises
-from interlock.testing.simulation.shaky import LIVES, Disk
 
 SECOND = 1_000_000
 SCOPES: dict[str, tuple[Work, ...]] = {
@@ -72,11 +72,11 @@ class Scope(RuleBasedStateMachine):
     @initialize()
     def open(self) -> None:
         self.now = 1_893_456_000 * SECOND
-        self.disk, self.vigil = Disk(), Vigil(LIVES)
-        self.session = self.disk.session(lambda: self.now, lambda place: "")
-        keep_track(self.session)
-        self.engine = make_engine(self.session, LIVES)
-        self.grants: list[Grant] = []
+        self.disk, self.vigil = Disk(), Vigil(LIFECYCLES)
+        self.connection = self.disk.connection(lambda: self.now, lambda place: "")
+        keep_track(self.connection)
+        self.engine = make_engine(self.connection, LIFECYCLES)
+        self.grants: list[LeaseGrant] = []
         self.waiting: list[Command[Any]] = []
         self.claims = 0
         self.units = [one.unit for one in self.ask(Submit(work=self.work))]
@@ -84,7 +84,7 @@ class Scope(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         if hasattr(self, "disk"):
-            assert list(audit(self.session, LIVES, rebuild=True)) == []
+            assert list(audit(self.connection, LIFECYCLES, rebuild=True)) == []
             self.disk.close()
 
     def ask(self, command: Command[Any], together: bool = False) -> Any:
@@ -100,12 +100,12 @@ class Scope(RuleBasedStateMachine):
             error = future.exception()
             assert error is None or type(error).__module__ == InterlockError.__module__, error
             if error is None and isinstance(future.result(), list):
-                self.grants += [one for one in future.result() if isinstance(one, Grant)]
+                self.grants += [one for one in future.result() if isinstance(one, LeaseGrant)]
         return futures[-1].exception() or futures[-1].result()
 
-    def held(self, place: int) -> tuple[Held, ...]:
+    def held(self, place: int) -> tuple[LeaseRef, ...]:
         some = self.grants[-(place % 3) - 1 :][:1]
-        return tuple(Held(unit=one.unit, fence=one.fence, lease=one.lease) for one in some)
+        return tuple(LeaseRef(unit=one.unit, fence=one.fence, lease=one.lease) for one in some)
 
     @rule(place=PLACE, limit=st.integers(1, 2), together=GROUP)
     def claim(self, place: int, limit: int, together: bool) -> None:
@@ -143,9 +143,9 @@ class Scope(RuleBasedStateMachine):
     @invariant()
     def laws_hold(self) -> None:
         if hasattr(self, "vigil"):
-            seen = self.vigil.look(self.session, written(self.session))
+            seen = self.vigil.look(self.connection, written(self.connection))
             assert seen.broken == []
-            assert list(broken_promises(LIVES, seen, self.vigil.units)) == []
+            assert list(broken_promises(LIFECYCLES, seen, self.vigil.units)) == []
 
 
 def explore(scope: str, examples: int, steps: int) -> None:

@@ -4,7 +4,7 @@ from interlock.kernel.commands import Cancel, Decide, Release, Submit, Work
 from interlock.lifecycles import shipped
 from interlock.store import migrate
 from interlock.store.sqlite import MEMORY, SqliteConnection
-from tests.contract.world import World, held
+from tests.engine.world import World, held
 
 
 def world() -> World:

@@ -11,7 +11,7 @@ import uvicorn
 from interlock.client.app import App
 from interlock.client.keys import with_secret
 from interlock.kernel.commands import CreateKey, SetTenant
-from interlock.server.build import built
+from interlock.server.app import built
 
 PATIENCE = 60.0  # seconds until a test gives up; none waits so long
 

@@ -17,15 +17,15 @@ from interlock.kernel.commands import (
     CreateKey,
     DefineSchedule,
     Finish,
-    Grant,
-    Held,
+    LeaseGrant,
+    LeaseRef,
     Outcome,
     Register,
     SetTenant,
     Start,
     Work,
 )
-from interlock.server.build import built
+from interlock.server.app import built
 from interlock.server.limits import Limits
 
 OWN, FOREIGN = 1, 2
@@ -82,7 +82,7 @@ class Stage:
         with App(self.app.url.replace("//ordinary@", "//operator@")) as app:
             return app.send(command)
 
-    def claim(self, tenant: int = OWN, name: str = "w", queue: str = "default") -> Grant:
+    def claim(self, tenant: int = OWN, name: str = "w", queue: str = "default") -> LeaseGrant:
         """A worker takes the next unit."""
         self.claims += 1
         key = f"c{self.claims}"
@@ -91,8 +91,8 @@ class Stage:
         self.secrets.add(grant.lease)
         return grant
 
-    def finish(self, grant: Grant, tenant: int = OWN, **facts: Any) -> None:
-        held = Held(unit=grant.unit, fence=grant.fence, lease=grant.lease)
+    def finish(self, grant: LeaseGrant, tenant: int = OWN, **facts: Any) -> None:
+        held = LeaseRef(unit=grant.unit, fence=grant.fence, lease=grant.lease)
         self.app.send(Start(held=(held,), tenant=tenant))
         (heard,) = self.app.send(Finish(outcomes=(Outcome(held=held, **facts),), tenant=tenant))
         assert heard.accepted

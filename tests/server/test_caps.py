@@ -20,7 +20,7 @@ import pytest
 from interlock.client.app import App
 from interlock.client.keys import with_secret
 from interlock.kernel.commands import CreateKey, Submit, Work
-from interlock.server import streams
+from interlock.server import event_feed
 from interlock.server.errors import Refusal
 from interlock.server.limits import ADDRESSES_MAX, Limits, WrongKeys, network_of
 from tests.conftest import COMMAND
@@ -117,13 +117,13 @@ def test_all_streams_share_one_reader(inside: Stage, monkeypatch: pytest.MonkeyP
     stage = inside
     jobs = [stage.job() for _ in range(10)]
     looks: list[int] = []
-    read_moved = streams.read_moved
+    read_moved = event_feed.read_moved
 
-    def counted(session: Any, tenant: int, wanted: dict[int, int]) -> Any:
+    def counted(connection: Any, tenant: int, wanted: dict[int, int]) -> Any:
         looks.append(len(wanted))
-        return read_moved(session, tenant, wanted)
+        return read_moved(connection, tenant, wanted)
 
-    monkeypatch.setattr(streams, "read_moved", counted)
+    monkeypatch.setattr(event_feed, "read_moved", counted)
     pages: list[str] = []
     asked = stage.app.engine.read
 
@@ -161,8 +161,8 @@ def test_all_streams_share_one_reader(inside: Stage, monkeypatch: pytest.MonkeyP
 
 
 def test_a_listener_that_does_not_keep_up_reads_by_itself() -> None:
-    listener = streams.Listener()
-    listener.tell([None] * streams.BEHIND, False)  # type: ignore[list-item]
+    listener = event_feed.Listener()
+    listener.tell([None] * event_feed.BEHIND, False)  # type: ignore[list-item]
     assert not listener.behind
     listener.tell([None], True)  # type: ignore[list-item]
     assert (listener.behind, listener.events) == (True, [])

@@ -4,16 +4,16 @@ from typing import Any
 
 import pytest
 
-from interlock.client import event_answers
-from interlock.kernel.commands import Finish, Grant, Heartbeat, Held, Outcome, Record, Start
+from interlock.client import event_responses
+from interlock.kernel.commands import Finish, Heartbeat, LeaseGrant, LeaseRef, Outcome, Record, Start
 from tests.server.stage import Stage
 from tests.server.test_jobs import exactly
 
 NINE = ["id", "job_id", "type", "ts", "actor", "correlation_id", "cause", "payload", "version"]
 
 
-def held(grant: Grant) -> tuple[Held]:
-    return (Held(unit=grant.unit, fence=grant.fence, lease=grant.lease),)
+def held(grant: LeaseGrant) -> tuple[LeaseRef]:
+    return (LeaseRef(unit=grant.unit, fence=grant.fence, lease=grant.lease),)
 
 
 def undone(stage: Stage) -> str:
@@ -33,7 +33,7 @@ def events(stage: Stage, job: str, limit: int = 200) -> list[dict[str, Any]]:
     found, cursor = list[dict[str, Any]](), ""
     while True:
         page = stage.get(f"/v1/jobs/{job}/events?shape=002&limit={limit}{cursor}")
-        exactly(page, event_answers.JobEvents)
+        exactly(page, event_responses.JobEvents)
         found += page["events"]
         if page["next"] is None:
             return found

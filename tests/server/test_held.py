@@ -8,24 +8,24 @@ from interlock.kernel.commands import (
     Command,
     Enter,
     Finish,
-    Grant,
-    Heard,
     Heartbeat,
-    Held,
+    LeaseGrant,
+    LeaseRef,
+    LeaseStatus,
     Outcome,
     Record,
     Release,
     Revoke,
     Start,
 )
-from interlock.kernel.names import shown
-from interlock.store.views import events_of, view
+from interlock.kernel.ids import format_id
+from interlock.store.queries.views import events_of, view
 from tests.server.stage import Stage
 
 VERBS = ("start", "heartbeat", "finish", "release")
 
 
-def hold(grant: Grant, **more: Any) -> dict[str, Any]:
+def hold(grant: LeaseGrant, **more: Any) -> dict[str, Any]:
     return {"fence": grant.fence, "lease": grant.lease, **more}
 
 
@@ -51,7 +51,7 @@ def test_a_stale_message_is_a_409_and_changes_nothing(stage: Stage) -> None:
     stage.post(f"/v1/jobs/{job}/start", hold(old))
     stage.app.send(Revoke(unit=old.unit))
     new = stage.claim(name="v")
-    assert (shown("job", new.unit), new.fence) == (job, old.fence + 1)
+    assert (format_id("job", new.unit), new.fence) == (job, old.fence + 1)
     before = stage.app.read(view, old.unit), stage.app.read(events_of, old.unit)
     for verb in VERBS:
         for body in (hold(old), hold(new) | {"lease": old.lease}, hold(new) | {"fence": new.fence + 1}):
@@ -66,8 +66,8 @@ def test_a_stale_message_is_a_409_and_changes_nothing(stage: Stage) -> None:
 def test_a_fence_that_no_table_holds_is_a_refusal(stage: Stage, fence: int) -> None:
     job = stage.job()
     grant = stage.claim()
-    held = Held(unit=grant.unit, fence=fence, lease=grant.lease)
-    messages: list[Command[list[Heard]]] = [
+    held = LeaseRef(unit=grant.unit, fence=fence, lease=grant.lease)
+    messages: list[Command[list[LeaseStatus]]] = [
         Start(held=(held,)), Heartbeat(held=(held,)), Finish(outcomes=(Outcome(held=held),)), Release(held=(held,)),
         Enter(held=(held,), phase="none"), Record(held=(held,), kind="step", name="a"),
     ]  # fmt: skip

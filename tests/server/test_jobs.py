@@ -6,8 +6,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from interlock.client import answers
-from interlock.store.views import Filter, matching
+from interlock.client import responses
+from interlock.store.queries.views import Filter, matching
 from tests.server.stage import Stage
 
 
@@ -22,12 +22,12 @@ def exactly(answer: Any, kind: Any) -> None:
 
 def test_a_job_is_submitted_and_seen(stage: Stage) -> None:
     made = stage.post("/v1/jobs", {"task": "mail", "input": {"to": "a@b.c"}, "labels": {"team": "x"}}, status=201)
-    exactly(made, answers.Made)
+    exactly(made, responses.Made)
     seen = stage.get(f"/v1/jobs/{made['id']}")
-    exactly(seen, answers.UnitWhole)
+    exactly(seen, responses.UnitWhole)
     assert (seen["state"], seen["input"], seen["labels"]) == (made["state"], {"to": "a@b.c"}, {"team": "x"})
     page = stage.get("/v1/jobs")
-    exactly(page, answers.Jobs)
+    exactly(page, responses.Jobs)
     assert [one["id"] for one in page["jobs"]] == [made["id"]]
 
 
@@ -56,7 +56,7 @@ def test_events_come_with_a_cursor(stage: Stage) -> None:
     found, after = [], 0
     while after is not None:
         page = stage.get(f"/v1/jobs/{job}/events?limit=1&after={after}")
-        exactly(page, answers.Events)
+        exactly(page, responses.Events)
         found += page["events"]
         after = page["next"]
     assert [one["version"] for one in found] == list(range(1, len(found) + 1))
@@ -65,7 +65,7 @@ def test_events_come_with_a_cursor(stage: Stage) -> None:
 
 def test_why_says_what_keeps_it(stage: Stage) -> None:
     why = stage.get(f"/v1/jobs/{stage.job(delay_seconds=60)}/why")
-    exactly(why, answers.WhyTold)
+    exactly(why, responses.WhyTold)
     assert why["reason"] == "delayed"
 
 

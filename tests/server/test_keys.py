@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from interlock.client.keys import with_secret
-from interlock.kernel.access import digest_of, read_key, spelled
+from interlock.kernel.api_keys import digest_of, read_key, spelled
 from interlock.kernel.commands import RevokeKey, RotateKey
 from interlock.kernel.rows import Key as Row
+from interlock.server.auth import BELIEVED, Keyring, Known, moment
 from interlock.server.errors import Refusal
-from interlock.server.keyring import BELIEVED, Keyring, Known, moment
 from tests.server.stage import Stage
 
 SECRET = "5" * 64

@@ -7,10 +7,10 @@ from pathlib import Path
 import httpx
 import pytest
 
-from interlock.audit.laws import audit
+from interlock.audit.laws.rows import audit
 from interlock.client.app import App
 from interlock.lifecycles import shipped
-from interlock.store.views import Filter, matching, views_of
+from interlock.store.queries.views import Filter, matching, views_of
 from tests.server.serving import serving
 from tests.store.databases import fresh_postgres
 
@@ -36,14 +36,14 @@ def load(
                 enough.set()
 
 
-def killed_again_and_again(url: str, lives: int, jobs: int) -> None:
+def killed_again_and_again(url: str, lifecycles: int, jobs: int) -> None:
     dice = random.Random(1)
     names, acknowledged = [f"t{n}" for n in range(jobs)], dict[str, str]()
     key = ""
-    for life in range(lives + 1):
+    for lifecycle in range(lifecycles + 1):
         with serving(url) as (base, fresh, process):
             key = key or fresh  # keys of idempotency belong to it
-            most = jobs if life == lives else len(acknowledged) + dice.randint(1, jobs // lives)
+            most = jobs if lifecycle == lifecycles else len(acknowledged) + dice.randint(1, jobs // lifecycles)
             enough = threading.Event()
             callers = [
                 threading.Thread(target=load, args=(base, key, names, acknowledged, enough, most))
@@ -62,15 +62,15 @@ def killed_again_and_again(url: str, lives: int, jobs: int) -> None:
         tasks = sorted(one.body.task for one in app.read(views_of, there).values())
         assert tasks == sorted(acknowledged)
         assert sorted(app.job(one).unit for one in acknowledged.values()) == sorted(there)
-        assert app.read(lambda session, tenant: list(audit(session, shipped()))) == []
+        assert app.read(lambda connection, tenant: list(audit(connection, shipped()))) == []
 
 
-def killed_on(kind: str, folder: Path, server: str, lives: int, jobs: int) -> None:
+def killed_on(kind: str, folder: Path, server: str, lifecycles: int, jobs: int) -> None:
     if kind == "sqlite":
-        killed_again_and_again(f"sqlite:///{folder}/work.db", lives, jobs)
+        killed_again_and_again(f"sqlite:///{folder}/work.db", lifecycles, jobs)
         return
     with fresh_postgres(server, f"k{abs(hash(folder))}") as url:
-        killed_again_and_again(url, lives, jobs)
+        killed_again_and_again(url, lifecycles, jobs)
 
 
 @pytest.mark.req("X-24")

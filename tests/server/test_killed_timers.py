@@ -7,7 +7,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from interlock.audit.laws import audit
+from interlock.audit.laws.rows import audit
 from interlock.client.app import App
 from interlock.kernel.commands import Claim, DefineSchedule, Register, Submit, Work
 from interlock.lifecycles import shipped
@@ -59,8 +59,8 @@ def plant_by_request(client: httpx.Client, dice: random.Random, name: str) -> tu
 def wait_until_done(app: App, timers: Timers) -> None:
     """Nothing but the server lets time pass here."""
 
-    def left(session: Connection, tenant: int) -> Timers:
-        return {unit: kind for unit, kind in timers.items() if session.rows(DONE[kind], {"unit": unit}) == [(0,)]}
+    def left(connection: Connection, tenant: int) -> Timers:
+        return {unit: kind for unit, kind in timers.items() if connection.rows(DONE[kind], {"unit": unit}) == [(0,)]}
 
     end = time.monotonic() + PATIENCE
     while waiting := app.read(left):
@@ -68,23 +68,23 @@ def wait_until_done(app: App, timers: Timers) -> None:
         time.sleep(0.1)
 
 
-def count_done(session: Connection, tenant: int, timers: Timers) -> Timers:
+def count_done(connection: Connection, tenant: int, timers: Timers) -> Timers:
     """The units whose timer has done its work more often than once."""
-    return {unit: kind for unit, kind in timers.items() if session.rows(DONE[kind], {"unit": unit}) != [(1,)]}
+    return {unit: kind for unit, kind in timers.items() if connection.rows(DONE[kind], {"unit": unit}) != [(1,)]}
 
 
-def kill_again_and_again(url: str, lives: int, timers_a_life: int) -> None:
+def kill_again_and_again(url: str, lifecycles: int, timers_a_life: int) -> None:
     dice = random.Random(24)
     with App(url) as app:
         timers, key = plant_by_worker(app), ""
-        for life in range(lives + 1):
+        for lifecycle in range(lifecycles + 1):
             with serving(url) as (base, fresh, process):
                 key = key or fresh
                 with httpx.Client(base_url=base, headers={"Authorization": f"Bearer {key}"}, timeout=30) as client:
                     for number in range(dice.randint(1, timers_a_life)):
-                        kind, unit = plant_by_request(client, dice, f"{life}.{number}")
+                        kind, unit = plant_by_request(client, dice, f"{lifecycle}.{number}")
                         timers[app.job(unit).unit] = kind
-                if life < lives:
+                if lifecycle < lifecycles:
                     time.sleep(dice.uniform(0, 0.5))  # at whatever point it is then
                     process.kill()
                     process.wait()
@@ -92,16 +92,16 @@ def kill_again_and_again(url: str, lives: int, timers_a_life: int) -> None:
                     wait_until_done(app, timers)
         assert set(timers.values()) == set(DONE)
         assert app.read(count_done, timers) == {}
-        assert app.read(lambda session, tenant: session.rows(TWICE)) == []
-        assert app.read(lambda session, tenant: list(audit(session, shipped()))) == []
+        assert app.read(lambda connection, tenant: connection.rows(TWICE)) == []
+        assert app.read(lambda connection, tenant: list(audit(connection, shipped()))) == []
 
 
-def killed_on(kind: str, folder: Path, server: str, lives: int, timers_a_life: int) -> None:
+def killed_on(kind: str, folder: Path, server: str, lifecycles: int, timers_a_life: int) -> None:
     if kind == "sqlite":
-        kill_again_and_again(f"sqlite:///{folder}/work.db", lives, timers_a_life)
+        kill_again_and_again(f"sqlite:///{folder}/work.db", lifecycles, timers_a_life)
         return
     with fresh_postgres(server, f"z{abs(hash(folder))}") as url:
-        kill_again_and_again(url, lives, timers_a_life)
+        kill_again_and_again(url, lifecycles, timers_a_life)
 
 
 @pytest.mark.req("X-24")

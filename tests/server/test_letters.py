@@ -6,11 +6,11 @@ from typing import Any
 import httpx
 import pytest
 
-from interlock.client import answers, shape
-from interlock.kernel.commands import Bury, Claim, Finish, Held, Outcome, Register, Start, Submit, Work
-from interlock.server import letters
-from interlock.store import letters as stored
-from interlock.store.views import Filter, matching
+from interlock.client import json_views, responses
+from interlock.kernel.commands import Bury, Claim, Finish, LeaseRef, Outcome, Register, Start, Submit, Work
+from interlock.server import dead_letters
+from interlock.store.queries import dead_letters as stored
+from interlock.store.queries.views import Filter, matching
 from tests.server.stage import FOREIGN, OWN, Stage
 from tests.server.test_jobs import exactly
 from tests.server.test_metrics import SECOND, Clock
@@ -26,7 +26,7 @@ def dead(on: Stage, *tasks: str, tenant: int = OWN, **facts: Any) -> None:
     key = f"c{on.claims}"
     worker = on.app.send(Register(name="w", incarnation=key, capacity=1_000, tenant=tenant))
     claim = Claim(worker=worker, key=key, nonce=f"{key:0>16}", limit=1_000, queues=("dead",), tenant=tenant)
-    held = [Held(unit=one.unit, fence=one.fence, lease=one.lease) for one in on.app.send(claim)]
+    held = [LeaseRef(unit=one.unit, fence=one.fence, lease=one.lease) for one in on.app.send(claim)]
     on.app.send(Start(held=tuple(held), tenant=tenant))
     outcomes = tuple(Outcome(held=one, ended="failure", error="it broke", **facts) for one in held)
     assert all(heard.accepted for heard in on.app.send(Finish(outcomes=outcomes, tenant=tenant)))
@@ -52,7 +52,7 @@ def test_letters_are_found_by_what_they_say(stage: Stage) -> None:
     clock.now += 10 * SECOND
     stage.app.send(Bury(unit=stage.app.job(stage.job(task="mail", queue="q")).unit, reason="policy_violation"))
     page = stage.get("/v1/dead-letters")
-    exactly(page, answers.LetterList)
+    exactly(page, responses.LetterList)
     assert [(one["task"], one["reason_code"]) for one in page["letters"]] == [
         ("mail", "policy_violation"), ("ship", "exhausted_retries"), ("mail", "parse_error"),
     ]  # fmt: skip
@@ -83,7 +83,7 @@ def test_a_confirmed_order_is_carried_out_once(stage: Stage) -> None:
     dead(stage, "mail", "mail", "ship")
     dead(stage, "mail", tenant=FOREIGN)
     seen = preview(stage, task="mail")
-    exactly(seen, answers.Bulk)
+    exactly(seen, responses.Bulk)
     assert (seen["count"], seen["more"], seen["done"], count(stage)) == (2, False, 0, 3)
     dead(stage, "mail")  # after it was shown: it is not meant
     with ThreadPoolExecutor(4) as pool:
@@ -114,14 +114,14 @@ def test_a_token_is_good_for_what_was_shown_alone(stage: Stage) -> None:
         assert (answer.status_code, error["code"]) == (409, "CONFIRM_MISMATCH")
         assert why in error["message"]
         assert "without `confirm`" in error["message"]
-    clock.now += letters.GOOD_FOR_US + 1
+    clock.now += dead_letters.GOOD_FOR_US + 1
     assert "ten minutes" in confirmed(stage, token, task="mail").json()["error"]["message"]
     assert count(stage) == 1
 
 
 def test_a_large_order_is_carried_out_in_parts(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(letters, "TOGETHER", 3)
-    monkeypatch.setattr(letters, "BULK_MOST", 20)
+    monkeypatch.setattr(dead_letters, "TOGETHER", 3)
+    monkeypatch.setattr(dead_letters, "BULK_MOST", 20)
     dead(stage, *["mail"] * 25)
     seen = preview(stage)
     assert (seen["count"], seen["more"]) == (20, True)
@@ -140,11 +140,11 @@ def test_a_letter_and_its_unit_have_the_traceback(stage: Stage) -> None:
     assert found["mail"]["traceback"] == "Traceback: in mail"
     assert found["plain"]["traceback"] is None
     cut = found["ship"]["traceback"]
-    assert len(cut) <= shape.TRACEBACK_SHOWN
+    assert len(cut) <= json_views.TRACEBACK_SHOWN
     assert cut.startswith("Traceback: in ship")
     assert cut.endswith("the end")
     job = stage.get(f"/v1/jobs/{found['ship']['id']}")
-    exactly(job, answers.UnitWhole)
+    exactly(job, responses.UnitWhole)
     ((attempt, text),) = [(one["attempt"], one["text"]) for one in job["tracebacks"]]
     assert (attempt, len(text)) == (1, 10_025)
     assert stage.get(f"/v1/jobs/{found['mail']['id']}/why")["traceback"] == "Traceback: in mail"

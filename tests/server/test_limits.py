@@ -16,8 +16,8 @@ NOW = 1_700_000_000 * 1_000_000 // MINUTE * MINUTE + MINUTE // 2  # in the middl
 
 
 def stop_the_clock(app: App, now: int) -> None:
-    for session in app.engine.sessions:
-        session.keep_time(lambda: now)
+    for connection in app.engine.sessions:
+        connection.keep_time(lambda: now)
 
 
 @pytest.mark.req("X-05")

@@ -8,7 +8,7 @@ import httpx
 import pytest
 
 from interlock.cli.logs import Lines
-from interlock.kernel.access import read_key, redacted
+from interlock.kernel.api_keys import read_key, redacted
 from tests.server.serving import serving
 from tests.server.stage import Stage
 

@@ -90,8 +90,8 @@ def kind_of(line: dict[str, Any]) -> type[Line]:
     return OfJob if "unit" in line else Line
 
 
-def leases(session: Connection, tenant: int) -> dict[int, tuple[str, int | None]]:
-    rows = session.rows(
+def leases(connection: Connection, tenant: int) -> dict[int, tuple[str, int | None]]:
+    rows = connection.rows(
         "SELECT unit.id, secret, parent FROM unit JOIN lease ON lease.unit = unit.id AND lease.tenant = unit.tenant "
         "WHERE unit.tenant = :tenant ORDER BY lease.id",
         {"tenant": tenant},

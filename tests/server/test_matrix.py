@@ -7,11 +7,11 @@ import httpx
 import msgspec
 import pytest
 
-from interlock.client.questions import Question, questions
-from interlock.kernel.access import SCOPES, read_key
+from interlock.client.remote_views import Question, questions
+from interlock.kernel.api_keys import SCOPES, read_key
 from interlock.kernel.commands import RevokeKey, SetTenant
-from interlock.kernel.names import meant, shown
-from interlock.store import lists, views
+from interlock.kernel.ids import format_id, parse_id
+from interlock.store.queries import lists, views
 from tests.server.stage import FOREIGN, OWN, Stage
 
 Prepare = Callable[[Stage], tuple[str, str, Any]]  # what is there, what is not, and the body
@@ -63,7 +63,7 @@ def worker(stage: Stage) -> tuple[str, str, Any]:
 def hold(stage: Stage) -> tuple[str, str, Any]:
     stage.job()
     grant = stage.claim()
-    return shown("job", grant.unit), "job_zzzzzz", {"fence": grant.fence, "lease": grant.lease}
+    return format_id("job", grant.unit), "job_zzzzzz", {"fence": grant.fence, "lease": grant.lease}
 
 
 def begun(stage: Stage) -> tuple[str, str, Any]:
@@ -111,7 +111,7 @@ def seen(one: Question) -> Prepare:
         stage.schedule()
         body = {name: ASKED[name] for name in one.takes.__struct_fields__ if name in ASKED}
         if "unit" in one.takes.__struct_fields__:
-            body["unit"] = meant(stage.run())
+            body["unit"] = parse_id(stage.run())
         return "", "", body
 
     return prepare
@@ -288,5 +288,7 @@ def test_the_words_of_the_lifecycles_are_in_the_api(stage: Stage) -> None:
     assert "job" not in schemas["RunAsked"]["properties"]["lifecycle"]["enum"]
     assert "worker" not in schemas["JobAsked"]["properties"]["lifecycle"]["enum"]
     told = schemas["UnitTold"]["properties"]
-    assert set(told["state"]["enum"]) == {state for life in stage.app.lives.values() for state in life.states}
+    assert set(told["state"]["enum"]) == {
+        state for lifecycle in stage.app.lifecycles.values() for state in lifecycle.states
+    }
     assert "dead" in told["category"]["enum"]

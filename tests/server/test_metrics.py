@@ -7,26 +7,26 @@ from contextlib import ExitStack, closing
 
 import pytest
 
-from interlock.engine import submit
-from interlock.engine.reactions import run_reactions
+from interlock.core import submit
+from interlock.core.reactions import run_reactions
 from interlock.kernel.commands import (
     Archive,
     Claim,
     Finish,
-    Grant,
     Heartbeat,
-    Held,
+    LeaseGrant,
+    LeaseRef,
     Outcome,
     Register,
     Submit,
     Tick,
     Work,
 )
-from interlock.kernel.tallies import TYPES_MOST
+from interlock.kernel.metrics import TYPES_MOST
 from interlock.lifecycles import shipped
 from interlock.store.connection import Connection
 from interlock.store.ids import Ids
-from interlock.store.tx import Tx
+from interlock.store.unit_of_work import UnitOfWork
 from interlock.store.url import connect
 from tests.server.stage import FOREIGN, Stage, staged
 
@@ -41,8 +41,8 @@ class Clock:
 
     def __init__(self, stage: Stage) -> None:
         self.now = 1_700_000_000 * SECOND
-        for session in (*stage.app.engine.sessions, *stage.app.engine.readers.sessions):
-            session.keep_time(lambda: self.now)
+        for connection in (*stage.app.engine.sessions, *stage.app.engine.readers.sessions):
+            connection.keep_time(lambda: self.now)
 
 
 def scraped(stage: Stage, key: str | None = None) -> Told:
@@ -62,8 +62,8 @@ def grown(before: Told, after: Told) -> Told:
     return {one: after[one] - before.get(one, 0) for one in names if after[one] != before.get(one, 0)}
 
 
-def held(grant: Grant) -> Held:
-    return Held(unit=grant.unit, fence=grant.fence, lease=grant.lease)
+def held(grant: LeaseGrant) -> LeaseRef:
+    return LeaseRef(unit=grant.unit, fence=grant.fence, lease=grant.lease)
 
 
 @pytest.mark.req("R2-41", "R2-42")
@@ -77,7 +77,7 @@ def test_a_scenario_is_counted_exactly(stage: Stage) -> None:
     good, flaky, lost, bad = (stage.claim(queue=task, name=task) for task in ("good", "flaky", "lost", "bad"))
     stage.finish(bad, ended="failure", error="no", error_class="PermanentError")
     clock.now += 2 * SECOND
-    made_up = Held(unit=good.unit, fence=good.fence, lease="0" * 64)
+    made_up = LeaseRef(unit=good.unit, fence=good.fence, lease="0" * 64)
     for _ in range(3):  # within one instant: the first of them makes leases longer, the others do not
         heard = stage.app.send(Heartbeat(held=(held(good), held(flaky), made_up, held(bad))))
         assert [one.accepted for one in heard] == [True, True, False, False]
@@ -118,9 +118,9 @@ def test_a_scenario_is_counted_exactly(stage: Stage) -> None:
     assert found["counting_behind",] == 0
 
 
-def moves(session: Connection, tenant: int) -> Counter[tuple[str, ...]]:
+def moves(connection: Connection, tenant: int) -> Counter[tuple[str, ...]]:
     sql = "SELECT lifecycle, coalesce(source, ''), target FROM event WHERE tenant = :tenant AND (source IS NULL OR source <> target)"
-    return Counter(session.rows(sql, {"tenant": tenant}))
+    return Counter(connection.rows(sql, {"tenant": tenant}))
 
 
 @pytest.mark.req("R2-53")
@@ -152,15 +152,15 @@ def test_what_commits_late_is_counted_too(stage: Stage) -> None:
     if not stage.app.url.startswith("postgres"):
         return  # there is one writer
     stage.job()  # its queue is known
-    with closing(connect(stage.app.url)) as session, closing(connect(stage.app.url)) as beside:
+    with closing(connect(stage.app.url)) as connection, closing(connect(stage.app.url)) as beside:
         ids = Ids(beside)
         ids.reserve(10)
-        tx = Tx(session, shipped(), ids, [1])
+        tx = UnitOfWork(connection, shipped(), ids, [1])
         submit.submit(tx, Submit(work=(Work(task="slow"),)))
         run_reactions(tx)
         stage.job()
         assert scraped(stage)["transitions_total", "", "job", "queued"] < 3
-        session.commit()
+        connection.commit()
     assert scraped(stage)["transitions_total", "", "job", "queued"] == 3
 
 

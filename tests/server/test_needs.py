@@ -1,7 +1,7 @@
 """What comes before what, over HTTP: names of the same request, ids in `after`, in any order."""
 
-from interlock.kernel.names import meant
-from interlock.store.views import view
+from interlock.kernel.ids import parse_id
+from interlock.store.queries.views import view
 from tests.server.stage import Stage
 
 
@@ -40,4 +40,4 @@ def test_jobs_and_steps_may_come_in_any_order(stage: Stage) -> None:
 def test_ten_thousand_steps_in_one_request(stage: Stage) -> None:
     steps = [{"task": "t", "ref": f"s{n}", "needs": [f"s{n - 1}"] if n else []} for n in range(10_000)]
     run = stage.post("/v1/runs", {"task": "r", "steps": steps[::-1]}, status=201)["id"]
-    assert stage.app.read(view, meant(run)).unit.total == 10_000
+    assert stage.app.read(view, parse_id(run)).unit.total == 10_000

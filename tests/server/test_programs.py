@@ -12,8 +12,8 @@ import msgspec
 import pytest
 
 from interlock.kernel.commands import Revoke, SetTenant, Submit, Work
-from interlock.kernel.names import meant, shown
-from interlock.store.views import events_of, view
+from interlock.kernel.ids import format_id, parse_id
+from interlock.store.queries.views import events_of, view
 from tests.server.stage import Stage
 from tests.server.test_matrix import ENTRIES, Entry, described, nothing
 
@@ -54,7 +54,7 @@ def test_a_lease_is_told_to_its_holder_alone(stage: Stage, caplog: pytest.LogCap
     caplog.set_level(logging.DEBUG)
     key = stage.key("worker")
     run = stage.run()
-    job = meant(stage.job())
+    job = parse_id(stage.job())
     grant = granted(stage, hired(stage, key), key)
     assert grant["unit"] == job
     assert len(bytes.fromhex(grant["lease"])) * 8 >= 122
@@ -71,7 +71,7 @@ def test_a_lease_is_told_to_its_holder_alone(stage: Stage, caplog: pytest.LogCap
         _, _, body = ENTRIES.get(one["operationId"], Entry(nothing())).prepare(stage)
         words = {**(body or {}), "unit": job, "units": [job]}
         asked = {name: words[name] for name in body} if body else body
-        where = path.replace("{id}", run if "runs" in path else str(shown("job", job))).replace("{name}", "job")
+        where = path.replace("{id}", run if "runs" in path else str(format_id("job", job))).replace("{name}", "job")
         answer = stage.ask(method, where, asked)
         assert answer.status_code in (200, 404, 409), (where, answer.text)
         answers.append(answer.text)
@@ -148,7 +148,7 @@ def test_who_waits_is_woken_at_once_and_who_is_called_too(stage: Stage) -> None:
 @pytest.mark.parametrize("days", [-1, 1])
 def test_what_a_worker_believes_the_time_to_be_changes_no_lease(stage: Stage, days: int) -> None:
     """The store's clock decides: a worker whose own is a day off says so in vain, and can say it nowhere else."""
-    key, job = stage.key("worker"), meant(stage.job())
+    key, job = stage.key("worker"), parse_id(stage.job())
     theirs = datetime.now(UTC) + timedelta(days=days)
     worker, said = hired(stage, key), {"Date": format_datetime(theirs, usegmt=True)}
 
@@ -191,10 +191,10 @@ def test_who_does_not_ask_any_more_is_forgotten(stage: Stage, monkeypatch: pytes
     rung(stage, key)
     rung(stage, key, ear="another")
     assert len(stage.app.engine.bell.watches) == 2
-    monkeypatch.setattr("interlock.server.ears.KEPT", -1.0)
+    monkeypatch.setattr("interlock.server.subscriptions.KEPT", -1.0)
     rung(stage, key, ear="third")
     assert len(stage.app.engine.bell.watches) == 1
-    monkeypatch.setattr("interlock.server.ears.EARS_MAX", 0)
+    monkeypatch.setattr("interlock.server.subscriptions.EARS_MAX", 0)
     answer = stage.ask("POST", "/v1/wait", {"ear": "fourth", "queues": ["default"]}, key=key)
     assert (answer.status_code, answer.headers["retry-after"]) == (503, "1")
 

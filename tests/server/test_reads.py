@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 
 from interlock.client.app import App
-from interlock.engine.door import READERS
+from interlock.core.engine import READERS
 from interlock.kernel.commands import Submit, Work
 from interlock.kernel.errors import StoreError, TooSlow
 from interlock.server import jobs
 from interlock.server.limits import Limits
 from interlock.store.connection import Connection
-from interlock.store.lists import Page
-from interlock.store.lists import newest as real_newest
+from interlock.store.queries.lists import Page
+from interlock.store.queries.lists import newest as real_newest
 from interlock.store.url import connect
 from tests.server.house import housed
 from tests.server.stage import Stage, staged
@@ -28,15 +28,15 @@ SHORT = COUNT.format(most=10_000)
 PATIENCE = 30.0
 
 
-def keep_busy(session: Connection) -> None:
-    session.rows(ENDLESS)
+def keep_busy(connection: Connection) -> None:
+    connection.rows(ENDLESS)
 
 
-def ask_on_and_on(session: Connection) -> None:
+def ask_on_and_on(connection: Connection) -> None:
     """Each statement is short, and there are very many."""
     end = time.monotonic() + PATIENCE / 3
     while time.monotonic() < end:
-        session.rows(SHORT)
+        connection.rows(SHORT)
 
 
 @contextmanager
@@ -44,11 +44,11 @@ def slow_lists(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Semaphore]
     """A list of the task `slow` would never end; the semaphore counts those that have begun."""
     begun = threading.Semaphore(0)
 
-    def newest(session: Connection, tenant: int, lives: Any, wanted: Any, *rest: Any) -> Page:
+    def newest(connection: Connection, tenant: int, lifecycles: Any, wanted: Any, *rest: Any) -> Page:
         if wanted.task == "slow":
             begun.release()
-            keep_busy(session)
-        return real_newest(session, tenant, lives, wanted, *rest)
+            keep_busy(connection)
+        return real_newest(connection, tenant, lifecycles, wanted, *rest)
 
     with monkeypatch.context() as patch:
         patch.setattr(jobs, "newest", newest)
@@ -96,17 +96,19 @@ def test_the_limit_is_of_the_whole_question_and_leaves_nothing_behind(url: str, 
                 app.engine.read(question, 1, 0.1)
         app.send(Submit(work=(Work(task="mail"),)))
         # A question without a limit takes as long as it takes, on the connections that had one.
-        assert [app.engine.read(lambda session: session.rows(COUNT.format(most=300_000)), 1) for _ in range(READERS)]
+        assert [
+            app.engine.read(lambda connection: connection.rows(COUNT.format(most=300_000)), 1) for _ in range(READERS)
+        ]
         if not url.startswith("sqlite"):
             asked = "SELECT current_setting('statement_timeout')"
-            assert app.engine.read(lambda session: session.rows(asked), 1) == [("0",)]
+            assert app.engine.read(lambda connection: connection.rows(asked), 1) == [("0",)]
 
 
 def test_what_is_wrong_within_the_limit_is_not_called_slow(url: str) -> None:
     with App(url) as app:
         app.connect()
         with pytest.raises(StoreError) as told:
-            app.engine.read(lambda session: session.rows("SELECT nothing FROM nowhere"), 1, 5.0)
+            app.engine.read(lambda connection: connection.rows("SELECT nothing FROM nowhere"), 1, 5.0)
         assert not isinstance(told.value, TooSlow)
 
 
@@ -126,19 +128,19 @@ def test_every_connection_is_closed_at_the_end(url: str) -> None:
     engine: Any = app.connect()
     together = threading.Barrier(READERS)
 
-    def ask(session: Connection) -> Connection:
+    def ask(connection: Connection) -> Connection:
         together.wait(PATIENCE)
-        return session
+        return connection
 
     with ThreadPoolExecutor(READERS) as pool:
         used = list(pool.map(lambda _: engine.read(ask, 1), range(READERS)))
     assert {id(one) for one in used} == {id(one) for one in engine.readers.sessions}
     began = threading.Event()
 
-    def linger(session: Connection) -> int:
+    def linger(connection: Connection) -> int:
         began.set()
         time.sleep(0.2)
-        return int(session.rows("SELECT 7")[0][0])
+        return int(connection.rows("SELECT 7")[0][0])
 
     with ThreadPoolExecutor(1) as pool:
         last = pool.submit(engine.read, linger, 1)
@@ -146,11 +148,11 @@ def test_every_connection_is_closed_at_the_end(url: str) -> None:
         app.close()
         assert last.result() == 7  # what was asked before is answered
     if url.startswith("sqlite"):
-        for session in used:
+        for connection in used:
             with pytest.raises(StoreError, match="closed"):
-                session.rows("SELECT 1")
+                connection.rows("SELECT 1")
     else:
-        assert all(session.raw.closed for session in used)  # type: ignore[attr-defined]
+        assert all(connection.raw.closed for connection in used)  # type: ignore[attr-defined]
     with pytest.raises(StoreError, match="this engine is closed"):
         engine.read(linger, 1)
 
@@ -181,7 +183,7 @@ def test_a_client_over_http_is_told_so_at_once(url: str, monkeypatch: pytest.Mon
         assert house.app
 
         def read(question: Any, tenant: int, seconds: float) -> Any:
-            return real(lambda session: keep_busy(session), tenant, seconds)
+            return real(lambda connection: keep_busy(connection), tenant, seconds)
 
         engine, began = house.app.engine, time.monotonic()
         real = engine.read
@@ -200,7 +202,7 @@ def test_no_connection_is_left_open_on_postgres(url: str) -> None:
         with App(url) as app:
             app.connect()
             with ThreadPoolExecutor(8) as pool:
-                list(pool.map(lambda _: app.engine.read(lambda session: session.now(), 1), range(50)))
+                list(pool.map(lambda _: app.engine.read(lambda connection: connection.now(), 1), range(50)))
         end = time.monotonic() + PATIENCE
         while watcher.rows(asked)[0][0] and time.monotonic() < end:
             time.sleep(0.01)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from interlock.kernel.commands import RevokeKey, SetTenant
-from interlock.store.views import Filter, matching
+from interlock.store.queries.views import Filter, matching
 from tests.server.pair import Turns, paired
 from tests.server.stage import Stage
 from tests.server.test_keys import number, until_refused
@@ -74,7 +74,7 @@ def test_they_let_no_more_through_than_one_would(several: Stage) -> None:
     key = several.key(tenant=5)
 
     def minute() -> int:
-        return several.app.engine.read(lambda session: session.now()) // MINUTE
+        return several.app.engine.read(lambda connection: connection.now()) // MINUTE
 
     def counted() -> Counter[int]:
         with ThreadPoolExecutor(8) as pool:

@@ -5,10 +5,10 @@ from typing import Any
 import pytest
 
 from interlock.client.keys import with_secret
-from interlock.kernel.access import read_key
+from interlock.kernel.api_keys import read_key
 from interlock.kernel.commands import CreateKey, Submit, Work
-from interlock.kernel.names import meant, shown
-from interlock.store.views import events_of
+from interlock.kernel.ids import format_id, parse_id
+from interlock.store.queries.views import events_of
 from tests.server.stage import Stage
 
 OTHERS = ("submit", "read", "operate", "approve", "worker", "admin")
@@ -38,7 +38,7 @@ def actors(stage: Stage, unit: int) -> list[tuple[str, str]]:
 
 def test_a_request_acts_as_its_key(stage: Stage) -> None:
     ann = named_key(stage, "ann", *OTHERS)
-    job = meant(stage.job(key=ann))
+    job = parse_id(stage.job(key=ann))
     unit = command(stage, "submit", ann, command="Submit", work=[{"task": "a"}], actor="ann")["answer"][0]["unit"]
     waits = gate(stage, "sue")
     assert stage.post(f"/v1/inbox/{waits}/approve", {"by": "ann"}, key=ann)["applied"]
@@ -77,7 +77,7 @@ def test_nobody_speaks_for_another_without_vouch(stage: Stage, scopes: tuple[str
 
 def test_an_actor_in_a_command_is_refused_unless_it_is_the_key(stage: Stage) -> None:
     key = named_key(stage, "eve", *OTHERS)
-    job = meant(stage.job())
+    job = parse_id(stage.job())
     for scope, said in {
         "submit": {"command": "Submit", "work": [{"task": "a"}]},
         "operate": {"command": "Cancel", "unit": job},
@@ -111,18 +111,18 @@ def test_a_quorum_counts_keys_and_not_names(stage: Stage) -> None:
 
 def test_whoever_vouches_is_named_beside_the_person(stage: Stage) -> None:
     bot = named_key(stage, "bot", "approve", "operate", "submit", "read", "vouch")
-    named = f"bot ({shown('key', (read_key(bot) or (0, 0, ''))[1])})"
+    named = f"bot ({format_id('key', (read_key(bot) or (0, 0, ''))[1])})"
     waits = gate(stage, "sue", quorum=2, approvers=("ops",), not_submitter=True)
     stage.post(f"/v1/inbox/{waits}/approve", {"by": "sue", "roles": ["ops"]}, status=403, key=bot)
     assert stage.post(f"/v1/inbox/{waits}/approve", {"by": "ann", "roles": ["ops"]}, key=bot)["applied"]
-    (item,) = [one for one in stage.get("/v1/inbox", key=bot)["items"] if one["id"].endswith(shown("", waits))]
+    (item,) = [one for one in stage.get("/v1/inbox", key=bot)["items"] if one["id"].endswith(format_id("", waits))]
     assert [(vote["voter"], vote["vouched_by"]) for vote in item["votes"]] == [("ann", named)]
     assert not stage.post(f"/v1/inbox/{waits}/approve", {"by": "ann", "roles": ["ops"]}, key=bot)["applied"]
     assert stage.post(f"/v1/inbox/{waits}/approve", {"by": "bob", "roles": ["ops"]}, key=bot)["state"] == "SUCCEEDED"
     last = stage.get(f"/v1/jobs/{waits}/events", key=bot)["events"][-1]
     assert (last["actor"], last["payload"]["vouched_by"]) == ("bob", named)
     answer = command(stage, "submit", bot, command="Submit", work=[{"task": "a"}], actor="ann")["answer"]
-    made = shown("job", answer[0]["unit"])
+    made = format_id("job", answer[0]["unit"])
     first = stage.get(f"/v1/jobs/{made}/events", key=bot)["events"][0]
     assert (first["actor"], first["payload"]["vouched_by"]) == ("ann", named)
     stage.post(f"/v1/jobs/{made}/cancel", key=bot)
@@ -135,7 +135,7 @@ def test_approve_votes_approves_and_rejects_and_no_more(stage: Stage) -> None:
     jobs = [{"task": "w", "lifecycle": "workstream", "ref": "w"}, {"task": "t", "lifecycle": "task", "parent": "w"}]
     plan = stage.post("/v1/jobs/batch", {"jobs": jobs}, status=201)["jobs"][0]["id"]
     for trigger in ("plan", "resume", "report", "valid", "invalid", "correct", "optimize", "none"):
-        told = command(stage, "approve", key, command="Decide", unit=meant(plan), trigger=trigger)
+        told = command(stage, "approve", key, command="Decide", unit=parse_id(plan), trigger=trigger)
         assert (told["refused"]["name"], "operate" in told["refused"]["text"]) == ("Denied", True), trigger
         stage.post(f"/v1/inbox/{plan}/decide", {"word": trigger}, status=403, key=key)
     operator = named_key(stage, "otto", "operate")
@@ -151,14 +151,14 @@ def test_approve_votes_approves_and_rejects_and_no_more(stage: Stage) -> None:
 
 def test_an_administrator_gives_no_vouch_that_it_has_not(stage: Stage) -> None:
     admin, both = named_key(stage, "root", "admin"), named_key(stage, "boss", "admin", "vouch")
-    voucher = shown("key", (read_key(both) or (0, 0, ""))[1])
+    voucher = format_id("key", (read_key(both) or (0, 0, ""))[1])
     asked = {"name": "bot", "scopes": ["approve", "vouch"]}
     assert stage.post("/v1/keys", asked, status=403, key=admin)["error"]["details"]["needs"] == "vouch"
     assert stage.post(f"/v1/keys/{voucher}/rotate", {}, status=403, key=admin)["error"]["details"]["needs"] == "vouch"
     digest = "0" * 64
     told = command(stage, "admin", admin, command="Key", order="create", digest=digest, **asked)
     assert told["refused"]["name"] == "Denied"
-    told = command(stage, "admin", admin, command="Key", order="rotate", digest=digest, key=meant(voucher))
+    told = command(stage, "admin", admin, command="Key", order="rotate", digest=digest, key=parse_id(voucher))
     assert told["refused"]["name"] == "Denied"
     made = stage.post("/v1/keys", {**asked, "roles": ["ops", "dev"]}, status=201, key=both)
     stage.secrets |= {made["key"], made["key"].rpartition("_")[2]}

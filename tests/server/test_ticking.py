@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 
 from interlock.client.app import App
-from interlock.engine.ticker import Ticker
+from interlock.core.ticker import Ticker
 from interlock.kernel.commands import Claim, DefineSchedule, Register, SetTenant, Submit, Tick, Work
 from interlock.lifecycles import shipped
 from interlock.plugins import open_engine
-from interlock.store.reads import due_tenants
-from interlock.store.views import Filter, matching, view
-from tests.contract.world import SECOND, World
+from interlock.store.queries.snapshots import due_tenants
+from interlock.store.queries.views import Filter, matching, view
+from tests.engine.world import SECOND, World
 from tests.server.serving import serving
 from tests.store.databases import KINDS, declare, fresh, fresh_postgres
 

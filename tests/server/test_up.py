@@ -20,7 +20,7 @@ import pytest
 from interlock.cli.up import PORT, PORTS, listening, ready_key
 from interlock.client.app import App
 from interlock.client.keys import opens
-from interlock.kernel.access import read_key
+from interlock.kernel.api_keys import read_key
 from interlock.kernel.commands import RevokeKey
 from interlock.kernel.errors import InterlockError
 from tests.conftest import COMMAND, Run

@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
-from interlock.client import answers
+from interlock.client import responses
 from interlock.client.stats import Stats
 from interlock.kernel.commands import Archive, Bury, DefineTemplate, Tick, Work
 from interlock.kernel.errors import InterlockError
-from interlock.kernel.names import meant
+from interlock.kernel.ids import parse_id
 from interlock.lifecycles import shipped
 from interlock.plugins import make_engine
 from interlock.store.url import connect
@@ -28,7 +28,7 @@ def made(stage: Stage, root: str = "/runs", **more: Any) -> str:
 
 def step(stage: Stage, run: str, root: str = "/runs", place: int = 0) -> dict[str, Any]:
     found = stage.get(f"{root}/{run}/steps")
-    exactly(found, answers.Steps)
+    exactly(found, responses.Steps)
     return dict(found["steps"][place])
 
 
@@ -88,7 +88,7 @@ def test_a_run_tells_what_it_waits_on(stage: Stage, root: str) -> None:
     assert (stage.get(f"{root}/{run}")["status"], stage.get(f"{root}/{run}")["waiting_on"]) == ("PENDING", [])
     stage.finish(stage.claim())
     seen = stage.get(f"{root}/{run}")
-    exactly(seen, answers.UnitWhole)
+    exactly(seen, responses.UnitWhole)
     gate = step(stage, run, root, 1)["id"]
     assert (seen["status"], seen["waiting_on"]) == ("WAITING_APPROVAL", [gate])
     assert [one["id"] for one in stage.get(f"{root}?status=WAITING_APPROVAL")["runs"]] == [run]
@@ -116,7 +116,7 @@ def test_reject_answers_on_both_paths(stage: Stage, root: str) -> None:
     run = made(stage, root)
     stage.finish(stage.claim())
     told = stage.post(f"{root}/{run}/reject", {"comment": "no"})
-    exactly(told, answers.StandingTold)
+    exactly(told, responses.StandingTold)
     assert (told["applied"], stage.get(f"{root}/{run}")["status"]) == (True, "CANCELED")
 
 
@@ -184,21 +184,21 @@ def test_a_dead_letter_has_the_six_fields_of_document_002(stage: Stage) -> None:
 
 def test_a_letter_that_nobody_ever_claimed_has_no_attempts(stage: Stage) -> None:
     job = stage.job()
-    stage.app.send(Bury(unit=meant(job), reason="policy_violation"))
+    stage.app.send(Bury(unit=parse_id(job), reason="policy_violation"))
     (letter,) = stage.get("/v1/dead-letters")["letters"]
     assert (letter["attempts"], letter["last_owner"], letter["last_lease_expires_at"]) == (0, None, None)
-    exactly(letter, answers.LetterTold)
+    exactly(letter, responses.LetterTold)
 
 
 def later(url: str, days: int) -> None:
     """Another process lets time pass, which is much later by its clock: what is kept for a while is gone."""
-    session = connect(url)
+    connection = connect(url)
     try:
-        now = session.now()
-        session.keep_time(lambda: now + days * 86_400_000_000)
-        make_engine(session, shipped()).send(Tick())
+        now = connection.now()
+        connection.keep_time(lambda: now + days * 86_400_000_000)
+        make_engine(connection, shipped()).send(Tick())
     finally:
-        session.close()
+        connection.close()
 
 
 @pytest.mark.req("R1-41", "R1-42")
@@ -224,8 +224,8 @@ def test_a_key_stands_for_a_run_that_has_been_archived(stage: Stage) -> None:
     run = stage.post("/runs", asked, status=201, **under)["id"]
     stage.post(f"/runs/{run}/cancel", {})
     with pytest.raises(InterlockError) as told:
-        stage.archive(Archive(unit=meant(run), file="f", digest="none"))
-    stage.archive(Archive(unit=meant(run), file="f", digest=str(told.value).rsplit(" ", 1)[-1]))
+        stage.archive(Archive(unit=parse_id(run), file="f", digest="none"))
+    stage.archive(Archive(unit=parse_id(run), file="f", digest=str(told.value).rsplit(" ", 1)[-1]))
     assert stage.ask("GET", f"/runs/{run}").status_code == 404
     assert stage.post("/runs", asked, **under)["id"] == run
     assert stage.get("/runs")["runs"] == []

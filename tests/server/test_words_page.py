@@ -5,8 +5,8 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from interlock.kernel.commands import REASONS, STAGES, Bury, Finish, Heartbeat, Held, Outcome, Record, Start
-from interlock.kernel.names import meant
+from interlock.kernel.commands import REASONS, STAGES, Bury, Finish, Heartbeat, LeaseRef, Outcome, Record, Start
+from interlock.kernel.ids import parse_id
 from tests.cli.inside import Ask, inside
 from tests.server.stage import Stage
 from tests.server.test_words import claim_when_due
@@ -68,8 +68,8 @@ def test_a_row_is_about_a_word_of_its_document() -> None:
             assert row.word in text(row.document), row
 
 
-def held(grant: Any) -> tuple[Held]:
-    return (Held(unit=grant.unit, fence=grant.fence, lease=grant.lease),)
+def held(grant: Any) -> tuple[LeaseRef]:
+    return (LeaseRef(unit=grant.unit, fence=grant.fence, lease=grant.lease),)
 
 
 def told(stage: Stage) -> dict[str, str]:
@@ -96,7 +96,7 @@ def told(stage: Stage) -> dict[str, str]:
     cancelled = stage.job(queue="c")
     stage.post(f"/v1/jobs/{cancelled}/cancel", {"hard": True})
     for code in REASONS:
-        stage.app.send(Bury(unit=meant(stage.job(queue="b")), reason=code))
+        stage.app.send(Bury(unit=parse_id(stage.job(queue="b")), reason=code))
     for place in STAGES:
         dead = stage.job(queue=place, attempts=1)
         stage.finish(stage.claim(queue=place), ended="failure", error="no", stage=place)

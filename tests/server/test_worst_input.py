@@ -13,25 +13,25 @@ import pytest
 
 from interlock.kernel.commands import DefineSchedule, Submit, Work
 from interlock.kernel.errors import InterlockError
-from interlock.server import bodies, desk
+from interlock.server import request_pipeline, request_schemas
 from interlock.server.errors import Refusal
 from tests.server.serving import serving
 from tests.server.stage import Stage
 
-SOURCE = Path(desk.__file__).parents[1]
+SOURCE = Path(request_pipeline.__file__).parents[1]
 SIZE = 1 << 20
 HEADERS = {"Content-Type": "application/json"}
 OPEN_STRING = b'{"task": "a", "input": "' + b'\\"[' * 20_000
 CHILD = """
 import sys
 from interlock.client import arguments
-from interlock.engine import checks, keys
-from interlock.plugins.schedules import instants
-from interlock.kernel import access, durations
+from interlock.core import checks, api_keys
+from interlock.plugins.schedules import cron
+from interlock.kernel import api_keys, durations
 from interlock.kernel.commands import Work
 from interlock.kernel.errors import InterlockError
 from interlock.lifecycles import shipped
-from interlock.server import bodies, desk, openapi
+from interlock.server import request_schemas, request_pipeline, openapi
 import msgspec
 
 SIZE = 1 << 20
@@ -50,7 +50,7 @@ def converted(kind, text):
     return refused(lambda: msgspec.convert(text, kind))
 
 def body(text):
-    return refused(lambda: desk.body_of(bodies.JobAsked, "", text))
+    return refused(lambda: request_pipeline.body_of(request_schemas.JobAsked, "", text))
 
 def long(part):
     return part * (SIZE // len(part))
@@ -61,23 +61,23 @@ CASES = {
     "backslashes": lambda: body(b'{"task": "a", "input": "' + long(b'\\\\\\\\[')),
     "only brackets": lambda: body(long(b"[")),
     "flat lists": lambda: body(b'{"task": "a", "input": [' + long(b"[],")[:-1] + b"]}"),
-    "NO_NUL": lambda: [converted(bodies.Name, long("a") + "\\0"), converted(bodies.Text, long("a"))],
-    "Id": lambda: [converted(bodies.Id, long(part) + "!") for part in ("a", "_", "a_", "_0")],
-    "confirm": lambda: msgspec.convert({"filter": {}, "confirm": "a"}, bodies.BulkAsked) and refused(
-        lambda: msgspec.convert({"filter": {}, "confirm": long("a") + "!"}, bodies.BulkAsked)
+    "NO_NUL": lambda: [converted(request_schemas.Name, long("a") + "\\0"), converted(request_schemas.Text, long("a"))],
+    "Id": lambda: [converted(request_schemas.Id, long(part) + "!") for part in ("a", "_", "a_", "_0")],
+    "confirm": lambda: msgspec.convert({"filter": {}, "confirm": "a"}, request_schemas.BulkAsked) and refused(
+        lambda: msgspec.convert({"filter": {}, "confirm": long("a") + "!"}, request_schemas.BulkAsked)
     ),
-    "SPELLING": lambda: [access.read_key(text) for text in ("ilk_" + long("1"), "ilk_1_" + long("a"), long("ilk_1_a_"))],
+    "SPELLING": lambda: [api_keys.read_key(text) for text in ("ilk_" + long("1"), "ilk_1_" + long("a"), long("ilk_1_a_"))],
     "SECRETS": lambda: [
-        access.redacted(long(part) + end)
+        api_keys.redacted(long(part) + end)
         for part in ("a", "0", "ilk_1", "ilk_1_a", "ilk_1_a_", "aaaaaa ", "a_", "ilk_") for end in ("", "!", "_")
     ],
-    "DIGEST": lambda: refused(lambda: keys.checked(long("a"))),
+    "DIGEST": lambda: refused(lambda: api_keys.checked(long("a"))),
     "_PART": lambda: [
         refused(lambda: durations.microseconds(long(part) + end))
         for part in ("1", "1.1", "1 ", " ", "1.", "1m") for end in ("", "x")
     ],
     "WORDS": lambda: [
-        refused(lambda: instants.spelled("every " + long(part), "UTC", 0)) for part in ("1", "minute", "seconds ", "1 ")
+        refused(lambda: cron.spelled("every " + long(part), "UTC", 0)) for part in ("1", "minute", "seconds ", "1 ")
     ],
     "WEBHOOK and EVENT": lambda: [
         told(lambda: checks.refuse_webhook(start + long(part) + end, shipped()["workflow_run"]))
@@ -87,7 +87,7 @@ CASES = {
         told(lambda: checks.check_in(None, Work(task="a", cause=start + long(part) + end)))
         for start in ("", "a:") for part in ("a", "1", ":", "a:1", "_-") for end in ("", ":", ":1", "!")
     ],
-    "cron": lambda: [refused(lambda: instants.spelled(long(part), "UTC", 0)) for part in ("1,", "*", "1-", "*/", "* ")],
+    "cron": lambda: [refused(lambda: cron.spelled(long(part), "UTC", 0)) for part in ("1,", "*", "1-", "*/", "* ")],
     "MISSING and STRANGE": lambda: [
         arguments.told(long(part) + end)
         for part in ("Object missing required field `", "Object contains unknown field `", "`") for end in ("", "`")
@@ -100,15 +100,15 @@ for name, case in CASES.items():
 # Where a regular expression stands, and which case above has its worst text; an empty one never meets a request.
 EXPRESSIONS = {
     "client/arguments.py": "MISSING and STRANGE",
-    "engine/checks.py": "WEBHOOK and EVENT",
+    "core/checks.py": "WEBHOOK and EVENT",
     "plugins/schedules/instants.py": "WORDS",
-    "engine/keys.py": "DIGEST",
-    "kernel/access.py": "SPELLING",
+    "core/api_keys.py": "DIGEST",
+    "kernel/api_keys.py": "SPELLING",
     "kernel/durations.py": "_PART",
-    "server/bodies.py": "Id",
+    "server/request_schemas.py": "Id",
     "cli/arguments.py": "",  # reads our own command line
-    "server/page.py": "",  # reads our own page
-    "audit/ledger.py": "",  # reads a log file
+    "server/api_page.py": "",  # reads our own page
+    "audit/log/state.py": "",  # reads a log file
     "lifecycles/loader.py": "",  # reads lifecycle files
     "server/openapi.py": "",  # reads our own paths
     "store/inventory.py": "",  # reads our own migrations
@@ -173,7 +173,7 @@ def test_a_string_without_an_end_stops_nobody(url: str) -> None:
 )
 def test_depth_and_nul_are_those_of_the_value(text: bytes, allowed: bool) -> None:
     def read() -> Any:
-        return desk.body_of(bodies.JobAsked, "", b'{"task": "a", "input": ' + text + b"}").input
+        return request_pipeline.body_of(request_schemas.JobAsked, "", b'{"task": "a", "input": ' + text + b"}").input
 
     if allowed:
         assert read() == msgspec.json.decode(text)

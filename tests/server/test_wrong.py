@@ -8,7 +8,7 @@ import pytest
 from interlock.kernel.commands import SetTenant
 from interlock.kernel.errors import StoreError, Unavailable
 from interlock.store import migrate
-from interlock.store.views import Filter, matching
+from interlock.store.queries.views import Filter, matching
 from tests.server.stage import Stage
 
 DEEP = '{"task": "a", "input": ' + "[" * 70 + "]" * 70 + "}"

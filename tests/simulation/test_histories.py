@@ -2,13 +2,13 @@
 
 import pytest
 
-from interlock.kernel.commands import Finish, Heard, Held, Outcome, Submit, Submitted, Work
+from interlock.kernel.commands import Finish, LeaseRef, LeaseStatus, Outcome, Submit, Submitted, Work
 from interlock.testing import simulate
-from interlock.testing.simulation.clockwork import Process
 from interlock.testing.simulation.faults import KINDS
 from interlock.testing.simulation.handlers import Sink
 from interlock.testing.simulation.histories import NEVER, Told, broken_histories, linearizable
 from interlock.testing.simulation.net import Op
+from interlock.testing.simulation.virtual_loop import Process
 
 GRANT = Told(1, 2, "granted", fence=1)
 TAKEN = Told(5, 6, "granted", fence=2)
@@ -44,11 +44,11 @@ def test_what_clients_were_told_fits_an_order_or_not(answers: list[Told], possib
 
 
 def test_a_history_is_read_from_what_was_said() -> None:
-    held = Held(unit=1, fence=1, lease="x")
+    held = LeaseRef(unit=1, fence=1, lease="x")
 
     def finish(at: int, ended: str, accepted: bool = True) -> Op:
         command = Finish(outcomes=(Outcome(held=held, ended=ended),))
-        return Op(command, at, at + 1, [Heard(unit=1, accepted=accepted)])
+        return Op(command, at, at + 1, [LeaseStatus(unit=1, accepted=accepted)])
 
     assert list(broken_histories([finish(1, "success"), finish(3, "success")])) == []
     assert len(list(broken_histories([finish(1, "success"), finish(3, "failure")]))) == 1

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from interlock.engine.reactions import roll_up
+from interlock.core.reactions import roll_up
 from interlock.testing import simulate
-from interlock.testing.simulation.relive import relive
+from interlock.testing.simulation.replay import relive
 from interlock.testing.simulation.shrink import shrunk, written_out
 
 

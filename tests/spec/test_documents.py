@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from interlock.audit.render import page, section
+from interlock.audit.docs.render import page, section
 from interlock.kernel.graph import ranks
 from interlock.lifecycles import shipped
 from tests.conftest import ROOT, Run
@@ -29,20 +29,22 @@ def joined(edges: dict[int, doc.Edges], leave: tuple[int, ...] = ()) -> doc.Edge
 @pytest.fixture(scope="session")
 def exported(interlock: Run) -> dict[str, Any]:
     """Every lifecycle as `export --json` prints it, extensions included."""
-    lives = json.loads(interlock("lifecycle", "export", "--json").stdout)["lifecycles"]
-    return {life["name"]: life for life in lives}
+    lifecycles = json.loads(interlock("lifecycle", "export", "--json").stdout)["lifecycles"]
+    return {lifecycle["name"]: lifecycle for lifecycle in lifecycles}
 
 
 @pytest.fixture(scope="session")
 def documented(interlock: Run) -> dict[str, doc.Edges]:
     """The edges that `export --documents` claims, births left out."""
-    lives = json.loads(interlock("lifecycle", "export", "--documents", "--json").stdout)["lifecycles"]
-    return {life["name"]: {(m["from"], m["to"]) for m in life["moves"] if m["from"]} for life in lives}
+    lifecycles = json.loads(interlock("lifecycle", "export", "--documents", "--json").stdout)["lifecycles"]
+    return {
+        lifecycle["name"]: {(m["from"], m["to"]) for m in lifecycle["moves"] if m["from"]} for lifecycle in lifecycles
+    }
 
 
-def exits(life: dict[str, Any], state: str) -> set[str]:
+def exits(lifecycle: dict[str, Any], state: str) -> set[str]:
     """Where a state leads, self-hops left out: they are no transitions."""
-    return {move["to"] for move in life["moves"] if move["from"] == state} - {state}
+    return {move["to"] for move in lifecycle["moves"] if move["from"] == state} - {state}
 
 
 EXPECTED = [
@@ -118,7 +120,7 @@ def test_events_of_document_003_are_its_triggers(name: str, heading: str, export
 
 @pytest.mark.req("R4-01")
 def test_every_edge_beyond_the_documents_is_marked_and_says_why(exported: dict[str, Any]) -> None:
-    extensions = [move for life in exported.values() for move in life["moves"] if move["extension"]]
+    extensions = [move for lifecycle in exported.values() for move in lifecycle["moves"] if move["extension"]]
     assert extensions
     assert all(move["why"] for move in extensions)
 
@@ -183,8 +185,8 @@ def test_resume_is_explicit(exported: dict[str, Any]) -> None:
 def test_only_failed_and_cancelled_return_to_queued(exported: dict[str, Any]) -> None:
     moves = exported["agent_run"]["moves"]
     assert {m["from"] for m in moves if m["to"] == "queued" and m["from"]} == {"failed", "cancelled"}
-    life = shipped()["agent_run"]
-    assert {state for state in life.states if life.allows(state, "resume")} == {"failed", "cancelled"}
+    lifecycle = shipped()["agent_run"]
+    assert {state for state in lifecycle.states if lifecycle.allows(state, "resume")} == {"failed", "cancelled"}
 
 
 @pytest.mark.req("R0-24")
@@ -211,9 +213,9 @@ ENDS = [
 
 @pytest.mark.parametrize(("name", "ends"), ENDS)
 def test_nothing_leaves_an_end(name: str, ends: set[str], exported: dict[str, Any]) -> None:
-    life = exported[name]
-    assert all(exits(life, state) == set() for state in ends)
-    assert ends <= {state["name"] for state in life["states"] if state["final"]}
+    lifecycle = exported[name]
+    assert all(exits(lifecycle, state) == set() for state in ends)
+    assert ends <= {state["name"] for state in lifecycle["states"] if state["final"]}
 
 
 def test_the_ends_of_an_attempt_are_five(exported: dict[str, Any]) -> None:
@@ -254,9 +256,9 @@ def test_the_logical_job_has_every_state_but_stale(exported: dict[str, Any]) -> 
 @pytest.mark.parametrize("name", ["job", "step", "task", "agent_job", "ci_attempt"])
 @pytest.mark.req("R2-18")
 def test_within_an_attempt_nothing_goes_back(name: str) -> None:
-    life = shipped()[name]
-    inside = [(hop.source, hop.target) for hop in life.hops if hop.source and not hop.opens_attempt]
-    rank = ranks(life.states, inside)
+    lifecycle = shipped()[name]
+    inside = [(hop.source, hop.target) for hop in lifecycle.hops if hop.source and not hop.opens_attempt]
+    rank = ranks(lifecycle.states, inside)
     assert all(rank[target] > rank[source] for source, target in inside)
 
 

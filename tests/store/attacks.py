@@ -12,15 +12,15 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from interlock.audit.laws import audit
-from interlock.kernel.commands import Claim, Finish, Held, Outcome, Register, Start, Submit, Tick, Work
+from interlock.audit.laws.rows import audit
+from interlock.kernel.commands import Claim, Finish, LeaseRef, Outcome, Register, Start, Submit, Tick, Work
 from interlock.kernel.paths import Path
 from interlock.kernel.rows import Act, Unit, columns
 from interlock.lifecycles import shipped
 from interlock.plugins import make_engine
 from interlock.store import migrate
 from interlock.store.acts import digest_of
-from interlock.store.reads import read
+from interlock.store.queries.snapshots import read
 from interlock.store.sqlite.connection import unborn
 from tests.store.databases import Connection, declare
 from tests.store.raw_acts import forced_path, newborn, path_of, unlisted
@@ -99,16 +99,16 @@ class Scene:
     """A database with a unit in every place that attacks speak of; most acts are sealed, the last ones are not."""
 
     def __init__(self, connection: Connection, owner: Connection) -> None:
-        self.lives = shipped()
+        self.lifecycles = shipped()
         self.pg = connection.many_writers
-        engine = make_engine(connection, self.lives)
+        engine = make_engine(connection, self.lifecycles)
         free, spare, held, run, done, failed = (
             engine.send(Submit(work=(Work(task="mail", priority=place),)))[0].unit for place in (1, 2, 9, 8, 7, 6)
         )
         alien = engine.send(Submit(tenant=2, work=(Work(task="mail"),)))[0].unit
         worker = engine.send(Register(name="w", incarnation="1", capacity=10))
         grants = engine.send(Claim(worker=worker, limit=4, key="c", nonce="0123456789abcdef"))
-        leases = {grant.unit: Held(unit=grant.unit, fence=grant.fence, lease=grant.lease) for grant in grants}
+        leases = {grant.unit: LeaseRef(unit=grant.unit, fence=grant.fence, lease=grant.lease) for grant in grants}
         engine.send(Start(held=(leases[run], leases[done], leases[failed])))
         engine.send(Finish(outcomes=(Outcome(held=leases[done], result='"ok"'),)))
         wrong = Outcome(held=leases[failed], ended="failure", error="no", error_class="PermanentError")
@@ -164,16 +164,16 @@ class Scene:
         row = self.unit(unit)
         return path_of(row.lifecycle, row.state, row.lease, *steps)
 
-    def fingerprint(self, session: Connection) -> list[str]:
+    def fingerprint(self, connection: Connection) -> list[str]:
         """All rows of the record, each table by a digest."""
         found = []
         for table in (*TABLES, *(() if self.pg else ("member", "moving"))):
-            rows = sorted(map(str, session.rows(f"SELECT * FROM {table}")))
+            rows = sorted(map(str, connection.rows(f"SELECT * FROM {table}")))
             found.append(f"{table} {len(rows)} {hashlib.sha256(''.join(rows).encode()).hexdigest()}")
         return found
 
-    def broken(self, session: Connection) -> list[str]:
-        return [one.law for one in audit(session, self.lives, rebuild=True)]
+    def broken(self, connection: Connection) -> list[str]:
+        return [one.law for one in audit(connection, self.lifecycles, rebuild=True)]
 
     # Statements.
 

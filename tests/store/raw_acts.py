@@ -23,8 +23,8 @@ from interlock.store.sqlite import SqliteConnection
 from interlock.store.sqlite.connection import as_json, unborn
 from tests.store.databases import Connection, insert, swap
 
-LIVES = shipped()
-LEASES = LIVES["lease"]
+LIFECYCLES = shipped()
+LEASES = LIFECYCLES["lease"]
 NUMBERS = count(1)  # of acts within a transaction of PostgreSQL; no two need to begin anew
 LISTS = {"units": "bigint[]", "before": "bigint[]", "leases": "bigint[]", "secrets": "text[]", "details": "text[]"}
 NEXT = {
@@ -78,18 +78,18 @@ def parse(step: str) -> Step:
 
 def path_of(lifecycle: str, source: str, lease: str | None, *steps: str) -> Path:
     """The listed path of these steps. Raises Refused if a step is not listed."""
-    return compose(LIVES[lifecycle], LEASES, source, lease, tuple(map(parse, steps)))
+    return compose(LIFECYCLES[lifecycle], LEASES, source, lease, tuple(map(parse, steps)))
 
 
 def unlisted(source: str, trigger: str, target: str, **changes: Any) -> Path:
     """A path of one hop of a job that says whatever a test likes; else it is spelled as a listed one."""
-    life = LIVES[changes.pop("lifecycle", "job")]
-    category = life.category(target) if target in life.states else "ready"
+    lifecycle = LIFECYCLES[changes.pop("lifecycle", "job")]
+    category = lifecycle.category(target) if target in lifecycle.states else "ready"
     outcome = 2 if category == "closed" else int(category in ("success", "failure", "cancelled", "dead"))
     told = {"category": category, "outcome": outcome, "started": 0, "forced": False}
     told |= {name: changes.pop(name) for name in (*told,) if name in changes}
     hop = {"name": "x", "severity": "info", "attempt": 0, "fence": 0, **changes}
-    return Path(life.name, (PathHop(trigger, source, target, **hop),), **told)
+    return Path(lifecycle.name, (PathHop(trigger, source, target, **hop),), **told)
 
 
 def list_path(database: Connection, path: Path) -> None:
@@ -230,11 +230,11 @@ def finish(database: Connection, *units: int) -> None:
 
 def forced_path(database: Connection, unit: int, target: str) -> Path:
     place = place_of(database, unit)
-    life = LIVES[place["lifecycle"]]
-    if target in life.states:
-        return forced(life, LEASES, place["state"], place["lease"] if place["lease_id"] else None, target)
+    lifecycle = LIFECYCLES[place["lifecycle"]]
+    if target in lifecycle.states:
+        return forced(lifecycle, LEASES, place["state"], place["lease"] if place["lease_id"] else None, target)
     return unlisted(
-        place["state"], "force", target, lifecycle=life.name, name="forced", severity="warning", forced=True
+        place["state"], "force", target, lifecycle=lifecycle.name, name="forced", severity="warning", forced=True
     )
 
 

@@ -16,7 +16,7 @@ from interlock.store.ids import Ids
 from interlock.store.postgres import PostgresConnection
 from interlock.store.query import select
 from interlock.store.sqlite import SqliteConnection
-from interlock.store.tx import Tx
+from interlock.store.unit_of_work import UnitOfWork
 from tests.store.databases import fresh
 
 FACTS = {"name", "many_writers", "private", "pooled", "mark"}
@@ -69,7 +69,7 @@ def test_a_query_is_prefetched_by_itself_and_not_by_its_text(tmp_path: Path) -> 
     rest = "WHERE id = :id"
     query, same_text = select(Unit, rest), select(Unit, rest)
     with fresh("sqlite memory", tmp_path, "") as connection:
-        tx = Tx(connection, shipped(), Ids(connection), [1], ahead=[query.bind(id=1)])
+        tx = UnitOfWork(connection, shipped(), Ids(connection), [1], ahead=[query.bind(id=1)])
         asked: list[str] = []
         rows = connection.rows
         connection.rows = lambda sql, params=None: (asked.append(sql), rows(sql, params))[1]  # type: ignore[method-assign]

@@ -5,11 +5,11 @@ import pytest
 from interlock.lifecycles import shipped
 from interlock.store import lanes
 from interlock.store.cache import EngineCache
-from interlock.store.finders import lane_for, lanes_of
 from interlock.store.ids import Ids
 from interlock.store.lanes import NUMBERS, Lane, Lanes, remember
 from interlock.store.postgres import PostgresConnection
-from interlock.store.tx import Tx
+from interlock.store.queries.for_verbs import lane_for, lanes_of
+from interlock.store.unit_of_work import UnitOfWork
 from tests.store.databases import Connection, fresh_postgres, insert
 
 
@@ -43,8 +43,8 @@ def test_a_lane_has_a_number_of_its_tenant(database: Connection) -> None:
         insert(database, "lane", id=7, tenant=1, queue="q", capabilities="")
 
 
-def begun(connection: Connection, cache: EngineCache) -> Tx:
-    return Tx(connection, shipped(), Ids(connection), [1], cache=cache)
+def begun(connection: Connection, cache: EngineCache) -> UnitOfWork:
+    return UnitOfWork(connection, shipped(), Ids(connection), [1], cache=cache)
 
 
 def test_two_who_make_lanes_at_once(server: str) -> None:

@@ -4,14 +4,14 @@ from collections.abc import Iterator
 
 import pytest
 
-from interlock.engine.door import Engine
+from interlock.core.engine import Engine
 from interlock.kernel.commands import Submit, Work
-from interlock.kernel.names import meant
+from interlock.kernel.ids import parse_id
 from interlock.lifecycles import shipped
 from interlock.plugins import make_engine
-from interlock.store import letters, lists
 from interlock.store.postgres import PostgresConnection
-from interlock.store.views import Filter
+from interlock.store.queries import dead_letters, lists
+from interlock.store.queries.views import Filter
 from tests.store.databases import KINDS, Connection, declare, fresh
 from tests.store.filling import fill, watched
 from tests.store.test_plans import analyze, large_scans
@@ -29,8 +29,8 @@ def empty(
 
 
 def page(engine: Engine, wanted: Filter, limit: int, after: str | None = None) -> lists.Page:
-    start = None if after is None else meant(after)
-    return engine.read(lambda session: lists.newest(session, 1, shipped().values(), wanted, limit, start))
+    start = None if after is None else parse_id(after)
+    return engine.read(lambda connection: lists.newest(connection, 1, shipped().values(), wanted, limit, start))
 
 
 def everything(engine: Engine, wanted: Filter, limit: int) -> list[int]:
@@ -84,7 +84,7 @@ def test_counts_are_exact_up_to_a_bound(empty: Connection, monkeypatch: pytest.M
     engine = make_engine(empty, shipped())
     for many, wanted in ((10, (10, False)), (1, (10, True))):
         engine.send(Submit(work=tuple(Work(task="a") for _ in range(many))))
-        found = engine.read(lambda session: lists.amount(session, 1, Filter(task="a")))
+        found = engine.read(lambda connection: lists.amount(connection, 1, Filter(task="a")))
         assert (found.count, found.more) == wanted
 
 
@@ -117,9 +117,13 @@ def reads_little(database: Connection, server: str, many: int) -> None:
                 assert sum(read.rows.get(table, 0) for read in reads) <= most, (wanted, table)
             assert sum(read.rows.get("act", 0) for read in reads) <= 5 * most + 10, wanted
     with watched(database) as reads:
-        engine.read(lambda session: letters.newest(session, 1, letters.Letters(task="x"), PAGE, letters.END))
+        engine.read(
+            lambda connection: dead_letters.newest(
+                connection, 1, dead_letters.Letters(task="x"), PAGE, dead_letters.END
+            )
+        )
     assert "unit_dead" in {index for read in reads for index in read.indexes}
-    assert engine.read(lambda session: lists.amount(session, 1, Filter())).more == (many > lists.COUNT_MOST)
+    assert engine.read(lambda connection: lists.amount(connection, 1, Filter())).more == (many > lists.COUNT_MOST)
 
 
 def test_lists_read_little(empty: Connection, server: str) -> None:

@@ -13,10 +13,10 @@ import pytest
 from interlock.kernel.lifecycle import Category, Lifecycle
 from interlock.kernel.paths import BORN, Path, Paths, Step, listed_paths
 from tests.store.databases import Connection, fresh
-from tests.store.raw_acts import LEASES, LIVES, bear, transaction, write_act
+from tests.store.raw_acts import LEASES, LIFECYCLES, bear, transaction, write_act
 
 UNDER_LEASE = (Category.HELD, Category.ACTIVE, Category.CLOSING)
-NAMES = sorted(LIVES.keys() - {"lease"})
+NAMES = sorted(LIFECYCLES.keys() - {"lease"})
 
 
 class Place(NamedTuple):
@@ -30,14 +30,14 @@ class Place(NamedTuple):
 NOWHERE = Place(BORN, None, live=False)
 
 
-def goes(life: Lifecycle, path: Path, at: Place) -> bool:
+def goes(lifecycle: Lifecycle, path: Path, at: Place) -> bool:
     """Whether a unit that is there can take this path."""
     if path.source != at.state or (path.grants and at.live):
         return False
     if path.lease_from is not None and not (at.live and path.lease_from == at.lease):
         return False
     stays = not path.lease_ends and at.live  # what is neither held nor at work is under no lease
-    return not stays or (path.category or life.category(at.state)) in UNDER_LEASE
+    return not stays or (path.category or lifecycle.category(at.state)) in UNDER_LEASE
 
 
 def behind(path: Path, at: Place) -> Place:
@@ -46,24 +46,24 @@ def behind(path: Path, at: Place) -> Place:
     return Place(path.target, path.lease_to or at.lease, live)
 
 
-def routes(life: Lifecycle, paths: list[Path]) -> dict[Place, list[Path]]:
+def routes(lifecycle: Lifecycle, paths: list[Path]) -> dict[Place, list[Path]]:
     """Every place, and the shortest way to it."""
     found: dict[Place, list[Path]] = {NOWHERE: []}
     waiting = deque([NOWHERE])
     while waiting:
         at = waiting.popleft()
         for path in paths:
-            if goes(life, path, at) and behind(path, at) not in found:
+            if goes(lifecycle, path, at) and behind(path, at) not in found:
                 found[behind(path, at)] = [*found[at], path]
                 waiting.append(behind(path, at))
     return found
 
 
 def test_every_move_of_every_lifecycle_is_a_listed_path() -> None:
-    paths = Paths(LIVES)
+    paths = Paths(LIFECYCLES)
     for name in NAMES:
-        listed = {path.id for path in listed_paths(LIVES[name], LEASES)}
-        for source, trigger in LIVES[name].moves:
+        listed = {path.id for path in listed_paths(LIFECYCLES[name], LEASES)}
+        for source, trigger in LIFECYCLES[name].moves:
             assert paths.find(name, source or BORN, None, (Step(trigger),)).id in listed, (name, source, trigger)
 
 
@@ -77,12 +77,12 @@ def database(
 
 @pytest.mark.parametrize("name", NAMES)
 def test_units_take_every_path(database: Connection, name: str) -> None:
-    life = LIVES[name]
-    paths = list({path.id: path for path in listed_paths(life, LEASES)}.values())
-    ways = [[*way, path] for at, way in routes(life, paths).items() for path in paths if goes(life, path, at)]
+    lifecycle = LIFECYCLES[name]
+    paths = list({path.id: path for path in listed_paths(lifecycle, LEASES)}.values())
+    ways = [[*way, path] for at, way in routes(lifecycle, paths).items() for path in paths if goes(lifecycle, path, at)]
     assert {path.id for path in paths} == {way[-1].id for way in ways}
     hops = {hop for way in ways for path in way for hop in path.hops}
-    assert set(life.moves) <= {(hop.source or None, hop.trigger) for hop in hops}
+    assert set(lifecycle.moves) <= {(hop.source or None, hop.trigger) for hop in hops}
     drive(database, dict(enumerate(ways, start=NAMES.index(name) * 100_000 + 1)))
 
 

@@ -8,19 +8,19 @@ from typing import Any
 
 import pytest
 
-from interlock.audit.laws import audit
-from interlock.kernel.commands import Claim, Grant, Register, Submit, Tick, Work
+from interlock.audit.laws.rows import audit
+from interlock.kernel.approvals import waiting
+from interlock.kernel.commands import Claim, LeaseGrant, Register, Submit, Tick, Work
 from interlock.kernel.rows import Unit
-from interlock.kernel.verdicts import waiting
 from interlock.lifecycles import shipped
 from interlock.plugins import make_engine
-from interlock.store import finders, tenants, trees, views
-from interlock.store import reads as reads_of
 from interlock.store.acts import UNITS_MAX
 from interlock.store.ids import Ids
 from interlock.store.postgres import PostgresConnection
+from interlock.store.queries import for_verbs, tenants, trees, views
+from interlock.store.queries import snapshots as reads_of
 from interlock.store.sqlite import SqliteConnection
-from interlock.store.tx import Tx
+from interlock.store.unit_of_work import UnitOfWork
 from tests.store.databases import KINDS, Connection, declare, fresh, swap
 from tests.store.filling import BIRTH, ENGINE_IDS, TAGS, Read, counted, fill, stepped, watched
 from tests.store.raw_acts import bear, move, place_of, transaction
@@ -79,7 +79,7 @@ class Claimer:
         work = tuple(Work(task="mail", capabilities=tuple(lane), **facts) for lane in lanes)
         return [done.unit for done in self.engine.send(Submit(work=work))]
 
-    def claim(self, limit: int = LIMIT, **facts: Any) -> list[Grant]:
+    def claim(self, limit: int = LIMIT, **facts: Any) -> list[LeaseGrant]:
         name = f"c{next(NUMBERS)}"
         return self.engine.send(Claim(worker=self.worker, key=name, nonce=f"{name:0>16}", limit=limit, **facts))
 
@@ -194,42 +194,45 @@ HISTORY = {
 HISTORY |= {"act_tenant"}
 UNIT = {"unit_pkey", "sqlite_autoindex_unit_1"}
 BIRTHS = {*UNIT, "act_pkey", "act_tenant"}
-FINDERS: dict[str, tuple[Callable[[Tx], object], set[str]]] = {
-    "overdue": (lambda tx: finders.overdue(tx, LIMIT), {"unit_wake", "lease_until", *UNIT}),
-    "held_by": (lambda tx: finders.held_by(tx, 7), {"lease_worker", *UNIT}),
-    "open_children": (lambda tx: finders.open_children(tx, 7), {"unit_parent"}),
-    "last_child": (lambda tx: finders.last_child(tx, 7), {"unit_parent"}),
-    "has_note": (lambda tx: finders.has_note(tx, 7, "step", "a"), {"note_unit", "one_note_a_name"}),
-    "submitter": (lambda tx: finders.submitter(tx, FILLED), BIRTHS),
-    "notes_named": (lambda tx: finders.notes_named(tx, [7], "vote"), {"note_unit", "one_note_a_name"}),
+FINDERS: dict[str, tuple[Callable[[UnitOfWork], object], set[str]]] = {
+    "overdue": (lambda tx: for_verbs.overdue(tx, LIMIT), {"unit_wake", "lease_until", *UNIT}),
+    "held_by": (lambda tx: for_verbs.held_by(tx, 7), {"lease_worker", *UNIT}),
+    "open_children": (lambda tx: for_verbs.open_children(tx, 7), {"unit_parent"}),
+    "last_child": (lambda tx: for_verbs.last_child(tx, 7), {"unit_parent"}),
+    "has_note": (lambda tx: for_verbs.has_note(tx, 7, "step", "a"), {"note_unit", "one_note_a_name"}),
+    "submitter": (lambda tx: for_verbs.submitter(tx, FILLED), BIRTHS),
+    "notes_named": (lambda tx: for_verbs.notes_named(tx, [7], "vote"), {"note_unit", "one_note_a_name"}),
     "results_below": (
-        lambda tx: finders.results_below(tx, [7, 8]),
+        lambda tx: for_verbs.results_below(tx, [7, 8]),
         {"unit_parent", "body_pkey", "sqlite_autoindex_body_1"},
     ),
-    "newest_template": (lambda tx: finders.template_of(tx, 1, "t"), TEMPLATE),
-    "template_of": (lambda tx: finders.template_of(tx, 1, "t", 1), TEMPLATE),
-    "has_artifact": (lambda tx: finders.has_artifact(tx, 7, 1, "a"), {"artifact_pkey", "sqlite_autoindex_artifact_1"}),
-    "compensations": (lambda tx: finders.compensations(tx, [7, 8]), {"note_unit", "one_note_a_name"}),
-    "closing_event": (lambda tx: finders.closing_event(tx, Unit(**GONE)), HISTORY),
-    "last_grant": (lambda tx: finders.last_grant(tx, Unit(**GONE)), HISTORY),
-    "parked": (lambda tx: finders.parked(tx, 1, "limit:k"), {"unit_parked"}),
-    "slot_for": (lambda tx: finders.slot_for(tx, 1, "limit:k", 1), {"slot_pkey", "sqlite_autoindex_slot_1"}),
-    "due_schedules": (lambda tx: finders.due_schedules(tx, 10), {"schedule_next"}),
+    "newest_template": (lambda tx: for_verbs.template_of(tx, 1, "t"), TEMPLATE),
+    "template_of": (lambda tx: for_verbs.template_of(tx, 1, "t", 1), TEMPLATE),
+    "has_artifact": (
+        lambda tx: for_verbs.has_artifact(tx, 7, 1, "a"),
+        {"artifact_pkey", "sqlite_autoindex_artifact_1"},
+    ),
+    "compensations": (lambda tx: for_verbs.compensations(tx, [7, 8]), {"note_unit", "one_note_a_name"}),
+    "closing_event": (lambda tx: for_verbs.closing_event(tx, Unit(**GONE)), HISTORY),
+    "last_grant": (lambda tx: for_verbs.last_grant(tx, Unit(**GONE)), HISTORY),
+    "parked": (lambda tx: for_verbs.parked(tx, 1, "limit:k"), {"unit_parked"}),
+    "slot_for": (lambda tx: for_verbs.slot_for(tx, 1, "limit:k", 1), {"slot_pkey", "sqlite_autoindex_slot_1"}),
+    "due_schedules": (lambda tx: for_verbs.due_schedules(tx, 10), {"schedule_next"}),
     "known_schedule": (
-        lambda tx: finders.known_schedule(tx, 1, "s"),
+        lambda tx: for_verbs.known_schedule(tx, 1, "s"),
         {"schedule_pkey", "sqlite_autoindex_schedule_1"},
     ),
-    "tokens_back": (lambda tx: finders.tokens_back(tx, 10), {"token_back"}),
-    "answer_to": (lambda tx: finders.answer_to(tx, 1, "s", "k"), {"answer_pkey", "sqlite_autoindex_answer_1"}),
+    "tokens_back": (lambda tx: for_verbs.tokens_back(tx, 10), {"token_back"}),
+    "answer_to": (lambda tx: for_verbs.answer_to(tx, 1, "s", "k"), {"answer_pkey", "sqlite_autoindex_answer_1"}),
     "incarnations": (
-        lambda tx: finders.incarnations(tx, 1, "w"),
+        lambda tx: for_verbs.incarnations(tx, 1, "w"),
         {"worker_tenant_name_incarnation_key", "sqlite_autoindex_worker_2"},
     ),
-    "lanes_of": (lambda tx: finders.lanes_of(tx, 1), {"lane_pkey", "sqlite_autoindex_lane_1", "tenant_pkey"}),
-    "done_again": (lambda tx: views.done_again(tx.session, 1, [7, 8]), {"body_retry_of"}),
+    "lanes_of": (lambda tx: for_verbs.lanes_of(tx, 1), {"lane_pkey", "sqlite_autoindex_lane_1", "tenant_pkey"}),
+    "done_again": (lambda tx: views.done_again(tx.connection, 1, [7, 8]), {"body_retry_of"}),
     "held_now": (lambda tx: tenants.held_now(tx, 3), {"lease_worker", "lease_until"}),
     "waiting_now": (lambda tx: tenants.waiting_now(tx, 3), {"unit_claim", "unit_parked", "unit_wake"}),
-    "with_key": (lambda tx: finders.with_key(tx, 1, "filled", "k7"), {"one_unit_a_key"}),
+    "with_key": (lambda tx: for_verbs.with_key(tx, 1, "filled", "k7"), {"one_unit_a_key"}),
     "lock": (lambda tx: tx.lock([7, 8]), {"unit_pkey", "sqlite_autoindex_unit_1"}),
     "body": (lambda tx: tx.body(tx.lock([FILLED])[0]), {"body_pkey", "sqlite_autoindex_body_1"}),
     "meet_needs": (lambda tx: tx.meet_needs([7, 8]), {"need_reverse"}),
@@ -237,10 +240,10 @@ FINDERS: dict[str, tuple[Callable[[Tx], object], set[str]]] = {
 
 
 LOOKS: dict[str, tuple[Callable[[Connection], object], set[str]]] = {
-    "resting": (lambda session: trees.resting(session, 1, waiting(shipped()), 50), {"unit_rests"}),
-    "tree_of": (lambda session: trees.tree_of(session, 1, FILLED), {"unit_parent"}),
-    "births_of": (lambda session: trees.births_of(session, 1, [7, 8]), BIRTHS),
-    "events_in": (lambda session: trees.events_in(session, 1, [7, 8], 10**18), HISTORY),
+    "resting": (lambda connection: trees.resting(connection, 1, waiting(shipped()), 50), {"unit_rests"}),
+    "tree_of": (lambda connection: trees.tree_of(connection, 1, FILLED), {"unit_parent"}),
+    "births_of": (lambda connection: trees.births_of(connection, 1, [7, 8]), BIRTHS),
+    "events_in": (lambda connection: trees.events_in(connection, 1, [7, 8], 10**18), HISTORY),
 }
 
 
@@ -270,7 +273,7 @@ def test_what_people_look_at_has_its_index(database: Connection, server: str, na
 @pytest.mark.parametrize("name", FINDERS)
 def test_a_finder_has_its_index(database: Connection, name: str) -> None:
     find, indexes = FINDERS[name]
-    tx = Tx(database, shipped(), Ids(database), [1])
+    tx = UnitOfWork(database, shipped(), Ids(database), [1])
     with watched(database) as reads:
         find(tx)
     database.rollback()

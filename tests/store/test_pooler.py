@@ -11,8 +11,8 @@ from typing import Any
 import psycopg
 import pytest
 
-from interlock.audit.laws import audit
-from interlock.engine.door import Engine
+from interlock.audit.laws.rows import audit
+from interlock.core.engine import Engine
 from interlock.kernel.commands import Claim, Finish, Outcome, Register, Start, Submit, Work
 from interlock.kernel.errors import InterlockError
 from interlock.lifecycles import shipped
@@ -21,10 +21,10 @@ from interlock.store.postgres import PostgresConnection, driver
 from interlock.store.postgres.connection import CallerPostgresConnection
 from interlock.store.postgres.driver import PipelineConnection, open_raw
 from interlock.store.postgres.wakeups import Notify
-from interlock.store.reads import snapshot
+from interlock.store.queries.snapshots import snapshot
 from interlock.store.url import connect
 from tests.conftest import Run
-from tests.contract.world import held
+from tests.engine.world import held
 from tests.postgres.pooler import Pooler, pooling
 from tests.store.databases import fresh_postgres
 
@@ -147,7 +147,9 @@ def live(engine: Engine, name: str, rounds: int) -> Counter[str]:
         heard = engine.send(Finish(outcomes=tuple(Outcome(held=held(one), result=str(turn)) for one in grants)))
         assert {one.state for one in heard} == {"succeeded"}
         sql = "SELECT state, count(*) FROM unit WHERE id {ids} GROUP BY state"
-        assert engine.read(lambda session, sql=sql, made=made: session.rows(sql, {"ids": made})) == [("succeeded", 3)]
+        assert engine.read(lambda connection, sql=sql, made=made: connection.rows(sql, {"ids": made})) == [
+            ("succeeded", 3)
+        ]
         done["units"] += len(made)
     return done
 
@@ -157,9 +159,11 @@ def test_two_engines_under_load_do_what_they_were_told(pooled: tuple[str, Pooler
     url, pooler = pooled
     with open_engine(url + option, shipped()) as one, open_engine(url + option, shipped()) as other:
         with ThreadPoolExecutor() as pool:
-            lives = [pool.submit(live, engine, name, 15) for engine, name in ((one, "a"), (other, "b"), (one, "c"))]
-            assert sum((life.result() for life in lives), Counter()) == {"units": 3 * 3 * 15}
-        assert all(not committer.session.raw.names for committer in (*one.committers, *other.committers))  # type: ignore[attr-defined]
+            lifecycles = [
+                pool.submit(live, engine, name, 15) for engine, name in ((one, "a"), (other, "b"), (one, "c"))
+            ]
+            assert sum((lifecycle.result() for lifecycle in lifecycles), Counter()) == {"units": 3 * 3 * 15}
+        assert all(not committer.connection.raw.names for committer in (*one.committers, *other.committers))  # type: ignore[attr-defined]
     assert pooler.swaps > 100
     connection = connect(url + option)
     with snapshot(connection):
@@ -223,10 +227,10 @@ def test_another_word_for_prepare_is_refused(value: str, database: str) -> None:
 def test_a_lent_connection_gets_no_statement_prepared(database: str) -> None:
     """The caller's driver would name ours by a counter."""
     with psycopg.connect(database, prepare_threshold=0) as raw, raw.transaction():
-        session = CallerPostgresConnection(raw)
+        connection = CallerPostgresConnection(raw)
         for _ in range(OFTEN):
-            assert session.rows("SELECT 3 + :n", {"n": 1}) == [(4,)]
-        assert session.rows("SELECT count(*) FROM pg_prepared_statements") == [(0,)]
+            assert connection.rows("SELECT 3 + :n", {"n": 1}) == [(4,)]
+        assert connection.rows("SELECT count(*) FROM pg_prepared_statements") == [(0,)]
 
 
 def test_the_doctor_notices_a_pooler(pooled: tuple[str, Pooler], database: str, interlock: Run) -> None:

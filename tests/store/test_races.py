@@ -11,14 +11,14 @@ import psycopg
 import pytest
 
 import interlock
-from interlock.audit.laws import audit
+from interlock.audit.laws.rows import audit
 from interlock.client.app import App
 from interlock.kernel.commands import Register, Submit, Work
 from interlock.kernel.errors import InterlockError
 from interlock.lifecycles import shipped
 from interlock.plugins import make_engine
 from interlock.store.postgres import PostgresConnection
-from interlock.store.views import Filter, listing
+from interlock.store.queries.views import Filter, listing
 from tests.store.databases import declare, fresh_postgres
 from tests.store.raw_acts import path_of
 
@@ -182,7 +182,7 @@ def app(url: str) -> Iterator[App]:
 
         made.connect()
         yield made
-        assert made.engine.read(lambda session: list(audit(session, made.lives))) == []
+        assert made.engine.read(lambda connection: list(audit(connection, made.lifecycles))) == []
 
 
 @pytest.mark.parametrize("level", LEVELS)

@@ -9,10 +9,11 @@ import pytest
 from interlock.kernel.errors import InterlockError
 from interlock.kernel.rows import ROWS, Act, Event, Row
 from interlock.kernel.rows import columns as columns_of
-from interlock.kernel.steps import Template
+from interlock.kernel.workflow_graph import Template
 from interlock.lifecycles import shipped
-from interlock.store import guard, migrate, reads
+from interlock.store import guard, migrate
 from interlock.store.migrations import WORDS
+from interlock.store.queries import snapshots
 from tests.store.databases import KINDS, Connection, fresh
 from tests.store.raw_acts import archive, bear, finish, forget
 
@@ -51,13 +52,13 @@ def test_every_table_but_the_law_has_a_tenant(database: Connection) -> None:
 
 def test_the_database_holds_exactly_the_listed_hops(database: Connection) -> None:
     found = set(database.rows(f"SELECT {', '.join(guard.EDGE_COLUMNS)} FROM edge"))
-    assert found == {edge for life in shipped().values() for edge in guard.edges_of(life)}
+    assert found == {edge for lifecycle in shipped().values() for edge in guard.edges_of(lifecycle)}
 
 
 def test_the_database_holds_exactly_the_listed_paths(database: Connection) -> None:
     """With what it derives from their hops itself; the program says the same."""
-    lives = list(shipped().values())
-    wanted = {path.id: path for life in lives for path in guard.paths_of_life(lives, life)}
+    lifecycles = list(shipped().values())
+    wanted = {path.id: path for lifecycle in lifecycles for path in guard.paths_of_lifecycle(lifecycles, lifecycle)}
     derived = ("lifecycle", "source", "target", "category", "outcome", "started", "payload_hop", "opens", "grants",
                "lease_from", "lease_to", "lease_ends", "forced")  # fmt: skip
     rows = database.rows(f"SELECT id, digest, hops, retired, {', '.join(derived)} FROM transition_path")
@@ -85,15 +86,15 @@ def test_an_upgrade_runs_once(tmp_path_factory: pytest.TempPathFactory, database
 
 
 def test_a_store_has_an_epoch_and_keeps_it(database: Connection) -> None:
-    before = reads.epoch(database)
+    before = snapshots.epoch(database)
     assert before
     assert len(before) == 32
     if database.name == "sqlite":
         migrate.upgrade(database, shipped().values())
-        assert reads.epoch(database) == before
+        assert snapshots.epoch(database) == before
         database.rows("DELETE FROM about WHERE name = 'epoch'")  # made before there was one
         migrate.upgrade(database, shipped().values())
-        assert reads.epoch(database) not in (None, before)
+        assert snapshots.epoch(database) not in (None, before)
 
 
 def test_a_newer_schema_is_refused(database: Connection) -> None:

@@ -7,14 +7,26 @@ from typing import Any
 import msgspec
 import pytest
 
-from interlock.kernel.commands import Cancel, Claim, Finish, Grant, Heard, Held, Outcome, Register, Start, Submit, Work
+from interlock.kernel.commands import (
+    Cancel,
+    Claim,
+    Finish,
+    LeaseGrant,
+    LeaseRef,
+    LeaseStatus,
+    Outcome,
+    Register,
+    Start,
+    Submit,
+    Work,
+)
 from interlock.kernel.errors import Corrupt
 from interlock.kernel.rows import Note, Unit
 from interlock.lifecycles import shipped
 from interlock.plugins import make_engine
 from interlock.store.flush import WRITTEN
 from interlock.store.lanes import NUMBERS
-from interlock.store.reads import read
+from interlock.store.queries.snapshots import read
 from interlock.store.sqlite import SqliteConnection, wakeups
 from interlock.store.sqlite.bulk import SIZES, inserts, update_text, updates
 from tests.store.databases import fresh
@@ -106,7 +118,7 @@ class Holder:
         (self.grant,) = self.engine.send(Claim(worker=worker, key="c", nonce="n" * 16, limit=1, queues=("default",)))
         self.engine.send(Start(held=(held(self.grant),)))
 
-    def finish(self) -> tuple[Heard, list[str]]:
+    def finish(self) -> tuple[LeaseStatus, list[str]]:
         """The answer to its end, and what was asked of the units before."""
         asked: list[str] = []
         self.database.raw.set_trace_callback(asked.append)
@@ -119,8 +131,8 @@ class Holder:
         ]
 
 
-def held(grant: Grant) -> Held:
-    return Held(unit=grant.unit, fence=grant.fence, lease=grant.lease)
+def held(grant: LeaseGrant) -> LeaseRef:
+    return LeaseRef(unit=grant.unit, fence=grant.fence, lease=grant.lease)
 
 
 def test_what_this_connection_left_is_not_read_again(database: SqliteConnection) -> None:

@@ -4,13 +4,13 @@ from collections.abc import Iterator
 
 import pytest
 
-from interlock.engine.door import Engine
+from interlock.core.engine import Engine
 from interlock.kernel.commands import CountEvents, Submit, Work
-from interlock.kernel.tallies import MOVES
+from interlock.kernel.metrics import MOVES
 from interlock.lifecycles import shipped
 from interlock.plugins import make_engine
-from interlock.store import tallies
 from interlock.store.postgres import PostgresConnection
+from interlock.store.queries import metrics
 from tests.store.databases import KINDS, Connection, declare, fresh
 from tests.store.filling import Read, fill, watched
 from tests.store.test_plans import analyze, large_scans
@@ -28,7 +28,7 @@ def empty(
 
 
 def next_tally(engine: Engine) -> tuple[CountEvents | None, bool]:
-    return engine.read(lambda session: tallies.next_tally(session, 1, shipped()))
+    return engine.read(lambda connection: metrics.next_tally(connection, 1, shipped()))
 
 
 def caught_up(engine: Engine) -> int:
@@ -45,7 +45,7 @@ def counts_once_and_reads_little(database: Connection, server: str, many: int) -
     fill(database, many, LANES)
     analyze(database, server)
     engine = make_engine(database, shipped())
-    assert caught_up(engine) == many // tallies.PAGE + 1
+    assert caught_up(engine) == many // metrics.PAGE + 1
     engine.send(Submit(work=tuple(Work(task="new", priority=place) for place in range(NEW))))
     declare(database, 1)
     with watched(database) as reads:
@@ -58,10 +58,10 @@ def counts_once_and_reads_little(database: Connection, server: str, many: int) -
     assert engine.send(tally)
     assert not engine.send(tally)  # it counts from where somebody counted before
     assert next_tally(engine) == (None, False)
-    found = engine.read(lambda session: tallies.tallies(session, 1))
+    found = engine.read(lambda connection: metrics.tallies(connection, 1))
     assert sum(value for name, _, value in found if name == MOVES) == many + NEW
     with watched(database) as reads:
-        now = engine.read(lambda session: tallies.gauges(session, 1))
+        now = engine.read(lambda connection: metrics.gauges(connection, 1))
     refuse_scans(reads)
     assert sum(one.units for one in now.depths) == many // 3 + NEW
 
@@ -89,7 +89,7 @@ def test_a_scrape_sorts_no_events(empty: Connection, server: str, informed: bool
     engine = make_engine(empty, shipped())
     with watched(empty) as reads:
         tally, more = next_tally(engine)
-        engine.read(lambda session: (tallies.tallies(session, 1), tallies.gauges(session, 1)))
+        engine.read(lambda connection: (metrics.tallies(connection, 1), metrics.gauges(connection, 1)))
     assert tally
     assert more
     refuse_scans(reads)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import interlock
-from interlock.audit.laws import audit
+from interlock.audit.laws.rows import audit
 from interlock.testing import Stage, staged
 
 On = Callable[..., Stage]
@@ -18,7 +18,7 @@ ONCE = ["queued", "assigned", "running"]
 
 
 def sound(stage: Stage) -> bool:
-    return list(audit(stage.engine.reader, stage.app.lives)) == []
+    return list(audit(stage.engine.reader, stage.app.lifecycles)) == []
 
 
 def test_an_app_of_the_program_runs_on_memory_and_is_given_back(interlock_app: On, tmp_path: Path) -> None:

@@ -87,9 +87,11 @@ def test_no_sql_outside_the_store(path: Path) -> None:
 def test_no_state_name_outside_the_lifecycles(path: Path) -> None:
     """Code speaks triggers and categories; a state's name is its lifecycle's own business."""
     words = {str(category) for category in Category} | {
-        trigger for life in shipped().values() for _, trigger in life.moves
+        trigger for lifecycle in shipped().values() for _, trigger in lifecycle.moves
     }
-    states = {state for life in shipped().values() for state in life.states} - words - set(Unit.__struct_fields__)
+    states = (
+        {state for lifecycle in shipped().values() for state in lifecycle.states} - words - set(Unit.__struct_fields__)
+    )
     found = [node.value for node in texts(ast.parse(path.read_text(encoding="utf-8"))) if node.value in states]
     assert found == []
 

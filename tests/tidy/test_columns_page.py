@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from interlock.audit.laws import LAWS, REBUILT
+from interlock.audit.laws.rows import LAWS, REBUILT
 from interlock.kernel.rows import Body, Unit, columns
 from interlock.store import rights
 from interlock.store.flush import BODY_WRITTEN, BY_ACTS, COUNTED, FIXED

@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
-from interlock.client import first_names, wire
-from interlock.engine.door import VERBS
+from interlock.client import first_names, http_codec
+from interlock.core.engine import VERBS
 from interlock.kernel import commands
-from interlock.kernel.access import SCOPES
+from interlock.kernel.api_keys import SCOPES
 from interlock.kernel.commands import Command, Route
 from interlock.plugins import STANDARD
 
@@ -34,9 +34,9 @@ def test_what_is_asked_under_a_lease_or_to_get_one_has_a_committer_and_a_scope_o
 
 
 def test_every_public_command_can_be_sent_under_the_scopes_that_it_may_need() -> None:
-    assert set(wire.SCOPES) == {kind.scope for kind in KINDS if kind.public}
+    assert set(http_codec.SCOPES) == {kind.scope for kind in KINDS if kind.public}
     for kind in KINDS:
-        taken = {scope for scope in wire.SCOPES if kind in wire.commands_for(scope)}
+        taken = {scope for scope in http_codec.SCOPES if kind in http_codec.commands_for(scope)}
         assert taken == ({kind.scope, kind.other_scope} - {""} if kind.public else set()), kind
 
 
@@ -44,5 +44,5 @@ def test_a_first_name_is_sent_wherever_what_it_stands_for_is() -> None:
     assert not {first.__name__ for first in first_names.FIRST_NAMES} & {kind.__name__ for kind in KINDS}
     for first in first_names.FIRST_NAMES:
         assert all(kind.public for kind in first.stands_for)
-        taken = {scope for scope in wire.SCOPES if first in wire.commands_for(scope)}
+        taken = {scope for scope in http_codec.SCOPES if first in http_codec.commands_for(scope)}
         assert taken == {kind.scope for kind in first.stands_for}

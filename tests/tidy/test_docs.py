@@ -8,7 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from interlock.cli.main import app
-from interlock.engine.door import VERBS
+from interlock.core.engine import VERBS
 from interlock.kernel import commands
 from interlock.lifecycles import loader
 from interlock.plugins import STANDARD

@@ -6,7 +6,7 @@ from pathlib import Path
 from interlock.kernel.rows import Unit
 from tests.conftest import ROOT
 
-WRITER = ROOT / "interlock" / "engine" / "advance.py"
+WRITER = ROOT / "interlock" / "core" / "advance.py"
 COLUMNS = set(Unit.__struct_fields__) - {"id", "tenant", "unit"}
 # What else a row named so could be: only what is surely no unit is let pass.
 OTHER_ROWS = ("tenants.py", "verbs.py")  # of the engine and of schedules: rows of tenants and of schedules
@@ -40,7 +40,7 @@ def name_of(value: ast.expr) -> str:
 
 
 def test_no_other_file_of_the_engine_writes_a_unit() -> None:
-    folders = (ROOT / "interlock" / "engine", ROOT / "interlock" / "plugins")
+    folders = (ROOT / "interlock" / "core", ROOT / "interlock" / "plugins")
     files = [path for folder in folders for path in folder.rglob("*.py") if path != WRITER]
     assert len(files) > 30
     found = [one for path in sorted(files) for one in assigned(path) if not one.startswith(OTHER_ROWS)]

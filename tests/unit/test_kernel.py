@@ -73,7 +73,7 @@ def test_birth_is_a_move_like_any_other() -> None:
 
 
 def test_which_lifecycles_workers_claim() -> None:
-    claimed = {name for name, life in shipped().items() if life.leased}
+    claimed = {name for name, lifecycle in shipped().items() if lifecycle.leased}
     assert claimed == {"agent_job", "step", "job", "task", "ci_attempt"}
 
 

@@ -5,11 +5,11 @@ import json
 from collections.abc import Iterable
 from typing import Any
 
-from interlock.audit.log import Checker, Finding
+from interlock.audit.log.checker import Checker, Finding
 from interlock.kernel.lifecycle import Lifecycle
 from interlock.lifecycles import shipped
 
-LIVES = [life for life in shipped().values() if life.document == "003"]
+LIFECYCLES = [lifecycle for lifecycle in shipped().values() if lifecycle.document == "003"]
 
 QUEUE = ("pending", "queued", "scheduler_assigned")
 START = ("queued", "running", "worker_started")
@@ -55,8 +55,8 @@ def text(lines: Iterable[dict[str, Any]]) -> str:
     return "".join(json.dumps(each) + "\n" for each in lines)
 
 
-def check_bytes(log: bytes, lives: Iterable[Lifecycle] = LIVES, **options: Any) -> list[Finding]:
-    return list(Checker(lives, **options).findings(io.BytesIO(log)))
+def check_bytes(log: bytes, lifecycles: Iterable[Lifecycle] = LIFECYCLES, **options: Any) -> list[Finding]:
+    return list(Checker(lifecycles, **options).findings(io.BytesIO(log)))
 
 
 def check(*lines: dict[str, Any], **options: Any) -> list[Finding]:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from interlock.audit import log
+from interlock.audit.log import checker
 from tests.conftest import Run
 from tests.validate_log.logs import (
     AGAIN,
@@ -37,7 +37,7 @@ from tests.validate_log.logs import (
 Lines = list[dict[str, Any]]
 
 
-def life(entity: str, *moves: tuple[str, str, str], at: int = 0, **metadata: Any) -> Lines:
+def lifecycle(entity: str, *moves: tuple[str, str, str], at: int = 0, **metadata: Any) -> Lines:
     return [line(at + step, entity, move, **metadata) for step, move in enumerate(moves)]
 
 
@@ -46,14 +46,14 @@ def life(entity: str, *moves: tuple[str, str, str], at: int = 0, **metadata: Any
 
 @pytest.mark.req("R3-54")
 def test_a_move_begins_where_the_last_one_ended() -> None:
-    (finding,) = check(*life("t1", QUEUE, START, PASS))
+    (finding,) = check(*lifecycle("t1", QUEUE, START, PASS))
     assert (finding.line, finding.rule, finding.entity) == (3, "invariant", "t1")
     assert finding.message.startswith("from_state is validating, but it is running; legal now: validating by")
     assert finding.legal[:2] == ["validating by execution_completed", "retrying by execution_failed"]
 
 
 def test_one_jump_is_one_finding() -> None:
-    assert [finding.line for finding in check(*life("t1", QUEUE, FINISH, PASS))] == [2]
+    assert [finding.line for finding in check(*lifecycle("t1", QUEUE, FINISH, PASS))] == [2]
 
 
 def test_entities_of_one_name_and_two_kinds_are_two() -> None:
@@ -64,14 +64,14 @@ def test_entities_of_one_name_and_two_kinds_are_two() -> None:
 @pytest.mark.req("R3-54")
 @pytest.mark.parametrize("end", [[FINISH, PASS], [FAIL], [CANCEL]])
 def test_nothing_follows_an_end(end: list[tuple[str, str, str]]) -> None:
-    (finding,) = check(*life("t1", QUEUE, START, *end, QUEUE))
+    (finding,) = check(*lifecycle("t1", QUEUE, START, *end, QUEUE))
     assert finding.rule == "invariant"
     assert finding.message == f"it is {end[-1][1]}, which is an end; no move is legal"
     assert finding.legal == []
 
 
 def test_a_life_may_have_begun_before_the_log_unless_it_is_whole() -> None:
-    lines = life("t1", START, FINISH)
+    lines = lifecycle("t1", START, FINISH)
     assert check(*lines) == []
     assert told(check(*lines, from_birth=True)) == [
         (1, "invariant", "its first line leaves queued; a life begins in pending")
@@ -79,7 +79,7 @@ def test_a_life_may_have_begun_before_the_log_unless_it_is_whole() -> None:
 
 
 def test_a_duplicated_line_is_reported() -> None:
-    lines = life("t1", QUEUE, START)
+    lines = lifecycle("t1", QUEUE, START)
     assert [finding.line for finding in check(lines[0], lines[0], lines[1])] == [2]
 
 
@@ -88,13 +88,13 @@ def test_a_duplicated_line_is_reported() -> None:
 
 def tries(number: int, **metadata: Any) -> Lines:
     """A task that fails `number` times and is started again each time."""
-    return life("t1", QUEUE, START, *[RETRY, AGAIN, START] * number, **metadata)
+    return lifecycle("t1", QUEUE, START, *[RETRY, AGAIN, START] * number, **metadata)
 
 
 @pytest.mark.req("R3-54")
 def test_retry_count_is_at_most_max_retries() -> None:
-    assert check(*life("t1", RETRY, retry_count=2, max_retries=2)) == []
-    (finding,) = check(*life("t1", RETRY, retry_count=3, max_retries=2))
+    assert check(*lifecycle("t1", RETRY, retry_count=2, max_retries=2)) == []
+    (finding,) = check(*lifecycle("t1", RETRY, retry_count=3, max_retries=2))
     assert (finding.rule, finding.message) == ("invariant", "retry_count is 3, above max_retries 2")
     assert finding.legal == ["at most 2"]
 
@@ -139,7 +139,7 @@ def test_an_overflow_is_told_once_a_line() -> None:
 def test_a_release_and_a_snooze_spend_no_retry() -> None:
     for event in ("worker_released", "execution_snoozed"):
         again = ("running", "retrying", event)
-        assert check(*life("t1", QUEUE, START, *[again, AGAIN, START] * 9)) == []
+        assert check(*lifecycle("t1", QUEUE, START, *[again, AGAIN, START] * 9)) == []
 
 
 def test_very_many_retries_are_fine_where_the_log_allows_them() -> None:
@@ -164,13 +164,13 @@ def test_retry_count_does_not_fall_to_zero_either() -> None:
 
 
 def test_a_retry_without_a_count_forgets_none() -> None:
-    lines = [*life("t1", START, RETRY, retry_count=2), *life("t1", AGAIN, START, RETRY, at=2)]
+    lines = [*lifecycle("t1", START, RETRY, retry_count=2), *lifecycle("t1", AGAIN, START, RETRY, at=2)]
     lines.append(line(9, "t1", AGAIN, retry_count=1))
     assert [finding.line for finding in check(*lines)] == [6]
 
 
 def test_a_count_that_fell_is_told_once() -> None:
-    lines = [line(0, "t1", RETRY, retry_count=2), *life("t1", AGAIN, START, at=1, retry_count=0)]
+    lines = [line(0, "t1", RETRY, retry_count=2), *lifecycle("t1", AGAIN, START, at=1, retry_count=0)]
     assert [finding.line for finding in check(*lines)] == [2]
 
 
@@ -206,7 +206,7 @@ def test_a_second_start_names_the_worker_that_has_the_task() -> None:
 
 
 def test_another_worker_after_a_retry_is_fine() -> None:
-    first, second = life("t1", START, RETRY, worker_id="w1"), life("t1", START, FINISH, at=3, worker_id="w2")
+    first, second = lifecycle("t1", START, RETRY, worker_id="w1"), lifecycle("t1", START, FINISH, at=3, worker_id="w2")
     assert check(*first, line(2, "t1", AGAIN), *second) == []
 
 
@@ -249,14 +249,14 @@ DONE = [QUEUE, START, FINISH, PASS]
 @pytest.mark.req("R3-54")
 @pytest.mark.parametrize("moves", [[QUEUE], [QUEUE, START], [QUEUE, START, FAIL], [QUEUE, START, CANCEL]])
 def test_a_dependency_must_have_succeeded(moves: list[tuple[str, str, str]]) -> None:
-    (finding,) = check(*life("t1", *moves), line(9, "t2", QUEUE, dependencies=["t1"]))
+    (finding,) = check(*lifecycle("t1", *moves), line(9, "t2", QUEUE, dependencies=["t1"]))
     assert (finding.line, finding.rule, finding.entity) == (len(moves) + 1, "invariant", "t2")
     assert finding.message == f"its dependency t1 is {moves[-1][1]}; it must be completed"
     assert finding.legal == ["completed"]
 
 
 def test_a_dependency_that_has_succeeded_is_fine() -> None:
-    assert check(*life("t1", *DONE), line(9, "t2", QUEUE, dependencies=["t1"]), from_birth=True) == []
+    assert check(*lifecycle("t1", *DONE), line(9, "t2", QUEUE, dependencies=["t1"]), from_birth=True) == []
 
 
 def test_an_unseen_dependency_is_fine_unless_the_log_is_whole() -> None:
@@ -272,7 +272,7 @@ def test_dependencies_are_asked_for_on_the_way_to_a_worker_only() -> None:
 
 def test_a_dependency_may_complete_in_the_same_instant() -> None:
     passing, queueing = line(5, "t1", PASS), line(5, "t2", QUEUE, dependencies=["t1"])
-    before = life("t1", QUEUE, START, FINISH)
+    before = lifecycle("t1", QUEUE, START, FINISH)
     assert check(*before, queueing, passing) == []
     assert check(*before, passing, queueing) == []
     later = line(6, "t1", PASS)
@@ -289,7 +289,7 @@ def test_the_instant_of_the_last_line_is_judged_as_well() -> None:
 
 
 def test_one_endless_instant_is_judged_as_it_goes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(log, "LATER_MAX", 3)
+    monkeypatch.setattr(checker, "LATER_MAX", 3)
     lines = [line(0, "t0", QUEUE)] + [line(0, f"t{n}", QUEUE, dependencies=["t0"]) for n in range(1, 9)]
     findings = check(*lines)
     assert [(finding.line, finding.entity) for finding in findings] == [(n + 1, f"t{n}") for n in range(1, 9)]
@@ -357,7 +357,7 @@ def test_a_broken_line_frees_the_worker_too() -> None:
 def test_a_worker_rests_without_tasks(
     before: list[tuple[str, str, str]], move: tuple[str, str, str], state: str
 ) -> None:
-    rest = life("w1", ASSIGN, *before, move, at=1)
+    rest = lifecycle("w1", ASSIGN, *before, move, at=1)
     (finding,) = check(*busy("t1"), *rest)
     assert (finding.line, finding.entity) == (1 + len(rest), "w1")
     assert finding.message == f"it is {state}, but 1 task on it did not end"
@@ -366,7 +366,7 @@ def test_a_worker_rests_without_tasks(
 
 
 def test_a_worker_that_falls_silent_keeps_its_tasks() -> None:
-    assert check(*busy("t1"), *life("w1", ASSIGN, SILENT, at=1)) == []
+    assert check(*busy("t1"), *lifecycle("w1", ASSIGN, SILENT, at=1)) == []
 
 
 def test_a_worker_and_its_last_task_may_stop_in_the_same_instant() -> None:
@@ -381,12 +381,12 @@ def test_a_worker_may_rest_and_begin_again_in_the_same_instant() -> None:
 
 
 def test_a_rest_that_is_none_is_told_once() -> None:
-    lines = [*busy("t1"), *life("w1", ASSIGN, FREE, ASSIGN, FREE, at=1)]
+    lines = [*busy("t1"), *lifecycle("w1", ASSIGN, FREE, ASSIGN, FREE, at=1)]
     assert [finding.line for finding in check(*lines)] == [3]
 
 
 def test_a_task_that_was_written_off_counts_no_more_when_it_ends() -> None:
-    written_off = [*busy("t1"), *life("w1", ASSIGN, FREE, ASSIGN, at=1), line(4, "t1", FINISH)]
+    written_off = [*busy("t1"), *lifecycle("w1", ASSIGN, FREE, ASSIGN, at=1), line(4, "t1", FINISH)]
     starts = busy("t2", "t3", at=5, max_concurrent_tasks=1)
     assert [finding.line for finding in check(*written_off, *starts)] == [3, 7]
 
@@ -415,7 +415,7 @@ def test_the_capacity_of_a_worker_is_remembered() -> None:
 
 
 def test_workers_beyond_the_last_number_are_not_followed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(log.bits, "WORKERS_MAX", 1)
+    monkeypatch.setattr(checker.bits, "WORKERS_MAX", 1)
     starts = [line(at, f"t{at}", START, worker_id=f"w{at}", max_concurrent_tasks=0) for at in range(3)]
     assert [finding.line for finding in check(*starts)] == [1]
 
@@ -425,11 +425,11 @@ def test_workers_beyond_the_last_number_are_not_followed(monkeypatch: pytest.Mon
 
 def stream(*lines: dict[str, Any]) -> Lines:
     """A workstream that executes, and these lines of its tasks."""
-    return [*life("s1", CREATED, BEGIN), *lines]
+    return [*lifecycle("s1", CREATED, BEGIN), *lines]
 
 
 def of_s1(entity: str, *moves: tuple[str, str, str], at: int = 10, **metadata: Any) -> Lines:
-    return life(entity, *moves, at=at, workstream_id="s1", **metadata)
+    return lifecycle(entity, *moves, at=at, workstream_id="s1", **metadata)
 
 
 @pytest.mark.req("R3-54")
@@ -465,7 +465,7 @@ def test_the_last_task_may_complete_in_the_same_instant() -> None:
 
 
 def test_a_task_need_name_its_workstream_only_once() -> None:
-    tasks = [*of_s1("t1", QUEUE), *life("t1", START, FINISH, PASS, at=11)]
+    tasks = [*of_s1("t1", QUEUE), *lifecycle("t1", START, FINISH, PASS, at=11)]
     assert check(*stream(*tasks), line(20, "s1", GATHER)) == []
 
 
@@ -497,9 +497,9 @@ def test_a_workstream_without_lines_is_not_judged() -> None:
 
 def test_a_workstream_first_named_by_a_task_is_known_by_its_lines() -> None:
     tasks = of_s1("t1", QUEUE, START, at=0, critical=True)
-    lines = [*tasks, *life("s1", CREATED, BEGIN, at=5), line(20, "t1", FAIL)]
+    lines = [*tasks, *lifecycle("s1", CREATED, BEGIN, at=5), line(20, "t1", FAIL)]
     assert [finding.line for finding in check(*lines)] == [5]
-    assert [finding.line for finding in check(*tasks, *life("s1", CREATED, BEGIN, GATHER, at=5))] == [5]
+    assert [finding.line for finding in check(*tasks, *lifecycle("s1", CREATED, BEGIN, GATHER, at=5))] == [5]
 
 
 def test_a_workstream_whose_last_line_was_broken_may_be_anywhere() -> None:
@@ -509,7 +509,7 @@ def test_a_workstream_whose_last_line_was_broken_may_be_anywhere() -> None:
 
 
 def test_workstreams_beyond_the_last_number_are_not_followed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(log.bits, "WORKSTREAMS_MAX", 1)
+    monkeypatch.setattr(checker.bits, "WORKSTREAMS_MAX", 1)
     lines = [line(n, f"t{n}", QUEUE, workstream_id=f"s{n}") for n in (1, 2)]
     lines += [line(9, f"s{n}", GATHER) for n in (1, 2)]
     assert [finding.line for finding in check(*lines)] == [3]

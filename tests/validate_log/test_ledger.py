@@ -6,11 +6,11 @@ from random import Random
 
 import pytest
 
-from interlock.audit import ledger
-from interlock.audit.ledger import Ledger, Machine, key
-from interlock.audit.log import Checker
+from interlock.audit.log import state
+from interlock.audit.log.checker import Checker
+from interlock.audit.log.state import Ledger, Machine, key
 from interlock.kernel.errors import InterlockError
-from tests.validate_log.logs import LIVES, QUEUE, START, line, text
+from tests.validate_log.logs import LIFECYCLES, QUEUE, START, line, text
 
 
 def test_it_remembers_the_last_value_of_each_entity() -> None:
@@ -41,25 +41,25 @@ def test_entities_spread_over_all_segments() -> None:
 
 
 def test_what_is_not_followed_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ledger, "WORKERS_MAX", 1)
-    monkeypatch.setattr(ledger, "WORKSTREAMS_MAX", 1)
-    checker = Checker(LIVES)
+    monkeypatch.setattr(state, "WORKERS_MAX", 1)
+    monkeypatch.setattr(state, "WORKSTREAMS_MAX", 1)
+    checker = Checker(LIFECYCLES)
     lines = [line(n, f"t{n}", START, worker_id=f"w{n}", workstream_id=f"s{n}") for n in range(3)]
     assert list(checker.findings(io.BytesIO(text(lines).encode()))) == []
     assert checker.ledger.not_followed == 4
 
 
 def test_what_was_seen_is_counted() -> None:
-    checker = Checker(LIVES)
+    checker = Checker(LIFECYCLES)
     lines = [line(0, "t1", QUEUE), line(1, "t1", START), line(2, "t2", START, worker_id="w1", workstream_id="s1")]
     assert list(checker.findings(io.BytesIO(text(lines).encode()))) == []
     assert (checker.lines, checker.entities, checker.mid_life) == (3, 2, 1)
 
 
 def test_a_lifecycle_of_too_many_states_is_refused() -> None:
-    life = LIVES[0]
-    some = next(iter(life.states.values()))
-    states = {**life.states, **{f"extra{n}": some for n in range(61 - len(life.states))}}
-    assert Machine(dataclasses.replace(life, states=states))
+    lifecycle = LIFECYCLES[0]
+    some = next(iter(lifecycle.states.values()))
+    states = {**lifecycle.states, **{f"extra{n}": some for n in range(61 - len(lifecycle.states))}}
+    assert Machine(dataclasses.replace(lifecycle, states=states))
     with pytest.raises(InterlockError, match="has more than 61 states"):
-        Machine(dataclasses.replace(life, states={**states, "last": some}))
+        Machine(dataclasses.replace(lifecycle, states={**states, "last": some}))

@@ -13,7 +13,7 @@ from tests.validate_log.logs import (
     EXTENSION,
     FAIL,
     FINISH,
-    LIVES,
+    LIFECYCLES,
     PASS,
     QUEUE,
     RETRY,
@@ -50,16 +50,16 @@ def test_the_documents_own_sample_is_illegal() -> None:
 
 
 @pytest.mark.req("R3-53")
-@pytest.mark.parametrize("life", LIVES, ids=lambda life: life.name)
+@pytest.mark.parametrize("life", LIFECYCLES, ids=lambda lifecycle: lifecycle.name)
 @pytest.mark.parametrize("strict", [False, True], ids=["with extensions", "strict"])
-def test_a_move_is_legal_if_and_only_if_it_is_listed(life: Lifecycle, strict: bool) -> None:
-    hops = [hop for hop in life.hops if hop.source is not None and not (strict and hop.extension)]
+def test_a_move_is_legal_if_and_only_if_it_is_listed(lifecycle: Lifecycle, strict: bool) -> None:
+    hops = [hop for hop in lifecycle.hops if hop.source is not None and not (strict and hop.extension)]
     listed = {(hop.source, hop.target, hop.event) for hop in hops}
     severities = {(hop.source, hop.target, hop.event): hop.severity for hop in hops}
-    events = sorted({hop.event for hop in life.hops} | {"made_up"})
-    moves = list(product(life.states, life.states, events))
-    assert len(moves) == len(life.states) ** 2 * len(events)
-    lines = [line(0, f"{FIRST_LETTERS[life.name]}{place}", move) for place, move in enumerate(moves)]
+    events = sorted({hop.event for hop in lifecycle.hops} | {"made_up"})
+    moves = list(product(lifecycle.states, lifecycle.states, events))
+    assert len(moves) == len(lifecycle.states) ** 2 * len(events)
+    lines = [line(0, f"{FIRST_LETTERS[lifecycle.name]}{place}", move) for place, move in enumerate(moves)]
     for raw, move in zip(lines, moves, strict=True):
         raw["severity"] = severities.get(move, "info")
     illegal = {moves[finding.line - 1] for finding in check(*lines, strict=strict) if finding.rule == "legality"}
@@ -87,7 +87,7 @@ def test_unknown_states_are_named_with_the_known_ones() -> None:
     first, second = check(line(0, "t1", ("pendign", "qeued", "scheduler_assigned")))
     assert first.message.startswith("'pendign' is not a state of a task; there are pending, queued, running")
     assert second.message.startswith("'qeued' is not a state of a task")
-    assert first.legal == [*LIVES[0].states]
+    assert first.legal == [*LIFECYCLES[0].states]
 
 
 def test_an_unknown_event_type_is_named_with_the_known_ones() -> None:
@@ -157,8 +157,8 @@ def test_a_lifecycle_of_ones_own_is_checked() -> None:
     hop = next(hop for hop in parcel.hops if hop.source is not None)
     raw = line(0, "t1", (hop.source, hop.target, hop.event)) | {"event_type": "parcel_state_transition"}
     assert len(check(raw)) == 1
-    assert check(raw, lives=[*LIVES, parcel]) == []
-    (finding,) = check(raw | {"to_state": hop.source}, lives=[*LIVES, parcel])
+    assert check(raw, lifecycles=[*LIFECYCLES, parcel]) == []
+    (finding,) = check(raw | {"to_state": hop.source}, lifecycles=[*LIFECYCLES, parcel])
     assert f"{hop.target} by {hop.event}" in finding.legal
 
 

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from interlock.audit.log import Checker
+from interlock.audit.log.checker import Checker
 from tests.validate_log.logs import (
     AGAIN,
     CREATED,
     FINISH,
-    LIVES,
+    LIFECYCLES,
     PASS,
     QUEUE,
     REGISTER,
@@ -307,7 +307,7 @@ def test_no_spoilt_log_stops_the_checker() -> None:
             spoilt[place : place + random.randint(0, 3)] = random.choice(
                 [b"", b'"', b"}", b"[", b"\xff", b"\n", b"9", b"null"]
             )
-        checker = Checker(LIVES, strict=seed % 2 == 0, from_birth=seed % 3 == 0)
+        checker = Checker(LIFECYCLES, strict=seed % 2 == 0, from_birth=seed % 3 == 0)
         findings = list(checker.findings(io.BytesIO(spoilt)))
         assert checker.number == spoilt.count(b"\n") + (not spoilt.endswith(b"\n"))
         assert all(1 <= finding.line <= checker.number for finding in findings)

@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from interlock.kernel.commands import Command, Grant, Heard, Record
+from interlock.kernel.commands import Command, LeaseGrant, LeaseStatus, Record
 from interlock.worker.context import JobContext
 from interlock.worker.process import InProcess
 from tests.worker import chores
@@ -35,14 +35,14 @@ class Desk:
         self.sent.append(command)
         if isinstance(self.answer, Exception):
             raise self.answer
-        return [Heard(unit=command.held[0].unit, accepted=self.answer, why="another has it")]
+        return [LeaseStatus(unit=command.held[0].unit, accepted=self.answer, why="another has it")]
 
     def context(self, unit: int = 1, /, *, grant: dict[str, Any] | None = None, **arguments: Any) -> JobContext:
         facts = {
             "task": "", "input": msgspec.json.encode(arguments).decode(), "attempt": 1, "fence": 1, "lease": "secret",
             "until": 0, "ttl_us": 0, "beat_us": 0, "correlation": "", "trace": "", **(grant or {}),
         }  # fmt: skip
-        return JobContext(self, Grant(unit=unit, **facts), 1, self.later.append)  # type: ignore[arg-type]
+        return JobContext(self, LeaseGrant(unit=unit, **facts), 1, self.later.append)  # type: ignore[arg-type]
 
 
 async def carry_out(pool: InProcess, task: Any, context: JobContext) -> Any:

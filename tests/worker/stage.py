@@ -6,9 +6,9 @@ from contextlib import asynccontextmanager, contextmanager
 from typing import Any
 
 import interlock
-from interlock.audit.laws import audit
+from interlock.audit.laws.rows import audit
 from interlock.kernel.rows import Event, Unit
-from interlock.store.views import events_of, view
+from interlock.store.queries.views import events_of, view
 from interlock.worker.loop import Worker
 from tests.server.house import housed
 
@@ -32,7 +32,7 @@ def opened(url: str, hurry: int = 1) -> Iterator[interlock.App]:
 
 
 def lawful(app: interlock.App) -> None:
-    assert app.read(lambda session, tenant: list(audit(session, app.lives))) == []
+    assert app.read(lambda connection, tenant: list(audit(connection, app.lifecycles))) == []
 
 
 @asynccontextmanager

@@ -10,7 +10,7 @@ import pytest
 
 import interlock
 from interlock.client.origin import RUNNING
-from interlock.kernel.commands import TRANSIENT, VALIDATION, Grant, Heard, Outcome
+from interlock.kernel.commands import TRANSIENT, VALIDATION, LeaseGrant, LeaseStatus, Outcome
 from interlock.worker.context import JobContext
 from interlock.worker.execution import (
     Execution,
@@ -44,7 +44,7 @@ class ScriptedWorker:
         self.steps: list[str] = []
 
     def execution(self, task: str, time_limit: float | None = None, **arguments: Any) -> Execution:
-        grant = Grant(
+        grant = LeaseGrant(
             unit=1, task=task, input=msgspec.json.encode(arguments).decode(), attempt=1, fence=1, lease="secret",
             until=0, ttl_us=60_000_000, beat_us=0, correlation="", trace="",
         )  # fmt: skip
@@ -214,7 +214,7 @@ def test_a_stop_means_what_it_was_stopped_for(worker: ScriptedWorker, given_up: 
     if asked:
         execution.context.stopping.set()
     run_through(worker, execution)
-    assert name_end(execution, Heard(unit=1, accepted=True)) == ended
+    assert name_end(execution, LeaseStatus(unit=1, accepted=True)) == ended
     if ended == "failure":
         assert failure(execution.outcome).error.startswith("it stopped, though nobody had asked for it")
 
@@ -255,10 +255,10 @@ def test_the_end_is_one_line_in_the_log(worker: ScriptedWorker, caplog: pytest.L
     caplog.set_level(logging.INFO, "interlock.worker")
     execution = worker.execution("fail", why="no")
     run_through(worker, execution)
-    log_end(execution, Heard(unit=1, accepted=True, state="waiting"))
-    log_end(execution, Heard(unit=1, accepted=False, why="another has it"))
+    log_end(execution, LeaseStatus(unit=1, accepted=True, state="waiting"))
+    log_end(execution, LeaseStatus(unit=1, accepted=False, why="another has it"))
     execution.outcome = Outcome(held=execution.held)
-    log_end(execution, Heard(unit=1, accepted=True, state="done"))
+    log_end(execution, LeaseStatus(unit=1, accepted=True, state="done"))
     failed, refused, succeeded = caplog.records
     assert failed.getMessage().startswith("fail job_1: failure: ValueError: no\nTraceback")
     assert refused.getMessage().startswith("fail job_1: refused: another has it")

@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 
 import interlock
-from interlock.cli.far import key_from, server_of
+from interlock.cli.server_options import key_from, server_of
 from interlock.kernel.commands import Drain, Register
 from interlock.kernel.errors import Denied, InterlockError
-from interlock.store.views import artifacts_of, events_of, notes_of, view, workers_seen
+from interlock.store.queries.views import artifacts_of, events_of, notes_of, view, workers_seen
 from tests.conftest import COMMAND, Run
 from tests.server.house import House, housed
 from tests.worker.stage import PATIENCE, lawful, working
@@ -119,7 +119,7 @@ def test_a_worker_without_a_database_does_all_that_a_worker_does(
         assert [one.name for one in there.read(artifacts_of, job.unit)] == ["bill"]
         pid, state = there.tasks["apart"].submit().wait(PATIENCE)
         assert pid != one.pid
-        assert there.lives["job"].category(state) == "active", "a process of its own asks the same server"
+        assert there.lifecycles["job"].category(state) == "active", "a process of its own asks the same server"
         made = there.tasks["parent"].submit().wait(PATIENCE)
         assert all(there.job(child).wait(PATIENCE) for child in made)
         stopped, cut = there.tasks["obedient"].submit(), there.tasks["lasting"].submit()
@@ -145,7 +145,7 @@ def test_a_worker_that_is_killed_over_http_is_replaced_by_another(
     job = there.tasks["lasting"].submit()
     with worker(folder, house, key, "--name", "first") as first:
         until(lambda: (folder / "began1").exists(), folder)
-        until(lambda: there.lives["job"].category(job.state) == "active", folder)
+        until(lambda: there.lifecycles["job"].category(job.state) == "active", folder)
         with worker(folder, house, key, "--name", "second"):
             first.kill()
             until(lambda: (folder / "began2").exists(), folder)

@@ -18,7 +18,7 @@ import pytest
 import interlock
 from interlock.kernel.commands import Claim, Command, Tick
 from interlock.kernel.errors import StoreError, Unavailable
-from interlock.store.views import view
+from interlock.store.queries.views import view
 from interlock.worker.clocks import read_clock
 from interlock.worker.heartbeats import Heartbeats
 from interlock.worker.loop import Worker

@@ -10,10 +10,10 @@ import msgspec
 import pytest
 
 import interlock
-from interlock.engine.terms import policy_of
+from interlock.core.effective_policy import policy_of
 from interlock.kernel.commands import Submit, Work
-from interlock.kernel.names import meant
-from interlock.store.views import view
+from interlock.kernel.ids import parse_id
+from interlock.store.queries.views import view
 from tests.cli.inside import inside
 from tests.server.house import housed
 from tests.store.databases import fresh_postgres
@@ -68,7 +68,7 @@ def app_with_rules(url: str) -> interlock.App:
 
 def rules(app: interlock.App, job: str) -> dict[str, Any]:
     """By which rules a job is done."""
-    seen = app.read(view, meant(job))
+    seen = app.read(view, parse_id(job))
     own = msgspec.to_builtins(policy_of(seen.body))
     return {
         "queue": seen.queue, "priority": seen.unit.priority, "capabilities": list(seen.capabilities),

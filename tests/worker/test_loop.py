@@ -11,9 +11,9 @@ import msgspec
 import pytest
 
 import interlock
-from interlock.kernel.commands import Claim, Drain, Grant, Revoke, Tick
+from interlock.kernel.commands import Claim, Drain, LeaseGrant, Revoke, Tick
 from interlock.kernel.errors import Gone, Unavailable
-from interlock.store.views import notes_of, workers_seen
+from interlock.store.queries.views import notes_of, workers_seen
 from interlock.worker.context import JobContext
 from interlock.worker.execution import Execution
 from interlock.worker.leases import Lease
@@ -79,7 +79,7 @@ def test_leases_are_renewed_before_half_of_their_time_has_passed(url: str) -> No
             renewed = [events(job)[1].at, *beats()]
             enough.set()
             await job.wait.aio(PATIENCE)
-        terms = app.lives["job"].options.lease
+        terms = app.lifecycles["job"].options.lease
         assert terms
         assert max(after - before for before, after in pairwise(renewed)) <= terms.ttl_us / 2
         assert triggers(job) == ["submit", "claim", "start", "complete"]
@@ -100,7 +100,7 @@ def test_a_beat_is_due_after_half_a_beat_of_the_most_impatient_lease() -> None:
 
 
 def held(number: int, beat: int, ttl: int, now: float) -> Execution:
-    grant = Grant(
+    grant = LeaseGrant(
         unit=number, task="a", input="{}", attempt=1, fence=1, lease="s", until=0, ttl_us=ttl * 1_000_000,
         beat_us=beat * 1_000_000, correlation="", trace="",
     )  # fmt: skip
@@ -367,7 +367,7 @@ def test_a_snooze_too_many_is_a_failure_and_not_a_lease_that_nobody_serves() -> 
         async with working(app):
             await until(lambda: job.look().outcome)
         assert "its end was refused" in error(job)
-        assert triggers(job).count("snooze") == app.lives["job"].options.budget.snoozes
+        assert triggers(job).count("snooze") == app.lifecycles["job"].options.budget.snoozes
 
     with opened("sqlite://:memory:") as app:
         asyncio.run(story(app))

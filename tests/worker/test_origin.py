@@ -16,7 +16,7 @@ from interlock.kernel.errors import InterlockError
 from interlock.kernel.rows import Body
 from interlock.lifecycles import shipped
 from interlock.plugins import open_engine
-from interlock.store.views import events_of, view
+from interlock.store.queries.views import events_of, view
 from interlock.testing import Stage
 from tests.worker.stage import opened, until, working
 
@@ -159,4 +159,4 @@ def test_a_cause_that_is_no_event_is_refused(tmp_path: Path, cause: str) -> None
     with open_engine(f"sqlite:///{tmp_path}/work.db", shipped()) as engine:
         with pytest.raises(InterlockError, match=r"an event, as in job_4r1:3"):
             engine.send(Submit(work=(Work(task="mail"), Work(task="mail", cause=cause))))
-        assert engine.read(lambda session: session.rows("SELECT count(*) FROM unit")) == [(0,)]
+        assert engine.read(lambda connection: connection.rows("SELECT count(*) FROM unit")) == [(0,)]

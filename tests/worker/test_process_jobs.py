@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from interlock.client.outcomes import Failed
+from interlock.client.exceptions import Failed
 from interlock.kernel.commands import Revoke
+from interlock.store.queries.views import notes_of
 from interlock.store.sqlite import MEMORY
-from interlock.store.views import notes_of
 from interlock.worker.loop import Worker
 from interlock.worker.process import InProcess
 from tests.store.databases import KINDS, fresh_postgres

@@ -3,8 +3,8 @@
 import asyncio
 from typing import Any
 
-from interlock.client.outcomes import Snooze
-from interlock.kernel.commands import Command, Finish, Grant, Heard, Outcome, Release, Start
+from interlock.client.exceptions import Snooze
+from interlock.kernel.commands import Command, Finish, LeaseGrant, LeaseStatus, Outcome, Release, Start
 from interlock.worker.context import JobContext
 from interlock.worker.execution import Execution
 from interlock.worker.leases import Lease
@@ -27,7 +27,7 @@ class Slow:
         self.said += [(type(command).__name__, one.unit) for command in commands for one in spoken_for(command)]
         self.waiting.append((units, asyncio.Event()))
         await self.waiting[-1][1].wait()
-        return [[Heard(unit=one.unit, accepted=True, state="x") for one in spoken_for(each)] for each in commands]
+        return [[LeaseStatus(unit=one.unit, accepted=True, state="x") for one in spoken_for(each)] for each in commands]
 
     def answer(self) -> None:
         self.waiting.pop(0)[1].set()
@@ -39,7 +39,7 @@ def spoken_for(command: Command[Any]) -> list[Any]:
 
 
 def execution(number: int) -> Execution:
-    grant = Grant(
+    grant = LeaseGrant(
         unit=number, task="t", input="{}", attempt=1, fence=1, lease="s", until=0, ttl_us=0, beat_us=0, correlation="",
         trace="", timeout_us=None, checkpoint=None, steps=(),
     )  # fmt: skip

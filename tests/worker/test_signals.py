@@ -15,7 +15,7 @@ import pytest
 
 import interlock
 from interlock.kernel.lifecycle import Category
-from interlock.store.views import events_of, view
+from interlock.store.queries.views import events_of, view
 from tests.conftest import COMMAND, ROOT, Run
 
 PATIENCE = 60.0
@@ -118,7 +118,7 @@ def test_a_first_signal_lets_what_runs_end_and_gives_back_the_rest(folder: Path,
     (done,) = [line for line in lines if line.get("ended") == "success"]
     assert (done["task"], done["unit"], done["attempt"]) == ("soon", soon.unit, 1)
     sql = "SELECT secret FROM lease WHERE unit = :unit"
-    ((secret,),) = app.read(lambda session, tenant: session.rows(sql, {"unit": soon.unit}))
+    ((secret,),) = app.read(lambda connection, tenant: connection.rows(sql, {"unit": soon.unit}))
     assert secret[:16] == done["lease_hash"]
 
 

@@ -9,10 +9,10 @@ from typing import Any, NoReturn
 import pytest
 
 import interlock
-from interlock.client.why import explain
-from interlock.engine.notes import TRACEBACK
+from interlock.client.why.explain import explain
+from interlock.core.notes import TRACEBACK
 from interlock.kernel.commands import TRACEBACK_MAX
-from interlock.store.views import notes_of
+from interlock.store.queries.views import notes_of
 from interlock.worker.context import JobContext
 from interlock.worker.process import InProcess
 from interlock.worker.tracebacks import format_traceback
@@ -77,7 +77,7 @@ def test_every_failed_attempt_keeps_its_traceback(url: str, caplog: pytest.LogCa
                 assert f"in {handler}" in lines[0], "it begins with the handler"
                 assert any("in look_up" in line for line in lines)
                 assert last == "LookupError: nothing at home"
-            assert app.read(explain, app.lives, job.unit).traceback == kept[-1][1]
+            assert app.read(explain, app.lifecycles, job.unit).traceback == kept[-1][1]
             logged = [record for record in caplog.records if job.id in record.getMessage()]
             told = [record for record in logged if "in look_up" in record.getMessage()]
             assert [record.facts["attempt"] for record in told] == [1, 2]  # type: ignore[attr-defined]

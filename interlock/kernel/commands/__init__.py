@@ -23,10 +23,10 @@ from interlock.kernel.commands.leases import VALIDATION as VALIDATION
 from interlock.kernel.commands.leases import Claim as Claim
 from interlock.kernel.commands.leases import Enter as Enter
 from interlock.kernel.commands.leases import Finish as Finish
-from interlock.kernel.commands.leases import Grant as Grant
-from interlock.kernel.commands.leases import Heard as Heard
 from interlock.kernel.commands.leases import Heartbeat as Heartbeat
-from interlock.kernel.commands.leases import Held as Held
+from interlock.kernel.commands.leases import LeaseGrant as LeaseGrant
+from interlock.kernel.commands.leases import LeaseRef as LeaseRef
+from interlock.kernel.commands.leases import LeaseStatus as LeaseStatus
 from interlock.kernel.commands.leases import Outcome as Outcome
 from interlock.kernel.commands.leases import Record as Record
 from interlock.kernel.commands.leases import Release as Release

@@ -2,8 +2,8 @@
 
 from collections.abc import Collection
 
+from interlock.kernel.approvals import VERDICTS
 from interlock.kernel.commands.base import Command, Route, Standing
-from interlock.kernel.verdicts import VERDICTS
 
 
 class Decide(Command[Standing], frozen=True, kw_only=True):

@@ -17,7 +17,7 @@ ERROR_CLASSES = {
 }  # fmt: skip
 
 
-class Grant(msgspec.Struct, frozen=True, gc=False):
+class LeaseGrant(msgspec.Struct, frozen=True, gc=False):
     """What a claim hands over: the work, and the right to speak for it."""
 
     unit: int
@@ -43,7 +43,7 @@ class Grant(msgspec.Struct, frozen=True, gc=False):
     version: int = 0  # of the unit when this was handed over: with its id, the event that did it
 
 
-class Held(msgspec.Struct, frozen=True, gc=False):
+class LeaseRef(msgspec.Struct, frozen=True, gc=False):
     """How a worker names a lease: the unit, the fence, and the secret."""
 
     unit: int
@@ -51,7 +51,7 @@ class Held(msgspec.Struct, frozen=True, gc=False):
     lease: str
 
 
-class Heard(msgspec.Struct, frozen=True, gc=False):
+class LeaseStatus(msgspec.Struct, frozen=True, gc=False):
     """The answer to one message under a lease. One that is not accepted has changed nothing."""
 
     unit: int
@@ -63,7 +63,7 @@ class Heard(msgspec.Struct, frozen=True, gc=False):
     lasts_us: int = 0  # how long the lease lasts from this answer on
 
 
-class Claim(Command[list[Grant]], frozen=True, kw_only=True):
+class Claim(Command[list[LeaseGrant]], frozen=True, kw_only=True):
     """Take up to `limit` units. The same key with the same nonce gets the same leases, and those of no other key.
 
     The nonce is the worker's own secret, of at least 16 random bytes: nobody who does not know it can make its leases.
@@ -81,7 +81,7 @@ class Claim(Command[list[Grant]], frozen=True, kw_only=True):
     queues: tuple[str, ...] = ("default",)
 
 
-class Start(Command[list[Heard]], frozen=True, kw_only=True):
+class Start(Command[list[LeaseStatus]], frozen=True, kw_only=True):
     """The holder begins."""
 
     committer = Route.HOLDER
@@ -89,10 +89,10 @@ class Start(Command[list[Heard]], frozen=True, kw_only=True):
     public = True
     takes_key = False
 
-    held: tuple[Held, ...]
+    held: tuple[LeaseRef, ...]
 
 
-class Heartbeat(Command[list[Heard]], frozen=True, kw_only=True):
+class Heartbeat(Command[list[LeaseStatus]], frozen=True, kw_only=True):
     """The holder is alive. For a handler that runs, a first beat is its start where the lifecycle allows it."""
 
     committer = Route.HOLDER
@@ -100,14 +100,14 @@ class Heartbeat(Command[list[Heard]], frozen=True, kw_only=True):
     public = True
     takes_key = False
 
-    held: tuple[Held, ...]
+    held: tuple[LeaseRef, ...]
     running: bool = True
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """How a holder's work ended: `success`, `failure` or `cancelled`."""
 
-    held: Held
+    held: LeaseRef
     ended: str = "success"
     result: str = "null"
     error: str = ""
@@ -119,7 +119,7 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     traceback: str = ""  # of a failure; of a long one, the head and the tail are kept
 
 
-class Finish(Command[list[Heard]], frozen=True, kw_only=True):
+class Finish(Command[list[LeaseStatus]], frozen=True, kw_only=True):
     """The holder is done."""
 
     committer = Route.HOLDER
@@ -130,7 +130,7 @@ class Finish(Command[list[Heard]], frozen=True, kw_only=True):
     outcomes: tuple[Outcome, ...]
 
 
-class Release(Command[list[Heard]], frozen=True, kw_only=True):
+class Release(Command[list[LeaseStatus]], frozen=True, kw_only=True):
     """The holder gives units back; with a delay, it asks to be called again later. No attempt is spent.
 
     With a signal, it asks to be called again once the signal is there, at the latest after the delay.
@@ -141,24 +141,24 @@ class Release(Command[list[Heard]], frozen=True, kw_only=True):
     public = True
     takes_key = False
 
-    held: tuple[Held, ...]
+    held: tuple[LeaseRef, ...]
     snooze_us: int | None = None
     signal: str | None = None
     cost: float = 0  # of each
 
 
-class Enter(Command[list[Heard]], frozen=True, kw_only=True):
+class Enter(Command[list[LeaseStatus]], frozen=True, kw_only=True):
     """The holder enters a phase of its unit, or of the run that its unit works for."""
 
     committer = Route.HOLDER
     scope = "worker"
     public = True
 
-    held: tuple[Held, ...]
+    held: tuple[LeaseRef, ...]
     phase: str
 
 
-class Record(Command[list[Heard]], frozen=True, kw_only=True):
+class Record(Command[list[LeaseStatus]], frozen=True, kw_only=True):
     """The holder remembers something that moves nothing: progress, checkpoint, step, artifact, log or compensation.
 
     A compensation is work that undoes what the holder has just done; it is started, the last first, if the unit ends
@@ -169,7 +169,7 @@ class Record(Command[list[Heard]], frozen=True, kw_only=True):
     scope = "worker"
     public = True
 
-    held: tuple[Held, ...]
+    held: tuple[LeaseRef, ...]
     kind: str
     name: str = ""
     payload: str = "null"

@@ -1,6 +1,6 @@
 """What approvals add to the core."""
 
-from interlock.engine.plugin import Plugin
+from interlock.core.plugin import Plugin
 from interlock.kernel.commands import Vote
 from interlock.plugins.approvals.votes import cast_verdict, check_approval, reject_parent, vote
 from interlock.store.hooks import Hooks

@@ -4,20 +4,20 @@ from collections.abc import Mapping
 
 import msgspec
 
-from interlock.engine import words
-from interlock.engine.advance import advance, asked_by
-from interlock.engine.notes import note
-from interlock.engine.outcomes import keep_result
-from interlock.engine.terms import policy_of
-from interlock.engine.units import carry_out, standing
-from interlock.engine.words import keepable, named
+from interlock.core import validation
+from interlock.core.advance import advance, asked_by
+from interlock.core.cancel import carry_out, standing
+from interlock.core.effective_policy import policy_of
+from interlock.core.notes import note
+from interlock.core.outcomes import keep_result
+from interlock.core.validation import keepable, named
+from interlock.kernel.approvals import VERDICTS
 from interlock.kernel.commands import Command, Decide, Policy, Standing, Vote, Work
 from interlock.kernel.errors import InterlockError, Unknown
 from interlock.kernel.lifecycle import Category, Lifecycle
 from interlock.kernel.rows import Unit
-from interlock.kernel.verdicts import VERDICTS
-from interlock.store.finders import has_note, notes_named, open_children, submitter
-from interlock.store.tx import Tx
+from interlock.store.queries.for_verbs import has_note, notes_named, open_children, submitter
+from interlock.store.unit_of_work import UnitOfWork
 
 
 class Voice(msgspec.Struct, frozen=True):
@@ -29,38 +29,38 @@ class Voice(msgspec.Struct, frozen=True):
     vouched_by: str = ""  # the key that spoke for the voter
 
 
-def cast_verdict(tx: Tx, command: Decide) -> Standing | None:
+def cast_verdict(tx: UnitOfWork, command: Decide) -> Standing | None:
     """A verdict is a vote where it takes several, or not everybody may give it; None where it is not."""
     if command.trigger in VERDICTS:
         open_children(tx, command.unit)
         unit = tx.unit(command.unit)
         own = policy_of(tx.body(unit))
         if own.quorum is not None or own.approvers or own.not_submitter:
-            tx.life(unit).move(unit.state, command.trigger)
+            tx.lifecycle(unit).move(unit.state, command.trigger)
             voice = Voice(command.trigger == "approve", command.reason, vouched_by=command.vouched_by)
             return cast(tx, unit, own, command, command.actor, voice)
     return None
 
 
-def reject_parent(tx: Tx, unit: Unit, command: Decide) -> None:
+def reject_parent(tx: UnitOfWork, unit: Unit, command: Decide) -> None:
     """What was rejected takes its run with it: cancelled, unless the template says failed."""
     if command.trigger != "reject" or not unit.parent or policy_of(tx.body(unit)).on_reject == "fail":
         return
     run, stamp = tx.unit(unit.parent), asked_by(command)
-    if tx.life(run).allows(run.state, "cancel"):
+    if tx.lifecycle(run).allows(run.state, "cancel"):
         advance(tx, run, "cancel", msgspec.structs.replace(stamp, reason=stamp.reason or "rejected", cause=None))
 
 
-def check_approval(lives: Mapping[str, Lifecycle], work: Work) -> None:
+def check_approval(lifecycles: Mapping[str, Lifecycle], work: Work) -> None:
     """What work says of those who approve it. Raises InterlockError."""
-    words.one_of("on_reject", work.on_reject or "cancel", ("cancel", "fail"))
+    validation.one_of("on_reject", work.on_reject or "cancel", ("cancel", "fail"))
     if work.quorum is not None:
-        words.between("quorum", work.quorum, 1)
+        validation.between("quorum", work.quorum, 1)
     for one in work.approvers:
-        words.named("an approver", one)
+        validation.named("an approver", one)
 
 
-def vote(tx: Tx, command: Vote) -> Standing:
+def vote(tx: UnitOfWork, command: Vote) -> Standing:
     """A vote is remembered, one a voter; the one that makes the quorum approves. A vote against rejects.
 
     When nothing waits for one, nothing has changed.
@@ -74,7 +74,7 @@ def vote(tx: Tx, command: Vote) -> Standing:
     return cast(tx, unit, policy_of(tx.body(unit)), command, command.voter, voice)
 
 
-def meant(tx: Tx, command: Vote) -> Unit | None:
+def meant(tx: UnitOfWork, command: Vote) -> Unit | None:
     """What waits for this vote: the unit itself, or the first gate below it, or that of the step that is named."""
     below = open_children(tx, command.unit)
     unit = tx.unit(command.unit)
@@ -86,12 +86,12 @@ def meant(tx: Tx, command: Vote) -> Unit | None:
             raise Unknown(f"unit {unit.id} has no open step '{command.step}'; it has {steps}")
         names = tasks
     trigger = VERDICTS[not command.approve]
-    waiting = [one for one in (unit, *below) if tx.life(one).allows(one.state, trigger)]
+    waiting = [one for one in (unit, *below) if tx.lifecycle(one).allows(one.state, trigger)]
     waiting = [one for one in waiting if one.category == Category.GATE]
     return next((one for one in waiting if command.step in (None, names[one.id])), None)
 
 
-def cast(tx: Tx, unit: Unit, own: Policy, command: Command[Standing], voter: str, voice: Voice) -> Standing:
+def cast(tx: UnitOfWork, unit: Unit, own: Policy, command: Command[Standing], voter: str, voice: Voice) -> Standing:
     """A vote counts, if this voter has one and has not cast it."""
     refuse_stranger(tx, unit, own, voter, voice.roles)
     if has_note(tx, unit.id, "vote", voter):
@@ -110,7 +110,7 @@ def cast(tx: Tx, unit: Unit, own: Policy, command: Command[Standing], voter: str
     return carry_out(tx, order)
 
 
-def refuse_stranger(tx: Tx, unit: Unit, own: Policy, voter: str, roles: tuple[str, ...]) -> None:
+def refuse_stranger(tx: UnitOfWork, unit: Unit, own: Policy, voter: str, roles: tuple[str, ...]) -> None:
     """Raises InterlockError for somebody who has no vote here."""
     if own.approvers and not {voter, *roles} & set(own.approvers):
         raise InterlockError(f"NOT_AN_APPROVER: '{voter}' has no vote here; these have: {', '.join(own.approvers)}")

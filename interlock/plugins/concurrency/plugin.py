@@ -1,6 +1,6 @@
 """What concurrency adds to the core."""
 
-from interlock.engine.plugin import Plugin
+from interlock.core.plugin import Plugin
 from interlock.plugins.concurrency.rates import set_capacities, spend_token, take_tokens_back
 from interlock.plugins.concurrency.slots import check_keys, seat
 from interlock.store.hooks import Hooks

@@ -6,15 +6,15 @@ the token is away for the length of time that the unit says, and if not, it is g
 
 from collections import Counter
 
-from interlock.engine.terms import policy_of
+from interlock.core.effective_policy import policy_of
 from interlock.kernel.commands import Work
 from interlock.kernel.rows import Token, Unit
 from interlock.plugins.concurrency.slots import give_back, keys_of, rate_name, set_capacity, set_limit
-from interlock.store.finders import tokens_back
-from interlock.store.tx import Tx
+from interlock.store.queries.for_verbs import tokens_back
+from interlock.store.unit_of_work import UnitOfWork
 
 
-def set_capacities(tx: Tx, work: Work) -> None:
+def set_capacities(tx: UnitOfWork, work: Work) -> None:
     """What work says of the keys that it needs holds from now on, for everybody."""
     if work.limit_key is not None and work.limit is not None:
         set_limit(tx, tx.tenant, work.limit_key, work.limit)
@@ -22,12 +22,12 @@ def set_capacities(tx: Tx, work: Work) -> None:
         set_rate(tx, tx.tenant, work.rate_key, work.rate)
 
 
-def set_rate(tx: Tx, tenant: int, key: str, rate: int) -> None:
+def set_rate(tx: UnitOfWork, tenant: int, key: str, rate: int) -> None:
     """So many of a rate key may begin in its stretch of time from now on."""
     set_capacity(tx, tenant, rate_name(key), rate)
 
 
-def spend_token(tx: Tx, unit: Unit, fence: int) -> None:
+def spend_token(tx: UnitOfWork, unit: Unit, fence: int) -> None:
     """A unit that is being granted has its token no longer: it comes back, but not to this unit."""
     body = tx.body(unit)
     if body.rate_key is None:
@@ -37,7 +37,7 @@ def spend_token(tx: Tx, unit: Unit, fence: int) -> None:
     tx.seats[unit.id] = keys_of(body, held=True)
 
 
-def take_tokens_back(tx: Tx, limit: int) -> int:
+def take_tokens_back(tx: UnitOfWork, limit: int) -> int:
     """Tokens that are back are offered to those that are parked on them."""
     counts = Counter(token.key for token in tokens_back(tx, limit))
     for key in sorted(counts):

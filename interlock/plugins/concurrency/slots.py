@@ -7,14 +7,14 @@ beginning counts.
 
 from collections.abc import Mapping
 
-from interlock.engine import words
-from interlock.engine.advance import change, park
+from interlock.core import validation
+from interlock.core.advance import change, park
 from interlock.kernel.commands import Work
 from interlock.kernel.errors import InterlockError
 from interlock.kernel.lifecycle import Lifecycle
 from interlock.kernel.rows import Body, Unit
-from interlock.store.finders import parked, slot_for
-from interlock.store.tx import Tx
+from interlock.store.queries.for_verbs import parked, slot_for
+from interlock.store.unit_of_work import UnitOfWork
 
 SLOTS_MAX = 2**31 - 1
 NO_LIMIT = "limit_key and limit belong together: name the key, and how many of it may run at a time"
@@ -37,26 +37,26 @@ def rate_name(key: str) -> str:
     return f"rate:{key}"
 
 
-def check_keys(lives: Mapping[str, Lifecycle], work: Work) -> None:
+def check_keys(lifecycles: Mapping[str, Lifecycle], work: Work) -> None:
     """What work says of the keys that it needs. Raises InterlockError."""
     for name in ("mutex", "limit_key", "rate_key"):
         if getattr(work, name) is not None:
-            words.named(name, getattr(work, name))
+            validation.named(name, getattr(work, name))
     for name, most in (("limit", SLOTS_MAX), ("rate", SLOTS_MAX), ("rate_per_us", None)):
         if getattr(work, name) is not None:
-            words.between(name, getattr(work, name), 1, most)
+            validation.between(name, getattr(work, name), 1, most)
     if (work.limit_key is None) != (work.limit is None):
         raise InterlockError(NO_LIMIT)
     if len({work.rate_key is None, work.rate is None, work.rate_per_us is None}) > 1:
         raise InterlockError(NO_RATE)
 
 
-def set_limit(tx: Tx, tenant: int, key: str, limit: int) -> None:
+def set_limit(tx: UnitOfWork, tenant: int, key: str, limit: int) -> None:
     """So many of a limit key may run at a time from now on; what that makes room for is available."""
     set_capacity(tx, tenant, limit_name(key), limit)
 
 
-def set_capacity(tx: Tx, tenant: int, key: str, capacity: int) -> None:
+def set_capacity(tx: UnitOfWork, tenant: int, key: str, capacity: int) -> None:
     slot = slot_for(tx, tenant, key, capacity)
     if slot.capacity != capacity:
         slot.capacity = capacity
@@ -64,7 +64,7 @@ def set_capacity(tx: Tx, tenant: int, key: str, capacity: int) -> None:
         offer(tx, tenant, key)
 
 
-def seat(tx: Tx, unit: Unit, wanted: bool, live: bool) -> bool:
+def seat(tx: UnitOfWork, unit: Unit, wanted: bool, live: bool) -> bool:
     """Whether the unit has the keys that it needs now: it has taken or given back, or is parked on a full one.
 
     All keys or none: one that is kept while another is waited for would block others for nothing.
@@ -88,7 +88,7 @@ def seat(tx: Tx, unit: Unit, wanted: bool, live: bool) -> bool:
     return tx.seats[unit.id] == needs  # what was given back may have led to it
 
 
-def seats_of(tx: Tx, unit: Unit) -> tuple[str, ...]:
+def seats_of(tx: UnitOfWork, unit: Unit) -> tuple[str, ...]:
     """The keys that a unit has, as far as this transaction knows."""
     was = tx.was.get(unit.id)
     if unit.id in tx.seats or was is None or (was.available_at is None and was.holder is None):
@@ -96,7 +96,7 @@ def seats_of(tx: Tx, unit: Unit) -> tuple[str, ...]:
     return keys_of(tx.body(unit), held=was.available_at is None)
 
 
-def give_back(tx: Tx, tenant: int, key: str, count: int = 1) -> None:
+def give_back(tx: UnitOfWork, tenant: int, key: str, count: int = 1) -> None:
     """Slots are free again, and offered until somebody has them or nobody is parked on the key."""
     slot = slot_for(tx, tenant, key)
     slot.taken -= count
@@ -104,7 +104,7 @@ def give_back(tx: Tx, tenant: int, key: str, count: int = 1) -> None:
     offer(tx, tenant, key)
 
 
-def offer(tx: Tx, tenant: int, key: str) -> None:
+def offer(tx: UnitOfWork, tenant: int, key: str) -> None:
     slot = slot_for(tx, tenant, key)
     while slot.taken < slot.capacity and (unit := parked(tx, tenant, key)):
         change(tx, unit, parked_on=None)  # it may still have to wait, for another key

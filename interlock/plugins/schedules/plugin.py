@@ -1,6 +1,6 @@
 """What schedules add to the core."""
 
-from interlock.engine.plugin import Plugin
+from interlock.core.plugin import Plugin
 from interlock.kernel.commands import DefineSchedule, FireSchedule, PauseSchedule, RemoveSchedule, ResumeSchedule
 from interlock.plugins.schedules.verbs import (
     define_schedule,

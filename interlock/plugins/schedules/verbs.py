@@ -6,12 +6,12 @@ from itertools import groupby
 
 import msgspec
 
-from interlock.engine import words
-from interlock.engine.advance import actor_text
-from interlock.engine.checks import check
-from interlock.engine.notes import verbose_kept_us
-from interlock.engine.submit import submit
-from interlock.engine.units import cancel
+from interlock.core import validation
+from interlock.core.advance import actor_text
+from interlock.core.cancel import cancel
+from interlock.core.checks import check
+from interlock.core.notes import verbose_kept_us
+from interlock.core.submit import submit
 from interlock.kernel.commands import (
     MISSED,
     OVERLAP,
@@ -30,9 +30,9 @@ from interlock.kernel.commands import (
 from interlock.kernel.commands.submit import encode_work
 from interlock.kernel.errors import InterlockError, Refused, StoreError
 from interlock.kernel.rows import Schedule, Skipped, Unit
-from interlock.plugins.schedules import instants
-from interlock.store.finders import due_schedules, ensure_tenant, known_schedule, schedule_named
-from interlock.store.tx import Tx
+from interlock.plugins.schedules import cron
+from interlock.store.queries.for_verbs import due_schedules, ensure_tenant, known_schedule, schedule_named
+from interlock.store.unit_of_work import UnitOfWork
 
 NAME_MAX = 150  # a key has room for it and an instant
 ALL_MAX = 1_000  # instants that are made up for after a downtime
@@ -42,16 +42,16 @@ CLOCK = "clock"
 OWN = ("key", "parent", "needs", "after", "ref", "at_us", "delay_us")
 
 
-def define_schedule(tx: Tx, command: DefineSchedule) -> Planned:
+def define_schedule(tx: UnitOfWork, command: DefineSchedule) -> Planned:
     """The schedule is as it is defined here; if it was so before, nothing has changed. Paused, it stays paused."""
-    timing = instants.spelled(command.timing, command.timezone, tx.now)
+    timing = cron.spelled(command.timing, command.timezone, tx.now)
     check_definition(tx, command)
     work = encode_work(command.work)
     facts = {"timing": timing, "timezone": command.timezone, "overlap": command.overlap, "missed": command.missed}
     digest = sha256(msgspec.json.encode([*facts.values(), work])).hexdigest()
     known = known_schedule(tx, command.tenant, command.name)
     if known is None:
-        first = next(instants.after(timing, command.timezone, tx.now))
+        first = next(cron.after(timing, command.timezone, tx.now))
         fresh = {"defined_at": tx.now, "next_at": first, "work": work, "digest": digest}
         known = Schedule(tenant=command.tenant, name=command.name, **facts, **fresh)  # type: ignore[arg-type]
         ensure_tenant(tx, command.tenant)
@@ -63,24 +63,24 @@ def define_schedule(tx: Tx, command: DefineSchedule) -> Planned:
     return planned(known, changed=True)
 
 
-def check_definition(tx: Tx, command: DefineSchedule) -> None:
+def check_definition(tx: UnitOfWork, command: DefineSchedule) -> None:
     """What could never be made is refused before anybody waits for it."""
-    words.named("name", command.name)
-    words.between("the length of the name", len(command.name), 1, NAME_MAX)
-    words.one_of("overlap", command.overlap, OVERLAP)
-    words.one_of("missed", command.missed, MISSED)
+    validation.named("name", command.name)
+    validation.between("the length of the name", len(command.name), 1, NAME_MAX)
+    validation.one_of("overlap", command.overlap, OVERLAP)
+    validation.one_of("missed", command.missed, MISSED)
     plain = Work(task=command.work.task)
     for name in OWN:
         if getattr(command.work, name) != getattr(plain, name):
             raise InterlockError(f"the work of a schedule says no {name}: the schedule does")
-    check(tx.lives, command.work, tx.hooks)
+    check(tx.lifecycles, command.work, tx.hooks)
     if not isinstance(msgspec.json.decode(command.work.labels), dict):
         raise InterlockError("the labels of a schedule's work are a JSON object")
-    if command.overlap in ONE_AT_A_TIME and not tx.lives[command.work.lifecycle].leased:
+    if command.overlap in ONE_AT_A_TIME and not tx.lifecycles[command.work.lifecycle].leased:
         raise InterlockError(f"overlap = '{command.overlap}' is for work that workers claim: skip or allow are left")
 
 
-def redefine(tx: Tx, schedule: Schedule, facts: dict[str, object]) -> None:
+def redefine(tx: UnitOfWork, schedule: Schedule, facts: dict[str, object]) -> None:
     """What is due is made as it was defined until now; another timing counts from now on."""
     if schedule.next_at is not None and schedule.next_at <= tx.now:
         make_due(tx, schedule)
@@ -94,7 +94,7 @@ def redefine(tx: Tx, schedule: Schedule, facts: dict[str, object]) -> None:
     tx.change_schedule(schedule)
 
 
-def pause_schedule(tx: Tx, command: PauseSchedule) -> Planned:
+def pause_schedule(tx: UnitOfWork, command: PauseSchedule) -> Planned:
     """The schedule makes nothing until it is resumed; what was due before is made."""
     schedule = schedule_named(tx, command.tenant, command.name)
     if schedule.paused_at is not None:
@@ -107,12 +107,12 @@ def pause_schedule(tx: Tx, command: PauseSchedule) -> Planned:
     return planned(schedule, changed=True)
 
 
-def resume_schedule(tx: Tx, command: ResumeSchedule) -> Planned:
+def resume_schedule(tx: UnitOfWork, command: ResumeSchedule) -> Planned:
     """The schedule goes on with its next instant; those of the pause are skipped."""
     schedule = schedule_named(tx, command.tenant, command.name)
     if schedule.paused_at is None:
         return planned(schedule, changed=False)
-    gone = instants.due(schedule.timing, schedule.timezone, schedule.paused_at + 1, tx.now, ALL_MAX)
+    gone = cron.due(schedule.timing, schedule.timezone, schedule.paused_at + 1, tx.now, ALL_MAX)
     note = f": {schedule.pause_note}" if schedule.pause_note else ""
     skip(tx, schedule, [(instant, f"paused by {schedule.paused_by}{note}") for instant in gone])
     schedule.paused_at = schedule.paused_by = schedule.pause_note = None
@@ -120,7 +120,7 @@ def resume_schedule(tx: Tx, command: ResumeSchedule) -> Planned:
     return planned(schedule, changed=True)
 
 
-def remove_schedule(tx: Tx, command: RemoveSchedule) -> Planned:
+def remove_schedule(tx: UnitOfWork, command: RemoveSchedule) -> Planned:
     """The schedule makes nothing any more; what was due before is made, and what it made stays as it is."""
     schedule = known_schedule(tx, command.tenant, command.name) or schedule_named(tx, command.tenant, command.name)
     if schedule.removed_at is not None:
@@ -133,7 +133,7 @@ def remove_schedule(tx: Tx, command: RemoveSchedule) -> Planned:
     return planned(schedule, changed=True)
 
 
-def fire_schedule(tx: Tx, command: FireSchedule) -> Submitted:
+def fire_schedule(tx: UnitOfWork, command: FireSchedule) -> Submitted:
     """A unit of the schedule exists now, whatever its clock says, and whether or not it is paused."""
     schedule = schedule_named(tx, command.tenant, command.name)
     if schedule.overlap == "replace" and (last := last_open(tx, schedule)):
@@ -151,7 +151,7 @@ def planned(schedule: Schedule, *, changed: bool) -> Planned:
     )  # fmt: skip
 
 
-def run_schedules(tx: Tx, limit: int) -> int:
+def run_schedules(tx: UnitOfWork, limit: int) -> int:
     """For the instants that are due, units are made or the reason is kept why not; answers how many were made."""
     made = 0
     for schedule in due_schedules(tx, limit):
@@ -167,15 +167,15 @@ def run_schedules(tx: Tx, limit: int) -> int:
     return made
 
 
-def make_due(tx: Tx, schedule: Schedule) -> int:
+def make_due(tx: UnitOfWork, schedule: Schedule) -> int:
     """Of one schedule, at most a few at once: it is due again then."""
-    found = instants.due(schedule.timing, schedule.timezone, schedule.next_at or 0, tx.now, ALL_MAX + 1)
+    found = cron.due(schedule.timing, schedule.timezone, schedule.next_at or 0, tx.now, ALL_MAX + 1)
     if len(found) > ALL_MAX:
         reason = f"more than {ALL_MAX:,} instants were missed, and these are older; from the first to the last of them"
         skip(tx, schedule, [(schedule.next_at or 0, reason), (found[0], reason)], counted=False)
         found = found[1:]
-    wanted = instants.caught_up(schedule.missed, found, tx.now) if found else []
-    reason = f"missed: nobody looked until {instants.shown(tx.now // 1_000_000 * 1_000_000)}"
+    wanted = cron.caught_up(schedule.missed, found, tx.now) if found else []
+    reason = f"missed: nobody looked until {cron.format_instant(tx.now // 1_000_000 * 1_000_000)}"
     skips = [(instant, reason) for instant in found if instant not in set(wanted)]
     made = 0
     for instant in wanted[:AT_ONCE]:
@@ -191,7 +191,7 @@ def make_due(tx: Tx, schedule: Schedule) -> int:
     return made
 
 
-def make_at(tx: Tx, schedule: Schedule, instant: int) -> str:
+def make_at(tx: UnitOfWork, schedule: Schedule, instant: int) -> str:
     """A unit exists for the instant, or there is a reason why not."""
     last = last_open(tx, schedule)
     if last and schedule.overlap == "skip":
@@ -212,7 +212,9 @@ def make_at(tx: Tx, schedule: Schedule, instant: int) -> str:
     return ""
 
 
-def make(tx: Tx, schedule: Schedule, instant: int | None, asked: Command[list[Submitted]] | FireSchedule) -> Submitted:
+def make(
+    tx: UnitOfWork, schedule: Schedule, instant: int | None, asked: Command[list[Submitted]] | FireSchedule
+) -> Submitted:
     """The unit of an instant, which has its key; one that was triggered has none."""
     try:
         work = msgspec.json.decode(schedule.work, type=Work)
@@ -221,7 +223,7 @@ def make(tx: Tx, schedule: Schedule, instant: int | None, asked: Command[list[Su
     labels = {**msgspec.json.decode(work.labels), "schedule": schedule.name}
     key = None
     if instant is not None:
-        labels["instant"] = instants.shown(instant)
+        labels["instant"] = cron.format_instant(instant)
         key = f"{schedule.name}@{labels['instant']}"
     mutex = work.mutex or (f"schedule:{schedule.name}" if schedule.overlap in ONE_AT_A_TIME else None)
     work = msgspec.structs.replace(work, key=key, mutex=mutex, labels=msgspec.json.encode(labels).decode())
@@ -232,20 +234,20 @@ def make(tx: Tx, schedule: Schedule, instant: int | None, asked: Command[list[Su
     return submit(tx, order)[0]
 
 
-def last_open(tx: Tx, schedule: Schedule) -> Unit | None:
+def last_open(tx: UnitOfWork, schedule: Schedule) -> Unit | None:
     """The unit that the schedule made last, if it has not ended."""
     found = tx.lock([schedule.last_unit]) if schedule.last_unit is not None else []
     return found[0] if found and found[0].outcome is None else None
 
 
-def stop(tx: Tx, unit: Unit, schedule: Schedule) -> None:
+def stop(tx: UnitOfWork, unit: Unit, schedule: Schedule) -> None:
     """The unit is cancelled, or asked to stop: its mutex keeps the next one waiting until it has."""
     with suppress(Refused):  # it ends by itself, then
         reason = f"replaced by the next one of schedule {schedule.name}"
         cancel(tx, Cancel(tenant=schedule.tenant, unit=unit.id, actor=CLOCK, reason=reason))
 
 
-def skip(tx: Tx, schedule: Schedule, skips: list[tuple[int, str]], *, counted: bool = True) -> None:
+def skip(tx: UnitOfWork, schedule: Schedule, skips: list[tuple[int, str]], *, counted: bool = True) -> None:
     """Instants without a unit are remembered for a while, a row for each stretch with one reason."""
     for reason, some in groupby(skips, key=lambda one: one[1]):
         of = [instant for instant, _ in some]
@@ -257,7 +259,7 @@ def skip(tx: Tx, schedule: Schedule, skips: list[tuple[int, str]], *, counted: b
         )  # fmt: skip
 
 
-def go_on(tx: Tx, schedule: Schedule) -> None:
+def go_on(tx: UnitOfWork, schedule: Schedule) -> None:
     """The schedule waits for its next instant."""
-    schedule.next_at = next(instants.after(schedule.timing, schedule.timezone, tx.now), None)
+    schedule.next_at = next(cron.after(schedule.timing, schedule.timezone, tx.now), None)
     tx.change_schedule(schedule)

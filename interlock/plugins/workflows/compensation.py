@@ -7,16 +7,16 @@ reason to leave the rest as it is.
 
 import msgspec
 
-from interlock.engine.advance import Stamp, make_unit
-from interlock.engine.notes import note
-from interlock.engine.terms import policy_at_end, policy_of
+from interlock.core.advance import Stamp, make_unit
+from interlock.core.effective_policy import policy_at_end, policy_of
+from interlock.core.notes import note
 from interlock.kernel.commands import Policy, Record
 from interlock.kernel.errors import InterlockError
 from interlock.kernel.lifecycle import Category
 from interlock.kernel.rows import Body, Note, Unit
-from interlock.store.finders import compensations
 from interlock.store.hooks import Moved, Reaction
-from interlock.store.tx import Tx
+from interlock.store.queries.for_verbs import compensations
+from interlock.store.unit_of_work import UnitOfWork
 
 LIFECYCLE = "job"
 
@@ -45,7 +45,7 @@ def check_compensation(command: Record) -> None:
         raise InterlockError(f"a compensation is an object with `task`, and perhaps `input`: {error}") from None
 
 
-def remember_undo(tx: Tx, moved: list[Moved]) -> None:
+def remember_undo(tx: UnitOfWork, moved: list[Moved]) -> None:
     """A step that has succeeded, and says how it is undone, is undone if its run ends without success."""
     for unit, _ in moved:
         if unit.outcome != Category.SUCCESS or unit.parent is None or not unit.fence:
@@ -58,7 +58,7 @@ def remember_undo(tx: Tx, moved: list[Moved]) -> None:
             note(tx, unit.parent, "compensation", msgspec.json.encode(undo).decode(), name=own.step)
 
 
-def compensate(tx: Tx, moved: list[Moved]) -> None:
+def compensate(tx: UnitOfWork, moved: list[Moved]) -> None:
     """Units that have just ended: one that failed is undone, and one that undoes something is followed by the next."""
     ended = [unit for unit, _ in moved]
     undoing = {unit.id: policy_at_end(tx.body(unit)).undoes for unit in ended if unit.parent is not None}
@@ -75,7 +75,7 @@ def compensate(tx: Tx, moved: list[Moved]) -> None:
         go_on(tx, tx.as_its_own(unit), undone, recorded[unit.parent or 0])
 
 
-def go_on(tx: Tx, unit: Unit, undone: int, recorded: list[Note]) -> None:
+def go_on(tx: UnitOfWork, unit: Unit, undone: int, recorded: list[Note]) -> None:
     """A compensation has ended; the one that was recorded before it begins."""
     owner = recorded[0].unit
     this = next(one for one in recorded if one.id == undone)
@@ -85,7 +85,7 @@ def go_on(tx: Tx, unit: Unit, undone: int, recorded: list[Note]) -> None:
         undo(tx, owner, earlier)
 
 
-def undo(tx: Tx, owner: int, recorded: Note) -> None:
+def undo(tx: UnitOfWork, owner: int, recorded: Note) -> None:
     """A job undoes what was recorded. Its key makes it the only one that ever does."""
     above = tx.unit(owner)
     wanted, body = msgspec.json.decode(recorded.payload, type=UndoStep), tx.body(above)

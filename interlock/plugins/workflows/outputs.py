@@ -5,33 +5,33 @@ from typing import Any
 
 import msgspec
 
-from interlock.engine.outcomes import keep_result
-from interlock.engine.terms import policy_in, policy_of
+from interlock.core.effective_policy import policy_in, policy_of
+from interlock.core.outcomes import keep_result
 from interlock.kernel.rows import Unit
-from interlock.store.finders import results_below
-from interlock.store.tx import Tx
+from interlock.store.queries.for_verbs import results_below
+from interlock.store.unit_of_work import UnitOfWork
 
 NOTHING = "null"
 
 
-def outputs_for(tx: Tx, units: Iterable[Unit]) -> dict[int, dict[str, str]]:
+def outputs_for(tx: UnitOfWork, units: Iterable[Unit]) -> dict[int, dict[str, str]]:
     """By unit that is a step: what the steps of its run have come to, and those of the runs that it goes on with."""
     runs = {unit.id: runs_of(tx, unit) for unit in units if policy_of(tx.body(unit)).step is not None}
     below = by_run(tx, sorted({run for some in runs.values() for run in some}))
     return {unit: merged(below, some) for unit, some in runs.items()}
 
 
-def outputs_in(tx: Tx, runs: Sequence[int]) -> dict[str, str]:
+def outputs_in(tx: UnitOfWork, runs: Sequence[int]) -> dict[str, str]:
     """What the steps of these runs have come to; a later run's word counts."""
     return merged(by_run(tx, sorted(runs)), runs)
 
 
-def runs_of(tx: Tx, unit: Unit) -> tuple[int, ...]:
+def runs_of(tx: UnitOfWork, unit: Unit) -> tuple[int, ...]:
     own = (unit.parent,) if unit.parent is not None else ()
     return (*policy_of(tx.body(unit)).earlier, *own)
 
 
-def by_run(tx: Tx, runs: list[int]) -> dict[int, dict[str, str]]:
+def by_run(tx: UnitOfWork, runs: list[int]) -> dict[int, dict[str, str]]:
     found: dict[int, dict[str, str]] = {}
     for run, policy, result in results_below(tx, runs):
         own = policy_in(policy)
@@ -44,7 +44,7 @@ def merged(below: dict[int, dict[str, str]], runs: Sequence[int]) -> dict[str, s
     return {name: output for run in runs for name, output in below.get(run, {}).items()}
 
 
-def known_to(tx: Tx, unit: Unit) -> dict[str, Any]:
+def known_to(tx: UnitOfWork, unit: Unit) -> dict[str, Any]:
     """What a step knows: the arguments of its run, and the outputs of the steps before it."""
     given = msgspec.json.decode(tx.body(unit).input)
     outputs = outputs_in(tx, runs_of(tx, unit))
@@ -54,18 +54,18 @@ def known_to(tx: Tx, unit: Unit) -> dict[str, Any]:
     }
 
 
-def hand_over_outputs(tx: Tx, units: list[Unit]) -> dict[int, dict[str, Any]]:
+def hand_over_outputs(tx: UnitOfWork, units: list[Unit]) -> dict[int, dict[str, Any]]:
     """What a worker is told of the steps among these units: the outputs of earlier ones."""
     return {unit: {"outputs": tuple(before.items())} for unit, before in outputs_for(tx, units).items()}
 
 
-def gather_outputs(tx: Tx, run: Unit, trigger: str) -> None:
+def gather_outputs(tx: UnitOfWork, run: Unit, trigger: str) -> None:
     """A run that is a step of another one, and succeeds, has the outputs of its own steps as its result."""
     if trigger == "succeed" and run.parent is not None and policy_of(tx.body(run)).step is not None:
         keep_result(tx, run, gathered(tx, run))
 
 
-def gathered(tx: Tx, run: Unit) -> str:
+def gathered(tx: UnitOfWork, run: Unit) -> str:
     """What a run that is a step of another one came to: the outputs of its own steps, by name."""
     return msgspec.json.encode(
         {name: msgspec.Raw(one.encode()) for name, one in outputs_in(tx, [run.id]).items()}

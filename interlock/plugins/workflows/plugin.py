@@ -1,6 +1,6 @@
 """What workflows add to the core."""
 
-from interlock.engine.plugin import Plugin
+from interlock.core.plugin import Plugin
 from interlock.kernel.commands import DefineTemplate, Signal
 from interlock.plugins.workflows.compensation import COMPENSATE, REMEMBER_UNDO, check_compensation
 from interlock.plugins.workflows.outputs import gather_outputs, hand_over_outputs

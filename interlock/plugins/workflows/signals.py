@@ -5,25 +5,25 @@ from typing import Any
 
 import msgspec
 
-from interlock.engine import words
-from interlock.engine.advance import SIGNAL, change
-from interlock.engine.notes import note
-from interlock.engine.terms import policy_of
-from interlock.engine.units import standing
+from interlock.core import validation
+from interlock.core.advance import SIGNAL, change
+from interlock.core.cancel import standing
+from interlock.core.effective_policy import policy_of
+from interlock.core.notes import note
 from interlock.kernel.commands import Release, Signal, Standing
 from interlock.kernel.errors import InterlockError
 from interlock.kernel.rows import Unit
-from interlock.store.finders import has_note, notes_named, open_children
-from interlock.store.tx import Tx
+from interlock.store.queries.for_verbs import has_note, notes_named, open_children
+from interlock.store.unit_of_work import UnitOfWork
 
 
-def signal(tx: Tx, command: Signal) -> Standing:
+def signal(tx: UnitOfWork, command: Signal) -> Standing:
     """The signal is kept, and whoever waits for it may go on; the first one under a name stays."""
-    words.named("name", command.name)
-    words.json_text("payload", command.payload)
+    validation.named("name", command.name)
+    validation.json_text("payload", command.payload)
     open_children(tx, command.unit)  # children are locked before their parent
     unit = addressed(tx, tx.unit(command.unit))
-    if tx.life(unit).settled(unit.state):
+    if tx.lifecycle(unit).settled(unit.state):
         raise InterlockError(f"unit {unit.id} has ended ({unit.state}); nobody waits for a signal any more")
     if has_note(tx, unit.id, "signal", command.name):
         return standing(unit, applied=False)
@@ -40,7 +40,7 @@ def signal_name(unit: int, name: str) -> str:
     return f"{SIGNAL}{unit}:{name}"
 
 
-def addressed(tx: Tx, unit: Unit) -> Unit:
+def addressed(tx: UnitOfWork, unit: Unit) -> Unit:
     """Whose signals a unit waits for: a step's are its run's."""
     step = unit.parent is not None and policy_of(tx.body(unit)).step is not None
     if not step:
@@ -49,14 +49,14 @@ def addressed(tx: Tx, unit: Unit) -> Unit:
     return tx.unit(unit.parent or 0)
 
 
-def listens_to(tx: Tx, unit: Unit) -> int:
+def listens_to(tx: UnitOfWork, unit: Unit) -> int:
     """The same, without looking at it."""
     step = unit.parent is not None and policy_of(tx.body(unit)).step is not None
     return unit.parent if step and unit.parent is not None else unit.id
 
 
 def wait_for_signal(
-    tx: Tx, unit: Unit, command: Release, due_at: int | None
+    tx: UnitOfWork, unit: Unit, command: Release, due_at: int | None
 ) -> tuple[dict[str, Any], dict[str, Any]] | None:
     """A unit that is given back to wait for a signal is parked on it, until it is due at the latest."""
     if command.signal is None:
@@ -64,7 +64,7 @@ def wait_for_signal(
     return {"signal": command.signal}, wait_for(tx, unit, command.signal, due_at)
 
 
-def wait_for(tx: Tx, unit: Unit, name: str, due_at: int | None) -> dict[str, Any]:
+def wait_for(tx: UnitOfWork, unit: Unit, name: str, due_at: int | None) -> dict[str, Any]:
     """What a unit that waits for a signal is parked on, and until when at the latest; not if the signal is there."""
     source = listens_to(tx, unit)
     if has_note(tx, source, "signal", name):
@@ -77,7 +77,7 @@ def wait_for(tx: Tx, unit: Unit, name: str, due_at: int | None) -> dict[str, Any
     return {"due_at": due_at, "parked_on": signal_name(source, name)}
 
 
-def hand_over_signals(tx: Tx, units: list[Unit]) -> dict[int, dict[str, Any]]:
+def hand_over_signals(tx: UnitOfWork, units: list[Unit]) -> dict[int, dict[str, Any]]:
     """What a worker is told of units that were granted before: the signals that came, and those that came too late."""
     came, waited = signals_for(tx, units), over(tx, units)
     return {
@@ -85,7 +85,7 @@ def hand_over_signals(tx: Tx, units: list[Unit]) -> dict[int, dict[str, Any]]:
     }
 
 
-def signals_for(tx: Tx, units: Sequence[Unit]) -> dict[int, dict[str, str]]:
+def signals_for(tx: UnitOfWork, units: Sequence[Unit]) -> dict[int, dict[str, str]]:
     """By unit that was granted before: the signals that came, by name. A first attempt learns of them when it waits."""
     sources = {unit.id: listens_to(tx, unit) for unit in units if unit.fence > 1}
     came: dict[int, dict[str, str]] = {}
@@ -94,7 +94,7 @@ def signals_for(tx: Tx, units: Sequence[Unit]) -> dict[int, dict[str, str]]:
     return {unit: came[source] for unit, source in sources.items() if source in came}
 
 
-def over(tx: Tx, units: Sequence[Unit]) -> dict[int, tuple[str, ...]]:
+def over(tx: UnitOfWork, units: Sequence[Unit]) -> dict[int, tuple[str, ...]]:
     """By unit that was granted before: the signals for which it has waited as long as it wanted to."""
     found: dict[int, tuple[str, ...]] = {}
     for one in notes_named(tx, [unit.id for unit in units if unit.fence > 1], "wait"):

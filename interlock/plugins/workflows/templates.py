@@ -6,31 +6,31 @@ from hashlib import sha256
 
 import msgspec
 
-from interlock.engine import words
-from interlock.engine.advance import Stamp
-from interlock.engine.births import bear
-from interlock.engine.checks import OWN_OF, check, may_be_reclaimed, own_policy, policy_text
-from interlock.engine.operate import replay_stamp
-from interlock.engine.ready import make_ready
-from interlock.engine.terms import policy_of
-from interlock.kernel import steps
+from interlock.core import validation
+from interlock.core.advance import Stamp
+from interlock.core.births import bear
+from interlock.core.checks import OWN_OF, check, may_be_reclaimed, own_policy, policy_text
+from interlock.core.effective_policy import policy_of
+from interlock.core.operator_verbs import replay_stamp
+from interlock.core.ready import make_ready
+from interlock.kernel import workflow_graph
 from interlock.kernel.commands import DefineTemplate, Planned, Policy, Replay, Submitted, Work
 from interlock.kernel.commands.submit import encode_work
 from interlock.kernel.errors import InterlockError, Unknown
 from interlock.kernel.lifecycle import Lifecycle
 from interlock.kernel.rows import Unit
-from interlock.kernel.steps import Template, order_of
+from interlock.kernel.workflow_graph import Template, order_of
 from interlock.plugins.workflows.outputs import known_to, outputs_in
-from interlock.store.finders import template_of
-from interlock.store.tx import Tx
+from interlock.store.queries.for_verbs import template_of
+from interlock.store.unit_of_work import UnitOfWork
 
 OF_THE_RUN = ("key", "parent", "after", "input", "at_us", "correlation", "trace", "cause", "step")
 
 
-def define_template(tx: Tx, command: DefineTemplate) -> Planned:
+def define_template(tx: UnitOfWork, command: DefineTemplate) -> Planned:
     """The newest version of the template has these steps; if it had them before, nothing has changed."""
-    words.named("name", command.name)
-    steps.refuse_odd(command.name, command.steps)
+    validation.named("name", command.name)
+    workflow_graph.refuse_odd(command.name, command.steps)
     text = encode_work([checked(tx, command.name, step) for step in command.steps])
     digest = sha256(text.encode()).hexdigest()
     last = template_of(tx, command.tenant, command.name)
@@ -44,22 +44,22 @@ def define_template(tx: Tx, command: DefineTemplate) -> Planned:
     return Planned(name=command.name, changed=True, version=fresh.version)
 
 
-def checked(tx: Tx, template: str, step: Work) -> Work:
+def checked(tx: UnitOfWork, template: str, step: Work) -> Work:
     """A step as it is kept: one that is a workflow itself names its version, so that no template is inside itself."""
-    step = steps.as_gate(step)
+    step = workflow_graph.as_gate(step)
     plain = Work(task=step.task)
     for name in OF_THE_RUN:
         if getattr(step, name) != getattr(plain, name):
             raise InterlockError(f"template '{template}': a step says no {name}: its run does")
     try:
-        check(tx.lives, step, tx.hooks)
+        check(tx.lifecycles, step, tx.hooks)
     except InterlockError as wrong:
         raise InterlockError(f"template '{template}', step '{step.ref}': {wrong}") from None
-    words.named("a step's name", step.ref)
+    validation.named("a step's name", step.ref)
     return pinned(tx, step)
 
 
-def pinned(tx: Tx, work: Work) -> Work:
+def pinned(tx: UnitOfWork, work: Work) -> Work:
     """Work that is a run of a template names the version: the one that it says, or else the newest."""
     if work.template is None:
         return work
@@ -68,7 +68,7 @@ def pinned(tx: Tx, work: Work) -> Work:
     )
 
 
-def found(tx: Tx, tenant: int, name: str, version: int | None) -> Template:
+def found(tx: UnitOfWork, tenant: int, name: str, version: int | None) -> Template:
     template = template_of(tx, tenant, name, version)
     if template is None:
         which = "" if version is None else f" version {version}"
@@ -83,7 +83,7 @@ def steps_in(text: str) -> tuple[Work, ...]:
     return tuple(given[place] for place in order_of(given))
 
 
-def steps_of(tx: Tx, run: Unit) -> tuple[Work, ...]:
+def steps_of(tx: UnitOfWork, run: Unit) -> tuple[Work, ...]:
     """The steps of the template that a run began with; none if it is no run of a template."""
     own = policy_of(tx.body(run))
     if own.template is None:
@@ -91,7 +91,7 @@ def steps_of(tx: Tx, run: Unit) -> tuple[Work, ...]:
     return steps_in(found(tx, run.tenant, own.template, own.template_version).steps)
 
 
-def expand(tx: Tx, run: Unit, kept: set[str] | None = None) -> list[Unit]:
+def expand(tx: UnitOfWork, run: Unit, kept: set[str] | None = None) -> list[Unit]:
     """The steps of a run exist, in the order of its template, each needing those that it names; but for the kept."""
     own, body = policy_of(tx.body(run)), tx.body(run)
     given = body.input if own.step is None else msgspec.json.encode(known_to(tx, run)).decode()
@@ -100,21 +100,21 @@ def expand(tx: Tx, run: Unit, kept: set[str] | None = None) -> list[Unit]:
         if kept and step.ref in kept:
             continue
         work = msgspec.structs.replace(step, input=given, step=step.ref, priority=run.priority or step.priority)
-        work = with_terms_of(tx.lives, own, work)
+        work = with_terms_of(tx.lifecycles, own, work)
         rules = policy_text(OWN_OF(work)) if not own.earlier else encoded(own_policy(work), own.earlier)
         needs = [made[name] for name in step.needs if name in made]
         made[step.ref] = bear(tx, work, rules, Stamp("engine"), run, needs)
     return list(made.values())
 
 
-def with_terms_of(lives: Mapping[str, Lifecycle], run: Policy, work: Work) -> Work:
+def with_terms_of(lifecycles: Mapping[str, Lifecycle], run: Policy, work: Work) -> Work:
     """A part of a run, with what the run says of all its parts and this one does not say itself."""
-    if run.reclaim_after_us is None or work.reclaim_after_us is not None or not may_be_reclaimed(lives, work):
+    if run.reclaim_after_us is None or work.reclaim_after_us is not None or not may_be_reclaimed(lifecycles, work):
         return work
     return msgspec.structs.replace(work, reclaim_after_us=run.reclaim_after_us)
 
 
-def replay_run(tx: Tx, old: Unit, command: Replay) -> Submitted | None:
+def replay_run(tx: UnitOfWork, old: Unit, command: Replay) -> Submitted | None:
     """An ended run of a template is done again, from a step on; None if it is no such run."""
     if policy_of(tx.body(old)).template is None:
         return None
@@ -125,14 +125,14 @@ def replay_run(tx: Tx, old: Unit, command: Replay) -> Submitted | None:
     return Submitted(unit=run.id, created=True, lifecycle=run.lifecycle, state=run.state)
 
 
-def again(tx: Tx, old: Unit, first: str | None, stamp: Stamp) -> tuple[Unit, list[Unit]]:
+def again(tx: UnitOfWork, old: Unit, first: str | None, stamp: Stamp) -> tuple[Unit, list[Unit]]:
     """A new run of the same version, which names the old one and goes on with its outputs; and its steps."""
     body = tx.body(old)
     own = policy_of(body)
     if own.step is not None:
         raise InterlockError(f"unit {old.id} is a step of run {old.parent}; do that run again, from '{own.step}' on")
     runs = (*own.earlier, old.id)
-    kept = steps.kept(own.template or "", steps_of(tx, old), first, outputs_in(tx, runs))
+    kept = workflow_graph.kept(own.template or "", steps_of(tx, old), first, outputs_in(tx, runs))
     work = Work(
         task=body.task, lifecycle=old.lifecycle, input=body.input, priority=old.priority, labels=body.labels,
         correlation=body.correlation, trace=body.trace,

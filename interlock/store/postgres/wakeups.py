@@ -37,7 +37,7 @@ class Notify:
         self.pooled, self.ending = False, Event()  # the first is known once somebody wants to listen
         self.quiet_at = 0.0  # from when on a commit may tell
 
-    def tell_within(self, session: Connection, queues: Iterable[Queue]) -> Callable[[], None] | None:
+    def tell_within(self, connection: Connection, queues: Iterable[Queue]) -> Callable[[], None] | None:
         """In a quiet moment a transaction tells by its commit, which is sooner than after it. None: it does not.
 
         Commits that tell wait for each other, so the longer one took, the longer is the pause after it; what is
@@ -47,7 +47,7 @@ class Notify:
         quiet, self.quiet_at = began >= self.quiet_at, max(self.quiet_at, began + QUIET)
         if not quiet:
             return None
-        session.many(TELL, [{"channel": CHANNEL, "text": payload_of(queues)}])
+        connection.many(TELL, [{"channel": CHANNEL, "text": payload_of(queues)}])
 
         def note_commit() -> None:
             now = self.clock()
@@ -55,9 +55,9 @@ class Notify:
 
         return note_commit
 
-    def tell_with(self, session: Connection, queues: Iterable[Queue]) -> None:
+    def tell_with(self, connection: Connection, queues: Iterable[Queue]) -> None:
         """The commit of the session's transaction will tell, whenever it comes. Nobody else could: it is not ours."""
-        session.many(TELL, [{"channel": CHANNEL, "text": payload_of(queues)}])
+        connection.many(TELL, [{"channel": CHANNEL, "text": payload_of(queues)}])
 
     def tell(self, queues: Iterable[Queue]) -> None:
         """Whoever listens hears that these queues have got work."""

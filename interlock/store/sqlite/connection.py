@@ -13,8 +13,8 @@ from interlock.kernel.errors import InterlockError
 from interlock.kernel.rows import Act, Row, Unit, columns
 from interlock.store.acts import digest_of
 from interlock.store.connection import AUTOCOMMIT, SAVEPOINT, LostCommit, Opened, Rows
-from interlock.store.files import FileIdentity
 from interlock.store.observer import Observers, observed
+from interlock.store.private_files import FileIdentity
 from interlock.store.query import BoundQuery
 from interlock.store.sqlite.bulk import inserts, updates
 from interlock.store.sqlite.driver import MEMORY, open_raw, translate_error, translate_errors, translate_sql, wall_clock

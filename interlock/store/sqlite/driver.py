@@ -10,7 +10,7 @@ from pathlib import Path
 
 from interlock.kernel.errors import Contended, Corrupt, InterlockError, StoreError, Unavailable
 from interlock.store.connection import GUARD, Taken, Unreachable
-from interlock.store.files import create_private
+from interlock.store.private_files import create_private
 
 MEMORY = ":memory:"
 # NORMAL would lose acknowledged commits at power loss. The cache takes 64 MB at most, if there is so much to keep.

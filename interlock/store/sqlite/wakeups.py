@@ -38,10 +38,10 @@ class FileWatcher:
     def tell(self, queues: Iterable[Queue]) -> None:
         """The change of the file tells it."""
 
-    def tell_within(self, session: Connection, queues: Iterable[Queue]) -> None:
+    def tell_within(self, connection: Connection, queues: Iterable[Queue]) -> None:
         """So does every commit."""
 
-    def tell_with(self, session: Connection, queues: Iterable[Queue]) -> None:
+    def tell_with(self, connection: Connection, queues: Iterable[Queue]) -> None:
         """And that of a caller too."""
 
     def listen(self, queues: Iterable[Queue]) -> None:

@@ -1,5 +1,5 @@
 """A whole system in one process, from one number: the same seed has the same history, everywhere."""
 
-from interlock.testing.simulation.play import Report, simulate
+from interlock.testing.simulation.runner import Report, simulate
 
 __all__ = ["Report", "simulate"]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from interlock.audit.vigil import Seen
+from interlock.audit.laws.incremental import Seen
 from interlock.kernel.commands import (
     PERMANENT,
     Bury,
@@ -19,10 +19,10 @@ from interlock.kernel.commands import (
     Drain,
     Enter,
     Finish,
-    Grant,
-    Heard,
     Heartbeat,
-    Held,
+    LeaseGrant,
+    LeaseRef,
+    LeaseStatus,
     Outcome,
     PauseSchedule,
     Record,
@@ -35,10 +35,10 @@ from interlock.kernel.commands import (
     Work,
 )
 from interlock.kernel.errors import InterlockError, Unavailable, Unknown
-from interlock.testing.simulation.chance import Chance, held
-from interlock.testing.simulation.clockwork import Process
-from interlock.testing.simulation.shaky import HURRY
-from interlock.testing.simulation.stories import PHASES, SECOND, lines, works
+from interlock.testing.simulation.faulty_store import HURRY
+from interlock.testing.simulation.random_commands import Chance, held
+from interlock.testing.simulation.scenarios import PHASES, SECOND, lines, works
+from interlock.testing.simulation.virtual_loop import Process
 
 if TYPE_CHECKING:
     from interlock.testing.simulation.world import World
@@ -130,9 +130,9 @@ class Submitter(Client):
         run = [Work(task="flow", lifecycle="workflow_run", ref="r")]
         for place in range(self.random.randrange(1, 4)):
             needs = (f"s{place - 1}",) if place else ()
-            life = self.random.choice(("step", "step", "approval"))
-            own: dict[str, Any] = {"needs": needs, "parent": "r", "ref": f"s{place}", "lifecycle": life}
-            run.append(self.work(**own) if life == "step" else Work(task="approval", quorum=1, **own))
+            lifecycle = self.random.choice(("step", "step", "approval"))
+            own: dict[str, Any] = {"needs": needs, "parent": "r", "ref": f"s{place}", "lifecycle": lifecycle}
+            run.append(self.work(**own) if lifecycle == "step" else Work(task="approval", quorum=1, **own))
         work = tuple(msgspec.structs.replace(one, task="play" if one.task == "nobody" else one.task) for one in run)
         return Submit(actor=self.name, work=work)
 
@@ -167,7 +167,7 @@ def with_queue(work: Work, queue: str) -> Work:
 class Player(Client):
     """Plays stories that together take every listed move; one that is refused is left where it stands."""
 
-    grant: Grant
+    grant: LeaseGrant
 
     async def run(self, stories: int) -> None:
         told, first = lines(), (2 * self.world.seed + int(self.name[-1])) * stories
@@ -205,7 +205,7 @@ class Player(Client):
         unit = self.units[{"run": 0, "2": 2}.get(who, len(self.units) > 1)]
         command = self.order(unit, verb) if who or verb not in self.words() else self.words()[verb]()
         answer = await self.ask(command)
-        refused = isinstance(answer, list) and answer and isinstance(answer[0], Heard) and not answer[0].accepted
+        refused = isinstance(answer, list) and answer and isinstance(answer[0], LeaseStatus) and not answer[0].accepted
         return not refused and not isinstance(answer, BaseException)
 
     async def claim(self) -> bool:
@@ -307,7 +307,7 @@ class Stranger(Client):
         if live:
             unit = self.random.choice(live)
             tenant = self.random.choice((unit.tenant, STRANGER))
-            command = Heartbeat(tenant=tenant, actor=self.name, held=(Held(unit.id, unit.fence, "made up"),))
+            command = Heartbeat(tenant=tenant, actor=self.name, held=(LeaseRef(unit.id, unit.fence, "made up"),))
             answer = await self.ask(command)
             if isinstance(answer, list) and answer[0].accepted:
                 self.world.violated(f"a made up lease was accepted: {command}")

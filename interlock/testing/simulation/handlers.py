@@ -8,10 +8,10 @@ from typing import Any, NoReturn
 
 from interlock.client.app import App
 from interlock.client.context import Context
-from interlock.client.outcomes import Cancelled, Reject, Retry, Snooze
+from interlock.client.exceptions import Cancelled, Reject, Retry, Snooze
 from interlock.kernel.errors import PermanentError, ValidationError
-from interlock.testing.simulation.clockwork import HERE, Process
-from interlock.testing.simulation.shaky import LIVES
+from interlock.testing.simulation.faulty_store import LIFECYCLES
+from interlock.testing.simulation.virtual_loop import HERE, Process
 
 Act = tuple[str, float]
 SNOOZES = 3  # of a handler that asks to be called again later
@@ -79,7 +79,7 @@ class Hand(Process):
 def template() -> App:
     """An app with every task of the simulation; its tasks are shared, for they keep nothing."""
     app = App("sqlite://:memory:")
-    app.lives = LIVES
+    app.lifecycles = LIFECYCLES
     app.task(name="play")(play)
     for name in TASKS:
         app.task(name=name)(as_told)

@@ -11,9 +11,9 @@ from interlock.kernel.commands import (
     Claim,
     Command,
     Finish,
-    Grant,
-    Heard,
-    Held,
+    LeaseGrant,
+    LeaseRef,
+    LeaseStatus,
     Release,
     Standing,
     Submit,
@@ -135,15 +135,15 @@ def answers_of(op: Op, invoked: int, returned: int) -> Iterator[tuple[int, Told]
         yield op.answer.unit, Told(invoked, returned, "saw", op.answer.version, op.answer.state)
     elif isinstance(op.command, Claim):
         for grant in op.answer:
-            assert isinstance(grant, Grant)
+            assert isinstance(grant, LeaseGrant)
             yield grant.unit, Told(invoked, returned, "granted", fence=grant.fence)
-    elif isinstance(op.answer, list) and op.answer and isinstance(op.answer[0], Heard):
+    elif isinstance(op.answer, list) and op.answer and isinstance(op.answer[0], LeaseStatus):
         for held, heard in zip(spoken_for(op.command), op.answer, strict=True):
             if (told := hearing(op.command, held, heard, invoked, returned)) is not None:
                 yield held.unit, told
 
 
-def hearing(command: Command[Any], held: Held, heard: Heard, invoked: int, returned: int) -> Told | None:
+def hearing(command: Command[Any], held: LeaseRef, heard: LeaseStatus, invoked: int, returned: int) -> Told | None:
     if heard.why in UNHEARD:
         return None
     if heard.why == SUPERSEDED:
@@ -153,17 +153,17 @@ def hearing(command: Command[Any], held: Held, heard: Heard, invoked: int, retur
     return Told(invoked, returned, "spoke", fence=held.fence, end=end_of(command, held) if heard.accepted else "")
 
 
-def end_of(command: Command[Any], held: Held) -> str:
+def end_of(command: Command[Any], held: LeaseRef) -> str:
     """How a holder says that it is done. To give back what was cancelled, and to say so, is the same."""
     if isinstance(command, Finish):
         return next(outcome.ended for outcome in command.outcomes if outcome.held == held)
     return "cancelled" if isinstance(command, Release) else ""
 
 
-def spoken_for(command: Any) -> tuple[Held, ...]:
+def spoken_for(command: Any) -> tuple[LeaseRef, ...]:
     if isinstance(command, Finish):
         return tuple(outcome.held for outcome in command.outcomes)
-    held: tuple[Held, ...] = command.held
+    held: tuple[LeaseRef, ...] = command.held
     return held
 
 

@@ -9,7 +9,7 @@ import msgspec
 
 from interlock.kernel.commands import Command, Heartbeat
 from interlock.kernel.errors import Unavailable
-from interlock.testing.simulation.clockwork import Process
+from interlock.testing.simulation.virtual_loop import Process
 
 if TYPE_CHECKING:
     from interlock.testing.simulation.world import World

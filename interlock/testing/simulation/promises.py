@@ -6,8 +6,8 @@ from typing import Any
 
 import msgspec
 
-from interlock.audit.vigil import Seen
-from interlock.kernel.commands import REASONS, Command, Grant, Replay, Submit, Submitted
+from interlock.audit.laws.incremental import Seen
+from interlock.kernel.commands import REASONS, Command, LeaseGrant, Replay, Submit, Submitted
 from interlock.kernel.lifecycle import Category, Lifecycle
 from interlock.kernel.rows import Event, Unit
 
@@ -15,7 +15,7 @@ BACKOFF_MAX_US = 100_000_000  # no lifecycle waits for longer
 BY_PERSON = ("resume", "force")  # may open an attempt whatever was asked for
 
 
-def broken_promises(lives: Mapping[str, Lifecycle], seen: Seen, units: Mapping[int, Unit]) -> Iterator[str]:
+def broken_promises(lifecycles: Mapping[str, Lifecycle], seen: Seen, units: Mapping[int, Unit]) -> Iterator[str]:
     """What one commit did that it should not have done; `units` are all of them, as it left them."""
     by_unit: dict[int, list[Event]] = {}
     for event in seen.events:
@@ -26,17 +26,19 @@ def broken_promises(lives: Mapping[str, Lifecycle], seen: Seen, units: Mapping[i
         for text in of_row(was, unit, units):
             yield f"unit {unit.id}: {text}"
         for event in by_unit.get(unit.id, ()):
-            for text in of_event(lives, was, unit, event):
+            for text in of_event(lifecycles, was, unit, event):
                 yield f"unit {unit.id}, version {event.version}: {text}"
-    yield from lost_workers(lives, seen, by_unit)
+    yield from lost_workers(lifecycles, seen, by_unit)
 
 
-def lost_workers(lives: Mapping[str, Lifecycle], seen: Seen, by_unit: Mapping[int, list[Event]]) -> Iterator[str]:
+def lost_workers(lifecycles: Mapping[str, Lifecycle], seen: Seen, by_unit: Mapping[int, list[Event]]) -> Iterator[str]:
     """A worker from which only silence took what it held has completed nothing, and is not called idle for it."""
     taken: dict[int, set[bool]] = {}  # by worker: of each unit that it holds no more, whether its lease expired
     for was, unit in seen.changed:
         if was and unit and was.holder is not None and unit.holder != was.holder:
-            ends = [lives["lease"].category(event.lease_to) for event in by_unit.get(unit.id, ()) if event.lease_to]
+            ends = [
+                lifecycles["lease"].category(event.lease_to) for event in by_unit.get(unit.id, ()) if event.lease_to
+            ]
             taken.setdefault(was.holder, set()).add(Category.FAILURE in ends)
     for worker, lost in taken.items():
         if lost == {True} and any(event.trigger == "free" for event in by_unit.get(worker, ())):
@@ -57,9 +59,9 @@ def of_row(was: Unit | None, unit: Unit, units: Mapping[int, Unit]) -> Iterator[
         yield "it moved, and no event tells of it"
 
 
-def of_event(lives: Mapping[str, Lifecycle], was: Unit | None, unit: Unit, event: Event) -> Iterator[str]:
-    life = lives[event.lifecycle]
-    if life.category(event.target) is Category.DEAD and event.target != event.source:
+def of_event(lifecycles: Mapping[str, Lifecycle], was: Unit | None, unit: Unit, event: Event) -> Iterator[str]:
+    lifecycle = lifecycles[event.lifecycle]
+    if lifecycle.category(event.target) is Category.DEAD and event.target != event.source:
         yield from dead_letter(event)
     if event.trigger == "retry" and unit.version == event.version and unit.due_at is not None:
         wait_us = unit.due_at - event.at
@@ -67,13 +69,13 @@ def of_event(lives: Mapping[str, Lifecycle], was: Unit | None, unit: Unit, event
             yield f"it is to be tried again only after {wait_us / 1e6} s"
     if was is None:
         return
-    expired = lives["lease"].moves.get((event.lease_from, "expire"))
+    expired = lifecycles["lease"].moves.get((event.lease_from, "expire"))
     if event.lease_to and expired and event.lease_to == expired.path[-1] and (was.lease_until or 0) > event.at:
         yield f"its lease expired at {event.at}, and was to last until {was.lease_until}"
     if event.lease_to and not event.lease_from and not was.available_at and (was.due_at or 0) > event.at:
         yield f"it was granted at {event.at}, and was not due before {was.due_at}"
     asked = was.asked_at is not None and event.attempt > was.attempt
-    if asked and event.trigger not in BY_PERSON and not life.options.follows:
+    if asked and event.trigger not in BY_PERSON and not lifecycle.options.follows:
         yield f"'{event.trigger}' opened an attempt, although a cancel had been asked for"
 
 
@@ -98,7 +100,7 @@ def broken_answers(
         for one in answer if isinstance(answer, list) else [answer]:
             if isinstance(one, Submitted) and one.unit not in units:
                 yield f"{type(command).__name__} was answered with {one}, and there is no such unit"
-            if isinstance(one, Grant) and (one.unit not in units or units[one.unit].fence < one.fence):
+            if isinstance(one, LeaseGrant) and (one.unit not in units or units[one.unit].fence < one.fence):
                 yield f"{type(command).__name__} was answered with {one}, and nothing was granted"
 
 

@@ -5,14 +5,14 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from interlock.engine.committer import Ask, Committer
-from interlock.engine.ticker import TICK, Ticker
+from interlock.core.committer import Ask, Committer
+from interlock.core.ticker import TICK, Ticker
 from interlock.kernel.commands import Command
 from interlock.kernel.errors import Unavailable
 from interlock.plugins import make_engine
 from interlock.store.connection import Connection
-from interlock.testing.simulation.clockwork import Process
-from interlock.testing.simulation.shaky import LIVES, Crash
+from interlock.testing.simulation.faulty_store import LIFECYCLES, Crash
+from interlock.testing.simulation.virtual_loop import Process
 
 if TYPE_CHECKING:
     from interlock.testing.simulation.world import World
@@ -36,8 +36,8 @@ class Server:
         """It is up, and remembers nothing."""
         self.process = Process(self.name)
         self.process.on_crash = self.fell
-        self.sessions = [self.world.disk.session(self.world.now_us, self.plan) for _ in range(self.count)]
-        self.engine = make_engine(self.sessions[0], LIVES, *self.sessions[1:])
+        self.sessions = [self.world.disk.connection(self.world.now_us, self.plan) for _ in range(self.count)]
+        self.engine = make_engine(self.sessions[0], LIFECYCLES, *self.sessions[1:])
         self.watch = self.engine.watch(QUEUES)
         self.calls = {name: self.engine.calls(name) for name in STAFF}
         self.due: list[Committer] = []
@@ -68,9 +68,9 @@ class Server:
     def fell(self) -> None:
         """Its memory is gone; it starts again after a while."""
         self.world.look()  # what it committed is seen before its connections are closed
-        for session in self.sessions:
-            session.rollback()
-            session.close()
+        for connection in self.sessions:
+            connection.rollback()
+            connection.close()
         self.world.net.later(self.random.choice((0.05, 0.5, 2.0)), self.restart)
 
     def restart(self) -> None:
@@ -138,5 +138,5 @@ class Server:
         return ""
 
     def close(self) -> None:
-        for session in self.sessions:
-            session.close()
+        for connection in self.sessions:
+            connection.close()

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from interlock.testing.simulation.record import Step
-from interlock.testing.simulation.relive import lived
+from interlock.testing.simulation.replay import lived
 
 MISSING = object()
 
@@ -74,7 +74,7 @@ def written_out(steps: Sequence[Step], seed: int) -> str:
         f'"""What seed {seed} found: say here what was wrong."""\n\n'
         f"from interlock.kernel.commands import {known}\n"
         "from interlock.testing.simulation.record import Step\n"
-        "from interlock.testing.simulation.relive import relive\n\n"
+        "from interlock.testing.simulation.replay import relive\n\n"
         f"STORY = [\n{told}\n]\n\n\n"
         f"def test_seed_{seed}() -> None:\n    assert relive(STORY) == []\n"
     )

@@ -11,24 +11,24 @@ from typing import Any
 
 import msgspec
 
-from interlock.audit.laws import audit
-from interlock.audit.vigil import Seen, Vigil
-from interlock.engine.committer import Ask
+from interlock.audit.laws.incremental import Seen, Vigil
+from interlock.audit.laws.rows import audit
+from interlock.core.committer import Ask
 from interlock.kernel.commands import Route
 from interlock.kernel.errors import Corrupt, InterlockError, StoreError
 from interlock.kernel.rows import Body, Event
 from interlock.store import inventory
-from interlock.store.reads import due_tenants
-from interlock.store.written import keep_track, written
-from interlock.testing.simulation.clockwork import VirtualLoop
+from interlock.store.change_capture import keep_track, written
+from interlock.store.queries.snapshots import due_tenants
 from interlock.testing.simulation.faults import Faults
+from interlock.testing.simulation.faulty_store import LIFECYCLES, Disk, Shaky
 from interlock.testing.simulation.handlers import Sink
 from interlock.testing.simulation.net import Net
 from interlock.testing.simulation.promises import broken_answers, broken_births, broken_promises
 from interlock.testing.simulation.record import Record, Step
+from interlock.testing.simulation.scenarios import Move, taken
 from interlock.testing.simulation.server import Server
-from interlock.testing.simulation.shaky import LIVES, Disk, Shaky
-from interlock.testing.simulation.stories import Move, taken
+from interlock.testing.simulation.virtual_loop import VirtualLoop
 
 START_US = 1_893_456_000_000_000  # 2030-01-01
 STORE_FAULTS = frozenset({"store", "deadlock", "lost_commit", "crash_commit"})
@@ -50,8 +50,8 @@ class World:
         self.moves: Counter[Move] = Counter()
         self.cells: Counter[tuple[Move, str]] = Counter()
         self.sums, self.record, self.sink = sha256(), Record(), Sink()
-        self.disk, self.vigil = Disk(file), Vigil(LIVES)
-        self.eye = self.disk.session(self.now_us, lambda place: "")
+        self.disk, self.vigil = Disk(file), Vigil(LIFECYCLES)
+        self.eye = self.disk.connection(self.now_us, lambda place: "")
         if self.disk.shared:
             keep_track(self.eye)
         self.net = Net(self)
@@ -109,7 +109,7 @@ class World:
             if broken.unit not in self.poisoned:
                 self.violated(f"unit {broken.unit}: {broken.law}: {broken.text}")
         if seen.events or seen.changed:
-            for text in broken_promises(LIVES, seen, self.vigil.units):
+            for text in broken_promises(LIFECYCLES, seen, self.vigil.units):
                 self.violated(text)
             self.count(seen)
             for watcher in self.on_commit:
@@ -133,8 +133,8 @@ class World:
         self.note("poisoned", unit)
 
     def all_written(self) -> list[tuple[str, int]]:
-        sessions: list[Shaky] = [session for server in self.servers for session in server.sessions]
-        return [row for session in sessions if session.tracks for row in written(session)]
+        sessions: list[Shaky] = [connection for server in self.servers for connection in server.sessions]
+        return [row for connection in sessions if connection.tracks for row in written(connection)]
 
     def count(self, seen: Seen) -> None:
         by_unit: dict[int, list[Event]] = {}
@@ -143,7 +143,7 @@ class World:
             self.transitions += event.source is not None and event.source != event.target
             self.note(event.hash)
         for events in by_unit.values():
-            for move in sorted(taken(LIVES, events), key=str):
+            for move in sorted(taken(LIFECYCLES, events), key=str):
                 self.moves[move] += 1
                 for kind in self.faults.armed:
                     self.cells[move, kind] += 1
@@ -154,7 +154,7 @@ class World:
         """Every law has been asked of everything once more, and nothing is left open."""
         self.over = True
         self.look()
-        for broken in audit(self.eye, LIVES, rebuild=True):
+        for broken in audit(self.eye, LIFECYCLES, rebuild=True):
             if broken.unit not in self.poisoned:
                 self.violated(f"in the end: unit {broken.unit}: {broken.law}: {broken.text}")
         self.violations += self.sink.broken

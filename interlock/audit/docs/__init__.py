@@ -1,0 +1,1 @@
+"""Lifecycles for readers: pages, drawings, and plain data for other programs."""

@@ -1,0 +1,241 @@
+"""Draws lifecycles: Mermaid, tables and whole pages, from the data that runs."""
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from interlock.kernel.durations import spoken
+from interlock.kernel.guards import GUARDS
+from interlock.kernel.lifecycle import CancelMode, Lifecycle, Move, Options, RollUp, State
+
+INDEX = "README.md"
+MARK = "Drawn by `interlock lifecycle docs`"
+ROLL_UPS = {
+    RollUp.ALL: "Every child must succeed.",
+    RollUp.CRITICAL: "A critical child that fails decides; other failures only block what needs them.",
+    RollUp.REQUIRED: "Every required child must succeed.",
+    RollUp.SINGLE: "One child at a time does its work.",
+    RollUp.FOLLOW: "It makes the moves of its current child.",
+}
+CANCEL_MODES = {
+    CancelMode.IMMEDIATE: "At once: asked and done in one transaction.",
+    CancelMode.FLAGGED: "Soft: the holder is told and may still finish; hard, or after the deadline: at once.",
+    CancelMode.TWO_PHASE: "In two phases: asked, then acknowledged by the holder or forced at the deadline.",
+}
+
+
+def edges(lifecycle: Lifecycle, *, extensions: bool) -> dict[str, list[str]]:
+    """The states that follow each state, sorted; those of the document alone unless `extensions`."""
+    hops = [hop for hop in lifecycle.hops if extensions or not hop.extension]
+    return {state: sorted({hop.target for hop in hops if hop.source == state}) for state in lifecycle.states}
+
+
+def mermaid(lifecycle: Lifecycle, *, whole: bool = False) -> str:
+    """A state diagram of the document's edges, or of the `whole` machine with its triggers.
+
+    An end is drawn only where nothing leaves it.
+    """
+    lines = ["stateDiagram-v2", f"  [*] --> {lifecycle.initial}"]
+    for state, targets in edges(lifecycle, extensions=whole).items():
+        for target in targets:
+            triggers = [hop.trigger for hop in lifecycle.hops if (hop.source, hop.target) == (state, target)]
+            lines.append(f"  {state} --> {target}" + (f": {', '.join(triggers)}" if whole else ""))
+        if not targets and lifecycle.settled(state):
+            lines.append(f"  {state} --> [*]")
+    return "\n".join(lines)
+
+
+def section(lifecycle: Lifecycle) -> str:
+    """The machine as its document defines it: heading, diagram, table of allowed transitions, notes."""
+    rows = [
+        (code(state), ", ".join(map(code, targets)) or code("(terminal)"))
+        for state, targets in edges(lifecycle, extensions=False).items()
+    ]
+    parts = [
+        f"## {lifecycle.title}",
+        fenced("mermaid", mermaid(lifecycle)),
+        table(("State", "Allowed Transitions"), rows),
+    ]
+    if lifecycle.notes:
+        parts.append("\n".join(["Notes:", *(f"- {note}" for note in lifecycle.notes)]))
+    return "\n\n".join(parts)
+
+
+def page(lifecycle: Lifecycle) -> str:
+    """Everything about one lifecycle, pleasant to read by itself."""
+    origin = f"Document {lifecycle.document}." if lifecycle.document else ""
+    parts = [
+        f"# {lifecycle.name}",
+        f"<!-- {MARK}: edit {lifecycle.name}.toml, not this page. -->",
+        " ".join(filter(None, (lifecycle.about, origin))),
+        section(lifecycle),
+        "## States",
+        table(
+            ("State", "Category", "Meaning", "Cancel", "Deadline"),
+            [state_row(lifecycle, s) for s in lifecycle.states.values()],
+        ),
+        "## Moves",
+        "A move is the one answer to a trigger in a state. Whoever may fire it asks; the engine alone writes it, "
+        "with one event for each hop, in the same transaction.",
+        table(
+            ("From", "Trigger", "To", "Who may fire it", "Event", "Guard, and note"),
+            [move_row(move) for move in lifecycle.moves.values() if not move.extension],
+        ),
+    ]
+    if any(move.opens_attempt for move in lifecycle.moves.values()):
+        parts.append("↻ closes the attempt and opens the next one.")
+    parts += [*extensions(lifecycle), *guards(lifecycle)]
+    parts += ["## The whole machine, by triggers", fenced("mermaid", mermaid(lifecycle, whole=True))]
+    parts += ["## Rules", table(("Rule", "Value"), list(option_rows(lifecycle)))]
+    return "\n\n".join(parts) + "\n"
+
+
+def extensions(lifecycle: Lifecycle) -> list[str]:
+    """What the document lacks, listed apart, each with its reason."""
+    added = [move for move in lifecycle.moves.values() if move.extension]
+    if not added:
+        return []
+    rows = [move_row(move) for move in added]
+    strict = ", and `interlock validate-log --strict` reports them" if lifecycle.document == "003" else ""
+    origin = f"document {lifecycle.document}" if lifecycle.document else "the document"
+    return [
+        "## Extensions",
+        f"These moves are not in {origin}; each says why it is needed. "
+        f"`interlock lifecycle export --documents` leaves them out{strict}.",
+        table(("From", "Trigger", "To", "Who may fire it", "Event", "Guard, note, and why"), rows),
+    ]
+
+
+def guards(lifecycle: Lifecycle) -> list[str]:
+    """What the engine asks before the moves that name a guard, and where."""
+    named = {name for move in lifecycle.moves.values() for name in move.guards}
+    if not named:
+        return []
+    return [
+        "## Guards",
+        "What a move names in `code` the engine asks before it makes the move, and it makes it only if that is true; "
+        "what else is said of a move explains it. A step that is skipped, and a move that an operator forces, pass "
+        "without.",
+        table(
+            ("Guard", "What is asked", "Asked in"),
+            [(code(name), guard.meaning, code(guard.asked_by)) for name, guard in GUARDS.items() if name in named],
+        ),
+    ]
+
+
+def state_row(lifecycle: Lifecycle, state: State) -> tuple[str, ...]:
+    return code(state.name), str(state.category), state.about, cancel_cell(lifecycle, state), deadline_cell(state)
+
+
+def cancel_cell(lifecycle: Lifecycle, state: State) -> str:
+    if state.settled:
+        return "–"
+    if lifecycle.allows(state.name, "cancel"):
+        return "→ " + " → ".join(map(code, lifecycle.move(state.name, "cancel").path))
+    return f"{state.cancel}: {state.cancel_why}" if state.cancel_why else state.cancel
+
+
+def deadline_cell(state: State) -> str:
+    if state.settled:
+        return "–"
+    if state.deadline in ("", "none"):
+        return f"none: {state.deadline_why}" if state.deadline_why else "none"
+    if state.deadline == "parent":
+        return "its parent's"
+    limit = f" after {spoken(state.within_us)}" if state.within_us is not None else ""
+    return f"{code(state.deadline)}{limit}"
+
+
+def move_row(move: Move) -> tuple[str, ...]:
+    events = [
+        event + (f" ({level})" if level != "info" else "")
+        for event, level in zip(move.events, move.severities, strict=True)
+    ]
+    condition = "; ".join(filter(None, (" and ".join(map(code, move.guards)), move.note, move.why)))
+    return (
+        code(move.source) if move.source else "(birth)",
+        code(move.trigger) + (" ↻" if move.opens_attempt else ""),
+        " → ".join(map(code, move.path)),
+        str(move.owner),
+        ", ".join(events),
+        condition,
+    )
+
+
+def option_rows(lifecycle: Lifecycle) -> Iterable[tuple[str, str]]:
+    """The rules beside the table, in words."""
+    options = lifecycle.options
+    if options.roll_up in ROLL_UPS:
+        yield "Children", ROLL_UPS[options.roll_up]
+    if any(lifecycle.allows(state, "cancel") for state in lifecycle.states):
+        yield "Cancel", CANCEL_MODES[options.cancel_mode] + deadline_words(options.cancel_within_us)
+    if options.monotonic:
+        yield "Forward only", "Without the moves that open an attempt (↻), no state is seen twice."
+    else:
+        yield "Goes round", options.monotonic_why
+    yield from lease_rows(options)
+
+
+def deadline_words(length_us: int | None) -> str:
+    return f" The deadline is {spoken(length_us)}." if length_us is not None else ""
+
+
+def lease_rows(options: Options) -> Iterable[tuple[str, str]]:
+    lease, budget, backoff = options.lease, options.budget, options.backoff
+    if lease or budget.losses is not None:
+        shared = "failures and lost leases together" if budget.losses is None else "failures"
+        lost = "" if budget.losses is None else f", and {budget.losses} lost leases"
+        yield "Attempts", f"{budget.attempts} ({shared}){lost}, unless the unit says otherwise."
+    if backoff:
+        cap = f", at most {spoken(backoff.cap_us)}" if backoff.cap_us is not None else ""
+        spread = f", ± {backoff.jitter:.0%}" if backoff.jitter else ", without jitter"
+        yield "Retry after", f"{spoken(backoff.base_us)} × {backoff.factor}^attempts{cap}{spread}."
+    if lease:
+        fixed = lease.ttl_min_us == lease.ttl_max_us
+        bounds = "" if fixed else f", from {spoken(lease.ttl_min_us)} to {spoken(lease.ttl_max_us)}"
+        silent = f", up to {spoken(lease.silent_max_us)} for a type that cannot beat" if lease.silent_max_us else ""
+        yield "Lease", f"{spoken(lease.ttl_us)}{bounds}{silent}."
+        missed = f"; {lease.missed_beats} missed beats end the lease" if lease.missed_beats else ""
+        yield "Heartbeat", f"every {spoken(lease.beat_us)}{missed}."
+        if lease.ack_us is not None:
+            yield "Acknowledge", f"within {spoken(lease.ack_us)}."
+
+
+def index(lifecycles: Iterable[Lifecycle]) -> str:
+    """The page that leads to all the others."""
+    rows = [
+        (lifecycle.document, f"[{lifecycle.name}]({lifecycle.name}.md)", lifecycle.about.split(". ")[0].rstrip(".") + ".") for lifecycle in lifecycles
+    ]
+    return (
+        "\n\n".join(
+            [
+                "# Lifecycles",
+                f"<!-- {MARK}: edit the lifecycle files, not this page. -->",
+                "A lifecycle is a closed table of states and moves. The engine, the database, the command line, the "
+                "checkers and these pages all read the same files: what is not listed is refused.",
+                table(("Document", "Lifecycle", "What it is"), rows),
+                "Every page has the machine as its document defines it, then every move with who may fire it, and "
+                "apart from these the extensions, each with its reason. A mark such as (A2-1) is a row of "
+                "[the resolutions](../documents/resolutions.md). How to write one: "
+                "[a lifecycle of your own](../lifecycle-files.md).",
+            ]
+        )
+        + "\n"
+    )
+
+
+def pages(lifecycles: Sequence[Lifecycle]) -> dict[Path, str]:
+    """One page a lifecycle, by file name."""
+    return {Path(f"{lifecycle.name}.md"): page(lifecycle) for lifecycle in lifecycles}
+
+
+def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    lines = [f"| {' | '.join(heads)} |", f"|{' --- |' * len(heads)}"]
+    return "\n".join([*lines, *(f"| {' | '.join(cell.replace('|', '&#124;') for cell in row)} |" for row in rows)])
+
+
+def fenced(language: str, text: str) -> str:
+    return f"```{language}\n{text}\n```"
+
+
+def code(text: str) -> str:
+    return f"`{text}`"

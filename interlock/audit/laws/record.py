@@ -1,0 +1,163 @@
+"""Laws of the record itself, of its paths, acts, leases and seals.
+
+Acts are what their digests say, moved the units that they list, and granted the leases that there are; seals are those
+of the acts below them.
+"""
+
+from collections.abc import Iterable, Iterator
+from functools import lru_cache
+from hashlib import sha256
+from operator import attrgetter
+from typing import Any
+
+import msgspec
+
+from interlock.kernel.paths import LIVE, Path, PathHop, path_id
+from interlock.kernel.rows import Act, Lease, Seal
+from interlock.store.acts import belonging, digest_of
+from interlock.store.connection import Connection
+from interlock.store.queries import evidence
+from interlock.store.queries.snapshots import read_acts, tenants
+from interlock.store.seals import Sealed, chain
+
+PAGE = 500  # acts, seals or leases read together
+DIGESTS = "acts are what their digests say"
+SEALS = "seals are those of the acts below them"
+PATHS = "paths are what their digests say"
+MOVED = "acts list the units that they moved"
+LEASES = "leases are what acts have granted"
+
+
+class Fault(msgspec.Struct, frozen=True):
+    """What is wrong with the record, and of which unit it tells."""
+
+    law: str
+    unit: int
+    text: str
+
+
+def judge_paths(connection: Connection) -> Iterator[Fault]:
+    """A path is known by what it tells, and moves units by nothing else: history cannot be renamed."""
+    categories = evidence.lease_categories(connection)
+    for row in evidence.listed_paths(connection):
+        digest, lifecycle = sha256(row.told.encode()).hexdigest(), row.derived[0]
+        if digest != row.digest or path_id(digest) != row.id:
+            yield Fault(PATHS, 0, f"path {row.id} of {lifecycle} does not tell what it was listed for")
+            continue
+        path, derived, hops = derive_path(row.told)
+        ends = path.lease_to is not None and categories.get(path.lease_to) not in LIVE
+        if row.derived != [*derived, len(path.hops), int(ends)]:
+            yield Fault(PATHS, 0, f"path {row.id} of {lifecycle} makes something else of a unit than it tells")
+        if row.hops != hops:
+            yield Fault(PATHS, 0, f"the hops of path {row.id} are not those that it tells")
+
+
+@lru_cache(maxsize=10_000)  # there are a thousand, and whoever audits again finds the same ones
+def derive_path(text: str) -> tuple[Path, tuple[Any, ...], list[tuple[Any, ...]]]:
+    """What a path tells, the columns that follow from it, and its hops as the database lists them."""
+    path = path_told(text)
+    return path, attrgetter(*evidence.DERIVED[:-2])(path), list(counted_hops(path))
+
+
+def path_told(text: str) -> Path:
+    lifecycle, category, outcome, started, forced, hops = msgspec.json.decode(text)
+    return Path(lifecycle, tuple(PathHop(*hop) for hop in hops), category, outcome, started, bool(forced))
+
+
+def counted_hops(path: Path) -> Iterator[tuple[Any, ...]]:
+    """The hops of a path as the database lists them: attempt and fence are those of all hops up to each."""
+    attempt = fence = 0
+    for hop in path.hops:
+        attempt, fence = attempt + hop.attempt, fence + hop.fence
+        yield tuple(hop._replace(attempt=attempt, fence=fence))
+
+
+def judge_acts(connection: Connection, from_seal: int = 1) -> Iterator[Fault]:
+    """Every act is what its digest says, and so is what is kept apart from it."""
+    paths, births = evidence.path_digests(connection)
+    after = min(evidence.seal_before(connection, tenant, from_seal).last_act for tenant in tenants(connection))
+    while acts := read_acts(connection, after, PAGE):
+        after = acts[-1].id
+        for act in acts:
+            if digest_of(act) != act.digest or paths.get(act.path) != act.path_digest:
+                yield Fault(DIGESTS, act.units[0] if act.units else 0, f"act {act.id} is not what its digest says")
+        yield from judge_details(connection, [act for act in acts if act.details and act.path not in births])
+        yield from judge_births(connection, [act for act in acts if act.path in births])
+
+
+def judge_details(connection: Connection, acts: Iterable[Act]) -> Iterator[Fault]:
+    """What was told of single units is what the act knows; what was dropped is told no more."""
+    told = {(act.id, unit): digest for act in acts for unit, digest in zip(act.units, act.details or (), strict=True)}
+    for act, unit, payload in evidence.details_of(connection, (act for act, _ in told)) if told else ():
+        if told.get((act, unit)) != sha256(payload.encode()).hexdigest():
+            yield Fault(DIGESTS, unit, f"what act {act} tells of it is not what its digest says")
+
+
+def judge_births(connection: Connection, acts: Iterable[Act]) -> Iterator[Fault]:
+    """A unit's correlation and trace are those that it was born with."""
+    told = {
+        unit: digest
+        for act in acts
+        for unit, digest in zip(act.units, act.details or [None] * len(act.units), strict=True)
+    }
+    for body in evidence.bodies_of(connection, told):
+        if belonging(body) != told[body.unit]:
+            yield Fault(DIGESTS, body.unit, "its correlation or its trace is not the one that it was born with")
+
+
+def judge_members(connection: Connection) -> Iterator[Fault]:
+    """The acts that list a unit are those that made its row: no more, no fewer, and no others."""
+    for unit, version, events in evidence.units_unlike_their_acts(connection):
+        yield Fault(MOVED, unit, f"it is at version {version}, and the acts that list it come to {events} events")
+    for unit, act in evidence.lone_members(connection):
+        yield Fault(MOVED, unit, f"it is a member of act {act} by one table alone")
+
+
+def judge_leases(connection: Connection) -> Iterator[Fault]:
+    """Every lease is on the terms on which an act has granted it, and is live exactly while its unit is under it."""
+    for unit in evidence.units_without_their_lease(connection):
+        yield Fault(LEASES, unit, "it is under a lease of which there is no live row")
+    for lease, act, live in evidence.leases(connection, PAGE):
+        if not is_granted(lease, act):
+            yield Fault(LEASES, lease.unit, f"lease {lease.id} is not what an act has granted")
+        if lease.ended_at is None and live != lease.id:
+            yield Fault(LEASES, lease.unit, f"lease {lease.id} is live, and it is not under it")
+
+
+def is_granted(lease: Lease, act: Act | None) -> bool:
+    """Whether an act has granted this lease; it may have been made longer since."""
+    if act is None or lease.unit not in act.units or not act.secrets:
+        return False
+    secret = act.secrets[act.units.index(lease.unit)]
+    granted = act.tenant, act.worker, secret, act.ttl, act.beat
+    return granted == (lease.tenant, lease.worker, lease.secret, lease.ttl, lease.beat) and lease.until >= (
+        act.until or 0
+    )
+
+
+def judge_seals(connection: Connection, from_seal: int = 1) -> Iterator[Fault]:
+    """Every seal is that of all acts behind the seal before it, and no act lies there that it does not know.
+
+    Each is judged by itself, from the root of the one before it: a fault is told where it is, and whoever trusts the
+    seals up to one of them begins behind it.
+    """
+    for tenant in tenants(connection):
+        before = evidence.seal_before(connection, tenant, from_seal)
+        while found := evidence.seals_after(connection, before, PAGE):
+            for seal in found:
+                if seal.number != before.number + 1:
+                    yield Fault(SEALS, 0, f"seal {before.number + 1} of tenant {tenant} is missing")
+                elif not is_sealed_so(connection, before, seal):
+                    yield Fault(
+                        SEALS, 0, f"seal {seal.number} of tenant {tenant} is not that of the acts up to "
+                        f"{seal.last_act}: one of them was changed, added, removed or reordered",
+                    )  # fmt: skip
+                before = seal
+
+
+def is_sealed_so(connection: Connection, before: Seal, seal: Seal) -> bool:
+    """Whether a seal has the root, the number and the ends of the acts between the one before it and its last one."""
+    first, last = 0, Sealed(before.last_act, 0, before.root)
+    for at in chain(connection, seal.tenant, last, seal.last_act + 1):
+        first, last = first or at.act, at
+    return (first, *last) == (seal.first_act, seal.last_act, seal.acts, seal.root)

@@ -1,0 +1,386 @@
+"""Sentences that are true of the database at every commit, asked of every event and every row that it holds."""
+
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+from hashlib import sha256
+from itertools import chain
+
+import msgspec
+
+from interlock.audit.laws.rebuild import Listed, Told, differences, grants, hear, opens_attempt
+from interlock.audit.laws.record import (
+    DIGESTS,
+    LEASES,
+    MOVED,
+    PAGE,
+    PATHS,
+    SEALS,
+    judge_acts,
+    judge_leases,
+    judge_members,
+    judge_paths,
+    judge_seals,
+)
+from interlock.core.advance import RESTS
+from interlock.core.effective_policy import policy_in
+from interlock.core.plugin import PluginLaw
+from interlock.core.reactions.roll_up import add, count_birth
+from interlock.kernel.ids import format_id
+from interlock.kernel.lifecycle import SETTLED, Category, Lifecycle
+from interlock.kernel.paths import SELF
+from interlock.kernel.rows import Event, Unit
+from interlock.store.acts import WITHHELD
+from interlock.store.connection import Connection
+from interlock.store.flush import COUNTED
+from interlock.store.queries.evidence import has_erased_details, results, tracebacks
+from interlock.store.queries.snapshots import forced_moves, histories, orphans, policies, slots, unmet_needs, workers
+
+
+class Broken(msgspec.Struct, frozen=True):
+    """A law that does not hold, and of which unit."""
+
+    law: str
+    unit: int
+    text: str
+
+
+EventLaw = Callable[[Told, Event, Listed], Iterator[str]]  # what the events before it say, and one event more
+RowLaw = Callable[[Unit, Told, Listed], Iterator[str]]  # a row, and what all its events say
+CHILDREN = COUNTED[1:]  # without the needs
+FORCE = "force"
+
+
+# Of every event.
+
+
+def no_gap(before: Told, event: Event, listed: Listed) -> Iterator[str]:
+    if event.version != before.version + 1:
+        yield f"version {before.version} is followed by version {event.version}"
+
+
+def every_hop_is_listed(before: Told, event: Event, listed: Listed) -> Iterator[str]:
+    alone = event.trigger == SELF and event.source == event.target and event.lease_to is not None
+    forced = event.trigger == FORCE and event.reason and event.target in listed.lifecycle.states
+    if not (alone or forced or (event.source, event.trigger, event.target) in listed.hops):
+        yield f"{event.source} -> {event.target} by '{event.trigger}' (version {event.version}) is not listed"
+
+
+def each_event_begins_where_the_last_ended(before: Told, event: Event, listed: Listed) -> Iterator[str]:
+    if event.source != before.state:
+        yield f"version {event.version} leaves {event.source}, and version {before.version} led to {before.state}"
+    if event.at < before.changed_at:
+        yield f"version {event.version} is earlier than the one before it"
+    if before.version and (event.tenant, event.lifecycle) != (before.tenant, before.lifecycle):
+        yield f"version {event.version} is of another tenant or lifecycle than the one before it"
+
+
+def attempts_and_fences_are_counted(before: Told, event: Event, listed: Listed) -> Iterator[str]:
+    counted = before.attempt + opens_attempt(event, listed), before.fence + grants(event)
+    if (event.attempt, event.fence) != counted:
+        said = f"attempt {event.attempt} and fence {event.fence}"
+        yield f"version {event.version} says {said}, and they are {counted[0]} and {counted[1]}"
+
+
+def leases_move_as_listed(before: Told, event: Event, listed: Listed) -> Iterator[str]:
+    if event.lease_to is None:
+        return
+    if (event.lease_from, event.lease_to) not in listed.lease_hops:
+        yield f"its lease goes from {event.lease_from} to {event.lease_to} (version {event.version})"
+    if event.lease_from not in (None, before.lease):
+        yield f"its lease leaves {event.lease_from} (version {event.version}), but it was {before.lease}"
+
+
+def no_grant_beside_a_live_lease(before: Told, event: Event, listed: Listed) -> Iterator[str]:
+    if grants(event) and before.lease in listed.live:
+        yield f"a lease is granted (version {event.version}) while another one is live"
+
+
+def settled_results_stay(before: Told, event: Event, listed: Listed) -> Iterator[str]:
+    states = listed.lifecycle.states
+    source, target = states.get(event.source or ""), states.get(event.target)
+    if source is None or target is None or source is target:
+        return  # a name that does not exist is another law's finding
+    closes = target.category is Category.CLOSED
+    if source.settled and not (closes or opens_attempt(event, listed) or event.trigger == FORCE):
+        yield f"the settled {event.source} became {event.target} (version {event.version})"
+
+
+# Of every row.
+
+
+def state_is_the_fold_of_events(unit: Unit, told: Told, listed: Listed) -> Iterator[str]:
+    if told.version == 0:
+        yield "it has no event"
+    elif (unit.version, unit.state) != (told.version, told.state):
+        yield f"it is {unit.state} at version {unit.version}, but its last event is {told.state} at {told.version}"
+
+
+def one_live_lease_at_most(unit: Unit, told: Told, listed: Listed) -> Iterator[str]:
+    if unit.lease != told.lease:
+        yield f"its lease is {unit.lease}, but its events leave it {told.lease}"
+    if (unit.holder is not None) != (told.lease in listed.live):
+        yield f"its holder is {unit.holder}, and its lease {told.lease}"
+    if (unit.holder is None) != (unit.lease_id is None):
+        yield f"its holder is {unit.holder}, and the lease that it is under {unit.lease_id}"
+
+
+def what_is_settled_rests(unit: Unit, told: Told, listed: Listed) -> Iterator[str]:
+    if unit.category not in SETTLED:
+        if unit.outcome is not None:
+            yield f"it is {unit.category} and has the outcome {unit.outcome}"
+        return
+    if unit.outcome is None and unit.category != Category.CLOSED:
+        yield f"it is {unit.category} and has no outcome"
+    if (unit.available_at, unit.wake_at, unit.holder) != (None, None, None):
+        yield "it is settled, and may still be claimed, woken or held"
+
+
+def available_means_claimable(unit: Unit, told: Told, listed: Listed) -> Iterator[str]:
+    waits = unit.category == Category.READY or (listed.lifecycle.allows(unit.state, "reclaim") and unit.holder is None)
+    if unit.available_at is not None and not (waits and not unit.unmet and unit.parked_on is None):
+        yield f"it may be claimed, although it is {unit.category} with {unit.unmet} needs unmet"
+    if waits and unit.available_at is None and not (unit.due_at or unit.unmet or unit.parked_on):
+        yield "it is ready and waits for nothing, but nobody may claim it"
+
+
+def nothing_is_withheld(unit: Unit, told: Told, listed: Listed) -> Iterator[str]:
+    if unit.parked_on == WITHHELD:
+        name = format_id(unit.lifecycle, unit.id)
+        yield f"{name} could not be granted, or not be moved by time, and is withheld; interlock why {name} says why"
+
+
+def columns_follow_the_state(unit: Unit, told: Told, listed: Listed) -> Iterator[str]:
+    state = listed.lifecycle.states.get(unit.state)
+    if state is None:
+        yield f"{unit.state} is no state of a {listed.lifecycle.name}"
+    elif unit.category != state.category:
+        yield f"its category is {unit.category}, and {unit.state} is {state.category}"
+    if told.version and (unit.attempt, unit.fence) != (told.attempt, told.fence):
+        yield "its attempt or its fence is not that of its events"
+    if unit.rests_in != (unit.state if unit.category in RESTS else None):
+        yield f"it is {unit.state}, and is said to rest in {unit.rests_in}"
+    if (unit.dead_at is not None) != (unit.category == Category.DEAD):
+        yield f"it is {unit.category}, and is said to be dead since {unit.dead_at}"
+
+
+def clocks_are_looked_at(unit: Unit, told: Told, listed: Listed) -> Iterator[str]:
+    """`wake_at` is the earliest clock; a delay that has passed, and time has seen, is none any more."""
+    if unit.state not in listed.lifecycle.unsettled or unit.parked_on == WITHHELD:
+        return  # what is settled is another law's; what is withheld is tried again by a clock of its own
+    if unit.deadline_at is not None and unit.state not in listed.lifecycle.clocked:
+        yield f"it has a deadline, and {unit.state} has none"
+    clocks = [unit.deadline_at, unit.asked_by if told.lease in listed.live else None]
+    allowed = {earliest(*clocks), earliest(*clocks, unit.due_at)}
+    if unit.wake_at not in allowed:
+        yield f"time is to look at it at {unit.wake_at}, and its earliest clock is {earliest(*clocks, unit.due_at)}"
+
+
+def earliest(*clocks: int | None) -> int | None:
+    return min((at for at in clocks if at is not None), default=None)
+
+
+OF_EVENTS: tuple[EventLaw, ...] = (
+    no_gap,
+    every_hop_is_listed,
+    each_event_begins_where_the_last_ended,
+    attempts_and_fences_are_counted,
+    leases_move_as_listed,
+    no_grant_beside_a_live_lease,
+    settled_results_stay,
+)
+OF_ROWS: tuple[RowLaw, ...] = (
+    state_is_the_fold_of_events,
+    one_live_lease_at_most,
+    what_is_settled_rests,
+    available_means_claimable,
+    nothing_is_withheld,
+    columns_follow_the_state,
+    clocks_are_looked_at,
+)
+KNOWN = "every lifecycle is known"
+ALLOWED = "forced moves were allowed"
+OWNED = "every event has its unit"
+HOLDING = "workers hold what they hold"
+COUNTING = "parents count their children"
+NEEDING = "needs are counted"
+COSTING = "costs add up"
+MILLION = 1_000_000
+KEYS = "keys are kept"
+ENDINGS = "results and errors are those that acts tell of"
+BODIES = "every unit has its body"
+POLICIES = "policies can be read"
+REBUILT = "rows are rebuilt from events"
+
+
+def named(law: EventLaw | RowLaw) -> str:
+    return law.__name__.replace("_", " ")
+
+
+WHOLE = (
+    KNOWN, DIGESTS, PATHS, MOVED, LEASES, SEALS, ALLOWED, OWNED, HOLDING, COUNTING, NEEDING, COSTING, KEYS, BODIES,
+    POLICIES, ENDINGS,
+)  # fmt: skip
+LAWS = (*(named(law) for law in OF_EVENTS), *(named(law) for law in OF_ROWS), *WHOLE)
+
+
+def audit(
+    connection: Connection,
+    lifecycles: Mapping[str, Lifecycle],
+    *,
+    rebuild: bool = False,
+    from_seal: int = 1,
+    laws: Mapping[str, PluginLaw] | None = None,
+) -> Iterator[Broken]:
+    """Every law, asked of every unit that the session sees; with `rebuild`, every row is compared with its fold.
+
+    `laws` are those of plugins.
+
+    Acts and seals before `from_seal` are taken as they are, tenant by tenant.
+
+    Units and events are read a page at a time; what stays in memory is a few numbers for each parent and worker, and
+    what units have failed with.
+    """
+    listed = {name: Listed(lifecycle, lifecycles["lease"]) for name, lifecycle in lifecycles.items()}
+    held: dict[int, int] = {}
+    failures: dict[int, set[str]] = {}  # by unit: the errors that its events tell of, and the digests of tracebacks
+    costs: dict[int, int] = {}  # by unit: what it says of its cost that neither its events nor its children do
+    said: dict[int, dict[str, int]] = {}  # by parent: what it counts, and what it has
+    found: dict[int, dict[str, int]] = {}
+    allowed = {(move.unit, move.version) for move in forced_moves(connection)}
+    for unit, events in histories(connection):
+        if unit.parent is not None:
+            family = found.setdefault(unit.parent, dict.fromkeys(CHILDREN, 0))
+            count_birth(family, unit)
+            add(family, unit, 1)
+        if unit.total:
+            said[unit.id] = {name: getattr(unit, name) for name in CHILDREN}
+        if unit.cost:
+            costs[unit.id] = costs.get(unit.id, 0) + unit.cost
+            if unit.parent is not None:
+                costs[unit.parent] = costs.get(unit.parent, 0) - unit.cost
+        if unit.lifecycle in listed:
+            yield from judge(unit, paid(failing(events, failures), costs), listed[unit.lifecycle], allowed, rebuild)
+        else:
+            yield Broken(KNOWN, unit.id, f"its lifecycle '{unit.lifecycle}' is not")
+        if unit.holder is not None:
+            held[unit.holder] = held.get(unit.holder, 0) + 1
+    yield from workers_hold_what_they_hold(connection, held)
+    yield from parents_count_their_children(said, found)
+    for one, cost in costs.items():
+        if cost and not has_erased_details(connection, one):
+            yield Broken(COSTING, one, f"its cost is {cost / MILLION} more than its attempts and its children tell")
+    yield from keys_are_kept(connection)
+    yield from bodies_can_be_read(connection)
+    yield from endings_are_told(connection, failures)
+    for one, unmet, counted in unmet_needs(connection):
+        if unmet != counted:
+            yield Broken(NEEDING, one, f"{unmet} of its needs are said to be unmet, and {counted} are")
+    yield from of_the_record(connection, from_seal)
+    for law, judge_all in (laws or {}).items():
+        for one, text in judge_all(connection):
+            yield Broken(law, one, text)
+    for one, count in orphans(connection):
+        yield Broken(OWNED, one, f"acts tell of it ({count}), but there is no such unit")
+
+
+def of_the_record(connection: Connection, from_seal: int) -> Iterator[Broken]:
+    """What is wrong with the record itself: paths, acts, leases and seals."""
+    of_record = (
+        judge_paths(connection), judge_acts(connection, from_seal), judge_members(connection), judge_leases(connection),
+        judge_seals(connection, from_seal),
+    )  # fmt: skip
+    for fault in chain.from_iterable(of_record):
+        yield Broken(fault.law, fault.unit, fault.text)
+
+
+def paid(events: Iterable[Event], costs: dict[int, int]) -> Iterator[Event]:
+    """These events; what they tell of costs is subtracted from what the row says."""
+    for event in events:
+        if '"cost"' in event.payload:
+            told = round(msgspec.json.decode(event.payload).get("cost", 0) * MILLION)
+            costs[event.unit] = costs.get(event.unit, 0) - told
+        yield event
+
+
+def failing(events: Iterable[Event], failures: dict[int, set[str]]) -> Iterator[Event]:
+    """These events; what they tell of errors and tracebacks is noted."""
+    for event in events:
+        if '"error"' in event.payload:
+            told = msgspec.json.decode(event.payload)
+            known = {told[name] for name in ("error", "traceback_digest") if name in told}
+            failures.setdefault(event.unit, set()).update(known)
+        yield event
+
+
+def judge(
+    unit: Unit, events: Iterable[Event], listed: Listed, allowed: Container[tuple[int, int]], rebuild: bool
+) -> Iterator[Broken]:
+    """What one unit breaks; `allowed` has the unit and the version of every forced move."""
+    told = Told()
+    for event in events:
+        if event.trigger == FORCE and (event.unit, event.version) not in allowed:
+            yield Broken(ALLOWED, unit.id, f"version {event.version} was forced, and no operator allowed it")
+        for law in OF_EVENTS:
+            for text in law(told, event, listed):
+                yield Broken(named(law), unit.id, text)
+        hear(told, event, listed)
+    for row_law in OF_ROWS:
+        for text in row_law(unit, told, listed):
+            yield Broken(named(row_law), unit.id, text)
+    if rebuild:
+        for text in differences(unit, told, listed):
+            yield Broken(REBUILT, unit.id, text)
+
+
+def workers_hold_what_they_hold(connection: Connection, held: Mapping[int, int]) -> Iterator[Broken]:
+    staff = workers(connection)
+    for worker in staff:
+        if worker.holding != held.get(worker.unit, 0):
+            text = f"it is said to hold {worker.holding} units, and holds {held.get(worker.unit, 0)}"
+            yield Broken(HOLDING, worker.unit, text)
+        if worker.holding > worker.capacity:
+            text = f"it holds {worker.holding} units, above its capacity of {worker.capacity}"
+            yield Broken(HOLDING, worker.unit, text)
+    for one in sorted(held.keys() - {worker.unit for worker in staff}):
+        yield Broken(HOLDING, one, f"it is said to hold {held[one]} units, and is no worker")
+
+
+def parents_count_their_children(
+    said: Mapping[int, dict[str, int]], found: Mapping[int, dict[str, int]]
+) -> Iterator[Broken]:
+    for parent in sorted(said.keys() | found.keys()):
+        if said.get(parent) != found.get(parent):
+            yield Broken(COUNTING, parent, f"it counts {said.get(parent)}, and has {found.get(parent)}")
+
+
+def bodies_can_be_read(connection: Connection) -> Iterator[Broken]:
+    """What a unit was promised is there, and is what a program understands."""
+    for one, text in policies(connection):
+        if text is None:
+            yield Broken(BODIES, one, "it has none")
+            continue
+        try:
+            policy_in(text)
+        except msgspec.MsgspecError as error:
+            yield Broken(POLICIES, one, f"its policy cannot be read: {error}")
+
+
+def endings_are_told(connection: Connection, failures: Mapping[int, set[str]]) -> Iterator[Broken]:
+    """Results, errors and tracebacks are kept beside the acts, which have their digests; what was erased is missed."""
+    for kept in results(connection, PAGE):
+        if not kept.told:
+            yield Broken(ENDINGS, kept.unit, "its result is not the one that its acts tell of")
+        told = kept.error is None or kept.error in failures.get(kept.unit, ())
+        if not told and not has_erased_details(connection, kept.unit):
+            yield Broken(ENDINGS, kept.unit, "its error is not one that its events tell of")
+    for unit, text in tracebacks(connection):
+        if sha256(text.encode()).hexdigest() not in failures.get(unit, ()) and not has_erased_details(connection, unit):
+            yield Broken(ENDINGS, unit, "a traceback of it is not one that its events tell of")
+
+
+def keys_are_kept(connection: Connection) -> Iterator[Broken]:
+    """A mutex, a limit or a rate is never exceeded, and nobody waits for a key that is free."""
+    for tenant, key, capacity, taken, seated, waiting in slots(connection):
+        if taken != seated:
+            yield Broken(KEYS, 0, f"'{key}' of tenant {tenant} is taken {taken} times, and {seated} have it")
+        if waiting and taken < capacity:
+            yield Broken(KEYS, 0, f"'{key}' of tenant {tenant} is free, and {waiting} units wait for it")

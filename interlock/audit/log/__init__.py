@@ -1,0 +1,1 @@
+"""The offline checker of transition logs."""

@@ -1,0 +1,1 @@
+"""The model check: everything that can happen to one unit is explored."""

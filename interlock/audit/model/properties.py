@@ -1,0 +1,212 @@
+"""What `lifecycle check` proves: the promises, asked of every step and of every core that is reached."""
+
+from collections.abc import Callable
+
+from interlock.audit.model.machine import WORKERS, Core, Machine, Step
+from interlock.kernel.graph import ranks
+from interlock.kernel.lifecycle import Category, Lifecycle, Move, Owner
+from interlock.kernel.policy import LIVE
+
+PROMISES = {
+    "one-owner": "at most one worker may speak for the unit, none once its lease is over, and no two leases are live",
+    "stale-stays": "who may not speak any more never may again, and changes nothing by trying",
+    "listed-moves": "no move outside the table",
+    "settled-stays": "no settled result changes but by a move that opens an attempt",
+    "forward": "attempts and fences only grow, and within an attempt nothing happens twice",
+    "budget": "failures and losses stay within their budget, and what is left of it is used",
+    "cancel-holds": "no attempt opens once a cancel was asked for, and nobody answers one that was not",
+    "answered": "whatever the engine must do, the table lists a move for it",
+    "can-end": "from everywhere an end can be reached without anybody cancelling",
+    "lease-law": "a lease moves as its own table lists, is active exactly where the unit may be completed, and ends "
+    "as what happened says: completed by an outcome, canceled by an answer, expired by time, else revoked",
+    "follows": "a unit that follows another is in the state of the same name, if it has one",
+    "no-dead-moves": "every listed move can be taken (asked from 3 attempts on)",
+}
+Broke = Callable[[str, str], None]  # promise, what happened
+
+
+class Judge:
+    """Asks the promises about one machine; `broke` is told of each that does not hold."""
+
+    def __init__(self, machine: Machine, broke: Broke) -> None:
+        self.machine, self.lifecycle, self.broke = machine, machine.lifecycle, broke
+        self.taken: set[tuple[str, str | None, str]] = set()
+        inside = [
+            (hop.source, hop.target)
+            for hop in self.lifecycle.hops
+            if hop.source is not None and not hop.opens_attempt and not self.lifecycle.settled(hop.source)
+        ]
+        self.rank = ranks(self.lifecycle.states, inside) if self.lifecycle.options.monotonic else {}
+        lifecycles = filter(None, (machine.lifecycle, machine.parent))
+        terms = self.lifecycle.options.lease
+        self.acknowledged = terms is not None and terms.ack_us is not None
+        self.lease_hops: set[tuple[str, str]] = set()
+        self.listed = {
+            (lifecycle.name, h.source, h.trigger, h.target) for lifecycle in lifecycles for h in lifecycle.hops
+        }
+
+    def step(self, core: Core, label: str, step: Step, said: str) -> None:
+        """Judges one step from `core`; `said` is the message that caused it, or what else did."""
+        after = step.core
+        for move in step.moves:
+            self.move(self.lifecycle, label, move)
+        for move in step.followed:
+            assert self.machine.parent
+            self.move(self.machine.parent, label, move)
+        if after.attempt < core.attempt or after.fence < core.fence:
+            numbers = f"attempt {core.attempt} -> {after.attempt}, fence {core.fence} -> {after.fence}"
+            self.broke("forward", f"{label}: {numbers}")
+        if after.attempt > core.attempt and core.asked:
+            self.broke("cancel-holds", f"{label} opens attempt {after.attempt}, although a cancel was asked for")
+        if not core.asked and any(move.trigger == "stopped" and move.owner is Owner.HOLDER for move in step.moves):
+            self.broke("cancel-holds", f"{label}: the holder answers a cancel that nobody asked for")
+        if self.lifecycle.leased:
+            self.budget(label, after)
+            self.retry(core, label, after, said)
+            self.staleness(core, label, after)
+            self.lease(core, label, after, said)
+        self.cancel(core, label, step, said)
+        if self.machine.parent and after.state != self.lifecycle.initial:
+            self.follower(label, after)
+
+    def cancel(self, core: Core, label: str, step: Step, said: str) -> None:
+        """A wish that was deferred comes true where it can; a hard one, and one whose holder is gone, at once."""
+        after, state = step.core, self.lifecycle.states[core.state]
+        if core.asked and state.cancel == "deferred" and self.lifecycle.allows(after.state, "cancel"):
+            self.broke(
+                "cancel-holds", f"{label}: a cancel was asked for and {after.state} lists one, but nothing came of it"
+            )
+        if said == "cancel hard" and not step.moves and state.cancel != "deferred":
+            self.broke("cancel-holds", f"{label} in {core.state}, and nothing moves")
+        if said == "fail" and core.asked and self.lifecycle.allows(core.state, "stopped") and not self.cancelled(after):
+            self.broke("cancel-holds", f"{label} while a cancel is asked for, and the unit becomes {after.state}")
+        if said == "expire" and core.asked and self.lifecycle.category(after.state) is not Category.CANCELLED:
+            self.broke("cancel-holds", f"{label} while a cancel is asked for, and the unit becomes {after.state}")
+
+    def cancelled(self, core: Core) -> bool:
+        return self.lifecycle.category(core.state) is Category.CANCELLED
+
+    def lease(self, core: Core, label: str, after: Core, said: str) -> None:
+        """Judges what became of the lease, by the categories of its own lifecycle."""
+        lease = self.machine.lease
+        was, now = lease.states.get(core.lease), lease.states[after.lease] if after.lease else None
+        active = was is not None and was.category is Category.ACTIVE
+        if said in ("complete", "stop") and not active:
+            self.broke("lease-law", f"{label} and is heard under a lease that is {core.lease}, not active")
+        if said == "beat" and after.state != core.state and not active and self.acknowledged:
+            self.broke("lease-law", f"{label} and moves the unit before its lease was acknowledged")
+        if (
+            now
+            and now.category in LIVE
+            and self.lifecycle.allows(after.state, "complete") != (now.category is Category.ACTIVE)
+        ):
+            self.broke("lease-law", f"{label}: in {after.state} the lease is {after.lease}")
+        if after.fence > core.fence or core.lease == after.lease:
+            return
+        self.lease_hops.add((core.lease, after.lease))
+        if (core.lease, after.lease) not in {(hop.source, hop.target) for hop in lease.hops}:
+            self.broke("lease-law", f"{label}: the lease goes from {core.lease} to {after.lease}")
+        told = {
+            "complete": Category.SUCCESS,
+            "fail": Category.SUCCESS,
+            "error": Category.SUCCESS,
+            "expire": Category.FAILURE,
+        }
+        wanted = told.get(said, Category.CANCELLED) if active or said == "expire" else Category.CANCELLED
+        if now and now.category not in LIVE and now.category is not wanted:
+            self.broke("lease-law", f"{label}: the lease ends {after.lease}, which is {now.category} and not {wanted}")
+
+    def follower(self, label: str, after: Core) -> None:
+        assert self.machine.parent
+        if after.state in self.machine.parent.states and after.followed != after.state:
+            self.broke("follows", f"{label}: it is {after.state}, and the unit that follows it {after.followed}")
+
+    def grant(self, core: Core, label: str) -> None:
+        """Judges the grant of a lease."""
+        if self.machine.held(core):
+            self.broke("one-owner", f"{label} in {core.state} while {core.owner} holds a live lease")
+
+    def move(self, lifecycle: Lifecycle, label: str, move: Move) -> None:
+        self.taken.add((lifecycle.name, move.source, move.trigger))
+        for hop in move.hops:
+            if (lifecycle.name, hop.source, hop.trigger, hop.target) not in self.listed:
+                text = f"{label}: {hop.source} -> {hop.target} by '{hop.trigger}' is not listed"
+                self.broke("listed-moves", text)
+        source, target = move.source, move.path[-1]
+        if source is None or not {source, target} <= lifecycle.states.keys():
+            return
+        closes = lifecycle.category(target) is Category.CLOSED
+        if lifecycle.settled(source) and not move.opens_attempt and not closes:
+            self.broke("settled-stays", f"{label}: the settled {source} becomes {target}")
+        elif lifecycle is self.lifecycle and self.goes_back(move, source):
+            self.broke("forward", f"{label}: {source} -> {target} goes back within an attempt")
+
+    def goes_back(self, move: Move, source: str) -> bool:
+        inside = bool(self.rank) and not move.opens_attempt and not self.lifecycle.settled(source)
+        return inside and self.rank[move.path[-1]] <= self.rank[source]
+
+    def budget(self, label: str, after: Core) -> None:
+        budget = self.machine.budget
+        if budget.losses is None:
+            over = after.failures + after.losses > budget.attempts
+        else:
+            over = after.failures > budget.attempts or after.losses > budget.losses
+        if max(after.attempt, after.fence) > self.machine.grants_max:
+            self.broke("budget", f"{label}: attempt {after.attempt} with fence {after.fence} goes beyond every budget")
+        if over:
+            used = f"{after.failures} failures and {after.losses} losses of {budget.attempts} attempts"
+            self.broke("budget", f"{label}: {used}")
+
+    def retry(self, core: Core, label: str, after: Core, said: str) -> None:
+        """A failure that may be tried again, and running too long, end nothing while attempts are left."""
+        left = core.failures + core.losses + 1 < self.machine.budget.attempts and not core.asked
+        if (
+            said in ("fail", "time_out")
+            and left
+            and self.lifecycle.allows(core.state, "retry")
+            and self.lifecycle.settled(after.state)
+        ):
+            self.broke("budget", f"{label}: the unit becomes {after.state}, although attempts are left")
+
+    def used_up(self, most: int) -> None:
+        """`most` is how many tries an open unit has ever used: all but the last of what its budgets allow."""
+        budget = self.machine.budget
+        allowed = budget.attempts - 1 + (budget.losses - 1 if budget.losses is not None else 0)
+        if self.lifecycle.leased and most < allowed:
+            self.broke("budget", f"no unit gets to use more than {most} of {allowed} tries before its last")
+
+    def staleness(self, core: Core, label: str, after: Core) -> None:
+        for worker, fence in tokens(core):
+            if fence > core.fence:
+                continue  # not granted yet; it may be by this very step
+            if self.machine.speaks(after, worker, fence) and not self.machine.speaks(core, worker, fence):
+                text = f"{label}: {worker} with fence {fence} was stale and may speak again in {after.state}"
+                self.broke("stale-stays", text)
+
+    def core(self, core: Core) -> None:
+        """Judges what a unit's row says: whoever ever got a fence tries to speak."""
+        if not self.lifecycle.leased:
+            return
+        heard = [(w, f) for w, f in tokens(core) if self.machine.speaks(core, w, f)]
+        if len(heard) > 1:
+            names = ", ".join(f"{worker} with fence {fence}" for worker, fence in heard)
+            self.broke("one-owner", f"in {core.state} these may all speak: {names}")
+        if heard and self.lifecycle.settled(core.state):
+            self.broke("one-owner", f"{core.state} is settled, and {heard[0][0]} may still speak")
+        if heard and core.over:
+            self.broke("one-owner", f"in {core.state} the lease is over, and {heard[0][0]} may still speak")
+        for worker, fence in tokens(core):
+            if (worker, fence) not in heard:
+                self.late(core, worker, fence)
+
+    def late(self, core: Core, worker: str, fence: int) -> None:
+        """Every kind of message that is late changes nothing."""
+        for said in (*self.machine.messages, *self.machine.outcomes):
+            if self.machine.deliver(core, said, worker, fence).core != core:
+                text = f"a late {said} from {worker} (fence {fence}) changes {core.state}"
+                self.broke("stale-stays", text)
+
+
+def tokens(core: Core) -> list[tuple[str, int]]:
+    """Everything that a worker could claim to hold: each worker with each fence so far, and with one made up."""
+    return [(worker, fence) for fence in range(1, core.fence + 2) for worker in WORKERS]

@@ -1,0 +1,80 @@
+"""What an app speaks to: an engine beside it, or a server across the network."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Future
+from importlib import import_module
+from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
+from urllib.parse import urlsplit
+
+from interlock.core.engine import Engine
+from interlock.core.plugin import Registry
+from interlock.core.wakeups import Subscription
+from interlock.kernel.api_keys import read_key
+from interlock.kernel.commands import Command
+from interlock.kernel.errors import InterlockError
+from interlock.kernel.lifecycle import Lifecycle
+from interlock.store.connection import Connection
+
+A = TypeVar("A")
+P = ParamSpec("P")
+T = TypeVar("T")
+FAR = ("http://", "https://")
+
+
+class Backend(Protocol):
+    """Where commands and questions go in, and answers come out."""
+
+    far: bool  # across the network: there is no database here, and the server lets time pass
+
+    def send(self, command: Command[A]) -> A: ...
+    def put(self, command: Command[A]) -> "Future[A]": ...
+    def put_all(self, commands: Sequence[Command[Any]]) -> "list[Future[Any]]": ...
+    def send_within(self, connection: Connection, command: Command[A]) -> A: ...
+    def read(self, question: Callable[[Connection], T], tenant: int | None = 1, seconds: float | None = None) -> T: ...
+    def see(
+        self, view: Callable[Concatenate[Connection, int, P], T], tenant: int, *args: P.args, **kwargs: P.kwargs
+    ) -> T: ...
+    def watch(self, queues: Iterable[str], tenant: int = 1) -> Subscription: ...
+    def calls(self, worker: str, tenant: int = 1) -> Subscription: ...
+    def watch_end(self, unit: int) -> Subscription: ...
+    def close(self) -> None: ...
+
+
+def is_far(url: str) -> bool:
+    return url.startswith(FAR)
+
+
+def address(url: str) -> str:
+    """The address of a server. Raises InterlockError for one with a key in it, or with more than an address."""
+    parts = urlsplit(url)
+    if parts.username or parts.password:
+        raise InterlockError("a key does not belong into a URL, where logs show it: give it as key=, or INTERLOCK_KEY")
+    if not parts.hostname or parts.query or parts.fragment:
+        raise InterlockError(f"'{url}' is no address of a server; allowed are http://host:port and https://host")
+    return url.rstrip("/")
+
+
+def tenant_of(key: str | None) -> int:
+    """The tenant for which a key speaks. Raises InterlockError if it is none."""
+    if not key:
+        raise InterlockError("a server wants a key: give key=, or INTERLOCK_KEY; `interlock key create` makes one")
+    found = read_key(key)
+    if found is None:
+        raise InterlockError("this is no key; a key begins with ilk_, and `interlock key create` makes one")
+    return found[0]
+
+
+def open_here(url: str, lifecycles: Mapping[str, Lifecycle], registry: Registry) -> Backend:
+    return Engine.open(url, lifecycles, registry)
+
+
+def open_far(url: str, key: str) -> Backend:
+    """A connection to a server, whose library is an extra. Raises InterlockError."""
+    try:
+        module = import_module("interlock.client.remote")
+    except ModuleNotFoundError as error:
+        if (error.name or "").startswith("interlock"):
+            raise
+        raise InterlockError("a client over HTTP needs its library: pip install 'interlock[http]'") from None
+    found: Backend = module.Remote(url, key)
+    return found

@@ -1,0 +1,42 @@
+"""Submitting inside the caller's own transaction: the job is there exactly if the caller commits."""
+
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from interlock.kernel.commands import Command
+from interlock.kernel.errors import InterlockError
+from interlock.store.caller_transaction import join_transaction
+from interlock.store.catalog import has_table
+from interlock.store.connection import Connection
+from interlock.store.queries.snapshots import epoch
+
+if TYPE_CHECKING:
+    from interlock.client.app import App
+
+A = TypeVar("A")
+
+
+class Borrowed:
+    """Carries commands out in a transaction that is not ours: no commit, no second try."""
+
+    def __init__(self, app: "App", connection: Any) -> None:
+        if app.engine.far:
+            raise InterlockError(
+                "tx: a server cannot join a transaction of yours; open the database itself, or submit with key=…, "
+                "so that a job which is submitted again is the same one"
+            )
+        self.app, self.connection = app, join_transaction(connection)
+        if epoch_of(self.connection) != app.engine.read(epoch):
+            raise InterlockError(
+                "tx: this connection is to another database than the app's; use one of the same database"
+            )
+
+    def send(self, command: Command[A]) -> A:
+        return self.app.engine.send_within(self.connection, command)
+
+    async def asend(self, command: Command[A]) -> A:
+        return self.send(command)
+
+
+def epoch_of(connection: Connection) -> str | None:
+    """The epoch of a caller's database; None if it is none of ours."""
+    return epoch(connection) if has_table(connection, "about") else None

@@ -1,0 +1,72 @@
+"""What a handler may raise to say how its work ended, where a return value says too little."""
+
+from typing import Any
+
+from interlock.client.durations import Length, length_us
+from interlock.kernel.errors import InterlockError, PermanentError
+
+COST_MAX = 1_000_000_000_000
+
+
+class Retry(InterlockError):
+    """Try again: after the backoff, or after the time that is given."""
+
+    def __init__(self, why: str = "asked to be tried again", *, after: Length | None = None) -> None:
+        super().__init__(why)
+        self.after_us = None if after is None else length_us("after", after)
+
+
+class Snooze(InterlockError):
+    """Call again later. No attempt is spent."""
+
+    def __init__(self, after: Length) -> None:
+        super().__init__(f"called again after {after}")
+        self.after_us: int | None = length_us("after", after)
+        self.cost = 0.0
+
+
+class Await(Snooze):
+    """Call again once a signal is there, at the latest after a while. No attempt is spent."""
+
+    def __init__(self, signal: str, timeout: Length | None = None) -> None:
+        InterlockError.__init__(self, f"waits for the signal '{signal}'")
+        self.signal, self.cost = signal, 0.0
+        self.after_us = None if timeout is None else length_us("timeout", timeout)
+
+
+class NoSignal(PermanentError):
+    """A signal that was waited for has not come in time."""
+
+
+class Result:
+    """What a handler returns that also says what its work has cost, in whatever unit you count."""
+
+    def __init__(self, value: Any = None, *, cost: float = 0) -> None:
+        self.value, self.cost = value, checked_cost(cost)
+
+
+def checked_cost(cost: float) -> float:
+    """Raises InterlockError for what is no cost."""
+    if isinstance(cost, bool) or not isinstance(cost, int | float) or not 0 <= cost < COST_MAX:
+        raise InterlockError(f"cost = {cost!r} is not allowed; allowed is a number from 0 to {COST_MAX}")
+    return cost
+
+
+class Reject(InterlockError):
+    """This will never work: it fails for good, for the reason that is given."""
+
+
+class Cancelled(InterlockError):
+    """The handler has stopped, because it was asked to."""
+
+
+class Failed(InterlockError):
+    """A job that was waited for did not succeed; `state` and the text say what came of it."""
+
+    def __init__(self, job: str, state: str, error: str) -> None:
+        super().__init__(f"{job} is {state}: {error}" if error else f"{job} is {state}")
+        self.job, self.state, self.error = job, state, error
+
+
+class StillWaiting(InterlockError):
+    """A job that was waited for has not ended yet; the text says why."""

@@ -1,0 +1,419 @@
+"""What programs are told, field by field, by the API and by `--json`; versions may add fields, and take none away."""
+
+from typing import Any
+
+import msgspec
+
+from interlock.client.lifecycle_responses import NextTold
+
+
+class UnitTold(msgspec.Struct, kw_only=True):
+    """A unit, as lists tell it."""
+
+    id: str
+    task: str
+    lifecycle: str
+    state: str
+    category: str
+    outcome: str | None
+    queue: str
+    capabilities: list[str]
+    priority: int
+    key: str | None
+    attempt: int
+    failures: int
+    losses: int
+    version: int
+    worker: str | None
+    parent: str | None
+    correlation: str
+    created_at: str
+    changed_at: str
+    error: str | None
+    status: str  # the same as `state`
+    attempts: int  # claims so far: 0 before the first one
+    next_run_at: str | None  # when it may be claimed, if nothing else must happen first
+    started_at: str | None  # of the current attempt
+    cost: float  # with all below it
+    total_cost: float
+    correlation_id: str
+
+
+class LeaseTold(msgspec.Struct):
+    """The last lease of a unit, without its secret; `worker` is null once nobody holds it."""
+
+    state: str
+    worker: str | None
+    fence: int
+    until: str | None
+
+
+class NeedTold(msgspec.Struct):
+    """A unit that must succeed before."""
+
+    id: str
+    state: str
+
+
+class TracebackTold(msgspec.Struct):
+    """The traceback of a failed attempt: of a long one, the head and the tail."""
+
+    attempt: int
+    at: str
+    text: str
+
+
+class UnitWhole(UnitTold, kw_only=True):
+    """A unit with all that is known of it."""
+
+    available_at: str | None
+    due_at: str | None
+    deadline_at: str | None
+    wake_at: str | None
+    parked_on: str | None
+    cancel_asked_at: str | None
+    cancel_forced_at: str | None
+    needs_unmet: int
+    lease: LeaseTold | None
+    mutex: str | None
+    limit: str | None
+    trace: str
+    labels: Any
+    policy: Any
+    input: Any
+    result: Any
+    trace_id: str
+    output: Any  # the same as `result`
+    webhook_url: str | None
+    reclaim_after: float | None  # seconds
+    retry_of: str | None
+    replaced_by: str | None
+    needs: list[NeedTold]
+    waiting_on: list[str]  # the open gates at it or below it
+    tracebacks: list[TracebackTold]
+
+
+class LetterTold(UnitTold, kw_only=True):
+    """A dead letter, with what was told of its end; `again` says that it was done again.
+
+    `traceback` is the head and the tail of that of the last attempt; the unit itself has all of them.
+    """
+
+    reason_code: str | None
+    error_class: str | None
+    stage: str | None
+    last_error: str | None
+    attempts: int | None  # type: ignore[assignment]
+    last_owner: str | None
+    last_lease_expires_at: str | None
+    dead_since: str
+    again: bool
+    traceback: str | None
+
+
+class LetterList(msgspec.Struct):
+    """A page of dead letters, the last one first; `next` is where to go on, null at the end.
+
+    A page may be short, or empty, and have a `next` all the same: a filter that fits few is answered in parts.
+    """
+
+    letters: list[LetterTold]
+    next: str | None
+
+
+class Bulk(msgspec.Struct):
+    """What is meant, and what became of it.
+
+    Without a `confirm`: `count` letters would be done again, or more than that; send `confirm` back within ten minutes.
+    With it: `done` of them were, `units` are the first thousand new ones, and `refused` could not be.
+    """
+
+    count: int
+    more: bool
+    confirm: str | None
+    done: int = 0
+    refused: int = 0
+    units: list[str] = []
+
+
+class EventTold(msgspec.Struct, kw_only=True, rename={"source": "from", "target": "to"}):
+    """One act as it happened; (unit, version) is its identity."""
+
+    unit: str
+    version: int
+    at: str
+    name: str
+    trigger: str
+    source: str | None
+    target: str
+    lease_from: str | None
+    lease_to: str | None
+    attempt: int
+    fence: int
+    severity: str
+    actor: str
+    reason: str
+    cause: str | None
+    correlation: str
+    trace: str
+    payload: Any
+    hash: str
+
+
+class NodeTold(msgspec.Struct, kw_only=True):
+    """One unit of a tree, as it is or was."""
+
+    id: str
+    depth: int
+    task: str
+    lifecycle: str
+    state: str
+    status: str  # the same as `state`
+    category: str
+    outcome: str | None
+    attempt: int
+    version: int
+    created_at: str
+    began_at: str | None
+    ended_at: str | None
+    took_ms: int | None
+    cost: float
+    worker: str | None
+    waits_for: str | None
+
+
+class StepTold(NodeTold, kw_only=True):
+    """One unit of a tree, with what came of it."""
+
+    attempts: int
+    next_run_at: str | None
+    started_at: str | None
+    output: Any
+    error: str | None
+
+
+class Amount(msgspec.Struct):
+    """How many there are; `more` says that there are more than `count`, which is 10,000 then."""
+
+    count: int
+    more: bool
+
+
+class Jobs(msgspec.Struct):
+    """A page of units, the newest first; `next` is where the next page begins, null at the end.
+
+    A page may be short, or empty, and have a `next` all the same: a filter that fits few is answered in parts.
+    """
+
+    jobs: list[UnitTold]
+    next: str | None
+    count: Amount | None
+
+
+class Runs(msgspec.Struct):
+    """A page of runs, the newest first; `next` is where the next page begins, null at the end."""
+
+    runs: list[UnitTold]
+    next: str | None
+    count: Amount | None
+
+
+class Made(msgspec.Struct):
+    """The unit that a submit made, or found under its key."""
+
+    id: str
+    state: str
+    replaced: bool = False  # an unstarted unit made room for it
+    status: str = ""  # the same as `state`
+
+    def __post_init__(self) -> None:
+        self.status = self.state
+
+
+class ManyMade(msgspec.Struct):
+    """What became of each piece of work, in the same order."""
+
+    jobs: list[Made]
+
+
+class Events(msgspec.Struct):
+    """A page of events, the oldest first; `next` is the `after` of the next page, null on the last one."""
+
+    events: list[EventTold]
+    next: int | None
+
+
+class Steps(msgspec.Struct):
+    """All below a run, a parent before its children; `cut` says that there are more."""
+
+    steps: list[StepTold]
+    cut: bool
+
+
+class StepCost(msgspec.Struct):
+    id: str
+    task: str
+    cost: float
+
+
+class Cost(msgspec.Struct):
+    """What a run has cost so far, and its steps."""
+
+    id: str
+    cost: float
+    steps: list[StepCost]
+    total_cost: float = 0  # the same as `cost`
+
+    def __post_init__(self) -> None:
+        self.total_cost = self.cost
+
+
+class StandingTold(msgspec.Struct):
+    """Where a unit stands after an order, and whether the order changed anything."""
+
+    id: str
+    state: str
+    applied: bool
+    status: str = ""  # the same as `state`
+
+    def __post_init__(self) -> None:
+        self.status = self.state
+
+
+class ClockTold(msgspec.Struct):
+    """An instant at which time will look at the unit."""
+
+    at: str
+    what: str
+
+
+class WhyTold(msgspec.Struct):
+    """Why a unit is where it is, what keeps it, and what may move it on."""
+
+    unit: str
+    state: str
+    category: str
+    reason: str
+    answer: str
+    details: list[str]
+    attempt: int
+    attempts: int
+    failures: int
+    losses: int
+    clocks: list[ClockTold]
+    tries: list[str]
+    refused: list[str]
+    moves: list[NextTold]
+    text: str
+    traceback: str | None
+
+
+class VoteTold(msgspec.Struct):
+    voter: str
+    approve: bool
+    roles: list[str]
+    comment: str
+    at: str
+    vouched_by: str = ""  # the key that spoke for this voter
+
+
+class ItemTold(msgspec.Struct, kw_only=True):
+    """Something that waits for a person."""
+
+    id: str
+    task: str
+    lifecycle: str
+    state: str
+    run: str | None
+    run_task: str | None
+    words: list[str]
+    approvers: list[str]
+    quorum: int
+    votes: list[VoteTold]
+    submitter: str
+    not_submitter: bool
+    since: str
+    expires_at: str | None
+    input: Any
+
+
+class Items(msgspec.Struct):
+    """A page of the inbox, the oldest first; `next` is the `after` of the next page, null on the last one."""
+
+    items: list[ItemTold]
+    next: str | None
+
+
+class NoteTold(msgspec.Struct, kw_only=True):
+    """What is remembered of a unit and moved nothing."""
+
+    at: str
+    kind: str
+    name: str
+    fence: int
+    expires: str | None
+    payload: Any
+
+
+class ArtifactTold(msgspec.Struct, kw_only=True):
+    """What an attempt left behind."""
+
+    name: str
+    attempt: int
+    fence: int
+    at: str
+    digest: str
+    data: Any
+
+
+class WorkerTold(msgspec.Struct, kw_only=True):
+    id: str
+    name: str
+    incarnation: str
+    state: str
+    draining: bool
+    holding: int
+    capacity: int
+    concurrency: int
+    silent: bool
+    queues: Any
+    capabilities: list[str]
+    seen_at: str
+
+
+class Workers(msgspec.Struct):
+    workers: list[WorkerTold]
+
+
+class ScheduleTold(msgspec.Struct):
+    """A schedule; `next_at` is null while it is paused."""
+
+    name: str
+    timing: str
+    timezone: str
+    overlap: str
+    missed: str
+    paused: str
+    next_at: str | None
+    last_at: str | None
+    last: str | None
+
+
+class ScheduleList(msgspec.Struct):
+    schedules: list[ScheduleTold]
+
+
+class PlannedTold(msgspec.Struct):
+    """Where a schedule stands after an order, and whether the order changed anything."""
+
+    name: str
+    changed: bool
+    paused: bool
+    removed: bool
+    next_at: str | None
+
+
+class Health(msgspec.Struct):
+    """That the server and its database answer."""
+
+    status: str

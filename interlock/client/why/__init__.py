@@ -1,0 +1,1 @@
+"""Why a unit is where it is, and what keeps it there."""

@@ -1,0 +1,157 @@
+"""What is known of a unit that bears on why it is where it is, read from one picture of the database."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import msgspec
+
+from interlock.core.effective_policy import policy_of
+from interlock.core.notes import TRACEBACK
+from interlock.core.reactions.roll_up import BY_PARENT
+from interlock.kernel.commands import Policy
+from interlock.kernel.ids import format_id
+from interlock.kernel.lifecycle import Budget, Category, Lifecycle
+from interlock.kernel.rows import Event, Note, Slot, Tenant, Unit, Worker
+from interlock.store.connection import Connection
+from interlock.store.queries.tenants import held, tenant_seen
+from interlock.store.queries.views import (
+    Glimpse,
+    View,
+    ahead_of,
+    children_of,
+    events_of,
+    last_event,
+    lost_children,
+    needs_of,
+    next_token,
+    notes_of,
+    seated_on,
+    slot_of,
+    view,
+    workers_seen,
+)
+
+NO_SUCCESS = (Category.FAILURE, Category.CANCELLED, Category.DEAD)
+CULPRITS_MAX = 20  # children that are looked at for the one that ended its parent
+EVENTS_MAX = 200  # of the last ones that are looked at
+COLUMNS = {"mutex": "mutex", "limit": "limit_key", "rate": "rate_key"}  # by what a parked unit is parked on
+
+
+class Facts(msgspec.Struct, frozen=True, kw_only=True):
+    """One unit, and what stands around it."""
+
+    now: int
+    seen: View
+    lifecycles: Mapping[str, Lifecycle]
+    events: list[Event]
+    notes: list[Note]
+    parent: View | None = None
+    children: list[View] = []
+    child: "Facts | None" = None  # whose moves it makes
+    culprit: "Facts | None" = None  # the child whose end was its end
+    needs: list[Glimpse] = []
+    slot: Slot | None = None
+    seated: list[View] = []
+    token_at: int | None = None  # when the rate that it is parked on has a token again
+    workers: list[tuple[Worker, Unit]] = []
+    ahead: int = 0
+    tenant: Tenant | None = None  # if it has a limit of what is held
+    held_of_tenant: int = 0
+
+    @property
+    def unit(self) -> Unit:
+        return self.seen.unit
+
+    @property
+    def name(self) -> str:
+        return format_id(self.unit.lifecycle, self.unit.id)
+
+    @property
+    def lifecycle(self) -> Lifecycle:
+        return self.lifecycles[self.unit.lifecycle]
+
+    @property
+    def held(self) -> bool:
+        """Whether somebody has a live lease on it, as far as the record says."""
+        lease = self.unit.lease
+        return lease is not None and not self.lifecycles["lease"].settled(lease)
+
+    @property
+    def policy(self) -> Policy:
+        return policy_of(self.seen.body)
+
+    @property
+    def budget(self) -> Budget:
+        rule, own = self.lifecycle.options.budget, self.policy
+        return replace(rule, attempts=own.attempts or rule.attempts, exhausted=own.exhausted or rule.exhausted)
+
+    @property
+    def last(self) -> Event | None:
+        """Its last move; a hop of its lease alone is none."""
+        moves = [event for event in self.events if event.source != event.target or event.trigger != "self"]
+        return moves[-1] if moves else None
+
+    @property
+    def traceback(self) -> Note | None:
+        """That of its last failed attempt, or of the child whose end was its end; of a success there is none."""
+        if self.unit.outcome == Category.SUCCESS:
+            return None
+        own = [note for note in self.notes if note.kind == TRACEBACK]
+        below = self.culprit or self.child
+        return own[-1] if own else below.traceback if below else None
+
+    @property
+    def claimable(self) -> bool:
+        """Whether it waits for a worker, if for nothing else."""
+        return self.lifecycle.allows(self.unit.state, "claim") or (
+            self.lifecycle.allows(self.unit.state, "reclaim") and not self.held
+        )
+
+
+def gather(connection: Connection, tenant: int, lifecycles: Mapping[str, Lifecycle], unit: int) -> Facts:
+    """All that bears on why a unit is where it is. Raises Unknown."""
+    seen = view(connection, tenant, unit)
+    events = events_of(connection, tenant, unit, max(0, seen.unit.version - EVENTS_MAX))
+    notes = notes_of(connection, tenant, unit)
+    facts = Facts(now=connection.now(), seen=seen, lifecycles=lifecycles, events=events, notes=notes)
+    if seen.unit.lifecycle not in lifecycles:
+        return facts
+    parent = view(connection, tenant, seen.unit.parent) if seen.unit.parent is not None else None
+    children = children_of(connection, tenant, unit) if seen.unit.total else []
+    facts = msgspec.structs.replace(facts, parent=parent, children=children)
+    if facts.lifecycle.settled(seen.unit.state):
+        ended = find_culprit(connection, tenant, unit) if seen.unit.total and seen.unit.outcome in NO_SUCCESS else None
+        return msgspec.structs.replace(facts, culprit=gather(connection, tenant, lifecycles, ended)) if ended else facts
+    if facts.lifecycle.options.follows and (open_ones := [one for one in children if one.unit.outcome is None]):
+        return msgspec.structs.replace(facts, child=gather(connection, tenant, lifecycles, open_ones[-1].unit.id))
+    return surroundings(connection, tenant, facts)
+
+
+def find_culprit(connection: Connection, tenant: int, parent: int) -> int | None:
+    """The child whose end was the end of its parent: the first that ended without success, and not by its parent."""
+    for child in lost_children(connection, tenant, parent, CULPRITS_MAX):
+        last = last_event(connection, tenant, child)
+        if last and last.reason not in BY_PARENT:
+            return child
+    return None
+
+
+def surroundings(connection: Connection, tenant: int, facts: Facts) -> Facts:
+    """What an open unit may wait for: needs, keys and workers."""
+    unit = facts.unit
+    more: dict[str, Any] = {}
+    if unit.unmet:
+        more["needs"] = needs_of(connection, tenant, unit.id)
+    if unit.parked_on:
+        kind, _, key = unit.parked_on.partition(":")
+        more["slot"] = slot_of(connection, tenant, unit.parked_on)
+        more["seated"] = seated_on(connection, tenant, COLUMNS[kind], key) if kind in COLUMNS else []
+        more["token_at"] = next_token(connection, tenant, unit.parked_on) if kind == "rate" else None
+    if facts.claimable and not unit.parked_on:
+        more["workers"] = workers_seen(connection, tenant)
+        more["ahead"] = ahead_of(connection, tenant, unit) if unit.available_at is not None else 0
+        row = tenant_seen(connection, tenant)
+        if row and row.max_running is not None:
+            more |= {"tenant": row, "held_of_tenant": held(connection, tenant)}
+    return msgspec.structs.replace(facts, **more)

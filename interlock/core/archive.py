@@ -1,0 +1,80 @@
+"""Retention: a whole tree of settled units leaves the database, once a file holds what it was."""
+
+from collections.abc import Iterator
+from hashlib import sha256
+
+import msgspec
+
+from interlock.core.operator_verbs import refuse_unless_operator
+from interlock.kernel.commands import Archive
+from interlock.kernel.errors import InterlockError
+from interlock.kernel.rows import Archived, Row, Unit
+from interlock.store.queries.metrics import keep_renewals
+from interlock.store.retention import find_acts, forget, heads_of, kept_rows, still_needed, tree
+from interlock.store.unit_of_work import UnitOfWork
+
+TREE = b'{"table":"tree",'  # how the line begins that closes a tree in a file
+EVENT = b'{"table":"event",'
+ACT = b'{"table":"act",'  # and that of an act, which has a digest of its own and is in no tree's
+
+
+class Kept(msgspec.Struct, frozen=True, tag_field="table", tag="tree"):
+    """The line that closes a tree: its top, how many units it has, and the digest of its lines."""
+
+    id: str
+    unit: int
+    units: int
+    digest: str
+
+
+def archive(tx: UnitOfWork, command: Archive) -> int:
+    """The unit and all below it are gone; `archived` says which file holds them, and how far their events went."""
+    root = tx.unit(command.unit)
+    if root.parent is not None:
+        raise InterlockError(f"unit {root.id} is a child of {root.parent}; a whole tree is archived, from its top")
+    units = tree(tx, root)
+    if unsettled := [unit for unit in units if not tx.lifecycle(unit).settled(unit.state)]:
+        raise InterlockError(f"unit {unsettled[0].id} is {unsettled[0].state}; only what has ended is archived")
+    ids = [unit.id for unit in units]
+    if needy := still_needed(tx, ids):
+        raise InterlockError(f"unit {needy[0]} has not ended and needs one of these")
+    if (digest := digest_of(lines(tx, units))) != command.digest:
+        raise InterlockError(f"the file is said to hold {command.digest}, but what would be deleted is {digest}")
+    refuse_unless_operator(tx, "archive", Archived.table)
+    heads = heads_of(tx, units)
+    for unit in units:
+        tx.add(
+            Archived(
+                unit=unit.id, tenant=unit.tenant, version=unit.version, born=unit.born, head=heads[unit.act],
+                file=command.file, digest=command.digest, at=tx.now,
+            )
+        )  # fmt: skip
+    tx.flush()
+    keep_renewals(tx, ids)
+    forget(tx, ids)
+    return len(units)
+
+
+def lines(tx: UnitOfWork, units: list[Unit]) -> Iterator[bytes]:
+    """What an archive file holds: one JSON object a row, tables and rows in a fixed order."""
+    ids = [unit.id for unit in units]
+    for row in kept_rows(tx, ids):
+        yield as_line(row)
+
+
+def act_lines(tx: UnitOfWork, units: list[Unit], written: set[int]) -> Iterator[bytes]:
+    """The acts that moved these units, but for those that the file holds already."""
+    for act in find_acts(tx, [unit.id for unit in units], written):
+        written.add(act.id)
+        yield as_line(act)
+
+
+def as_line(row: Row) -> bytes:
+    return msgspec.json.encode({"table": row.table, **msgspec.structs.asdict(row)}) + b"\n"
+
+
+def digest_of(text: Iterator[bytes]) -> str:
+    whole = sha256()
+    for line in text:
+        whole.update(line)
+    return whole.hexdigest()

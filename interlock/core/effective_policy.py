@@ -1,0 +1,75 @@
+"""What a unit was promised: its lifecycle's rules, with what its own policy changes."""
+
+from dataclasses import replace
+from functools import lru_cache
+from typing import TypeVar
+
+import msgspec
+
+from interlock.kernel.commands import Policy
+from interlock.kernel.errors import Corrupt
+from interlock.kernel.lifecycle import Backoff, Budget
+from interlock.kernel.policy import Tally, backoff, spread
+from interlock.kernel.rows import Body, Unit
+from interlock.store.unit_of_work import UnitOfWork
+
+T = TypeVar("T")
+NO_BACKOFF = Backoff(base_us=0)
+
+
+def policy_of(body: Body) -> Policy:
+    """What a unit says of itself. Raises Corrupt."""
+    try:
+        return policy_in(body.policy)
+    except msgspec.MsgspecError as error:
+        raise Corrupt(f"the policy of unit {body.unit} cannot be read: {error}") from None
+
+
+def policy_at_end(body: Body) -> Policy:
+    """The same for a unit that ends, or is ended: what cannot be read has promised nothing."""
+    try:
+        return policy_of(body)
+    except Corrupt:
+        return Policy()
+
+
+@lru_cache(maxsize=4096)
+def policy_in(text: str) -> Policy:
+    """Units of one type say the same of themselves, so it is read once."""
+    return msgspec.json.decode(text, type=Policy)
+
+
+def option_of(body: Body, name: str, kind: type[T]) -> T | None:
+    """What a unit says of itself for a plugin; None if it says nothing."""
+    text = policy_of(body).options
+    value = None if text is None else msgspec.json.decode(text).get(name)
+    return None if value is None else msgspec.convert(value, kind)
+
+
+def follower(tx: UnitOfWork, unit: Unit) -> Unit | None:
+    """The unit that makes the moves of this one, if there is one. Others' parents are not even locked."""
+    if unit.lifecycle not in tx.followed:
+        return None
+    parent = tx.unit(unit.parent) if unit.parent is not None else None
+    return parent if parent and tx.lifecycle(parent).options.follows == unit.lifecycle else None
+
+
+def counted(tx: UnitOfWork, unit: Unit) -> Unit:
+    """The unit whose budget is spent: an attempt's is that of the unit that follows it."""
+    return follower(tx, unit) or unit
+
+
+def tally(tx: UnitOfWork, unit: Unit, *, failures: int = 0) -> Tally:
+    """What is left of a unit's attempts, after so many failures more."""
+    spender = counted(tx, unit)
+    own = policy_of(tx.body(spender))
+    budget: Budget = tx.lifecycle(spender).options.budget
+    budget = replace(budget, attempts=own.attempts or budget.attempts, exhausted=own.exhausted or budget.exhausted)
+    return Tally(budget, spender.failures + failures, spender.losses, unit.asked_at is not None)
+
+
+def retry_at(tx: UnitOfWork, unit: Unit) -> int:
+    """When the next attempt is due."""
+    rule, own = tx.lifecycle(unit).options.backoff or NO_BACKOFF, policy_of(tx.body(unit))
+    rule = replace(rule, base_us=own.backoff_us or rule.base_us, cap_us=own.backoff_cap_us or rule.cap_us)
+    return tx.now + backoff(rule, unit.failures + unit.losses, spread(unit.id, unit.attempt))

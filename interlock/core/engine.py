@@ -1,0 +1,312 @@
+"""The one door: every command comes in here, shares a transaction with others, and leaves with its answer."""
+
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Future
+from contextlib import ExitStack
+from threading import Condition, Lock, Thread
+from types import TracebackType
+from typing import Any, Concatenate, ParamSpec, TypeVar
+
+from interlock.core import (
+    api_keys,
+    archive,
+    cancel,
+    leases,
+    metrics,
+    operator_verbs,
+    rate_limit,
+    records,
+    submit,
+    tenants,
+    tick,
+    workers,
+)
+from interlock.core.committer import Committer, Reads, extent
+from interlock.core.plugin import EMPTY, Registry
+from interlock.core.readers import Readers, answer
+from interlock.core.wakeups import Subscription, WakeupHub
+from interlock.kernel import commands
+from interlock.kernel.commands import Command
+from interlock.kernel.errors import InterlockError, Unavailable
+from interlock.kernel.lifecycle import Lifecycle
+from interlock.store import migrate
+from interlock.store.connection import CALL, Connection, WakeupChannel
+from interlock.store.held_cache import HeldCache
+from interlock.store.ids import Ids
+from interlock.store.observer import Observer
+from interlock.store.unit_of_work import UnitOfWork
+from interlock.store.url import connect, open_wakeups
+
+A = TypeVar("A")
+P = ParamSpec("P")
+T = TypeVar("T")
+VERBS: dict[type[Command[Any]], Callable[[UnitOfWork, Any], Any]] = {
+    commands.Submit: submit.submit,
+    commands.Cancel: cancel.cancel,
+    commands.Decide: cancel.decide,
+    commands.Enter: leases.enter,
+    commands.Record: records.record,
+    commands.Bury: operator_verbs.bury,
+    commands.Revoke: operator_verbs.revoke,
+    commands.Replay: operator_verbs.replay,
+    commands.Force: operator_verbs.force,
+    commands.Register: workers.register,
+    commands.Drain: workers.drain,
+    commands.Claim: leases.claim,
+    commands.Start: leases.start,
+    commands.Heartbeat: leases.heartbeat,
+    commands.Finish: leases.finish,
+    commands.Release: leases.release,
+    commands.Archive: archive.archive,
+    commands.SetTenant: tenants.set_tenant,
+    commands.CreateKey: api_keys.create_key,
+    commands.RotateKey: api_keys.rotate_key,
+    commands.RevokeKey: api_keys.revoke_key,
+    commands.Admit: rate_limit.admit,
+    commands.CountEvents: metrics.count_events,
+    commands.Tick: tick.tick,
+}
+# What commands declare ahead: queries that are sent with BEGIN.
+READS: Reads = {commands.Submit: submit.submit_reads, commands.Claim: leases.claim_reads}
+LARGE = 100  # rows
+OTHERS = 5  # connections that write, beside the first
+READERS = 4  # connections that only read
+
+
+def refuse_fork(process: int) -> None:
+    """Raises InterlockError in a child of the process that opened something: its threads are not there."""
+    if os.getpid() != process:
+        raise InterlockError(
+            f"process {os.getpid()} was forked from process {process} after the database was opened; the connections "
+            "are the parent's and its threads are not here: open an app or an engine in the child, after the fork"
+        )
+
+
+class Engine:
+    """What clients speak to. Without a runner, a command is carried out by whoever sends it."""
+
+    far = False
+
+    def __init__(
+        self,
+        connection: Connection,
+        lifecycles: Mapping[str, Lifecycle],
+        *others: Connection,
+        wire: WakeupChannel | None = None,
+        registry: Registry = EMPTY,
+    ):
+        """One committer does everything, unless there are connections more: for ends, for claims, for ticks."""
+        self.registry, self.verbs = registry, {**VERBS, **registry.commands}
+        self.bell = WakeupHub(wire)
+        self.process = os.getpid()
+        self.sessions = (connection, *others)
+        shared = HeldCache() if connection.many_writers else None  # one writer: it is valid for one connection only
+        self.committers = tuple(
+            Committer(
+                one, lifecycles, self.verbs, self.bell, hooks=registry.hooks, reads=READS, held=shared or HeldCache()
+            )
+            for one in self.sessions
+        )
+        self.committer = self.committers[0]
+        self.runner: Runner | None = None
+        self.readers: Readers | None = None  # where questions have connections of their own
+        self.reader, self.reading = connection, Lock()
+        self.observers: tuple[Observer, ...] = ()
+        self.committer.alone = self.reading  # a question does not come between the statements of a transaction
+
+    @classmethod
+    def open(cls, url: str, lifecycles: Mapping[str, Lifecycle], registry: Registry = EMPTY) -> "Engine":
+        """An engine with connections and threads of its own; `close` ends them. A SQLite file is made and migrated."""
+        with ExitStack() as stack:
+
+            def another(*, later: bool = False) -> Connection:
+                connection = connect(url, later=later)
+                stack.callback(connection.close)
+                return connection
+
+            first = another()
+            migrate.prepare(first, lifecycles.values(), registry.tables)
+            others = [another(later=True) for _ in range(OTHERS)] if first.many_writers else []
+            engine = cls(first, lifecycles, *others, wire=open_wakeups(url), registry=registry)
+            if not first.private:
+                engine.reader, engine.committer.alone = another(later=True), Lock()
+                engine.readers = Readers([another(later=True) for _ in range(READERS)])
+            stack.pop_all()
+        Runner(engine)
+        return engine
+
+    def observe(self, observer: Observer) -> None:
+        """From now on the observer is told what this engine does, beside those that are told already."""
+        self.observers = (*self.observers, observer)
+        for committer in self.committers:
+            committer.observers = self.observers
+        for connection in (*self.sessions, self.reader, *(self.readers.sessions if self.readers else ())):
+            connection.observe(self.observers)
+
+    def committer_for(self, command: Command[Any]) -> Committer:
+        """Nobody waits for submits, nor finishes for claims, nor any of them for the clock."""
+        return self.committers[command.committer.place if len(self.committers) > 1 else 0]
+
+    def send(self, command: Command[A]) -> A:
+        """The command is carried out whole and its answer given, or nothing has changed and the reason is raised."""
+        refuse_fork(self.process)
+        if self.runner:
+            return self.runner.put(command).result()
+        committer = self.committer_for(command)
+        future = committer.put(command)
+        committer.step()
+        return future.result()
+
+    def put(self, command: Command[A]) -> "Future[A]":
+        """The answer will be there; whoever waits for it lets others run. Needs a runner."""
+        assert self.runner, "Engine.open makes one"
+        refuse_fork(self.process)
+        return self.runner.put(command)
+
+    def put_all(self, commands: Sequence[Command[Any]]) -> "list[Future[Any]]":
+        """The same for several, which one committer gets together and in order."""
+        assert self.runner, "Engine.open makes one"
+        refuse_fork(self.process)
+        return self.runner.line_for(commands[0]).put_all(commands)
+
+    def send_within(self, connection: Connection, command: Command[A]) -> A:
+        """The command is carried out in a transaction that others commit; a refusal leaves it as it was.
+
+        Its answer under an idempotency key is kept, and workers are woken, exactly if they commit.
+        """
+        refuse_fork(self.process)
+        ids = Ids(connection)
+        if connection.many_writers:  # else a block, or a queue that is new, would be locked until they commit
+            ids = Ids(self.reader, self.reading)
+            if isinstance(command, commands.Submit):
+                with self.reading:
+                    tx = UnitOfWork(self.reader, self.committer.lifecycles, ids, [command.tenant], self.registry.hooks)
+                    submit.make_lanes(tx, command)
+        committer = Committer(connection, self.committer.lifecycles, self.verbs, self.bell, ids, self.registry.hooks)
+        committer.observers = self.observers
+        future = committer.put(command)
+        committer.step()
+        return future.result()
+
+    def read(self, question: Callable[[Connection], T], tenant: int | None = 1, seconds: float | None = None) -> T:
+        """What the database says to a question that changes nothing, from one picture of one tenant (None: of all).
+
+        Raises TooSlow if it takes longer than so many seconds.
+        """
+        refuse_fork(self.process)
+        tenants = () if tenant is None else (tenant,)
+        if self.readers:
+            return self.readers.read(question, tenants, seconds)
+        with self.reading:
+            return answer(self.reader, question, tenants, seconds)
+
+    def see(
+        self, view: Callable[Concatenate[Connection, int, P], T], tenant: int, *args: P.args, **kwargs: P.kwargs
+    ) -> T:
+        """What a view says of a tenant."""
+        return self.read(lambda connection: view(connection, tenant, *args, **kwargs), tenant)
+
+    def watch(self, queues: Iterable[str], tenant: int = 1) -> Subscription:
+        """Whoever works for these queues learns from it when to claim; left with `with`, it is forgotten."""
+        refuse_fork(self.process)
+        return self.bell.watch((tenant, queue) for queue in queues)
+
+    def calls(self, worker: str, tenant: int = 1) -> Subscription:
+        """The worker of that name learns from it that somebody stopped or took what it holds."""
+        refuse_fork(self.process)
+        return self.bell.watch([(tenant, f"{CALL}{worker}")])
+
+    def watch_end(self, unit: int) -> Subscription:
+        """Rung when this process has ended the unit; whoever waits also looks now and then, for other processes."""
+        refuse_fork(self.process)
+        return self.bell.watch_end(unit)
+
+    def wait(self, queues: Iterable[str], timeout: float, tenant: int = 1) -> bool:
+        """Whether one of the queues gets work within `timeout` seconds. A loop has no gaps with `watch`."""
+        with self.watch(queues, tenant) as watch:
+            return watch.wait(timeout)
+
+    def close(self) -> None:
+        """What was sent is answered, and all threads and connections are gone; after a fork the parent's stay."""
+        if os.getpid() != self.process:
+            return
+        if self.runner:
+            self.runner.stop()
+        self.bell.close()
+        if self.readers:
+            self.readers.close()
+        for connection in {id(one): one for one in (*self.sessions, self.reader)}.values():
+            connection.close()
+
+    def __enter__(self) -> "Engine":
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+
+class Runner:
+    """A thread a committer; commands that come while a step runs share the next one."""
+
+    def __init__(self, engine: Engine) -> None:
+        self.engine = engine
+        self.lines = {committer: Line(committer) for committer in engine.committers}
+        engine.runner = self
+
+    def put(self, command: Command[A]) -> "Future[A]":
+        return self.line_for(command).put(command)
+
+    def line_for(self, command: Command[Any]) -> "Line":
+        """The line of its committer, or the one beside it if it is large and less is done there."""
+        first, beside = self.lines[self.engine.committer_for(command)], command.committer.beside
+        if beside is None or beside >= len(self.engine.committers) or not first.load or extent(command) < LARGE:
+            return first
+        return min(first, self.lines[self.engine.committers[beside]], key=lambda line: line.load)
+
+    def stop(self) -> None:
+        """What was sent is answered, and the threads have ended."""
+        for line in self.lines.values():
+            line.stop()
+
+
+class Line:
+    """A thread that calls `step` of its committer whenever there is something to do."""
+
+    def __init__(self, committer: Committer) -> None:
+        self.committer, self.wanted, self.ending = committer, Condition(), False
+        self.steps = False  # whether a group is being carried out
+        self.thread = Thread(target=self.run, name="interlock committer", daemon=True)
+        self.thread.start()
+
+    @property
+    def load(self) -> int:
+        """How many wait here, the group that is being carried out counting as one."""
+        return len(self.committer.queue) + self.steps
+
+    def put(self, command: Command[A]) -> "Future[A]":
+        return self.put_all([command])[0]
+
+    def put_all(self, commands: Sequence[Command[Any]]) -> "list[Future[Any]]":
+        with self.wanted:
+            if self.ending:
+                raise Unavailable("this engine is closed; open another one")
+            futures = [self.committer.put(command) for command in commands]
+            self.wanted.notify()
+        return futures
+
+    def run(self) -> None:
+        while True:
+            with self.wanted:
+                self.steps = False
+                self.wanted.wait_for(lambda: self.committer.queue or self.ending)
+                if not self.committer.queue:
+                    return
+                self.steps = True
+            self.committer.step()
+
+    def stop(self) -> None:
+        with self.wanted:
+            self.ending = True
+            self.wanted.notify()
+        self.thread.join()

@@ -1,0 +1,70 @@
+"""Answers that are kept, so that a command which comes twice under one key is carried out once."""
+
+from hashlib import sha256
+from typing import Any
+
+import msgspec
+
+from interlock.core.notes import DAY_US
+from interlock.kernel.commands import Command, FireSchedule, Replay, Submit
+from interlock.kernel.errors import InterlockError
+from interlock.kernel.rows import Answer
+from interlock.store.queries.for_verbs import answer_to, forget_answer
+from interlock.store.unit_of_work import UnitOfWork
+
+MAKES_UNITS = (Submit, Replay, FireSchedule)
+NEVER = 2**62  # microseconds; no clock gets there
+
+
+class Nothing:
+    """There is no such answer; None may be one."""
+
+
+def kept_answer(tx: UnitOfWork, command: Command[Any]) -> Any:
+    """What the same command under the same key was answered, or Nothing. Another command under it is refused."""
+    if command.idempotency_key is None:
+        return Nothing
+    if not command.takes_key:
+        raise InterlockError(f"a {name(command)} needs no idempotency_key: its lease and its own key decide")
+    found = answer_to(tx, command.tenant, scope(command), command.idempotency_key)
+    if found is None or found.expires <= tx.now:
+        return Nothing
+    if found.request != digest(command):
+        raise InterlockError(f"IDEMPOTENCY_CONFLICT: the key '{command.idempotency_key}' stands for another request")
+    return msgspec.json.decode(found.answer, type=answer_type(type(command)))
+
+
+def keep_answer(tx: UnitOfWork, command: Command[Any], answer: Any) -> None:
+    if command.idempotency_key is None:
+        return
+    kept = Answer(
+        tenant=command.tenant, scope=scope(command), key=command.idempotency_key, request=digest(command),
+        answer=msgspec.json.encode(answer).decode(), unit=getattr(answer, "unit", None), expires=expiry(tx, command),
+    )  # fmt: skip
+    if old := tx.answers.get((kept.tenant, kept.scope, kept.key)):
+        forget_answer(tx, old)
+    tx.answers[kept.tenant, kept.scope, kept.key] = kept
+    tx.add(kept)
+
+
+def expiry(tx: UnitOfWork, command: Command[Any]) -> int:
+    """A request that made a unit stands for that unit as long as anybody remembers it; another one for a day."""
+    return NEVER if command.key_lasts and isinstance(command, MAKES_UNITS) else tx.now + DAY_US
+
+
+def name(command: Command[Any]) -> str:
+    return type(command).__name__
+
+
+def scope(command: Command[Any]) -> str:
+    return f"{command.key_scope}:{name(command)}"
+
+
+def digest(command: Command[Any]) -> str:
+    """What a command asks for, whoever carries it."""
+    asked = msgspec.structs.replace(command, actor="", cause=None, key_lasts=False)
+    return sha256(msgspec.json.encode(asked)).hexdigest()
+
+
+def answer_type(kind: type[Command[Any]]) -> Any:
+    return kind.__orig_bases__[0].__args__[0]  # type: ignore[attr-defined]

@@ -1,0 +1,48 @@
+"""What is remembered beside the events: it moves nothing, and no version counts it.
+
+Verbose notes are kept for a while, which each tenant may choose. What it chose is read again every few seconds, not
+for every note: a beat shall cost no question.
+"""
+
+from interlock.kernel.rows import Note
+from interlock.store.queries.tenants import tenant_seen
+from interlock.store.unit_of_work import UnitOfWork
+
+DAY_US = 86_400_000_000
+BEATS_US = 2 * DAY_US  # how long beats are kept, unless their tenant says otherwise
+VERBOSE_US = 14 * DAY_US  # the same of other verbose things
+CANCEL_REQUESTED = "cancel_requested"  # the kind of note that says who asked a unit to stop, and why
+TRACEBACK = "traceback"  # the kind of note that has the traceback of an attempt, named by its number
+READ_AGAIN_US = 5_000_000
+
+
+def beats_kept_us(tx: UnitOfWork) -> int:
+    """How long the beats of this tenant's workers are kept, and who was refused."""
+    return kept_us(tx)[0]
+
+
+def verbose_kept_us(tx: UnitOfWork) -> int:
+    """How long the progress and the logs of this tenant's units are kept, and the instants that a schedule skipped."""
+    return kept_us(tx)[1]
+
+
+def kept_us(tx: UnitOfWork) -> tuple[int, int]:
+    known = tx.cache.note_terms.get(tx.tenant)
+    if known is None or not known[0] <= tx.now < known[0] + READ_AGAIN_US:
+        row = tenant_seen(tx.connection, tx.tenant)
+        beats_us, verbose_us = (row.keep_beats_us, row.keep_verbose_us) if row else (None, None)
+        known = tx.cache.note_terms[tx.tenant] = (tx.now, beats_us or BEATS_US, verbose_us or VERBOSE_US)
+    return known[1:]
+
+
+def note(
+    tx: UnitOfWork, unit: int, kind: str, payload: str, *, name: str = "", fence: int = 0, keep_us: int = 0
+) -> None:
+    """A note of a unit is kept: for a while, or without `keep_us` for as long as the unit."""
+    expires = tx.now + keep_us if keep_us else None
+    tx.add(
+        Note(
+            id=tx.new_id(), tenant=tx.tenant, unit=unit, kind=kind, name=name, fence=fence, at=tx.now,
+            expires=expires, payload=payload,
+        )
+    )  # fmt: skip

@@ -1,0 +1,95 @@
+"""What operators do to units that others made."""
+
+from interlock.core import advance as moving
+from interlock.core.advance import Stamp, advance, asked_by
+from interlock.core.cancel import standing
+from interlock.core.effective_policy import follower
+from interlock.core.lease_end import close, dead_letter, live, summon
+from interlock.core.reactions.follow import make_next_attempt
+from interlock.core.ready import make_ready
+from interlock.core.tick import lose
+from interlock.core.validation import one_of
+from interlock.core.workers import give_back
+from interlock.kernel.commands import REASONS, Bury, Force, Replay, Revoke, Standing, Submitted
+from interlock.kernel.errors import Denied, InterlockError, Refused, Unknown
+from interlock.kernel.rows import ForcedMove
+from interlock.store.catalog import may_insert
+from interlock.store.unit_of_work import UnitOfWork
+
+
+def bury(tx: UnitOfWork, command: Bury) -> Standing:
+    """The unit is a dead letter, with the reason code that the operator gives."""
+    unit = tx.unit(command.unit)
+    one_of("reason", command.reason, REASONS)
+    tx.lifecycle(unit).move(unit.state, "bury")
+    stamp = asked_by(command)
+    summon(tx, unit)
+    if live(tx, unit):
+        close(tx, unit, "bury", "force", stamp, {})
+    else:
+        advance(tx, unit, "bury", stamp, payload=dead_letter(tx, unit, "bury", stamp, {}))
+    return standing(unit, applied=True)
+
+
+def revoke(tx: UnitOfWork, command: Revoke) -> Standing:
+    """Whoever holds the unit has lost it, and its next word is stale."""
+    unit = tx.unit(command.unit)
+    if not live(tx, unit):
+        return standing(unit, applied=False)
+    summon(tx, unit)
+    lose(
+        tx,
+        unit,
+        "force",
+        "revoke",
+        Stamp(command.actor, command.reason or "revoked by an operator", command.cause, command.vouched_by),
+    )
+    return standing(unit, applied=True)
+
+
+def replay(tx: UnitOfWork, command: Replay) -> Submitted:
+    """A new unit does what an ended one did; the old one stays as it is."""
+    old = tx.unit(command.unit)
+    lifecycle = tx.lifecycle(old)
+    if not lifecycle.settled(old.state):
+        raise Refused(lifecycle.name, old.state, "replay", lifecycle.triggers(old.state))
+    for replaying in tx.hooks.replayings:
+        if (made := replaying(tx, old, command)) is not None:
+            return made
+    if command.step is not None:
+        raise InterlockError(f"a {lifecycle.name} has no steps of a template; leave step out")
+    if not lifecycle.leased or follower(tx, old):
+        raise InterlockError(f"a {lifecycle.name} is not done again by itself; submit it anew, with what belongs to it")
+    unit = make_next_attempt(tx, None, replay_stamp(command), old)
+    make_ready(tx, unit)
+    return Submitted(unit=unit.id, created=True, lifecycle=unit.lifecycle, state=unit.state)
+
+
+def replay_stamp(command: Replay) -> Stamp:
+    return Stamp(command.actor, command.reason or f"replay of {command.unit}", command.cause, command.vouched_by)
+
+
+def refuse_unless_operator(tx: UnitOfWork, what: str, table: str) -> None:
+    """Raises Denied if the database role of this connection may not write what only operators write."""
+    if not may_insert(tx.connection, table):
+        raise Denied(
+            f"the database role of this connection may not {what}: connect as the owner of the tables, or as a role "
+            "that was granted interlock_operator"
+        )
+
+
+def force(tx: UnitOfWork, command: Force) -> Standing:
+    """The unit is in the state that the operator names, for the reason that the event tells."""
+    unit = tx.unit(command.unit)
+    lifecycle = tx.lifecycle(unit)
+    if command.state not in lifecycle.states:
+        raise Unknown(f"a {lifecycle.name} has no state '{command.state}'; it has {', '.join(lifecycle.states)}")
+    if not command.reason:
+        raise InterlockError("force needs a reason: it is all that will explain this later")
+    refuse_unless_operator(tx, "force a move", ForcedMove.table)
+    summon(tx, unit)
+    holder = unit.holder
+    moving.force(tx, unit, command.state, asked_by(command))
+    if holder is not None:
+        give_back(tx, unit, holder, Stamp(command.actor))
+    return standing(unit, applied=True)

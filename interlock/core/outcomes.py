@@ -1,0 +1,92 @@
+"""What a holder says of the end of its work: checked, recognised when it is said again, and kept."""
+
+from hashlib import sha256
+from typing import Any
+
+import msgspec
+
+from interlock.core.advance import ASKED
+from interlock.core.notes import TRACEBACK, note
+from interlock.core.validation import keepable, one_of
+from interlock.kernel.api_keys import redacted
+from interlock.kernel.commands import ENDS, ERROR_CLASSES, REASONS, STAGES, TRACEBACK_MAX, Outcome
+from interlock.kernel.errors import InterlockError
+from interlock.kernel.rows import Body, Event, Unit
+from interlock.kernel.texts import cut_middle
+from interlock.store.unit_of_work import UnitOfWork
+
+NULL = "null"  # a result that is not written: it says no more than there being none
+NO_MORE = "{}"  # the payload of an end of which there is no more to tell; a failure tells more
+MILLION, COST_MAX = 1_000_000, 1_000_000_000_000
+
+
+def check(outcome: Outcome) -> None:
+    """Words that nobody knows are told apart from those that are known."""
+    one_of("ended", outcome.ended, ENDS)
+    one_of("stage", outcome.stage, STAGES)
+    keepable("error", outcome.error)
+    keepable("traceback", outcome.traceback)
+    check_cost(outcome.cost)
+    one_of("error_class", outcome.error_class, tuple(ERROR_CLASSES))
+    if outcome.reason_code is not None:
+        one_of("reason_code", outcome.reason_code, REASONS)
+
+
+def check_cost(cost: float) -> None:
+    if not 0 <= cost <= COST_MAX:  # nor what is no number
+        raise InterlockError(f"cost = {cost} is not allowed; allowed is 0 to {COST_MAX}")
+
+
+def said_before(event: Event, body: Body, outcome: Outcome) -> bool:
+    """Whether this is what the holder said when its lease ended."""
+    if outcome.ended == "success":
+        return event.trigger == "complete" and (body.result or NULL) == outcome.result
+    if outcome.ended == "cancelled":
+        return event.trigger == "stopped" and tells_no_more(event)
+    told = msgspec.json.decode(event.payload)
+    return all(told.get(name) == value for name, value in failure(outcome).items())
+
+
+def tells_no_more(event: Event) -> bool:
+    """Whether an end says nothing but what it cost, and who had asked for it."""
+    return event.payload == NO_MORE or set(msgspec.json.decode(event.payload)) <= {ASKED, "cost"}
+
+
+def failure(outcome: Outcome) -> dict[str, Any]:
+    """What the record keeps of a failure."""
+    told = {"error": redacted(outcome.error), "error_class": outcome.error_class, "stage": outcome.stage}
+    if outcome.reason_code is not None:
+        told["reason_code"] = outcome.reason_code
+    if outcome.traceback:
+        told["traceback_digest"] = sha256(traceback_text(outcome).encode()).hexdigest()
+    return told
+
+
+def traceback_text(outcome: Outcome) -> str:
+    """A traceback as it is kept: short enough, and without secrets, whoever has sent it."""
+    return msgspec.json.encode(cut_middle(redacted(outcome.traceback), TRACEBACK_MAX)).decode()
+
+
+def keep_traceback(tx: UnitOfWork, unit: Unit, outcome: Outcome) -> None:
+    """The traceback of a failed attempt is kept as long as its unit."""
+    if outcome.traceback:
+        note(tx, unit.id, TRACEBACK, traceback_text(outcome), name=str(unit.attempt), fence=unit.fence)
+
+
+def keep_result(tx: UnitOfWork, unit: Unit, result: str | None) -> None:
+    """A unit has a result, which the act that moves it next will tell of."""
+    body = tx.body(unit)
+    if result is not None:
+        tx.results[unit.id] = result
+    if result != body.result:
+        body.result = result
+        tx.change(body)
+
+
+def spent(tx: UnitOfWork, unit: Unit, cost: float) -> dict[str, Any]:
+    """What an attempt has cost is counted, and told in the event that closes it."""
+    millionths = round(cost * MILLION)
+    if not millionths:
+        return {}
+    tx.costs[unit.id] = tx.costs.get(unit.id, 0) + millionths
+    return {"cost": millionths / MILLION}

@@ -1,0 +1,80 @@
+"""A plugin: one object that lists everything which a kind of work adds to the core.
+
+The core knows the law and nothing else. What workflows, schedules or mutexes need beyond it they say here, and whoever
+assembles an engine (`interlock.plugins`) gives it the list. The core imports no plugin, and plugins know each other
+only by what the core offers them.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from interlock.kernel.commands import Command
+from interlock.kernel.lifecycle import Lifecycle
+from interlock.lifecycles import load
+from interlock.store.connection import Connection
+from interlock.store.hooks import NONE, Hooks, merge
+from interlock.store.unit_of_work import UnitOfWork
+
+Verb = Callable[[UnitOfWork, Any], Any]
+# Asked of the whole database: every unit that breaks the law (0: none in particular), and how.
+PluginLaw = Callable[[Connection], Iterator[tuple[int, str]]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plugin:
+    """What a kind of work adds."""
+
+    name: str
+    lifecycles: Sequence[Path] = ()  # files
+    tables: str = ""  # SQL that both databases read; every table has a column `tenant`
+    commands: Mapping[type[Command[Any]], Verb] = field(default_factory=dict)
+    hooks: Hooks = NONE
+    laws: Mapping[str, PluginLaw] = field(default_factory=dict)  # by the sentence that is true
+    routes: str = ""  # where the server finds its operations, as in "package.module:NAME"
+    cli: str = ""  # where the command line finds its group of commands
+
+
+class Registry:
+    """The plugins of an engine, read by everything that is assembled from them."""
+
+    def __init__(self, plugins: Sequence[Plugin]) -> None:
+        names = [plugin.name for plugin in plugins]
+        if len(set(names)) != len(names):
+            raise ValueError(f"a plugin is listed twice: {', '.join(sorted(names))}")
+        self.plugins = tuple(plugins)
+        self.hooks = merge(plugin.hooks for plugin in plugins)
+        self.tables = {plugin.name: plugin.tables for plugin in plugins if plugin.tables}
+        self.routes = [plugin.routes for plugin in plugins if plugin.routes]
+        self.groups = {plugin.name: plugin.cli for plugin in plugins if plugin.cli}
+        self.commands: dict[type[Command[Any]], Verb] = {}
+        self.laws: dict[str, PluginLaw] = {}
+        for plugin in plugins:
+            for command in plugin.commands.keys() & self.commands.keys():
+                raise ValueError(f"plugin '{plugin.name}' takes the command {command.__name__}, which another one has")
+            self.commands |= plugin.commands
+            self.laws |= plugin.laws
+
+    def lifecycles(self, known: Mapping[str, Lifecycle]) -> dict[str, Lifecycle]:
+        """All lifecycles: those that are known, and those of the plugins."""
+        found = dict(known)
+        for plugin in self.plugins:
+            for path in plugin.lifecycles:
+                lifecycle = load(path)
+                if lifecycle.name in found:
+                    raise ValueError(
+                        f"plugin '{plugin.name}' brings the lifecycle '{lifecycle.name}', which is there already"
+                    )
+                found[lifecycle.name] = lifecycle
+        return found
+
+
+def load_part(place: str) -> Any:
+    """What a plugin has for the server or the command line, which a program without them never imports."""
+    module, _, name = place.partition(":")
+    return getattr(import_module(module), name)
+
+
+EMPTY = Registry(())

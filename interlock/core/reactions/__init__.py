@@ -1,0 +1,53 @@
+"""What follows from a transition: everything that one unit's move means to others, run until nothing more follows.
+
+A verb moves the units that it was asked about, and no others. What that means to the rest is the business of reactions:
+functions over what has moved, in a fixed order, in files of their own. A round is
+
+1. followers: a unit that follows its child makes the same move (`follow.py`);
+2. a flush: what changed is in the database, acts first;
+3. needs: those whose last need has just succeeded are ready (`needs.py`), and workers hold no longer what was given
+   back. All of this is repeated until nothing is pending, because a parent must not hear half of it;
+4. the end of a family: the open children of a unit that has ended are stopped (`roll_up.py`);
+5. the reactions of plugins, in the order in which the plugins are listed (`Hooks.reactions`);
+6. the roll-up: parents count their children and do what these say (`roll_up.py`). It is last because counters are
+   written by adding, and children of one parent wait for each other no longer than that.
+
+Rounds are repeated until one moves nothing. A reaction says which transitions it serves; a plain job, which has no
+parent, no children and no rules of a plugin, is served by none, and only its needs are looked up.
+"""
+
+from interlock.core.reactions.follow import follow
+from interlock.core.reactions.needs import meet_needs
+from interlock.core.reactions.roll_up import END_CHILDREN, ROLL_UP
+from interlock.core.workers import free_workers
+from interlock.store.hooks import Moved
+from interlock.store.queries.metrics import write_tallies
+from interlock.store.unit_of_work import UnitOfWork
+
+
+def run_reactions(tx: UnitOfWork) -> None:
+    """Everything that follows from what this transaction did is done, and all of it is in the database."""
+    reactions = (END_CHILDREN, *tx.hooks.reactions, ROLL_UP)
+    while moved := write_round(tx):
+        for reaction in reactions:
+            if served := [one for one in moved if reaction.serves(one)]:
+                reaction.run(tx, served)
+    if tx.costs:
+        tx.add_costs()
+    if tx.tallies:
+        write_tallies(tx)
+
+
+def write_round(tx: UnitOfWork) -> list[Moved]:
+    """What changed is in the database, and what became ready by it too: a parent must not hear half of it."""
+    moved: list[Moved] = []
+    while tx.pending or tx.given_back or tx.takings:
+        while tx.fired:
+            child, trigger, happened = tx.fired.popleft()
+            tx.floor = happened + 1
+            follow(tx, tx.as_its_own(child), trigger)
+        written = tx.flush()
+        meet_needs(tx, written)
+        moved += written
+        free_workers(tx)
+    return moved

@@ -1,0 +1,157 @@
+"""Families: parents count their children and do what these say; what is left of an ended family is stopped."""
+
+from interlock.core.advance import Stamp, advance, change, keep_cancel, request_cancel
+from interlock.core.lease_end import close, live, summon
+from interlock.kernel import policy
+from interlock.kernel.lifecycle import Category, Lifecycle, RollUp
+from interlock.kernel.policy import Children
+from interlock.kernel.rows import Unit
+from interlock.store.flush import COUNTED
+from interlock.store.hooks import Moved, Reaction
+from interlock.store.queries.for_verbs import open_children
+from interlock.store.unit_of_work import UnitOfWork
+
+BY_PARENT = ("its parent ended", "its parent was cancelled")  # why a child was stopped
+COUNTED_ROLL_UPS = (RollUp.ALL, RollUp.CRITICAL, RollUp.REQUIRED, RollUp.SINGLE)
+
+
+# The roll-up.
+
+
+def roll_up(tx: UnitOfWork, moved: list[Moved]) -> None:
+    """Parents have counted what their children did, and moved as their rule says.
+
+    Counters are written by adding, as the last statement, and the verdict is taken from what they come to; so children
+    of one parent do not wait for each other longer than that.
+    """
+    children: dict[int, list[Unit]] = {}
+    for unit, _ in moved:
+        children.setdefault(unit.parent or 0, []).append(unit)
+    for parent in tx.add_counts(counts(moved)):
+        hear_children(tx, tx.as_its_own(parent), children[parent.id])
+
+
+def counts(moved: list[Moved]) -> dict[int, dict[str, int]]:
+    """What to add to the counters of each parent."""
+    sums: dict[int, dict[str, int]] = {}
+    for unit, was in moved:
+        if unit.parent is None:
+            continue
+        sums.setdefault(unit.parent, dict.fromkeys(COUNTED, 0))
+        if was is None:
+            count_birth(sums[unit.parent], unit)
+        else:
+            add(sums[unit.parent], was, -1)
+        add(sums[unit.parent], unit, 1)
+    return sums
+
+
+def count_birth(total: dict[str, int], unit: Unit) -> None:
+    total["total"] += 1
+    total["deciders"] += unit.decides
+
+
+def add(total: dict[str, int], unit: Unit, sign: int) -> None:
+    """A unit counts once: as settled, as blocked, as a gate, as begun, or not at all."""
+    if unit.outcome == Category.SUCCESS:
+        total["succeeded"] += sign
+        total["won"] += sign * unit.decides
+    elif unit.outcome is not None:
+        total["lost"] += sign
+        total["decided"] += sign * unit.decides
+    elif unit.unmet:
+        total["blocked"] += sign
+    elif unit.category == Category.GATE:
+        total["gates"] += sign
+    elif unit.category in policy.LEASED:
+        total["begun"] += sign
+
+
+def hear_children(tx: UnitOfWork, parent: Unit, moved: list[Unit]) -> None:
+    """The parent does what its children say, and its end is the end of those that are left."""
+    lifecycle = tx.lifecycle(parent)
+    if lifecycle.options.roll_up not in COUNTED_ROLL_UPS or lifecycle.settled(parent.state):
+        return
+    if lifecycle.options.roll_up is RollUp.SINGLE:
+        trigger = current_child(lifecycle, parent, moved)
+    else:
+        trigger = policy.verdict(
+            lifecycle, parent.state, Children(**{name: getattr(parent, name) for name in COUNTED[1:]})
+        )
+    if trigger:
+        for rolled_up in tx.hooks.roll_ups:
+            rolled_up(tx, parent, trigger)
+        advance(tx, parent, trigger, Stamp("engine", "its children"))
+
+
+def current_child(lifecycle: Lifecycle, parent: Unit, moved: list[Unit]) -> str:
+    """What the one child that does the work says; older ones are not asked."""
+    child = max(moved, key=lambda unit: unit.id, default=None)
+    if child is None:
+        return ""
+    if child.outcome is not None:
+        said = "succeed" if child.outcome == Category.SUCCESS else "fail"
+    else:
+        said = "begin" if child.category in policy.LEASED else ""
+    return said if said and lifecycle.allows(parent.state, said) else ""
+
+
+# The end of a family.
+
+
+def ends_a_family(moved: Moved) -> bool:
+    """Whether a unit with children has just ended, or was asked to, and some of them may be left."""
+    unit, was = moved
+    return bool(unit.total) and has_ended(unit) and not (was and has_ended(was)) and not all_won(unit)
+
+
+def has_ended(unit: Unit) -> bool:
+    return unit.outcome is not None or unit.category == Category.CLOSING
+
+
+def all_won(unit: Unit) -> bool:
+    """Whether a unit has succeeded after all its children have ended: then none is left to be stopped."""
+    return unit.outcome == Category.SUCCESS and unit.succeeded + unit.lost == unit.total
+
+
+def end_children(tx: UnitOfWork, moved: list[Moved]) -> None:
+    """The open children of units that have ended, or were asked to, are stopped as well."""
+    for unit, _ in moved:
+        end_family(tx, tx.as_its_own(tx.units[unit.id]))
+
+
+def end_family(tx: UnitOfWork, parent: Unit) -> None:
+    closing = parent.category == Category.CLOSING
+    stamp = Stamp("engine", BY_PARENT[closing])
+    asked = tx.askers.get(parent.id)
+    for child in open_children(tx, parent.id):
+        if asked is not None:
+            tx.askers.setdefault(child.id, asked)
+        end_child(tx, child, closing or parent.outcome == Category.CANCELLED, stamp)
+
+
+def end_child(tx: UnitOfWork, child: Unit, cancelled: bool, stamp: Stamp) -> None:
+    """A child is stopped as its own lifecycle says; of one that follows another, the other."""
+    lifecycle = tx.lifecycle(child)
+    attempts = open_children(tx, child.id) if lifecycle.options.follows else []
+    if attempts:
+        if child.id in tx.askers:
+            tx.askers.setdefault(attempts[-1].id, tx.askers[child.id])
+        end_child(tx, attempts[-1], cancelled, stamp)
+        return
+    trigger = policy.after_parent(lifecycle, child.state, cancelled=cancelled)
+    summon(tx, child)
+    if trigger and live(tx, child):
+        request_cancel(tx, child)
+        close(tx, child, trigger, "force", stamp, {})
+    elif trigger:
+        advance(tx, child, trigger, stamp)
+    elif lifecycle.states[child.state].cancel == "deferred":
+        request_cancel(tx, child)
+        asked = tx.askers.get(child.id, {"by": stamp.actor, "reason": stamp.reason})
+        keep_cancel(tx, child, Stamp(asked["by"], asked["reason"]))
+        change(tx, child)
+
+
+ROLL_UP = Reaction("roll up", lambda moved: moved.unit.parent is not None, roll_up)
+END_CHILDREN = Reaction("end children", ends_a_family, end_children)

@@ -1,0 +1,171 @@
+"""Making units: one or many in one command, all of them or none."""
+
+from collections.abc import Sequence
+from operator import attrgetter
+
+import msgspec
+
+from interlock.core.advance import Stamp, advance, asked_by, is_only_born, make_alike
+from interlock.core.births import bear
+from interlock.core.checks import OWN_OF, check, check_in, policy_text
+from interlock.core.ready import is_planned, make_ready
+from interlock.core.tenants import refuse_too_long
+from interlock.kernel.commands import Submit, Submitted, Work
+from interlock.kernel.errors import InterlockError, Unknown
+from interlock.kernel.lifecycle import Lifecycle, RollUp
+from interlock.kernel.rows import Unit
+from interlock.kernel.workflow_graph import STEP, as_gate, names_in, order_of
+from interlock.store.cache import EngineCache
+from interlock.store.prefetch import Queries, lanes_read
+from interlock.store.queries.for_verbs import lane_for, with_key, with_keys
+from interlock.store.unit_of_work import UnitOfWork
+
+ALONE = attrgetter("key", "ref", "parent", "needs", "after", "correlation", "trace", "cause")
+
+
+def submit(tx: UnitOfWork, command: Submit) -> list[Submitted]:
+    """Every piece of work is a unit; one whose key is taken is the unit that has it."""
+    if any(work.lifecycle == STEP for work in command.work):
+        command = msgspec.structs.replace(command, work=tuple(map(as_gate, command.work)))
+    kinds = [check_in(tx, work) for work in command.work]
+    keys: dict[str, list[str]] = {}
+    for work in command.work:
+        if work.key is not None:
+            keys.setdefault(work.task, []).append(work.key)
+    for task, names in keys.items():
+        with_keys(tx, command.tenant, task, names)
+    refuse_conflicts(tx, command)
+    refuse_too_long(tx, command)
+    refs: dict[str, int] = {}
+    stamp, answers = asked_by(command), dict[int, Submitted]()
+    places = order_of(command.work) if any(map(names_in, command.work)) else range(len(command.work))
+    tx.load(one for work in command.work for one in work.after)
+    firsts: dict[int, Unit] = {}  # by the number of their rules: others are born as they were
+    for place in places:
+        work = command.work[place]
+        if (first := firsts.get(kinds[place])) is not None and stands_alone(work):
+            answers[place] = told(make_alike(tx, first, work.input), command)
+            continue
+        answers[place] = submit_one(tx, command, work, stamp, refs)
+        if stands_alone(work) and is_plain(tx, unit := tx.units[answers[place].unit], work):
+            firsts[kinds[place]] = unit
+        if work.ref:
+            refs[work.ref] = answers[place].unit
+    return [answers[place] for place in range(len(command.work))]
+
+
+def submit_reads(cache: EngineCache, submits: Sequence[Submit]) -> Queries:
+    """The lanes of their tenants."""
+    for tenant in sorted({command.tenant for command in submits}):
+        yield from lanes_read(cache, tenant)
+
+
+def stands_alone(work: Work) -> bool:
+    """Whether work says nothing of itself but what work of its kind says, and its input."""
+    return not any(ALONE(work))
+
+
+def is_plain(tx: UnitOfWork, unit: Unit, work: Work) -> bool:
+    """Whether its birth is all that follows from a unit's work: nothing is made with it, and no limit counts it."""
+    if not is_ready_by_birth(tx.lifecycle(unit), unit.state, work) or work.mutex or work.limit_key or work.rate_key:
+        return False
+    return is_only_born(tx, unit)
+
+
+def make_lanes(tx: UnitOfWork, command: Submit) -> None:
+    """The lanes of this work are there for everybody, whatever becomes of the work itself."""
+    try:
+        for work in command.work:
+            check(tx.lifecycles, work, tx.hooks)
+            lane_for(tx, command.tenant, work.queue, work.capabilities)
+    except BaseException:
+        tx.connection.rollback()
+        raise
+    tx.connection.commit()
+
+
+def refuse_conflicts(tx: UnitOfWork, command: Submit) -> None:
+    """A key stands for one piece of work: another one under it is refused, and so is the same where that was asked."""
+    named: dict[tuple[str, str], list[Work]] = {}
+    for work in command.work:
+        if work.key is not None:
+            named.setdefault((work.task, work.key), []).append(work)
+    for (task, key), same in named.items():
+        found = with_key(tx, command.tenant, task, key)
+        modes = {work.on_duplicate for work in same}
+        if "reject" in modes and (found or len(same) > 1):
+            raise InterlockError(f"DUPLICATE_KEY: task '{task}' has a unit under the key '{key}' already")
+        inputs = {work.input for work in same} | ({found.input} if found else set())
+        if "return" in modes and len(inputs) > 1:
+            raise InterlockError(f"IDEMPOTENCY_CONFLICT: key '{key}' of task '{task}' has another body")
+
+
+def submit_one(tx: UnitOfWork, command: Submit, work: Work, stamp: Stamp, refs: dict[str, int]) -> Submitted:
+    found = with_key(tx, command.tenant, work.task, work.key) if work.key is not None else None
+    if found is None:
+        return told(make(tx, work, stamp, refs), command)
+    old = tx.unit(found.unit)
+    lifecycle = tx.lifecycle(old)
+    unstarted = old.fence == 0 and not lifecycle.options.follows and lifecycle.allows(old.state, "cancel")
+    if work.on_duplicate != "replace" or not unstarted:
+        return told(old, command, created=False)
+    advance(
+        tx,
+        old,
+        "cancel",
+        Stamp(command.actor, "replaced", command.cause, command.vouched_by),
+        payload={"key": found.key},
+    )
+    found.key = None
+    tx.keyed[command.tenant, work.task, work.key or ""] = None
+    new = make(tx, work, stamp, refs)
+    found.replaced_by = new.id
+    tx.change(found)
+    return told(new, command, replaced=True)
+
+
+def told(unit: Unit, command: Submit, created: bool = True, replaced: bool = False) -> Submitted:
+    return Submitted(unit.id, created, replaced, unit.lifecycle, unit.state, command.cause)
+
+
+def make(tx: UnitOfWork, work: Work, stamp: Stamp, refs: dict[str, int]) -> Unit:
+    """A unit with its body and its needs, ready if nothing keeps it."""
+    parent = (
+        None if work.parent is None else tx.unit(refs[work.parent] if isinstance(work.parent, str) else work.parent)
+    )
+    if parent is not None and tx.lifecycle(parent).settled(parent.state):
+        raise InterlockError(f"unit {parent.id} has ended ({parent.state}); it gets no more children")
+    if parent is not None:
+        refuse_second_child(tx, parent)
+    needs = needed(tx, work, refs) if work.needs or work.after else []
+    for prepare in tx.hooks.prepares:
+        work = prepare(tx, work, parent)
+    if work.cause:
+        stamp = msgspec.structs.replace(stamp, cause=work.cause)
+    unit = bear(tx, work, policy_text(OWN_OF(work)), stamp, parent, needs)
+    if not is_ready_by_birth(tx.lifecycle(unit), unit.state, work) and not unit.unmet and is_planned(tx, unit):
+        make_ready(tx, unit)
+    return unit
+
+
+def is_ready_by_birth(lifecycle: Lifecycle, state: str, work: Work) -> bool:
+    return not (lifecycle.options.follows or lifecycle.allows(state, "ready") or work.template is not None or work.when)
+
+
+def refuse_second_child(tx: UnitOfWork, parent: Unit) -> None:
+    """Raises InterlockError if one child at a time works for this unit, and one is open (A0-11)."""
+    if tx.lifecycle(parent).options.roll_up is not RollUp.SINGLE:
+        return
+    born = any(unit.parent == parent.id and unit.outcome is None for unit in tx.units.values())
+    if born or parent.total > parent.succeeded + parent.lost:  # its counters know those of earlier transactions
+        raise InterlockError(f"unit {parent.id} has an open child already; {parent.lifecycle} has one at a time")
+
+
+def needed(tx: UnitOfWork, work: Work, refs: dict[str, int]) -> list[Unit]:
+    """The units that must succeed first, locked."""
+    names = list(dict.fromkeys((*(refs[name] for name in work.needs), *work.after)))
+    needs = tx.lock(names)
+    if len(needs) != len(names):
+        known = {need.id for need in needs}
+        raise Unknown(f"after names {', '.join(str(one) for one in names if one not in known)}: there is no such unit")
+    return needs

@@ -1,0 +1,80 @@
+"""Tenants: what each is called, and how much of its work may be held and may wait at a time."""
+
+import msgspec
+
+from interlock.core import validation
+from interlock.kernel.commands import Quota, SetTenant, Submit
+from interlock.kernel.errors import InterlockError, LimitReached
+from interlock.kernel.policy import within
+from interlock.kernel.rows import Tenant as Row
+from interlock.store.queries.for_verbs import with_key
+from interlock.store.queries.tenants import (
+    locked_tenant,
+    most_waiting,
+    named_tenant,
+    tenant_seen,
+    waiting_now,
+    write_tenant,
+)
+from interlock.store.unit_of_work import UnitOfWork
+
+LIMITS = ("max_running", "max_waiting", "max_requests")
+KEPT = ("keep_beats_us", "keep_verbose_us")
+KEPT_LEAST_US, KEPT_MOST_US = 1_000_000, 10 * 366 * 86_400_000_000
+TENANT_MAX = LIMIT_MAX = 2**31 - 1
+
+
+def set_tenant(tx: UnitOfWork, command: SetTenant) -> Quota:
+    """The tenant has this name and these limits from now on; what is not said stays as it is."""
+    validation.between("tenant", command.tenant, 1, TENANT_MAX)
+    said = {name: getattr(command, name) for name in ("name", *LIMITS, *KEPT)}
+    given = {name: value for name, value in said.items() if value is not msgspec.UNSET}
+    for name in LIMITS:
+        if given.get(name) is not None:
+            validation.between(name, given[name], 0, LIMIT_MAX)
+    for name in KEPT:
+        if given.get(name) is not None:
+            within(name, given[name], KEPT_LEAST_US, KEPT_MOST_US)
+    known = locked_tenant(tx, command.tenant)
+    new = known or Row(id=command.tenant, name=f"tenant-{command.tenant}", created_at=tx.now)
+    before = None if known is None else msgspec.structs.replace(known)
+    if "name" in given or known is None:
+        refuse_name(tx, given.get("name", new.name), command.tenant)
+    for name, value in given.items():
+        setattr(new, name, value)
+    changed = before != new
+    if changed:
+        new.changed_at, new.changed_by = tx.now, command.actor
+        write_tenant(tx, new, fresh=known is None)
+    return Quota(
+        tenant=new.id, name=new.name, max_running=new.max_running, max_waiting=new.max_waiting, changed=changed,
+        max_requests=new.max_requests, keep_beats_us=new.keep_beats_us, keep_verbose_us=new.keep_verbose_us,
+    )  # fmt: skip
+
+
+def refuse_name(tx: UnitOfWork, name: str, tenant: int) -> None:
+    """A name means one tenant, and is not taken for a number."""
+    validation.named("name", name)
+    if name.isdecimal():
+        raise InterlockError(f"name '{name}' is a number; a tenant's name has a letter in it")
+    other = named_tenant(tx.connection, name)
+    if other and other.id != tenant:
+        raise InterlockError(f"tenant {other.id} has the name '{name}' already")
+
+
+def refuse_too_long(tx: UnitOfWork, command: Submit) -> None:
+    """A tenant's queue has room for what a submit makes; else nothing of it is made."""
+    most = most_waiting(tx, command.tenant)
+    if most is None:
+        return
+    plain = sum(work.key is None for work in command.work if tx.lifecycles[work.lifecycle].leased)
+    keys = {
+        (work.task, work.key) for work in command.work if work.key is not None and tx.lifecycles[work.lifecycle].leased
+    }
+    more = plain + sum(with_key(tx, command.tenant, task, key) is None for task, key in keys)
+    if more and (now := waiting_now(tx, command.tenant)) + more > most:
+        row = tenant_seen(tx.connection, command.tenant)
+        name = f"'{row.name}'" if row else command.tenant
+        raise LimitReached(
+            f"TENANT_LIMIT: of tenant {name} at most {most} units may wait; {now} do, and {more} more were submitted"
+        )

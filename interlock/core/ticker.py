@@ -1,0 +1,62 @@
+"""Letting time pass: whoever has the database ticks, for all of its tenants.
+
+Nobody is elected for it. What is due is locked by one tick and skipped by the others, so several processes that tick
+are as good as one. `interlock serve`, `interlock up` and `interlock worker` tick; a program that only submits does not.
+"""
+
+import logging
+from collections.abc import Callable
+from threading import Event, Thread
+from typing import Protocol, TypeVar
+
+from interlock.kernel.commands import Command, Tick
+from interlock.kernel.errors import InterlockError
+from interlock.store.connection import Connection
+from interlock.store.queries.snapshots import due_tenants
+
+A = TypeVar("A")
+T = TypeVar("T")
+TICK = 0.5  # seconds
+log = logging.getLogger("interlock.core")
+
+
+class Ticked(Protocol):
+    """What has the database."""
+
+    def send(self, command: Command[A]) -> A: ...
+    def read(self, question: Callable[[Connection], T], tenant: int | None = 1) -> T: ...
+
+
+class Ticker:
+    """A thread that lets time pass for every tenant of a database until it is stopped."""
+
+    def __init__(self, engine: Ticked, actor: str, every: float = TICK) -> None:
+        self.engine, self.actor, self.every = engine, actor, every
+        self.stopped, self.failed = Event(), False
+        self.thread = Thread(target=self.run, name="interlock ticker", daemon=True)
+
+    def start(self) -> None:
+        self.thread.start()
+
+    def stop(self) -> None:
+        """No tick is on its way any more."""
+        self.stopped.set()
+        self.thread.join()
+
+    def run(self) -> None:
+        while not self.stopped.wait(self.every):
+            try:
+                self.tick_all()
+                self.failed = False
+            except Exception as error:  # a thread that ends would let no time pass any more, and tell nobody
+                if not self.failed:
+                    log.warning("time does not pass: %s", error)
+                self.failed = True
+
+    def tick_all(self) -> None:
+        """Every tenant for whom something is due had a tick; one that is refused does not stop the others."""
+        for tenant in self.engine.read(due_tenants, None):
+            try:
+                self.engine.send(Tick(tenant=tenant, actor=self.actor))
+            except InterlockError as error:
+                log.warning("time does not pass for tenant %d: %s", tenant, error)

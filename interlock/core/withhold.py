@@ -1,0 +1,136 @@
+"""Units that cannot be granted, or that time cannot move: they are withheld, so that their neighbours are not.
+
+A claim and a tick pick units that nobody named. If one of them fails, the command as a whole would fail, and the next
+one would pick the same unit again: one bad row would stop its queue for ever. So the command is undone, the bad unit is
+found and withheld in a transaction of its own, and the command is carried out again without it.
+
+What Python finds out of a unit is known at once (`CannotProceed`). What the database refuses names no unit, so the
+units that were picked are tried in halves, each in a transaction that is rolled back, until the bad ones are known.
+
+A withheld unit is parked on a key that nobody gives back, so it is not in the claim index. Its own clocks go on; where
+it is time that failed, time tries again a minute later. Every move ends the withholding, so an operator who cancels the
+unit, or forces it into a state, has it back.
+"""
+
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TypeVar
+
+import msgspec
+
+from interlock.core.advance import withhold_unit
+from interlock.core.notes import note
+from interlock.kernel.errors import Contended, InterlockError, Unavailable, UnknownLifecycle
+from interlock.kernel.ids import format_id
+from interlock.kernel.rows import Unit
+from interlock.store.acts import WITHHELD
+from interlock.store.connection import LostCommit, Taken
+from interlock.store.ids import OutOfIds
+from interlock.store.unit_of_work import UnitOfWork
+
+T = TypeVar("T")
+PASS_OVER_US = 60_000_000  # for so long time leaves a unit alone that it could not move
+log = logging.getLogger("interlock.core")
+
+
+class CannotProceed(Exception):
+    """Units that a claim or a tick picked and that cannot be moved, each with what went wrong."""
+
+    def __init__(self, failures: Mapping[int, Exception]) -> None:
+        super().__init__("; ".join(f"unit {unit}: {error}" for unit, error in failures.items()))
+        self.failures = dict(failures)
+
+
+def is_passing(error: Exception) -> bool:
+    """Whether a command may go well the next time it is tried, so that no unit is to blame."""
+    contended = isinstance(error, Contended) and not isinstance(error, Taken)
+    return (
+        contended
+        or isinstance(error, Unavailable | LostCommit | OutOfIds | MemoryError)
+        or not isinstance(error, Exception)
+    )
+
+
+def ask_each(units: Iterable[Unit], question: Callable[[Unit], T]) -> list[T]:
+    """What each unit says to a question that changes nothing. Raises CannotProceed, with every unit that fails."""
+    answers: list[T] = []
+    failures: dict[int, Exception] = {}
+    for unit in units:
+        try:
+            answers.append(question(unit))
+        except Exception as error:
+            if is_passing(error):
+                raise
+            failures[unit.id] = error
+    if failures:
+        raise CannotProceed(failures)
+    return answers
+
+
+def move_each(units: Iterable[Unit], move: Callable[[Unit], None]) -> None:
+    """Each unit has moved. Raises CannotProceed with the first that fails: others may fail for its sake."""
+    for unit in units:
+        try:
+            move(unit)
+        except Exception as error:
+            if is_passing(error):
+                raise
+            raise CannotProceed({unit.id: error}) from error
+
+
+def find_failures(units: Sequence[int], attempt: Callable[[Sequence[int]], Exception | None]) -> dict[int, Exception]:
+    """Which of these units fail, and how: those that go well together are not tried again."""
+    error = attempt(units) if units else None
+    if error is None:
+        return {}
+    if len(units) == 1:
+        return {units[0]: error}
+    half = len(units) // 2
+    return {**find_failures(units[:half], attempt), **find_failures(units[half:], attempt)}
+
+
+def withhold(tx: UnitOfWork, failures: Mapping[int, Exception]) -> None:
+    """Units that failed are picked no more; those that others have moved meanwhile are left as they are."""
+    for unit in tx.lock(sorted(failures)):
+        overdue = unit.wake_at is not None and unit.wake_at <= tx.now
+        if unit.available_at is None and not overdue:
+            continue
+        withhold_unit(tx, unit, tx.now + PASS_OVER_US if overdue else None)
+        why = msgspec.json.encode({"why": reason_of(failures[unit.id])}).decode()
+        note(tx, unit.id, WITHHELD, why, fence=unit.fence)
+        name = format_id(unit.lifecycle, unit.id)
+        error = failures[unit.id]
+        text = "unit=%s is withheld: %s; see interlock why %s"
+        log.error(text, name, reason_of(error), name, exc_info=bug_in(error))
+
+
+def bug_in(error: Exception) -> Exception | None:
+    """An error that no command may raise: its traceback says where to look."""
+    return None if isinstance(error, InterlockError) else error
+
+
+def pass_over(tx: UnitOfWork, failures: Mapping[int, Exception]) -> None:
+    """Units that failed here, and may be sound elsewhere, are not picked here for a while."""
+    stuck = tx.cache.passed_over
+    for one in [one for one, until in stuck.items() if until <= tx.now]:
+        del stuck[one]
+    stuck.update(dict.fromkeys(failures, tx.now + PASS_OVER_US))
+    for unit in [tx.units[one] for one in failures if one in tx.units]:
+        name = format_id(unit.lifecycle, unit.id)
+        log.warning("unit=%s is passed over here for a minute: %s", name, reason_of(failures[unit.id]))
+
+
+def unknown_here(tx: UnitOfWork, failures: Mapping[int, Exception]) -> dict[int, Exception]:
+    """Those that failed only because this program does not know their lifecycle, or a state of it."""
+    known = {unit.id: tx.lifecycles.get(unit.lifecycle) for unit in tx.lock(sorted(failures))}
+    states = {one: lifecycle.states if lifecycle else () for one, lifecycle in known.items()}
+    return {
+        one: error
+        for one, error in failures.items()
+        if isinstance(error, UnknownLifecycle) or (one in known and tx.units[one].state not in states[one])
+    }
+
+
+def reason_of(error: Exception) -> str:
+    text = str(error)
+    return text if type(error).__module__.startswith("interlock") else f"{type(error).__name__}: {text}"

@@ -1,0 +1,180 @@
+"""Who holds leases: workers, each a unit with a lifecycle of its own and a row that says what it can do."""
+
+from typing import NamedTuple
+
+import msgspec
+
+from interlock.core import validation
+from interlock.core.advance import Stamp, advance, asked_by, change, make_unit
+from interlock.kernel.commands import Drain, Register, Standing
+from interlock.kernel.errors import Contended, Drained, Gone
+from interlock.kernel.rows import Body, Unit, Worker
+from interlock.store.prefetch import worker_read
+from interlock.store.queries.for_verbs import incarnations, unlocked
+from interlock.store.unit_of_work import UnitOfWork
+
+LIFECYCLE = "worker"
+CAPACITY_MAX = 1_000_000
+
+
+class Taking(NamedTuple):
+    """What a claim leaves in its worker's row."""
+
+    units: int
+    key: str
+    nonce_hash: str
+    queues: tuple[str, ...]
+    before: str | None  # the key of the claim before it
+    stamp: Stamp
+
+
+def register(tx: UnitOfWork, command: Register) -> int:
+    """A worker is idle and may claim. What an older incarnation of its name holds is left to its leases' end."""
+    validation.named("name", command.name)
+    validation.named("incarnation", command.incarnation)
+    validation.capabilities(command.capabilities)
+    validation.between("capacity", command.capacity, 1, CAPACITY_MAX)
+    validation.between("concurrency", command.concurrency, 0, CAPACITY_MAX)
+    stamp = asked_by(command)
+    for older in [worker_of(tx, one.unit) for one in incarnations(tx, command.tenant, command.name)]:
+        if older.incarnation == command.incarnation:
+            return older.unit
+        older.draining = 1
+        tx.change(older)
+        leave_if_empty(tx, older, Stamp(command.actor, "a new incarnation has registered"))
+    unit = Unit(id=tx.new_id(), tenant=command.tenant, lane=0, lifecycle=LIFECYCLE)
+    body = Body(unit=unit.id, tenant=unit.tenant, task=LIFECYCLE, created_at=tx.now)
+    make_unit(tx, unit, body, stamp, trigger="register")
+    tx.add(
+        Worker(
+            unit=unit.id, tenant=unit.tenant, name=command.name, incarnation=command.incarnation,
+            capabilities=",".join(sorted(command.capabilities)), capacity=command.capacity, holding=0, draining=0,
+            seen_at=tx.now, concurrency=command.concurrency, claim_key=None,
+        )
+    )  # fmt: skip
+    return unit.id
+
+
+def drain(tx: UnitOfWork, command: Drain) -> Standing:
+    """A worker gets no new work, and has shut down as soon as it holds nothing."""
+    worker = worker_of(tx, command.worker)
+    worker.draining = 1
+    tx.change(worker)
+    moved = leave_if_empty(tx, worker, asked_by(command))
+    unit = tx.unit(worker.unit)
+    return Standing(unit=unit.id, state=unit.state, version=unit.version, applied=moved)
+
+
+def heard_of(tx: UnitOfWork, holder: int) -> Worker:
+    """The worker is alive; one that did not answer for a while is back, and empty. One that shut down is refused."""
+    return alive(tx, worker_of(tx, holder))
+
+
+def alive(tx: UnitOfWork, worker: Worker) -> Worker:
+    unit = tx.unit(worker.unit)
+    if tx.lifecycle(unit).settled(unit.state):
+        if worker.draining:
+            raise Drained(f"worker {worker.name} was drained and has shut down; start another one to go on")
+        raise Gone(f"worker {worker.name} has shut down; it may register again as a new incarnation")
+    worker.seen_at = tx.now
+    tx.change(worker)
+    if tx.lifecycle(unit).allows(unit.state, "recover"):
+        advance(tx, unit, "recover", Stamp(f"worker {worker.name}"))
+    within_us = tx.lifecycle(unit).states[unit.state].within_us
+    change(tx, unit, deadline_at=tx.now + within_us if within_us else None)
+    return worker
+
+
+def serves(worker: Worker, queues: tuple[str, ...]) -> None:
+    """The worker is known to claim from these queues, beside those that it claimed from before."""
+    known = msgspec.json.decode(worker.queues, type=set[str])
+    if not known.issuperset(queues):
+        worker.queues = msgspec.json.encode(sorted(known.union(queues))).decode()
+
+
+def glimpse(tx: UnitOfWork, holder: int, key: str) -> Worker | None:
+    """A worker as it looks without a lock, if its claim may go by that and be written into its row at last.
+
+    So whoever gives something back need not wait for a whole claim. One that held nothing at its last claim, is silent,
+    full or drained is locked at once, and so is one that says this claim again.
+    """
+    _, busy = tx.cache.workers.get(holder, ("", False))
+    touched = holder in tx.workers or holder in tx.units or (tx.tenant, holder) in {*tx.takings, *tx.given_back}
+    if touched or not busy:
+        return None
+    worker, unit = unlocked(tx, holder)
+    if (
+        worker is None
+        or unit is None
+        or worker.tenant != tx.tenant
+        or not tx.lifecycle(unit).allows(unit.state, "drain")
+    ):
+        return None
+    silent = unit.deadline_at is None or unit.deadline_at <= tx.now
+    full = worker.holding >= worker.capacity
+    return None if silent or full or worker.draining or worker.claim_key == key else worker
+
+
+def take_on(tx: UnitOfWork, worker: Worker, taking: Taking) -> None:
+    """The worker holds more; with the first one it is busy. Raises Contended if it has claimed elsewhere meanwhile."""
+    if worker.claim_key != taking.before or worker.draining or worker.holding + taking.units > worker.capacity:
+        raise Contended(f"worker {worker.name} is no longer what it was when this claim began")
+    tx.change(worker)
+    worker.claim_key, worker.claim_nonce_hash = taking.key, taking.nonce_hash
+    if taking.units and worker.holding == 0:
+        advance(tx, tx.unit(worker.unit), "assign", taking.stamp)
+    worker.holding += taking.units
+
+
+def give_back(tx: UnitOfWork, unit: Unit, holder: int, stamp: Stamp) -> None:
+    """The worker will hold this unit no more; it is told last, so that its next claim hardly waits for this."""
+    count, _ = tx.given_back.get((unit.tenant, holder), (0, stamp))
+    tx.given_back[unit.tenant, holder] = count + 1, stamp
+
+
+def free_workers(tx: UnitOfWork) -> None:
+    """Workers hold what they have claimed, and no longer what they gave back."""
+    for tenant, holder in sorted({*tx.given_back, *tx.takings}):
+        tx.tenant = tenant
+        if (tenant, holder) in tx.takings and holder not in tx.workers:
+            tx.prefetch(list(worker_read(holder)))
+        worker_of(tx, holder)
+
+
+def worker_of(tx: UnitOfWork, holder: int) -> Worker:
+    """A worker, locked, as this transaction leaves it; with the last unit given back it is idle, or gone if drained."""
+    worker = tx.worker(holder)
+    taking: Taking | None = tx.takings.pop((worker.tenant, holder), None)
+    if taking:
+        serves(alive(tx, worker), taking.queues)
+        take_on(tx, worker, taking)
+    count, stamp = tx.given_back.pop((worker.tenant, holder), (0, None))
+    if not count:
+        return worker
+    silent = holder in tx.silent
+    tx.silent.discard(holder)
+    worker.holding -= count
+    tx.change(worker)
+    if worker.holding == 0 and not leave_if_empty(tx, worker, stamp):
+        unit = tx.unit(worker.unit)
+        if silent:
+            call_silent(tx, worker, unit)
+        elif tx.lifecycle(unit).allows(unit.state, "free"):
+            advance(tx, unit, "free", stamp)
+    return worker
+
+
+def call_silent(tx: UnitOfWork, worker: Worker, unit: Unit) -> None:
+    """A worker has lost its last lease by silence: it does not answer, unless it speaks in this transaction."""
+    if tx.lifecycle(unit).allows(unit.state, "miss"):
+        advance(tx, unit, "miss", Stamp("clock", "its lease is over, and it was not heard"))
+        if worker.seen_at == tx.now:
+            alive(tx, worker)
+
+
+def leave_if_empty(tx: UnitOfWork, worker: Worker, stamp: Stamp) -> bool:
+    unit = tx.unit(worker.unit)
+    if not worker.draining or worker.holding or not tx.lifecycle(unit).allows(unit.state, "drain"):
+        return False
+    advance(tx, unit, "drain", stamp)
+    return True

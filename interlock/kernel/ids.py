@@ -1,0 +1,26 @@
+"""Ids as people see them: the lifecycle and a short word, as in `job_4r1`."""
+
+from interlock.kernel.errors import Unknown
+
+LETTERS = "0123456789abcdefghjkmnpqrstvwxyz"  # without i, l, o and u, which are misread or misheard
+MISREAD = str.maketrans("ilo", "110")
+
+
+def format_id(lifecycle: str, unit: int) -> str:
+    """The id of a unit, as it is shown."""
+    word = ""
+    while unit:
+        unit, digit = divmod(unit, len(LETTERS))
+        word = LETTERS[digit] + word
+    return f"{lifecycle}_{word or '0'}"
+
+
+def parse_id(text: str) -> int:
+    """The unit that somebody means: by its whole id, or by its last word. Raises Unknown."""
+    word = text.strip().lower().rpartition("_")[2].translate(MISREAD)
+    if not word or len(word) > 13 or any(letter not in LETTERS for letter in word):
+        raise Unknown(f"'{text}' is no id; one looks like job_4r1")
+    unit = 0
+    for letter in word:
+        unit = unit * len(LETTERS) + LETTERS.index(letter)
+    return unit

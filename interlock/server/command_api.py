@@ -1,0 +1,160 @@
+"""What programs ask in their own words: commands and views as the client has them, each under its scope."""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial, reduce
+from operator import or_
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta
+
+from interlock.client import http_codec
+from interlock.client.remote_views import Question, bare, questions
+from interlock.client.selections import REQUEUE, is_requeue
+from interlock.core.committer import Unresolved
+from interlock.kernel.commands import LOCAL, Command, CreateKey, Drain, LeaseStatus, RotateKey
+from interlock.kernel.errors import Denied, InterlockError, StoreError, Unknown
+from interlock.server.errors import OURS, Refusal, refusal
+from interlock.server.keys import refuse_wider
+from interlock.server.operations import Asked, Operation
+from interlock.store.queries.views import born_by
+
+log = logging.getLogger("interlock.server")
+STALE = "STALE_LEASE"
+UNKNOWN_END = (
+    "the database did not answer to COMMIT; this may have been carried out or not: look before you send it again"
+)
+
+
+class Told(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What came of one command: its answer, or why it was not carried out."""
+
+    answer: Any = None
+    refused: http_codec.Trouble | None = None
+    code: str = ""  # STALE_LEASE, if one of the leases that it names is not the sender's any more
+
+
+class AllTold(msgspec.Struct, frozen=True):
+    """What came of each command, in the same order."""
+
+    answers: list[Told]
+
+
+def asked_for(scope: str, *, first_names: bool = True) -> type[msgspec.Struct]:
+    """The body of a request: commands that need this scope, if wanted also by the names that they had first."""
+    kinds: Any = reduce(
+        or_, [http_codec.twin(kind) for kind in http_codec.commands_for(scope, first_names=first_names)]
+    )
+    several = Annotated[tuple[kinds, ...], Meta(min_length=1, max_length=http_codec.TOGETHER)]
+    doc = f"Commands that need the scope `{scope}`; one that is refused does not stop the others."
+    return msgspec.defstruct(
+        f"{scope.capitalize()}Commands", [("commands", several)], namespace={"__doc__": doc}, frozen=True,
+        forbid_unknown_fields=True,
+    )  # fmt: skip
+
+
+async def carry_out(scope: str, asked: Asked) -> AllTold:
+    """Every command is answered; those of one request are put to the engine together."""
+    cause = f"{asked.caller.key} {asked.request}"
+    judged = [await judge(scope, asked, said, cause) for said in asked.body.commands]
+    came = iter(await answers_to(asked, [one for one in judged if not isinstance(one, InterlockError)]))
+    return AllTold(
+        [Told(refused=http_codec.trouble_of(one)) if isinstance(one, InterlockError) else next(came) for one in judged]
+    )
+
+
+async def judge(scope: str, asked: Asked, said: msgspec.Struct, cause: str) -> Command[Any] | InterlockError:
+    """A command as this caller's, or why it may not be asked with this key and this scope."""
+    try:
+        command = http_codec.received(said)
+    except InterlockError as wrong:
+        return wrong
+    if no := await denied(scope, asked, command):
+        return no
+    try:
+        if isinstance(command, CreateKey | RotateKey):
+            await refuse_wider(asked, command)
+        own = asked.owned(command, cause=cause)
+        return msgspec.structs.replace(own, key_scope=REQUEUE) if is_requeue(command) else own
+    except Refusal as no:
+        return Denied(str(no))
+
+
+async def denied(scope: str, asked: Asked, command: Command[Any]) -> Denied | None:
+    """Why this scope is not enough for a command, if it is not."""
+    if not isinstance(command, Drain) or scope != "worker":
+        needed = http_codec.scope_of(command)
+        return None if scope == needed else Denied(f"this needs the scope '{needed}'")
+    born = await asked.read(born_by, command.worker) or ""
+    if born.partition(" ")[0] == asked.caller.key:
+        return None
+    return Denied("a worker may drain itself, and this one was registered with another key")
+
+
+async def answers_to(asked: Asked, commands: Sequence[Command[Any]]) -> list[Told]:
+    if not commands:
+        return []
+    futures = map(asyncio.wrap_future, asked.app.put_all(commands))
+    return [told(one) for one in await asyncio.gather(*futures, return_exceptions=True)]
+
+
+def told(came: Any) -> Told:
+    """What a command came to; what is our own fault is told to the log in full."""
+    match came:
+        case Unresolved():
+            return Told(refused=http_codec.Trouble("Unavailable", UNKNOWN_END))
+        case StoreError():
+            no = refusal(came, by_id=False)
+            if no.status == 500:
+                log.error("a command failed", exc_info=came)
+            return Told(refused=http_codec.Trouble(http_codec.class_of(came).__name__, str(no)))
+        case InterlockError():
+            return Told(refused=http_codec.trouble_of(came))
+        case Exception():
+            log.error("a command failed", exc_info=came)
+            return Told(refused=http_codec.Trouble("InterlockError", OURS))
+        case BaseException():
+            raise came
+    return Told(answer=came, code=STALE if any(map(is_stale, came if isinstance(came, list) else ())) else "")
+
+
+def is_stale(heard: Any) -> bool:
+    return isinstance(heard, LeaseStatus) and not heard.accepted and "LEASE" in heard.why
+
+
+async def see(question: Question, asked: Asked) -> dict[str, Any]:
+    """What a view says of this caller's tenant. Raises Refusal for what is not there."""
+    given = question.given(asked.body)
+    if given.get("by") == LOCAL:
+        given["by"] = asked.caller.name
+    if question.with_lives:
+        given["lives"] = asked.app.lifecycles
+    try:
+        return {"answer": bare(await asked.read(question.view, **given))}
+    except Unknown as error:
+        raise Refusal(404, str(error)) from None
+
+
+def calling(call: Callable[[Any, Asked], Awaitable[Any]], what: Any) -> Callable[[Asked], Awaitable[Any]]:
+    return partial(call, what)
+
+
+PROGRAMS = (
+    *(
+        Operation(
+            method="POST", path=f"{http_codec.PROGRAMS}/{scope}", scope=scope, keyed=False, counted=scope != "worker",
+            summary=f"Send commands that need the scope {scope}", call=calling(carry_out, scope),
+            body=asked_for(scope), documented=asked_for(scope, first_names=False), answer=AllTold,
+        )
+        for scope in http_codec.SCOPES
+    ),
+    *(
+        Operation(
+            method="POST", path=one.path, scope="read", keyed=False, finds=True,
+            summary=f"Ask the view {one.name}", call=calling(see, one), body=one.takes, answer=one.tells,
+        )
+        for one in questions().values()
+    ),
+)  # fmt: skip

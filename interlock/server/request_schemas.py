@@ -1,0 +1,309 @@
+"""What may be asked: bodies and queries, every field with its bounds, and the commands that they mean."""
+
+from datetime import datetime
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import Meta
+
+from interlock.client.durations import instant_us
+from interlock.kernel.api_keys import SCOPES
+from interlock.kernel.commands import ERROR_CLASSES, REASONS, Work
+from interlock.kernel.errors import InterlockError
+from interlock.server.operations import unit_of
+
+NAME_MAX, TEXT_MAX, MANY, PAGE_MAX = 200, 2_000, 10_000, 200
+YEAR = 366 * 24 * 3600
+NO_NUL = r"^[^\u0000]*$"
+Name = Annotated[str, Meta(min_length=1, max_length=NAME_MAX, pattern=NO_NUL)]
+Id = Annotated[str, Meta(pattern=r"^([a-z_]+_)?[0-9A-Za-z]{1,13}$")]
+Role = Annotated[str, Meta(min_length=1, max_length=NAME_MAX, pattern=r"^[^\u0000,]*$")]
+Short = Annotated[str, Meta(max_length=NAME_MAX, pattern=NO_NUL)]
+Words = Annotated[tuple[Name, ...], Meta(max_length=50)]
+Text = Annotated[str, Meta(max_length=TEXT_MAX, pattern=NO_NUL)]
+Labels = dict[str, Text]
+WebhookUrl = Annotated[str, Meta(min_length=1, max_length=TEXT_MAX, pattern=r"^https?://[^\s/?#@\\]+([/?#][!-~]*)?$")]
+Seconds = Annotated[float, Meta(ge=0.001, le=10 * YEAR)]
+Count = Annotated[int, Meta(ge=1, le=1_000_000)]
+Priority = Annotated[int, Meta(ge=-(2**31) + 1, le=2**31 - 1)]
+Page = Annotated[int, Meta(ge=1, le=PAGE_MAX)]
+Refs = Annotated[tuple[Name, ...], Meta(max_length=MANY)]
+LENGTHS = ("timeout", "queue_timeout", "expires", "backoff", "backoff_cap", "lease", "beat", "sla")
+IN_DOCUMENTS = {"lease": "lease_ttl_sec", "backoff": "base_delay"}
+SPELLED = {"lease": "ttl_us", "beat": "beat_us"}
+
+
+class Strict(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Words that are not known are refused."""
+
+
+class LimitAsked(Strict, frozen=True, kw_only=True):
+    """At most `n` units that name `key` run at a time."""
+
+    key: Name
+    n: Count
+
+
+class RateAsked(Strict, frozen=True, kw_only=True):
+    """At most `n` units that name `key` begin in any stretch of time of that length."""
+
+    key: Name
+    n: Count
+    per_seconds: Seconds
+
+
+class WorkAsked(Strict, frozen=True, kw_only=True):
+    """One unit to be made; what is not said is as its lifecycle says."""
+
+    task: Name
+    input: Any = None
+    queue: Name = "default"
+    capabilities: Words = ()
+    key: Name | None = None
+    on_duplicate: Literal["return", "reject", "replace"] = "return"
+    priority: Priority = 0
+    delay_seconds: Annotated[float, Meta(ge=0, le=10 * YEAR)] = 0
+    at: Annotated[datetime, Meta(tz=True)] | None = None
+    mutex: Name | None = None
+    limit: LimitAsked | None = None
+    rate: RateAsked | None = None
+    labels: Labels = {}
+    correlation: Short = ""
+    trace: Short = ""
+    correlation_id: Short = ""  # document 002's name for `correlation`
+    trace_id: Short = ""  # document 002's name for `trace`
+    needs: Refs | None = None
+    after: Refs = ()
+    ref: Short = ""
+    decides: bool = True
+    attempts: Count | None = None
+    exhausted: Literal["exhaust", "fail"] | None = None
+    timeout_seconds: Seconds | None = None
+    queue_timeout_seconds: Seconds | None = None
+    expires_seconds: Seconds | None = None
+    backoff_seconds: Seconds | None = None
+    backoff_cap_seconds: Seconds | None = None
+    lease_seconds: Seconds | None = None
+    lease_ttl_sec: Seconds | None = None  # document 002's name for `lease_seconds`
+    base_delay: Seconds | None = None  # document 001's name for `backoff_seconds`
+    beat_seconds: Seconds | None = None
+    silent: bool = False
+    sla_seconds: Seconds | None = None
+    quorum: Count | None = None
+    on_reject: Literal["cancel", "fail"] | None = None
+    approvers: Words = ()
+    not_submitter: bool = False
+
+
+class JobAsked(WorkAsked, frozen=True, kw_only=True):
+    """A job, or a unit of another lifecycle; `parent` and `after` are ids."""
+
+    lifecycle: Name = "job"
+    parent: Name | None = None
+
+
+class JobsAsked(Strict, frozen=True, kw_only=True):
+    """Several units, all of them or none, in any order.
+
+    `needs` are `ref`s of this request, `after` ids of units that are there; `parent` is one or the other.
+    """
+
+    jobs: Annotated[tuple[JobAsked, ...], Meta(min_length=1, max_length=MANY)]
+
+
+class StepAsked(WorkAsked, frozen=True, kw_only=True):
+    """A step of a run; `needs` are `ref`s of its steps, in any order, and `after` ids of units that are there.
+
+    `reclaim_after` is how old it must be, in seconds, before another worker takes it over from one that was lost.
+    """
+
+    lifecycle: Name | None = None
+    reclaim_after: Seconds | None = None
+
+
+class RunAsked(Strict, frozen=True, kw_only=True):
+    """A run of a template, or a run with its name (`task`) and its steps.
+
+    In a workflow run a step that says no `needs` needs the one before it. `reclaim_after` (seconds) holds for every
+    step that says none itself. `webhook_url` is kept with the run and shown; nothing is sent to it yet.
+    """
+
+    template_name: Name | None = None
+    template_version: Count | None = None  # the newest one by default
+    task: Name | None = None
+    lifecycle: Name = "workflow_run"
+    input: Any = None
+    priority: Priority = 0
+    labels: Labels = {}
+    correlation: Short = ""
+    trace: Short = ""
+    correlation_id: Short = ""  # document 002's name for `correlation`
+    trace_id: Short = ""  # document 002's name for `trace`
+    timeout_seconds: Seconds | None = None
+    reclaim_after: Seconds | None = None
+    webhook_url: WebhookUrl | None = None
+    steps: Annotated[tuple[StepAsked, ...], Meta(max_length=MANY)] = ()
+
+
+class CancelAsked(Strict, frozen=True, kw_only=True):
+    """Softly, so that its holder may end well, or hard."""
+
+    hard: bool = False
+    reason: Text = ""
+
+
+class ReasonAsked(Strict, frozen=True, kw_only=True):
+    reason: Text = ""
+
+
+class SignalAsked(Strict, frozen=True, kw_only=True):
+    """Something has happened that a unit, or a step of a run, waits for or will wait for."""
+
+    name: Name
+    payload: Any = None
+
+
+class VoteAsked(Strict, frozen=True, kw_only=True):
+    """The word of the key's holder, or with the scope `vouch` of a person that it names; `step` of a run is meant."""
+
+    by: Name | None = None
+    roles: Words = ()
+    comment: Text = ""
+    step: Name | None = None
+
+
+class WordAsked(Strict, frozen=True, kw_only=True):
+    """Another verdict than approve or reject, as the inbox asks for it."""
+
+    word: Name
+    by: Name | None = None
+    comment: Text = ""
+
+
+class LastsAsked(Strict, frozen=True, kw_only=True):
+    """For how long a key is good from now on; unsaid, for ever, or as long as before."""
+
+    expires_seconds: Seconds | None = None
+
+
+class KeyAsked(LastsAsked, frozen=True, kw_only=True):
+    """A key: whose it is or what for, what its holder is, and what it allows; no more than the one that asks."""
+
+    name: Name
+    roles: Annotated[tuple[Role, ...], Meta(max_length=50)] = ()
+    scopes: Annotated[tuple[Literal[SCOPES], ...], Meta(min_length=1, max_length=len(SCOPES))]  # type: ignore[valid-type]
+
+
+class UnitsMeant(Strict, frozen=True, kw_only=True):
+    """Which units are meant, which page of them, and whether they are to be counted."""
+
+    state: tuple[Name, ...] = ()
+    status: tuple[Name, ...] = ()  # the same as `state`
+    category: tuple[Name, ...] = ()
+    lifecycle: Name | None = None
+    task: Name | None = None
+    queue: Name | None = None
+    key: Name | None = None
+    correlation: Name | None = None
+    worker: Name | None = None
+    parent: Id | None = None
+    count: bool = False
+    limit: Page = 50
+    after: Id | None = None
+
+
+class LettersAsked(Strict, frozen=True, kw_only=True):
+    """Which dead letters are meant; `since` is when they died at the earliest."""
+
+    lifecycle: Name | None = None
+    task: Name | None = None
+    queue: Name | None = None
+    error_class: Literal[tuple(ERROR_CLASSES)] | None = None  # type: ignore[valid-type]
+    reason_code: Literal[REASONS] | None = None  # type: ignore[valid-type]
+    since: Annotated[datetime, Meta(tz=True)] | None = None
+
+
+class LettersMeant(LettersAsked, frozen=True, kw_only=True):
+    """Which dead letters, and which page of them."""
+
+    limit: Page = 50
+    after: Id | None = None
+
+
+class BulkAsked(Strict, frozen=True, kw_only=True):
+    """What is to be done to all dead letters that `filter` means; without `confirm` nothing is done yet."""
+
+    filter: LettersAsked
+    confirm: Annotated[str, Meta(max_length=500, pattern=r"^[0-9A-Za-z_.-]*$")] | None = None
+    reason: Text = ""
+
+
+class EventsMeant(Strict, frozen=True, kw_only=True):
+    """Events behind the version `after`; of a job in document 002's `shape` too, behind the `cursor` of a page."""
+
+    after: Annotated[int, Meta(ge=0, le=2**31 - 1)] = 0
+    limit: Page = 50
+    shape: Literal["002"] | None = None
+    cursor: Annotated[str, Meta(pattern=r"^[0-9]{1,18}\.[01]\.[0-9]{1,18}$")] | None = None
+
+
+class InboxMeant(Strict, frozen=True, kw_only=True):
+    """Only what `by` or one of the roles may still answer; with `checks` also what waits for a check."""
+
+    by: Name | None = None
+    role: tuple[Name, ...] = ()
+    checks: bool = False
+    limit: Page = 50
+    after: Id | None = None
+
+
+class WorkersMeant(Strict, frozen=True, kw_only=True):
+    """With `ended`, also those that have shut down."""
+
+    ended: bool = False
+
+
+def packed(value: Any) -> str:
+    return msgspec.json.encode(value).decode()
+
+
+def micro(seconds: float | None) -> int | None:
+    return None if seconds is None else round(seconds * 1_000_000)
+
+
+def same(asked: msgspec.Struct, name: str, other: str) -> Any:
+    """What was said under one of two names for one thing. Raises InterlockError if both were, and differ."""
+    ours, documents = getattr(asked, name, None), getattr(asked, other, None)
+    if ours and documents and ours != documents:
+        raise InterlockError(f"{name} and {other} are two names for one thing, and say different things")
+    return ours or documents
+
+
+def later(at: datetime) -> int:
+    """An instant that can be told again in every time zone. Raises InterlockError."""
+    if not 1970 < at.year < 9999:
+        raise InterlockError("at is not allowed; allowed is a time between the years 1971 and 9998")
+    return instant_us("at", at)
+
+
+def work_of(asked: WorkAsked, lifecycle: str, parent: int | str | None) -> Work:
+    """The unit that is asked for. Raises Unknown for what is no id."""
+    lengths: dict[str, Any] = {
+        SPELLED.get(name, f"{name}_us"): micro(same(asked, f"{name}_seconds", IN_DOCUMENTS.get(name, "")))
+        for name in LENGTHS
+    }  # fmt: skip
+    limit, rate = asked.limit, asked.rate
+    return Work(
+        task=asked.task, lifecycle=lifecycle, input=packed(asked.input), queue=asked.queue,
+        capabilities=asked.capabilities, key=asked.key, on_duplicate=asked.on_duplicate, priority=asked.priority,
+        delay_us=micro(asked.delay_seconds) or 0, at_us=None if asked.at is None else later(asked.at),
+        mutex=asked.mutex, limit_key=limit.key if limit else None, limit=limit.n if limit else None,
+        rate_key=rate.key if rate else None, rate=rate.n if rate else None,
+        rate_per_us=micro(rate.per_seconds) if rate else None, labels=packed(asked.labels),
+        correlation=same(asked, "correlation", "correlation_id"), trace=same(asked, "trace", "trace_id"),
+        reclaim_after_us=micro(getattr(asked, "reclaim_after", None)),
+        parent=parent, ref=asked.ref, decides=asked.decides,
+        needs=asked.needs or (), after=tuple(map(unit_of, asked.after)), attempts=asked.attempts,
+        exhausted=asked.exhausted, silent=asked.silent, quorum=asked.quorum, on_reject=asked.on_reject,
+        approvers=asked.approvers, not_submitter=asked.not_submitter, **lengths,
+    )  # fmt: skip

@@ -1,0 +1,43 @@
+"""Which rows a connection to SQLite has written and committed, for those who ask the laws after every commit."""
+
+from collections.abc import Iterable
+
+from interlock.kernel.rows import Need, Unit
+from interlock.store.connection import Connection
+from interlock.store.queries.snapshots import read, read_leases
+
+# The name by which a row of each table is told; of keys it is enough that one of them changed.
+WATCHED = {"unit": "id", "lease": "unit", "worker": "unit", "slot": "0", "token": "0", "need": "unit"}
+
+
+def keep_track(connection: Connection) -> None:
+    """From now on what this connection writes is remembered with the transaction that wrote it."""
+    connection.rows(
+        "CREATE TEMP TABLE IF NOT EXISTS written (kind TEXT, id INTEGER, PRIMARY KEY (kind, id)) WITHOUT ROWID"
+    )
+    for table, name in WATCHED.items():
+        for verb, row in (("INSERT", "new"), ("UPDATE", "new"), ("DELETE", "old")):
+            one = name if name == "0" else f"{row}.{name}"
+            connection.rows(
+                f"CREATE TEMP TRIGGER IF NOT EXISTS {table}_{verb} AFTER {verb} ON main.{table} "
+                f"BEGIN INSERT OR IGNORE INTO written VALUES ('{table}', {one}); END"
+            )
+
+
+def written(connection: Connection) -> list[tuple[str, int]]:
+    """The tables and rows that were written since this was asked last."""
+    rows = connection.rows("SELECT kind, id FROM written ORDER BY kind, id")
+    if rows:
+        connection.rows("DELETE FROM written")
+    return [(kind, one) for kind, one in rows]
+
+
+def units(connection: Connection, ids: Iterable[int]) -> list[Unit]:
+    """These units, with what their live leases say."""
+    found = read(connection, Unit, "WHERE id {ids} ORDER BY id", ids=list(ids))
+    read_leases(connection, found)
+    return found
+
+
+def needs_of(connection: Connection, ids: Iterable[int]) -> list[Need]:
+    return read(connection, Need, "WHERE unit {ids} ORDER BY unit, needs", ids=list(ids))

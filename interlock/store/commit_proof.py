@@ -1,0 +1,88 @@
+"""A row that a transaction wrote, by which it is known afterwards whether it stands."""
+
+import time
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import msgspec
+
+from interlock.kernel.rows import Act, Answer, Archived, Artifact, Note, Row
+from interlock.store.connection import Connection, Unreachable
+
+# What tells such a row from every other; these stay as they were written.
+IDENTITY: dict[type[Row], tuple[str, ...]] = {
+    Archived: ("unit", "version", "at"),
+    Act: ("id", "tenant", "path", "version", "at", "actor"),
+    Note: ("id",),
+    Artifact: ("unit", "attempt", "name", "digest", "fence"),
+    Answer: ("tenant", "scope", "key", "request", "expires"),
+}
+OUTCOME_PAUSE, OUTCOME_WAIT = 0.05, 60.0  # seconds
+
+
+class Witness(msgspec.Struct, frozen=True):
+    """A row, by the values that it must have if the transaction was committed."""
+
+    table: str
+    values: dict[str, Any]
+    lasting: bool
+
+
+def best(known: Witness | None, written: Iterable[Row], changed: Iterable[tuple[Row, Sequence[str]]]) -> Witness | None:
+    """The first row that lasts; failing that, one that was changed, as it was written last.
+
+    A transaction of which only changed rows tell (a beat, a claim that found nothing) comes to the same when it is
+    redone, so it does no harm if another has changed them since.
+    """
+    # What is archived comes before all others: it takes the events of its unit away.
+    row = min(
+        (row for row in written if type(row) in IDENTITY), key=lambda row: type(row) is not Archived, default=None
+    )
+    if known and known.lasting and type(row) is not Archived:
+        return known
+    if row:
+        return Witness(row.table, values(row, IDENTITY[type(row)]), lasting=True)
+    for other, columns in changed:
+        return Witness(other.table, values(other, columns), lasting=False)
+    return known
+
+
+def values(row: Row, columns: Sequence[str]) -> dict[str, Any]:
+    return {column: getattr(row, column) for column in columns}
+
+
+def seen(connection: Connection, tenants: Sequence[int], witness: Witness) -> bool:
+    """Whether the row is in the database, exactly as it was written."""
+    same = " AND ".join(
+        f"{name} IS NULL" if value is None else f"{name} = :{name}" for name, value in witness.values.items()
+    )
+    given = {name: value for name, value in witness.values.items() if value is not None}
+    connection.begin(tenants)
+    try:
+        return bool(connection.rows(f"SELECT 1 FROM {witness.table} WHERE {same}", given))
+    finally:
+        connection.rollback()
+
+
+def outcome_of(connection: Connection, mark: str) -> bool | None:
+    """Whether a transaction was committed, once it is over; None if the database cannot tell. Raises Unreachable."""
+    if not connection.many_writers:  # a file keeps no list of its transactions
+        return None
+    end = time.monotonic() + OUTCOME_WAIT
+    while time.monotonic() < end:
+        status = connection.rows("SELECT pg_xact_status((:mark)::xid8)", {"mark": mark})[0][0]
+        if status != "in progress":
+            return None if status is None else status == "committed"
+        time.sleep(OUTCOME_PAUSE)
+    raise Unreachable("PostgreSQL has not ended the last transaction yet")
+
+
+def confirm(connection: Connection) -> None:
+    """What was seen has reached the standby too: a later commit does not return before all earlier ones have."""
+    connection.begin()
+    try:
+        connection.rows("UPDATE id_block SET next_id = next_id WHERE name = 'unit'")
+    except BaseException:
+        connection.rollback()
+        raise
+    connection.commit()

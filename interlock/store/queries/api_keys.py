@@ -1,0 +1,50 @@
+"""Keys of tenants, and how often tenants ask, as the database keeps them."""
+
+from interlock.kernel.rows import Key
+from interlock.store.connection import Connection
+from interlock.store.queries.snapshots import read
+from interlock.store.query import select
+from interlock.store.unit_of_work import UnitOfWork
+
+SETS = ", ".join(f"{name} = :{name}" for name in Key.__struct_fields__ if name not in ("id", "tenant"))
+KEY = select(Key, "WHERE id = :id AND tenant = :tenant {lock}")
+ASKED = """
+INSERT INTO asked (tenant, minute, count) VALUES (:tenant, :minute, 1)
+ON CONFLICT (tenant) DO UPDATE SET minute = excluded.minute,
+    count = CASE WHEN asked.minute = excluded.minute THEN asked.count + 1 ELSE 1 END
+RETURNING count
+"""
+
+
+def asked_in(tx: UnitOfWork, tenant: int, minute: int) -> int:
+    """How often a tenant has asked in this minute, now counted."""
+    tx.changes += 1
+    return int(tx.connection.rows(ASKED, {"tenant": tenant, "minute": minute})[0][0])
+
+
+def locked_key(tx: UnitOfWork, tenant: int, key: int) -> Key | None:
+    """A key of a tenant, locked; None if there is none."""
+    found = tx.run(KEY.bind(id=key, tenant=tenant))
+    return found[0] if found else None
+
+
+def add_key(tx: UnitOfWork, row: Key) -> None:
+    tx.changes += 1
+    tx.connection.insert([row])
+
+
+def change_key(tx: UnitOfWork, row: Key) -> None:
+    """A key is in the database as it is here."""
+    tx.changes += 1
+    facts = {name: getattr(row, name) for name in Key.__struct_fields__}
+    tx.connection.rows(f"UPDATE key SET {SETS} WHERE id = :id AND tenant = :tenant", facts)
+
+
+def key_seen(connection: Connection, tenant: int, key: int) -> Key | None:
+    found = read(connection, Key, "WHERE id = :id AND tenant = :tenant", id=key, tenant=tenant)
+    return found[0] if found else None
+
+
+def keys_seen(connection: Connection, tenant: int) -> list[Key]:
+    """Every key that a tenant has or had, the oldest first."""
+    return read(connection, Key, "WHERE tenant = :tenant ORDER BY id", tenant=tenant)

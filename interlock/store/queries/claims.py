@@ -1,0 +1,126 @@
+"""What a claim takes: the most urgent units that its worker can do, with a fair share for each of its queues."""
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from interlock.kernel import policy
+from interlock.kernel.rows import Body, Unit
+from interlock.store.lanes import Served
+from interlock.store.queries.for_verbs import in_turn, lanes_of
+from interlock.store.query import select
+from interlock.store.unit_of_work import UnitOfWork, Urgency
+
+MOST_URGENT = "WHERE lane = :lane AND available_at IS NOT NULL ORDER BY priority DESC, available_at, id LIMIT :limit"
+FREE = select(Unit, f"{MOST_URGENT} {{skip}}")
+# Of the units that a claim has just locked, or of some that others have; a claim reads those that it misses.
+BODIES_OF_FREE = select(Body, f"WHERE unit IN (SELECT id FROM unit {MOST_URGENT})")
+RUNS_MAX = 400  # stretches of lanes that one statement looks at
+# From the first unit of one lane straight to the first one of the next lane that has any, and so on. Its urgency is
+# one text, because a subquery that stands for several columns is spelled differently on each database.
+HEADS = """
+WITH RECURSIVE run (low, high) AS (VALUES {runs}), head (lane, high) AS (
+    SELECT (SELECT lane FROM unit WHERE available_at IS NOT NULL AND lane >= run.low AND lane <= run.high
+            ORDER BY lane LIMIT 1), run.high FROM run
+    UNION ALL
+    SELECT (SELECT lane FROM unit WHERE available_at IS NOT NULL AND lane > head.lane AND lane <= head.high
+            ORDER BY lane LIMIT 1), head.high FROM head WHERE head.lane IS NOT NULL)
+SELECT lane, (SELECT priority || ' ' || available_at || ' ' || id FROM unit
+              WHERE available_at IS NOT NULL AND lane = head.lane
+              ORDER BY priority DESC, available_at, id LIMIT 1) FROM head WHERE lane IS NOT NULL
+"""
+Here = Mapping[int, list[Unit]]  # lane by lane, what this transaction knows to be free
+
+
+def claimable(tx: UnitOfWork, queues: Sequence[str], capabilities: str, room: int, key: str) -> list[Unit]:
+    """What a claim takes, the most urgent first. The shares go round the queues that have something for its worker."""
+    served = lanes_of(tx, tx.tenant).served(tuple(queues), capabilities)
+    here = known_free(tx, served)
+    lanes = waiting(served, heads(tx, served, (tx.tenant, tuple(queues), capabilities)), here)
+    hungry = policy.rotated([queue for queue in dict.fromkeys(queues) if queue in lanes], key)
+    taken: dict[str, list[Unit]] = {queue: [] for queue in hungry}
+    while hungry and (left := room - sum(map(len, taken.values()))):
+        dealt = zip(hungry, policy.shares(left, len(hungry)), strict=True)
+        wanted = {queue: len(taken[queue]) + share for queue, share in dealt}
+        taken |= {queue: most_urgent(tx, lanes[queue], share, here) for queue, share in wanted.items() if share}
+        hungry = [queue for queue in hungry if len(taken[queue]) == wanted[queue]]  # it may have more
+    return sorted((unit for units in taken.values() for unit in units), key=urgency)
+
+
+def urgency(unit: Unit) -> Urgency:
+    """Units are claimed in this order, which is the order of the claim index."""
+    return -unit.priority, unit.available_at or 0, unit.id
+
+
+def known_free(tx: UnitOfWork, served: Served) -> dict[int, list[Unit]]:
+    """What may be claimed of these lanes, whether or not the database has seen it."""
+    free: dict[int, list[Unit]] = {}
+    for unit in tx.units.values():
+        if unit.available_at is not None and unit.lane in served.queues and not tx.left_alone(unit):
+            free.setdefault(unit.lane, []).append(unit)
+    return free
+
+
+def waiting(served: Served, first: Mapping[int, Urgency], here: Here) -> dict[str, dict[int, Urgency]]:
+    """The lanes with something for a worker, queue by queue, each with the urgency of its first unit."""
+    found = dict(first)
+    for lane, units in here.items():
+        best = min(map(urgency, units))
+        found[lane] = min(best, found.get(lane, best))
+    by_queue: dict[str, dict[int, Urgency]] = {}
+    for lane, best in found.items():
+        by_queue.setdefault(served.queues[lane], {})[lane] = best
+    return by_queue
+
+
+def heads(tx: UnitOfWork, served: Served, name: tuple[int, tuple[str, ...], str]) -> dict[int, Urgency]:
+    """The first unit of each lane that has one, as the database has them."""
+    if name not in tx.heads:
+        if len(served.queues) == 1:  # its units will be asked for anyway
+            tx.heads[name] = dict.fromkeys(served.queues, (0, 0, 0))
+        else:
+            runs = [served.runs[start : start + RUNS_MAX] for start in range(0, len(served.runs), RUNS_MAX)]
+            tx.heads[name] = {lane: first for some in runs for lane, first in search(tx, some) if lane in served.queues}
+    return tx.heads[name]
+
+
+def search(tx: UnitOfWork, runs: Sequence[tuple[int, int]]) -> Iterator[tuple[int, Urgency]]:
+    """The lanes of these stretches that have something. An empty lane, or one that lies outside, is not visited."""
+    values = ", ".join(f"(CAST(:low{n} AS BIGINT), CAST(:high{n} AS BIGINT))" for n in range(len(runs)))
+    ends = {f"low{n}": low for n, (low, _) in enumerate(runs)} | {f"high{n}": high for n, (_, high) in enumerate(runs)}
+    for lane, first in tx.connection.rows(HEADS.replace("{runs}", values), ends):
+        priority, available_at, one = map(int, first.split())
+        yield lane, (-priority, available_at, one)
+
+
+def most_urgent(tx: UnitOfWork, lanes: Mapping[int, Urgency], wanted: int, here: Here) -> list[Unit]:
+    """The most urgent units of these lanes; few are read that are not taken."""
+    gone = {
+        lane
+        for lane, (_, _, one) in lanes.items()
+        if one in tx.cache.passed_over or (one in tx.units and tx.units[one].available_at is None)
+    }
+    first = sorted(lanes.keys() - gone, key=lambda lane: lanes[lane])[:wanted]  # a lane after them has none of the best
+    asked = dict.fromkeys([*first, *gone], wanted // (len(first) + len(gone)) + 1)
+    while True:
+        read = {lane: first_of(tx, lane, min(count, wanted)) for lane, count in asked.items()}
+        found = {unit.id: unit for lane in asked for unit in (*read[lane], *here.get(lane, ()))}
+        best = sorted(found.values(), key=urgency)[:wanted]
+        # A lane of which all that was read is taken may have more that is as urgent.
+        dry = [
+            lane
+            for lane, units in read.items()
+            if wanted > asked[lane] <= len(units) and urgency(units[-1]) <= urgency(best[-1])
+        ]
+        if not dry:
+            return best
+        asked |= {lane: 2 * asked[lane] if dry[1:] else wanted for lane in dry}
+
+
+def first_of(tx: UnitOfWork, lane: int, wanted: int) -> list[Unit]:
+    def free(unit: Unit) -> bool:
+        return unit.available_at is not None and not tx.left_alone(unit)
+
+    found = in_turn(tx, FREE, wanted, free, lane=lane)
+    for body in tx.take_prefetched(BODIES_OF_FREE.bind(lane=lane, limit=wanted)):
+        if body.unit in tx.units:
+            tx.bodies.setdefault(body.unit, body)
+    return found

@@ -1,0 +1,103 @@
+"""Dead letters: found in the order in which they died, with what was told of their end."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from interlock.store.connection import Connection
+
+CHUNK, LOOKED_MOST = 1_000, 10_000  # letters that are read together at most, and that are looked at for one page
+# What is asked of a letter is looked up by its key, a letter at a time, whatever else there is.
+LETTERS = """
+SELECT unit.id, unit.lifecycle, unit.dead_at,
+       (SELECT task FROM body WHERE body.unit = unit.id),
+       (SELECT queue FROM lane WHERE lane.id = unit.lane),
+       (SELECT coalesce(detail.payload, act.payload) FROM act
+        LEFT JOIN act_detail AS detail ON detail.act = act.id AND detail.unit = unit.id WHERE act.id = unit.act),
+       (SELECT min(again.created_at) FROM body AS again WHERE again.tenant = :tenant AND again.retry_of = unit.id)
+FROM unit WHERE unit.tenant = :tenant AND unit.dead_at IS NOT NULL
+"""
+BEFORE = """
+AND (unit.dead_at, unit.id) < (:at, :id) AND unit.dead_at >= :since
+ORDER BY unit.dead_at DESC, unit.id DESC LIMIT :limit
+"""
+Place = tuple[int, int]  # when a letter died, and its unit
+END: Place = (2**62, 0)  # behind all of them
+
+
+class Letter(msgspec.Struct, frozen=True):
+    """A unit that was given up, and the six fields of its end."""
+
+    unit: int
+    lifecycle: str
+    at: int
+    task: str
+    queue: str
+    payload: str
+    again_at: int | None  # when it was done again first
+
+    @property
+    def place(self) -> Place:
+        return self.at, self.unit
+
+    @property
+    def told(self) -> dict[str, Any]:
+        found: dict[str, Any] = msgspec.json.decode(self.payload)
+        return found
+
+
+class Letters(msgspec.Struct, frozen=True, kw_only=True):
+    """Which dead letters are meant; nothing said is all of them."""
+
+    lifecycle: str | None = None
+    task: str | None = None
+    queue: str | None = None
+    error_class: str | None = None
+    reason_code: str | None = None
+    since: int = 0  # microseconds
+
+    def fits(self, letter: Letter) -> bool:
+        told = letter.told
+        pairs = (
+            (self.lifecycle, letter.lifecycle), (self.task, letter.task), (self.queue, letter.queue),
+            (self.error_class, told.get("error_class")), (self.reason_code, told.get("reason_code")),
+        )  # fmt: skip
+        return letter.at >= self.since and all(wanted is None or wanted == found for wanted, found in pairs)
+
+
+def place_of(connection: Connection, tenant: int, unit: int) -> Place | None:
+    """Where a unit stands among the dead letters; None if it is none."""
+    sql = "SELECT dead_at, id FROM unit WHERE id = :unit AND tenant = :tenant AND dead_at IS NOT NULL"
+    found = connection.rows(sql, {"unit": unit, "tenant": tenant})
+    return tuple(found[0]) if found else None
+
+
+def letters_of(connection: Connection, tenant: int, units: Sequence[int]) -> dict[int, Letter]:
+    """Those of these units that are dead letters, by unit."""
+    rows = connection.rows(f"{LETTERS} AND unit.id {{ids}}", {"tenant": tenant, "ids": list(units)})
+    return {row[0]: Letter(*row) for row in rows}
+
+
+def newest(
+    connection: Connection, tenant: int, wanted: Letters, limit: int, before: Place
+) -> tuple[list[Letter], Letter | None]:
+    """Letters that are meant and died before a place, the last one first; and the one behind which to go on, if any.
+
+    No more are looked at than `LOOKED_MOST`, so there may be fewer than `limit`, and more to come all the same.
+    """
+    found: list[Letter] = []
+    looked, chunk_size = 0, limit
+    while looked < LOOKED_MOST:
+        given = {"tenant": tenant, "at": before[0], "id": before[1], "since": wanted.since, "limit": chunk_size}
+        chunk = [Letter(*row) for row in connection.rows(f"{LETTERS} {BEFORE}", given)]
+        for place, one in enumerate(chunk):
+            if wanted.fits(one):
+                found.append(one)
+                if len(found) == limit:
+                    last = place == len(chunk) - 1 and len(chunk) < chunk_size
+                    return found, None if last else one
+        if len(chunk) < chunk_size:
+            return found, None
+        looked, before, chunk_size = looked + len(chunk), chunk[-1].place, min(chunk_size * 4, CHUNK)
+    return found, chunk[-1]

@@ -1,0 +1,211 @@
+"""What an audit reads of the record itself: paths, acts and what is kept apart from them, leases and seals."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+from interlock.kernel.paths import BORN, PathHop
+from interlock.kernel.rows import Act, Body, Lease, Seal
+from interlock.store.acts import result_digest
+from interlock.store.connection import Connection
+from interlock.store.queries.snapshots import pages, read, select_acts, tenants
+from interlock.store.seals import START
+
+# What a trigger derives from what a path tells; the last two are not fields of a path.
+DERIVED = (
+    "lifecycle", "source", "target", "category", "outcome", "started", "forced", "payload_hop", "opens", "grants",
+    "lease_from", "lease_to", "hops", "lease_ends",
+)  # fmt: skip
+# What the acts that list a unit come to, where its row says something else. The last of them need not have the highest
+# id: whoever began first may move last.
+UNLIKE_ACTS = """
+SELECT unit.id, unit.version, listed.events FROM unit LEFT JOIN (
+    SELECT told.unit, sum(path.hops) AS events,
+           max(CASE WHEN told.act = moved.born AND path.source = '' THEN 1 ELSE 0 END) AS bears,
+           max(CASE WHEN told.act = moved.act AND told.version + path.hops = moved.version THEN 1 ELSE 0 END) AS moves
+    FROM {told} AS told JOIN transition_path AS path ON path.id = told.path JOIN unit AS moved ON moved.id = told.unit
+    GROUP BY told.unit) AS listed
+ON listed.unit = unit.id
+WHERE unit.id > :last AND (listed.unit IS NULL OR listed.events <> unit.version OR listed.bears + listed.moves <> 2)
+ORDER BY unit.id LIMIT :page
+"""
+# SQLite finds the acts of a unit by a table of its own, which is in the order of units and is held against the acts.
+TOLD = {
+    "sqlite": "(SELECT unit, act.id AS act, member.version, path FROM member CROSS JOIN act ON act.id = member.act)",
+    "postgres": "journal_unit",
+}
+MEMBERS = "SELECT unit, act, version FROM {one} EXCEPT SELECT unit, act, version FROM {other}"
+NO_LEASE = """
+SELECT unit.id FROM unit LEFT JOIN lease ON lease.unit = unit.id AND lease.id = unit.lease_id
+AND lease.ended_at IS NULL AND lease.worker = unit.holder
+WHERE unit.id > :last AND unit.lease_id IS NOT NULL AND lease.id IS NULL ORDER BY unit.id LIMIT :page
+"""
+RESULTS = """
+SELECT unit.id, body.result, body.error, unit.act FROM unit JOIN body ON body.unit = unit.id
+WHERE unit.id > :last AND (body.result IS NOT NULL OR body.error IS NOT NULL) ORDER BY unit.id LIMIT :page
+"""
+TRACEBACKS = """
+SELECT id, unit, payload FROM note WHERE id > :last AND kind = 'traceback' ORDER BY id LIMIT :page
+"""
+NEXT_LEASES = "WHERE (unit, id) > (:unit, :id) ORDER BY unit, id LIMIT :page"
+NEXT_SEALS = "WHERE tenant = :tenant AND number > :after ORDER BY number LIMIT :page"
+UNSEALED = """
+SELECT count(*), min(at) FROM act WHERE tenant = :tenant
+AND id > (SELECT coalesce(max(last_act), 0) FROM seal WHERE tenant = :tenant)
+"""
+EVER = """
+SELECT count(*), coalesce(sum(version), 0) FROM (
+    SELECT id, version FROM unit UNION ALL
+    SELECT unit, version FROM archived WHERE NOT EXISTS (SELECT 1 FROM unit WHERE unit.id = archived.unit)) AS known
+"""
+
+
+class Unsealed(NamedTuple):
+    """How many acts are not sealed yet, and when the first of them was."""
+
+    acts: int
+    since: int | None
+
+
+class ListedPath(NamedTuple):
+    """A row of a path: what it tells, what was derived from that, and its hops."""
+
+    id: int
+    told: str
+    digest: str
+    derived: list[Any]  # in the order of DERIVED
+    hops: list[tuple[Any, ...]]
+
+
+def listed_paths(connection: Connection) -> Iterator[ListedPath]:
+    hops: dict[int, list[tuple[Any, ...]]] = {}
+    for path, *hop in connection.rows(f"SELECT path, {', '.join(PathHop._fields)} FROM path_hop ORDER BY path, place"):
+        hops.setdefault(path, []).append(tuple(hop))
+    for one, told, digest, *derived in connection.rows(
+        f"SELECT id, told, digest, {', '.join(DERIVED)} FROM transition_path"
+    ):
+        yield ListedPath(one, told, digest, derived, hops.get(one, []))
+
+
+def lease_categories(connection: Connection) -> dict[str, str]:
+    """By state of a lease, its category."""
+    return dict(connection.rows("SELECT target, min(category) FROM edge WHERE lifecycle = 'lease' GROUP BY target"))
+
+
+def path_digests(connection: Connection) -> tuple[dict[int, str], set[int]]:
+    """By path, its digest; and which paths are births."""
+    rows = connection.rows("SELECT id, digest, source FROM transition_path")
+    return {one: digest for one, digest, _ in rows}, {one for one, _, source in rows if source == BORN}
+
+
+def details_of(connection: Connection, acts: Iterable[int]) -> list[tuple[int, int, str]]:
+    """What is kept apart from these acts: the act, the unit and what is told of it."""
+    rows = connection.rows("SELECT act, unit, payload FROM act_detail WHERE act {ids}", {"ids": sorted(set(acts))})
+    return [(act, unit, payload) for act, unit, payload in rows]
+
+
+def has_erased_details(connection: Connection, unit: int) -> bool:
+    """Whether something was told of a unit that is told no more: what it cost may have been among it."""
+    of_unit = "WHERE id IN (SELECT act FROM event WHERE unit = :unit) AND details IS NOT NULL AND version > 0"
+    acts = select_acts(connection, of_unit, unit=unit)
+    results = {result_digest(body.result) for body in bodies_of(connection, [unit]) if body.result is not None}
+    told = {act.id for act in acts if digest_told(act, unit) not in (None, *results)}
+    kept = connection.rows("SELECT act FROM act_detail WHERE unit = :unit", {"unit": unit}) if told else []
+    return bool(told - {act for (act,) in kept})
+
+
+def digest_told(act: Act, unit: int) -> str | None:
+    """The digest that an act has of what is kept apart from it of this unit."""
+    return act.details[act.units.index(unit)] if act.details else None
+
+
+class Kept(NamedTuple):
+    """What is kept of a unit beside its acts, and whether its result is one that they tell of."""
+
+    unit: int
+    error: str | None
+    told: bool
+
+
+def results(connection: Connection, page: int) -> Iterator[Kept]:
+    """Every unit that has a result or an error."""
+    last = 0
+    while rows := connection.rows(RESULTS, {"last": last, "page": page}):
+        last = rows[-1][0]
+        acts = {act.id: act for act in select_acts(connection, "WHERE id {ids}", ids=sorted({row[3] for row in rows}))}
+        for unit, result, error, act in rows:
+            told = result is None or is_told(connection, unit, result, acts.get(act))
+            yield Kept(unit, error, told)
+
+
+def is_told(connection: Connection, unit: int, result: str, last: Act | None) -> bool:
+    """Whether a result is the one that a unit's acts tell of. Mostly the last of them does."""
+    digest = result_digest(result)
+    if last is not None and unit in last.units and digest_told(last, unit) == digest:
+        return True
+    of_unit = "WHERE id IN (SELECT act FROM event WHERE unit = :unit) AND details IS NOT NULL AND version > 0"
+    return any(digest_told(act, unit) == digest for act in select_acts(connection, of_unit, unit=unit))
+
+
+def tracebacks(connection: Connection) -> Iterator[tuple[int, str]]:
+    """Every traceback as it is kept, and its unit."""
+    for _, unit, payload in pages(connection, TRACEBACKS):
+        yield unit, payload
+
+
+def bodies_of(connection: Connection, units: Iterable[int]) -> list[Body]:
+    ids = sorted(units)
+    return read(connection, Body, "WHERE unit {ids}", ids=ids) if ids else []
+
+
+def units_unlike_their_acts(connection: Connection) -> Iterator[tuple[int, int, int]]:
+    """Units that are not what their acts come to: the unit, its version, and how many events these acts tell of it."""
+    for unit, version, events in pages(connection, UNLIKE_ACTS.format(told=TOLD[connection.name])):
+        yield unit, version, int(events or 0)
+
+
+def lone_members(connection: Connection) -> Iterator[tuple[int, int]]:
+    """Units and acts of which SQLite's table of members and the acts themselves do not say the same."""
+    if connection.name == "sqlite":
+        for one, other in (("member", "journal_unit"), ("journal_unit", "member")):
+            for unit, act, _ in connection.rows(MEMBERS.format(one=one, other=other)):
+                yield unit, act
+
+
+def units_without_their_lease(connection: Connection) -> Iterator[int]:
+    """Units under a lease of which there is no live row."""
+    for (unit,) in pages(connection, NO_LEASE):
+        yield unit
+
+
+def leases(connection: Connection, page: int) -> Iterator[tuple[Lease, Act | None, int | None]]:
+    """Every lease, the act that is said to have granted it, and the lease that its unit is under."""
+    at = {"unit": 0, "id": 0}
+    while found := read(connection, Lease, NEXT_LEASES, page=page, **at):
+        at = {"unit": found[-1].unit, "id": found[-1].id}
+        acts = {act.id: act for act in select_acts(connection, "WHERE id {ids}", ids=sorted({one.id for one in found}))}
+        sql = "SELECT id, lease_id FROM unit WHERE id {ids}"
+        live = dict(connection.rows(sql, {"ids": sorted({one.unit for one in found})}))
+        for lease in found:
+            yield lease, acts.get(lease.id), live.get(lease.unit)
+
+
+def seal_before(connection: Connection, tenant: int, number: int) -> Seal:
+    """The seal before the one of that number; if there are not so many, what comes before the first one."""
+    found = read(connection, Seal, "WHERE tenant = :tenant AND number = :last", tenant=tenant, last=number - 1)
+    return found[0] if found else Seal(tenant=tenant, number=0, first_act=0, last_act=0, acts=0, root=START, at=0)
+
+
+def seals_after(connection: Connection, before: Seal, page: int) -> Sequence[Seal]:
+    return read(connection, Seal, NEXT_SEALS, tenant=before.tenant, after=before.number, page=page)
+
+
+def count_unsealed(connection: Connection) -> Unsealed:
+    """How many acts no seal knows yet: who changes one of these is found by nothing but its own digest."""
+    found = [connection.rows(UNSEALED, {"tenant": tenant})[0] for tenant in tenants(connection)]
+    return Unsealed(sum(int(count) for count, _ in found), min((at for _, at in found if at is not None), default=None))
+
+
+def count_ever(connection: Connection) -> tuple[int, int]:
+    """How many units there are or were, and how many events they had."""
+    units, events = connection.rows(EVER)[0]
+    return int(units), int(events)

@@ -1,0 +1,223 @@
+"""Lists of units, the newest first, that read little more than they show, however many units there are."""
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import msgspec
+
+from interlock.kernel.errors import InterlockError
+from interlock.kernel.ids import format_id
+from interlock.kernel.lifecycle import Lifecycle
+from interlock.store.connection import Connection
+from interlock.store.queries.snapshots import as_list
+from interlock.store.queries.views import FROM, OWN, Filter, View, conditions, views
+
+CHUNK, LOOKED_MOST = 1_000, 10_000  # units that are looked at together at most, and for one page
+COUNT_MOST = 10_000
+LAST = 2**62
+REF = "unit.id, unit.lifecycle, unit.state, unit.outcome IS NOT NULL"
+# Where a unit stands among births.
+BIRTH = (
+    "SELECT at, act, place FROM journal WHERE act = (SELECT born FROM unit WHERE id = :unit) AND unit = :unit "
+    "AND version = 1"
+)
+# The acts by which one kind is born, in the order of their index; one statement joins those of all kinds.
+BORN = """
+SELECT at, id, units, path FROM act WHERE tenant = :tenant AND path = :n{place}
+AND at <= :at AND (at, id) <= (:at, :act) ORDER BY at DESC, id DESC LIMIT :limit
+"""
+# Few units fit these, and an index has them.
+NARROW = {
+    "parent": "unit.parent = :parent",
+    "holder": "unit.id IN (SELECT lease.unit FROM lease JOIN worker ON worker.unit = lease.worker "
+    "WHERE lease.tenant = :tenant AND lease.ended_at IS NULL AND worker.tenant = :tenant AND worker.name = :holder)",
+    "correlation": "unit.id IN (SELECT unit FROM body WHERE tenant = :tenant AND correlation = :correlation)",
+}
+
+
+class Page(msgspec.Struct, frozen=True):
+    """Units, and the id behind which to go on, if there may be more."""
+
+    units: list[View]
+    next: str | None
+
+
+class Amount(msgspec.Struct, frozen=True):
+    """How many there are; `more` says that there are more than that."""
+
+    count: int
+    more: bool
+
+
+class UnitRef(msgspec.Struct, frozen=True):
+    """A unit, by all that whoever acts on many needs to know of each."""
+
+    unit: int
+    lifecycle: str
+    state: str
+    ended: bool
+
+
+class Found(msgspec.Struct, frozen=True):
+    """Units, and the id behind which to go on, if there may be more."""
+
+    units: list[UnitRef]
+    next: int | None
+
+
+class Birth(msgspec.Struct, frozen=True):
+    """A path on which units of one kind come into being."""
+
+    path: int
+    lifecycle: str
+    hops: int
+
+
+def births(connection: Connection, lifecycles: Iterable[Lifecycle], wanted: Filter) -> list[Birth]:
+    """How units come into being, for every kind of unit that a filter may mean."""
+    workers = {
+        lifecycle.name for lifecycle in lifecycles if lifecycle.birth.trigger != "submit"
+    }  # told only to who asks for them
+    rows = connection.rows("SELECT id, lifecycle, hops FROM transition_path WHERE source = '' ORDER BY id")
+    listed = [Birth(*row) for row in rows]
+    parse_id = {one.lifecycle for one in listed if one.lifecycle not in workers or one.lifecycle == wanted.lifecycle}
+    if wanted.lifecycle is not None:
+        parse_id &= {wanted.lifecycle}
+    if wanted.lifecycles:
+        parse_id &= set(wanted.lifecycles)
+    return [one for one in listed if one.lifecycle in parse_id]
+
+
+def newest(
+    connection: Connection,
+    tenant: int,
+    lifecycles: Iterable[Lifecycle],
+    wanted: Filter,
+    limit: int,
+    after: int | None = None,
+) -> Page:
+    """Units that are meant, the newest first, behind one of them.
+
+    Of a filter that fits few, no more than `LOOKED_MOST` are looked at: a page may be short, and have more behind it.
+    """
+    if any(getattr(wanted, name) is not None for name in NARROW):
+        return narrow(connection, tenant, wanted, limit, after)
+    kinds = births(connection, lifecycles, wanted)
+    place: Sequence[int] = (LAST, LAST, LAST)
+    if after is not None:
+        place = place_of(connection, tenant, after, BIRTH)
+    found: list[View] = []
+    only_kinds = msgspec.structs.replace(wanted, lifecycle=None, lifecycles=()).empty
+    looked, size = 0, limit + 1 if only_kinds else max(limit + 1, 100)
+    end: str | None = None
+    while kinds and looked < LOOKED_MOST:
+        chunk = born(connection, tenant, kinds, place, size)
+        fits = fitting(connection, tenant, wanted, [unit for unit, *_ in chunk])
+        for unit, *_ in chunk:
+            if unit in fits and len(found) == limit:
+                return Page(found, named(found[-1]))
+            if unit in fits:
+                found.append(fits[unit])
+        if len(chunk) < size:
+            return Page(found, None)
+        last, kind, *place = chunk[-1]
+        looked, end, size = looked + size, format_id(kind, last), min(size * 4, CHUNK)
+    return Page(found, end)
+
+
+def named(view: View) -> str:
+    return format_id(view.unit.lifecycle, view.unit.id)
+
+
+def place_of(connection: Connection, tenant: int, unit: int, sql: str) -> tuple[int, ...]:
+    """Where a unit stands in a list. Raises InterlockError."""
+    found = connection.rows(f"{sql} AND tenant = :tenant", {"unit": unit, "tenant": tenant})
+    if not found:
+        raise InterlockError("the unit behind which to go on is not there any more; begin with the first page")
+    return tuple(found[0])
+
+
+def born(connection: Connection, tenant: int, kinds: Sequence[Birth], before: Sequence[int], limit: int) -> list[Any]:
+    """Units by their births, the last one first: each with its kind, and its place."""
+    each = " UNION ALL ".join(f"SELECT * FROM ({BORN.format(place=place)}) AS b{place}" for place in range(len(kinds)))
+    # Of the first act, behind whose unit to go on, there may be nothing left.
+    given: dict[str, Any] = {"tenant": tenant, "at": before[0], "act": before[1], "limit": limit + 1}
+    given |= {f"n{number}": kind.path for number, kind in enumerate(kinds)}
+    by_path, found = {kind.path: kind for kind in kinds}, list[Any]()
+    for at, act, units, path in connection.rows(f"{each} ORDER BY 1 DESC, 2 DESC LIMIT :limit", given):
+        kind, ids = by_path[path], as_list(units) if connection.name == "sqlite" else units
+        for number in range(len(ids) - 1, -1, -1):
+            place = number * kind.hops + 1
+            if (at, act, place) < tuple(before):
+                found.append((ids[number], kind.lifecycle, at, act, place))
+        if len(found) >= limit:
+            break
+    return found[:limit]
+
+
+def fitting(connection: Connection, tenant: int, wanted: Filter, units: Sequence[int]) -> dict[int, View]:
+    """Those of these units that a filter means."""
+    where, params = conditions(wanted)
+    found = views(
+        connection,
+        tenant,
+        ["unit.id {ids}", "body.unit {ids}", *where],
+        {**params, "ids": list(units)},
+        max(len(units), 1),
+    )
+    return {one.unit.id: one for one in found}
+
+
+def narrow(connection: Connection, tenant: int, wanted: Filter, limit: int, after: int | None) -> Page:
+    """The same for a filter that an index knows: all that fits is sorted."""
+    where, params = conditions(wanted)
+    where = [*where, *(sql for name, sql in NARROW.items() if getattr(wanted, name) is not None)]
+    if after is not None:
+        at, _ = place_of(connection, tenant, after, "SELECT created_at, unit FROM body WHERE unit = :unit")
+        where, params = [*where, "(body.created_at, unit.id) < (:at, :after)"], {**params, "at": at, "after": after}
+    found = views(connection, tenant, where, params, limit + 1, "body.created_at DESC, unit.id DESC")
+    return Page(found[:limit], named(found[limit - 1]) if len(found) > limit else None)
+
+
+def oldest(connection: Connection, tenant: int, wanted: Filter, limit: int, after: int = 0) -> Found:
+    """Units that are meant, the lowest id first, behind an id: a parent comes before its children.
+
+    Of a filter that fits few, no more than `LOOKED_MOST` are looked at: a page may be short, and have more behind it.
+    """
+    where, params = conditions(wanted)
+    narrowing = [sql for name, sql in NARROW.items() if getattr(wanted, name) is not None]
+    given: dict[str, Any] = {**params, "tenant": tenant, "after": after, "limit": limit}
+    where, bound = ["unit.id > :after", *where, *narrowing], None
+    if not narrowing:
+        sql = "SELECT id FROM unit WHERE tenant = :tenant AND id > :after ORDER BY id LIMIT 1 OFFSET :most"
+        beyond = connection.rows(sql, {"tenant": tenant, "after": after, "most": LOOKED_MOST})
+        if beyond:
+            bound = beyond[0][0]
+            where.append("unit.id < :bound")
+            given["bound"] = bound
+    sql = f"SELECT {REF} {FROM} WHERE {' AND '.join([OWN, *where])} ORDER BY unit.id LIMIT :limit"
+    found = [ref(row) for row in connection.rows(sql, given)]
+    if len(found) == limit:
+        return Found(found, found[-1].unit)
+    return Found(found, None if bound is None else bound - 1)
+
+
+def refs_of(connection: Connection, tenant: int, units: Sequence[int]) -> list[UnitRef]:
+    """These units, the lowest id first; those that do not exist are left out."""
+    sql = f"SELECT {REF} FROM unit WHERE {OWN} AND unit.id {{ids}} ORDER BY unit.id"
+    return [ref(row) for row in connection.rows(sql, {"tenant": tenant, "ids": list(units)})]
+
+
+def ref(row: Sequence[Any]) -> UnitRef:
+    unit, lifecycle, state, ended = row
+    return UnitRef(unit, lifecycle, state, bool(ended))
+
+
+def amount(connection: Connection, tenant: int, wanted: Filter) -> Amount:
+    """How many units a filter means, exactly up to `COUNT_MOST`."""
+    where, params = conditions(wanted)
+    where = [*where, *(sql for name, sql in NARROW.items() if getattr(wanted, name) is not None)]
+    some = f"SELECT 1 {FROM} WHERE {' AND '.join([OWN, *where])} LIMIT :limit"
+    given = {**params, "tenant": tenant, "limit": COUNT_MOST + 1}
+    count = connection.rows(f"SELECT count(*) FROM ({some}) AS part", given)[0][0]
+    return Amount(min(count, COUNT_MOST), count > COUNT_MOST)

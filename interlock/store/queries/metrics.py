@@ -1,0 +1,197 @@
+"""Counts that the database keeps for all processes, what they are taken from, and what is gauged."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from interlock.kernel.commands import Count, CountEvents, Position
+from interlock.kernel.lifecycle import Category, Lifecycle
+from interlock.kernel.metrics import RENEWALS, TYPE, Seen, counted, labelled
+from interlock.store.acts import ACT_BITS
+from interlock.store.connection import Connection
+from interlock.store.lanes import NUMBERS
+from interlock.store.queries.snapshots import IN_ORDER, epoch, horizon
+from interlock.store.unit_of_work import UnitOfWork
+
+PAGE = 2_000  # events that are counted together
+# Ids of acts from one transaction to the next.
+ACTS_APART = {"sqlite": 1, "postgres": 1 << ACT_BITS}
+IDLE = 100_000  # transactions; so far may a tenant that does nothing stay behind
+LANES_MOST, DEPTH_MOST, PRIORITIES_MOST = 1_000, 100_000, 100
+LAST = 2**62
+ADD = """
+INSERT INTO tally (tenant, name, labels, value) VALUES (:tenant, :name, :labels, :value)
+ON CONFLICT (tenant, name, labels) DO UPDATE SET value = tally.value + excluded.value
+"""
+BEGIN_AT = """
+INSERT INTO tallied (tenant, epoch, act, place) VALUES (:tenant, :epoch, :act, :place) ON CONFLICT (tenant) DO NOTHING
+"""
+MOVE_ON = "UPDATE tallied SET epoch = :epoch, act = :act, place = :place WHERE tenant = :tenant"
+# What comes with an event is looked up for those alone that need it, each by its key.
+EVENTS = """
+SELECT told.act, told.place, told.lifecycle, told.trigger, told.source, told.target, told.lease_from, told.lease_to,
+       told.at, told.payload, (SELECT task FROM body WHERE body.unit = told.unit),
+       CASE WHEN told.lease_from IS NULL AND told.lease_to IS NOT NULL THEN (
+           SELECT before.at FROM event AS before
+           WHERE before.unit = told.unit AND before.version = told.version - 1) END,
+       CASE WHEN told.lease_to IN ({ends}) THEN (
+           SELECT max(began.at) FROM event AS began
+           WHERE began.unit = told.unit AND began.version <= told.version AND began.fence = told.fence
+             AND began.lease_to = :active) END
+FROM journal AS told WHERE told.tenant = :tenant AND (told.act, told.place) > (:act, :place) AND told.act >= :act
+AND told.act < :horizon ORDER BY {order} LIMIT :limit
+"""
+NEXT_LANE = "SELECT min(lane) FROM unit WHERE lane > :last AND lane < :end AND available_at IS NOT NULL"
+DEPTH = """
+SELECT count(*) FROM (
+    SELECT 1 FROM unit WHERE lane = :lane AND available_at IS NOT NULL
+    ORDER BY priority DESC, available_at, id LIMIT :most) AS waits
+"""
+FIRST = """
+SELECT priority, available_at FROM unit WHERE lane = :lane AND available_at IS NOT NULL AND priority < :below
+ORDER BY priority DESC, available_at LIMIT 1
+"""
+
+
+class Depth(msgspec.Struct, frozen=True):
+    """How much waits in a queue, and since when the oldest does."""
+
+    queue: str
+    units: int
+    oldest_at: int
+
+
+class Gauges(msgspec.Struct, frozen=True):
+    """What is so at this instant."""
+
+    now: int
+    depths: list[Depth]
+    dead: int
+    held: int
+    workers: int
+    renewals: int
+
+
+def position(connection: Connection, tenant: int) -> Position:
+    """Up to where a tenant was counted; from the beginning, if it was in another store."""
+    here = epoch(connection) or ""
+    found = connection.rows("SELECT epoch, act, place FROM tallied WHERE tenant = :tenant", {"tenant": tenant})
+    return Position(*found[0]) if found and found[0][0] == here else Position(here)
+
+
+def next_tally(
+    connection: Connection, tenant: int, lifecycles: Mapping[str, Lifecycle]
+) -> tuple[CountEvents | None, bool]:
+    """What is to be counted next, if there is anything, and whether more comes behind it."""
+    after = position(connection, tenant)
+    end = horizon(connection)
+    leases = lifecycles["lease"]
+    ends = [name for name, state in leases.states.items() if state.settled]
+    (active,) = [name for name, state in leases.states.items() if state.category is Category.ACTIVE]
+    sql = EVENTS.format(ends=", ".join(f":e{place}" for place in range(len(ends))), order=IN_ORDER[connection.name])
+    given = {
+        "tenant": tenant, "act": after.act, "place": after.place, "horizon": end, "limit": PAGE, "active": active,
+        **{f"e{place}": name for place, name in enumerate(ends)},
+    }  # fmt: skip
+    rows = connection.rows(sql, given)
+    more = len(rows) == PAGE
+    upto = Position(after.epoch, *rows[-1][:2]) if more else Position(after.epoch, max(end - 1, after.act), LAST)
+    counts = counted(lifecycles, (Seen(*row[2:]) for row in rows), types(connection, tenant))
+    far = upto.act - after.act > IDLE * ACTS_APART[connection.name]
+    return CountEvents(after=after, upto=upto, counts=counts) if counts or far else None, more
+
+
+def types(connection: Connection, tenant: int) -> list[str]:
+    """The types of work that are told apart."""
+    sql = "SELECT labels FROM tally WHERE tenant = :tenant AND name = :name"
+    return [msgspec.json.decode(labels)[0] for (labels,) in connection.rows(sql, {"tenant": tenant, "name": TYPE})]
+
+
+def tallies(connection: Connection, tenant: int) -> list[tuple[str, list[str], int]]:
+    """Everything that was counted of a tenant: the metric, its labels, and how much."""
+    sql = "SELECT name, labels, value FROM tally WHERE tenant = :tenant ORDER BY name, labels"
+    return [
+        (name, msgspec.json.decode(labels), value) for name, labels, value in connection.rows(sql, {"tenant": tenant})
+    ]
+
+
+def count_on(tx: UnitOfWork, command: CountEvents) -> bool:
+    """The counts are added, if the position is still the one that they were taken behind."""
+    tenant = {"tenant": command.tenant}
+    tx.changes += 1
+    tx.connection.rows(BEGIN_AT, {**tenant, **msgspec.structs.asdict(command.after)})
+    found = tx.connection.rows("SELECT epoch, act, place FROM tallied WHERE tenant = :tenant {lock}", tenant)
+    at = Position(*found[0])
+    if at.epoch != command.after.epoch:  # what was counted in another store counts no more
+        tx.connection.rows("DELETE FROM tally WHERE tenant = :tenant AND name <> :kept", {**tenant, "kept": RENEWALS})
+    elif at != command.after:
+        return False
+    add(tx, command.tenant, command.counts)
+    tx.connection.rows(MOVE_ON, {**tenant, **msgspec.structs.asdict(command.upto)})
+    return True
+
+
+def add(tx: UnitOfWork, tenant: int, counts: Sequence[Count]) -> None:
+    if counts:
+        tx.changes += 1
+        tx.connection.many(ADD, [{"tenant": tenant, **msgspec.structs.asdict(one)} for one in counts])
+
+
+def write_tallies(tx: UnitOfWork) -> None:
+    """What verbs counted themselves is in the database; it is told last, because many add to the same rows."""
+    for (tenant, name, label), value in sorted(tx.tallies.items()):
+        add(tx, tenant, [Count(name, labelled(label), value)])
+    tx.tallies.clear()
+
+
+def keep_renewals(tx: UnitOfWork, ids: Sequence[int]) -> None:
+    """What workers have renewed stays counted when they leave the database."""
+    sql = "SELECT coalesce(sum(renewals), 0) FROM worker WHERE unit {ids}"
+    if renewals := int(tx.connection.rows(sql, {"ids": list(ids)})[0][0]):
+        add(tx, tx.tenant, [Count(RENEWALS, labelled(), renewals)])
+
+
+def gauges(connection: Connection, tenant: int) -> Gauges:
+    """What waits, is dead and is held now. Lanes beyond the thousandth are left out."""
+    own: dict[str, Any] = {"tenant": tenant}
+    dead = "SELECT count(*) FROM unit WHERE tenant = :tenant AND dead_at IS NOT NULL"
+    category = "(SELECT category FROM unit WHERE unit.id = worker.unit)"
+    alive = f"worker.tenant = :tenant AND {category} <> '{Category.CLOSED}'"
+    staff = f"SELECT count(*), coalesce(sum(holding), 0) FROM worker WHERE {alive}"
+    ((workers, held),) = connection.rows(staff, own)
+    renewals = connection.rows("SELECT coalesce(sum(renewals), 0) FROM worker WHERE tenant = :tenant", own)[0][0]
+    return Gauges(
+        connection.now(),
+        depths(connection, tenant),
+        connection.rows(dead, own)[0][0],
+        int(held),
+        workers,
+        int(renewals),
+    )
+
+
+def depths(connection: Connection, tenant: int) -> list[Depth]:
+    """The queues in which something waits; more than a hundred thousand in a lane are told as so many."""
+    found: dict[str, Depth] = {}
+    last, end = tenant * NUMBERS, (tenant + 1) * NUMBERS
+    for _ in range(LANES_MOST):
+        last = connection.rows(NEXT_LANE, {"last": last, "end": end})[0][0]
+        if last is None:
+            break
+        queue = connection.rows("SELECT queue FROM lane WHERE id = :lane", {"lane": last})[0][0]
+        units = connection.rows(DEPTH, {"lane": last, "most": DEPTH_MOST})[0][0]
+        before = found.get(queue, Depth(queue, 0, LAST))
+        found[queue] = Depth(queue, before.units + units, min(before.oldest_at, oldest(connection, last)))
+    return [found[queue] for queue in sorted(found)]
+
+
+def oldest(connection: Connection, lane: int) -> int:
+    """Since when the oldest unit of a lane waits: the first one of each priority is asked, not every unit."""
+    below, at = 2**31, LAST
+    for _ in range(PRIORITIES_MOST):
+        first = connection.rows(FIRST, {"lane": lane, "below": below})
+        if not first:
+            break
+        below, at = first[0][0], min(at, first[0][1])
+    return at

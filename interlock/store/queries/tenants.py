@@ -1,0 +1,126 @@
+"""Tenants and their limits: how much of a tenant's work is held or waits, and how much of it may be."""
+
+from collections.abc import Callable
+
+from interlock.kernel.rows import Tenant, Unit
+from interlock.store.connection import Connection
+from interlock.store.lanes import NUMBERS
+from interlock.store.queries.for_verbs import lanes_of
+from interlock.store.queries.snapshots import read
+from interlock.store.query import select
+from interlock.store.unit_of_work import UnitOfWork
+
+HELD = "SELECT count(*) FROM lease WHERE tenant = :tenant AND ended_at IS NULL"
+# What may be claimed now, what is parked on a key, and what is not due yet. Each has an index of its own.
+WAITING = """
+SELECT (SELECT count(*) FROM unit WHERE lane > :low AND lane < :high AND available_at IS NOT NULL)
+     + (SELECT count(*) FROM unit WHERE tenant = :tenant AND parked_on IS NOT NULL)
+     + (SELECT count(*) FROM unit WHERE tenant = :tenant AND wake_at IS NOT NULL AND due_at IS NOT NULL
+        AND available_at IS NULL AND parked_on IS NULL AND holder IS NULL)
+"""
+LIMITED = "(max_running IS NOT NULL OR max_waiting IS NOT NULL)"
+LIMITED_TENANTS = select(Tenant, f"WHERE id {{ids}} AND {LIMITED} ORDER BY id {{lock}}")
+TENANT = select(Tenant, "WHERE id = :id {lock}")
+SETS = ", ".join(f"{name} = :{name}" for name in Tenant.__struct_fields__ if name != "id")
+
+
+def held(connection: Connection, tenant: int) -> int:
+    """How many units of a tenant workers hold."""
+    return int(connection.rows(HELD, {"tenant": tenant})[0][0])
+
+
+def waiting(connection: Connection, tenant: int) -> int:
+    """How many units of a tenant wait for a worker, a key or their time; those that need others are not counted."""
+    lanes = {"low": tenant * NUMBERS, "high": (tenant + 1) * NUMBERS}
+    return int(connection.rows(WAITING, {"tenant": tenant, **lanes})[0][0])
+
+
+def is_held(unit: Unit) -> bool:
+    return unit.holder is not None
+
+
+def is_waiting(unit: Unit) -> bool:
+    delayed = unit.wake_at is not None and unit.due_at is not None and unit.holder is None
+    return unit.available_at is not None or unit.parked_on is not None or delayed
+
+
+def most_held(tx: UnitOfWork, tenant: int) -> int | None:
+    """How many units of a tenant may be held; None: all that there are. If there is a limit, no other claim counts."""
+    return locked_limits(tx, tenant)[0] if limits_of(tx, tenant)[0] is not None else None
+
+
+def most_waiting(tx: UnitOfWork, tenant: int) -> int | None:
+    """How many units of a tenant may wait; None: any number. If there is a limit, no other submit counts."""
+    return locked_limits(tx, tenant)[1] if limits_of(tx, tenant)[1] is not None else None
+
+
+def held_now(tx: UnitOfWork, tenant: int) -> int:
+    return counted(tx, tenant, held, is_held)
+
+
+def waiting_now(tx: UnitOfWork, tenant: int) -> int:
+    return counted(tx, tenant, waiting, is_waiting)
+
+
+def counted(tx: UnitOfWork, tenant: int, ask: Callable[[Connection, int], int], fits: Callable[[Unit], bool]) -> int:
+    """What the database says, and what this transaction has made of it since."""
+    here = sum(unit.tenant == tenant and fits(unit) for unit in tx.units.values())
+    before = sum(unit.tenant == tenant and fits(unit) for unit in tx.was.values())
+    return ask(tx.connection, tenant) + here - before
+
+
+def limits_of(tx: UnitOfWork, tenant: int) -> tuple[int | None, int | None]:
+    """How many units of a tenant may be held and may wait, as far as is known without a lock. It costs no question."""
+    lanes_of(tx, tenant)  # they come with its lanes
+    return tx.limits[tenant]
+
+
+def locked_limits(tx: UnitOfWork, tenant: int) -> tuple[int | None, int | None]:
+    """The same, and nobody else counts until this transaction ends. All its tenants are locked together, in order."""
+    if "limits" not in tx.looked:
+        tx.looked.add("limits")
+        for row in tx.run(LIMITED_TENANTS.bind(ids=list(tx.tenants))):
+            tx.limits[row.id] = row.max_running, row.max_waiting
+    return tx.limits[tenant]
+
+
+def locked_tenant(tx: UnitOfWork, tenant: int) -> Tenant | None:
+    """A tenant's row, if it has one, locked."""
+    found = tx.run(TENANT.bind(id=tenant))
+    return found[0] if found else None
+
+
+def write_tenant(tx: UnitOfWork, row: Tenant, *, fresh: bool) -> None:
+    """A tenant is in the database as it is here, and what this transaction does next goes by it."""
+    facts = {name: getattr(row, name) for name in Tenant.__struct_fields__}
+    tx.changes += 1
+    if fresh:
+        tx.connection.insert([row])
+    else:
+        tx.connection.rows(f"UPDATE tenant SET {SETS} WHERE id = :id", facts)
+    lanes_of(tx, row.id)
+    tx.limits[row.id] = row.max_running, row.max_waiting
+    tx.freed.add(row.id)
+
+
+def tenants_seen(connection: Connection) -> list[Tenant]:
+    """Every tenant that has a row."""
+    return read(connection, Tenant, "ORDER BY id")
+
+
+def tenant_seen(connection: Connection, tenant: int) -> Tenant | None:
+    found = read(connection, Tenant, "WHERE id = :id", id=tenant)
+    return found[0] if found else None
+
+
+def named_tenant(connection: Connection, name: str) -> Tenant | None:
+    found = read(connection, Tenant, "WHERE name = :name", name=name)
+    return found[0] if found else None
+
+
+def passes_security_by(connection: Connection) -> bool:
+    """Whether this role sees every tenant's rows whatever it declares; a SQLite file has no roles."""
+    if connection.name == "sqlite":
+        return False
+    sql = "SELECT rolsuper OR rolbypassrls FROM pg_roles WHERE rolname = current_user"
+    return bool(connection.rows(sql)[0][0])

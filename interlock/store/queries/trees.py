@@ -1,0 +1,108 @@
+"""What people ask to see of many units at once: whatever rests in some states, and a unit with all below it."""
+
+from collections.abc import Sequence
+
+import msgspec
+
+from interlock.kernel.errors import Unknown
+from interlock.kernel.rows import Event, Need, Note
+from interlock.store.connection import Connection
+from interlock.store.queries.snapshots import read
+from interlock.store.queries.views import View, views
+from interlock.store.unit_of_work import marks, params
+
+TREE_MAX = 1_000  # units of a tree that are looked at
+# The same words as in the index: else SQLite does not see that it serves.
+RESTS = "rests_in IS NOT NULL"
+
+
+def resting(
+    connection: Connection, tenant: int, states: Sequence[tuple[str, str]], limit: int, after: int = 0
+) -> list[View]:
+    """Units that rest in one of these states, each named with its lifecycle: the oldest first, from `after` on."""
+    if not states:
+        return []
+    one = (
+        f"SELECT id FROM unit WHERE tenant = :tenant AND {RESTS} AND lifecycle = :life{{0}} AND rests_in = :state{{0}} "
+        "AND id > :after ORDER BY id LIMIT :limit"
+    )
+    each = " UNION ALL ".join(f"SELECT id FROM ({one.format(n)}) AS part{n}" for n in range(len(states)))
+    given = {f"life{n}": lifecycle for n, (lifecycle, _) in enumerate(states)} | {
+        f"state{n}": state for n, (_, state) in enumerate(states)
+    }
+    first = f"unit.id IN (SELECT id FROM ({each}) AS each_state ORDER BY id LIMIT :limit)"
+    return views(connection, tenant, [first], {**given, "after": after}, limit)[::-1]
+
+
+class Tree(msgspec.Struct, frozen=True):
+    """A unit and all below it, each with its depth, a parent before its children and these by age."""
+
+    units: list[tuple[int, View]]
+    cut: bool  # there is more than was looked at
+    needs: list[Need]  # of these units, on whichever
+
+    @property
+    def top(self) -> View:
+        return self.units[0][1]
+
+    @property
+    def ids(self) -> list[int]:
+        return [one.unit.id for _, one in self.units]
+
+
+def tree_of(connection: Connection, tenant: int, unit: int, limit: int = TREE_MAX) -> Tree:
+    """A unit and all below it, by one question; of a larger tree its upper part. Raises Unknown."""
+    below = (
+        "WITH RECURSIVE tree (id) AS (SELECT id FROM unit WHERE id = :top AND tenant = :tenant UNION ALL "
+        "SELECT unit.id FROM tree JOIN unit ON unit.parent = tree.id) SELECT id FROM tree LIMIT :limit"
+    )
+    found = views(connection, tenant, [f"unit.id IN (SELECT id FROM ({below}) AS part)"], {"top": unit}, limit + 1)
+    if not found:
+        raise Unknown(f"there is no unit {unit}")
+    cut = len(found) > limit
+    ordered = arranged(found, unit)[:limit]
+    return Tree(ordered, cut, needs_in(connection, tenant, [one.unit.id for _, one in ordered]))
+
+
+def arranged(found: Sequence[View], top: int) -> list[tuple[int, View]]:
+    """These units as a tree: each with its depth, a parent before its children and these by age."""
+    below: dict[int | None, list[View]] = {}
+    for one in sorted(found, key=lambda one: one.unit.id, reverse=True):
+        below.setdefault(None if one.unit.id == top else one.unit.parent, []).append(one)
+    left, ordered = [(0, one) for one in below[None]], []
+    while left:
+        depth, one = left.pop()
+        ordered.append((depth, one))
+        left += [(depth + 1, child) for child in below.get(one.unit.id, ())]
+    return ordered
+
+
+def needs_in(connection: Connection, tenant: int, units: Sequence[int]) -> list[Need]:
+    """What these units need."""
+    rest = f"WHERE tenant = :tenant AND unit IN ({marks(units)}) ORDER BY unit, needs"
+    return read(connection, Need, rest, tenant=tenant, **params(units)) if units else []
+
+
+def notes_in(connection: Connection, tenant: int, units: Sequence[int], kind: str) -> dict[int, list[Note]]:
+    """The notes of one kind that these units have, by unit, the oldest first."""
+    found: dict[int, list[Note]] = {unit: [] for unit in units}
+    rest = f"WHERE tenant = :tenant AND unit IN ({marks(units)}) AND kind = :named ORDER BY id"
+    for note in read(connection, Note, rest, tenant=tenant, named=kind, **params(units)) if units else ():
+        found[note.unit].append(note)
+    return found
+
+
+def births_of(connection: Connection, tenant: int, units: Sequence[int]) -> dict[int, str]:
+    """Who made each of these units."""
+    sql = "SELECT unit.id, act.actor FROM unit JOIN act ON act.id = unit.born WHERE unit.tenant = :tenant"
+    sql = f"{sql} AND unit.id IN ({marks(units)})"
+    return dict(connection.rows(sql, {"tenant": tenant, **params(units)})) if units else {}
+
+
+def events_in(connection: Connection, tenant: int, units: Sequence[int], until: int) -> dict[int, list[Event]]:
+    """What had happened to these units up to an instant, by unit, in order."""
+    found: dict[int, list[Event]] = {unit: [] for unit in units}
+    rest = f"WHERE tenant = :tenant AND unit IN ({marks(units)}) AND at <= :until ORDER BY unit, version"
+    for event in read(connection, Event, rest, tenant=tenant, until=until, **params(units)) if units else ():
+        found[event.unit].append(event)
+    return found

@@ -1,0 +1,357 @@
+"""What people ask to see of one tenant: one unit, or many, with what is written beside them.
+
+Every view names its tenant itself: PostgreSQL hides the rows of others, a SQLite file does not.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from interlock.kernel.errors import Corrupt, Unknown
+from interlock.kernel.ids import format_id
+from interlock.kernel.lifecycle import Category
+from interlock.kernel.rows import Artifact, Body, Event, Note, Schedule, Skipped, Slot, Unit, Worker
+from interlock.kernel.rows import columns as columns_of
+from interlock.kernel.workflow_graph import Template
+from interlock.store.connection import Connection
+from interlock.store.queries.snapshots import events_beyond, read, read_heads, read_leases
+from interlock.store.query import listed
+from interlock.store.unit_of_work import marks, params
+
+GLIMPSE = (  # what has no body can still be looked at
+    "SELECT id, lifecycle, state, category, outcome, result, error FROM unit LEFT JOIN body ON body.unit = unit.id"
+)
+# A run that waits is in a gate too: the gates themselves are those with none below them.
+OPEN_GATES = f"""
+WITH RECURSIVE open_unit (id) AS (
+    SELECT id FROM unit WHERE id = :unit AND tenant = :tenant AND outcome IS NULL
+    UNION ALL
+    SELECT unit.id FROM open_unit JOIN unit ON unit.parent = open_unit.id WHERE unit.outcome IS NULL
+)
+SELECT unit.id, unit.lifecycle FROM open_unit JOIN unit ON unit.id = open_unit.id
+WHERE unit.category = '{Category.GATE}' AND unit.gates = 0 ORDER BY unit.id
+"""
+AHEAD_MAX = 1_000  # units in line that are counted one by one
+
+
+class Glimpse(msgspec.Struct, frozen=True):
+    """Where a unit stands, and what came of it."""
+
+    unit: int
+    lifecycle: str
+    state: str
+    category: str
+    outcome: str | None
+    result: str | None
+    error: str | None
+
+
+class View(msgspec.Struct, frozen=True):
+    """A unit and its body."""
+
+    unit: Unit
+    body: Body
+    queue: str
+    capabilities: tuple[str, ...]
+    holder: str | None  # the worker's name
+    above: str | None  # the lifecycle of its parent
+
+
+class Filter(msgspec.Struct, frozen=True, kw_only=True):
+    """Which units are meant; nothing said is all of them."""
+
+    states: tuple[str, ...] = ()
+    categories: tuple[str, ...] = ()
+    lifecycle: str | None = None
+    lifecycles: tuple[str, ...] = ()
+    task: str | None = None
+    queue: str | None = None
+    parent: int | None = None
+    key: str | None = None
+    correlation: str | None = None
+    holder: str | None = None
+    settled_before: int | None = None  # microseconds
+    top: bool = False  # only units without a parent
+
+    @property
+    def empty(self) -> bool:
+        return self == Filter()
+
+
+def glimpse(connection: Connection, tenant: int, unit: int) -> Glimpse:
+    """Where a unit stands. Raises Unknown."""
+    found = connection.rows(f"{GLIMPSE} WHERE id = :unit AND unit.tenant = :tenant", {"unit": unit, "tenant": tenant})
+    if not found:
+        raise Unknown(f"there is no unit {unit}")
+    return Glimpse(*found[0])
+
+
+def view(connection: Connection, tenant: int, unit: int) -> View:
+    """A unit and its body. Raises Unknown, and Corrupt if it has no body."""
+    found = views(connection, tenant, ["unit.id = :unit"], {"unit": unit}, 1)
+    if not found:
+        row = bare(connection, tenant, unit)
+        raise Corrupt(f"the body of {format_id(row.lifecycle, unit)} is missing; `interlock audit` finds what else is")
+    return found[0]
+
+
+def bare(connection: Connection, tenant: int, unit: int) -> Unit:
+    """A unit without its body, which may be missing. Raises Unknown."""
+    found = read(connection, Unit, "WHERE id = :unit AND tenant = :tenant", unit=unit, tenant=tenant)
+    if not found:
+        raise Unknown(f"there is no unit {unit}")
+    return found[0]
+
+
+def views_of(connection: Connection, tenant: int, units: Sequence[int]) -> dict[int, View]:
+    """These units and their bodies, by id; those that do not exist are left out."""
+    wanted = sorted(set(units))
+    found = views(connection, tenant, [f"unit.id IN ({marks(wanted)})"], params(wanted), len(wanted)) if wanted else ()
+    return {one.unit.id: one for one in found}
+
+
+def listing(connection: Connection, tenant: int, wanted: Filter, limit: int, after: int | None = None) -> list[View]:
+    """The units that a filter means, the highest id first, from `after` on; `lists.newest` goes by time."""
+    where, params = conditions(wanted)
+    if after is not None:
+        where, params = [*where, "unit.id < :after"], {**params, "after": after}
+    return views(connection, tenant, where, params, limit)
+
+
+def matching(connection: Connection, tenant: int, wanted: Filter, limit: int | None = None) -> list[int]:
+    """The ids of the units that a filter means, the oldest first."""
+    where, params = conditions(wanted)
+    sql = f"SELECT unit.id {FROM} WHERE {' AND '.join([OWN, *where])} ORDER BY unit.id"
+    params |= {"tenant": tenant}
+    rows = connection.rows(f"{sql} LIMIT :limit" if limit else sql, {**params, "limit": limit} if limit else params)
+    return [one for (one,) in rows]
+
+
+OWN = "unit.tenant = :tenant"
+FROM = (
+    "FROM unit JOIN body ON body.unit = unit.id LEFT JOIN lane ON lane.id = unit.lane "
+    "LEFT JOIN worker ON worker.unit = unit.holder"
+)
+
+
+def conditions(wanted: Filter) -> tuple[list[str], dict[str, Any]]:
+    columns = {
+        "lifecycle": "unit.lifecycle", "task": "body.task", "queue": "lane.queue", "parent": "unit.parent",
+        "key": "body.key", "correlation": "body.correlation", "holder": "worker.name",
+    }  # fmt: skip
+    params = {name: getattr(wanted, name) for name in columns if getattr(wanted, name) is not None}
+    where = [f"{columns[name]} = :{name}" for name in params]
+    for column, words in (
+        ("state", wanted.states), ("category", wanted.categories), ("lifecycle", wanted.lifecycles),
+    ):  # fmt: skip
+        if words:
+            names = {f"{column}_{place}": word for place, word in enumerate(words)}
+            where.append(f"unit.{column} IN ({', '.join(f':{name}' for name in names)})")
+            params |= names
+    if wanted.lifecycle is None:
+        where.append("unit.lane > 0")  # workers are units too, but not work: they are in no lane
+    if wanted.top:
+        where.append("unit.parent IS NULL")
+    if wanted.settled_before is not None:
+        where.append("unit.outcome IS NOT NULL AND unit.changed_at < :settled_before")
+        params["settled_before"] = wanted.settled_before
+    return where, params
+
+
+def views(
+    connection: Connection,
+    tenant: int,
+    where: Sequence[str],
+    params: Mapping[str, Any],
+    limit: int,
+    by: str = "unit.id DESC",
+) -> list[View]:
+    units, bodies = listed(Unit), listed(Body)
+    above = "(SELECT above.lifecycle FROM unit AS above WHERE above.id = unit.parent)"
+    columns = f"{units}, {bodies}, lane.queue, lane.capabilities, worker.name, {above}"
+    sql = f"SELECT {columns} {FROM} WHERE {' AND '.join([OWN, *where])} ORDER BY {by} LIMIT :limit"
+    found = []
+    of_unit, of_body = len(columns_of(Unit)), len(columns_of(Body))
+    for row in connection.rows(sql, {**params, "tenant": tenant, "limit": limit}):
+        unit, body = Unit(*row[:of_unit]), Body(*row[of_unit : of_unit + of_body])
+        queue, capabilities, holder, above = row[of_unit + of_body :]
+        needed = tuple(filter(None, (capabilities or "").split(",")))
+        found.append(View(unit, body, queue or "", needed, holder, above))
+    units_found = [one.unit for one in found]
+    read_leases(connection, units_found)
+    read_heads(connection, units_found)
+    return found
+
+
+def events_of(connection: Connection, tenant: int, unit: int, after: int = 0, limit: int | None = None) -> list[Event]:
+    """What happened to a unit, from the version `after` on, all of it or so much."""
+    rest = "WHERE unit = :unit AND tenant = :tenant AND version > :after ORDER BY version"
+    given = {"unit": unit, "tenant": tenant, "after": after}
+    if after:
+        return [event for event in events_beyond(connection, unit, after) if event.tenant == tenant][:limit]
+    if limit is None:
+        return read(connection, Event, rest, **given)
+    return read(connection, Event, f"{rest} LIMIT :limit", **given, limit=limit)
+
+
+def moved_since(connection: Connection, tenant: int, versions: Mapping[int, int]) -> list[tuple[int, int, bool]]:
+    """Those of these units that are past the given version or have ended: each with its version, and whether it has.
+
+    One that is not there any more has ended.
+    """
+    sql = "SELECT id, version, outcome FROM unit WHERE tenant = :tenant AND id {ids}"
+    rows = connection.rows(sql, {"tenant": tenant, "ids": list(versions)})
+    gone = [(unit, versions[unit], True) for unit in versions.keys() - {row[0] for row in rows}]
+    return gone + [(row[0], row[1], row[2] is not None) for row in rows if row[1] > versions[row[0]] or row[2]]
+
+
+def born_by(connection: Connection, tenant: int, unit: int) -> str | None:
+    """What led to the birth of a unit."""
+    sql = "SELECT cause FROM act JOIN unit ON unit.born = act.id WHERE unit.id = :unit AND unit.tenant = :tenant"
+    found = connection.rows(sql, {"unit": unit, "tenant": tenant})
+    return found[0][0] if found else None
+
+
+def last_event(connection: Connection, tenant: int, unit: int) -> Event | None:
+    """The last move of a unit; a hop of its lease alone is none."""
+    rest = "WHERE unit = :unit AND tenant = :tenant AND (source IS NULL OR source <> target OR trigger <> 'self')"
+    found = read(connection, Event, f"{rest} ORDER BY version DESC LIMIT 1", unit=unit, tenant=tenant)
+    return found[0] if found else None
+
+
+def notes_of(connection: Connection, tenant: int, unit: int) -> list[Note]:
+    return read(connection, Note, "WHERE unit = :unit AND tenant = :tenant ORDER BY id", unit=unit, tenant=tenant)
+
+
+def last_tracebacks(connection: Connection, tenant: int, units: Sequence[int]) -> dict[int, Note]:
+    """By unit, the traceback of its last failed attempt; units that have none are left out."""
+    wanted = sorted(set(units))
+    if not wanted:
+        return {}
+    rest = f"WHERE unit IN ({marks(wanted)}) AND kind = 'traceback' AND tenant = :tenant ORDER BY id"
+    return {note.unit: note for note in read(connection, Note, rest, tenant=tenant, **params(wanted))}
+
+
+def artifacts_of(connection: Connection, tenant: int, unit: int) -> list[Artifact]:
+    rest = "WHERE unit = :unit AND tenant = :tenant ORDER BY attempt, name"
+    return read(connection, Artifact, rest, unit=unit, tenant=tenant)
+
+
+def children_of(connection: Connection, tenant: int, unit: int) -> list[View]:
+    return list(reversed(listing(connection, tenant, Filter(parent=unit), 1_000)))
+
+
+def lost_children(connection: Connection, tenant: int, parent: int, limit: int) -> list[int]:
+    """The children that ended without success: those first that decide over their parent, and that ended first."""
+    sql = (
+        f"SELECT id FROM unit WHERE {OWN} AND parent = :parent AND outcome IS NOT NULL AND outcome <> :success "
+        "ORDER BY decides DESC, changed_at, id LIMIT :limit"
+    )
+    given = {"tenant": tenant, "parent": parent, "success": Category.SUCCESS, "limit": limit}
+    return [one for (one,) in connection.rows(sql, given)]
+
+
+def needs_of(connection: Connection, tenant: int, unit: int) -> list[Glimpse]:
+    """What a unit needs."""
+    sql = f"{GLIMPSE} JOIN need ON need.needs = unit.id WHERE need.unit = :unit AND need.tenant = :tenant ORDER BY id"
+    return [Glimpse(*row) for row in connection.rows(sql, {"unit": unit, "tenant": tenant})]
+
+
+def open_gates(connection: Connection, tenant: int, unit: int) -> list[tuple[int, str]]:
+    """The gates at a unit or below it that are open, each with its lifecycle, the oldest first."""
+    return [(one, lifecycle) for one, lifecycle in connection.rows(OPEN_GATES, {"unit": unit, "tenant": tenant})]
+
+
+def slot_of(connection: Connection, tenant: int, key: str) -> Slot | None:
+    """A mutex or a limit, by its whole name (`mutex:…`, `limit:…`)."""
+    found = read(connection, Slot, "WHERE key = :key AND tenant = :tenant", key=key, tenant=tenant)
+    return found[0] if found else None
+
+
+def seated_on(connection: Connection, tenant: int, column: str, name: str) -> list[View]:
+    """Which units have a slot of a mutex or a limit, or a token of a rate, the oldest first."""
+    assert column in ("mutex", "limit_key", "rate_key")
+    held = "" if column == "rate_key" else " OR unit.holder IS NOT NULL"
+    having = f"(unit.available_at IS NOT NULL{held})"
+    return views(connection, tenant, [f"body.{column} = :name", having], {"name": name}, 1_000)[::-1]
+
+
+def next_token(connection: Connection, tenant: int, key: str) -> int | None:
+    """When the first token of a rate that is away comes back; `key` is what a unit is parked on."""
+    sql = "SELECT min(back_at) FROM token WHERE key = :key AND tenant = :tenant"
+    found: int | None = connection.rows(sql, {"key": key, "tenant": tenant})[0][0]
+    return found
+
+
+def ahead_of(connection: Connection, tenant: int, unit: Unit) -> int:
+    """How many units of the same lane are claimed before this one; many are counted as AHEAD_MAX."""
+    before = "(priority > :priority OR (priority = :priority AND (available_at, id) < (:at, :id)))"
+    sql = f"SELECT 1 FROM unit WHERE {OWN} AND lane = :lane AND available_at IS NOT NULL AND {before} LIMIT {AHEAD_MAX}"
+    params = {"tenant": tenant, "lane": unit.lane, "priority": unit.priority, "at": unit.available_at, "id": unit.id}
+    return len(connection.rows(sql, params))
+
+
+def schedules_of(connection: Connection, tenant: int) -> list[Schedule]:
+    """The schedules of a tenant that were not removed, by name."""
+    return read(connection, Schedule, "WHERE tenant = :tenant AND removed_at IS NULL ORDER BY name", tenant=tenant)
+
+
+def templates_of(connection: Connection, tenant: int) -> list[Template]:
+    """The newest version of each template of a tenant, by name."""
+    newest = (
+        "(SELECT max(version) FROM template AS one WHERE one.tenant = template.tenant AND one.name = template.name)"
+    )
+    return read(connection, Template, f"WHERE tenant = :tenant AND version = {newest} ORDER BY name", tenant=tenant)
+
+
+def template_seen(connection: Connection, tenant: int, name: str, version: int | None) -> Template | None:
+    """A version of a template, or the newest one."""
+    given = {"tenant": tenant, "name": name, "version": version or 0}
+    rest = "WHERE tenant = :tenant AND name = :name AND :version IN (0, version) ORDER BY version DESC LIMIT 1"
+    found = read(connection, Template, rest, **given)
+    return found[0] if found else None
+
+
+def schedule_of(connection: Connection, tenant: int, name: str) -> Schedule | None:
+    """A schedule by its name, also one that was removed."""
+    found = read(connection, Schedule, "WHERE tenant = :tenant AND name = :name", tenant=tenant, name=name)
+    return found[0] if found else None
+
+
+def skipped_of(connection: Connection, tenant: int, name: str, limit: int) -> list[Skipped]:
+    """The instants for which a schedule made nothing, the latest first."""
+    rest = "WHERE tenant = :tenant AND schedule = :name ORDER BY id DESC LIMIT :limit"
+    return read(connection, Skipped, rest, tenant=tenant, name=name, limit=limit)
+
+
+def workers_seen(connection: Connection, tenant: int, ended: bool = False) -> list[tuple[Worker, Unit]]:
+    """Every worker that has not shut down, or every worker, with its unit."""
+    sql = f"SELECT {listed(Worker)}, {listed(Unit)} FROM worker JOIN unit ON unit.id = worker.unit"
+    sql += " WHERE worker.tenant = :tenant" + ("" if ended else f" AND unit.category <> '{Category.CLOSED}'")
+    rows = connection.rows(f"{sql} ORDER BY worker.name, worker.unit", {"tenant": tenant})
+    width = len(columns_of(Worker))
+    return [(Worker(*row[:width]), Unit(*row[width:])) for row in rows]
+
+
+def done_again(connection: Connection, tenant: int, units: Sequence[int]) -> dict[int, int]:
+    """Those of these units that were done again, each with the last unit that does it again."""
+    own = "tenant = :tenant AND retry_of IS NOT NULL AND retry_of {ids}"
+    sql = f"SELECT retry_of, max(unit) FROM body WHERE {own} GROUP BY retry_of"
+    return dict(connection.rows(sql, {"tenant": tenant, "ids": list(units)}))
+
+
+def counts_by(
+    connection: Connection, tenant: int, columns: Sequence[str] = ("lifecycle", "state")
+) -> list[tuple[Any, ...]]:
+    """How many units there are of each kind and state."""
+    names = ", ".join(columns)
+    sql = f"SELECT {names}, count(*) FROM unit WHERE tenant = :tenant GROUP BY {names} ORDER BY {names}"
+    return connection.rows(sql, {"tenant": tenant})
+
+
+def archived_in(connection: Connection, tenant: int, unit: int) -> str | None:
+    """The file that holds a unit which has left the database."""
+    sql = "SELECT file FROM archived WHERE unit = :unit AND tenant = :tenant"
+    found = connection.rows(sql, {"unit": unit, "tenant": tenant})
+    return str(found[0][0]) if found else None

@@ -1,0 +1,137 @@
+"""A SQLite store that fails as it is told to: refusals, deadlocks, lost answers, and the death of its process."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from interlock.kernel.errors import Contended, Unavailable
+from interlock.kernel.lifecycle import Category, Lifecycle
+from interlock.kernel.rows import Row
+from interlock.lifecycles import hurried, shipped
+from interlock.store import migrate
+from interlock.store.change_capture import keep_track, written
+from interlock.store.connection import LostCommit, Opened
+from interlock.store.query import BoundQuery
+from interlock.store.sqlite import MEMORY, SqliteConnection
+from interlock.store.sqlite.driver import open_raw
+
+HURRY = 20  # leases of three seconds: a seed need not simulate hours
+Plan = Callable[[str], str]  # asked at a place (begin, write, commit) what happens there; empty: nothing
+
+
+def brief(lifecycle: Lifecycle) -> Lifecycle:
+    """A lifecycle that waits as much shorter for those who were asked to stop."""
+    states = {
+        name: replace(state, within_us=state.within_us // HURRY)
+        if state.within_us and state.category is Category.CLOSING and lifecycle.birth.trigger == "submit"
+        else state
+        for name, state in lifecycle.states.items()
+    }
+    return replace(lifecycle, states=states)
+
+
+LIFECYCLES = {name: brief(lifecycle) for name, lifecycle in hurried(shipped(), HURRY).items()}
+
+
+class Crash(BaseException):
+    """The process that speaks to the store is gone."""
+
+
+@cache
+def image() -> bytes:
+    """A fresh database at the present schema."""
+    connection = SqliteConnection(MEMORY)
+    try:
+        migrate.upgrade(connection, LIFECYCLES.values())
+        return connection.raw.serialize()
+    finally:
+        connection.close()
+
+
+class Disk:
+    """Where the data lies: in memory, behind one handle, or in a file with a handle for each session."""
+
+    def __init__(self, file: Path | None = None) -> None:
+        self.file = file
+        self.stash: list[tuple[str, int]] = []  # what was written by connections that are closed
+        self.shared = open_raw(MEMORY) if file is None else None
+        if self.shared:
+            self.shared.deserialize(image())
+        elif file:
+            file.write_bytes(image())
+
+    def connection(self, clock: Callable[[], int], plan: Plan) -> "Shaky":
+        return Shaky(self, clock, plan)
+
+    def close(self) -> None:
+        if self.shared:
+            self.shared.close()
+
+
+class Shaky(SqliteConnection):
+    """A connection that asks its plan before every step of a transaction."""
+
+    def __init__(self, disk: Disk, clock: Callable[[], int], plan: Plan) -> None:
+        self.disk, self.plan, self.tracks = disk, plan, False
+        super().__init__(str(disk.file) if disk.file else MEMORY, clock)
+        self.file = None
+
+    def open(self) -> None:
+        self.raw = self.disk.shared or open_raw(self.path)
+        self.keep_time(self.clock)
+        if self.disk.file:
+            self.raw.execute("PRAGMA synchronous = OFF")  # no power is lost here
+            keep_track(self)
+            self.tracks = True
+
+    def reconnect(self) -> None:
+        self.rollback()
+        self.close()
+        self.mark = ""
+        self.open()
+
+    def close(self) -> None:
+        if self.tracks:
+            self.disk.stash += written(self)
+            self.tracks = False
+            self.raw.close()
+
+    def fail(self, place: str) -> str:
+        """What happens here besides; what ends the transaction is raised."""
+        what = self.plan(place)
+        if what == "locked":
+            raise Contended("database is locked (simulated)")
+        if what == "away":
+            raise Unavailable("the database cannot be reached (simulated)")
+        if what == "deadlock":
+            raise Contended("deadlock detected (simulated)")
+        return what
+
+    def begin(self, tenants: Sequence[int] = (), ahead: Sequence[BoundQuery[Any]] = ()) -> Opened:
+        self.fail("begin")
+        return super().begin(tenants, ahead)
+
+    def insert(self, rows: Sequence[Row]) -> None:
+        self.fail("write")
+        super().insert(rows)
+
+    def update(self, rows: Sequence[Row], columns: Sequence[str], key: str) -> None:
+        self.fail("write")
+        super().update(rows, columns, key)
+
+    def many(self, sql: str, rows: list[dict[str, Any]]) -> None:
+        self.fail("write")
+        super().many(sql, rows)
+
+    def commit(self) -> None:
+        what = self.fail("commit")
+        if what in ("lost", "crash before"):
+            self.rollback()
+        else:
+            super().commit()
+        if what in ("lost", "applied"):
+            raise LostCommit("the answer to COMMIT is lost (simulated)")
+        if what.startswith("crash"):
+            raise Crash(what)

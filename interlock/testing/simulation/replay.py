@@ -1,0 +1,152 @@
+"""Lives the steps of a record again, without clients, workers and network: what an engine did wrong, it does again."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from interlock.audit.laws.incremental import Vigil
+from interlock.audit.laws.rows import audit
+from interlock.core.engine import Engine
+from interlock.kernel.commands import Claim, Command, LeaseGrant, LeaseRef, Outcome, Submitted, Work
+from interlock.kernel.errors import Corrupt, InterlockError, StoreError
+from interlock.plugins import make_engine
+from interlock.store.change_capture import keep_track, written
+from interlock.testing.simulation.faulty_store import LIFECYCLES, Crash, Disk, Shaky
+from interlock.testing.simulation.promises import broken_promises
+from interlock.testing.simulation.record import Step
+
+
+class Names:
+    """What the units, workers and leases of a record are called this time."""
+
+    def __init__(self) -> None:
+        self.units: dict[int, int] = {}
+        self.leases: dict[tuple[int, int], LeaseRef] = {}
+
+    def unit(self, one: int) -> int:
+        return self.units.get(one, one)
+
+    def held(self, held: LeaseRef) -> LeaseRef:
+        plain = msgspec.structs.replace(held, unit=self.unit(held.unit))
+        return self.leases.get((held.unit, held.fence), plain)
+
+    def work(self, work: Work) -> Work:
+        parent = self.unit(work.parent) if isinstance(work.parent, int) else work.parent
+        return msgspec.structs.replace(work, parent=parent, after=tuple(map(self.unit, work.after)))
+
+    def outcome(self, outcome: Outcome) -> Outcome:
+        return msgspec.structs.replace(outcome, held=self.held(outcome.held))
+
+    def translated(self, command: Any) -> Command[Any]:
+        """The same command about what it is about."""
+        changes: dict[str, Any] = {}
+        for name in command.__struct_fields__:
+            value = getattr(command, name)
+            if name in ("unit", "worker"):
+                changes[name] = self.unit(value)
+            elif name == "held":
+                changes[name] = tuple(map(self.held, value))
+            elif name == "outcomes":
+                changes[name] = tuple(map(self.outcome, value))
+            elif name == "work" and isinstance(value, tuple):
+                changes[name] = tuple(map(self.work, value))
+        made: Command[Any] = msgspec.structs.replace(command, **changes)
+        return made
+
+    def learn(self, command: Command[Any], then: Any, now: Any) -> None:
+        """What a command was answered then, and what it was answered now, are called the same."""
+        if isinstance(then, int) and isinstance(now, int):
+            self.units[then] = now
+        elif isinstance(then, Submitted) and isinstance(now, Submitted):
+            self.units[then.unit] = now.unit
+        elif isinstance(command, Claim) and isinstance(then, list) and isinstance(now, list):
+            self.learn_grants(then, now)
+        elif isinstance(then, list) and isinstance(now, list):
+            for old, new in zip(then, now, strict=False):
+                if isinstance(old, Submitted):
+                    self.learn(command, old, new)
+
+    def learn_grants(self, then: list[LeaseGrant], now: list[LeaseGrant]) -> None:
+        left = list(now)
+        for old in then:
+            same = [new for new in left if new.unit == self.units.get(old.unit)] or left[:1]
+            for new in same[:1]:
+                left.remove(new)
+                self.units[old.unit] = new.unit
+                self.leases[old.unit, old.fence] = LeaseRef(unit=new.unit, fence=new.fence, lease=new.lease)
+
+
+class Stand:
+    """A store and engines that do only what the steps say."""
+
+    def __init__(self) -> None:
+        self.at, self.faults = 0, list[str]()
+        self.disk, self.vigil, self.names = Disk(), Vigil(LIFECYCLES), Names()
+        self.engines: dict[str, Engine] = {}
+        self.connection = self.another()
+        keep_track(self.connection)
+        self.found: list[str] = []
+        self.told: list[Step] = []  # the steps as they were lived
+
+    def another(self) -> Shaky:
+        return self.disk.connection(lambda: self.at, lambda place: self.faults.pop(0) if self.faults else "")
+
+    def live(self, step: Step) -> None:
+        self.at, self.faults = step.at, list(step.faults)
+        if step.fresh or step.server not in self.engines:
+            self.engines[step.server] = make_engine(self.another(), LIFECYCLES)
+        committer = self.engines[step.server].committer
+        commands = tuple(map(self.names.translated, step.commands))
+        self.told.append(Step(step.at, step.server, commands, faults=step.faults, fresh=step.fresh))
+        futures = [committer.put(command) for command in commands]
+        try:
+            while committer.step():
+                pass
+        except Crash:
+            committer.queue.clear()
+        self.faults = []
+        self.connection.rollback()
+        answers = [future.exception() or future.result() for future in futures if future.done()]
+        for command, then, now in zip(step.commands, step.answers, answers, strict=False):
+            self.names.learn(command, then, now)
+        for command, answer in zip(commands, answers, strict=False):
+            if isinstance(answer, BaseException) and strange(answer, bool(step.faults)):
+                self.found.append(f"{command} was answered with {answer!r}")
+        self.look()
+
+    def look(self) -> None:
+        seen = self.vigil.look(self.connection, written(self.connection))
+        self.found += [f"unit {one.unit}: {one.law}: {one.text}" for one in seen.broken]
+        self.found += broken_promises(LIFECYCLES, seen, self.vigil.units)
+
+    def close(self) -> None:
+        self.found += [
+            f"in the end: unit {one.unit}: {one.law}: {one.text}" for one in audit(self.connection, LIFECYCLES)
+        ]
+        self.disk.close()
+
+
+def strange(error: BaseException, faulty: bool) -> bool:
+    """Whether no client should be told so."""
+    if isinstance(error, Corrupt) or not isinstance(error, InterlockError):
+        return True
+    return isinstance(error, StoreError) and not faulty
+
+
+def lived(steps: Sequence[Step]) -> Stand:
+    """A stand on which these steps have happened, up to the first that broke something."""
+    stand = Stand()
+    try:
+        for step in steps:
+            stand.live(step)
+            if stand.found:
+                break
+    finally:
+        stand.close()
+    return stand
+
+
+def relive(steps: Sequence[Step]) -> list[str]:
+    """What is broken when these steps happen on a fresh store: nothing, if the fault was mended."""
+    return lived(steps).found

@@ -1,0 +1,141 @@
+"""A claim asks ahead and writes into its worker's row at last: it saves round trips, and it is never wrong for it."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from interlock.audit.laws.rows import audit
+from interlock.core import leases
+from interlock.core.engine import Engine
+from interlock.kernel.commands import Claim, Drain, Finish, LeaseGrant, LeaseRef, Outcome, Register, Start, Submit, Work
+from interlock.lifecycles import shipped
+from interlock.plugins import make_engine
+from interlock.store.postgres import PostgresConnection
+from tests.store.databases import fresh
+
+CAPACITY = 4
+
+
+@pytest.fixture
+def engines(tmp_path: Path, server: str) -> Iterator[tuple[Engine, Engine]]:
+    """Two engines on one database."""
+    with fresh("postgres", tmp_path, server) as connection:
+        assert isinstance(connection, PostgresConnection)
+        other = PostgresConnection(connection.url)
+        yield make_engine(connection, shipped()), make_engine(other, shipped())
+        assert not list(audit(connection, shipped()))
+        other.close()
+
+
+def busy(engine: Engine) -> tuple[int, list[LeaseGrant]]:
+    """A worker that held something when it last claimed, and what it holds; two more units wait."""
+    engine.send(Submit(work=(Work(task="mail"),) * CAPACITY))
+    worker = engine.send(Register(name="w", incarnation="1", capacity=CAPACITY))
+    grants = [grant for key in "ab" for grant in engine.send(claim(worker, key, limit=1))]
+    engine.send(Start(held=tuple(map(held, grants))))
+    return worker, grants
+
+
+def held(grant: LeaseGrant) -> LeaseRef:
+    return LeaseRef(unit=grant.unit, fence=grant.fence, lease=grant.lease)
+
+
+def claim(worker: int, key: str, limit: int = 1) -> Claim:
+    return Claim(worker=worker, key=key, nonce=f"{key:0>16}", limit=limit)
+
+
+def in_the_middle(monkeypatch: pytest.MonkeyPatch, what: Callable[[], object]) -> None:
+    """Somebody does this, once, when a claim has seen its worker and chosen what to take."""
+    choose, left = leases.claimable, [what]
+
+    def chosen(*args: Any) -> Any:
+        found = choose(*args)
+        if left:
+            left.pop()()
+        return found
+
+    monkeypatch.setattr(leases, "claimable", chosen)
+
+
+def holding(engine: Engine, worker: int) -> tuple[int, int]:
+    """What the worker's row says, and what is true."""
+    rows = engine.reader.rows
+    (said,) = rows("SELECT holding FROM worker WHERE unit = :unit", {"unit": worker})[0]
+    (true,) = rows("SELECT count(*) FROM unit WHERE holder = :unit", {"unit": worker})[0]
+    return said, true
+
+
+def test_what_is_given_back_does_not_wait_for_a_claim(
+    engines: tuple[Engine, Engine], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, two = engines
+    worker, (first, *_) = busy(one)
+    outcome = Outcome(held=held(first), result="1")
+    in_the_middle(monkeypatch, lambda: two.send(Finish(outcomes=(outcome,))))
+    assert len(one.send(claim(worker, "c", limit=2))) == 2
+    assert holding(one, worker) == (3, 3)
+
+
+def test_a_worker_that_is_drained_meanwhile_gets_nothing(
+    engines: tuple[Engine, Engine], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, two = engines
+    worker, _ = busy(one)
+    in_the_middle(monkeypatch, lambda: two.send(Drain(worker=worker)))
+    assert one.send(claim(worker, "c")) == []
+    assert holding(one, worker) == (2, 2)
+
+
+def test_a_worker_that_claims_elsewhere_meanwhile_never_holds_more_than_it_can(
+    engines: tuple[Engine, Engine], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, two = engines
+    worker, _ = busy(one)
+    one.send(Submit(work=(Work(task="mail"),) * CAPACITY))
+    got: list[LeaseGrant] = []
+    in_the_middle(monkeypatch, lambda: got.extend(two.send(claim(worker, "elsewhere"))))
+    got += one.send(claim(worker, "c", limit=2))
+    assert len({grant.unit for grant in got}) == len(got) == 2
+    assert holding(one, worker) == (CAPACITY, CAPACITY)
+    assert one.send(claim(worker, "c", limit=2)) != []  # said again, it is answered again
+
+
+@contextmanager
+def round_trips(connection: PostgresConnection, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
+    """How often the server is waited for, and how many statements it was sent each time."""
+    trips: list[int] = []
+    hear = connection.raw.sync
+
+    def counted() -> None:
+        trips.append(len(connection.raw.sent))
+        hear()
+
+    with monkeypatch.context() as patched:
+        patched.setattr(connection.raw, "sync", counted)
+        yield trips
+
+
+def test_round_trips_are_counted(engines: tuple[Engine, Engine], monkeypatch: pytest.MonkeyPatch) -> None:
+    """A submit waits twice for the server; so does a claim of a worker that is idle; one that is busy waits five times."""
+    one, _ = engines
+    connection = one.reader
+    assert isinstance(connection, PostgresConnection)
+    worker = one.send(Register(name="w", incarnation="1", capacity=CAPACITY))
+    one.send(Submit(work=(Work(task="mail"),)))
+    (grant,) = one.send(claim(worker, "a"))
+    one.send(Start(held=(held(grant),)))
+    one.send(Finish(outcomes=(Outcome(held=held(grant), result="1"),)))
+    assert one.send(claim(worker, "b")) == []  # from here on it is known to be idle
+    with round_trips(connection, monkeypatch) as trips:
+        one.send(Submit(work=(Work(task="mail"),) * 3))
+        assert len(trips) == 2, trips
+        trips.clear()
+        assert len(one.send(claim(worker, "c"))) == 1
+        assert len(trips) == 2, trips
+        assert len(one.send(claim(worker, "d"))) == 1
+        trips.clear()
+        assert len(one.send(claim(worker, "e"))) == 1
+        assert len(trips) <= 5, trips

@@ -1,0 +1,76 @@
+"""Whose word counts, how many it takes, and that a vote stands."""
+
+from typing import Any
+
+import pytest
+
+from interlock.kernel.approvals import Ballot, asked, ballot, waiting
+from interlock.kernel.commands import Decide, Submit, Vote, Work
+from interlock.kernel.errors import InterlockError
+from interlock.lifecycles import shipped
+from tests.engine.world import World
+
+
+def ship(world: World, **facts: Any) -> int:
+    """A run of one approval, submitted by sue."""
+    work = (
+        Work(task="release", lifecycle="workflow_run", ref="run"),
+        Work(task="ship", lifecycle="approval", parent="run", **facts),
+    )
+    return world.send(Submit(work=work, actor="sue"))[1].unit
+
+
+def test_who_waits_for_a_person_is_read_from_the_lifecycles() -> None:
+    lifecycles = shipped()
+    assert {*waiting(lifecycles)} == {
+        ("approval", "WAITING_APPROVAL"),
+        ("ci_run", "PLANNING"),
+        ("workstream", "planned"),
+    }
+    assert asked(lifecycles["approval"], "WAITING_APPROVAL") == ("approve", "reject")
+    assert asked(lifecycles["workflow_run"], "WAITING_APPROVAL") == ()  # its approval waits, and is asked
+    assert asked(lifecycles["agent_run"], "failed") == ()  # it has ended, whoever may resume it
+
+
+def test_only_an_approver_may_vote_by_name_or_by_role(world: World) -> None:
+    unit = ship(world, approvers=("ann", "ops"), quorum=2)
+    version = world.unit(unit).version
+    for word in ({"voter": "eve"}, {"voter": "eve", "roles": ("dev",)}, {"voter": "eve", "approve": False}):
+        with pytest.raises(InterlockError, match="NOT_AN_APPROVER: 'eve' has no vote here; these have: ann, ops"):
+            world.send(Vote(unit=unit, **word))  # type: ignore[arg-type]
+    assert (world.unit(unit).version, world.notes(unit, "vote")) == (version, [])
+    world.send(Vote(unit=unit, voter="ann", reason="looks good"))
+    world.send(Vote(unit=unit, voter="bob", roles=("dev", "ops")))
+    assert world.unit(unit).state == "SUCCEEDED"
+    words = {note.name: ballot(note.payload) for note in world.notes(unit, "vote")}
+    assert words == {"ann": Ballot(True, "looks good"), "bob": Ballot(True, "", ("dev", "ops"))}
+
+
+def test_whoever_submitted_a_run_has_no_vote(world: World) -> None:
+    unit = ship(world, not_submitter=True)
+    with pytest.raises(InterlockError, match="NOT_AN_APPROVER: 'sue' submitted this"):
+        world.send(Vote(unit=unit, voter="sue"))
+    assert world.send(Vote(unit=unit, voter="ann")).state == "SUCCEEDED"
+
+
+def test_the_same_vote_again_changes_nothing(world: World) -> None:
+    unit = ship(world, quorum=2)
+    assert world.send(Vote(unit=unit, voter="ann")).applied
+    assert world.send(Vote(unit=unit, voter="ann")).applied is False
+    world.send(Vote(unit=unit, voter="bob"))
+    done = world.unit(unit)
+    assert world.send(Vote(unit=unit, voter="bob")).applied is False  # its answer was lost, say
+    assert world.send(Vote(unit=unit, voter="eve")).applied is False  # nothing waits any more (A1-12)
+    assert world.unit(unit) == done
+
+
+def test_a_single_order_does_not_go_past_the_votes(world: World) -> None:
+    unit = ship(world, quorum=2)
+    assert world.send(Decide(unit=unit, trigger="approve", actor="ann")).state == "WAITING_APPROVAL"
+    with pytest.raises(InterlockError, match="NOT_AN_APPROVER"):
+        world.send(Decide(unit=ship(world, approvers=("ann",)), trigger="reject", actor="eve"))
+    assert world.send(Decide(unit=ship(world), trigger="approve")).state == "SUCCEEDED"
+
+
+def test_a_vote_of_the_first_form_is_still_one() -> None:
+    assert [ballot("true"), ballot("false")] == [Ballot(True), Ballot(False)]
