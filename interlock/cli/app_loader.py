@@ -1,4 +1,4 @@
-"""From `module:app` and `mail:10,default:50` to an app and its queues, with errors that teach."""
+"""From `module:app`, `module:plugin` and `mail:10,default:50` to apps, plugins and queues, with errors that teach."""
 
 import os
 import sys
@@ -8,8 +8,11 @@ from importlib import import_module
 from types import ModuleType
 
 from interlock.client.app import App
+from interlock.core.plugin import Plugin, Registry
 from interlock.kernel.errors import InterlockError
+from interlock.plugins import STANDARD
 
+PLUGINS = "INTERLOCK_PLUGINS"  # the environment variable that names further plugins
 CONCURRENCY, CONCURRENCY_MAX = 10, 10_000
 
 
@@ -32,9 +35,42 @@ def find_app(place: str, db: str | None = None) -> App:
         raise InterlockError(f"'{place}' is a {type(app).__name__}, not an app; {suggested(module_)}")
     if not app.tasks:
         raise InterlockError(f"'{place}' has no tasks, so there is nothing to run; mark functions with @app.task")
+    app.add_plugins(named_plugins())
     if db is not None:
         app.reach(db, tenant=app.tenant)
     return app
+
+
+def named_plugins() -> list[Plugin]:
+    """The plugins that INTERLOCK_PLUGINS names, as in `module:PLUGIN,other:PLUGIN`.
+
+    Raises:
+        InterlockError: if one of them is no plugin.
+    """
+    places = [place.strip() for place in os.environ.get(PLUGINS, "").split(",")]
+    return [find_plugin(place) for place in places if place]
+
+
+def known_plugins() -> Registry:
+    """The plugins that Interlock ships, and those that INTERLOCK_PLUGINS names. Raises InterlockError."""
+    try:
+        return Registry((*STANDARD.plugins, *named_plugins()))
+    except ValueError as error:
+        raise InterlockError(f"{PLUGINS}: {error}") from None
+
+
+def find_plugin(place: str) -> Plugin:
+    name, _, attribute = place.partition(":")
+    try:
+        module = imported(name)
+    except InterlockError as error:
+        raise InterlockError(f"{PLUGINS} names the plugin '{place}': {error}") from None
+    plugin = getattr(module, attribute, None) if attribute else None
+    if not isinstance(plugin, Plugin):
+        plugins = [f"{name}:{key}" for key, value in vars(module).items() if isinstance(value, Plugin)]
+        known = f"it has {', '.join(plugins)}" if plugins else "it has none; make one: interlock.core.plugin.Plugin"
+        raise InterlockError(f"{PLUGINS} names '{place}', which is no plugin of module '{name}'; {known}")
+    return plugin
 
 
 def imported(name: str) -> ModuleType:

@@ -11,6 +11,7 @@ import typer
 from interlock.audit import anchors
 from interlock.audit.laws.database import audit_itself, until_damage
 from interlock.audit.laws.rows import LAWS, Broken, audit
+from interlock.cli.app_loader import known_plugins
 from interlock.cli.options import DEFAULT, Actor, Url, known_lifecycles, must_be_present, must_exist, named, opened
 from interlock.cli.output import FINDING, Json, counted, dump, report, say
 from interlock.client.json_views import instant
@@ -18,7 +19,7 @@ from interlock.kernel.commands import Revoke
 from interlock.kernel.errors import Corrupt, InterlockError
 from interlock.kernel.ids import format_id
 from interlock.kernel.rows import Lease
-from interlock.plugins import STANDARD, make_engine
+from interlock.plugins import make_engine
 from interlock.store import doctor, migrate, restore, rights
 from interlock.store.connection import Connection
 from interlock.store.queries.evidence import count_unsealed
@@ -32,7 +33,7 @@ LISTED_MAX = 1_000  # findings that a program is told one by one; `found` counts
 def upgrade(db: Url = DEFAULT, json: Json = False) -> None:
     """Bring a database to the present schema, and its guard to the present lifecycles."""
     with opened(db) as connection:
-        done = migrate.upgrade(connection, known_lifecycles().values())
+        done = migrate.upgrade(connection, known_lifecycles().values(), known_plugins().tables)
         at = migrate.version(connection)
         lines = rights.lines_for_dba(connection) if connection.many_writers else []
     if json:
@@ -122,7 +123,7 @@ def void_leases(
 ) -> tuple[Counter[str], list[dict[str, Any]]]:
     """The states that the units of these leases are in now, and how many; and those whose lease could not be voided."""
     states, left = Counter[str](), []
-    committer = make_engine(connection, known_lifecycles()).committer
+    committer = make_engine(connection, known_lifecycles(), registry=known_plugins()).committer
     asked = {
         lease.unit: committer.put(Revoke(unit=lease.unit, tenant=lease.tenant, actor=actor, reason=restore.REASON))
         for lease in leases
@@ -152,7 +153,8 @@ def audit_database(
     must_exist(db)
     if anchor:
         anchors.must_be_free(anchor)
-    laws = len(LAWS) + rebuild + (since is not None)
+    plugin_laws = known_plugins().laws
+    laws = len(LAWS) + len(plugin_laws) + rebuild + (since is not None)
     with opened(db) as connection:
         must_be_present(connection, db)
         with snapshot(connection):
@@ -162,7 +164,7 @@ def audit_database(
             broken = chain(
                 kept,
                 audit_itself(connection, lifecycles),
-                audit(connection, lifecycles, rebuild=rebuild, from_seal=from_seal, laws=STANDARD.laws),
+                audit(connection, lifecycles, rebuild=rebuild, from_seal=from_seal, laws=plugin_laws),
             )
             count, some = told(until_damage(broken), json)
             forced, unsealed = told_forced(connection), told_unsealed(connection)

@@ -4,6 +4,7 @@ from typing import Annotated
 
 import typer
 
+from interlock.cli.app_loader import known_plugins
 from interlock.cli.options import (
     DEFAULT,
     Actor,
@@ -38,7 +39,7 @@ def force(
     command = Force(unit=number, state=state, tenant=tenant, actor=named(actor), reason=reason.strip())
     with opened(db) as connection:
         must_be_present(connection, db)
-        engine = make_engine(connection, known_lifecycles())
+        engine = make_engine(connection, known_lifecycles(), registry=known_plugins())
         standing = engine.send(command)
         name = format_id(engine.read(lambda connection: glimpse(connection, tenant, number), tenant).lifecycle, number)
     if json:

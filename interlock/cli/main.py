@@ -34,6 +34,7 @@ from interlock.cli import (
     worker,
     workers,
 )
+from interlock.cli.app_loader import named_plugins
 from interlock.cli.arguments import hide_passwords
 from interlock.cli.options import OWN_FILES
 from interlock.cli.output import USAGE, Json, complain, say
@@ -140,6 +141,7 @@ def main() -> None:
             stream.reconfigure(errors="backslashreplace")  # a terminal may lack a letter that we print
     try:
         hide_passwords()
+        add_groups(app, Registry(named_plugins()))
         try:
             app()
         finally:

@@ -12,6 +12,7 @@ from urllib.parse import unquote
 
 import typer
 
+from interlock.cli.app_loader import known_plugins, named_plugins
 from interlock.client.app import App
 from interlock.client.app import open as open_app
 from interlock.client.durations import length_us
@@ -83,8 +84,9 @@ def opened(url: str) -> Iterator[Connection]:
 
 
 def known_lifecycles() -> dict[str, Lifecycle]:
-    """The shipped lifecycles, and the user's own."""
-    return {**shipped(), **{lifecycle.name: lifecycle for lifecycle in map(load, OWN_FILES)}}
+    """The shipped lifecycles, those of plugins, and the user's own."""
+    own = {lifecycle.name: lifecycle for lifecycle in map(load, OWN_FILES)}
+    return known_plugins().lifecycles({**shipped(), **own})
 
 
 def must_exist(url: str) -> None:
@@ -109,7 +111,7 @@ def app_on(url: str, tenant: int, *, make: bool = False) -> Iterator[App]:
         if url.startswith("sqlite:"):
             with opened(url) as connection:
                 must_be_present(connection, url)
-    with open_app(url, tenant=tenant, lifecycles=OWN_FILES) as app:
+    with open_app(url, tenant=tenant, lifecycles=OWN_FILES, plugins=named_plugins()) as app:
         yield app
 
 

@@ -5,6 +5,7 @@ from typing import Annotated, Any, TypeVar
 
 import typer
 
+from interlock.cli.app_loader import known_plugins
 from interlock.cli.options import (
     DEFAULT,
     Actor,
@@ -140,7 +141,7 @@ def looking(url: str) -> Any:
 def send(url: str, command: Command[A]) -> A:
     with looking(url) as connection:
         must_be_present(connection, url)
-        return make_engine(connection, known_lifecycles()).send(command)
+        return make_engine(connection, known_lifecycles(), registry=known_plugins()).send(command)
 
 
 def told(planned: Planned, json: bool) -> None:

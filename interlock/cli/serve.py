@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from interlock import __version__
+from interlock.cli.app_loader import named_plugins
 from interlock.cli.logs import logged
 from interlock.cli.options import DEFAULT, OWN_FILES, Url, length
 from interlock.cli.output import say
@@ -95,7 +96,7 @@ def serve(
         ),
     )  # fmt: skip
     server.refuse_unsafe(place)
-    with open_app(db, lifecycles=OWN_FILES) as app:
+    with open_app(db, lifecycles=OWN_FILES, plugins=named_plugins()) as app:
         scheme = "https" if tls_cert else "http"
         say(f"Interlock {__version__} on {shown_url(app)}: {scheme}://{host}:{port} (try it there). Ctrl-C stops it.")
         sys.stdout.flush()

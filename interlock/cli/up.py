@@ -11,7 +11,7 @@ from urllib.parse import unquote
 import typer
 
 from interlock import __version__
-from interlock.cli.app_loader import find_app, queues_of
+from interlock.cli.app_loader import find_app, named_plugins, queues_of
 from interlock.cli.options import DEFAULT, Url
 from interlock.cli.output import say
 from interlock.cli.serve import extra
@@ -61,6 +61,7 @@ def up(
     source = ctx.get_parameter_source("db")
     named = source is not None and source.name == "COMMANDLINE"  # INTERLOCK_DB is for apps that name none
     app = find_app(place, db if named else None) if place else demo_tasks.made(db)
+    app.add_plugins(named_plugins())
     worker = Worker(app, queues_of(queue or (), app), name=name, capabilities=words(cap), grace=grace)
     with ExitStack() as beside:
         beside.callback(app.close)

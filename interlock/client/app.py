@@ -52,6 +52,7 @@ class App:
         self.redact = redact
         own = [load(Path(file)) for file in lifecycles]
         all_lifecycles = self.registry.lifecycles({**shipped(), **{lifecycle.name: lifecycle for lifecycle in own}})
+        self.hurry = hurry
         self.lifecycles = hurried(all_lifecycles, hurry) if hurry != 1 else all_lifecycles
         self.tasks: dict[str, Task[Any, Any]] = {}
         self.workflows: dict[str, Workflow] = {}
@@ -67,6 +68,16 @@ class App:
         self.meanwhile: Callable[[Job, Length | None], None] | None = None
         self.reach(url, key, tenant)
 
+    def add_plugins(self, plugins: Iterable[Plugin]) -> None:
+        """It has these plugins too, from its next use on; those that it has already are left as they are."""
+        new = Registry([plugin for plugin in plugins if plugin not in self.registry.plugins])
+        if not new.plugins:
+            return
+        self.registry = Registry((*self.registry.plugins, *new.plugins))
+        brought = new.lifecycles({})
+        self.lifecycles = {**self.lifecycles, **(hurried(brought, self.hurry) if self.hurry != 1 else brought)}
+        self.reach(self.url, self.key, self.tenant)
+
     def reach(self, url: str, key: str | None = None, tenant: int | None = None) -> None:
         """From the next use on it speaks to this database, or to this server with that key."""
         self.close()
@@ -80,7 +91,7 @@ class App:
         if tenant not in (None, whose):
             raise InterlockError(f"this key speaks for tenant {whose}, and not for {tenant}")
         self.url, self.tenant, self.key = address(url), whose, key
-        self.opener = partial(open_far, self.url, key or "")
+        self.opener = partial(open_far, self.url, key or "", self.registry)
 
     @property
     def far(self) -> tuple[str, str] | None:

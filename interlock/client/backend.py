@@ -68,7 +68,7 @@ def open_here(url: str, lifecycles: Mapping[str, Lifecycle], registry: Registry)
     return Engine.open(url, lifecycles, registry)
 
 
-def open_far(url: str, key: str) -> Backend:
+def open_far(url: str, key: str, registry: Registry) -> Backend:
     """A connection to a server, whose library is an extra. Raises InterlockError."""
     try:
         module = import_module("interlock.client.remote")
@@ -76,5 +76,5 @@ def open_far(url: str, key: str) -> Backend:
         if (error.name or "").startswith("interlock"):
             raise
         raise InterlockError("a client over HTTP needs its library: pip install 'interlock[http]'") from None
-    found: Backend = module.Remote(url, key)
+    found: Backend = module.Remote(url, key, registry.queries)
     return found

@@ -1,6 +1,6 @@
 """What crosses the network between a client and a server: commands and refusals, each by its name."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from functools import cache
 from types import UnionType
 from typing import Annotated, Any, Union, get_args, get_origin
@@ -31,9 +31,16 @@ def scope_of(command: Command[Any], own_workers: Collection[int] = ()) -> str:
     return command.needed_scope(own_workers)
 
 
-def commands_for(scope: str, *, first_names: bool = True) -> list[type[Command[Any]]]:
+def public_commands(of_plugins: Iterable[type[Command[Any]]] = ()) -> list[type[Command[Any]]]:
+    """The commands that can be sent over HTTP: those that Interlock ships, and those of further plugins."""
+    return list(dict.fromkeys((*PUBLIC, *(kind for kind in of_plugins if kind.public))))
+
+
+def commands_for(
+    scope: str, of_plugins: Iterable[type[Command[Any]]] = (), *, first_names: bool = True
+) -> list[type[Command[Any]]]:
     """What may be sent under a scope, if wanted also by its first name."""
-    kinds = [kind for kind in PUBLIC if scope in (kind.scope, kind.other_scope)]
+    kinds = [kind for kind in public_commands(of_plugins) if scope in (kind.scope, kind.other_scope)]
     return kinds + [first for first in FIRST_NAMES if first_names and set(first.stands_for) & set(kinds)]
 
 
@@ -62,8 +69,8 @@ def twin(kind: type[msgspec.Struct]) -> type[msgspec.Struct]:
     ]
     tag: dict[str, Any] = {"tag_field": "command", "tag": kind.__name__} if tagged else {}
     return msgspec.defstruct(
-        kind.__name__, fields, namespace={"__doc__": kind.__doc__}, frozen=True, kw_only=True, omit_defaults=True,
-        forbid_unknown_fields=True, **tag,
+        kind.__name__, fields, namespace={"__doc__": kind.__doc__, "twin_of": kind}, frozen=True, kw_only=True,
+        omit_defaults=True, forbid_unknown_fields=True, **tag,
     )  # fmt: skip
 
 
@@ -83,14 +90,10 @@ def sent(command: Command[Any]) -> bytes:
         raise InterlockError(f"{type(command).__name__} cannot be sent: {error}") from None
 
 
-@cache
-def kinds_by_name() -> dict[str, type[Command[Any]]]:
-    return {kind.__name__: kind for kind in (*PUBLIC, *FIRST_NAMES)}
-
-
 def received(said: msgspec.Struct) -> Command[Any]:
     """The command that was sent, for nobody yet. Raises InterlockError for a first name that means none."""
-    command: Command[Any] = msgspec.convert(said, kinds_by_name()[type(said).__name__], from_attributes=True)
+    kind: type[Command[Any]] = type(said).twin_of  # type: ignore[attr-defined]
+    command = msgspec.convert(said, kind, from_attributes=True)
     return command.present() if isinstance(command, Renamed) else command
 
 

@@ -50,8 +50,13 @@ class Remote:
 
     far = True
 
-    def __init__(self, url: str, key: str) -> None:
-        """Raises Unavailable if no server is there."""
+    def __init__(self, url: str, key: str, queries: Sequence[Callable[..., Any]] = ()) -> None:
+        """`queries` are those of plugins, which the server has too.
+
+        Raises:
+            Unavailable: if no server is there.
+        """
+        self.queries = tuple(queries)
         self.loop, self.lock = asyncio.new_event_loop(), Lock()
         self.waiting: list[list[Ask]] = []
         self.under_way: set[asyncio.Task[None]] = set()
@@ -150,7 +155,7 @@ class Remote:
         self, view: Callable[Concatenate[Connection, int, P], T], tenant: int, *args: P.args, **kwargs: P.kwargs
     ) -> T:
         """What a view says of the tenant of the key."""
-        asked = question_of(view)
+        asked = question_of(view, self.queries)
         if self.closed:
             raise Unavailable(CLOSED)
         text = self.wait_for(self.post.told(asked.path, asked.said(args, kwargs), changes=False))

@@ -1,7 +1,7 @@
 """The views that can be asked over the network: which they are, what they take and what they tell."""
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import cache
 from typing import Annotated, Any, get_type_hints
 
@@ -83,20 +83,25 @@ class Question(msgspec.Struct, frozen=True):
         return {name: plain(getattr(body, name)) for name in body.__struct_fields__}
 
 
-@cache
-def questions() -> dict[Callable[..., Any], Question]:
-    return {one: question(one) for one in VIEWS}
+def questions(of_plugins: Iterable[Callable[..., Any]] = ()) -> dict[Callable[..., Any], Question]:
+    """The views that can be asked over the network, by function: those of the client, and those of plugins."""
+    return {view: question(view) for view in (*VIEWS, *of_plugins)}
 
 
-def question_of(view: Callable[..., Any]) -> Question:
-    """Raises InterlockError for a view that can be asked only beside the database."""
-    found = questions().get(view)
+def question_of(view: Callable[..., Any], of_plugins: Iterable[Callable[..., Any]] = ()) -> Question:
+    """How a view is asked over the network.
+
+    Raises:
+        InterlockError: if the view can be asked only beside the database.
+    """
+    found = questions(of_plugins).get(view)
     if found is None:
         name = getattr(view, "__name__", "this")
         raise InterlockError(f"'{name}' cannot be asked over HTTP; ask it beside the database")
     return found
 
 
+@cache
 def question(view: Callable[..., Any]) -> Question:
     hints, parameters = get_type_hints(view), inspect.signature(view).parameters
     words = tuple(parameters)[2:]

@@ -45,7 +45,7 @@ log = logging.getLogger("interlock.core")
 A = TypeVar("A")
 Verbs = Mapping[type[Command[Any]], Callable[[UnitOfWork, Any], Any]]
 # By the class of a command: the queries that several of them will run first.
-Reads = Mapping[type[Command[Any]], Callable[[EngineCache, Sequence[Any]], Iterable[BoundQuery[Any]]]]
+Prefetches = Mapping[type[Command[Any]], Callable[[EngineCache, Sequence[Any]], Iterable[BoundQuery[Any]]]]
 Answer = tuple[Any, InterlockError | None]
 GROUP_MAX, ROWS_MAX = 256, 10_000  # of a transaction that commands share
 ALONE = 1_000  # rows; a command with more has a transaction to itself
@@ -139,12 +139,12 @@ class Committer:
     def __init__(
         self, connection: Connection, lifecycles: Mapping[str, Lifecycle], verbs: Verbs, bell: WakeupHub,
         ids: Ids | None = None,
-        hooks: Hooks = NONE, *, reads: Reads | None = None, held: HeldCache | None = None,
+        hooks: Hooks = NONE, *, prefetches: Prefetches | None = None, held: HeldCache | None = None,
     ) -> None:  # fmt: skip
         """`ids` come with a session that was lent: its transaction is others' to commit."""
         self.connection, self.lifecycles, self.verbs, self.bell = connection, lifecycles, verbs, bell
         self.hooks, self.lent = hooks, ids is not None
-        self.reads, self.cache = reads or {}, EngineCache(held=held)
+        self.prefetches, self.cache = prefetches or {}, EngineCache(held=held)
         self.ids = ids or Ids(connection)
         self.queue: deque[Ask] = deque()
         self.picked: set[int] = set()  # by the claims and ticks of the last attempt
@@ -329,10 +329,10 @@ class Committer:
     def declared_reads(self, group: list[Ask]) -> list[BoundQuery[Any]]:
         """The queries that commands like the first declare ahead, where a round trip can be saved by it."""
         kind = type(group[0].command)
-        if kind not in self.reads or not self.connection.many_writers or self.lent:
+        if kind not in self.prefetches or not self.connection.many_writers or self.lent:
             return []
         alike = [ask.command for ask in group if type(ask.command) is kind]
-        return list(dict.fromkeys(self.reads[kind](self.cache, alike)))
+        return list(dict.fromkeys(self.prefetches[kind](self.cache, alike)))
 
     def reconnect(self) -> None:
         self.connection.reconnect()

@@ -22,7 +22,7 @@ from interlock.core import (
     tick,
     workers,
 )
-from interlock.core.committer import Committer, Reads, extent
+from interlock.core.committer import Committer, Prefetches, extent
 from interlock.core.plugin import EMPTY, Registry
 from interlock.core.readers import Readers, answer
 from interlock.core.wakeups import Subscription, WakeupHub
@@ -68,7 +68,7 @@ VERBS: dict[type[Command[Any]], Callable[[UnitOfWork, Any], Any]] = {
     commands.Tick: tick.tick,
 }
 # What commands declare ahead: queries that are sent with BEGIN.
-READS: Reads = {commands.Submit: submit.submit_reads, commands.Claim: leases.claim_reads}
+PREFETCHES: Prefetches = {commands.Submit: submit.submit_reads, commands.Claim: leases.claim_reads}
 LARGE = 100  # rows
 OTHERS = 5  # connections that write, beside the first
 READERS = 4  # connections that only read
@@ -102,12 +102,14 @@ class Engine:
         self.process = os.getpid()
         self.sessions = (connection, *others)
         shared = HeldCache() if connection.many_writers else None  # one writer: it is valid for one connection only
+        prefetches = {**PREFETCHES, **registry.prefetches}
         self.committers = tuple(
             Committer(
-                one, lifecycles, self.verbs, self.bell, hooks=registry.hooks, reads=READS, held=shared or HeldCache()
+                one, lifecycles, self.verbs, self.bell, hooks=registry.hooks, prefetches=prefetches,
+                held=shared or HeldCache(),
             )
             for one in self.sessions
-        )
+        )  # fmt: skip
         self.committer = self.committers[0]
         self.runner: Runner | None = None
         self.readers: Readers | None = None  # where questions have connections of their own

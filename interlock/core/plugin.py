@@ -5,12 +5,14 @@ assembles an engine (`interlock.plugins`) gives it the list. The core imports no
 only by what the core offers them.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from interlock.core.committer import Prefetches
+from interlock.kernel import commands
 from interlock.kernel.commands import Command
 from interlock.kernel.lifecycle import Lifecycle
 from interlock.lifecycles import load
@@ -19,6 +21,8 @@ from interlock.store.hooks import NONE, Hooks, merge
 from interlock.store.unit_of_work import UnitOfWork
 
 Verb = Callable[[UnitOfWork, Any], Any]
+# What the rows say: asked with a connection, a tenant and further parameters, all of them with type hints.
+Query = Callable[..., Any]
 # Asked of the whole database: every unit that breaks the law (0: none in particular), and how.
 PluginLaw = Callable[[Connection], Iterator[tuple[int, str]]]
 
@@ -31,6 +35,8 @@ class Plugin:
     lifecycles: Sequence[Path] = ()  # files
     tables: str = ""  # SQL that both databases read; every table has a column `tenant`
     commands: Mapping[type[Command[Any]], Verb] = field(default_factory=dict)
+    prefetches: Prefetches = field(default_factory=dict)  # by command: the queries that are sent ahead, with BEGIN
+    queries: Sequence[Query] = ()  # what can be asked of the database, beside it and over HTTP
     hooks: Hooks = NONE
     laws: Mapping[str, PluginLaw] = field(default_factory=dict)  # by the sentence that is true
     routes: str = ""  # where the server finds its operations, as in "package.module:NAME"
@@ -49,12 +55,14 @@ class Registry:
         self.tables = {plugin.name: plugin.tables for plugin in plugins if plugin.tables}
         self.routes = [plugin.routes for plugin in plugins if plugin.routes]
         self.groups = {plugin.name: plugin.cli for plugin in plugins if plugin.cli}
+        self.queries = tuple(query for plugin in plugins for query in plugin.queries)
         self.commands: dict[type[Command[Any]], Verb] = {}
+        self.prefetches: dict[type[Command[Any]], Any] = {}
         self.laws: dict[str, PluginLaw] = {}
         for plugin in plugins:
-            for command in plugin.commands.keys() & self.commands.keys():
-                raise ValueError(f"plugin '{plugin.name}' takes the command {command.__name__}, which another one has")
+            refuse_taken_commands(plugin, {command.__name__ for command in self.commands})
             self.commands |= plugin.commands
+            self.prefetches |= plugin.prefetches
             self.laws |= plugin.laws
 
     def lifecycles(self, known: Mapping[str, Lifecycle]) -> dict[str, Lifecycle]:
@@ -69,6 +77,18 @@ class Registry:
                     )
                 found[lifecycle.name] = lifecycle
         return found
+
+
+def refuse_taken_commands(plugin: Plugin, taken: Collection[str]) -> None:
+    """A command is known by its name, over HTTP and in the record of idempotency keys.
+
+    Raises:
+        ValueError: if another plugin, or the core, has a command of that name.
+    """
+    for command in plugin.commands:
+        of_core = getattr(commands, command.__name__, command) is not command
+        if command.__name__ in taken or of_core:
+            raise ValueError(f"plugin '{plugin.name}' takes the command {command.__name__}, which another one has")
 
 
 def load_part(place: str) -> Any:

@@ -15,12 +15,13 @@ STANDARD = Registry((CONCURRENCY, WORKFLOWS, APPROVALS, SCHEDULES))
 
 
 def make_engine(
-    connection: Connection, lifecycles: Mapping[str, Lifecycle], *others: Connection, wire: WakeupChannel | None = None
-) -> Engine:
-    """An engine with all plugins, on connections that are there."""
-    return Engine(connection, lifecycles, *others, wire=wire, registry=STANDARD)
+    connection: Connection, lifecycles: Mapping[str, Lifecycle], *others: Connection, wire: WakeupChannel | None = None,
+    registry: Registry = STANDARD,
+) -> Engine:  # fmt: skip
+    """An engine with all plugins that Interlock ships, or with other ones, on connections that are open."""
+    return Engine(connection, lifecycles, *others, wire=wire, registry=registry)
 
 
 def open_engine(url: str, lifecycles: Mapping[str, Lifecycle]) -> Engine:
-    """An engine with all plugins, with connections and threads of its own; `close` ends them."""
+    """An engine with all plugins that Interlock ships, with connections and threads of its own; `close` ends them."""
     return Engine.open(url, lifecycles, registry=STANDARD)

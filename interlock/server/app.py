@@ -15,13 +15,13 @@ from litestar.handlers import HTTPRouteHandler
 
 from interlock.client import responses
 from interlock.client.app import App
-from interlock.core.plugin import load_part
+from interlock.core.plugin import Registry, load_part
 from interlock.core.ticker import Ticker
 from interlock.kernel.errors import StoreError
 from interlock.server.api_page import PAGE, PAGE_HEADERS
 from interlock.server.around import AROUND
 from interlock.server.auth import moment
-from interlock.server.command_api import PROGRAMS
+from interlock.server.command_api import program_operations
 from interlock.server.dead_letters import LETTERS
 from interlock.server.errors import AGAIN, Refusal
 from interlock.server.inbox import INBOX
@@ -75,8 +75,14 @@ OPEN = (
     ),
 )  # fmt: skip
 OPERATIONS: tuple[Operation, ...] = (
-    *JOBS, *HELD, *RUNS, *INBOX, *LETTERS, *TEMPLATES, *AROUND, *ACCESS, *PROGRAMS, *WAITING, *METRICS, *OPEN,
+    *JOBS, *HELD, *RUNS, *INBOX, *LETTERS, *TEMPLATES, *AROUND, *ACCESS, *WAITING, *METRICS, *OPEN,
 )  # fmt: skip
+
+
+def operations_of(registry: Registry) -> tuple[Operation, ...]:
+    """Everything that a server with these plugins can be asked."""
+    of_plugins = [operation for place in registry.routes for operation in load_part(place)]
+    return (*OPERATIONS, *program_operations(registry), *of_plugins)
 
 
 def built(app: App, *, lent: bool = False, ticks: bool = False, limits: Limits = LIMITS) -> Litestar:
@@ -84,7 +90,7 @@ def built(app: App, *, lent: bool = False, ticks: bool = False, limits: Limits =
 
     An app that is lent is closed by whoever lent it. If it `ticks`, time passes for every tenant while it serves.
     """
-    operations = (*OPERATIONS, *(one for place in app.registry.routes for one in load_part(place)))
+    operations = operations_of(app.registry)
     hall = ServerState(app, limits)
     desk = RequestPipeline(hall)
 

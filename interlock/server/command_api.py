@@ -14,6 +14,7 @@ from interlock.client import http_codec
 from interlock.client.remote_views import Question, bare, questions
 from interlock.client.selections import REQUEUE, is_requeue
 from interlock.core.committer import Unresolved
+from interlock.core.plugin import Registry
 from interlock.kernel.commands import LOCAL, Command, CreateKey, Drain, LeaseStatus, RotateKey
 from interlock.kernel.errors import Denied, InterlockError, StoreError, Unknown
 from interlock.server.errors import OURS, Refusal, refusal
@@ -42,11 +43,10 @@ class AllTold(msgspec.Struct, frozen=True):
     answers: list[Told]
 
 
-def asked_for(scope: str, *, first_names: bool = True) -> type[msgspec.Struct]:
+def asked_for(scope: str, registry: Registry, *, first_names: bool = True) -> type[msgspec.Struct]:
     """The body of a request: commands that need this scope, if wanted also by the names that they had first."""
-    kinds: Any = reduce(
-        or_, [http_codec.twin(kind) for kind in http_codec.commands_for(scope, first_names=first_names)]
-    )
+    known = http_codec.commands_for(scope, registry.commands, first_names=first_names)
+    kinds: Any = reduce(or_, map(http_codec.twin, known))
     several = Annotated[tuple[kinds, ...], Meta(min_length=1, max_length=http_codec.TOGETHER)]
     doc = f"Commands that need the scope `{scope}`; one that is refused does not stop the others."
     return msgspec.defstruct(
@@ -141,20 +141,21 @@ def calling(call: Callable[[Any, Asked], Awaitable[Any]], what: Any) -> Callable
     return partial(call, what)
 
 
-PROGRAMS = (
-    *(
+def program_operations(registry: Registry) -> list[Operation]:
+    """How programs send commands, those of plugins among them, and ask views."""
+    sending = [
         Operation(
             method="POST", path=f"{http_codec.PROGRAMS}/{scope}", scope=scope, keyed=False, counted=scope != "worker",
             summary=f"Send commands that need the scope {scope}", call=calling(carry_out, scope),
-            body=asked_for(scope), documented=asked_for(scope, first_names=False), answer=AllTold,
+            body=asked_for(scope, registry), documented=asked_for(scope, registry, first_names=False), answer=AllTold,
         )
         for scope in http_codec.SCOPES
-    ),
-    *(
+    ]  # fmt: skip
+    asking = [
         Operation(
             method="POST", path=one.path, scope="read", keyed=False, finds=True,
             summary=f"Ask the view {one.name}", call=calling(see, one), body=one.takes, answer=one.tells,
         )
-        for one in questions().values()
-    ),
-)  # fmt: skip
+        for one in questions(registry.queries).values()
+    ]  # fmt: skip
+    return sending + asking

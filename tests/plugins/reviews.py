@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
+import typer
 
 from interlock.core.advance import Stamp, advance, asked_by, make_unit
 from interlock.core.effective_policy import option_of
@@ -12,22 +13,25 @@ from interlock.core.plugin import Plugin
 from interlock.kernel.commands import Command
 from interlock.kernel.errors import InterlockError
 from interlock.kernel.lifecycle import Category
-from interlock.kernel.rows import Body, Row, Unit
+from interlock.kernel.rows import Body, Unit
+from interlock.server.operations import Asked, Operation
 from interlock.store.connection import Connection
 from interlock.store.hooks import Hooks, Moved, Reaction
-from interlock.store.query import select
 from interlock.store.unit_of_work import UnitOfWork
 
 HOUR_US = 3_600_000_000
 TABLE = """
 CREATE TABLE review (
-    unit    BIGINT PRIMARY KEY,
-    tenant  INTEGER NOT NULL,
-    job     BIGINT NOT NULL,
-    wanted  TEXT NOT NULL,
-    due_at  BIGINT
+    unit BIGINT PRIMARY KEY, job BIGINT NOT NULL, reviewer TEXT NOT NULL, due_at BIGINT,
+    tenant INTEGER NOT NULL
 );
 """
+INSERT = "INSERT INTO review (unit, job, reviewer, due_at, tenant) VALUES (:unit, :job, :reviewer, :due_at, :tenant)"
+DUE = "SELECT unit, reviewer FROM review WHERE tenant = :tenant AND due_at <= :now LIMIT :limit"
+NOT_DUE = "UPDATE review SET due_at = NULL WHERE unit = :unit"
+BY_REVIEWER = "SELECT unit FROM review WHERE tenant = :tenant AND reviewer = :reviewer ORDER BY unit"
+OF_NO_JOB = "SELECT id FROM unit WHERE lifecycle = 'review' AND id NOT IN (SELECT unit FROM review)"
+cli = typer.Typer(name="review", help="Reviews of what jobs came to.", no_args_is_help=True)
 
 
 class Wanted(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -36,80 +40,99 @@ class Wanted(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     by: str
 
 
-class Review(Row):
-    """The table: which job a review is of, who gives it, and when its reviewer is reminded."""
-
-    table = "review"
-
-    unit: int
-    tenant: int
-    job: int
-    wanted: str
-    due_at: int | None
-
-
 class GiveReview(Command[str], frozen=True, kw_only=True):
     """The command: a reviewer has looked."""
+
+    public, scope = True, "approve"
 
     unit: int
     verdict: str
 
 
-def give(tx: UnitOfWork, command: GiveReview) -> str:
+def give_review(tx: UnitOfWork, command: GiveReview) -> str:
     unit = tx.unit(command.unit)
     if unit.lifecycle != "review":
         raise InterlockError(f"unit {unit.id} is no review; it is a {unit.lifecycle}")
     note(tx, unit.id, "verdict", msgspec.json.encode(command.verdict).decode())
     advance(tx, unit, "approve", asked_by(command))
-    tx.connection.rows("UPDATE review SET due_at = NULL WHERE unit = :unit", {"unit": unit.id})
+    tx.connection.rows(NOT_DUE, {"unit": unit.id})
     return unit.state
 
 
 def open_reviews(tx: UnitOfWork, moved: list[Moved]) -> None:
     """The reaction: a job that has succeeded, and wants a review, has one."""
     for job, _ in moved:
-        body = tx.body(job)
-        wanted = option_of(body, "review", Wanted)
-        if wanted is None:
-            continue
-        unit = Unit(id=tx.new_id(), tenant=job.tenant, lane=job.lane, lifecycle="review")
-        fresh = Body(unit=unit.id, tenant=job.tenant, task="review", created_at=tx.now, correlation=body.correlation)
-        make_unit(tx, unit, fresh, Stamp("engine", "review wanted"))
-        tx.add(Review(unit=unit.id, tenant=job.tenant, job=job.id, wanted=wanted.by, due_at=tx.now + HOUR_US))
+        wanted = option_of(tx.body(job), "review", Wanted)
+        if wanted is not None:
+            unit = Unit(id=tx.new_id(), tenant=job.tenant, lane=job.lane, lifecycle="review")
+            body = Body(unit=unit.id, tenant=job.tenant, task="review", created_at=tx.now, correlation=str(job.id))
+            make_unit(tx, unit, body, Stamp("engine", "review wanted"))
+            row = {"unit": unit.id, "job": job.id, "reviewer": wanted.by, "due_at": tx.now + HOUR_US}
+            tx.connection.rows(INSERT, {**row, "tenant": job.tenant})
 
 
-DUE = select(Review, "WHERE tenant = :tenant AND due_at <= :now LIMIT :limit")
-
-
-def remind(tx: UnitOfWork, limit: int) -> int:
+def remind_reviewers(tx: UnitOfWork, limit: int) -> int:
     """The timer: a reviewer who has not looked within an hour is reminded, once."""
-    rows = tx.run(DUE.bind(tenant=tx.tenant, limit=limit))
-    for row in rows:
-        note(tx, row.unit, "reminded", msgspec.json.encode(row.wanted).decode())
-        tx.connection.rows("UPDATE review SET due_at = NULL WHERE unit = :unit", {"unit": row.unit})
+    rows = tx.connection.rows(DUE, {"tenant": tx.tenant, "now": tx.now, "limit": limit})
+    for unit, reviewer in rows:
+        note(tx, unit, "reminded", msgspec.json.encode(reviewer).decode())
+        tx.connection.rows(NOT_DUE, {"unit": unit})
     return len(rows)
 
 
-def reviews_have_rows(connection: Connection) -> Iterator[tuple[int, str]]:
+def reviews_by(connection: Connection, tenant: int, reviewer: str) -> list[int]:
+    """The query: the reviews that somebody is to give, or gave."""
+    return [unit for (unit,) in connection.rows(BY_REVIEWER, {"tenant": tenant, "reviewer": reviewer})]
+
+
+def reviews_have_jobs(connection: Connection) -> Iterator[tuple[int, str]]:
     """The law."""
-    sql = "SELECT id FROM unit WHERE lifecycle = 'review' AND NOT EXISTS (SELECT 1 FROM review WHERE unit = unit.id)"
-    for (unit,) in connection.rows(sql.replace("unit = unit.id", "review.unit = unit.id")):
+    for (unit,) in connection.rows(OF_NO_JOB):
         yield unit, "it is a review of no job"
+
+
+class Given(msgspec.Struct):
+    """The body of a request: what the reviewer says."""
+
+    verdict: str
+
+
+async def give(request: Asked) -> dict[str, str]:
+    """The route."""
+    unit = await request.unit("review")
+    return {"state": await request.send(GiveReview(unit=unit, verdict=request.body.verdict))}
+
+
+ROUTES = (
+    Operation(
+        method="POST", path="/v1/reviews/{id}", scope="approve", summary="Give a review", call=give, body=Given,
+        answer=dict[str, str],
+    ),
+)  # fmt: skip
+
+
+@cli.command("who")
+def who() -> None:
+    """The group of commands: say who reviews."""
+    typer.echo("ann")
 
 
 PLUGIN = Plugin(
     name="reviews",
     lifecycles=(Path(__file__).parent / "review.toml",),
     tables=TABLE,
-    commands={GiveReview: give},
+    commands={GiveReview: give_review},
+    queries=(reviews_by,),
     hooks=Hooks(
         options=(("review", Wanted),),
         reactions=(
-            Reaction("open reviews", lambda one: one.has_ended and one.unit.outcome == Category.SUCCESS, open_reviews),
+            Reaction(
+                "open reviews", lambda move: move.has_ended and move.unit.outcome == Category.SUCCESS, open_reviews
+            ),
         ),
-        tick_timers=(remind,),
+        tick_timers=(remind_reviewers,),
     ),
-    routes="tests.plugins.review_parts:ROUTES",
-    cli="tests.plugins.review_parts:group",
-    laws={"every review is of a job": reviews_have_rows},
+    routes=f"{__name__}:ROUTES",
+    cli=f"{__name__}:cli",
+    laws={"every review is of a job": reviews_have_jobs},
 )
