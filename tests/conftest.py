@@ -14,6 +14,7 @@ from tests.postgres.server import postgres
 ROOT = Path(__file__).parent.parent
 COMMAND = Path(sys.executable).parent / "interlock"
 Run = Callable[..., subprocess.CompletedProcess[str]]
+OTHER_DATABASES = ("sqlite", "http")  # a server of a test's own has a SQLite file, unless it says otherwise
 TERMINAL = {"NO_COLOR": "1", "TERM": "dumb", "COLUMNS": "200"}  # whose width and colours change nothing
 
 
@@ -30,10 +31,21 @@ def interlock() -> Run:
 
 
 @pytest.fixture(scope="session")
-def server() -> Iterator[str]:
+def running_postgres() -> Iterator[str]:
     """The URL of a real PostgreSQL that lives as long as the session."""
     with postgres() as url:
         yield url
+
+
+@pytest.fixture
+def server(request: pytest.FixtureRequest) -> str:
+    """The URL of that PostgreSQL; empty for a test whose parameters name another database, which never waits for it."""
+    params = request.node.callspec.params if hasattr(request.node, "callspec") else {}
+    kinds = [kind for kind in params.values() if isinstance(kind, str)]
+    if any(kind.startswith(OTHER_DATABASES) for kind in kinds) and not any("postgres" in kind for kind in kinds):
+        return ""
+    url: str = request.getfixturevalue("running_postgres")
+    return url
 
 
 @pytest.hookimpl(wrapper=True)

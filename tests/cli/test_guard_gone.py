@@ -142,9 +142,9 @@ ON_SQLITE = {
 
 
 @pytest.fixture(scope="module")
-def url(server: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def url(running_postgres: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """A database whose guard nobody changes."""
-    with fresh_postgres(server, "guard_gone") as made:
+    with fresh_postgres(running_postgres, "guard_gone") as made:
         yield made
 
 

@@ -21,9 +21,10 @@ RUN = {"task": "release", "steps": [{"task": "ship"}]}
 
 
 @pytest.fixture(scope="module")
-def several(server: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
+def several(running_postgres: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
     folder: Path = tmp_path_factory.mktemp("several")
-    with fresh_postgres(server, f"several{abs(hash(folder))}") as url, paired(url, folder, 3) as stage:
+    name = f"several{abs(hash(folder))}"
+    with fresh_postgres(running_postgres, name) as url, paired(url, folder, 3) as stage:
         yield stage
 
 

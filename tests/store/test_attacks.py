@@ -74,14 +74,17 @@ def sqlite_scene(file: Path) -> Iterator[tuple[Connection, Scene]]:
 
 
 @pytest.fixture(scope="module")
-def scenes(server: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, tuple[Connection, Scene]]]:
+def scenes(
+    running_postgres: str, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[dict[str, tuple[Connection, Scene]]]:
     """One database for each set-up, made when it is first asked for; what an attack does to it is undone."""
     folder = tmp_path_factory.mktemp("attacked")
     with ExitStack() as stack:
 
         class Made(dict[str, tuple[Connection, Scene]]):
             def __missing__(self, setup: str) -> tuple[Connection, Scene]:
-                opened = sqlite_scene(folder / f"{setup}.db") if setup in SQLITE else postgres_scene(server, setup)
+                on_sqlite = setup in SQLITE
+                opened = sqlite_scene(folder / f"{setup}.db") if on_sqlite else postgres_scene(running_postgres, setup)
                 self[setup] = stack.enter_context(opened)
                 return self[setup]
 

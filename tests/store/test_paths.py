@@ -68,9 +68,8 @@ def test_every_move_of_every_lifecycle_is_a_listed_path() -> None:
 
 
 @pytest.fixture(scope="module", params=["sqlite memory", "postgres"])
-def database(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, server: str
-) -> Iterator[Connection]:
+def database(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Connection]:
+    server = request.getfixturevalue("running_postgres") if request.param == "postgres" else ""
     with fresh(request.param, tmp_path_factory.mktemp("paths"), server) as connection:
         yield connection
 

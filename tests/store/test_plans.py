@@ -51,9 +51,8 @@ def filled(kind: str, folders: pytest.TempPathFactory, server: str, ahead: int) 
 
 
 @pytest.fixture(scope="module", params=KINDS)
-def database(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, server: str
-) -> Iterator[Connection]:
+def database(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Connection]:
+    server = request.getfixturevalue("running_postgres") if request.param == "postgres" else ""
     with filled(request.param, tmp_path_factory, server, AHEAD) as connection:
         yield connection
 

@@ -36,8 +36,8 @@ BURY = path_of("job", "queued", None, "bury")
 
 
 @pytest.fixture(scope="module")
-def url(server: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with fresh_postgres(server, f"races{abs(hash(tmp_path_factory.getbasetemp()))}") as made:
+def url(running_postgres: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with fresh_postgres(running_postgres, f"races{abs(hash(tmp_path_factory.getbasetemp()))}") as made:
         yield made
 
 

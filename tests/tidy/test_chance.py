@@ -4,11 +4,9 @@ import ast
 from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
-
 from tests.conftest import ROOT
+from tests.tidy.sources import PRODUCT, name_of, nodes_of
 
-PRODUCT = sorted((ROOT / "interlock").rglob("*.py"))
 CLOCKS = {"time", "random", "uuid", "secrets"}
 SLEEPS = {("asyncio", "sleep"), ("datetime", "now"), ("datetime", "utcnow"), ("datetime", "today"), ("os", "urandom")}
 # The adapters: what each may use, and why it is one.
@@ -42,10 +40,11 @@ ADAPTERS = {
 }
 
 
-def used(tree: ast.AST) -> Iterator[str]:
-    for node in ast.walk(tree):
+def used(path: Path) -> Iterator[str]:
+    """The clocks and sources of chance that a file uses."""
+    for node in nodes_of(path):
         if isinstance(node, ast.Import):
-            yield from (one.name for one in node.names if one.name in CLOCKS)
+            yield from (imported.name for imported in node.names if imported.name in CLOCKS)
         elif isinstance(node, ast.ImportFrom) and node.module in CLOCKS:
             yield str(node.module)
         elif isinstance(node, ast.Attribute) and (getattr(node.value, "id", ""), node.attr) in SLEEPS:
@@ -62,28 +61,23 @@ def allowed(path: Path) -> set[str]:
     }
 
 
-@pytest.mark.parametrize("path", PRODUCT, ids=lambda path: str(path.relative_to(ROOT)))
-def test_time_and_chance_come_through_adapters(path: Path) -> None:
-    assert set(used(ast.parse(path.read_text(encoding="utf-8")))) - allowed(path) == set()
+def test_time_and_chance_come_through_adapters() -> None:
+    assert {name_of(path): more for path in PRODUCT if (more := set(used(path)) - allowed(path))} == {}
 
 
-@pytest.mark.parametrize(
-    "path", sorted((ROOT / "interlock/testing/simulation").glob("*.py")), ids=lambda path: path.name
-)
-def test_chance_in_a_simulation_comes_from_its_seed(path: Path) -> None:
+def test_chance_in_a_simulation_comes_from_its_seed() -> None:
     """`random.Random(seed)` is the only word of that module, and it is never called without a seed."""
-    tree = ast.parse(path.read_text(encoding="utf-8"))
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "random":
-            assert node.attr == "Random"
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "Random":
-            assert node.args
+    for path in sorted((ROOT / "interlock/testing/simulation").glob("*.py")):
+        for node in nodes_of(path):
+            if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "random":
+                assert node.attr == "Random", path
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "Random":
+                assert node.args, path
 
 
 def test_no_adapter_is_listed_in_vain() -> None:
     for place, (words, why) in ADAPTERS.items():
         folder = ROOT / "interlock" / place
         files = [path for path in PRODUCT if path == folder or folder in path.parents]
-        found = {word for path in files for word in used(ast.parse(path.read_text(encoding="utf-8")))}
         assert why
-        assert words == found, place
+        assert words == {word for path in files for word in used(path)}, place

@@ -3,19 +3,15 @@
 import ast
 import re
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
-
-import pytest
 
 from interlock.kernel.lifecycle import Category
 from interlock.kernel.rows import Unit
 from interlock.lifecycles import shipped
 from tests.conftest import ROOT
+from tests.tidy.sources import ALL, PRODUCT, functions_of, name_of, nodes_of, texts_of, tree_of
 
-LINES_A_FILE, LINES_A_FUNCTION = 600, 60
-PRODUCT = sorted((ROOT / "interlock").rglob("*.py"))
-ALL = sorted(path for folder in ("interlock", "tests", "bench", "scripts") for path in (ROOT / folder).rglob("*.py"))
+LINES_PER_FILE, LINES_PER_FUNCTION = 600, 60
 SQL = re.compile(
     r"\b(SELECT\s.+\sFROM|WHERE\s+\w+\s*[=<>]|INSERT\s+INTO|UPDATE\s+\w+\s+SET|DELETE\s+FROM|CREATE\s+TABLE)\b"
 )
@@ -24,67 +20,54 @@ FORBIDDEN_NAMES = re.compile(
 )
 
 
-def name(path: Path) -> str:
-    return str(path.relative_to(ROOT))
+def test_files_and_functions_fit() -> None:
+    too_long = []
+    for path in PRODUCT:
+        if len(path.read_text(encoding="utf-8").splitlines()) > LINES_PER_FILE:
+            too_long.append(name_of(path))
+        too_long += [
+            f"{name_of(path)} {function.name}"
+            for function in functions_of(path)
+            if (function.end_lineno or 0) - function.lineno >= LINES_PER_FUNCTION
+        ]
+    assert too_long == []
 
 
-def functions(tree: ast.AST) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
-    return (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef))
+def test_a_module_says_what_is_in_it() -> None:
+    """By a docstring whose first line is a sentence."""
+    silent = []
+    for path in ALL:
+        doc = ast.get_docstring(tree_of(path)) or "\n"
+        if not doc.splitlines()[0].rstrip().endswith((".", "?")):
+            silent.append(name_of(path))
+    assert silent == []
 
 
-def texts(tree: ast.AST) -> Iterator[ast.Constant]:
-    """String constants that are code, not docstrings."""
-    docs = {
-        id(node.body[0].value)
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
-        and node.body
-        and isinstance(node.body[0], ast.Expr)
-    }
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in docs:
-            yield node
+def test_no_import_inside_a_function() -> None:
+    inside = [
+        f"{name_of(path)} {function.name}"
+        for path in PRODUCT
+        for function in functions_of(path)
+        if any(isinstance(node, ast.Import | ast.ImportFrom) for node in ast.walk(function))
+    ]
+    assert inside == []
 
 
-@pytest.mark.parametrize("path", PRODUCT, ids=name)
-def test_files_and_functions_fit(path: Path) -> None:
-    text = path.read_text(encoding="utf-8")
-    assert len(text.splitlines()) <= LINES_A_FILE
-    for function in functions(ast.parse(text)):
-        assert (function.end_lineno or 0) - function.lineno < LINES_A_FUNCTION, function.name
+def test_names_say_what_they_mean() -> None:
+    empty = []
+    for path in PRODUCT:
+        names = [function.name for function in functions_of(path)]
+        names += [node.name for node in nodes_of(path) if isinstance(node, ast.ClassDef)]
+        empty += [f"{name_of(path)} {name}" for name in [*names, path.stem] if FORBIDDEN_NAMES.search(name.lower())]
+    assert empty == []
 
 
-@pytest.mark.parametrize("path", ALL, ids=name)
-def test_a_module_says_what_is_in_it(path: Path) -> None:
-    doc = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8")))
-    assert doc, "a module docstring of one sentence is wanted"
-    assert doc.splitlines()[0].rstrip().endswith((".", "?"))
+def test_no_sql_outside_the_store() -> None:
+    outside = [path for path in PRODUCT if "store" not in path.relative_to(ROOT).parts]
+    assert [f"{name_of(path)} {text}" for path in outside for text in texts_of(path) if SQL.search(text)] == []
 
 
-@pytest.mark.parametrize("path", PRODUCT, ids=name)
-def test_no_import_inside_a_function(path: Path) -> None:
-    for function in functions(ast.parse(path.read_text(encoding="utf-8"))):
-        assert not [node for node in ast.walk(function) if isinstance(node, ast.Import | ast.ImportFrom)], function.name
-
-
-@pytest.mark.parametrize("path", PRODUCT, ids=name)
-def test_names_say_what_they_mean(path: Path) -> None:
-    tree = ast.parse(path.read_text(encoding="utf-8"))
-    named = [function.name for function in functions(tree)]
-    named += [node.name for node in ast.walk(tree) if isinstance(node, ast.ClassDef)]
-    assert [word for word in [*named, path.stem] if FORBIDDEN_NAMES.search(word.lower())] == []
-
-
-@pytest.mark.parametrize("path", PRODUCT, ids=name)
-def test_no_sql_outside_the_store(path: Path) -> None:
-    if "store" not in path.relative_to(ROOT).parts:
-        assert [
-            node.value for node in texts(ast.parse(path.read_text(encoding="utf-8"))) if SQL.search(node.value)
-        ] == []
-
-
-@pytest.mark.parametrize("path", PRODUCT, ids=name)
-def test_no_state_name_outside_the_lifecycles(path: Path) -> None:
+def test_no_state_name_outside_the_lifecycles() -> None:
     """Code speaks triggers and categories; a state's name is its lifecycle's own business."""
     words = {str(category) for category in Category} | {
         trigger for lifecycle in shipped().values() for _, trigger in lifecycle.moves
@@ -92,8 +75,7 @@ def test_no_state_name_outside_the_lifecycles(path: Path) -> None:
     states = (
         {state for lifecycle in shipped().values() for state in lifecycle.states} - words - set(Unit.__struct_fields__)
     )
-    found = [node.value for node in texts(ast.parse(path.read_text(encoding="utf-8"))) if node.value in states]
-    assert found == []
+    assert [f"{name_of(path)} {text}" for path in PRODUCT for text in texts_of(path) if text in states] == []
 
 
 def tracked() -> list[Path]:
