@@ -128,7 +128,9 @@ class Reader:
             assert not block.name, block.name
             for command, printed in said(text):
                 seen = self.here.type(command)
-                assert re.fullmatch(pattern(printed), seen.strip()), f"$ {command}\n{seen}\nand the page says\n{printed}"
+                assert re.fullmatch(pattern(printed), seen.strip()), (
+                    f"$ {command}\n{seen}\nand the page says\n{printed}"
+                )
 
     def elsewhere(self, there: Terminal, text: str) -> None:
         if text.startswith(STOPPED):

@@ -1,6 +1,5 @@
 """Every file and every command line of the README, the tutorial and the pages about workflows and testing works as it is written."""
 
-from interlock.store.postgres import PostgresConnection
 import os
 import re
 import shutil
@@ -15,7 +14,7 @@ from pathlib import Path
 import pytest
 import trustme
 
-from interlock.store import postgres
+from interlock.store.postgres import PostgresConnection
 from tests.cli.inside import inside
 from tests.conftest import ROOT
 from tests.docs import fresh
