@@ -81,7 +81,7 @@ GUARDS: Mapping[str, Guard] = MappingProxyType(
             ),
         ),
         "cancel_now": Guard(
-            "the cancel is hard, its deadline has passed, nobody holds the unit, or its parent has ended",
+            "the cancel is hard, its deadline has passed, nobody holds the job, or its parent has ended",
             "interlock.kernel.policy.cancel",
             is_soft_cancel,
         ),
@@ -116,12 +116,12 @@ GUARDS: Mapping[str, Guard] = MappingProxyType(
             of_life("worker", "drain"),
         ),
         "failed_for_good": Guard(
-            "no attempt follows the failure: it is not retryable, or none is left and the unit's policy says failed",
+            "no attempt follows the failure: it is not retryable, or none is left and its policy says failed",
             "interlock.kernel.policy.after_failure",
             lambda lifecycle, move: reported("fail")(lifecycle, move) and lifecycle.allows(move.source, "retry"),
         ),
         "holds_nothing": Guard(
-            "the worker has given back the last unit that it held",
+            "the worker has given back the last job that it held",
             "interlock.core.workers.worker_of",
             of_life("worker", "free"),
         ),
@@ -154,7 +154,7 @@ GUARDS: Mapping[str, Guard] = MappingProxyType(
             ),
         ),
         "quorum_reached": Guard(
-            "as many of those who have a vote have approved as the unit wants; one, if it says nothing",
+            "as many of those who have a vote have approved as it requires; one by default",
             "interlock.plugins.approvals.votes.cast",
             lambda lifecycle, move: move.trigger == "approve" and move.owner is Owner.PERSON,
         ),

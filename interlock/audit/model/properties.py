@@ -8,19 +8,19 @@ from interlock.kernel.lifecycle import Category, Lifecycle, Move, Owner
 from interlock.kernel.policy import LIVE
 
 PROMISES = {
-    "one-owner": "at most one worker may speak for the unit, none once its lease is over, and no two leases are live",
-    "stale-stays": "who may not speak any more never may again, and changes nothing by trying",
-    "listed-moves": "no move outside the table",
-    "settled-stays": "no settled result changes but by a move that opens an attempt",
-    "forward": "attempts and fences only grow, and within an attempt nothing happens twice",
+    "one-owner": "at most one worker may report on a job, none after its lease has expired, and no two leases are live",
+    "stale-stays": "a worker that may not report any more never may again, and changes nothing by trying",
+    "listed-moves": "no transition that the lifecycle does not list",
+    "settled-stays": "a settled result changes only by a transition that opens an attempt",
+    "forward": "attempts and fencing tokens only grow, and within an attempt nothing happens twice",
     "budget": "failures and losses stay within their budget, and what is left of it is used",
-    "cancel-holds": "no attempt opens once a cancel was asked for, and nobody answers one that was not",
-    "answered": "whatever the engine must do, the table lists a move for it",
-    "can-end": "from everywhere an end can be reached without anybody cancelling",
-    "lease-law": "a lease moves as its own table lists, is active exactly where the unit may be completed, and ends "
-    "as what happened says: completed by an outcome, canceled by an answer, expired by time, else revoked",
-    "follows": "a unit that follows another is in the state of the same name, if it has one",
-    "no-dead-moves": "every listed move can be taken (asked from 3 attempts on)",
+    "cancel-holds": "no attempt opens after a cancel was requested, and nobody answers a cancel that was not",
+    "answered": "whatever the engine must do, the lifecycle lists a transition for it",
+    "can-end": "from every state an end can be reached without a cancel",
+    "lease-law": "a lease moves as its own lifecycle lists, is active exactly where the job may be completed, "
+    "and ends by what happened: completed by an outcome, canceled by an answer, expired by time, else revoked",
+    "follows": "a job that follows another one is in the state of the same name, if it has one",
+    "no-dead-moves": "every listed transition can be taken (checked from 3 attempts on)",
 }
 Broke = Callable[[str, str], None]  # promise, what happened
 
