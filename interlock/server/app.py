@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 import msgspec
-from litestar import Litestar, Request, Response
+from litestar import Litestar, Response
 from litestar.datastructures import State
 from litestar.exceptions import HTTPException
 from litestar.handlers import HTTPRouteHandler
@@ -18,24 +18,14 @@ from interlock.client.app import App
 from interlock.core.plugin import Registry, load_part
 from interlock.core.ticker import Ticker
 from interlock.kernel.errors import StoreError
+from interlock.server import command_api, dead_letters, jobs, keys, leases, lifecycles, long_poll, metrics, workers
 from interlock.server.api_page import PAGE, PAGE_HEADERS
-from interlock.server.around import AROUND
 from interlock.server.auth import moment
-from interlock.server.command_api import program_operations
-from interlock.server.dead_letters import LETTERS
 from interlock.server.errors import AGAIN, Refusal
-from interlock.server.inbox import INBOX
-from interlock.server.jobs import JOBS
-from interlock.server.keys import ACCESS
-from interlock.server.leases import HELD
 from interlock.server.limits import Limits
-from interlock.server.long_poll import WAITING
-from interlock.server.metrics import METRICS
 from interlock.server.openapi import described
-from interlock.server.operations import HTML, JSON, Asked, Operation, ServerState, request_id
-from interlock.server.request_pipeline import BODY_MAX, HEADERS, RequestPipeline, refused, told
-from interlock.server.runs import RUNS
-from interlock.server.templates import TEMPLATES
+from interlock.server.operations import HTML, JSON, Operation, Request, ServerState, make_request_id
+from interlock.server.request_pipeline import BODY_MAX, HEADERS, HttpRequest, RequestPipeline, refused, told
 from interlock.store import migrate
 from interlock.store.connection import Connection
 
@@ -47,15 +37,15 @@ def present(connection: Connection) -> bool:
     return migrate.version(connection) == migrate.numbers()[-1]
 
 
-async def alive(asked: Asked) -> responses.Health:
+async def alive(request: Request) -> responses.Health:
     """The process answers; it asks nothing else, so that nobody restarts a server because a database is away."""
     return responses.Health("ok")
 
 
-async def ready(asked: Asked) -> responses.Health:
+async def ready(request: Request) -> responses.Health:
     """The database answers, and has the schema that this program knows. Raises Refusal."""
     try:
-        right = await asked.hall.look(present, 1)
+        right = await request.hall.look(present, 1)
     except StoreError as error:
         log.warning("not ready: %s", error)  # whoever asks has shown no key, and is not told where the database is
         raise Refusal(503, "not ready: the database does not answer", headers=AGAIN) from None
@@ -74,15 +64,16 @@ OPEN = (
         summary="Whether the server's database answers, and has the schema of this program",
     ),
 )  # fmt: skip
-OPERATIONS: tuple[Operation, ...] = (
-    *JOBS, *HELD, *RUNS, *INBOX, *LETTERS, *TEMPLATES, *AROUND, *ACCESS, *WAITING, *METRICS, *OPEN,
+CORE_ROUTES: tuple[Operation, ...] = (
+    *jobs.ROUTES, *leases.ROUTES, *dead_letters.ROUTES, *workers.ROUTES, *lifecycles.ROUTES, *keys.ROUTES,
+    *long_poll.ROUTES, *metrics.ROUTES, *OPEN,
 )  # fmt: skip
 
 
 def operations_of(registry: Registry) -> tuple[Operation, ...]:
     """Everything that a server with these plugins can be asked."""
     of_plugins = [operation for place in registry.routes for operation in load_part(place)]
-    return (*OPERATIONS, *program_operations(registry), *of_plugins)
+    return (*CORE_ROUTES, *command_api.program_operations(registry), *of_plugins)
 
 
 def built(app: App, *, lent: bool = False, ticks: bool = False, limits: Limits = LIMITS) -> Litestar:
@@ -121,8 +112,8 @@ def built(app: App, *, lent: bool = False, ticks: bool = False, limits: Limits =
 
 
 def route(desk: RequestPipeline, operation: Operation) -> HTTPRouteHandler:
-    async def answer(request: Request[Any, Any, Any]) -> Response[Any]:
-        return await desk.answer(operation, request)
+    async def answer(http_request: HttpRequest) -> Response[Any]:
+        return await desk.answer(operation, http_request)
 
     path = operation.path.replace("}", ":str}")
     return HTTPRouteHandler(path, http_method=operation.method, name=operation.name)(answer)  # type: ignore[arg-type]
@@ -135,9 +126,9 @@ def page(path: str, text: bytes, media: str, more: Mapping[str, str] | None = No
     return HTTPRouteHandler(path, http_method="GET")(answer)
 
 
-def outside(request: Request[Any, Any, Any], error: Exception) -> Response[bytes]:
+def outside(http_request: HttpRequest, error: Exception) -> Response[bytes]:
     """What is answered where no operation was found, or the request could not be read."""
-    answer, named = refused(error), request_id()
+    answer, named = refused(error), make_request_id()
     answer.headers["X-Request-Id"] = named
-    told(request.method, "", answer.status_code, moment(), named)
+    told(http_request.method, "", answer.status_code, moment(), named)
     return answer

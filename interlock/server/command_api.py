@@ -19,7 +19,7 @@ from interlock.kernel.commands import LOCAL, Command, CreateKey, Drain, LeaseSta
 from interlock.kernel.errors import Denied, InterlockError, StoreError, Unknown
 from interlock.server.errors import OURS, Refusal, refusal
 from interlock.server.keys import refuse_wider
-from interlock.server.operations import Asked, Operation
+from interlock.server.operations import Operation, Request
 from interlock.store.queries.views import born_by
 
 log = logging.getLogger("interlock.server")
@@ -55,48 +55,48 @@ def asked_for(scope: str, registry: Registry, *, first_names: bool = True) -> ty
     )  # fmt: skip
 
 
-async def carry_out(scope: str, asked: Asked) -> AllTold:
+async def carry_out(scope: str, request: Request) -> AllTold:
     """Every command is answered; those of one request are put to the engine together."""
-    cause = f"{asked.caller.key} {asked.request}"
-    judged = [await judge(scope, asked, said, cause) for said in asked.body.commands]
-    came = iter(await answers_to(asked, [one for one in judged if not isinstance(one, InterlockError)]))
+    cause = f"{request.caller.key} {request.request_id}"
+    judged = [await judge(scope, request, said, cause) for said in request.body.commands]
+    came = iter(await answers_to(request, [one for one in judged if not isinstance(one, InterlockError)]))
     return AllTold(
         [Told(refused=http_codec.trouble_of(one)) if isinstance(one, InterlockError) else next(came) for one in judged]
     )
 
 
-async def judge(scope: str, asked: Asked, said: msgspec.Struct, cause: str) -> Command[Any] | InterlockError:
+async def judge(scope: str, request: Request, said: msgspec.Struct, cause: str) -> Command[Any] | InterlockError:
     """A command as this caller's, or why it may not be asked with this key and this scope."""
     try:
         command = http_codec.received(said)
     except InterlockError as wrong:
         return wrong
-    if no := await denied(scope, asked, command):
+    if no := await denied(scope, request, command):
         return no
     try:
         if isinstance(command, CreateKey | RotateKey):
-            await refuse_wider(asked, command)
-        own = asked.owned(command, cause=cause)
+            await refuse_wider(request, command)
+        own = request.owned(command, cause=cause)
         return msgspec.structs.replace(own, key_scope=REQUEUE) if is_requeue(command) else own
     except Refusal as no:
         return Denied(str(no))
 
 
-async def denied(scope: str, asked: Asked, command: Command[Any]) -> Denied | None:
+async def denied(scope: str, request: Request, command: Command[Any]) -> Denied | None:
     """Why this scope is not enough for a command, if it is not."""
     if not isinstance(command, Drain) or scope != "worker":
         needed = http_codec.scope_of(command)
         return None if scope == needed else Denied(f"this needs the scope '{needed}'")
-    born = await asked.read(born_by, command.worker) or ""
-    if born.partition(" ")[0] == asked.caller.key:
+    born = await request.read(born_by, command.worker) or ""
+    if born.partition(" ")[0] == request.caller.key:
         return None
     return Denied("a worker may drain itself, and this one was registered with another key")
 
 
-async def answers_to(asked: Asked, commands: Sequence[Command[Any]]) -> list[Told]:
+async def answers_to(request: Request, commands: Sequence[Command[Any]]) -> list[Told]:
     if not commands:
         return []
-    futures = map(asyncio.wrap_future, asked.app.put_all(commands))
+    futures = map(asyncio.wrap_future, request.app.put_all(commands))
     return [told(one) for one in await asyncio.gather(*futures, return_exceptions=True)]
 
 
@@ -124,20 +124,20 @@ def is_stale(heard: Any) -> bool:
     return isinstance(heard, LeaseStatus) and not heard.accepted and "LEASE" in heard.why
 
 
-async def see(question: Question, asked: Asked) -> dict[str, Any]:
+async def see(question: Question, request: Request) -> dict[str, Any]:
     """What a view says of this caller's tenant. Raises Refusal for what is not there."""
-    given = question.given(asked.body)
+    given = question.given(request.body)
     if given.get("by") == LOCAL:
-        given["by"] = asked.caller.name
+        given["by"] = request.caller.name
     if question.with_lives:
-        given["lives"] = asked.app.lifecycles
+        given["lives"] = request.app.lifecycles
     try:
-        return {"answer": bare(await asked.read(question.view, **given))}
+        return {"answer": bare(await request.read(question.view, **given))}
     except Unknown as error:
         raise Refusal(404, str(error)) from None
 
 
-def calling(call: Callable[[Any, Asked], Awaitable[Any]], what: Any) -> Callable[[Asked], Awaitable[Any]]:
+def calling(call: Callable[[Any, Request], Awaitable[Any]], what: Any) -> Callable[[Request], Awaitable[Any]]:
     return partial(call, what)
 
 

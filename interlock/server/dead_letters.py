@@ -13,7 +13,7 @@ from interlock.kernel.commands import Replay
 from interlock.kernel.errors import InterlockError
 from interlock.kernel.ids import format_id
 from interlock.server.errors import Refusal
-from interlock.server.operations import Asked, Operation, unit_of
+from interlock.server.operations import Operation, Request, unit_of
 from interlock.server.request_schemas import BulkAsked, LettersAsked, LettersMeant
 from interlock.store.connection import Connection
 from interlock.store.queries.dead_letters import END, Letter, Letters, Place, newest, place_of
@@ -35,15 +35,15 @@ class Seen(msgspec.Struct, frozen=True):
     units: str  # digest
 
 
-def meant_by(asked: Asked, wanted: LettersAsked) -> Letters:
+def meant_by(request: Request, wanted: LettersAsked) -> Letters:
     """The letters that are meant. Raises InterlockError."""
     words = {name: getattr(wanted, name) for name in LettersAsked.__struct_fields__}
-    return make_letters(asked.app.lifecycles, **words)
+    return make_letters(request.app.lifecycles, **words)
 
 
-async def letters(asked: Asked) -> responses.LetterList:
-    query: LettersMeant = asked.query
-    page, last = await asked.read(page_of, meant_by(asked, query), query)
+async def letters(request: Request) -> responses.LetterList:
+    query: LettersMeant = request.query
+    page, last = await request.read(page_of, meant_by(request, query), query)
     return responses.LetterList(page, None if last is None else format_id(last.lifecycle, last.unit))
 
 
@@ -59,26 +59,26 @@ def page_of(
     return [json_views.letter(views[one.unit], one, tracebacks.get(one.unit)) for one in found], last
 
 
-async def requeue(asked: Asked) -> responses.Bulk:
+async def requeue(request: Request) -> responses.Bulk:
     """The dead letters that somebody saw and confirms are done again, each once, or their number is told first."""
-    body: BulkAsked = asked.body
-    wanted, now = meant_by(asked, body.filter), await asked.read(lambda connection, tenant: connection.now())
+    body: BulkAsked = request.body
+    wanted, now = meant_by(request, body.filter), await request.read(lambda connection, tenant: connection.now())
     filter_digest = sha256(msgspec.json.encode((wanted, body.reason))).hexdigest()
-    seen = None if body.confirm is None else opened(asked.caller.seal, body.confirm)
+    seen = None if body.confirm is None else opened(request.caller.seal, body.confirm)
     if body.confirm is not None:
-        refuse_other(seen, asked.caller.tenant, filter_digest, now)
+        refuse_other(seen, request.caller.tenant, filter_digest, now)
     at = seen.at if seen else now
-    found, more = await gathered(asked, wanted, at)
+    found, more = await gathered(request, wanted, at)
     units = sha256(",".join(str(one.unit) for one in found).encode()).hexdigest()
     if seen is None:
-        token = sealed(asked.caller.seal, Seen("requeue", asked.caller.tenant, filter_digest, at, units))
+        token = sealed(request.caller.seal, Seen("requeue", request.caller.tenant, filter_digest, at, units))
         return responses.Bulk(len(found), more, token)
     if seen.units != units:
         raise Refusal(409, f"there are other letters now than when this was shown; {AGAIN}", code="CONFIRM_MISMATCH")
-    return await done_again(asked, found, more, body.reason)
+    return await done_again(request, found, more, body.reason)
 
 
-async def gathered(asked: Asked, wanted: Letters, at: int) -> tuple[list[Letter], bool]:
+async def gathered(request: Request, wanted: Letters, at: int) -> tuple[list[Letter], bool]:
     """Letters that died by then and were not done again by then, at most so many, and whether there are more.
 
     Those that were done again later are among them: so an order that comes twice means the same ones twice.
@@ -86,7 +86,7 @@ async def gathered(asked: Asked, wanted: Letters, at: int) -> tuple[list[Letter]
     found: list[Letter] = []
     before: Place = (at, 2**62)
     while len(found) < BULK_MOST:
-        some, last = await asked.read(newest, wanted, TOGETHER * 5, before)
+        some, last = await request.read(newest, wanted, TOGETHER * 5, before)
         found += [one for one in some if one.again_at is None or one.again_at > at]
         if last is None:
             return found[:BULK_MOST], len(found) > BULK_MOST
@@ -94,13 +94,13 @@ async def gathered(asked: Asked, wanted: Letters, at: int) -> tuple[list[Letter]
     return found[:BULK_MOST], True
 
 
-async def done_again(asked: Asked, found: list[Letter], more: bool, reason: str) -> responses.Bulk:
+async def done_again(request: Request, found: list[Letter], more: bool, reason: str) -> responses.Bulk:
     """Each letter is done again, some at a time; whoever does so twice gets the same units twice."""
-    caller, came = asked.caller, list[RequeueOutcome]()
-    order = Replay(unit=0, tenant=caller.tenant, actor=caller.name, cause=asked.request, reason=reason)
+    caller, came = request.caller, list[RequeueOutcome]()
+    order = Replay(unit=0, tenant=caller.tenant, actor=caller.name, cause=request.request_id, reason=reason)
     for start in range(0, len(found), TOGETHER):
         some = [UnitRef(one.unit, one.lifecycle, "", True) for one in found[start : start + TOGETHER]]
-        came += await run_steps(requeue_steps(some, order), asked.read, asked.hall.send_all)
+        came += await run_steps(requeue_steps(some, order), request.read, request.hall.send_all)
     units = [one.new for one in came if one.new is not None]
     return responses.Bulk(len(found), more, None, len(units), len(found) - len(units), units[:SHOWN_MOST])
 
@@ -132,7 +132,7 @@ def refuse_other(seen: Seen | None, tenant: int, filter_digest: str, now: int) -
         raise Refusal(409, f"{why}; {AGAIN}", code="CONFIRM_MISMATCH")
 
 
-LETTERS = (
+ROUTES = (
     Operation(
         method="GET", path="/v1/dead-letters", scope="read", summary="List dead letters, the last one first",
         call=letters, query=LettersMeant, answer=responses.LetterList,

@@ -6,21 +6,19 @@ from typing import Any
 from interlock.client import event_responses, json_views, responses
 from interlock.client.selections import make_filter, states_of
 from interlock.client.why.explain import explain
-from interlock.kernel.commands import Cancel, Replay, Signal, Standing, Submit, Submitted, Work
+from interlock.kernel.commands import Cancel, Replay, Standing, Submit, Submitted, Work
 from interlock.kernel.errors import InterlockError, Refused, Unknown
 from interlock.kernel.ids import format_id
 from interlock.kernel.lifecycle import Category, Lifecycle, RollUp
 from interlock.server import sse
-from interlock.server.operations import Asked, Operation, Reply, unit_of
+from interlock.server.operations import Operation, Reply, Request, unit_of
 from interlock.server.request_schemas import (
     CancelAsked,
     EventsMeant,
     JobAsked,
     JobsAsked,
     ReasonAsked,
-    SignalAsked,
     UnitsMeant,
-    packed,
     work_of,
 )
 from interlock.store.connection import Connection
@@ -42,9 +40,9 @@ from interlock.store.queries.views import (
 )
 
 
-async def submit(asked: Asked) -> Reply:
-    job: JobAsked = asked.body
-    (made,), status = await made_by(asked, [work_of(job, job.lifecycle, parent_of(job))])
+async def submit(request: Request) -> Reply:
+    job: JobAsked = request.body
+    (made,), status = await made_by(request, [work_of(job, job.lifecycle, parent_of(job))])
     return Reply(made, status)
 
 
@@ -57,23 +55,23 @@ def parent_of(job: JobAsked, refs: Container[str] = ()) -> int | str | None:
     return unit_of(job.parent)
 
 
-async def submit_many(asked: Asked) -> Reply:
-    jobs: JobsAsked = asked.body
+async def submit_many(request: Request) -> Reply:
+    jobs: JobsAsked = request.body
     refs = {job.ref for job in jobs.jobs if job.ref}
     work = [work_of(job, job.lifecycle, parent_of(job, refs)) for job in jobs.jobs]
-    made, status = await made_by(asked, work)
+    made, status = await made_by(request, work)
     return Reply(responses.ManyMade(made), status)
 
 
-async def made_by(asked: Asked, work: Sequence[Work]) -> tuple[list[responses.Made], int]:
+async def made_by(request: Request, work: Sequence[Work]) -> tuple[list[responses.Made], int]:
     """What a submit made or found, and 201 if this request made anything, else 200."""
-    made = await asked.send(Submit(work=tuple(work)))
+    made = await request.send(Submit(work=tuple(work)))
     one = made[0]
-    if len(made) == 1 and asked.app.lifecycles[one.lifecycle].options.roll_up is RollUp.NONE:
+    if len(made) == 1 and request.app.lifecycles[one.lifecycle].options.roll_up is RollUp.NONE:
         # It has no family that could have moved it since.
-        own = one.created and one.cause == asked.request
+        own = one.created and one.cause == request.request_id
         return [responses.Made(format_id(one.lifecycle, one.unit), one.state, one.replaced)], 201 if own else 200
-    seen, own = await asked.read(look_at, made, asked.request)
+    seen, own = await request.read(look_at, made, request.request_id)
     told = [
         responses.Made(format_id(one.lifecycle, one.unit), one.state, done.replaced)
         for one, done in zip(seen, made, strict=True)
@@ -81,12 +79,14 @@ async def made_by(asked: Asked, work: Sequence[Work]) -> tuple[list[responses.Ma
     return told, 201 if own else 200
 
 
-def look_at(connection: Connection, tenant: int, made: Sequence[Submitted], request: str) -> tuple[list[Glimpse], bool]:
+def look_at(
+    connection: Connection, tenant: int, made: Sequence[Submitted], request_id: str
+) -> tuple[list[Glimpse], bool]:
     """Where units stand, and whether this request made one of them; one that answers a key made none."""
     there = views_of(connection, tenant, [one.unit for one in made])
     seen = [seen_in(there[one.unit]) if one.unit in there else last_known(one) for one in made]
     created = next((one.unit for one in made if one.created), None)
-    return seen, created is not None and born_by(connection, tenant, created) == request
+    return seen, created is not None and born_by(connection, tenant, created) == request_id
 
 
 def last_known(one: Submitted) -> Glimpse:
@@ -109,21 +109,21 @@ def chosen(lifecycles: Mapping[str, Lifecycle], wanted: UnitsMeant) -> Filter:
     )  # fmt: skip
 
 
-async def page_of(asked: Asked, wanted: Filter, name: str) -> dict[str, Any]:
+async def page_of(request: Request, wanted: Filter, name: str) -> dict[str, Any]:
     """A page of units, where the next one begins, and if it is asked for how many there are."""
-    query: UnitsMeant = asked.query
+    query: UnitsMeant = request.query
     after = None if query.after is None else unit_of(query.after)
-    found = await asked.read(newest, asked.app.lifecycles.values(), wanted, query.limit, after)
-    count = await asked.read(amount, wanted) if query.count else None
+    found = await request.read(newest, request.app.lifecycles.values(), wanted, query.limit, after)
+    count = await request.read(amount, wanted) if query.count else None
     return {name: [json_views.unit(one) for one in found.units], "next": found.next, "count": count}
 
 
-async def list_jobs(asked: Asked) -> dict[str, Any]:
-    return await page_of(asked, chosen(asked.app.lifecycles, asked.query), "jobs")
+async def list_jobs(request: Request) -> dict[str, Any]:
+    return await page_of(request, chosen(request.app.lifecycles, request.query), "jobs")
 
 
-async def show(asked: Asked) -> responses.UnitWhole:
-    return await asked.read(whole, await asked.unit())
+async def show(request: Request) -> responses.UnitWhole:
+    return await request.read(whole, await request.unit())
 
 
 def whole(connection: Connection, tenant: int, unit: int) -> responses.UnitWhole:
@@ -133,76 +133,73 @@ def whole(connection: Connection, tenant: int, unit: int) -> responses.UnitWhole
     return json_views.whole(found, needs, gates, notes_of(connection, tenant, unit))
 
 
-async def events(asked: Asked) -> Any:
-    return await events_page(asked, await asked.unit())
+async def events(request: Request) -> Any:
+    return await events_page(request, await request.unit())
 
 
-async def events_page(asked: Asked, unit: int) -> Any:
+async def events_page(request: Request, unit: int) -> Any:
     """A page of what happened, or all of it as it happens. Whoever has seen the end is told to ask no more (204)."""
-    query: EventsMeant = asked.query
+    query: EventsMeant = request.query
     if query.shape is not None:
-        return await job_events_page(asked, unit)
+        return await job_events_page(request, unit)
     if query.cursor is not None:
         raise InterlockError("cursor is not allowed without shape=002; pages of plain events go on with `after`")
-    if sse.wanted(asked):
-        after = sse.last_seen(asked, query.after)
-        found, settled = await asked.read(sse.look, unit, after)
-        return Reply("", 204) if settled and not found else sse.opened(asked, unit, after)
-    found = await asked.read(events_of, unit, query.after, query.limit + 1)
+    if sse.wanted(request):
+        after = sse.last_seen(request, query.after)
+        found, settled = await request.read(sse.look, unit, after)
+        return Reply("", 204) if settled and not found else sse.opened(request, unit, after)
+    found = await request.read(events_of, unit, query.after, query.limit + 1)
     page = found[: query.limit]
     following = page[-1].version if len(found) > len(page) else None
     return responses.Events([json_views.event(one) for one in page], following)
 
 
-async def job_events_page(asked: Asked, unit: int) -> event_responses.JobEvents:
+async def job_events_page(request: Request, unit: int) -> event_responses.JobEvents:
     """A page of what happened to a job, in document 002's shape. Raises InterlockError for what has no such pages."""
-    query: EventsMeant = asked.query
-    lifecycle = (await asked.read(glimpse, unit)).lifecycle
+    query: EventsMeant = request.query
+    lifecycle = (await request.read(glimpse, unit)).lifecycle
     if lifecycle != JOB_LIFE:
         raise InterlockError(f"document 002's shape is of jobs, and this is a {lifecycle}; ask without shape=002")
-    if sse.wanted(asked):
+    if sse.wanted(request):
         raise InterlockError("events of shape=002 are told in pages; ask for them without Accept: text/event-stream")
     if query.after:
         raise InterlockError("after is not allowed with shape=002; its pages go on with `cursor`")
     after = Place() if query.cursor is None else place_of(query.cursor)
-    found = await asked.read(job_events, unit, after, query.limit + 1)
+    found = await request.read(job_events, unit, after, query.limit + 1)
     page = found[: query.limit]
     following = str(page[-1].place) if len(found) > len(page) else None
     return event_responses.JobEvents([json_views.job_event(one) for one in page], following)
 
 
-async def why(asked: Asked) -> Any:
-    return await asked.read(explain, asked.app.lifecycles, await asked.unit())
+async def why(request: Request) -> Any:
+    return await request.read(explain, request.app.lifecycles, await request.unit())
 
 
-async def cancel(asked: Asked) -> responses.StandingTold:
-    unit = await asked.unit()
-    return await stands(asked, await asked.send(Cancel(unit=unit, hard=asked.body.hard, reason=asked.body.reason)))
+async def cancel(request: Request) -> responses.StandingTold:
+    unit = await request.unit()
+    return await stands(
+        request, await request.send(Cancel(unit=unit, hard=request.body.hard, reason=request.body.reason))
+    )
 
 
-async def signal(asked: Asked) -> responses.StandingTold:
-    order = Signal(unit=await asked.unit(), name=asked.body.name, payload=packed(asked.body.payload))
-    return await stands(asked, await asked.send(order))
-
-
-async def stands(asked: Asked, standing: Standing) -> responses.StandingTold:
-    seen = await asked.read(glimpse, standing.unit)
+async def stands(request: Request, standing: Standing) -> responses.StandingTold:
+    seen = await request.read(glimpse, standing.unit)
     return responses.StandingTold(format_id(seen.lifecycle, seen.unit), standing.state, standing.applied)
 
 
-async def requeue(asked: Asked) -> Reply:
-    unit = await asked.unit()
-    seen = await asked.read(glimpse, unit)
+async def requeue(request: Request) -> Reply:
+    unit = await request.unit()
+    seen = await request.read(glimpse, unit)
     if seen.category != Category.DEAD:
-        lifecycle = asked.app.lifecycles[seen.lifecycle]
+        lifecycle = request.app.lifecycles[seen.lifecycle]
         raise Refused(seen.lifecycle, seen.state, "requeue", lifecycle.triggers(seen.state))
-    done = await asked.send(Replay(unit=unit, reason=asked.body.reason))
-    (now,), own = await asked.read(look_at, [done], asked.request)
+    done = await request.send(Replay(unit=unit, reason=request.body.reason))
+    (now,), own = await request.read(look_at, [done], request.request_id)
     return Reply(responses.Made(format_id(now.lifecycle, now.unit), now.state), 201 if own else 200)
 
 
 JOB = "/v1/jobs/{id}"
-JOBS = (
+ROUTES = (
     Operation(
         method="POST", path="/v1/jobs", scope="submit", summary="Submit a unit of work", call=submit, body=JobAsked,
         answer=responses.Made, status=201, also=(200,),
@@ -227,10 +224,6 @@ JOBS = (
     Operation(
         method="POST", path=f"{JOB}/cancel", scope="operate", summary="Stop a unit", call=cancel, body=CancelAsked,
         answer=responses.StandingTold,
-    ),
-    Operation(
-        method="POST", path=f"{JOB}/signal", scope="operate", summary="Tell a unit that something has happened",
-        call=signal, body=SignalAsked, answer=responses.StandingTold,
     ),
     Operation(
         method="POST", path=f"{JOB}/requeue", scope="operate", summary="Do a dead letter again, as a new unit",

@@ -14,72 +14,72 @@ from interlock.kernel.ids import format_id
 from interlock.kernel.rows import Tenant
 from interlock.server import key_responses
 from interlock.server.errors import Refusal
-from interlock.server.operations import Asked, Operation, Reply, unit_of
+from interlock.server.operations import Operation, Reply, Request, unit_of
 from interlock.server.request_schemas import KeyAsked, LastsAsked, ReasonAsked, micro
 from interlock.store.connection import Connection
 from interlock.store.queries.api_keys import key_seen, keys_seen
 from interlock.store.queries.tenants import held, tenant_seen, waiting
 
 
-async def create(asked: Asked) -> Reply:
-    body: KeyAsked = asked.body
+async def create(request: Request) -> Reply:
+    body: KeyAsked = request.body
     order = CreateKey(
         name=body.name, scopes=tuple(body.scopes), roles=tuple(body.roles),
         expires_us=micro(body.expires_seconds),
     )  # fmt: skip
-    return Reply(await with_secret(asked, order), 201)
+    return Reply(await with_secret(request, order), 201)
 
 
-async def refuse_wider(asked: Asked, order: CreateKey | RotateKey) -> None:
+async def refuse_wider(request: Request, order: CreateKey | RotateKey) -> None:
     """Raises Refusal where the answer would hold the secret of a key that may do what the caller may not."""
     if isinstance(order, CreateKey):
         given = order.scopes
     else:
-        row = await asked.read(key_seen, order.key)
+        row = await request.read(key_seen, order.key)
         given = tuple(row.scopes.split(",")) if row else ()
     for scope in given:
-        if not allows(asked.caller.scopes, scope):
-            has = list(asked.caller.scopes)
+        if not allows(request.caller.scopes, scope):
+            has = list(request.caller.scopes)
             raise Refusal(403, f"this key lacks the scope '{scope}', so it cannot give it", needs=scope, has=has)
 
 
-async def rotate(asked: Asked) -> key_responses.KeyMade:
-    return await with_secret(asked, RotateKey(key=number(asked), expires_us=micro(asked.body.expires_seconds)))
+async def rotate(request: Request) -> key_responses.KeyMade:
+    return await with_secret(request, RotateKey(key=number(request), expires_us=micro(request.body.expires_seconds)))
 
 
-async def with_secret(asked: Asked, order: CreateKey | RotateKey) -> key_responses.KeyMade:
+async def with_secret(request: Request, order: CreateKey | RotateKey) -> key_responses.KeyMade:
     """The key has a secret that was made here, is told once, and is kept nowhere. Raises Refusal."""
-    if asked.headers.get("idempotency-key") is not None:
+    if request.headers.get("idempotency-key") is not None:
         raise Refusal(400, NOT_TWICE)
-    await refuse_wider(asked, order)
+    await refuse_wider(request, order)
     secret = minted()
-    done = await asked.send(msgspec.structs.replace(order, digest=digest_of(secret)))
-    text = spelled(asked.caller.tenant, done.key, secret)
+    done = await request.send(msgspec.structs.replace(order, digest=digest_of(secret)))
+    text = spelled(request.caller.tenant, done.key, secret)
     return key_responses.KeyMade(
         format_id(KIND, done.key), done.name, list(done.scopes), list(done.roles), instant(done.expires_at), text
     )
 
 
-async def revoke(asked: Asked) -> key_responses.KeyVoid:
-    done: Issued = await asked.send(RevokeKey(key=number(asked), reason=asked.body.reason))
+async def revoke(request: Request) -> key_responses.KeyVoid:
+    done: Issued = await request.send(RevokeKey(key=number(request), reason=request.body.reason))
     return key_responses.KeyVoid(format_id(KIND, done.key), done.revoked, done.changed)
 
 
-def number(asked: Asked) -> int:
+def number(request: Request) -> int:
     """The key that the path names. Raises Unknown."""
-    text = asked.path["id"]
+    text = request.path["id"]
     if not text.lower().startswith(f"{KIND}_"):
         raise Unknown(text)
     return unit_of(text)
 
 
-async def keys(asked: Asked) -> dict[str, Any]:
-    found, now = await asked.read(lambda connection, tenant: (keys_seen(connection, tenant), connection.now()))
+async def keys(request: Request) -> dict[str, Any]:
+    found, now = await request.read(lambda connection, tenant: (keys_seen(connection, tenant), connection.now()))
     return {"keys": [told(row, now) for row in found]}
 
 
-async def tenant(asked: Asked) -> key_responses.TenantTold:
-    row, is_held, waits = await asked.read(look)
+async def tenant(request: Request) -> key_responses.TenantTold:
+    row, is_held, waits = await request.read(look)
     return key_responses.TenantTold(
         row.id, row.name, is_held, waits, row.max_running, row.max_waiting, row.max_requests,
         (row.keep_beats_us or BEATS_US) / MILLION, (row.keep_verbose_us or VERBOSE_US) / MILLION,
@@ -97,7 +97,7 @@ NOT_TWICE = (
     "if an answer is lost, revoke the key and make another"
 )
 KEYS, KEY = "/v1/keys", "/v1/keys/{id}"
-ACCESS = (
+ROUTES = (
     Operation(
         method="POST", path=KEYS, scope="admin", summary="Make a key, which is shown once", call=create, body=KeyAsked,
         answer=key_responses.KeyMade, status=201, keyed=False,

@@ -24,7 +24,7 @@ from interlock.kernel.commands import (
 from interlock.kernel.ids import format_id
 from interlock.server.command_api import STALE, is_stale
 from interlock.server.errors import Refusal
-from interlock.server.operations import UNIT_MAX, Asked, Operation
+from interlock.server.operations import UNIT_MAX, Operation, Request
 from interlock.server.request_schemas import Name, Seconds, Strict, Text, micro, packed
 from interlock.store.queries.views import glimpse
 
@@ -68,52 +68,52 @@ class HeardTold(msgspec.Struct):
     lease_expires_at: str | None
 
 
-async def start(asked: Asked) -> HeardTold:
-    return await say(asked, Start(held=(await held(asked),)))
+async def start(request: Request) -> HeardTold:
+    return await say(request, Start(held=(await held(request),)))
 
 
-async def heartbeat(asked: Asked) -> HeardTold:
-    return await say(asked, Heartbeat(held=(await held(asked),)))
+async def heartbeat(request: Request) -> HeardTold:
+    return await say(request, Heartbeat(held=(await held(request),)))
 
 
-async def finish(asked: Asked) -> HeardTold:
-    said: FinishAsked = asked.body
+async def finish(request: Request) -> HeardTold:
+    said: FinishAsked = request.body
     outcome = Outcome(
-        held=await held(asked), ended=said.ended, result=packed(said.result), error=said.error,
+        held=await held(request), ended=said.ended, result=packed(said.result), error=said.error,
         error_class=said.error_class, reason_code=said.reason_code, stage=said.stage,
         after_us=micro(said.after_seconds), cost=said.cost,
     )  # fmt: skip
-    return await say(asked, Finish(outcomes=(outcome,)))
+    return await say(request, Finish(outcomes=(outcome,)))
 
 
-async def release(asked: Asked) -> HeardTold:
-    said: ReleaseAsked = asked.body
+async def release(request: Request) -> HeardTold:
+    said: ReleaseAsked = request.body
     order = Release(
-        held=(await held(asked),), snooze_us=micro(said.snooze_seconds), signal=said.signal, cost=said.cost
+        held=(await held(request),), snooze_us=micro(said.snooze_seconds), signal=said.signal, cost=said.cost
     )  # fmt: skip
-    return await say(asked, order)
+    return await say(request, order)
 
 
-async def held(asked: Asked) -> LeaseRef:
+async def held(request: Request) -> LeaseRef:
     """The lease that the message names. Raises Unknown for a unit that is not there."""
-    said: HoldAsked = asked.body
-    return LeaseRef(unit=await asked.unit(), fence=said.fence, lease=said.lease)
+    said: HoldAsked = request.body
+    return LeaseRef(unit=await request.unit(), fence=said.fence, lease=said.lease)
 
 
-async def say(asked: Asked, message: Command[list[LeaseStatus]]) -> HeardTold:
+async def say(request: Request, message: Command[list[LeaseStatus]]) -> HeardTold:
     """Raises Refusal for a message that was not accepted; it has changed nothing."""
-    (heard,) = await asked.send(message)
+    (heard,) = await request.send(message)
     if not heard.accepted and is_stale(heard):
         text = f"nothing is accepted under this lease ({heard.why}): stop this work, and claim again"
         raise Refusal(409, text, code=STALE, why=heard.why, state=heard.state)
     if not heard.accepted:
         raise Refusal(409, heard.why, state=heard.state)
-    lifecycle = (await asked.read(glimpse, heard.unit)).lifecycle
+    lifecycle = (await request.read(glimpse, heard.unit)).lifecycle
     return HeardTold(format_id(lifecycle, heard.unit), heard.state, heard.cancel, instant(heard.until or None))
 
 
 JOB = "/v1/jobs/{id}"
-HELD = tuple(
+ROUTES = tuple(
     Operation(
         method="POST", path=f"{JOB}/{call.__name__}", scope="worker", summary=summary, call=call, body=body,
         answer=HeardTold, keyed=False, counted=False,

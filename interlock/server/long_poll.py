@@ -7,7 +7,7 @@ from msgspec import Meta
 from interlock.client.long_poll import PATH, Rung
 from interlock.server.auth import moment
 from interlock.server.errors import Refusal
-from interlock.server.operations import Asked, Operation
+from interlock.server.operations import Operation, Request
 from interlock.server.request_schemas import Name, Strict
 
 SLICE = 0.25  # seconds after which a wait asks whether the server ends
@@ -23,23 +23,23 @@ class WaitAsked(Strict, frozen=True, kw_only=True):
     seconds: Annotated[float, Meta(ge=0, le=LONGEST)] = 0
 
 
-async def wait(asked: Asked) -> Rung:
+async def wait(request: Request) -> Rung:
     """Whether something has happened since the last question, or did so while this one waited."""
-    said: WaitAsked = asked.body
+    said: WaitAsked = request.body
     if (said.worker is None) == (not said.queues):
         raise Refusal(400, "wait for queues, or for calls to a worker: not both, nor none")
-    caller, ears = asked.caller, asked.hall.ears
+    caller, ears = request.caller, request.hall.ears
     ear = await ears.find((caller.key, said.ear), (caller.tenant, said.queues, said.worker))
     until = moment() + said.seconds
     while True:
         ears.tick(caller.tenant)
         left = until - moment()
         rung = await ear.wait(max(0.0, min(SLICE, left)))
-        if rung or left <= 0 or asked.hall.closing:
+        if rung or left <= 0 or request.hall.closing:
             return Rung(rung)
 
 
-WAITING = (
+ROUTES = (
     Operation(
         method="POST", path=PATH, scope="worker", keyed=False, counted=False,
         summary="Wait until a queue has got work, or a worker is called", call=wait, body=WaitAsked, answer=Rung,

@@ -12,7 +12,7 @@ from interlock.client.stats import Stats
 from interlock.client.stats import stats as stats_of
 from interlock.kernel import metrics
 from interlock.server.auth import moment
-from interlock.server.operations import Asked, Operation
+from interlock.server.operations import Operation, Request
 from interlock.store.connection import Connection
 from interlock.store.queries.metrics import Depth, Gauges, gauges, next_tally
 from interlock.store.queries.metrics import tallies as tallies_of
@@ -45,24 +45,24 @@ class Told(Collector):
         return self.metrics
 
 
-async def read_metrics(asked: Asked) -> str:
+async def read_metrics(request: Request) -> str:
     """The metrics of the caller's tenant, with everything counted that has happened, as far as time allows."""
-    return await asked.read(look, behind=await count_up(asked))
+    return await request.read(look, behind=await count_up(request))
 
 
-async def stats(asked: Asked) -> Stats:
+async def stats(request: Request) -> Stats:
     """How the work of the caller's tenant goes, p50 and p95 included."""
-    return await asked.read(stats_of, await count_up(asked))
+    return await request.read(stats_of, await count_up(request))
 
 
-async def count_up(asked: Asked) -> bool:
+async def count_up(request: Request) -> bool:
     """What has happened is counted, as far as time allows; answers whether more is left."""
     end = moment() + SECONDS
     behind = True
     while behind and moment() < end:
-        tally, behind = await asked.read(next_tally, asked.app.lifecycles)
+        tally, behind = await request.read(next_tally, request.app.lifecycles)
         if tally:
-            await asked.send(tally)
+            await request.send(tally)
     return behind
 
 
@@ -131,7 +131,7 @@ def gathered(depths: Sequence[Depth]) -> list[Depth]:
     return [*(one for one in ordered[: QUEUES_MOST - 1] if one.queue != metrics.OTHER), other]
 
 
-METRICS = (
+ROUTES = (
     Operation(
         method="GET", path="/metrics", scope="read", summary="Tell what Prometheus asks", call=read_metrics, answer=str,
         media=PROMETHEUS, question_seconds=SCRAPE_SECONDS,

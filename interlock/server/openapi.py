@@ -11,8 +11,8 @@ from interlock.client.http_codec import Faulty
 from interlock.kernel.commands import REASONS
 from interlock.kernel.lifecycle import Category, Lifecycle
 from interlock.server.errors import CODES
-from interlock.server.operations import JSON, Operation
-from interlock.server.runs import PARTS
+from interlock.server.operations import JSON, Operation, run_lifecycles
+from interlock.server.request_schemas import LIFECYCLES
 
 ABOUT = "Durable work on explicit state machines. Fields may be added to answers, and none is taken away."
 REF = "#/components/schemas/{name}"
@@ -52,7 +52,7 @@ def described(operations: Sequence[Operation], lifecycles: Mapping[str, Lifecycl
         },
         "paths": paths,
         "components": {
-            "schemas": with_words(named, lifecycles),
+            "schemas": add_enums(named, lifecycles),
             "securitySchemes": {"key": {"type": "http", "scheme": "bearer", "bearerFormat": "ilk_…"}},
         },
     }  # fmt: skip
@@ -121,24 +121,25 @@ def refusals(one: Operation) -> Iterable[int]:
         yield from (413, 415)
 
 
-def with_words(named: Mapping[str, Any], lifecycles: Mapping[str, Lifecycle]) -> dict[str, Any]:
-    """The schemas, and in them the words of the lifecycles."""
+def add_enums(named: Mapping[str, Any], lifecycles: Mapping[str, Lifecycle]) -> dict[str, Any]:
+    """Returns the schemas with the words of the lifecycles in them: names, states and categories."""
     states = list(dict.fromkeys(state for lifecycle in lifecycles.values() for state in lifecycle.states))
     words = {"lifecycle": list(lifecycles), "category": list(map(str, Category)), "state": states, "status": states}
-    born = [lifecycle.name for lifecycle in lifecycles.values() if lifecycle.birth.trigger == "submit"]
-    runs = [lifecycle.name for lifecycle in lifecycles.values() if lifecycle.options.roll_up in PARTS]
+    by_kind = {
+        "submitted": [lifecycle.name for lifecycle in lifecycles.values() if lifecycle.birth.trigger == "submit"],
+        "run": list(run_lifecycles(lifecycles)),
+    }
     for name, schema in named.items():
-        own = {"JobAsked": born, "StepAsked": born, "RunAsked": runs}.get(name)
         for field, allowed in words.items():
             if field in schema.get("properties", {}) and name not in OTHER_STATES:
-                limit(schema["properties"][field], own if own and field == "lifecycle" else allowed)
+                restrict(schema["properties"][field], allowed, by_kind)
     return {**named, "ReasonCode": {"type": "string", "enum": list(REASONS)}}
 
 
-def limit(schema: dict[str, Any], allowed: Sequence[str]) -> None:
-    """Text that a schema means is one of these words."""
+def restrict(schema: dict[str, Any], allowed: Sequence[str], by_kind: Mapping[str, Sequence[str]]) -> None:
+    """Restricts the text that a schema means to these words, or to those of the kind that the schema names."""
     for part in [schema, *schema.get("anyOf", ()), schema.get("items", {})]:
         if part.get("type") == "string":
             for bound in ("minLength", "maxLength", "pattern"):
                 part.pop(bound, None)
-            part["enum"] = list(allowed)
+            part["enum"] = list(by_kind.get(part.pop(LIFECYCLES, ""), allowed))

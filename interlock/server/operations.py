@@ -14,6 +14,7 @@ from interlock.core.engine import READERS
 from interlock.kernel.commands import Command
 from interlock.kernel.errors import Unknown
 from interlock.kernel.ids import parse_id
+from interlock.kernel.lifecycle import Lifecycle, RollUp
 from interlock.server.actors import spoken
 from interlock.server.auth import Caller
 from interlock.server.errors import Refusal
@@ -81,7 +82,7 @@ class Reply(msgspec.Struct, frozen=True):
     status: int = 200
 
 
-class Asked:
+class Request:
     """One request: who asks, for which tenant, what and with which words."""
 
     def __init__(
@@ -96,7 +97,7 @@ class Asked:
         self.idempotency_key: str | None = None
         self.caller = caller or NOBODY
         self.app = hall.of_tenant(self.caller.tenant)
-        self.request = ""  # how it is called
+        self.request_id = ""  # how it is called
         self.question_seconds = hall.limits.question_seconds  # that each of its questions may take
         self.query: Any = None
         self.body: Any = None
@@ -114,7 +115,7 @@ class Asked:
 
     def owned(self, command: Command[A], **more: Any) -> Command[A]:
         """The same command, as this caller's. Raises Refusal if it is said to be another one's."""
-        facts = {"tenant": self.caller.tenant, "cause": self.request, "key_scope": self.caller.key, **more}
+        facts = {"tenant": self.caller.tenant, "cause": self.request_id, "key_scope": self.caller.key, **more}
         return msgspec.structs.replace(command, **facts, **spoken(self.caller, command))
 
     async def still_allowed(self) -> bool:
@@ -130,6 +131,14 @@ class Asked:
         return await self.hall.look(
             lambda connection: view(connection, tenant, *args, **kwargs), tenant, self.question_seconds
         )
+
+    @property
+    def run_lifecycles(self) -> tuple[str, ...]:
+        return run_lifecycles(self.app.lifecycles)
+
+    async def find_run(self) -> int:
+        """The run that the path names. Raises Unknown."""
+        return await self.unit(*self.run_lifecycles)
 
     async def unit(self, *lifecycles: str) -> int:
         """The unit that the path names, of one of these lifecycles. Raises Unknown."""
@@ -149,7 +158,7 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
     path: str
     scope: str | None
     summary: str
-    call: Callable[[Asked], Awaitable[Any]]
+    call: Callable[[Request], Awaitable[Any]]
     answer: Any
     body: Any = None
     documented: Any = None  # the body as the OpenAPI text has it, if more than that is understood
@@ -202,11 +211,26 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
         return self.method == "POST"
 
 
+def with_short_paths(operations: Sequence[Operation]) -> tuple[Operation, ...]:
+    """Returns operations, and each of them again without `/v1`, as document 001 has its paths."""
+    short = (msgspec.structs.replace(operation, path=operation.path.removeprefix("/v1")) for operation in operations)
+    return (*operations, *short)
+
+
+def run_lifecycles(lifecycles: Mapping[str, Lifecycle]) -> tuple[str, ...]:
+    """Returns the names of the lifecycles whose units are runs: they have others below them, and mirror none."""
+    return tuple(
+        lifecycle.name
+        for lifecycle in lifecycles.values()
+        if lifecycle.options.roll_up not in (RollUp.NONE, RollUp.FOLLOW)
+    )
+
+
 class Nothing(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """No words at all."""
 
 
-def request_id() -> str:
+def make_request_id() -> str:
     """How a request is called in its answer, in the log and as the cause of events."""
     return f"request_{secrets.token_hex(8)}"
 

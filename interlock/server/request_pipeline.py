@@ -8,7 +8,8 @@ from typing import Any, get_type_hints
 from urllib.parse import parse_qsl
 
 import msgspec
-from litestar import Request, Response
+from litestar import Request as LitestarRequest
+from litestar import Response
 from litestar.exceptions import HTTPException
 from litestar.response import Stream
 
@@ -18,7 +19,7 @@ from interlock.kernel.ids import parse_id
 from interlock.server.auth import Caller, Keyring, WrongKey, moment, refuse_scope
 from interlock.server.errors import TOO_SLOW, Refusal, refusal
 from interlock.server.limits import WrongKeys
-from interlock.server.operations import Again, Asked, Nothing, Operation, Reply, ServerState, request_id
+from interlock.server.operations import Again, Nothing, Operation, Reply, Request, ServerState, make_request_id
 from interlock.server.sse import Flow
 
 log = logging.getLogger("interlock.server")
@@ -28,7 +29,7 @@ CONTAINERS = (msgspec.Struct, dict, list, tuple)
 UNIT_PATHS = ("/jobs/{id}", "/runs/{id}")
 HEADERS = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
 EVENTS = "text/event-stream"
-Asking = Request[Any, Any, Any]
+HttpRequest = LitestarRequest[Any, Any, Any]
 
 
 class RequestPipeline:
@@ -37,23 +38,25 @@ class RequestPipeline:
     def __init__(self, hall: ServerState) -> None:
         self.hall, self.keyring, self.wrong_keys = hall, Keyring(hall.look), WrongKeys(hall.limits.wrong_keys)
 
-    async def answer(self, operation: Operation, request: Asking) -> Response[Any] | Stream:
+    async def answer(self, operation: Operation, http_request: HttpRequest) -> Response[Any] | Stream:
         """The answer, whatever happens."""
-        began, caller, more, named = moment(), None, dict[str, str](), request_id()
+        began, caller, more, named = moment(), None, dict[str, str](), make_request_id()
         answer: Response[Any] | Stream
         try:
-            address = request.client.host if request.client else ""
-            again = partial(self.allowed, operation, request.headers.get("authorization", ""), address)
+            address = http_request.client.host if http_request.client else ""
+            again = partial(self.allowed, operation, http_request.headers.get("authorization", ""), address)
             caller = await again()
             if caller and caller.limited and operation.counted:
                 more = await self.admitted(caller)
-            asked = await self.asked(operation, request, caller, again)
-            asked.request = named
-            answer = answered(operation, await operation.call(asked))
+            request = await self.request(operation, http_request, caller, again)
+            request.request_id = named
+            answer = answered(operation, await operation.call(request))
         except Exception as error:
             answer = refused(error, operation)
         answer.headers.update({**more, "X-Request-Id": named})
-        told(operation.method, operation.path, answer.status_code, began, named, caller, unit_in(operation, request))
+        told(
+            operation.method, operation.path, answer.status_code, began, named, caller, unit_in(operation, http_request)
+        )
         return answer
 
     async def admitted(self, caller: Caller) -> dict[str, str]:
@@ -81,26 +84,30 @@ class RequestPipeline:
         refuse_scope(caller, operation.scope)
         return caller
 
-    async def asked(self, operation: Operation, request: Asking, caller: Caller | None, again: Again) -> Asked:
+    async def request(
+        self, operation: Operation, http_request: HttpRequest, caller: Caller | None, again: Again
+    ) -> Request:
         """What is asked, every word of it checked. Raises Refusal."""
-        path = {name: str(value) for name, value in request.path_params.items()}
-        key = request.headers.get("idempotency-key") if operation.takes_key else None
+        path = {name: str(value) for name, value in http_request.path_params.items()}
+        key = http_request.headers.get("idempotency-key") if operation.takes_key else None
         if key is not None and not (0 < len(key) <= KEY_MAX and key.isascii() and key.isprintable()):
             raise Refusal(400, f"Idempotency-Key is not allowed; allowed are 1 to {KEY_MAX} printable characters")
-        asked = Asked(self.hall, caller, path, request.headers, again)
-        asked.idempotency_key = key
-        asked.question_seconds = max(asked.question_seconds, operation.question_seconds)
-        asked.query = query_of(operation.query or Nothing, request.scope["query_string"])
+        request = Request(self.hall, caller, path, http_request.headers, again)
+        request.idempotency_key = key
+        request.question_seconds = max(request.question_seconds, operation.question_seconds)
+        request.query = query_of(operation.query or Nothing, http_request.scope["query_string"])
         if operation.body is not None:
-            asked.body = body_of(operation.body, request.headers.get("content-type", ""), await request.body())
-        return asked
+            request.body = body_of(
+                operation.body, http_request.headers.get("content-type", ""), await http_request.body()
+            )
+        return request
 
 
-def unit_in(operation: Operation, request: Asking) -> int | None:
+def unit_in(operation: Operation, http_request: HttpRequest) -> int | None:
     """The job or run that a path names, as the worker's log has it; never the text that was sent."""
     if any(path in operation.path for path in UNIT_PATHS):
         with suppress(Unknown):
-            return parse_id(str(request.path_params["id"]))
+            return parse_id(str(http_request.path_params["id"]))
     return None
 
 

@@ -28,6 +28,10 @@ Count = Annotated[int, Meta(ge=1, le=1_000_000)]
 Priority = Annotated[int, Meta(ge=-(2**31) + 1, le=2**31 - 1)]
 Page = Annotated[int, Meta(ge=1, le=PAGE_MAX)]
 Refs = Annotated[tuple[Name, ...], Meta(max_length=MANY)]
+# Which lifecycles a field may name; the OpenAPI text lists them.
+LIFECYCLES = "x-lifecycles"
+SUBMITTED = Meta(extra_json_schema={LIFECYCLES: "submitted"})
+RUN = Meta(extra_json_schema={LIFECYCLES: "run"})
 LENGTHS = ("timeout", "queue_timeout", "expires", "backoff", "backoff_cap", "lease", "beat", "sla")
 IN_DOCUMENTS = {"lease": "lease_ttl_sec", "backoff": "base_delay"}
 SPELLED = {"lease": "ttl_us", "beat": "beat_us"}
@@ -98,7 +102,7 @@ class WorkAsked(Strict, frozen=True, kw_only=True):
 class JobAsked(WorkAsked, frozen=True, kw_only=True):
     """A job, or a unit of another lifecycle; `parent` and `after` are ids."""
 
-    lifecycle: Name = "job"
+    lifecycle: Annotated[Name, SUBMITTED] = "job"
     parent: Name | None = None
 
 
@@ -111,40 +115,6 @@ class JobsAsked(Strict, frozen=True, kw_only=True):
     jobs: Annotated[tuple[JobAsked, ...], Meta(min_length=1, max_length=MANY)]
 
 
-class StepAsked(WorkAsked, frozen=True, kw_only=True):
-    """A step of a run; `needs` are `ref`s of its steps, in any order, and `after` ids of units that are there.
-
-    `reclaim_after` is how old it must be, in seconds, before another worker takes it over from one that was lost.
-    """
-
-    lifecycle: Name | None = None
-    reclaim_after: Seconds | None = None
-
-
-class RunAsked(Strict, frozen=True, kw_only=True):
-    """A run of a template, or a run with its name (`task`) and its steps.
-
-    In a workflow run a step that says no `needs` needs the one before it. `reclaim_after` (seconds) holds for every
-    step that says none itself. `webhook_url` is kept with the run and shown; nothing is sent to it yet.
-    """
-
-    template_name: Name | None = None
-    template_version: Count | None = None  # the newest one by default
-    task: Name | None = None
-    lifecycle: Name = "workflow_run"
-    input: Any = None
-    priority: Priority = 0
-    labels: Labels = {}
-    correlation: Short = ""
-    trace: Short = ""
-    correlation_id: Short = ""  # document 002's name for `correlation`
-    trace_id: Short = ""  # document 002's name for `trace`
-    timeout_seconds: Seconds | None = None
-    reclaim_after: Seconds | None = None
-    webhook_url: WebhookUrl | None = None
-    steps: Annotated[tuple[StepAsked, ...], Meta(max_length=MANY)] = ()
-
-
 class CancelAsked(Strict, frozen=True, kw_only=True):
     """Softly, so that its holder may end well, or hard."""
 
@@ -154,30 +124,6 @@ class CancelAsked(Strict, frozen=True, kw_only=True):
 
 class ReasonAsked(Strict, frozen=True, kw_only=True):
     reason: Text = ""
-
-
-class SignalAsked(Strict, frozen=True, kw_only=True):
-    """Something has happened that a unit, or a step of a run, waits for or will wait for."""
-
-    name: Name
-    payload: Any = None
-
-
-class VoteAsked(Strict, frozen=True, kw_only=True):
-    """The word of the key's holder, or with the scope `vouch` of a person that it names; `step` of a run is meant."""
-
-    by: Name | None = None
-    roles: Words = ()
-    comment: Text = ""
-    step: Name | None = None
-
-
-class WordAsked(Strict, frozen=True, kw_only=True):
-    """Another verdict than approve or reject, as the inbox asks for it."""
-
-    word: Name
-    by: Name | None = None
-    comment: Text = ""
 
 
 class LastsAsked(Strict, frozen=True, kw_only=True):
@@ -247,16 +193,6 @@ class EventsMeant(Strict, frozen=True, kw_only=True):
     cursor: Annotated[str, Meta(pattern=r"^[0-9]{1,18}\.[01]\.[0-9]{1,18}$")] | None = None
 
 
-class InboxMeant(Strict, frozen=True, kw_only=True):
-    """Only what `by` or one of the roles may still answer; with `checks` also what waits for a check."""
-
-    by: Name | None = None
-    role: tuple[Name, ...] = ()
-    checks: bool = False
-    limit: Page = 50
-    after: Id | None = None
-
-
 class WorkersMeant(Strict, frozen=True, kw_only=True):
     """With `ended`, also those that have shut down."""
 
@@ -271,9 +207,9 @@ def micro(seconds: float | None) -> int | None:
     return None if seconds is None else round(seconds * 1_000_000)
 
 
-def same(asked: msgspec.Struct, name: str, other: str) -> Any:
+def same(request: msgspec.Struct, name: str, other: str) -> Any:
     """What was said under one of two names for one thing. Raises InterlockError if both were, and differ."""
-    ours, documents = getattr(asked, name, None), getattr(asked, other, None)
+    ours, documents = getattr(request, name, None), getattr(request, other, None)
     if ours and documents and ours != documents:
         raise InterlockError(f"{name} and {other} are two names for one thing, and say different things")
     return ours or documents
@@ -286,24 +222,25 @@ def later(at: datetime) -> int:
     return instant_us("at", at)
 
 
-def work_of(asked: WorkAsked, lifecycle: str, parent: int | str | None) -> Work:
+def work_of(request: WorkAsked, lifecycle: str, parent: int | str | None) -> Work:
     """The unit that is asked for. Raises Unknown for what is no id."""
     lengths: dict[str, Any] = {
-        SPELLED.get(name, f"{name}_us"): micro(same(asked, f"{name}_seconds", IN_DOCUMENTS.get(name, "")))
+        SPELLED.get(name, f"{name}_us"): micro(same(request, f"{name}_seconds", IN_DOCUMENTS.get(name, "")))
         for name in LENGTHS
     }  # fmt: skip
-    limit, rate = asked.limit, asked.rate
+    limit, rate = request.limit, request.rate
     return Work(
-        task=asked.task, lifecycle=lifecycle, input=packed(asked.input), queue=asked.queue,
-        capabilities=asked.capabilities, key=asked.key, on_duplicate=asked.on_duplicate, priority=asked.priority,
-        delay_us=micro(asked.delay_seconds) or 0, at_us=None if asked.at is None else later(asked.at),
-        mutex=asked.mutex, limit_key=limit.key if limit else None, limit=limit.n if limit else None,
+        task=request.task, lifecycle=lifecycle, input=packed(request.input), queue=request.queue,
+        capabilities=request.capabilities, key=request.key, on_duplicate=request.on_duplicate,
+        priority=request.priority,
+        delay_us=micro(request.delay_seconds) or 0, at_us=None if request.at is None else later(request.at),
+        mutex=request.mutex, limit_key=limit.key if limit else None, limit=limit.n if limit else None,
         rate_key=rate.key if rate else None, rate=rate.n if rate else None,
-        rate_per_us=micro(rate.per_seconds) if rate else None, labels=packed(asked.labels),
-        correlation=same(asked, "correlation", "correlation_id"), trace=same(asked, "trace", "trace_id"),
-        reclaim_after_us=micro(getattr(asked, "reclaim_after", None)),
-        parent=parent, ref=asked.ref, decides=asked.decides,
-        needs=asked.needs or (), after=tuple(map(unit_of, asked.after)), attempts=asked.attempts,
-        exhausted=asked.exhausted, silent=asked.silent, quorum=asked.quorum, on_reject=asked.on_reject,
-        approvers=asked.approvers, not_submitter=asked.not_submitter, **lengths,
+        rate_per_us=micro(rate.per_seconds) if rate else None, labels=packed(request.labels),
+        correlation=same(request, "correlation", "correlation_id"), trace=same(request, "trace", "trace_id"),
+        reclaim_after_us=micro(getattr(request, "reclaim_after", None)),
+        parent=parent, ref=request.ref, decides=request.decides,
+        needs=request.needs or (), after=tuple(map(unit_of, request.after)), attempts=request.attempts,
+        exhausted=request.exhausted, silent=request.silent, quorum=request.quorum, on_reject=request.on_reject,
+        approvers=request.approvers, not_submitter=request.not_submitter, **lengths,
     )  # fmt: skip

@@ -10,7 +10,7 @@ from interlock.kernel.rows import Event
 from interlock.server.auth import moment
 from interlock.server.errors import Refusal
 from interlock.server.event_feed import PAGE
-from interlock.server.operations import Asked
+from interlock.server.operations import Request
 from interlock.store.connection import Connection
 from interlock.store.queries.views import events_of, glimpse
 
@@ -25,14 +25,14 @@ class Flow(msgspec.Struct, frozen=True):
     pieces: AsyncIterator[bytes]
 
 
-def wanted(asked: Asked) -> bool:
+def wanted(request: Request) -> bool:
     """Whether the caller asks for events as they happen."""
-    return any(part.strip().startswith("text/event-stream") for part in asked.headers.get("accept", "").split(","))
+    return any(part.strip().startswith("text/event-stream") for part in request.headers.get("accept", "").split(","))
 
 
-def last_seen(asked: Asked, after: int) -> int:
+def last_seen(request: Request, after: int) -> int:
     """The version that the caller has seen last. Raises Refusal."""
-    text = asked.headers.get("last-event-id", "")
+    text = request.headers.get("last-event-id", "")
     if not text:
         return after
     if not (text.isascii() and text.isdecimal() and len(text) < 10):
@@ -46,20 +46,20 @@ def look(connection: Connection, tenant: int, unit: int, after: int) -> tuple[li
     return events_of(connection, tenant, unit, after, PAGE), settled
 
 
-def opened(asked: Asked, unit: int, after: int) -> Flow:
+def opened(request: Request, unit: int, after: int) -> Flow:
     """A stream of the caller's key. Raises Refusal if the key has as many open as it may."""
-    leave = asked.hall.streams.enter(asked.caller.key)
-    pieces = flow(asked, unit, after, leave)
+    leave = request.hall.streams.enter(request.caller.key)
+    pieces = flow(request, unit, after, leave)
     weakref.finalize(pieces, leave)  # a generator that was never asked for a piece runs no `finally`
     return Flow(pieces)
 
 
-async def flow(asked: Asked, unit: int, after: int, leave: Callable[[], None]) -> AsyncIterator[bytes]:
+async def flow(request: Request, unit: int, after: int, leave: Callable[[], None]) -> AsyncIterator[bytes]:
     """Every event behind `after`, until the unit has settled, the key is void or the server ends."""
-    told, streams = moment(), asked.hall.streams
+    told, streams = moment(), request.hall.streams
     try:
-        while not asked.hall.closing:
-            found, settled = await asked.read(look, unit, after)
+        while not request.hall.closing:
+            found, settled = await request.read(look, unit, after)
             for one in found:
                 after = one.version
                 yield piece(one)
@@ -68,8 +68,8 @@ async def flow(asked: Asked, unit: int, after: int, leave: Callable[[], None]) -
                 continue
             if settled:
                 return
-            with streams.listen(asked.caller.tenant, unit, after) as listener:
-                while not (asked.hall.closing or listener.behind):
+            with streams.listen(request.caller.tenant, unit, after) as listener:
+                while not (request.hall.closing or listener.behind):
                     for one in await listener.wait(CHECKED):
                         if one.version > after:
                             after, told = one.version, moment()
@@ -81,7 +81,7 @@ async def flow(asked: Asked, unit: int, after: int, leave: Callable[[], None]) -
                     if moment() - told > SILENCE:
                         told = moment()
                         yield ALIVE
-                    if not await asked.still_allowed():
+                    if not await request.still_allowed():
                         return
     finally:
         leave()

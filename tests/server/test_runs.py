@@ -4,7 +4,7 @@ import pytest
 
 from interlock.client import lifecycle_responses, responses
 from interlock.kernel.commands import DefineTemplate, Work
-from interlock.server.templates import TemplateTold
+from interlock.plugins.workflows.routes import TemplateTold
 from tests.server.stage import Stage
 from tests.server.test_jobs import exactly
 

@@ -22,5 +22,6 @@ PLUGIN = Plugin(
         FireSchedule: fire_schedule,
     },
     cli="interlock.cli.schedule:app",
+    routes="interlock.plugins.schedules.routes:ROUTES",
     hooks=Hooks(tick_timers=(run_schedules,)),
 )

@@ -13,6 +13,7 @@ from interlock.store.hooks import Hooks
 PLUGIN = Plugin(
     name="workflows",
     commands={DefineTemplate: define_template, Signal: signal},
+    routes="interlock.plugins.workflows.routes:ROUTES",
     hooks=Hooks(
         checks=(check_step,),
         prepares=(prepare_step,),

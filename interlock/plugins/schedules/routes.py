@@ -1,0 +1,83 @@
+"""Schedules over HTTP: list, pause, resume, remove, trigger."""
+
+from contextlib import suppress
+
+from interlock.client import json_views, responses
+from interlock.client.schedules import why_paused
+from interlock.kernel.commands import Command, FireSchedule, PauseSchedule, Planned, RemoveSchedule, ResumeSchedule
+from interlock.kernel.errors import Unknown
+from interlock.kernel.ids import format_id
+from interlock.kernel.rows import Schedule
+from interlock.server.jobs import look_at
+from interlock.server.operations import Operation, Reply, Request
+from interlock.server.request_schemas import ReasonAsked
+from interlock.store.connection import Connection
+from interlock.store.queries.views import glimpse, schedules_of
+
+
+async def list_schedules(request: Request) -> responses.ScheduleList:
+    return responses.ScheduleList(await request.read(read_schedules))
+
+
+def read_schedules(connection: Connection, tenant: int) -> list[responses.ScheduleTold]:
+    return [make_response(connection, schedule) for schedule in schedules_of(connection, tenant)]
+
+
+def make_response(connection: Connection, schedule: Schedule) -> responses.ScheduleTold:
+    last = None
+    if schedule.last_unit is not None:
+        with suppress(Unknown):  # it was archived
+            lifecycle = glimpse(connection, schedule.tenant, schedule.last_unit).lifecycle
+            last = format_id(lifecycle, schedule.last_unit)
+    return responses.ScheduleTold(
+        schedule.name, schedule.timing, schedule.timezone, schedule.overlap, schedule.missed, why_paused(schedule),
+        json_views.instant(schedule.next_at), json_views.instant(schedule.last_at), last,
+    )  # fmt: skip
+
+
+async def change(request: Request, kind: type[Command[Planned]]) -> responses.PlannedTold:
+    """Sends a command about the schedule that the path names."""
+    done = await request.send(kind(name=request.path["name"], reason=request.body.reason))  # type: ignore[call-arg]
+    return responses.PlannedTold(done.name, done.changed, done.paused, done.removed, json_views.instant(done.next_at))
+
+
+async def pause(request: Request) -> responses.PlannedTold:
+    return await change(request, PauseSchedule)
+
+
+async def resume(request: Request) -> responses.PlannedTold:
+    return await change(request, ResumeSchedule)
+
+
+async def remove(request: Request) -> responses.PlannedTold:
+    return await change(request, RemoveSchedule)
+
+
+async def trigger(request: Request) -> Reply:
+    done = await request.send(FireSchedule(name=request.path["name"], reason=request.body.reason))
+    (unit,), _ = await request.read(look_at, [done], request.request_id)
+    return Reply(responses.Made(format_id(unit.lifecycle, unit.unit), unit.state), 201)
+
+
+ROUTES = (
+    Operation(
+        method="GET", path="/v1/schedules", scope="read", summary="List schedules", call=list_schedules,
+        answer=responses.ScheduleList,
+    ),
+    Operation(
+        method="POST", path="/v1/schedules/{name}/pause", scope="operate", summary="Let a schedule make nothing",
+        call=pause, body=ReasonAsked, answer=responses.PlannedTold,
+    ),
+    Operation(
+        method="POST", path="/v1/schedules/{name}/resume", scope="operate", summary="Let a schedule go on",
+        call=resume, body=ReasonAsked, answer=responses.PlannedTold,
+    ),
+    Operation(
+        method="POST", path="/v1/schedules/{name}/remove", scope="operate", summary="Take a schedule away",
+        call=remove, body=ReasonAsked, answer=responses.PlannedTold,
+    ),
+    Operation(
+        method="POST", path="/v1/schedules/{name}/trigger", scope="operate",
+        summary="Make a unit of a schedule now", call=trigger, body=ReasonAsked, answer=responses.Made, status=201,
+    ),
+)  # fmt: skip

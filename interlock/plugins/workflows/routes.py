@@ -1,0 +1,353 @@
+"""Workflows over HTTP: runs and their steps, templates, signals.
+
+Runs answer under `/v1/runs` and under the paths of document 001, which lack the `/v1`.
+"""
+
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta
+
+from interlock.client import json_views, responses
+from interlock.client.trees import Picture, picture, pictured, see
+from interlock.client.why.explain import explain
+from interlock.kernel.commands import Cancel, Decide, DefineTemplate, Signal, Work
+from interlock.kernel.errors import InterlockError, Unknown
+from interlock.kernel.lifecycle import Lifecycle, RollUp
+from interlock.kernel.workflow_graph import Template
+from interlock.server.jobs import chosen, events_page, made_by, page_of, stands, whole
+from interlock.server.operations import Operation, Reply, Request, with_short_paths
+from interlock.server.request_schemas import (
+    MANY,
+    RUN,
+    SUBMITTED,
+    CancelAsked,
+    Count,
+    EventsMeant,
+    Labels,
+    Name,
+    Priority,
+    ReasonAsked,
+    Seconds,
+    Short,
+    Strict,
+    UnitsMeant,
+    WebhookUrl,
+    WorkAsked,
+    micro,
+    packed,
+    same,
+    work_of,
+)
+from interlock.store.connection import Connection
+from interlock.store.queries.views import View, template_seen, templates_of
+
+TOP = "\0run"  # no step can have this ref
+STEP = "step"
+# The lifecycle of a step that names none, by the rule by which the run's steps decide its state.
+STEP_LIFECYCLES = {
+    RollUp.ALL: STEP, RollUp.CRITICAL: "task", RollUp.REQUIRED: "ci_job", RollUp.SINGLE: "agent_job",
+}  # fmt: skip
+
+
+# Requests and responses.
+
+
+class StepAsked(WorkAsked, frozen=True, kw_only=True):
+    """A step of a run; `needs` are `ref`s of its steps, in any order, and `after` ids of units that are there.
+
+    `reclaim_after` is how old it must be, in seconds, before another worker takes it over from one that was lost.
+    """
+
+    lifecycle: Annotated[Name, SUBMITTED] | None = None
+    reclaim_after: Seconds | None = None
+
+
+class RunAsked(Strict, frozen=True, kw_only=True):
+    """A run of a template, or a run with its name (`task`) and its steps.
+
+    In a workflow run a step that says no `needs` needs the one before it. `reclaim_after` (seconds) holds for every
+    step that says none itself. `webhook_url` is kept with the run and shown; nothing is sent to it yet.
+    """
+
+    template_name: Name | None = None
+    template_version: Count | None = None  # the newest one by default
+    task: Name | None = None
+    lifecycle: Annotated[Name, RUN] = "workflow_run"
+    input: Any = None
+    priority: Priority = 0
+    labels: Labels = msgspec.field(default_factory=dict)
+    correlation: Short = ""
+    trace: Short = ""
+    correlation_id: Short = ""  # document 002's name for `correlation`
+    trace_id: Short = ""  # document 002's name for `trace`
+    timeout_seconds: Seconds | None = None
+    reclaim_after: Seconds | None = None
+    webhook_url: WebhookUrl | None = None
+    steps: Annotated[tuple[StepAsked, ...], Meta(max_length=MANY)] = ()
+
+
+class SignalAsked(Strict, frozen=True, kw_only=True):
+    """Something has happened that a unit, or a step of a run, waits for or will wait for."""
+
+    name: Name
+    payload: Any = None
+
+
+class TemplateAsked(Strict, frozen=True, kw_only=True):
+    """The steps of a template; each has its name as `ref`, and without `needs` it needs the one before it."""
+
+    name: Name
+    steps: Annotated[tuple[StepAsked, ...], Meta(min_length=1, max_length=MANY)]
+
+
+class TemplateMeant(Strict, frozen=True, kw_only=True):
+    """The newest version, unless one is named."""
+
+    version: Count | None = None
+
+
+class TemplateStep(msgspec.Struct):
+    """A step; those that are templates themselves name the version."""
+
+    name: str
+    task: str
+    lifecycle: str
+    queue: str
+    needs: list[str]
+    when: str | None
+    template: str | None
+    template_version: int | None
+
+
+class TemplateTold(msgspec.Struct):
+    """One version of a template."""
+
+    name: str
+    version: int
+    defined_at: str | None
+    steps: list[TemplateStep]
+
+
+class TemplateList(msgspec.Struct):
+    """The newest version of each template."""
+
+    templates: list[TemplateTold]
+
+
+class TemplateDefined(msgspec.Struct):
+    """The version that has these steps, and whether it is new."""
+
+    name: str
+    version: int
+    changed: bool
+
+
+# Runs.
+
+
+async def submit(request: Request) -> Reply:
+    run: RunAsked = request.body
+    check_is_run(request, run.lifecycle)
+    check_run(run)
+    (made, *_), status = await made_by(
+        request, make_run_work(run, request.app.lifecycles[run.lifecycle].options.roll_up)
+    )
+    return Reply(made, status)
+
+
+def check_is_run(request: Request, lifecycle: str) -> None:
+    """Raises InterlockError for a lifecycle whose units are no runs."""
+    if lifecycle not in request.run_lifecycles:
+        raise InterlockError(f"there is no run '{lifecycle}'; there are {', '.join(request.run_lifecycles)}")
+
+
+def check_run(run: RunAsked) -> None:
+    """Raises InterlockError unless a run is of a template, or has a name and steps of its own."""
+    if (run.template_name is None) != (run.task is not None and len(run.steps) > 0):
+        raise InterlockError("a run has a template_name, or a task and at least one of its steps: not both, nor none")
+    if run.template_name is None and run.template_version is not None:
+        raise InterlockError("template_version is not allowed without a template_name")
+    if run.template_name is not None and (run.lifecycle != "workflow_run" or run.task or run.steps):
+        raise InterlockError("a run of a template is a workflow_run, and its task and steps are the template's")
+
+
+def make_run_work(run: RunAsked, rule: RollUp) -> list[Work]:
+    """Returns a run and its steps. Where all steps must succeed, each needs the one before it unless it says its needs.
+
+    Parameters:
+        rule: how the steps decide the state of the run.
+    """
+    top = Work(
+        task=run.template_name or run.task or "", template=run.template_name, template_version=run.template_version,
+        lifecycle=run.lifecycle, input=packed(run.input), priority=run.priority,
+        labels=packed(run.labels), correlation=same(run, "correlation", "correlation_id"),
+        trace=same(run, "trace", "trace_id"), ref=TOP, timeout_us=micro(run.timeout_seconds),
+        webhook_url=run.webhook_url, reclaim_after_us=micro(run.reclaim_after),
+    )  # fmt: skip
+    work, refs = [top], list[str]()
+    for index, step in enumerate(run.steps):
+        ref = step.ref or f"\0{index}"
+        needs = step.needs if step.needs is not None else refs[-1:] if rule is RollUp.ALL else ()
+        named = msgspec.structs.replace(step, ref=ref, needs=tuple(needs))
+        work.append(work_of(named, step.lifecycle or STEP_LIFECYCLES[rule], TOP))
+        refs.append(ref)
+    return work
+
+
+async def list_runs(request: Request) -> dict[str, Any]:
+    wanted = chosen(request.app.lifecycles, request.query)
+    if wanted.lifecycle is not None:
+        check_is_run(request, wanted.lifecycle)
+    return await page_of(request, msgspec.structs.replace(wanted, lifecycles=request.run_lifecycles), "runs")
+
+
+async def show_run(request: Request) -> responses.UnitWhole:
+    return await request.read(whole, await request.find_run())
+
+
+async def list_steps(request: Request) -> responses.Steps:
+    tree, units = await request.read(read_tree, request.app.lifecycles, await request.find_run())
+    return responses.Steps([json_views.step(tree, node, units[node.unit]) for node in tree.nodes[1:]], tree.cut)
+
+
+def read_tree(
+    connection: Connection, tenant: int, lifecycles: Mapping[str, Lifecycle], unit: int
+) -> tuple[Picture, dict[int, View]]:
+    """Returns a unit and all below it as a picture, and the rows that the picture was made from, by id."""
+    rows = see(connection, tenant, unit, None)
+    return pictured(rows, lifecycles), {row.unit.id: row for _, row in rows.tree.units}
+
+
+async def show_cost(request: Request) -> responses.Cost:
+    tree = await request.read(picture, request.app.lifecycles, await request.find_run())
+    top, *below = tree.nodes
+    return responses.Cost(top.id, top.cost, [responses.StepCost(node.id, node.task, node.cost) for node in below])
+
+
+async def list_events(request: Request) -> Any:
+    return await events_page(request, await request.find_run())
+
+
+async def explain_run(request: Request) -> Any:
+    return await request.read(explain, request.app.lifecycles, await request.find_run())
+
+
+async def cancel(request: Request) -> responses.StandingTold:
+    command = Cancel(unit=await request.find_run(), hard=request.body.hard, reason=request.body.reason)
+    return await stands(request, await request.send(command))
+
+
+async def resume(request: Request) -> responses.StandingTold:
+    command = Decide(unit=await request.find_run(), trigger="resume", reason=request.body.reason)
+    return await stands(request, await request.send(command))
+
+
+# Templates.
+
+
+def make_template_response(template: Template) -> TemplateTold:
+    steps = [
+        TemplateStep(
+            step.ref, step.task, step.lifecycle, step.queue, [str(need) for need in step.needs], step.when,
+            step.template, step.template_version,
+        )
+        for step in msgspec.json.decode(template.steps, type=list[Work])
+    ]  # fmt: skip
+    return TemplateTold(template.name, template.version, json_views.instant(template.defined_at), steps)
+
+
+async def list_templates(request: Request) -> TemplateList:
+    return TemplateList([make_template_response(template) for template in await request.read(templates_of)])
+
+
+async def show_template(request: Request) -> TemplateTold:
+    template = await request.read(template_seen, request.path["name"], request.query.version)
+    if template is None:
+        raise Unknown(request.path["name"])
+    return make_template_response(template)
+
+
+async def define_template(request: Request) -> TemplateDefined:
+    """Gives the template a new version with these steps, unless its newest version has them already."""
+    body: TemplateAsked = request.body
+    done = await request.send(DefineTemplate(name=body.name, steps=tuple(make_template_work(body))))
+    return TemplateDefined(done.name, done.version or 1, done.changed)
+
+
+def make_template_work(body: TemplateAsked) -> list[Work]:
+    work, refs = list[Work](), list[str]()
+    for step in body.steps:
+        ref = step.ref or step.task
+        needs: Any = step.needs if step.needs is not None else tuple(refs[-1:])
+        named = msgspec.structs.replace(step, ref=ref, needs=needs)
+        work.append(work_of(named, step.lifecycle or STEP, None))
+        refs.append(ref)
+    return work
+
+
+# Signals.
+
+
+async def signal(request: Request) -> responses.StandingTold:
+    command = Signal(unit=await request.unit(), name=request.body.name, payload=packed(request.body.payload))
+    return await stands(request, await request.send(command))
+
+
+PATH = "/v1/runs/{id}"
+RUN_ROUTES = (
+    Operation(
+        method="POST", path="/v1/runs", scope="submit", summary="Submit a run and its steps", call=submit,
+        body=RunAsked, answer=responses.Made, status=201, also=(200,),
+    ),
+    Operation(
+        method="GET", path="/v1/runs", scope="read", summary="List runs, the newest first", call=list_runs,
+        query=UnitsMeant, answer=responses.Runs,
+    ),
+    Operation(method="GET", path=PATH, scope="read", summary="Show one run", call=show_run, answer=responses.UnitWhole),
+    Operation(
+        method="GET", path=f"{PATH}/steps", scope="read", summary="Show all below a run", call=list_steps,
+        answer=responses.Steps,
+    ),
+    Operation(
+        method="GET", path=f"{PATH}/events", scope="read", summary="Tell what happened to a run", call=list_events,
+        query=EventsMeant, answer=responses.Events, also=(204,), streams=True,
+    ),
+    Operation(
+        method="GET", path=f"{PATH}/cost", scope="read", summary="Say what a run has cost so far", call=show_cost,
+        answer=responses.Cost,
+    ),
+    Operation(
+        method="POST", path=f"{PATH}/cancel", scope="operate", summary="Stop a run", call=cancel, body=CancelAsked,
+        answer=responses.StandingTold,
+    ),
+    Operation(
+        method="GET", path=f"{PATH}/why", scope="read", summary="Say why a run is where it is", call=explain_run,
+        answer=responses.WhyTold,
+    ),
+    Operation(
+        method="POST", path=f"{PATH}/resume", scope="operate", summary="Let a run go on", call=resume,
+        body=ReasonAsked, answer=responses.StandingTold,
+    ),
+)  # fmt: skip
+ROUTES = (
+    *with_short_paths(RUN_ROUTES),
+    Operation(
+        method="GET", path="/v1/templates", scope="read", summary="List templates", call=list_templates,
+        answer=TemplateList,
+    ),
+    Operation(
+        method="GET", path="/v1/templates/{name}", scope="read", summary="Show a version of a template",
+        call=show_template, query=TemplateMeant, answer=TemplateTold,
+    ),
+    Operation(
+        method="POST", path="/v1/templates", scope="operate", summary="Give a template these steps",
+        call=define_template, body=TemplateAsked, answer=TemplateDefined,
+    ),
+    Operation(
+        method="POST", path="/v1/jobs/{id}/signal", scope="operate",
+        summary="Tell a unit that something has happened", call=signal, body=SignalAsked,
+        answer=responses.StandingTold,
+    ),
+)  # fmt: skip

@@ -1,0 +1,51 @@
+"""Lifecycles over HTTP, as data and as diagrams."""
+
+from typing import Any
+
+from interlock.audit.docs import export, render
+from interlock.client import lifecycle_responses
+from interlock.kernel.errors import Unknown
+from interlock.kernel.lifecycle import Lifecycle
+from interlock.server.operations import TEXT, Operation, Request
+
+
+async def list_lifecycles(request: Request) -> lifecycle_responses.LifecycleList:
+    return lifecycle_responses.LifecycleList(
+        [
+            lifecycle_responses.LifecycleLine(lifecycle.name, lifecycle.document, lifecycle.about)
+            for lifecycle in request.app.lifecycles.values()
+        ]
+    )
+
+
+def find_lifecycle(request: Request) -> Lifecycle:
+    """Returns the lifecycle that the path names. Raises Unknown."""
+    lifecycle = request.app.lifecycles.get(request.path["name"])
+    if lifecycle is None:
+        raise Unknown(request.path["name"])
+    return lifecycle
+
+
+async def show_lifecycle(request: Request) -> dict[str, Any]:
+    return export.describe_lifecycle(find_lifecycle(request))
+
+
+async def draw_lifecycle(request: Request) -> str:
+    return render.mermaid(find_lifecycle(request), whole=True) + "\n"
+
+
+ROUTES = (
+    Operation(
+        method="GET", path="/v1/lifecycles", scope="read", summary="List lifecycles", call=list_lifecycles,
+        answer=lifecycle_responses.LifecycleList,
+    ),
+    Operation(
+        method="GET", path="/v1/lifecycles/{name}", scope="read", summary="Show a lifecycle as data",
+        call=show_lifecycle,
+        answer=lifecycle_responses.LifecycleTold,
+    ),
+    Operation(
+        method="GET", path="/v1/lifecycles/{name}/mermaid", scope="read", summary="Draw a lifecycle as Mermaid text",
+        call=draw_lifecycle, answer=str, media=TEXT,
+    ),
+)  # fmt: skip

@@ -1,0 +1,30 @@
+"""Workers over HTTP: list and drain."""
+
+from interlock.client import json_views, responses
+from interlock.kernel.commands import Drain
+from interlock.server.jobs import stands
+from interlock.server.operations import Operation, Request
+from interlock.server.request_schemas import ReasonAsked, WorkersMeant
+from interlock.store.queries.views import workers_seen
+
+
+async def list_workers(request: Request) -> responses.Workers:
+    rows = await request.read(workers_seen, request.query.ended)
+    return responses.Workers([json_views.worker(*row) for row in rows])
+
+
+async def drain(request: Request) -> responses.StandingTold:
+    worker = await request.unit(json_views.WORKER)
+    return await stands(request, await request.send(Drain(worker=worker, reason=request.body.reason)))
+
+
+ROUTES = (
+    Operation(
+        method="GET", path="/v1/workers", scope="read", summary="List workers", call=list_workers, query=WorkersMeant,
+        answer=responses.Workers,
+    ),
+    Operation(
+        method="POST", path="/v1/workers/{id}/drain", scope="operate", summary="Let a worker take no more work",
+        call=drain, body=ReasonAsked, answer=responses.StandingTold,
+    ),
+)  # fmt: skip
