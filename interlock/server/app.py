@@ -112,8 +112,8 @@ def built(app: App, *, lent: bool = False, ticks: bool = False, limits: Limits =
 
 
 def route(desk: RequestPipeline, operation: Operation) -> HTTPRouteHandler:
-    async def answer(http_request: HttpRequest) -> Response[Any]:
-        return await desk.answer(operation, http_request)
+    async def answer(request: HttpRequest) -> Response[Any]:  # the name by which Litestar knows the argument
+        return await desk.answer(operation, request)
 
     path = operation.path.replace("}", ":str}")
     return HTTPRouteHandler(path, http_method=operation.method, name=operation.name)(answer)  # type: ignore[arg-type]
