@@ -14,7 +14,7 @@ from interlock.kernel.commands import Command
 from interlock.kernel.errors import InterlockError
 from interlock.kernel.lifecycle import Category
 from interlock.kernel.rows import Body, Unit
-from interlock.server.operations import Asked, Operation
+from interlock.server.operations import Operation, Request
 from interlock.store.connection import Connection
 from interlock.store.hooks import Hooks, Moved, Reaction
 from interlock.store.unit_of_work import UnitOfWork
@@ -97,7 +97,7 @@ class Given(msgspec.Struct):
     verdict: str
 
 
-async def give(request: Asked) -> dict[str, str]:
+async def give(request: Request) -> dict[str, str]:
     """The route."""
     unit = await request.unit("review")
     return {"state": await request.send(GiveReview(unit=unit, verdict=request.body.verdict))}
