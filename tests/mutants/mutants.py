@@ -48,12 +48,17 @@ def patched(patch: str, read: dict[str, str]) -> dict[str, str]:
     return files
 
 
-def plant(path: Path, folder: Path) -> None:
-    """A copy of the package with the fault in it is in the folder."""
-    shutil.copytree(ROOT / "interlock", folder / "interlock", ignore=shutil.ignore_patterns("__pycache__"))
+def patched_files(path: Path) -> dict[str, str]:
+    """The text of every file that a patch changes, by name, with the fault in it."""
     patch = path.read_text(encoding="utf-8")
     names = re.findall(r"^--- a/(.*)$", patch, flags=re.MULTILINE)
-    for name, text in patched(patch, {name: (ROOT / name).read_text(encoding="utf-8") for name in names}).items():
+    return patched(patch, {name: (ROOT / name).read_text(encoding="utf-8") for name in names})
+
+
+def plant(path: Path, folder: Path) -> None:
+    """Copies the package into the folder, with the fault in it."""
+    shutil.copytree(ROOT / "interlock", folder / "interlock", ignore=shutil.ignore_patterns("__pycache__"))
+    for name, text in patched_files(path).items():
         (folder / name).write_text(text, encoding="utf-8")
 
 
