@@ -17,7 +17,7 @@ from interlock.lifecycles import shipped
 from interlock.plugins import make_engine
 from interlock.store.postgres.bulk import Given, insert_text, update_text
 from interlock.store.postgres.connection import ACT_BITS, PLANS, declared, settings
-from interlock.store.query import listed
+from interlock.store.query import list_columns
 from interlock.store.url import connect
 
 PACKAGE = "interlock"
@@ -55,8 +55,8 @@ def prepare(url: str) -> None:
 
 def pattern(connection: Any, one: int) -> dict[str, Any]:
     """The rows of a job, and all acts that have moved it."""
-    [unit] = connection.rows(f"SELECT {listed(Unit)} FROM unit WHERE id = :one", {"one": one})
-    [body] = connection.rows(f"SELECT {listed(Body)} FROM body WHERE unit = :one", {"one": one})
+    [unit] = connection.rows(f"SELECT {list_columns(Unit)} FROM unit WHERE id = :one", {"one": one})
+    [body] = connection.rows(f"SELECT {list_columns(Body)} FROM body WHERE unit = :one", {"one": one})
     acts = connection.rows(f"SELECT {', '.join(ACT)} FROM act WHERE :one = ANY (units) ORDER BY id", {"one": one})
     return {
         "unit": dict(zip(UNIT, unit, strict=True)), "body": dict(zip(BODY, body, strict=True)),

@@ -40,7 +40,7 @@ from interlock.store.ids import Ids
 from interlock.store.private_files import create_private
 from interlock.store.queries.views import glimpse, matching
 from interlock.store.retention import tree
-from interlock.store.unit_of_work import UnitOfWork
+from interlock.store.unit_of_work import open_unit_of_work
 
 Out = Annotated[Path | None, typer.Option("--out", help="The new file of JSON lines that is to hold them.")]
 
@@ -120,7 +120,7 @@ def write(connection: Connection, app: App, roots: list[int], out: Path) -> None
 
 def write_tree(connection: Connection, app: App, root: int, file: BinaryIO, acts: set[int]) -> None:
     """The file holds a tree, and before it those acts of its units that it does not hold yet."""
-    tx = UnitOfWork(connection, app.lifecycles, Ids(connection), [app.tenant])
+    tx = open_unit_of_work(connection, app.lifecycles, Ids(connection), [app.tenant])
     try:
         top, digest = tx.unit(root), sha256()
         units = tree(tx, top)

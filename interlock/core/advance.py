@@ -27,7 +27,9 @@ flush compares nothing, but the audit's laws and the tests do. And a unit that w
 parked on a key that nobody gives back, until any move at all ends that.
 """
 
+from collections import deque
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
@@ -61,6 +63,21 @@ class Stamp(msgspec.Struct, frozen=True):
     vouched_by: str = ""  # the key that spoke for the actor
 
 
+@dataclass
+class CancelRequests:
+    """Who asked units to stop in this transaction, why and when, by unit."""
+
+    by_unit: dict[int, dict[str, Any]] = field(default_factory=dict)
+
+
+@dataclass
+class ToFollow:
+    """What moved and may have a unit that follows it."""
+
+    moves: deque[tuple[Unit, str, int]] = field(default_factory=deque)  # the unit, its trigger and its round
+    retryable: set[int] = field(default_factory=set)  # units whose failure may be tried again
+
+
 def asked_by(command: Command[Any]) -> Stamp:
     for name in ("actor", "reason", "cause"):
         keepable(name, getattr(command, name))
@@ -79,7 +96,7 @@ def make_unit(
     tx: UnitOfWork, unit: Unit, body: Body, stamp: Stamp, *, needs: Sequence[Unit] = (), trigger: str = "submit"
 ) -> Unit:
     """A unit exists, with its body and what it needs; whether it is ready is for others to say."""
-    tx.bear(unit)
+    tx.add_unit(unit)
     tx.add(body)
     for need in needs:
         tx.add(Need(unit=unit.id, needs=need.id, tenant=unit.tenant))
@@ -90,10 +107,10 @@ def make_unit(
 def make_alike(tx: UnitOfWork, first: Unit, text: str) -> Unit:
     """A unit that differs from one which was just born in nothing but its id and its input: the same move bears it."""
     unit: Unit = copied(first)
-    body: Body = copied(tx.bodies[first.id])
-    unit.id = body.unit = tx.new_id()
+    body: Body = copied(tx.rows.bodies[first.id])
+    unit.id = body.unit = tx.ids.take()
     body.input, body.correlation = text, str(unit.id)
-    tx.bear(unit)
+    tx.add_unit(unit)
     tx.add(body)
     repeat_birth(tx, first, unit)
     return unit
@@ -125,7 +142,7 @@ def advance(
     take(tx, unit, tx.paths.find(lifecycle.name, unit.state, under, (Step(trigger, lease),)), stamp, payload, terms)
     settle(tx, unit, lifecycle, born=move.source is None)
     if unit.parent is not None:
-        tx.fired.append((unit, trigger, tx.last_moves[unit.id].round))
+        tx.state(ToFollow).moves.append((unit, trigger, tx.changes.last_moves[unit.id].round))
     return move
 
 
@@ -206,8 +223,9 @@ def take(tx: UnitOfWork, unit: Unit, path: Path, stamp: Stamp, payload: Any, ter
         payload = {**(payload or {}), "vouched_by": stamp.vouched_by}
     keep_birth(tx, unit)
     moved = Moved(
-        unit, path, tx.floor, unit.version, unit.attempt, unit.fence, at, stamp.actor, stamp.reason, stamp.cause,
-        ENCODE(payload).decode() if payload else NOTHING, terms, unit.lease_until if path.lease_ends else None,
+        unit, path, tx.changes.round, unit.version, unit.attempt, unit.fence, at,
+        stamp.actor, stamp.reason, stamp.cause, ENCODE(payload).decode() if payload else NOTHING, terms,
+        unit.lease_until if path.lease_ends else None,
     )  # fmt: skip
     unit.version += len(path.hops)
     unit.attempt += path.opens
@@ -244,7 +262,7 @@ def settle(tx: UnitOfWork, unit: Unit, lifecycle: Lifecycle, *, born: bool) -> N
 
 def derive(tx: UnitOfWork, unit: Unit) -> None:
     """`available_at` is set exactly while it may be claimed now, `wake_at` while time must look at it."""
-    lifecycle, live = tx.lifecycle(unit), unit.lease in tx.leases.unsettled
+    lifecycle, live = tx.lifecycle(unit), unit.lease in tx.lease_lifecycle.unsettled
     withheld = unit.parked_on == WITHHELD
     waits = not withheld and (unit.category == Category.READY or (not live and unit.state in lifecycle.reclaimed))
     due = unit.due_at is not None and unit.due_at > tx.now
@@ -290,9 +308,10 @@ def forget_error(tx: UnitOfWork, unit: Unit) -> None:
 
 def with_asker(tx: UnitOfWork, unit: Unit, stamp: Stamp, payload: Any) -> Any:
     """The payload of a cancel, which says who asked for it and why if its event does not."""
-    if unit.id not in tx.askers and unit.asked_at is not None:
-        tx.askers |= find_askers(tx, [unit.id])
-    asked = tx.askers.get(unit.id)
+    requests = tx.state(CancelRequests).by_unit
+    if unit.id not in requests and unit.asked_at is not None:
+        requests |= find_askers(tx, [unit.id])
+    asked = requests.get(unit.id)
     if asked is None or (asked["by"], asked["reason"]) == (stamp.actor, stamp.reason):
         return payload
     return {**(payload or {}), ASKED: asked}
@@ -300,5 +319,5 @@ def with_asker(tx: UnitOfWork, unit: Unit, stamp: Stamp, payload: Any) -> Any:
 
 def is_only_born(tx: UnitOfWork, unit: Unit) -> bool:
     """Whether all that this transaction did to a unit is to make it."""
-    move = tx.last_moves.get(unit.id)
+    move = tx.changes.last_moves.get(unit.id)
     return move is not None and move.path.source == BORN

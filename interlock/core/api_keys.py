@@ -31,7 +31,7 @@ def create_key(tx: UnitOfWork, command: CreateKey) -> Issued:
     if tenant_seen(tx.connection, command.tenant) is None:
         raise Unknown(f"there is no tenant {command.tenant}; `interlock tenant set NUMBER --name NAME` makes one")
     row = Key(
-        id=tx.new_id(), tenant=command.tenant, name=command.name, digest=checked(command.digest),
+        id=tx.ids.take(), tenant=command.tenant, name=command.name, digest=checked(command.digest),
         scopes=",".join(sorted(set(command.scopes))), created_at=tx.now, created_by=actor_text(command),
         expires_at=until(tx, command), roles=",".join(sorted(set(command.roles))),
     )  # fmt: skip

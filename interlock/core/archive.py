@@ -9,6 +9,7 @@ from interlock.core.operator_verbs import refuse_unless_operator
 from interlock.kernel.commands import Archive
 from interlock.kernel.errors import InterlockError
 from interlock.kernel.rows import Archived, Row, Unit
+from interlock.store.flush import flush
 from interlock.store.queries.metrics import keep_renewals
 from interlock.store.retention import find_acts, forget, heads_of, kept_rows, still_needed, tree
 from interlock.store.unit_of_work import UnitOfWork
@@ -49,7 +50,7 @@ def archive(tx: UnitOfWork, command: Archive) -> int:
                 file=command.file, digest=command.digest, at=tx.now,
             )
         )  # fmt: skip
-    tx.flush()
+    flush(tx)
     keep_renewals(tx, ids)
     forget(tx, ids)
     return len(units)

@@ -16,7 +16,7 @@ def bear(tx: UnitOfWork, work: Work, policy: str, stamp: Stamp, parent: Unit | N
     """A unit with its body and its needs; whether it is ready is for others to say."""
     tenant, above = tx.tenant, tx.body(parent) if parent else None
     unit = Unit(
-        id=tx.new_id(),
+        id=tx.ids.take(),
         parent=parent.id if parent else None,
         decides=int(work.decides),
         unmet=sum(need.outcome != Category.SUCCESS for need in needs),
@@ -43,7 +43,7 @@ def bear(tx: UnitOfWork, work: Work, policy: str, stamp: Stamp, parent: Unit | N
 def make_first_attempt(tx: UnitOfWork, unit: Unit) -> None:
     """A unit that follows its attempts is born with the first one."""
     attempt = Unit(
-        id=tx.new_id(), tenant=unit.tenant, lane=unit.lane, lifecycle=tx.lifecycle(unit).options.follows,
+        id=tx.ids.take(), tenant=unit.tenant, lane=unit.lane, lifecycle=tx.lifecycle(unit).options.follows,
         parent=unit.id,
         priority=unit.priority,
     )  # fmt: skip

@@ -2,7 +2,7 @@
 
 import msgspec
 
-from interlock.core.advance import Stamp, advance, asked_by, change, keep_cancel, request_cancel
+from interlock.core.advance import CancelRequests, Stamp, advance, asked_by, change, keep_cancel, request_cancel
 from interlock.core.lease_end import close, live, summon
 from interlock.core.reactions.follow import make_next_attempt
 from interlock.core.ready import make_ready
@@ -26,14 +26,14 @@ def cancel(tx: UnitOfWork, command: Cancel) -> Standing:
     asked = {"by": stamp.actor, "reason": stamp.reason, "at": tx.now}
     if lifecycle.options.follows and (attempts := open_children(tx, unit.id)):
         cancel(tx, msgspec.structs.replace(command, unit=attempts[-1].id))
-        tx.askers[unit.id] = asked
+        tx.state(CancelRequests).by_unit[unit.id] = asked
         return standing(unit, applied=True)  # it follows
     version = unit.version
     again = unit.asked_at is not None and not command.hard
     if again or lifecycle.category(unit.state) == "cancelled":
         return standing(unit, applied=False)
     answer = policy.cancel(lifecycle, unit.state, hard=command.hard, held=live(tx, unit))
-    tx.askers[unit.id] = asked
+    tx.state(CancelRequests).by_unit[unit.id] = asked
     request_cancel(tx, unit)
     summon(tx, unit)
     if answer == "cancel" and live(tx, unit):

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from functools import lru_cache
 from operator import attrgetter
 from typing import Any
@@ -28,6 +29,13 @@ NUMBERS = (
     "attempts", "timeout_us", "queue_timeout_us", "expires_us", "backoff_us", "backoff_cap_us", "ttl_us", "beat_us",
     "sla_us", "reclaim_after_us",
 )  # fmt: skip
+
+
+@dataclass
+class CheckedWork:
+    """Rules of work that this transaction has found to be allowed, each with a number."""
+
+    rules: dict[tuple[Any, ...], int] = field(default_factory=dict)
 
 
 def own_policy(work: Work) -> Policy:
@@ -119,9 +127,10 @@ def check_in(tx: UnitOfWork, work: Work) -> int:
     if work.cause and not EVENT.fullmatch(work.cause):
         raise InterlockError(f"cause = {work.cause[:40]!r} is not allowed; allowed is an event, as in job_4r1:3")
     rules = RULES_OF(work)
-    if (kind := tx.sound.get(rules)) is None:
+    checked = tx.state(CheckedWork).rules
+    if (kind := checked.get(rules)) is None:
         check(tx.lifecycles, work, tx.hooks)
-        kind = tx.sound[rules] = len(tx.sound)
+        kind = checked[rules] = len(checked)
         return kind
     if work.key is not None:
         validation.named("key", work.key)

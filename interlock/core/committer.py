@@ -32,14 +32,14 @@ from interlock.kernel.commands import Command
 from interlock.kernel.errors import Contended, Corrupt, InterlockError, StoreError, Unavailable
 from interlock.kernel.lifecycle import Lifecycle
 from interlock.store.cache import EngineCache
-from interlock.store.commit_proof import confirm, outcome_of, seen
+from interlock.store.commit_proof import confirm_on_standby, is_proven, wait_for_outcome
 from interlock.store.connection import Connection, LostCommit, Taken, Unreachable
 from interlock.store.held_cache import HeldCache
 from interlock.store.hooks import NONE, Hooks
 from interlock.store.ids import Ids, OutOfIds
 from interlock.store.observer import Observers, notify, timed
 from interlock.store.query import BoundQuery
-from interlock.store.unit_of_work import UnitOfWork
+from interlock.store.unit_of_work import Picks, UnitOfWork, open_unit_of_work
 
 log = logging.getLogger("interlock.core")
 A = TypeVar("A")
@@ -227,7 +227,7 @@ class Committer:
     def trial(self, ask: Ask, units: Sequence[int]) -> Exception | None:
         """What goes wrong when a command may pick these units and no others. Nothing of it stays."""
         tx = self.begun([ask])
-        tx.only = frozenset(units)
+        tx.state(Picks).allowed = frozenset(units)
         try:
             self.carry_out(tx, ask.command)
             run_reactions(tx)
@@ -244,7 +244,7 @@ class Committer:
     def leave_out(self, tenant: int, failures: Mapping[int, Exception]) -> None:
         """Units that failed are withheld; where that fails too, or they fail only here, they are passed over here."""
         self.ids.reserve(len(failures))
-        tx = UnitOfWork(self.connection, self.lifecycles, self.ids, [tenant], self.hooks, cache=self.cache)
+        tx = open_unit_of_work(self.connection, self.lifecycles, self.ids, [tenant], self.hooks, cache=self.cache)
         try:
             here = unknown_here(tx, failures)
             pass_over(tx, here)
@@ -281,7 +281,7 @@ class Committer:
         if self.observers:
             notify(self.observers, "on_group", [ask.command for ask in group])
         tx = self.begun(group)
-        self.picked = tx.chosen
+        self.picked = tx.state(Picks).picked
         try:
             if len(group) > 1:
                 look_ahead(tx, [ask.command for ask in group])
@@ -316,7 +316,7 @@ class Committer:
             try:
                 self.ids.reserve(wanted)
                 ahead = self.declared_reads(group)
-                return UnitOfWork(
+                return open_unit_of_work(
                     self.connection, self.lifecycles, self.ids, tenants, self.hooks, cache=self.cache, ahead=ahead
                 )
             except Contended as error:
@@ -340,7 +340,7 @@ class Committer:
 
     def carry_out(self, tx: UnitOfWork, command: Command[Any]) -> Answer:
         tx.tenant = command.tenant
-        before = tx.changes
+        before = tx.changes.count
         try:
             if self.observers:
                 return timed(
@@ -350,7 +350,7 @@ class Committer:
         except StoreError:
             raise
         except InterlockError as refusal:
-            if tx.changes != before:
+            if tx.changes.count != before:
                 raise Spoilt from refusal
             return None, refusal
 
@@ -358,7 +358,7 @@ class Committer:
         """The transaction stands. One whose COMMIT got no answer is never redone before it is known to be lost."""
         try:
             if self.observers:
-                timed(self.observers, "on_commit", len(tx.flushed), call=self.connection.commit)
+                timed(self.observers, "on_commit", len(tx.changes.written), call=self.connection.commit)
             else:
                 self.connection.commit()
         except LostCommit as lost:
@@ -368,18 +368,18 @@ class Committer:
             self.connection.rollback()
             raise
         else:
-            tx.committed()
+            tx.after_commit()
 
     def stands(self, tx: UnitOfWork, why: str) -> bool:
         """Whether a transaction was committed, although nobody said so."""
         for _ in range(TRIES):
             try:
                 self.reconnect()
-                committed = outcome_of(self.connection, tx.mark)  # not before it is over
-                if tx.witness:
-                    committed = seen(self.connection, tx.tenants, tx.witness)
+                committed = wait_for_outcome(self.connection, tx.mark)  # not before it is over
+                if tx.changes.proof:
+                    committed = is_proven(self.connection, tx.tenants, tx.changes.proof)
                 if committed:
-                    confirm(self.connection)
+                    confirm_on_standby(self.connection)
                 return bool(committed)
             except (StoreError, LostCommit) as error:
                 why = str(error)

@@ -48,7 +48,7 @@ def option_of(body: Body, name: str, kind: type[T]) -> T | None:
 
 def follower(tx: UnitOfWork, unit: Unit) -> Unit | None:
     """The unit that makes the moves of this one, if there is one. Others' parents are not even locked."""
-    if unit.lifecycle not in tx.followed:
+    if unit.lifecycle not in tx.paths.followed:
         return None
     parent = tx.unit(unit.parent) if unit.parent is not None else None
     return parent if parent and tx.lifecycle(parent).options.follows == unit.lifecycle else None

@@ -35,7 +35,7 @@ from interlock.store.connection import CALL, Connection, WakeupChannel
 from interlock.store.held_cache import HeldCache
 from interlock.store.ids import Ids
 from interlock.store.observer import Observer
-from interlock.store.unit_of_work import UnitOfWork
+from interlock.store.unit_of_work import UnitOfWork, open_unit_of_work
 from interlock.store.url import connect, open_wakeups
 
 A = TypeVar("A")
@@ -183,7 +183,9 @@ class Engine:
             ids = Ids(self.reader, self.reading)
             if isinstance(command, commands.Submit):
                 with self.reading:
-                    tx = UnitOfWork(self.reader, self.committer.lifecycles, ids, [command.tenant], self.registry.hooks)
+                    tx = open_unit_of_work(
+                        self.reader, self.committer.lifecycles, ids, [command.tenant], self.registry.hooks
+                    )
                     submit.make_lanes(tx, command)
         committer = Committer(connection, self.committer.lifecycles, self.verbs, self.bell, ids, self.registry.hooks)
         committer.observers = self.observers

@@ -24,7 +24,7 @@ class Terms(NamedTuple):
 def terms_of(tx: UnitOfWork, unit: Unit) -> Terms:
     """The terms of the next lease on a unit; nothing has changed. Raises if it cannot be leased."""
     lifecycle, body = tx.lifecycle(unit), tx.body(unit)
-    if unit.id in tx.bodiless:
+    if unit.id in tx.rows.bodiless:
         raise Corrupt("its body is missing")
     rules = lifecycle.options.lease
     if rules is None:

@@ -9,7 +9,7 @@ from interlock.core.notes import DAY_US
 from interlock.kernel.commands import Command, FireSchedule, Replay, Submit
 from interlock.kernel.errors import InterlockError
 from interlock.kernel.rows import Answer
-from interlock.store.queries.for_verbs import answer_to, forget_answer
+from interlock.store.queries.for_verbs import KeptAnswers, answer_to, forget_answer
 from interlock.store.unit_of_work import UnitOfWork
 
 MAKES_UNITS = (Submit, Replay, FireSchedule)
@@ -41,9 +41,9 @@ def keep_answer(tx: UnitOfWork, command: Command[Any], answer: Any) -> None:
         tenant=command.tenant, scope=scope(command), key=command.idempotency_key, request=digest(command),
         answer=msgspec.json.encode(answer).decode(), unit=getattr(answer, "unit", None), expires=expiry(tx, command),
     )  # fmt: skip
-    if old := tx.answers.get((kept.tenant, kept.scope, kept.key)):
+    if old := tx.state(KeptAnswers).answers.get((kept.tenant, kept.scope, kept.key)):
         forget_answer(tx, old)
-    tx.answers[kept.tenant, kept.scope, kept.key] = kept
+    tx.state(KeptAnswers).answers[kept.tenant, kept.scope, kept.key] = kept
     tx.add(kept)
 
 

@@ -6,6 +6,7 @@ import msgspec
 
 from interlock.core.advance import Stamp, advance, hop_lease
 from interlock.core.effective_policy import policy_at_end, policy_of, retry_at
+from interlock.core.wakeups import WorkerCalls
 from interlock.core.workers import give_back
 from interlock.kernel import policy
 from interlock.kernel.commands import ERROR_CLASSES, REASONS
@@ -18,7 +19,7 @@ from interlock.store.unit_of_work import UnitOfWork
 
 def live(tx: UnitOfWork, unit: Unit) -> bool:
     """Whether somebody holds the unit, as far as the record says."""
-    return unit.lease is not None and not tx.leases.states[unit.lease].settled
+    return unit.lease is not None and not tx.lease_lifecycle.states[unit.lease].settled
 
 
 def summon(tx: UnitOfWork, unit: Unit) -> None:
@@ -27,7 +28,7 @@ def summon(tx: UnitOfWork, unit: Unit) -> None:
         worker = tx.worker(unit.holder)
         worker.summons += 1
         tx.change(worker)
-        tx.summoned.add((worker.tenant, f"{CALL}{worker.name}"))
+        tx.state(WorkerCalls).queues.add((worker.tenant, f"{CALL}{worker.name}"))
 
 
 def close(
@@ -41,7 +42,7 @@ def close(
     **columns: Any,
 ) -> None:
     """The lease is over, and the unit has moved on; if it tries again, then when it is due."""
-    lifecycle, leases = tx.lifecycle(unit), tx.leases
+    lifecycle, leases = tx.lifecycle(unit), tx.lease_lifecycle
     target = lifecycle.move(unit.state, trigger).path[-1]
     if policy.keeps_lease(lifecycle, target):
         advance(tx, unit, trigger, stamp, payload=payload, **columns)

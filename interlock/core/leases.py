@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-from interlock.core.advance import Stamp, advance, asked_by, change, count
+from interlock.core.advance import Stamp, ToFollow, advance, asked_by, change, count
 from interlock.core.effective_policy import counted, policy_of, tally
 from interlock.core.grants import grant, terms_of
 from interlock.core.lease_end import close, lose_in_place
@@ -25,7 +25,7 @@ from interlock.core.outcomes import (
 from interlock.core.tick import WAKE_LEAST, wake
 from interlock.core.validation import between, named
 from interlock.core.withhold import ask_each
-from interlock.core.workers import Taking, glimpse, heard_of, serves, take_on
+from interlock.core.workers import Taking, WorkerChanges, glimpse, heard_of, serves, take_on
 from interlock.kernel import policy
 from interlock.kernel.commands import (
     CONFLICT,
@@ -52,7 +52,7 @@ from interlock.store.prefetch import Queries, claim_read
 from interlock.store.queries.claims import claimable
 from interlock.store.queries.for_verbs import closing_event, has_note, held_by, remembered
 from interlock.store.queries.tenants import held_now, most_held
-from interlock.store.unit_of_work import UnitOfWork
+from interlock.store.unit_of_work import Picks, UnitOfWork
 
 CLAIM_MAX = 10_000
 FENCE_MAX = 2**31 - 1  # no unit ever has a higher one, and no table can hold it
@@ -80,7 +80,7 @@ def claim(tx: UnitOfWork, command: Claim) -> list[LeaseGrant]:
         room = min(room, most - held_now(tx, tx.tenant))
     if worker.draining or room <= 0:
         return []
-    found = tx.pick(claimable(tx, command.queues, worker.capabilities, room, command.key))
+    found = tx.state(Picks).pick(claimable(tx, command.queues, worker.capabilities, room, command.key))
     stamp, payload = asked_by(command), {"worker": worker.name}
     terms = ask_each(found, lambda unit: terms_of(tx, unit))
     leases = [secret(command.nonce, command.key, unit.id, policy.next_fence(unit.fence)) for unit in found]
@@ -90,7 +90,7 @@ def claim(tx: UnitOfWork, command: Claim) -> list[LeaseGrant]:
         len(found), command.key, hash_nonce(command.nonce), command.queues, worker.claim_key, Stamp(command.actor)
     )
     if seen:
-        tx.takings[tx.tenant, worker.unit] = taking
+        tx.state(WorkerChanges).claims[tx.tenant, worker.unit] = taking
     else:
         take_on(tx, worker, taking)
     return handed_over(tx, found, leases)
@@ -142,14 +142,14 @@ def each(
     `again` tells whether a message says once more what ended its lease: then it is answered once more.
     """
     said = list(held)
-    tx.load(one.unit for one in said)
-    tx.recall_leases(dict.fromkeys(one.unit for one in said))
+    tx.load_units(one.unit for one in said)
+    tx.read_ended_leases(dict.fromkeys(one.unit for one in said))
     heard = [hear(tx, one, place, verb, again) for place, one in enumerate(said)]
     for one, answer in zip(said, heard, strict=True):
         if not answer.accepted and answer.state:
             remember_refusal(tx, command, one, answer)
             if answer.why in STALE:
-                tx.tallies[tx.tenant, CONFLICTS, type(command).__name__.lower()] += 1
+                tx.counters.metrics[tx.tenant, CONFLICTS, type(command).__name__.lower()] += 1
     return heard
 
 
@@ -163,11 +163,11 @@ def remember_refusal(tx: UnitOfWork, command: Command[Any], held: LeaseRef, answ
 
 
 def hear(tx: UnitOfWork, held: LeaseRef, place: int, verb: Verb, again: Again) -> LeaseStatus:
-    unit = tx.units.get(held.unit)
+    unit = tx.rows.units.get(held.unit)
     if unit is None or unit.lease is None or unit.tenant != tx.tenant or not 0 <= held.fence <= FENCE_MAX:
         return LeaseStatus(unit=held.unit, accepted=False, why="UNKNOWN_LEASE")
     why = policy.stale(
-        tx.leases,
+        tx.lease_lifecycle,
         unit.lease,
         fence=unit.fence,
         owner=unit.lease_hash or "",
@@ -219,7 +219,7 @@ def renewed(tx: UnitOfWork, unit: Unit) -> int:
 
 
 def activation(tx: UnitOfWork, unit: Unit) -> tuple[str, ...]:
-    return ("activate",) if tx.leases.allows(unit.lease, "activate") else ()
+    return ("activate",) if tx.lease_lifecycle.allows(unit.lease, "activate") else ()
 
 
 def heartbeat(tx: UnitOfWork, command: Heartbeat) -> list[LeaseStatus]:
@@ -284,7 +284,7 @@ def failed(tx: UnitOfWork, unit: Unit, outcome: Outcome) -> str:
     trigger = policy.after_failure(lifecycle, unit.state, tally(tx, unit, failures=1), retryable=retryable)
     count(tx, counted(tx, unit), failures=1)
     if retryable:
-        tx.retryable.add(unit.id)
+        tx.state(ToFollow).retryable.add(unit.id)
     if trigger == "fail" and policy_of(tx.body(unit)).undoes:
         return policy.choose(
             lifecycle, unit.state, "exhaust", "fail"

@@ -42,7 +42,7 @@ def note(
     expires = tx.now + keep_us if keep_us else None
     tx.add(
         Note(
-            id=tx.new_id(), tenant=tx.tenant, unit=unit, kind=kind, name=name, fence=fence, at=tx.now,
+            id=tx.ids.take(), tenant=tx.tenant, unit=unit, kind=kind, name=name, fence=fence, at=tx.now,
             expires=expires, payload=payload,
         )
     )  # fmt: skip

@@ -77,7 +77,7 @@ def keep_result(tx: UnitOfWork, unit: Unit, result: str | None) -> None:
     """A unit has a result, which the act that moves it next will tell of."""
     body = tx.body(unit)
     if result is not None:
-        tx.results[unit.id] = result
+        tx.changes.results[unit.id] = result
     if result != body.result:
         body.result = result
         tx.change(body)
@@ -88,5 +88,5 @@ def spent(tx: UnitOfWork, unit: Unit, cost: float) -> dict[str, Any]:
     millionths = round(cost * MILLION)
     if not millionths:
         return {}
-    tx.costs[unit.id] = tx.costs.get(unit.id, 0) + millionths
+    tx.counters.costs[unit.id] = tx.counters.costs.get(unit.id, 0) + millionths
     return {"cost": millionths / MILLION}

@@ -35,7 +35,7 @@ def record(tx: UnitOfWork, command: Record) -> list[LeaseStatus]:
 
 def look_ahead(tx: UnitOfWork, commands: Iterable[Command[Any]]) -> None:
     """What these commands will ask of the database is known already, of all of them at once."""
-    tx.load({held.unit for command in commands for held in held_of(command)})
+    tx.load_units({held.unit for command in commands for held in held_of(command)})
     units: dict[tuple[str, str], list[int]] = {}
     for command in commands:
         if isinstance(command, Record) and command.kind in ONCE:

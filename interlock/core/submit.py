@@ -39,7 +39,7 @@ def submit(tx: UnitOfWork, command: Submit) -> list[Submitted]:
     refs: dict[str, int] = {}
     stamp, answers = asked_by(command), dict[int, Submitted]()
     places = order_of(command.work) if any(map(names_in, command.work)) else range(len(command.work))
-    tx.load(one for work in command.work for one in work.after)
+    tx.load_units(one for work in command.work for one in work.after)
     firsts: dict[int, Unit] = {}  # by the number of their rules: others are born as they were
     for place in places:
         work = command.work[place]
@@ -47,7 +47,7 @@ def submit(tx: UnitOfWork, command: Submit) -> list[Submitted]:
             answers[place] = told(make_alike(tx, first, work.input), command)
             continue
         answers[place] = submit_one(tx, command, work, stamp, refs)
-        if stands_alone(work) and is_plain(tx, unit := tx.units[answers[place].unit], work):
+        if stands_alone(work) and is_plain(tx, unit := tx.rows.units[answers[place].unit], work):
             firsts[kinds[place]] = unit
         if work.ref:
             refs[work.ref] = answers[place].unit
@@ -117,7 +117,7 @@ def submit_one(tx: UnitOfWork, command: Submit, work: Work, stamp: Stamp, refs: 
         payload={"key": found.key},
     )
     found.key = None
-    tx.keyed[command.tenant, work.task, work.key or ""] = None
+    tx.rows.keys[command.tenant, work.task, work.key or ""] = None
     new = make(tx, work, stamp, refs)
     found.replaced_by = new.id
     tx.change(found)
@@ -156,7 +156,7 @@ def refuse_second_child(tx: UnitOfWork, parent: Unit) -> None:
     """Raises InterlockError if one child at a time works for this unit, and one is open (A0-11)."""
     if tx.lifecycle(parent).options.roll_up is not RollUp.SINGLE:
         return
-    born = any(unit.parent == parent.id and unit.outcome is None for unit in tx.units.values())
+    born = any(unit.parent == parent.id and unit.outcome is None for unit in tx.rows.units.values())
     if born or parent.total > parent.succeeded + parent.lost:  # its counters know those of earlier transactions
         raise InterlockError(f"unit {parent.id} has an open child already; {parent.lifecycle} has one at a time")
 
@@ -164,7 +164,7 @@ def refuse_second_child(tx: UnitOfWork, parent: Unit) -> None:
 def needed(tx: UnitOfWork, work: Work, refs: dict[str, int]) -> list[Unit]:
     """The units that must succeed first, locked."""
     names = list(dict.fromkeys((*(refs[name] for name in work.needs), *work.after)))
-    needs = tx.lock(names)
+    needs = tx.lock_units(names)
     if len(needs) != len(names):
         known = {need.id for need in needs}
         raise Unknown(f"after names {', '.join(str(one) for one in names if one not in known)}: there is no such unit")

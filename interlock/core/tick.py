@@ -1,17 +1,18 @@
 """What time does: leases that are over, delays that have passed, clocks that ran out."""
 
-from interlock.core.advance import Stamp, advance, change, count
+from interlock.core.advance import Stamp, ToFollow, advance, change, count
 from interlock.core.effective_policy import counted, tally
 from interlock.core.lease_end import close, live, lose_in_place
 from interlock.core.validation import between
 from interlock.core.withhold import move_each
+from interlock.core.workers import WorkerChanges
 from interlock.kernel import policy
 from interlock.kernel.commands import Tick
 from interlock.kernel.rows import Unit
 from interlock.store.acts import WITHHELD
 from interlock.store.queries.for_verbs import forget_expired, held_by, overdue
 from interlock.store.seals import write_seal
-from interlock.store.unit_of_work import UnitOfWork
+from interlock.store.unit_of_work import Picks, UnitOfWork
 
 CLOCK = "clock"
 WAKE_LEAST = 100
@@ -30,7 +31,7 @@ def wake(tx: UnitOfWork, limit: int) -> int:
     for timer in tx.hooks.claim_timers:
         timer(tx, max(limit, WAKE_LEAST))
     found = overdue(tx, max(limit, WAKE_LEAST) + len(tx.cache.passed_over))
-    due = tx.pick(unit for unit in found if not tx.left_alone(unit))
+    due = tx.state(Picks).pick(unit for unit in found if not tx.cache.is_passed_over(unit.id, tx.now))
     move_each(due, lambda unit: look(tx, unit))
     return len(due)
 
@@ -59,7 +60,7 @@ def expire(tx: UnitOfWork, unit: Unit) -> None:
     """A lease is over, and nobody renewed it; one that was never acknowledged in its window is revoked (A4-18)."""
     terms = tx.lifecycle(unit).options.lease
     if unit.holder is not None:
-        tx.silent.add(unit.holder)
+        tx.state(WorkerChanges).silent.add(unit.holder)
     if terms and terms.ack_us is not None and tx.lifecycles["lease"].allows(unit.lease, "activate"):
         lose(tx, unit, "force", "revoke", Stamp(CLOCK, "the lease was not acknowledged in time"))
     else:
@@ -90,7 +91,7 @@ def run_out(tx: UnitOfWork, unit: Unit) -> None:
         return
     if live(tx, unit):
         count(tx, counted(tx, unit), failures=1)
-        tx.retryable.add(unit.id)
+        tx.state(ToFollow).retryable.add(unit.id)
     close(tx, unit, policy.after_timeout(lifecycle, unit.state, tally(tx, unit)), "force", stamp, {"timeout": True})
 
 

@@ -2,13 +2,14 @@
 
 from collections.abc import Callable, Iterable
 from contextlib import suppress
+from dataclasses import dataclass, field
 from threading import Condition, Event, Lock, Thread
 from types import TracebackType
 from typing import NamedTuple
 
 from interlock.kernel.errors import StoreError
 from interlock.store.connection import Queue, WakeupChannel
-from interlock.store.queries.for_verbs import lanes_of
+from interlock.store.queries.for_verbs import LaneState, lanes_made_available, lanes_of
 from interlock.store.unit_of_work import UnitOfWork
 
 LOOK = 0.25  # seconds after which a listener asks whether it is still wanted
@@ -54,6 +55,13 @@ class Wakeup(NamedTuple):
     lanes: dict[int, Queue]  # that it gave work to
     queues: set[Queue]  # those of the lanes, and workers that it calls
     told: Callable[[], None] | None = None  # its commit tells other processes; called when it has come
+
+
+@dataclass
+class WorkerCalls:
+    """Workers that a transaction calls: each is to ask how it stands with what it holds."""
+
+    queues: set[Queue] = field(default_factory=set)
 
 
 class WakeupHub:
@@ -110,7 +118,7 @@ class WakeupHub:
         if not self.ends:
             return
         with self.changed:
-            written = [tx.units[one] for one in self.ends.keys() & tx.flushed if one in tx.units]
+            written = [tx.rows.units[one] for one in self.ends.keys() & tx.changes.written if one in tx.rows.units]
             watches = [watch for unit in written if unit.outcome is not None for watch in self.ends[unit.id]]
         for watch in watches:
             watch.ring()
@@ -121,23 +129,24 @@ class WakeupHub:
     def ring_of(self, tx: UnitOfWork) -> Wakeup:
         """Who will be woken by a transaction that is about to be committed."""
         lanes = self.lanes_of(tx)
-        queues = {*lanes.values(), *tx.summoned}
+        queues = {*lanes.values(), *tx.state(WorkerCalls).queues}
         return Wakeup(lanes, queues, self.wire.tell_within(tx.connection, queues) if self.wire and queues else None)
 
     def tell_with(self, tx: UnitOfWork) -> None:
         """Whoever waits, here or elsewhere, hears of a transaction when somebody else commits it, and never before."""
-        queues = {*self.lanes_of(tx).values(), *tx.summoned}
+        queues = {*self.lanes_of(tx).values(), *tx.state(WorkerCalls).queues}
         if self.wire and queues:
             self.wire.tell_with(tx.connection, queues)
 
     def lanes_of(self, tx: UnitOfWork) -> dict[int, Queue]:
         """The lanes that a transaction gives work to, and their queues, if anybody wants to know."""
-        limited = self.limited | {tenant for tenant, (running, _) in tx.limits.items() if running is not None}
-        self.limited = limited - {tenant for tenant, (running, _) in tx.limits.items() if running is None}
+        limits = tx.state(LaneState).limits
+        limited = self.limited | {tenant for tenant, (running, _) in limits.items() if running is not None}
+        self.limited = limited - {tenant for tenant, (running, _) in limits.items() if running is None}
         if not self.watches and not (self.wire and self.wire.tells):
             return {}
-        lanes = tx.served(self.lanes) if tx.opened else {}
-        for tenant in tx.freed & limited:  # whoever was kept from its work by a limit may claim again
+        lanes = lanes_made_available(tx, self.lanes) if tx.changes.made_available else {}
+        for tenant in tx.changes.freed_tenants & limited:  # whoever was kept from its work by a limit may claim again
             lanes |= {lane.id: (tenant, lane.queue) for lane in lanes_of(tx, tenant).lanes}
         return lanes
 

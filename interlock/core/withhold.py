@@ -91,7 +91,7 @@ def find_failures(units: Sequence[int], attempt: Callable[[Sequence[int]], Excep
 
 def withhold(tx: UnitOfWork, failures: Mapping[int, Exception]) -> None:
     """Units that failed are picked no more; those that others have moved meanwhile are left as they are."""
-    for unit in tx.lock(sorted(failures)):
+    for unit in tx.lock_units(sorted(failures)):
         overdue = unit.wake_at is not None and unit.wake_at <= tx.now
         if unit.available_at is None and not overdue:
             continue
@@ -115,19 +115,19 @@ def pass_over(tx: UnitOfWork, failures: Mapping[int, Exception]) -> None:
     for one in [one for one, until in stuck.items() if until <= tx.now]:
         del stuck[one]
     stuck.update(dict.fromkeys(failures, tx.now + PASS_OVER_US))
-    for unit in [tx.units[one] for one in failures if one in tx.units]:
+    for unit in [tx.rows.units[one] for one in failures if one in tx.rows.units]:
         name = format_id(unit.lifecycle, unit.id)
         log.warning("unit=%s is passed over here for a minute: %s", name, reason_of(failures[unit.id]))
 
 
 def unknown_here(tx: UnitOfWork, failures: Mapping[int, Exception]) -> dict[int, Exception]:
     """Those that failed only because this program does not know their lifecycle, or a state of it."""
-    known = {unit.id: tx.lifecycles.get(unit.lifecycle) for unit in tx.lock(sorted(failures))}
+    known = {unit.id: tx.lifecycles.get(unit.lifecycle) for unit in tx.lock_units(sorted(failures))}
     states = {one: lifecycle.states if lifecycle else () for one, lifecycle in known.items()}
     return {
         one: error
         for one, error in failures.items()
-        if isinstance(error, UnknownLifecycle) or (one in known and tx.units[one].state not in states[one])
+        if isinstance(error, UnknownLifecycle) or (one in known and tx.rows.units[one].state not in states[one])
     }
 
 

@@ -1,5 +1,6 @@
 """Who holds leases: workers, each a unit with a lifecycle of its own and a row that says what it can do."""
 
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import msgspec
@@ -28,6 +29,15 @@ class Taking(NamedTuple):
     stamp: Stamp
 
 
+@dataclass
+class WorkerChanges:
+    """What the rows of workers are told last in a transaction, by tenant and worker."""
+
+    claims: dict[tuple[int, int], Taking] = field(default_factory=dict)
+    given_back: dict[tuple[int, int], tuple[int, Stamp]] = field(default_factory=dict)  # how many units, and why
+    silent: set[int] = field(default_factory=set)  # workers that have lost a lease because they were not heard
+
+
 def register(tx: UnitOfWork, command: Register) -> int:
     """A worker is idle and may claim. What an older incarnation of its name holds is left to its leases' end."""
     validation.named("name", command.name)
@@ -42,7 +52,7 @@ def register(tx: UnitOfWork, command: Register) -> int:
         older.draining = 1
         tx.change(older)
         leave_if_empty(tx, older, Stamp(command.actor, "a new incarnation has registered"))
-    unit = Unit(id=tx.new_id(), tenant=command.tenant, lane=0, lifecycle=LIFECYCLE)
+    unit = Unit(id=tx.ids.take(), tenant=command.tenant, lane=0, lifecycle=LIFECYCLE)
     body = Body(unit=unit.id, tenant=unit.tenant, task=LIFECYCLE, created_at=tx.now)
     make_unit(tx, unit, body, stamp, trigger="register")
     tx.add(
@@ -99,7 +109,10 @@ def glimpse(tx: UnitOfWork, holder: int, key: str) -> Worker | None:
     full or drained is locked at once, and so is one that says this claim again.
     """
     _, busy = tx.cache.workers.get(holder, ("", False))
-    touched = holder in tx.workers or holder in tx.units or (tx.tenant, holder) in {*tx.takings, *tx.given_back}
+    changes, name = tx.state(WorkerChanges), (tx.tenant, holder)
+    touched = (
+        holder in tx.rows.workers or holder in tx.rows.units or name in changes.claims or name in changes.given_back
+    )
     if touched or not busy:
         return None
     worker, unit = unlocked(tx, holder)
@@ -128,31 +141,33 @@ def take_on(tx: UnitOfWork, worker: Worker, taking: Taking) -> None:
 
 def give_back(tx: UnitOfWork, unit: Unit, holder: int, stamp: Stamp) -> None:
     """The worker will hold this unit no more; it is told last, so that its next claim hardly waits for this."""
-    count, _ = tx.given_back.get((unit.tenant, holder), (0, stamp))
-    tx.given_back[unit.tenant, holder] = count + 1, stamp
+    given_back = tx.state(WorkerChanges).given_back
+    count, _ = given_back.get((unit.tenant, holder), (0, stamp))
+    given_back[unit.tenant, holder] = count + 1, stamp
 
 
 def free_workers(tx: UnitOfWork) -> None:
     """Workers hold what they have claimed, and no longer what they gave back."""
-    for tenant, holder in sorted({*tx.given_back, *tx.takings}):
+    changes = tx.state(WorkerChanges)
+    for tenant, holder in sorted({*changes.given_back, *changes.claims}):
         tx.tenant = tenant
-        if (tenant, holder) in tx.takings and holder not in tx.workers:
+        if (tenant, holder) in changes.claims and holder not in tx.rows.workers:
             tx.prefetch(list(worker_read(holder)))
         worker_of(tx, holder)
 
 
 def worker_of(tx: UnitOfWork, holder: int) -> Worker:
     """A worker, locked, as this transaction leaves it; with the last unit given back it is idle, or gone if drained."""
-    worker = tx.worker(holder)
-    taking: Taking | None = tx.takings.pop((worker.tenant, holder), None)
+    worker, changes = tx.worker(holder), tx.state(WorkerChanges)
+    taking = changes.claims.pop((worker.tenant, holder), None)
     if taking:
         serves(alive(tx, worker), taking.queues)
         take_on(tx, worker, taking)
-    count, stamp = tx.given_back.pop((worker.tenant, holder), (0, None))
-    if not count:
+    if (worker.tenant, holder) not in changes.given_back:
         return worker
-    silent = holder in tx.silent
-    tx.silent.discard(holder)
+    count, stamp = changes.given_back.pop((worker.tenant, holder))
+    silent = holder in changes.silent
+    changes.silent.discard(holder)
     worker.holding -= count
     tx.change(worker)
     if worker.holding == 0 and not leave_if_empty(tx, worker, stamp):

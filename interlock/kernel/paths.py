@@ -124,6 +124,7 @@ class Paths:
 
     def __init__(self, lifecycles: Mapping[str, Lifecycle]) -> None:
         self.lifecycles, self.leases = lifecycles, lifecycles["lease"]
+        self.followed = {lifecycle.options.follows for lifecycle in lifecycles.values()}  # whose moves others repeat
         self.known: dict[Key, Path] = {}
         self.keys: dict[int, Key] = {}  # of each that was asked for
         self.both: dict[tuple[int, int], Path | None] = {}

@@ -58,47 +58,47 @@ class Move(msgspec.Struct, gc=False):
 
 def record_move(tx: "UnitOfWork", move: Move) -> None:
     """The move is part of the next flush. A start and what it came to are one move where a path lists both."""
-    last, soonest = tx.last_moves.get(move.unit.id), soonest_round(tx, move.unit)
+    last, soonest = tx.changes.last_moves.get(move.unit.id), soonest_round(tx, move.unit)
     if last is not None:
         both = tx.paths.joined(last.path, move.path)
         if (
             both is not None
             and soonest <= last.round + 1
-            and last.round >= tx.floor
+            and last.round >= tx.changes.round
             and last.payload == NOTHING
             and (last.at, last.actor, last.reason, last.cause) == (move.at, move.actor, move.reason, move.cause)
         ):
             last.path, last.payload, last.until = both, move.payload, move.until
             return
     move.round = soonest
-    tx.last_moves[move.unit.id] = move
+    tx.changes.last_moves[move.unit.id] = move
     if move.unit.parent is not None:
-        tx.child_rounds[move.unit.parent] = max(soonest, tx.child_rounds.get(move.unit.parent, 0))
-    tx.moves.append(move)
+        tx.changes.child_rounds[move.unit.parent] = max(soonest, tx.changes.child_rounds.get(move.unit.parent, 0))
+    tx.changes.moves.append(move)
 
 
 def repeat_birth(tx: "UnitOfWork", first: Unit, unit: Unit) -> None:
     """The unit is born as the first one was, by the same act if nothing else happens to either of them."""
-    like = tx.last_moves[first.id]
+    like = tx.changes.last_moves[first.id]
     move: Move = copied(like)
     move.unit, move.like = unit, like
-    tx.last_moves[unit.id] = move
-    tx.moves.append(move)
+    tx.changes.last_moves[unit.id] = move
+    tx.changes.moves.append(move)
 
 
 def soonest_round(tx: "UnitOfWork", unit: Unit) -> int:
     """The first round in which a unit can move: behind its own last move, and those of its parent and its children."""
-    soonest = tx.floor
-    if (last := tx.last_moves.get(unit.id)) is not None:
+    soonest = tx.changes.round
+    if (last := tx.changes.last_moves.get(unit.id)) is not None:
         soonest = max(soonest, last.round + 1)
-    if unit.parent is not None and (last := tx.last_moves.get(unit.parent)) is not None:
+    if unit.parent is not None and (last := tx.changes.last_moves.get(unit.parent)) is not None:
         soonest = max(soonest, last.round + 1)
-    return max(soonest, tx.child_rounds.get(unit.id, -1) + 1)
+    return max(soonest, tx.changes.child_rounds.get(unit.id, -1) + 1)
 
 
 def keep_birth(tx: "UnitOfWork", unit: Unit) -> None:
     """Whoever moves on in the transaction in which it is born is written as it was born first."""
-    last = tx.last_moves.get(unit.id)
+    last = tx.changes.last_moves.get(unit.id)
     if last is not None and last.path.source == BORN and last.born_as is None:
         last.born_as = copied(unit)
         last.born_as.holder = last.born_as.lease_until = None
@@ -135,7 +135,7 @@ def make_acts(tx: "UnitOfWork", moves: list[Move]) -> tuple[list[Act], list[ActD
 
 def is_alike(tx: "UnitOfWork", move: Move, like: Move) -> bool:
     """Whether nothing has happened since to either of two units that were born alike."""
-    last = tx.last_moves
+    last = tx.changes.last_moves
     untouched = last[move.unit.id] is move and last[like.unit.id] is like
     return untouched and move.unit.available_at == like.unit.available_at
 
@@ -143,7 +143,7 @@ def is_alike(tx: "UnitOfWork", move: Move, like: Move) -> bool:
 def group_of(tx: "UnitOfWork", move: Move) -> Any:
     """What all units of an act have in common."""
     unit, path = move.unit, move.path
-    last = tx.last_moves[unit.id] is move
+    last = tx.changes.last_moves[unit.id] is move
     terms = move.terms[:4] if move.terms else move.until
     payload = None if is_apart(move.payload) else move.payload
     return (
@@ -163,10 +163,10 @@ def make_act(tx: "UnitOfWork", group: list[Move]) -> tuple[Act, list[ActDetail]]
     apart = is_apart(first.payload)
     worker, ttl, beat, until = first.terms[:4] if first.terms else (None, None, None, first.until)
     act = Act(
-        id=tx.next_act(), tenant=first.unit.tenant, path=path.id, path_digest=path.digest, version=first.version,
+        id=next_act_id(tx), tenant=first.unit.tenant, path=path.id, path_digest=path.digest, version=first.version,
         attempt=first.attempt, fence=first.fence, at=first.at, actor=first.actor, reason=first.reason,
         cause=first.cause, payload=NOTHING if apart else first.payload,
-        available=int(tx.last_moves[first.unit.id] is first and first.unit.available_at is not None),
+        available=int(tx.changes.last_moves[first.unit.id] is first and first.unit.available_at is not None),
         worker=worker, ttl=ttl, beat=beat, until=until,
         units=[unit.id for unit in units], before=[unit.act for unit in units],
         leases=leases if any(lease is not None for lease in leases) else None,
@@ -185,19 +185,27 @@ def make_act(tx: "UnitOfWork", group: list[Move]) -> tuple[Act, list[ActDetail]]
     return act, details
 
 
+def next_act_id(tx: "UnitOfWork") -> int:
+    """Returns the id of the next act of this transaction."""
+    tx.changes.acts += 1
+    return tx.connection.act_id(tx.changes.acts)
+
+
 def told_of(tx: "UnitOfWork", group: list[Move], apart: bool) -> list[str | None] | None:
     """Digests of what is kept apart from an act: payloads of single units, results, and where the newborn belong."""
     if apart:
         return [sha256(move.payload.encode()).hexdigest() for move in group]
     if group[0].path.source != BORN:
-        return results_of(tx, group) if tx.results else None
+        return results_of(tx, group) if tx.changes.results else None
     digests = [None if move.like else belonging(tx.body(move.unit)) for move in group]
     return digests if any(digests) else None
 
 
 def results_of(tx: "UnitOfWork", group: list[Move]) -> list[str | None] | None:
     """Digests of the results that units were given by the last move that this transaction made with them."""
-    given = [tx.results.get(move.unit.id) if tx.last_moves[move.unit.id] is move else None for move in group]
+    given = [
+        tx.changes.results.get(move.unit.id) if tx.changes.last_moves[move.unit.id] is move else None for move in group
+    ]
     digests = [None if result is None else result_digest(result) for result in given]
     return digests if any(digests) else None
 
@@ -264,7 +272,7 @@ def element(value: int | str | None) -> bytes:
 
 def events_here(tx: "UnitOfWork", unit: int) -> Iterator[Event]:
     """What this transaction did to a unit and the database has not seen, event by event."""
-    for move in tx.moves:
+    for move in tx.changes.moves:
         if move.unit.id == unit:
             yield from unfold(move, tx.body(move.unit))
 

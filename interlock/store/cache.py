@@ -21,6 +21,10 @@ class EngineCache:
     workers: dict[int, tuple[str, bool]] = field(default_factory=dict)
     held: HeldCache | None = None  # with many writers shared by the committers of an engine
 
+    def is_passed_over(self, unit: int, now: int) -> bool:
+        """Whether a unit is not to be picked for a while, because it failed when it was picked last."""
+        return bool(self.passed_over) and self.passed_over.get(unit, 0) > now
+
     def remember_worker(self, worker: Worker) -> None:
         """What the next claim of this worker will want to know."""
         if len(self.workers) >= WORKERS_MAX:

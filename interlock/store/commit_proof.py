@@ -1,4 +1,4 @@
-"""A row that a transaction wrote, by which it is known afterwards whether it stands."""
+"""Proof of a commit whose answer was lost: a row that the transaction wrote is looked up in the database."""
 
 import time
 from collections.abc import Iterable, Sequence
@@ -20,16 +20,18 @@ IDENTITY: dict[type[Row], tuple[str, ...]] = {
 OUTCOME_PAUSE, OUTCOME_WAIT = 0.05, 60.0  # seconds
 
 
-class Witness(msgspec.Struct, frozen=True):
+class CommitProof(msgspec.Struct, frozen=True):
     """A row, by the values that it must have if the transaction was committed."""
 
     table: str
     values: dict[str, Any]
-    lasting: bool
+    lasting: bool  # whether no later transaction changes the row
 
 
-def best(known: Witness | None, written: Iterable[Row], changed: Iterable[tuple[Row, Sequence[str]]]) -> Witness | None:
-    """The first row that lasts; failing that, one that was changed, as it was written last.
+def choose_proof(
+    known: CommitProof | None, written: Iterable[Row], changed: Iterable[tuple[Row, Sequence[str]]]
+) -> CommitProof | None:
+    """Returns the first row that lasts; failing that, one that was changed, as it was written last.
 
     A transaction of which only changed rows tell (a beat, a claim that found nothing) comes to the same when it is
     redone, so it does no harm if another has changed them since.
@@ -41,31 +43,35 @@ def best(known: Witness | None, written: Iterable[Row], changed: Iterable[tuple[
     if known and known.lasting and type(row) is not Archived:
         return known
     if row:
-        return Witness(row.table, values(row, IDENTITY[type(row)]), lasting=True)
+        return CommitProof(row.table, read_values(row, IDENTITY[type(row)]), lasting=True)
     for other, columns in changed:
-        return Witness(other.table, values(other, columns), lasting=False)
+        return CommitProof(other.table, read_values(other, columns), lasting=False)
     return known
 
 
-def values(row: Row, columns: Sequence[str]) -> dict[str, Any]:
+def read_values(row: Row, columns: Sequence[str]) -> dict[str, Any]:
     return {column: getattr(row, column) for column in columns}
 
 
-def seen(connection: Connection, tenants: Sequence[int], witness: Witness) -> bool:
+def is_proven(connection: Connection, tenants: Sequence[int], proof: CommitProof) -> bool:
     """Whether the row is in the database, exactly as it was written."""
     same = " AND ".join(
-        f"{name} IS NULL" if value is None else f"{name} = :{name}" for name, value in witness.values.items()
+        f"{name} IS NULL" if value is None else f"{name} = :{name}" for name, value in proof.values.items()
     )
-    given = {name: value for name, value in witness.values.items() if value is not None}
+    given = {name: value for name, value in proof.values.items() if value is not None}
     connection.begin(tenants)
     try:
-        return bool(connection.rows(f"SELECT 1 FROM {witness.table} WHERE {same}", given))
+        return bool(connection.rows(f"SELECT 1 FROM {proof.table} WHERE {same}", given))
     finally:
         connection.rollback()
 
 
-def outcome_of(connection: Connection, mark: str) -> bool | None:
-    """Whether a transaction was committed, once it is over; None if the database cannot tell. Raises Unreachable."""
+def wait_for_outcome(connection: Connection, mark: str) -> bool | None:
+    """Waits until a transaction is over; returns whether it was committed, None if the database cannot tell.
+
+    Raises:
+        Unreachable: The transaction is still open after a minute.
+    """
     if not connection.many_writers:  # a file keeps no list of its transactions
         return None
     end = time.monotonic() + OUTCOME_WAIT
@@ -77,8 +83,8 @@ def outcome_of(connection: Connection, mark: str) -> bool | None:
     raise Unreachable("PostgreSQL has not ended the last transaction yet")
 
 
-def confirm(connection: Connection) -> None:
-    """What was seen has reached the standby too: a later commit does not return before all earlier ones have."""
+def confirm_on_standby(connection: Connection) -> None:
+    """Waits until all earlier commits have reached the standby too: a later commit does not return before that."""
     connection.begin()
     try:
         connection.rows("UPDATE id_block SET next_id = next_id WHERE name = 'unit'")

@@ -1,18 +1,20 @@
-"""What a transaction writes: its acts round by round, and of everything else one statement a table."""
+"""What a transaction writes: its acts round by round, of everything else one statement per table, counters last."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
+from itertools import chain
 from operator import attrgetter
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 import msgspec
 
 from interlock.kernel.paths import BORN
-from interlock.kernel.rows import Row, Schedule, Unit, Worker, columns
+from interlock.kernel.rows import Row, Unit, Worker, columns, copied
 from interlock.store.acts import Move, left_by_acts, make_acts, rounds_of
+from interlock.store.commit_proof import choose_proof
 from interlock.store.connection import Connection
-
-if TYPE_CHECKING:
-    from interlock.store.unit_of_work import UnitOfWork
+from interlock.store.hooks import Moved
+from interlock.store.unit_of_work import UnitOfWork
 
 R = TypeVar("R", bound=Row)
 # What other transactions may count at the same time is written only by adding to it.
@@ -26,37 +28,58 @@ BY_ACTS = (
 WRITTEN = tuple(name for name in columns(Unit) if name not in (*FIXED, *BY_ACTS))
 WRITTEN_OF = attrgetter(*WRITTEN)
 BODY_WRITTEN = ("key", "result", "error", "replaced_by")
-WRITE_SLOT = "UPDATE slot SET capacity = :capacity, taken = :taken WHERE tenant = :tenant AND key = :key"
-SCHEDULE_SETS = ", ".join(f"{name} = :{name}" for name in Schedule.__struct_fields__ if name not in ("tenant", "name"))
-WRITE_SCHEDULE = f"UPDATE schedule SET {SCHEDULE_SETS} WHERE tenant = :tenant AND name = :name"
 RENEW = "UPDATE lease SET until = :until WHERE id = :id AND unit = :unit AND until < :until"
 RENEW_TOGETHER = "SELECT renew_leases(:leases, :units, :ends)"  # of PostgreSQL: an ordinary role has no other way
 WORKER_WRITTEN = tuple(name for name in Worker.__struct_fields__ if name not in ("unit", "tenant"))
 
 
-def write(tx: "UnitOfWork") -> list[Row]:
+def flush(tx: UnitOfWork) -> list[Moved]:
+    """Writes everything that has changed: acts first, and one statement per table for the rest.
+
+    Returns the units that were born or have changed, each as it is now and as it was before (None: born).
+    """
+    changes, rows = tx.changes, tx.rows
+    units = {**changes.born, **changes.moved}
+    before = {unit: None if unit in changes.born else rows.loaded[unit] for unit in sorted(units)}
+    tx.prefetched.clear()
+    with tx.connection.pipeline():
+        acts = write(tx)
+    workers = ((row, ("unit", *WORKER_WRITTEN)) for row in changes.workers.values())
+    moved = ((row, ("id", *WRITTEN)) for row in changes.moved.values())
+    changes.proof = choose_proof(changes.proof, chain(acts, changes.inserts), chain(workers, moved))
+    changes.clear()
+    changes.written |= units.keys()
+    changes.made_available |= {unit for unit, was in before.items() if became_available(units[unit], was)}
+    changes.freed_tenants |= {
+        was.tenant for unit, was in before.items() if was and was.holder and not units[unit].holder
+    }
+    rows.loaded |= {number: copied(unit) for number, unit in units.items()}
+    return [Moved(rows.loaded[unit], was) for unit, was in before.items()]
+
+
+def became_available(unit: Unit, was: Unit | None) -> bool:
+    return unit.available_at is not None and (was is None or was.available_at is None)
+
+
+def write(tx: UnitOfWork) -> list[Row]:
     """Acts, what they make and move, and everything else, a statement a table. Answers the acts."""
-    if tx.changed_bodies:  # first: one that gives its key up makes room for another
-        tx.connection.update(in_order(tx.changed_bodies), BODY_WRITTEN, "unit")
+    if tx.changes.bodies:  # first: one that gives its key up makes room for another
+        tx.connection.update(in_order(tx.changes.bodies), BODY_WRITTEN, "unit")
     acts = write_acts(tx)
     for rows in by_table(tx):
         tx.connection.insert(rows)
     write_units(tx)
-    if tx.changed_workers:
-        tx.connection.update(in_order(tx.changed_workers), WORKER_WRITTEN, "unit")
-    if tx.changed_slots:
-        slots = [msgspec.structs.asdict(tx.changed_slots[key]) for key in sorted(tx.changed_slots)]
-        tx.connection.many(WRITE_SLOT, slots)
-    if tx.changed_schedules:
-        schedules = [msgspec.structs.asdict(tx.changed_schedules[key]) for key in sorted(tx.changed_schedules)]
-        tx.connection.many(WRITE_SCHEDULE, schedules)
+    if tx.changes.workers:
+        tx.connection.update(in_order(tx.changes.workers), WORKER_WRITTEN, "unit")
+    for table, changed in tx.changes.updates.items():
+        tx.connection.many(table.sql, [msgspec.structs.asdict(changed[key]) for key in sorted(changed)])
     return acts
 
 
-def write_acts(tx: "UnitOfWork") -> list[Row]:
+def write_acts(tx: UnitOfWork) -> list[Row]:
     """The acts of each round, one statement a round; who is born by them comes right behind."""
     written: list[Row] = []
-    for moves in rounds_of(tx.moves):
+    for moves in rounds_of(tx.changes.moves):
         births = [move for move in moves if move.path.source == ""]
         acts, details = make_acts(tx, moves)
         tx.connection.write_acts(acts, [as_born(move) for move in births])
@@ -66,11 +89,11 @@ def write_acts(tx: "UnitOfWork") -> list[Row]:
     return written
 
 
-def write_units(tx: "UnitOfWork") -> None:
+def write_units(tx: UnitOfWork) -> None:
     """What of units no act writes: clocks, budgets, and until when a lease lasts."""
     moves: dict[int, list[Move]] = {}
     births: dict[int, Unit] = {}
-    for move in tx.moves:
+    for move in tx.changes.moves:
         if move.path.source == BORN:
             births[move.unit.id] = move.born_as or move.unit
         else:
@@ -78,8 +101,8 @@ def write_units(tx: "UnitOfWork") -> None:
     changed: list[Unit] = []
     images: list[Unit] = []
     renewed: list[Unit] = []
-    for one in sorted({*tx.moved, *moves}):
-        unit, was = tx.units[one], births.get(one) or tx.was[one]
+    for one in sorted({*tx.changes.moved, *moves}):
+        unit, was = tx.rows.units[one], births.get(one) or tx.rows.loaded[one]
         image = left_by_acts(unit, was, moves.get(one, []))
         if WRITTEN_OF(unit) != WRITTEN_OF(image):
             changed.append(unit)
@@ -108,10 +131,10 @@ def as_born(move: Move) -> Unit:
     return unit
 
 
-def by_table(tx: "UnitOfWork") -> list[list[Row]]:
+def by_table(tx: UnitOfWork) -> list[list[Row]]:
     """What is new, a table at a time: the guard wants units before their rows."""
     tables: dict[type[Row], list[Row]] = {}
-    for row in tx.fresh:
+    for row in tx.changes.inserts:
         tables.setdefault(type(row), []).append(row)
     return list(tables.values())
 
@@ -130,3 +153,59 @@ def differing(units: Sequence[Unit], images: Sequence[Unit]) -> list[str]:
 
 def in_order(rows: Mapping[int, R]) -> list[R]:
     return [rows[one] for one in sorted(rows)]
+
+
+# Counters.
+
+
+def count_needs(tx: UnitOfWork, succeeded: Mapping[int, int]) -> list[Unit]:
+    """Counts that needs have succeeded (1) or no longer have (-1).
+
+    Returns the units whose last need has just succeeded, or that need something again, locked.
+    """
+    if not succeeded:
+        return []
+    # Counted here: a database that groups and sorts may prefer to read all needs in that order.
+    ids = sorted(succeeded)
+    sql = "SELECT unit, needs FROM need WHERE needs {ids}"
+    sums: Counter[int] = Counter()
+    for unit, needs in tx.connection.rows(sql, {"ids": ids}):
+        sums[unit] -= succeeded[needs]
+    changed = add_counts(tx, {unit: {"unmet": number} for unit, number in sums.items()})
+    return [unit for unit in changed if unit.outcome is None and (unit.unmet == 0 or sums[unit.id] > 0)]
+
+
+def add_counts(tx: UnitOfWork, sums: Mapping[int, Mapping[str, int]]) -> list[Unit]:
+    """Adds to the counters of these units, by unit and column; returns them, locked in the order of their ids.
+
+    It is the last thing that a round does, so that children of one parent wait for each other no longer than that.
+    """
+    ids = sorted(sums)
+    tx.load_units(ids)
+    units = [tx.rows.units[unit] for unit in ids]
+    for unit in units:
+        for name, number in sums[unit.id].items():
+            setattr(unit, name, getattr(unit, name) + number)
+    changed = [unit for unit in units if any(sums[unit.id].values())]
+    if changed:
+        tx.connection.update(changed, COUNTED, "id")
+        tx.changes.written.update(unit.id for unit in changed)
+    return units
+
+
+def add_costs(tx: UnitOfWork) -> None:
+    """Adds what units have cost to their own cost, and to that of all units above them."""
+    sums: Counter[int] = Counter()
+    units = tx.rows.units
+    for unit, cost in tx.counters.costs.items():
+        above: int | None = unit
+        while above is not None:
+            sums[above] += cost
+            tx.load_units([above])
+            above = units[above].parent
+    tx.counters.costs.clear()
+    for unit, cost in sums.items():
+        units[unit].cost += cost
+    if sums:
+        tx.connection.update([units[unit] for unit in sorted(sums)], ("cost",), "id")
+        tx.changes.written |= sums.keys()

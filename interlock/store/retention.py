@@ -29,7 +29,7 @@ def tree(tx: UnitOfWork, root: Unit) -> list[Unit]:
     while level:
         below: list[Unit] = []
         for some in parts(level):
-            below += tx.known(tx.run(CHILDREN.bind(ids=some)))
+            below += tx.merge_units(tx.run(CHILDREN.bind(ids=some)))
         found += below
         level = [unit.id for unit in below]
     return sorted(found, key=lambda unit: unit.id)
@@ -81,7 +81,7 @@ def forget(tx: UnitOfWork, ids: Sequence[int]) -> None:
             tx.connection.rows("DELETE FROM act WHERE id {ids}", {"ids": gone})
             forget_members(tx, [unit for (unit,) in members])
     for one in ids:
-        tx.forget(one)
+        tx.rows.forget(one)
 
 
 def forget_members(tx: UnitOfWork, ids: Sequence[int]) -> None:

@@ -1,39 +1,68 @@
-"""A transaction as a unit of work: it loads what it needs, is changed in memory, and is flushed once."""
+"""The unit of work: one open transaction. It is read into memory, changed there, and written by a flush.
 
-from collections import Counter, deque
+What is here
+------------
+`open_unit_of_work` begins a transaction and returns a `UnitOfWork`, which verbs, reactions and plugins get as `tx`. It
+consists of four small objects:
+
+- `tx.rows` (`IdentityMap`): the rows that the transaction has read or made, one object per row.
+- `tx.changes` (`Changes`): what it has changed and the database has not seen, and what its flushes have written.
+- `tx.ids` (`Ids`, in `store/ids.py`): where the ids of new rows come from.
+- `tx.counters` (`Counters`): amounts that are added to the database at the very end.
+
+A module that must remember more for the length of a transaction keeps it in a class of its own: `tx.state(SlotState)`
+returns this transaction's instance of `SlotState`, which is made at its first use. The core and the plugins do that.
+
+The life of a transaction
+-------------------------
+1. BEGIN. The queries that the commands declared ahead go with it (`store/prefetch.py`): all of them cost one round
+   trip. `tx.now` is the store's time; it does not change while the transaction is open.
+2. Verbs read. `tx.unit`, `tx.lock_units` and `tx.load_units` lock units in the order of their ids. The queries of
+   `store/queries` read other rows and pass units through `tx.merge_units`. A row that is known already is not replaced
+   by what was read again: the object in memory is newer than the database.
+3. Verbs change. Only `core/advance.py` writes the columns of units; it calls `tx.add_unit` and `tx.touch`. A new row is
+   given to `tx.add`, a changed body or worker to `tx.change`, a changed row of a plugin's table to `tx.update`.
+4. A flush (`store/flush.py`) writes all of it, a statement per table: changed bodies; the acts, round by round, with
+   the units that they make; new rows; the unit columns that no act writes; leases; workers; rows of plugins. Reactions
+   follow from what the flush reports, change more, and are flushed again until nothing is pending.
+5. Counters are written last and by adding to them, so that transactions wait for each other as briefly as possible.
+6. The committer commits, and calls `after_commit`: units that somebody holds are kept in the cache of held units.
+
+Why so
+------
+A group of commands costs one locking SELECT and one write per table, however many units it touches; and locks are taken
+in one order (limits; units by id; acts; leases; counters), so that transactions do not deadlock. `changes.count` grows
+with every change: a command that was refused and left it as it was has not spoilt the transaction for the others.
+
+What is ugly
+------------
+- The database does not know what is only in memory. Whoever runs a query must test its condition again on the objects
+  that come back, and must add rows that this transaction has made. Nothing but tests finds a query that forgets it.
+- `tx.tenant` is the tenant of the command that is being carried out. Reactions change it to that of the unit at hand
+  (`act_for`).
+- Each unit is copied when it is read, because the flush compares it with what it was.
+- What was prefetched is valid only until the first flush, which throws the rest away.
+"""
+
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import chain
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from interlock.kernel.errors import Unknown, UnknownLifecycle
 from interlock.kernel.lifecycle import Lifecycle
 from interlock.kernel.paths import paths_of
-from interlock.kernel.rows import (
-    Answer,
-    Body,
-    Lease,
-    Note,
-    Row,
-    Schedule,
-    Slot,
-    Unit,
-    Worker,
-    copied,
-)
-from interlock.kernel.workflow_graph import Template
+from interlock.kernel.rows import Body, Lease, Note, Row, Unit, Worker, columns, copied
 from interlock.store.acts import Move
 from interlock.store.cache import EngineCache
-from interlock.store.commit_proof import Witness, best
-from interlock.store.connection import Connection, Queue, Rows
-from interlock.store.flush import COUNTED, WORKER_WRITTEN, WRITTEN, write
-from interlock.store.hooks import NONE, Hooks, Moved
+from interlock.store.commit_proof import CommitProof
+from interlock.store.connection import Connection, Rows
+from interlock.store.hooks import NONE, Hooks
 from interlock.store.ids import Ids
-from interlock.store.lanes import Lanes
 from interlock.store.query import BoundQuery, select
 
-R = TypeVar("R", bound=Row)
 T = TypeVar("T")
-Urgency = tuple[int, int, int]  # the order of claims: by priority, then by age
+S = TypeVar("S")
+RowKey = tuple[int | str, ...]
 UNITS_LOCKED = select(Unit, "WHERE id {ids} ORDER BY id {lock}")
 WORKER_LOCKED = select(Worker, "WHERE unit = :unit {lock}")
 BODIES = select(Body, "WHERE unit {ids}")
@@ -42,202 +71,293 @@ LAST_LEASES = (
     "JOIN unit ON unit.id = lease.unit "
     "WHERE unit.id {ids} AND lease.id = (SELECT max(id) FROM lease AS last WHERE last.unit = unit.id)"
 )
-
 LAST_LEASES_OF = select(Lease, LAST_LEASES)
 
 
+class TableUpdate:
+    """How changed rows of a table are written: found by `key`, and with all other columns or with those named."""
+
+    def __init__(self, kind: type[Row], key: Sequence[str], written: Sequence[str] = ()) -> None:
+        self.key = key
+        sets = written or [name for name in columns(kind) if name not in key]
+        self.sql = (
+            f"UPDATE {kind.table} SET {', '.join(f'{name} = :{name}' for name in sets)} "
+            f"WHERE {' AND '.join(f'{name} = :{name}' for name in key)}"
+        )
+
+    def key_of(self, row: Row) -> RowKey:
+        """The values of the key columns of a row."""
+        return tuple(getattr(row, name) for name in self.key)
+
+
+class IdentityMap:
+    """The rows that a transaction has read or made, one object per row."""
+
+    def __init__(self) -> None:
+        self.units: dict[int, Unit] = {}
+        self.children: dict[int, dict[int, Unit]] = {}  # by parent: those of `units`
+        self.loaded: dict[int, Unit] = {}  # copies: each unit as the database has it
+        self.bodies: dict[int, Body] = {}
+        self.bodiless: set[int] = set()  # units whose body is missing in the database
+        self.workers: dict[int, Worker] = {}
+        # By tenant, task and key: the body that has this idempotency key; None if the database was asked and has none.
+        self.keys: dict[tuple[int, str, str], Body | None] = {}
+        # By unit, kind and name: whether there is such a note, as far as somebody looked.
+        self.notes: dict[tuple[int, str, str], bool] = {}
+
+    def add_unit(self, unit: Unit) -> None:
+        """Adds a unit, also under its parent."""
+        self.units[unit.id] = unit
+        if unit.parent is not None:
+            self.children.setdefault(unit.parent, {})[unit.id] = unit
+
+    def add_loaded(self, units: Iterable[Unit]) -> None:
+        """Adds units as they were read, and keeps a copy of each."""
+        for unit in units:
+            self.add_unit(unit)
+            self.loaded[unit.id] = copied(unit)
+
+    def add_new(self, row: Row) -> None:
+        """Adds a row that the transaction has made, if rows of this kind are looked up again."""
+        if isinstance(row, Body):
+            self.bodies[row.unit] = row
+            if row.key is not None:
+                self.keys[row.tenant, row.task, row.key] = row
+        elif isinstance(row, Note):
+            self.notes[row.unit, row.kind, row.name] = True
+        elif isinstance(row, Worker):
+            self.workers[row.unit] = row
+
+    def forget(self, unit: int) -> None:
+        """Removes a unit and its rows: it is no longer in the database."""
+        self.units.pop(unit, None)
+        self.loaded.pop(unit, None)
+        self.bodies.pop(unit, None)
+        self.workers.pop(unit, None)
+
+
+class Changes:
+    """What a transaction has changed: first what the next flush writes, then what earlier flushes have written."""
+
+    def __init__(self) -> None:
+        self.count = 0  # of all changes so far; a refusal that did not raise it leaves the transaction usable
+        self.born: dict[int, Unit] = {}
+        self.moved: dict[int, Unit] = {}  # units that have changed and were not born since the last flush
+        self.bodies: dict[int, Body] = {}
+        self.workers: dict[int, Worker] = {}
+        self.inserts: list[Row] = []  # new rows: bodies, needs, notes, workers, artifacts, rows of plugins
+        self.new: set[int] = set()  # those of `inserts`, by identity
+        self.updates: dict[TableUpdate, dict[RowKey, Row]] = {}  # changed rows of plugins' tables
+        self.moves: list[Move] = []
+        self.last_moves: dict[int, Move] = {}  # by unit
+        self.child_rounds: dict[int, int] = {}  # by parent: the last round in which a child of it has moved
+        self.round = 0  # the round in which what is done now happens: later than what led to it
+        self.results: dict[int, str] = {}  # by unit: results that no act has recorded yet
+        # What flushes have written.
+        self.acts = 0
+        self.written: set[int] = set()  # units
+        self.made_available: set[int] = set()  # units that became claimable
+        self.freed_tenants: set[int] = set()  # tenants of which less is held, or more may be
+        self.proof: CommitProof | None = None  # a row that shows, if it is there, that the transaction was committed
+
+    @property
+    def pending(self) -> bool:
+        """Whether something has changed that the database has not seen."""
+        return bool(
+            self.moves or self.born or self.moved or self.inserts or self.bodies or self.workers or self.updates
+        )
+
+    def clear(self) -> None:
+        """Forgets what a flush has just written."""
+        self.born.clear()
+        self.moved.clear()
+        self.bodies.clear()
+        self.workers.clear()
+        self.inserts.clear()
+        self.new.clear()
+        self.updates.clear()
+        self.moves.clear()
+        self.last_moves.clear()
+        self.child_rounds.clear()
+        self.results.clear()
+        self.round = 0
+
+
+class Counters:
+    """Amounts that are added to the database when nothing else is left to do."""
+
+    def __init__(self) -> None:
+        self.costs: Counter[int] = Counter()  # by unit, in millionths
+        self.metrics: Counter[tuple[int, str, str]] = Counter()  # by tenant, metric and label
+
+
+class Picks:
+    """Which units a claim or the time picked, without a command that names them."""
+
+    def __init__(self) -> None:
+        self.picked: set[int] = set()
+        self.allowed: frozenset[int] | None = None  # the only units that may be picked; None: all
+
+    def pick(self, units: Iterable[Unit]) -> list[Unit]:
+        """Returns those of the units that may be picked, and remembers them."""
+        picked = [unit for unit in units if self.allowed is None or unit.id in self.allowed]
+        self.picked.update(unit.id for unit in picked)
+        return picked
+
+
+def open_unit_of_work(
+    connection: Connection, lifecycles: Mapping[str, Lifecycle], ids: Ids, tenants: Sequence[int],
+    hooks: Hooks = NONE, *, cache: EngineCache | None = None, ahead: Sequence[BoundQuery[object]] = (),
+) -> "UnitOfWork":  # fmt: skip
+    """Begins a transaction that sees the rows of these tenants; the queries of `ahead` are sent with BEGIN."""
+    opened = connection.begin(tenants, ahead)
+    tx = UnitOfWork(connection, lifecycles, ids, tenants, hooks, cache or EngineCache(), opened.now)
+    tx.prefetched = dict(zip(ahead, opened.ahead, strict=True))
+    return tx
+
+
 class UnitOfWork:
-    """One open transaction. Every row that is read passes through its identity map."""
+    """One open transaction, with what it knows and what it has changed. `open_unit_of_work` makes it."""
 
     def __init__(
         self, connection: Connection, lifecycles: Mapping[str, Lifecycle], ids: Ids, tenants: Sequence[int],
-        hooks: Hooks = NONE, *, cache: EngineCache | None = None, ahead: Sequence[BoundQuery[Any]] = (),
+        hooks: Hooks, cache: EngineCache, now: int,
     ) -> None:  # fmt: skip
-        """A transaction is open that sees the rows of these tenants; the queries of `ahead` were sent with BEGIN."""
-        self.connection, self.ids, self.hooks, self.cache = connection, ids, hooks, cache or EngineCache()
-        self.lifecycles, self.leases = lifecycles, lifecycles["lease"]
-        self.followed = {lifecycle.options.follows for lifecycle in lifecycles.values()}
-        self.tenant, self.tenants = tenants[0], tenants  # `tenant` is that of the command that is being carried out
-        self.begin(ahead)
-        self.changes = 0  # counts writes: a refusal that made none leaves the transaction sound
-        self.units: dict[int, Unit] = {}
-        self.children: dict[int, dict[int, Unit]] = {}  # by parent, those of `units`
-        self.was: dict[int, Unit] = {}  # each unit as the database has it
-        self.bodies: dict[int, Body] = {}
-        self.bodiless: set[int] = set()  # units whose body the database does not have
-        self.workers: dict[int, Worker] = {}
-        self.born: dict[int, Unit] = {}
-        self.moved: dict[int, Unit] = {}
-        self.changed_bodies: dict[int, Body] = {}
-        self.changed_workers: dict[int, Worker] = {}
-        self.new: set[int] = set()  # those of `fresh`, by identity
-        self.fresh: list[Row] = []  # inserted as they are: bodies, needs, notes, workers, artifacts
+        """`now` is the time of the transaction that is open on the connection, in microseconds."""
+        self.connection, self.hooks, self.cache, self.now = connection, hooks, cache, now
+        self.lifecycles, self.lease_lifecycle = lifecycles, lifecycles["lease"]
         self.paths = paths_of(lifecycles)
-        self.moves: list[Move] = []  # that the database has not seen
-        self.last_moves: dict[int, Move] = {}  # by unit
-        self.child_rounds: dict[int, int] = {}  # by parent: the last round in which a child of it has moved
-        self.floor = 0  # the round in which what is done now happens: later than what led to it
-        self.acts = 0  # that it has made
-        self.fired: deque[tuple[Unit, str, int]] = deque()  # what moved by which trigger in which round
-        self.lanes: dict[int, Lanes] = {}  # of each tenant, those that this transaction made included
-        self.heads: dict[Any, dict[int, Urgency]] = {}  # of lanes that had something, as the database has them
-        self.asked: dict[Any, tuple[int, list[Unit]]] = {}  # how much was read of what finders read in order
-        self.tallies: Counter[tuple[int, str, str]] = Counter()  # by tenant, metric and label: what verbs counted
-        self.results: dict[int, str] = {}  # by unit, those that no act tells of yet
-        self.costs: dict[int, int] = {}  # by unit: what it has cost since, in millionths
-        self.retryable: set[int] = set()  # units whose failure may be tried again
-        self.slots: dict[tuple[int, str], Slot] = {}
-        self.changed_slots = dict[tuple[int, str], Slot]()
-        self.schedules: dict[tuple[int, str], Schedule] = {}
-        self.templates: dict[tuple[int, str, int | None], Template | None] = {}  # by version; None: the newest
-        self.changed_schedules: dict[tuple[int, str], Schedule] = {}
-        self.given_back: dict[tuple[int, int], tuple[int, Any]] = {}  # by tenant and worker: how much, and why
-        self.silent: set[int] = set()  # workers that have lost a lease because they were not heard
-        self.takings: dict[tuple[int, int], Any] = {}  # by tenant and worker: what a claim leaves in its row
-        self.seats: dict[int, tuple[str, ...]] = {}  # by unit: the keys that it has
-        self.sound: dict[Any, int] = {}  # rules of work that were found to be allowed, each with a number
-        self.looked: set[Any] = set()  # what was looked for already, and is not looked for again
-        self.keyed: dict[tuple[int, str, str], Body | None] = {}  # what is known of users' keys
-        self.noted: dict[tuple[int, str, str], bool] = {}  # which notes there are, as far as somebody asked
-        self.askers: dict[int, dict[str, Any]] = {}  # by unit: who asked it to stop, why and when
-        self.answers: dict[tuple[int, str, str], Answer] = {}
-        self.flushed: set[int] = set()  # units that were written
-        self.opened: set[int] = set()  # units that became available
-        self.limits: dict[int, tuple[int | None, int | None]] = {}  # by tenant: how much may be held, and may wait
-        self.summoned: set[Queue] = set()  # workers that are to ask how it stands with what they hold
-        self.freed: set[int] = set()  # tenants of which less is held, or more may be
-        self.witness: Witness | None = None
-        self.chosen: set[int] = set()  # units that a claim or the time picked: no command names them
-        self.only: frozenset[int] | None = None  # the only ones that they may pick
+        self.tenant, self.tenants = tenants[0], tenants  # `tenant` is that of the command that is being carried out
+        self.mark = connection.mark  # the database's name for this transaction
+        self.rows, self.changes, self.ids, self.counters = IdentityMap(), Changes(), ids, Counters()
+        self.states: dict[type, object] = {}
+        # By query: rows that were read before they are asked for. They do not know what this transaction has written.
+        self.prefetched: dict[BoundQuery[object], Rows] = {}
 
-    def begin(self, ahead: Sequence[BoundQuery[Any]]) -> None:
-        """The transaction has a time and the database's mark, and what was sent ahead is here."""
-        opened = self.connection.begin(self.tenants, ahead)
-        self.now, self.mark = opened.now, self.connection.mark
-        # By query: rows that are here before they are asked for. What is written from then on they have not seen.
-        self.prefetched: dict[BoundQuery[Any], Rows] = dict(zip(ahead, opened.ahead, strict=True))
+    def state(self, kind: type[S]) -> S:
+        """Returns this transaction's instance of a class, which is made at the first call."""
+        state = self.states.get(kind)
+        if not isinstance(state, kind):
+            state = self.states[kind] = kind()
+        return state
 
     # Reading.
 
     def run(self, bound: BoundQuery[T]) -> list[T]:
-        """What a query finds; if it was prefetched, without asking again."""
+        """Returns what a query finds; if it was prefetched, without asking the database again."""
         rows = self.prefetched.pop(bound, None) if self.prefetched else None
         if rows is None:
             rows = self.connection.rows(bound.query.sql, bound.params(self.now))
         make = bound.query.make
         return [make(*row) for row in rows]
 
-    def prefetch(self, queries: Sequence[BoundQuery[Any]]) -> None:
-        """The rows of these queries are here for whoever runs them next. They come in one round trip."""
+    def prefetch(self, queries: Sequence[BoundQuery[object]]) -> None:
+        """Reads the rows of these queries in one round trip, for whoever runs them next."""
         self.prefetched = dict(zip(queries, self.connection.fetch_together(queries, self.now), strict=True))
 
     def take_prefetched(self, bound: BoundQuery[T]) -> list[T]:
-        """What a query has found that was prefetched; nothing if it was not."""
+        """Returns what a query has found that was prefetched; nothing if it was not."""
         return [bound.query.make(*row) for row in self.prefetched.pop(bound, ())]
 
-    def lock(self, ids: Iterable[int]) -> list[Unit]:
-        """These units, locked in the order of their ids; those that do not exist are left out."""
-        self.load(ids)
-        return [self.units[one] for one in ids if one in self.units and self.units[one].tenant == self.tenant]
+    def lock_units(self, ids: Iterable[int]) -> list[Unit]:
+        """Returns these units of the tenant, locked in the order of their ids; those that do not exist are left out."""
+        self.load_units(ids)
+        units = self.rows.units
+        return [units[unit] for unit in ids if unit in units and units[unit].tenant == self.tenant]
 
-    def load(self, ids: Iterable[int]) -> None:
-        """These units are known and locked, whichever tenant's they are."""
-        missing = self.recalled(sorted({one for one in ids if one not in self.units}))
+    def load_units(self, ids: Iterable[int]) -> None:
+        """Reads and locks these units, whichever tenant's they are."""
+        missing = self.load_cached(sorted({unit for unit in ids if unit not in self.rows.units}))
         if missing:
-            self.known(self.run(UNITS_LOCKED.bind(ids=missing)))
+            self.merge_units(self.run(UNITS_LOCKED.bind(ids=missing)))
 
-    def recalled(self, wanted: list[int]) -> list[int]:
-        """Of these units, those that must be read; the others are locked, and were remembered as they are."""
-        recalled = []
-        for unit, body in self.cache.held.recall(self.connection, wanted) if self.cache.held and wanted else ():
-            recalled.append(unit)
-            self.bodies[unit.id] = body
-        if not recalled:
-            return wanted
-        # A lease is renewed in its own row, so what is remembered of its end is the least that it lasts.
-        self.read_leases([unit for unit in recalled if unit.lease_until is None or unit.lease_until <= self.now])
-        self.meet(recalled)
-        return [one for one in wanted if one not in self.units]
+    def load_cached(self, ids: list[int]) -> list[int]:
+        """Takes from the cache, and locks, what it holds of these units; returns those that must be read."""
+        cached = self.cache.held.recall(self.connection, ids) if self.cache.held and ids else []
+        if not cached:
+            return ids
+        for unit, body in cached:
+            self.rows.bodies[unit.id] = body
+        # A lease is renewed in its own row, so what the cache knows of its end is the least that it lasts.
+        self.read_leases([unit for unit, _ in cached if unit.lease_until is None or unit.lease_until <= self.now])
+        self.rows.add_loaded(unit for unit, _ in cached)
+        return [unit for unit in ids if unit not in self.rows.units]
 
-    def unit(self, one: int) -> Unit:
-        """A unit, locked; raises Unknown."""
-        if not self.lock([one]):  # nor is there one of another tenant
-            raise Unknown(f"there is no unit {one}")
-        return self.units[one]
+    def unit(self, unit: int) -> Unit:
+        """Returns a unit, locked.
 
-    def known(self, found: Sequence[Unit]) -> list[Unit]:
-        """Units that a finder has read, as this transaction knows them."""
-        fresh = [unit for unit in found if unit.id not in self.units]
-        self.read_leases([unit for unit in fresh if unit.lease_id is not None])
-        self.meet(fresh)
-        return [self.units[unit.id] for unit in found]
+        Raises:
+            Unknown: There is no such unit, or it is another tenant's.
+        """
+        if not self.lock_units([unit]):
+            raise Unknown(f"there is no unit {unit}")
+        return self.rows.units[unit]
 
-    def meet(self, units: Iterable[Unit]) -> None:
-        """This transaction knows these units from now on, and as what it met them."""
-        for unit in units:
-            self.units[unit.id], self.was[unit.id] = unit, copied(unit)
-            if unit.parent is not None:
-                self.children.setdefault(unit.parent, {})[unit.id] = unit
+    def merge_units(self, units: Sequence[Unit]) -> list[Unit]:
+        """Returns units that a query has read as this transaction knows them; new ones are known from now on."""
+        unknown = [unit for unit in units if unit.id not in self.rows.units]
+        self.read_leases([unit for unit in unknown if unit.lease_id is not None])
+        self.rows.add_loaded(unknown)
+        return [self.rows.units[unit.id] for unit in units]
 
-    def read_leases(self, held: Sequence[Unit]) -> None:
-        """What the last leases of these units say, which are locked: nobody but who has a unit writes its lease."""
-        if not held:
+    def read_leases(self, units: Sequence[Unit]) -> None:
+        """Fills in what the last lease of each of these locked units says: only who has a unit writes its lease."""
+        if not units:
             return
-        by_unit = {unit.id: unit for unit in held}
+        by_unit = {unit.id: unit for unit in units}
         for lease in self.run(LAST_LEASES_OF.bind(ids=sorted(by_unit))):
             unit = by_unit[lease.unit]
             unit.lease_hash, unit.lease_until = lease.secret, lease.until
             unit.lease_ttl, unit.lease_beat = lease.ttl, lease.beat
 
-    def recall_leases(self, ids: Iterable[int]) -> None:
-        """Of these units, those whose lease is over know it again, so that whoever held it can be told so."""
-        units = [self.units[one] for one in ids if one in self.units]
+    def read_ended_leases(self, ids: Iterable[int]) -> None:
+        """Fills in the last lease of those units whose lease is over: its holder may have to be told so."""
+        units = [self.rows.units[unit] for unit in ids if unit in self.rows.units]
         self.read_leases([unit for unit in units if unit.lease is not None and unit.lease_hash is None])
 
     def body(self, unit: Unit) -> Body:
-        """The rest of a unit; those of all units that this transaction knows come with the first one."""
-        found = self.bodies.get(unit.id)
-        if found is None:
-            missing = sorted(one for one in self.units if one not in self.bodies and one not in self.born)
-            for body in self.run(BODIES.bind(ids=missing)):
-                self.bodies[body.unit] = body
-            found = self.bodies.get(unit.id) or self.stand_in(unit)
-        return found
+        """Returns the body of a unit. Those of all units that this transaction knows are read with the first one."""
+        body = self.rows.bodies.get(unit.id)
+        if body is None:
+            missing = sorted(
+                known for known in self.rows.units if known not in self.rows.bodies and known not in self.changes.born
+            )
+            for row in self.run(BODIES.bind(ids=missing)):
+                self.rows.bodies[row.unit] = row
+            body = self.rows.bodies.get(unit.id) or self.replace_missing_body(unit)
+        return body
 
-    def stand_in(self, unit: Unit) -> Body:
-        """For a body that is missing: such a unit is never granted, but it can be cancelled."""
-        self.bodiless.add(unit.id)
-        self.bodies[unit.id] = Body(unit=unit.id, tenant=unit.tenant, task="", correlation=str(unit.id))
-        return self.bodies[unit.id]
+    def replace_missing_body(self, unit: Unit) -> Body:
+        """Returns an empty body for a unit that has none. Such a unit is never granted, but it can be cancelled."""
+        self.rows.bodiless.add(unit.id)
+        body = Body(unit=unit.id, tenant=unit.tenant, task="", correlation=str(unit.id))
+        self.rows.bodies[unit.id] = body
+        return body
 
-    def pick(self, units: Iterable[Unit]) -> list[Unit]:
-        """Of these units, those that this transaction may pick; it is known which ones it did."""
-        picked = [unit for unit in units if self.only is None or unit.id in self.only]
-        self.chosen.update(unit.id for unit in picked)
-        return picked
+    def worker(self, unit: int) -> Worker:
+        """Returns a worker's row, locked.
 
-    def left_alone(self, unit: Unit) -> bool:
-        """Whether a unit is passed over for a while, because it failed when it was picked last."""
-        return bool(self.cache.passed_over) and self.cache.passed_over.get(unit.id, 0) > self.now
+        Raises:
+            Unknown: There is no such worker, or it is another tenant's.
+        """
+        workers = self.rows.workers
+        if unit not in workers:
+            workers.update((worker.unit, worker) for worker in self.run(WORKER_LOCKED.bind(unit=unit)))
+        if unit not in workers or workers[unit].tenant != self.tenant:
+            raise Unknown(f"there is no worker {unit}")
+        return workers[unit]
 
-    def worker(self, one: int) -> Worker:
-        """What a worker is beside its unit, locked; raises Unknown."""
-        if one not in self.workers:
-            found = self.run(WORKER_LOCKED.bind(unit=one))
-            if not found:
-                raise Unknown(f"there is no worker {one}")
-            self.workers[one] = found[0]
-        if self.workers[one].tenant != self.tenant:
-            raise Unknown(f"there is no worker {one}")
-        return self.workers[one]
-
-    def as_its_own(self, unit: Unit) -> Unit:
-        """What follows is done in the name of this unit's tenant."""
+    def act_for(self, unit: Unit) -> Unit:
+        """Does what follows in the name of this unit's tenant, and returns the unit."""
         self.tenant = unit.tenant
         return unit
 
     def lifecycle(self, unit: Unit) -> Lifecycle:
-        """The lifecycle of a unit; raises Unknown if this program was not told of it."""
+        """Returns the lifecycle of a unit.
+
+        Raises:
+            UnknownLifecycle: This program was not given the file of the lifecycle.
+        """
         try:
             return self.lifecycles[unit.lifecycle]
         except KeyError:
@@ -245,178 +365,48 @@ class UnitOfWork:
                 f"unit {unit.id} is a {unit.lifecycle}, and this program knows no such lifecycle: give it the file"
             ) from None
 
-    # Writing.
+    # Changing.
 
     def add(self, row: Row) -> None:
-        """A row that is new."""
-        self.changes += 1
-        self.fresh.append(row)
-        self.new.add(id(row))
-        if isinstance(row, Body):
-            self.bodies[row.unit] = row
-            if row.key is not None:
-                self.keyed[row.tenant, row.task, row.key] = row
-        if isinstance(row, Note):
-            self.noted[row.unit, row.kind, row.name] = True
-        if isinstance(row, Worker):
-            self.workers[row.unit] = row
-        if isinstance(row, Schedule):
-            self.schedules[row.tenant, row.name] = row
-        if isinstance(row, Template):
-            self.templates |= {(row.tenant, row.name, version): row for version in (None, row.version)}
+        """Adds a new row, but for a unit."""
+        self.changes.count += 1
+        self.changes.inserts.append(row)
+        self.changes.new.add(id(row))
+        self.rows.add_new(row)
+
+    def add_unit(self, unit: Unit) -> None:
+        """Adds a new unit; the move that makes it is recorded next."""
+        self.changes.count += 1
+        self.rows.add_unit(unit)
+        self.changes.born[unit.id] = unit
 
     def touch(self, unit: Unit) -> None:
-        """A unit that has changed, or was born."""
-        self.changes += 1
-        self.units[unit.id] = unit
-        if unit.id not in self.born:
-            self.moved[unit.id] = unit
-
-    def new_id(self) -> int:
-        return self.ids.take()
-
-    def bear(self, unit: Unit) -> None:
-        """A unit that is new; its events come before it."""
-        self.changes += 1
-        self.units[unit.id] = self.born[unit.id] = unit
-        if unit.parent is not None:
-            self.children.setdefault(unit.parent, {})[unit.id] = unit
+        """Has a unit written that has changed."""
+        self.changes.count += 1
+        self.rows.units[unit.id] = unit
+        if unit.id not in self.changes.born:
+            self.changes.moved[unit.id] = unit
 
     def change(self, row: Body | Worker) -> None:
-        """A body or a worker that has changed."""
-        self.changes += 1
-        if id(row) not in self.new:
-            changed: dict[int, Any] = self.changed_bodies if isinstance(row, Body) else self.changed_workers
-            changed[row.unit] = row
+        """Has a body or a worker written that has changed."""
+        self.changes.count += 1
+        if id(row) in self.changes.new:
+            return
+        if isinstance(row, Body):
+            self.changes.bodies[row.unit] = row
+        else:
+            self.changes.workers[row.unit] = row
 
-    def change_slot(self, slot: Slot) -> None:
-        """A slot that was taken, given back, or has another capacity."""
-        self.changes += 1
-        self.changed_slots[slot.tenant, slot.key] = slot
+    def update(self, table: TableUpdate, row: Row) -> None:
+        """Has a row of a plugin's table written that has changed."""
+        self.changes.count += 1
+        if id(row) not in self.changes.new:
+            self.changes.updates.setdefault(table, {})[table.key_of(row)] = row
 
-    def change_schedule(self, schedule: Schedule) -> None:
-        """A schedule that has changed."""
-        self.changes += 1
-        if id(schedule) not in self.new:
-            self.changed_schedules[schedule.tenant, schedule.name] = schedule
+    # The end.
 
-    def forget(self, one: int) -> None:
-        """A unit that is no longer in the database."""
-        for known in (self.units, self.was, self.bodies, self.workers):
-            known.pop(one, None)
-
-    @property
-    def pending(self) -> bool:
-        """Whether something changed that the database has not seen."""
-        return bool(self.moves or self.born or self.moved or self.fresh or any(self.changed_rows))
-
-    @property
-    def changed_rows(self) -> tuple[dict[Any, Any], ...]:
-        return self.changed_bodies, self.changed_workers, self.changed_slots, self.changed_schedules
-
-    def meet_needs(self, succeeded: Mapping[int, int]) -> list[Unit]:
-        """Those whose last need has just succeeded, or that need something again, locked."""
-        if not succeeded:
-            return []
-        # Counted here: a database that groups and sorts may prefer to read all needs in that order.
-        ids = sorted(succeeded)
-        sql = "SELECT unit, needs FROM need WHERE needs {ids}"
-        sums: Counter[int] = Counter()
-        for unit, needs in self.connection.rows(sql, {"ids": ids}):
-            sums[unit] -= succeeded[needs]
-        changed = self.add_counts({one: {"unmet": number} for one, number in sums.items()})
-        return [unit for unit in changed if unit.outcome is None and (unit.unmet == 0 or sums[unit.id] > 0)]
-
-    def add_counts(self, sums: Mapping[int, Mapping[str, int]]) -> list[Unit]:
-        """These units, locked in the order of their ids, with what was added to their counters.
-
-        It is the last thing that a flush does, so that children of one parent wait for each other no longer than that.
-        """
-        self.load(sorted(sums))
-        changed = []
-        for one in sorted(sums):
-            for name, number in sums[one].items():
-                setattr(self.units[one], name, getattr(self.units[one], name) + number)
-            if any(sums[one].values()):
-                changed.append(self.units[one])
-        if changed:
-            self.connection.update(changed, COUNTED, "id")
-            self.flushed.update(unit.id for unit in changed)
-        return [self.units[one] for one in sorted(sums)]
-
-    def add_costs(self) -> None:
-        """What units have cost is added to theirs, and to that of all above them."""
-        sums: Counter[int] = Counter()
-        for one, cost in self.costs.items():
-            above: int | None = one
-            while above is not None:
-                sums[above] += cost
-                self.load([above])
-                above = self.units[above].parent
-        self.costs.clear()
-        for one, cost in sums.items():
-            self.units[one].cost += cost
-        if sums:
-            self.connection.update([self.units[one] for one in sorted(sums)], ("cost",), "id")
-            self.flushed |= sums.keys()
-
-    def next_act(self) -> int:
-        """The id of the next act of this transaction."""
-        self.acts += 1
-        return self.connection.act_id(self.acts)
-
-    def flush(self) -> list[Moved]:
-        """Everything that changed is in the database: acts first, and one statement a table for the rest.
-
-        Answers what was born or moved: each as it is now, and as it was before (None: born).
-        """
-        units = {**self.born, **self.moved}
-        before = {one: None if one in self.born else self.was[one] for one in sorted(units)}
-        self.prefetched.clear()
-        with self.connection.pipeline():
-            acts = write(self)
-        workers = ((row, ("unit", *WORKER_WRITTEN)) for row in self.changed_workers.values())
-        moved = ((row, ("id", *WRITTEN)) for row in self.moved.values())
-        self.witness = best(self.witness, chain(acts, self.fresh), chain(workers, moved))
-        self.moves.clear()
-        self.results.clear()
-        self.last_moves.clear()
-        self.child_rounds.clear()
-        self.floor = 0
-        self.fresh.clear()
-        self.new.clear()
-        for written in (self.born, self.moved, *self.changed_rows):
-            written.clear()
-        self.flushed |= units.keys()
-        self.opened |= {one for one, was in before.items() if became_available(units[one], was)}
-        self.freed |= {was.tenant for one, was in before.items() if was and was.holder and not units[one].holder}
-        self.was |= {one: copied(unit) for one, unit in units.items()}
-        return [Moved(self.was[one], was) for one, was in before.items()]
-
-    def committed(self) -> None:
-        """The database has said that this transaction stands: what it leaves with holders is remembered."""
+    def after_commit(self) -> None:
+        """Tells the cache of held units what this transaction, which is committed, has left with holders."""
         if self.cache.held:
-            written = [self.units[one] for one in self.flushed if one in self.units]
-            self.cache.held.after_commit(self.connection, self.mark, written, self.bodies)
-
-    def served(self, known: Mapping[int, Queue]) -> dict[int, Queue]:
-        """The lanes in which something became available and still is, with the queue of each."""
-        units = (self.units[one] for one in self.opened if one in self.units)
-        opened = {unit.lane for unit in units if unit.available_at is not None}
-        found = {lane: known[lane] for lane in opened if lane in known}
-        if missing := sorted(opened - found.keys()):
-            sql = "SELECT id, tenant, queue FROM lane WHERE id {ids}"
-            found |= {lane: (tenant, queue) for lane, tenant, queue in self.connection.rows(sql, {"ids": missing})}
-        return found
-
-
-def became_available(unit: Unit, was: Unit | None) -> bool:
-    return unit.available_at is not None and (was is None or was.available_at is None)
-
-
-def marks(ids: Sequence[Any]) -> str:
-    return ", ".join(f":u{place}" for place in range(len(ids)))
-
-
-def params(ids: Sequence[Any]) -> dict[str, Any]:
-    return {f"u{place}": one for place, one in enumerate(ids)}
+            written = [self.rows.units[unit] for unit in self.changes.written if unit in self.rows.units]
+            self.cache.held.after_commit(self.connection, self.mark, written, self.rows.bodies)

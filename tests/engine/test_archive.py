@@ -8,7 +8,7 @@ from interlock.kernel.errors import InterlockError
 from interlock.lifecycles import shipped
 from interlock.store.ids import Ids
 from interlock.store.retention import tree
-from interlock.store.unit_of_work import UnitOfWork
+from interlock.store.unit_of_work import open_unit_of_work
 from tests.engine.world import World
 
 TABLES = ("unit", "body", "event", "journal", "journal_unit", "note", "need", "artifact", "lease")
@@ -16,7 +16,7 @@ TABLES = ("unit", "body", "event", "journal", "journal_unit", "note", "need", "a
 
 def exported(world: World, unit: int) -> str:
     """The digest of what a file must hold of a tree."""
-    tx = UnitOfWork(world.connection, shipped(), Ids(world.connection), [1])
+    tx = open_unit_of_work(world.connection, shipped(), Ids(world.connection), [1])
     try:
         return digest_of(lines(tx, tree(tx, tx.unit(unit))))
     finally:

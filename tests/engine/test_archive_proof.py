@@ -13,9 +13,10 @@ from interlock.kernel.commands import Archive, Force, Submit, Work
 from interlock.kernel.errors import Denied
 from interlock.kernel.rows import Event
 from interlock.lifecycles import shipped
+from interlock.store.ids import Ids
 from interlock.store.postgres import PostgresConnection
 from interlock.store.retention import tree
-from interlock.store.unit_of_work import Ids, UnitOfWork
+from interlock.store.unit_of_work import open_unit_of_work
 from tests.engine.tamper import behind_the_guard, take_out
 from tests.engine.test_anchor import Place
 from tests.engine.world import World
@@ -26,7 +27,7 @@ def write_archive(world: World, file: Path, *units: int) -> list[str]:
     """A file as `interlock archive` writes it; answers the digest of each tree."""
     digests, text, acts = [], b"", set[int]()
     for unit in units:
-        tx = UnitOfWork(world.connection, shipped(), Ids(world.connection), [1])
+        tx = open_unit_of_work(world.connection, shipped(), Ids(world.connection), [1])
         try:
             found = tree(tx, tx.unit(unit))
             rows = list(lines(tx, found))

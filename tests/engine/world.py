@@ -33,7 +33,7 @@ from interlock.lifecycles import shipped
 from interlock.plugins import STANDARD
 from interlock.store.postgres import PostgresConnection
 from interlock.store.queries.snapshots import read, read_leases
-from interlock.store.query import listed
+from interlock.store.query import list_columns
 from tests.store.databases import Connection, declare
 
 SECOND = 1_000_000
@@ -112,12 +112,12 @@ class World:
 
     def body(self, one: int) -> Body:
         declare(self.connection, 1)
-        (row,) = self.connection.rows(f"SELECT {listed(Body)} FROM body WHERE unit = :id", {"id": one})
+        (row,) = self.connection.rows(f"SELECT {list_columns(Body)} FROM body WHERE unit = :id", {"id": one})
         return Body(*row)
 
     def notes(self, one: int, kind: str) -> list[Note]:
         declare(self.connection, 1)
-        sql = f"SELECT {listed(Note)} FROM note WHERE unit = :id AND kind = :kind ORDER BY id"
+        sql = f"SELECT {list_columns(Note)} FROM note WHERE unit = :id AND kind = :kind ORDER BY id"
         rows = self.connection.rows(sql, {"id": one, "kind": kind})
         return [Note(**dict(zip(Note.__struct_fields__, row, strict=True))) for row in rows]
 
@@ -127,7 +127,9 @@ class World:
 
     def events(self, one: int) -> list[Event]:
         declare(self.connection, 1)
-        rows = self.connection.rows(f"SELECT {listed(Event)} FROM event WHERE unit = :id ORDER BY version", {"id": one})
+        rows = self.connection.rows(
+            f"SELECT {list_columns(Event)} FROM event WHERE unit = :id ORDER BY version", {"id": one}
+        )
         return [Event(*row) for row in rows]
 
     def path(self, one: int) -> list[str]:

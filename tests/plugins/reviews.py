@@ -64,7 +64,7 @@ def open_reviews(tx: UnitOfWork, moved: list[Moved]) -> None:
     for job, _ in moved:
         wanted = option_of(tx.body(job), "review", Wanted)
         if wanted is not None:
-            unit = Unit(id=tx.new_id(), tenant=job.tenant, lane=job.lane, lifecycle="review")
+            unit = Unit(id=tx.ids.take(), tenant=job.tenant, lane=job.lane, lifecycle="review")
             body = Body(unit=unit.id, tenant=job.tenant, task="review", created_at=tx.now, correlation=str(job.id))
             make_unit(tx, unit, body, Stamp("engine", "review wanted"))
             row = {"unit": unit.id, "job": job.id, "reviewer": wanted.by, "due_at": tx.now + HOUR_US}

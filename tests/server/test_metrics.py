@@ -26,7 +26,7 @@ from interlock.kernel.metrics import TYPES_MOST
 from interlock.lifecycles import shipped
 from interlock.store.connection import Connection
 from interlock.store.ids import Ids
-from interlock.store.unit_of_work import UnitOfWork
+from interlock.store.unit_of_work import open_unit_of_work
 from interlock.store.url import connect
 from tests.server.stage import FOREIGN, Stage, staged
 
@@ -155,7 +155,7 @@ def test_what_commits_late_is_counted_too(stage: Stage) -> None:
     with closing(connect(stage.app.url)) as connection, closing(connect(stage.app.url)) as beside:
         ids = Ids(beside)
         ids.reserve(10)
-        tx = UnitOfWork(connection, shipped(), ids, [1])
+        tx = open_unit_of_work(connection, shipped(), ids, [1])
         submit.submit(tx, Submit(work=(Work(task="slow"),)))
         run_reactions(tx)
         stage.job()

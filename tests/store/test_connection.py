@@ -12,11 +12,12 @@ from interlock.kernel.rows import Unit
 from interlock.lifecycles import shipped
 from interlock.store.caller_transaction import join_transaction
 from interlock.store.connection import Connection
+from interlock.store.flush import flush
 from interlock.store.ids import Ids
 from interlock.store.postgres import PostgresConnection
 from interlock.store.query import select
 from interlock.store.sqlite import SqliteConnection
-from interlock.store.unit_of_work import UnitOfWork
+from interlock.store.unit_of_work import open_unit_of_work
 from tests.store.databases import fresh
 
 FACTS = {"name", "many_writers", "private", "pooled", "mark"}
@@ -69,7 +70,7 @@ def test_a_query_is_prefetched_by_itself_and_not_by_its_text(tmp_path: Path) -> 
     rest = "WHERE id = :id"
     query, same_text = select(Unit, rest), select(Unit, rest)
     with fresh("sqlite memory", tmp_path, "") as connection:
-        tx = UnitOfWork(connection, shipped(), Ids(connection), [1], ahead=[query.bind(id=1)])
+        tx = open_unit_of_work(connection, shipped(), Ids(connection), [1], ahead=[query.bind(id=1)])
         asked: list[str] = []
         rows = connection.rows
         connection.rows = lambda sql, params=None: (asked.append(sql), rows(sql, params))[1]  # type: ignore[method-assign]
@@ -82,7 +83,7 @@ def test_a_query_is_prefetched_by_itself_and_not_by_its_text(tmp_path: Path) -> 
         tx.run(same_text.bind(id=1))
         tx.run(query.bind(id=2))
         assert len(asked) == 2
-        tx.flush()  # what was read before it has not seen what it writes
+        flush(tx)  # what was read before it has not seen what it writes
         tx.run(query.bind(id=1))
         assert len(asked) == 3
         connection.rollback()

@@ -9,7 +9,7 @@ from interlock.store.ids import Ids
 from interlock.store.lanes import NUMBERS, Lane, Lanes, remember
 from interlock.store.postgres import PostgresConnection
 from interlock.store.queries.for_verbs import lane_for, lanes_of
-from interlock.store.unit_of_work import UnitOfWork
+from interlock.store.unit_of_work import UnitOfWork, open_unit_of_work
 from tests.store.databases import Connection, fresh_postgres, insert
 
 
@@ -44,7 +44,7 @@ def test_a_lane_has_a_number_of_its_tenant(database: Connection) -> None:
 
 
 def begun(connection: Connection, cache: EngineCache) -> UnitOfWork:
-    return UnitOfWork(connection, shipped(), Ids(connection), [1], cache=cache)
+    return open_unit_of_work(connection, shipped(), Ids(connection), [1], cache=cache)
 
 
 def test_two_who_make_lanes_at_once(server: str) -> None:

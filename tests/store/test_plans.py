@@ -14,13 +14,17 @@ from interlock.kernel.commands import Claim, LeaseGrant, Register, Submit, Tick,
 from interlock.kernel.rows import Unit
 from interlock.lifecycles import shipped
 from interlock.plugins import make_engine
+from interlock.plugins.concurrency import queries as slot_queries
+from interlock.plugins.schedules import queries as schedule_queries
+from interlock.plugins.workflows import queries as workflow_queries
 from interlock.store.acts import UNITS_MAX
+from interlock.store.flush import count_needs
 from interlock.store.ids import Ids
 from interlock.store.postgres import PostgresConnection
 from interlock.store.queries import for_verbs, tenants, trees, views
 from interlock.store.queries import snapshots as reads_of
 from interlock.store.sqlite import SqliteConnection
-from interlock.store.unit_of_work import UnitOfWork
+from interlock.store.unit_of_work import UnitOfWork, open_unit_of_work
 from tests.store.databases import KINDS, Connection, declare, fresh, swap
 from tests.store.filling import BIRTH, ENGINE_IDS, TAGS, Read, counted, fill, stepped, watched
 from tests.store.raw_acts import bear, move, place_of, transaction
@@ -202,26 +206,26 @@ FINDERS: dict[str, tuple[Callable[[UnitOfWork], object], set[str]]] = {
     "submitter": (lambda tx: for_verbs.submitter(tx, FILLED), BIRTHS),
     "notes_named": (lambda tx: for_verbs.notes_named(tx, [7], "vote"), {"note_unit", "one_note_a_name"}),
     "results_below": (
-        lambda tx: for_verbs.results_below(tx, [7, 8]),
+        lambda tx: workflow_queries.read_child_results(tx, [7, 8]),
         {"unit_parent", "body_pkey", "sqlite_autoindex_body_1"},
     ),
-    "newest_template": (lambda tx: for_verbs.template_of(tx, 1, "t"), TEMPLATE),
-    "template_of": (lambda tx: for_verbs.template_of(tx, 1, "t", 1), TEMPLATE),
+    "newest_template": (lambda tx: workflow_queries.find_template(tx, 1, "t"), TEMPLATE),
+    "template_of": (lambda tx: workflow_queries.find_template(tx, 1, "t", 1), TEMPLATE),
     "has_artifact": (
         lambda tx: for_verbs.has_artifact(tx, 7, 1, "a"),
         {"artifact_pkey", "sqlite_autoindex_artifact_1"},
     ),
-    "compensations": (lambda tx: for_verbs.compensations(tx, [7, 8]), {"note_unit", "one_note_a_name"}),
+    "compensations": (lambda tx: workflow_queries.read_compensations(tx, [7, 8]), {"note_unit", "one_note_a_name"}),
     "closing_event": (lambda tx: for_verbs.closing_event(tx, Unit(**GONE)), HISTORY),
     "last_grant": (lambda tx: for_verbs.last_grant(tx, Unit(**GONE)), HISTORY),
-    "parked": (lambda tx: for_verbs.parked(tx, 1, "limit:k"), {"unit_parked"}),
-    "slot_for": (lambda tx: for_verbs.slot_for(tx, 1, "limit:k", 1), {"slot_pkey", "sqlite_autoindex_slot_1"}),
-    "due_schedules": (lambda tx: for_verbs.due_schedules(tx, 10), {"schedule_next"}),
+    "parked": (lambda tx: slot_queries.find_parked(tx, 1, "limit:k"), {"unit_parked"}),
+    "slot_for": (lambda tx: slot_queries.lock_slot(tx, 1, "limit:k", 1), {"slot_pkey", "sqlite_autoindex_slot_1"}),
+    "due_schedules": (lambda tx: schedule_queries.lock_due_schedules(tx, 10), {"schedule_next"}),
     "known_schedule": (
-        lambda tx: for_verbs.known_schedule(tx, 1, "s"),
+        lambda tx: schedule_queries.find_schedule(tx, 1, "s"),
         {"schedule_pkey", "sqlite_autoindex_schedule_1"},
     ),
-    "tokens_back": (lambda tx: for_verbs.tokens_back(tx, 10), {"token_back"}),
+    "tokens_back": (lambda tx: slot_queries.take_due_tokens(tx, 10), {"token_back"}),
     "answer_to": (lambda tx: for_verbs.answer_to(tx, 1, "s", "k"), {"answer_pkey", "sqlite_autoindex_answer_1"}),
     "incarnations": (
         lambda tx: for_verbs.incarnations(tx, 1, "w"),
@@ -232,9 +236,9 @@ FINDERS: dict[str, tuple[Callable[[UnitOfWork], object], set[str]]] = {
     "held_now": (lambda tx: tenants.held_now(tx, 3), {"lease_worker", "lease_until"}),
     "waiting_now": (lambda tx: tenants.waiting_now(tx, 3), {"unit_claim", "unit_parked", "unit_wake"}),
     "with_key": (lambda tx: for_verbs.with_key(tx, 1, "filled", "k7"), {"one_unit_a_key"}),
-    "lock": (lambda tx: tx.lock([7, 8]), {"unit_pkey", "sqlite_autoindex_unit_1"}),
-    "body": (lambda tx: tx.body(tx.lock([FILLED])[0]), {"body_pkey", "sqlite_autoindex_body_1"}),
-    "meet_needs": (lambda tx: tx.meet_needs([7, 8]), {"need_reverse"}),
+    "lock": (lambda tx: tx.lock_units([7, 8]), {"unit_pkey", "sqlite_autoindex_unit_1"}),
+    "body": (lambda tx: tx.body(tx.lock_units([FILLED])[0]), {"body_pkey", "sqlite_autoindex_body_1"}),
+    "count_needs": (lambda tx: count_needs(tx, [7, 8]), {"need_reverse"}),
 }
 
 
@@ -272,7 +276,7 @@ def test_what_people_look_at_has_its_index(database: Connection, server: str, na
 @pytest.mark.parametrize("name", FINDERS)
 def test_a_finder_has_its_index(database: Connection, name: str) -> None:
     find, indexes = FINDERS[name]
-    tx = UnitOfWork(database, shipped(), Ids(database), [1])
+    tx = open_unit_of_work(database, shipped(), Ids(database), [1])
     with watched(database) as reads:
         find(tx)
     database.rollback()

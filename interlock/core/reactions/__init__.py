@@ -16,10 +16,12 @@ Rounds are repeated until one moves nothing. A reaction says which transitions i
 parent, no children and no rules of a plugin, is served by none, and only its needs are looked up.
 """
 
+from interlock.core.advance import ToFollow
 from interlock.core.reactions.follow import follow
 from interlock.core.reactions.needs import meet_needs
 from interlock.core.reactions.roll_up import END_CHILDREN, ROLL_UP
-from interlock.core.workers import free_workers
+from interlock.core.workers import WorkerChanges, free_workers
+from interlock.store.flush import add_costs, flush
 from interlock.store.hooks import Moved
 from interlock.store.queries.metrics import write_tallies
 from interlock.store.unit_of_work import UnitOfWork
@@ -32,21 +34,22 @@ def run_reactions(tx: UnitOfWork) -> None:
         for reaction in reactions:
             if served := [one for one in moved if reaction.serves(one)]:
                 reaction.run(tx, served)
-    if tx.costs:
-        tx.add_costs()
-    if tx.tallies:
+    if tx.counters.costs:
+        add_costs(tx)
+    if tx.counters.metrics:
         write_tallies(tx)
 
 
 def write_round(tx: UnitOfWork) -> list[Moved]:
     """What changed is in the database, and what became ready by it too: a parent must not hear half of it."""
     moved: list[Moved] = []
-    while tx.pending or tx.given_back or tx.takings:
-        while tx.fired:
-            child, trigger, happened = tx.fired.popleft()
-            tx.floor = happened + 1
-            follow(tx, tx.as_its_own(child), trigger)
-        written = tx.flush()
+    workers, follow_next = tx.state(WorkerChanges), tx.state(ToFollow).moves
+    while tx.changes.pending or workers.given_back or workers.claims:
+        while follow_next:
+            child, trigger, happened = follow_next.popleft()
+            tx.changes.round = happened + 1
+            follow(tx, tx.act_for(child), trigger)
+        written = flush(tx)
         meet_needs(tx, written)
         moved += written
         free_workers(tx)

@@ -2,7 +2,7 @@
 
 import msgspec
 
-from interlock.core.advance import Stamp, advance, make_unit
+from interlock.core.advance import CancelRequests, Stamp, ToFollow, advance, make_unit
 from interlock.core.effective_policy import follower, tally
 from interlock.core.ready import make_ready
 from interlock.kernel import policy
@@ -20,12 +20,13 @@ def follow(tx: UnitOfWork, child: Unit, trigger: str) -> None:
     lifecycle, attempt = tx.lifecycle(parent), parent.attempt
     if lifecycle.settled(parent.state):
         return  # an operator has put it there: it follows nobody any more
-    if child.id in tx.askers:
-        tx.askers.setdefault(parent.id, tx.askers[child.id])
+    requests = tx.state(CancelRequests).by_unit
+    if child.id in requests:
+        requests.setdefault(parent.id, requests[child.id])
     if move := policy.follow(lifecycle, parent.state, trigger, child.state):
         advance(tx, parent, move, ENGINE)
-    if child.id in tx.retryable:
-        tx.retryable.discard(child.id)
+    if child.id in tx.state(ToFollow).retryable:
+        tx.state(ToFollow).retryable.discard(child.id)
         if again := policy.after_attempt(lifecycle, parent.state, tally(tx, child), retryable=True):
             advance(tx, parent, again, ENGINE)
     if parent.attempt > attempt:
@@ -35,7 +36,7 @@ def follow(tx: UnitOfWork, child: Unit, trigger: str) -> None:
 def make_next_attempt(tx: UnitOfWork, parent: Unit | None, stamp: Stamp, last: Unit) -> Unit:
     """A new unit that does the same work as the last one, and names it."""
     unit = Unit(
-        id=tx.new_id(), tenant=last.tenant, lane=last.lane, lifecycle=last.lifecycle,
+        id=tx.ids.take(), tenant=last.tenant, lane=last.lane, lifecycle=last.lifecycle,
         parent=parent.id if parent else None, priority=last.priority,
     )  # fmt: skip
     fresh = {"unit": unit.id, "key": None, "created_at": tx.now, "result": None, "error": None, "retry_of": last.id}

@@ -4,16 +4,17 @@ from interlock.core.advance import change
 from interlock.core.ready import is_planned, make_ready
 from interlock.kernel.lifecycle import Category
 from interlock.kernel.rows import Unit
+from interlock.store.flush import count_needs
 from interlock.store.hooks import Moved
 from interlock.store.unit_of_work import UnitOfWork
 
 
 def meet_needs(tx: UnitOfWork, moved: list[Moved]) -> None:
     """Those that waited for nothing but what has just succeeded are ready."""
-    met = tx.meet_needs(succeeded(moved))
-    tx.load(unit.parent for unit in met if unit.parent is not None)  # each is asked for its plan
+    met = count_needs(tx, succeeded(moved))
+    tx.load_units(unit.parent for unit in met if unit.parent is not None)  # each is asked for its plan
     for unit in met:
-        go_on(tx, tx.as_its_own(unit))
+        go_on(tx, tx.act_for(unit))
 
 
 def succeeded(moved: list[Moved]) -> dict[int, int]:

@@ -1,12 +1,12 @@
 """Families: parents count their children and do what these say; what is left of an ended family is stopped."""
 
-from interlock.core.advance import Stamp, advance, change, keep_cancel, request_cancel
+from interlock.core.advance import CancelRequests, Stamp, advance, change, keep_cancel, request_cancel
 from interlock.core.lease_end import close, live, summon
 from interlock.kernel import policy
 from interlock.kernel.lifecycle import Category, Lifecycle, RollUp
 from interlock.kernel.policy import Children
 from interlock.kernel.rows import Unit
-from interlock.store.flush import COUNTED
+from interlock.store.flush import COUNTED, add_counts
 from interlock.store.hooks import Moved, Reaction
 from interlock.store.queries.for_verbs import open_children
 from interlock.store.unit_of_work import UnitOfWork
@@ -27,8 +27,8 @@ def roll_up(tx: UnitOfWork, moved: list[Moved]) -> None:
     children: dict[int, list[Unit]] = {}
     for unit, _ in moved:
         children.setdefault(unit.parent or 0, []).append(unit)
-    for parent in tx.add_counts(counts(moved)):
-        hear_children(tx, tx.as_its_own(parent), children[parent.id])
+    for parent in add_counts(tx, counts(moved)):
+        hear_children(tx, tx.act_for(parent), children[parent.id])
 
 
 def counts(moved: list[Moved]) -> dict[int, dict[str, int]]:
@@ -117,26 +117,27 @@ def all_won(unit: Unit) -> bool:
 def end_children(tx: UnitOfWork, moved: list[Moved]) -> None:
     """The open children of units that have ended, or were asked to, are stopped as well."""
     for unit, _ in moved:
-        end_family(tx, tx.as_its_own(tx.units[unit.id]))
+        end_family(tx, tx.act_for(tx.rows.units[unit.id]))
 
 
 def end_family(tx: UnitOfWork, parent: Unit) -> None:
     closing = parent.category == Category.CLOSING
     stamp = Stamp("engine", BY_PARENT[closing])
-    asked = tx.askers.get(parent.id)
+    requests = tx.state(CancelRequests).by_unit
+    request = requests.get(parent.id)
     for child in open_children(tx, parent.id):
-        if asked is not None:
-            tx.askers.setdefault(child.id, asked)
+        if request is not None:
+            requests.setdefault(child.id, request)
         end_child(tx, child, closing or parent.outcome == Category.CANCELLED, stamp)
 
 
 def end_child(tx: UnitOfWork, child: Unit, cancelled: bool, stamp: Stamp) -> None:
     """A child is stopped as its own lifecycle says; of one that follows another, the other."""
-    lifecycle = tx.lifecycle(child)
+    lifecycle, requests = tx.lifecycle(child), tx.state(CancelRequests).by_unit
     attempts = open_children(tx, child.id) if lifecycle.options.follows else []
     if attempts:
-        if child.id in tx.askers:
-            tx.askers.setdefault(attempts[-1].id, tx.askers[child.id])
+        if child.id in requests:
+            requests.setdefault(attempts[-1].id, requests[child.id])
         end_child(tx, attempts[-1], cancelled, stamp)
         return
     trigger = policy.after_parent(lifecycle, child.state, cancelled=cancelled)
@@ -148,8 +149,8 @@ def end_child(tx: UnitOfWork, child: Unit, cancelled: bool, stamp: Stamp) -> Non
         advance(tx, child, trigger, stamp)
     elif lifecycle.states[child.state].cancel == "deferred":
         request_cancel(tx, child)
-        asked = tx.askers.get(child.id, {"by": stamp.actor, "reason": stamp.reason})
-        keep_cancel(tx, child, Stamp(asked["by"], asked["reason"]))
+        request = requests.get(child.id, {"by": stamp.actor, "reason": stamp.reason})
+        keep_cancel(tx, child, Stamp(request["by"], request["reason"]))
         change(tx, child)
 
 

@@ -9,8 +9,8 @@ from collections import Counter
 from interlock.core.effective_policy import policy_of
 from interlock.kernel.commands import Work
 from interlock.kernel.rows import Token, Unit
+from interlock.plugins.concurrency.queries import SlotState, take_due_tokens
 from interlock.plugins.concurrency.slots import give_back, keys_of, rate_name, set_capacity, set_limit
-from interlock.store.queries.for_verbs import tokens_back
 from interlock.store.unit_of_work import UnitOfWork
 
 
@@ -34,12 +34,12 @@ def spend_token(tx: UnitOfWork, unit: Unit, fence: int) -> None:
         return
     back_at = tx.now + (policy_of(body).rate_per_us or 0)
     tx.add(Token(unit=unit.id, fence=fence, tenant=unit.tenant, key=rate_name(body.rate_key), back_at=back_at))
-    tx.seats[unit.id] = keys_of(body, held=True)
+    tx.state(SlotState).keys[unit.id] = keys_of(body, held=True)
 
 
 def take_tokens_back(tx: UnitOfWork, limit: int) -> int:
     """Tokens that are back are offered to those that are parked on them."""
-    counts = Counter(token.key for token in tokens_back(tx, limit))
+    counts = Counter(token.key for token in take_due_tokens(tx, limit))
     for key in sorted(counts):
         give_back(tx, tx.tenant, key, counts[key])
     return counts.total()

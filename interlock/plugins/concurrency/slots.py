@@ -13,7 +13,7 @@ from interlock.kernel.commands import Work
 from interlock.kernel.errors import InterlockError
 from interlock.kernel.lifecycle import Lifecycle
 from interlock.kernel.rows import Body, Unit
-from interlock.store.queries.for_verbs import parked, slot_for
+from interlock.plugins.concurrency.queries import SLOTS, SlotState, find_parked, lock_slot
 from interlock.store.unit_of_work import UnitOfWork
 
 SLOTS_MAX = 2**31 - 1
@@ -57,10 +57,10 @@ def set_limit(tx: UnitOfWork, tenant: int, key: str, limit: int) -> None:
 
 
 def set_capacity(tx: UnitOfWork, tenant: int, key: str, capacity: int) -> None:
-    slot = slot_for(tx, tenant, key, capacity)
+    slot = lock_slot(tx, tenant, key, capacity)
     if slot.capacity != capacity:
         slot.capacity = capacity
-        tx.change_slot(slot)
+        tx.update(SLOTS, slot)
         offer(tx, tenant, key)
 
 
@@ -74,37 +74,37 @@ def seat(tx: UnitOfWork, unit: Unit, wanted: bool, live: bool) -> bool:
         return True
     has = seats_of(tx, unit)
     needs = keys_of(body, held=not wanted) if wanted or live else ()
-    missing = [slot_for(tx, unit.tenant, key) for key in needs if key not in has]
+    missing = [lock_slot(tx, unit.tenant, key) for key in needs if key not in has]
     full = next((slot for slot in missing if slot.taken >= slot.capacity), None)
     park(unit, full.key if full else None)
     keeps = () if full else needs
-    tx.seats[unit.id] = keeps
+    tx.state(SlotState).keys[unit.id] = keeps
     for slot in missing if full is None else []:
         slot.taken += 1
-        tx.change_slot(slot)
+        tx.update(SLOTS, slot)
     for key in has:
         if key not in keeps:
             give_back(tx, unit.tenant, key)
-    return tx.seats[unit.id] == needs  # what was given back may have led to it
+    return tx.state(SlotState).keys[unit.id] == needs  # what was given back may have led to it
 
 
 def seats_of(tx: UnitOfWork, unit: Unit) -> tuple[str, ...]:
     """The keys that a unit has, as far as this transaction knows."""
-    was = tx.was.get(unit.id)
-    if unit.id in tx.seats or was is None or (was.available_at is None and was.holder is None):
-        return tx.seats.get(unit.id, ())
+    was, keys = tx.rows.loaded.get(unit.id), tx.state(SlotState).keys
+    if unit.id in keys or was is None or (was.available_at is None and was.holder is None):
+        return keys.get(unit.id, ())
     return keys_of(tx.body(unit), held=was.available_at is None)
 
 
 def give_back(tx: UnitOfWork, tenant: int, key: str, count: int = 1) -> None:
     """Slots are free again, and offered until somebody has them or nobody is parked on the key."""
-    slot = slot_for(tx, tenant, key)
+    slot = lock_slot(tx, tenant, key)
     slot.taken -= count
-    tx.change_slot(slot)
+    tx.update(SLOTS, slot)
     offer(tx, tenant, key)
 
 
 def offer(tx: UnitOfWork, tenant: int, key: str) -> None:
-    slot = slot_for(tx, tenant, key)
-    while slot.taken < slot.capacity and (unit := parked(tx, tenant, key)):
+    slot = lock_slot(tx, tenant, key)
+    while slot.taken < slot.capacity and (unit := find_parked(tx, tenant, key)):
         change(tx, unit, parked_on=None)  # it may still have to wait, for another key

@@ -31,7 +31,14 @@ from interlock.kernel.commands.submit import encode_work
 from interlock.kernel.errors import InterlockError, Refused, StoreError
 from interlock.kernel.rows import Schedule, Skipped, Unit
 from interlock.plugins.schedules import cron
-from interlock.store.queries.for_verbs import due_schedules, ensure_tenant, known_schedule, schedule_named
+from interlock.plugins.schedules.queries import (
+    SCHEDULES,
+    add_schedule,
+    find_schedule,
+    get_schedule,
+    lock_due_schedules,
+)
+from interlock.store.queries.for_verbs import ensure_tenant
 from interlock.store.unit_of_work import UnitOfWork
 
 NAME_MAX = 150  # a key has room for it and an instant
@@ -49,13 +56,13 @@ def define_schedule(tx: UnitOfWork, command: DefineSchedule) -> Planned:
     work = encode_work(command.work)
     facts = {"timing": timing, "timezone": command.timezone, "overlap": command.overlap, "missed": command.missed}
     digest = sha256(msgspec.json.encode([*facts.values(), work])).hexdigest()
-    known = known_schedule(tx, command.tenant, command.name)
+    known = find_schedule(tx, command.tenant, command.name)
     if known is None:
         first = next(cron.after(timing, command.timezone, tx.now))
         fresh = {"defined_at": tx.now, "next_at": first, "work": work, "digest": digest}
         known = Schedule(tenant=command.tenant, name=command.name, **facts, **fresh)  # type: ignore[arg-type]
         ensure_tenant(tx, command.tenant)
-        tx.add(known)
+        add_schedule(tx, known)
     elif known.removed_at is not None or known.digest != digest:
         redefine(tx, known, {**facts, "work": work, "digest": digest, "defined_at": tx.now})
     else:
@@ -91,25 +98,25 @@ def redefine(tx: UnitOfWork, schedule: Schedule, facts: dict[str, object]) -> No
         setattr(schedule, name, value)
     if moved and schedule.paused_at is None:
         go_on(tx, schedule)
-    tx.change_schedule(schedule)
+    tx.update(SCHEDULES, schedule)
 
 
 def pause_schedule(tx: UnitOfWork, command: PauseSchedule) -> Planned:
     """The schedule makes nothing until it is resumed; what was due before is made."""
-    schedule = schedule_named(tx, command.tenant, command.name)
+    schedule = get_schedule(tx, command.tenant, command.name)
     if schedule.paused_at is not None:
         return planned(schedule, changed=False)
     if schedule.next_at is not None and schedule.next_at <= tx.now:
         make_due(tx, schedule)
     schedule.paused_at, schedule.paused_by, schedule.pause_note = tx.now, actor_text(command), command.reason
     schedule.next_at = None
-    tx.change_schedule(schedule)
+    tx.update(SCHEDULES, schedule)
     return planned(schedule, changed=True)
 
 
 def resume_schedule(tx: UnitOfWork, command: ResumeSchedule) -> Planned:
     """The schedule goes on with its next instant; those of the pause are skipped."""
-    schedule = schedule_named(tx, command.tenant, command.name)
+    schedule = get_schedule(tx, command.tenant, command.name)
     if schedule.paused_at is None:
         return planned(schedule, changed=False)
     gone = cron.due(schedule.timing, schedule.timezone, schedule.paused_at + 1, tx.now, ALL_MAX)
@@ -122,25 +129,25 @@ def resume_schedule(tx: UnitOfWork, command: ResumeSchedule) -> Planned:
 
 def remove_schedule(tx: UnitOfWork, command: RemoveSchedule) -> Planned:
     """The schedule makes nothing any more; what was due before is made, and what it made stays as it is."""
-    schedule = known_schedule(tx, command.tenant, command.name) or schedule_named(tx, command.tenant, command.name)
+    schedule = find_schedule(tx, command.tenant, command.name) or get_schedule(tx, command.tenant, command.name)
     if schedule.removed_at is not None:
         return planned(schedule, changed=False)
     if schedule.next_at is not None and schedule.next_at <= tx.now:
         make_due(tx, schedule)
     schedule.removed_at, schedule.removed_by, schedule.remove_note = tx.now, actor_text(command), command.reason
     schedule.next_at = schedule.paused_at = schedule.paused_by = schedule.pause_note = None
-    tx.change_schedule(schedule)
+    tx.update(SCHEDULES, schedule)
     return planned(schedule, changed=True)
 
 
 def fire_schedule(tx: UnitOfWork, command: FireSchedule) -> Submitted:
     """A unit of the schedule exists now, whatever its clock says, and whether or not it is paused."""
-    schedule = schedule_named(tx, command.tenant, command.name)
+    schedule = get_schedule(tx, command.tenant, command.name)
     if schedule.overlap == "replace" and (last := last_open(tx, schedule)):
         stop(tx, last, schedule)
     made = make(tx, schedule, None, command)
     schedule.last_unit = made.unit
-    tx.change_schedule(schedule)
+    tx.update(SCHEDULES, schedule)
     return made
 
 
@@ -154,14 +161,14 @@ def planned(schedule: Schedule, *, changed: bool) -> Planned:
 def run_schedules(tx: UnitOfWork, limit: int) -> int:
     """For the instants that are due, units are made or the reason is kept why not; answers how many were made."""
     made = 0
-    for schedule in due_schedules(tx, limit):
+    for schedule in lock_due_schedules(tx, limit):
         if made >= limit:
             break  # the next tick goes on
-        before = tx.changes
+        before = tx.changes.count
         try:
             made += make_due(tx, schedule)
         except InterlockError as error:
-            if isinstance(error, StoreError) or tx.changes != before:
+            if isinstance(error, StoreError) or tx.changes.count != before:
                 raise
             # This machine does not know its time zone, say: it stays due, for another one.
     return made
@@ -187,7 +194,7 @@ def make_due(tx: UnitOfWork, schedule: Schedule) -> int:
         schedule.next_at = later[0]
     else:
         go_on(tx, schedule)
-    tx.change_schedule(schedule)
+    tx.update(SCHEDULES, schedule)
     return made
 
 
@@ -198,14 +205,14 @@ def make_at(tx: UnitOfWork, schedule: Schedule, instant: int) -> str:
         return f"unit {last.id} of the instant before has not ended"
     if last and schedule.overlap == "replace":
         stop(tx, last, schedule)
-    before = tx.changes
+    before = tx.changes.count
     try:
         order = Submit(tenant=schedule.tenant, actor=CLOCK, reason=f"schedule {schedule.name}", work=())
         made = make(tx, schedule, instant, order)
     except StoreError:
         raise
     except InterlockError as refusal:
-        if tx.changes != before:
+        if tx.changes.count != before:
             raise
         return f"refused: {refusal}"  # one schedule that cannot be kept must not stop the time of all others
     schedule.last_at, schedule.last_unit = instant, made.unit
@@ -236,7 +243,7 @@ def make(
 
 def last_open(tx: UnitOfWork, schedule: Schedule) -> Unit | None:
     """The unit that the schedule made last, if it has not ended."""
-    found = tx.lock([schedule.last_unit]) if schedule.last_unit is not None else []
+    found = tx.lock_units([schedule.last_unit]) if schedule.last_unit is not None else []
     return found[0] if found and found[0].outcome is None else None
 
 
@@ -253,7 +260,7 @@ def skip(tx: UnitOfWork, schedule: Schedule, skips: list[tuple[int, str]], *, co
         of = [instant for instant, _ in some]
         tx.add(
             Skipped(
-                id=tx.new_id(), tenant=schedule.tenant, schedule=schedule.name, first_at=of[0], last_at=of[-1],
+                id=tx.ids.take(), tenant=schedule.tenant, schedule=schedule.name, first_at=of[0], last_at=of[-1],
                 count=len(of) if counted else 0, reason=reason, at=tx.now, expires=tx.now + verbose_kept_us(tx),
             )
         )  # fmt: skip
@@ -262,4 +269,4 @@ def skip(tx: UnitOfWork, schedule: Schedule, skips: list[tuple[int, str]], *, co
 def go_on(tx: UnitOfWork, schedule: Schedule) -> None:
     """The schedule waits for its next instant."""
     schedule.next_at = next(cron.after(schedule.timing, schedule.timezone, tx.now), None)
-    tx.change_schedule(schedule)
+    tx.update(SCHEDULES, schedule)

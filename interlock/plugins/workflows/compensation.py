@@ -14,8 +14,8 @@ from interlock.kernel.commands import Policy, Record
 from interlock.kernel.errors import InterlockError
 from interlock.kernel.lifecycle import Category
 from interlock.kernel.rows import Body, Note, Unit
+from interlock.plugins.workflows.queries import read_compensations
 from interlock.store.hooks import Moved, Reaction
-from interlock.store.queries.for_verbs import compensations
 from interlock.store.unit_of_work import UnitOfWork
 
 LIFECYCLE = "job"
@@ -53,7 +53,7 @@ def remember_undo(tx: UnitOfWork, moved: list[Moved]) -> None:
         body = tx.body(unit)
         own = policy_of(body)
         if own.undo is not None and own.step is not None:
-            tx.as_its_own(unit)
+            tx.act_for(unit)
             undo = UndoStep(own.undo, msgspec.Raw(body.input.encode()), own.step, unit.lane)
             note(tx, unit.parent, "compensation", msgspec.json.encode(undo).decode(), name=own.step)
 
@@ -65,14 +65,14 @@ def compensate(tx: UnitOfWork, moved: list[Moved]) -> None:
     owners = [unit.id for unit in ended if unit.outcome != Category.SUCCESS and not undoing.get(unit.id)]
     steps = [(unit, undone) for unit in ended if (undone := undoing.get(unit.id))]
     recorded: dict[int, list[Note]] = {}
-    for one in compensations(tx, sorted({*owners, *(unit.parent or 0 for unit, _ in steps)})):
+    for one in read_compensations(tx, sorted({*owners, *(unit.parent or 0 for unit, _ in steps)})):
         recorded.setdefault(one.unit, []).append(one)
     for owner in owners:
         if owner in recorded:
-            tx.as_its_own(tx.units[owner])
+            tx.act_for(tx.rows.units[owner])
             undo(tx, owner, recorded[owner][0])
     for unit, undone in steps:
-        go_on(tx, tx.as_its_own(unit), undone, recorded[unit.parent or 0])
+        go_on(tx, tx.act_for(unit), undone, recorded[unit.parent or 0])
 
 
 def go_on(tx: UnitOfWork, unit: Unit, undone: int, recorded: list[Note]) -> None:
@@ -91,7 +91,7 @@ def undo(tx: UnitOfWork, owner: int, recorded: Note) -> None:
     wanted, body = msgspec.json.decode(recorded.payload, type=UndoStep), tx.body(above)
     lane = wanted.lane or above.lane
     unit = Unit(
-        id=tx.new_id(), tenant=above.tenant, lane=lane, lifecycle=LIFECYCLE, parent=owner, decides=0,
+        id=tx.ids.take(), tenant=above.tenant, lane=lane, lifecycle=LIFECYCLE, parent=owner, decides=0,
         priority=above.priority,
     )  # fmt: skip
     own = Policy(undoes=recorded.id, step=wanted.step and f"undo {wanted.step}", earlier=policy_of(body).earlier)

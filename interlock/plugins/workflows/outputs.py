@@ -8,7 +8,7 @@ import msgspec
 from interlock.core.effective_policy import policy_in, policy_of
 from interlock.core.outcomes import keep_result
 from interlock.kernel.rows import Unit
-from interlock.store.queries.for_verbs import results_below
+from interlock.plugins.workflows.queries import read_child_results
 from interlock.store.unit_of_work import UnitOfWork
 
 NOTHING = "null"
@@ -33,7 +33,7 @@ def runs_of(tx: UnitOfWork, unit: Unit) -> tuple[int, ...]:
 
 def by_run(tx: UnitOfWork, runs: list[int]) -> dict[int, dict[str, str]]:
     found: dict[int, dict[str, str]] = {}
-    for run, policy, result in results_below(tx, runs):
+    for run, policy, result in read_child_results(tx, runs):
         own = policy_in(policy)
         if own.step is not None and own.undoes is None:
             found.setdefault(run, {})[own.step] = result or NOTHING

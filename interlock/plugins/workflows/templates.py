@@ -21,7 +21,7 @@ from interlock.kernel.lifecycle import Lifecycle
 from interlock.kernel.rows import Unit
 from interlock.kernel.workflow_graph import Template, order_of
 from interlock.plugins.workflows.outputs import known_to, outputs_in
-from interlock.store.queries.for_verbs import template_of
+from interlock.plugins.workflows.queries import add_template, find_template
 from interlock.store.unit_of_work import UnitOfWork
 
 OF_THE_RUN = ("key", "parent", "after", "input", "at_us", "correlation", "trace", "cause", "step")
@@ -33,14 +33,14 @@ def define_template(tx: UnitOfWork, command: DefineTemplate) -> Planned:
     workflow_graph.refuse_odd(command.name, command.steps)
     text = encode_work([checked(tx, command.name, step) for step in command.steps])
     digest = sha256(text.encode()).hexdigest()
-    last = template_of(tx, command.tenant, command.name)
+    last = find_template(tx, command.tenant, command.name)
     if last is not None and last.digest == digest:
         return Planned(name=command.name, changed=False, version=last.version)
     fresh = Template(
         tenant=command.tenant, name=command.name, version=last.version + 1 if last else 1, steps=text, digest=digest,
         defined_at=tx.now,
     )  # fmt: skip
-    tx.add(fresh)
+    add_template(tx, fresh)
     return Planned(name=command.name, changed=True, version=fresh.version)
 
 
@@ -69,7 +69,7 @@ def pinned(tx: UnitOfWork, work: Work) -> Work:
 
 
 def found(tx: UnitOfWork, tenant: int, name: str, version: int | None) -> Template:
-    template = template_of(tx, tenant, name, version)
+    template = find_template(tx, tenant, name, version)
     if template is None:
         which = "" if version is None else f" version {version}"
         raise Unknown(f"there is no template '{name}'{which}; a worker of the program that has it defines it")

@@ -18,7 +18,7 @@ RETURNING count
 
 def asked_in(tx: UnitOfWork, tenant: int, minute: int) -> int:
     """How often a tenant has asked in this minute, now counted."""
-    tx.changes += 1
+    tx.changes.count += 1
     return int(tx.connection.rows(ASKED, {"tenant": tenant, "minute": minute})[0][0])
 
 
@@ -29,13 +29,13 @@ def locked_key(tx: UnitOfWork, tenant: int, key: int) -> Key | None:
 
 
 def add_key(tx: UnitOfWork, row: Key) -> None:
-    tx.changes += 1
+    tx.changes.count += 1
     tx.connection.insert([row])
 
 
 def change_key(tx: UnitOfWork, row: Key) -> None:
     """A key is in the database as it is here."""
-    tx.changes += 1
+    tx.changes.count += 1
     facts = {name: getattr(row, name) for name in Key.__struct_fields__}
     tx.connection.rows(f"UPDATE key SET {SETS} WHERE id = :id AND tenant = :tenant", facts)
 

@@ -5,9 +5,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from interlock.kernel import policy
 from interlock.kernel.rows import Body, Unit
 from interlock.store.lanes import Served
-from interlock.store.queries.for_verbs import in_turn, lanes_of
+from interlock.store.queries.for_verbs import LaneState, Urgency, in_turn, lanes_of
 from interlock.store.query import select
-from interlock.store.unit_of_work import UnitOfWork, Urgency
+from interlock.store.unit_of_work import UnitOfWork
 
 MOST_URGENT = "WHERE lane = :lane AND available_at IS NOT NULL ORDER BY priority DESC, available_at, id LIMIT :limit"
 FREE = select(Unit, f"{MOST_URGENT} {{skip}}")
@@ -53,8 +53,12 @@ def urgency(unit: Unit) -> Urgency:
 def known_free(tx: UnitOfWork, served: Served) -> dict[int, list[Unit]]:
     """What may be claimed of these lanes, whether or not the database has seen it."""
     free: dict[int, list[Unit]] = {}
-    for unit in tx.units.values():
-        if unit.available_at is not None and unit.lane in served.queues and not tx.left_alone(unit):
+    for unit in tx.rows.units.values():
+        if (
+            unit.available_at is not None
+            and unit.lane in served.queues
+            and not tx.cache.is_passed_over(unit.id, tx.now)
+        ):
             free.setdefault(unit.lane, []).append(unit)
     return free
 
@@ -73,13 +77,15 @@ def waiting(served: Served, first: Mapping[int, Urgency], here: Here) -> dict[st
 
 def heads(tx: UnitOfWork, served: Served, name: tuple[int, tuple[str, ...], str]) -> dict[int, Urgency]:
     """The first unit of each lane that has one, as the database has them."""
-    if name not in tx.heads:
+    if name not in tx.state(LaneState).heads:
         if len(served.queues) == 1:  # its units will be asked for anyway
-            tx.heads[name] = dict.fromkeys(served.queues, (0, 0, 0))
+            tx.state(LaneState).heads[name] = dict.fromkeys(served.queues, (0, 0, 0))
         else:
             runs = [served.runs[start : start + RUNS_MAX] for start in range(0, len(served.runs), RUNS_MAX)]
-            tx.heads[name] = {lane: first for some in runs for lane, first in search(tx, some) if lane in served.queues}
-    return tx.heads[name]
+            tx.state(LaneState).heads[name] = {
+                lane: first for some in runs for lane, first in search(tx, some) if lane in served.queues
+            }
+    return tx.state(LaneState).heads[name]
 
 
 def search(tx: UnitOfWork, runs: Sequence[tuple[int, int]]) -> Iterator[tuple[int, Urgency]]:
@@ -96,7 +102,7 @@ def most_urgent(tx: UnitOfWork, lanes: Mapping[int, Urgency], wanted: int, here:
     gone = {
         lane
         for lane, (_, _, one) in lanes.items()
-        if one in tx.cache.passed_over or (one in tx.units and tx.units[one].available_at is None)
+        if one in tx.cache.passed_over or (one in tx.rows.units and tx.rows.units[one].available_at is None)
     }
     first = sorted(lanes.keys() - gone, key=lambda lane: lanes[lane])[:wanted]  # a lane after them has none of the best
     asked = dict.fromkeys([*first, *gone], wanted // (len(first) + len(gone)) + 1)
@@ -117,10 +123,10 @@ def most_urgent(tx: UnitOfWork, lanes: Mapping[int, Urgency], wanted: int, here:
 
 def first_of(tx: UnitOfWork, lane: int, wanted: int) -> list[Unit]:
     def free(unit: Unit) -> bool:
-        return unit.available_at is not None and not tx.left_alone(unit)
+        return unit.available_at is not None and not tx.cache.is_passed_over(unit.id, tx.now)
 
     found = in_turn(tx, FREE, wanted, free, lane=lane)
     for body in tx.take_prefetched(BODIES_OF_FREE.bind(lane=lane, limit=wanted)):
-        if body.unit in tx.units:
-            tx.bodies.setdefault(body.unit, body)
+        if body.unit in tx.rows.units:
+            tx.rows.bodies.setdefault(body.unit, body)
     return found

@@ -11,7 +11,7 @@ from itertools import islice
 import msgspec
 
 from interlock.store.connection import Connection
-from interlock.store.unit_of_work import marks, params
+from interlock.store.query import list_params, list_placeholders
 
 JOB = "job"
 HEARTBEAT, RENEWED, COMPENSATED = "job_heartbeat", "job_lease_renewed", "job_compensated"
@@ -116,9 +116,9 @@ def beats(
     if not names:
         return
     at, note = max((after.at, first_note(after)), (grants[0][0], 0))
-    sql = BEATS.format(names=marks(names))
+    sql = BEATS.format(names=list_placeholders(names))
     while True:
-        given = {"tenant": tenant, "at": at, "id": note, "until": until, "limit": CHUNK, **params(names)}
+        given = {"tenant": tenant, "at": at, "id": note, "until": until, "limit": CHUNK, **list_params(names)}
         found = connection.rows(sql, given)
         for number, told_at, worker, payload in found:
             events = told_by(number, told_at, worker, payload, unit, correlation)

@@ -119,7 +119,7 @@ def tallies(connection: Connection, tenant: int) -> list[tuple[str, list[str], i
 def count_on(tx: UnitOfWork, command: CountEvents) -> bool:
     """The counts are added, if the position is still the one that they were taken behind."""
     tenant = {"tenant": command.tenant}
-    tx.changes += 1
+    tx.changes.count += 1
     tx.connection.rows(BEGIN_AT, {**tenant, **msgspec.structs.asdict(command.after)})
     found = tx.connection.rows("SELECT epoch, act, place FROM tallied WHERE tenant = :tenant {lock}", tenant)
     at = Position(*found[0])
@@ -134,15 +134,15 @@ def count_on(tx: UnitOfWork, command: CountEvents) -> bool:
 
 def add(tx: UnitOfWork, tenant: int, counts: Sequence[Count]) -> None:
     if counts:
-        tx.changes += 1
+        tx.changes.count += 1
         tx.connection.many(ADD, [{"tenant": tenant, **msgspec.structs.asdict(one)} for one in counts])
 
 
 def write_tallies(tx: UnitOfWork) -> None:
     """What verbs counted themselves is in the database; it is told last, because many add to the same rows."""
-    for (tenant, name, label), value in sorted(tx.tallies.items()):
+    for (tenant, name, label), value in sorted(tx.counters.metrics.items()):
         add(tx, tenant, [Count(name, labelled(label), value)])
-    tx.tallies.clear()
+    tx.counters.metrics.clear()
 
 
 def keep_renewals(tx: UnitOfWork, ids: Sequence[int]) -> None:

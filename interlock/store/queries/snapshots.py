@@ -9,8 +9,8 @@ import msgspec
 
 from interlock.kernel.rows import Act, Archived, Event, ForcedMove, Lease, Row, Unit, Worker, columns
 from interlock.store.connection import Connection
-from interlock.store.query import listed
-from interlock.store.unit_of_work import LAST_LEASES, marks, params
+from interlock.store.query import list_columns, list_params, list_placeholders
+from interlock.store.unit_of_work import LAST_LEASES
 
 R = TypeVar("R", bound=Row)
 NEWEST = 20  # events of a unit that are read first
@@ -58,7 +58,7 @@ def snapshot(connection: Connection, of: Sequence[int] = (), seconds: float | No
 
 def read(connection: Connection, kind: type[R], rest: str, **params: Any) -> list[R]:
     """Rows of a table; `rest` is what follows FROM."""
-    rows = connection.rows(f"SELECT {listed(kind)} FROM {kind.table} {rest}", params)
+    rows = connection.rows(f"SELECT {list_columns(kind)} FROM {kind.table} {rest}", params)
     return [kind(*row) for row in rows]
 
 
@@ -282,8 +282,8 @@ def forced_moves(connection: Connection) -> list[ForcedMove]:
 
 def lifecycle_names(connection: Connection, units: Sequence[int]) -> dict[int, str]:
     """The lifecycle of each of these units that is there."""
-    sql = f"SELECT id, lifecycle FROM unit WHERE id IN ({marks(units)})"
-    return dict(connection.rows(sql, params(units))) if units else {}
+    sql = f"SELECT id, lifecycle FROM unit WHERE id IN ({list_placeholders(units)})"
+    return dict(connection.rows(sql, list_params(units))) if units else {}
 
 
 def workers(connection: Connection) -> list[Worker]:

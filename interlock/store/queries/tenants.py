@@ -5,7 +5,7 @@ from collections.abc import Callable
 from interlock.kernel.rows import Tenant, Unit
 from interlock.store.connection import Connection
 from interlock.store.lanes import NUMBERS
-from interlock.store.queries.for_verbs import lanes_of
+from interlock.store.queries.for_verbs import LaneState, lanes_of
 from interlock.store.queries.snapshots import read
 from interlock.store.query import select
 from interlock.store.unit_of_work import UnitOfWork
@@ -64,24 +64,24 @@ def waiting_now(tx: UnitOfWork, tenant: int) -> int:
 
 def counted(tx: UnitOfWork, tenant: int, ask: Callable[[Connection, int], int], fits: Callable[[Unit], bool]) -> int:
     """What the database says, and what this transaction has made of it since."""
-    here = sum(unit.tenant == tenant and fits(unit) for unit in tx.units.values())
-    before = sum(unit.tenant == tenant and fits(unit) for unit in tx.was.values())
+    here = sum(unit.tenant == tenant and fits(unit) for unit in tx.rows.units.values())
+    before = sum(unit.tenant == tenant and fits(unit) for unit in tx.rows.loaded.values())
     return ask(tx.connection, tenant) + here - before
 
 
 def limits_of(tx: UnitOfWork, tenant: int) -> tuple[int | None, int | None]:
     """How many units of a tenant may be held and may wait, as far as is known without a lock. It costs no question."""
     lanes_of(tx, tenant)  # they come with its lanes
-    return tx.limits[tenant]
+    return tx.state(LaneState).limits[tenant]
 
 
 def locked_limits(tx: UnitOfWork, tenant: int) -> tuple[int | None, int | None]:
     """The same, and nobody else counts until this transaction ends. All its tenants are locked together, in order."""
-    if "limits" not in tx.looked:
-        tx.looked.add("limits")
+    if not tx.state(LaneState).limits_locked:
+        tx.state(LaneState).limits_locked = True
         for row in tx.run(LIMITED_TENANTS.bind(ids=list(tx.tenants))):
-            tx.limits[row.id] = row.max_running, row.max_waiting
-    return tx.limits[tenant]
+            tx.state(LaneState).limits[row.id] = row.max_running, row.max_waiting
+    return tx.state(LaneState).limits[tenant]
 
 
 def locked_tenant(tx: UnitOfWork, tenant: int) -> Tenant | None:
@@ -93,14 +93,14 @@ def locked_tenant(tx: UnitOfWork, tenant: int) -> Tenant | None:
 def write_tenant(tx: UnitOfWork, row: Tenant, *, fresh: bool) -> None:
     """A tenant is in the database as it is here, and what this transaction does next goes by it."""
     facts = {name: getattr(row, name) for name in Tenant.__struct_fields__}
-    tx.changes += 1
+    tx.changes.count += 1
     if fresh:
         tx.connection.insert([row])
     else:
         tx.connection.rows(f"UPDATE tenant SET {SETS} WHERE id = :id", facts)
     lanes_of(tx, row.id)
-    tx.limits[row.id] = row.max_running, row.max_waiting
-    tx.freed.add(row.id)
+    tx.state(LaneState).limits[row.id] = row.max_running, row.max_waiting
+    tx.changes.freed_tenants.add(row.id)
 
 
 def tenants_seen(connection: Connection) -> list[Tenant]:

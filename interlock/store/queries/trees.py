@@ -9,7 +9,7 @@ from interlock.kernel.rows import Event, Need, Note
 from interlock.store.connection import Connection
 from interlock.store.queries.snapshots import read
 from interlock.store.queries.views import View, views
-from interlock.store.unit_of_work import marks, params
+from interlock.store.query import list_params, list_placeholders
 
 TREE_MAX = 1_000  # units of a tree that are looked at
 # The same words as in the index: else SQLite does not see that it serves.
@@ -79,15 +79,15 @@ def arranged(found: Sequence[View], top: int) -> list[tuple[int, View]]:
 
 def needs_in(connection: Connection, tenant: int, units: Sequence[int]) -> list[Need]:
     """What these units need."""
-    rest = f"WHERE tenant = :tenant AND unit IN ({marks(units)}) ORDER BY unit, needs"
-    return read(connection, Need, rest, tenant=tenant, **params(units)) if units else []
+    rest = f"WHERE tenant = :tenant AND unit IN ({list_placeholders(units)}) ORDER BY unit, needs"
+    return read(connection, Need, rest, tenant=tenant, **list_params(units)) if units else []
 
 
 def notes_in(connection: Connection, tenant: int, units: Sequence[int], kind: str) -> dict[int, list[Note]]:
     """The notes of one kind that these units have, by unit, the oldest first."""
     found: dict[int, list[Note]] = {unit: [] for unit in units}
-    rest = f"WHERE tenant = :tenant AND unit IN ({marks(units)}) AND kind = :named ORDER BY id"
-    for note in read(connection, Note, rest, tenant=tenant, named=kind, **params(units)) if units else ():
+    rest = f"WHERE tenant = :tenant AND unit IN ({list_placeholders(units)}) AND kind = :named ORDER BY id"
+    for note in read(connection, Note, rest, tenant=tenant, named=kind, **list_params(units)) if units else ():
         found[note.unit].append(note)
     return found
 
@@ -95,14 +95,14 @@ def notes_in(connection: Connection, tenant: int, units: Sequence[int], kind: st
 def births_of(connection: Connection, tenant: int, units: Sequence[int]) -> dict[int, str]:
     """Who made each of these units."""
     sql = "SELECT unit.id, act.actor FROM unit JOIN act ON act.id = unit.born WHERE unit.tenant = :tenant"
-    sql = f"{sql} AND unit.id IN ({marks(units)})"
-    return dict(connection.rows(sql, {"tenant": tenant, **params(units)})) if units else {}
+    sql = f"{sql} AND unit.id IN ({list_placeholders(units)})"
+    return dict(connection.rows(sql, {"tenant": tenant, **list_params(units)})) if units else {}
 
 
 def events_in(connection: Connection, tenant: int, units: Sequence[int], until: int) -> dict[int, list[Event]]:
     """What had happened to these units up to an instant, by unit, in order."""
     found: dict[int, list[Event]] = {unit: [] for unit in units}
-    rest = f"WHERE tenant = :tenant AND unit IN ({marks(units)}) AND at <= :until ORDER BY unit, version"
-    for event in read(connection, Event, rest, tenant=tenant, until=until, **params(units)) if units else ():
+    rest = f"WHERE tenant = :tenant AND unit IN ({list_placeholders(units)}) AND at <= :until ORDER BY unit, version"
+    for event in read(connection, Event, rest, tenant=tenant, until=until, **list_params(units)) if units else ():
         found[event.unit].append(event)
     return found

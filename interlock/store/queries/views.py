@@ -16,8 +16,7 @@ from interlock.kernel.rows import columns as columns_of
 from interlock.kernel.workflow_graph import Template
 from interlock.store.connection import Connection
 from interlock.store.queries.snapshots import events_beyond, read, read_heads, read_leases
-from interlock.store.query import listed
-from interlock.store.unit_of_work import marks, params
+from interlock.store.query import list_columns, list_params, list_placeholders
 
 GLIMPSE = (  # what has no body can still be looked at
     "SELECT id, lifecycle, state, category, outcome, result, error FROM unit LEFT JOIN body ON body.unit = unit.id"
@@ -107,7 +106,11 @@ def bare(connection: Connection, tenant: int, unit: int) -> Unit:
 def views_of(connection: Connection, tenant: int, units: Sequence[int]) -> dict[int, View]:
     """These units and their bodies, by id; those that do not exist are left out."""
     wanted = sorted(set(units))
-    found = views(connection, tenant, [f"unit.id IN ({marks(wanted)})"], params(wanted), len(wanted)) if wanted else ()
+    found = (
+        views(connection, tenant, [f"unit.id IN ({list_placeholders(wanted)})"], list_params(wanted), len(wanted))
+        if wanted
+        else ()
+    )
     return {one.unit.id: one for one in found}
 
 
@@ -167,7 +170,7 @@ def views(
     limit: int,
     by: str = "unit.id DESC",
 ) -> list[View]:
-    units, bodies = listed(Unit), listed(Body)
+    units, bodies = list_columns(Unit), list_columns(Body)
     above = "(SELECT above.lifecycle FROM unit AS above WHERE above.id = unit.parent)"
     columns = f"{units}, {bodies}, lane.queue, lane.capabilities, worker.name, {above}"
     sql = f"SELECT {columns} {FROM} WHERE {' AND '.join([OWN, *where])} ORDER BY {by} LIMIT :limit"
@@ -229,8 +232,8 @@ def last_tracebacks(connection: Connection, tenant: int, units: Sequence[int]) -
     wanted = sorted(set(units))
     if not wanted:
         return {}
-    rest = f"WHERE unit IN ({marks(wanted)}) AND kind = 'traceback' AND tenant = :tenant ORDER BY id"
-    return {note.unit: note for note in read(connection, Note, rest, tenant=tenant, **params(wanted))}
+    rest = f"WHERE unit IN ({list_placeholders(wanted)}) AND kind = 'traceback' AND tenant = :tenant ORDER BY id"
+    return {note.unit: note for note in read(connection, Note, rest, tenant=tenant, **list_params(wanted))}
 
 
 def artifacts_of(connection: Connection, tenant: int, unit: int) -> list[Artifact]:
@@ -327,7 +330,7 @@ def skipped_of(connection: Connection, tenant: int, name: str, limit: int) -> li
 
 def workers_seen(connection: Connection, tenant: int, ended: bool = False) -> list[tuple[Worker, Unit]]:
     """Every worker that has not shut down, or every worker, with its unit."""
-    sql = f"SELECT {listed(Worker)}, {listed(Unit)} FROM worker JOIN unit ON unit.id = worker.unit"
+    sql = f"SELECT {list_columns(Worker)}, {list_columns(Unit)} FROM worker JOIN unit ON unit.id = worker.unit"
     sql += " WHERE worker.tenant = :tenant" + ("" if ended else f" AND unit.category <> '{Category.CLOSED}'")
     rows = connection.rows(f"{sql} ORDER BY worker.name, worker.unit", {"tenant": tenant})
     width = len(columns_of(Worker))
