@@ -12,7 +12,7 @@ from pathlib import Path
 import interlock
 from interlock.lifecycles import shipped
 from interlock.store import migrate
-from interlock.store.queries.views import counts_by
+from interlock.store.queries.views import count_by
 from interlock.store.url import connect
 from interlock.worker.loop import Worker
 
@@ -30,7 +30,7 @@ async def nothing() -> None:
 
 
 def ended(app: interlock.App) -> int:
-    rows = app.read(counts_by, ("lifecycle", "outcome"))
+    rows = app.read(count_by, ("lifecycle", "outcome"))
     return sum(count for kind, outcome, count in rows if kind == "workflow_run" and outcome is not None)
 
 

@@ -17,7 +17,7 @@ from interlock.store import seals
 from interlock.store.connection import Connection
 from interlock.store.private_files import create_private
 from interlock.store.queries.evidence import count_ever
-from interlock.store.queries.snapshots import archived, cursor, epoch, gone_acts, tenants
+from interlock.store.queries.snapshots import read_archived, read_cursor, read_epoch, read_gone_acts, read_tenant_ids
 from interlock.store.restore import ended_epoch
 from interlock.store.seals import NOTHING
 
@@ -65,7 +65,7 @@ def must_be_free(path: Path) -> None:
 def write(connection: Connection, path: Path) -> End:
     """The file holds an anchor of what the session sees, and is on disk."""
     must_be_free(path)
-    header = Header(FORMAT, identity(connection), connection.now(), cursor(connection))
+    header = Header(FORMAT, identity(connection), connection.now(), read_cursor(connection))
     units, events = count_ever(connection)
     digest = sha256()
     with open(create_private(path), "wb") as file:
@@ -86,7 +86,7 @@ def write(connection: Connection, path: Path) -> End:
 
 def identity(connection: Connection) -> str:
     """The store's epoch; raises if it has none yet."""
-    found = epoch(connection)
+    found = read_epoch(connection)
     if found is None:
         raise InterlockError("this database has no epoch yet, so no anchor can name it; run `interlock db upgrade`")
     return found
@@ -118,7 +118,7 @@ def since(connection: Connection, path: Path, archives: Path | None = None) -> I
         yield from judge(connection, root)
     files, found = Files(connection, archives), 0
     for root in roots:
-        for unit, text in files.unproven(archived(connection, root.tenant, root.act)):
+        for unit, text in files.unproven(read_archived(connection, root.tenant, root.act)):
             found += 1
             yield Broken(KEPT, unit, text)
     if not found:
@@ -128,7 +128,7 @@ def since(connection: Connection, path: Path, archives: Path | None = None) -> I
 
 def judge_gone(connection: Connection, kept: Root, files: Files) -> Iterator[Broken]:
     """Whether every act that has left the database is in an archive."""
-    for act, digest in gone_acts(connection, kept.tenant, kept.act).items():
+    for act, digest in read_gone_acts(connection, kept.tenant, kept.act).items():
         if digest not in files.acts:
             yield Broken(KEPT, 0, f"act {act} has left the database, and no archive of its units holds it")
 
@@ -147,7 +147,7 @@ def judge(connection: Connection, kept: Root) -> Iterator[Broken]:
 
 def roots(connection: Connection) -> Iterator[Root]:
     """How far the chain of each tenant has come."""
-    for tenant in tenants(connection):
+    for tenant in read_tenant_ids(connection):
         at = NOTHING
         for at in seals.chain(connection, tenant):  # noqa: B007
             pass

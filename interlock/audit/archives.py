@@ -14,9 +14,9 @@ import msgspec
 
 from interlock.core.archive import ACT, EVENT, TREE, Kept
 from interlock.kernel.rows import Act, Archived, Event
-from interlock.store.acts import NOTHING, digest_of
+from interlock.store.acts import NOTHING, digest_act
 from interlock.store.connection import Connection
-from interlock.store.queries.snapshots import digests, told_by_paths
+from interlock.store.queries.snapshots import read_digests, read_path_texts
 
 Histories = dict[int, list[Event]]  # by unit
 
@@ -26,7 +26,7 @@ class Files:
 
     def __init__(self, connection: Connection, folder: Path | None) -> None:
         """`folder` is where files are looked for that are no longer where they were written."""
-        self.connection, self.folder, self.paths = connection, folder, told_by_paths(connection)
+        self.connection, self.folder, self.paths = connection, folder, read_path_texts(connection)
         self.acts: dict[str, Act] = {}
 
     def unproven(self, claims: Iterable[Archived]) -> Iterator[tuple[int, str]]:
@@ -45,7 +45,7 @@ class Files:
         trouble = f"the archive '{file}' does not hold it as it was archived"
         try:
             for digest, histories in self.trees_in(self.find(file), pending):
-                known = digests(self.connection, self.acts_of(histories))
+                known = read_digests(self.connection, self.acts_of(histories))
                 for claim in pending.pop(digest):
                     if text := self.doubt(claim, histories.get(claim.unit, []), known):
                         yield claim.unit, text
@@ -79,7 +79,7 @@ class Files:
                     whole, histories = sha256(), {}
                 elif line.startswith(ACT):
                     act = msgspec.json.decode(line, type=Act)
-                    self.acts[digest_of(act)] = act
+                    self.acts[digest_act(act)] = act
                 else:
                     whole.update(line)
                     if line.startswith(EVENT):

@@ -34,11 +34,11 @@ from interlock.kernel.commands import Archive
 from interlock.kernel.errors import InterlockError, StoreError
 from interlock.kernel.ids import format_id
 from interlock.kernel.rows import Act, Event
-from interlock.store.acts import digest_of as act_digest
+from interlock.store.acts import digest_act as act_digest
 from interlock.store.connection import Connection
 from interlock.store.ids import Ids
 from interlock.store.private_files import create_private
-from interlock.store.queries.views import glimpse, matching
+from interlock.store.queries.views import find_matching, glimpse
 from interlock.store.retention import tree
 from interlock.store.unit_of_work import open_unit_of_work
 
@@ -66,7 +66,7 @@ def archive(
             raise InterlockError("which units? Give --older DURATION, a filter such as --task NAME, or --all")
         now = app.engine.read(lambda connection: connection.now(), tenant)
         wanted = msgspec.structs.replace(wanted, top=True, settled_before=now - older_us + (not older_us))
-        roots = app.read(matching, wanted)
+        roots = app.read(find_matching, wanted)
         order = Archive(unit=0, file="", digest="", tenant=tenant, actor=named(actor), reason=reason)
         move(app, roots, out, order, dry_run=dry_run, json=json)
 

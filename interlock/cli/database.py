@@ -23,7 +23,7 @@ from interlock.plugins import make_engine
 from interlock.store import doctor, migrate, restore, rights
 from interlock.store.connection import Connection
 from interlock.store.queries.evidence import count_unsealed
-from interlock.store.queries.snapshots import forced_moves, lifecycle_names, snapshot
+from interlock.store.queries.snapshots import read_forced_moves, read_lifecycle_names, snapshot
 
 app = typer.Typer(help="The database: its schema and its health.", no_args_is_help=True)
 LISTED_MAX = 1_000  # findings that a program is told one by one; `found` counts all
@@ -198,10 +198,10 @@ def told_unsealed(connection: Connection) -> dict[str, Any]:
 def told_forced(connection: Connection) -> list[dict[str, Any]]:
     """Every move that an operator forced, the last ones where there are very many: who, when and why."""
     try:
-        moves = forced_moves(connection)[-LISTED_MAX:]
+        moves = read_forced_moves(connection)[-LISTED_MAX:]
     except Corrupt:  # which is a finding already
         return []
-    names = lifecycle_names(connection, sorted({move.unit for move in moves}))
+    names = read_lifecycle_names(connection, sorted({move.unit for move in moves}))
     return [
         {
             "unit": format_id(names[move.unit], move.unit) if move.unit in names else str(move.unit),

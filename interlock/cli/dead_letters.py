@@ -41,16 +41,16 @@ from interlock.kernel.ids import format_id, parse_id
 from interlock.kernel.lifecycle import Category
 from interlock.kernel.rows import Note
 from interlock.store.connection import Connection
-from interlock.store.queries.dead_letters import letters_of
+from interlock.store.queries.dead_letters import read_dead_letters
 from interlock.store.queries.views import (
     Filter,
     View,
+    find_open_gates,
     glimpse,
-    last_tracebacks,
     listing,
     needs_of,
     notes_of,
-    open_gates,
+    read_last_tracebacks,
     view,
 )
 
@@ -68,18 +68,18 @@ def letters(connection: Connection, tenant: int, wanted: Filter, limit: int, aft
     """Dead letters, the highest id first."""
     found = listing(connection, tenant, wanted, limit, after)
     ids = [one.unit.id for one in found]
-    ends, tracebacks = letters_of(connection, tenant, ids), dict[int, Note]()
+    ends, tracebacks = read_dead_letters(connection, tenant, ids), dict[int, Note]()
     for start in range(0, len(ids), TOGETHER):
-        tracebacks |= last_tracebacks(connection, tenant, ids[start : start + TOGETHER])
+        tracebacks |= read_last_tracebacks(connection, tenant, ids[start : start + TOGETHER])
     return [json_views.letter(one, ends[one.unit.id], tracebacks.get(one.unit.id)) for one in found]
 
 
 def look(connection: Connection, tenant: int, unit: int) -> tuple[UnitWhole, LetterTold, View]:
     """A dead letter with all that is known of it. Raises InterlockError if it is none."""
-    found, end = view(connection, tenant, unit), letters_of(connection, tenant, [unit]).get(unit)
+    found, end = view(connection, tenant, unit), read_dead_letters(connection, tenant, [unit]).get(unit)
     if end is None:
         raise InterlockError(f"{json_views.name_of(found)} is no dead letter: it is {found.unit.state}")
-    needs, gates = needs_of(connection, tenant, unit), open_gates(connection, tenant, unit)
+    needs, gates = needs_of(connection, tenant, unit), find_open_gates(connection, tenant, unit)
     return (
         json_views.whole(found, needs, gates, notes_of(connection, tenant, unit)),
         json_views.letter(found, end, None),

@@ -11,7 +11,7 @@ from interlock.client.keys import Secret, told, with_secret
 from interlock.kernel.api_keys import KIND, SCOPES
 from interlock.kernel.commands import CreateKey, RevokeKey, RotateKey
 from interlock.kernel.ids import format_id, parse_id
-from interlock.store.queries.api_keys import keys_seen
+from interlock.store.queries.api_keys import list_api_keys
 
 app = typer.Typer(help="Keys of the server: who may ask, and what.", no_args_is_help=True)
 Which = Annotated[str, typer.Argument(metavar="KEY", help="A key's id, as in key_4r1.")]
@@ -82,7 +82,7 @@ def list_keys(tenant: Tenant = 1, db: Url = DEFAULT, json: Json = False) -> None
     """List the keys of a tenant, also those that are void; never a secret."""
     with app_on(db, tenant) as app:
         now = app.engine.read(lambda connection: connection.now(), tenant)
-        found = [told(row, now) for row in app.read(keys_seen)]
+        found = [told(row, now) for row in app.read(list_api_keys)]
     if json:
         dump({"keys": found})
     else:

@@ -23,7 +23,7 @@ from interlock.kernel.lifecycle import Category, Lifecycle
 from interlock.lifecycles import load, shipped
 from interlock.store import migrate
 from interlock.store.connection import Connection
-from interlock.store.queries.views import archived_in, glimpse
+from interlock.store.queries.views import find_archive, glimpse
 from interlock.store.sqlite import MEMORY
 from interlock.store.url import checked, connect
 
@@ -134,7 +134,7 @@ def unit_of(app: App, text: str) -> int:
     if len(names) > 1:
         raise Unknown(f"'{text}' may mean {' or '.join(names.values())}; give the whole id")
     if not names:
-        files = [file for unit in sorted(numbers) if (file := app.read(archived_in, unit))]
+        files = [file for unit in sorted(numbers) if (file := app.read(find_archive, unit))]
         raise Unknown(f"'{text}' was archived in '{files[0]}'" if files else f"there is no unit '{text}'")
     ((unit, name),) = names.items()
     if "_" in word and word.lower().rpartition("_")[0] != name.rpartition("_")[0]:

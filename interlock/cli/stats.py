@@ -9,7 +9,7 @@ from interlock.cli.output import Json, dump, on_terminal, say, table
 from interlock.client.app import App
 from interlock.client.stats import Spread, Stats, TypeStats
 from interlock.client.stats import stats as stats_of
-from interlock.store.queries.metrics import next_tally
+from interlock.store.queries.metrics import read_next_counts
 
 COUNT_SECONDS = 5.0  # that may be spent on counting what is new
 HEADS = (
@@ -34,7 +34,7 @@ def count_up(app: App) -> bool:
     """What happened is counted, as far as a few seconds allow; answers whether more is left."""
     end, behind = time.monotonic() + COUNT_SECONDS, True
     while behind and time.monotonic() < end:
-        tally, behind = app.read(next_tally, app.lifecycles)
+        tally, behind = app.read(read_next_counts, app.lifecycles)
         if tally:
             app.send(msgspec.structs.replace(tally, tenant=app.tenant))
     return behind

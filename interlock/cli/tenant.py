@@ -13,8 +13,8 @@ from interlock.kernel.commands import SetTenant
 from interlock.kernel.durations import spoken
 from interlock.kernel.errors import InterlockError, Unknown
 from interlock.kernel.rows import Tenant as Row
-from interlock.store.queries.tenants import held, tenants_seen
-from interlock.store.queries.tenants import waiting as waiting_of
+from interlock.store.queries.tenants import count_held, read_tenants
+from interlock.store.queries.tenants import count_waiting as waiting_of
 
 app = typer.Typer(help="Tenants, and how much of their work may be held and may wait.", no_args_is_help=True)
 NONE = "none"
@@ -41,7 +41,7 @@ HEADS = ("tenant", "name", "held", "max_running", "waiting", "max_waiting", "max
 def list_tenants(db: Url = DEFAULT, json: Json = False) -> None:
     """List tenants: how much of each one's work is held and waits, and how much may."""
     with app_on(db, 1) as app:
-        found = [facts(app, row) for row in app.engine.read(tenants_seen)]
+        found = [facts(app, row) for row in app.engine.read(read_tenants)]
     if json:
         dump({"tenants": found})
     else:
@@ -102,7 +102,7 @@ def limit(option: str, text: str) -> int | None:
 
 def tenant_of(app: App, text: str) -> Row:
     """The tenant that somebody means, by number or name. Raises Unknown, which says who is there."""
-    found = app.engine.read(tenants_seen)
+    found = app.engine.read(read_tenants)
     for row in found:
         if text in (str(row.id), row.name):
             return row
@@ -116,7 +116,8 @@ def facts(app: App, row: Row) -> dict[str, Any]:
     """A tenant as people see it; its work is counted."""
     return {
         "tenant": row.id, "name": row.name,
-        "held": app.engine.read(lambda connection: held(connection, row.id), row.id), "max_running": row.max_running,
+        "held": app.engine.read(lambda connection: count_held(connection, row.id), row.id),
+        "max_running": row.max_running,
         "waiting": app.engine.read(lambda connection: waiting_of(connection, row.id), row.id),
         "max_waiting": row.max_waiting,
         "max_requests": row.max_requests, "keep_beats": spoken(row.keep_beats_us or BEATS_US),

@@ -23,9 +23,9 @@ from interlock.kernel.lifecycle import Category, Lifecycle
 from interlock.kernel.policy import LEASED
 from interlock.kernel.rows import Event
 from interlock.store.connection import Connection
-from interlock.store.queries.snapshots import cursor, events_after
+from interlock.store.queries.snapshots import read_cursor, read_events_after
 from interlock.store.queries.trees import notes_in, tree_of
-from interlock.store.queries.views import Filter, View, counts_by, events_of, listing, view
+from interlock.store.queries.views import Filter, View, count_by, events_of, listing, view
 
 PAUSE = 0.25  # seconds between two looks
 EVENTS = 1_000  # read together
@@ -108,7 +108,7 @@ def look(connection: Connection, tenant: int, unit: int | None, lifecycles: Mapp
     progress = {one: step for one in held if (step := trees.how_far(said[one]))}
     if unit is not None and lifecycles is not None:
         return Picture(units, progress, [], trees.picture(connection, tenant, lifecycles, unit))
-    return Picture(units, progress, counts_by(connection, tenant, ("lifecycle", "state", "category")))
+    return Picture(units, progress, count_by(connection, tenant, ("lifecycle", "state", "category")))
 
 
 # On a terminal.
@@ -163,9 +163,9 @@ def progress_of(seen: trees.Picture, node: trees.Node) -> tuple[float | None, st
 
 def every_change(app: App, until: float | None) -> Iterator[dict[str, Any]]:
     """Every move of every unit, from now on."""
-    at = app.engine.read(cursor, app.tenant)
+    at = app.engine.read(read_cursor, app.tenant)
     while True:
-        found = app.engine.read(lambda connection, at=at: events_after(connection, at, EVENTS), app.tenant)  # type: ignore[misc]
+        found = app.engine.read(lambda connection, at=at: read_events_after(connection, at, EVENTS), app.tenant)  # type: ignore[misc]
         yield from (change_of(one) for _, one in found if one.tenant == app.tenant)
         at = found[-1][0] if found else at
         if len(found) < EVENTS and not paused(until):

@@ -7,7 +7,7 @@ from interlock.kernel.errors import InterlockError
 from interlock.store.caller_transaction import join_transaction
 from interlock.store.catalog import has_table
 from interlock.store.connection import Connection
-from interlock.store.queries.snapshots import epoch
+from interlock.store.queries.snapshots import read_epoch
 
 if TYPE_CHECKING:
     from interlock.client.app import App
@@ -25,7 +25,7 @@ class Borrowed:
                 "so that a job which is submitted again is the same one"
             )
         self.app, self.connection = app, join_transaction(connection)
-        if epoch_of(self.connection) != app.engine.read(epoch):
+        if epoch_of(self.connection) != app.engine.read(read_epoch):
             raise InterlockError(
                 "tx: this connection is to another database than the app's; use one of the same database"
             )
@@ -39,4 +39,4 @@ class Borrowed:
 
 def epoch_of(connection: Connection) -> str | None:
     """The epoch of a caller's database; None if it is none of ours."""
-    return epoch(connection) if has_table(connection, "about") else None
+    return read_epoch(connection) if has_table(connection, "about") else None

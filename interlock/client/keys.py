@@ -16,7 +16,7 @@ from interlock.kernel.ids import format_id
 from interlock.kernel.rows import Key as Row
 from interlock.store.connection import Connection
 from interlock.store.private_files import create_private, is_open_to_others
-from interlock.store.queries.api_keys import key_seen
+from interlock.store.queries.api_keys import find_api_key
 
 if TYPE_CHECKING:
     from interlock.client.app import App
@@ -68,7 +68,7 @@ def opens(app: "App", text: str) -> bool:
     _, number, secret = read
 
     def ask(connection: Connection, tenant: int) -> bool:
-        row = key_seen(connection, tenant, number)
+        row = find_api_key(connection, tenant, number)
         return row is not None and sound(row, secret, connection.now())
 
     return app.read(ask)

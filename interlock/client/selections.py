@@ -23,9 +23,9 @@ from interlock.kernel.errors import Contended, InterlockError, StoreError, Unkno
 from interlock.kernel.ids import format_id, parse_id
 from interlock.kernel.lifecycle import SETTLED, Category, Lifecycle
 from interlock.store.connection import Connection
-from interlock.store.queries.dead_letters import Letters, letters_of
+from interlock.store.queries.dead_letters import Letters, read_dead_letters
 from interlock.store.queries.lists import Amount, Found, UnitRef, amount, newest, oldest, refs_of
-from interlock.store.queries.views import Filter, counts_by, done_again
+from interlock.store.queries.views import Filter, count_by, done_again
 
 if TYPE_CHECKING:
     from interlock.client.app import App
@@ -143,7 +143,7 @@ def known_to(app: "App", lifecycle: str | None, states: Sequence[str]) -> Mappin
         return (lifecycle is None or lifecycle in known) and all(state in named for state in states)
 
     if not complete() and not app.far:
-        for name, state, _ in app.read(counts_by):
+        for name, state, _ in app.read(count_by):
             known.setdefault(name, [])
             if state not in known[name]:
                 known[name].append(state)
@@ -184,7 +184,7 @@ def fitting(connection: Connection, tenant: int, ends: Letters | None, units: Se
     """Those of these units whose ends are as is asked."""
     if ends is None:
         return list(units)
-    letters = letters_of(connection, tenant, [one.unit for one in units])
+    letters = read_dead_letters(connection, tenant, [one.unit for one in units])
     return [one for one in units if one.unit in letters and ends.fits(letters[one.unit])]
 
 

@@ -12,8 +12,8 @@ import msgspec
 
 from interlock.kernel import metrics
 from interlock.store.connection import Connection
-from interlock.store.queries.metrics import Depth, gauges
-from interlock.store.queries.metrics import tallies as tallies_of
+from interlock.store.queries.metrics import Depth, read_gauges
+from interlock.store.queries.metrics import read_counts as tallies_of
 
 MILLION = 1_000_000
 WORKER = "worker"  # workers are units too, but not work
@@ -78,7 +78,7 @@ class Stats(msgspec.Struct, frozen=True, kw_only=True):
 
 def stats(connection: Connection, tenant: int, behind: bool) -> Stats:
     """What the counts of a tenant say."""
-    rows, now = tallies_of(connection, tenant), gauges(connection, tenant)
+    rows, now = tallies_of(connection, tenant), read_gauges(connection, tenant)
     sums: Counter[str] = Counter()
     for name, _, value in rows:
         sums[name] += value

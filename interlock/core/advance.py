@@ -42,10 +42,10 @@ from interlock.kernel.commands import Command
 from interlock.kernel.lifecycle import Category, Lifecycle, Move
 from interlock.kernel.paths import BORN, CLEAR, GRANT, OUTCOME, SAME_OUTCOME, SELF, SET, SET_ANEW, Path, Step
 from interlock.kernel.rows import Body, ForcedMove, Need, Unit, copied
-from interlock.store.acts import NOTHING, WITHHELD, LeaseTerms, keep_birth, record_move, repeat_birth
+from interlock.store.acts import NOTHING, WITHHELD, LeaseTerms, copy_birth, record_move, repeat_birth
 from interlock.store.acts import Move as Moved
 from interlock.store.migrate import make_path
-from interlock.store.queries.for_verbs import find_askers
+from interlock.store.queries.for_verbs import find_cancel_requests
 from interlock.store.unit_of_work import UnitOfWork
 
 ASKED = "asked"  # in the payload of a cancel: who asked for it, why and when
@@ -221,7 +221,7 @@ def take(tx: UnitOfWork, unit: Unit, path: Path, stamp: Stamp, payload: Any, ter
         unit.parked_on = None  # whoever moves it brings it back
     if stamp.vouched_by:
         payload = {**(payload or {}), "vouched_by": stamp.vouched_by}
-    keep_birth(tx, unit)
+    copy_birth(tx, unit)
     moved = Moved(
         unit, path, tx.changes.round, unit.version, unit.attempt, unit.fence, at,
         stamp.actor, stamp.reason, stamp.cause, ENCODE(payload).decode() if payload else NOTHING, terms,
@@ -310,7 +310,7 @@ def with_asker(tx: UnitOfWork, unit: Unit, stamp: Stamp, payload: Any) -> Any:
     """The payload of a cancel, which says who asked for it and why if its event does not."""
     requests = tx.state(CancelRequests).by_unit
     if unit.id not in requests and unit.asked_at is not None:
-        requests |= find_askers(tx, [unit.id])
+        requests |= find_cancel_requests(tx, [unit.id])
     asked = requests.get(unit.id)
     if asked is None or (asked["by"], asked["reason"]) == (stamp.actor, stamp.reason):
         return payload

@@ -9,8 +9,8 @@ from interlock.kernel.commands import CreateKey, Issued, RevokeKey, RotateKey
 from interlock.kernel.errors import InterlockError, Unknown
 from interlock.kernel.ids import format_id
 from interlock.kernel.rows import Key
-from interlock.store.queries.api_keys import add_key, change_key, locked_key
-from interlock.store.queries.tenants import tenant_seen
+from interlock.store.queries.api_keys import add_key, change_key, lock_key
+from interlock.store.queries.tenants import read_tenant
 from interlock.store.unit_of_work import UnitOfWork
 
 DIGEST = re.compile(r"[0-9a-f]{64}")
@@ -28,7 +28,7 @@ def create_key(tx: UnitOfWork, command: CreateKey) -> Issued:
         validation.named("a role", role)
         if "," in role:
             raise InterlockError(f"the role '{role}' has a comma, which is not allowed")
-    if tenant_seen(tx.connection, command.tenant) is None:
+    if read_tenant(tx.connection, command.tenant) is None:
         raise Unknown(f"there is no tenant {command.tenant}; `interlock tenant set NUMBER --name NAME` makes one")
     row = Key(
         id=tx.ids.take(), tenant=command.tenant, name=command.name, digest=checked(command.digest),
@@ -65,7 +65,7 @@ def revoke_key(tx: UnitOfWork, command: RevokeKey) -> Issued:
 
 def find_key(tx: UnitOfWork, command: RotateKey | RevokeKey) -> Key:
     """The key's row, locked. Raises Unknown."""
-    row = locked_key(tx, command.tenant, command.key)
+    row = lock_key(tx, command.tenant, command.key)
     if row is None:
         raise Unknown(f"tenant {command.tenant} has no {format_id(KIND, command.key)}")
     return row

@@ -10,7 +10,7 @@ from interlock.kernel.commands import Archive
 from interlock.kernel.errors import InterlockError
 from interlock.kernel.rows import Archived, Row, Unit
 from interlock.store.flush import flush
-from interlock.store.queries.metrics import keep_renewals
+from interlock.store.queries.metrics import count_renewals
 from interlock.store.retention import find_acts, forget, heads_of, kept_rows, still_needed, tree
 from interlock.store.unit_of_work import UnitOfWork
 
@@ -51,7 +51,7 @@ def archive(tx: UnitOfWork, command: Archive) -> int:
             )
         )  # fmt: skip
     flush(tx)
-    keep_renewals(tx, ids)
+    count_renewals(tx, ids)
     forget(tx, ids)
     return len(units)
 

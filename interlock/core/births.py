@@ -8,7 +8,7 @@ from interlock.core.advance import Stamp, make_unit
 from interlock.kernel.commands import Work
 from interlock.kernel.lifecycle import Category
 from interlock.kernel.rows import Body, Unit
-from interlock.store.queries.for_verbs import lane_for
+from interlock.store.queries.for_verbs import find_or_make_lane
 from interlock.store.unit_of_work import UnitOfWork
 
 
@@ -21,7 +21,7 @@ def bear(tx: UnitOfWork, work: Work, policy: str, stamp: Stamp, parent: Unit | N
         decides=int(work.decides),
         unmet=sum(need.outcome != Category.SUCCESS for need in needs),
         tenant=tenant,
-        lane=lane_for(tx, tenant, work.queue, work.capabilities),
+        lane=find_or_make_lane(tx, tenant, work.queue, work.capabilities),
         lifecycle=work.lifecycle,
         priority=work.priority,
         due_at=max(work.at_us or 0, tx.now + work.delay_us if work.delay_us else 0) or None,

@@ -12,7 +12,7 @@ from interlock.kernel.commands import Cancel, Decide, Standing
 from interlock.kernel.errors import InterlockError, NoVerdict
 from interlock.kernel.lifecycle import Move, Owner, RollUp
 from interlock.kernel.rows import Unit
-from interlock.store.queries.for_verbs import last_child, open_children
+from interlock.store.queries.for_verbs import load_last_child, load_open_children
 from interlock.store.unit_of_work import UnitOfWork
 
 DECIDERS = (Owner.PERSON, Owner.VALIDATOR, Owner.REPORTER)
@@ -20,11 +20,11 @@ DECIDERS = (Owner.PERSON, Owner.VALIDATOR, Owner.REPORTER)
 
 def cancel(tx: UnitOfWork, command: Cancel) -> Standing:
     """The unit is cancelled, or its holder is told to stop, or the wish is kept; asking again changes nothing."""
-    open_children(tx, command.unit)  # children are locked before their parent
+    load_open_children(tx, command.unit)  # children are locked before their parent
     unit = tx.unit(command.unit)
     lifecycle, stamp = tx.lifecycle(unit), asked_by(command)
     asked = {"by": stamp.actor, "reason": stamp.reason, "at": tx.now}
-    if lifecycle.options.follows and (attempts := open_children(tx, unit.id)):
+    if lifecycle.options.follows and (attempts := load_open_children(tx, unit.id)):
         cancel(tx, msgspec.structs.replace(command, unit=attempts[-1].id))
         tx.state(CancelRequests).by_unit[unit.id] = asked
         return standing(unit, applied=True)  # it follows
@@ -57,7 +57,7 @@ def decide(tx: UnitOfWork, command: Decide) -> Standing:
 
 def carry_out(tx: UnitOfWork, command: Decide) -> Standing:
     """A verdict is carried out; one that the lifecycle does not list here changes nothing and says so."""
-    open_children(tx, command.unit)
+    load_open_children(tx, command.unit)
     unit = tx.unit(command.unit)
     lifecycle, stamp = tx.lifecycle(unit), asked_by(command)
     move = lifecycle.move(unit.state, command.trigger)
@@ -96,14 +96,14 @@ def whose(move: Move) -> str:
 
 def work_again(tx: UnitOfWork, run: Unit, stamp: Stamp) -> None:
     """A run that was resumed has a new child for its work, like the last one (A0-11)."""
-    last = last_child(tx, run.id)
+    last = load_last_child(tx, run.id)
     if last is not None:
         make_next_attempt(tx, run, stamp, last)
 
 
 def go_on(tx: UnitOfWork, parent: Unit) -> None:
     """The plan is there: every child that waits for nothing else is ready."""
-    for child in open_children(tx, parent.id):
+    for child in load_open_children(tx, parent.id):
         if not child.unmet:
             make_ready(tx, child)
 

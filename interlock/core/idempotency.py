@@ -9,7 +9,7 @@ from interlock.core.notes import DAY_US
 from interlock.kernel.commands import Command, FireSchedule, Replay, Submit
 from interlock.kernel.errors import InterlockError
 from interlock.kernel.rows import Answer
-from interlock.store.queries.for_verbs import KeptAnswers, answer_to, forget_answer
+from interlock.store.queries.for_verbs import KeptAnswers, find_answer, forget_answer
 from interlock.store.unit_of_work import UnitOfWork
 
 MAKES_UNITS = (Submit, Replay, FireSchedule)
@@ -26,7 +26,7 @@ def kept_answer(tx: UnitOfWork, command: Command[Any]) -> Any:
         return Nothing
     if not command.takes_key:
         raise InterlockError(f"a {name(command)} needs no idempotency_key: its lease and its own key decide")
-    found = answer_to(tx, command.tenant, scope(command), command.idempotency_key)
+    found = find_answer(tx, command.tenant, scope(command), command.idempotency_key)
     if found is None or found.expires <= tx.now:
         return Nothing
     if found.request != digest(command):

@@ -13,7 +13,7 @@ from interlock.kernel.commands import ERROR_CLASSES, REASONS
 from interlock.kernel.lifecycle import Category
 from interlock.kernel.rows import Unit
 from interlock.store.connection import CALL
-from interlock.store.queries.for_verbs import last_grant
+from interlock.store.queries.for_verbs import find_last_grant
 from interlock.store.unit_of_work import UnitOfWork
 
 
@@ -60,7 +60,7 @@ def close(
 
 def dead_letter(tx: UnitOfWork, unit: Unit, trigger: str, stamp: Stamp, told: dict[str, Any]) -> dict[str, Any]:
     """The six fields that a dead letter must have, and its stage; the owner is null only if it never had one."""
-    body, grant = tx.body(unit), last_grant(tx, unit)
+    body, grant = tx.body(unit), find_last_grant(tx, unit)
     return {
         "reason_code": reason_code(tx, unit, trigger, stamp, told),
         "last_error": body.error or stamp.reason,

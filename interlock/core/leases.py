@@ -48,10 +48,10 @@ from interlock.kernel.metrics import CONFLICTS, STALE
 from interlock.kernel.paths import SELF
 from interlock.kernel.rows import Event, Unit
 from interlock.store.cache import EngineCache
-from interlock.store.prefetch import Queries, claim_read
-from interlock.store.queries.claims import claimable
-from interlock.store.queries.for_verbs import closing_event, has_note, held_by, remembered
-from interlock.store.queries.tenants import held_now, most_held
+from interlock.store.prefetch import Queries, declare_claim
+from interlock.store.queries.claims import find_claimable
+from interlock.store.queries.for_verbs import find_closing_event, has_note, load_held_units, read_remembered
+from interlock.store.queries.tenants import count_held_now, get_max_held
 from interlock.store.unit_of_work import Picks, UnitOfWork
 
 CLAIM_MAX = 10_000
@@ -64,7 +64,7 @@ def claim(tx: UnitOfWork, command: Claim) -> list[LeaseGrant]:
     """The worker holds up to `limit` units, the most urgent first: a fair share of each of its queues."""
     between("limit", command.limit, 1, CLAIM_MAX)
     check_nonce(command.nonce)
-    most = most_held(tx, tx.tenant)  # limits are locked first
+    most = get_max_held(tx, tx.tenant)  # limits are locked first
     seen = glimpse(tx, command.worker, command.key) if most is None else None
     worker = seen or heard_of(tx, command.worker)  # before time is let pass: it is alive, whatever it did not say
     if tx.connection.many_writers:
@@ -77,10 +77,10 @@ def claim(tx: UnitOfWork, command: Claim) -> list[LeaseGrant]:
         return replay(tx, command)
     room = min(command.limit, worker.capacity - worker.holding)
     if most is not None:
-        room = min(room, most - held_now(tx, tx.tenant))
+        room = min(room, most - count_held_now(tx, tx.tenant))
     if worker.draining or room <= 0:
         return []
-    found = tx.state(Picks).pick(claimable(tx, command.queues, worker.capabilities, room, command.key))
+    found = tx.state(Picks).pick(find_claimable(tx, command.queues, worker.capabilities, room, command.key))
     stamp, payload = asked_by(command), {"worker": worker.name}
     terms = ask_each(found, lambda unit: terms_of(tx, unit))
     leases = [secret(command.nonce, command.key, unit.id, policy.next_fence(unit.fence)) for unit in found]
@@ -99,12 +99,12 @@ def claim(tx: UnitOfWork, command: Claim) -> list[LeaseGrant]:
 def claim_reads(cache: EngineCache, claims: Sequence[Claim]) -> Queries:
     """What the first of these claims will read; the others read what it has left."""
     first = claims[0]
-    return claim_read(cache, first.tenant, first.worker, first.queues, first.limit, WAKE_LEAST)
+    return declare_claim(cache, first.tenant, first.worker, first.queues, first.limit, WAKE_LEAST)
 
 
 def handed_over(tx: UnitOfWork, units: list[Unit], leases: list[str]) -> list[LeaseGrant]:
     """What a worker is told of units that it holds, with what earlier attempts left for this one."""
-    memory = remembered(tx, [unit.id for unit in units if unit.fence > 1])
+    memory = read_remembered(tx, [unit.id for unit in units if unit.fence > 1])
     more = [hand_over(tx, units) for hand_over in tx.hooks.hand_overs]
     grants = []
     for unit, lease in zip(units, leases, strict=True):
@@ -124,7 +124,7 @@ def handed_over(tx: UnitOfWork, units: list[Unit], leases: list[str]) -> list[Le
 
 def replay(tx: UnitOfWork, command: Claim) -> list[LeaseGrant]:
     """The same claim again: the leases that it got and that are still live, and no other."""
-    held = [unit for unit in held_by(tx, command.worker) if unit.lease_until and unit.lease_until > tx.now]
+    held = [unit for unit in load_held_units(tx, command.worker) if unit.lease_until and unit.lease_until > tx.now]
     leases = [secret(command.nonce, command.key, unit.id, unit.fence) for unit in held]
     mine = [(unit, lease) for unit, lease in zip(held, leases, strict=True) if unit.lease_hash == hashed(lease)]
     return handed_over(tx, [unit for unit, _ in mine], [lease for _, lease in mine])
@@ -177,7 +177,7 @@ def hear(tx: UnitOfWork, held: LeaseRef, place: int, verb: Verb, again: Again) -
         now=tx.now,
     )
     if why:
-        ended = closing_event(tx, unit) if why in ("LEASE_ENDED", "LEASE_REVOKED") else None
+        ended = find_closing_event(tx, unit) if why in ("LEASE_ENDED", "LEASE_REVOKED") else None
         if ended and again(ended, unit, place):
             return LeaseStatus(unit=unit.id, accepted=True, state=ended.target, until=unit.lease_until or 0)
         return LeaseStatus(unit=unit.id, accepted=False, state=unit.state, why=why)

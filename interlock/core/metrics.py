@@ -1,10 +1,10 @@
 """Counts of what happened, which any process may bring up to date and none owns."""
 
 from interlock.kernel.commands import CountEvents
-from interlock.store.queries.metrics import count_on
+from interlock.store.queries.metrics import add_event_counts
 from interlock.store.unit_of_work import UnitOfWork
 
 
 def count_events(tx: UnitOfWork, command: CountEvents) -> bool:
     """What was counted behind a position is added, once."""
-    return count_on(tx, command)
+    return add_event_counts(tx, command)

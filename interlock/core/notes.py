@@ -5,7 +5,7 @@ for every note: a beat shall cost no question.
 """
 
 from interlock.kernel.rows import Note
-from interlock.store.queries.tenants import tenant_seen
+from interlock.store.queries.tenants import read_tenant
 from interlock.store.unit_of_work import UnitOfWork
 
 DAY_US = 86_400_000_000
@@ -29,7 +29,7 @@ def verbose_kept_us(tx: UnitOfWork) -> int:
 def kept_us(tx: UnitOfWork) -> tuple[int, int]:
     known = tx.cache.note_terms.get(tx.tenant)
     if known is None or not known[0] <= tx.now < known[0] + READ_AGAIN_US:
-        row = tenant_seen(tx.connection, tx.tenant)
+        row = read_tenant(tx.connection, tx.tenant)
         beats_us, verbose_us = (row.keep_beats_us, row.keep_verbose_us) if row else (None, None)
         known = tx.cache.note_terms[tx.tenant] = (tx.now, beats_us or BEATS_US, verbose_us or VERBOSE_US)
     return known[1:]

@@ -1,8 +1,8 @@
 """How often a tenant asks in a minute, counted in the store, so that it is right whichever server is asked."""
 
 from interlock.kernel.commands import Admission, Admit
-from interlock.store.queries.api_keys import asked_in
-from interlock.store.queries.tenants import tenant_seen
+from interlock.store.queries.api_keys import count_requests
+from interlock.store.queries.tenants import read_tenant
 from interlock.store.unit_of_work import UnitOfWork
 
 MINUTE_US = 60_000_000
@@ -10,10 +10,10 @@ MINUTE_US = 60_000_000
 
 def admit(tx: UnitOfWork, command: Admit) -> Admission | None:
     """The tenant has asked once more in this minute, and this is whether it may."""
-    tenant = tenant_seen(tx.connection, command.tenant)
+    tenant = read_tenant(tx.connection, command.tenant)
     if tenant is None or tenant.max_requests is None:
         return None
     minute = tx.now // MINUTE_US
-    times = asked_in(tx, command.tenant, minute)
+    times = count_requests(tx, command.tenant, minute)
     most = tenant.max_requests
     return Admission(times <= most, most, max(most - times, 0), (minute + 1) * MINUTE_US - tx.now)

@@ -2,7 +2,7 @@
 
 from interlock.core.advance import Stamp, advance, change
 from interlock.kernel.rows import Unit
-from interlock.store.queries.for_verbs import open_children
+from interlock.store.queries.for_verbs import load_open_children
 from interlock.store.unit_of_work import UnitOfWork
 
 ENGINE = Stamp("engine")
@@ -15,7 +15,7 @@ def make_ready(tx: UnitOfWork, unit: Unit) -> None:
     """
     if any(ready(tx, unit) for ready in tx.hooks.readies):
         return
-    child = next(iter(open_children(tx, unit.id)), None) if tx.lifecycle(unit).options.follows else None
+    child = next(iter(load_open_children(tx, unit.id)), None) if tx.lifecycle(unit).options.follows else None
     if child is not None:
         make_ready(tx, child)
     elif tx.lifecycle(unit).allows(unit.state, "ready"):

@@ -10,7 +10,7 @@ from interlock.core.validation import one_of
 from interlock.kernel.commands import RECORDS, Command, Finish, LeaseRef, LeaseStatus, Record
 from interlock.kernel.errors import InterlockError
 from interlock.kernel.rows import Artifact, Unit
-from interlock.store.queries.for_verbs import has_artifact, has_note, look_for_notes
+from interlock.store.queries.for_verbs import has_artifact, has_note, load_notes
 from interlock.store.unit_of_work import UnitOfWork
 
 VERBOSE = ("progress", "log")
@@ -41,7 +41,7 @@ def look_ahead(tx: UnitOfWork, commands: Iterable[Command[Any]]) -> None:
         if isinstance(command, Record) and command.kind in ONCE:
             units.setdefault((command.kind, command.name), []).extend(held.unit for held in command.held)
     for (kind, name), some in units.items():
-        look_for_notes(tx, kind, name, some)
+        load_notes(tx, kind, name, some)
 
 
 def held_of(command: Command[Any]) -> Iterable[LeaseRef]:

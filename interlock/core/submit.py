@@ -16,8 +16,8 @@ from interlock.kernel.lifecycle import Lifecycle, RollUp
 from interlock.kernel.rows import Unit
 from interlock.kernel.workflow_graph import STEP, as_gate, names_in, order_of
 from interlock.store.cache import EngineCache
-from interlock.store.prefetch import Queries, lanes_read
-from interlock.store.queries.for_verbs import lane_for, with_key, with_keys
+from interlock.store.prefetch import Queries, declare_lanes
+from interlock.store.queries.for_verbs import find_by_key, find_or_make_lane, load_keys
 from interlock.store.unit_of_work import UnitOfWork
 
 ALONE = attrgetter("key", "ref", "parent", "needs", "after", "correlation", "trace", "cause")
@@ -33,7 +33,7 @@ def submit(tx: UnitOfWork, command: Submit) -> list[Submitted]:
         if work.key is not None:
             keys.setdefault(work.task, []).append(work.key)
     for task, names in keys.items():
-        with_keys(tx, command.tenant, task, names)
+        load_keys(tx, command.tenant, task, names)
     refuse_conflicts(tx, command)
     refuse_too_long(tx, command)
     refs: dict[str, int] = {}
@@ -57,7 +57,7 @@ def submit(tx: UnitOfWork, command: Submit) -> list[Submitted]:
 def submit_reads(cache: EngineCache, submits: Sequence[Submit]) -> Queries:
     """The lanes of their tenants."""
     for tenant in sorted({command.tenant for command in submits}):
-        yield from lanes_read(cache, tenant)
+        yield from declare_lanes(cache, tenant)
 
 
 def stands_alone(work: Work) -> bool:
@@ -77,7 +77,7 @@ def make_lanes(tx: UnitOfWork, command: Submit) -> None:
     try:
         for work in command.work:
             check(tx.lifecycles, work, tx.hooks)
-            lane_for(tx, command.tenant, work.queue, work.capabilities)
+            find_or_make_lane(tx, command.tenant, work.queue, work.capabilities)
     except BaseException:
         tx.connection.rollback()
         raise
@@ -91,7 +91,7 @@ def refuse_conflicts(tx: UnitOfWork, command: Submit) -> None:
         if work.key is not None:
             named.setdefault((work.task, work.key), []).append(work)
     for (task, key), same in named.items():
-        found = with_key(tx, command.tenant, task, key)
+        found = find_by_key(tx, command.tenant, task, key)
         modes = {work.on_duplicate for work in same}
         if "reject" in modes and (found or len(same) > 1):
             raise InterlockError(f"DUPLICATE_KEY: task '{task}' has a unit under the key '{key}' already")
@@ -101,7 +101,7 @@ def refuse_conflicts(tx: UnitOfWork, command: Submit) -> None:
 
 
 def submit_one(tx: UnitOfWork, command: Submit, work: Work, stamp: Stamp, refs: dict[str, int]) -> Submitted:
-    found = with_key(tx, command.tenant, work.task, work.key) if work.key is not None else None
+    found = find_by_key(tx, command.tenant, work.task, work.key) if work.key is not None else None
     if found is None:
         return told(make(tx, work, stamp, refs), command)
     old = tx.unit(found.unit)

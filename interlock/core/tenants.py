@@ -7,13 +7,13 @@ from interlock.kernel.commands import Quota, SetTenant, Submit
 from interlock.kernel.errors import InterlockError, LimitReached
 from interlock.kernel.policy import within
 from interlock.kernel.rows import Tenant as Row
-from interlock.store.queries.for_verbs import with_key
+from interlock.store.queries.for_verbs import find_by_key
 from interlock.store.queries.tenants import (
-    locked_tenant,
-    most_waiting,
-    named_tenant,
-    tenant_seen,
-    waiting_now,
+    count_waiting_now,
+    find_tenant,
+    get_max_waiting,
+    lock_tenant,
+    read_tenant,
     write_tenant,
 )
 from interlock.store.unit_of_work import UnitOfWork
@@ -35,7 +35,7 @@ def set_tenant(tx: UnitOfWork, command: SetTenant) -> Quota:
     for name in KEPT:
         if given.get(name) is not None:
             within(name, given[name], KEPT_LEAST_US, KEPT_MOST_US)
-    known = locked_tenant(tx, command.tenant)
+    known = lock_tenant(tx, command.tenant)
     new = known or Row(id=command.tenant, name=f"tenant-{command.tenant}", created_at=tx.now)
     before = None if known is None else msgspec.structs.replace(known)
     if "name" in given or known is None:
@@ -57,23 +57,23 @@ def refuse_name(tx: UnitOfWork, name: str, tenant: int) -> None:
     validation.named("name", name)
     if name.isdecimal():
         raise InterlockError(f"name '{name}' is a number; a tenant's name has a letter in it")
-    other = named_tenant(tx.connection, name)
+    other = find_tenant(tx.connection, name)
     if other and other.id != tenant:
         raise InterlockError(f"tenant {other.id} has the name '{name}' already")
 
 
 def refuse_too_long(tx: UnitOfWork, command: Submit) -> None:
     """A tenant's queue has room for what a submit makes; else nothing of it is made."""
-    most = most_waiting(tx, command.tenant)
+    most = get_max_waiting(tx, command.tenant)
     if most is None:
         return
     plain = sum(work.key is None for work in command.work if tx.lifecycles[work.lifecycle].leased)
     keys = {
         (work.task, work.key) for work in command.work if work.key is not None and tx.lifecycles[work.lifecycle].leased
     }
-    more = plain + sum(with_key(tx, command.tenant, task, key) is None for task, key in keys)
-    if more and (now := waiting_now(tx, command.tenant)) + more > most:
-        row = tenant_seen(tx.connection, command.tenant)
+    more = plain + sum(find_by_key(tx, command.tenant, task, key) is None for task, key in keys)
+    if more and (now := count_waiting_now(tx, command.tenant)) + more > most:
+        row = read_tenant(tx.connection, command.tenant)
         name = f"'{row.name}'" if row else command.tenant
         raise LimitReached(
             f"TENANT_LIMIT: of tenant {name} at most {most} units may wait; {now} do, and {more} more were submitted"

@@ -10,7 +10,7 @@ from interlock.kernel import policy
 from interlock.kernel.commands import Tick
 from interlock.kernel.rows import Unit
 from interlock.store.acts import WITHHELD
-from interlock.store.queries.for_verbs import forget_expired, held_by, overdue
+from interlock.store.queries.for_verbs import find_overdue, forget_expired, load_held_units
 from interlock.store.seals import write_seal
 from interlock.store.unit_of_work import Picks, UnitOfWork
 
@@ -30,7 +30,7 @@ def wake(tx: UnitOfWork, limit: int) -> int:
     """What is due, the longest overdue first, has been looked at."""
     for timer in tx.hooks.claim_timers:
         timer(tx, max(limit, WAKE_LEAST))
-    found = overdue(tx, max(limit, WAKE_LEAST) + len(tx.cache.passed_over))
+    found = find_overdue(tx, max(limit, WAKE_LEAST) + len(tx.cache.passed_over))
     due = tx.state(Picks).pick(unit for unit in found if not tx.cache.is_passed_over(unit.id, tx.now))
     move_each(due, lambda unit: look(tx, unit))
     return len(due)
@@ -98,12 +98,14 @@ def run_out(tx: UnitOfWork, unit: Unit) -> None:
 def quiet_until(tx: UnitOfWork, worker: Unit) -> int:
     """Until when a worker may say nothing, because it holds what cannot beat, or seldom does; 0: it may not."""
     within_us = tx.lifecycle(worker).states[worker.state].within_us or 0
-    leases = [(unit.lease_until or 0, unit.lease_beat or 0) for unit in held_by(tx, worker.id) if live(tx, unit)]
+    leases = [
+        (unit.lease_until or 0, unit.lease_beat or 0) for unit in load_held_units(tx, worker.id) if live(tx, unit)
+    ]
     return max((until for until, beat in leases if until > tx.now and policy.quiet(beat, within_us)), default=0)
 
 
 def lose_all(tx: UnitOfWork, worker: Unit) -> None:
     """What a silent worker holds is taken from it: it comes back empty (A3-11)."""
-    for unit in held_by(tx, worker.id):
+    for unit in load_held_units(tx, worker.id):
         if live(tx, unit):
             lose(tx, unit, "force", "revoke", Stamp(CLOCK, "its worker does not answer"))

@@ -12,7 +12,7 @@ from typing import Protocol, TypeVar
 from interlock.kernel.commands import Command, Tick
 from interlock.kernel.errors import InterlockError
 from interlock.store.connection import Connection
-from interlock.store.queries.snapshots import due_tenants
+from interlock.store.queries.snapshots import read_due_tenants
 
 A = TypeVar("A")
 T = TypeVar("T")
@@ -55,7 +55,7 @@ class Ticker:
 
     def tick_all(self) -> None:
         """Every tenant for whom something is due had a tick; one that is refused does not stop the others."""
-        for tenant in self.engine.read(due_tenants, None):
+        for tenant in self.engine.read(read_due_tenants, None):
             try:
                 self.engine.send(Tick(tenant=tenant, actor=self.actor))
             except InterlockError as error:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from interlock.kernel.errors import StoreError
 from interlock.store.connection import Queue, WakeupChannel
-from interlock.store.queries.for_verbs import LaneState, lanes_made_available, lanes_of
+from interlock.store.queries.for_verbs import LaneState, find_lanes_with_work, load_lanes
 from interlock.store.unit_of_work import UnitOfWork
 
 LOOK = 0.25  # seconds after which a listener asks whether it is still wanted
@@ -145,9 +145,9 @@ class WakeupHub:
         self.limited = limited - {tenant for tenant, (running, _) in limits.items() if running is None}
         if not self.watches and not (self.wire and self.wire.tells):
             return {}
-        lanes = lanes_made_available(tx, self.lanes) if tx.changes.made_available else {}
+        lanes = find_lanes_with_work(tx, self.lanes) if tx.changes.made_available else {}
         for tenant in tx.changes.freed_tenants & limited:  # whoever was kept from its work by a limit may claim again
-            lanes |= {lane.id: (tenant, lane.queue) for lane in lanes_of(tx, tenant).lanes}
+            lanes |= {lane.id: (tenant, lane.queue) for lane in load_lanes(tx, tenant).lanes}
         return lanes
 
     def ring(self, ring: Wakeup) -> None:

@@ -10,8 +10,8 @@ from interlock.core.advance import Stamp, advance, asked_by, change, make_unit
 from interlock.kernel.commands import Drain, Register, Standing
 from interlock.kernel.errors import Contended, Drained, Gone
 from interlock.kernel.rows import Body, Unit, Worker
-from interlock.store.prefetch import worker_read
-from interlock.store.queries.for_verbs import incarnations, unlocked
+from interlock.store.prefetch import declare_worker
+from interlock.store.queries.for_verbs import lock_incarnations, read_worker_unlocked
 from interlock.store.unit_of_work import UnitOfWork
 
 LIFECYCLE = "worker"
@@ -46,7 +46,7 @@ def register(tx: UnitOfWork, command: Register) -> int:
     validation.between("capacity", command.capacity, 1, CAPACITY_MAX)
     validation.between("concurrency", command.concurrency, 0, CAPACITY_MAX)
     stamp = asked_by(command)
-    for older in [worker_of(tx, one.unit) for one in incarnations(tx, command.tenant, command.name)]:
+    for older in [worker_of(tx, one.unit) for one in lock_incarnations(tx, command.tenant, command.name)]:
         if older.incarnation == command.incarnation:
             return older.unit
         older.draining = 1
@@ -115,7 +115,7 @@ def glimpse(tx: UnitOfWork, holder: int, key: str) -> Worker | None:
     )
     if touched or not busy:
         return None
-    worker, unit = unlocked(tx, holder)
+    worker, unit = read_worker_unlocked(tx, holder)
     if (
         worker is None
         or unit is None
@@ -152,7 +152,7 @@ def free_workers(tx: UnitOfWork) -> None:
     for tenant, holder in sorted({*changes.given_back, *changes.claims}):
         tx.tenant = tenant
         if (tenant, holder) in changes.claims and holder not in tx.rows.workers:
-            tx.prefetch(list(worker_read(holder)))
+            tx.prefetch(list(declare_worker(holder)))
         worker_of(tx, holder)
 
 

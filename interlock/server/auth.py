@@ -11,8 +11,8 @@ from interlock.kernel.ids import format_id
 from interlock.kernel.rows import Key
 from interlock.server.errors import Refusal
 from interlock.store.connection import Connection
-from interlock.store.queries.api_keys import key_seen
-from interlock.store.queries.tenants import tenant_seen
+from interlock.store.queries.api_keys import find_api_key
+from interlock.store.queries.tenants import read_tenant
 
 BELIEVED = 0.5  # seconds
 KNOWN_MAX = 10_000
@@ -101,7 +101,7 @@ class Keyring:
         looked = moment()
 
         def ask(connection: Connection) -> Known | None:
-            row, its = key_seen(connection, tenant, key), tenant_seen(connection, tenant)
+            row, its = find_api_key(connection, tenant, key), read_tenant(connection, tenant)
             limited = its is not None and its.max_requests is not None
             return None if row is None else Known(row, limited, connection.now(), looked)
 

@@ -20,7 +20,7 @@ from interlock.kernel.errors import Denied, InterlockError, StoreError, Unknown
 from interlock.server.errors import OURS, Refusal, refusal
 from interlock.server.keys import refuse_wider
 from interlock.server.operations import Operation, Request
-from interlock.store.queries.views import born_by
+from interlock.store.queries.views import find_cause
 
 log = logging.getLogger("interlock.server")
 STALE = "STALE_LEASE"
@@ -87,7 +87,7 @@ async def denied(scope: str, request: Request, command: Command[Any]) -> Denied 
     if not isinstance(command, Drain) or scope != "worker":
         needed = http_codec.scope_of(command)
         return None if scope == needed else Denied(f"this needs the scope '{needed}'")
-    born = await request.read(born_by, command.worker) or ""
+    born = await request.read(find_cause, command.worker) or ""
     if born.partition(" ")[0] == request.caller.key:
         return None
     return Denied("a worker may drain itself, and this one was registered with another key")

@@ -16,9 +16,9 @@ from interlock.server.errors import Refusal
 from interlock.server.operations import Operation, Request, unit_of
 from interlock.server.request_schemas import BulkAsked, LettersAsked, LettersMeant
 from interlock.store.connection import Connection
-from interlock.store.queries.dead_letters import END, Letter, Letters, Place, newest, place_of
+from interlock.store.queries.dead_letters import END, Letter, Letters, Place, find_place, read_newest
 from interlock.store.queries.lists import UnitRef
-from interlock.store.queries.views import last_tracebacks, views_of
+from interlock.store.queries.views import read_last_tracebacks, views_of
 
 BULK_MOST, TOGETHER, SHOWN_MOST = 10_000, 200, 1_000  # letters of one order, at a time, and told by id
 GOOD_FOR_US = 600_000_000
@@ -50,12 +50,12 @@ async def letters(request: Request) -> responses.LetterList:
 def page_of(
     connection: Connection, tenant: int, wanted: Letters, query: LettersMeant
 ) -> tuple[list[responses.LetterTold], Letter | None]:
-    before = END if query.after is None else place_of(connection, tenant, unit_of(query.after))
+    before = END if query.after is None else find_place(connection, tenant, unit_of(query.after))
     if before is None:
         raise InterlockError(f"'{query.after}' is no dead letter any more; begin with the first page")
-    found, last = newest(connection, tenant, wanted, query.limit, before)
+    found, last = read_newest(connection, tenant, wanted, query.limit, before)
     views = views_of(connection, tenant, [one.unit for one in found])
-    tracebacks = last_tracebacks(connection, tenant, [one.unit for one in found])
+    tracebacks = read_last_tracebacks(connection, tenant, [one.unit for one in found])
     return [json_views.letter(views[one.unit], one, tracebacks.get(one.unit)) for one in found], last
 
 
@@ -86,7 +86,7 @@ async def gathered(request: Request, wanted: Letters, at: int) -> tuple[list[Let
     found: list[Letter] = []
     before: Place = (at, 2**62)
     while len(found) < BULK_MOST:
-        some, last = await request.read(newest, wanted, TOGETHER * 5, before)
+        some, last = await request.read(read_newest, wanted, TOGETHER * 5, before)
         found += [one for one in some if one.again_at is None or one.again_at > at]
         if last is None:
             return found[:BULK_MOST], len(found) > BULK_MOST

@@ -16,7 +16,7 @@ from interlock.kernel.errors import InterlockError
 from interlock.kernel.rows import Event
 from interlock.server.errors import AGAIN, Refusal
 from interlock.store.connection import Connection
-from interlock.store.queries.views import events_of, moved_since
+from interlock.store.queries.views import events_of, find_moved_since
 
 log = logging.getLogger("interlock.server")
 PAUSE = 0.25  # seconds between two looks
@@ -146,7 +146,7 @@ class Streams:
 def read_moved(connection: Connection, tenant: int, wanted: dict[int, int]) -> Moved:
     """The units that have moved behind the version that is known of them, or have ended, with their next events."""
     found: Moved = []
-    for unit, version, settled in moved_since(connection, tenant, wanted):
+    for unit, version, settled in find_moved_since(connection, tenant, wanted):
         events = events_of(connection, tenant, unit, wanted[unit], PAGE) if version > wanted[unit] else []
         found.append((unit, events, settled and (not events or events[-1].version >= version)))
     return found

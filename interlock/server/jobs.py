@@ -29,12 +29,12 @@ from interlock.store.queries.views import (
     Filter,
     Glimpse,
     View,
-    born_by,
     events_of,
+    find_cause,
+    find_open_gates,
     glimpse,
     needs_of,
     notes_of,
-    open_gates,
     view,
     views_of,
 )
@@ -86,7 +86,7 @@ def look_at(
     there = views_of(connection, tenant, [one.unit for one in made])
     seen = [seen_in(there[one.unit]) if one.unit in there else last_known(one) for one in made]
     created = next((one.unit for one in made if one.created), None)
-    return seen, created is not None and born_by(connection, tenant, created) == request_id
+    return seen, created is not None and find_cause(connection, tenant, created) == request_id
 
 
 def last_known(one: Submitted) -> Glimpse:
@@ -129,7 +129,7 @@ async def show(request: Request) -> responses.UnitWhole:
 def whole(connection: Connection, tenant: int, unit: int) -> responses.UnitWhole:
     """A unit, what it needs, the gates that it waits for and how its attempts failed, from one picture."""
     found = view(connection, tenant, unit)
-    needs, gates = needs_of(connection, tenant, unit), open_gates(connection, tenant, unit)
+    needs, gates = needs_of(connection, tenant, unit), find_open_gates(connection, tenant, unit)
     return json_views.whole(found, needs, gates, notes_of(connection, tenant, unit))
 
 

@@ -17,8 +17,8 @@ from interlock.server.errors import Refusal
 from interlock.server.operations import Operation, Reply, Request, unit_of
 from interlock.server.request_schemas import KeyAsked, LastsAsked, ReasonAsked, micro
 from interlock.store.connection import Connection
-from interlock.store.queries.api_keys import key_seen, keys_seen
-from interlock.store.queries.tenants import held, tenant_seen, waiting
+from interlock.store.queries.api_keys import find_api_key, list_api_keys
+from interlock.store.queries.tenants import count_held, count_waiting, read_tenant
 
 
 async def create(request: Request) -> Reply:
@@ -35,7 +35,7 @@ async def refuse_wider(request: Request, order: CreateKey | RotateKey) -> None:
     if isinstance(order, CreateKey):
         given = order.scopes
     else:
-        row = await request.read(key_seen, order.key)
+        row = await request.read(find_api_key, order.key)
         given = tuple(row.scopes.split(",")) if row else ()
     for scope in given:
         if not allows(request.caller.scopes, scope):
@@ -74,7 +74,7 @@ def number(request: Request) -> int:
 
 
 async def keys(request: Request) -> dict[str, Any]:
-    found, now = await request.read(lambda connection, tenant: (keys_seen(connection, tenant), connection.now()))
+    found, now = await request.read(lambda connection, tenant: (list_api_keys(connection, tenant), connection.now()))
     return {"keys": [told(row, now) for row in found]}
 
 
@@ -87,9 +87,9 @@ async def tenant(request: Request) -> key_responses.TenantTold:
 
 
 def look(connection: Connection, tenant: int) -> tuple[Tenant, int, int]:
-    row = tenant_seen(connection, tenant)
+    row = read_tenant(connection, tenant)
     assert row, "its key is a row of it"
-    return row, held(connection, tenant), waiting(connection, tenant)
+    return row, count_held(connection, tenant), count_waiting(connection, tenant)
 
 
 NOT_TWICE = (

@@ -14,8 +14,8 @@ from interlock.kernel import metrics
 from interlock.server.auth import moment
 from interlock.server.operations import Operation, Request
 from interlock.store.connection import Connection
-from interlock.store.queries.metrics import Depth, Gauges, gauges, next_tally
-from interlock.store.queries.metrics import tallies as tallies_of
+from interlock.store.queries.metrics import Depth, Gauges, read_gauges, read_next_counts
+from interlock.store.queries.metrics import read_counts as tallies_of
 
 PROMETHEUS = "text/plain; version=0.0.4"
 SCRAPE_SECONDS = 10.0  # that a question may take: a backlog is to be seen just while it is large
@@ -60,14 +60,14 @@ async def count_up(request: Request) -> bool:
     end = moment() + SECONDS
     behind = True
     while behind and moment() < end:
-        tally, behind = await request.read(next_tally, request.app.lifecycles)
+        tally, behind = await request.read(read_next_counts, request.app.lifecycles)
         if tally:
             await request.send(tally)
     return behind
 
 
 def look(connection: Connection, tenant: int, *, behind: bool) -> str:
-    return text(tallies_of(connection, tenant), gauges(connection, tenant), behind=behind)
+    return text(tallies_of(connection, tenant), read_gauges(connection, tenant), behind=behind)
 
 
 def text(rows: Rows, now: Gauges, *, behind: bool) -> str:

@@ -25,7 +25,7 @@ from interlock.server.limits import Limits
 from interlock.server.operations import ServerState
 from interlock.server.tls import refuse_unusable
 from interlock.store.connection import Connection
-from interlock.store.queries.tenants import passes_security_by
+from interlock.store.queries.tenants import bypasses_row_security
 
 GRACE = 30  # seconds that open requests have to end in
 
@@ -71,7 +71,7 @@ class Unsafe(InterlockError):
 
 def refuse_superuser(connection: Connection) -> None:
     """On PostgreSQL the last wall between tenants is row-level security; who passes it by may not serve them."""
-    if passes_security_by(connection):
+    if bypasses_row_security(connection):
         raise Unsafe(
             "this database role passes row-level security by, so nothing would keep tenants apart: serve with a role "
             "that is no superuser, has not BYPASSRLS, and was granted interlock_app"

@@ -58,7 +58,7 @@ class Move(msgspec.Struct, gc=False):
 
 def record_move(tx: "UnitOfWork", move: Move) -> None:
     """The move is part of the next flush. A start and what it came to are one move where a path lists both."""
-    last, soonest = tx.changes.last_moves.get(move.unit.id), soonest_round(tx, move.unit)
+    last, soonest = tx.changes.last_moves.get(move.unit.id), get_soonest_round(tx, move.unit)
     if last is not None:
         both = tx.paths.joined(last.path, move.path)
         if (
@@ -86,7 +86,7 @@ def repeat_birth(tx: "UnitOfWork", first: Unit, unit: Unit) -> None:
     tx.changes.moves.append(move)
 
 
-def soonest_round(tx: "UnitOfWork", unit: Unit) -> int:
+def get_soonest_round(tx: "UnitOfWork", unit: Unit) -> int:
     """The first round in which a unit can move: behind its own last move, and those of its parent and its children."""
     soonest = tx.changes.round
     if (last := tx.changes.last_moves.get(unit.id)) is not None:
@@ -96,7 +96,7 @@ def soonest_round(tx: "UnitOfWork", unit: Unit) -> int:
     return max(soonest, tx.changes.child_rounds.get(unit.id, -1) + 1)
 
 
-def keep_birth(tx: "UnitOfWork", unit: Unit) -> None:
+def copy_birth(tx: "UnitOfWork", unit: Unit) -> None:
     """Whoever moves on in the transaction in which it is born is written as it was born first."""
     last = tx.changes.last_moves.get(unit.id)
     if last is not None and last.path.source == BORN and last.born_as is None:
@@ -104,7 +104,7 @@ def keep_birth(tx: "UnitOfWork", unit: Unit) -> None:
         last.born_as.holder = last.born_as.lease_until = None
 
 
-def rounds_of(moves: Iterable[Move]) -> list[list[Move]]:
+def group_by_round(moves: Iterable[Move]) -> list[list[Move]]:
     """Moves by their rounds, in order."""
     rounds: dict[int, list[Move]] = {}
     for move in moves:
@@ -120,7 +120,7 @@ def make_acts(tx: "UnitOfWork", moves: list[Move]) -> tuple[list[Act], list[ActD
         if move.like is not None and is_alike(tx, move, move.like):
             groups[alike[id(move.like)]].append(move)
         else:
-            group = alike[id(move)] = group_of(tx, move)
+            group = alike[id(move)] = get_group(tx, move)
             groups.setdefault(group, []).append(move)
     acts: list[Act] = []
     details: list[ActDetail] = []
@@ -140,7 +140,7 @@ def is_alike(tx: "UnitOfWork", move: Move, like: Move) -> bool:
     return untouched and move.unit.available_at == like.unit.available_at
 
 
-def group_of(tx: "UnitOfWork", move: Move) -> Any:
+def get_group(tx: "UnitOfWork", move: Move) -> Any:
     """What all units of an act have in common."""
     unit, path = move.unit, move.path
     last = tx.changes.last_moves[unit.id] is move
@@ -171,7 +171,7 @@ def make_act(tx: "UnitOfWork", group: list[Move]) -> tuple[Act, list[ActDetail]]
         units=[unit.id for unit in units], before=[unit.act for unit in units],
         leases=leases if any(lease is not None for lease in leases) else None,
         secrets=[move.terms.secret for move in group if move.terms] or None,
-        details=told_of(tx, group, apart),
+        details=digest_details(tx, group, apart),
     )  # fmt: skip
     details = [ActDetail(act.id, move.unit.id, act.tenant, move.payload) for move in group] if apart else []
     for unit in units:
@@ -191,38 +191,38 @@ def next_act_id(tx: "UnitOfWork") -> int:
     return tx.connection.act_id(tx.changes.acts)
 
 
-def told_of(tx: "UnitOfWork", group: list[Move], apart: bool) -> list[str | None] | None:
+def digest_details(tx: "UnitOfWork", group: list[Move], apart: bool) -> list[str | None] | None:
     """Digests of what is kept apart from an act: payloads of single units, results, and where the newborn belong."""
     if apart:
         return [sha256(move.payload.encode()).hexdigest() for move in group]
     if group[0].path.source != BORN:
-        return results_of(tx, group) if tx.changes.results else None
-    digests = [None if move.like else belonging(tx.body(move.unit)) for move in group]
+        return digest_results(tx, group) if tx.changes.results else None
+    digests = [None if move.like else digest_correlation(tx.body(move.unit)) for move in group]
     return digests if any(digests) else None
 
 
-def results_of(tx: "UnitOfWork", group: list[Move]) -> list[str | None] | None:
+def digest_results(tx: "UnitOfWork", group: list[Move]) -> list[str | None] | None:
     """Digests of the results that units were given by the last move that this transaction made with them."""
     given = [
         tx.changes.results.get(move.unit.id) if tx.changes.last_moves[move.unit.id] is move else None for move in group
     ]
-    digests = [None if result is None else result_digest(result) for result in given]
+    digests = [None if result is None else digest_result(result) for result in given]
     return digests if any(digests) else None
 
 
-def result_digest(result: str) -> str:
+def digest_result(result: str) -> str:
     """What an act knows of a result; it is the digest of nothing else."""
     return sha256(b"result " + result.encode()).hexdigest()
 
 
-def belonging(body: Body) -> str | None:
+def digest_correlation(body: Body) -> str | None:
     """The digest of a unit's correlation and trace; None if it has none but its own id."""
     if body.correlation == str(body.unit) and not body.trace:
         return None
     return sha256(msgspec.json.encode([body.correlation, body.trace])).hexdigest()
 
 
-def left_by_acts(unit: Unit, was: Unit, moves: list[Move]) -> Unit:
+def apply_moves(unit: Unit, was: Unit, moves: list[Move]) -> Unit:
     """A unit's row as its acts leave it: what else differs from it is written beside them."""
     image: Unit = copied(was)
     for move in moves:
@@ -237,31 +237,41 @@ def left_by_acts(unit: Unit, was: Unit, moves: list[Move]) -> Unit:
     return image
 
 
-def digest_of(act: Act) -> str:
+def digest_act(act: Act) -> str:
     """What an act is known by; PostgreSQL computes the same (`act_digest`). Every field has its length before it."""
     parts = (
-        pack(">qi", act.id, act.tenant), field(act.path_digest.encode()),
+        pack(">qi", act.id, act.tenant), encode_field(act.path_digest.encode()),
         pack(">iii", act.version, act.attempt, act.fence), pack(">q", act.at),
-        *(field(None if text is None else text.encode()) for text in (act.actor, act.reason, act.cause, act.payload)),
+        *map(encode_text, (act.actor, act.reason, act.cause, act.payload)),
         pack(">i", act.available),
-        *(field(None if one is None else pack(">q", one)) for one in (act.worker, act.ttl, act.beat, act.until)),
-        *(field(None if ids is None else packed(ids, INT8)) for ids in (act.units, act.before, act.leases)),
-        *(field(None if texts is None else packed(texts, TEXT)) for texts in (act.secrets, act.details)),
+        *map(encode_number, (act.worker, act.ttl, act.beat, act.until)),
+        *(encode_array(ids, INT8) for ids in (act.units, act.before, act.leases)),
+        *(encode_array(texts, TEXT) for texts in (act.secrets, act.details)),
     )  # fmt: skip
     return sha256(b"".join(parts)).hexdigest()
 
 
-def field(value: bytes | None) -> bytes:
+def encode_field(value: bytes | None) -> bytes:
     return b"\0" if value is None else b"\1" + pack(">i", len(value)) + value
 
 
-def packed(values: Sequence[int | str | None], kind: int) -> bytes:
-    """A list as PostgreSQL sends an array of that type."""
+def encode_text(value: str | None) -> bytes:
+    return encode_field(None if value is None else value.encode())
+
+
+def encode_number(value: int | None) -> bytes:
+    return encode_field(None if value is None else pack(">q", value))
+
+
+def encode_array(values: Sequence[int | str | None] | None, kind: int) -> bytes:
+    """A list as PostgreSQL sends an array of that type, with its length before it."""
+    if values is None:
+        return encode_field(None)
     head = pack(">iiIii", 1, int(None in values), kind, len(values), 1)
-    return head + b"".join(map(element, values))
+    return encode_field(head + b"".join(map(encode_element, values)))
 
 
-def element(value: int | str | None) -> bytes:
+def encode_element(value: int | str | None) -> bytes:
     if value is None:
         return pack(">i", -1)
     if isinstance(value, int):
@@ -270,14 +280,14 @@ def element(value: int | str | None) -> bytes:
     return pack(">i", len(text)) + text
 
 
-def events_here(tx: "UnitOfWork", unit: int) -> Iterator[Event]:
+def read_unflushed_events(tx: "UnitOfWork", unit: int) -> Iterator[Event]:
     """What this transaction did to a unit and the database has not seen, event by event."""
     for move in tx.changes.moves:
         if move.unit.id == unit:
-            yield from unfold(move, tx.body(move.unit))
+            yield from unfold_move(move, tx.body(move.unit))
 
 
-def unfold(move: Move, body: Body) -> Iterator[Event]:
+def unfold_move(move: Move, body: Body) -> Iterator[Event]:
     """The events of a move, one for each hop."""
     attempt, fence = move.attempt, move.fence
     for place, hop in enumerate(move.path.hops, start=1):

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from interlock.kernel.rows import Need, Unit
 from interlock.store.connection import Connection
-from interlock.store.queries.snapshots import read, read_leases
+from interlock.store.queries.snapshots import read_leases, read_rows
 
 # The name by which a row of each table is told; of keys it is enough that one of them changed.
 WATCHED = {"unit": "id", "lease": "unit", "worker": "unit", "slot": "0", "token": "0", "need": "unit"}
@@ -34,10 +34,10 @@ def written(connection: Connection) -> list[tuple[str, int]]:
 
 def units(connection: Connection, ids: Iterable[int]) -> list[Unit]:
     """These units, with what their live leases say."""
-    found = read(connection, Unit, "WHERE id {ids} ORDER BY id", ids=list(ids))
+    found = read_rows(connection, Unit, "WHERE id {ids} ORDER BY id", ids=list(ids))
     read_leases(connection, found)
     return found
 
 
 def needs_of(connection: Connection, ids: Iterable[int]) -> list[Need]:
-    return read(connection, Need, "WHERE unit {ids} ORDER BY unit, needs", ids=list(ids))
+    return read_rows(connection, Need, "WHERE unit {ids} ORDER BY unit, needs", ids=list(ids))

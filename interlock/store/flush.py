@@ -10,7 +10,7 @@ import msgspec
 
 from interlock.kernel.paths import BORN
 from interlock.kernel.rows import Row, Unit, Worker, columns, copied
-from interlock.store.acts import Move, left_by_acts, make_acts, rounds_of
+from interlock.store.acts import Move, apply_moves, group_by_round, make_acts
 from interlock.store.commit_proof import choose_proof
 from interlock.store.connection import Connection
 from interlock.store.hooks import Moved
@@ -43,7 +43,7 @@ def flush(tx: UnitOfWork) -> list[Moved]:
     before = {unit: None if unit in changes.born else rows.loaded[unit] for unit in sorted(units)}
     tx.prefetched.clear()
     with tx.connection.pipeline():
-        acts = write(tx)
+        acts = write_changes(tx)
     workers = ((row, ("unit", *WORKER_WRITTEN)) for row in changes.workers.values())
     moved = ((row, ("id", *WRITTEN)) for row in changes.moved.values())
     changes.proof = choose_proof(changes.proof, chain(acts, changes.inserts), chain(workers, moved))
@@ -61,16 +61,16 @@ def became_available(unit: Unit, was: Unit | None) -> bool:
     return unit.available_at is not None and (was is None or was.available_at is None)
 
 
-def write(tx: UnitOfWork) -> list[Row]:
+def write_changes(tx: UnitOfWork) -> list[Row]:
     """Acts, what they make and move, and everything else, a statement a table. Answers the acts."""
     if tx.changes.bodies:  # first: one that gives its key up makes room for another
-        tx.connection.update(in_order(tx.changes.bodies), BODY_WRITTEN, "unit")
+        tx.connection.update(sort_by_key(tx.changes.bodies), BODY_WRITTEN, "unit")
     acts = write_acts(tx)
-    for rows in by_table(tx):
+    for rows in group_by_table(tx):
         tx.connection.insert(rows)
     write_units(tx)
     if tx.changes.workers:
-        tx.connection.update(in_order(tx.changes.workers), WORKER_WRITTEN, "unit")
+        tx.connection.update(sort_by_key(tx.changes.workers), WORKER_WRITTEN, "unit")
     for table, changed in tx.changes.updates.items():
         tx.connection.many(table.sql, [msgspec.structs.asdict(changed[key]) for key in sorted(changed)])
     return acts
@@ -79,10 +79,10 @@ def write(tx: UnitOfWork) -> list[Row]:
 def write_acts(tx: UnitOfWork) -> list[Row]:
     """The acts of each round, one statement a round; who is born by them comes right behind."""
     written: list[Row] = []
-    for moves in rounds_of(tx.changes.moves):
+    for moves in group_by_round(tx.changes.moves):
         births = [move for move in moves if move.path.source == ""]
         acts, details = make_acts(tx, moves)
-        tx.connection.write_acts(acts, [as_born(move) for move in births])
+        tx.connection.write_acts(acts, [make_born_row(move) for move in births])
         if details:
             tx.connection.insert(details)
         written += acts
@@ -103,14 +103,14 @@ def write_units(tx: UnitOfWork) -> None:
     renewed: list[Unit] = []
     for one in sorted({*tx.changes.moved, *moves}):
         unit, was = tx.rows.units[one], births.get(one) or tx.rows.loaded[one]
-        image = left_by_acts(unit, was, moves.get(one, []))
+        image = apply_moves(unit, was, moves.get(one, []))
         if WRITTEN_OF(unit) != WRITTEN_OF(image):
             changed.append(unit)
             images.append(image)
-        if unit.lease_id is not None and unit.lease_until != until_of(was, unit, moves.get(one, [])):
+        if unit.lease_id is not None and unit.lease_until != get_lease_end(was, unit, moves.get(one, [])):
             renewed.append(unit)
     if changed:
-        tx.connection.update(changed, differing(changed, images), "id")
+        tx.connection.update(changed, list_differing_columns(changed, images), "id")
     if renewed:
         renew_leases(tx.connection, renewed)
 
@@ -124,14 +124,14 @@ def renew_leases(connection: Connection, held: Sequence[Unit]) -> None:
         connection.many(RENEW, [{"id": unit.lease_id, "unit": unit.id, "until": unit.lease_until} for unit in held])
 
 
-def as_born(move: Move) -> Unit:
+def make_born_row(move: Move) -> Unit:
     """A new unit's row as the act that bears it leaves it."""
     unit = move.born_as or move.unit
     unit.act = unit.born = move.unit.act
     return unit
 
 
-def by_table(tx: UnitOfWork) -> list[list[Row]]:
+def group_by_table(tx: UnitOfWork) -> list[list[Row]]:
     """What is new, a table at a time: the guard wants units before their rows."""
     tables: dict[type[Row], list[Row]] = {}
     for row in tx.changes.inserts:
@@ -139,19 +139,19 @@ def by_table(tx: UnitOfWork) -> list[list[Row]]:
     return list(tables.values())
 
 
-def until_of(was: Unit, unit: Unit, moves: list[Move]) -> int | None:
+def get_lease_end(was: Unit, unit: Unit, moves: list[Move]) -> int | None:
     """Until when a live lease lasts, as far as the database knows once the acts are written."""
     grants = [move.terms for move in moves if move.terms]
     return grants[-1].until if grants else was.lease_until
 
 
-def differing(units: Sequence[Unit], images: Sequence[Unit]) -> list[str]:
+def list_differing_columns(units: Sequence[Unit], images: Sequence[Unit]) -> list[str]:
     """The columns in which any of these units differs from what acts have left."""
     pairs = zip(zip(*map(WRITTEN_OF, units), strict=True), zip(*map(WRITTEN_OF, images), strict=True), strict=True)
     return [name for name, (now, was) in zip(WRITTEN, pairs, strict=True) if now != was]
 
 
-def in_order(rows: Mapping[int, R]) -> list[R]:
+def sort_by_key(rows: Mapping[int, R]) -> list[R]:
     return [rows[one] for one in sorted(rows)]
 
 

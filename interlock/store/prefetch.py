@@ -10,33 +10,40 @@ from typing import Any
 from interlock.store.cache import EngineCache
 from interlock.store.lanes import Lanes
 from interlock.store.queries.claims import BODIES_OF_FREE, FREE
-from interlock.store.queries.for_verbs import EXPIRED, OVERDUE, TOKENS_BACK, UNIT_UNLOCKED, WORKER_UNLOCKED, new_lanes
+from interlock.store.queries.for_verbs import (
+    EXPIRED,
+    OVERDUE,
+    TOKENS_BACK,
+    UNIT_UNLOCKED,
+    WORKER_UNLOCKED,
+    bind_new_lanes,
+)
 from interlock.store.query import BoundQuery
 from interlock.store.unit_of_work import BODIES, UNITS_LOCKED, WORKER_LOCKED
 
 Queries = Iterator[BoundQuery[Any]]
 
 
-def lanes_read(cache: EngineCache, tenant: int) -> Queries:
+def declare_lanes(cache: EngineCache, tenant: int) -> Queries:
     """A tenant's new lanes, and its limits."""
-    yield new_lanes(cache.lanes.get(tenant) or Lanes(tenant))
+    yield bind_new_lanes(cache.lanes.get(tenant) or Lanes(tenant))
 
 
-def worker_read(worker: int) -> Queries:
+def declare_worker(worker: int) -> Queries:
     """A worker, its unit and its body, both rows locked."""
     yield WORKER_LOCKED.bind(unit=worker)
     yield UNITS_LOCKED.bind(ids=[worker])
     yield BODIES.bind(ids=[worker])
 
 
-def due_read(cache: EngineCache, tenant: int, limit: int) -> Queries:
+def declare_due(cache: EngineCache, tenant: int, limit: int) -> Queries:
     """What time must look at."""
     yield TOKENS_BACK.bind(tenant=tenant, limit=limit)
     for due in (OVERDUE, EXPIRED):
         yield due.bind(limit=limit + len(cache.passed_over), tenant=tenant)
 
 
-def free_read(cache: EngineCache, tenant: int, worker: int, queues: Sequence[str], limit: int) -> Queries:
+def declare_free(cache: EngineCache, tenant: int, worker: int, queues: Sequence[str], limit: int) -> Queries:
     """What waits for a worker, if one lane is all that it serves."""
     known = cache.lanes.get(tenant)
     if not known or worker not in cache.workers:
@@ -50,14 +57,16 @@ def free_read(cache: EngineCache, tenant: int, worker: int, queues: Sequence[str
             yield BODIES_OF_FREE.bind(lane=lane, limit=limit)
 
 
-def claim_read(cache: EngineCache, tenant: int, worker: int, queues: Sequence[str], limit: int, least: int) -> Queries:
+def declare_claim(
+    cache: EngineCache, tenant: int, worker: int, queues: Sequence[str], limit: int, least: int
+) -> Queries:
     """What a claim reads: its worker, what time must look at (at least so many), and what waits."""
-    yield from lanes_read(cache, tenant)
+    yield from declare_lanes(cache, tenant)
     _, busy = cache.workers.get(worker, ("", False))
     if busy:
         yield WORKER_UNLOCKED.bind(unit=worker)
         yield UNIT_UNLOCKED.bind(id=worker)
     else:
-        yield from worker_read(worker)
-    yield from due_read(cache, tenant, max(limit, least))
-    yield from free_read(cache, tenant, worker, queues, limit)
+        yield from declare_worker(worker)
+    yield from declare_due(cache, tenant, max(limit, least))
+    yield from declare_free(cache, tenant, worker, queues, limit)

@@ -17,7 +17,7 @@ from interlock.kernel.errors import Denied, InterlockError
 from interlock.kernel.rows import Lease
 from interlock.store.catalog import lock_migration, may_insert
 from interlock.store.connection import Connection
-from interlock.store.queries.snapshots import read, snapshot, tenants
+from interlock.store.queries.snapshots import read_rows, read_tenant_ids, snapshot
 
 GENERATION_MAX = 2**9 - 1  # an act's id has 63 bits: 36 for the transaction and 18 for the act within it
 # The act after the last one that this server could have given an id to.
@@ -91,7 +91,7 @@ def begin_again(connection: Connection, now: int) -> Begun:
     connection.begin()
     try:
         lock_migration(connection)
-        connection.declare(tenants(connection))
+        connection.declare(read_tenant_ids(connection))
         known = dict(connection.rows("SELECT name, value FROM about WHERE name IN ('generation', 'epoch', 'before')"))
         was, generation, epoch = known["epoch"], int(known["generation"]) + 1, secrets.token_hex(16)
         if generation > GENERATION_MAX:
@@ -105,7 +105,7 @@ def begin_again(connection: Connection, now: int) -> Begun:
             connection.rows("INSERT INTO about (name, value) VALUES (:name, :value)", {"name": name, "value": value})
         # What was counted is in the same backup as what it was counted of.
         connection.rows("UPDATE tallied SET epoch = :epoch WHERE epoch = :was", {"epoch": epoch, "was": was})
-        leases = read(connection, Lease, "WHERE ended_at IS NULL ORDER BY tenant, unit")
+        leases = read_rows(connection, Lease, "WHERE ended_at IS NULL ORDER BY tenant, unit")
     except BaseException:
         connection.rollback()
         raise

@@ -17,7 +17,7 @@ import msgspec
 
 from interlock.kernel.rows import Seal
 from interlock.store.connection import Connection
-from interlock.store.queries.snapshots import horizon, read
+from interlock.store.queries.snapshots import read_horizon, read_rows
 
 SEALED_MOST = 10_000  # acts in one seal
 EVERY_US = 1_000_000  # however many processes tick, a tenant has no more seals than one in that time
@@ -61,7 +61,7 @@ def roll(root: str, digests: Iterable[str]) -> str:
 
 
 def last_seal(connection: Connection, tenant: int) -> Seal | None:
-    found = read(connection, Seal, "WHERE tenant = :tenant ORDER BY number DESC LIMIT 1", tenant=tenant)
+    found = read_rows(connection, Seal, "WHERE tenant = :tenant ORDER BY number DESC LIMIT 1", tenant=tenant)
     return found[0] if found else None
 
 
@@ -71,7 +71,7 @@ def next_seal(connection: Connection, tenant: int, now: int) -> Seal | None:
     if last is not None and last.acts < SEALED_MOST and now - last.at < EVERY_US:
         return None
     after = last.last_act if last else 0
-    given = {"tenant": tenant, "after": after, "end": horizon(connection), "limit": SEALED_MOST}
+    given = {"tenant": tenant, "after": after, "end": read_horizon(connection), "limit": SEALED_MOST}
     acts = connection.rows(DIGESTS, given)
     if not acts:
         return None
@@ -93,7 +93,7 @@ def write_seal(connection: Connection, tenant: int, now: int) -> None:
 
 def chain(connection: Connection, tenant: int, begin: Sealed = NOTHING, end: int | None = None) -> Iterator[Sealed]:
     """How the chain of a tenant goes on from somewhere, act by act, up to where others may still come between."""
-    until = horizon(connection) if end is None else end
+    until = read_horizon(connection) if end is None else end
     at = begin
     while found := connection.rows(DIGESTS, {"tenant": tenant, "after": at.act, "end": until, "limit": SEALED_MOST}):
         for act, digest in found:

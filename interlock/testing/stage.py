@@ -9,7 +9,7 @@ from interlock.client.durations import Length, length_us
 from interlock.client.jobs import Job
 from interlock.kernel.commands import Tick
 from interlock.kernel.errors import InterlockError
-from interlock.store.queries.snapshots import next_wake, queues
+from interlock.store.queries.snapshots import read_next_wake, read_queues
 from interlock.store.queries.views import events_of
 from interlock.testing.engine import still
 from interlock.testing.worker import StageWorker, WorkerLost
@@ -98,7 +98,7 @@ class Stage:
         return StageWorker(self.app, self.workers, self.capabilities)
 
     def queues(self) -> list[str]:
-        return self.engine.see(queues, self.app.tenant) or ["default"]
+        return self.engine.see(read_queues, self.app.tenant) or ["default"]
 
     # Time.
 
@@ -120,7 +120,7 @@ class Stage:
     def next_instant(self, end: int) -> int:
         """When something happens next by itself, at the latest at the end."""
         beats = [self.now_us + context.grant.beat_us // 2 for context in self.worker.running if context.grant.beat_us]
-        wake = self.engine.see(next_wake, self.app.tenant)
+        wake = self.engine.see(read_next_wake, self.app.tenant)
         return min([end, *beats, *([wake] if wake is not None and wake > self.now_us else [])])
 
     def tick(self) -> None:
@@ -135,7 +135,7 @@ class Stage:
             self.drain()
             if job.look().outcome is not None:
                 return
-            wake = self.engine.see(next_wake, self.app.tenant)
+            wake = self.engine.see(read_next_wake, self.app.tenant)
             if wake is None or (limit is not None and wake > limit):
                 break
             self.advance(timedelta(microseconds=max(0, wake - self.now_us)) or timedelta(microseconds=1))

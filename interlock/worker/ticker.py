@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from interlock.kernel.commands import Tick
 from interlock.kernel.errors import InterlockError, Unavailable
-from interlock.store.queries.snapshots import due_tenants
+from interlock.store.queries.snapshots import read_due_tenants
 from interlock.worker.retrying_client import RetryingClient
 
 if TYPE_CHECKING:
@@ -40,5 +40,5 @@ class Ticker:
     def read_due_tenants(self) -> list[int]:
         own = self.app.tenant
         with suppress(InterlockError):  # its own tick will fail too, and is sent until it does not
-            return sorted({own, *self.app.engine.read(due_tenants, None)})
+            return sorted({own, *self.app.engine.read(read_due_tenants, None)})
         return [own]

@@ -21,8 +21,8 @@ from interlock.audit.laws.rows import audit
 from interlock.kernel.lifecycle import Category, Lifecycle
 from interlock.kernel.rows import Event
 from interlock.store.connection import Connection
-from interlock.store.queries.snapshots import histories
-from interlock.store.queries.views import counts_by, workers_seen
+from interlock.store.queries.snapshots import read_histories
+from interlock.store.queries.views import count_by, workers_seen
 from tests.chaos.tasks import KINDS, made
 from tests.conftest import ROOT
 from tests.store.databases import fresh_postgres, swap
@@ -130,7 +130,7 @@ def until(true: Callable[[], bool]) -> None:
 
 def unsettled(app: interlock.App) -> int:
     """How many jobs have not ended."""
-    rows = app.read(counts_by, ("lifecycle", "outcome"))
+    rows = app.read(count_by, ("lifecycle", "outcome"))
     return sum(count for lifecycle, outcome, count in rows if lifecycle == "job" and outcome is None)
 
 
@@ -175,7 +175,7 @@ def old_snapshot(url: str) -> Iterator[None]:
 
 def recoveries(connection: Connection, killed: dict[str, float]) -> Iterator[float]:
     """For each job of a killed worker, how many seconds later it was free again."""
-    for unit, events in histories(connection):
+    for unit, events in read_histories(connection):
         worker = ""
         for event in events if unit.lifecycle == "job" else ():
             if event.trigger == "claim":
@@ -187,7 +187,7 @@ def recoveries(connection: Connection, killed: dict[str, float]) -> Iterator[flo
 def judge(connection: Connection, app: interlock.App, jobs: int) -> None:
     assert list(audit(connection, app.lifecycles, rebuild=True)) == []  # every row is the sum of its events, and more
     tasks = dict(connection.rows("SELECT unit, task FROM body"))
-    found = [(unit, list(events)) for unit, events in histories(connection) if unit.lifecycle == "job"]
+    found = [(unit, list(events)) for unit, events in read_histories(connection) if unit.lifecycle == "job"]
     assert len(found) == jobs
     for unit, events in found:
         wanted = {"refused": Category.FAILURE, "broken": Category.DEAD}.get(tasks[unit.id], Category.SUCCESS)

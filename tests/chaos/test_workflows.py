@@ -13,7 +13,7 @@ import pytest
 import interlock
 from interlock.audit.laws.rows import audit
 from interlock.store.connection import Connection
-from interlock.store.queries.views import counts_by
+from interlock.store.queries.views import count_by
 from tests.chaos.flows import PLAIN, made
 from tests.chaos.test_killed import HURRY, until
 from tests.conftest import ROOT
@@ -44,12 +44,12 @@ def crew(url: str, size: int, first: int = 1) -> Iterator[list["subprocess.Popen
 
 def ended(app: interlock.App) -> int:
     """How many runs have ended."""
-    rows = app.read(counts_by, ("lifecycle", "outcome"))
+    rows = app.read(count_by, ("lifecycle", "outcome"))
     return sum(count for lifecycle, outcome, count in rows if lifecycle == "workflow_run" and outcome is not None)
 
 
 def done(app: interlock.App, lifecycle: str) -> int:
-    rows = app.read(counts_by, ("lifecycle", "outcome"))
+    rows = app.read(count_by, ("lifecycle", "outcome"))
     return sum(count for kind, outcome, count in rows if kind == lifecycle and outcome is not None)
 
 

@@ -32,7 +32,7 @@ from interlock.kernel.commands import (
 )
 from interlock.kernel.errors import Denied, InterlockError, LimitReached, Refused, Unavailable, Unknown
 from interlock.plugins import STANDARD
-from interlock.store.queries.views import Filter, counts_by, listing
+from interlock.store.queries.views import Filter, count_by, listing
 from tests.server.house import House
 
 KEY = f"ilk_3_4_{'0' * 64}"
@@ -155,7 +155,7 @@ def test_every_command_has_a_scope_or_is_asked_beside_the_database(far: App) -> 
     with pytest.raises(InterlockError, match="Tick cannot be asked over HTTP; ask it beside the database"):
         far.send(Tick())
     with pytest.raises(InterlockError, match="'counts_by' cannot be asked over HTTP"):
-        far.read(counts_by)
+        far.read(count_by)
     with pytest.raises(InterlockError, match="over HTTP there is none"):
         far.engine.read(lambda connection: connection.now())
     with closing(sqlite3.connect(":memory:")) as mine, pytest.raises(InterlockError, match="tx: a server cannot join"):

@@ -54,7 +54,7 @@ from interlock.kernel.rows import (
 )
 from interlock.kernel.workflow_graph import Template
 from interlock.lifecycles import shipped
-from interlock.store.queries.snapshots import read, read_leases
+from interlock.store.queries.snapshots import read_leases, read_rows
 from interlock.testing.simulation.random_commands import SECOND, Chance, held
 from tests.engine.world import World
 from tests.postgres.server import postgres
@@ -239,7 +239,7 @@ class Rows:
         declare(self.connection, 1)
         tables = {}
         for kind in KINDS:
-            rows = read(self.connection, kind, "")
+            rows = read_rows(self.connection, kind, "")
             if kind is Unit:
                 read_leases(self.connection, rows)
             tables[kind.table] = {

@@ -5,9 +5,9 @@ from contextlib import contextmanager
 from typing import Any
 
 from interlock.kernel.rows import Act, ActGone, Seal, columns
-from interlock.store.acts import digest_of
+from interlock.store.acts import digest_act
 from interlock.store.postgres import PostgresConnection
-from interlock.store.queries.snapshots import read, select_acts, tenants
+from interlock.store.queries.snapshots import read_rows, read_tenant_ids, select_acts
 from interlock.store.seals import DIGESTS, SEALED_MOST, START, roll
 from interlock.store.sqlite.connection import as_json
 from tests.store.databases import Connection, swap
@@ -51,7 +51,7 @@ def write_again(database: Connection, act: Act) -> None:
         sets = [f"{name} = (:{name})::{LISTS[name]}" if name in LISTS else f"{name} = :{name}" for name in row]
         sent = {name: as_array(value) if name in LISTS else value for name, value in row.items()}
     else:
-        row["digest"] = digest_of(act)
+        row["digest"] = digest_act(act)
         sets = [f"{name} = :{name}" for name in row]
         sent = {name: as_json(value) for name, value in row.items()}
     database.rows(f"UPDATE act SET {', '.join(sets)} WHERE id = :id", {**sent, "id": act.id})
@@ -59,8 +59,8 @@ def write_again(database: Connection, act: Act) -> None:
 
 def seal_again(database: Connection) -> None:
     """Every seal is that of the acts that are there now; one that has none left has never been."""
-    for tenant in tenants(database):
-        seals = read(database, Seal, "WHERE tenant = :tenant ORDER BY number", tenant=tenant)
+    for tenant in read_tenant_ids(database):
+        seals = read_rows(database, Seal, "WHERE tenant = :tenant ORDER BY number", tenant=tenant)
         database.rows("DELETE FROM seal WHERE tenant = :tenant", {"tenant": tenant})
         root, number, last = START, 0, 0
         for seal in seals:

@@ -6,7 +6,7 @@ from interlock.kernel.api_keys import SCOPES, allows, digest_of, read_key, spell
 from interlock.kernel.commands import CreateKey, Issued, RevokeKey, RotateKey, SetTenant
 from interlock.kernel.errors import InterlockError, Unknown
 from interlock.kernel.rows import Key as Row
-from interlock.store.queries.api_keys import key_seen, keys_seen
+from interlock.store.queries.api_keys import find_api_key, list_api_keys
 from tests.engine.world import SECOND, World
 
 SECRET, OTHER = "a" * 64, "b" * 64
@@ -18,7 +18,7 @@ def create(world: World, **facts: object) -> Issued:
 
 
 def row(world: World, key: int, tenant: int = 1) -> Row:
-    found = world.engine.read(lambda connection: key_seen(connection, tenant, key), tenant)
+    found = world.engine.read(lambda connection: find_api_key(connection, tenant, key), tenant)
     assert found
     return found
 
@@ -37,7 +37,7 @@ def test_rotation_keeps_the_id_and_changes_the_secret(world: World) -> None:
     again = world.send(RotateKey(key=made.key, digest=digest_of(OTHER)))
     assert (again.key, again.name, again.scopes) == (made.key, made.name, made.scopes)
     assert row(world, made.key).digest == digest_of(OTHER)
-    assert len(world.engine.read(lambda connection: keys_seen(connection, 1))) == 1
+    assert len(world.engine.read(lambda connection: list_api_keys(connection, 1))) == 1
 
 
 def test_a_revoked_key_stays_so(world: World) -> None:
@@ -87,8 +87,8 @@ def test_what_is_wrong_is_told_and_changes_nothing(world: World, facts: dict[str
 def test_the_keys_of_others_are_not_there(world: World) -> None:
     world.send(SetTenant(tenant=2, name="other"))
     made = create(world, tenant=2)
-    assert world.engine.read(lambda connection: key_seen(connection, 1, made.key)) is None
-    assert world.engine.read(lambda connection: keys_seen(connection, 1)) == []
+    assert world.engine.read(lambda connection: find_api_key(connection, 1, made.key)) is None
+    assert world.engine.read(lambda connection: list_api_keys(connection, 1)) == []
     for order in (RotateKey(key=made.key, digest=digest_of(OTHER)), RevokeKey(key=made.key)):
         with pytest.raises(InterlockError, match="tenant 1 has no key_"):
             world.send(order)

@@ -9,9 +9,9 @@ import pytest
 from interlock.audit.laws.record import SEALS, judge_seals
 from interlock.kernel.commands import Claim, Decide, Finish, Heartbeat, Outcome, Release, Start, Submit, Work
 from interlock.kernel.rows import Act, Lease, Seal
-from interlock.store.acts import digest_of
+from interlock.store.acts import digest_act
 from interlock.store.queries.evidence import count_unsealed
-from interlock.store.queries.snapshots import BEGINNING, LEASES_US, Position, events_after, read, select_acts
+from interlock.store.queries.snapshots import BEGINNING, LEASES_US, Position, read_events_after, read_rows, select_acts
 from interlock.store.sqlite import SqliteConnection
 from tests.engine.tamper import acts_of, behind_the_guard, write_again
 from tests.engine.test_ci import started
@@ -142,7 +142,7 @@ def test_an_acts_digest_is_the_same_on_every_database(world: World) -> None:
     declare(world.connection, 1, 2)
     acts = select_acts(world.connection, "ORDER BY id")
     assert len(acts) > 20
-    assert [act.id for act in acts if digest_of(act) != act.digest] == []
+    assert [act.id for act in acts if digest_act(act) != act.digest] == []
 
 
 # Rounds.
@@ -198,7 +198,7 @@ def test_a_cursor_that_rests_anywhere_skips_nothing_and_repeats_nothing(world: W
     committer.put(Finish(outcomes=tuple(Outcome(held=held(grant)) for grant in grants)))
     committer.step()  # one act of four units and two events each
     declare(world.connection, 1)
-    whole = events_after(world.connection, BEGINNING, 1_000)
+    whole = read_events_after(world.connection, BEGINNING, 1_000)
     positions: list[Position] = [position for position, _ in whole]
     assert all(before < after for before, after in pairwise(positions))
     assert max(Counter(act for act, _ in positions).values()) == 8
@@ -209,7 +209,7 @@ def test_a_cursor_that_rests_anywhere_skips_nothing_and_repeats_nothing(world: W
     }
     for place, position in enumerate(positions, 1):
         for limit in (1, 3):
-            assert events_after(world.connection, position, limit) == whole[place : place + limit]
+            assert read_events_after(world.connection, position, limit) == whole[place : place + limit]
 
 
 # What a move costs.
@@ -285,7 +285,7 @@ def test_a_move_does_not_cost_more_with_a_longer_history(world: World, monkeypat
 
 def sealed(world: World) -> list[Seal]:
     declare(world.connection, 1)
-    return read(world.connection, Seal, "WHERE tenant = 1 ORDER BY number")
+    return read_rows(world.connection, Seal, "WHERE tenant = 1 ORDER BY number")
 
 
 def faults(world: World, from_seal: int = 1) -> list[str]:
@@ -360,7 +360,7 @@ def test_each_tenant_has_a_chain_of_its_own(world: World) -> None:
 
 def leases(world: World, where: str = "1 = 1") -> list[Lease]:
     declare(world.connection, 1)
-    return read(world.connection, Lease, f"WHERE {where} ORDER BY id, unit")
+    return read_rows(world.connection, Lease, f"WHERE {where} ORDER BY id, unit")
 
 
 def test_a_unit_has_one_live_lease_and_its_row_names_it(world: World) -> None:

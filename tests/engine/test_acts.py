@@ -16,7 +16,7 @@ from interlock.plugins import open_engine
 from interlock.store import seals as sealing
 from interlock.store.caller_transaction import join_transaction
 from interlock.store.postgres import PostgresConnection
-from interlock.store.queries.snapshots import events_after
+from interlock.store.queries.snapshots import read_events_after
 from interlock.store.seals import write_seal
 from tests.engine.test_archive import archive
 from tests.engine.test_ci import started
@@ -35,7 +35,7 @@ def journal(world: World, page: int) -> list[Event]:
     """Everything that a reader gets who takes so many events at a time."""
     declare(world.connection, 1)
     after, seen = (0, 0), list[Event]()
-    while found := events_after(world.connection, after, page):
+    while found := read_events_after(world.connection, after, page):
         after = found[-1][0]
         seen += [event for _, event in found]
     return seen

@@ -15,7 +15,7 @@ from interlock.kernel.errors import InterlockError
 from interlock.lifecycles import shipped
 from interlock.store import seals
 from interlock.store.queries import snapshots
-from interlock.store.queries.snapshots import epoch, snapshot
+from interlock.store.queries.snapshots import read_epoch, snapshot
 from tests.engine.tamper import acts_of, behind_the_guard, cut, erase, rewrite, seal_again, write_again
 from tests.engine.test_rebuild import much_work
 from tests.engine.world import World
@@ -64,7 +64,7 @@ def test_an_anchor_holds_while_work_goes_on(place: Place, monkeypatch: pytest.Mo
     lines = later.read_bytes().splitlines()
     header, end = (msgspec.json.decode(line) for line in (lines[0], lines[-1]))
     declare(place.world.connection, 1)
-    assert header["epoch"] == epoch(place.world.connection)
+    assert header["epoch"] == read_epoch(place.world.connection)
     last = place.world.connection.rows("SELECT act, place FROM journal ORDER BY act DESC, place DESC LIMIT 1")[0]
     assert tuple(header["cursor"]) == last
     root = msgspec.json.decode(lines[1])

@@ -8,7 +8,7 @@ from interlock.core import submit
 from interlock.kernel.commands import Submit, Work
 from interlock.lifecycles import shipped
 from interlock.plugins import open_engine
-from interlock.store.queries.views import Filter, matching
+from interlock.store.queries.views import Filter, find_matching
 from interlock.store.unit_of_work import UnitOfWork
 from tests.store.databases import fresh_postgres
 
@@ -31,4 +31,4 @@ def test_an_answer_that_another_keeps_meanwhile_is_the_answer(server: str) -> No
 
         one.committer.verbs = {**one.verbs, Submit: late}
         assert [one.send(command)] == others
-        assert one.read(lambda connection: matching(connection, 1, Filter())) == [others[0][0].unit]
+        assert one.read(lambda connection: find_matching(connection, 1, Filter())) == [others[0][0].unit]

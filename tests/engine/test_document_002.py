@@ -22,7 +22,7 @@ from interlock.kernel.commands import (
 )
 from interlock.kernel.errors import InterlockError, LeaseConflictError, Refused, Stale
 from interlock.lifecycles import shipped
-from interlock.store.queries.views import Filter, listing, matching
+from interlock.store.queries.views import Filter, find_matching, listing
 from tests.engine.world import World, held
 from tests.store.databases import declare
 from tests.store.raw_acts import path_of, write_act
@@ -75,7 +75,7 @@ def test_what_is_queued_is_listed_whatever_it_waits_for(world: World) -> None:
     def queued() -> list[int]:
         declare(world.connection, 1)
         seen = listing(world.connection, 1, Filter(states=("queued",)), 50)
-        assert matching(world.connection, 1, Filter(states=("queued",))) == sorted(one.unit.id for one in seen)
+        assert find_matching(world.connection, 1, Filter(states=("queued",))) == sorted(one.unit.id for one in seen)
         return sorted(one.unit.id for one in seen)
 
     assert queued() == all_of_them

@@ -9,7 +9,7 @@ from interlock.audit.laws.rows import audit
 from interlock.core.notes import READ_AGAIN_US
 from interlock.kernel.commands import Cancel, Claim, Heartbeat, Record, Register, SetTenant, Start, Submit, Work
 from interlock.kernel.errors import InterlockError
-from interlock.store.queries.snapshots import due_tenants, snapshot
+from interlock.store.queries.snapshots import read_due_tenants, snapshot
 from tests.engine.tamper import behind_the_guard
 from tests.engine.world import SECOND, World, held
 
@@ -114,7 +114,7 @@ def test_ended_leases_are_forgotten_after_a_day_by_whoever_ticks(world: World) -
     assert world.connection.rows("SELECT unit FROM lease ORDER BY unit") == [(unit,), (live,)]
     world.pass_time(1)
     with snapshot(world.connection):
-        assert due_tenants(world.connection) == [1]
+        assert read_due_tenants(world.connection) == [1]
     world.tick()
     assert world.connection.rows("SELECT unit FROM lease") == [(live,)]
 

@@ -7,7 +7,7 @@ from interlock.client.trees import LATER, Picture, picture, pictured, see
 from interlock.kernel.commands import Vote
 from interlock.kernel.rows import Event, Unit
 from interlock.store.queries import trees
-from interlock.store.queries.snapshots import read
+from interlock.store.queries.snapshots import read_rows
 from tests.engine.test_families import do, workflow
 from tests.engine.test_rebuild import much_work
 from tests.engine.world import World
@@ -22,7 +22,7 @@ def seen(world: World, unit: int, at: int | None = None) -> Picture:
 @pytest.mark.parametrize("seed", [1, 2])
 def test_the_past_is_what_events_say_and_the_present_what_rows_say(seed: int, world: World) -> None:
     much_work(world, seed, commands=250)
-    units = {unit.id: unit for unit in read(world.connection, Unit, "ORDER BY id")}
+    units = {unit.id: unit for unit in read_rows(world.connection, Unit, "ORDER BY id")}
     events: dict[int, list[Event]] = {one: world.events(one) for one in units}
     tops = [unit for unit in units.values() if unit.parent is None]
     assert len(tops) > 20

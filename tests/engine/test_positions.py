@@ -12,7 +12,7 @@ from interlock.lifecycles import shipped
 from interlock.plugins import open_engine
 from interlock.store.caller_transaction import join_transaction
 from interlock.store.connection import Connection
-from interlock.store.queries.snapshots import events_after
+from interlock.store.queries.snapshots import read_events_after
 from tests.store.databases import fresh_postgres
 
 
@@ -25,7 +25,7 @@ def read_all(engine: Engine, after: tuple[int, ...]) -> tuple[list[int], tuple[i
     seen: list[int] = []
 
     def ask(connection: Connection) -> Any:
-        return events_after(connection, after, 1)
+        return read_events_after(connection, after, 1)
 
     while found := engine.read(ask):
         ((after, event),) = found

@@ -16,7 +16,7 @@ from interlock.lifecycles import shipped
 from interlock.store import seals
 from interlock.store.postgres import PostgresConnection
 from interlock.store.queries import snapshots
-from interlock.store.queries.snapshots import histories, read, snapshot
+from interlock.store.queries.snapshots import read_histories, read_rows, snapshot
 from interlock.store.sqlite import SqliteConnection
 from interlock.testing.simulation.random_commands import Chance
 from tests.engine.tamper import acts_of, behind_the_guard
@@ -37,7 +37,7 @@ def much_work(world: World, seed: int = 7, commands: int = 300) -> None:
 
 
 def units(database: Connection) -> list[Unit]:
-    return read(database, Unit, "ORDER BY id")
+    return read_rows(database, Unit, "ORDER BY id")
 
 
 def broken(database: Connection) -> set[str]:
@@ -67,7 +67,8 @@ def test_rows_are_thrown_away_and_built_again_from_their_events(world: World, se
             owner.rows(f"UPDATE unit SET {column} = ({acts})")
         lease = LIFECYCLES["lease"]
         again = [
-            rebuilt(unit, fold(events, Listed(LIFECYCLES[unit.lifecycle], lease))) for unit, events in histories(owner)
+            rebuilt(unit, fold(events, Listed(LIFECYCLES[unit.lifecycle], lease)))
+            for unit, events in read_histories(owner)
         ]
         owner.update(again, DETERMINED, "id")
     assert units(world.connection) == before
@@ -257,7 +258,7 @@ def test_an_audit_reads_a_page_at_a_time(world: World, monkeypatch: pytest.Monke
     assert list(audit(connection, LIFECYCLES, rebuild=True)) == []
     assert connection.most == 3
     assert (
-        sum(len(list(events)) for _, events in histories(connection))
+        sum(len(list(events)) for _, events in read_histories(connection))
         == world.connection.rows("SELECT count(*) FROM event")[0][0]
     )
 

@@ -15,7 +15,7 @@ from interlock.lifecycles import load, shipped
 from interlock.plugins import open_engine
 from interlock.store import migrate, rights
 from interlock.store.postgres import PostgresConnection
-from interlock.store.queries.snapshots import BEGINNING, epoch, events_after, snapshot
+from interlock.store.queries.snapshots import BEGINNING, read_epoch, read_events_after, snapshot
 from interlock.store.restore import REASON
 from interlock.store.sqlite import SqliteConnection
 from tests.cli.inside import Done, inside
@@ -100,9 +100,9 @@ def test_an_anchor_from_before_is_refused_and_says_so(place: Place, tmp_path: Pa
     connection, file = place.world.connection, tmp_path / "anchor"
     with snapshot(connection):
         anchors.write(connection, file)
-    old = epoch(connection)
+    old = read_epoch(connection)
     told = place.restored("--while-connected", "--json").json
-    assert epoch(connection) == told["epoch"] != old
+    assert read_epoch(connection) == told["epoch"] != old
     refused = inside(place.url)("audit", "--since", str(file))
     assert refused.code == 2
     assert f"is an anchor of this database before it was restored: its epoch, {old}, ended at 20" in refused.err
@@ -112,7 +112,7 @@ def test_an_anchor_from_before_is_refused_and_says_so(place: Place, tmp_path: Pa
 
 def test_what_was_counted_still_counts(place: Place) -> None:
     connection = place.world.connection
-    given = {"epoch": epoch(connection)}
+    given = {"epoch": read_epoch(connection)}
     declare(connection, 1)
     connection.rows("INSERT INTO tallied (tenant, epoch, act, place) VALUES (1, :epoch, 3, 4)", given)
     told = place.restored("--while-connected", "--json").json
@@ -215,7 +215,7 @@ def test_a_dump_goes_on_in_another_server(of_server: Place, tmp_path: Path) -> N
             assert set(before) < set(there)
             assert world.unit(fresh_unit).born == max(there) > world.unit(late).born
             declare(connection, 1)
-            read = [event.unit for _, event in events_after(connection, BEGINNING, 1_000)]
+            read = [event.unit for _, event in read_events_after(connection, BEGINNING, 1_000)]
             assert read[-1] == fresh_unit
         assert ask("audit", "--rebuild").code == 0
 

@@ -7,7 +7,7 @@ import pytest
 from interlock.audit.laws.rows import audit
 from interlock.lifecycles import shipped
 from interlock.store.queries.evidence import count_unsealed
-from interlock.store.queries.snapshots import due_tenants, snapshot
+from interlock.store.queries.snapshots import read_due_tenants, snapshot
 from interlock.store.seals import EVERY_US, write_seal
 from tests.engine.tamper import behind_the_guard
 from tests.engine.world import SECOND, World
@@ -66,11 +66,11 @@ def test_seals_follow_each_other_one_a_second_at_most(sealed: World) -> None:
 
 def test_a_tenant_whose_acts_are_not_sealed_is_ticked_for(sealed: World) -> None:
     with snapshot(sealed.connection):
-        assert due_tenants(sealed.connection) == [1]
+        assert read_due_tenants(sealed.connection) == [1]
     sealed.pass_time(1)
     sealed.tick()
     with snapshot(sealed.connection):
-        assert due_tenants(sealed.connection) == []
+        assert read_due_tenants(sealed.connection) == []
 
 
 def test_an_act_that_was_removed_is_found_in_its_seal_alone(sealed: World, server: str) -> None:

@@ -24,8 +24,8 @@ from interlock.kernel.commands import (
 from interlock.kernel.errors import InterlockError, LimitReached
 from interlock.lifecycles import shipped
 from interlock.plugins import make_engine, open_engine
-from interlock.store.queries.tenants import held as held_of
-from interlock.store.queries.tenants import waiting
+from interlock.store.queries.tenants import count_held as held_of
+from interlock.store.queries.tenants import count_waiting
 from interlock.store.url import connect
 from tests.engine.test_claimers import opened, url
 from tests.engine.world import SECOND, World, held
@@ -102,7 +102,7 @@ def test_a_queue_that_is_full_refuses_and_says_the_numbers(world: World) -> None
     with pytest.raises(LimitReached, match="3 do, and 2 more"):
         world.send(Submit(work=(Work(task="mail"),) * 2))
     declare(world.connection, 1)
-    assert (held_of(world.connection, 1), waiting(world.connection, 1)) == (1, 3)
+    assert (held_of(world.connection, 1), count_waiting(world.connection, 1)) == (1, 3)
 
 
 def test_two_submits_of_one_group_count_each_other(world: World) -> None:
@@ -176,7 +176,7 @@ class Hand(Thread):
             self.done += len(grants)
 
     def left(self, engine: Engine) -> int:
-        return engine.read(lambda connection: held_of(connection, 1) + waiting(connection, 1))
+        return engine.read(lambda connection: held_of(connection, 1) + count_waiting(connection, 1))
 
 
 @pytest.mark.req("X-06")
@@ -212,7 +212,7 @@ def test_submits_that_race_never_make_a_queue_too_long(engines: list[Engine]) ->
     futures = [engine.put(Submit(work=(Work(task="mail"),) * 3)) for _ in range(5) for engine in engines]
     refused = [future for future in futures if isinstance(future.exception(60), LimitReached)]
     assert len(futures) - len(refused) == 3
-    assert engines[0].read(lambda connection: waiting(connection, 1)) == 9
+    assert engines[0].read(lambda connection: count_waiting(connection, 1)) == 9
 
 
 def test_whoever_was_kept_by_a_limit_is_woken_when_there_is_room(url: str, tmp_path: Path) -> None:

@@ -58,7 +58,7 @@ QUESTIONS: dict[str, Callable[[Connection, int, dict[str, int]], Any]] = {
         for wanted in (views.Filter(key="k"), views.Filter(correlation="c"), views.Filter(holder="w"), views.Filter(task="b"))
         for one in views.listing(connection, tenant, wanted, 100)
     ],
-    "matching": lambda connection, tenant, its: views.matching(connection, tenant, views.Filter()),
+    "matching": lambda connection, tenant, its: views.find_matching(connection, tenant, views.Filter()),
     "in order": lambda connection, tenant, its: [one.unit for one in lists.oldest(connection, tenant, views.Filter(), 100).units],
     "of ids": lambda connection, tenant, its: [one.unit for one in lists.refs_of(connection, tenant, [*its.values()])],
     "events": lambda connection, tenant, its: [one.unit for one in views.events_of(connection, tenant, its["first"])],
@@ -67,7 +67,7 @@ QUESTIONS: dict[str, Callable[[Connection, int, dict[str, int]], Any]] = {
     "artifacts": lambda connection, tenant, its: [one.unit for one in views.artifacts_of(connection, tenant, its["first"])],
     "children": lambda connection, tenant, its: [one.unit.id for one in views.children_of(connection, tenant, its["run"])],
     "needs": lambda connection, tenant, its: [one.unit for one in views.needs_of(connection, tenant, its["second"])],
-    "seated": lambda connection, tenant, its: [one.unit.id for one in views.seated_on(connection, tenant, "mutex", "m")],
+    "seated": lambda connection, tenant, its: [one.unit.id for one in views.find_slot_holders(connection, tenant, "mutex", "m")],
     "resting": lambda connection, tenant, its: [
         one.unit.id for one in trees.resting(connection, tenant, [("workstream", "planned")], 100)
     ],
@@ -104,12 +104,12 @@ def test_a_unit_of_another_tenant_does_not_exist(world: World) -> None:
     for look in (views.view, views.glimpse):
         with pytest.raises(Unknown, match=f"there is no unit {theirs['run']}"):
             look(world.connection, 1, theirs["run"])
-    assert views.slot_of(world.connection, 1, "mutex:m") is None
-    assert views.counts_by(world.connection, 1) == []
-    assert views.archived_in(world.connection, 1, theirs["run"]) is None
+    assert views.read_slot(world.connection, 1, "mutex:m") is None
+    assert views.count_by(world.connection, 1) == []
+    assert views.find_archive(world.connection, 1, theirs["run"]) is None
 
 
 def test_how_many_are_ahead_is_counted_in_the_order_of_the_claim(world: World) -> None:
     jobs = [world.submit(), world.submit(priority=5), world.submit(), world.submit(queue="other")]
     declare(world.connection, 1)
-    assert [views.ahead_of(world.connection, 1, world.unit(job)) for job in jobs] == [1, 0, 2, 0]
+    assert [views.count_ahead(world.connection, 1, world.unit(job)) for job in jobs] == [1, 0, 2, 0]

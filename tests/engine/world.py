@@ -32,7 +32,7 @@ from interlock.kernel.rows import Body, Event, Note, Unit
 from interlock.lifecycles import shipped
 from interlock.plugins import STANDARD
 from interlock.store.postgres import PostgresConnection
-from interlock.store.queries.snapshots import read, read_leases
+from interlock.store.queries.snapshots import read_leases, read_rows
 from interlock.store.query import list_columns
 from tests.store.databases import Connection, declare
 
@@ -106,7 +106,7 @@ class World:
 
     def unit(self, one: int) -> Unit:
         declare(self.connection, 1)
-        (unit,) = read(self.connection, Unit, "WHERE id = :id", id=one)
+        (unit,) = read_rows(self.connection, Unit, "WHERE id = :id", id=one)
         read_leases(self.connection, [unit])
         return unit
 

@@ -7,12 +7,12 @@ import msgspec
 import pytest
 
 from interlock.client import responses
-from interlock.store.queries.views import Filter, matching
+from interlock.store.queries.views import Filter, find_matching
 from tests.server.stage import Stage
 
 
 def count(stage: Stage) -> int:
-    return len(stage.app.read(matching, Filter()))
+    return len(stage.app.read(find_matching, Filter()))
 
 
 def exactly(answer: Any, kind: Any) -> None:

@@ -10,7 +10,7 @@ import pytest
 from interlock.audit.laws.rows import audit
 from interlock.client.app import App
 from interlock.lifecycles import shipped
-from interlock.store.queries.views import Filter, matching, views_of
+from interlock.store.queries.views import Filter, find_matching, views_of
 from tests.server.serving import serving
 from tests.store.databases import fresh_postgres
 
@@ -58,7 +58,7 @@ def killed_again_and_again(url: str, lifecycles: int, jobs: int) -> None:
                 thread.join(60)
     assert len(acknowledged) == jobs
     with App(url) as app:
-        there = app.read(matching, Filter())
+        there = app.read(find_matching, Filter())
         tasks = sorted(one.body.task for one in app.read(views_of, there).values())
         assert tasks == sorted(acknowledged)
         assert sorted(app.job(one).unit for one in acknowledged.values()) == sorted(there)

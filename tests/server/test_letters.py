@@ -10,7 +10,7 @@ from interlock.client import json_views, responses
 from interlock.kernel.commands import Bury, Claim, Finish, LeaseRef, Outcome, Register, Start, Submit, Work
 from interlock.server import dead_letters
 from interlock.store.queries import dead_letters as stored
-from interlock.store.queries.views import Filter, matching
+from interlock.store.queries.views import Filter, find_matching
 from tests.server.stage import FOREIGN, OWN, Stage
 from tests.server.test_jobs import exactly
 from tests.server.test_metrics import SECOND, Clock
@@ -33,7 +33,7 @@ def dead(on: Stage, *tasks: str, tenant: int = OWN, **facts: Any) -> None:
 
 
 def count(stage: Stage) -> int:
-    return len(stage.app.read(matching, Filter()))
+    return len(stage.app.read(find_matching, Filter()))
 
 
 def preview(stage: Stage, **wanted: Any) -> Any:

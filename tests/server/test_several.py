@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from interlock.kernel.commands import RevokeKey, SetTenant
-from interlock.store.queries.views import Filter, matching
+from interlock.store.queries.views import Filter, find_matching
 from tests.server.pair import Turns, paired
 from tests.server.stage import Stage
 from tests.server.test_keys import number, until_refused
@@ -42,7 +42,7 @@ def test_sixty_four_posts_at_a_time_make_one_run(several: Stage) -> None:
         told = list(pool.map(post, range(64)))
     assert Counter(one.status_code for one in told) == {201: 1, 200: 63}
     assert len({one.content for one in told}) == 1
-    assert len(several.app.read(matching, Filter(task="release"))) == 1
+    assert len(several.app.read(find_matching, Filter(task="release"))) == 1
     for place in range(3):
         no = alone(several, place).ask("POST", "/v1/runs", {**RUN, "priority": 1}, headers={"Idempotency-Key": "one"})
         assert (no.status_code, no.json()["error"]["code"]) == (409, "IDEMPOTENCY_CONFLICT")

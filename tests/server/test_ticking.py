@@ -12,8 +12,8 @@ from interlock.core.ticker import Ticker
 from interlock.kernel.commands import Claim, DefineSchedule, Register, SetTenant, Submit, Tick, Work
 from interlock.lifecycles import shipped
 from interlock.plugins import open_engine
-from interlock.store.queries.snapshots import due_tenants
-from interlock.store.queries.views import Filter, matching, view
+from interlock.store.queries.snapshots import read_due_tenants
+from interlock.store.queries.views import Filter, find_matching, view
 from tests.engine.world import SECOND, World
 from tests.server.serving import serving
 from tests.store.databases import KINDS, declare, fresh, fresh_postgres
@@ -55,7 +55,7 @@ def test_a_server_alone_lets_time_pass_for_every_tenant(kind: str, tmp_path: Pat
 def has_ended(app: App, waiting: list[tuple[int, str]]) -> bool:
     """Whether time did to these units what it must, and the schedule has made a unit."""
     ends = [app.read(view, unit).unit.outcome == outcome for unit, outcome in waiting]
-    return all(ends) and bool(app.read(matching, Filter(task="hourly")))
+    return all(ends) and bool(app.read(find_matching, Filter(task="hourly")))
 
 
 def made(app: App, tenant: int) -> list[tuple[int, str]]:
@@ -75,21 +75,21 @@ def world(request: pytest.FixtureRequest, tmp_path: Path, server: str) -> Iterat
 
 def test_only_tenants_with_something_due_are_ticked(world: World) -> None:
     second = 2
-    assert world.engine.read(due_tenants, None) == []
+    assert world.engine.read(read_due_tenants, None) == []
     world.submit(queue_timeout_us=10 * SECOND)
     world.send(Submit(tenant=second, work=(Work(task="a", queue_timeout_us=20 * SECOND),)))
     ticker = Ticker(world.engine, "test")
-    assert world.engine.read(due_tenants, None) == [1, second], "what they did is not sealed yet"
+    assert world.engine.read(read_due_tenants, None) == [1, second], "what they did is not sealed yet"
     ticker.tick_all()
-    assert world.engine.read(due_tenants, None) == []
+    assert world.engine.read(read_due_tenants, None) == []
     world.pass_time(11)
-    assert world.engine.read(due_tenants, None) == [1]
+    assert world.engine.read(read_due_tenants, None) == [1]
     world.pass_time(11)
-    assert world.engine.read(due_tenants, None) == [1, second]
+    assert world.engine.read(read_due_tenants, None) == [1, second]
     ticker.tick_all()
     world.pass_time(2)
     ticker.tick_all()  # what the first one did is sealed by the second
-    assert world.engine.read(due_tenants, None) == []
+    assert world.engine.read(read_due_tenants, None) == []
     declare(world.connection, 1, 2)
     assert world.count("unit", "category = 'dead'") == 2
 
@@ -104,10 +104,10 @@ def test_several_that_tick_do_everything_once(tmp_path: Path) -> None:
         tickers = [Ticker(one, "test", every=0.01) for one in (first, second)]
         for ticker in tickers:
             ticker.start()
-        until(lambda: len(first.see(matching, 1, Filter(task="scheduled"))) >= 2, "the schedule")
+        until(lambda: len(first.see(find_matching, 1, Filter(task="scheduled"))) >= 2, "the schedule")
         for ticker in tickers:
             ticker.stop()
-        made = [first.see(view, 1, one).body.key for one in first.see(matching, 1, Filter(task="scheduled"))]
+        made = [first.see(view, 1, one).body.key for one in first.see(find_matching, 1, Filter(task="scheduled"))]
         assert len(made) == len(set(made))
         assert {first.see(view, 1, one).unit.fence for one in units} == {1}
         assert first.send(Tick()) >= 0

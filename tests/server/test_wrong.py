@@ -8,7 +8,7 @@ import pytest
 from interlock.kernel.commands import SetTenant
 from interlock.kernel.errors import StoreError, Unavailable
 from interlock.store import migrate
-from interlock.store.queries.views import Filter, matching
+from interlock.store.queries.views import Filter, find_matching
 from tests.server.stage import Stage
 
 DEEP = '{"task": "a", "input": ' + "[" * 70 + "]" * 70 + "}"
@@ -67,7 +67,7 @@ def test_what_is_wrong_is_told_and_changes_nothing(stage: Stage) -> None:
         error = answer.json()["error"]
         assert set(error) == {"code", "message", "details"}, name
         assert "Traceback" not in answer.text, name
-    assert stage.app.read(matching, Filter()) == []
+    assert stage.app.read(find_matching, Filter()) == []
 
 
 def test_a_body_that_is_no_json_is_refused(stage: Stage) -> None:

@@ -19,8 +19,8 @@ from interlock.kernel.rows import Act, Unit, columns
 from interlock.lifecycles import shipped
 from interlock.plugins import make_engine
 from interlock.store import migrate
-from interlock.store.acts import digest_of
-from interlock.store.queries.snapshots import read
+from interlock.store.acts import digest_act
+from interlock.store.queries.snapshots import read_rows
 from interlock.store.sqlite.connection import unborn
 from tests.store.databases import Connection, declare
 from tests.store.raw_acts import forced_path, newborn, path_of, unlisted
@@ -130,7 +130,7 @@ class Scene:
             "now": time.time_ns() // 1_000,
         }
         self.declare(connection)
-        self.units = {unit.id: unit for unit in read(connection, Unit, "ORDER BY id")}
+        self.units = {unit.id: unit for unit in read_rows(connection, Unit, "ORDER BY id")}
         assert self.units[failed].outcome in ("failure", "dead"), self.units[failed]
         for name in ("free", "spare", "held", "run", "done", "failed", "alien", "late"):
             unit = self.units[self.names[name]]
@@ -230,7 +230,7 @@ class Scene:
     def insert_act(self, row: dict[str, Any], verb: str = "INSERT", rest: str = "") -> str:
         if not self.pg and "digest" not in row:
             try:
-                row = {**row, "digest": digest_of(Act(**row))}
+                row = {**row, "digest": digest_act(Act(**row))}
             except (TypeError, AttributeError):  # what has no digest is sent with a false one
                 row = {**row, "digest": ""}
         kinds = dict.fromkeys(("secrets", "details"), "text")

@@ -17,7 +17,7 @@ from interlock.kernel.rows import Act, Unit
 from interlock.kernel.rows import columns as columns_of
 from interlock.lifecycles import shipped
 from interlock.store import migrate
-from interlock.store.acts import digest_of
+from interlock.store.acts import digest_act
 from interlock.store.postgres import PostgresConnection
 from interlock.store.sqlite import SqliteConnection
 from interlock.store.sqlite.connection import as_json, unborn
@@ -151,7 +151,7 @@ def insert_act(database: Connection, row: dict[str, Any], verb: str = "INSERT") 
         sent = {name: as_array(value) if name in LISTS else value for name, value in row.items()}
         values = [f"(:{name})::{LISTS[name]}" if name in LISTS else f":{name}" for name in row]
     else:
-        row = {"digest": digest_of(Act(**row)), **row}
+        row = {"digest": digest_act(Act(**row)), **row}
         sent = {name: as_json(value) for name, value in row.items()}
         values = [f":{name}" for name in row]
     database.rows(f"{verb} INTO act ({', '.join(row)}) VALUES ({', '.join(values)})", sent)

@@ -8,7 +8,7 @@ from interlock.store.cache import EngineCache
 from interlock.store.ids import Ids
 from interlock.store.lanes import NUMBERS, Lane, Lanes, remember
 from interlock.store.postgres import PostgresConnection
-from interlock.store.queries.for_verbs import lane_for, lanes_of
+from interlock.store.queries.for_verbs import find_or_make_lane, load_lanes
 from interlock.store.unit_of_work import UnitOfWork, open_unit_of_work
 from tests.store.databases import Connection, fresh_postgres, insert
 
@@ -53,14 +53,14 @@ def test_two_who_make_lanes_at_once(server: str) -> None:
         one, other = PostgresConnection(url), PostgresConnection(url)
         cache = EngineCache()
         mine, theirs = begun(one, cache), begun(other, EngineCache())
-        assert not lanes_of(mine, 1).ids
-        assert not lanes_of(theirs, 1).ids
-        made = [lane_for(theirs, 1, "q", ()), lane_for(theirs, 1, "r", ("b", "a"))]
+        assert not load_lanes(mine, 1).ids
+        assert not load_lanes(theirs, 1).ids
+        made = [find_or_make_lane(theirs, 1, "q", ()), find_or_make_lane(theirs, 1, "r", ("b", "a"))]
         other.commit()
-        assert [lane_for(mine, 1, "q", ()), lane_for(mine, 1, "r", ("a", "b"))] == made
-        assert lane_for(mine, 1, "s", ()) == made[-1] + 1
+        assert [find_or_make_lane(mine, 1, "q", ()), find_or_make_lane(mine, 1, "r", ("a", "b"))] == made
+        assert find_or_make_lane(mine, 1, "s", ()) == made[-1] + 1
         one.rollback()
-        assert lane_for(begun(one, cache), 1, "t", ()) == made[-1] + 1
+        assert find_or_make_lane(begun(one, cache), 1, "t", ()) == made[-1] + 1
         assert cache.lanes[1].ids.keys() == {("q", ""), ("r", "a,b")}
         for connection in (one, other):
             connection.close()

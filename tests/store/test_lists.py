@@ -118,7 +118,7 @@ def reads_little(database: Connection, server: str, many: int) -> None:
             assert sum(read.rows.get("act", 0) for read in reads) <= 5 * most + 10, wanted
     with watched(database) as reads:
         engine.read(
-            lambda connection: dead_letters.newest(
+            lambda connection: dead_letters.read_newest(
                 connection, 1, dead_letters.Letters(task="x"), PAGE, dead_letters.END
             )
         )

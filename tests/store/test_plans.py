@@ -198,13 +198,13 @@ HISTORY |= {"act_tenant"}
 UNIT = {"unit_pkey", "sqlite_autoindex_unit_1"}
 BIRTHS = {*UNIT, "act_pkey", "act_tenant"}
 FINDERS: dict[str, tuple[Callable[[UnitOfWork], object], set[str]]] = {
-    "overdue": (lambda tx: for_verbs.overdue(tx, LIMIT), {"unit_wake", "lease_until", *UNIT}),
-    "held_by": (lambda tx: for_verbs.held_by(tx, 7), {"lease_worker", *UNIT}),
-    "open_children": (lambda tx: for_verbs.open_children(tx, 7), {"unit_parent"}),
-    "last_child": (lambda tx: for_verbs.last_child(tx, 7), {"unit_parent"}),
+    "overdue": (lambda tx: for_verbs.find_overdue(tx, LIMIT), {"unit_wake", "lease_until", *UNIT}),
+    "held_by": (lambda tx: for_verbs.load_held_units(tx, 7), {"lease_worker", *UNIT}),
+    "open_children": (lambda tx: for_verbs.load_open_children(tx, 7), {"unit_parent"}),
+    "last_child": (lambda tx: for_verbs.load_last_child(tx, 7), {"unit_parent"}),
     "has_note": (lambda tx: for_verbs.has_note(tx, 7, "step", "a"), {"note_unit", "one_note_a_name"}),
-    "submitter": (lambda tx: for_verbs.submitter(tx, FILLED), BIRTHS),
-    "notes_named": (lambda tx: for_verbs.notes_named(tx, [7], "vote"), {"note_unit", "one_note_a_name"}),
+    "submitter": (lambda tx: for_verbs.find_submitter(tx, FILLED), BIRTHS),
+    "notes_named": (lambda tx: for_verbs.read_notes(tx, [7], "vote"), {"note_unit", "one_note_a_name"}),
     "results_below": (
         lambda tx: workflow_queries.read_child_results(tx, [7, 8]),
         {"unit_parent", "body_pkey", "sqlite_autoindex_body_1"},
@@ -216,8 +216,8 @@ FINDERS: dict[str, tuple[Callable[[UnitOfWork], object], set[str]]] = {
         {"artifact_pkey", "sqlite_autoindex_artifact_1"},
     ),
     "compensations": (lambda tx: workflow_queries.read_compensations(tx, [7, 8]), {"note_unit", "one_note_a_name"}),
-    "closing_event": (lambda tx: for_verbs.closing_event(tx, Unit(**GONE)), HISTORY),
-    "last_grant": (lambda tx: for_verbs.last_grant(tx, Unit(**GONE)), HISTORY),
+    "closing_event": (lambda tx: for_verbs.find_closing_event(tx, Unit(**GONE)), HISTORY),
+    "last_grant": (lambda tx: for_verbs.find_last_grant(tx, Unit(**GONE)), HISTORY),
     "parked": (lambda tx: slot_queries.find_parked(tx, 1, "limit:k"), {"unit_parked"}),
     "slot_for": (lambda tx: slot_queries.lock_slot(tx, 1, "limit:k", 1), {"slot_pkey", "sqlite_autoindex_slot_1"}),
     "due_schedules": (lambda tx: schedule_queries.lock_due_schedules(tx, 10), {"schedule_next"}),
@@ -226,16 +226,16 @@ FINDERS: dict[str, tuple[Callable[[UnitOfWork], object], set[str]]] = {
         {"schedule_pkey", "sqlite_autoindex_schedule_1"},
     ),
     "tokens_back": (lambda tx: slot_queries.take_due_tokens(tx, 10), {"token_back"}),
-    "answer_to": (lambda tx: for_verbs.answer_to(tx, 1, "s", "k"), {"answer_pkey", "sqlite_autoindex_answer_1"}),
+    "answer_to": (lambda tx: for_verbs.find_answer(tx, 1, "s", "k"), {"answer_pkey", "sqlite_autoindex_answer_1"}),
     "incarnations": (
-        lambda tx: for_verbs.incarnations(tx, 1, "w"),
+        lambda tx: for_verbs.lock_incarnations(tx, 1, "w"),
         {"worker_tenant_name_incarnation_key", "sqlite_autoindex_worker_2"},
     ),
-    "lanes_of": (lambda tx: for_verbs.lanes_of(tx, 1), {"lane_pkey", "sqlite_autoindex_lane_1", "tenant_pkey"}),
+    "lanes_of": (lambda tx: for_verbs.load_lanes(tx, 1), {"lane_pkey", "sqlite_autoindex_lane_1", "tenant_pkey"}),
     "done_again": (lambda tx: views.done_again(tx.connection, 1, [7, 8]), {"body_retry_of"}),
-    "held_now": (lambda tx: tenants.held_now(tx, 3), {"lease_worker", "lease_until"}),
-    "waiting_now": (lambda tx: tenants.waiting_now(tx, 3), {"unit_claim", "unit_parked", "unit_wake"}),
-    "with_key": (lambda tx: for_verbs.with_key(tx, 1, "filled", "k7"), {"one_unit_a_key"}),
+    "held_now": (lambda tx: tenants.count_held_now(tx, 3), {"lease_worker", "lease_until"}),
+    "waiting_now": (lambda tx: tenants.count_waiting_now(tx, 3), {"unit_claim", "unit_parked", "unit_wake"}),
+    "with_key": (lambda tx: for_verbs.find_by_key(tx, 1, "filled", "k7"), {"one_unit_a_key"}),
     "lock": (lambda tx: tx.lock_units([7, 8]), {"unit_pkey", "sqlite_autoindex_unit_1"}),
     "body": (lambda tx: tx.body(tx.lock_units([FILLED])[0]), {"body_pkey", "sqlite_autoindex_body_1"}),
     "count_needs": (lambda tx: count_needs(tx, [7, 8]), {"need_reverse"}),
@@ -343,7 +343,7 @@ def test_a_cursor_reads_what_it_shows(database: Connection, server: str) -> None
     acts = [act for (act,) in database.rows("SELECT id FROM act ORDER BY id")]
     for after in ((acts[3], 4), (acts[len(acts) // 2], 2), (acts[-2], UNITS_MAX // 2), (acts[-1], 10**6)):
         with watched(database) as reads:
-            found = reads_of.events_after(database, after, LIMIT)
+            found = reads_of.read_events_after(database, after, LIMIT)
         positions = [position for position, _ in found]
         assert positions == sorted(set(positions))
         assert all(position > after for position in positions)
@@ -379,10 +379,10 @@ def test_the_newest_events_cost_what_is_read_of_them(database: Connection, many:
             move(database, unit, "resume")
     version = place_of(database, unit)["version"]
     with watched(database) as reads:
-        found = reads_of.events_beyond(database, unit, version - 3)
+        found = reads_of.read_events_beyond(database, unit, version - 3)
     assert [event.version for event in found] == [version - 2, version - 1, version]
     assert large_scans(reads) == []
     if isinstance(database, PostgresConnection):
         assert reads[-1].rows["act"] <= 2 * (3 + 1)
-    newest = [event.version for event in reads_of.newest_events(database, unit, version)]
+    newest = [event.version for event in reads_of.read_newest_events(database, unit, version)]
     assert newest == list(range(version, 0, -1))

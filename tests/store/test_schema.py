@@ -86,15 +86,15 @@ def test_an_upgrade_runs_once(tmp_path_factory: pytest.TempPathFactory, database
 
 
 def test_a_store_has_an_epoch_and_keeps_it(database: Connection) -> None:
-    before = snapshots.epoch(database)
+    before = snapshots.read_epoch(database)
     assert before
     assert len(before) == 32
     if database.name == "sqlite":
         migrate.upgrade(database, shipped().values())
-        assert snapshots.epoch(database) == before
+        assert snapshots.read_epoch(database) == before
         database.rows("DELETE FROM about WHERE name = 'epoch'")  # made before there was one
         migrate.upgrade(database, shipped().values())
-        assert snapshots.epoch(database) not in (None, before)
+        assert snapshots.read_epoch(database) not in (None, before)
 
 
 def test_a_newer_schema_is_refused(database: Connection) -> None:

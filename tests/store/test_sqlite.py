@@ -26,7 +26,7 @@ from interlock.lifecycles import shipped
 from interlock.plugins import make_engine
 from interlock.store.flush import WRITTEN
 from interlock.store.lanes import NUMBERS
-from interlock.store.queries.snapshots import read
+from interlock.store.queries.snapshots import read_rows
 from interlock.store.sqlite import SqliteConnection, wakeups
 from interlock.store.sqlite.bulk import SIZES, inserts, update_text, updates
 from tests.store.databases import fresh
@@ -169,7 +169,7 @@ def test_what_was_written_past_the_engine_is_seen(database: SqliteConnection, el
 def test_what_was_undone_is_not_remembered(database: SqliteConnection) -> None:
     holder = Holder(database)
     database.begin()
-    (known,) = read(database, Unit, "WHERE id = :id", id=holder.grant.unit)
+    (known,) = read_rows(database, Unit, "WHERE id = :id", id=holder.grant.unit)
     unit = msgspec.structs.replace(known, due_at=1)
     database.update([unit], ("due_at",), "id")
     database.rollback()

@@ -28,7 +28,7 @@ def empty(
 
 
 def next_tally(engine: Engine) -> tuple[CountEvents | None, bool]:
-    return engine.read(lambda connection: metrics.next_tally(connection, 1, shipped()))
+    return engine.read(lambda connection: metrics.read_next_counts(connection, 1, shipped()))
 
 
 def caught_up(engine: Engine) -> int:
@@ -58,10 +58,10 @@ def counts_once_and_reads_little(database: Connection, server: str, many: int) -
     assert engine.send(tally)
     assert not engine.send(tally)  # it counts from where somebody counted before
     assert next_tally(engine) == (None, False)
-    found = engine.read(lambda connection: metrics.tallies(connection, 1))
+    found = engine.read(lambda connection: metrics.read_counts(connection, 1))
     assert sum(value for name, _, value in found if name == MOVES) == many + NEW
     with watched(database) as reads:
-        now = engine.read(lambda connection: metrics.gauges(connection, 1))
+        now = engine.read(lambda connection: metrics.read_gauges(connection, 1))
     refuse_scans(reads)
     assert sum(one.units for one in now.depths) == many // 3 + NEW
 
@@ -89,7 +89,7 @@ def test_a_scrape_sorts_no_events(empty: Connection, server: str, informed: bool
     engine = make_engine(empty, shipped())
     with watched(empty) as reads:
         tally, more = next_tally(engine)
-        engine.read(lambda connection: (metrics.tallies(connection, 1), metrics.gauges(connection, 1)))
+        engine.read(lambda connection: (metrics.read_counts(connection, 1), metrics.read_gauges(connection, 1)))
     assert tally
     assert more
     refuse_scans(reads)

@@ -24,7 +24,7 @@ from interlock.kernel.lifecycle import Category, Lifecycle
 from interlock.kernel.rows import Event, Unit
 from interlock.store.change_capture import needs_of, units
 from interlock.store.connection import Connection
-from interlock.store.queries.snapshots import BEGINNING, Position, events_after
+from interlock.store.queries.snapshots import BEGINNING, Position, read_events_after
 
 EVENTS_MAX = 1_000_000  # of one commit
 
@@ -60,7 +60,7 @@ class Vigil:
             return Seen()
         seen = Seen()
         ids = dict.fromkeys([*kinds.get("unit", ()), *kinds.get("lease", ())])  # a lease may be made longer by itself
-        fresh = events_after(connection, self.position, EVENTS_MAX) if ids else []
+        fresh = read_events_after(connection, self.position, EVENTS_MAX) if ids else []
         if fresh:
             self.position = fresh[-1][0]
         seen.events = [event for _, event in fresh]

@@ -14,10 +14,10 @@ import msgspec
 
 from interlock.kernel.paths import LIVE, Path, PathHop, path_id
 from interlock.kernel.rows import Act, Lease, Seal
-from interlock.store.acts import belonging, digest_of
+from interlock.store.acts import digest_act, digest_correlation
 from interlock.store.connection import Connection
 from interlock.store.queries import evidence
-from interlock.store.queries.snapshots import read_acts, tenants
+from interlock.store.queries.snapshots import read_acts, read_tenant_ids
 from interlock.store.seals import Sealed, chain
 
 PAGE = 500  # acts, seals or leases read together
@@ -38,8 +38,8 @@ class Fault(msgspec.Struct, frozen=True):
 
 def judge_paths(connection: Connection) -> Iterator[Fault]:
     """A path is known by what it tells, and moves units by nothing else: history cannot be renamed."""
-    categories = evidence.lease_categories(connection)
-    for row in evidence.listed_paths(connection):
+    categories = evidence.read_lease_categories(connection)
+    for row in evidence.read_listed_paths(connection):
         digest, lifecycle = sha256(row.told.encode()).hexdigest(), row.derived[0]
         if digest != row.digest or path_id(digest) != row.id:
             yield Fault(PATHS, 0, f"path {row.id} of {lifecycle} does not tell what it was listed for")
@@ -74,12 +74,14 @@ def counted_hops(path: Path) -> Iterator[tuple[Any, ...]]:
 
 def judge_acts(connection: Connection, from_seal: int = 1) -> Iterator[Fault]:
     """Every act is what its digest says, and so is what is kept apart from it."""
-    paths, births = evidence.path_digests(connection)
-    after = min(evidence.seal_before(connection, tenant, from_seal).last_act for tenant in tenants(connection))
+    paths, births = evidence.read_path_digests(connection)
+    after = min(
+        evidence.read_seal_before(connection, tenant, from_seal).last_act for tenant in read_tenant_ids(connection)
+    )
     while acts := read_acts(connection, after, PAGE):
         after = acts[-1].id
         for act in acts:
-            if digest_of(act) != act.digest or paths.get(act.path) != act.path_digest:
+            if digest_act(act) != act.digest or paths.get(act.path) != act.path_digest:
                 yield Fault(DIGESTS, act.units[0] if act.units else 0, f"act {act.id} is not what its digest says")
         yield from judge_details(connection, [act for act in acts if act.details and act.path not in births])
         yield from judge_births(connection, [act for act in acts if act.path in births])
@@ -88,7 +90,7 @@ def judge_acts(connection: Connection, from_seal: int = 1) -> Iterator[Fault]:
 def judge_details(connection: Connection, acts: Iterable[Act]) -> Iterator[Fault]:
     """What was told of single units is what the act knows; what was dropped is told no more."""
     told = {(act.id, unit): digest for act in acts for unit, digest in zip(act.units, act.details or (), strict=True)}
-    for act, unit, payload in evidence.details_of(connection, (act for act, _ in told)) if told else ():
+    for act, unit, payload in evidence.read_details(connection, (act for act, _ in told)) if told else ():
         if told.get((act, unit)) != sha256(payload.encode()).hexdigest():
             yield Fault(DIGESTS, unit, f"what act {act} tells of it is not what its digest says")
 
@@ -100,24 +102,24 @@ def judge_births(connection: Connection, acts: Iterable[Act]) -> Iterator[Fault]
         for act in acts
         for unit, digest in zip(act.units, act.details or [None] * len(act.units), strict=True)
     }
-    for body in evidence.bodies_of(connection, told):
-        if belonging(body) != told[body.unit]:
+    for body in evidence.read_bodies(connection, told):
+        if digest_correlation(body) != told[body.unit]:
             yield Fault(DIGESTS, body.unit, "its correlation or its trace is not the one that it was born with")
 
 
 def judge_members(connection: Connection) -> Iterator[Fault]:
     """The acts that list a unit are those that made its row: no more, no fewer, and no others."""
-    for unit, version, events in evidence.units_unlike_their_acts(connection):
+    for unit, version, events in evidence.find_units_that_differ_from_their_acts(connection):
         yield Fault(MOVED, unit, f"it is at version {version}, and the acts that list it come to {events} events")
-    for unit, act in evidence.lone_members(connection):
+    for unit, act in evidence.find_lone_members(connection):
         yield Fault(MOVED, unit, f"it is a member of act {act} by one table alone")
 
 
 def judge_leases(connection: Connection) -> Iterator[Fault]:
     """Every lease is on the terms on which an act has granted it, and is live exactly while its unit is under it."""
-    for unit in evidence.units_without_their_lease(connection):
+    for unit in evidence.find_units_without_their_lease(connection):
         yield Fault(LEASES, unit, "it is under a lease of which there is no live row")
-    for lease, act, live in evidence.leases(connection, PAGE):
+    for lease, act, live in evidence.read_all_leases(connection, PAGE):
         if not is_granted(lease, act):
             yield Fault(LEASES, lease.unit, f"lease {lease.id} is not what an act has granted")
         if lease.ended_at is None and live != lease.id:
@@ -141,9 +143,9 @@ def judge_seals(connection: Connection, from_seal: int = 1) -> Iterator[Fault]:
     Each is judged by itself, from the root of the one before it: a fault is told where it is, and whoever trusts the
     seals up to one of them begins behind it.
     """
-    for tenant in tenants(connection):
-        before = evidence.seal_before(connection, tenant, from_seal)
-        while found := evidence.seals_after(connection, before, PAGE):
+    for tenant in read_tenant_ids(connection):
+        before = evidence.read_seal_before(connection, tenant, from_seal)
+        while found := evidence.read_seals_after(connection, before, PAGE):
             for seal in found:
                 if seal.number != before.number + 1:
                     yield Fault(SEALS, 0, f"seal {before.number + 1} of tenant {tenant} is missing")

@@ -31,8 +31,16 @@ from interlock.kernel.rows import Event, Unit
 from interlock.store.acts import WITHHELD
 from interlock.store.connection import Connection
 from interlock.store.flush import COUNTED
-from interlock.store.queries.evidence import has_erased_details, results, tracebacks
-from interlock.store.queries.snapshots import forced_moves, histories, orphans, policies, slots, unmet_needs, workers
+from interlock.store.queries.evidence import has_erased_details, read_results, read_tracebacks
+from interlock.store.queries.snapshots import (
+    count_unmet_needs,
+    find_orphans,
+    read_forced_moves,
+    read_histories,
+    read_policies,
+    read_slots,
+    read_workers,
+)
 
 
 class Broken(msgspec.Struct, frozen=True):
@@ -245,8 +253,8 @@ def audit(
     costs: dict[int, int] = {}  # by unit: what it says of its cost that neither its events nor its children do
     said: dict[int, dict[str, int]] = {}  # by parent: what it counts, and what it has
     found: dict[int, dict[str, int]] = {}
-    allowed = {(move.unit, move.version) for move in forced_moves(connection)}
-    for unit, events in histories(connection):
+    allowed = {(move.unit, move.version) for move in read_forced_moves(connection)}
+    for unit, events in read_histories(connection):
         if unit.parent is not None:
             family = found.setdefault(unit.parent, dict.fromkeys(CHILDREN, 0))
             count_birth(family, unit)
@@ -271,14 +279,14 @@ def audit(
     yield from keys_are_kept(connection)
     yield from bodies_can_be_read(connection)
     yield from endings_are_told(connection, failures)
-    for one, unmet, counted in unmet_needs(connection):
+    for one, unmet, counted in count_unmet_needs(connection):
         if unmet != counted:
             yield Broken(NEEDING, one, f"{unmet} of its needs are said to be unmet, and {counted} are")
     yield from of_the_record(connection, from_seal)
     for law, judge_all in (laws or {}).items():
         for one, text in judge_all(connection):
             yield Broken(law, one, text)
-    for one, count in orphans(connection):
+    for one, count in find_orphans(connection):
         yield Broken(OWNED, one, f"acts tell of it ({count}), but there is no such unit")
 
 
@@ -332,7 +340,7 @@ def judge(
 
 
 def workers_hold_what_they_hold(connection: Connection, held: Mapping[int, int]) -> Iterator[Broken]:
-    staff = workers(connection)
+    staff = read_workers(connection)
     for worker in staff:
         if worker.holding != held.get(worker.unit, 0):
             text = f"it is said to hold {worker.holding} units, and holds {held.get(worker.unit, 0)}"
@@ -354,7 +362,7 @@ def parents_count_their_children(
 
 def bodies_can_be_read(connection: Connection) -> Iterator[Broken]:
     """What a unit was promised is there, and is what a program understands."""
-    for one, text in policies(connection):
+    for one, text in read_policies(connection):
         if text is None:
             yield Broken(BODIES, one, "it has none")
             continue
@@ -366,20 +374,20 @@ def bodies_can_be_read(connection: Connection) -> Iterator[Broken]:
 
 def endings_are_told(connection: Connection, failures: Mapping[int, set[str]]) -> Iterator[Broken]:
     """Results, errors and tracebacks are kept beside the acts, which have their digests; what was erased is missed."""
-    for kept in results(connection, PAGE):
+    for kept in read_results(connection, PAGE):
         if not kept.told:
             yield Broken(ENDINGS, kept.unit, "its result is not the one that its acts tell of")
         told = kept.error is None or kept.error in failures.get(kept.unit, ())
         if not told and not has_erased_details(connection, kept.unit):
             yield Broken(ENDINGS, kept.unit, "its error is not one that its events tell of")
-    for unit, text in tracebacks(connection):
+    for unit, text in read_tracebacks(connection):
         if sha256(text.encode()).hexdigest() not in failures.get(unit, ()) and not has_erased_details(connection, unit):
             yield Broken(ENDINGS, unit, "a traceback of it is not one that its events tell of")
 
 
 def keys_are_kept(connection: Connection) -> Iterator[Broken]:
     """A mutex, a limit or a rate is never exceeded, and nobody waits for a key that is free."""
-    for tenant, key, capacity, taken, seated, waiting in slots(connection):
+    for tenant, key, capacity, taken, seated, waiting in read_slots(connection):
         if taken != seated:
             yield Broken(KEYS, 0, f"'{key}' of tenant {tenant} is taken {taken} times, and {seated} have it")
         if waiting and taken < capacity:

@@ -14,7 +14,7 @@ from interlock.kernel.rows import Unit
 from interlock.kernel.texts import make_plain
 from interlock.store.acts import WITHHELD
 from interlock.store.connection import Connection
-from interlock.store.queries.views import bare, notes_of
+from interlock.store.queries.views import notes_of, read_unit
 
 TRIES_SHOWN = 3
 BY = {
@@ -64,7 +64,7 @@ class Why(msgspec.Struct, frozen=True):
 
 def explain(connection: Connection, tenant: int, lifecycles: Mapping[str, Lifecycle], unit: int) -> Why:
     """Why a unit is where it is. Raises Unknown."""
-    row = bare(connection, tenant, unit)
+    row = read_unit(connection, tenant, unit)
     try:
         facts = gather(connection, tenant, lifecycles, unit)
         return answered(facts) if facts.unit.lifecycle in lifecycles else unlisted(facts)

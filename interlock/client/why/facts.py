@@ -14,20 +14,20 @@ from interlock.kernel.ids import format_id
 from interlock.kernel.lifecycle import Budget, Category, Lifecycle
 from interlock.kernel.rows import Event, Note, Slot, Tenant, Unit, Worker
 from interlock.store.connection import Connection
-from interlock.store.queries.tenants import held, tenant_seen
+from interlock.store.queries.tenants import count_held, read_tenant
 from interlock.store.queries.views import (
     Glimpse,
     View,
-    ahead_of,
     children_of,
+    count_ahead,
     events_of,
+    find_lost_children,
+    find_next_token,
+    find_slot_holders,
     last_event,
-    lost_children,
     needs_of,
-    next_token,
     notes_of,
-    seated_on,
-    slot_of,
+    read_slot,
     view,
     workers_seen,
 )
@@ -130,7 +130,7 @@ def gather(connection: Connection, tenant: int, lifecycles: Mapping[str, Lifecyc
 
 def find_culprit(connection: Connection, tenant: int, parent: int) -> int | None:
     """The child whose end was the end of its parent: the first that ended without success, and not by its parent."""
-    for child in lost_children(connection, tenant, parent, CULPRITS_MAX):
+    for child in find_lost_children(connection, tenant, parent, CULPRITS_MAX):
         last = last_event(connection, tenant, child)
         if last and last.reason not in BY_PARENT:
             return child
@@ -145,13 +145,13 @@ def surroundings(connection: Connection, tenant: int, facts: Facts) -> Facts:
         more["needs"] = needs_of(connection, tenant, unit.id)
     if unit.parked_on:
         kind, _, key = unit.parked_on.partition(":")
-        more["slot"] = slot_of(connection, tenant, unit.parked_on)
-        more["seated"] = seated_on(connection, tenant, COLUMNS[kind], key) if kind in COLUMNS else []
-        more["token_at"] = next_token(connection, tenant, unit.parked_on) if kind == "rate" else None
+        more["slot"] = read_slot(connection, tenant, unit.parked_on)
+        more["seated"] = find_slot_holders(connection, tenant, COLUMNS[kind], key) if kind in COLUMNS else []
+        more["token_at"] = find_next_token(connection, tenant, unit.parked_on) if kind == "rate" else None
     if facts.claimable and not unit.parked_on:
         more["workers"] = workers_seen(connection, tenant)
-        more["ahead"] = ahead_of(connection, tenant, unit) if unit.available_at is not None else 0
-        row = tenant_seen(connection, tenant)
+        more["ahead"] = count_ahead(connection, tenant, unit) if unit.available_at is not None else 0
+        row = read_tenant(connection, tenant)
         if row and row.max_running is not None:
-            more |= {"tenant": row, "held_of_tenant": held(connection, tenant)}
+            more |= {"tenant": row, "held_of_tenant": count_held(connection, tenant)}
     return msgspec.structs.replace(facts, **more)

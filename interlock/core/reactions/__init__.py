@@ -23,7 +23,7 @@ from interlock.core.reactions.roll_up import END_CHILDREN, ROLL_UP
 from interlock.core.workers import WorkerChanges, free_workers
 from interlock.store.flush import add_costs, flush
 from interlock.store.hooks import Moved
-from interlock.store.queries.metrics import write_tallies
+from interlock.store.queries.metrics import write_metrics
 from interlock.store.unit_of_work import UnitOfWork
 
 
@@ -37,7 +37,7 @@ def run_reactions(tx: UnitOfWork) -> None:
     if tx.counters.costs:
         add_costs(tx)
     if tx.counters.metrics:
-        write_tallies(tx)
+        write_metrics(tx)
 
 
 def write_round(tx: UnitOfWork) -> list[Moved]:

@@ -8,7 +8,7 @@ from interlock.kernel.policy import Children
 from interlock.kernel.rows import Unit
 from interlock.store.flush import COUNTED, add_counts
 from interlock.store.hooks import Moved, Reaction
-from interlock.store.queries.for_verbs import open_children
+from interlock.store.queries.for_verbs import load_open_children
 from interlock.store.unit_of_work import UnitOfWork
 
 BY_PARENT = ("its parent ended", "its parent was cancelled")  # why a child was stopped
@@ -125,7 +125,7 @@ def end_family(tx: UnitOfWork, parent: Unit) -> None:
     stamp = Stamp("engine", BY_PARENT[closing])
     requests = tx.state(CancelRequests).by_unit
     request = requests.get(parent.id)
-    for child in open_children(tx, parent.id):
+    for child in load_open_children(tx, parent.id):
         if request is not None:
             requests.setdefault(child.id, request)
         end_child(tx, child, closing or parent.outcome == Category.CANCELLED, stamp)
@@ -134,7 +134,7 @@ def end_family(tx: UnitOfWork, parent: Unit) -> None:
 def end_child(tx: UnitOfWork, child: Unit, cancelled: bool, stamp: Stamp) -> None:
     """A child is stopped as its own lifecycle says; of one that follows another, the other."""
     lifecycle, requests = tx.lifecycle(child), tx.state(CancelRequests).by_unit
-    attempts = open_children(tx, child.id) if lifecycle.options.follows else []
+    attempts = load_open_children(tx, child.id) if lifecycle.options.follows else []
     if attempts:
         if child.id in requests:
             requests.setdefault(attempts[-1].id, requests[child.id])

@@ -16,7 +16,7 @@ from interlock.kernel.commands import Command, Decide, Policy, Standing, Vote, W
 from interlock.kernel.errors import InterlockError, Unknown
 from interlock.kernel.lifecycle import Category, Lifecycle
 from interlock.kernel.rows import Unit
-from interlock.store.queries.for_verbs import has_note, notes_named, open_children, submitter
+from interlock.store.queries.for_verbs import find_submitter, has_note, load_open_children, read_notes
 from interlock.store.unit_of_work import UnitOfWork
 
 
@@ -32,7 +32,7 @@ class Voice(msgspec.Struct, frozen=True):
 def cast_verdict(tx: UnitOfWork, command: Decide) -> Standing | None:
     """A verdict is a vote where it takes several, or not everybody may give it; None where it is not."""
     if command.trigger in VERDICTS:
-        open_children(tx, command.unit)
+        load_open_children(tx, command.unit)
         unit = tx.unit(command.unit)
         own = policy_of(tx.body(unit))
         if own.quorum is not None or own.approvers or own.not_submitter:
@@ -76,7 +76,7 @@ def vote(tx: UnitOfWork, command: Vote) -> Standing:
 
 def meant(tx: UnitOfWork, command: Vote) -> Unit | None:
     """What waits for this vote: the unit itself, or the first gate below it, or that of the step that is named."""
-    below = open_children(tx, command.unit)
+    below = load_open_children(tx, command.unit)
     unit = tx.unit(command.unit)
     names = {one.id: policy_of(tx.body(one)).step or tx.body(one).task for one in (unit, *below)}
     if command.step is not None and command.step not in names.values():
@@ -97,7 +97,7 @@ def cast(tx: UnitOfWork, unit: Unit, own: Policy, command: Command[Standing], vo
     if has_note(tx, unit.id, "vote", voter):
         return standing(unit, applied=False)
     note(tx, unit.id, "vote", msgspec.json.encode(voice).decode(), name=voter)
-    votes = [(one.name, msgspec.json.decode(one.payload, type=Voice)) for one in notes_named(tx, [unit.id], "vote")]
+    votes = [(one.name, msgspec.json.decode(one.payload, type=Voice)) for one in read_notes(tx, [unit.id], "vote")]
     given = [name for name, said in votes if said.approve]
     if voice.approve and len(given) < (own.quorum or 1):
         return standing(unit, applied=True)
@@ -114,5 +114,5 @@ def refuse_stranger(tx: UnitOfWork, unit: Unit, own: Policy, voter: str, roles: 
     """Raises InterlockError for somebody who has no vote here."""
     if own.approvers and not {voter, *roles} & set(own.approvers):
         raise InterlockError(f"NOT_AN_APPROVER: '{voter}' has no vote here; these have: {', '.join(own.approvers)}")
-    if own.not_submitter and voter == submitter(tx, unit.parent or unit.id):
+    if own.not_submitter and voter == find_submitter(tx, unit.parent or unit.id):
         raise InterlockError(f"NOT_AN_APPROVER: '{voter}' submitted this, so another one must decide")

@@ -41,7 +41,7 @@ from interlock.server.request_schemas import (
     work_of,
 )
 from interlock.store.connection import Connection
-from interlock.store.queries.views import View, template_seen, templates_of
+from interlock.store.queries.views import View, read_template, read_templates
 
 TOP = "\0run"  # no step can have this ref
 STEP = "step"
@@ -259,11 +259,11 @@ def make_template_response(template: Template) -> TemplateTold:
 
 
 async def list_templates(request: Request) -> TemplateList:
-    return TemplateList([make_template_response(template) for template in await request.read(templates_of)])
+    return TemplateList([make_template_response(template) for template in await request.read(read_templates)])
 
 
 async def show_template(request: Request) -> TemplateTold:
-    template = await request.read(template_seen, request.path["name"], request.query.version)
+    template = await request.read(read_template, request.path["name"], request.query.version)
     if template is None:
         raise Unknown(request.path["name"])
     return make_template_response(template)

@@ -13,7 +13,7 @@ from interlock.core.notes import note
 from interlock.kernel.commands import Release, Signal, Standing
 from interlock.kernel.errors import InterlockError
 from interlock.kernel.rows import Unit
-from interlock.store.queries.for_verbs import has_note, notes_named, open_children
+from interlock.store.queries.for_verbs import has_note, load_open_children, read_notes
 from interlock.store.unit_of_work import UnitOfWork
 
 
@@ -21,7 +21,7 @@ def signal(tx: UnitOfWork, command: Signal) -> Standing:
     """The signal is kept, and whoever waits for it may go on; the first one under a name stays."""
     validation.named("name", command.name)
     validation.json_text("payload", command.payload)
-    open_children(tx, command.unit)  # children are locked before their parent
+    load_open_children(tx, command.unit)  # children are locked before their parent
     unit = addressed(tx, tx.unit(command.unit))
     if tx.lifecycle(unit).settled(unit.state):
         raise InterlockError(f"unit {unit.id} has ended ({unit.state}); nobody waits for a signal any more")
@@ -29,7 +29,7 @@ def signal(tx: UnitOfWork, command: Signal) -> Standing:
         return standing(unit, applied=False)
     note(tx, unit.id, "signal", command.payload, name=command.name)
     key = signal_name(unit.id, command.name)
-    for one in (unit, *open_children(tx, unit.id)):
+    for one in (unit, *load_open_children(tx, unit.id)):
         if one.parked_on == key:
             change(tx, one, parked_on=None, due_at=None)
     return standing(unit, applied=True)
@@ -45,7 +45,7 @@ def addressed(tx: UnitOfWork, unit: Unit) -> Unit:
     step = unit.parent is not None and policy_of(tx.body(unit)).step is not None
     if not step:
         return unit
-    open_children(tx, unit.parent or 0)
+    load_open_children(tx, unit.parent or 0)
     return tx.unit(unit.parent or 0)
 
 
@@ -69,7 +69,7 @@ def wait_for(tx: UnitOfWork, unit: Unit, name: str, due_at: int | None) -> dict[
     source = listens_to(tx, unit)
     if has_note(tx, source, "signal", name):
         return {"due_at": None}
-    before = [one for one in notes_named(tx, [unit.id], "wait") if one.name == name]
+    before = [one for one in read_notes(tx, [unit.id], "wait") if one.name == name]
     if before:
         due_at = msgspec.json.decode(before[0].payload)  # an attempt that was lost meanwhile does not wait longer
     else:
@@ -89,7 +89,7 @@ def signals_for(tx: UnitOfWork, units: Sequence[Unit]) -> dict[int, dict[str, st
     """By unit that was granted before: the signals that came, by name. A first attempt learns of them when it waits."""
     sources = {unit.id: listens_to(tx, unit) for unit in units if unit.fence > 1}
     came: dict[int, dict[str, str]] = {}
-    for one in notes_named(tx, sorted(set(sources.values())), "signal"):
+    for one in read_notes(tx, sorted(set(sources.values())), "signal"):
         came.setdefault(one.unit, {})[one.name] = one.payload
     return {unit: came[source] for unit, source in sources.items() if source in came}
 
@@ -97,7 +97,7 @@ def signals_for(tx: UnitOfWork, units: Sequence[Unit]) -> dict[int, dict[str, st
 def over(tx: UnitOfWork, units: Sequence[Unit]) -> dict[int, tuple[str, ...]]:
     """By unit that was granted before: the signals for which it has waited as long as it wanted to."""
     found: dict[int, tuple[str, ...]] = {}
-    for one in notes_named(tx, [unit.id for unit in units if unit.fence > 1], "wait"):
+    for one in read_notes(tx, [unit.id for unit in units if unit.fence > 1], "wait"):
         until = msgspec.json.decode(one.payload)
         if until is not None and until <= tx.now:
             found[one.unit] = (*found.get(one.unit, ()), one.name)

@@ -2,7 +2,7 @@
 
 from interlock.kernel.rows import Key
 from interlock.store.connection import Connection
-from interlock.store.queries.snapshots import read
+from interlock.store.queries.snapshots import read_rows
 from interlock.store.query import select
 from interlock.store.unit_of_work import UnitOfWork
 
@@ -16,13 +16,13 @@ RETURNING count
 """
 
 
-def asked_in(tx: UnitOfWork, tenant: int, minute: int) -> int:
+def count_requests(tx: UnitOfWork, tenant: int, minute: int) -> int:
     """How often a tenant has asked in this minute, now counted."""
     tx.changes.count += 1
     return int(tx.connection.rows(ASKED, {"tenant": tenant, "minute": minute})[0][0])
 
 
-def locked_key(tx: UnitOfWork, tenant: int, key: int) -> Key | None:
+def lock_key(tx: UnitOfWork, tenant: int, key: int) -> Key | None:
     """A key of a tenant, locked; None if there is none."""
     found = tx.run(KEY.bind(id=key, tenant=tenant))
     return found[0] if found else None
@@ -40,11 +40,11 @@ def change_key(tx: UnitOfWork, row: Key) -> None:
     tx.connection.rows(f"UPDATE key SET {SETS} WHERE id = :id AND tenant = :tenant", facts)
 
 
-def key_seen(connection: Connection, tenant: int, key: int) -> Key | None:
-    found = read(connection, Key, "WHERE id = :id AND tenant = :tenant", id=key, tenant=tenant)
+def find_api_key(connection: Connection, tenant: int, key: int) -> Key | None:
+    found = read_rows(connection, Key, "WHERE id = :id AND tenant = :tenant", id=key, tenant=tenant)
     return found[0] if found else None
 
 
-def keys_seen(connection: Connection, tenant: int) -> list[Key]:
+def list_api_keys(connection: Connection, tenant: int) -> list[Key]:
     """Every key that a tenant has or had, the oldest first."""
-    return read(connection, Key, "WHERE tenant = :tenant ORDER BY id", tenant=tenant)
+    return read_rows(connection, Key, "WHERE tenant = :tenant ORDER BY id", tenant=tenant)

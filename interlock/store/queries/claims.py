@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from interlock.kernel import policy
 from interlock.kernel.rows import Body, Unit
 from interlock.store.lanes import Served
-from interlock.store.queries.for_verbs import LaneState, Urgency, in_turn, lanes_of
+from interlock.store.queries.for_verbs import LaneState, Urgency, load_lanes, read_in_turn
 from interlock.store.query import select
 from interlock.store.unit_of_work import UnitOfWork
 
@@ -30,17 +30,17 @@ SELECT lane, (SELECT priority || ' ' || available_at || ' ' || id FROM unit
 Here = Mapping[int, list[Unit]]  # lane by lane, what this transaction knows to be free
 
 
-def claimable(tx: UnitOfWork, queues: Sequence[str], capabilities: str, room: int, key: str) -> list[Unit]:
+def find_claimable(tx: UnitOfWork, queues: Sequence[str], capabilities: str, room: int, key: str) -> list[Unit]:
     """What a claim takes, the most urgent first. The shares go round the queues that have something for its worker."""
-    served = lanes_of(tx, tx.tenant).served(tuple(queues), capabilities)
-    here = known_free(tx, served)
-    lanes = waiting(served, heads(tx, served, (tx.tenant, tuple(queues), capabilities)), here)
+    served = load_lanes(tx, tx.tenant).served(tuple(queues), capabilities)
+    here = group_known_free(tx, served)
+    lanes = group_waiting(served, read_lane_heads(tx, served, (tx.tenant, tuple(queues), capabilities)), here)
     hungry = policy.rotated([queue for queue in dict.fromkeys(queues) if queue in lanes], key)
     taken: dict[str, list[Unit]] = {queue: [] for queue in hungry}
     while hungry and (left := room - sum(map(len, taken.values()))):
         dealt = zip(hungry, policy.shares(left, len(hungry)), strict=True)
         wanted = {queue: len(taken[queue]) + share for queue, share in dealt}
-        taken |= {queue: most_urgent(tx, lanes[queue], share, here) for queue, share in wanted.items() if share}
+        taken |= {queue: read_most_urgent(tx, lanes[queue], share, here) for queue, share in wanted.items() if share}
         hungry = [queue for queue in hungry if len(taken[queue]) == wanted[queue]]  # it may have more
     return sorted((unit for units in taken.values() for unit in units), key=urgency)
 
@@ -50,7 +50,7 @@ def urgency(unit: Unit) -> Urgency:
     return -unit.priority, unit.available_at or 0, unit.id
 
 
-def known_free(tx: UnitOfWork, served: Served) -> dict[int, list[Unit]]:
+def group_known_free(tx: UnitOfWork, served: Served) -> dict[int, list[Unit]]:
     """What may be claimed of these lanes, whether or not the database has seen it."""
     free: dict[int, list[Unit]] = {}
     for unit in tx.rows.units.values():
@@ -63,7 +63,7 @@ def known_free(tx: UnitOfWork, served: Served) -> dict[int, list[Unit]]:
     return free
 
 
-def waiting(served: Served, first: Mapping[int, Urgency], here: Here) -> dict[str, dict[int, Urgency]]:
+def group_waiting(served: Served, first: Mapping[int, Urgency], here: Here) -> dict[str, dict[int, Urgency]]:
     """The lanes with something for a worker, queue by queue, each with the urgency of its first unit."""
     found = dict(first)
     for lane, units in here.items():
@@ -75,7 +75,7 @@ def waiting(served: Served, first: Mapping[int, Urgency], here: Here) -> dict[st
     return by_queue
 
 
-def heads(tx: UnitOfWork, served: Served, name: tuple[int, tuple[str, ...], str]) -> dict[int, Urgency]:
+def read_lane_heads(tx: UnitOfWork, served: Served, name: tuple[int, tuple[str, ...], str]) -> dict[int, Urgency]:
     """The first unit of each lane that has one, as the database has them."""
     if name not in tx.state(LaneState).heads:
         if len(served.queues) == 1:  # its units will be asked for anyway
@@ -83,12 +83,12 @@ def heads(tx: UnitOfWork, served: Served, name: tuple[int, tuple[str, ...], str]
         else:
             runs = [served.runs[start : start + RUNS_MAX] for start in range(0, len(served.runs), RUNS_MAX)]
             tx.state(LaneState).heads[name] = {
-                lane: first for some in runs for lane, first in search(tx, some) if lane in served.queues
+                lane: first for some in runs for lane, first in search_lanes(tx, some) if lane in served.queues
             }
     return tx.state(LaneState).heads[name]
 
 
-def search(tx: UnitOfWork, runs: Sequence[tuple[int, int]]) -> Iterator[tuple[int, Urgency]]:
+def search_lanes(tx: UnitOfWork, runs: Sequence[tuple[int, int]]) -> Iterator[tuple[int, Urgency]]:
     """The lanes of these stretches that have something. An empty lane, or one that lies outside, is not visited."""
     values = ", ".join(f"(CAST(:low{n} AS BIGINT), CAST(:high{n} AS BIGINT))" for n in range(len(runs)))
     ends = {f"low{n}": low for n, (low, _) in enumerate(runs)} | {f"high{n}": high for n, (_, high) in enumerate(runs)}
@@ -97,7 +97,7 @@ def search(tx: UnitOfWork, runs: Sequence[tuple[int, int]]) -> Iterator[tuple[in
         yield lane, (-priority, available_at, one)
 
 
-def most_urgent(tx: UnitOfWork, lanes: Mapping[int, Urgency], wanted: int, here: Here) -> list[Unit]:
+def read_most_urgent(tx: UnitOfWork, lanes: Mapping[int, Urgency], wanted: int, here: Here) -> list[Unit]:
     """The most urgent units of these lanes; few are read that are not taken."""
     gone = {
         lane
@@ -107,7 +107,7 @@ def most_urgent(tx: UnitOfWork, lanes: Mapping[int, Urgency], wanted: int, here:
     first = sorted(lanes.keys() - gone, key=lambda lane: lanes[lane])[:wanted]  # a lane after them has none of the best
     asked = dict.fromkeys([*first, *gone], wanted // (len(first) + len(gone)) + 1)
     while True:
-        read = {lane: first_of(tx, lane, min(count, wanted)) for lane, count in asked.items()}
+        read = {lane: read_first(tx, lane, min(count, wanted)) for lane, count in asked.items()}
         found = {unit.id: unit for lane in asked for unit in (*read[lane], *here.get(lane, ()))}
         best = sorted(found.values(), key=urgency)[:wanted]
         # A lane of which all that was read is taken may have more that is as urgent.
@@ -121,11 +121,11 @@ def most_urgent(tx: UnitOfWork, lanes: Mapping[int, Urgency], wanted: int, here:
         asked |= {lane: 2 * asked[lane] if dry[1:] else wanted for lane in dry}
 
 
-def first_of(tx: UnitOfWork, lane: int, wanted: int) -> list[Unit]:
+def read_first(tx: UnitOfWork, lane: int, wanted: int) -> list[Unit]:
     def free(unit: Unit) -> bool:
         return unit.available_at is not None and not tx.cache.is_passed_over(unit.id, tx.now)
 
-    found = in_turn(tx, FREE, wanted, free, lane=lane)
+    found = read_in_turn(tx, FREE, wanted, free, lane=lane)
     for body in tx.take_prefetched(BODIES_OF_FREE.bind(lane=lane, limit=wanted)):
         if body.unit in tx.rows.units:
             tx.rows.bodies.setdefault(body.unit, body)

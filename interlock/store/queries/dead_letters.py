@@ -66,20 +66,20 @@ class Letters(msgspec.Struct, frozen=True, kw_only=True):
         return letter.at >= self.since and all(wanted is None or wanted == found for wanted, found in pairs)
 
 
-def place_of(connection: Connection, tenant: int, unit: int) -> Place | None:
+def find_place(connection: Connection, tenant: int, unit: int) -> Place | None:
     """Where a unit stands among the dead letters; None if it is none."""
     sql = "SELECT dead_at, id FROM unit WHERE id = :unit AND tenant = :tenant AND dead_at IS NOT NULL"
     found = connection.rows(sql, {"unit": unit, "tenant": tenant})
     return tuple(found[0]) if found else None
 
 
-def letters_of(connection: Connection, tenant: int, units: Sequence[int]) -> dict[int, Letter]:
+def read_dead_letters(connection: Connection, tenant: int, units: Sequence[int]) -> dict[int, Letter]:
     """Those of these units that are dead letters, by unit."""
     rows = connection.rows(f"{LETTERS} AND unit.id {{ids}}", {"tenant": tenant, "ids": list(units)})
     return {row[0]: Letter(*row) for row in rows}
 
 
-def newest(
+def read_newest(
     connection: Connection, tenant: int, wanted: Letters, limit: int, before: Place
 ) -> tuple[list[Letter], Letter | None]:
     """Letters that are meant and died before a place, the last one first; and the one behind which to go on, if any.

@@ -5,9 +5,9 @@ from typing import Any, NamedTuple
 
 from interlock.kernel.paths import BORN, PathHop
 from interlock.kernel.rows import Act, Body, Lease, Seal
-from interlock.store.acts import result_digest
+from interlock.store.acts import digest_result
 from interlock.store.connection import Connection
-from interlock.store.queries.snapshots import pages, read, select_acts, tenants
+from interlock.store.queries.snapshots import read_pages, read_rows, read_tenant_ids, select_acts
 from interlock.store.seals import START
 
 # What a trigger derives from what a path tells; the last two are not fields of a path.
@@ -76,7 +76,7 @@ class ListedPath(NamedTuple):
     hops: list[tuple[Any, ...]]
 
 
-def listed_paths(connection: Connection) -> Iterator[ListedPath]:
+def read_listed_paths(connection: Connection) -> Iterator[ListedPath]:
     hops: dict[int, list[tuple[Any, ...]]] = {}
     for path, *hop in connection.rows(f"SELECT path, {', '.join(PathHop._fields)} FROM path_hop ORDER BY path, place"):
         hops.setdefault(path, []).append(tuple(hop))
@@ -86,18 +86,18 @@ def listed_paths(connection: Connection) -> Iterator[ListedPath]:
         yield ListedPath(one, told, digest, derived, hops.get(one, []))
 
 
-def lease_categories(connection: Connection) -> dict[str, str]:
+def read_lease_categories(connection: Connection) -> dict[str, str]:
     """By state of a lease, its category."""
     return dict(connection.rows("SELECT target, min(category) FROM edge WHERE lifecycle = 'lease' GROUP BY target"))
 
 
-def path_digests(connection: Connection) -> tuple[dict[int, str], set[int]]:
+def read_path_digests(connection: Connection) -> tuple[dict[int, str], set[int]]:
     """By path, its digest; and which paths are births."""
     rows = connection.rows("SELECT id, digest, source FROM transition_path")
     return {one: digest for one, digest, _ in rows}, {one for one, _, source in rows if source == BORN}
 
 
-def details_of(connection: Connection, acts: Iterable[int]) -> list[tuple[int, int, str]]:
+def read_details(connection: Connection, acts: Iterable[int]) -> list[tuple[int, int, str]]:
     """What is kept apart from these acts: the act, the unit and what is told of it."""
     rows = connection.rows("SELECT act, unit, payload FROM act_detail WHERE act {ids}", {"ids": sorted(set(acts))})
     return [(act, unit, payload) for act, unit, payload in rows]
@@ -107,13 +107,13 @@ def has_erased_details(connection: Connection, unit: int) -> bool:
     """Whether something was told of a unit that is told no more: what it cost may have been among it."""
     of_unit = "WHERE id IN (SELECT act FROM event WHERE unit = :unit) AND details IS NOT NULL AND version > 0"
     acts = select_acts(connection, of_unit, unit=unit)
-    results = {result_digest(body.result) for body in bodies_of(connection, [unit]) if body.result is not None}
-    told = {act.id for act in acts if digest_told(act, unit) not in (None, *results)}
+    results = {digest_result(body.result) for body in read_bodies(connection, [unit]) if body.result is not None}
+    told = {act.id for act in acts if find_recorded_digest(act, unit) not in (None, *results)}
     kept = connection.rows("SELECT act FROM act_detail WHERE unit = :unit", {"unit": unit}) if told else []
     return bool(told - {act for (act,) in kept})
 
 
-def digest_told(act: Act, unit: int) -> str | None:
+def find_recorded_digest(act: Act, unit: int) -> str | None:
     """The digest that an act has of what is kept apart from it of this unit."""
     return act.details[act.units.index(unit)] if act.details else None
 
@@ -126,44 +126,44 @@ class Kept(NamedTuple):
     told: bool
 
 
-def results(connection: Connection, page: int) -> Iterator[Kept]:
+def read_results(connection: Connection, page: int) -> Iterator[Kept]:
     """Every unit that has a result or an error."""
     last = 0
     while rows := connection.rows(RESULTS, {"last": last, "page": page}):
         last = rows[-1][0]
         acts = {act.id: act for act in select_acts(connection, "WHERE id {ids}", ids=sorted({row[3] for row in rows}))}
         for unit, result, error, act in rows:
-            told = result is None or is_told(connection, unit, result, acts.get(act))
+            told = result is None or is_recorded(connection, unit, result, acts.get(act))
             yield Kept(unit, error, told)
 
 
-def is_told(connection: Connection, unit: int, result: str, last: Act | None) -> bool:
+def is_recorded(connection: Connection, unit: int, result: str, last: Act | None) -> bool:
     """Whether a result is the one that a unit's acts tell of. Mostly the last of them does."""
-    digest = result_digest(result)
-    if last is not None and unit in last.units and digest_told(last, unit) == digest:
+    digest = digest_result(result)
+    if last is not None and unit in last.units and find_recorded_digest(last, unit) == digest:
         return True
     of_unit = "WHERE id IN (SELECT act FROM event WHERE unit = :unit) AND details IS NOT NULL AND version > 0"
-    return any(digest_told(act, unit) == digest for act in select_acts(connection, of_unit, unit=unit))
+    return any(find_recorded_digest(act, unit) == digest for act in select_acts(connection, of_unit, unit=unit))
 
 
-def tracebacks(connection: Connection) -> Iterator[tuple[int, str]]:
+def read_tracebacks(connection: Connection) -> Iterator[tuple[int, str]]:
     """Every traceback as it is kept, and its unit."""
-    for _, unit, payload in pages(connection, TRACEBACKS):
+    for _, unit, payload in read_pages(connection, TRACEBACKS):
         yield unit, payload
 
 
-def bodies_of(connection: Connection, units: Iterable[int]) -> list[Body]:
+def read_bodies(connection: Connection, units: Iterable[int]) -> list[Body]:
     ids = sorted(units)
-    return read(connection, Body, "WHERE unit {ids}", ids=ids) if ids else []
+    return read_rows(connection, Body, "WHERE unit {ids}", ids=ids) if ids else []
 
 
-def units_unlike_their_acts(connection: Connection) -> Iterator[tuple[int, int, int]]:
+def find_units_that_differ_from_their_acts(connection: Connection) -> Iterator[tuple[int, int, int]]:
     """Units that are not what their acts come to: the unit, its version, and how many events these acts tell of it."""
-    for unit, version, events in pages(connection, UNLIKE_ACTS.format(told=TOLD[connection.name])):
+    for unit, version, events in read_pages(connection, UNLIKE_ACTS.format(told=TOLD[connection.name])):
         yield unit, version, int(events or 0)
 
 
-def lone_members(connection: Connection) -> Iterator[tuple[int, int]]:
+def find_lone_members(connection: Connection) -> Iterator[tuple[int, int]]:
     """Units and acts of which SQLite's table of members and the acts themselves do not say the same."""
     if connection.name == "sqlite":
         for one, other in (("member", "journal_unit"), ("journal_unit", "member")):
@@ -171,16 +171,16 @@ def lone_members(connection: Connection) -> Iterator[tuple[int, int]]:
                 yield unit, act
 
 
-def units_without_their_lease(connection: Connection) -> Iterator[int]:
+def find_units_without_their_lease(connection: Connection) -> Iterator[int]:
     """Units under a lease of which there is no live row."""
-    for (unit,) in pages(connection, NO_LEASE):
+    for (unit,) in read_pages(connection, NO_LEASE):
         yield unit
 
 
-def leases(connection: Connection, page: int) -> Iterator[tuple[Lease, Act | None, int | None]]:
+def read_all_leases(connection: Connection, page: int) -> Iterator[tuple[Lease, Act | None, int | None]]:
     """Every lease, the act that is said to have granted it, and the lease that its unit is under."""
     at = {"unit": 0, "id": 0}
-    while found := read(connection, Lease, NEXT_LEASES, page=page, **at):
+    while found := read_rows(connection, Lease, NEXT_LEASES, page=page, **at):
         at = {"unit": found[-1].unit, "id": found[-1].id}
         acts = {act.id: act for act in select_acts(connection, "WHERE id {ids}", ids=sorted({one.id for one in found}))}
         sql = "SELECT id, lease_id FROM unit WHERE id {ids}"
@@ -189,19 +189,19 @@ def leases(connection: Connection, page: int) -> Iterator[tuple[Lease, Act | Non
             yield lease, acts.get(lease.id), live.get(lease.unit)
 
 
-def seal_before(connection: Connection, tenant: int, number: int) -> Seal:
+def read_seal_before(connection: Connection, tenant: int, number: int) -> Seal:
     """The seal before the one of that number; if there are not so many, what comes before the first one."""
-    found = read(connection, Seal, "WHERE tenant = :tenant AND number = :last", tenant=tenant, last=number - 1)
+    found = read_rows(connection, Seal, "WHERE tenant = :tenant AND number = :last", tenant=tenant, last=number - 1)
     return found[0] if found else Seal(tenant=tenant, number=0, first_act=0, last_act=0, acts=0, root=START, at=0)
 
 
-def seals_after(connection: Connection, before: Seal, page: int) -> Sequence[Seal]:
-    return read(connection, Seal, NEXT_SEALS, tenant=before.tenant, after=before.number, page=page)
+def read_seals_after(connection: Connection, before: Seal, page: int) -> Sequence[Seal]:
+    return read_rows(connection, Seal, NEXT_SEALS, tenant=before.tenant, after=before.number, page=page)
 
 
 def count_unsealed(connection: Connection) -> Unsealed:
     """How many acts no seal knows yet: who changes one of these is found by nothing but its own digest."""
-    found = [connection.rows(UNSEALED, {"tenant": tenant})[0] for tenant in tenants(connection)]
+    found = [connection.rows(UNSEALED, {"tenant": tenant})[0] for tenant in read_tenant_ids(connection)]
     return Unsealed(sum(int(count) for count, _ in found), min((at for _, at in found if at is not None), default=None))
 
 

@@ -7,10 +7,10 @@ from typing import Any
 import msgspec
 
 from interlock.kernel.rows import Answer, Artifact, Body, Event, Note, Token, Unit, Worker
-from interlock.store.acts import events_here
+from interlock.store.acts import read_unflushed_events
 from interlock.store.connection import Queue
 from interlock.store.lanes import Lane, LaneOrLimits, Lanes, remember
-from interlock.store.queries.snapshots import LEASES_US, newest_events
+from interlock.store.queries.snapshots import LEASES_US, read_newest_events
 from interlock.store.query import BoundQuery, Query, select
 from interlock.store.unit_of_work import UnitOfWork
 
@@ -73,29 +73,31 @@ class KeptAnswers:
     answers: dict[tuple[int, str, str], Answer] = field(default_factory=dict)
 
 
-def overdue(tx: UnitOfWork, limit: int) -> list[Unit]:
+def find_overdue(tx: UnitOfWork, limit: int) -> list[Unit]:
     """Units of a tenant that time must look at, by their clocks or their leases', the longest overdue first."""
-    by_clock = in_turn(tx, OVERDUE, limit, lambda unit: passed(tx, unit.wake_at), tenant=tx.tenant)
-    by_lease = in_turn(tx, EXPIRED, limit, lambda unit: lease_passed(tx, unit), tenant=tx.tenant)
+    by_clock = read_in_turn(tx, OVERDUE, limit, lambda unit: has_passed(tx, unit.wake_at), tenant=tx.tenant)
+    by_lease = read_in_turn(tx, EXPIRED, limit, lambda unit: is_lease_over(tx, unit), tenant=tx.tenant)
     found = {unit.id: unit for unit in (*by_clock, *by_lease)}
-    return sorted(found.values(), key=lambda unit: (next_clock(unit), unit.id))[:limit]
+    return sorted(found.values(), key=lambda unit: (get_next_clock(unit), unit.id))[:limit]
 
 
-def passed(tx: UnitOfWork, at: int | None) -> bool:
+def has_passed(tx: UnitOfWork, at: int | None) -> bool:
     return at is not None and at <= tx.now
 
 
-def lease_passed(tx: UnitOfWork, unit: Unit) -> bool:
-    return unit.holder is not None and passed(tx, unit.lease_until)
+def is_lease_over(tx: UnitOfWork, unit: Unit) -> bool:
+    return unit.holder is not None and has_passed(tx, unit.lease_until)
 
 
-def next_clock(unit: Unit) -> int:
+def get_next_clock(unit: Unit) -> int:
     """When time must look at a unit: the earliest of its clocks, its lease's among them."""
     clocks = [unit.wake_at, unit.lease_until if unit.holder is not None else None]
     return min(at for at in clocks if at is not None)
 
 
-def in_turn(tx: UnitOfWork, query: Query[Unit], wanted: int, still: Callable[[Unit], bool], **given: int) -> list[Unit]:
+def read_in_turn(
+    tx: UnitOfWork, query: Query[Unit], wanted: int, still: Callable[[Unit], bool], **given: int
+) -> list[Unit]:
     """The first rows of an ordered question that are still an answer: all that are there, or `wanted` and maybe more.
 
     The database has not seen what this transaction did, so it answers with what was taken already. It is asked for
@@ -112,7 +114,7 @@ def in_turn(tx: UnitOfWork, query: Query[Unit], wanted: int, still: Callable[[Un
         tx.state(OrderedReads).units[name] = (asked, read)
 
 
-def lanes_of(tx: UnitOfWork, tenant: int) -> Lanes:
+def load_lanes(tx: UnitOfWork, tenant: int) -> Lanes:
     """The lanes of a tenant, as this transaction sees them."""
     lanes = tx.state(LaneState).lanes
     if tenant not in lanes:
@@ -124,24 +126,24 @@ def lanes_of(tx: UnitOfWork, tenant: int) -> Lanes:
 
 def read_lanes(tx: UnitOfWork, known: Lanes) -> bool:
     """Lanes that were made since are known too; answers whether there were any. Their tenant's limits are, too."""
-    found = tx.run(new_lanes(known))
+    found = tx.run(bind_new_lanes(known))
     fresh = sorted(Lane(*row[:3]) for row in found if row.id)
     tx.state(LaneState).limits[known.tenant] = next((row[3:] for row in found if not row.id), (None, None))
     known.extend(fresh)
     return bool(fresh)
 
 
-def new_lanes(known: Lanes) -> BoundQuery[LaneOrLimits]:
+def bind_new_lanes(known: Lanes) -> BoundQuery[LaneOrLimits]:
     """The query for lanes that were made since, and for the limits of their tenant."""
     return LANES.bind(last=known.last, end=known.end, tenant=known.tenant)
 
 
-def lane_for(tx: UnitOfWork, tenant: int, queue: str, capabilities: Iterable[str]) -> int:
+def find_or_make_lane(tx: UnitOfWork, tenant: int, queue: str, capabilities: Iterable[str]) -> int:
     """The lane of a queue and a set of demands, made if there is none yet."""
     asked = ",".join(sorted(capabilities)) if capabilities else ""
-    while (queue, asked) not in lanes_of(tx, tenant).ids:
+    while (queue, asked) not in load_lanes(tx, tenant).ids:
         make_lane(tx, tenant, queue, asked)
-    return lanes_of(tx, tenant).ids[queue, asked]
+    return load_lanes(tx, tenant).ids[queue, asked]
 
 
 def make_lane(tx: UnitOfWork, tenant: int, queue: str, capabilities: str) -> None:
@@ -167,7 +169,7 @@ def ensure_tenant(tx: UnitOfWork, tenant: int) -> None:
     tx.connection.rows(sql, {"id": tenant, "name": f"tenant-{tenant}", "now": tx.now})
 
 
-def lanes_made_available(tx: UnitOfWork, known: Mapping[int, Queue]) -> dict[int, Queue]:
+def find_lanes_with_work(tx: UnitOfWork, known: Mapping[int, Queue]) -> dict[int, Queue]:
     """The lanes in which a unit became available and still is, with the queue of each; `known` are those of before."""
     units = (tx.rows.units[unit] for unit in tx.changes.made_available if unit in tx.rows.units)
     lanes = {unit.lane for unit in units if unit.available_at is not None}
@@ -178,14 +180,14 @@ def lanes_made_available(tx: UnitOfWork, known: Mapping[int, Queue]) -> dict[int
     return queues
 
 
-def held_by(tx: UnitOfWork, worker: int) -> list[Unit]:
+def load_held_units(tx: UnitOfWork, worker: int) -> list[Unit]:
     """What a worker holds, locked, as this transaction knows it."""
     sql = "SELECT unit FROM lease WHERE tenant = :tenant AND worker = :worker AND ended_at IS NULL ORDER BY unit"
     tx.load_units(one for (one,) in tx.connection.rows(sql, {"tenant": tx.tenant, "worker": worker}))
     return sorted((unit for unit in tx.rows.units.values() if unit.holder == worker), key=lambda unit: unit.id)
 
 
-def open_children(tx: UnitOfWork, parent: int) -> list[Unit]:
+def load_open_children(tx: UnitOfWork, parent: int) -> list[Unit]:
     """The children of a unit that have not ended, locked in the order of their ids."""
     if parent not in tx.changes.born:  # else the database knows none of them
         tx.merge_units(tx.run(OPEN_CHILDREN.bind(parent=parent)))
@@ -193,7 +195,7 @@ def open_children(tx: UnitOfWork, parent: int) -> list[Unit]:
     return sorted(mine, key=lambda unit: unit.id)
 
 
-def last_child(tx: UnitOfWork, parent: int) -> Unit | None:
+def load_last_child(tx: UnitOfWork, parent: int) -> Unit | None:
     """The youngest child of a unit, locked."""
     found = tx.merge_units(tx.run(LAST_CHILD.bind(parent=parent)))
     return found[0] if found else None
@@ -201,11 +203,11 @@ def last_child(tx: UnitOfWork, parent: int) -> Unit | None:
 
 def has_note(tx: UnitOfWork, unit: int, kind: str, name: str) -> bool:
     """Whether a unit has such a note, also one that this transaction has just made."""
-    look_for_notes(tx, kind, name, [unit])
+    load_notes(tx, kind, name, [unit])
     return tx.rows.notes[unit, kind, name]
 
 
-def find_askers(tx: UnitOfWork, units: Sequence[int]) -> dict[int, dict[str, Any]]:
+def find_cancel_requests(tx: UnitOfWork, units: Sequence[int]) -> dict[int, dict[str, Any]]:
     """Who asked these units to stop, why and when; the last one who did."""
     sql = "SELECT unit, payload, at FROM note WHERE unit {ids} AND kind = 'cancel_requested' ORDER BY id"
     found = {}
@@ -218,7 +220,7 @@ def find_askers(tx: UnitOfWork, units: Sequence[int]) -> dict[int, dict[str, Any
     return found
 
 
-def look_for_notes(tx: UnitOfWork, kind: str, name: str, units: Iterable[int]) -> None:
+def load_notes(tx: UnitOfWork, kind: str, name: str, units: Iterable[int]) -> None:
     """It is known which of these units have such a note."""
     unknown = sorted({unit for unit in units if (unit, kind, name) not in tx.rows.notes})
     if unknown:
@@ -227,7 +229,7 @@ def look_for_notes(tx: UnitOfWork, kind: str, name: str, units: Iterable[int]) -
         tx.rows.notes |= {(unit, kind, name): unit in found for unit in unknown}
 
 
-def notes_named(tx: UnitOfWork, units: list[int], kind: str) -> list[Note]:
+def read_notes(tx: UnitOfWork, units: list[int], kind: str) -> list[Note]:
     """The notes of one kind that these units have, this transaction's included."""
     if not units:
         return []
@@ -236,9 +238,9 @@ def notes_named(tx: UnitOfWork, units: list[int], kind: str) -> list[Note]:
     return sorted([*found, *here], key=lambda note: note.id)
 
 
-def submitter(tx: UnitOfWork, unit: int) -> str:
+def find_submitter(tx: UnitOfWork, unit: int) -> str:
     """Who made a unit."""
-    here = [event for event in events_here(tx, unit) if event.version == 1]
+    here = [event for event in read_unflushed_events(tx, unit) if event.version == 1]
     if here:
         return here[0].actor
     found = tx.connection.rows(
@@ -247,7 +249,7 @@ def submitter(tx: UnitOfWork, unit: int) -> str:
     return found[0][0] if found else ""
 
 
-def remembered(tx: UnitOfWork, units: list[int]) -> dict[int, tuple[str | None, dict[str, str]]]:
+def read_remembered(tx: UnitOfWork, units: list[int]) -> dict[int, tuple[str | None, dict[str, str]]]:
     """What earlier attempts of these units left for later ones: the last checkpoint, and the results of steps."""
     if not units:
         return {}
@@ -271,37 +273,37 @@ def has_artifact(tx: UnitOfWork, unit: int, attempt: int, name: str) -> bool:
     return bool(tx.run(ARTIFACT.bind(unit=unit, attempt=attempt, name=name)))
 
 
-def closing_event(tx: UnitOfWork, unit: Unit) -> Event | None:
+def find_closing_event(tx: UnitOfWork, unit: Unit) -> Event | None:
     """The last hop of the lease that a unit had last."""
-    here = [event for event in events_here(tx, unit.id) if event.fence == unit.fence and event.lease_to]
+    here = [event for event in read_unflushed_events(tx, unit.id) if event.fence == unit.fence and event.lease_to]
     if here:
         return here[-1]
-    events = newest_events(tx.connection, unit.id, unit.version)
+    events = read_newest_events(tx.connection, unit.id, unit.version)
     return next((event for event in events if event.fence == unit.fence and event.lease_to), None)
 
 
-def last_grant(tx: UnitOfWork, unit: Unit) -> Event | None:
+def find_last_grant(tx: UnitOfWork, unit: Unit) -> Event | None:
     """The event by which a unit was last leased."""
-    here = [event for event in events_here(tx, unit.id) if event.lease_to and not event.lease_from]
+    here = [event for event in read_unflushed_events(tx, unit.id) if event.lease_to and not event.lease_from]
     if here:
         return here[-1]
-    events = newest_events(tx.connection, unit.id, unit.version)
+    events = read_newest_events(tx.connection, unit.id, unit.version)
     return next((event for event in events if event.lease_to and not event.lease_from), None)
 
 
-def unlocked(tx: UnitOfWork, worker: int) -> tuple[Worker | None, Unit | None]:
+def read_worker_unlocked(tx: UnitOfWork, worker: int) -> tuple[Worker | None, Unit | None]:
     """A worker and its unit as they are now; others may change them."""
     workers, units = tx.run(WORKER_UNLOCKED.bind(unit=worker)), tx.run(UNIT_UNLOCKED.bind(id=worker))
     return next(iter(workers), None), next(iter(units), None)
 
 
-def incarnations(tx: UnitOfWork, tenant: int, name: str) -> list[Worker]:
+def lock_incarnations(tx: UnitOfWork, tenant: int, name: str) -> list[Worker]:
     """Every worker that ever had a name, locked."""
     found = sorted(tx.run(INCARNATIONS.bind(tenant=tenant, name=name)), key=lambda worker: worker.unit)
     return [tx.rows.workers.setdefault(worker.unit, worker) for worker in found]
 
 
-def with_keys(tx: UnitOfWork, tenant: int, task: str, keys: Iterable[str]) -> None:
+def load_keys(tx: UnitOfWork, tenant: int, task: str, keys: Iterable[str]) -> None:
     """What this transaction must know of a task's keys, it knows."""
     unknown = sorted({key for key in keys if (tenant, task, key) not in tx.rows.keys})
     for start in range(0, len(unknown), KEYS_AT_ONCE):
@@ -311,13 +313,13 @@ def with_keys(tx: UnitOfWork, tenant: int, task: str, keys: Iterable[str]) -> No
             tx.rows.keys[tenant, task, body.key or ""] = tx.rows.bodies.setdefault(body.unit, body)
 
 
-def with_key(tx: UnitOfWork, tenant: int, task: str, key: str) -> Body | None:
+def find_by_key(tx: UnitOfWork, tenant: int, task: str, key: str) -> Body | None:
     """The body of the unit that a task has under a key, also one that this transaction has just made."""
-    with_keys(tx, tenant, task, [key])
+    load_keys(tx, tenant, task, [key])
     return tx.rows.keys[tenant, task, key]
 
 
-def answer_to(tx: UnitOfWork, tenant: int, scope: str, key: str) -> Answer | None:
+def find_answer(tx: UnitOfWork, tenant: int, scope: str, key: str) -> Answer | None:
     """What a command under a key was answered, also by this transaction."""
     answers = tx.state(KeptAnswers).answers
     if (tenant, scope, key) not in answers:

@@ -9,8 +9,8 @@ from interlock.kernel.errors import InterlockError
 from interlock.kernel.ids import format_id
 from interlock.kernel.lifecycle import Lifecycle
 from interlock.store.connection import Connection
-from interlock.store.queries.snapshots import as_list
-from interlock.store.queries.views import FROM, OWN, Filter, View, conditions, views
+from interlock.store.queries.snapshots import decode_list
+from interlock.store.queries.views import FROM, OWN, Filter, View, list_conditions, select_views
 
 CHUNK, LOOKED_MOST = 1_000, 10_000  # units that are looked at together at most, and for one page
 COUNT_MOST = 10_000
@@ -145,7 +145,7 @@ def born(connection: Connection, tenant: int, kinds: Sequence[Birth], before: Se
     given |= {f"n{number}": kind.path for number, kind in enumerate(kinds)}
     by_path, found = {kind.path: kind for kind in kinds}, list[Any]()
     for at, act, units, path in connection.rows(f"{each} ORDER BY 1 DESC, 2 DESC LIMIT :limit", given):
-        kind, ids = by_path[path], as_list(units) if connection.name == "sqlite" else units
+        kind, ids = by_path[path], decode_list(units) if connection.name == "sqlite" else units
         for number in range(len(ids) - 1, -1, -1):
             place = number * kind.hops + 1
             if (at, act, place) < tuple(before):
@@ -157,8 +157,8 @@ def born(connection: Connection, tenant: int, kinds: Sequence[Birth], before: Se
 
 def fitting(connection: Connection, tenant: int, wanted: Filter, units: Sequence[int]) -> dict[int, View]:
     """Those of these units that a filter means."""
-    where, params = conditions(wanted)
-    found = views(
+    where, params = list_conditions(wanted)
+    found = select_views(
         connection,
         tenant,
         ["unit.id {ids}", "body.unit {ids}", *where],
@@ -170,12 +170,12 @@ def fitting(connection: Connection, tenant: int, wanted: Filter, units: Sequence
 
 def narrow(connection: Connection, tenant: int, wanted: Filter, limit: int, after: int | None) -> Page:
     """The same for a filter that an index knows: all that fits is sorted."""
-    where, params = conditions(wanted)
+    where, params = list_conditions(wanted)
     where = [*where, *(sql for name, sql in NARROW.items() if getattr(wanted, name) is not None)]
     if after is not None:
         at, _ = place_of(connection, tenant, after, "SELECT created_at, unit FROM body WHERE unit = :unit")
         where, params = [*where, "(body.created_at, unit.id) < (:at, :after)"], {**params, "at": at, "after": after}
-    found = views(connection, tenant, where, params, limit + 1, "body.created_at DESC, unit.id DESC")
+    found = select_views(connection, tenant, where, params, limit + 1, "body.created_at DESC, unit.id DESC")
     return Page(found[:limit], named(found[limit - 1]) if len(found) > limit else None)
 
 
@@ -184,7 +184,7 @@ def oldest(connection: Connection, tenant: int, wanted: Filter, limit: int, afte
 
     Of a filter that fits few, no more than `LOOKED_MOST` are looked at: a page may be short, and have more behind it.
     """
-    where, params = conditions(wanted)
+    where, params = list_conditions(wanted)
     narrowing = [sql for name, sql in NARROW.items() if getattr(wanted, name) is not None]
     given: dict[str, Any] = {**params, "tenant": tenant, "after": after, "limit": limit}
     where, bound = ["unit.id > :after", *where, *narrowing], None
@@ -215,7 +215,7 @@ def ref(row: Sequence[Any]) -> UnitRef:
 
 def amount(connection: Connection, tenant: int, wanted: Filter) -> Amount:
     """How many units a filter means, exactly up to `COUNT_MOST`."""
-    where, params = conditions(wanted)
+    where, params = list_conditions(wanted)
     where = [*where, *(sql for name, sql in NARROW.items() if getattr(wanted, name) is not None)]
     some = f"SELECT 1 {FROM} WHERE {' AND '.join([OWN, *where])} LIMIT :limit"
     given = {**params, "tenant": tenant, "limit": COUNT_MOST + 1}

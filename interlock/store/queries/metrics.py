@@ -11,7 +11,7 @@ from interlock.kernel.metrics import RENEWALS, TYPE, Seen, counted, labelled
 from interlock.store.acts import ACT_BITS
 from interlock.store.connection import Connection
 from interlock.store.lanes import NUMBERS
-from interlock.store.queries.snapshots import IN_ORDER, epoch, horizon
+from interlock.store.queries.snapshots import IN_ORDER, read_epoch, read_horizon
 from interlock.store.unit_of_work import UnitOfWork
 
 PAGE = 2_000  # events that are counted together
@@ -73,19 +73,19 @@ class Gauges(msgspec.Struct, frozen=True):
     renewals: int
 
 
-def position(connection: Connection, tenant: int) -> Position:
+def read_position(connection: Connection, tenant: int) -> Position:
     """Up to where a tenant was counted; from the beginning, if it was in another store."""
-    here = epoch(connection) or ""
+    here = read_epoch(connection) or ""
     found = connection.rows("SELECT epoch, act, place FROM tallied WHERE tenant = :tenant", {"tenant": tenant})
     return Position(*found[0]) if found and found[0][0] == here else Position(here)
 
 
-def next_tally(
+def read_next_counts(
     connection: Connection, tenant: int, lifecycles: Mapping[str, Lifecycle]
 ) -> tuple[CountEvents | None, bool]:
     """What is to be counted next, if there is anything, and whether more comes behind it."""
-    after = position(connection, tenant)
-    end = horizon(connection)
+    after = read_position(connection, tenant)
+    end = read_horizon(connection)
     leases = lifecycles["lease"]
     ends = [name for name, state in leases.states.items() if state.settled]
     (active,) = [name for name, state in leases.states.items() if state.category is Category.ACTIVE]
@@ -97,18 +97,18 @@ def next_tally(
     rows = connection.rows(sql, given)
     more = len(rows) == PAGE
     upto = Position(after.epoch, *rows[-1][:2]) if more else Position(after.epoch, max(end - 1, after.act), LAST)
-    counts = counted(lifecycles, (Seen(*row[2:]) for row in rows), types(connection, tenant))
+    counts = counted(lifecycles, (Seen(*row[2:]) for row in rows), read_types(connection, tenant))
     far = upto.act - after.act > IDLE * ACTS_APART[connection.name]
     return CountEvents(after=after, upto=upto, counts=counts) if counts or far else None, more
 
 
-def types(connection: Connection, tenant: int) -> list[str]:
+def read_types(connection: Connection, tenant: int) -> list[str]:
     """The types of work that are told apart."""
     sql = "SELECT labels FROM tally WHERE tenant = :tenant AND name = :name"
     return [msgspec.json.decode(labels)[0] for (labels,) in connection.rows(sql, {"tenant": tenant, "name": TYPE})]
 
 
-def tallies(connection: Connection, tenant: int) -> list[tuple[str, list[str], int]]:
+def read_counts(connection: Connection, tenant: int) -> list[tuple[str, list[str], int]]:
     """Everything that was counted of a tenant: the metric, its labels, and how much."""
     sql = "SELECT name, labels, value FROM tally WHERE tenant = :tenant ORDER BY name, labels"
     return [
@@ -116,7 +116,7 @@ def tallies(connection: Connection, tenant: int) -> list[tuple[str, list[str], i
     ]
 
 
-def count_on(tx: UnitOfWork, command: CountEvents) -> bool:
+def add_event_counts(tx: UnitOfWork, command: CountEvents) -> bool:
     """The counts are added, if the position is still the one that they were taken behind."""
     tenant = {"tenant": command.tenant}
     tx.changes.count += 1
@@ -127,32 +127,32 @@ def count_on(tx: UnitOfWork, command: CountEvents) -> bool:
         tx.connection.rows("DELETE FROM tally WHERE tenant = :tenant AND name <> :kept", {**tenant, "kept": RENEWALS})
     elif at != command.after:
         return False
-    add(tx, command.tenant, command.counts)
+    add_metrics(tx, command.tenant, command.counts)
     tx.connection.rows(MOVE_ON, {**tenant, **msgspec.structs.asdict(command.upto)})
     return True
 
 
-def add(tx: UnitOfWork, tenant: int, counts: Sequence[Count]) -> None:
+def add_metrics(tx: UnitOfWork, tenant: int, counts: Sequence[Count]) -> None:
     if counts:
         tx.changes.count += 1
         tx.connection.many(ADD, [{"tenant": tenant, **msgspec.structs.asdict(one)} for one in counts])
 
 
-def write_tallies(tx: UnitOfWork) -> None:
+def write_metrics(tx: UnitOfWork) -> None:
     """What verbs counted themselves is in the database; it is told last, because many add to the same rows."""
     for (tenant, name, label), value in sorted(tx.counters.metrics.items()):
-        add(tx, tenant, [Count(name, labelled(label), value)])
+        add_metrics(tx, tenant, [Count(name, labelled(label), value)])
     tx.counters.metrics.clear()
 
 
-def keep_renewals(tx: UnitOfWork, ids: Sequence[int]) -> None:
+def count_renewals(tx: UnitOfWork, ids: Sequence[int]) -> None:
     """What workers have renewed stays counted when they leave the database."""
     sql = "SELECT coalesce(sum(renewals), 0) FROM worker WHERE unit {ids}"
     if renewals := int(tx.connection.rows(sql, {"ids": list(ids)})[0][0]):
-        add(tx, tx.tenant, [Count(RENEWALS, labelled(), renewals)])
+        add_metrics(tx, tx.tenant, [Count(RENEWALS, labelled(), renewals)])
 
 
-def gauges(connection: Connection, tenant: int) -> Gauges:
+def read_gauges(connection: Connection, tenant: int) -> Gauges:
     """What waits, is dead and is held now. Lanes beyond the thousandth are left out."""
     own: dict[str, Any] = {"tenant": tenant}
     dead = "SELECT count(*) FROM unit WHERE tenant = :tenant AND dead_at IS NOT NULL"
@@ -163,7 +163,7 @@ def gauges(connection: Connection, tenant: int) -> Gauges:
     renewals = connection.rows("SELECT coalesce(sum(renewals), 0) FROM worker WHERE tenant = :tenant", own)[0][0]
     return Gauges(
         connection.now(),
-        depths(connection, tenant),
+        read_depths(connection, tenant),
         connection.rows(dead, own)[0][0],
         int(held),
         workers,
@@ -171,7 +171,7 @@ def gauges(connection: Connection, tenant: int) -> Gauges:
     )
 
 
-def depths(connection: Connection, tenant: int) -> list[Depth]:
+def read_depths(connection: Connection, tenant: int) -> list[Depth]:
     """The queues in which something waits; more than a hundred thousand in a lane are told as so many."""
     found: dict[str, Depth] = {}
     last, end = tenant * NUMBERS, (tenant + 1) * NUMBERS
@@ -182,11 +182,11 @@ def depths(connection: Connection, tenant: int) -> list[Depth]:
         queue = connection.rows("SELECT queue FROM lane WHERE id = :lane", {"lane": last})[0][0]
         units = connection.rows(DEPTH, {"lane": last, "most": DEPTH_MOST})[0][0]
         before = found.get(queue, Depth(queue, 0, LAST))
-        found[queue] = Depth(queue, before.units + units, min(before.oldest_at, oldest(connection, last)))
+        found[queue] = Depth(queue, before.units + units, min(before.oldest_at, find_oldest(connection, last)))
     return [found[queue] for queue in sorted(found)]
 
 
-def oldest(connection: Connection, lane: int) -> int:
+def find_oldest(connection: Connection, lane: int) -> int:
     """Since when the oldest unit of a lane waits: the first one of each priority is asked, not every unit."""
     below, at = 2**31, LAST
     for _ in range(PRIORITIES_MOST):

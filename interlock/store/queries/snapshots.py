@@ -50,25 +50,25 @@ def snapshot(connection: Connection, of: Sequence[int] = (), seconds: float | No
     """
     connection.rows(SNAPSHOT[connection.name])
     try:
-        connection.declare(of or tenants(connection), seconds)
+        connection.declare(of or read_tenant_ids(connection), seconds)
         yield
     finally:
         connection.rollback()
 
 
-def read(connection: Connection, kind: type[R], rest: str, **params: Any) -> list[R]:
+def read_rows(connection: Connection, kind: type[R], rest: str, **params: Any) -> list[R]:
     """Rows of a table; `rest` is what follows FROM."""
     rows = connection.rows(f"SELECT {list_columns(kind)} FROM {kind.table} {rest}", params)
     return [kind(*row) for row in rows]
 
 
-def histories(connection: Connection) -> Iterator[tuple[Unit, Iterator[Event]]]:
+def read_histories(connection: Connection) -> Iterator[tuple[Unit, Iterator[Event]]]:
     """Every unit with its events, in the order of their ids; the events are there until the next unit is asked for."""
     last = 0
-    while units := read(connection, Unit, "WHERE id > :last ORDER BY id LIMIT :page", last=last, page=PAGE):
+    while units := read_rows(connection, Unit, "WHERE id > :last ORDER BY id LIMIT :page", last=last, page=PAGE):
         last = units[-1].id
         read_leases(connection, units)
-        groups = groupby(events_of(connection, units), key=lambda event: event.unit)
+        groups = groupby(read_events(connection, units), key=lambda event: event.unit)
         group = next(groups, None)
         for unit in units:
             while group and group[0] < unit.id:
@@ -85,7 +85,7 @@ def read_leases(connection: Connection, units: Sequence[Unit]) -> None:
     held = {unit.id: unit for unit in units if unit.lease_id is not None}
     if not held:
         return
-    for lease in read(connection, Lease, LAST_LEASES, ids=sorted(held)):
+    for lease in read_rows(connection, Lease, LAST_LEASES, ids=sorted(held)):
         unit = held[lease.unit]
         unit.lease_hash, unit.lease_until = lease.secret, lease.until
         unit.lease_ttl, unit.lease_beat = lease.ttl, lease.beat
@@ -99,48 +99,48 @@ def read_heads(connection: Connection, units: Sequence[Unit]) -> None:
         unit.head = heads.get(unit.act, "")
 
 
-def events_of(connection: Connection, units: Sequence[Unit]) -> Iterator[Event]:
+def read_events(connection: Connection, units: Sequence[Unit]) -> Iterator[Event]:
     """The events of these units in order: those of some units together, and of one that has very many by pages."""
     some: list[Unit] = []
     events = 0
     for unit in units:
         if some and events + unit.version > EVENTS_PAGE:
-            yield from events_between(connection, some)
+            yield from read_events_between(connection, some)
             some, events = [], 0
         some.append(unit)
         events += unit.version
     if some:
-        yield from events_between(connection, some)
+        yield from read_events_between(connection, some)
 
 
-def events_beyond(connection: Connection, unit: int, after: int) -> list[Event]:
+def read_events_beyond(connection: Connection, unit: int, after: int) -> list[Event]:
     """The events of a unit behind a version, in order: they cost what is read of them, not what lies before."""
     sql = f"SELECT {', '.join(columns(Event))} FROM journal WHERE act IN ({BEYOND[connection.name]}) AND unit = :unit"
     rows = connection.rows(f"{sql} AND version > :after ORDER BY version", {"unit": unit, "after": after})
     return [Event(*row) for row in rows]
 
 
-def newest_events(connection: Connection, unit: int, version: int) -> Iterator[Event]:
+def read_newest_events(connection: Connection, unit: int, version: int) -> Iterator[Event]:
     """The events of a unit that is at that version, the newest first; most who ask want one of the first few."""
     near = max(0, version - NEWEST)
-    yield from reversed(events_beyond(connection, unit, near))
+    yield from reversed(read_events_beyond(connection, unit, near))
     if near:
-        yield from (event for event in reversed(events_beyond(connection, unit, 0)) if event.version <= near)
+        yield from (event for event in reversed(read_events_beyond(connection, unit, 0)) if event.version <= near)
 
 
-def events_between(connection: Connection, units: Sequence[Unit]) -> Iterator[Event]:
+def read_events_between(connection: Connection, units: Sequence[Unit]) -> Iterator[Event]:
     if len(units) > 1 or units[0].version <= EVENTS_PAGE:
         ends = {"first": units[0].id, "last": units[-1].id}
-        yield from read(connection, Event, "WHERE unit >= :first AND unit <= :last ORDER BY unit, version", **ends)
+        yield from read_rows(connection, Event, "WHERE unit >= :first AND unit <= :last ORDER BY unit, version", **ends)
         return
     version = 0
     rest = "WHERE unit = :unit AND version > :version ORDER BY version LIMIT :limit"
-    while events := read(connection, Event, rest, unit=units[0].id, version=version, limit=EVENTS_PAGE):
+    while events := read_rows(connection, Event, rest, unit=units[0].id, version=version, limit=EVENTS_PAGE):
         yield from events
         version = events[-1].version
 
 
-def orphans(connection: Connection) -> Iterator[tuple[int, int]]:
+def find_orphans(connection: Connection) -> Iterator[tuple[int, int]]:
     """Units that only acts know, and how many acts these are."""
     sql = (
         "SELECT unit, count(*) FROM (SELECT DISTINCT act, unit FROM journal_unit WHERE unit > :last) AS told "
@@ -148,16 +148,16 @@ def orphans(connection: Connection) -> Iterator[tuple[int, int]]:
         "AND NOT EXISTS (SELECT 1 FROM archived WHERE archived.unit = told.unit) "
         "GROUP BY unit ORDER BY unit LIMIT :page"
     )
-    yield from pages(connection, sql)
+    yield from read_pages(connection, sql)
 
 
-def policies(connection: Connection) -> Iterator[tuple[int, str | None]]:
+def read_policies(connection: Connection) -> Iterator[tuple[int, str | None]]:
     """Every unit with the text of its policy; None if it has no body."""
     sql = (
         "SELECT unit.id, body.policy FROM unit LEFT JOIN body ON body.unit = unit.id "
         "WHERE unit.id > :last ORDER BY unit.id LIMIT :page"
     )
-    yield from pages(connection, sql)
+    yield from read_pages(connection, sql)
 
 
 def read_acts(connection: Connection, after: int, limit: int) -> list[Act]:
@@ -169,27 +169,27 @@ def select_acts(connection: Connection, rest: str, **given: Any) -> list[Act]:
     """Acts with their digests; `rest` is the statement from WHERE on."""
     rows = connection.rows(f"SELECT {', '.join(Act.__struct_fields__)} FROM act {rest}", given)
     if connection.name == "sqlite":
-        rows = [(*row[:LISTS_FROM], *map(as_list, row[LISTS_FROM:-1]), row[-1]) for row in rows]
+        rows = [(*row[:LISTS_FROM], *map(decode_list, row[LISTS_FROM:-1]), row[-1]) for row in rows]
     return [Act(*row) for row in rows]
 
 
-def as_list(value: str | None) -> Any:
+def decode_list(value: str | None) -> Any:
     """SQLite keeps lists as JSON."""
     return None if value is None else msgspec.json.decode(value)
 
 
-def unmet_needs(connection: Connection) -> Iterator[tuple[int, int, int]]:
+def count_unmet_needs(connection: Connection) -> Iterator[tuple[int, int, int]]:
     """Each open unit that has needs: how many it says are unmet, and how many are."""
     sql = (
         "SELECT unit.id, unit.unmet, sum(CASE WHEN needed.outcome = 'success' THEN 0 ELSE 1 END) FROM need "
         "JOIN unit ON unit.id = need.unit JOIN unit AS needed ON needed.id = need.needs WHERE need.unit > :last "
         "AND unit.outcome IS NULL GROUP BY unit.id, unit.unmet ORDER BY unit.id LIMIT :page"
     )
-    for one, unmet, counted in pages(connection, sql):
+    for one, unmet, counted in read_pages(connection, sql):
         yield one, unmet, int(counted)
 
 
-def slots(connection: Connection) -> list[tuple[int, str, int, int, int, int]]:
+def read_slots(connection: Connection) -> list[tuple[int, str, int, int, int, int]]:
     """Each key: tenant, name, capacity, how many slots are taken, how many units have one, how many wait for one."""
     available, held = "unit.available_at IS NOT NULL", "unit.holder IS NOT NULL"
     kinds = (("mutex", "mutex", f"{available} OR {held}"), ("limit", "limit_key", f"{available} OR {held}"))
@@ -208,7 +208,7 @@ def slots(connection: Connection) -> list[tuple[int, str, int, int, int, int]]:
     return [(row[0], row[1], row[2], row[3], int(row[4]), row[5]) for row in connection.rows(sql)]
 
 
-def pages(connection: Connection, sql: str) -> Iterator[tuple[Any, ...]]:
+def read_pages(connection: Connection, sql: str) -> Iterator[tuple[Any, ...]]:
     """The rows of a statement that wants what comes after `:last`, its first column."""
     last = 0
     while rows := connection.rows(sql, {"last": last, "page": PAGE}):
@@ -216,14 +216,14 @@ def pages(connection: Connection, sql: str) -> Iterator[tuple[Any, ...]]:
         last = rows[-1][0]
 
 
-def archived(connection: Connection, tenant: int, born: int) -> list[Archived]:
+def read_archived(connection: Connection, tenant: int, born: int) -> list[Archived]:
     """Units of a tenant that were archived, and born no later than by that act."""
-    return read(
+    return read_rows(
         connection, Archived, "WHERE tenant = :tenant AND born <= :born ORDER BY unit", tenant=tenant, born=born
     )
 
 
-def digests(connection: Connection, acts: Iterable[int]) -> dict[int, str]:
+def read_digests(connection: Connection, acts: Iterable[int]) -> dict[int, str]:
     """The digests of those of these acts that are in the database, or have left it in order."""
     wanted, found = sorted(set(acts)), dict[int, str]()
     for table in ("act", "act_gone"):
@@ -233,35 +233,35 @@ def digests(connection: Connection, acts: Iterable[int]) -> dict[int, str]:
     return found
 
 
-def gone_acts(connection: Connection, tenant: int, end: int) -> dict[int, str]:
+def read_gone_acts(connection: Connection, tenant: int, end: int) -> dict[int, str]:
     """The digests of acts of a tenant up to that one which have left the database with the last of their units."""
     sql = "SELECT id, digest FROM act_gone WHERE tenant = :tenant AND id <= :end"
     return dict(connection.rows(sql, {"tenant": tenant, "end": end}))
 
 
-def told_by_paths(connection: Connection) -> dict[str, str]:
+def read_path_texts(connection: Connection) -> dict[str, str]:
     """By the digest of a path, what it tells."""
     return dict(connection.rows("SELECT digest, told FROM transition_path"))
 
 
-def horizon(connection: Connection) -> int:
+def read_horizon(connection: Connection) -> int:
     """The act below which none can come any more."""
     return int(connection.rows(HORIZON[connection.name])[0][0])
 
 
-def cursor(connection: Connection) -> Position:
+def read_cursor(connection: Connection) -> Position:
     """The position of the last event before which none can come any more."""
-    found = connection.rows("SELECT max(id) FROM act WHERE id < :horizon", {"horizon": horizon(connection)})
+    found = connection.rows("SELECT max(id) FROM act WHERE id < :horizon", {"horizon": read_horizon(connection)})
     if found[0][0] is None:
         return BEGINNING
     last = connection.rows("SELECT max(place) FROM journal WHERE act = :act", {"act": found[0][0]})
     return found[0][0], last[0][0] or 0
 
 
-def events_after(connection: Connection, after: Position, limit: int) -> list[tuple[Position, Event]]:
+def read_events_after(connection: Connection, after: Position, limit: int) -> list[tuple[Position, Event]]:
     """Events behind a position, each with its own, in an order into which none can come later."""
     act, place = after or BEGINNING
-    given = {"act": act, "place": place, "limit": limit, "horizon": horizon(connection)}
+    given = {"act": act, "place": place, "limit": limit, "horizon": read_horizon(connection)}
     names = ", ".join(columns(Event))
     rows = connection.rows(
         f"SELECT act, place, {names} FROM journal {AFTER.format(order=IN_ORDER[connection.name])}", given
@@ -269,32 +269,32 @@ def events_after(connection: Connection, after: Position, limit: int) -> list[tu
     return [((row[0], row[1]), Event(*row[2:])) for row in rows]
 
 
-def epoch(connection: Connection) -> str | None:
+def read_epoch(connection: Connection) -> str | None:
     """The random name of this store; None if it was made before there was one."""
     found = connection.rows("SELECT value FROM about WHERE name = 'epoch'")
     return found[0][0] if found else None
 
 
-def forced_moves(connection: Connection) -> list[ForcedMove]:
+def read_forced_moves(connection: Connection) -> list[ForcedMove]:
     """What operators forced, in the order of time."""
-    return read(connection, ForcedMove, "ORDER BY at, unit, version")
+    return read_rows(connection, ForcedMove, "ORDER BY at, unit, version")
 
 
-def lifecycle_names(connection: Connection, units: Sequence[int]) -> dict[int, str]:
+def read_lifecycle_names(connection: Connection, units: Sequence[int]) -> dict[int, str]:
     """The lifecycle of each of these units that is there."""
     sql = f"SELECT id, lifecycle FROM unit WHERE id IN ({list_placeholders(units)})"
     return dict(connection.rows(sql, list_params(units))) if units else {}
 
 
-def workers(connection: Connection) -> list[Worker]:
-    return read(connection, Worker, "ORDER BY unit")
+def read_workers(connection: Connection) -> list[Worker]:
+    return read_rows(connection, Worker, "ORDER BY unit")
 
 
-def tenants(connection: Connection) -> list[int]:
+def read_tenant_ids(connection: Connection) -> list[int]:
     return [row[0] for row in connection.rows("SELECT id FROM tenant ORDER BY id")]
 
 
-def due_tenants(connection: Connection) -> list[int]:
+def read_due_tenants(connection: Connection) -> list[int]:
     """Tenants for whom time has something to do: work, a lease, a rate, a schedule, acts that are not sealed, or what
     was kept for a while.
     """
@@ -317,13 +317,13 @@ def due_tenants(connection: Connection) -> list[int]:
     return [tenant for (tenant,) in connection.rows(sql, {"now": now, "forgotten": now - LEASES_US})]
 
 
-def queues(connection: Connection, tenant: int) -> list[str]:
+def read_queues(connection: Connection, tenant: int) -> list[str]:
     """Every queue that work was ever submitted to."""
     sql = "SELECT DISTINCT queue FROM lane WHERE tenant = :tenant ORDER BY queue"
     return [name for (name,) in connection.rows(sql, {"tenant": tenant})]
 
 
-def next_wake(connection: Connection, tenant: int) -> int | None:
+def read_next_wake(connection: Connection, tenant: int) -> int | None:
     """When time must look at work, at a rate or at a schedule next; None: never, as things are."""
     clocks = (
         "SELECT min(wake_at) AS at FROM unit WHERE wake_at IS NOT NULL AND lane <> 0 AND tenant = :tenant",

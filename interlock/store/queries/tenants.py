@@ -5,8 +5,8 @@ from collections.abc import Callable
 from interlock.kernel.rows import Tenant, Unit
 from interlock.store.connection import Connection
 from interlock.store.lanes import NUMBERS
-from interlock.store.queries.for_verbs import LaneState, lanes_of
-from interlock.store.queries.snapshots import read
+from interlock.store.queries.for_verbs import LaneState, load_lanes
+from interlock.store.queries.snapshots import read_rows
 from interlock.store.query import select
 from interlock.store.unit_of_work import UnitOfWork
 
@@ -24,12 +24,12 @@ TENANT = select(Tenant, "WHERE id = :id {lock}")
 SETS = ", ".join(f"{name} = :{name}" for name in Tenant.__struct_fields__ if name != "id")
 
 
-def held(connection: Connection, tenant: int) -> int:
+def count_held(connection: Connection, tenant: int) -> int:
     """How many units of a tenant workers hold."""
     return int(connection.rows(HELD, {"tenant": tenant})[0][0])
 
 
-def waiting(connection: Connection, tenant: int) -> int:
+def count_waiting(connection: Connection, tenant: int) -> int:
     """How many units of a tenant wait for a worker, a key or their time; those that need others are not counted."""
     lanes = {"low": tenant * NUMBERS, "high": (tenant + 1) * NUMBERS}
     return int(connection.rows(WAITING, {"tenant": tenant, **lanes})[0][0])
@@ -44,38 +44,40 @@ def is_waiting(unit: Unit) -> bool:
     return unit.available_at is not None or unit.parked_on is not None or delayed
 
 
-def most_held(tx: UnitOfWork, tenant: int) -> int | None:
+def get_max_held(tx: UnitOfWork, tenant: int) -> int | None:
     """How many units of a tenant may be held; None: all that there are. If there is a limit, no other claim counts."""
-    return locked_limits(tx, tenant)[0] if limits_of(tx, tenant)[0] is not None else None
+    return lock_limits(tx, tenant)[0] if get_limits(tx, tenant)[0] is not None else None
 
 
-def most_waiting(tx: UnitOfWork, tenant: int) -> int | None:
+def get_max_waiting(tx: UnitOfWork, tenant: int) -> int | None:
     """How many units of a tenant may wait; None: any number. If there is a limit, no other submit counts."""
-    return locked_limits(tx, tenant)[1] if limits_of(tx, tenant)[1] is not None else None
+    return lock_limits(tx, tenant)[1] if get_limits(tx, tenant)[1] is not None else None
 
 
-def held_now(tx: UnitOfWork, tenant: int) -> int:
-    return counted(tx, tenant, held, is_held)
+def count_held_now(tx: UnitOfWork, tenant: int) -> int:
+    return count_with_changes(tx, tenant, count_held, is_held)
 
 
-def waiting_now(tx: UnitOfWork, tenant: int) -> int:
-    return counted(tx, tenant, waiting, is_waiting)
+def count_waiting_now(tx: UnitOfWork, tenant: int) -> int:
+    return count_with_changes(tx, tenant, count_waiting, is_waiting)
 
 
-def counted(tx: UnitOfWork, tenant: int, ask: Callable[[Connection, int], int], fits: Callable[[Unit], bool]) -> int:
+def count_with_changes(
+    tx: UnitOfWork, tenant: int, ask: Callable[[Connection, int], int], fits: Callable[[Unit], bool]
+) -> int:
     """What the database says, and what this transaction has made of it since."""
     here = sum(unit.tenant == tenant and fits(unit) for unit in tx.rows.units.values())
     before = sum(unit.tenant == tenant and fits(unit) for unit in tx.rows.loaded.values())
     return ask(tx.connection, tenant) + here - before
 
 
-def limits_of(tx: UnitOfWork, tenant: int) -> tuple[int | None, int | None]:
+def get_limits(tx: UnitOfWork, tenant: int) -> tuple[int | None, int | None]:
     """How many units of a tenant may be held and may wait, as far as is known without a lock. It costs no question."""
-    lanes_of(tx, tenant)  # they come with its lanes
+    load_lanes(tx, tenant)  # they come with its lanes
     return tx.state(LaneState).limits[tenant]
 
 
-def locked_limits(tx: UnitOfWork, tenant: int) -> tuple[int | None, int | None]:
+def lock_limits(tx: UnitOfWork, tenant: int) -> tuple[int | None, int | None]:
     """The same, and nobody else counts until this transaction ends. All its tenants are locked together, in order."""
     if not tx.state(LaneState).limits_locked:
         tx.state(LaneState).limits_locked = True
@@ -84,7 +86,7 @@ def locked_limits(tx: UnitOfWork, tenant: int) -> tuple[int | None, int | None]:
     return tx.state(LaneState).limits[tenant]
 
 
-def locked_tenant(tx: UnitOfWork, tenant: int) -> Tenant | None:
+def lock_tenant(tx: UnitOfWork, tenant: int) -> Tenant | None:
     """A tenant's row, if it has one, locked."""
     found = tx.run(TENANT.bind(id=tenant))
     return found[0] if found else None
@@ -98,27 +100,27 @@ def write_tenant(tx: UnitOfWork, row: Tenant, *, fresh: bool) -> None:
         tx.connection.insert([row])
     else:
         tx.connection.rows(f"UPDATE tenant SET {SETS} WHERE id = :id", facts)
-    lanes_of(tx, row.id)
+    load_lanes(tx, row.id)
     tx.state(LaneState).limits[row.id] = row.max_running, row.max_waiting
     tx.changes.freed_tenants.add(row.id)
 
 
-def tenants_seen(connection: Connection) -> list[Tenant]:
+def read_tenants(connection: Connection) -> list[Tenant]:
     """Every tenant that has a row."""
-    return read(connection, Tenant, "ORDER BY id")
+    return read_rows(connection, Tenant, "ORDER BY id")
 
 
-def tenant_seen(connection: Connection, tenant: int) -> Tenant | None:
-    found = read(connection, Tenant, "WHERE id = :id", id=tenant)
+def read_tenant(connection: Connection, tenant: int) -> Tenant | None:
+    found = read_rows(connection, Tenant, "WHERE id = :id", id=tenant)
     return found[0] if found else None
 
 
-def named_tenant(connection: Connection, name: str) -> Tenant | None:
-    found = read(connection, Tenant, "WHERE name = :name", name=name)
+def find_tenant(connection: Connection, name: str) -> Tenant | None:
+    found = read_rows(connection, Tenant, "WHERE name = :name", name=name)
     return found[0] if found else None
 
 
-def passes_security_by(connection: Connection) -> bool:
+def bypasses_row_security(connection: Connection) -> bool:
     """Whether this role sees every tenant's rows whatever it declares; a SQLite file has no roles."""
     if connection.name == "sqlite":
         return False

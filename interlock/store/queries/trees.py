@@ -7,8 +7,8 @@ import msgspec
 from interlock.kernel.errors import Unknown
 from interlock.kernel.rows import Event, Need, Note
 from interlock.store.connection import Connection
-from interlock.store.queries.snapshots import read
-from interlock.store.queries.views import View, views
+from interlock.store.queries.snapshots import read_rows
+from interlock.store.queries.views import View, select_views
 from interlock.store.query import list_params, list_placeholders
 
 TREE_MAX = 1_000  # units of a tree that are looked at
@@ -31,7 +31,7 @@ def resting(
         f"state{n}": state for n, (_, state) in enumerate(states)
     }
     first = f"unit.id IN (SELECT id FROM ({each}) AS each_state ORDER BY id LIMIT :limit)"
-    return views(connection, tenant, [first], {**given, "after": after}, limit)[::-1]
+    return select_views(connection, tenant, [first], {**given, "after": after}, limit)[::-1]
 
 
 class Tree(msgspec.Struct, frozen=True):
@@ -56,7 +56,9 @@ def tree_of(connection: Connection, tenant: int, unit: int, limit: int = TREE_MA
         "WITH RECURSIVE tree (id) AS (SELECT id FROM unit WHERE id = :top AND tenant = :tenant UNION ALL "
         "SELECT unit.id FROM tree JOIN unit ON unit.parent = tree.id) SELECT id FROM tree LIMIT :limit"
     )
-    found = views(connection, tenant, [f"unit.id IN (SELECT id FROM ({below}) AS part)"], {"top": unit}, limit + 1)
+    found = select_views(
+        connection, tenant, [f"unit.id IN (SELECT id FROM ({below}) AS part)"], {"top": unit}, limit + 1
+    )
     if not found:
         raise Unknown(f"there is no unit {unit}")
     cut = len(found) > limit
@@ -80,14 +82,14 @@ def arranged(found: Sequence[View], top: int) -> list[tuple[int, View]]:
 def needs_in(connection: Connection, tenant: int, units: Sequence[int]) -> list[Need]:
     """What these units need."""
     rest = f"WHERE tenant = :tenant AND unit IN ({list_placeholders(units)}) ORDER BY unit, needs"
-    return read(connection, Need, rest, tenant=tenant, **list_params(units)) if units else []
+    return read_rows(connection, Need, rest, tenant=tenant, **list_params(units)) if units else []
 
 
 def notes_in(connection: Connection, tenant: int, units: Sequence[int], kind: str) -> dict[int, list[Note]]:
     """The notes of one kind that these units have, by unit, the oldest first."""
     found: dict[int, list[Note]] = {unit: [] for unit in units}
     rest = f"WHERE tenant = :tenant AND unit IN ({list_placeholders(units)}) AND kind = :named ORDER BY id"
-    for note in read(connection, Note, rest, tenant=tenant, named=kind, **list_params(units)) if units else ():
+    for note in read_rows(connection, Note, rest, tenant=tenant, named=kind, **list_params(units)) if units else ():
         found[note.unit].append(note)
     return found
 
@@ -103,6 +105,6 @@ def events_in(connection: Connection, tenant: int, units: Sequence[int], until: 
     """What had happened to these units up to an instant, by unit, in order."""
     found: dict[int, list[Event]] = {unit: [] for unit in units}
     rest = f"WHERE tenant = :tenant AND unit IN ({list_placeholders(units)}) AND at <= :until ORDER BY unit, version"
-    for event in read(connection, Event, rest, tenant=tenant, until=until, **list_params(units)) if units else ():
+    for event in read_rows(connection, Event, rest, tenant=tenant, until=until, **list_params(units)) if units else ():
         found[event.unit].append(event)
     return found

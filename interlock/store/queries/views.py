@@ -15,7 +15,7 @@ from interlock.kernel.rows import Artifact, Body, Event, Note, Schedule, Skipped
 from interlock.kernel.rows import columns as columns_of
 from interlock.kernel.workflow_graph import Template
 from interlock.store.connection import Connection
-from interlock.store.queries.snapshots import events_beyond, read, read_heads, read_leases
+from interlock.store.queries.snapshots import read_events_beyond, read_heads, read_leases, read_rows
 from interlock.store.query import list_columns, list_params, list_placeholders
 
 GLIMPSE = (  # what has no body can still be looked at
@@ -88,16 +88,16 @@ def glimpse(connection: Connection, tenant: int, unit: int) -> Glimpse:
 
 def view(connection: Connection, tenant: int, unit: int) -> View:
     """A unit and its body. Raises Unknown, and Corrupt if it has no body."""
-    found = views(connection, tenant, ["unit.id = :unit"], {"unit": unit}, 1)
+    found = select_views(connection, tenant, ["unit.id = :unit"], {"unit": unit}, 1)
     if not found:
-        row = bare(connection, tenant, unit)
+        row = read_unit(connection, tenant, unit)
         raise Corrupt(f"the body of {format_id(row.lifecycle, unit)} is missing; `interlock audit` finds what else is")
     return found[0]
 
 
-def bare(connection: Connection, tenant: int, unit: int) -> Unit:
+def read_unit(connection: Connection, tenant: int, unit: int) -> Unit:
     """A unit without its body, which may be missing. Raises Unknown."""
-    found = read(connection, Unit, "WHERE id = :unit AND tenant = :tenant", unit=unit, tenant=tenant)
+    found = read_rows(connection, Unit, "WHERE id = :unit AND tenant = :tenant", unit=unit, tenant=tenant)
     if not found:
         raise Unknown(f"there is no unit {unit}")
     return found[0]
@@ -107,7 +107,9 @@ def views_of(connection: Connection, tenant: int, units: Sequence[int]) -> dict[
     """These units and their bodies, by id; those that do not exist are left out."""
     wanted = sorted(set(units))
     found = (
-        views(connection, tenant, [f"unit.id IN ({list_placeholders(wanted)})"], list_params(wanted), len(wanted))
+        select_views(
+            connection, tenant, [f"unit.id IN ({list_placeholders(wanted)})"], list_params(wanted), len(wanted)
+        )
         if wanted
         else ()
     )
@@ -116,15 +118,15 @@ def views_of(connection: Connection, tenant: int, units: Sequence[int]) -> dict[
 
 def listing(connection: Connection, tenant: int, wanted: Filter, limit: int, after: int | None = None) -> list[View]:
     """The units that a filter means, the highest id first, from `after` on; `lists.newest` goes by time."""
-    where, params = conditions(wanted)
+    where, params = list_conditions(wanted)
     if after is not None:
         where, params = [*where, "unit.id < :after"], {**params, "after": after}
-    return views(connection, tenant, where, params, limit)
+    return select_views(connection, tenant, where, params, limit)
 
 
-def matching(connection: Connection, tenant: int, wanted: Filter, limit: int | None = None) -> list[int]:
+def find_matching(connection: Connection, tenant: int, wanted: Filter, limit: int | None = None) -> list[int]:
     """The ids of the units that a filter means, the oldest first."""
-    where, params = conditions(wanted)
+    where, params = list_conditions(wanted)
     sql = f"SELECT unit.id {FROM} WHERE {' AND '.join([OWN, *where])} ORDER BY unit.id"
     params |= {"tenant": tenant}
     rows = connection.rows(f"{sql} LIMIT :limit" if limit else sql, {**params, "limit": limit} if limit else params)
@@ -138,7 +140,7 @@ FROM = (
 )
 
 
-def conditions(wanted: Filter) -> tuple[list[str], dict[str, Any]]:
+def list_conditions(wanted: Filter) -> tuple[list[str], dict[str, Any]]:
     columns = {
         "lifecycle": "unit.lifecycle", "task": "body.task", "queue": "lane.queue", "parent": "unit.parent",
         "key": "body.key", "correlation": "body.correlation", "holder": "worker.name",
@@ -162,7 +164,7 @@ def conditions(wanted: Filter) -> tuple[list[str], dict[str, Any]]:
     return where, params
 
 
-def views(
+def select_views(
     connection: Connection,
     tenant: int,
     where: Sequence[str],
@@ -192,13 +194,13 @@ def events_of(connection: Connection, tenant: int, unit: int, after: int = 0, li
     rest = "WHERE unit = :unit AND tenant = :tenant AND version > :after ORDER BY version"
     given = {"unit": unit, "tenant": tenant, "after": after}
     if after:
-        return [event for event in events_beyond(connection, unit, after) if event.tenant == tenant][:limit]
+        return [event for event in read_events_beyond(connection, unit, after) if event.tenant == tenant][:limit]
     if limit is None:
-        return read(connection, Event, rest, **given)
-    return read(connection, Event, f"{rest} LIMIT :limit", **given, limit=limit)
+        return read_rows(connection, Event, rest, **given)
+    return read_rows(connection, Event, f"{rest} LIMIT :limit", **given, limit=limit)
 
 
-def moved_since(connection: Connection, tenant: int, versions: Mapping[int, int]) -> list[tuple[int, int, bool]]:
+def find_moved_since(connection: Connection, tenant: int, versions: Mapping[int, int]) -> list[tuple[int, int, bool]]:
     """Those of these units that are past the given version or have ended: each with its version, and whether it has.
 
     One that is not there any more has ended.
@@ -209,7 +211,7 @@ def moved_since(connection: Connection, tenant: int, versions: Mapping[int, int]
     return gone + [(row[0], row[1], row[2] is not None) for row in rows if row[1] > versions[row[0]] or row[2]]
 
 
-def born_by(connection: Connection, tenant: int, unit: int) -> str | None:
+def find_cause(connection: Connection, tenant: int, unit: int) -> str | None:
     """What led to the birth of a unit."""
     sql = "SELECT cause FROM act JOIN unit ON unit.born = act.id WHERE unit.id = :unit AND unit.tenant = :tenant"
     found = connection.rows(sql, {"unit": unit, "tenant": tenant})
@@ -219,33 +221,33 @@ def born_by(connection: Connection, tenant: int, unit: int) -> str | None:
 def last_event(connection: Connection, tenant: int, unit: int) -> Event | None:
     """The last move of a unit; a hop of its lease alone is none."""
     rest = "WHERE unit = :unit AND tenant = :tenant AND (source IS NULL OR source <> target OR trigger <> 'self')"
-    found = read(connection, Event, f"{rest} ORDER BY version DESC LIMIT 1", unit=unit, tenant=tenant)
+    found = read_rows(connection, Event, f"{rest} ORDER BY version DESC LIMIT 1", unit=unit, tenant=tenant)
     return found[0] if found else None
 
 
 def notes_of(connection: Connection, tenant: int, unit: int) -> list[Note]:
-    return read(connection, Note, "WHERE unit = :unit AND tenant = :tenant ORDER BY id", unit=unit, tenant=tenant)
+    return read_rows(connection, Note, "WHERE unit = :unit AND tenant = :tenant ORDER BY id", unit=unit, tenant=tenant)
 
 
-def last_tracebacks(connection: Connection, tenant: int, units: Sequence[int]) -> dict[int, Note]:
+def read_last_tracebacks(connection: Connection, tenant: int, units: Sequence[int]) -> dict[int, Note]:
     """By unit, the traceback of its last failed attempt; units that have none are left out."""
     wanted = sorted(set(units))
     if not wanted:
         return {}
     rest = f"WHERE unit IN ({list_placeholders(wanted)}) AND kind = 'traceback' AND tenant = :tenant ORDER BY id"
-    return {note.unit: note for note in read(connection, Note, rest, tenant=tenant, **list_params(wanted))}
+    return {note.unit: note for note in read_rows(connection, Note, rest, tenant=tenant, **list_params(wanted))}
 
 
 def artifacts_of(connection: Connection, tenant: int, unit: int) -> list[Artifact]:
     rest = "WHERE unit = :unit AND tenant = :tenant ORDER BY attempt, name"
-    return read(connection, Artifact, rest, unit=unit, tenant=tenant)
+    return read_rows(connection, Artifact, rest, unit=unit, tenant=tenant)
 
 
 def children_of(connection: Connection, tenant: int, unit: int) -> list[View]:
     return list(reversed(listing(connection, tenant, Filter(parent=unit), 1_000)))
 
 
-def lost_children(connection: Connection, tenant: int, parent: int, limit: int) -> list[int]:
+def find_lost_children(connection: Connection, tenant: int, parent: int, limit: int) -> list[int]:
     """The children that ended without success: those first that decide over their parent, and that ended first."""
     sql = (
         f"SELECT id FROM unit WHERE {OWN} AND parent = :parent AND outcome IS NOT NULL AND outcome <> :success "
@@ -261,33 +263,33 @@ def needs_of(connection: Connection, tenant: int, unit: int) -> list[Glimpse]:
     return [Glimpse(*row) for row in connection.rows(sql, {"unit": unit, "tenant": tenant})]
 
 
-def open_gates(connection: Connection, tenant: int, unit: int) -> list[tuple[int, str]]:
+def find_open_gates(connection: Connection, tenant: int, unit: int) -> list[tuple[int, str]]:
     """The gates at a unit or below it that are open, each with its lifecycle, the oldest first."""
     return [(one, lifecycle) for one, lifecycle in connection.rows(OPEN_GATES, {"unit": unit, "tenant": tenant})]
 
 
-def slot_of(connection: Connection, tenant: int, key: str) -> Slot | None:
+def read_slot(connection: Connection, tenant: int, key: str) -> Slot | None:
     """A mutex or a limit, by its whole name (`mutex:…`, `limit:…`)."""
-    found = read(connection, Slot, "WHERE key = :key AND tenant = :tenant", key=key, tenant=tenant)
+    found = read_rows(connection, Slot, "WHERE key = :key AND tenant = :tenant", key=key, tenant=tenant)
     return found[0] if found else None
 
 
-def seated_on(connection: Connection, tenant: int, column: str, name: str) -> list[View]:
+def find_slot_holders(connection: Connection, tenant: int, column: str, name: str) -> list[View]:
     """Which units have a slot of a mutex or a limit, or a token of a rate, the oldest first."""
     assert column in ("mutex", "limit_key", "rate_key")
     held = "" if column == "rate_key" else " OR unit.holder IS NOT NULL"
     having = f"(unit.available_at IS NOT NULL{held})"
-    return views(connection, tenant, [f"body.{column} = :name", having], {"name": name}, 1_000)[::-1]
+    return select_views(connection, tenant, [f"body.{column} = :name", having], {"name": name}, 1_000)[::-1]
 
 
-def next_token(connection: Connection, tenant: int, key: str) -> int | None:
+def find_next_token(connection: Connection, tenant: int, key: str) -> int | None:
     """When the first token of a rate that is away comes back; `key` is what a unit is parked on."""
     sql = "SELECT min(back_at) FROM token WHERE key = :key AND tenant = :tenant"
     found: int | None = connection.rows(sql, {"key": key, "tenant": tenant})[0][0]
     return found
 
 
-def ahead_of(connection: Connection, tenant: int, unit: Unit) -> int:
+def count_ahead(connection: Connection, tenant: int, unit: Unit) -> int:
     """How many units of the same lane are claimed before this one; many are counted as AHEAD_MAX."""
     before = "(priority > :priority OR (priority = :priority AND (available_at, id) < (:at, :id)))"
     sql = f"SELECT 1 FROM unit WHERE {OWN} AND lane = :lane AND available_at IS NOT NULL AND {before} LIMIT {AHEAD_MAX}"
@@ -297,35 +299,37 @@ def ahead_of(connection: Connection, tenant: int, unit: Unit) -> int:
 
 def schedules_of(connection: Connection, tenant: int) -> list[Schedule]:
     """The schedules of a tenant that were not removed, by name."""
-    return read(connection, Schedule, "WHERE tenant = :tenant AND removed_at IS NULL ORDER BY name", tenant=tenant)
+    return read_rows(connection, Schedule, "WHERE tenant = :tenant AND removed_at IS NULL ORDER BY name", tenant=tenant)
 
 
-def templates_of(connection: Connection, tenant: int) -> list[Template]:
+def read_templates(connection: Connection, tenant: int) -> list[Template]:
     """The newest version of each template of a tenant, by name."""
     newest = (
         "(SELECT max(version) FROM template AS one WHERE one.tenant = template.tenant AND one.name = template.name)"
     )
-    return read(connection, Template, f"WHERE tenant = :tenant AND version = {newest} ORDER BY name", tenant=tenant)
+    return read_rows(
+        connection, Template, f"WHERE tenant = :tenant AND version = {newest} ORDER BY name", tenant=tenant
+    )
 
 
-def template_seen(connection: Connection, tenant: int, name: str, version: int | None) -> Template | None:
+def read_template(connection: Connection, tenant: int, name: str, version: int | None) -> Template | None:
     """A version of a template, or the newest one."""
     given = {"tenant": tenant, "name": name, "version": version or 0}
     rest = "WHERE tenant = :tenant AND name = :name AND :version IN (0, version) ORDER BY version DESC LIMIT 1"
-    found = read(connection, Template, rest, **given)
+    found = read_rows(connection, Template, rest, **given)
     return found[0] if found else None
 
 
 def schedule_of(connection: Connection, tenant: int, name: str) -> Schedule | None:
     """A schedule by its name, also one that was removed."""
-    found = read(connection, Schedule, "WHERE tenant = :tenant AND name = :name", tenant=tenant, name=name)
+    found = read_rows(connection, Schedule, "WHERE tenant = :tenant AND name = :name", tenant=tenant, name=name)
     return found[0] if found else None
 
 
 def skipped_of(connection: Connection, tenant: int, name: str, limit: int) -> list[Skipped]:
     """The instants for which a schedule made nothing, the latest first."""
     rest = "WHERE tenant = :tenant AND schedule = :name ORDER BY id DESC LIMIT :limit"
-    return read(connection, Skipped, rest, tenant=tenant, name=name, limit=limit)
+    return read_rows(connection, Skipped, rest, tenant=tenant, name=name, limit=limit)
 
 
 def workers_seen(connection: Connection, tenant: int, ended: bool = False) -> list[tuple[Worker, Unit]]:
@@ -344,7 +348,7 @@ def done_again(connection: Connection, tenant: int, units: Sequence[int]) -> dic
     return dict(connection.rows(sql, {"tenant": tenant, "ids": list(units)}))
 
 
-def counts_by(
+def count_by(
     connection: Connection, tenant: int, columns: Sequence[str] = ("lifecycle", "state")
 ) -> list[tuple[Any, ...]]:
     """How many units there are of each kind and state."""
@@ -353,7 +357,7 @@ def counts_by(
     return connection.rows(sql, {"tenant": tenant})
 
 
-def archived_in(connection: Connection, tenant: int, unit: int) -> str | None:
+def find_archive(connection: Connection, tenant: int, unit: int) -> str | None:
     """The file that holds a unit which has left the database."""
     sql = "SELECT file FROM archived WHERE unit = :unit AND tenant = :tenant"
     found = connection.rows(sql, {"unit": unit, "tenant": tenant})

@@ -11,7 +11,7 @@ import msgspec
 
 from interlock.kernel.errors import InterlockError
 from interlock.kernel.rows import Act, Row, Unit, columns
-from interlock.store.acts import digest_of
+from interlock.store.acts import digest_act
 from interlock.store.connection import AUTOCOMMIT, SAVEPOINT, LostCommit, Opened, Rows
 from interlock.store.observer import Observers, observed
 from interlock.store.private_files import FileIdentity
@@ -103,7 +103,7 @@ class SqliteConnection:
             self.insert([unborn(unit) for unit in born])
         with translate_errors():
             for act in acts:
-                act.digest = digest_of(act)
+                act.digest = digest_act(act)
                 self.raw.execute(INSERT_ACT, [as_json(value) for value in msgspec.structs.astuple(act)])
 
     def update(self, rows: Sequence[Row], columns: Sequence[str], key: str) -> None:

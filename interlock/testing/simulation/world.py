@@ -19,7 +19,7 @@ from interlock.kernel.errors import Corrupt, InterlockError, StoreError
 from interlock.kernel.rows import Body, Event
 from interlock.store import inventory
 from interlock.store.change_capture import keep_track, written
-from interlock.store.queries.snapshots import due_tenants
+from interlock.store.queries.snapshots import read_due_tenants
 from interlock.testing.simulation.faults import Faults
 from interlock.testing.simulation.faulty_store import LIFECYCLES, Disk, Shaky
 from interlock.testing.simulation.handlers import Sink
@@ -121,7 +121,7 @@ class World:
         if self.server_ticks:
             return []
         up = [server for server in self.servers if server.process.alive and not server.process.frozen]
-        return sorted({1, *(up[0].engine.read(due_tenants, None) if up else ())})
+        return sorted({1, *(up[0].engine.read(read_due_tenants, None) if up else ())})
 
     def break_policy(self, unit: int) -> None:
         """Somebody with a shell has put the guard aside, and written what no program can read."""
