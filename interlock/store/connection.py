@@ -1,7 +1,7 @@
 """What the two databases have in common: the seam is the statement, never the operation.
 
-A connection carries statements out; what an engine remembers between transactions is in `store/cache`, and what one
-transaction knows in `store/tx`.
+A connection carries statements out. What an engine remembers between transactions is in `store/cache.py`, and what one
+transaction knows in `store/unit_of_work.py`.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -60,10 +60,10 @@ class WakeupChannel(Protocol):
 
 
 class Connection(Protocol):
-    """An open connection.
+    """An open connection: what a database must be able to do.
 
     `{lock}`, `{skip}` and `{skip_unit}` in a statement stand for row locks where there are any, `{ids}` for being one
-    of the list that is given as `ids`.
+    of the list that is given as `ids`. Methods raise StoreError and its subclasses, and no error of a driver.
     """
 
     name: str  # of the kind of database
@@ -75,28 +75,71 @@ class Connection(Protocol):
     mark: str
 
     # Transactions.
-    def begin(self, tenants: Sequence[int] = (), ahead: Sequence[BoundQuery[Any]] = ()) -> Opened: ...
-    # The only tenants whose rows the transaction sees, and how long it may read.
-    def declare(self, tenants: Sequence[int], seconds: float | None = None) -> None: ...
-    def commit(self) -> None: ...
-    def rollback(self) -> None: ...
+
+    def begin(self, tenants: Sequence[int] = (), ahead: Sequence[BoundQuery[Any]] = ()) -> Opened:
+        """Begins a transaction that sees the rows of these tenants, and runs the queries of `ahead` with it."""
+
+    def declare(self, tenants: Sequence[int], seconds: float | None = None) -> None:
+        """Limits the open transaction to the rows of these tenants, and to so many seconds of reading."""
+
+    def commit(self) -> None:
+        """Commits.
+
+        Raises:
+            LostCommit: The database did not answer, so that nobody knows whether the transaction was committed.
+        """
+
+    def rollback(self) -> None:
+        """Undoes the open transaction, if there is one."""
 
     # Statements.
-    def rows(self, sql: str, params: Mapping[str, Any] | None = None) -> list[tuple[Any, ...]]: ...
-    def fetch_together(self, queries: Sequence[BoundQuery[Any]], now: int) -> list[Rows]: ...  # in one round trip
-    def many(self, sql: str, rows: list[dict[str, Any]]) -> None: ...  # one statement for each of these parameters
-    def script(self, sql: str) -> None: ...  # several statements without parameters
-    def pipeline(self) -> AbstractContextManager[None]: ...  # within it writes are sent, and not waited for
+
+    def rows(self, sql: str, params: Mapping[str, Any] | None = None) -> Rows:
+        """Carries a statement out, after all writes that were sent before, and returns its rows."""
+
+    def fetch_together(self, queries: Sequence[BoundQuery[Any]], now: int) -> list[Rows]:
+        """Returns the rows of several queries, read in one round trip; `now` is the time of the transaction."""
+
+    def many(self, sql: str, rows: list[dict[str, Any]]) -> None:
+        """Carries one statement out for each of these sets of parameters."""
+
+    def script(self, sql: str) -> None:
+        """Carries out several statements, which have no parameters, inside the open transaction."""
+
+    def pipeline(self) -> AbstractContextManager[None]:
+        """Within it writes are sent and not waited for; what is wrong with them the next query or commit raises."""
 
     # Many rows as few statements.
-    def insert(self, rows: Sequence[Row]) -> None: ...
-    def update(self, rows: Sequence[Row], columns: Sequence[str], key: str) -> None: ...
-    def act_id(self, number: int) -> int: ...  # of the so many-th act of a transaction
-    def write_acts(self, acts: Sequence[Act], born: Sequence[Unit]) -> None: ...  # and the units that they bear
+
+    def insert(self, rows: Sequence[Row]) -> None:
+        """Inserts rows of one table."""
+
+    def update(self, rows: Sequence[Row], columns: Sequence[str], key: str) -> None:
+        """Writes these columns of rows of one table, found by the column `key`."""
+
+    def act_id(self, number: int) -> int:
+        """Returns the id of the act of this number (1, 2, …) in the open transaction."""
+
+    def write_acts(self, acts: Sequence[Act], born: Sequence[Unit]) -> None:
+        """Inserts acts, and the units that they make."""
 
     # The connection itself.
-    def observe(self, observers: Observers) -> None: ...  # who is told of every statement
-    def now(self) -> int: ...  # the store's time in microseconds
-    def keep_time(self, clock: Callable[[], int]) -> None: ...  # by a test's own clock
-    def reconnect(self) -> None: ...
-    def close(self) -> None: ...
+
+    def observe(self, observers: Observers) -> None:
+        """Has these observers told of every statement from now on."""
+
+    def now(self) -> int:
+        """Returns the store's time in microseconds."""
+
+    def keep_time(self, clock: Callable[[], int]) -> None:
+        """Uses a test's clock, which returns microseconds, instead of the store's own."""
+
+    def reconnect(self) -> None:
+        """Closes the connection and makes it anew.
+
+        Raises:
+            Unreachable: The server cannot be reached after several tries.
+        """
+
+    def close(self) -> None:
+        """Closes the connection; an open transaction is undone."""

@@ -1,14 +1,49 @@
-"""PostgreSQL's driver: how a connection is made, what its errors mean, and statements sent in pipelines.
+"""PostgreSQL's driver: how a connection is made, what its errors mean, and statements that are sent in pipelines.
 
-A cursor of psycopg costs more than most of our statements do, so `PipelineConnection` speaks to libpq below it. Its
-states are those of libpq: idle; sending (statements are queued, the server works on them already); synced (all results
-were read). An error aborts what was sent behind it up to the sync.
+What is here
+------------
+- `open_raw` makes a psycopg connection; `translate_sql` and `translate_errors` turn our statements into psycopg's
+  spelling, and its errors into ours.
+- `PipelineConnection` sends statements straight to libpq, below psycopg's cursors: a cursor costs more processor time
+  than most of our statements do.
+- `CallerPipeline` has the same methods on a connection that a caller has lent; it uses cursors, as the caller does.
 
-What is sent often is prepared, under a name that is the digest of its text and of the types of its parameters. So one
-name is one statement, whoever prepared it: behind a pooler, which lets several clients speak over one connection of the
-server, the worst that a name can do is not to be there. Then nothing was carried out, and what the pipeline had sent is
-sent once more without names, if the transaction began in it; else whoever began the transaction has to redo it, and
-learns that from the SQLSTATE, which is one of `NOT_PREPARED`. From then on nothing is prepared on this connection.
+A pipeline, in the order in which things happen
+-----------------------------------------------
+    idle ──pipeline()──> sending ──send()…──> sending ──end of the block──> reading ──sync──> idle
+
+1. `pipeline()` enters libpq's pipeline mode, and notes whether a transaction is open (`idle`).
+2. `send()` numbers the parameters, encodes them as text, and sends the statement at once: the server works on it while
+   the next one is put together. The caller gets a `PendingResult`, which has no rows yet.
+3. At the end of the block `sync()` sends the sync message, reads the results in the order of the statements, and fills
+   in the rows. An error aborts everything that was sent behind it up to the sync; the first one is raised.
+   If reading breaks off in the middle, the connection is closed: nobody could tell which result comes next.
+
+`execute()` outside a block is a pipeline of one statement. `store/postgres/connection.py` keeps a pipeline open over a
+whole flush, and syncs at the next query or at COMMIT: so a flush and its COMMIT cost one round trip.
+
+Prepared statements
+-------------------
+A statement that was sent `PREPARE_AFTER` times is prepared, under a name that is the digest of its text and of the
+types of its parameters. So a name stands for one statement, whoever has prepared it: behind a pooler, which lets
+several clients use one connection of the server, the worst is that the name is unknown there, or known already.
+Then nothing was carried out. If the transaction began in this pipeline, everything is sent once more without names
+(`send_again`); else the caller must redo the transaction, and learns so by `NotPrepared`. A connection that has met an
+unknown name prepares nothing any more.
+
+Why so
+------
+A round trip is what a transaction costs most, so a transaction needs two: BEGIN with the queries that were declared
+ahead, and the writes with COMMIT. Waiting is done by `poll` on the socket, with the GIL released, so that other threads
+run meanwhile.
+
+What is ugly
+------------
+- An error is raised where the pipeline is synced, not where its statement was sent: a traceback does not show which
+  statement it was, only the server's message does.
+- Parameters are sent as text and without types, but for integers; lists become array literals before (`encode_lists`).
+- libpq must be told to consume input while it is still sending: a server that cannot send its results stops reading,
+  and both would wait for each other.
 """
 
 import hashlib
@@ -157,6 +192,7 @@ class PipelineConnection:
     # Sending.
 
     def send(self, sql: str, params: Mapping[str, Any]) -> PendingResult:
+        """Sends a statement, prepared if it is used often; its result is filled in by `sync`."""
         text, names = number_parameters(sql)
         values = [params[name] for name in names]
         statement = text, tuple(map(type_oid, values))
@@ -296,11 +332,12 @@ def number_parameters(sql: str) -> tuple[bytes, tuple[str, ...]]:
     """A statement in the server's spelling, and the names of its parameters in their order."""
     names = tuple(dict.fromkeys(re.findall(r"%\((\w+)\)s", sql)))
     places = {name: str(place) for place, name in enumerate(names, start=1)}
-    text = re.sub(r"%\((\w+)\)s", lambda found: "$" + places[found[1]], sql)
+    text = re.sub(r"%\((\w+)\)s", lambda match: "$" + places[match[1]], sql)
     return text.replace("%%", "%").encode(), names
 
 
 def type_oid(value: Any) -> int:
+    """The number of the type that a parameter is sent as; the server finds out what is not an integer."""
     if type(value) is not int:
         return UNKNOWN
     return INT4 if -(2**31) <= value < 2**31 else INT8
