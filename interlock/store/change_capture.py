@@ -17,10 +17,10 @@ def keep_track(connection: Connection) -> None:
     )
     for table, name in WATCHED.items():
         for verb, row in (("INSERT", "new"), ("UPDATE", "new"), ("DELETE", "old")):
-            one = name if name == "0" else f"{row}.{name}"
+            value = name if name == "0" else f"{row}.{name}"
             connection.rows(
                 f"CREATE TEMP TRIGGER IF NOT EXISTS {table}_{verb} AFTER {verb} ON main.{table} "
-                f"BEGIN INSERT OR IGNORE INTO written VALUES ('{table}', {one}); END"
+                f"BEGIN INSERT OR IGNORE INTO written VALUES ('{table}', {value}); END"
             )
 
 
@@ -29,14 +29,14 @@ def written(connection: Connection) -> list[tuple[str, int]]:
     rows = connection.rows("SELECT kind, id FROM written ORDER BY kind, id")
     if rows:
         connection.rows("DELETE FROM written")
-    return [(kind, one) for kind, one in rows]
+    return [(kind, row_id) for kind, row_id in rows]
 
 
 def units(connection: Connection, ids: Iterable[int]) -> list[Unit]:
     """These units, with what their live leases say."""
-    found = read_rows(connection, Unit, "WHERE id {ids} ORDER BY id", ids=list(ids))
-    read_leases(connection, found)
-    return found
+    rows = read_rows(connection, Unit, "WHERE id {ids} ORDER BY id", ids=list(ids))
+    read_leases(connection, rows)
+    return rows
 
 
 def needs_of(connection: Connection, ids: Iterable[int]) -> list[Need]:

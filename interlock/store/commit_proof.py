@@ -58,10 +58,10 @@ def is_proven(connection: Connection, tenants: Sequence[int], proof: CommitProof
     same = " AND ".join(
         f"{name} IS NULL" if value is None else f"{name} = :{name}" for name, value in proof.values.items()
     )
-    given = {name: value for name, value in proof.values.items() if value is not None}
+    params = {name: value for name, value in proof.values.items() if value is not None}
     connection.begin(tenants)
     try:
-        return bool(connection.rows(f"SELECT 1 FROM {proof.table} WHERE {same}", given))
+        return bool(connection.rows(f"SELECT 1 FROM {proof.table} WHERE {same}", params))
     finally:
         connection.rollback()
 

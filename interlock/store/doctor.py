@@ -55,10 +55,10 @@ def findings(connection: Connection, lifecycles: Mapping[str, Lifecycle]) -> lis
     if at == 0:
         return [EMPTY]
     checks = (*CHECKS, *(POSTGRES_CHECKS if connection.name == "postgres" else ()))
-    found = [finding for check in checks for finding in check(connection)]
+    weaknesses = [finding for check in checks for finding in check(connection)]
     if at != newest:
-        return [*found, f"the database is at schema {at} of {newest}: run `interlock db upgrade`"]
-    return [*found, *check_guard(connection, lifecycles)]
+        return [*weaknesses, f"the database is at schema {at} of {newest}: run `interlock db upgrade`"]
+    return [*weaknesses, *check_guard(connection, lifecycles)]
 
 
 def check_guard(connection: Connection, lifecycles: Mapping[str, Lifecycle]) -> Iterator[str]:

@@ -101,13 +101,13 @@ def write_units(tx: UnitOfWork) -> None:
     changed: list[Unit] = []
     images: list[Unit] = []
     renewed: list[Unit] = []
-    for one in sorted({*tx.changes.moved, *moves}):
-        unit, was = tx.rows.units[one], births.get(one) or tx.rows.loaded[one]
-        image = apply_moves(unit, was, moves.get(one, []))
+    for unit_id in sorted({*tx.changes.moved, *moves}):
+        unit, was = tx.rows.units[unit_id], births.get(unit_id) or tx.rows.loaded[unit_id]
+        image = apply_moves(unit, was, moves.get(unit_id, []))
         if WRITTEN_OF(unit) != WRITTEN_OF(image):
             changed.append(unit)
             images.append(image)
-        if unit.lease_id is not None and unit.lease_until != get_lease_end(was, unit, moves.get(one, [])):
+        if unit.lease_id is not None and unit.lease_until != get_lease_end(was, unit, moves.get(unit_id, [])):
             renewed.append(unit)
     if changed:
         tx.connection.update(changed, list_differing_columns(changed, images), "id")
@@ -152,7 +152,7 @@ def list_differing_columns(units: Sequence[Unit], images: Sequence[Unit]) -> lis
 
 
 def sort_by_key(rows: Mapping[int, R]) -> list[R]:
-    return [rows[one] for one in sorted(rows)]
+    return [rows[key] for key in sorted(rows)]
 
 
 # Counters.

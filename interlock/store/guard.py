@@ -65,8 +65,12 @@ CURE = (
 def findings(connection: Connection, lifecycles: Iterable[Lifecycle]) -> list[str]:
     """What weakens the guard of a database, if anything does."""
     lifecycles = list(lifecycles)
-    found = [*changed_items(connection), *changed_edges(connection, lifecycles), *changed_paths(connection, lifecycles)]
-    return [*found, *added_rights(connection)] if connection.name == "postgres" else found
+    differences = [
+        *changed_items(connection),
+        *changed_edges(connection, lifecycles),
+        *changed_paths(connection, lifecycles),
+    ]
+    return [*differences, *added_rights(connection)] if connection.name == "postgres" else differences
 
 
 def damage(connection: Connection) -> list[str]:
@@ -80,17 +84,19 @@ def damage(connection: Connection) -> list[str]:
 def refuse_changed(connection: Connection, lifecycles: Iterable[Lifecycle]) -> None:
     """Raises InterlockError if the guard is not what this program ships; it says what differs and what to do."""
     lifecycles = list(lifecycles)
-    found = findings(connection, lifecycles)
+    differences = findings(connection, lifecycles)
     kinds = ("edge", "path")
     lacking = [
         name for name in (lifecycle.name for lifecycle in lifecycles)
-        if any(one.startswith(f"{kind} {name}:") for one in found for kind in kinds)
+        if any(difference.startswith(f"{kind} {name}:") for difference in differences for kind in kinds)
     ]  # fmt: skip
-    if lacking and all(one.startswith(kinds) and one.endswith(MISSING) for one in found):
+    if lacking and all(difference.startswith(kinds) and difference.endswith(MISSING) for difference in differences):
         # Nothing that was refused passes now: it may be no more than a lifecycle that has grown.
         names = " nor this ".join(lacking)
-        raise InterlockError(f"the guard of the database does not know this {names}: {shortened(found)}; {UPGRADE}")
-    refuse(found)
+        raise InterlockError(
+            f"the guard of the database does not know this {names}: {shortened(differences)}; {UPGRADE}"
+        )
+    refuse(differences)
 
 
 def refuse_changed_file(connection: Connection) -> None:
@@ -102,15 +108,17 @@ def refuse_changed_file(connection: Connection) -> None:
     )
 
 
-def refuse(found: list[str]) -> None:
-    if found:
-        raise InterlockError(f"the guard of the database is not what this program ships: {shortened(found)}; {CURE}")
+def refuse(differences: list[str]) -> None:
+    if differences:
+        raise InterlockError(
+            f"the guard of the database is not what this program ships: {shortened(differences)}; {CURE}"
+        )
 
 
-def shortened(found: list[str]) -> str:
+def shortened(differences: list[str]) -> str:
     """The first of these findings, and how many there are more."""
-    more = f" and {len(found) - NAMED_MAX} more" if len(found) > NAMED_MAX else ""
-    return f"{', '.join(found[:NAMED_MAX])}{more}"
+    more = f" and {len(differences) - NAMED_MAX} more" if len(differences) > NAMED_MAX else ""
+    return f"{', '.join(differences[:NAMED_MAX])}{more}"
 
 
 def changed_items(connection: Connection) -> Iterator[str]:
@@ -149,18 +157,18 @@ def changed_edges(connection: Connection, lifecycles: Iterable[Lifecycle]) -> It
 def changed_paths(connection: Connection, lifecycles: Sequence[Lifecycle]) -> Iterator[str]:
     """The paths of these lifecycles are exactly those that an act may follow."""
     there: dict[str, dict[int, tuple[str, str]]] = {}
-    for one, name, source, target in connection.rows(PATHS):
-        there.setdefault(name, {})[one] = source, target
+    for path_id, name, source, target in connection.rows(PATHS):
+        there.setdefault(name, {})[path_id] = source, target
     for lifecycle in lifecycles:
         wanted = {path.id: (path.source, path.target) for path in paths_of_lifecycle(lifecycles, lifecycle)}
         known = there.get(lifecycle.name, {})
         for word, ways in ((MISSING, unlike(wanted, known)), ("was added", unlike(known, wanted))):
-            for one, (source, target) in ways:
-                yield f"path {lifecycle.name}: {source or 'birth'} -> {target} ({one}) {word}"
+            for path_id, (source, target) in ways:
+                yield f"path {lifecycle.name}: {source or 'birth'} -> {target} ({path_id}) {word}"
 
 
-def unlike(some: dict[int, tuple[str, str]], others: Container[int]) -> list[tuple[int, tuple[str, str]]]:
-    return sorted((one, ends) for one, ends in some.items() if one not in others)
+def unlike(paths: dict[int, tuple[str, str]], others: Container[int]) -> list[tuple[int, tuple[str, str]]]:
+    return sorted((path_id, ends) for path_id, ends in paths.items() if path_id not in others)
 
 
 def edges_of(lifecycle: Lifecycle) -> set[tuple[Any, ...]]:
@@ -177,7 +185,7 @@ def edges_of(lifecycle: Lifecycle) -> set[tuple[Any, ...]]:
 
 def paths_of_lifecycle(lifecycles: Iterable[Lifecycle], lifecycle: Lifecycle) -> Iterable[TransitionPath]:
     """The paths of one of these lifecycles; the lease has none of its own, it goes along with units."""
-    leases = next(one for one in lifecycles if one.name == LEASE)
+    leases = next(candidate for candidate in lifecycles if candidate.name == LEASE)
     if lifecycle is leases:
         return ()
     known = CACHE.get(id(lifecycle))

@@ -25,14 +25,14 @@ class HeldCache:
         with self.changing:
             if not connection.many_writers and connection.mark != self.ended:
                 self.units.clear()  # somebody else has written since
-            cached = {one: self.units[one] for one in ids if one in self.units}
+            cached = {unit_id: self.units[unit_id] for unit_id in ids if unit_id in self.units}
         if not cached:
             return []
         if connection.many_writers:
             writers = connection.rows(WRITERS, {"ids": ids})
             cached = {
-                one: cached[one] for one, wrote in writers
-                if one in cached and int(cached[one][0]) % XID_RANGE == int(wrote)
+                unit_id: cached[unit_id] for unit_id, wrote in writers
+                if unit_id in cached and int(cached[unit_id][0]) % XID_RANGE == int(wrote)
             }  # fmt: skip
         return [(copied(unit), copied(body)) for _, unit, body in cached.values()]
 

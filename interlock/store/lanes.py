@@ -64,14 +64,14 @@ class Lanes:
         return self.seen[queues, capabilities]
 
     def search(self, wanted: set[str], able: set[str]) -> Served:
-        found, runs, inside = dict[int, str](), list[tuple[int, int]](), False
-        for one, queue, asked in self.lanes:
-            fits = queue in wanted and able.issuperset(asked.split(","))
+        lanes, runs, inside = dict[int, str](), list[tuple[int, int]](), False
+        for lane, queue, demands in self.lanes:
+            fits = queue in wanted and able.issuperset(demands.split(","))
             if fits:
-                found[one] = queue
-                runs.append((runs.pop()[0] if inside else one, one))
+                lanes[lane] = queue
+                runs.append((runs.pop()[0] if inside else lane, lane))
             inside = fits
-        return Served(found, runs)
+        return Served(lanes, runs)
 
 
 def remember(memory: dict[int, Lanes], tenant: int, lanes: Lanes) -> None:

@@ -32,8 +32,8 @@ def version(database: Connection) -> int:
     """The migration that a database is at; 0 is none."""
     if not has_table(database, "about"):
         return 0
-    found = database.rows("SELECT value FROM about WHERE name = 'schema'")
-    return int(found[0][0]) if found else 0
+    rows = database.rows("SELECT value FROM about WHERE name = 'schema'")
+    return int(rows[0][0]) if rows else 0
 
 
 def upgrade(
@@ -137,10 +137,14 @@ def install_paths(database: Connection, lifecycles: Sequence[Lifecycle], lifecyc
     wanted = {path.id: path for path in paths_of_lifecycle(lifecycles, lifecycle)}
     sql = "SELECT id, retired FROM transition_path WHERE lifecycle = :name AND forced = 0"
     known = dict(database.rows(sql, {"name": lifecycle.name}))
-    moved = [{"id": one, "retired": int(one not in wanted)} for one, old in known.items() if old == (one in wanted)]
+    moved = [
+        {"id": path_id, "retired": int(path_id not in wanted)}
+        for path_id, old in known.items()
+        if old == (path_id in wanted)
+    ]
     if moved:
         database.many(RETIRE_PATH, moved)
-    fresh = [path for one, path in wanted.items() if one not in known]
+    fresh = [path for path_id, path in wanted.items() if path_id not in known]
     if fresh:
         database.many(INSERT_PATH, [as_row(path) for path in fresh])
     if fresh or moved:

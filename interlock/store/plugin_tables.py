@@ -43,8 +43,8 @@ def install_tables(database: Connection, tables: Mapping[str, str]) -> None:
 
 
 def tables_in(plugin: str, text: str) -> list[str]:
-    found = MADE.findall(text)
-    for name, columns in found:
+    tables = MADE.findall(text)
+    for name, columns in tables:
         if not re.search(r"^\s*tenant\s+INTEGER NOT NULL", columns, re.MULTILINE):
             raise InterlockError(f"plugin '{plugin}': table {name} has no column 'tenant INTEGER NOT NULL'")
-    return [name for name, _ in found]
+    return [name for name, _ in tables]

@@ -31,10 +31,10 @@ class FileIdentity:
 
     def look(self) -> tuple[int, int] | None:
         try:
-            found = os.stat(self.path)  # once for each transaction: a Path costs more than the call
+            status = os.stat(self.path)  # once for each transaction: a Path costs more than the call
         except OSError:
             return None
-        return found.st_dev, found.st_ino
+        return status.st_dev, status.st_ino
 
     def check(self) -> None:
         """The path still leads to the file that was opened. Raises Unreachable."""

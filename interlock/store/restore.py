@@ -115,6 +115,6 @@ def begin_again(connection: Connection, now: int) -> Begun:
 
 def ended_epoch(connection: Connection, epoch: str) -> Before | None:
     """When this store had that epoch, if it ever had."""
-    found = connection.rows("SELECT value FROM about WHERE name = 'before'")
-    before = msgspec.json.decode(found[0][0], type=list[Before]) if found else []
-    return next((one for one in before if one.epoch == epoch), None)
+    rows = connection.rows("SELECT value FROM about WHERE name = 'before'")
+    before = msgspec.json.decode(rows[0][0], type=list[Before]) if rows else []
+    return next((epoch_before for epoch_before in before if epoch_before.epoch == epoch), None)

@@ -25,38 +25,38 @@ CHILDREN = select(Unit, "WHERE parent {ids} ORDER BY id {lock}")
 
 def tree(tx: UnitOfWork, root: Unit) -> list[Unit]:
     """A unit and all below it, locked, in the order of their ids."""
-    found, level = [root], [root.id]
+    units, level = [root], [root.id]
     while level:
         below: list[Unit] = []
-        for some in parts(level):
-            below += tx.merge_units(tx.run(CHILDREN.bind(ids=some)))
-        found += below
+        for part in parts(level):
+            below += tx.merge_units(tx.run(CHILDREN.bind(ids=part)))
+        units += below
         level = [unit.id for unit in below]
-    return sorted(found, key=lambda unit: unit.id)
+    return sorted(units, key=lambda unit: unit.id)
 
 
 def still_needed(tx: UnitOfWork, ids: Sequence[int]) -> list[int]:
     """Units outside that have not ended and need one of these."""
-    inside, found = set(ids), set()
-    for some in parts(ids):
+    inside, needing = set(ids), set()
+    for part in parts(ids):
         needy = "SELECT need.unit FROM need JOIN unit ON unit.id = need.unit WHERE needs {ids}"
-        found |= {one for (one,) in tx.connection.rows(f"{needy} AND unit.outcome IS NULL", {"ids": some})}
-    return sorted(found - inside)
+        needing |= {unit for (unit,) in tx.connection.rows(f"{needy} AND unit.outcome IS NULL", {"ids": part})}
+    return sorted(needing - inside)
 
 
 def kept_rows(tx: UnitOfWork, ids: Sequence[int]) -> Iterator[Row]:
     """Everything that the database holds of these units, a table at a time."""
     for query in KEPT_ROWS:
-        for some in parts(ids):
-            yield from tx.run(query.bind(ids=some))
+        for part in parts(ids):
+            yield from tx.run(query.bind(ids=part))
 
 
 def heads_of(tx: UnitOfWork, units: Sequence[Unit]) -> dict[int, str]:
     """The digests of the acts that moved these units last."""
-    found: dict[int, str] = {}
-    for some in parts(sorted({unit.act for unit in units})):
-        found |= dict(tx.connection.rows("SELECT id, digest FROM act WHERE id {ids}", {"ids": some}))
-    return found
+    digests: dict[int, str] = {}
+    for part in parts(sorted({unit.act for unit in units})):
+        digests |= dict(tx.connection.rows("SELECT id, digest FROM act WHERE id {ids}", {"ids": part}))
+    return digests
 
 
 def forget(tx: UnitOfWork, ids: Sequence[int]) -> None:
@@ -65,13 +65,13 @@ def forget(tx: UnitOfWork, ids: Sequence[int]) -> None:
     stored = [(kind.table, column) for kind, column, _ in reversed(KEPT) if kind is not Event]
     tables = [("need", "needs"), *stored, ("log", "unit"), ("lease", "unit"), ("act_detail", "unit")]
     for table, column in tables:
-        for some in parts(ids):
-            tx.connection.rows(f"DELETE FROM {table} WHERE {column} {{ids}}", {"ids": some})
-    for some in parts(acts):
-        told = "SELECT 1 FROM journal_unit JOIN unit ON unit.id = journal_unit.unit WHERE journal_unit.act = act.id"
-        left = f"NOT EXISTS ({told})"
+        for part in parts(ids):
+            tx.connection.rows(f"DELETE FROM {table} WHERE {column} {{ids}}", {"ids": part})
+    for part in parts(acts):
+        recorded = "SELECT 1 FROM journal_unit JOIN unit ON unit.id = journal_unit.unit WHERE journal_unit.act = act.id"
+        left = f"NOT EXISTS ({recorded})"
         bare = f"FROM act WHERE id {{ids}} AND {left}"
-        gone = [one for (one,) in tx.connection.rows(f"SELECT id {bare}", {"ids": some})]
+        gone = [act for (act,) in tx.connection.rows(f"SELECT id {bare}", {"ids": part})]
         if gone:
             tx.connection.rows(
                 "INSERT INTO act_gone (id, tenant, digest) SELECT id, tenant, digest FROM act WHERE id {ids}",
@@ -80,31 +80,29 @@ def forget(tx: UnitOfWork, ids: Sequence[int]) -> None:
             members = tx.connection.rows("SELECT DISTINCT unit FROM journal_unit WHERE act {ids}", {"ids": gone})
             tx.connection.rows("DELETE FROM act WHERE id {ids}", {"ids": gone})
             forget_members(tx, [unit for (unit,) in members])
-    for one in ids:
-        tx.rows.forget(one)
+    for unit_id in ids:
+        tx.rows.forget(unit_id)
 
 
 def forget_members(tx: UnitOfWork, ids: Sequence[int]) -> None:
     """SQLite lists the units of each act apart; of acts that are gone it lists none."""
     bare = "DELETE FROM member WHERE unit {ids} AND NOT EXISTS (SELECT 1 FROM act WHERE act.id = member.act)"
-    for some in parts(ids) if tx.connection.name == "sqlite" else ():
-        tx.connection.rows(bare, {"ids": some})
+    for part in parts(ids) if tx.connection.name == "sqlite" else ():
+        tx.connection.rows(bare, {"ids": part})
 
 
 def acts_of(tx: UnitOfWork, ids: Sequence[int]) -> list[int]:
     """The acts that tell of these units."""
-    found: set[int] = set()
-    for some in parts(ids):
-        found |= {
-            act for (act,) in tx.connection.rows("SELECT DISTINCT act FROM event WHERE unit {ids}", {"ids": some})
-        }
-    return sorted(found)
+    acts: set[int] = set()
+    for part in parts(ids):
+        acts |= {act for (act,) in tx.connection.rows("SELECT DISTINCT act FROM event WHERE unit {ids}", {"ids": part})}
+    return sorted(acts)
 
 
 def find_acts(tx: UnitOfWork, ids: Sequence[int], but: Container[int]) -> Iterator[Act]:
     """The acts that tell of these units, but for some."""
-    for some in parts([act for act in acts_of(tx, ids) if act not in but]):
-        yield from select_acts(tx.connection, "WHERE id {ids} ORDER BY id", ids=some)
+    for part in parts([act for act in acts_of(tx, ids) if act not in but]):
+        yield from select_acts(tx.connection, "WHERE id {ids} ORDER BY id", ids=part)
 
 
 def parts(ids: Sequence[int]) -> Iterator[list[int]]:

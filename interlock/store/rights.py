@@ -118,26 +118,26 @@ def statements(connection: Connection) -> list[str]:
     names = ",".join((*shipped_names("TABLE"), *shipped_names("VIEW"), *tables_of_plugins(connection)))
     tables = sorted(name for (name,) in connection.rows(TABLES, {"home": home, "names": names}))
     every = ", ".join(f"{home}.{table}" for table in tables)
-    found = [f"CREATE ROLE {role} NOLOGIN" for role in made]
-    found += function_statements(connection, home)
-    found.append(f"REVOKE ALL ON {every} FROM PUBLIC")
+    sql = [f"CREATE ROLE {role} NOLOGIN" for role in made]
+    sql += function_statements(connection, home)
+    sql.append(f"REVOKE ALL ON {every} FROM PUBLIC")
     for role in roles:
-        found += [f"REVOKE ALL ON {every} FROM {role}", *grants(home, role, tables)]
-        found += [
+        sql += [f"REVOKE ALL ON {every} FROM {role}", *grants(home, role, tables)]
+        sql += [
             f"GRANT EXECUTE ON FUNCTION {home}.{function} TO {role}"
             for function, callers in CALLED.items()
             if role in callers
         ]
         if may_let_look_in:
-            found.append(f"GRANT USAGE ON SCHEMA {home} TO {role}")
+            sql.append(f"GRANT USAGE ON SCHEMA {home} TO {role}")
         if role in SEES_ALL:
             policy = policy_of(role)
             bare = connection.rows(WITHOUT_POLICY, {"home": home, "names": names, "policy": policy})
-            found += [
+            sql += [
                 f"CREATE POLICY {policy} ON {home}.{table} TO {role} USING (true) WITH CHECK (true)"
                 for (table,) in bare
             ]
-    return found
+    return sql
 
 
 def grants(home: str, role: str, tables: Iterable[str]) -> list[str]:
@@ -155,12 +155,12 @@ def function_statements(connection: Connection, home: str) -> list[str]:
     guard that everybody may execute could be made a trigger of somebody's own table, whose columns would bring casts
     along that then run as the guard's owner.
     """
-    found = []
+    sql = []
     for function, definer in connection.rows(FUNCTIONS, {"home": home, "names": ",".join(shipped_names("FUNCTION"))}):
-        found.append(f"ALTER FUNCTION {function} SET search_path = pg_catalog, {home}, pg_temp")
+        sql.append(f"ALTER FUNCTION {function} SET search_path = pg_catalog, {home}, pg_temp")
         if definer:
-            found.append(f"REVOKE ALL ON FUNCTION {function} FROM PUBLIC")
-    return found
+            sql.append(f"REVOKE ALL ON FUNCTION {function} FROM PUBLIC")
+    return sql
 
 
 def lines_for_dba(connection: Connection) -> list[str]:

@@ -61,8 +61,8 @@ def roll(root: str, digests: Iterable[str]) -> str:
 
 
 def last_seal(connection: Connection, tenant: int) -> Seal | None:
-    found = read_rows(connection, Seal, "WHERE tenant = :tenant ORDER BY number DESC LIMIT 1", tenant=tenant)
-    return found[0] if found else None
+    rows = read_rows(connection, Seal, "WHERE tenant = :tenant ORDER BY number DESC LIMIT 1", tenant=tenant)
+    return rows[0] if rows else None
 
 
 def next_seal(connection: Connection, tenant: int, now: int) -> Seal | None:
@@ -71,8 +71,8 @@ def next_seal(connection: Connection, tenant: int, now: int) -> Seal | None:
     if last is not None and last.acts < SEALED_MOST and now - last.at < EVERY_US:
         return None
     after = last.last_act if last else 0
-    given = {"tenant": tenant, "after": after, "end": read_horizon(connection), "limit": SEALED_MOST}
-    acts = connection.rows(DIGESTS, given)
+    params = {"tenant": tenant, "after": after, "end": read_horizon(connection), "limit": SEALED_MOST}
+    acts = connection.rows(DIGESTS, params)
     if not acts:
         return None
     root = roll(last.root if last else START, (digest for _, digest in acts))
@@ -95,7 +95,7 @@ def chain(connection: Connection, tenant: int, begin: Sealed = NOTHING, end: int
     """How the chain of a tenant goes on from somewhere, act by act, up to where others may still come between."""
     until = read_horizon(connection) if end is None else end
     at = begin
-    while found := connection.rows(DIGESTS, {"tenant": tenant, "after": at.act, "end": until, "limit": SEALED_MOST}):
-        for act, digest in found:
+    while rows := connection.rows(DIGESTS, {"tenant": tenant, "after": at.act, "end": until, "limit": SEALED_MOST}):
+        for act, digest in rows:
             at = Sealed(act, at.acts + 1, roll(at.root, (digest,)))
             yield at

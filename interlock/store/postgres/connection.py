@@ -249,7 +249,7 @@ def encode_lists(params: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def declared(tenants: Sequence[int]) -> dict[str, str]:
     """Whose rows a transaction sees."""
-    return {"app.tenants": "{" + ",".join(str(int(one)) for one in tenants) + "}"}
+    return {"app.tenants": "{" + ",".join(str(int(tenant)) for tenant in tenants) + "}"}
 
 
 def settings(wanted: Mapping[str, str]) -> str:

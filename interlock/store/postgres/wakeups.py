@@ -95,9 +95,9 @@ class Notify:
 
     def close(self) -> None:
         self.ending.set()
-        for one in (self.mouth, self.ears):
-            if one is not None:
-                one.close()
+        for connection in (self.mouth, self.ears):
+            if connection is not None:
+                connection.close()
 
 
 def payload_of(queues: Iterable[Queue]) -> str:

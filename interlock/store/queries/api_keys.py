@@ -24,8 +24,8 @@ def count_requests(tx: UnitOfWork, tenant: int, minute: int) -> int:
 
 def lock_key(tx: UnitOfWork, tenant: int, key: int) -> Key | None:
     """A key of a tenant, locked; None if there is none."""
-    found = tx.run(KEY.bind(id=key, tenant=tenant))
-    return found[0] if found else None
+    rows = tx.run(KEY.bind(id=key, tenant=tenant))
+    return rows[0] if rows else None
 
 
 def add_key(tx: UnitOfWork, row: Key) -> None:
@@ -41,8 +41,8 @@ def change_key(tx: UnitOfWork, row: Key) -> None:
 
 
 def find_api_key(connection: Connection, tenant: int, key: int) -> Key | None:
-    found = read_rows(connection, Key, "WHERE id = :id AND tenant = :tenant", id=key, tenant=tenant)
-    return found[0] if found else None
+    rows = read_rows(connection, Key, "WHERE id = :id AND tenant = :tenant", id=key, tenant=tenant)
+    return rows[0] if rows else None
 
 
 def list_api_keys(connection: Connection, tenant: int) -> list[Key]:

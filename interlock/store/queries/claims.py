@@ -65,12 +65,12 @@ def group_known_free(tx: UnitOfWork, served: Served) -> dict[int, list[Unit]]:
 
 def group_waiting(served: Served, first: Mapping[int, Urgency], here: Here) -> dict[str, dict[int, Urgency]]:
     """The lanes with something for a worker, queue by queue, each with the urgency of its first unit."""
-    found = dict(first)
+    urgencies = dict(first)
     for lane, units in here.items():
         best = min(map(urgency, units))
-        found[lane] = min(best, found.get(lane, best))
+        urgencies[lane] = min(best, urgencies.get(lane, best))
     by_queue: dict[str, dict[int, Urgency]] = {}
-    for lane, best in found.items():
+    for lane, best in urgencies.items():
         by_queue.setdefault(served.queues[lane], {})[lane] = best
     return by_queue
 
@@ -93,40 +93,40 @@ def search_lanes(tx: UnitOfWork, runs: Sequence[tuple[int, int]]) -> Iterator[tu
     values = ", ".join(f"(CAST(:low{n} AS BIGINT), CAST(:high{n} AS BIGINT))" for n in range(len(runs)))
     ends = {f"low{n}": low for n, (low, _) in enumerate(runs)} | {f"high{n}": high for n, (_, high) in enumerate(runs)}
     for lane, first in tx.connection.rows(HEADS.replace("{runs}", values), ends):
-        priority, available_at, one = map(int, first.split())
-        yield lane, (-priority, available_at, one)
+        priority, available_at, unit = map(int, first.split())
+        yield lane, (-priority, available_at, unit)
 
 
 def read_most_urgent(tx: UnitOfWork, lanes: Mapping[int, Urgency], wanted: int, here: Here) -> list[Unit]:
     """The most urgent units of these lanes; few are read that are not taken."""
     gone = {
         lane
-        for lane, (_, _, one) in lanes.items()
-        if one in tx.cache.passed_over or (one in tx.rows.units and tx.rows.units[one].available_at is None)
+        for lane, (_, _, unit) in lanes.items()
+        if unit in tx.cache.passed_over or (unit in tx.rows.units and tx.rows.units[unit].available_at is None)
     }
     first = sorted(lanes.keys() - gone, key=lambda lane: lanes[lane])[:wanted]  # a lane after them has none of the best
-    asked = dict.fromkeys([*first, *gone], wanted // (len(first) + len(gone)) + 1)
+    limits = dict.fromkeys([*first, *gone], wanted // (len(first) + len(gone)) + 1)
     while True:
-        read = {lane: read_first(tx, lane, min(count, wanted)) for lane, count in asked.items()}
-        found = {unit.id: unit for lane in asked for unit in (*read[lane], *here.get(lane, ()))}
-        best = sorted(found.values(), key=urgency)[:wanted]
+        read = {lane: read_first(tx, lane, min(count, wanted)) for lane, count in limits.items()}
+        candidates = {unit.id: unit for lane in limits for unit in (*read[lane], *here.get(lane, ()))}
+        best = sorted(candidates.values(), key=urgency)[:wanted]
         # A lane of which all that was read is taken may have more that is as urgent.
         dry = [
             lane
             for lane, units in read.items()
-            if wanted > asked[lane] <= len(units) and urgency(units[-1]) <= urgency(best[-1])
+            if wanted > limits[lane] <= len(units) and urgency(units[-1]) <= urgency(best[-1])
         ]
         if not dry:
             return best
-        asked |= {lane: 2 * asked[lane] if dry[1:] else wanted for lane in dry}
+        limits |= {lane: 2 * limits[lane] if dry[1:] else wanted for lane in dry}
 
 
 def read_first(tx: UnitOfWork, lane: int, wanted: int) -> list[Unit]:
     def free(unit: Unit) -> bool:
         return unit.available_at is not None and not tx.cache.is_passed_over(unit.id, tx.now)
 
-    found = read_in_turn(tx, FREE, wanted, free, lane=lane)
+    units = read_in_turn(tx, FREE, wanted, free, lane=lane)
     for body in tx.take_prefetched(BODIES_OF_FREE.bind(lane=lane, limit=wanted)):
         if body.unit in tx.rows.units:
             tx.rows.bodies.setdefault(body.unit, body)
-    return found
+    return units

@@ -57,20 +57,20 @@ class Letters(msgspec.Struct, frozen=True, kw_only=True):
     reason_code: str | None = None
     since: int = 0  # microseconds
 
-    def fits(self, letter: Letter) -> bool:
-        told = letter.told
+    def fits(self, dead_letter: Letter) -> bool:
+        details = dead_letter.told
         pairs = (
-            (self.lifecycle, letter.lifecycle), (self.task, letter.task), (self.queue, letter.queue),
-            (self.error_class, told.get("error_class")), (self.reason_code, told.get("reason_code")),
+            (self.lifecycle, dead_letter.lifecycle), (self.task, dead_letter.task), (self.queue, dead_letter.queue),
+            (self.error_class, details.get("error_class")), (self.reason_code, details.get("reason_code")),
         )  # fmt: skip
-        return letter.at >= self.since and all(wanted is None or wanted == found for wanted, found in pairs)
+        return dead_letter.at >= self.since and all(wanted is None or wanted == value for wanted, value in pairs)
 
 
 def find_place(connection: Connection, tenant: int, unit: int) -> Place | None:
     """Where a unit stands among the dead letters; None if it is none."""
     sql = "SELECT dead_at, id FROM unit WHERE id = :unit AND tenant = :tenant AND dead_at IS NOT NULL"
-    found = connection.rows(sql, {"unit": unit, "tenant": tenant})
-    return tuple(found[0]) if found else None
+    rows = connection.rows(sql, {"unit": unit, "tenant": tenant})
+    return tuple(rows[0]) if rows else None
 
 
 def read_dead_letters(connection: Connection, tenant: int, units: Sequence[int]) -> dict[int, Letter]:
@@ -86,18 +86,18 @@ def read_newest(
 
     No more are looked at than `LOOKED_MOST`, so there may be fewer than `limit`, and more to come all the same.
     """
-    found: list[Letter] = []
+    letters: list[Letter] = []
     looked, chunk_size = 0, limit
     while looked < LOOKED_MOST:
         given = {"tenant": tenant, "at": before[0], "id": before[1], "since": wanted.since, "limit": chunk_size}
         chunk = [Letter(*row) for row in connection.rows(f"{LETTERS} {BEFORE}", given)]
-        for place, one in enumerate(chunk):
-            if wanted.fits(one):
-                found.append(one)
-                if len(found) == limit:
+        for place, letter in enumerate(chunk):
+            if wanted.fits(letter):
+                letters.append(letter)
+                if len(letters) == limit:
                     last = place == len(chunk) - 1 and len(chunk) < chunk_size
-                    return found, None if last else one
+                    return letters, None if last else letter
         if len(chunk) < chunk_size:
-            return found, None
+            return letters, None
         looked, before, chunk_size = looked + len(chunk), chunk[-1].place, min(chunk_size * 4, CHUNK)
-    return found, chunk[-1]
+    return letters, chunk[-1]

@@ -80,10 +80,10 @@ def read_listed_paths(connection: Connection) -> Iterator[ListedPath]:
     hops: dict[int, list[tuple[Any, ...]]] = {}
     for path, *hop in connection.rows(f"SELECT path, {', '.join(PathHop._fields)} FROM path_hop ORDER BY path, place"):
         hops.setdefault(path, []).append(tuple(hop))
-    for one, told, digest, *derived in connection.rows(
+    for path_id, text, digest, *derived in connection.rows(
         f"SELECT id, told, digest, {', '.join(DERIVED)} FROM transition_path"
     ):
-        yield ListedPath(one, told, digest, derived, hops.get(one, []))
+        yield ListedPath(path_id, text, digest, derived, hops.get(path_id, []))
 
 
 def read_lease_categories(connection: Connection) -> dict[str, str]:
@@ -94,7 +94,7 @@ def read_lease_categories(connection: Connection) -> dict[str, str]:
 def read_path_digests(connection: Connection) -> tuple[dict[int, str], set[int]]:
     """By path, its digest; and which paths are births."""
     rows = connection.rows("SELECT id, digest, source FROM transition_path")
-    return {one: digest for one, digest, _ in rows}, {one for one, _, source in rows if source == BORN}
+    return {path_id: digest for path_id, digest, _ in rows}, {path_id for path_id, _, source in rows if source == BORN}
 
 
 def read_details(connection: Connection, acts: Iterable[int]) -> list[tuple[int, int, str]]:
@@ -108,9 +108,9 @@ def has_erased_details(connection: Connection, unit: int) -> bool:
     of_unit = "WHERE id IN (SELECT act FROM event WHERE unit = :unit) AND details IS NOT NULL AND version > 0"
     acts = select_acts(connection, of_unit, unit=unit)
     results = {digest_result(body.result) for body in read_bodies(connection, [unit]) if body.result is not None}
-    told = {act.id for act in acts if find_recorded_digest(act, unit) not in (None, *results)}
-    kept = connection.rows("SELECT act FROM act_detail WHERE unit = :unit", {"unit": unit}) if told else []
-    return bool(told - {act for (act,) in kept})
+    recorded = {act.id for act in acts if find_recorded_digest(act, unit) not in (None, *results)}
+    kept = connection.rows("SELECT act FROM act_detail WHERE unit = :unit", {"unit": unit}) if recorded else []
+    return bool(recorded - {act for (act,) in kept})
 
 
 def find_recorded_digest(act: Act, unit: int) -> str | None:
@@ -133,8 +133,8 @@ def read_results(connection: Connection, page: int) -> Iterator[Kept]:
         last = rows[-1][0]
         acts = {act.id: act for act in select_acts(connection, "WHERE id {ids}", ids=sorted({row[3] for row in rows}))}
         for unit, result, error, act in rows:
-            told = result is None or is_recorded(connection, unit, result, acts.get(act))
-            yield Kept(unit, error, told)
+            recorded = result is None or is_recorded(connection, unit, result, acts.get(act))
+            yield Kept(unit, error, recorded)
 
 
 def is_recorded(connection: Connection, unit: int, result: str, last: Act | None) -> bool:
@@ -166,8 +166,8 @@ def find_units_that_differ_from_their_acts(connection: Connection) -> Iterator[t
 def find_lone_members(connection: Connection) -> Iterator[tuple[int, int]]:
     """Units and acts of which SQLite's table of members and the acts themselves do not say the same."""
     if connection.name == "sqlite":
-        for one, other in (("member", "journal_unit"), ("journal_unit", "member")):
-            for unit, act, _ in connection.rows(MEMBERS.format(one=one, other=other)):
+        for table, other in (("member", "journal_unit"), ("journal_unit", "member")):
+            for unit, act, _ in connection.rows(MEMBERS.format(one=table, other=other)):
                 yield unit, act
 
 
@@ -180,19 +180,21 @@ def find_units_without_their_lease(connection: Connection) -> Iterator[int]:
 def read_all_leases(connection: Connection, page: int) -> Iterator[tuple[Lease, Act | None, int | None]]:
     """Every lease, the act that is said to have granted it, and the lease that its unit is under."""
     at = {"unit": 0, "id": 0}
-    while found := read_rows(connection, Lease, NEXT_LEASES, page=page, **at):
-        at = {"unit": found[-1].unit, "id": found[-1].id}
-        acts = {act.id: act for act in select_acts(connection, "WHERE id {ids}", ids=sorted({one.id for one in found}))}
+    while leases := read_rows(connection, Lease, NEXT_LEASES, page=page, **at):
+        at = {"unit": leases[-1].unit, "id": leases[-1].id}
+        acts = {
+            act.id: act for act in select_acts(connection, "WHERE id {ids}", ids=sorted({lease.id for lease in leases}))
+        }
         sql = "SELECT id, lease_id FROM unit WHERE id {ids}"
-        live = dict(connection.rows(sql, {"ids": sorted({one.unit for one in found})}))
-        for lease in found:
+        live = dict(connection.rows(sql, {"ids": sorted({lease.unit for lease in leases})}))
+        for lease in leases:
             yield lease, acts.get(lease.id), live.get(lease.unit)
 
 
 def read_seal_before(connection: Connection, tenant: int, number: int) -> Seal:
     """The seal before the one of that number; if there are not so many, what comes before the first one."""
-    found = read_rows(connection, Seal, "WHERE tenant = :tenant AND number = :last", tenant=tenant, last=number - 1)
-    return found[0] if found else Seal(tenant=tenant, number=0, first_act=0, last_act=0, acts=0, root=START, at=0)
+    seals = read_rows(connection, Seal, "WHERE tenant = :tenant AND number = :last", tenant=tenant, last=number - 1)
+    return seals[0] if seals else Seal(tenant=tenant, number=0, first_act=0, last_act=0, acts=0, root=START, at=0)
 
 
 def read_seals_after(connection: Connection, before: Seal, page: int) -> Sequence[Seal]:
@@ -201,8 +203,8 @@ def read_seals_after(connection: Connection, before: Seal, page: int) -> Sequenc
 
 def count_unsealed(connection: Connection) -> Unsealed:
     """How many acts no seal knows yet: who changes one of these is found by nothing but its own digest."""
-    found = [connection.rows(UNSEALED, {"tenant": tenant})[0] for tenant in read_tenant_ids(connection)]
-    return Unsealed(sum(int(count) for count, _ in found), min((at for _, at in found if at is not None), default=None))
+    rows = [connection.rows(UNSEALED, {"tenant": tenant})[0] for tenant in read_tenant_ids(connection)]
+    return Unsealed(sum(int(count) for count, _ in rows), min((at for _, at in rows if at is not None), default=None))
 
 
 def count_ever(connection: Connection) -> tuple[int, int]:

@@ -77,8 +77,8 @@ def find_overdue(tx: UnitOfWork, limit: int) -> list[Unit]:
     """Units of a tenant that time must look at, by their clocks or their leases', the longest overdue first."""
     by_clock = read_in_turn(tx, OVERDUE, limit, lambda unit: has_passed(tx, unit.wake_at), tenant=tx.tenant)
     by_lease = read_in_turn(tx, EXPIRED, limit, lambda unit: is_lease_over(tx, unit), tenant=tx.tenant)
-    found = {unit.id: unit for unit in (*by_clock, *by_lease)}
-    return sorted(found.values(), key=lambda unit: (get_next_clock(unit), unit.id))[:limit]
+    units = {unit.id: unit for unit in (*by_clock, *by_lease)}
+    return sorted(units.values(), key=lambda unit: (get_next_clock(unit), unit.id))[:limit]
 
 
 def has_passed(tx: UnitOfWork, at: int | None) -> bool:
@@ -96,22 +96,22 @@ def get_next_clock(unit: Unit) -> int:
 
 
 def read_in_turn(
-    tx: UnitOfWork, query: Query[Unit], wanted: int, still: Callable[[Unit], bool], **given: int
+    tx: UnitOfWork, query: Query[Unit], wanted: int, still: Callable[[Unit], bool], **params: int
 ) -> list[Unit]:
     """The first rows of an ordered question that are still an answer: all that are there, or `wanted` and maybe more.
 
     The database has not seen what this transaction did, so it answers with what was taken already. It is asked for
     twice as much then: what a group reads stays in proportion to what it takes.
     """
-    name = (query, *given.values())
-    asked, read = tx.state(OrderedReads).units.get(name, (0, []))
+    name = (query, *params.values())
+    limit, read = tx.state(OrderedReads).units.get(name, (0, []))
     while True:
-        found = [unit for unit in read if still(unit)]
-        if len(found) >= wanted or len(read) < asked:
-            return found
-        asked = max(wanted, 2 * asked)
-        read = tx.merge_units(tx.run(query.bind(limit=asked, **given)))
-        tx.state(OrderedReads).units[name] = (asked, read)
+        fitting = [unit for unit in read if still(unit)]
+        if len(fitting) >= wanted or len(read) < limit:
+            return fitting
+        limit = max(wanted, 2 * limit)
+        read = tx.merge_units(tx.run(query.bind(limit=limit, **params)))
+        tx.state(OrderedReads).units[name] = (limit, read)
 
 
 def load_lanes(tx: UnitOfWork, tenant: int) -> Lanes:
@@ -126,9 +126,9 @@ def load_lanes(tx: UnitOfWork, tenant: int) -> Lanes:
 
 def read_lanes(tx: UnitOfWork, known: Lanes) -> bool:
     """Lanes that were made since are known too; answers whether there were any. Their tenant's limits are, too."""
-    found = tx.run(bind_new_lanes(known))
-    fresh = sorted(Lane(*row[:3]) for row in found if row.id)
-    tx.state(LaneState).limits[known.tenant] = next((row[3:] for row in found if not row.id), (None, None))
+    rows = tx.run(bind_new_lanes(known))
+    fresh = sorted(Lane(*row[:3]) for row in rows if row.id)
+    tx.state(LaneState).limits[known.tenant] = next((row[3:] for row in rows if not row.id), (None, None))
     known.extend(fresh)
     return bool(fresh)
 
@@ -140,10 +140,10 @@ def bind_new_lanes(known: Lanes) -> BoundQuery[LaneOrLimits]:
 
 def find_or_make_lane(tx: UnitOfWork, tenant: int, queue: str, capabilities: Iterable[str]) -> int:
     """The lane of a queue and a set of demands, made if there is none yet."""
-    asked = ",".join(sorted(capabilities)) if capabilities else ""
-    while (queue, asked) not in load_lanes(tx, tenant).ids:
-        make_lane(tx, tenant, queue, asked)
-    return load_lanes(tx, tenant).ids[queue, asked]
+    demands = ",".join(sorted(capabilities)) if capabilities else ""
+    while (queue, demands) not in load_lanes(tx, tenant).ids:
+        make_lane(tx, tenant, queue, demands)
+    return load_lanes(tx, tenant).ids[queue, demands]
 
 
 def make_lane(tx: UnitOfWork, tenant: int, queue: str, capabilities: str) -> None:
@@ -183,7 +183,7 @@ def find_lanes_with_work(tx: UnitOfWork, known: Mapping[int, Queue]) -> dict[int
 def load_held_units(tx: UnitOfWork, worker: int) -> list[Unit]:
     """What a worker holds, locked, as this transaction knows it."""
     sql = "SELECT unit FROM lease WHERE tenant = :tenant AND worker = :worker AND ended_at IS NULL ORDER BY unit"
-    tx.load_units(one for (one,) in tx.connection.rows(sql, {"tenant": tx.tenant, "worker": worker}))
+    tx.load_units(unit for (unit,) in tx.connection.rows(sql, {"tenant": tx.tenant, "worker": worker}))
     return sorted((unit for unit in tx.rows.units.values() if unit.holder == worker), key=lambda unit: unit.id)
 
 
@@ -197,8 +197,8 @@ def load_open_children(tx: UnitOfWork, parent: int) -> list[Unit]:
 
 def load_last_child(tx: UnitOfWork, parent: int) -> Unit | None:
     """The youngest child of a unit, locked."""
-    found = tx.merge_units(tx.run(LAST_CHILD.bind(parent=parent)))
-    return found[0] if found else None
+    units = tx.merge_units(tx.run(LAST_CHILD.bind(parent=parent)))
+    return units[0] if units else None
 
 
 def has_note(tx: UnitOfWork, unit: int, kind: str, name: str) -> bool:
@@ -210,14 +210,14 @@ def has_note(tx: UnitOfWork, unit: int, kind: str, name: str) -> bool:
 def find_cancel_requests(tx: UnitOfWork, units: Sequence[int]) -> dict[int, dict[str, Any]]:
     """Who asked these units to stop, why and when; the last one who did."""
     sql = "SELECT unit, payload, at FROM note WHERE unit {ids} AND kind = 'cancel_requested' ORDER BY id"
-    found = {}
+    requests = {}
     for unit, payload, at in tx.connection.rows(sql, {"ids": list(units)}):
         try:
             stamp = msgspec.json.decode(payload, type=dict[str, str | None])
         except msgspec.MsgspecError:
             continue  # a note that somebody damaged keeps nothing from being cancelled
-        found[unit] = {"by": stamp.get("actor") or "", "reason": stamp.get("reason") or "", "at": at}
-    return found
+        requests[unit] = {"by": stamp.get("actor") or "", "reason": stamp.get("reason") or "", "at": at}
+    return requests
 
 
 def load_notes(tx: UnitOfWork, kind: str, name: str, units: Iterable[int]) -> None:
@@ -225,8 +225,8 @@ def load_notes(tx: UnitOfWork, kind: str, name: str, units: Iterable[int]) -> No
     unknown = sorted({unit for unit in units if (unit, kind, name) not in tx.rows.notes})
     if unknown:
         sql = "SELECT unit FROM note WHERE unit {ids} AND kind = :kind AND name = :name"
-        found = {unit for (unit,) in tx.connection.rows(sql, {"ids": unknown, "kind": kind, "name": name})}
-        tx.rows.notes |= {(unit, kind, name): unit in found for unit in unknown}
+        with_note = {unit for (unit,) in tx.connection.rows(sql, {"ids": unknown, "kind": kind, "name": name})}
+        tx.rows.notes |= {(unit, kind, name): unit in with_note for unit in unknown}
 
 
 def read_notes(tx: UnitOfWork, units: list[int], kind: str) -> list[Note]:
@@ -234,8 +234,8 @@ def read_notes(tx: UnitOfWork, units: list[int], kind: str) -> list[Note]:
     if not units:
         return []
     here = [row for row in tx.changes.inserts if isinstance(row, Note) and row.kind == kind and row.unit in units]
-    found = tx.run(NOTES_NAMED.bind(ids=units, kind=kind))
-    return sorted([*found, *here], key=lambda note: note.id)
+    rows = tx.run(NOTES_NAMED.bind(ids=units, kind=kind))
+    return sorted([*rows, *here], key=lambda note: note.id)
 
 
 def find_submitter(tx: UnitOfWork, unit: int) -> str:
@@ -243,10 +243,10 @@ def find_submitter(tx: UnitOfWork, unit: int) -> str:
     here = [event for event in read_unflushed_events(tx, unit) if event.version == 1]
     if here:
         return here[0].actor
-    found = tx.connection.rows(
+    rows = tx.connection.rows(
         "SELECT actor FROM act JOIN unit ON unit.born = act.id WHERE unit.id = :unit", {"unit": unit}
     )
-    return found[0][0] if found else ""
+    return rows[0][0] if rows else ""
 
 
 def read_remembered(tx: UnitOfWork, units: list[int]) -> dict[int, tuple[str | None, dict[str, str]]]:
@@ -255,20 +255,20 @@ def read_remembered(tx: UnitOfWork, units: list[int]) -> dict[int, tuple[str | N
         return {}
     notes = tx.run(REMEMBERED.bind(ids=units))
     notes += [row for row in tx.changes.inserts if isinstance(row, Note) and row.unit in units]
-    found: dict[int, tuple[str | None, dict[str, str]]] = {}
+    by_unit: dict[int, tuple[str | None, dict[str, str]]] = {}
     for note in notes:
-        checkpoint, steps = found.get(note.unit, (None, {}))
+        checkpoint, steps = by_unit.get(note.unit, (None, {}))
         if note.kind == "checkpoint":
-            found[note.unit] = note.payload, steps
+            by_unit[note.unit] = note.payload, steps
         elif note.kind == "step":
-            found[note.unit] = checkpoint, {**steps, note.name: note.payload}
-    return found
+            by_unit[note.unit] = checkpoint, {**steps, note.name: note.payload}
+    return by_unit
 
 
 def has_artifact(tx: UnitOfWork, unit: int, attempt: int, name: str) -> bool:
     """Whether an attempt has an artifact of that name, also one that this transaction has just made."""
     here = [row for row in tx.changes.inserts if isinstance(row, Artifact)]
-    if any((one.unit, one.attempt, one.name) == (unit, attempt, name) for one in here):
+    if any((artifact.unit, artifact.attempt, artifact.name) == (unit, attempt, name) for artifact in here):
         return True
     return bool(tx.run(ARTIFACT.bind(unit=unit, attempt=attempt, name=name)))
 
@@ -299,8 +299,8 @@ def read_worker_unlocked(tx: UnitOfWork, worker: int) -> tuple[Worker | None, Un
 
 def lock_incarnations(tx: UnitOfWork, tenant: int, name: str) -> list[Worker]:
     """Every worker that ever had a name, locked."""
-    found = sorted(tx.run(INCARNATIONS.bind(tenant=tenant, name=name)), key=lambda worker: worker.unit)
-    return [tx.rows.workers.setdefault(worker.unit, worker) for worker in found]
+    workers = sorted(tx.run(INCARNATIONS.bind(tenant=tenant, name=name)), key=lambda worker: worker.unit)
+    return [tx.rows.workers.setdefault(worker.unit, worker) for worker in workers]
 
 
 def load_keys(tx: UnitOfWork, tenant: int, task: str, keys: Iterable[str]) -> None:

@@ -119,13 +119,13 @@ def beats(
     sql = BEATS.format(names=list_placeholders(names))
     while True:
         given = {"tenant": tenant, "at": at, "id": note, "until": until, "limit": CHUNK, **list_params(names)}
-        found = connection.rows(sql, given)
-        for number, told_at, worker, payload in found:
+        rows = connection.rows(sql, given)
+        for number, told_at, worker, payload in rows:
             events = told_by(number, told_at, worker, payload, unit, correlation)
             yield from (event for event in events if event.place > after)
-        if len(found) < CHUNK:
+        if len(rows) < CHUNK:
             return
-        at, note = found[-1][1], found[-1][0] + 1
+        at, note = rows[-1][1], rows[-1][0] + 1
 
 
 def told_by(note: int, at: int, worker: str, payload: str, unit: int, correlation: str) -> Iterator[JobEvent]:

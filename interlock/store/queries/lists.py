@@ -80,12 +80,14 @@ def births(connection: Connection, lifecycles: Iterable[Lifecycle], wanted: Filt
     }  # told only to who asks for them
     rows = connection.rows("SELECT id, lifecycle, hops FROM transition_path WHERE source = '' ORDER BY id")
     listed = [Birth(*row) for row in rows]
-    parse_id = {one.lifecycle for one in listed if one.lifecycle not in workers or one.lifecycle == wanted.lifecycle}
+    kinds = {
+        birth.lifecycle for birth in listed if birth.lifecycle not in workers or birth.lifecycle == wanted.lifecycle
+    }
     if wanted.lifecycle is not None:
-        parse_id &= {wanted.lifecycle}
+        kinds &= {wanted.lifecycle}
     if wanted.lifecycles:
-        parse_id &= set(wanted.lifecycles)
-    return [one for one in listed if one.lifecycle in parse_id]
+        kinds &= set(wanted.lifecycles)
+    return [birth for birth in listed if birth.lifecycle in kinds]
 
 
 def newest(
@@ -106,7 +108,7 @@ def newest(
     place: Sequence[int] = (LAST, LAST, LAST)
     if after is not None:
         place = place_of(connection, tenant, after, BIRTH)
-    found: list[View] = []
+    units: list[View] = []
     only_kinds = msgspec.structs.replace(wanted, lifecycle=None, lifecycles=()).empty
     looked, size = 0, limit + 1 if only_kinds else max(limit + 1, 100)
     end: str | None = None
@@ -114,15 +116,15 @@ def newest(
         chunk = born(connection, tenant, kinds, place, size)
         fits = fitting(connection, tenant, wanted, [unit for unit, *_ in chunk])
         for unit, *_ in chunk:
-            if unit in fits and len(found) == limit:
-                return Page(found, named(found[-1]))
+            if unit in fits and len(units) == limit:
+                return Page(units, named(units[-1]))
             if unit in fits:
-                found.append(fits[unit])
+                units.append(fits[unit])
         if len(chunk) < size:
-            return Page(found, None)
+            return Page(units, None)
         last, kind, *place = chunk[-1]
         looked, end, size = looked + size, format_id(kind, last), min(size * 4, CHUNK)
-    return Page(found, end)
+    return Page(units, end)
 
 
 def named(view: View) -> str:
@@ -131,10 +133,10 @@ def named(view: View) -> str:
 
 def place_of(connection: Connection, tenant: int, unit: int, sql: str) -> tuple[int, ...]:
     """Where a unit stands in a list. Raises InterlockError."""
-    found = connection.rows(f"{sql} AND tenant = :tenant", {"unit": unit, "tenant": tenant})
-    if not found:
+    rows = connection.rows(f"{sql} AND tenant = :tenant", {"unit": unit, "tenant": tenant})
+    if not rows:
         raise InterlockError("the unit behind which to go on is not there any more; begin with the first page")
-    return tuple(found[0])
+    return tuple(rows[0])
 
 
 def born(connection: Connection, tenant: int, kinds: Sequence[Birth], before: Sequence[int], limit: int) -> list[Any]:
@@ -143,29 +145,29 @@ def born(connection: Connection, tenant: int, kinds: Sequence[Birth], before: Se
     # Of the first act, behind whose unit to go on, there may be nothing left.
     given: dict[str, Any] = {"tenant": tenant, "at": before[0], "act": before[1], "limit": limit + 1}
     given |= {f"n{number}": kind.path for number, kind in enumerate(kinds)}
-    by_path, found = {kind.path: kind for kind in kinds}, list[Any]()
+    by_path, births = {kind.path: kind for kind in kinds}, list[Any]()
     for at, act, units, path in connection.rows(f"{each} ORDER BY 1 DESC, 2 DESC LIMIT :limit", given):
         kind, ids = by_path[path], decode_list(units) if connection.name == "sqlite" else units
         for number in range(len(ids) - 1, -1, -1):
             place = number * kind.hops + 1
             if (at, act, place) < tuple(before):
-                found.append((ids[number], kind.lifecycle, at, act, place))
-        if len(found) >= limit:
+                births.append((ids[number], kind.lifecycle, at, act, place))
+        if len(births) >= limit:
             break
-    return found[:limit]
+    return births[:limit]
 
 
 def fitting(connection: Connection, tenant: int, wanted: Filter, units: Sequence[int]) -> dict[int, View]:
     """Those of these units that a filter means."""
     where, params = list_conditions(wanted)
-    found = select_views(
+    rows = select_views(
         connection,
         tenant,
         ["unit.id {ids}", "body.unit {ids}", *where],
         {**params, "ids": list(units)},
         max(len(units), 1),
     )
-    return {one.unit.id: one for one in found}
+    return {row.unit.id: row for row in rows}
 
 
 def narrow(connection: Connection, tenant: int, wanted: Filter, limit: int, after: int | None) -> Page:
@@ -175,8 +177,8 @@ def narrow(connection: Connection, tenant: int, wanted: Filter, limit: int, afte
     if after is not None:
         at, _ = place_of(connection, tenant, after, "SELECT created_at, unit FROM body WHERE unit = :unit")
         where, params = [*where, "(body.created_at, unit.id) < (:at, :after)"], {**params, "at": at, "after": after}
-    found = select_views(connection, tenant, where, params, limit + 1, "body.created_at DESC, unit.id DESC")
-    return Page(found[:limit], named(found[limit - 1]) if len(found) > limit else None)
+    rows = select_views(connection, tenant, where, params, limit + 1, "body.created_at DESC, unit.id DESC")
+    return Page(rows[:limit], named(rows[limit - 1]) if len(rows) > limit else None)
 
 
 def oldest(connection: Connection, tenant: int, wanted: Filter, limit: int, after: int = 0) -> Found:
@@ -196,10 +198,10 @@ def oldest(connection: Connection, tenant: int, wanted: Filter, limit: int, afte
             where.append("unit.id < :bound")
             given["bound"] = bound
     sql = f"SELECT {REF} {FROM} WHERE {' AND '.join([OWN, *where])} ORDER BY unit.id LIMIT :limit"
-    found = [ref(row) for row in connection.rows(sql, given)]
-    if len(found) == limit:
-        return Found(found, found[-1].unit)
-    return Found(found, None if bound is None else bound - 1)
+    refs = [ref(row) for row in connection.rows(sql, given)]
+    if len(refs) == limit:
+        return Found(refs, refs[-1].unit)
+    return Found(refs, None if bound is None else bound - 1)
 
 
 def refs_of(connection: Connection, tenant: int, units: Sequence[int]) -> list[UnitRef]:

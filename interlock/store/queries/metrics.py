@@ -76,8 +76,8 @@ class Gauges(msgspec.Struct, frozen=True):
 def read_position(connection: Connection, tenant: int) -> Position:
     """Up to where a tenant was counted; from the beginning, if it was in another store."""
     here = read_epoch(connection) or ""
-    found = connection.rows("SELECT epoch, act, place FROM tallied WHERE tenant = :tenant", {"tenant": tenant})
-    return Position(*found[0]) if found and found[0][0] == here else Position(here)
+    rows = connection.rows("SELECT epoch, act, place FROM tallied WHERE tenant = :tenant", {"tenant": tenant})
+    return Position(*rows[0]) if rows and rows[0][0] == here else Position(here)
 
 
 def read_next_counts(
@@ -121,8 +121,8 @@ def add_event_counts(tx: UnitOfWork, command: CountEvents) -> bool:
     tenant = {"tenant": command.tenant}
     tx.changes.count += 1
     tx.connection.rows(BEGIN_AT, {**tenant, **msgspec.structs.asdict(command.after)})
-    found = tx.connection.rows("SELECT epoch, act, place FROM tallied WHERE tenant = :tenant {lock}", tenant)
-    at = Position(*found[0])
+    rows = tx.connection.rows("SELECT epoch, act, place FROM tallied WHERE tenant = :tenant {lock}", tenant)
+    at = Position(*rows[0])
     if at.epoch != command.after.epoch:  # what was counted in another store counts no more
         tx.connection.rows("DELETE FROM tally WHERE tenant = :tenant AND name <> :kept", {**tenant, "kept": RENEWALS})
     elif at != command.after:
@@ -135,7 +135,7 @@ def add_event_counts(tx: UnitOfWork, command: CountEvents) -> bool:
 def add_metrics(tx: UnitOfWork, tenant: int, counts: Sequence[Count]) -> None:
     if counts:
         tx.changes.count += 1
-        tx.connection.many(ADD, [{"tenant": tenant, **msgspec.structs.asdict(one)} for one in counts])
+        tx.connection.many(ADD, [{"tenant": tenant, **msgspec.structs.asdict(count)} for count in counts])
 
 
 def write_metrics(tx: UnitOfWork) -> None:
@@ -173,7 +173,7 @@ def read_gauges(connection: Connection, tenant: int) -> Gauges:
 
 def read_depths(connection: Connection, tenant: int) -> list[Depth]:
     """The queues in which something waits; more than a hundred thousand in a lane are told as so many."""
-    found: dict[str, Depth] = {}
+    by_queue: dict[str, Depth] = {}
     last, end = tenant * NUMBERS, (tenant + 1) * NUMBERS
     for _ in range(LANES_MOST):
         last = connection.rows(NEXT_LANE, {"last": last, "end": end})[0][0]
@@ -181,9 +181,9 @@ def read_depths(connection: Connection, tenant: int) -> list[Depth]:
             break
         queue = connection.rows("SELECT queue FROM lane WHERE id = :lane", {"lane": last})[0][0]
         units = connection.rows(DEPTH, {"lane": last, "most": DEPTH_MOST})[0][0]
-        before = found.get(queue, Depth(queue, 0, LAST))
-        found[queue] = Depth(queue, before.units + units, min(before.oldest_at, find_oldest(connection, last)))
-    return [found[queue] for queue in sorted(found)]
+        before = by_queue.get(queue, Depth(queue, 0, LAST))
+        by_queue[queue] = Depth(queue, before.units + units, min(before.oldest_at, find_oldest(connection, last)))
+    return [by_queue[queue] for queue in sorted(by_queue)]
 
 
 def find_oldest(connection: Connection, lane: int) -> int:

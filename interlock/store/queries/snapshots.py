@@ -185,8 +185,8 @@ def count_unmet_needs(connection: Connection) -> Iterator[tuple[int, int, int]]:
         "JOIN unit ON unit.id = need.unit JOIN unit AS needed ON needed.id = need.needs WHERE need.unit > :last "
         "AND unit.outcome IS NULL GROUP BY unit.id, unit.unmet ORDER BY unit.id LIMIT :page"
     )
-    for one, unmet, counted in read_pages(connection, sql):
-        yield one, unmet, int(counted)
+    for unit, unmet, counted in read_pages(connection, sql):
+        yield unit, unmet, int(counted)
 
 
 def read_slots(connection: Connection) -> list[tuple[int, str, int, int, int, int]]:
@@ -225,12 +225,12 @@ def read_archived(connection: Connection, tenant: int, born: int) -> list[Archiv
 
 def read_digests(connection: Connection, acts: Iterable[int]) -> dict[int, str]:
     """The digests of those of these acts that are in the database, or have left it in order."""
-    wanted, found = sorted(set(acts)), dict[int, str]()
+    wanted, by_act = sorted(set(acts)), dict[int, str]()
     for table in ("act", "act_gone"):
         for start in range(0, len(wanted), PAGE):
             some = {"ids": wanted[start : start + PAGE]}
-            found |= dict(connection.rows(f"SELECT id, digest FROM {table} WHERE id {{ids}}", some))
-    return found
+            by_act |= dict(connection.rows(f"SELECT id, digest FROM {table} WHERE id {{ids}}", some))
+    return by_act
 
 
 def read_gone_acts(connection: Connection, tenant: int, end: int) -> dict[int, str]:
@@ -251,11 +251,11 @@ def read_horizon(connection: Connection) -> int:
 
 def read_cursor(connection: Connection) -> Position:
     """The position of the last event before which none can come any more."""
-    found = connection.rows("SELECT max(id) FROM act WHERE id < :horizon", {"horizon": read_horizon(connection)})
-    if found[0][0] is None:
+    rows = connection.rows("SELECT max(id) FROM act WHERE id < :horizon", {"horizon": read_horizon(connection)})
+    if rows[0][0] is None:
         return BEGINNING
-    last = connection.rows("SELECT max(place) FROM journal WHERE act = :act", {"act": found[0][0]})
-    return found[0][0], last[0][0] or 0
+    last = connection.rows("SELECT max(place) FROM journal WHERE act = :act", {"act": rows[0][0]})
+    return rows[0][0], last[0][0] or 0
 
 
 def read_events_after(connection: Connection, after: Position, limit: int) -> list[tuple[Position, Event]]:
@@ -271,8 +271,8 @@ def read_events_after(connection: Connection, after: Position, limit: int) -> li
 
 def read_epoch(connection: Connection) -> str | None:
     """The random name of this store; None if it was made before there was one."""
-    found = connection.rows("SELECT value FROM about WHERE name = 'epoch'")
-    return found[0][0] if found else None
+    rows = connection.rows("SELECT value FROM about WHERE name = 'epoch'")
+    return rows[0][0] if rows else None
 
 
 def read_forced_moves(connection: Connection) -> list[ForcedMove]:
@@ -331,5 +331,5 @@ def read_next_wake(connection: Connection, tenant: int) -> int | None:
         "SELECT min(back_at) FROM token WHERE tenant = :tenant",
         "SELECT min(next_at) FROM schedule WHERE next_at IS NOT NULL AND tenant = :tenant",
     )
-    found = connection.rows(f"SELECT min(at) FROM ({' UNION ALL '.join(clocks)}) AS clock", {"tenant": tenant})
-    return None if found[0][0] is None else int(found[0][0])
+    rows = connection.rows(f"SELECT min(at) FROM ({' UNION ALL '.join(clocks)}) AS clock", {"tenant": tenant})
+    return None if rows[0][0] is None else int(rows[0][0])

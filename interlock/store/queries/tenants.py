@@ -88,8 +88,8 @@ def lock_limits(tx: UnitOfWork, tenant: int) -> tuple[int | None, int | None]:
 
 def lock_tenant(tx: UnitOfWork, tenant: int) -> Tenant | None:
     """A tenant's row, if it has one, locked."""
-    found = tx.run(TENANT.bind(id=tenant))
-    return found[0] if found else None
+    rows = tx.run(TENANT.bind(id=tenant))
+    return rows[0] if rows else None
 
 
 def write_tenant(tx: UnitOfWork, row: Tenant, *, fresh: bool) -> None:
@@ -111,13 +111,13 @@ def read_tenants(connection: Connection) -> list[Tenant]:
 
 
 def read_tenant(connection: Connection, tenant: int) -> Tenant | None:
-    found = read_rows(connection, Tenant, "WHERE id = :id", id=tenant)
-    return found[0] if found else None
+    rows = read_rows(connection, Tenant, "WHERE id = :id", id=tenant)
+    return rows[0] if rows else None
 
 
 def find_tenant(connection: Connection, name: str) -> Tenant | None:
-    found = read_rows(connection, Tenant, "WHERE name = :name", name=name)
-    return found[0] if found else None
+    rows = read_rows(connection, Tenant, "WHERE name = :name", name=name)
+    return rows[0] if rows else None
 
 
 def bypasses_row_security(connection: Connection) -> bool:

@@ -22,11 +22,11 @@ def resting(
     """Units that rest in one of these states, each named with its lifecycle: the oldest first, from `after` on."""
     if not states:
         return []
-    one = (
+    of_state = (
         f"SELECT id FROM unit WHERE tenant = :tenant AND {RESTS} AND lifecycle = :life{{0}} AND rests_in = :state{{0}} "
         "AND id > :after ORDER BY id LIMIT :limit"
     )
-    each = " UNION ALL ".join(f"SELECT id FROM ({one.format(n)}) AS part{n}" for n in range(len(states)))
+    each = " UNION ALL ".join(f"SELECT id FROM ({of_state.format(n)}) AS part{n}" for n in range(len(states)))
     given = {f"life{n}": lifecycle for n, (lifecycle, _) in enumerate(states)} | {
         f"state{n}": state for n, (_, state) in enumerate(states)
     }
@@ -47,7 +47,7 @@ class Tree(msgspec.Struct, frozen=True):
 
     @property
     def ids(self) -> list[int]:
-        return [one.unit.id for _, one in self.units]
+        return [row.unit.id for _, row in self.units]
 
 
 def tree_of(connection: Connection, tenant: int, unit: int, limit: int = TREE_MAX) -> Tree:
@@ -56,26 +56,26 @@ def tree_of(connection: Connection, tenant: int, unit: int, limit: int = TREE_MA
         "WITH RECURSIVE tree (id) AS (SELECT id FROM unit WHERE id = :top AND tenant = :tenant UNION ALL "
         "SELECT unit.id FROM tree JOIN unit ON unit.parent = tree.id) SELECT id FROM tree LIMIT :limit"
     )
-    found = select_views(
+    rows = select_views(
         connection, tenant, [f"unit.id IN (SELECT id FROM ({below}) AS part)"], {"top": unit}, limit + 1
     )
-    if not found:
+    if not rows:
         raise Unknown(f"there is no unit {unit}")
-    cut = len(found) > limit
-    ordered = arranged(found, unit)[:limit]
-    return Tree(ordered, cut, needs_in(connection, tenant, [one.unit.id for _, one in ordered]))
+    cut = len(rows) > limit
+    ordered = arranged(rows, unit)[:limit]
+    return Tree(ordered, cut, needs_in(connection, tenant, [row.unit.id for _, row in ordered]))
 
 
-def arranged(found: Sequence[View], top: int) -> list[tuple[int, View]]:
+def arranged(rows: Sequence[View], top: int) -> list[tuple[int, View]]:
     """These units as a tree: each with its depth, a parent before its children and these by age."""
     below: dict[int | None, list[View]] = {}
-    for one in sorted(found, key=lambda one: one.unit.id, reverse=True):
-        below.setdefault(None if one.unit.id == top else one.unit.parent, []).append(one)
-    left, ordered = [(0, one) for one in below[None]], []
+    for row in sorted(rows, key=lambda row: row.unit.id, reverse=True):
+        below.setdefault(None if row.unit.id == top else row.unit.parent, []).append(row)
+    left, ordered = [(0, row) for row in below[None]], []
     while left:
-        depth, one = left.pop()
-        ordered.append((depth, one))
-        left += [(depth + 1, child) for child in below.get(one.unit.id, ())]
+        depth, row = left.pop()
+        ordered.append((depth, row))
+        left += [(depth + 1, child) for child in below.get(row.unit.id, ())]
     return ordered
 
 
@@ -87,11 +87,11 @@ def needs_in(connection: Connection, tenant: int, units: Sequence[int]) -> list[
 
 def notes_in(connection: Connection, tenant: int, units: Sequence[int], kind: str) -> dict[int, list[Note]]:
     """The notes of one kind that these units have, by unit, the oldest first."""
-    found: dict[int, list[Note]] = {unit: [] for unit in units}
+    by_unit: dict[int, list[Note]] = {unit: [] for unit in units}
     rest = f"WHERE tenant = :tenant AND unit IN ({list_placeholders(units)}) AND kind = :named ORDER BY id"
     for note in read_rows(connection, Note, rest, tenant=tenant, named=kind, **list_params(units)) if units else ():
-        found[note.unit].append(note)
-    return found
+        by_unit[note.unit].append(note)
+    return by_unit
 
 
 def births_of(connection: Connection, tenant: int, units: Sequence[int]) -> dict[int, str]:
@@ -103,8 +103,8 @@ def births_of(connection: Connection, tenant: int, units: Sequence[int]) -> dict
 
 def events_in(connection: Connection, tenant: int, units: Sequence[int], until: int) -> dict[int, list[Event]]:
     """What had happened to these units up to an instant, by unit, in order."""
-    found: dict[int, list[Event]] = {unit: [] for unit in units}
+    by_unit: dict[int, list[Event]] = {unit: [] for unit in units}
     rest = f"WHERE tenant = :tenant AND unit IN ({list_placeholders(units)}) AND at <= :until ORDER BY unit, version"
     for event in read_rows(connection, Event, rest, tenant=tenant, until=until, **list_params(units)) if units else ():
-        found[event.unit].append(event)
-    return found
+        by_unit[event.unit].append(event)
+    return by_unit

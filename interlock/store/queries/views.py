@@ -80,40 +80,40 @@ class Filter(msgspec.Struct, frozen=True, kw_only=True):
 
 def glimpse(connection: Connection, tenant: int, unit: int) -> Glimpse:
     """Where a unit stands. Raises Unknown."""
-    found = connection.rows(f"{GLIMPSE} WHERE id = :unit AND unit.tenant = :tenant", {"unit": unit, "tenant": tenant})
-    if not found:
+    rows = connection.rows(f"{GLIMPSE} WHERE id = :unit AND unit.tenant = :tenant", {"unit": unit, "tenant": tenant})
+    if not rows:
         raise Unknown(f"there is no unit {unit}")
-    return Glimpse(*found[0])
+    return Glimpse(*rows[0])
 
 
 def view(connection: Connection, tenant: int, unit: int) -> View:
     """A unit and its body. Raises Unknown, and Corrupt if it has no body."""
-    found = select_views(connection, tenant, ["unit.id = :unit"], {"unit": unit}, 1)
-    if not found:
+    rows = select_views(connection, tenant, ["unit.id = :unit"], {"unit": unit}, 1)
+    if not rows:
         row = read_unit(connection, tenant, unit)
         raise Corrupt(f"the body of {format_id(row.lifecycle, unit)} is missing; `interlock audit` finds what else is")
-    return found[0]
+    return rows[0]
 
 
 def read_unit(connection: Connection, tenant: int, unit: int) -> Unit:
     """A unit without its body, which may be missing. Raises Unknown."""
-    found = read_rows(connection, Unit, "WHERE id = :unit AND tenant = :tenant", unit=unit, tenant=tenant)
-    if not found:
+    rows = read_rows(connection, Unit, "WHERE id = :unit AND tenant = :tenant", unit=unit, tenant=tenant)
+    if not rows:
         raise Unknown(f"there is no unit {unit}")
-    return found[0]
+    return rows[0]
 
 
 def views_of(connection: Connection, tenant: int, units: Sequence[int]) -> dict[int, View]:
     """These units and their bodies, by id; those that do not exist are left out."""
     wanted = sorted(set(units))
-    found = (
+    rows = (
         select_views(
             connection, tenant, [f"unit.id IN ({list_placeholders(wanted)})"], list_params(wanted), len(wanted)
         )
         if wanted
         else ()
     )
-    return {one.unit.id: one for one in found}
+    return {row.unit.id: row for row in rows}
 
 
 def listing(connection: Connection, tenant: int, wanted: Filter, limit: int, after: int | None = None) -> list[View]:
@@ -130,7 +130,7 @@ def find_matching(connection: Connection, tenant: int, wanted: Filter, limit: in
     sql = f"SELECT unit.id {FROM} WHERE {' AND '.join([OWN, *where])} ORDER BY unit.id"
     params |= {"tenant": tenant}
     rows = connection.rows(f"{sql} LIMIT :limit" if limit else sql, {**params, "limit": limit} if limit else params)
-    return [one for (one,) in rows]
+    return [unit for (unit,) in rows]
 
 
 OWN = "unit.tenant = :tenant"
@@ -172,21 +172,20 @@ def select_views(
     limit: int,
     by: str = "unit.id DESC",
 ) -> list[View]:
-    units, bodies = list_columns(Unit), list_columns(Body)
-    above = "(SELECT above.lifecycle FROM unit AS above WHERE above.id = unit.parent)"
-    columns = f"{units}, {bodies}, lane.queue, lane.capabilities, worker.name, {above}"
+    parent = "(SELECT above.lifecycle FROM unit AS above WHERE above.id = unit.parent)"
+    columns = f"{list_columns(Unit)}, {list_columns(Body)}, lane.queue, lane.capabilities, worker.name, {parent}"
     sql = f"SELECT {columns} {FROM} WHERE {' AND '.join([OWN, *where])} ORDER BY {by} LIMIT :limit"
-    found = []
+    views = []
     of_unit, of_body = len(columns_of(Unit)), len(columns_of(Body))
     for row in connection.rows(sql, {**params, "tenant": tenant, "limit": limit}):
         unit, body = Unit(*row[:of_unit]), Body(*row[of_unit : of_unit + of_body])
         queue, capabilities, holder, above = row[of_unit + of_body :]
         needed = tuple(filter(None, (capabilities or "").split(",")))
-        found.append(View(unit, body, queue or "", needed, holder, above))
-    units_found = [one.unit for one in found]
-    read_leases(connection, units_found)
-    read_heads(connection, units_found)
-    return found
+        views.append(View(unit, body, queue or "", needed, holder, above))
+    units = [view.unit for view in views]
+    read_leases(connection, units)
+    read_heads(connection, units)
+    return views
 
 
 def events_of(connection: Connection, tenant: int, unit: int, after: int = 0, limit: int | None = None) -> list[Event]:
@@ -214,15 +213,15 @@ def find_moved_since(connection: Connection, tenant: int, versions: Mapping[int,
 def find_cause(connection: Connection, tenant: int, unit: int) -> str | None:
     """What led to the birth of a unit."""
     sql = "SELECT cause FROM act JOIN unit ON unit.born = act.id WHERE unit.id = :unit AND unit.tenant = :tenant"
-    found = connection.rows(sql, {"unit": unit, "tenant": tenant})
-    return found[0][0] if found else None
+    rows = connection.rows(sql, {"unit": unit, "tenant": tenant})
+    return rows[0][0] if rows else None
 
 
 def last_event(connection: Connection, tenant: int, unit: int) -> Event | None:
     """The last move of a unit; a hop of its lease alone is none."""
     rest = "WHERE unit = :unit AND tenant = :tenant AND (source IS NULL OR source <> target OR trigger <> 'self')"
-    found = read_rows(connection, Event, f"{rest} ORDER BY version DESC LIMIT 1", unit=unit, tenant=tenant)
-    return found[0] if found else None
+    rows = read_rows(connection, Event, f"{rest} ORDER BY version DESC LIMIT 1", unit=unit, tenant=tenant)
+    return rows[0] if rows else None
 
 
 def notes_of(connection: Connection, tenant: int, unit: int) -> list[Note]:
@@ -254,7 +253,7 @@ def find_lost_children(connection: Connection, tenant: int, parent: int, limit: 
         "ORDER BY decides DESC, changed_at, id LIMIT :limit"
     )
     given = {"tenant": tenant, "parent": parent, "success": Category.SUCCESS, "limit": limit}
-    return [one for (one,) in connection.rows(sql, given)]
+    return [child for (child,) in connection.rows(sql, given)]
 
 
 def needs_of(connection: Connection, tenant: int, unit: int) -> list[Glimpse]:
@@ -265,13 +264,13 @@ def needs_of(connection: Connection, tenant: int, unit: int) -> list[Glimpse]:
 
 def find_open_gates(connection: Connection, tenant: int, unit: int) -> list[tuple[int, str]]:
     """The gates at a unit or below it that are open, each with its lifecycle, the oldest first."""
-    return [(one, lifecycle) for one, lifecycle in connection.rows(OPEN_GATES, {"unit": unit, "tenant": tenant})]
+    return [(gate, lifecycle) for gate, lifecycle in connection.rows(OPEN_GATES, {"unit": unit, "tenant": tenant})]
 
 
 def read_slot(connection: Connection, tenant: int, key: str) -> Slot | None:
     """A mutex or a limit, by its whole name (`mutex:…`, `limit:…`)."""
-    found = read_rows(connection, Slot, "WHERE key = :key AND tenant = :tenant", key=key, tenant=tenant)
-    return found[0] if found else None
+    rows = read_rows(connection, Slot, "WHERE key = :key AND tenant = :tenant", key=key, tenant=tenant)
+    return rows[0] if rows else None
 
 
 def find_slot_holders(connection: Connection, tenant: int, column: str, name: str) -> list[View]:
@@ -285,8 +284,8 @@ def find_slot_holders(connection: Connection, tenant: int, column: str, name: st
 def find_next_token(connection: Connection, tenant: int, key: str) -> int | None:
     """When the first token of a rate that is away comes back; `key` is what a unit is parked on."""
     sql = "SELECT min(back_at) FROM token WHERE key = :key AND tenant = :tenant"
-    found: int | None = connection.rows(sql, {"key": key, "tenant": tenant})[0][0]
-    return found
+    back_at: int | None = connection.rows(sql, {"key": key, "tenant": tenant})[0][0]
+    return back_at
 
 
 def count_ahead(connection: Connection, tenant: int, unit: Unit) -> int:
@@ -316,14 +315,14 @@ def read_template(connection: Connection, tenant: int, name: str, version: int |
     """A version of a template, or the newest one."""
     given = {"tenant": tenant, "name": name, "version": version or 0}
     rest = "WHERE tenant = :tenant AND name = :name AND :version IN (0, version) ORDER BY version DESC LIMIT 1"
-    found = read_rows(connection, Template, rest, **given)
-    return found[0] if found else None
+    rows = read_rows(connection, Template, rest, **given)
+    return rows[0] if rows else None
 
 
 def schedule_of(connection: Connection, tenant: int, name: str) -> Schedule | None:
     """A schedule by its name, also one that was removed."""
-    found = read_rows(connection, Schedule, "WHERE tenant = :tenant AND name = :name", tenant=tenant, name=name)
-    return found[0] if found else None
+    rows = read_rows(connection, Schedule, "WHERE tenant = :tenant AND name = :name", tenant=tenant, name=name)
+    return rows[0] if rows else None
 
 
 def skipped_of(connection: Connection, tenant: int, name: str, limit: int) -> list[Skipped]:
@@ -360,5 +359,5 @@ def count_by(
 def find_archive(connection: Connection, tenant: int, unit: int) -> str | None:
     """The file that holds a unit which has left the database."""
     sql = "SELECT file FROM archived WHERE unit = :unit AND tenant = :tenant"
-    found = connection.rows(sql, {"unit": unit, "tenant": tenant})
-    return str(found[0][0]) if found else None
+    rows = connection.rows(sql, {"unit": unit, "tenant": tenant})
+    return str(rows[0][0]) if rows else None

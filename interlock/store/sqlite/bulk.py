@@ -27,9 +27,9 @@ def statements(
     columns, start = list(zip(*rows, strict=True)), 0
     while left := len(columns[key]) - start:
         size = next(size for size in SIZES if size <= left)
-        some = [one[start : start + size] for one in columns]
-        own = tuple(place for place, one in enumerate(some) if place == key or not alike(one))
-        shared = [one[0] for place, one in enumerate(some) if place not in own]
+        some = [column[start : start + size] for column in columns]
+        own = tuple(place for place, column in enumerate(some) if place == key or not alike(column))
+        shared = [column[0] for place, column in enumerate(some) if place not in own]
         given = [None] * (size * len(own))
         for number, place in enumerate(own):
             given[number :: len(own)] = some[place]

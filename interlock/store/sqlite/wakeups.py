@@ -54,9 +54,9 @@ class FileWatcher:
         end = time.monotonic() + timeout
         while (now := time.monotonic()) < end:
             with self.lock:
-                if found := self.changed(watched()):
+                if queues := self.changed(watched()):
                     self.heard_at = now
-                    return found
+                    return queues
             time.sleep(pause(now - self.heard_at))
         return set()
 
