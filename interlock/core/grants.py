@@ -26,6 +26,8 @@ def terms_of(tx: UnitOfWork, unit: Unit) -> Terms:
     lifecycle, body = tx.lifecycle(unit), tx.body(unit)
     if unit.id in tx.rows.bodiless:
         raise Corrupt("its body is missing")
+    for guard in tx.hooks.grant_guards:
+        guard(tx, unit)
     rules = lifecycle.options.lease
     if rules is None:
         raise InterlockError(f"the lifecycle '{lifecycle.name}' has no [lease]")

@@ -42,7 +42,7 @@ from interlock.kernel.commands import (
     Release,
     Start,
 )
-from interlock.kernel.errors import Refused, Stale
+from interlock.kernel.errors import NotWanted, Refused, Stale
 from interlock.kernel.lifecycle import BY_HOLDER, Category, Owner
 from interlock.kernel.metrics import CONFLICTS, STALE
 from interlock.kernel.paths import SELF
@@ -183,7 +183,7 @@ def hear(tx: UnitOfWork, held: LeaseRef, place: int, verb: Verb, again: Again) -
         return LeaseStatus(unit=unit.id, accepted=False, state=unit.state, why=why)
     try:
         verb(unit, place)
-    except (Refused, Stale) as refused:
+    except (Refused, Stale, NotWanted) as refused:
         return LeaseStatus(unit=unit.id, accepted=False, state=unit.state, why=str(refused))
     asked = unit.asked_at is not None
     return LeaseStatus(
@@ -256,7 +256,9 @@ def finish(tx: UnitOfWork, command: Finish) -> list[LeaseStatus]:
 
 
 def end(tx: UnitOfWork, unit: Unit, outcome: Outcome, stamp: Stamp) -> None:
-    """The holder's word about how its work ended is carried out."""
+    """The holder's word about how its work ended is carried out, unless a guard of a plugin does not accept it."""
+    for guard in tx.hooks.end_guards:
+        guard(tx, unit, outcome)
     lifecycle, body, payload = tx.lifecycle(unit), tx.body(unit), {}
     said = body.error
     if outcome.ended == "failure" and outcome.error_class == CONFLICT:

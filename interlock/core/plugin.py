@@ -5,11 +5,12 @@ assembles an engine (`interlock.plugins`) gives it the list. The core imports no
 only by what the core offers them.
 """
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from random import Random
+from typing import Any, NamedTuple, Protocol
 
 from interlock.core.committer import Prefetches
 from interlock.kernel import commands
@@ -22,25 +23,55 @@ from interlock.store.unit_of_work import UnitOfWork
 
 Verb = Callable[[UnitOfWork, Any], Any]
 # What the rows say: asked with a connection, a tenant and further parameters, all of them with type hints.
-Query = Callable[..., Any]
+PluginQuery = Callable[..., Any]
 # Asked of the whole database: every unit that breaks the law (0: none in particular), and how.
 PluginLaw = Callable[[Connection], Iterator[tuple[int, str]]]
 
 
+class Gauge(NamedTuple):
+    """A number that Prometheus is told, as `interlock_NAME`."""
+
+    name: str
+    help: str
+    value: float
+    labels: Mapping[str, str] = {}
+
+
+# Asked with a connection and a tenant.
+PluginMetrics = Callable[[Connection, int], Iterable[Gauge]]
+
+
+class Storyteller(Protocol):
+    """Who plays a story of a plugin in the simulation: one of many clients, while faults strike."""
+
+    @property
+    def random(self) -> Random: ...  # drawn from the seed
+    async def ask(self, command: Command[Any]) -> Any: ...  # returns the answer, or the error that it got
+    async def pause(self, seconds: float) -> None: ...
+    def read(self, query: PluginQuery, *args: Any) -> Any: ...  # returns None while no server is up
+
+
+Story = Callable[[Storyteller], Awaitable[None]]
+
+
 @dataclass(frozen=True, kw_only=True)
 class Plugin:
-    """What a kind of work adds."""
+    """What a kind of work adds. Whatever it leaves out it does not have."""
 
     name: str
     lifecycles: Sequence[Path] = ()  # files
     tables: str = ""  # SQL that both databases read; every table has a column `tenant`
     commands: Mapping[type[Command[Any]], Verb] = field(default_factory=dict)
     prefetches: Prefetches = field(default_factory=dict)  # by command: the queries that are sent ahead, with BEGIN
-    queries: Sequence[Query] = ()  # what can be asked of the database, beside it and over HTTP
+    queries: Sequence[PluginQuery] = ()  # what can be asked of the database, beside it and over HTTP
     hooks: Hooks = NONE
     laws: Mapping[str, PluginLaw] = field(default_factory=dict)  # by the sentence that is true
+    metrics: PluginMetrics | None = None  # what Prometheus is told of a tenant
+    stories: Sequence[Story] = ()  # what the simulation plays beside its own stories
     routes: str = ""  # where the server finds its operations, as in "package.module:NAME"
+    pages: str = ""  # where the server finds its HTML pages, which are operations too
     cli: str = ""  # where the command line finds its group of commands
+    docs: str = ""  # its page of the documentation
 
 
 class Registry:
@@ -53,7 +84,9 @@ class Registry:
         self.plugins = tuple(plugins)
         self.hooks = merge(plugin.hooks for plugin in plugins)
         self.tables = {plugin.name: plugin.tables for plugin in plugins if plugin.tables}
-        self.routes = [plugin.routes for plugin in plugins if plugin.routes]
+        self.routes = [place for plugin in plugins for place in (plugin.routes, plugin.pages) if place]
+        self.metrics = [plugin.metrics for plugin in plugins if plugin.metrics]
+        self.stories = [story for plugin in plugins for story in plugin.stories]
         self.groups = {plugin.name: plugin.cli for plugin in plugins if plugin.cli}
         self.queries = tuple(query for plugin in plugins for query in plugin.queries)
         self.commands: dict[type[Command[Any]], Verb] = {}

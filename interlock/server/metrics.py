@@ -10,6 +10,7 @@ from prometheus_client.registry import Collector
 
 from interlock.client.stats import Stats
 from interlock.client.stats import stats as stats_of
+from interlock.core.plugin import Gauge, PluginMetrics
 from interlock.kernel import metrics
 from interlock.server.auth import moment
 from interlock.server.operations import Operation, Request
@@ -47,7 +48,8 @@ class Told(Collector):
 
 async def read_metrics(request: Request) -> str:
     """The metrics of the caller's tenant, with everything counted that has happened, as far as time allows."""
-    return await request.read(look, behind=await count_up(request))
+    of_plugins = request.app.registry.metrics
+    return await request.read(look, of_plugins, behind=await count_up(request))
 
 
 async def stats(request: Request) -> Stats:
@@ -66,14 +68,25 @@ async def count_up(request: Request) -> bool:
     return behind
 
 
-def look(connection: Connection, tenant: int, *, behind: bool) -> str:
-    return text(tallies_of(connection, tenant), read_gauges(connection, tenant), behind=behind)
+def look(connection: Connection, tenant: int, of_plugins: Sequence[PluginMetrics], *, behind: bool) -> str:
+    more = [gauge for metrics_of in of_plugins for gauge in metrics_of(connection, tenant)]
+    return text(tallies_of(connection, tenant), read_gauges(connection, tenant), more, behind=behind)
 
 
-def text(rows: Rows, now: Gauges, *, behind: bool) -> str:
+def text(rows: Rows, now: Gauges, of_plugins: Sequence[Gauge] = (), *, behind: bool) -> str:
     """All of it as Prometheus reads it."""
-    told = Told([*counters(rows, now), latency(rows), *gauged(now, behind)])
+    told = Told([*counters(rows, now), latency(rows), *gauged(now, behind), *plugin_gauges(of_plugins)])
     return generate_latest(told).decode()
+
+
+def plugin_gauges(gauges: Sequence[Gauge]) -> Iterator[Metric]:
+    """What plugins tell; numbers of one name are one family."""
+    families: dict[str, GaugeMetricFamily] = {}
+    for gauge in gauges:
+        name = f"interlock_{gauge.name}"
+        family = families.setdefault(name, GaugeMetricFamily(name, gauge.help, labels=tuple(gauge.labels)))
+        family.add_metric(list(gauge.labels.values()), gauge.value)
+    yield from families.values()
 
 
 def counters(rows: Rows, now: Gauges) -> Iterator[Metric]:

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from interlock.kernel.commands import Decide, Record, Release, Replay, Standing, Submitted, Work
+from interlock.kernel.commands import Decide, Outcome, Record, Release, Replay, Standing, Submitted, Work
 from interlock.kernel.lifecycle import Lifecycle
 from interlock.kernel.rows import Unit
 
@@ -42,6 +42,12 @@ Prepare = Callable[["UnitOfWork", Work, Unit | None], Work]
 Birth = Callable[["UnitOfWork", Work], None]
 # Asked before a unit is made ready. Answers whether it is not to be made ready after all.
 Ready = Callable[["UnitOfWork", Unit], bool]
+# Asked before a unit is granted to a worker; nothing has changed yet. Raises InterlockError if it must not be granted:
+# then the unit is withheld, and its reason is shown by `why`.
+GrantGuard = Callable[["UnitOfWork", Unit], None]
+# Asked before the end that a holder reports is accepted. Raises NotWanted if it is not: nothing has changed then, the
+# holder is told why, and it still holds the unit.
+EndGuard = Callable[["UnitOfWork", Unit, Outcome], None]
 # Told of a unit that is about to be granted to a worker, with the fence that it will have. Raises if it must not be.
 Granting = Callable[["UnitOfWork", Unit, int], None]
 # What a worker is told of units that it holds, by unit: fields of its grants.
@@ -71,7 +77,9 @@ class Hooks(NamedTuple):
     prepares: tuple[Prepare, ...] = ()
     births: tuple[Birth, ...] = ()
     readies: tuple[Ready, ...] = ()
+    grant_guards: tuple[GrantGuard, ...] = ()
     grantings: tuple[Granting, ...] = ()
+    end_guards: tuple[EndGuard, ...] = ()
     hand_overs: tuple[HandOver, ...] = ()
     releasings: tuple[Releasing, ...] = ()
     replayings: tuple[Replaying, ...] = ()

@@ -9,12 +9,12 @@ import typer
 from interlock.core.advance import Stamp, advance, asked_by, make_unit
 from interlock.core.effective_policy import option_of
 from interlock.core.notes import note
-from interlock.core.plugin import Plugin
-from interlock.kernel.commands import Command
-from interlock.kernel.errors import InterlockError
+from interlock.core.plugin import Gauge, Plugin, Storyteller
+from interlock.kernel.commands import Command, Outcome, Submit, Work
+from interlock.kernel.errors import InterlockError, NotWanted
 from interlock.kernel.lifecycle import Category
 from interlock.kernel.rows import Body, Unit
-from interlock.server.operations import Operation, Request
+from interlock.server.operations import HTML, Operation, Request
 from interlock.store.connection import Connection
 from interlock.store.hooks import Hooks, Moved, Reaction
 from interlock.store.unit_of_work import UnitOfWork
@@ -31,20 +31,18 @@ DUE = "SELECT unit, reviewer FROM review WHERE tenant = :tenant AND due_at <= :n
 NOT_DUE = "UPDATE review SET due_at = NULL WHERE unit = :unit"
 BY_REVIEWER = "SELECT unit FROM review WHERE tenant = :tenant AND reviewer = :reviewer ORDER BY unit"
 OF_NO_JOB = "SELECT id FROM unit WHERE lifecycle = 'review' AND id NOT IN (SELECT unit FROM review)"
-cli = typer.Typer(name="review", help="Reviews of what jobs came to.", no_args_is_help=True)
+COUNT = "SELECT count(*) FROM review WHERE tenant = :tenant"
+Given = msgspec.defstruct("Given", [("verdict", str)])  # the body of a request
 
 
 class Wanted(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The option: who is to review what a job came to."""
-
-    by: str
+    by: str  # who is to review what a job came to
 
 
 class GiveReview(Command[str], frozen=True, kw_only=True):
-    """The command: a reviewer has looked."""
+    """A reviewer has looked."""
 
     public, scope = True, "approve"
-
     unit: int
     verdict: str
 
@@ -60,10 +58,8 @@ def give_review(tx: UnitOfWork, command: GiveReview) -> str:
 
 
 def open_reviews(tx: UnitOfWork, moved: list[Moved]) -> None:
-    """The reaction: a job that has succeeded, and wants a review, has one."""
     for job, _ in moved:
-        wanted = option_of(tx.body(job), "review", Wanted)
-        if wanted is not None:
+        if (wanted := option_of(tx.body(job), "review", Wanted)) is not None:
             unit = Unit(id=tx.ids.take(), tenant=job.tenant, lane=job.lane, lifecycle="review")
             body = Body(unit=unit.id, tenant=job.tenant, task="review", created_at=tx.now, correlation=str(job.id))
             make_unit(tx, unit, body, Stamp("engine", "review wanted"))
@@ -71,8 +67,18 @@ def open_reviews(tx: UnitOfWork, moved: list[Moved]) -> None:
             tx.connection.rows(INSERT, {**row, "tenant": job.tenant})
 
 
+def refuse_nobody(tx: UnitOfWork, unit: Unit) -> None:
+    wanted = option_of(tx.body(unit), "review", Wanted)
+    if wanted is not None and wanted.by == "nobody":
+        raise InterlockError("nobody would review it")
+
+
+def refuse_secrets(tx: UnitOfWork, unit: Unit, outcome: Outcome) -> None:
+    if "secret" in outcome.result and option_of(tx.body(unit), "review", Wanted):
+        raise NotWanted("reviewers may not see it")
+
+
 def remind_reviewers(tx: UnitOfWork, limit: int) -> int:
-    """The timer: a reviewer who has not looked within an hour is reminded, once."""
     rows = tx.connection.rows(DUE, {"tenant": tx.tenant, "now": tx.now, "limit": limit})
     for unit, reviewer in rows:
         note(tx, unit, "reminded", msgspec.json.encode(reviewer).decode())
@@ -81,58 +87,55 @@ def remind_reviewers(tx: UnitOfWork, limit: int) -> int:
 
 
 def reviews_by(connection: Connection, tenant: int, reviewer: str) -> list[int]:
-    """The query: the reviews that somebody is to give, or gave."""
+    """The reviews that somebody is to give, or gave."""
     return [unit for (unit,) in connection.rows(BY_REVIEWER, {"tenant": tenant, "reviewer": reviewer})]
 
 
-def reviews_have_jobs(connection: Connection) -> Iterator[tuple[int, str]]:
-    """The law."""
-    for (unit,) in connection.rows(OF_NO_JOB):
-        yield unit, "it is a review of no job"
+def find_reviews_of_no_job(connection: Connection) -> Iterator[tuple[int, str]]:
+    yield from ((unit, "it is a review of no job") for (unit,) in connection.rows(OF_NO_JOB))
 
 
-class Given(msgspec.Struct):
-    """The body of a request: what the reviewer says."""
+def count_reviews(connection: Connection, tenant: int) -> Iterator[Gauge]:
+    yield Gauge("reviews", "Reviews that were wanted", connection.rows(COUNT, {"tenant": tenant})[0][0])
 
-    verdict: str
+
+async def review_a_job(teller: Storyteller) -> None:
+    work = Work(task="play", input='{"acts": []}', options='{"review": {"by": "teller"}}')
+    await teller.ask(Submit(work=(work,), actor="plugin player"))
+    await teller.pause(3)
+    for unit in teller.read(reviews_by, "teller") or ():
+        await teller.ask(GiveReview(unit=unit, verdict="fine"))
 
 
 async def give(request: Request) -> dict[str, str]:
-    """The route."""
     unit = await request.unit("review")
     return {"state": await request.send(GiveReview(unit=unit, verdict=request.body.verdict))}
 
 
-ROUTES = (
+async def show(request: Request) -> str:
+    return f"<p>{len(await request.read(reviews_by, 'ann'))} for ann"
+
+
+ROUTES = [
     Operation(
         method="POST", path="/v1/reviews/{id}", scope="approve", summary="Give a review", call=give, body=Given,
         answer=dict[str, str],
+    )
+]  # fmt: skip
+PAGES = [Operation(method="GET", path="/reviews", scope="read", summary="Reviews", call=show, answer=str, media=HTML)]
+cli = typer.Typer(name="review", help="Reviews of what jobs came to.", no_args_is_help=True)
+cli.command("who")(lambda: typer.echo("ann"))
+cli.command("nobody")(lambda: typer.echo("nobody"))
+ended_well = Reaction(
+    "open reviews", lambda move: move.has_ended and move.unit.outcome == Category.SUCCESS, open_reviews
+)
+PLUGIN = Plugin(
+    name="reviews", lifecycles=(Path(__file__).parent / "review.toml",), tables=TABLE,
+    commands={GiveReview: give_review}, queries=(reviews_by,), laws={"every review is of a job": find_reviews_of_no_job},
+    metrics=count_reviews, stories=(review_a_job,), routes=f"{__name__}:ROUTES", pages=f"{__name__}:PAGES",
+    cli=f"{__name__}:cli", docs="reviews.md",
+    hooks=Hooks(
+        options=(("review", Wanted),), grant_guards=(refuse_nobody,), end_guards=(refuse_secrets,),
+        reactions=(ended_well,), tick_timers=(remind_reviewers,),
     ),
 )  # fmt: skip
-
-
-@cli.command("who")
-def who() -> None:
-    """The group of commands: say who reviews."""
-    typer.echo("ann")
-
-
-PLUGIN = Plugin(
-    name="reviews",
-    lifecycles=(Path(__file__).parent / "review.toml",),
-    tables=TABLE,
-    commands={GiveReview: give_review},
-    queries=(reviews_by,),
-    hooks=Hooks(
-        options=(("review", Wanted),),
-        reactions=(
-            Reaction(
-                "open reviews", lambda move: move.has_ended and move.unit.outcome == Category.SUCCESS, open_reviews
-            ),
-        ),
-        tick_timers=(remind_reviewers,),
-    ),
-    routes=f"{__name__}:ROUTES",
-    cli=f"{__name__}:cli",
-    laws={"every review is of a job": reviews_have_jobs},
-)

@@ -77,6 +77,7 @@ def test_the_api_describes_what_plugins_add_with_its_scope() -> None:
     assert sorted(sent["required"]) == ["command", "unit", "verdict"]
     body = text["components"]["schemas"]["ApproveCommands"]["properties"]["commands"]
     assert "#/components/schemas/GiveReview" in str(body)
+    assert "GiveReview" not in str(text["components"]["schemas"]["SubmitCommands"])
     assert text["paths"]["/v1/views/reviews_by"]["post"]["x-scope"] == "read"
     assert text["paths"]["/v1/reviews/{id}"]["post"]["x-scope"] == "approve"
     plain = described(operations_of(STANDARD), STANDARD.lifecycles({}))

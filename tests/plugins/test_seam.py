@@ -1,4 +1,4 @@
-"""A plugin of which the core knows nothing brings a lifecycle, an option, a table, a reaction, a timer and a law."""
+"""A plugin of which the core knows nothing brings everything that a plugin can bring, and all of it is used."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,11 +12,12 @@ from interlock.audit.laws.rows import audit
 from interlock.cli.main import add_groups
 from interlock.client.app import App
 from interlock.core.plugin import Plugin, Registry
-from interlock.kernel.commands import Submit, Work
+from interlock.kernel.commands import Claim, Submit, Work
 from interlock.kernel.errors import InterlockError, Unknown
 from interlock.lifecycles import load
 from interlock.plugins import STANDARD
 from interlock.server.app import built
+from interlock.testing.simulation import simulate
 from tests.engine.tamper import behind_the_guard
 from tests.engine.world import World
 from tests.plugins.reviews import HOUR_US, PLUGIN, GiveReview
@@ -24,6 +25,7 @@ from tests.server.stage import Stage
 from tests.store.databases import KINDS, declare, fresh
 
 FOLDER = Path(__file__).parent
+DOCS = FOLDER.parents[1] / "docs"
 REGISTRY = Registry((*STANDARD.plugins, PLUGIN))
 WANTED = '{"review": {"by": "ann"}}'
 
@@ -65,6 +67,10 @@ def test_its_route_and_its_commands_are_there(tmp_path: Path) -> None:
         stage.post(f"/v1/reviews/{grant.unit}", {"verdict": "fine"}, status=404)
         stage.post(f"/v1/reviews/{unit}", {"verdict": "fine"}, status=403, key=stage.key("read"))
         assert "/v1/reviews/{id}" in client.get("/openapi.json").json()["paths"]
+        assert "interlock_reviews 1.0\n" in stage.ask("GET", "/metrics").text
+        page = stage.ask("GET", "/reviews")
+        assert (page.text, page.headers["content-type"].partition(";")[0]) == ("<p>1 for ann", "text/html")
+        assert stage.ask("GET", "/reviews", key="").status_code == 401
     cli = typer.Typer()
     add_groups(cli, Registry((*STANDARD.plugins, PLUGIN)))
     assert CliRunner().invoke(cli, ["review", "who"]).output == "ann\n"
@@ -106,6 +112,44 @@ def test_an_option_that_the_plugin_does_not_know_is_refused(world: World, option
     with pytest.raises(InterlockError, match=why):
         world.submit(options=options)
     assert world.count("unit") == 0
+
+
+def test_its_guard_is_asked_before_a_unit_is_granted(world: World) -> None:
+    refused, plain = world.submit(options='{"review": {"by": "nobody"}}'), world.submit()
+    claim = Claim(worker=world.worker(), limit=10, nonce="0" * 16, key="c")
+    assert [grant.unit for grant in world.engine.send(claim)] == [plain]
+    declare(world.connection, 1)
+    assert world.unit(refused).state == "queued"
+    assert (
+        world.count("note", f"unit = {refused} AND kind = 'withheld' AND payload LIKE '%nobody would review it%'") == 1
+    )
+
+
+def test_its_guard_is_asked_before_an_end_is_accepted(world: World) -> None:
+    job = world.submit(options=WANTED)
+    (grant,) = world.claim(world.worker())
+    world.start(grant)
+    refused = world.finish(grant, result='"secret"')
+    assert (refused.accepted, refused.why) == (False, "reviewers may not see it")
+    assert (world.unit(job).state, world.count("review")) == ("running", 0)
+    ended = world.finish(grant, result='"plain"')
+    assert (ended.accepted, world.unit(job).state, world.count("review")) == (True, "succeeded", 1)
+
+
+def test_its_stories_are_played_and_its_laws_asked_by_the_simulation() -> None:
+    report = simulate(3, kinds=(), registry=REGISTRY)
+    assert report.violations == []
+    assert report.moves["review", "OPEN", "approve"] > 0
+    broken = Plugin(name="odd", laws={"nothing is ever made": lambda connection: iter([(1, "it is there")])})
+    found = simulate(3, kinds=(), registry=Registry((*STANDARD.plugins, broken))).violations
+    assert "unit 1: nothing is ever made: it is there" in found
+
+
+def test_every_plugin_that_is_shipped_has_a_page_of_the_docs() -> None:
+    text = (DOCS / "plugins.md").read_text(encoding="utf-8")
+    for plugin in STANDARD.plugins:
+        assert (DOCS / plugin.docs).is_file(), plugin.name
+        assert f"[{plugin.name}]({plugin.docs})" in text
 
 
 def test_its_law_is_asked(world: World, server: str) -> None:

@@ -7,6 +7,7 @@ from interlock.store.hooks import Hooks
 
 PLUGIN = Plugin(
     name="approvals",
+    docs="inbox.md",
     commands={Vote: vote},
     routes="interlock.plugins.approvals.routes:ROUTES",
     hooks=Hooks(checks=(check_approval,), decidings=(cast_verdict,), decided=(reject_parent,)),

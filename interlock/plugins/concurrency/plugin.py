@@ -7,6 +7,7 @@ from interlock.store.hooks import Hooks
 
 PLUGIN = Plugin(
     name="concurrency",
+    docs="engine.md",
     hooks=Hooks(
         gates=(seat,),
         checks=(check_keys,),

@@ -14,6 +14,7 @@ from interlock.store.hooks import Hooks
 
 PLUGIN = Plugin(
     name="schedules",
+    docs="schedules.md",
     commands={
         DefineSchedule: define_schedule,
         PauseSchedule: pause_schedule,

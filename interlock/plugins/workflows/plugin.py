@@ -12,6 +12,7 @@ from interlock.store.hooks import Hooks
 
 PLUGIN = Plugin(
     name="workflows",
+    docs="workflows.md",
     commands={DefineTemplate: define_template, Signal: signal},
     routes="interlock.plugins.workflows.routes:ROUTES",
     hooks=Hooks(

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from interlock.audit.laws.incremental import Seen
+from interlock.core.plugin import PluginQuery
 from interlock.kernel.commands import (
     PERMANENT,
     Bury,
@@ -71,6 +72,19 @@ class Client:
 
     async def pause(self, seconds: float) -> None:
         await asyncio.sleep(seconds)
+
+    def read(self, query: PluginQuery, *args: Any) -> Any:
+        """What a query says of the first tenant; None while no server is up."""
+        up = [server for server in self.world.servers if server.process.alive and not server.process.frozen]
+        return up[0].engine.see(query, 1, *args) if up else None
+
+
+class PluginPlayer(Client):
+    """Plays the stories of plugins, one after the other."""
+
+    async def run(self, rounds: int) -> None:
+        for story in self.world.registry.stories * rounds:
+            await story(self)
 
 
 class Submitter(Client):

@@ -6,10 +6,12 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from interlock.core.plugin import Registry
 from interlock.kernel.errors import Contended, Unavailable
 from interlock.kernel.lifecycle import Category, Lifecycle
 from interlock.kernel.rows import Row
 from interlock.lifecycles import hurried, shipped
+from interlock.plugins import STANDARD
 from interlock.store import migrate
 from interlock.store.change_capture import keep_track, written
 from interlock.store.connection import LostCommit, Opened
@@ -32,7 +34,13 @@ def brief(lifecycle: Lifecycle) -> Lifecycle:
     return replace(lifecycle, states=states)
 
 
-LIFECYCLES = {name: brief(lifecycle) for name, lifecycle in hurried(shipped(), HURRY).items()}
+def brief_lifecycles(registry: Registry) -> dict[str, Lifecycle]:
+    """All lifecycles that an engine with these plugins knows, with short times."""
+    known = registry.lifecycles(shipped())
+    return {name: brief(lifecycle) for name, lifecycle in hurried(known, HURRY).items()}
+
+
+LIFECYCLES = brief_lifecycles(STANDARD)
 
 
 class Crash(BaseException):
@@ -40,11 +48,11 @@ class Crash(BaseException):
 
 
 @cache
-def image() -> bytes:
-    """A fresh database at the present schema."""
+def image(registry: Registry) -> bytes:
+    """A fresh database at the present schema, with the tables of these plugins."""
     connection = SqliteConnection(MEMORY)
     try:
-        migrate.upgrade(connection, LIFECYCLES.values())
+        migrate.upgrade(connection, brief_lifecycles(registry).values(), registry.tables)
         return connection.raw.serialize()
     finally:
         connection.close()
@@ -53,14 +61,14 @@ def image() -> bytes:
 class Disk:
     """Where the data lies: in memory, behind one handle, or in a file with a handle for each session."""
 
-    def __init__(self, file: Path | None = None) -> None:
+    def __init__(self, file: Path | None = None, registry: Registry = STANDARD) -> None:
         self.file = file
         self.stash: list[tuple[str, int]] = []  # what was written by connections that are closed
         self.shared = open_raw(MEMORY) if file is None else None
         if self.shared:
-            self.shared.deserialize(image())
+            self.shared.deserialize(image(registry))
         elif file:
-            file.write_bytes(image())
+            file.write_bytes(image(registry))
 
     def connection(self, clock: Callable[[], int], plan: Plan) -> "Shaky":
         return Shaky(self, clock, plan)

@@ -11,10 +11,12 @@ from typing import Any
 import msgspec
 
 from interlock.audit.laws.incremental import Seen
+from interlock.core.plugin import Registry
 from interlock.kernel.commands import Cancel, Command, Decide, Standing
 from interlock.kernel.lifecycle import Owner
 from interlock.kernel.rows import Unit
 from interlock.lifecycles import shipped
+from interlock.plugins import STANDARD
 from interlock.store.queries.views import view
 from interlock.testing.simulation.clients import (
     STRANGER,
@@ -22,12 +24,12 @@ from interlock.testing.simulation.clients import (
     Client,
     Gambler,
     Player,
+    PluginPlayer,
     Poisoner,
     Stranger,
     Submitter,
     Timekeeper,
 )
-from interlock.testing.simulation.faulty_store import LIFECYCLES
 from interlock.testing.simulation.histories import broken_histories
 from interlock.testing.simulation.net import Op
 from interlock.testing.simulation.record import Step
@@ -68,11 +70,16 @@ class Report(msgspec.Struct):
     steps: list[Step] = []
 
 
-def simulate(seed: int, *, kinds: Sequence[str] | None = None, keep_steps: bool = False) -> Report:
-    """One life of a whole system. `kinds` are the faults that may strike, else the seed draws them."""
+def simulate(
+    seed: int, *, kinds: Sequence[str] | None = None, keep_steps: bool = False, registry: Registry = STANDARD
+) -> Report:
+    """One life of a whole system. `kinds` are the faults that may strike, else the seed draws them.
+
+    The stories of the plugins of `registry` are played too, and their laws are asked.
+    """
     with quiet(), tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "simulated.db" if seed % ON_FILE == 0 else None
-        world = World(seed, None if kinds is None else tuple(kinds), file)
+        world = World(seed, None if kinds is None else tuple(kinds), file, registry)
         try:
             world.loop.run_until_complete(Play(world).run())
         except Stuck as stuck:
@@ -121,6 +128,8 @@ class Play:
         ]
         if world.seed % POISONED == 1:
             clients.append((Poisoner(world, "poisoner"), 2))
+        if world.registry.stories:
+            clients.append((PluginPlayer(world, "plugin player"), 1))
         return [*clients, (self.timekeeper, 1)] if self.timekeeper else clients
 
     async def run(self) -> None:
@@ -233,7 +242,7 @@ class Play:
 
     def verdict(self, unit: Unit, number: int) -> Command[Any] | None:
         """What helps a unit to its end: a yes, or in the end a cancel."""
-        lifecycle = LIFECYCLES[unit.lifecycle]
+        lifecycle = self.world.lifecycles[unit.lifecycle]
         for trigger in YES:
             move = lifecycle.moves.get((unit.state, trigger))
             if move and move.owner in PEOPLE and unit.tenant != STRANGER:

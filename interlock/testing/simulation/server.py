@@ -11,7 +11,7 @@ from interlock.kernel.commands import Command
 from interlock.kernel.errors import Unavailable
 from interlock.plugins import make_engine
 from interlock.store.connection import Connection
-from interlock.testing.simulation.faulty_store import LIFECYCLES, Crash
+from interlock.testing.simulation.faulty_store import Crash
 from interlock.testing.simulation.virtual_loop import Process
 
 if TYPE_CHECKING:
@@ -37,7 +37,9 @@ class Server:
         self.process = Process(self.name)
         self.process.on_crash = self.fell
         self.sessions = [self.world.disk.connection(self.world.now_us, self.plan) for _ in range(self.count)]
-        self.engine = make_engine(self.sessions[0], LIFECYCLES, *self.sessions[1:])
+        self.engine = make_engine(
+            self.sessions[0], self.world.lifecycles, *self.sessions[1:], registry=self.world.registry
+        )
         self.watch = self.engine.watch(QUEUES)
         self.calls = {name: self.engine.calls(name) for name in STAFF}
         self.due: list[Committer] = []

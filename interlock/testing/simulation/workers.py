@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 from interlock.client.app import App
 from interlock.kernel.errors import InterlockError
-from interlock.testing.simulation.faulty_store import LIFECYCLES
 from interlock.testing.simulation.handlers import Hand, template
 from interlock.testing.simulation.net import Remote
 from interlock.worker.clocks import wait_for_event
@@ -78,7 +77,7 @@ class Staff:
         self.process = Hand(self.name, self.world.sink)
         self.process.on_crash = self.fell
         app = App("sqlite://:memory:")
-        app.lifecycles, app.tasks = LIFECYCLES, template().tasks
+        app.lifecycles, app.tasks = self.world.lifecycles, template().tasks
         door: Any = Remote(self.world.net, self.process)
         app.opened = door
         self.worker = self.process.context.run(self.hired, app)

@@ -14,14 +14,16 @@ import msgspec
 from interlock.audit.laws.incremental import Seen, Vigil
 from interlock.audit.laws.rows import audit
 from interlock.core.committer import Ask
+from interlock.core.plugin import Registry
 from interlock.kernel.commands import Route
 from interlock.kernel.errors import Corrupt, InterlockError, StoreError
 from interlock.kernel.rows import Body, Event
+from interlock.plugins import STANDARD
 from interlock.store import inventory
 from interlock.store.change_capture import keep_track, written
 from interlock.store.queries.snapshots import read_due_tenants
 from interlock.testing.simulation.faults import Faults
-from interlock.testing.simulation.faulty_store import LIFECYCLES, Disk, Shaky
+from interlock.testing.simulation.faulty_store import Disk, Shaky, brief_lifecycles
 from interlock.testing.simulation.handlers import Sink
 from interlock.testing.simulation.net import Net
 from interlock.testing.simulation.promises import broken_answers, broken_births, broken_promises
@@ -41,8 +43,11 @@ SERVER_TICKS = 4  # in one seed of so many only servers let time pass
 class World:
     """Everything of a seed that is not a client or a worker."""
 
-    def __init__(self, seed: int, kinds: tuple[str, ...] | None = None, file: Path | None = None) -> None:
+    def __init__(
+        self, seed: int, kinds: tuple[str, ...] | None = None, file: Path | None = None, registry: Registry = STANDARD
+    ) -> None:
         self.seed, self.random = seed, random.Random(f"world {seed}")
+        self.registry, self.lifecycles = registry, brief_lifecycles(registry)
         self.loop, self.faults, self.skew_us = VirtualLoop(), Faults(seed, kinds), 0
         self.over = False
         self.violations: list[str] = []
@@ -50,7 +55,7 @@ class World:
         self.moves: Counter[Move] = Counter()
         self.cells: Counter[tuple[Move, str]] = Counter()
         self.sums, self.record, self.sink = sha256(), Record(), Sink()
-        self.disk, self.vigil = Disk(file), Vigil(LIFECYCLES)
+        self.disk, self.vigil = Disk(file, registry), Vigil(self.lifecycles)
         self.eye = self.disk.connection(self.now_us, lambda place: "")
         if self.disk.shared:
             keep_track(self.eye)
@@ -109,9 +114,12 @@ class World:
             if broken.unit not in self.poisoned:
                 self.violated(f"unit {broken.unit}: {broken.law}: {broken.text}")
         if seen.events or seen.changed:
-            for text in broken_promises(LIFECYCLES, seen, self.vigil.units):
+            for text in broken_promises(self.lifecycles, seen, self.vigil.units):
                 self.violated(text)
             self.count(seen)
+            for law, judge in self.registry.laws.items():
+                for unit, text in judge(self.eye):
+                    self.violated(f"unit {unit}: {law}: {text}")
             for watcher in self.on_commit:
                 watcher(seen)
         return seen
@@ -143,7 +151,7 @@ class World:
             self.transitions += event.source is not None and event.source != event.target
             self.note(event.hash)
         for events in by_unit.values():
-            for move in sorted(taken(LIFECYCLES, events), key=str):
+            for move in sorted(taken(self.lifecycles, events), key=str):
                 self.moves[move] += 1
                 for kind in self.faults.armed:
                     self.cells[move, kind] += 1
@@ -154,7 +162,7 @@ class World:
         """Every law has been asked of everything once more, and nothing is left open."""
         self.over = True
         self.look()
-        for broken in audit(self.eye, LIFECYCLES, rebuild=True):
+        for broken in audit(self.eye, self.lifecycles, rebuild=True, laws=self.registry.laws):
             if broken.unit not in self.poisoned:
                 self.violated(f"in the end: unit {broken.unit}: {broken.law}: {broken.text}")
         self.violations += self.sink.broken
