@@ -12,9 +12,11 @@ from pathlib import Path
 from random import Random
 from typing import Any, NamedTuple, Protocol
 
+import msgspec
+
 from interlock.core.committer import Prefetches
 from interlock.kernel import commands
-from interlock.kernel.commands import Command
+from interlock.kernel.commands import Command, Work
 from interlock.kernel.lifecycle import Lifecycle
 from interlock.lifecycles import load
 from interlock.store.connection import Connection
@@ -60,6 +62,7 @@ class Plugin:
 
     name: str
     lifecycles: Sequence[Path] = ()  # files
+    options: type[msgspec.Struct] | None = None  # what work says to it; see `read_options` and `option_of`
     tables: str = ""  # SQL that both databases read; every table has a column `tenant`
     commands: Mapping[type[Command[Any]], Verb] = field(default_factory=dict)
     prefetches: Prefetches = field(default_factory=dict)  # by command: the queries that are sent ahead, with BEGIN
@@ -82,7 +85,8 @@ class Registry:
         if len(set(names)) != len(names):
             raise ValueError(f"a plugin is listed twice: {', '.join(sorted(names))}")
         self.plugins = tuple(plugins)
-        self.hooks = merge(plugin.hooks for plugin in plugins)
+        self.options = {plugin.name: plugin.options for plugin in plugins if plugin.options}
+        self.hooks = merge(plugin.hooks for plugin in plugins)._replace(options=own_options(plugins))
         self.tables = {plugin.name: plugin.tables for plugin in plugins if plugin.tables}
         self.routes = [place for plugin in plugins for place in (plugin.routes, plugin.pages) if place]
         self.metrics = [plugin.metrics for plugin in plugins if plugin.metrics]
@@ -110,6 +114,19 @@ class Registry:
                     )
                 found[lifecycle.name] = lifecycle
         return found
+
+
+def own_options(plugins: Sequence[Plugin]) -> tuple[tuple[str, type], ...]:
+    """By plugin, the options that are a member of `Work.options`.
+
+    Those of the plugins that Interlock ships are fields of `Work` itself, as programs and stored policies spell them.
+    """
+    known = set(Work.__struct_fields__)
+    return tuple(
+        (plugin.name, plugin.options)
+        for plugin in plugins
+        if plugin.options and not known.issuperset(plugin.options.__struct_fields__)
+    )
 
 
 def refuse_taken_commands(plugin: Plugin, taken: Collection[str]) -> None:

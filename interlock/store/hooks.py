@@ -71,7 +71,7 @@ Timer = Callable[["UnitOfWork", int], int]
 class Hooks(NamedTuple):
     """What the plugins of an engine add to it."""
 
-    options: tuple[tuple[str, type], ...] = ()  # what work may say beside what the core knows: names and their types
+    options: tuple[tuple[str, type], ...] = ()  # by plugin: the type of its member of `Work.options`
     gates: tuple[Gate, ...] = ()
     checks: tuple[Check, ...] = ()
     prepares: tuple[Prepare, ...] = ()

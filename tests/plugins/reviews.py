@@ -59,7 +59,7 @@ def give_review(tx: UnitOfWork, command: GiveReview) -> str:
 
 def open_reviews(tx: UnitOfWork, moved: list[Moved]) -> None:
     for job, _ in moved:
-        if (wanted := option_of(tx.body(job), "review", Wanted)) is not None:
+        if (wanted := option_of(tx.body(job), "reviews", Wanted)) is not None:
             unit = Unit(id=tx.ids.take(), tenant=job.tenant, lane=job.lane, lifecycle="review")
             body = Body(unit=unit.id, tenant=job.tenant, task="review", created_at=tx.now, correlation=str(job.id))
             make_unit(tx, unit, body, Stamp("engine", "review wanted"))
@@ -68,13 +68,13 @@ def open_reviews(tx: UnitOfWork, moved: list[Moved]) -> None:
 
 
 def refuse_nobody(tx: UnitOfWork, unit: Unit) -> None:
-    wanted = option_of(tx.body(unit), "review", Wanted)
+    wanted = option_of(tx.body(unit), "reviews", Wanted)
     if wanted is not None and wanted.by == "nobody":
         raise InterlockError("nobody would review it")
 
 
 def refuse_secrets(tx: UnitOfWork, unit: Unit, outcome: Outcome) -> None:
-    if "secret" in outcome.result and option_of(tx.body(unit), "review", Wanted):
+    if "secret" in outcome.result and option_of(tx.body(unit), "reviews", Wanted):
         raise NotWanted("reviewers may not see it")
 
 
@@ -100,7 +100,7 @@ def count_reviews(connection: Connection, tenant: int) -> Iterator[Gauge]:
 
 
 async def review_a_job(teller: Storyteller) -> None:
-    work = Work(task="play", input='{"acts": []}', options='{"review": {"by": "teller"}}')
+    work = Work(task="play", input='{"acts": []}', options='{"reviews": {"by": "teller"}}')
     await teller.ask(Submit(work=(work,), actor="plugin player"))
     await teller.pause(3)
     for unit in teller.read(reviews_by, "teller") or ():
@@ -130,12 +130,12 @@ ended_well = Reaction(
     "open reviews", lambda move: move.has_ended and move.unit.outcome == Category.SUCCESS, open_reviews
 )
 PLUGIN = Plugin(
-    name="reviews", lifecycles=(Path(__file__).parent / "review.toml",), tables=TABLE,
+    name="reviews", lifecycles=(Path(__file__).parent / "review.toml",), options=Wanted, tables=TABLE,
     commands={GiveReview: give_review}, queries=(reviews_by,), laws={"every review is of a job": find_reviews_of_no_job},
     metrics=count_reviews, stories=(review_a_job,), routes=f"{__name__}:ROUTES", pages=f"{__name__}:PAGES",
     cli=f"{__name__}:cli", docs="reviews.md",
     hooks=Hooks(
-        options=(("review", Wanted),), grant_guards=(refuse_nobody,), end_guards=(refuse_secrets,),
+        grant_guards=(refuse_nobody,), end_guards=(refuse_secrets,),
         reactions=(ended_well,), tick_timers=(remind_reviewers,),
     ),
 )  # fmt: skip

@@ -32,7 +32,7 @@ def house() -> Iterator[House]:
 
 def review_job(app: App) -> int:
     """A job that has succeeded, so that there is a review of it; returns the review."""
-    app.send(Submit(work=(Work(task="mail", options='{"review": {"by": "ann"}}'),)))
+    app.send(Submit(work=(Work(task="mail", options='{"reviews": {"by": "ann"}}'),)))
     worker = app.send(Register(name="w", incarnation="1"))
     (grant,) = app.send(Claim(worker=worker, nonce="0" * 32, key="1"))
     held = LeaseRef(grant.unit, grant.fence, grant.lease)

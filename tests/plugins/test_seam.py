@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 import typer
 from litestar.testing import TestClient
@@ -27,7 +28,7 @@ from tests.store.databases import KINDS, declare, fresh
 FOLDER = Path(__file__).parent
 DOCS = FOLDER.parents[1] / "docs"
 REGISTRY = Registry((*STANDARD.plugins, PLUGIN))
-WANTED = '{"review": {"by": "ann"}}'
+WANTED = '{"reviews": {"by": "ann"}}'
 
 
 @pytest.fixture(params=KINDS)
@@ -101,9 +102,9 @@ def test_time_reminds_a_reviewer_once(world: World) -> None:
 @pytest.mark.parametrize(
     ("options", "why"),
     [
-        ('{"review": {"by": 7}}', "option 'review': Expected `str`"),
-        ('{"review": {}}', "missing required field"),
-        ('{"reveiw": {}}', "there is no option 'reveiw'; there are review"),
+        ('{"reviews": {"by": 7}}', "option 'reviews': Expected `str`"),
+        ('{"reviews": {}}', "missing required field"),
+        ('{"reveiw": {}}', "there is no option 'reveiw'; there are reviews"),
         ("[]", "options are a JSON object"),
         ("{", "is not JSON"),
     ],
@@ -115,7 +116,7 @@ def test_an_option_that_the_plugin_does_not_know_is_refused(world: World, option
 
 
 def test_its_guard_is_asked_before_a_unit_is_granted(world: World) -> None:
-    refused, plain = world.submit(options='{"review": {"by": "nobody"}}'), world.submit()
+    refused, plain = world.submit(options='{"reviews": {"by": "nobody"}}'), world.submit()
     claim = Claim(worker=world.worker(), limit=10, nonce="0" * 16, key="c")
     assert [grant.unit for grant in world.engine.send(claim)] == [plain]
     declare(world.connection, 1)
@@ -161,6 +162,21 @@ def test_its_law_is_asked(world: World, server: str) -> None:
     declare(world.connection, 1)
     found = list(audit(world.connection, world.lifecycles, laws=REGISTRY.laws))
     assert [(one.law, one.unit) for one in found] == [("every review is of a job", unit)]
+
+
+def test_what_work_says_is_the_cores_or_one_plugins() -> None:
+    """Outwardly all of it is spelled as fields of work; each plugin owns a type with its own."""
+    owners: dict[str, str] = {}
+    fields = {field.name: field for field in msgspec.structs.fields(Work)}
+    for name, options in STANDARD.options.items():
+        for field in msgspec.structs.fields(options):
+            assert owners.setdefault(field.name, name) == name
+            assert (field.type, field.default) == (fields[field.name].type, fields[field.name].default)
+    assert {name: [field for field in owners if owners[field] == name] for name in owners.values()} == {
+        "concurrency": ["mutex", "limit_key", "limit", "rate_key", "rate", "rate_per_us"],
+        "workflows": ["step", "when", "undo", "template", "template_version"],
+        "approvals": ["quorum", "on_reject", "approvers", "not_submitter"],
+    }
 
 
 def test_what_two_plugins_bring_alike_is_refused() -> None:

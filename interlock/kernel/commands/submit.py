@@ -1,5 +1,7 @@
 """Units are made."""
 
+from typing import TypeVar
+
 import msgspec
 
 from interlock.kernel.commands.base import Command, Route
@@ -61,7 +63,15 @@ class Work(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     undo: str | None = None
     template: str | None = None
     template_version: int | None = None  # the newest one by default
-    options: str | None = None  # what plugins know of it: a JSON object, a member for each
+    options: str | None = None  # of further plugins: a JSON object with a member for each, by the plugin's name
+
+
+Options = TypeVar("Options", bound=msgspec.Struct)
+
+
+def read_options(work: Work, kind: type[Options]) -> Options:
+    """What work says to a plugin whose options are fields of `Work`, as the plugin's own type."""
+    return msgspec.convert(work, kind, from_attributes=True)
 
 
 class Policy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -92,7 +102,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     earlier: tuple[int, ...] = ()  # runs whose outputs it goes on with, the oldest first
     undoes: int | None = None  # the note whose compensation this is
     rate_per_us: int | None = None  # how long a token of its rate is away
-    options: str | None = None  # of plugins, by name
+    options: str | None = None  # of further plugins, by name
 
 
 class Submitted(msgspec.Struct, frozen=True, gc=False):

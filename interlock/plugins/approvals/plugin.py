@@ -2,12 +2,13 @@
 
 from interlock.core.plugin import Plugin
 from interlock.kernel.commands import Vote
-from interlock.plugins.approvals.votes import cast_verdict, check_approval, reject_parent, vote
+from interlock.plugins.approvals.votes import ApprovalOptions, cast_verdict, check_approval, reject_parent, vote
 from interlock.store.hooks import Hooks
 
 PLUGIN = Plugin(
     name="approvals",
     docs="inbox.md",
+    options=ApprovalOptions,
     commands={Vote: vote},
     routes="interlock.plugins.approvals.routes:ROUTES",
     hooks=Hooks(checks=(check_approval,), decidings=(cast_verdict,), decided=(reject_parent,)),

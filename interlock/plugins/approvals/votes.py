@@ -12,12 +12,21 @@ from interlock.core.notes import note
 from interlock.core.outcomes import keep_result
 from interlock.core.validation import keepable, named
 from interlock.kernel.approvals import VERDICTS
-from interlock.kernel.commands import Command, Decide, Policy, Standing, Vote, Work
+from interlock.kernel.commands import Command, Decide, Policy, Standing, Vote, Work, read_options
 from interlock.kernel.errors import InterlockError, Unknown
 from interlock.kernel.lifecycle import Category, Lifecycle
 from interlock.kernel.rows import Unit
 from interlock.store.queries.for_verbs import find_submitter, has_note, load_open_children, read_notes
 from interlock.store.unit_of_work import UnitOfWork
+
+
+class ApprovalOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """What work says of those who approve it."""
+
+    quorum: int | None = None  # how many votes it takes, one by default
+    on_reject: str | None = None  # "cancel" (the default) or "fail" its run
+    approvers: tuple[str, ...] = ()  # who may vote, by name or role; anybody by default
+    not_submitter: bool = False  # whoever submitted the run has no vote
 
 
 class Voice(msgspec.Struct, frozen=True):
@@ -52,12 +61,13 @@ def reject_parent(tx: UnitOfWork, unit: Unit, command: Decide) -> None:
 
 
 def check_approval(lifecycles: Mapping[str, Lifecycle], work: Work) -> None:
-    """What work says of those who approve it. Raises InterlockError."""
-    validation.one_of("on_reject", work.on_reject or "cancel", ("cancel", "fail"))
-    if work.quorum is not None:
-        validation.between("quorum", work.quorum, 1)
-    for one in work.approvers:
-        validation.named("an approver", one)
+    """Check what work says of those who approve it. Raises InterlockError."""
+    options = read_options(work, ApprovalOptions)
+    validation.one_of("on_reject", options.on_reject or "cancel", ("cancel", "fail"))
+    if options.quorum is not None:
+        validation.between("quorum", options.quorum, 1)
+    for approver in options.approvers:
+        validation.named("an approver", approver)
 
 
 def vote(tx: UnitOfWork, command: Vote) -> Standing:

@@ -2,12 +2,13 @@
 
 from interlock.core.plugin import Plugin
 from interlock.plugins.concurrency.rates import set_capacities, spend_token, take_tokens_back
-from interlock.plugins.concurrency.slots import check_keys, seat
+from interlock.plugins.concurrency.slots import ConcurrencyOptions, check_keys, seat
 from interlock.store.hooks import Hooks
 
 PLUGIN = Plugin(
     name="concurrency",
     docs="engine.md",
+    options=ConcurrencyOptions,
     hooks=Hooks(
         gates=(seat,),
         checks=(check_keys,),

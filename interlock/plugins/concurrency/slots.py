@@ -7,9 +7,11 @@ beginning counts.
 
 from collections.abc import Mapping
 
+import msgspec
+
 from interlock.core import validation
 from interlock.core.advance import change, park
-from interlock.kernel.commands import Work
+from interlock.kernel.commands import Work, read_options
 from interlock.kernel.errors import InterlockError
 from interlock.kernel.lifecycle import Lifecycle
 from interlock.kernel.rows import Body, Unit
@@ -19,6 +21,17 @@ from interlock.store.unit_of_work import UnitOfWork
 SLOTS_MAX = 2**31 - 1
 NO_LIMIT = "limit_key and limit belong together: name the key, and how many of it may run at a time"
 NO_RATE = "rate_key, rate and rate_per_us belong together: name the key, how many of it may begin, and in which time"
+
+
+class ConcurrencyOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """What work says of the keys that it needs."""
+
+    mutex: str | None = None  # one unit of that name at a time
+    limit_key: str | None = None
+    limit: int | None = None  # so many units of that limit key at a time
+    rate_key: str | None = None
+    rate: int | None = None  # so many units of that rate key begin in any stretch of time of that length
+    rate_per_us: int | None = None
 
 
 def keys_of(body: Body, *, held: bool = False) -> tuple[str, ...]:
@@ -38,16 +51,17 @@ def rate_name(key: str) -> str:
 
 
 def check_keys(lifecycles: Mapping[str, Lifecycle], work: Work) -> None:
-    """What work says of the keys that it needs. Raises InterlockError."""
+    """Check what work says of the keys that it needs. Raises InterlockError."""
+    options = read_options(work, ConcurrencyOptions)
     for name in ("mutex", "limit_key", "rate_key"):
-        if getattr(work, name) is not None:
-            validation.named(name, getattr(work, name))
+        if getattr(options, name) is not None:
+            validation.named(name, getattr(options, name))
     for name, most in (("limit", SLOTS_MAX), ("rate", SLOTS_MAX), ("rate_per_us", None)):
-        if getattr(work, name) is not None:
-            validation.between(name, getattr(work, name), 1, most)
-    if (work.limit_key is None) != (work.limit is None):
+        if getattr(options, name) is not None:
+            validation.between(name, getattr(options, name), 1, most)
+    if (options.limit_key is None) != (options.limit is None):
         raise InterlockError(NO_LIMIT)
-    if len({work.rate_key is None, work.rate is None, work.rate_per_us is None}) > 1:
+    if len({options.rate_key is None, options.rate is None, options.rate_per_us is None}) > 1:
         raise InterlockError(NO_RATE)
 
 

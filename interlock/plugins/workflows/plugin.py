@@ -6,13 +6,14 @@ from interlock.plugins.workflows.compensation import COMPENSATE, REMEMBER_UNDO, 
 from interlock.plugins.workflows.outputs import gather_outputs, hand_over_outputs
 from interlock.plugins.workflows.readiness import expand_or_skip
 from interlock.plugins.workflows.signals import hand_over_signals, signal, wait_for_signal
-from interlock.plugins.workflows.steps import check_step, prepare_step
+from interlock.plugins.workflows.steps import WorkflowOptions, check_step, prepare_step
 from interlock.plugins.workflows.templates import define_template, replay_run
 from interlock.store.hooks import Hooks
 
 PLUGIN = Plugin(
     name="workflows",
     docs="workflows.md",
+    options=WorkflowOptions,
     commands={DefineTemplate: define_template, Signal: signal},
     routes="interlock.plugins.workflows.routes:ROUTES",
     hooks=Hooks(

@@ -7,7 +7,7 @@ import msgspec
 from interlock.core import validation
 from interlock.core.effective_policy import policy_of
 from interlock.kernel import when
-from interlock.kernel.commands import Work
+from interlock.kernel.commands import Work, read_options
 from interlock.kernel.errors import InterlockError
 from interlock.kernel.lifecycle import Lifecycle, RollUp
 from interlock.kernel.rows import Unit
@@ -16,16 +16,27 @@ from interlock.plugins.workflows.templates import pinned, with_terms_of
 from interlock.store.unit_of_work import UnitOfWork
 
 
+class WorkflowOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """What work says of itself as a step or as a run."""
+
+    step: str | None = None  # its name in its run
+    when: str | None = None  # a condition on the outputs of earlier steps; if it is false, the step is skipped
+    undo: str | None = None  # the task that undoes it if its run ends without success
+    template: str | None = None  # the template whose run it is
+    template_version: int | None = None  # the newest one by default
+
+
 def check_step(lifecycles: Mapping[str, Lifecycle], work: Work) -> None:
-    """What work says of itself as a step or as a run. Raises InterlockError."""
+    """Check what work says of itself as a step or as a run. Raises InterlockError."""
+    options = read_options(work, WorkflowOptions)
     for name in ("step", "undo", "template"):
-        if getattr(work, name) is not None:
-            validation.named(name, getattr(work, name))
-    if work.template_version is not None:
-        validation.between("template_version", work.template_version, 1)
-    if work.when is not None:
-        when.parsed(work.when)
-    if work.template is not None and lifecycles[work.lifecycle].options.roll_up is not RollUp.ALL:
+        if getattr(options, name) is not None:
+            validation.named(name, getattr(options, name))
+    if options.template_version is not None:
+        validation.between("template_version", options.template_version, 1)
+    if options.when is not None:
+        when.parsed(options.when)
+    if options.template is not None and lifecycles[work.lifecycle].options.roll_up is not RollUp.ALL:
         raise InterlockError(f"a {work.lifecycle} is no run of a template; a workflow_run is")
 
 
