@@ -136,7 +136,7 @@ def install_paths(database: Connection, lifecycles: Sequence[Lifecycle], lifecyc
     """The paths of a lifecycle are listed, and which of them a command takes."""
     wanted = {path.id: path for path in paths_of_lifecycle(lifecycles, lifecycle)}
     sql = "SELECT id, retired FROM transition_path WHERE lifecycle = :name AND forced = 0"
-    known = dict(database.rows(sql, {"name": lifecycle.name}))
+    known: dict[int, bool] = dict(database.rows(sql, {"name": lifecycle.name}))
     moved = [
         {"id": path_id, "retired": int(path_id not in wanted)}
         for path_id, old in known.items()

@@ -50,6 +50,9 @@ class Begun(NamedTuple):
     leases: list[Lease]  # those that are live, and nobody may use any more
 
 
+KNOWN = "SELECT name, value FROM about WHERE name IN ('generation', 'epoch', 'before')"
+
+
 def refuse_counted_anew(connection: Connection) -> None:
     """Raises InterlockError if new acts would come before old ones: this server has not made what it holds."""
     if is_counted_anew(connection):
@@ -92,7 +95,7 @@ def begin_again(connection: Connection, now: int) -> Begun:
     try:
         lock_migration(connection)
         connection.declare(read_tenant_ids(connection))
-        known = dict(connection.rows("SELECT name, value FROM about WHERE name IN ('generation', 'epoch', 'before')"))
+        known: dict[str, str] = dict(connection.rows(KNOWN))
         was, generation, epoch = known["epoch"], int(known["generation"]) + 1, secrets.token_hex(16)
         if generation > GENERATION_MAX:
             raise InterlockError(f"this database was restored {GENERATION_MAX} times, which is as often as it can be")

@@ -186,7 +186,7 @@ def read_all_leases(connection: Connection, page: int) -> Iterator[tuple[Lease, 
             act.id: act for act in select_acts(connection, "WHERE id {ids}", ids=sorted({lease.id for lease in leases}))
         }
         sql = "SELECT id, lease_id FROM unit WHERE id {ids}"
-        live = dict(connection.rows(sql, {"ids": sorted({lease.unit for lease in leases})}))
+        live: dict[int, int | None] = dict(connection.rows(sql, {"ids": sorted({lease.unit for lease in leases})}))
         for lease in leases:
             yield lease, acts.get(lease.id), live.get(lease.unit)
 

@@ -94,7 +94,9 @@ def read_leases(connection: Connection, units: Sequence[Unit]) -> None:
 def read_heads(connection: Connection, units: Sequence[Unit]) -> None:
     """What the last acts of these units are known by."""
     acts = sorted({unit.act for unit in units})
-    heads = dict(connection.rows("SELECT id, digest FROM act WHERE id {ids}", {"ids": acts})) if acts else {}
+    heads: dict[int, str] = (
+        dict(connection.rows("SELECT id, digest FROM act WHERE id {ids}", {"ids": acts})) if acts else {}
+    )
     for unit in units:
         unit.head = heads.get(unit.act, "")
 
