@@ -87,7 +87,7 @@ def serve(
     server = extra()
     if db == f"sqlite://{MEMORY}":
         raise InterlockError("a database in memory ends with its process; name a file: --db sqlite:///file.db")
-    place = server.Place(
+    place = server.ServerOptions(
         host=host, port=port, behind_proxy=behind_proxy, certificate=tls_cert, private_key=tls_key,
         limits=server.Limits(
             streams=max_streams, idle_seconds=seconds("idle-timeout", idle_timeout),
@@ -95,7 +95,7 @@ def serve(
             question_seconds=seconds("question-timeout", question_timeout), wrong_keys=max_wrong_keys,
         ),
     )  # fmt: skip
-    server.refuse_unsafe(place)
+    server.check_options(place)
     with open_app(db, lifecycles=OWN_FILES, plugins=named_plugins()) as app:
         scheme = "https" if tls_cert else "http"
         say(f"Interlock {__version__} on {shown_url(app)}: {scheme}://{host}:{port} (try it there). Ctrl-C stops it.")

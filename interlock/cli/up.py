@@ -89,7 +89,7 @@ def api(app: App, port: int | None, beside: ExitStack, *, demo: bool) -> str:
     beside.callback(listener.close)
     try:
         beside.enter_context(server.serving_beside(app, listener))
-    except server.Unsafe as unsafe:
+    except server.UnsafeRole as unsafe:
         listener.close()
         return f"There is no HTTP API here: {unsafe}"
     base = f"http://{HOST}:{listener.getsockname()[1]}"

@@ -21,7 +21,7 @@ from interlock.store.queries.dead_letters import Letters
 
 PAGE_MAX = 1_000
 YEAR_9999 = 253_000_000_000_000_000  # microseconds
-LIFECYCLES = "lives"  # the server's own are taken
+LIFECYCLES = "lifecycles"  # a parameter that is not sent: the server takes its own
 BOUNDS: dict[str, Meta] = {
     "limit": Meta(ge=1, le=PAGE_MAX),
     "at": Meta(ge=0, le=YEAR_9999),

@@ -12,10 +12,10 @@ import msgspec
 from interlock.kernel.api_keys import VOUCH
 from interlock.kernel.commands import LOCAL, Command, Vote
 from interlock.server.auth import Caller
-from interlock.server.errors import Refusal
+from interlock.server.errors import ApiError
 
 
-class Speaker(msgspec.Struct, frozen=True):
+class ActingPerson(msgspec.Struct, frozen=True):
     """Who acts, in which roles, and the key that vouches for it; no key vouches for its own holder."""
 
     name: str
@@ -23,28 +23,30 @@ class Speaker(msgspec.Struct, frozen=True):
     vouched_by: str = ""
 
 
-def speaker_of(caller: Caller, name: str | None, roles: tuple[str, ...] = ()) -> Speaker:
-    """Who a request of this caller acts for. Raises Refusal for somebody else, if the key may not vouch."""
+def resolve_actor(caller: Caller, name: str | None, roles: tuple[str, ...] = ()) -> ActingPerson:
+    """Who a request of this caller acts for. Raises ApiError for somebody else, if the key may not vouch."""
     own = name in (None, "", LOCAL, caller.name)
     strange = [role for role in roles if role not in caller.roles]
     if own and not strange:
-        return Speaker(caller.name, caller.roles)
+        return ActingPerson(caller.name, caller.roles)
     if VOUCH not in caller.scopes:
         what = f"in the role '{strange[0]}'" if own else f"for '{name}'"
         text = f"this key speaks as '{caller.name}'; to speak {what} it needs the scope '{VOUCH}'"
-        raise Refusal(403, text, needs=VOUCH, has=list(caller.scopes))
-    return Speaker(caller.name if own else str(name), roles, f"{caller.name} ({caller.key})")
+        raise ApiError(403, text, needs=VOUCH, has=list(caller.scopes))
+    return ActingPerson(caller.name if own else str(name), roles, f"{caller.name} ({caller.key})")
 
 
-def spoken(caller: Caller, command: Command[Any]) -> dict[str, Any]:
-    """The fields of a command that say who acts, as they are true. Raises Refusal."""
+def actor_fields(caller: Caller, command: Command[Any]) -> dict[str, Any]:
+    """The fields of a command that say who acts, as they are true. Raises ApiError."""
     if isinstance(command, Vote):
         if command.actor not in (LOCAL, command.voter):
-            raise Refusal(400, f"actor '{command.actor}' is not the voter '{command.voter}'; a vote is its voter's own")
-        who = speaker_of(caller, command.voter, command.roles)
+            raise ApiError(
+                400, f"actor '{command.actor}' is not the voter '{command.voter}'; a vote is its voter's own"
+            )
+        who = resolve_actor(caller, command.voter, command.roles)
         return {"actor": who.name, "voter": who.name, "roles": who.roles, "vouched_by": who.vouched_by}
     of_worker = command.scope == "worker" and not command.other_scope  # nobody else speaks for a worker
     if of_worker and command.actor not in (LOCAL, caller.name):
-        raise Refusal(403, f"a worker acts as its key, which is '{caller.name}'; leave actor out")
-    who = speaker_of(caller, command.actor)
+        raise ApiError(403, f"a worker acts as its key, which is '{caller.name}'; leave actor out")
+    who = resolve_actor(caller, command.actor)
     return {"actor": who.name, "vouched_by": who.vouched_by}

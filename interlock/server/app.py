@@ -1,4 +1,4 @@
-"""The server as an ASGI application: a route for every operation, and one way to answer for everything else."""
+"""The server as an ASGI application: one route per operation, the OpenAPI text, and the page to try it on."""
 
 import asyncio
 import logging
@@ -20,73 +20,86 @@ from interlock.core.ticker import Ticker
 from interlock.kernel.errors import StoreError
 from interlock.server import command_api, dead_letters, jobs, keys, leases, lifecycles, long_poll, metrics, workers
 from interlock.server.api_page import PAGE, PAGE_HEADERS
-from interlock.server.auth import moment
-from interlock.server.errors import AGAIN, Refusal
+from interlock.server.auth import loop_time
+from interlock.server.errors import RETRY_SOON, ApiError
 from interlock.server.limits import Limits
-from interlock.server.openapi import described
+from interlock.server.logs import write_log
+from interlock.server.openapi import build_openapi
 from interlock.server.operations import HTML, JSON, Operation, Request, ServerState, make_request_id
-from interlock.server.request_pipeline import BODY_MAX, HEADERS, HttpRequest, RequestPipeline, refused, told
+from interlock.server.request_pipeline import (
+    BODY_MAX,
+    HEADERS,
+    HttpRequest,
+    RequestPipeline,
+    log_request,
+    make_error_response,
+)
 from interlock.store import migrate
 from interlock.store.connection import Connection
 
-log = logging.getLogger("interlock.server")
 LIMITS = Limits()
 
 
-def present(connection: Connection) -> bool:
+def has_current_schema(connection: Connection) -> bool:
     return migrate.version(connection) == migrate.numbers()[-1]
 
 
-async def alive(request: Request) -> responses.Health:
-    """The process answers; it asks nothing else, so that nobody restarts a server because a database is away."""
+async def check_alive(request: Request) -> responses.Health:
+    """Answers that the process runs. It reads nothing, so that nobody restarts a server because a database is away."""
     return responses.Health("ok")
 
 
-async def ready(request: Request) -> responses.Health:
-    """The database answers, and has the schema that this program knows. Raises Refusal."""
+async def check_ready(request: Request) -> responses.Health:
+    """Answers that the database answers, and has the schema of this program.
+
+    Raises:
+        ApiError: 503, with the reason but not the database's own words: the caller has shown no key.
+    """
     try:
-        right = await request.hall.look(present, 1)
+        current = await request.server.read(has_current_schema, 1)
     except StoreError as error:
-        log.warning("not ready: %s", error)  # whoever asks has shown no key, and is not told where the database is
-        raise Refusal(503, "not ready: the database does not answer", headers=AGAIN) from None
-    if not right:
-        raise Refusal(503, "not ready: the database has not the schema of this program", headers=AGAIN)
+        write_log(logging.WARNING, f"not ready: {error}", request=request.request_id)
+        raise ApiError(503, "not ready: the database does not answer", headers=RETRY_SOON) from None
+    if not current:
+        raise ApiError(503, "not ready: the database has not the schema of this program", headers=RETRY_SOON)
     return responses.Health("ok")
 
 
-OPEN = (
+HEALTH_ROUTES = (
     Operation(
-        method="GET", path="/healthz", scope=None, summary="Whether the server's process answers", call=alive,
-        answer=responses.Health,
+        method="GET", path="/healthz", scope=None, summary="Whether the server's process answers", call=check_alive,
+        response=responses.Health,
     ),
     Operation(
-        method="GET", path="/readyz", scope=None, call=ready, answer=responses.Health,
+        method="GET", path="/readyz", scope=None, call=check_ready, response=responses.Health,
         summary="Whether the server's database answers, and has the schema of this program",
     ),
 )  # fmt: skip
 CORE_ROUTES: tuple[Operation, ...] = (
     *jobs.ROUTES, *leases.ROUTES, *dead_letters.ROUTES, *workers.ROUTES, *lifecycles.ROUTES, *keys.ROUTES,
-    *long_poll.ROUTES, *metrics.ROUTES, *OPEN,
+    *long_poll.ROUTES, *metrics.ROUTES, *HEALTH_ROUTES,
 )  # fmt: skip
 
 
-def operations_of(registry: Registry) -> tuple[Operation, ...]:
-    """Everything that a server with these plugins can be asked."""
-    of_plugins = [operation for place in registry.routes for operation in load_part(place)]
-    return (*CORE_ROUTES, *command_api.program_operations(registry), *of_plugins)
+def collect_operations(registry: Registry) -> tuple[Operation, ...]:
+    """Returns the operations of the core and of these plugins."""
+    plugin_routes = [operation for place in registry.routes for operation in load_part(place)]
+    return (*CORE_ROUTES, *command_api.make_routes(registry), *plugin_routes)
 
 
-def built(app: App, *, lent: bool = False, ticks: bool = False, limits: Limits = LIMITS) -> Litestar:
-    """The server of an app's database. It connects when it starts, and what was sent is answered before it ends.
+def build_app(app: App, *, lent: bool = False, ticks: bool = False, limits: Limits = LIMITS) -> Litestar:
+    """Builds the server of an app's database. It connects when it starts, and answers what it took before it ends.
 
-    An app that is lent is closed by whoever lent it. If it `ticks`, time passes for every tenant while it serves.
+    Parameters:
+        lent: the app is closed by whoever lent it.
+        ticks: the server sends the ticks of every tenant while it serves.
     """
-    operations = operations_of(app.registry)
-    hall = ServerState(app, limits)
-    desk = RequestPipeline(hall)
+    operations = collect_operations(app.registry)
+    server = ServerState(app, limits)
+    pipeline = RequestPipeline(server)
 
     @asynccontextmanager
-    async def open_and_closed(server: Litestar) -> AsyncIterator[None]:
+    async def run_lifespan(asgi: Litestar) -> AsyncIterator[None]:
         app.connect()
         ticker = Ticker(app.engine, "server") if ticks else None
         if ticker:
@@ -96,39 +109,39 @@ def built(app: App, *, lent: bool = False, ticks: bool = False, limits: Limits =
         finally:
             if ticker:
                 await asyncio.to_thread(ticker.stop)
-            hall.close(lent=lent)
+            server.close(lent=lent)
 
-    text = msgspec.json.encode(described(operations, app.lifecycles))
-    pages = [page("/openapi.json", text, JSON), page("/", PAGE.encode(), HTML, PAGE_HEADERS)]
+    text = msgspec.json.encode(build_openapi(operations, app.lifecycles))
+    pages = [make_page("/openapi.json", text, JSON), make_page("/", PAGE.encode(), HTML, PAGE_HEADERS)]
     return Litestar(
-        [*map(partial(route, desk), operations), *pages],
-        lifespan=[open_and_closed],
-        exception_handlers={HTTPException: outside, Exception: outside},
+        [*map(partial(make_route, pipeline), operations), *pages],
+        lifespan=[run_lifespan],
+        exception_handlers={HTTPException: answer_unrouted, Exception: answer_unrouted},
         request_max_body_size=BODY_MAX,
-        state=State({"hall": hall}),
+        state=State({"server": server}),
         openapi_config=None,
         logging_config=None,
     )
 
 
-def route(desk: RequestPipeline, operation: Operation) -> HTTPRouteHandler:
+def make_route(pipeline: RequestPipeline, operation: Operation) -> HTTPRouteHandler:
     async def answer(request: HttpRequest) -> Response[Any]:  # the name by which Litestar knows the argument
-        return await desk.answer(operation, request)
+        return await pipeline.answer(operation, request)
 
     path = operation.path.replace("}", ":str}")
     return HTTPRouteHandler(path, http_method=operation.method, name=operation.name)(answer)  # type: ignore[arg-type]
 
 
-def page(path: str, text: bytes, media: str, more: Mapping[str, str] | None = None) -> HTTPRouteHandler:
+def make_page(path: str, text: bytes, media: str, headers: Mapping[str, str] | None = None) -> HTTPRouteHandler:
     async def answer() -> Response[bytes]:
-        return Response(text, media_type=media, headers={**HEADERS, **(more or {})})
+        return Response(text, media_type=media, headers={**HEADERS, **(headers or {})})
 
     return HTTPRouteHandler(path, http_method="GET")(answer)
 
 
-def outside(http_request: HttpRequest, error: Exception) -> Response[bytes]:
-    """What is answered where no operation was found, or the request could not be read."""
-    answer, named = refused(error), make_request_id()
-    answer.headers["X-Request-Id"] = named
-    told(http_request.method, "", answer.status_code, moment(), named)
-    return answer
+def answer_unrouted(http_request: HttpRequest, error: Exception) -> Response[bytes]:
+    """Answers a request to no operation, or one that cannot be read."""
+    response, request_id = make_error_response(error), make_request_id()
+    response.headers["X-Request-Id"] = request_id
+    log_request(http_request.method, "", response.status_code, loop_time(), request_id)
+    return response

@@ -17,8 +17,8 @@ from interlock.core.committer import Unresolved
 from interlock.core.plugin import Registry
 from interlock.kernel.commands import LOCAL, Command, CreateKey, Drain, LeaseStatus, RotateKey
 from interlock.kernel.errors import Denied, InterlockError, StoreError, Unknown
-from interlock.server.errors import OURS, Refusal, refusal
-from interlock.server.keys import refuse_wider
+from interlock.server.errors import OURS, ApiError, make_api_error
+from interlock.server.keys import check_scopes_given
 from interlock.server.operations import Operation, Request
 from interlock.store.queries.views import find_cause
 
@@ -29,21 +29,21 @@ UNKNOWN_END = (
 )
 
 
-class Told(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What came of one command: its answer, or why it was not carried out."""
+class CommandResponse(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What result of one command: its answer, or why it was not carried out."""
 
     answer: Any = None
     refused: http_codec.Trouble | None = None
     code: str = ""  # STALE_LEASE, if one of the leases that it names is not the sender's any more
 
 
-class AllTold(msgspec.Struct, frozen=True):
-    """What came of each command, in the same order."""
+class CommandsResponse(msgspec.Struct, frozen=True):
+    """What result of each command, in the same order."""
 
-    answers: list[Told]
+    answers: list[CommandResponse]
 
 
-def asked_for(scope: str, registry: Registry, *, first_names: bool = True) -> type[msgspec.Struct]:
+def make_body_type(scope: str, registry: Registry, *, first_names: bool = True) -> type[msgspec.Struct]:
     """The body of a request: commands that need this scope, if wanted also by the names that they had first."""
     known = http_codec.commands_for(scope, registry.commands, first_names=first_names)
     kinds: Any = reduce(or_, map(http_codec.twin, known))
@@ -55,34 +55,39 @@ def asked_for(scope: str, registry: Registry, *, first_names: bool = True) -> ty
     )  # fmt: skip
 
 
-async def carry_out(scope: str, request: Request) -> AllTold:
+async def run_commands(scope: str, request: Request) -> CommandsResponse:
     """Every command is answered; those of one request are put to the engine together."""
     cause = f"{request.caller.key} {request.request_id}"
-    judged = [await judge(scope, request, said, cause) for said in request.body.commands]
-    came = iter(await answers_to(request, [one for one in judged if not isinstance(one, InterlockError)]))
-    return AllTold(
-        [Told(refused=http_codec.trouble_of(one)) if isinstance(one, InterlockError) else next(came) for one in judged]
+    prepared = [await prepare_command(scope, request, sent_command, cause) for sent_command in request.body.commands]
+    results = iter(await send_commands(request, [item for item in prepared if not isinstance(item, InterlockError)]))
+    return CommandsResponse(
+        [
+            CommandResponse(refused=http_codec.trouble_of(item)) if isinstance(item, InterlockError) else next(results)
+            for item in prepared
+        ]
     )
 
 
-async def judge(scope: str, request: Request, said: msgspec.Struct, cause: str) -> Command[Any] | InterlockError:
+async def prepare_command(
+    scope: str, request: Request, sent_command: msgspec.Struct, cause: str
+) -> Command[Any] | InterlockError:
     """A command as this caller's, or why it may not be asked with this key and this scope."""
     try:
-        command = http_codec.received(said)
+        command = http_codec.received(sent_command)
     except InterlockError as wrong:
         return wrong
-    if no := await denied(scope, request, command):
-        return no
+    if denial := await deny(scope, request, command):
+        return denial
     try:
         if isinstance(command, CreateKey | RotateKey):
-            await refuse_wider(request, command)
-        own = request.owned(command, cause=cause)
+            await check_scopes_given(request, command)
+        own = request.sign_command(command, cause=cause)
         return msgspec.structs.replace(own, key_scope=REQUEUE) if is_requeue(command) else own
-    except Refusal as no:
-        return Denied(str(no))
+    except ApiError as denial:
+        return Denied(str(denial))
 
 
-async def denied(scope: str, request: Request, command: Command[Any]) -> Denied | None:
+async def deny(scope: str, request: Request, command: Command[Any]) -> Denied | None:
     """Why this scope is not enough for a command, if it is not."""
     if not isinstance(command, Drain) or scope != "worker":
         needed = http_codec.scope_of(command)
@@ -93,69 +98,73 @@ async def denied(scope: str, request: Request, command: Command[Any]) -> Denied 
     return Denied("a worker may drain itself, and this one was registered with another key")
 
 
-async def answers_to(request: Request, commands: Sequence[Command[Any]]) -> list[Told]:
+async def send_commands(request: Request, commands: Sequence[Command[Any]]) -> list[CommandResponse]:
     if not commands:
         return []
     futures = map(asyncio.wrap_future, request.app.put_all(commands))
-    return [told(one) for one in await asyncio.gather(*futures, return_exceptions=True)]
+    return [make_command_response(item) for item in await asyncio.gather(*futures, return_exceptions=True)]
 
 
-def told(came: Any) -> Told:
-    """What a command came to; what is our own fault is told to the log in full."""
-    match came:
+def make_command_response(result: Any) -> CommandResponse:
+    """What a command result to; what is our own fault is told to the log in full."""
+    match result:
         case Unresolved():
-            return Told(refused=http_codec.Trouble("Unavailable", UNKNOWN_END))
+            return CommandResponse(refused=http_codec.Trouble("Unavailable", UNKNOWN_END))
         case StoreError():
-            no = refusal(came, by_id=False)
-            if no.status == 500:
-                log.error("a command failed", exc_info=came)
-            return Told(refused=http_codec.Trouble(http_codec.class_of(came).__name__, str(no)))
+            denial = make_api_error(result, by_id=False)
+            if denial.status == 500:
+                log.error("a command failed", exc_info=result)
+            return CommandResponse(refused=http_codec.Trouble(http_codec.class_of(result).__name__, str(denial)))
         case InterlockError():
-            return Told(refused=http_codec.trouble_of(came))
+            return CommandResponse(refused=http_codec.trouble_of(result))
         case Exception():
-            log.error("a command failed", exc_info=came)
-            return Told(refused=http_codec.Trouble("InterlockError", OURS))
+            log.error("a command failed", exc_info=result)
+            return CommandResponse(refused=http_codec.Trouble("InterlockError", OURS))
         case BaseException():
-            raise came
-    return Told(answer=came, code=STALE if any(map(is_stale, came if isinstance(came, list) else ())) else "")
+            raise result
+    return CommandResponse(
+        answer=result, code=STALE if any(map(is_stale_lease, result if isinstance(result, list) else ())) else ""
+    )
 
 
-def is_stale(heard: Any) -> bool:
-    return isinstance(heard, LeaseStatus) and not heard.accepted and "LEASE" in heard.why
+def is_stale_lease(status: Any) -> bool:
+    """Returns whether a message was rejected because its lease is over, or was never the sender's."""
+    return isinstance(status, LeaseStatus) and not status.accepted and "LEASE" in status.why
 
 
-async def see(question: Question, request: Request) -> dict[str, Any]:
-    """What a view says of this caller's tenant. Raises Refusal for what is not there."""
+async def read_view(question: Question, request: Request) -> dict[str, Any]:
+    """What a view says of this caller's tenant. Raises ApiError for what is not there."""
     given = question.given(request.body)
     if given.get("by") == LOCAL:
         given["by"] = request.caller.name
     if question.with_lives:
-        given["lives"] = request.app.lifecycles
+        given["lifecycles"] = request.app.lifecycles
     try:
         return {"answer": bare(await request.read(question.view, **given))}
     except Unknown as error:
-        raise Refusal(404, str(error)) from None
+        raise ApiError(404, str(error)) from None
 
 
-def calling(call: Callable[[Any, Request], Awaitable[Any]], what: Any) -> Callable[[Request], Awaitable[Any]]:
+def bind(call: Callable[[Any, Request], Awaitable[Any]], what: Any) -> Callable[[Request], Awaitable[Any]]:
     return partial(call, what)
 
 
-def program_operations(registry: Registry) -> list[Operation]:
+def make_routes(registry: Registry) -> list[Operation]:
     """How programs send commands, those of plugins among them, and ask views."""
     sending = [
         Operation(
             method="POST", path=f"{http_codec.PROGRAMS}/{scope}", scope=scope, keyed=False, counted=scope != "worker",
-            summary=f"Send commands that need the scope {scope}", call=calling(carry_out, scope),
-            body=asked_for(scope, registry), documented=asked_for(scope, registry, first_names=False), answer=AllTold,
+            summary=f"Send commands that need the scope {scope}", call=bind(run_commands, scope),
+            body=make_body_type(scope, registry),
+            openapi_body=make_body_type(scope, registry, first_names=False), response=CommandsResponse,
         )
         for scope in http_codec.SCOPES
     ]  # fmt: skip
     asking = [
         Operation(
-            method="POST", path=one.path, scope="read", keyed=False, finds=True,
-            summary=f"Ask the view {one.name}", call=calling(see, one), body=one.takes, answer=one.tells,
+            method="POST", path=item.path, scope="read", keyed=False, finds=True,
+            summary=f"Ask the view {item.name}", call=bind(read_view, item), body=item.takes, response=item.tells,
         )
-        for one in questions(registry.queries).values()
+        for item in questions(registry.queries).values()
     ]  # fmt: skip
     return sending + asking

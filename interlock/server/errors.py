@@ -19,7 +19,7 @@ from interlock.kernel.errors import (
 )
 
 TOO_SLOW = "TOO_SLOW"
-AGAIN = {"Retry-After": "1"}
+RETRY_SOON = {"Retry-After": "1"}
 NOT_FOUND = "there is nothing under this id"
 OURS = "this should not have happened; the log of the server says more"
 # Refusals whose text begins with their own code, and the status of each.
@@ -31,7 +31,7 @@ CODES = {
 }  # fmt: skip
 
 
-class Refusal(Exception):
+class ApiError(Exception):
     """An answer that is no success, with its status and headers."""
 
     def __init__(
@@ -42,32 +42,32 @@ class Refusal(Exception):
         self.body = Faulty(Fault(code or CODES.get(status, "REFUSED"), message, details))
 
 
-def refusal(error: Exception, *, by_id: bool) -> Refusal:
+def make_api_error(error: Exception, *, by_id: bool) -> ApiError:
     """What is answered for an error; `by_id` says that the path named something, which may not be there."""
     match error:
-        case Refusal():
+        case ApiError():
             return error
         case Unknown() if by_id:
-            return Refusal(404, NOT_FOUND)  # the same for what others have and for what nobody has
+            return ApiError(404, NOT_FOUND)  # the same for what others have and for what nobody has
         case Refused():
             legal = list(error.legal)
-            return Refusal(409, str(error), lifecycle=error.lifecycle, state=error.state, legal_next=legal)
+            return ApiError(409, str(error), lifecycle=error.lifecycle, state=error.state, legal_next=legal)
         case NotWanted():
-            return Refusal(409, str(error), code="NOT_WANTED")
+            return ApiError(409, str(error), code="NOT_WANTED")
         case Stale():
-            return Refusal(409, str(error), code="STALE_LEASE")
+            return ApiError(409, str(error), code="STALE_LEASE")
         case Gone() | Drained():
-            return Refusal(409, str(error), code="WORKER_GONE")
+            return ApiError(409, str(error), code="WORKER_GONE")
         case LimitReached():
-            return Refusal(429, str(error), headers=AGAIN)
+            return ApiError(429, str(error), headers=RETRY_SOON)
         case TooSlow():
-            return Refusal(503, str(error), code=TOO_SLOW)
+            return ApiError(503, str(error), code=TOO_SLOW)
         case Contended() | Unavailable():
-            return Refusal(503, "the database does not answer; ask again", headers=AGAIN)
+            return ApiError(503, "the database does not answer; ask again", headers=RETRY_SOON)
         case StoreError():
-            return Refusal(500, OURS)
+            return ApiError(500, OURS)
         case InterlockError():
             code = str(error).partition(":")[0]
-            return Refusal(CODED.get(code, 400), str(error), code=code if code in CODED else "")
+            return ApiError(CODED.get(code, 400), str(error), code=code if code in CODED else "")
         case _:
-            return Refusal(500, OURS)
+            return ApiError(500, OURS)

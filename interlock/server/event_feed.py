@@ -14,14 +14,14 @@ from typing import Any
 
 from interlock.kernel.errors import InterlockError
 from interlock.kernel.rows import Event
-from interlock.server.errors import AGAIN, Refusal
+from interlock.server.errors import RETRY_SOON, ApiError
 from interlock.store.connection import Connection
 from interlock.store.queries.views import events_of, find_moved_since
 
 log = logging.getLogger("interlock.server")
-PAUSE = 0.25  # seconds between two looks
+POLL_SECONDS = 0.25  # seconds between two looks
 PAGE = 200  # events of one unit, read together
-BEHIND = 1_000  # events that a listener has not taken
+BACKLOG_MAX = 1_000  # events that a listener has not taken
 Moved = list[tuple[int, list[Event], bool]]  # a unit, its new events, and whether it has ended
 
 
@@ -33,8 +33,8 @@ class Listener:
         self.ended = self.behind = False
         self.changed = asyncio.Event()
 
-    def tell(self, events: Sequence[Event], ended: bool) -> None:
-        if len(self.events) + len(events) > BEHIND:
+    def push(self, events: Sequence[Event], ended: bool) -> None:
+        if len(self.events) + len(events) > BACKLOG_MAX:
             self.events, self.behind = [], True
         elif not self.behind:
             self.events.extend(events)
@@ -60,21 +60,21 @@ class Topic:
         self.version, self.listeners = version, set[Listener]()
 
 
-class Streams:
+class EventFeed:
     """Everybody who listens at this server."""
 
-    def __init__(self, look: Callable[[Callable[[Connection], Any], int], Awaitable[Any]], limit: int) -> None:
-        self.look, self.limit = look, limit
+    def __init__(self, read: Callable[[Callable[[Connection], Any], int], Awaitable[Any]], limit: int) -> None:
+        self.read, self.limit = read, limit
         self.topics: dict[int, dict[int, Topic]] = {}  # by tenant and unit
         self.open: dict[str, int] = {}  # streams by key
         self.reader: asyncio.Task[None] | None = None
         self.closed = False  # nothing can be read any more
 
-    def enter(self, key: str) -> Callable[[], None]:
-        """One stream more of a key; what is returned ends it, and may be called twice. Raises Refusal over the cap."""
+    def open_stream(self, key: str) -> Callable[[], None]:
+        """One stream more of a key; what is returned ends it, and may be called twice. Raises ApiError over the cap."""
         if self.open.get(key, 0) >= self.limit:
             text = f"this key has {self.limit} streams open, and may have no more; close one"
-            raise Refusal(429, text, code="TOO_MANY_STREAMS", headers=AGAIN)
+            raise ApiError(429, text, code="TOO_MANY_STREAMS", headers=RETRY_SOON)
         self.open[key] = self.open.get(key, 0) + 1
         left = False
 
@@ -97,7 +97,7 @@ class Streams:
         listener = Listener()
         topic.listeners.add(listener)
         if self.reader is None or self.reader.done():
-            self.reader = asyncio.create_task(self.read_on())
+            self.reader = asyncio.create_task(self.run())
         try:
             yield listener
         finally:
@@ -107,12 +107,12 @@ class Streams:
                 if not topics and self.topics.get(tenant) is topics:
                     del self.topics[tenant]
 
-    async def read_on(self) -> None:
+    async def run(self) -> None:
         """Reads for everybody until nobody listens any more."""
         while self.topics and not self.closed:
             for tenant in list(self.topics):
                 try:
-                    await self.read_for(tenant)
+                    await self.read_tenant(tenant)
                 except InterlockError as error:
                     log.warning("streams of events wait: %s", error)
                 except Exception:
@@ -120,33 +120,33 @@ class Streams:
                         log.exception("streams of events end")
                     self.end_all()
                     return
-            await asyncio.sleep(PAUSE)
+            await asyncio.sleep(POLL_SECONDS)
 
-    async def read_for(self, tenant: int) -> None:
+    async def read_tenant(self, tenant: int) -> None:
         """What is new of one tenant is told to whoever listens to it."""
         wanted = {unit: topic.version for unit, topic in self.topics.get(tenant, {}).items()}
         if not wanted:
             return
-        moved: Moved = await self.look(lambda connection: read_moved(connection, tenant, wanted), tenant)
+        moved: Moved = await self.read(lambda connection: read_moved(connection, tenant, wanted), tenant)
         topics = self.topics.get(tenant, {})
         for unit, events, ended in moved:
             if topic := topics.get(unit):
                 if events and topic.version == wanted[unit]:  # else somebody came who has seen less
                     topic.version = events[-1].version
                 for listener in list(topic.listeners):
-                    listener.tell(events, ended)
+                    listener.push(events, ended)
 
     def end_all(self) -> None:
         for topics in self.topics.values():
             for topic in topics.values():
                 for listener in topic.listeners:
-                    listener.tell([], True)
+                    listener.push([], True)
 
 
 def read_moved(connection: Connection, tenant: int, wanted: dict[int, int]) -> Moved:
     """The units that have moved behind the version that is known of them, or have ended, with their next events."""
-    found: Moved = []
+    moved_units: Moved = []
     for unit, version, settled in find_moved_since(connection, tenant, wanted):
         events = events_of(connection, tenant, unit, wanted[unit], PAGE) if version > wanted[unit] else []
-        found.append((unit, events, settled and (not events or events[-1].version >= version)))
-    return found
+        moved_units.append((unit, events, settled and (not events or events[-1].version >= version)))
+    return moved_units

@@ -11,15 +11,15 @@ from interlock.kernel.errors import InterlockError, Refused, Unknown
 from interlock.kernel.ids import format_id
 from interlock.kernel.lifecycle import Category, Lifecycle, RollUp
 from interlock.server import sse
-from interlock.server.operations import Operation, Reply, Request, unit_of
+from interlock.server.operations import Operation, Reply, Request, parse_unit_id
 from interlock.server.request_schemas import (
-    CancelAsked,
-    EventsMeant,
-    JobAsked,
-    JobsAsked,
-    ReasonAsked,
-    UnitsMeant,
-    work_of,
+    CancelRequest,
+    EventsQuery,
+    JobBatchRequest,
+    JobRequest,
+    JobsQuery,
+    ReasonRequest,
+    make_work,
 )
 from interlock.store.connection import Connection
 from interlock.store.queries.job_events import JOB as JOB_LIFE
@@ -41,67 +41,67 @@ from interlock.store.queries.views import (
 
 
 async def submit(request: Request) -> Reply:
-    job: JobAsked = request.body
-    (made,), status = await made_by(request, [work_of(job, job.lifecycle, parent_of(job))])
+    job: JobRequest = request.body
+    (made,), status = await submit_work(request, [make_work(job, job.lifecycle, resolve_parent(job))])
     return Reply(made, status)
 
 
-def parent_of(job: JobAsked, refs: Container[str] = ()) -> int | str | None:
+def resolve_parent(job: JobRequest, refs: Container[str] = ()) -> int | str | None:
     """What a job belongs to: one of the same request by its ref, or a unit by its whole id. Raises Unknown."""
     if job.parent is None or job.parent in refs:
         return job.parent
     if "_" not in job.parent:
         raise Unknown(f"nothing in this request has the ref '{job.parent}', and it is no id; one looks like job_4r1")
-    return unit_of(job.parent)
+    return parse_unit_id(job.parent)
 
 
-async def submit_many(request: Request) -> Reply:
-    jobs: JobsAsked = request.body
+async def submit_batch(request: Request) -> Reply:
+    jobs: JobBatchRequest = request.body
     refs = {job.ref for job in jobs.jobs if job.ref}
-    work = [work_of(job, job.lifecycle, parent_of(job, refs)) for job in jobs.jobs]
-    made, status = await made_by(request, work)
+    work = [make_work(job, job.lifecycle, resolve_parent(job, refs)) for job in jobs.jobs]
+    made, status = await submit_work(request, work)
     return Reply(responses.ManyMade(made), status)
 
 
-async def made_by(request: Request, work: Sequence[Work]) -> tuple[list[responses.Made], int]:
+async def submit_work(request: Request, work: Sequence[Work]) -> tuple[list[responses.Made], int]:
     """What a submit made or found, and 201 if this request made anything, else 200."""
     made = await request.send(Submit(work=tuple(work)))
-    one = made[0]
-    if len(made) == 1 and request.app.lifecycles[one.lifecycle].options.roll_up is RollUp.NONE:
+    item = made[0]
+    if len(made) == 1 and request.app.lifecycles[item.lifecycle].options.roll_up is RollUp.NONE:
         # It has no family that could have moved it since.
-        own = one.created and one.cause == request.request_id
-        return [responses.Made(format_id(one.lifecycle, one.unit), one.state, one.replaced)], 201 if own else 200
-    seen, own = await request.read(look_at, made, request.request_id)
-    told = [
-        responses.Made(format_id(one.lifecycle, one.unit), one.state, done.replaced)
-        for one, done in zip(seen, made, strict=True)
+        own = item.created and item.cause == request.request_id
+        return [responses.Made(format_id(item.lifecycle, item.unit), item.state, item.replaced)], 201 if own else 200
+    now_standing, own = await request.read(read_submitted, made, request.request_id)
+    made_responses = [
+        responses.Made(format_id(item.lifecycle, item.unit), item.state, done.replaced)
+        for item, done in zip(now_standing, made, strict=True)
     ]
-    return told, 201 if own else 200
+    return made_responses, 201 if own else 200
 
 
-def look_at(
+def read_submitted(
     connection: Connection, tenant: int, made: Sequence[Submitted], request_id: str
 ) -> tuple[list[Glimpse], bool]:
     """Where units stand, and whether this request made one of them; one that answers a key made none."""
-    there = views_of(connection, tenant, [one.unit for one in made])
-    seen = [seen_in(there[one.unit]) if one.unit in there else last_known(one) for one in made]
-    created = next((one.unit for one in made if one.created), None)
-    return seen, created is not None and find_cause(connection, tenant, created) == request_id
+    there = views_of(connection, tenant, [item.unit for item in made])
+    now_standing = [summarize_view(there[item.unit]) if item.unit in there else last_known(item) for item in made]
+    created = next((item.unit for item in made if item.created), None)
+    return now_standing, created is not None and find_cause(connection, tenant, created) == request_id
 
 
-def last_known(one: Submitted) -> Glimpse:
+def last_known(item: Submitted) -> Glimpse:
     """Of a unit that has left the database since: how the command that made it left it."""
-    return Glimpse(one.unit, one.lifecycle, one.state, "", None, None, None)
+    return Glimpse(item.unit, item.lifecycle, item.state, "", None, None, None)
 
 
-def seen_in(one: View) -> Glimpse:
-    unit = one.unit
+def summarize_view(item: View) -> Glimpse:
+    unit = item.unit
     return Glimpse(unit.id, unit.lifecycle, unit.state, unit.category, unit.outcome, None, None)
 
 
-def chosen(lifecycles: Mapping[str, Lifecycle], wanted: UnitsMeant) -> Filter:
+def make_job_filter(lifecycles: Mapping[str, Lifecycle], wanted: JobsQuery) -> Filter:
     """The units that are meant. A wrong word is told what the right ones are."""
-    parent = None if wanted.parent is None else unit_of(wanted.parent)
+    parent = None if wanted.parent is None else parse_unit_id(wanted.parent)
     return make_filter(
         states_of(lifecycles), state=wanted.state, status=wanted.status, category=wanted.category,
         lifecycle=wanted.lifecycle, worker=wanted.worker, task=wanted.task, queue=wanted.queue, key=wanted.key,
@@ -109,124 +109,128 @@ def chosen(lifecycles: Mapping[str, Lifecycle], wanted: UnitsMeant) -> Filter:
     )  # fmt: skip
 
 
-async def page_of(request: Request, wanted: Filter, name: str) -> dict[str, Any]:
+async def read_page(request: Request, wanted: Filter, name: str) -> dict[str, Any]:
     """A page of units, where the next one begins, and if it is asked for how many there are."""
-    query: UnitsMeant = request.query
-    after = None if query.after is None else unit_of(query.after)
-    found = await request.read(newest, request.app.lifecycles.values(), wanted, query.limit, after)
+    query: JobsQuery = request.query
+    after = None if query.after is None else parse_unit_id(query.after)
+    rows = await request.read(newest, request.app.lifecycles.values(), wanted, query.limit, after)
     count = await request.read(amount, wanted) if query.count else None
-    return {name: [json_views.unit(one) for one in found.units], "next": found.next, "count": count}
+    return {name: [json_views.unit(item) for item in rows.units], "next": rows.next, "count": count}
 
 
 async def list_jobs(request: Request) -> dict[str, Any]:
-    return await page_of(request, chosen(request.app.lifecycles, request.query), "jobs")
+    return await read_page(request, make_job_filter(request.app.lifecycles, request.query), "jobs")
 
 
 async def show(request: Request) -> responses.UnitWhole:
-    return await request.read(whole, await request.unit())
+    return await request.read(read_job_detail, await request.find_unit())
 
 
-def whole(connection: Connection, tenant: int, unit: int) -> responses.UnitWhole:
+def read_job_detail(connection: Connection, tenant: int, unit: int) -> responses.UnitWhole:
     """A unit, what it needs, the gates that it waits for and how its attempts failed, from one picture."""
-    found = view(connection, tenant, unit)
+    rows = view(connection, tenant, unit)
     needs, gates = needs_of(connection, tenant, unit), find_open_gates(connection, tenant, unit)
-    return json_views.whole(found, needs, gates, notes_of(connection, tenant, unit))
+    return json_views.whole(rows, needs, gates, notes_of(connection, tenant, unit))
 
 
 async def events(request: Request) -> Any:
-    return await events_page(request, await request.unit())
+    return await events_page(request, await request.find_unit())
 
 
 async def events_page(request: Request, unit: int) -> Any:
     """A page of what happened, or all of it as it happens. Whoever has seen the end is told to ask no more (204)."""
-    query: EventsMeant = request.query
+    query: EventsQuery = request.query
     if query.shape is not None:
         return await job_events_page(request, unit)
     if query.cursor is not None:
         raise InterlockError("cursor is not allowed without shape=002; pages of plain events go on with `after`")
-    if sse.wanted(request):
-        after = sse.last_seen(request, query.after)
-        found, settled = await request.read(sse.look, unit, after)
-        return Reply("", 204) if settled and not found else sse.opened(request, unit, after)
-    found = await request.read(events_of, unit, query.after, query.limit + 1)
-    page = found[: query.limit]
-    following = page[-1].version if len(found) > len(page) else None
-    return responses.Events([json_views.event(one) for one in page], following)
+    if sse.wants_stream(request):
+        after = sse.parse_last_event_id(request, query.after)
+        rows, settled = await request.read(sse.read_next, unit, after)
+        return Reply("", 204) if settled and not rows else sse.open_stream(request, unit, after)
+    rows = await request.read(events_of, unit, query.after, query.limit + 1)
+    page = rows[: query.limit]
+    following = page[-1].version if len(rows) > len(page) else None
+    return responses.Events([json_views.event(item) for item in page], following)
 
 
 async def job_events_page(request: Request, unit: int) -> event_responses.JobEvents:
     """A page of what happened to a job, in document 002's shape. Raises InterlockError for what has no such pages."""
-    query: EventsMeant = request.query
+    query: EventsQuery = request.query
     lifecycle = (await request.read(glimpse, unit)).lifecycle
     if lifecycle != JOB_LIFE:
         raise InterlockError(f"document 002's shape is of jobs, and this is a {lifecycle}; ask without shape=002")
-    if sse.wanted(request):
+    if sse.wants_stream(request):
         raise InterlockError("events of shape=002 are told in pages; ask for them without Accept: text/event-stream")
     if query.after:
         raise InterlockError("after is not allowed with shape=002; its pages go on with `cursor`")
     after = Place() if query.cursor is None else place_of(query.cursor)
-    found = await request.read(job_events, unit, after, query.limit + 1)
-    page = found[: query.limit]
-    following = str(page[-1].place) if len(found) > len(page) else None
-    return event_responses.JobEvents([json_views.job_event(one) for one in page], following)
+    rows = await request.read(job_events, unit, after, query.limit + 1)
+    page = rows[: query.limit]
+    following = str(page[-1].place) if len(rows) > len(page) else None
+    return event_responses.JobEvents([json_views.job_event(item) for item in page], following)
 
 
 async def why(request: Request) -> Any:
-    return await request.read(explain, request.app.lifecycles, await request.unit())
+    return await request.read(explain, request.app.lifecycles, await request.find_unit())
 
 
 async def cancel(request: Request) -> responses.StandingTold:
-    unit = await request.unit()
-    return await stands(
+    unit = await request.find_unit()
+    return await make_action_response(
         request, await request.send(Cancel(unit=unit, hard=request.body.hard, reason=request.body.reason))
     )
 
 
-async def stands(request: Request, standing: Standing) -> responses.StandingTold:
-    seen = await request.read(glimpse, standing.unit)
-    return responses.StandingTold(format_id(seen.lifecycle, seen.unit), standing.state, standing.applied)
+async def make_action_response(request: Request, standing: Standing) -> responses.StandingTold:
+    """Returns where a unit stands after a command, and whether the command changed anything."""
+    now_standing = await request.read(glimpse, standing.unit)
+    return responses.StandingTold(
+        format_id(now_standing.lifecycle, now_standing.unit), standing.state, standing.applied
+    )
 
 
 async def requeue(request: Request) -> Reply:
-    unit = await request.unit()
-    seen = await request.read(glimpse, unit)
-    if seen.category != Category.DEAD:
-        lifecycle = request.app.lifecycles[seen.lifecycle]
-        raise Refused(seen.lifecycle, seen.state, "requeue", lifecycle.triggers(seen.state))
+    unit = await request.find_unit()
+    now_standing = await request.read(glimpse, unit)
+    if now_standing.category != Category.DEAD:
+        lifecycle = request.app.lifecycles[now_standing.lifecycle]
+        raise Refused(now_standing.lifecycle, now_standing.state, "requeue", lifecycle.triggers(now_standing.state))
     done = await request.send(Replay(unit=unit, reason=request.body.reason))
-    (now,), own = await request.read(look_at, [done], request.request_id)
+    (now,), own = await request.read(read_submitted, [done], request.request_id)
     return Reply(responses.Made(format_id(now.lifecycle, now.unit), now.state), 201 if own else 200)
 
 
 JOB = "/v1/jobs/{id}"
 ROUTES = (
     Operation(
-        method="POST", path="/v1/jobs", scope="submit", summary="Submit a unit of work", call=submit, body=JobAsked,
-        answer=responses.Made, status=201, also=(200,),
+        method="POST", path="/v1/jobs", scope="submit", summary="Submit a unit of work", call=submit, body=JobRequest,
+        response=responses.Made, status=201, other_statuses=(200,),
     ),
     Operation(
         method="POST", path="/v1/jobs/batch", scope="submit", summary="Submit several units, all of them or none",
-        call=submit_many, body=JobsAsked, answer=responses.ManyMade, status=201, also=(200,),
+        call=submit_batch, body=JobBatchRequest, response=responses.ManyMade, status=201, other_statuses=(200,),
     ),
     Operation(
         method="GET", path="/v1/jobs", scope="read", summary="List units, the newest first", call=list_jobs,
-        query=UnitsMeant, answer=responses.Jobs,
+        query=JobsQuery, response=responses.Jobs,
     ),
-    Operation(method="GET", path=JOB, scope="read", summary="Show one unit", call=show, answer=responses.UnitWhole),
+    Operation(method="GET", path=JOB, scope="read", summary="Show one unit", call=show, response=responses.UnitWhole),
     Operation(
         method="GET", path=f"{JOB}/events", scope="read", summary="Tell what happened to a unit", call=events,
-        query=EventsMeant, answer=responses.Events, shapes=(event_responses.JobEvents,), also=(204,), streams=True,
+        query=EventsQuery, response=responses.Events, other_responses=(event_responses.JobEvents,),
+        other_statuses=(204,), streams=True,
     ),
     Operation(
         method="GET", path=f"{JOB}/why", scope="read", summary="Say why a unit is where it is", call=why,
-        answer=responses.WhyTold,
+        response=responses.WhyTold,
     ),
     Operation(
-        method="POST", path=f"{JOB}/cancel", scope="operate", summary="Stop a unit", call=cancel, body=CancelAsked,
-        answer=responses.StandingTold,
+        method="POST", path=f"{JOB}/cancel", scope="operate", summary="Stop a unit", call=cancel, body=CancelRequest,
+        response=responses.StandingTold,
     ),
     Operation(
         method="POST", path=f"{JOB}/requeue", scope="operate", summary="Do a dead letter again, as a new unit",
-        call=requeue, body=ReasonAsked, answer=responses.Made, status=201, also=(200,),
+        call=requeue, body=ReasonRequest, response=responses.Made, status=201, other_statuses=(200,),
     ),
 )  # fmt: skip

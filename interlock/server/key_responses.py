@@ -3,7 +3,7 @@
 import msgspec
 
 
-class KeyTold(msgspec.Struct):
+class KeyResponse(msgspec.Struct):
     """A key, without its secret; `state` is valid, expired or revoked."""
 
     id: str
@@ -18,11 +18,11 @@ class KeyTold(msgspec.Struct):
     revoked_at: str | None
 
 
-class KeyList(msgspec.Struct):
-    keys: list[KeyTold]
+class KeysResponse(msgspec.Struct):
+    keys: list[KeyResponse]
 
 
-class KeyMade(msgspec.Struct):
+class KeySecretResponse(msgspec.Struct):
     """A key with its secret, which nobody will be told again."""
 
     id: str
@@ -33,7 +33,7 @@ class KeyMade(msgspec.Struct):
     key: str
 
 
-class KeyVoid(msgspec.Struct):
+class KeyRevokedResponse(msgspec.Struct):
     """A key that is void, and whether it was made so now."""
 
     id: str
@@ -41,7 +41,7 @@ class KeyVoid(msgspec.Struct):
     changed: bool
 
 
-class TenantTold(msgspec.Struct):
+class TenantResponse(msgspec.Struct):
     """A tenant: how much of its work is held and waits, how much may, and how often it may ask; null is no limit."""
 
     tenant: int

@@ -22,23 +22,23 @@ from interlock.kernel.commands import (
     Start,
 )
 from interlock.kernel.ids import format_id
-from interlock.server.command_api import STALE, is_stale
-from interlock.server.errors import Refusal
+from interlock.server.command_api import STALE, is_stale_lease
+from interlock.server.errors import ApiError
 from interlock.server.operations import UNIT_MAX, Operation, Request
-from interlock.server.request_schemas import Name, Seconds, Strict, Text, micro, packed
+from interlock.server.request_schemas import Name, Seconds, Strict, Text, encode_json, to_microseconds
 from interlock.store.queries.views import glimpse
 
 LEASE_MAX = 200  # characters
 
 
-class HoldAsked(Strict, frozen=True, kw_only=True):
+class LeaseRequest(Strict, frozen=True, kw_only=True):
     """The lease under which a holder speaks, as the claim gave it."""
 
     fence: Annotated[int, Meta(ge=0, le=UNIT_MAX)]
     lease: Annotated[str, Meta(min_length=1, max_length=LEASE_MAX)]
 
 
-class FinishAsked(HoldAsked, frozen=True, kw_only=True):
+class FinishRequest(LeaseRequest, frozen=True, kw_only=True):
     """How the holder's work ended."""
 
     ended: Literal[ENDS] = "success"  # type: ignore[valid-type]
@@ -51,7 +51,7 @@ class FinishAsked(HoldAsked, frozen=True, kw_only=True):
     cost: Annotated[float, Meta(ge=0)] = 0
 
 
-class ReleaseAsked(HoldAsked, frozen=True, kw_only=True):
+class ReleaseRequest(LeaseRequest, frozen=True, kw_only=True):
     """The unit is given back; with `snooze_seconds` to be called later, with `signal` once that is there."""
 
     snooze_seconds: Seconds | None = None
@@ -59,7 +59,7 @@ class ReleaseAsked(HoldAsked, frozen=True, kw_only=True):
     cost: Annotated[float, Meta(ge=0)] = 0
 
 
-class HeardTold(msgspec.Struct):
+class LeaseMessageResponse(msgspec.Struct):
     """A message that was accepted: where the unit stands, whether its holder is asked to stop, and until when it is."""
 
     id: str
@@ -68,60 +68,67 @@ class HeardTold(msgspec.Struct):
     lease_expires_at: str | None
 
 
-async def start(request: Request) -> HeardTold:
-    return await say(request, Start(held=(await held(request),)))
+async def start(request: Request) -> LeaseMessageResponse:
+    return await send_message(request, Start(held=(await read_lease(request),)))
 
 
-async def heartbeat(request: Request) -> HeardTold:
-    return await say(request, Heartbeat(held=(await held(request),)))
+async def heartbeat(request: Request) -> LeaseMessageResponse:
+    return await send_message(request, Heartbeat(held=(await read_lease(request),)))
 
 
-async def finish(request: Request) -> HeardTold:
-    said: FinishAsked = request.body
+async def finish(request: Request) -> LeaseMessageResponse:
+    body: FinishRequest = request.body
     outcome = Outcome(
-        held=await held(request), ended=said.ended, result=packed(said.result), error=said.error,
-        error_class=said.error_class, reason_code=said.reason_code, stage=said.stage,
-        after_us=micro(said.after_seconds), cost=said.cost,
+        held=await read_lease(request), ended=body.ended, result=encode_json(body.result), error=body.error,
+        error_class=body.error_class, reason_code=body.reason_code, stage=body.stage,
+        after_us=to_microseconds(body.after_seconds), cost=body.cost,
     )  # fmt: skip
-    return await say(request, Finish(outcomes=(outcome,)))
+    return await send_message(request, Finish(outcomes=(outcome,)))
 
 
-async def release(request: Request) -> HeardTold:
-    said: ReleaseAsked = request.body
-    order = Release(
-        held=(await held(request),), snooze_us=micro(said.snooze_seconds), signal=said.signal, cost=said.cost
+async def release(request: Request) -> LeaseMessageResponse:
+    body: ReleaseRequest = request.body
+    message = Release(
+        held=(await read_lease(request),), snooze_us=to_microseconds(body.snooze_seconds), signal=body.signal,
+        cost=body.cost,
     )  # fmt: skip
-    return await say(request, order)
+    return await send_message(request, message)
 
 
-async def held(request: Request) -> LeaseRef:
-    """The lease that the message names. Raises Unknown for a unit that is not there."""
-    said: HoldAsked = request.body
-    return LeaseRef(unit=await request.unit(), fence=said.fence, lease=said.lease)
+async def read_lease(request: Request) -> LeaseRef:
+    """Returns the lease that the message names. Raises Unknown for a unit that is not there."""
+    body: LeaseRequest = request.body
+    return LeaseRef(unit=await request.find_unit(), fence=body.fence, lease=body.lease)
 
 
-async def say(request: Request, message: Command[list[LeaseStatus]]) -> HeardTold:
-    """Raises Refusal for a message that was not accepted; it has changed nothing."""
-    (heard,) = await request.send(message)
-    if not heard.accepted and is_stale(heard):
-        text = f"nothing is accepted under this lease ({heard.why}): stop this work, and claim again"
-        raise Refusal(409, text, code=STALE, why=heard.why, state=heard.state)
-    if not heard.accepted:
-        raise Refusal(409, heard.why, state=heard.state)
-    lifecycle = (await request.read(glimpse, heard.unit)).lifecycle
-    return HeardTold(format_id(lifecycle, heard.unit), heard.state, heard.cancel, instant(heard.until or None))
+async def send_message(request: Request, message: Command[list[LeaseStatus]]) -> LeaseMessageResponse:
+    """Sends one message of a holder.
+
+    Raises:
+        ApiError: 409, because the message was not accepted. It has changed nothing.
+    """
+    (status,) = await request.send(message)
+    if not status.accepted and is_stale_lease(status):
+        text = f"nothing is accepted under this lease ({status.why}): stop this work, and claim again"
+        raise ApiError(409, text, code=STALE, why=status.why, state=status.state)
+    if not status.accepted:
+        raise ApiError(409, status.why, state=status.state)
+    lifecycle = (await request.read(glimpse, status.unit)).lifecycle
+    return LeaseMessageResponse(
+        format_id(lifecycle, status.unit), status.state, status.cancel, instant(status.until or None)
+    )
 
 
 JOB = "/v1/jobs/{id}"
 ROUTES = tuple(
     Operation(
         method="POST", path=f"{JOB}/{call.__name__}", scope="worker", summary=summary, call=call, body=body,
-        answer=HeardTold, keyed=False, counted=False,
+        response=LeaseMessageResponse, keyed=False, counted=False,
     )
     for call, body, summary in (
-        (start, HoldAsked, "Begin a unit that the caller holds"),
-        (heartbeat, HoldAsked, "Say that the holder of a unit is alive"),
-        (finish, FinishAsked, "Say how a held unit ended"),
-        (release, ReleaseAsked, "Give a held unit back"),
+        (start, LeaseRequest, "Begin a unit that the caller holds"),
+        (heartbeat, LeaseRequest, "Say that the holder of a unit is alive"),
+        (finish, FinishRequest, "Say how a held unit ended"),
+        (release, ReleaseRequest, "Give a held unit back"),
     )
 )  # fmt: skip

@@ -37,15 +37,15 @@ async def draw_lifecycle(request: Request) -> str:
 ROUTES = (
     Operation(
         method="GET", path="/v1/lifecycles", scope="read", summary="List lifecycles", call=list_lifecycles,
-        answer=lifecycle_responses.LifecycleList,
+        response=lifecycle_responses.LifecycleList,
     ),
     Operation(
         method="GET", path="/v1/lifecycles/{name}", scope="read", summary="Show a lifecycle as data",
         call=show_lifecycle,
-        answer=lifecycle_responses.LifecycleTold,
+        response=lifecycle_responses.LifecycleTold,
     ),
     Operation(
         method="GET", path="/v1/lifecycles/{name}/mermaid", scope="read", summary="Draw a lifecycle as Mermaid text",
-        call=draw_lifecycle, answer=str, media=TEXT,
+        call=draw_lifecycle, response=str, media=TEXT,
     ),
 )  # fmt: skip

@@ -5,7 +5,7 @@ from collections import deque
 
 import msgspec
 
-from interlock.server.errors import Refusal
+from interlock.server.errors import ApiError
 
 MINUTE = 60.0  # seconds
 ADDRESSES_MAX = 10_000  # that are remembered at a time
@@ -21,7 +21,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     wrong_keys: int = 10  # a minute from one address; further ones are told to wait
 
 
-class WrongKeys:
+class InvalidKeyLimiter:
     """How often each address has shown a wrong key in the last minute.
 
     It is asked only about a key that is wrong: a right one is never made to wait for the wrong ones of a neighbour.
@@ -32,7 +32,7 @@ class WrongKeys:
         self.times: dict[str, deque[float]] = {}
 
     def count(self, address: str, now: float) -> None:
-        """One more wrong key came from there, at `now` seconds. Raises Refusal if that was one too many."""
+        """One more wrong key came from there, at `now` seconds. Raises ApiError if that was one too many."""
         group = network_of(address)
         times = self.times.setdefault(group, deque())
         while times and now - times[0] >= MINUTE:
@@ -40,14 +40,14 @@ class WrongKeys:
         if len(times) >= self.limit:
             wait = str(max(1, round(MINUTE - (now - times[0])))) if times else str(round(MINUTE))
             text = f"{self.limit} wrong keys came from this address within a minute; ask again later"
-            raise Refusal(429, text, code="RATE_LIMITED", headers={"Retry-After": wait})
+            raise ApiError(429, text, code="RATE_LIMITED", headers={"Retry-After": wait})
         times.append(now)
         if len(self.times) > ADDRESSES_MAX:
             self.forget(now)
 
     def forget(self, now: float) -> None:
         """Only addresses with a wrong key in the last minute are remembered, and of those the latest."""
-        recent = {one: times for one, times in self.times.items() if times and now - times[-1] < MINUTE}
+        recent = {group: times for group, times in self.times.items() if times and now - times[-1] < MINUTE}
         self.times = dict(sorted(recent.items(), key=lambda item: item[1][-1])[-ADDRESSES_MAX // 2 :])
 
 

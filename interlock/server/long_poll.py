@@ -2,11 +2,12 @@
 
 from typing import Annotated
 
+import msgspec
 from msgspec import Meta
 
 from interlock.client.long_poll import PATH, Rung
-from interlock.server.auth import moment
-from interlock.server.errors import Refusal
+from interlock.server.auth import loop_time
+from interlock.server.errors import ApiError
 from interlock.server.operations import Operation, Request
 from interlock.server.request_schemas import Name, Strict
 
@@ -14,10 +15,10 @@ SLICE = 0.25  # seconds after which a wait asks whether the server ends
 LONGEST = 30.0  # seconds
 
 
-class WaitAsked(Strict, frozen=True, kw_only=True):
+class WaitRequest(Strict, frozen=True, kw_only=True):
     """Who waits, under a name of its own choice (`ear`): for work in some queues, or for calls to a worker."""
 
-    ear: Name
+    waiter: Name = msgspec.field(name="ear")
     queues: Annotated[tuple[Name, ...], Meta(max_length=1_000)] = ()
     worker: Name | None = None
     seconds: Annotated[float, Meta(ge=0, le=LONGEST)] = 0
@@ -25,23 +26,23 @@ class WaitAsked(Strict, frozen=True, kw_only=True):
 
 async def wait(request: Request) -> Rung:
     """Whether something has happened since the last question, or did so while this one waited."""
-    said: WaitAsked = request.body
-    if (said.worker is None) == (not said.queues):
-        raise Refusal(400, "wait for queues, or for calls to a worker: not both, nor none")
-    caller, ears = request.caller, request.hall.ears
-    ear = await ears.find((caller.key, said.ear), (caller.tenant, said.queues, said.worker))
-    until = moment() + said.seconds
+    body: WaitRequest = request.body
+    if (body.worker is None) == (not body.queues):
+        raise ApiError(400, "wait for queues, or for calls to a worker: not both, nor none")
+    caller, waiters = request.caller, request.server.waiters
+    waiter = await waiters.find((caller.key, body.waiter), (caller.tenant, body.queues, body.worker))
+    until = loop_time() + body.seconds
     while True:
-        ears.tick(caller.tenant)
-        left = until - moment()
-        rung = await ear.wait(max(0.0, min(SLICE, left)))
-        if rung or left <= 0 or request.hall.closing:
-            return Rung(rung)
+        waiters.tick(caller.tenant)
+        left = until - loop_time()
+        woken = await waiter.wait(max(0.0, min(SLICE, left)))
+        if woken or left <= 0 or request.server.closing:
+            return Rung(woken)
 
 
 ROUTES = (
     Operation(
         method="POST", path=PATH, scope="worker", keyed=False, counted=False,
-        summary="Wait until a queue has got work, or a worker is called", call=wait, body=WaitAsked, answer=Rung,
+        summary="Wait until a queue has got work, or a worker is called", call=wait, body=WaitRequest, response=Rung,
     ),
 )  # fmt: skip

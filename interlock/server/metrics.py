@@ -9,14 +9,13 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from interlock.client.stats import Stats
-from interlock.client.stats import stats as stats_of
+from interlock.client.stats import stats as read_stats
 from interlock.core.plugin import Gauge, PluginMetrics
 from interlock.kernel import metrics
-from interlock.server.auth import moment
+from interlock.server.auth import loop_time
 from interlock.server.operations import Operation, Request
 from interlock.store.connection import Connection
-from interlock.store.queries.metrics import Depth, Gauges, read_gauges, read_next_counts
-from interlock.store.queries.metrics import read_counts as tallies_of
+from interlock.store.queries.metrics import Depth, Gauges, read_counts, read_gauges, read_next_counts
 
 PROMETHEUS = "text/plain; version=0.0.4"
 SCRAPE_SECONDS = 10.0  # that a question may take: a backlog is to be seen just while it is large
@@ -36,7 +35,7 @@ LATENCY = "How long units waited for a worker (queue), and how long workers held
 Rows = Sequence[tuple[str, list[str], int]]
 
 
-class Told(Collector):
+class FixedCollector(Collector):
     """Metrics that are known already."""
 
     def __init__(self, metrics: Iterable[Metric]) -> None:
@@ -49,37 +48,39 @@ class Told(Collector):
 async def read_metrics(request: Request) -> str:
     """The metrics of the caller's tenant, with everything counted that has happened, as far as time allows."""
     of_plugins = request.app.registry.metrics
-    return await request.read(look, of_plugins, behind=await count_up(request))
+    return await request.read(render, of_plugins, behind=await count_up(request))
 
 
-async def stats(request: Request) -> Stats:
+async def show_stats(request: Request) -> Stats:
     """How the work of the caller's tenant goes, p50 and p95 included."""
-    return await request.read(stats_of, await count_up(request))
+    return await request.read(read_stats, await count_up(request))
 
 
 async def count_up(request: Request) -> bool:
     """What has happened is counted, as far as time allows; answers whether more is left."""
-    end = moment() + SECONDS
+    end = loop_time() + SECONDS
     behind = True
-    while behind and moment() < end:
+    while behind and loop_time() < end:
         tally, behind = await request.read(read_next_counts, request.app.lifecycles)
         if tally:
             await request.send(tally)
     return behind
 
 
-def look(connection: Connection, tenant: int, of_plugins: Sequence[PluginMetrics], *, behind: bool) -> str:
+def render(connection: Connection, tenant: int, of_plugins: Sequence[PluginMetrics], *, behind: bool) -> str:
     more = [gauge for metrics_of in of_plugins for gauge in metrics_of(connection, tenant)]
-    return text(tallies_of(connection, tenant), read_gauges(connection, tenant), more, behind=behind)
+    return render_text(read_counts(connection, tenant), read_gauges(connection, tenant), more, behind=behind)
 
 
-def text(rows: Rows, now: Gauges, of_plugins: Sequence[Gauge] = (), *, behind: bool) -> str:
+def render_text(rows: Rows, now: Gauges, of_plugins: Sequence[Gauge] = (), *, behind: bool) -> str:
     """All of it as Prometheus reads it."""
-    told = Told([*counters(rows, now), latency(rows), *gauged(now, behind), *plugin_gauges(of_plugins)])
-    return generate_latest(told).decode()
+    collector = FixedCollector(
+        [*make_counters(rows, now), make_latency(rows), *make_gauges(now, behind), *make_plugin_gauges(of_plugins)]
+    )
+    return generate_latest(collector).decode()
 
 
-def plugin_gauges(gauges: Sequence[Gauge]) -> Iterator[Metric]:
+def make_plugin_gauges(gauges: Sequence[Gauge]) -> Iterator[Metric]:
     """What plugins tell; numbers of one name are one family."""
     families: dict[str, GaugeMetricFamily] = {}
     for gauge in gauges:
@@ -89,9 +90,9 @@ def plugin_gauges(gauges: Sequence[Gauge]) -> Iterator[Metric]:
     yield from families.values()
 
 
-def counters(rows: Rows, now: Gauges) -> Iterator[Metric]:
-    for name, (said, labels) in COUNTERS.items():
-        family = CounterMetricFamily(f"interlock_{name}", said, labels=labels)
+def make_counters(rows: Rows, now: Gauges) -> Iterator[Metric]:
+    for name, (description, labels) in COUNTERS.items():
+        family = CounterMetricFamily(f"interlock_{name}", description, labels=labels)
         own = [(words, value) for metric, words, value in rows if metric == name]
         if name == metrics.RENEWALS:
             own = [([], now.renewals + sum(value for _, value in own))]
@@ -100,7 +101,7 @@ def counters(rows: Rows, now: Gauges) -> Iterator[Metric]:
         yield family
 
 
-def latency(rows: Rows) -> Metric:
+def make_latency(rows: Rows) -> Metric:
     family = HistogramMetricFamily("interlock_latency_seconds", LATENCY, labels=("type", "phase"))
     counts: dict[tuple[str, str], dict[int, int]] = {}
     for name, words, value in rows:
@@ -108,49 +109,51 @@ def latency(rows: Rows) -> Metric:
             counts.setdefault((words[0], words[1]), {})[int(words[2])] = value
     for name, words, total in rows:
         if name == metrics.LATENCY_US:
-            family.add_metric(words, buckets(counts.get((words[0], words[1]), {})), total / 1_000_000)
+            family.add_metric(words, count_buckets(counts.get((words[0], words[1]), {})), total / 1_000_000)
     return family
 
 
-def buckets(counts: Mapping[int, int]) -> list[tuple[str, float]]:
+def count_buckets(counts: Mapping[int, int]) -> list[tuple[str, float]]:
     """How many took at most so long, for each bound."""
     bounds = [*(str(bound / 1_000_000) for bound in metrics.BOUNDS_US), "+Inf"]
     return list(zip(bounds, accumulate(counts.get(place, 0) for place in range(len(bounds))), strict=True))
 
 
-def gauged(now: Gauges, behind: bool) -> Iterator[Metric]:
+def make_gauges(now: Gauges, behind: bool) -> Iterator[Metric]:
     depth = GaugeMetricFamily("interlock_queue_depth", "Units that may be claimed now", labels=("queue",))
     age = GaugeMetricFamily("interlock_queue_oldest_seconds", "For how long the oldest has waited", labels=("queue",))
-    for one in gathered(now.depths):
-        depth.add_metric([one.queue], one.units)
-        age.add_metric([one.queue], max(now.now - one.oldest_at, 0) / 1_000_000)
+    for depth_row in group_queues(now.depths):
+        depth.add_metric([depth_row.queue], depth_row.units)
+        age.add_metric([depth_row.queue], max(now.now - depth_row.oldest_at, 0) / 1_000_000)
     yield from (depth, age)
-    for name, said, value in (
+    for name, description, value in (
         ("dlq_count", "Dead letters that there are", now.dead),
         ("inflight", "Units that workers hold", now.held),
         ("workers", "Workers that have not shut down", now.workers),
         ("counting_behind", "1 if not all that happened is counted yet", int(behind)),
     ):
-        yield GaugeMetricFamily(f"interlock_{name}", said, value=value)
+        yield GaugeMetricFamily(f"interlock_{name}", description, value=value)
 
 
-def gathered(depths: Sequence[Depth]) -> list[Depth]:
+def group_queues(depths: Sequence[Depth]) -> list[Depth]:
     """The deepest queues, and all others as one."""
     if len(depths) <= QUEUES_MOST:
         return list(depths)
-    ordered = sorted(depths, key=lambda one: (-one.units, one.queue))
+    ordered = sorted(depths, key=lambda depth_row: (-depth_row.units, depth_row.queue))
     rest = ordered[QUEUES_MOST - 1 :]
-    other = Depth(metrics.OTHER, sum(one.units for one in rest), min(one.oldest_at for one in rest))
-    return [*(one for one in ordered[: QUEUES_MOST - 1] if one.queue != metrics.OTHER), other]
+    other = Depth(
+        metrics.OTHER, sum(depth_row.units for depth_row in rest), min(depth_row.oldest_at for depth_row in rest)
+    )
+    return [*(depth_row for depth_row in ordered[: QUEUES_MOST - 1] if depth_row.queue != metrics.OTHER), other]
 
 
 ROUTES = (
     Operation(
-        method="GET", path="/metrics", scope="read", summary="Tell what Prometheus asks", call=read_metrics, answer=str,
-        media=PROMETHEUS, question_seconds=SCRAPE_SECONDS,
+        method="GET", path="/metrics", scope="read", summary="Tell what Prometheus asks", call=read_metrics,
+        response=str, media=PROMETHEUS, question_seconds=SCRAPE_SECONDS,
     ),
     Operation(
-        method="GET", path="/v1/stats", scope="read", summary="Tell how the work goes, by type", call=stats,
-        answer=Stats, question_seconds=SCRAPE_SECONDS,
+        method="GET", path="/v1/stats", scope="read", summary="Tell how the work goes, by type", call=show_stats,
+        response=Stats, question_seconds=SCRAPE_SECONDS,
     ),
 )  # fmt: skip

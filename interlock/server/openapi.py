@@ -7,16 +7,18 @@ from typing import Any
 import msgspec
 
 from interlock import __version__
+from interlock.client import responses
 from interlock.client.http_codec import Faulty
 from interlock.kernel.commands import REASONS
 from interlock.kernel.lifecycle import Category, Lifecycle
 from interlock.server.errors import CODES
+from interlock.server.key_responses import KeyResponse
 from interlock.server.operations import JSON, Operation, run_lifecycles
 from interlock.server.request_schemas import LIFECYCLES
 
 ABOUT = "Durable work on explicit state machines. Fields may be added to answers, and none is taken away."
 REF = "#/components/schemas/{name}"
-SAID = {
+STATUS_DESCRIPTIONS = {
     400: "Something in the request is wrong; the message says what, and what is allowed.",
     401: "No key was shown, or one that is not valid.",
     403: "The key lacks the scope, or the person has no vote.",
@@ -27,23 +29,27 @@ SAID = {
     429: "A limit of the tenant is reached; ask again later.",
     503: "The database does not answer; ask again.",
 }
-OTHER_STATES = ("LeaseTold", "KeyTold", "Health")  # whose state or status is not of a unit
-SEEN = {"type": "string", "pattern": "^[0-9]{1,9}$"}
-SEEN_SAID = "With `Accept: text/event-stream`: the id of the last event that was seen."
+# Schemas whose `state` or `status` is not a state of a lifecycle.
+OTHER_STATES = tuple(kind.__name__ for kind in (responses.LeaseTold, KeyResponse, responses.Health))
+EVENT_ID = {"type": "string", "pattern": "^[0-9]{1,9}$"}
+EVENT_ID_DESCRIPTION = "With `Accept: text/event-stream`: the id of the last event that was seen."
 KEY_SHAPE = {"type": "string", "pattern": "^[ -~]{1,200}$"}
-KEY_SAID = "The same request under the same key is carried out once and answered again; another one is refused."
+KEY_DESCRIPTION = "The same request under the same key is carried out once and answered again; another one is refused."
 
 
-def described(operations: Sequence[Operation], lifecycles: Mapping[str, Lifecycle]) -> dict[str, Any]:
+def build_openapi(operations: Sequence[Operation], lifecycles: Mapping[str, Lifecycle]) -> dict[str, Any]:
     """The whole text, as data."""
     types = [
-        kind for one in operations for kind in (one.body_told, one.query, one.answer, *one.shapes) if kind is not None
+        kind
+        for operation in operations
+        for kind in (operation.documented_body, operation.query, operation.response, *operation.other_responses)
+        if kind is not None
     ]
-    shapes, named = msgspec.json.schema_components([*types, Faulty], ref_template=REF)
-    of = dict(zip([*types, Faulty], shapes, strict=True))
+    schemas, named = msgspec.json.schema_components([*types, Faulty], ref_template=REF)
+    of = dict(zip([*types, Faulty], schemas, strict=True))
     paths: dict[str, dict[str, Any]] = {}
-    for one in operations:
-        paths.setdefault(one.path, {})[one.method.lower()] = operation(one, of, named)
+    for operation in operations:
+        paths.setdefault(operation.path, {})[operation.method.lower()] = describe_operation(operation, of, named)
     return {
         "openapi": "3.1.0",
         "info": {
@@ -58,66 +64,82 @@ def described(operations: Sequence[Operation], lifecycles: Mapping[str, Lifecycl
     }  # fmt: skip
 
 
-def operation(one: Operation, of: Mapping[Any, Any], named: Mapping[str, Any]) -> dict[str, Any]:
+def describe_operation(operation: Operation, of: Mapping[Any, Any], named: Mapping[str, Any]) -> dict[str, Any]:
     """One operation: what it takes, and every answer that it may give."""
-    found: dict[str, Any] = {
-        "operationId": one.name, "summary": one.summary, "parameters": parameters(one, of, named),
-        "responses": responses(one, of), "security": [] if one.scope is None else [{"key": []}],
+    described: dict[str, Any] = {
+        "operationId": operation.name, "summary": operation.summary,
+        "parameters": describe_parameters(operation, of, named),
+        "responses": describe_responses(operation, of), "security": [] if operation.scope is None else [{"key": []}],
     }  # fmt: skip
-    if one.scope is not None:
-        found["x-scope"] = one.scope
-    if one.body_told is not None:
-        required = bool(named[of[one.body_told]["$ref"].rpartition("/")[2]].get("required"))
-        found["requestBody"] = {"required": required, "content": {JSON: {"schema": of[one.body_told]}}}
-    return found
+    if operation.scope is not None:
+        described["x-scope"] = operation.scope
+    if operation.documented_body is not None:
+        required = bool(named[of[operation.documented_body]["$ref"].rpartition("/")[2]].get("required"))
+        described["requestBody"] = {"required": required, "content": {JSON: {"schema": of[operation.documented_body]}}}
+    return described
 
 
-def parameters(one: Operation, of: Mapping[Any, Any], named: Mapping[str, Any]) -> list[dict[str, Any]]:
+def describe_parameters(operation: Operation, of: Mapping[Any, Any], named: Mapping[str, Any]) -> list[dict[str, Any]]:
     text = {"type": "string", "minLength": 1}
-    found: list[dict[str, Any]] = [
-        {"name": name, "in": "path", "required": True, "schema": text} for name in re.findall(r"{(\w+)}", one.path)
+    described: list[dict[str, Any]] = [
+        {"name": name, "in": "path", "required": True, "schema": text}
+        for name in re.findall(r"{(\w+)}", operation.path)
     ]
-    if one.query is not None:
-        shape = named[of[one.query]["$ref"].rpartition("/")[2]]
-        found += [
+    if operation.query is not None:
+        shape = named[of[operation.query]["$ref"].rpartition("/")[2]]
+        described += [
             {"name": name, "in": "query", "required": False, "schema": schema}
             for name, schema in shape["properties"].items()
         ]
-    if one.streams:
-        said = {"schema": SEEN, "description": SEEN_SAID}
-        found.append({"name": "Last-Event-ID", "in": "header", "required": False, **said})
-    if one.takes_key:
-        found.append(
-            {"name": "Idempotency-Key", "in": "header", "required": False, "schema": KEY_SHAPE, "description": KEY_SAID}
+    if operation.streams:
+        header = {"schema": EVENT_ID, "description": EVENT_ID_DESCRIPTION}
+        described.append({"name": "Last-Event-ID", "in": "header", "required": False, **header})
+    if operation.takes_key:
+        described.append(
+            {
+                "name": "Idempotency-Key",
+                "in": "header",
+                "required": False,
+                "schema": KEY_SHAPE,
+                "description": KEY_DESCRIPTION,
+            }
         )
-    return found
+    return described
 
 
-def responses(one: Operation, of: Mapping[Any, Any]) -> dict[str, Any]:
-    media = one.media.partition(";")[0]
-    told_as = {"anyOf": [of[kind] for kind in (one.answer, *one.shapes)]} if one.shapes else of[one.answer]
-    done = {"description": one.summary, "content": {media: {"schema": told_as}}}
-    if one.streams:
+def describe_responses(operation: Operation, of: Mapping[Any, Any]) -> dict[str, Any]:
+    media = operation.media.partition(";")[0]
+    schema = (
+        {"anyOf": [of[kind] for kind in (operation.response, *operation.other_responses)]}
+        if operation.other_responses
+        else of[operation.response]
+    )
+    done = {"description": operation.summary, "content": {media: {"schema": schema}}}
+    if operation.streams:
         done["content"]["text/event-stream"] = {"schema": {"type": "string"}}  # type: ignore[index]
-    told: dict[str, Any] = {str(status): done for status in (one.status, *one.also)}
-    if 204 in one.also:
-        told["204"] = {"description": "Everything was seen, and it has ended: ask no more."}
-    for status in refusals(one):
+    described: dict[str, Any] = {str(status): done for status in (operation.status, *operation.other_statuses)}
+    if 204 in operation.other_statuses:
+        described["204"] = {"description": "Everything was seen, and it has ended: ask no more."}
+    for status in list_error_statuses(operation):
         content = {JSON: {"schema": of[Faulty]}}
-        told[str(status)] = {"description": SAID[status], "content": content, "x-code": CODES[status]}
-    return told
+        described[str(status)] = {
+            "description": STATUS_DESCRIPTIONS[status],
+            "content": content,
+            "x-code": CODES[status],
+        }
+    return described
 
 
-def refusals(one: Operation) -> Iterable[int]:
+def list_error_statuses(operation: Operation) -> Iterable[int]:
     """The statuses of what an operation may refuse."""
     yield from (400, 503)
-    if one.scope is not None:
+    if operation.scope is not None:
         yield from (401, 403, 429)
-    if one.by_id or one.finds:
+    if operation.has_parameter or operation.finds:
         yield 404
-    if one.changes:
+    if operation.changes:
         yield 409
-    if one.body is not None:
+    if operation.body is not None:
         yield from (413, 415)
 
 

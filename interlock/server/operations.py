@@ -1,4 +1,4 @@
-"""What an operation of the API is: data from which routes, the OpenAPI text and the tests are made."""
+"""A request, and an operation of the API: data from which routes, the OpenAPI text and the tests are made."""
 
 import asyncio
 import secrets
@@ -15,12 +15,12 @@ from interlock.kernel.commands import Command
 from interlock.kernel.errors import Unknown
 from interlock.kernel.ids import parse_id
 from interlock.kernel.lifecycle import Lifecycle, RollUp
-from interlock.server.actors import spoken
+from interlock.server.actors import actor_fields
 from interlock.server.auth import Caller
-from interlock.server.errors import Refusal
-from interlock.server.event_feed import Streams
+from interlock.server.errors import ApiError
+from interlock.server.event_feed import EventFeed
 from interlock.server.limits import Limits
-from interlock.server.subscriptions import Ears
+from interlock.server.subscriptions import Waiters
 from interlock.store.connection import Connection
 from interlock.store.queries.views import glimpse
 
@@ -31,44 +31,53 @@ UNIT_MAX = 2**63 - 1
 JSON, TEXT, HTML = "application/json", "text/plain", "text/html"  # of text, Litestar says that it is UTF-8
 
 
-Again = Callable[[], Awaitable[Caller | None]]
+CheckAccess = Callable[[], Awaitable[Caller | None]]
 PAGING = ("limit", "after", "cursor", "count")
-NOBODY = Caller(1, "", "", ())  # whoever asks what is open to all
+ANONYMOUS = Caller(1, "", "", ())  # the caller of an operation that needs no key
 
 
 class ServerState:
-    """The engine of a server, and threads in which questions to it wait, so that the event loop never does.
+    """What all requests of a server share: its app, its limits, and the threads in which it reads.
 
-    There are as many threads as connections that read. A question that takes too long is stopped.
+    There are as many threads as connections that read, so the event loop never waits for the database. A read that
+    takes too long is stopped.
     """
 
     def __init__(self, app: App, limits: Limits) -> None:
         self.app, self.limits = app, limits
         self.readers = ThreadPoolExecutor(READERS, "interlock reader")
-        self.of_tenant = cache(self.made_for)
-        self.ears = Ears(app)
-        self.streams = Streams(self.look, limits.streams)
-        self.closing = False  # the server is told to stop: what goes on and on ends
+        self.app_for = cache(self.make_app)
+        self.waiters = Waiters(app)
+        self.streams = EventFeed(self.read, limits.streams)
+        self.closing = False  # the server is told to stop: streams and long polls end
 
-    def made_for(self, tenant: int) -> App:
-        """An app of a tenant, on the same engine."""
+    def make_app(self, tenant: int) -> App:
+        """Returns an app of a tenant, on the same engine."""
         app = App(self.app.url, tenant=tenant)
         app.lifecycles, app.registry, app.opener = self.app.lifecycles, self.app.registry, lambda: self.app.engine
         return app
 
-    async def look(self, question: Callable[[Connection], T], tenant: int, seconds: float | None = None) -> T:
-        """The answer to a question of a tenant. Raises TooSlow after so many seconds, by default the server's limit."""
-        read = partial(self.app.engine.read, question, tenant, seconds or self.limits.question_seconds)
+    async def read(self, query: Callable[[Connection], T], tenant: int, seconds: float | None = None) -> T:
+        """Runs a query for a tenant in a reader thread.
+
+        Parameters:
+            seconds: after which the query is stopped; by default the limit of the server.
+
+        Raises:
+            TooSlow: the query was stopped.
+        """
+        read = partial(self.app.engine.read, query, tenant, seconds or self.limits.question_seconds)
         return await asyncio.get_running_loop().run_in_executor(self.readers, read)
 
     async def send(self, command: Command[A]) -> A:
         return await self.app.asend(command)
 
     async def send_all(self, commands: Sequence[Command[Any]]) -> list[Any]:
-        """What came of each command: its answer, or an exception."""
+        """Sends commands together and returns, for each, its answer or the exception that came instead."""
         return await asyncio.gather(*map(self.send, commands), return_exceptions=True)
 
     def close(self, *, lent: bool) -> None:
+        """Ends the reader threads, and the app too unless it is lent."""
         self.streams.closed = True
         self.readers.shutdown()
         if not lent:
@@ -76,59 +85,64 @@ class ServerState:
 
 
 class Reply(msgspec.Struct, frozen=True):
-    """An answer that is not the usual one: another status, or no JSON."""
+    """A response with a status of its own."""
 
     body: Any
     status: int = 200
 
 
 class Request:
-    """One request: who asks, for which tenant, what and with which words."""
+    """One request to an operation: the caller, the path, the query and the body, all of them checked."""
 
     def __init__(
         self,
-        hall: ServerState,
+        server: ServerState,
         caller: Caller | None,
         path: Mapping[str, str],
         headers: Mapping[str, str],
-        again: Again,
+        check_access: CheckAccess,
     ) -> None:
-        self.hall, self.path, self.headers, self.again = hall, path, headers, again
+        self.server, self.path, self.headers, self.check_access = server, path, headers, check_access
         self.idempotency_key: str | None = None
-        self.caller = caller or NOBODY
-        self.app = hall.of_tenant(self.caller.tenant)
-        self.request_id = ""  # how it is called
-        self.question_seconds = hall.limits.question_seconds  # that each of its questions may take
+        self.caller = caller or ANONYMOUS
+        self.app = server.app_for(self.caller.tenant)
+        self.request_id = ""
+        self.question_seconds = server.limits.question_seconds  # that each of its reads may take
         self.query: Any = None
         self.body: Any = None
 
     async def send(self, command: Command[A]) -> A:
-        """The command is carried out for this caller's tenant; under an idempotency key it is once.
+        """Sends a command for the caller's tenant. Under an idempotency key it is carried out once.
 
-        The key is the caller's own, so it lasts as long as what it made: those that clients make for themselves, to ask
-        again what got no answer, are in their commands and last for a day.
+        The key is the caller's own, so it lasts as long as what it made. Those that clients make for themselves, to
+        send again what got no answer, are in their commands and last for a day.
         """
-        own = self.owned(command)
+        own = self.sign_command(command)
         if command.takes_key:
             own = msgspec.structs.replace(own, idempotency_key=self.idempotency_key, key_lasts=True)
-        return await self.hall.send(own)
+        return await self.server.send(own)
 
-    def owned(self, command: Command[A], **more: Any) -> Command[A]:
-        """The same command, as this caller's. Raises Refusal if it is said to be another one's."""
-        facts = {"tenant": self.caller.tenant, "cause": self.request_id, "key_scope": self.caller.key, **more}
-        return msgspec.structs.replace(command, **facts, **spoken(self.caller, command))
+    def sign_command(self, command: Command[A], **more: Any) -> Command[A]:
+        """Returns the same command as the caller's: tenant, cause and actor are set.
 
-    async def still_allowed(self) -> bool:
-        """Whether the key that this was asked with is still good for it."""
+        Raises:
+            ApiError: the command names another actor, and the key may not vouch.
+        """
+        fields = {"tenant": self.caller.tenant, "cause": self.request_id, "key_scope": self.caller.key, **more}
+        return msgspec.structs.replace(command, **fields, **actor_fields(self.caller, command))
+
+    async def is_still_allowed(self) -> bool:
+        """Returns whether the key of the request is still good for it."""
         try:
-            await self.again()
-        except Refusal:
+            await self.check_access()
+        except ApiError:
             return False
         return True
 
     async def read(self, view: Callable[Concatenate[Connection, int, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Runs a view for the caller's tenant. Raises TooSlow."""
         tenant = self.caller.tenant
-        return await self.hall.look(
+        return await self.server.read(
             lambda connection: view(connection, tenant, *args, **kwargs), tenant, self.question_seconds
         )
 
@@ -137,12 +151,12 @@ class Request:
         return run_lifecycles(self.app.lifecycles)
 
     async def find_run(self) -> int:
-        """The run that the path names. Raises Unknown."""
-        return await self.unit(*self.run_lifecycles)
+        """Returns the run that the path names. Raises Unknown."""
+        return await self.find_unit(*self.run_lifecycles)
 
-    async def unit(self, *lifecycles: str) -> int:
-        """The unit that the path names, of one of these lifecycles. Raises Unknown."""
-        number, text = unit_of(self.path["id"]), self.path["id"]
+    async def find_unit(self, *lifecycles: str) -> int:
+        """Returns the unit that the path names, of one of these lifecycles if any are given. Raises Unknown."""
+        number, text = parse_unit_id(self.path["id"]), self.path["id"]
         lifecycle = (await self.read(glimpse, number)).lifecycle
         if (lifecycles and lifecycle not in lifecycles) or (
             "_" in text and text.lower().rpartition("_")[0] != lifecycle
@@ -152,26 +166,26 @@ class Request:
 
 
 class Operation(msgspec.Struct, frozen=True, kw_only=True):
-    """A method and a path, what they take and give, and which scope they need; none: they are open to all."""
+    """One method on one path: what it takes, what it returns, and the scope that it needs."""
 
     method: str
     path: str
-    scope: str | None
+    scope: str | None  # None: it needs no key
     summary: str
     call: Callable[[Request], Awaitable[Any]]
-    answer: Any
+    response: Any
     body: Any = None
-    documented: Any = None  # the body as the OpenAPI text has it, if more than that is understood
+    openapi_body: Any = None  # the body as the OpenAPI text has it, if it takes more than that
     query: Any = None
     status: int = 200
-    also: tuple[int, ...] = ()  # other statuses of success
+    other_statuses: tuple[int, ...] = ()  # of success
     media: str = JSON
     streams: bool = False  # also as server-sent events
-    shapes: tuple[Any, ...] = ()  # other answers, for whoever asks for them
+    other_responses: tuple[Any, ...] = ()  # in which a caller may ask for the same
     finds: bool = False  # the body names something, which may not be there
-    keyed: bool = True  # a header may say that it is done once
-    counted: bool = True  # among the requests that a tenant may make in a minute
-    question_seconds: float = 0.0  # that each of its questions may take, if that is more than others may
+    keyed: bool = True  # takes an Idempotency-Key
+    counted: bool = True  # among the requests per minute of a tenant
+    question_seconds: float = 0.0  # that each of its reads may take, if that is more than the server's limit
 
     @property
     def name(self) -> str:
@@ -179,13 +193,12 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
         return "_".join([self.method.lower(), *words]).replace(".", "_").replace("-", "_") or self.method.lower()
 
     @property
-    def body_told(self) -> Any:
-        """The body that users are told of."""
-        return self.documented or self.body
+    def documented_body(self) -> Any:
+        return self.openapi_body or self.body
 
     @property
-    def narrower(self) -> str:
-        """How to ask for less, where that is possible."""
+    def advice(self) -> str:
+        """How to ask for less, told to a caller whose read took too long."""
         kinds = [kind for kind in (self.query, self.body) if kind is not None]
         names = [field.encode_name for kind in kinds for field in msgspec.structs.fields(kind)]
         filters = [name for name in names if name not in (*PAGING, "confirm", "reason")]
@@ -199,7 +212,8 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
         return f"ask for {' or '.join(ways)}" if ways else "ask for a smaller part of it"
 
     @property
-    def by_id(self) -> bool:
+    def has_parameter(self) -> bool:
+        """Whether the path names something."""
         return "{" in self.path
 
     @property
@@ -226,17 +240,17 @@ def run_lifecycles(lifecycles: Mapping[str, Lifecycle]) -> tuple[str, ...]:
     )
 
 
-class Nothing(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """No words at all."""
+class NoQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The query of an operation that takes none."""
 
 
 def make_request_id() -> str:
-    """How a request is called in its answer, in the log and as the cause of events."""
+    """Returns the id of a request: it is in the response, in the log, and the cause of events."""
     return f"request_{secrets.token_hex(8)}"
 
 
-def unit_of(text: str) -> int:
-    """The unit that an id means. Raises Unknown."""
+def parse_unit_id(text: str) -> int:
+    """Returns the unit that an id means. Raises Unknown."""
     number = parse_id(text)
     if number > UNIT_MAX or "\0" in text:
         raise Unknown(text)

@@ -10,7 +10,7 @@ from interlock.client.durations import instant_us
 from interlock.kernel.api_keys import SCOPES
 from interlock.kernel.commands import ERROR_CLASSES, REASONS, Work
 from interlock.kernel.errors import InterlockError
-from interlock.server.operations import unit_of
+from interlock.server.operations import parse_unit_id
 
 NAME_MAX, TEXT_MAX, MANY, PAGE_MAX = 200, 2_000, 10_000, 200
 YEAR = 366 * 24 * 3600
@@ -41,14 +41,14 @@ class Strict(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """Words that are not known are refused."""
 
 
-class LimitAsked(Strict, frozen=True, kw_only=True):
+class LimitRequest(Strict, frozen=True, kw_only=True):
     """At most `n` units that name `key` run at a time."""
 
     key: Name
     n: Count
 
 
-class RateAsked(Strict, frozen=True, kw_only=True):
+class RateRequest(Strict, frozen=True, kw_only=True):
     """At most `n` units that name `key` begin in any stretch of time of that length."""
 
     key: Name
@@ -56,7 +56,7 @@ class RateAsked(Strict, frozen=True, kw_only=True):
     per_seconds: Seconds
 
 
-class WorkAsked(Strict, frozen=True, kw_only=True):
+class WorkRequest(Strict, frozen=True, kw_only=True):
     """One unit to be made; what is not said is as its lifecycle says."""
 
     task: Name
@@ -69,8 +69,8 @@ class WorkAsked(Strict, frozen=True, kw_only=True):
     delay_seconds: Annotated[float, Meta(ge=0, le=10 * YEAR)] = 0
     at: Annotated[datetime, Meta(tz=True)] | None = None
     mutex: Name | None = None
-    limit: LimitAsked | None = None
-    rate: RateAsked | None = None
+    limit: LimitRequest | None = None
+    rate: RateRequest | None = None
     labels: Labels = {}
     correlation: Short = ""
     trace: Short = ""
@@ -99,40 +99,40 @@ class WorkAsked(Strict, frozen=True, kw_only=True):
     not_submitter: bool = False
 
 
-class JobAsked(WorkAsked, frozen=True, kw_only=True):
+class JobRequest(WorkRequest, frozen=True, kw_only=True):
     """A job, or a unit of another lifecycle; `parent` and `after` are ids."""
 
     lifecycle: Annotated[Name, SUBMITTED] = "job"
     parent: Name | None = None
 
 
-class JobsAsked(Strict, frozen=True, kw_only=True):
+class JobBatchRequest(Strict, frozen=True, kw_only=True):
     """Several units, all of them or none, in any order.
 
     `needs` are `ref`s of this request, `after` ids of units that are there; `parent` is one or the other.
     """
 
-    jobs: Annotated[tuple[JobAsked, ...], Meta(min_length=1, max_length=MANY)]
+    jobs: Annotated[tuple[JobRequest, ...], Meta(min_length=1, max_length=MANY)]
 
 
-class CancelAsked(Strict, frozen=True, kw_only=True):
+class CancelRequest(Strict, frozen=True, kw_only=True):
     """Softly, so that its holder may end well, or hard."""
 
     hard: bool = False
     reason: Text = ""
 
 
-class ReasonAsked(Strict, frozen=True, kw_only=True):
+class ReasonRequest(Strict, frozen=True, kw_only=True):
     reason: Text = ""
 
 
-class LastsAsked(Strict, frozen=True, kw_only=True):
+class KeyExpiryRequest(Strict, frozen=True, kw_only=True):
     """For how long a key is good from now on; unsaid, for ever, or as long as before."""
 
     expires_seconds: Seconds | None = None
 
 
-class KeyAsked(LastsAsked, frozen=True, kw_only=True):
+class KeyRequest(KeyExpiryRequest, frozen=True, kw_only=True):
     """A key: whose it is or what for, what its holder is, and what it allows; no more than the one that asks."""
 
     name: Name
@@ -140,7 +140,7 @@ class KeyAsked(LastsAsked, frozen=True, kw_only=True):
     scopes: Annotated[tuple[Literal[SCOPES], ...], Meta(min_length=1, max_length=len(SCOPES))]  # type: ignore[valid-type]
 
 
-class UnitsMeant(Strict, frozen=True, kw_only=True):
+class JobsQuery(Strict, frozen=True, kw_only=True):
     """Which units are meant, which page of them, and whether they are to be counted."""
 
     state: tuple[Name, ...] = ()
@@ -158,7 +158,7 @@ class UnitsMeant(Strict, frozen=True, kw_only=True):
     after: Id | None = None
 
 
-class LettersAsked(Strict, frozen=True, kw_only=True):
+class DeadLetterFilter(Strict, frozen=True, kw_only=True):
     """Which dead letters are meant; `since` is when they died at the earliest."""
 
     lifecycle: Name | None = None
@@ -169,22 +169,22 @@ class LettersAsked(Strict, frozen=True, kw_only=True):
     since: Annotated[datetime, Meta(tz=True)] | None = None
 
 
-class LettersMeant(LettersAsked, frozen=True, kw_only=True):
+class DeadLettersQuery(DeadLetterFilter, frozen=True, kw_only=True):
     """Which dead letters, and which page of them."""
 
     limit: Page = 50
     after: Id | None = None
 
 
-class BulkAsked(Strict, frozen=True, kw_only=True):
+class BulkRequeueRequest(Strict, frozen=True, kw_only=True):
     """What is to be done to all dead letters that `filter` means; without `confirm` nothing is done yet."""
 
-    filter: LettersAsked
+    filter: DeadLetterFilter
     confirm: Annotated[str, Meta(max_length=500, pattern=r"^[0-9A-Za-z_.-]*$")] | None = None
     reason: Text = ""
 
 
-class EventsMeant(Strict, frozen=True, kw_only=True):
+class EventsQuery(Strict, frozen=True, kw_only=True):
     """Events behind the version `after`; of a job in document 002's `shape` too, behind the `cursor` of a page."""
 
     after: Annotated[int, Meta(ge=0, le=2**31 - 1)] = 0
@@ -193,17 +193,19 @@ class EventsMeant(Strict, frozen=True, kw_only=True):
     cursor: Annotated[str, Meta(pattern=r"^[0-9]{1,18}\.[01]\.[0-9]{1,18}$")] | None = None
 
 
-class WorkersMeant(Strict, frozen=True, kw_only=True):
+class WorkersQuery(Strict, frozen=True, kw_only=True):
     """With `ended`, also those that have shut down."""
 
     ended: bool = False
 
 
-def packed(value: Any) -> str:
+def encode_json(value: Any) -> str:
+    """Returns a value as JSON text, as commands have it."""
     return msgspec.json.encode(value).decode()
 
 
-def micro(seconds: float | None) -> int | None:
+def to_microseconds(seconds: float | None) -> int | None:
+    """Returns seconds as microseconds, and None as None."""
     return None if seconds is None else round(seconds * 1_000_000)
 
 
@@ -222,25 +224,25 @@ def later(at: datetime) -> int:
     return instant_us("at", at)
 
 
-def work_of(request: WorkAsked, lifecycle: str, parent: int | str | None) -> Work:
+def make_work(request: WorkRequest, lifecycle: str, parent: int | str | None) -> Work:
     """The unit that is asked for. Raises Unknown for what is no id."""
     lengths: dict[str, Any] = {
-        SPELLED.get(name, f"{name}_us"): micro(same(request, f"{name}_seconds", IN_DOCUMENTS.get(name, "")))
+        SPELLED.get(name, f"{name}_us"): to_microseconds(same(request, f"{name}_seconds", IN_DOCUMENTS.get(name, "")))
         for name in LENGTHS
     }  # fmt: skip
     limit, rate = request.limit, request.rate
     return Work(
-        task=request.task, lifecycle=lifecycle, input=packed(request.input), queue=request.queue,
+        task=request.task, lifecycle=lifecycle, input=encode_json(request.input), queue=request.queue,
         capabilities=request.capabilities, key=request.key, on_duplicate=request.on_duplicate,
         priority=request.priority,
-        delay_us=micro(request.delay_seconds) or 0, at_us=None if request.at is None else later(request.at),
+        delay_us=to_microseconds(request.delay_seconds) or 0, at_us=None if request.at is None else later(request.at),
         mutex=request.mutex, limit_key=limit.key if limit else None, limit=limit.n if limit else None,
         rate_key=rate.key if rate else None, rate=rate.n if rate else None,
-        rate_per_us=micro(rate.per_seconds) if rate else None, labels=packed(request.labels),
+        rate_per_us=to_microseconds(rate.per_seconds) if rate else None, labels=encode_json(request.labels),
         correlation=same(request, "correlation", "correlation_id"), trace=same(request, "trace", "trace_id"),
-        reclaim_after_us=micro(getattr(request, "reclaim_after", None)),
+        reclaim_after_us=to_microseconds(getattr(request, "reclaim_after", None)),
         parent=parent, ref=request.ref, decides=request.decides,
-        needs=request.needs or (), after=tuple(map(unit_of, request.after)), attempts=request.attempts,
+        needs=request.needs or (), after=tuple(map(parse_unit_id, request.after)), attempts=request.attempts,
         exhausted=request.exhausted, silent=request.silent, quorum=request.quorum, on_reject=request.on_reject,
         approvers=request.approvers, not_submitter=request.not_submitter, **lengths,
     )  # fmt: skip

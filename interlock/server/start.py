@@ -19,7 +19,7 @@ import uvicorn
 from interlock.client.app import App
 from interlock.client.keys import refuse_open
 from interlock.kernel.errors import InterlockError
-from interlock.server.app import LIMITS, built
+from interlock.server.app import LIMITS, build_app
 from interlock.server.connections import protocol_for
 from interlock.server.limits import Limits
 from interlock.server.operations import ServerState
@@ -30,7 +30,7 @@ from interlock.store.queries.tenants import bypasses_row_security
 GRACE = 30  # seconds that open requests have to end in
 
 
-class Place(msgspec.Struct, frozen=True, kw_only=True):
+class ServerOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Where the server listens, and how."""
 
     host: str = "127.0.0.1"
@@ -48,31 +48,31 @@ def is_loopback(host: str) -> bool:
         return host == "localhost"
 
 
-def refuse_unsafe(place: Place) -> None:
+def check_options(options: ServerOptions) -> None:
     """Raises InterlockError where keys would cross a network in the clear, or others could read what is secret."""
-    if (place.certificate is None) != (place.private_key is None):
+    if (options.certificate is None) != (options.private_key is None):
         raise InterlockError("--tls-cert and --tls-key belong together: give both, or none")
-    if not is_loopback(place.host) and place.certificate is None and not place.behind_proxy:
+    if not is_loopback(options.host) and options.certificate is None and not options.behind_proxy:
         raise InterlockError(
-            f"{place.host} can be reached from other machines, and keys would cross the network in the clear: give "
+            f"{options.host} can be reached from other machines, and keys would cross the network in the clear: give "
             "--tls-cert and --tls-key, or --behind-proxy if something before it does TLS, or --host 127.0.0.1"
         )
-    for file in filter(None, (place.certificate, place.private_key)):
+    for file in filter(None, (options.certificate, options.private_key)):
         if not (file.is_file() and os.access(file, os.R_OK)):
             raise InterlockError(f"'{file}' cannot be read")
-    if place.certificate and place.private_key:
-        refuse_open(place.private_key)
-        refuse_unusable(place.certificate, place.private_key)
+    if options.certificate and options.private_key:
+        refuse_open(options.private_key)
+        refuse_unusable(options.certificate, options.private_key)
 
 
-class Unsafe(InterlockError):
+class UnsafeRole(InterlockError):
     """What is there would not keep tenants apart."""
 
 
-def refuse_superuser(connection: Connection) -> None:
+def check_role(connection: Connection) -> None:
     """On PostgreSQL the last wall between tenants is row-level security; who passes it by may not serve them."""
     if bypasses_row_security(connection):
-        raise Unsafe(
+        raise UnsafeRole(
             "this database role passes row-level security by, so nothing would keep tenants apart: serve with a role "
             "that is no superuser, has not BYPASSRLS, and was granted interlock_app"
         )
@@ -81,17 +81,17 @@ def refuse_superuser(connection: Connection) -> None:
 class Server(uvicorn.Server):
     """A server that ends well once it is told to stop, and then also ends what would go on and on."""
 
-    def __init__(self, app: App, place: Place, *, lent: bool = False) -> None:
-        asgi = built(app, lent=lent, ticks=not lent, limits=place.limits)  # who lends it ticks
-        self.hall: ServerState = asgi.state.hall
-        self.limits = place.limits
-        files = {"ssl_certfile": place.certificate, "ssl_keyfile": place.private_key}
+    def __init__(self, app: App, options: ServerOptions, *, lent: bool = False) -> None:
+        asgi = build_app(app, lent=lent, ticks=not lent, limits=options.limits)  # who lends it ticks
+        self.state: ServerState = asgi.state.server
+        self.limits = options.limits
+        files = {"ssl_certfile": options.certificate, "ssl_keyfile": options.private_key}
         super().__init__(
             uvicorn.Config(
-                asgi, host=place.host, port=place.port, proxy_headers=place.behind_proxy, log_config=None,
+                asgi, host=options.host, port=options.port, proxy_headers=options.behind_proxy, log_config=None,
                 access_log=False, server_header=False, timeout_graceful_shutdown=GRACE, lifespan="on",
-                log_level="warning" if lent else None, http=protocol_for(place.limits), ws="none",
-                timeout_keep_alive=math.ceil(place.limits.idle_seconds),
+                log_level="warning" if lent else None, http=protocol_for(options.limits), ws="none",
+                timeout_keep_alive=math.ceil(options.limits.idle_seconds),
                 **{name: str(file) for name, file in files.items() if file},  # type: ignore[arg-type]
             )
         )  # fmt: skip
@@ -108,37 +108,39 @@ class Server(uvicorn.Server):
     def capture_signals(self) -> Iterator[None]:
         """Who told it to stop is obeyed, and not answered with a failure."""
         mine = threading.current_thread() is threading.main_thread()
-        before = {one: signal.signal(one, self.hear) for one in (signal.SIGINT, signal.SIGTERM) if mine}
+        before = {
+            signum: signal.signal(signum, self.stop_on_signal) for signum in (signal.SIGINT, signal.SIGTERM) if mine
+        }
         try:
             yield
         finally:
-            for one, old in before.items():
-                signal.signal(one, old)
+            for signum, old in before.items():
+                signal.signal(signum, old)
 
-    def hear(self, one: int, frame: FrameType | None) -> None:
-        self.hall.closing = True
-        self.handle_exit(one, frame)
+    def stop_on_signal(self, signum: int, frame: FrameType | None) -> None:
+        self.state.closing = True
+        self.handle_exit(signum, frame)
 
     def stop(self) -> None:
         """From any thread: no more is taken, and what was taken is answered."""
-        self.hall.closing = self.should_exit = True
+        self.state.closing = self.should_exit = True
 
 
-def serve(app: App, place: Place) -> None:
+def serve(app: App, options: ServerOptions) -> None:
     """The server has run until it was told to stop, and every request that it took was answered."""
-    refuse_unsafe(place)
-    app.connect().read(refuse_superuser)
+    check_options(options)
+    app.connect().read(check_role)
     try:
-        Server(app, place).run()
+        Server(app, options).run()
     except SystemExit:
-        raise InterlockError(f"the server cannot listen on {place.host} port {place.port}; is it taken?") from None
+        raise InterlockError(f"the server cannot listen on {options.host} port {options.port}; is it taken?") from None
 
 
 @contextmanager
 def serving_beside(app: App, listener: socket.socket) -> Iterator[Server]:
     """While this lasts, a thread serves an app that others use too, and close; at the end all it took is answered."""
-    app.connect().read(refuse_superuser)
-    server = Server(app, Place(), lent=True)
+    app.connect().read(check_role)
+    server = Server(app, ServerOptions(), lent=True)
     thread = threading.Thread(target=server.run, args=([listener],), name="interlock server", daemon=True)
     thread.start()
     try:

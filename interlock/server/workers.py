@@ -2,9 +2,9 @@
 
 from interlock.client import json_views, responses
 from interlock.kernel.commands import Drain
-from interlock.server.jobs import stands
+from interlock.server.jobs import make_action_response
 from interlock.server.operations import Operation, Request
-from interlock.server.request_schemas import ReasonAsked, WorkersMeant
+from interlock.server.request_schemas import ReasonRequest, WorkersQuery
 from interlock.store.queries.views import workers_seen
 
 
@@ -14,17 +14,18 @@ async def list_workers(request: Request) -> responses.Workers:
 
 
 async def drain(request: Request) -> responses.StandingTold:
-    worker = await request.unit(json_views.WORKER)
-    return await stands(request, await request.send(Drain(worker=worker, reason=request.body.reason)))
+    """Tells a worker to take no more work."""
+    worker = await request.find_unit(json_views.WORKER)
+    return await make_action_response(request, await request.send(Drain(worker=worker, reason=request.body.reason)))
 
 
 ROUTES = (
     Operation(
-        method="GET", path="/v1/workers", scope="read", summary="List workers", call=list_workers, query=WorkersMeant,
-        answer=responses.Workers,
+        method="GET", path="/v1/workers", scope="read", summary="List workers", call=list_workers, query=WorkersQuery,
+        response=responses.Workers,
     ),
     Operation(
         method="POST", path="/v1/workers/{id}/drain", scope="operate", summary="Let a worker take no more work",
-        call=drain, body=ReasonAsked, answer=responses.StandingTold,
+        call=drain, body=ReasonRequest, response=responses.StandingTold,
     ),
 )  # fmt: skip

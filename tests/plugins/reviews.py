@@ -108,7 +108,7 @@ async def review_a_job(teller: Storyteller) -> None:
 
 
 async def give(request: Request) -> dict[str, str]:
-    unit = await request.unit("review")
+    unit = await request.find_unit("review")
     return {"state": await request.send(GiveReview(unit=unit, verdict=request.body.verdict))}
 
 
@@ -119,10 +119,10 @@ async def show(request: Request) -> str:
 ROUTES = [
     Operation(
         method="POST", path="/v1/reviews/{id}", scope="approve", summary="Give a review", call=give, body=Given,
-        answer=dict[str, str],
+        response=dict[str, str],
     )
 ]  # fmt: skip
-PAGES = [Operation(method="GET", path="/reviews", scope="read", summary="Reviews", call=show, answer=str, media=HTML)]
+PAGES = [Operation(method="GET", path="/reviews", scope="read", summary="Reviews", call=show, response=str, media=HTML)]
 cli = typer.Typer(name="review", help="Reviews of what jobs came to.", no_args_is_help=True)
 cli.command("who")(lambda: typer.echo("ann"))
 cli.command("nobody")(lambda: typer.echo("nobody"))

@@ -15,8 +15,8 @@ from interlock.core.plugin import Plugin, Registry
 from interlock.kernel.commands import Claim, Command, Finish, LeaseRef, Outcome, Register, Start, Submit, Work
 from interlock.kernel.errors import Denied, InterlockError
 from interlock.plugins import STANDARD
-from interlock.server.app import operations_of
-from interlock.server.openapi import described
+from interlock.server.app import collect_operations
+from interlock.server.openapi import build_openapi
 from tests.plugins.reviews import PLUGIN, GiveReview, reviews_by
 from tests.server.house import House, housed
 
@@ -72,7 +72,7 @@ def test_a_server_without_the_plugin_says_so(house: House, tmp_path: Path) -> No
 
 
 def test_the_api_describes_what_plugins_add_with_its_scope() -> None:
-    text = described(operations_of(Registry((*STANDARD.plugins, PLUGIN))), STANDARD.lifecycles({}))
+    text = build_openapi(collect_operations(Registry((*STANDARD.plugins, PLUGIN))), STANDARD.lifecycles({}))
     sent = text["components"]["schemas"]["GiveReview"]
     assert sorted(sent["required"]) == ["command", "unit", "verdict"]
     body = text["components"]["schemas"]["ApproveCommands"]["properties"]["commands"]
@@ -80,7 +80,7 @@ def test_the_api_describes_what_plugins_add_with_its_scope() -> None:
     assert "GiveReview" not in str(text["components"]["schemas"]["SubmitCommands"])
     assert text["paths"]["/v1/views/reviews_by"]["post"]["x-scope"] == "read"
     assert text["paths"]["/v1/reviews/{id}"]["post"]["x-scope"] == "approve"
-    plain = described(operations_of(STANDARD), STANDARD.lifecycles({}))
+    plain = build_openapi(collect_operations(STANDARD), STANDARD.lifecycles({}))
     assert "GiveReview" not in plain["components"]["schemas"]
 
 
@@ -89,7 +89,7 @@ def test_a_command_that_may_not_be_asked_over_http_is_not_served() -> None:
         """Only beside the database."""
 
     plugin = Plugin(name="hidden", commands={Hidden: lambda tx, command: 1})
-    text = described(operations_of(Registry((*STANDARD.plugins, plugin))), STANDARD.lifecycles({}))
+    text = build_openapi(collect_operations(Registry((*STANDARD.plugins, plugin))), STANDARD.lifecycles({}))
     assert "Hidden" not in text["components"]["schemas"]
 
 

@@ -17,7 +17,7 @@ from interlock.kernel.commands import Claim, Submit, Work
 from interlock.kernel.errors import InterlockError, Unknown
 from interlock.lifecycles import load
 from interlock.plugins import STANDARD
-from interlock.server.app import built
+from interlock.server.app import build_app
 from interlock.testing.simulation import simulate
 from tests.engine.tamper import behind_the_guard
 from tests.engine.world import World
@@ -58,7 +58,7 @@ def test_it_is_small() -> None:
 
 def test_its_route_and_its_commands_are_there(tmp_path: Path) -> None:
     app = App(f"sqlite:///{tmp_path}/work.db", plugins=[PLUGIN])
-    with TestClient(built(app)) as client:
+    with TestClient(build_app(app)) as client:
         stage = Stage(app, client)
         app.send(Submit(work=(Work(task="mail", options=WANTED),)))
         grant = stage.claim()

@@ -25,7 +25,7 @@ from interlock.kernel.commands import (
     Start,
     Work,
 )
-from interlock.server.app import built
+from interlock.server.app import build_app
 from interlock.server.limits import Limits
 
 OWN, FOREIGN = 1, 2
@@ -113,7 +113,7 @@ def staged(url: str, beside: Stage | None = None, limits: Limits = MANY) -> Iter
     app, log = App(url), Log()
     logging.getLogger().addHandler(log)
     try:
-        with TestClient(built(app, limits=limits)) as client:
+        with TestClient(build_app(app, limits=limits)) as client:
             stage = Stage(app, client, beside)
             yield stage
     finally:

@@ -21,8 +21,8 @@ from interlock.client.app import App
 from interlock.client.keys import with_secret
 from interlock.kernel.commands import CreateKey, Submit, Work
 from interlock.server import event_feed
-from interlock.server.errors import Refusal
-from interlock.server.limits import ADDRESSES_MAX, Limits, WrongKeys, network_of
+from interlock.server.errors import ApiError
+from interlock.server.limits import ADDRESSES_MAX, InvalidKeyLimiter, Limits, network_of
 from tests.conftest import COMMAND
 from tests.server.serving import port_of, serving
 from tests.server.stage import Stage, staged
@@ -64,12 +64,12 @@ def test_wrong_keys_are_told_to_wait_and_right_ones_never(url: str) -> None:
 
 
 def test_wrong_keys_are_counted_by_address_and_minute() -> None:
-    wrong = WrongKeys(10)
+    wrong = InvalidKeyLimiter(10)
 
     def refused(address: str, now: float) -> bool:
         try:
             wrong.count(address, now)
-        except Refusal:
+        except ApiError:
             return True
         return False
 
@@ -138,11 +138,11 @@ def test_all_streams_share_one_reader(inside: Stage, monkeypatch: pytest.MonkeyP
         with stage.client.stream("GET", f"/v1/jobs/{jobs[place % 10]}/events", headers=headers) as answer:
             told[place] = [int(line[4:]) for line in answer.iter_lines() if line.startswith("id: ")]
 
-    hall = stage.client.app.state.hall
+    server = stage.client.app.state.server
     threads = [threading.Thread(target=listen, args=(one,)) for one in range(50)]
     for thread in threads:
         thread.start()
-    until(lambda: sum(len(one.listeners) for one in hall.streams.topics.get(1, {}).values()) == 50)
+    until(lambda: sum(len(one.listeners) for one in server.streams.topics.get(1, {}).values()) == 50)
     until(lambda: looks and looks[-1] == 10)
     looks.clear()
     monkeypatch.setattr(stage.app.engine, "read", noted)
@@ -157,14 +157,14 @@ def test_all_streams_share_one_reader(inside: Stage, monkeypatch: pytest.MonkeyP
         every = [one["version"] for one in stage.get(f"/v1/jobs/{jobs[place % 10]}/events")["events"]]
         assert versions == every
     assert len(told) == 50
-    until(lambda: hall.streams.topics == {} and hall.streams.open == {})
+    until(lambda: server.streams.topics == {} and server.streams.open == {})
 
 
 def test_a_listener_that_does_not_keep_up_reads_by_itself() -> None:
     listener = event_feed.Listener()
-    listener.tell([None] * event_feed.BEHIND, False)  # type: ignore[list-item]
+    listener.push([None] * event_feed.BACKLOG_MAX, False)  # type: ignore[list-item]
     assert not listener.behind
-    listener.tell([None], True)  # type: ignore[list-item]
+    listener.push([None], True)  # type: ignore[list-item]
     assert (listener.behind, listener.events) == (True, [])
 
 

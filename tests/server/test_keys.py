@@ -10,8 +10,8 @@ from interlock.client.keys import with_secret
 from interlock.kernel.api_keys import digest_of, read_key, spelled
 from interlock.kernel.commands import RevokeKey, RotateKey
 from interlock.kernel.rows import Key as Row
-from interlock.server.auth import BELIEVED, Keyring, Known, moment
-from interlock.server.errors import Refusal
+from interlock.server.auth import TRUSTED_SECONDS, CachedKey, KeyCache, loop_time
+from interlock.server.errors import ApiError
 from tests.server.stage import Stage
 
 SECRET = "5" * 64
@@ -32,7 +32,7 @@ def until_refused(stage: Stage, key: str) -> None:
 
 @pytest.mark.req("X-04")
 def test_a_key_that_was_used_is_refused_after_it_is_revoked(stage: Stage) -> None:
-    assert BELIEVED < 1
+    assert TRUSTED_SECONDS < 1
     key = stage.key()
     assert stage.ask("GET", "/v1/jobs", key=key).status_code == 200
     stage.app.send(RevokeKey(key=number(key)))
@@ -54,20 +54,20 @@ def test_many_who_ask_at_once_share_a_look() -> None:
     row = Row(id=7, tenant=1, digest=digest_of(SECRET), name="ci", scopes="read", created_at=0, created_by="ann")
     looks = 0
 
-    async def look(ask: Any, tenant: int) -> Known:
+    async def look(ask: Any, tenant: int) -> CachedKey:
         nonlocal looks
         looks += 1
         await asyncio.sleep(0)
-        return Known(row, False, 0, moment())
+        return CachedKey(row, False, 0, loop_time())
 
     async def story() -> list[Any]:
-        ring = Keyring(look)
+        ring = KeyCache(look)
         texts = [spelled(1, 7, secret) for secret in [SECRET] * 64 + ["0" * 64]]
-        return await asyncio.gather(*(ring.caller(f"Bearer {text}") for text in texts), return_exceptions=True)
+        return await asyncio.gather(*(ring.find_caller(f"Bearer {text}") for text in texts), return_exceptions=True)
 
     *callers, stranger = asyncio.run(story())
     assert {one.name for one in callers} == {"ci"}
-    assert isinstance(stranger, Refusal)
+    assert isinstance(stranger, ApiError)
     assert looks == 2
 
 

@@ -114,7 +114,7 @@ def test_a_token_is_good_for_what_was_shown_alone(stage: Stage) -> None:
         assert (answer.status_code, error["code"]) == (409, "CONFIRM_MISMATCH")
         assert why in error["message"]
         assert "without `confirm`" in error["message"]
-    clock.now += dead_letters.GOOD_FOR_US + 1
+    clock.now += dead_letters.CONFIRM_US + 1
     assert "ten minutes" in confirmed(stage, token, task="mail").json()["error"]["message"]
     assert count(stage) == 1
 

@@ -7,6 +7,7 @@ import httpx
 import msgspec
 import pytest
 
+from interlock.client import responses
 from interlock.client.remote_views import Question, questions
 from interlock.kernel.api_keys import SCOPES, read_key
 from interlock.kernel.commands import RevokeKey, SetTenant
@@ -284,10 +285,10 @@ def test_the_policies_hold_without_the_filter(stage: Stage, monkeypatch: pytest.
 
 def test_the_words_of_the_lifecycles_are_in_the_api(stage: Stage) -> None:
     schemas = stage.ask("GET", "/openapi.json", key="").json()["components"]["schemas"]
-    assert "workflow_run" in schemas["RunAsked"]["properties"]["lifecycle"]["enum"]
-    assert "job" not in schemas["RunAsked"]["properties"]["lifecycle"]["enum"]
-    assert "worker" not in schemas["JobAsked"]["properties"]["lifecycle"]["enum"]
-    told = schemas["UnitTold"]["properties"]
+    assert "workflow_run" in schemas["RunRequest"]["properties"]["lifecycle"]["enum"]
+    assert "job" not in schemas["RunRequest"]["properties"]["lifecycle"]["enum"]
+    assert "worker" not in schemas["JobRequest"]["properties"]["lifecycle"]["enum"]
+    told = schemas[responses.UnitTold.__name__]["properties"]
     assert set(told["state"]["enum"]) == {
         state for lifecycle in stage.app.lifecycles.values() for state in lifecycle.states
     }

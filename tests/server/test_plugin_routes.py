@@ -7,11 +7,11 @@ from litestar.testing import TestClient
 from interlock.client.app import App
 from interlock.core.plugin import Registry, load_part
 from interlock.plugins import STANDARD
-from interlock.server.app import built
+from interlock.server.app import build_app
 
 
 def paths_of(app: App) -> set[str]:
-    with TestClient(built(app)) as client:
+    with TestClient(build_app(app)) as client:
         return set(client.get("/openapi.json").json()["paths"])
 
 

@@ -137,7 +137,7 @@ def test_who_waits_is_woken_at_once_and_who_is_called_too(stage: Stage) -> None:
     with ThreadPoolExecutor(2) as pool:
         queue = pool.submit(rung, stage, key, 30)
         calls = pool.submit(rung, stage, key, 30, ear="c", worker="w")
-        until(lambda: len(stage.client.app.state.hall.ears.known) == 2)
+        until(lambda: len(stage.client.app.state.server.waiters.known) == 2)
         stage.app.send(Submit(work=(Work(task="mail"),)))
         assert queue.result(PATIENCE)
         stage.app.job(grant["unit"]).cancel()
@@ -178,11 +178,11 @@ def test_time_passes_while_a_worker_waits(stage: Stage) -> None:
 
 @pytest.mark.usefixtures("inside")
 def test_a_server_that_ends_lets_nobody_wait(stage: Stage) -> None:
-    hall = stage.client.app.state.hall
+    server = stage.client.app.state.server
     with ThreadPoolExecutor(1) as pool:
         waits = pool.submit(rung, stage, stage.key("worker"), 30)
-        until(lambda: hall.ears.known)
-        hall.closing = True
+        until(lambda: server.waiters.known)
+        server.closing = True
         assert waits.result(5) is False
 
 
@@ -191,10 +191,10 @@ def test_who_does_not_ask_any_more_is_forgotten(stage: Stage, monkeypatch: pytes
     rung(stage, key)
     rung(stage, key, ear="another")
     assert len(stage.app.engine.bell.watches) == 2
-    monkeypatch.setattr("interlock.server.subscriptions.KEPT", -1.0)
+    monkeypatch.setattr("interlock.server.subscriptions.KEPT_SECONDS", -1.0)
     rung(stage, key, ear="third")
     assert len(stage.app.engine.bell.watches) == 1
-    monkeypatch.setattr("interlock.server.subscriptions.EARS_MAX", 0)
+    monkeypatch.setattr("interlock.server.subscriptions.WAITERS_MAX", 0)
     answer = stage.ask("POST", "/v1/wait", {"ear": "fourth", "queues": ["default"]}, key=key)
     assert (answer.status_code, answer.headers["retry-after"]) == (503, "1")
 

@@ -178,7 +178,7 @@ def read_stream(stage: Stage, job: str) -> str:
 
 def test_a_client_over_http_is_told_so_at_once(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     with housed() as house, house.hosts(App(url)) as key, App(house.base, key=key) as app:
-        house.guest.state.hall.limits = Limits(question_seconds=0.2)
+        house.guest.state.server.limits = Limits(question_seconds=0.2)
         job = app.job(app.send(Submit(work=(Work(task="mail"),)))[0].unit)
         assert house.app
 

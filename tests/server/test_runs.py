@@ -4,7 +4,7 @@ import pytest
 
 from interlock.client import lifecycle_responses, responses
 from interlock.kernel.commands import DefineTemplate, Work
-from interlock.plugins.workflows.routes import TemplateTold
+from interlock.plugins.workflows.routes import TemplateResponse
 from tests.server.stage import Stage
 from tests.server.test_jobs import exactly
 
@@ -131,7 +131,7 @@ def test_a_template_is_defined_read_and_run(stage: Stage) -> None:
     (line,) = stage.get("/v1/templates")["templates"]
     assert (line["version"], [step["name"] for step in line["steps"]]) == (2, ["build", "sign"])
     first = stage.get("/v1/templates/release?version=1")
-    exactly(first, TemplateTold)
+    exactly(first, TemplateResponse)
     assert [step["needs"] for step in first["steps"]] == [[], ["build"], ["sign"]]
     run = stage.post("/v1/runs", {"template_name": "release"}, status=201)["id"]
     assert len(stage.get(f"/v1/runs/{run}/steps")["steps"]) == 2

@@ -11,7 +11,7 @@ import pytest
 
 from interlock.client.app import App
 from interlock.kernel.errors import InterlockError
-from interlock.server.start import Place, is_loopback, refuse_unsafe, serve
+from interlock.server.start import ServerOptions, check_options, is_loopback, serve
 from tests.conftest import Run
 from tests.server.serving import serving
 from tests.store.databases import alone, fresh_postgres, swap
@@ -28,14 +28,14 @@ def test_a_public_address_needs_tls_or_a_proxy(tmp_path: Path) -> None:
     file = tmp_path / "key.pem"
     file.write_text("")
     file.chmod(0o600)
-    for place in (Place(), Place(host="0.0.0.0", behind_proxy=True)):
-        refuse_unsafe(place)
+    for place in (ServerOptions(), ServerOptions(host="0.0.0.0", behind_proxy=True)):
+        check_options(place)
     with pytest.raises(InterlockError, match="in the clear"):
-        refuse_unsafe(Place(host="0.0.0.0"))
+        check_options(ServerOptions(host="0.0.0.0"))
     with pytest.raises(InterlockError, match="belong together"):
-        refuse_unsafe(Place(certificate=file))
+        check_options(ServerOptions(certificate=file))
     with pytest.raises(InterlockError, match="cannot be read"):
-        refuse_unsafe(Place(certificate=file, private_key=tmp_path / "none"))
+        check_options(ServerOptions(certificate=file, private_key=tmp_path / "none"))
 
 
 def test_a_superuser_does_not_serve(server: str, tmp_path: Path) -> None:
@@ -44,7 +44,7 @@ def test_a_superuser_does_not_serve(server: str, tmp_path: Path) -> None:
         App(url.replace("//ordinary@", "//postgres@")) as app,
         pytest.raises(InterlockError, match="passes row-level security by"),
     ):
-        serve(app, Place())
+        serve(app, ServerOptions())
 
 
 def test_serve_answers_until_it_is_told_to_stop(tmp_path: Path) -> None:

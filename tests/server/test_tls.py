@@ -16,7 +16,7 @@ from cryptography.hazmat.primitives.serialization import (
 )
 
 from interlock.kernel.errors import InterlockError
-from interlock.server.start import Place, refuse_unsafe
+from interlock.server.start import ServerOptions, check_options
 from tests.conftest import Run
 from tests.server.serving import serving
 
@@ -99,12 +99,12 @@ def test_what_cannot_work_is_refused(files: Files, name: str) -> None:
     make, says = WRONG[name]
     certificate, private_key = make(files)
     with pytest.raises(InterlockError, match=says):
-        refuse_unsafe(Place(certificate=certificate, private_key=private_key))
+        check_options(ServerOptions(certificate=certificate, private_key=private_key))
 
 
 def test_a_public_address_with_tls_is_allowed(files: Files) -> None:
     certificate, private_key = files.pair("good")
-    refuse_unsafe(Place(host="0.0.0.0", certificate=certificate, private_key=private_key))
+    check_options(ServerOptions(host="0.0.0.0", certificate=certificate, private_key=private_key))
 
 
 def test_the_command_refuses_in_a_sentence(files: Files, interlock: Run) -> None:

@@ -14,7 +14,7 @@ import pytest
 from interlock.kernel.commands import DefineSchedule, Submit, Work
 from interlock.kernel.errors import InterlockError
 from interlock.server import request_pipeline, request_schemas
-from interlock.server.errors import Refusal
+from interlock.server.errors import ApiError
 from tests.server.serving import serving
 from tests.server.stage import Stage
 
@@ -50,7 +50,7 @@ def converted(kind, text):
     return refused(lambda: msgspec.convert(text, kind))
 
 def body(text):
-    return refused(lambda: request_pipeline.body_of(request_schemas.JobAsked, "", text))
+    return refused(lambda: request_pipeline.parse_body(request_schemas.JobRequest, "", text))
 
 def long(part):
     return part * (SIZE // len(part))
@@ -63,8 +63,8 @@ CASES = {
     "flat lists": lambda: body(b'{"task": "a", "input": [' + long(b"[],")[:-1] + b"]}"),
     "NO_NUL": lambda: [converted(request_schemas.Name, long("a") + "\\0"), converted(request_schemas.Text, long("a"))],
     "Id": lambda: [converted(request_schemas.Id, long(part) + "!") for part in ("a", "_", "a_", "_0")],
-    "confirm": lambda: msgspec.convert({"filter": {}, "confirm": "a"}, request_schemas.BulkAsked) and refused(
-        lambda: msgspec.convert({"filter": {}, "confirm": long("a") + "!"}, request_schemas.BulkAsked)
+    "confirm": lambda: msgspec.convert({"filter": {}, "confirm": "a"}, request_schemas.BulkRequeueRequest) and refused(
+        lambda: msgspec.convert({"filter": {}, "confirm": long("a") + "!"}, request_schemas.BulkRequeueRequest)
     ),
     "SPELLING": lambda: [api_keys.read_key(text) for text in ("ilk_" + long("1"), "ilk_1_" + long("a"), long("ilk_1_a_"))],
     "SECRETS": lambda: [
@@ -173,12 +173,14 @@ def test_a_string_without_an_end_stops_nobody(url: str) -> None:
 )
 def test_depth_and_nul_are_those_of_the_value(text: bytes, allowed: bool) -> None:
     def read() -> Any:
-        return request_pipeline.body_of(request_schemas.JobAsked, "", b'{"task": "a", "input": ' + text + b"}").input
+        return request_pipeline.parse_body(
+            request_schemas.JobRequest, "", b'{"task": "a", "input": ' + text + b"}"
+        ).input
 
     if allowed:
         assert read() == msgspec.json.decode(text)
     else:
-        with pytest.raises(Refusal, match=r"nested more than 64 deep|NUL"):
+        with pytest.raises(ApiError, match=r"nested more than 64 deep|NUL"):
             read()
 
 
@@ -187,8 +189,8 @@ def test_json_inside_a_command_may_be_deep_and_is_refused_with_a_sentence(stage:
     with pytest.raises(InterlockError, match="input is nested too deeply"):
         stage.app.send(Submit(work=(Work(task="a", input=deep),)))
     body = {"commands": [{"command": "Submit", "work": [{"task": "a", "input": deep}]}]}
-    (told,) = stage.post("/v1/commands/submit", body)["answers"]
-    assert "input is nested too deeply" in told["refused"]["text"]
+    (answer,) = stage.post("/v1/commands/submit", body)["answers"]
+    assert "input is nested too deeply" in answer["refused"]["text"]
 
 
 def test_a_long_timing_is_refused(stage: Stage) -> None:

@@ -4,13 +4,13 @@ from interlock.client import json_views, responses
 from interlock.client.http_codec import scope_of
 from interlock.client.inbox import inbox_page, several
 from interlock.kernel.commands import Decide, Vote
-from interlock.server.auth import refuse_scope
-from interlock.server.jobs import stands
-from interlock.server.operations import Operation, Request, unit_of, with_short_paths
+from interlock.server.auth import require_scope
+from interlock.server.jobs import make_action_response
+from interlock.server.operations import Operation, Request, parse_unit_id, with_short_paths
 from interlock.server.request_schemas import Id, Name, Page, Strict, Text, Words
 
 
-class VoteAsked(Strict, frozen=True, kw_only=True):
+class VoteRequest(Strict, frozen=True, kw_only=True):
     """The word of the key's holder, or with the scope `vouch` of a person that it names; `step` of a run is meant."""
 
     by: Name | None = None
@@ -19,7 +19,7 @@ class VoteAsked(Strict, frozen=True, kw_only=True):
     step: Name | None = None
 
 
-class WordAsked(Strict, frozen=True, kw_only=True):
+class DecideRequest(Strict, frozen=True, kw_only=True):
     """Another verdict than approve or reject, as the inbox asks for it."""
 
     word: Name
@@ -27,7 +27,7 @@ class WordAsked(Strict, frozen=True, kw_only=True):
     comment: Text = ""
 
 
-class InboxMeant(Strict, frozen=True, kw_only=True):
+class InboxQuery(Strict, frozen=True, kw_only=True):
     """Only what `by` or one of the roles may still answer; with `checks` also what waits for a check."""
 
     by: Name | None = None
@@ -38,8 +38,8 @@ class InboxMeant(Strict, frozen=True, kw_only=True):
 
 
 async def list_inbox(request: Request) -> responses.Items:
-    query: InboxMeant = request.query
-    after = 0 if query.after is None else unit_of(query.after)
+    query: InboxQuery = request.query
+    after = 0 if query.after is None else parse_unit_id(query.after)
     roles = several(query.role)
     items = await request.read(
         inbox_page, request.app.lifecycles, query.by, roles, query.checks, query.limit + 1, after
@@ -49,11 +49,11 @@ async def list_inbox(request: Request) -> responses.Items:
 
 
 async def approve(request: Request) -> responses.StandingTold:
-    return await vote(request, await request.unit(), approve=True)
+    return await vote(request, await request.find_unit(), approve=True)
 
 
 async def reject(request: Request) -> responses.StandingTold:
-    return await vote(request, await request.unit(), approve=False)
+    return await vote(request, await request.find_unit(), approve=False)
 
 
 async def approve_in_run(request: Request) -> responses.StandingTold:
@@ -66,50 +66,50 @@ async def reject_in_run(request: Request) -> responses.StandingTold:
 
 async def vote(request: Request, unit: int, *, approve: bool) -> responses.StandingTold:
     """Sends a person's vote on what waits at a unit or below it. If nothing waits there, nothing has changed."""
-    body: VoteAsked = request.body
+    body: VoteRequest = request.body
     command = Vote(
         unit=unit, voter=body.by or request.caller.name, roles=body.roles, approve=approve, step=body.step,
         reason=body.comment,
     )  # fmt: skip
-    return await stands(request, await request.send(command))
+    return await make_action_response(request, await request.send(command))
 
 
 async def decide(request: Request) -> responses.StandingTold:
     """Sends a verdict. One on an approval needs the scope `approve`; every other one needs `operate`."""
-    body: WordAsked = request.body
-    unit = await request.unit()
+    body: DecideRequest = request.body
+    unit = await request.find_unit()
     command = Decide(unit=unit, trigger=body.word, actor=body.by or request.caller.name, reason=body.comment)
-    refuse_scope(request.caller, scope_of(command))
-    return await stands(request, await request.send(command))
+    require_scope(request.caller, scope_of(command))
+    return await make_action_response(request, await request.send(command))
 
 
 RUN, ITEM = "/v1/runs/{id}", "/v1/inbox/{id}"
 RUN_ROUTES = (
     Operation(
         method="POST", path=f"{RUN}/approve", scope="approve", summary="Approve what waits in a run",
-        call=approve_in_run, body=VoteAsked, answer=responses.StandingTold,
+        call=approve_in_run, body=VoteRequest, response=responses.StandingTold,
     ),
     Operation(
         method="POST", path=f"{RUN}/reject", scope="approve", summary="Reject what waits in a run",
-        call=reject_in_run, body=VoteAsked, answer=responses.StandingTold,
+        call=reject_in_run, body=VoteRequest, response=responses.StandingTold,
     ),
 )  # fmt: skip
 ROUTES = (
     Operation(
         method="GET", path="/v1/inbox", scope="read", summary="List what waits for a person, the oldest first",
-        call=list_inbox, query=InboxMeant, answer=responses.Items,
+        call=list_inbox, query=InboxQuery, response=responses.Items,
     ),
     Operation(
         method="POST", path=f"{ITEM}/approve", scope="approve", summary="Approve what waits for a person",
-        call=approve, body=VoteAsked, answer=responses.StandingTold,
+        call=approve, body=VoteRequest, response=responses.StandingTold,
     ),
     Operation(
         method="POST", path=f"{ITEM}/reject", scope="approve", summary="Reject what waits for a person",
-        call=reject, body=VoteAsked, answer=responses.StandingTold,
+        call=reject, body=VoteRequest, response=responses.StandingTold,
     ),
     Operation(
         method="POST", path=f"{ITEM}/decide", scope="operate", summary="Give another verdict to what waits for one",
-        call=decide, body=WordAsked, answer=responses.StandingTold,
+        call=decide, body=DecideRequest, response=responses.StandingTold,
     ),
     *with_short_paths(RUN_ROUTES),
 )  # fmt: skip

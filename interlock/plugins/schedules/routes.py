@@ -8,9 +8,9 @@ from interlock.kernel.commands import Command, FireSchedule, PauseSchedule, Plan
 from interlock.kernel.errors import Unknown
 from interlock.kernel.ids import format_id
 from interlock.kernel.rows import Schedule
-from interlock.server.jobs import look_at
+from interlock.server.jobs import read_submitted
 from interlock.server.operations import Operation, Reply, Request
-from interlock.server.request_schemas import ReasonAsked
+from interlock.server.request_schemas import ReasonRequest
 from interlock.store.connection import Connection
 from interlock.store.queries.views import glimpse, schedules_of
 
@@ -55,29 +55,29 @@ async def remove(request: Request) -> responses.PlannedTold:
 
 async def trigger(request: Request) -> Reply:
     done = await request.send(FireSchedule(name=request.path["name"], reason=request.body.reason))
-    (unit,), _ = await request.read(look_at, [done], request.request_id)
+    (unit,), _ = await request.read(read_submitted, [done], request.request_id)
     return Reply(responses.Made(format_id(unit.lifecycle, unit.unit), unit.state), 201)
 
 
 ROUTES = (
     Operation(
         method="GET", path="/v1/schedules", scope="read", summary="List schedules", call=list_schedules,
-        answer=responses.ScheduleList,
+        response=responses.ScheduleList,
     ),
     Operation(
         method="POST", path="/v1/schedules/{name}/pause", scope="operate", summary="Let a schedule make nothing",
-        call=pause, body=ReasonAsked, answer=responses.PlannedTold,
+        call=pause, body=ReasonRequest, response=responses.PlannedTold,
     ),
     Operation(
         method="POST", path="/v1/schedules/{name}/resume", scope="operate", summary="Let a schedule go on",
-        call=resume, body=ReasonAsked, answer=responses.PlannedTold,
+        call=resume, body=ReasonRequest, response=responses.PlannedTold,
     ),
     Operation(
         method="POST", path="/v1/schedules/{name}/remove", scope="operate", summary="Take a schedule away",
-        call=remove, body=ReasonAsked, answer=responses.PlannedTold,
+        call=remove, body=ReasonRequest, response=responses.PlannedTold,
     ),
     Operation(
         method="POST", path="/v1/schedules/{name}/trigger", scope="operate",
-        summary="Make a unit of a schedule now", call=trigger, body=ReasonAsked, answer=responses.Made, status=201,
+        summary="Make a unit of a schedule now", call=trigger, body=ReasonRequest, response=responses.Made, status=201,
     ),
 )  # fmt: skip

@@ -16,29 +16,36 @@ from interlock.kernel.commands import Cancel, Decide, DefineTemplate, Signal, Wo
 from interlock.kernel.errors import InterlockError, Unknown
 from interlock.kernel.lifecycle import Lifecycle, RollUp
 from interlock.kernel.workflow_graph import Template
-from interlock.server.jobs import chosen, events_page, made_by, page_of, stands, whole
+from interlock.server.jobs import (
+    events_page,
+    make_action_response,
+    make_job_filter,
+    read_job_detail,
+    read_page,
+    submit_work,
+)
 from interlock.server.operations import Operation, Reply, Request, with_short_paths
 from interlock.server.request_schemas import (
     MANY,
     RUN,
     SUBMITTED,
-    CancelAsked,
+    CancelRequest,
     Count,
-    EventsMeant,
+    EventsQuery,
+    JobsQuery,
     Labels,
     Name,
     Priority,
-    ReasonAsked,
+    ReasonRequest,
     Seconds,
     Short,
     Strict,
-    UnitsMeant,
     WebhookUrl,
-    WorkAsked,
-    micro,
-    packed,
+    WorkRequest,
+    encode_json,
+    make_work,
     same,
-    work_of,
+    to_microseconds,
 )
 from interlock.store.connection import Connection
 from interlock.store.queries.views import View, read_template, read_templates
@@ -54,7 +61,7 @@ STEP_LIFECYCLES = {
 # Requests and responses.
 
 
-class StepAsked(WorkAsked, frozen=True, kw_only=True):
+class StepRequest(WorkRequest, frozen=True, kw_only=True):
     """A step of a run; `needs` are `ref`s of its steps, in any order, and `after` ids of units that are there.
 
     `reclaim_after` is how old it must be, in seconds, before another worker takes it over from one that was lost.
@@ -64,7 +71,7 @@ class StepAsked(WorkAsked, frozen=True, kw_only=True):
     reclaim_after: Seconds | None = None
 
 
-class RunAsked(Strict, frozen=True, kw_only=True):
+class RunRequest(Strict, frozen=True, kw_only=True):
     """A run of a template, or a run with its name (`task`) and its steps.
 
     In a workflow run a step that says no `needs` needs the one before it. `reclaim_after` (seconds) holds for every
@@ -85,30 +92,30 @@ class RunAsked(Strict, frozen=True, kw_only=True):
     timeout_seconds: Seconds | None = None
     reclaim_after: Seconds | None = None
     webhook_url: WebhookUrl | None = None
-    steps: Annotated[tuple[StepAsked, ...], Meta(max_length=MANY)] = ()
+    steps: Annotated[tuple[StepRequest, ...], Meta(max_length=MANY)] = ()
 
 
-class SignalAsked(Strict, frozen=True, kw_only=True):
+class SignalRequest(Strict, frozen=True, kw_only=True):
     """Something has happened that a unit, or a step of a run, waits for or will wait for."""
 
     name: Name
     payload: Any = None
 
 
-class TemplateAsked(Strict, frozen=True, kw_only=True):
+class TemplateRequest(Strict, frozen=True, kw_only=True):
     """The steps of a template; each has its name as `ref`, and without `needs` it needs the one before it."""
 
     name: Name
-    steps: Annotated[tuple[StepAsked, ...], Meta(min_length=1, max_length=MANY)]
+    steps: Annotated[tuple[StepRequest, ...], Meta(min_length=1, max_length=MANY)]
 
 
-class TemplateMeant(Strict, frozen=True, kw_only=True):
+class TemplateQuery(Strict, frozen=True, kw_only=True):
     """The newest version, unless one is named."""
 
     version: Count | None = None
 
 
-class TemplateStep(msgspec.Struct):
+class TemplateStepResponse(msgspec.Struct):
     """A step; those that are templates themselves name the version."""
 
     name: str
@@ -121,22 +128,22 @@ class TemplateStep(msgspec.Struct):
     template_version: int | None
 
 
-class TemplateTold(msgspec.Struct):
+class TemplateResponse(msgspec.Struct):
     """One version of a template."""
 
     name: str
     version: int
     defined_at: str | None
-    steps: list[TemplateStep]
+    steps: list[TemplateStepResponse]
 
 
-class TemplateList(msgspec.Struct):
+class TemplatesResponse(msgspec.Struct):
     """The newest version of each template."""
 
-    templates: list[TemplateTold]
+    templates: list[TemplateResponse]
 
 
-class TemplateDefined(msgspec.Struct):
+class TemplateDefinedResponse(msgspec.Struct):
     """The version that has these steps, and whether it is new."""
 
     name: str
@@ -148,10 +155,10 @@ class TemplateDefined(msgspec.Struct):
 
 
 async def submit(request: Request) -> Reply:
-    run: RunAsked = request.body
+    run: RunRequest = request.body
     check_is_run(request, run.lifecycle)
     check_run(run)
-    (made, *_), status = await made_by(
+    (made, *_), status = await submit_work(
         request, make_run_work(run, request.app.lifecycles[run.lifecycle].options.roll_up)
     )
     return Reply(made, status)
@@ -163,7 +170,7 @@ def check_is_run(request: Request, lifecycle: str) -> None:
         raise InterlockError(f"there is no run '{lifecycle}'; there are {', '.join(request.run_lifecycles)}")
 
 
-def check_run(run: RunAsked) -> None:
+def check_run(run: RunRequest) -> None:
     """Raises InterlockError unless a run is of a template, or has a name and steps of its own."""
     if (run.template_name is None) != (run.task is not None and len(run.steps) > 0):
         raise InterlockError("a run has a template_name, or a task and at least one of its steps: not both, nor none")
@@ -173,7 +180,7 @@ def check_run(run: RunAsked) -> None:
         raise InterlockError("a run of a template is a workflow_run, and its task and steps are the template's")
 
 
-def make_run_work(run: RunAsked, rule: RollUp) -> list[Work]:
+def make_run_work(run: RunRequest, rule: RollUp) -> list[Work]:
     """Returns a run and its steps. Where all steps must succeed, each needs the one before it unless it says its needs.
 
     Parameters:
@@ -181,30 +188,30 @@ def make_run_work(run: RunAsked, rule: RollUp) -> list[Work]:
     """
     top = Work(
         task=run.template_name or run.task or "", template=run.template_name, template_version=run.template_version,
-        lifecycle=run.lifecycle, input=packed(run.input), priority=run.priority,
-        labels=packed(run.labels), correlation=same(run, "correlation", "correlation_id"),
-        trace=same(run, "trace", "trace_id"), ref=TOP, timeout_us=micro(run.timeout_seconds),
-        webhook_url=run.webhook_url, reclaim_after_us=micro(run.reclaim_after),
+        lifecycle=run.lifecycle, input=encode_json(run.input), priority=run.priority,
+        labels=encode_json(run.labels), correlation=same(run, "correlation", "correlation_id"),
+        trace=same(run, "trace", "trace_id"), ref=TOP, timeout_us=to_microseconds(run.timeout_seconds),
+        webhook_url=run.webhook_url, reclaim_after_us=to_microseconds(run.reclaim_after),
     )  # fmt: skip
     work, refs = [top], list[str]()
     for index, step in enumerate(run.steps):
         ref = step.ref or f"\0{index}"
         needs = step.needs if step.needs is not None else refs[-1:] if rule is RollUp.ALL else ()
         named = msgspec.structs.replace(step, ref=ref, needs=tuple(needs))
-        work.append(work_of(named, step.lifecycle or STEP_LIFECYCLES[rule], TOP))
+        work.append(make_work(named, step.lifecycle or STEP_LIFECYCLES[rule], TOP))
         refs.append(ref)
     return work
 
 
 async def list_runs(request: Request) -> dict[str, Any]:
-    wanted = chosen(request.app.lifecycles, request.query)
+    wanted = make_job_filter(request.app.lifecycles, request.query)
     if wanted.lifecycle is not None:
         check_is_run(request, wanted.lifecycle)
-    return await page_of(request, msgspec.structs.replace(wanted, lifecycles=request.run_lifecycles), "runs")
+    return await read_page(request, msgspec.structs.replace(wanted, lifecycles=request.run_lifecycles), "runs")
 
 
 async def show_run(request: Request) -> responses.UnitWhole:
-    return await request.read(whole, await request.find_run())
+    return await request.read(read_job_detail, await request.find_run())
 
 
 async def list_steps(request: Request) -> responses.Steps:
@@ -236,53 +243,53 @@ async def explain_run(request: Request) -> Any:
 
 async def cancel(request: Request) -> responses.StandingTold:
     command = Cancel(unit=await request.find_run(), hard=request.body.hard, reason=request.body.reason)
-    return await stands(request, await request.send(command))
+    return await make_action_response(request, await request.send(command))
 
 
 async def resume(request: Request) -> responses.StandingTold:
     command = Decide(unit=await request.find_run(), trigger="resume", reason=request.body.reason)
-    return await stands(request, await request.send(command))
+    return await make_action_response(request, await request.send(command))
 
 
 # Templates.
 
 
-def make_template_response(template: Template) -> TemplateTold:
+def make_template_response(template: Template) -> TemplateResponse:
     steps = [
-        TemplateStep(
+        TemplateStepResponse(
             step.ref, step.task, step.lifecycle, step.queue, [str(need) for need in step.needs], step.when,
             step.template, step.template_version,
         )
         for step in msgspec.json.decode(template.steps, type=list[Work])
     ]  # fmt: skip
-    return TemplateTold(template.name, template.version, json_views.instant(template.defined_at), steps)
+    return TemplateResponse(template.name, template.version, json_views.instant(template.defined_at), steps)
 
 
-async def list_templates(request: Request) -> TemplateList:
-    return TemplateList([make_template_response(template) for template in await request.read(read_templates)])
+async def list_templates(request: Request) -> TemplatesResponse:
+    return TemplatesResponse([make_template_response(template) for template in await request.read(read_templates)])
 
 
-async def show_template(request: Request) -> TemplateTold:
+async def show_template(request: Request) -> TemplateResponse:
     template = await request.read(read_template, request.path["name"], request.query.version)
     if template is None:
         raise Unknown(request.path["name"])
     return make_template_response(template)
 
 
-async def define_template(request: Request) -> TemplateDefined:
+async def define_template(request: Request) -> TemplateDefinedResponse:
     """Gives the template a new version with these steps, unless its newest version has them already."""
-    body: TemplateAsked = request.body
+    body: TemplateRequest = request.body
     done = await request.send(DefineTemplate(name=body.name, steps=tuple(make_template_work(body))))
-    return TemplateDefined(done.name, done.version or 1, done.changed)
+    return TemplateDefinedResponse(done.name, done.version or 1, done.changed)
 
 
-def make_template_work(body: TemplateAsked) -> list[Work]:
+def make_template_work(body: TemplateRequest) -> list[Work]:
     work, refs = list[Work](), list[str]()
     for step in body.steps:
         ref = step.ref or step.task
         needs: Any = step.needs if step.needs is not None else tuple(refs[-1:])
         named = msgspec.structs.replace(step, ref=ref, needs=needs)
-        work.append(work_of(named, step.lifecycle or STEP, None))
+        work.append(make_work(named, step.lifecycle or STEP, None))
         refs.append(ref)
     return work
 
@@ -291,63 +298,65 @@ def make_template_work(body: TemplateAsked) -> list[Work]:
 
 
 async def signal(request: Request) -> responses.StandingTold:
-    command = Signal(unit=await request.unit(), name=request.body.name, payload=packed(request.body.payload))
-    return await stands(request, await request.send(command))
+    command = Signal(unit=await request.find_unit(), name=request.body.name, payload=encode_json(request.body.payload))
+    return await make_action_response(request, await request.send(command))
 
 
 PATH = "/v1/runs/{id}"
 RUN_ROUTES = (
     Operation(
         method="POST", path="/v1/runs", scope="submit", summary="Submit a run and its steps", call=submit,
-        body=RunAsked, answer=responses.Made, status=201, also=(200,),
+        body=RunRequest, response=responses.Made, status=201, other_statuses=(200,),
     ),
     Operation(
         method="GET", path="/v1/runs", scope="read", summary="List runs, the newest first", call=list_runs,
-        query=UnitsMeant, answer=responses.Runs,
+        query=JobsQuery, response=responses.Runs,
     ),
-    Operation(method="GET", path=PATH, scope="read", summary="Show one run", call=show_run, answer=responses.UnitWhole),
+    Operation(
+        method="GET", path=PATH, scope="read", summary="Show one run", call=show_run, response=responses.UnitWhole,
+    ),
     Operation(
         method="GET", path=f"{PATH}/steps", scope="read", summary="Show all below a run", call=list_steps,
-        answer=responses.Steps,
+        response=responses.Steps,
     ),
     Operation(
         method="GET", path=f"{PATH}/events", scope="read", summary="Tell what happened to a run", call=list_events,
-        query=EventsMeant, answer=responses.Events, also=(204,), streams=True,
+        query=EventsQuery, response=responses.Events, other_statuses=(204,), streams=True,
     ),
     Operation(
         method="GET", path=f"{PATH}/cost", scope="read", summary="Say what a run has cost so far", call=show_cost,
-        answer=responses.Cost,
+        response=responses.Cost,
     ),
     Operation(
-        method="POST", path=f"{PATH}/cancel", scope="operate", summary="Stop a run", call=cancel, body=CancelAsked,
-        answer=responses.StandingTold,
+        method="POST", path=f"{PATH}/cancel", scope="operate", summary="Stop a run", call=cancel, body=CancelRequest,
+        response=responses.StandingTold,
     ),
     Operation(
         method="GET", path=f"{PATH}/why", scope="read", summary="Say why a run is where it is", call=explain_run,
-        answer=responses.WhyTold,
+        response=responses.WhyTold,
     ),
     Operation(
         method="POST", path=f"{PATH}/resume", scope="operate", summary="Let a run go on", call=resume,
-        body=ReasonAsked, answer=responses.StandingTold,
+        body=ReasonRequest, response=responses.StandingTold,
     ),
 )  # fmt: skip
 ROUTES = (
     *with_short_paths(RUN_ROUTES),
     Operation(
         method="GET", path="/v1/templates", scope="read", summary="List templates", call=list_templates,
-        answer=TemplateList,
+        response=TemplatesResponse,
     ),
     Operation(
         method="GET", path="/v1/templates/{name}", scope="read", summary="Show a version of a template",
-        call=show_template, query=TemplateMeant, answer=TemplateTold,
+        call=show_template, query=TemplateQuery, response=TemplateResponse,
     ),
     Operation(
         method="POST", path="/v1/templates", scope="operate", summary="Give a template these steps",
-        call=define_template, body=TemplateAsked, answer=TemplateDefined,
+        call=define_template, body=TemplateRequest, response=TemplateDefinedResponse,
     ),
     Operation(
         method="POST", path="/v1/jobs/{id}/signal", scope="operate",
-        summary="Tell a unit that something has happened", call=signal, body=SignalAsked,
-        answer=responses.StandingTold,
+        summary="Tell a unit that something has happened", call=signal, body=SignalRequest,
+        response=responses.StandingTold,
     ),
 )  # fmt: skip
