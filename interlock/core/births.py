@@ -32,8 +32,8 @@ def bear(tx: UnitOfWork, work: Work, policy: str, stamp: Stamp, parent: Unit | N
         limit_key=work.limit_key, rate_key=work.rate_key, trace=work.trace or (above.trace if above else ""),
         correlation=work.correlation or (above.correlation if above else str(unit.id)),
     )  # fmt: skip
-    for birth in tx.hooks.births:
-        birth(tx, work)
+    for hook in tx.hooks.before_birth:
+        hook(tx, work)
     make_unit(tx, unit, body, stamp, needs=needs)
     if tx.lifecycle(unit).options.follows:
         make_first_attempt(tx, unit)

@@ -49,8 +49,8 @@ def cancel(tx: UnitOfWork, command: Cancel) -> Standing:
 
 def decide(tx: UnitOfWork, command: Decide) -> Standing:
     """A verdict is carried out, by a plugin that has more to ask of it or as it stands."""
-    for deciding in tx.hooks.decidings:
-        if (standing := deciding(tx, command)) is not None:
+    for hook in tx.hooks.on_decide:
+        if (standing := hook(tx, command)) is not None:
             return standing
     return carry_out(tx, command)
 
@@ -77,8 +77,8 @@ def carry_out(tx: UnitOfWork, command: Decide) -> Standing:
         advance(tx, unit, "cancel", stamp)
     if move.opens_attempt and lifecycle.options.roll_up is RollUp.SINGLE:
         work_again(tx, unit, stamp)
-    for decided in tx.hooks.decided:
-        decided(tx, unit, command)
+    for hook in tx.hooks.after_decide:
+        hook(tx, unit, command)
     return standing(unit, applied=True)
 
 

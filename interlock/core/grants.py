@@ -44,8 +44,8 @@ def grant(
     tx: UnitOfWork, unit: Unit, terms: Terms, lease_hash: str, worker: int, stamp: Stamp, payload: dict[str, str]
 ) -> None:
     """A new lease on a unit, with a fence that is higher than all before it."""
-    for granting in tx.hooks.grantings:
-        granting(tx, unit, policy.next_fence(unit.fence))
+    for hook in tx.hooks.before_grant:
+        hook(tx, unit, policy.next_fence(unit.fence))
     lease = ("grant", "activate") if terms.active else ("grant",)
     granted = LeaseTerms(worker, terms.ttl_us, terms.beat_us, terms.until, lease_hash)
     advance(tx, unit, terms.trigger, stamp, lease=lease, payload=payload, terms=granted, due_at=None)

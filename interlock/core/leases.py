@@ -105,7 +105,7 @@ def claim_reads(cache: EngineCache, claims: Sequence[Claim]) -> Queries:
 def handed_over(tx: UnitOfWork, units: list[Unit], leases: list[str]) -> list[LeaseGrant]:
     """What a worker is told of units that it holds, with what earlier attempts left for this one."""
     memory = read_remembered(tx, [unit.id for unit in units if unit.fence > 1])
-    more = [hand_over(tx, units) for hand_over in tx.hooks.hand_overs]
+    more = [hook(tx, units) for hook in tx.hooks.grant_fields]
     grants = []
     for unit, lease in zip(units, leases, strict=True):
         body, (checkpoint, steps) = tx.body(unit), memory.get(unit.id, (None, {}))
@@ -315,7 +315,7 @@ def release(tx: UnitOfWork, command: Release) -> list[LeaseStatus]:
         if snoozes:
             count(tx, unit, snoozes=1)
         due_at = unit.due_at if command.snooze_us is None else tx.now + command.snooze_us
-        found = [releasing(tx, unit, command, due_at) for releasing in tx.hooks.releasings]
+        found = [hook(tx, unit, command, due_at) for hook in tx.hooks.on_release]
         payload, columns = next((one for one in found if one is not None), ({}, {"due_at": due_at}))
         close(tx, unit, trigger, "force", stamp, {**payload, **spent(tx, unit, command.cost)}, **columns)
 

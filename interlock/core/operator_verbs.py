@@ -53,8 +53,8 @@ def replay(tx: UnitOfWork, command: Replay) -> Submitted:
     lifecycle = tx.lifecycle(old)
     if not lifecycle.settled(old.state):
         raise Refused(lifecycle.name, old.state, "replay", lifecycle.triggers(old.state))
-    for replaying in tx.hooks.replayings:
-        if (made := replaying(tx, old, command)) is not None:
+    for hook in tx.hooks.on_replay:
+        if (made := hook(tx, old, command)) is not None:
             return made
     if command.step is not None:
         raise InterlockError(f"a {lifecycle.name} has no steps of a template; leave step out")

@@ -13,7 +13,7 @@ def make_ready(tx: UnitOfWork, unit: Unit) -> None:
 
     Plugins are asked first: one may have another end for it, or make what belongs to it.
     """
-    if any(ready(tx, unit) for ready in tx.hooks.readies):
+    if any(hook(tx, unit) for hook in tx.hooks.before_ready):
         return
     child = next(iter(load_open_children(tx, unit.id)), None) if tx.lifecycle(unit).options.follows else None
     if child is not None:

@@ -20,8 +20,8 @@ ONCE = ("step", "compensation")
 def record(tx: UnitOfWork, command: Record) -> list[LeaseStatus]:
     """What the holder says is remembered; a step result or an artifact once, and the first one stays."""
     one_of("kind", command.kind, RECORDS)
-    for recording in tx.hooks.recordings:
-        recording(command)
+    for hook in tx.hooks.before_record:
+        hook(command)
 
     def verb(unit: Unit, place: int) -> None:
         if command.kind == "artifact":

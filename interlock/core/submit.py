@@ -138,8 +138,8 @@ def make(tx: UnitOfWork, work: Work, stamp: Stamp, refs: dict[str, int]) -> Unit
     if parent is not None:
         refuse_second_child(tx, parent)
     needs = needed(tx, work, refs) if work.needs or work.after else []
-    for prepare in tx.hooks.prepares:
-        work = prepare(tx, work, parent)
+    for hook in tx.hooks.prepare_work:
+        work = hook(tx, work, parent)
     if work.cause:
         stamp = msgspec.structs.replace(stamp, cause=work.cause)
     unit = bear(tx, work, policy_text(OWN_OF(work)), stamp, parent, needs)

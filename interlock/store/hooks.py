@@ -1,4 +1,4 @@
-"""Where plugins take part in a transaction of the engine: lists of functions, each asked in the order of the list."""
+"""Where plugins take part in a transaction of the engine: lists of functions, called in the order of the list."""
 
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -31,40 +31,42 @@ class Reaction(NamedTuple):
     run: Callable[["UnitOfWork", list[Moved]], None]
 
 
-# Asked whenever a unit's columns are derived: the unit, whether it could be claimed now, and whether it is held.
-# Answers whether it has what it needs; one that has not is parked on the key that it waits for.
+# Each of these is called within the transaction, in the order of the plugins.
+
+# Called whenever a unit's columns are derived, with the unit, whether it could be claimed now, and whether it is held.
+# Returns whether it has what it needs; one that has not is parked on the key that it waits for.
 Gate = Callable[["UnitOfWork", Unit, bool, bool], bool]
-# Asked of work before anything is made of it; raises InterlockError.
+# Called before anything is made of work. Raises InterlockError if nothing may be made of it.
 Check = Callable[[Mapping[str, Lifecycle], Work], None]
-# Work as it is made: with what its parent says of all its parts, or with the version of its template.
-Prepare = Callable[["UnitOfWork", Work, Unit | None], Work]
-# Told of work of which a unit is about to be made.
-Birth = Callable[["UnitOfWork", Work], None]
-# Asked before a unit is made ready. Answers whether it is not to be made ready after all.
-Ready = Callable[["UnitOfWork", Unit], bool]
-# Asked before a unit is granted to a worker; nothing has changed yet. Raises InterlockError if it must not be granted:
+# Returns work as it is made: with what its parent says of all its parts, or with the version of its template.
+PrepareWork = Callable[["UnitOfWork", Work, Unit | None], Work]
+# Called with work of which a unit is about to be made.
+BeforeBirth = Callable[["UnitOfWork", Work], None]
+# Called before a unit is made ready. Returns whether it is not to be made ready after all.
+BeforeReady = Callable[["UnitOfWork", Unit], bool]
+# Called before a unit is granted to a worker; nothing has changed yet. Raises InterlockError if it must not be granted:
 # then the unit is withheld, and its reason is shown by `why`.
 GrantGuard = Callable[["UnitOfWork", Unit], None]
-# Asked before the end that a holder reports is accepted. Raises NotWanted if it is not: nothing has changed then, the
+# Called with a unit that is being granted to a worker, and the fence that it will have.
+BeforeGrant = Callable[["UnitOfWork", Unit, int], None]
+# Called before the end that a holder reports is accepted. Raises NotWanted if it is not: nothing has changed then, the
 # holder is told why, and it still holds the unit.
 EndGuard = Callable[["UnitOfWork", Unit, Outcome], None]
-# Told of a unit that is about to be granted to a worker, with the fence that it will have. Raises if it must not be.
-Granting = Callable[["UnitOfWork", Unit, int], None]
-# What a worker is told of units that it holds, by unit: fields of its grants.
-HandOver = Callable[["UnitOfWork", list[Unit]], Mapping[int, Mapping[str, Any]]]
-# Asked when a holder gives a unit back, with the time at which it is due. Answers a payload and columns, or None.
-Releasing = Callable[["UnitOfWork", Unit, Release, int | None], tuple[dict[str, Any], dict[str, Any]] | None]
-# Asked to do an ended unit again. Answers the new one, or None if it is no business of this plugin.
-Replaying = Callable[["UnitOfWork", Unit, Replay], Submitted | None]
-# Asked to carry out a verdict. Answers where the unit stands, or None if the engine is to do it.
-Deciding = Callable[["UnitOfWork", Decide], Standing | None]
-# Told of a verdict that was carried out.
-Decided = Callable[["UnitOfWork", Unit, Decide], None]
-# Asked whether what a holder wants to have remembered may be; raises InterlockError.
-Recording = Callable[[Record], None]
-# Told of a parent that is about to make the move that its children have led to.
-RolledUp = Callable[["UnitOfWork", Unit, str], None]
-# What time does beside the units' own clocks: at most so much at once. Answers how much it did.
+# Returns, by unit, fields of the grants that a worker gets for units that it holds.
+GrantFields = Callable[["UnitOfWork", list[Unit]], Mapping[int, Mapping[str, Any]]]
+# Called when a holder gives a unit back, with the time at which it is due. Returns a payload and columns, or None.
+OnRelease = Callable[["UnitOfWork", Unit, Release, int | None], tuple[dict[str, Any], dict[str, Any]] | None]
+# Called to do an ended unit again. Returns the new one, or None if the unit is no business of this plugin.
+OnReplay = Callable[["UnitOfWork", Unit, Replay], Submitted | None]
+# Called to carry out a verdict. Returns where the unit stands, or None if the engine is to do it.
+OnDecide = Callable[["UnitOfWork", Decide], Standing | None]
+# Called after a verdict was carried out.
+AfterDecide = Callable[["UnitOfWork", Unit, Decide], None]
+# Called before something is recorded that a holder sends. Raises InterlockError if it may not be.
+BeforeRecord = Callable[[Record], None]
+# Called with a parent that is about to make the move that its children have led to, and the trigger.
+BeforeRollUp = Callable[["UnitOfWork", Unit, str], None]
+# Does what is due beside the units' own clocks, at most so much at once. Returns how much it did.
 Timer = Callable[["UnitOfWork", int], int]
 
 
@@ -74,22 +76,22 @@ class Hooks(NamedTuple):
     options: tuple[tuple[str, type], ...] = ()  # by plugin: the type of its member of `Work.options`
     gates: tuple[Gate, ...] = ()
     checks: tuple[Check, ...] = ()
-    prepares: tuple[Prepare, ...] = ()
-    births: tuple[Birth, ...] = ()
-    readies: tuple[Ready, ...] = ()
+    prepare_work: tuple[PrepareWork, ...] = ()
+    before_birth: tuple[BeforeBirth, ...] = ()
+    before_ready: tuple[BeforeReady, ...] = ()
     grant_guards: tuple[GrantGuard, ...] = ()
-    grantings: tuple[Granting, ...] = ()
+    before_grant: tuple[BeforeGrant, ...] = ()
     end_guards: tuple[EndGuard, ...] = ()
-    hand_overs: tuple[HandOver, ...] = ()
-    releasings: tuple[Releasing, ...] = ()
-    replayings: tuple[Replaying, ...] = ()
-    decidings: tuple[Deciding, ...] = ()
-    decided: tuple[Decided, ...] = ()
-    recordings: tuple[Recording, ...] = ()
-    roll_ups: tuple[RolledUp, ...] = ()
+    grant_fields: tuple[GrantFields, ...] = ()
+    on_release: tuple[OnRelease, ...] = ()
+    on_replay: tuple[OnReplay, ...] = ()
+    on_decide: tuple[OnDecide, ...] = ()
+    after_decide: tuple[AfterDecide, ...] = ()
+    before_record: tuple[BeforeRecord, ...] = ()
+    before_roll_up: tuple[BeforeRollUp, ...] = ()
     reactions: tuple[Reaction, ...] = ()
-    claim_timers: tuple[Timer, ...] = ()  # asked by every claim and every tick
-    tick_timers: tuple[Timer, ...] = ()  # asked by ticks alone
+    claim_timers: tuple[Timer, ...] = ()  # called by every claim and every tick
+    tick_timers: tuple[Timer, ...] = ()  # called by ticks alone
 
 
 def merge(hooks: Iterable[Hooks]) -> Hooks:

@@ -79,8 +79,8 @@ def hear_children(tx: UnitOfWork, parent: Unit, moved: list[Unit]) -> None:
             lifecycle, parent.state, Children(**{name: getattr(parent, name) for name in COUNTED[1:]})
         )
     if trigger:
-        for rolled_up in tx.hooks.roll_ups:
-            rolled_up(tx, parent, trigger)
+        for hook in tx.hooks.before_roll_up:
+            hook(tx, parent, trigger)
         advance(tx, parent, trigger, Stamp("engine", "its children"))
 
 

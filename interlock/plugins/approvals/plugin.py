@@ -11,5 +11,5 @@ PLUGIN = Plugin(
     options=ApprovalOptions,
     commands={Vote: vote},
     routes="interlock.plugins.approvals.routes:ROUTES",
-    hooks=Hooks(checks=(check_approval,), decidings=(cast_verdict,), decided=(reject_parent,)),
+    hooks=Hooks(checks=(check_approval,), on_decide=(cast_verdict,), after_decide=(reject_parent,)),
 )

@@ -12,8 +12,8 @@ PLUGIN = Plugin(
     hooks=Hooks(
         gates=(seat,),
         checks=(check_keys,),
-        births=(set_capacities,),
-        grantings=(spend_token,),
+        before_birth=(set_capacities,),
+        before_grant=(spend_token,),
         claim_timers=(take_tokens_back,),
     ),
 )
