@@ -20,7 +20,7 @@ from pathlib import Path
 import psycopg
 
 from interlock.client.app import App
-from interlock.client.keys import with_secret
+from interlock.client.keys import issue_key
 from interlock.kernel.commands import CreateKey
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
@@ -44,7 +44,7 @@ PATIENCE = 60.0
 def serving(url: str, *more: str) -> Iterator[tuple[int, bytes]]:
     """A server in a process of its own: its port, and a request that submits a job."""
     with App(url) as app:
-        key = with_secret(app, CreateKey(name="bench", scopes=("submit",))).text
+        key = issue_key(app, CreateKey(name="bench", scopes=("submit",))).text
     head = (
         f"POST /v1/jobs HTTP/1.1\r\nHost: bench\r\nAuthorization: Bearer {key}\r\n"
         f"Content-Type: application/json\r\nContent-Length: {len(BODY)}\r\n\r\n"

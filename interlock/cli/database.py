@@ -14,7 +14,7 @@ from interlock.audit.laws.rows import LAWS, Broken, audit
 from interlock.cli.app_loader import known_plugins
 from interlock.cli.options import DEFAULT, Actor, Url, known_lifecycles, must_be_present, must_exist, named, opened
 from interlock.cli.output import FINDING, Json, counted, dump, report, say
-from interlock.client.json_views import instant
+from interlock.client.durations import format_time
 from interlock.kernel.commands import Revoke
 from interlock.kernel.errors import Corrupt, InterlockError
 from interlock.kernel.ids import format_id
@@ -192,7 +192,7 @@ def told_unsealed(connection: Connection) -> dict[str, Any]:
         acts, since = count_unsealed(connection)
     except Corrupt:  # which is a finding already
         return {"acts": None, "since": None}
-    return {"acts": acts, "since": None if since is None else instant(since)}
+    return {"acts": acts, "since": None if since is None else format_time(since)}
 
 
 def told_forced(connection: Connection) -> list[dict[str, Any]]:
@@ -205,7 +205,7 @@ def told_forced(connection: Connection) -> list[dict[str, Any]]:
     return [
         {
             "unit": format_id(names[move.unit], move.unit) if move.unit in names else str(move.unit),
-            "version": move.version, "state": move.target, "by": move.actor, "at": instant(move.at),
+            "version": move.version, "state": move.target, "by": move.actor, "at": format_time(move.at),
             "reason": move.reason,
         }
         for move in moves

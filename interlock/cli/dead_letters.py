@@ -32,9 +32,10 @@ from interlock.cli.options import (
 from interlock.cli.output import FINDING, Json, counted, dump, on_terminal, say, table
 from interlock.client import json_views
 from interlock.client.app import App
-from interlock.client.responses import LetterTold, UnitWhole
-from interlock.client.selections import RequeueOutcome, Selection, check_word
-from interlock.client.why.reasons import shortened
+from interlock.client.inbox import format_view_id
+from interlock.client.responses import DeadLetterResponse, JobDetailResponse
+from interlock.client.selections import RequeueOutcome, Selection, check_value
+from interlock.client.why.reasons import shorten
 from interlock.kernel.commands import REASONS, Archive
 from interlock.kernel.errors import InterlockError
 from interlock.kernel.ids import format_id, parse_id
@@ -64,25 +65,27 @@ END = (
 Codes = Annotated[str | None, typer.Option("--code", help=f"With this reason code: {', '.join(REASONS)}.")]
 
 
-def letters(connection: Connection, tenant: int, wanted: Filter, limit: int, after: int | None) -> list[LetterTold]:
+def letters(
+    connection: Connection, tenant: int, wanted: Filter, limit: int, after: int | None
+) -> list[DeadLetterResponse]:
     """Dead letters, the highest id first."""
     found = listing(connection, tenant, wanted, limit, after)
     ids = [one.unit.id for one in found]
     ends, tracebacks = read_dead_letters(connection, tenant, ids), dict[int, Note]()
     for start in range(0, len(ids), TOGETHER):
         tracebacks |= read_last_tracebacks(connection, tenant, ids[start : start + TOGETHER])
-    return [json_views.letter(one, ends[one.unit.id], tracebacks.get(one.unit.id)) for one in found]
+    return [json_views.make_dead_letter(one, ends[one.unit.id], tracebacks.get(one.unit.id)) for one in found]
 
 
-def look(connection: Connection, tenant: int, unit: int) -> tuple[UnitWhole, LetterTold, View]:
+def look(connection: Connection, tenant: int, unit: int) -> tuple[JobDetailResponse, DeadLetterResponse, View]:
     """A dead letter with all that is known of it. Raises InterlockError if it is none."""
     found, end = view(connection, tenant, unit), read_dead_letters(connection, tenant, [unit]).get(unit)
     if end is None:
-        raise InterlockError(f"{json_views.name_of(found)} is no dead letter: it is {found.unit.state}")
+        raise InterlockError(f"{format_view_id(found)} is no dead letter: it is {found.unit.state}")
     needs, gates = needs_of(connection, tenant, unit), find_open_gates(connection, tenant, unit)
     return (
-        json_views.whole(found, needs, gates, notes_of(connection, tenant, unit)),
-        json_views.letter(found, end, None),
+        json_views.make_job_detail(found, needs, gates, notes_of(connection, tenant, unit)),
+        json_views.make_dead_letter(found, end, None),
         found,
     )
 
@@ -109,7 +112,7 @@ def list_dead(
     rows = [
         (
             one.id, one.task, str(one.reason_code), one.stage or "", str(one.attempts), one.changed_at,
-            shortened(one.last_error or ""),
+            shorten(one.last_error or ""),
         )
         for one in page
     ]  # fmt: skip
@@ -175,7 +178,7 @@ def said_of(one: RequeueOutcome, dry_run: bool) -> str:
 def select_dead(app: App, words: Words, ids: list[str] | None, code: str | None, every: bool) -> Selection:
     """The dead letters that are meant. By id it may be any unit that has ended, whatever its code."""
     if code is not None:
-        check_word("reason code", code, REASONS)
+        check_value("reason code", code, REASONS)
     return select_some(app, words if ids else {**words, "reason_code": code}, ids, every)
 
 

@@ -32,7 +32,7 @@ HURRY = 20  # so many times shorter than in production
 PATIENCE = 25.0  # seconds that one step may take
 MIX = {"greet": 0.5, "flaky": 0.2, "slow": 0.15, "broken": 0.05, "refused": 0.05, "stoppable": 0.05}
 CREW = ("ann", "bob", "cid")
-Jobs = Annotated[int, typer.Option(envvar="INTERLOCK_DEMO_JOBS", min=20, max=5_000, help="How many jobs.")]
+JobsResponse = Annotated[int, typer.Option(envvar="INTERLOCK_DEMO_JOBS", min=20, max=5_000, help="How many jobs.")]
 Seed = Annotated[int, typer.Option(envvar="INTERLOCK_DEMO_SEED", help="Which mixture, and who is killed.")]
 
 
@@ -144,7 +144,7 @@ def history(app: App, job: Job) -> None:
 
 
 @app.callback()
-def demo(ctx: typer.Context, jobs: Jobs = 300, seed: Seed = 1) -> None:
+def demo(ctx: typer.Context, jobs: JobsResponse = 300, seed: Seed = 1) -> None:
     """A few hundred mixed jobs, three workers, one of them killed; then what was seen, and an audit."""
     if ctx.invoked_subcommand is None:
         with stage() as (app, stack):

@@ -6,7 +6,7 @@ import sys
 import msgspec
 
 from interlock.client.app import App
-from interlock.client.keys import minted
+from interlock.client.keys import make_secret
 from interlock.kernel.commands import Claim, Finish, Heartbeat, LeaseRef, Outcome, Register, Start
 from interlock.worker.demo_tasks import made
 from interlock.worker.loop import Worker
@@ -15,7 +15,7 @@ from interlock.worker.loop import Worker
 def hold(app: App, name: str) -> None:
     """One job is claimed, begun and held until somebody says finish; then its outcome is told, come what may."""
     worker = app.send(Register(name=name, incarnation="1"))
-    (grant,) = app.send(Claim(worker=worker, actor=name, key="1", nonce=minted()))
+    (grant,) = app.send(Claim(worker=worker, actor=name, key="1", nonce=make_secret()))
     held = (LeaseRef(unit=grant.unit, fence=grant.fence, lease=grant.lease),)
     app.send(Start(actor=name, held=held))
     app.send(Heartbeat(actor=name, held=held))

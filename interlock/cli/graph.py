@@ -7,12 +7,12 @@ import typer
 
 from interlock.cli.options import DEFAULT, Id, Tenant, Url, app_on, unit_of
 from interlock.cli.output import say
-from interlock.client.graphs import mermaid, svg
-from interlock.client.selections import check_word
-from interlock.client.trees import picture
+from interlock.client.graphs import draw_mermaid, draw_svg
+from interlock.client.selections import check_value
+from interlock.client.trees import read_tree_snapshot
 from interlock.kernel.errors import InterlockError
 
-FORMATS = {"mermaid": mermaid, "svg": svg}
+FORMATS = {"mermaid": draw_mermaid, "svg": draw_svg}
 
 
 def graph(
@@ -27,9 +27,9 @@ def graph(
 ) -> None:
     """Draw a unit and all below it, with its states as colours: Mermaid text, or an SVG for a browser."""
     form = kind or ("svg" if output is not None and output.suffix.lower() == ".svg" else "mermaid")
-    check_word("format", form, list(FORMATS))
+    check_value("format", form, list(FORMATS))
     with app_on(db, tenant) as app:
-        seen = app.read(picture, app.lifecycles, unit_of(app, unit))
+        seen = app.read(read_tree_snapshot, app.lifecycles, unit_of(app, unit))
     text = FORMATS[form](seen)
     if output is None:
         say(text.rstrip("\n"))

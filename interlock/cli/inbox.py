@@ -8,8 +8,8 @@ from interlock.cli.options import DEFAULT, LIMIT_MAX, Tenant, Url, app_on, named
 from interlock.cli.output import FINDING, Cell, Json, counted, dump, on_terminal, say, table
 from interlock.client import json_views
 from interlock.client.app import App
-from interlock.client.durations import stated
-from interlock.client.inbox import Item
+from interlock.client.durations import format_time
+from interlock.client.inbox import InboxItem
 from interlock.kernel.commands import Standing
 from interlock.kernel.errors import InterlockError, StoreError
 from interlock.kernel.ids import format_id
@@ -43,19 +43,19 @@ def inbox(
         found = app.inbox(by=who, role=role or (), checks=checks, limit=limit + 1, after=after)
     page, more = found[:limit], len(found) > limit
     if json:
-        dump({"items": [json_views.item(one) for one in page], "more": more})
+        dump({"items": [json_views.make_inbox_item(one) for one in page], "more": more})
         return
     table(HEADS, [row(one) for one in page])
     if on_terminal():
         say(f"\nThere are more: --after {page[-1].id}" if more else f"\n{counted(len(page), 'item')}")
 
 
-def row(one: Item) -> list[Cell]:
+def row(one: InboxItem) -> list[Cell]:
     votes = f"{one.given} of {one.quorum}" if "approve" in one.words else ""
     return [
         one.id, one.task, f"{one.run} ({one.run_task})" if one.run else "", " or ".join(one.words),
-        ", ".join(one.approvers), votes, stated(one.since),
-        json_views.instant(one.expires_at) or "",
+        ", ".join(one.approvers), votes, format_time(one.since),
+        format_time(one.expires_at) or "",
     ]  # fmt: skip
 
 
@@ -121,7 +121,7 @@ def answer(app: App, unit: str, word: str, said: dict[str, Any], json: bool) -> 
         say(f"{item.id}: {outcome(item, word, said['by'], standing)}")
 
 
-def outcome(item: Item, word: str, by: str, standing: Standing) -> str:
+def outcome(item: InboxItem, word: str, by: str, standing: Standing) -> str:
     """What came of a word."""
     if not standing.applied:
         return f"{by} has said so before; nothing changed, it is {standing.state}"

@@ -6,8 +6,8 @@ import typer
 
 from interlock.cli.options import DEFAULT, Actor, Tenant, Url, app_on, length, named
 from interlock.cli.output import Json, dump, on_terminal, say, table
-from interlock.client.json_views import instant
-from interlock.client.keys import Secret, told, with_secret
+from interlock.client.durations import format_time
+from interlock.client.keys import Secret, describe_key, issue_key
 from interlock.kernel.api_keys import KIND, SCOPES
 from interlock.kernel.commands import CreateKey, RevokeKey, RotateKey
 from interlock.kernel.ids import format_id, parse_id
@@ -45,7 +45,7 @@ def create(
         expires_us=None if expires is None else length("expires", expires),
     )  # fmt: skip
     with app_on(db, tenant, make=True) as app:
-        tell(with_secret(app, order), json)
+        tell(issue_key(app, order), json)
 
 
 @app.command()
@@ -63,7 +63,7 @@ def rotate(
         expires_us=None if expires is None else length("expires", expires),
     )  # fmt: skip
     with app_on(db, tenant) as app:
-        tell(with_secret(app, order), json)
+        tell(issue_key(app, order), json)
 
 
 @app.command()
@@ -82,7 +82,7 @@ def list_keys(tenant: Tenant = 1, db: Url = DEFAULT, json: Json = False) -> None
     """List the keys of a tenant, also those that are void; never a secret."""
     with app_on(db, tenant) as app:
         now = app.engine.read(lambda connection: connection.now(), tenant)
-        found = [told(row, now) for row in app.read(list_api_keys)]
+        found = [describe_key(row, now) for row in app.read(list_api_keys)]
     if json:
         dump({"keys": found})
     else:
@@ -97,7 +97,7 @@ def listed(words: list[str]) -> tuple[str, ...]:
 
 
 def tell(made: Secret, json: bool) -> None:
-    name, until = format_id(KIND, made.issued.key), instant(made.issued.expires_at)
+    name, until = format_id(KIND, made.issued.key), format_time(made.issued.expires_at)
     if json:
         dump(
             {

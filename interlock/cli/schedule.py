@@ -18,7 +18,7 @@ from interlock.cli.options import (
     opened,
 )
 from interlock.cli.output import Json, dump, say, table
-from interlock.client.schedules import why_paused
+from interlock.client.schedules import explain_pause
 from interlock.kernel.commands import Command, FireSchedule, PauseSchedule, Planned, RemoveSchedule, ResumeSchedule
 from interlock.kernel.errors import Unknown
 from interlock.kernel.ids import format_id
@@ -59,7 +59,7 @@ def facts(connection: Connection, schedule: Schedule, following: int) -> dict[st
     coming = [] if schedule.next_at is None else after(schedule.timing, schedule.timezone, schedule.next_at - 1)
     return {
         "name": schedule.name, "timing": schedule.timing, "timezone": schedule.timezone, "overlap": schedule.overlap,
-        "missed": schedule.missed, "last": last_unit(connection, schedule), "paused": why_paused(schedule),
+        "missed": schedule.missed, "last": last_unit(connection, schedule), "paused": explain_pause(schedule),
         "next": [format_instant(at, schedule.timezone) for at in islice(coming, following)],
     }  # fmt: skip
 

@@ -7,7 +7,7 @@ import typer
 from interlock.cli.options import DEFAULT, TENANT_MAX, Actor, Url, app_on, length, named
 from interlock.cli.output import Json, dump, say, table
 from interlock.client.app import App
-from interlock.client.durations import stated
+from interlock.client.durations import format_time
 from interlock.core.notes import BEATS_US, VERBOSE_US
 from interlock.kernel.commands import SetTenant
 from interlock.kernel.durations import spoken
@@ -122,7 +122,7 @@ def facts(app: App, row: Row) -> dict[str, Any]:
         "max_waiting": row.max_waiting,
         "max_requests": row.max_requests, "keep_beats": spoken(row.keep_beats_us or BEATS_US),
         "keep_verbose": spoken(row.keep_verbose_us or VERBOSE_US),
-        "changed_at": stated(row.changed_at) if row.changed_at else None, "changed_by": row.changed_by or None,
+        "changed_at": format_time(row.changed_at) if row.changed_at else None, "changed_by": row.changed_by or None,
     }  # fmt: skip
 
 

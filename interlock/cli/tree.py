@@ -3,13 +3,13 @@
 from collections.abc import Sequence
 
 from interlock.cli.output import Cell, on_terminal, say, state_cell, table
-from interlock.client.durations import roughly
-from interlock.client.trees import Node, Picture
+from interlock.client.durations import format_rounded
+from interlock.client.trees import TreeNode, TreeSnapshot
 
 HEADS = ("ID", "TASK", "STATE", "ATTEMPT", "TOOK", "COST", "WORKER", "WAITS FOR")
 
 
-def branches(nodes: Sequence[Node]) -> list[str]:
+def branches(nodes: Sequence[TreeNode]) -> list[str]:
     """What stands before each unit, so that one sees which belongs to which."""
     drawn, open_below = [""] * len(nodes), set[int]()
     for place in range(len(nodes) - 1, -1, -1):
@@ -21,16 +21,17 @@ def branches(nodes: Sequence[Node]) -> list[str]:
     return drawn
 
 
-def cells(seen: Picture, node: Node) -> list[Cell]:
+def cells(seen: TreeSnapshot, node: TreeNode) -> list[Cell]:
     """What there is to say of a unit, its name left out."""
-    took = seen.took(node)
+    took = seen.duration_us(node)
     return [
-        node.task, state_cell(node.state, node.category), str(node.attempt), "" if took is None else roughly(took),
+        node.task, state_cell(node.state, node.category), str(node.attempt),
+        "" if took is None else format_rounded(took),
         f"{node.cost:g}" if node.cost else "", node.worker or "", node.waits_for,
     ]  # fmt: skip
 
 
-def draw(seen: Picture) -> None:
+def draw(seen: TreeSnapshot) -> None:
     """The tree is on standard output."""
     if on_terminal():
         drawn = zip(branches(seen.nodes), seen.nodes, strict=True)

@@ -24,13 +24,14 @@ from interlock.cli.options import (
 )
 from interlock.cli.output import Cell, Json, dump, on_terminal, say, state_cell, table
 from interlock.client import json_views
-from interlock.client.durations import instant_us, stated
-from interlock.client.responses import TracebackTold
-from interlock.client.schedules import why_schedule
-from interlock.client.selections import check_word
-from interlock.client.trees import Picture, picture
-from interlock.client.why.explain import explain
-from interlock.client.why.reasons import because
+from interlock.client.durations import format_time, instant_us
+from interlock.client.inbox import format_view_id
+from interlock.client.responses import TracebackResponse
+from interlock.client.schedules import explain_schedule
+from interlock.client.selections import check_value
+from interlock.client.trees import TreeSnapshot, read_tree_snapshot
+from interlock.client.why import explain
+from interlock.client.why.reasons import format_reason
 from interlock.core.advance import ASKED
 from interlock.core.notes import TRACEBACK
 from interlock.kernel.durations import microseconds
@@ -79,7 +80,7 @@ def list_units(
             gathered, app.lifecycles.values(), wanted, limit, None if after is None else parse_id(after)
         )
     if json:
-        dump({"units": [json_views.unit(one) for one in page], "more": following is not None})
+        dump({"units": [json_views.make_job(one) for one in page], "more": following is not None})
         return
     table(HEADS, [row(one) for one in page])
     if on_terminal() and following is not None:
@@ -102,18 +103,18 @@ def gathered(
 def row(one: View) -> list[Cell]:
     unit, body = one.unit, one.body
     return [
-        json_views.name_of(one), body.task, state_cell(unit.state, unit.category), one.queue, str(unit.attempt),
-        one.holder or "", stated(body.created_at), stated(unit.changed_at), body.key or "",
+        format_view_id(one), body.task, state_cell(unit.state, unit.category), one.queue, str(unit.attempt),
+        one.holder or "", format_time(body.created_at), format_time(unit.changed_at), body.key or "",
     ]  # fmt: skip
 
 
 def look(
     connection: Connection, tenant: int, lifecycles: Mapping[str, Lifecycle], unit: int
-) -> tuple[View, Picture, list[Glimpse], list[tuple[int, str]], list[Note], list[Artifact]]:
+) -> tuple[View, TreeSnapshot, list[Glimpse], list[tuple[int, str]], list[Note], list[Artifact]]:
     """A unit with what is below it, what it needs and waits on, and what is written beside it, from one picture."""
     return (
         view(connection, tenant, unit),
-        picture(connection, tenant, lifecycles, unit),
+        read_tree_snapshot(connection, tenant, lifecycles, unit),
         needs_of(connection, tenant, unit),
         find_open_gates(connection, tenant, unit),
         notes_of(connection, tenant, unit),
@@ -140,15 +141,15 @@ def show(
         family = app.read(views_of, [node.unit for node in below.nodes[1:]]) if json else {}
     others = [one for one in notes if one.kind != TRACEBACK]
     if json:
-        children = [{**json_views.unit_fields(family[node.unit]), "depth": node.depth} for node in below.nodes[1:]]
+        children = [{**json_views.make_job_fields(family[node.unit]), "depth": node.depth} for node in below.nodes[1:]]
         dump(
             {
-                **asdict(json_views.whole(seen, needs, gates, notes)),
-                "tree": [json_views.node(below, node) for node in below.nodes],
+                **asdict(json_views.make_job_detail(seen, needs, gates, notes)),
+                "tree": [json_views.make_node(below, node) for node in below.nodes],
                 "cut": below.cut,
                 "children": children,
-                "notes": [json_views.note(one) for one in others],
-                "artifacts": [json_views.artifact(one) for one in artifacts],
+                "notes": [json_views.make_note(one) for one in others],
+                "artifacts": [json_views.make_artifact(one) for one in artifacts],
             }
         )
         return
@@ -157,15 +158,15 @@ def show(
         say("")
     table(("FIELD", "VALUE"), fields(seen))
     section("NEEDS", [(format_id(one.lifecycle, one.unit), state_cell(one.state, one.category)) for one in needs])
-    section("NOTES", [(stated(one.at), one.kind, one.name, one.payload) for one in others])
+    section("NOTES", [(format_time(one.at), one.kind, one.name, one.payload) for one in others])
     section(
         "ARTIFACTS", [(one.name, f"attempt {one.attempt}", f"{len(one.data)} bytes", one.digest) for one in artifacts]
     )
     if seen.unit.outcome != Category.SUCCESS:
-        say_tracebacks(json_views.tracebacks(notes))
+        say_tracebacks(json_views.make_tracebacks(notes))
 
 
-def say_tracebacks(tracebacks: list[TracebackTold]) -> None:
+def say_tracebacks(tracebacks: list[TracebackResponse]) -> None:
     """How the attempts failed, one after the other."""
     for one in tracebacks:
         say(f"\nTRACEBACK of attempt {one.attempt}, {one.at}\n{make_plain(one.text)}")
@@ -176,14 +177,16 @@ def show_past(unit: str, time: str, tenant: int, db: str, json: bool) -> None:
     with app_on(db, tenant) as app:
         at = moment(time, app.engine.read(lambda connection: connection.now(), tenant))
         number = unit_of(app, unit)
-        seen = app.read(picture, app.lifecycles, number, at)
+        seen = app.read(read_tree_snapshot, app.lifecycles, number, at)
     if not seen.nodes:
-        raise InterlockError(f"{unit} did not exist at {stated(at)}")
+        raise InterlockError(f"{unit} did not exist at {format_time(at)}")
     if json:
-        dump({"at": stated(at), "tree": [json_views.node(seen, node) for node in seen.nodes], "cut": seen.cut})
+        dump(
+            {"at": format_time(at), "tree": [json_views.make_node(seen, node) for node in seen.nodes], "cut": seen.cut}
+        )
         return
     if on_terminal():
-        say(f"As it was at {stated(at)}\n")
+        say(f"As it was at {format_time(at)}\n")
     tree.draw(seen)
 
 
@@ -202,8 +205,8 @@ def moment(text: str, now: int) -> int:
 
 def fields(seen: View) -> list[tuple[str, Cell]]:
     """What there is to say of a unit; what it has not got is left out."""
-    facts = {name: value for name, value in asdict(json_views.whole(seen)).items() if name not in BESIDE}
-    body, lease = seen.body, json_views.lease(seen)
+    facts = {name: value for name, value in asdict(json_views.make_job_detail(seen)).items() if name not in BESIDE}
+    body, lease = seen.body, json_views.make_lease(seen)
     facts |= {"capabilities": ", ".join(seen.capabilities), "labels": text(body.labels), "policy": text(body.policy)}
     facts |= {"input": body.input, "result": body.result}
     if lease:
@@ -244,11 +247,11 @@ def events(
     with app_on(db, tenant) as app:
         found = app.read(events_of, unit_of(app, unit), after)
     if json:
-        dump({"events": [json_views.event(one) for one in found]})
+        dump({"events": [json_views.make_event(one) for one in found]})
         return
     rows = [
         (
-            str(one.version), stated(one.at), one.name, one.source or "", one.target,
+            str(one.version), format_time(one.at), one.name, one.source or "", one.target,
             f"{one.lease_from or ''} → {one.lease_to}" if one.lease_to else "", str(one.attempt), one.actor,
             reason_of(one),
         )
@@ -259,14 +262,14 @@ def events(
 
 def reason_of(event: Event) -> str:
     """Why it happened; of a cancel also who had asked for it, if somebody else carried it out."""
-    payload = json_views.raw(event.payload)
+    payload = json_views.decode_json(event.payload)
     asked = payload.get(ASKED) if isinstance(payload, dict) else None
-    return f"{event.reason}; asked by {asked['by']}{because(asked['reason'], '')}" if asked else event.reason
+    return f"{event.reason}; asked by {asked['by']}{format_reason(asked['reason'], '')}" if asked else event.reason
 
 
 def show_job_events(unit: str, shape_of: str, after: int, tenant: int, db: str, json: bool) -> None:
     """Every event of a job, in document 002's shape."""
-    check_word("shape", shape_of, ("002",))
+    check_value("shape", shape_of, ("002",))
     if after:
         raise InterlockError("--after names a version, and events of --shape 002 are not all versions: leave it out")
     with app_on(db, tenant) as app:
@@ -274,7 +277,7 @@ def show_job_events(unit: str, shape_of: str, after: int, tenant: int, db: str, 
         lifecycle = app.read(glimpse, number).lifecycle
         if lifecycle != JOB:
             raise InterlockError(f"document 002's shape is of jobs, and {unit} is a {lifecycle}")
-        found = [json_views.job_event(one) for one in app.read(job_events, number, Place(), EVERY)]
+        found = [json_views.make_job_event(one) for one in app.read(job_events, number, Place(), EVERY)]
     if json:
         dump({"events": found})
         return
@@ -293,7 +296,7 @@ def why(
     with app_on(db, tenant) as app:
         schedule = app.read(schedule_of, unit)
         found = None if schedule else app.read(explain, app.lifecycles, unit_of(app, unit))
-        told = app.read(why_schedule, unit) if schedule else ""
+        told = app.read(explain_schedule, unit) if schedule else ""
     if schedule:
         reason = "removed" if schedule.removed_at else "paused" if schedule.paused_at else "scheduled"
         dump({"schedule": unit, "reason": reason, "answer": told, "text": told}) if json else say(told)

@@ -17,7 +17,7 @@ from interlock.cli.output import say
 from interlock.cli.serve import extra
 from interlock.cli.worker import Capabilities, Grace, LogFormat, LogLevel, Name, Queues, run, shown_url, words
 from interlock.client.app import App
-from interlock.client.keys import kept_key, with_secret
+from interlock.client.keys import issue_key, load_or_create_key
 from interlock.kernel.commands import CreateKey
 from interlock.kernel.errors import InterlockError
 from interlock.store.sqlite import MEMORY
@@ -126,8 +126,8 @@ def ready_key(app: App) -> str | None:
     """A key for everything, kept beside a SQLite file from one start to the next; elsewhere people make their own."""
     order = CreateKey(tenant=app.tenant, name="up", scopes=("admin", "vouch"))
     if app.url == f"sqlite://{MEMORY}":
-        return with_secret(app, order).text
+        return issue_key(app, order).text
     if not app.url.startswith("sqlite:///"):
         return None
     file = Path(unquote(app.url.removeprefix("sqlite:///")))
-    return kept_key(app, file.with_name(f"{file.name}.key"), order)
+    return load_or_create_key(app, file.with_name(f"{file.name}.key"), order)

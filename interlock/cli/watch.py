@@ -18,7 +18,8 @@ from interlock.cli.options import DEFAULT, Tenant, Url, app_on, length, unit_of
 from interlock.cli.output import FINDING, Json, console, dump_line, on_terminal, say, state_cell
 from interlock.client import json_views, trees
 from interlock.client.app import App
-from interlock.client.durations import roughly
+from interlock.client.durations import format_rounded
+from interlock.client.inbox import format_view_id
 from interlock.kernel.lifecycle import Category, Lifecycle
 from interlock.kernel.policy import LEASED
 from interlock.kernel.rows import Event
@@ -40,7 +41,7 @@ class Picture(msgspec.Struct, frozen=True):
     units: list[View]
     progress: dict[int, tuple[float, str]]
     counts: list[tuple[Any, ...]]
-    tree: trees.Picture | None = None  # of one unit and all below it
+    tree: trees.TreeSnapshot | None = None  # of one unit and all below it
 
 
 def watch(
@@ -76,7 +77,7 @@ def watch(
         found = app.read(view, one)
     if found.unit.outcome != Category.SUCCESS:
         if found.unit.outcome is None and not json:
-            say(f"{json_views.name_of(found)} has not ended: interlock why {json_views.name_of(found)}")
+            say(f"{format_view_id(found)} has not ended: interlock why {format_view_id(found)}")
         raise typer.Exit(FINDING)
 
 
@@ -105,9 +106,9 @@ def look(connection: Connection, tenant: int, unit: int | None, lifecycles: Mapp
         units = [one for _, one in tree_of(connection, tenant, unit).units]
     held = [one.unit.id for one in units if one.unit.holder is not None]
     said = notes_in(connection, tenant, held, "progress")
-    progress = {one: step for one in held if (step := trees.how_far(said[one]))}
+    progress = {one: step for one in held if (step := trees.parse_progress(said[one]))}
     if unit is not None and lifecycles is not None:
-        return Picture(units, progress, [], trees.picture(connection, tenant, lifecycles, unit))
+        return Picture(units, progress, [], trees.read_tree_snapshot(connection, tenant, lifecycles, unit))
     return Picture(units, progress, count_by(connection, tenant, ("lifecycle", "state", "category")))
 
 
@@ -128,28 +129,34 @@ def drawn(picture: Picture) -> RenderableType:
         done, text = picture.progress.get(one.unit.id, (None, ""))
         bar = ProgressBar(total=1.0, completed=done, width=BAR_WIDTH) if done is not None else ""
         state = state_cell(one.unit.state, one.unit.category)
-        units.add_row(json_views.name_of(one), one.body.task, state, one.holder or "", bar, text)
+        units.add_row(format_view_id(one), one.body.task, state, one.holder or "", bar, text)
     more = len(picture.units) - SHOWN
     return Group(Text("   ").join(counts), Text(""), units, Text(f"and {more} more" if more > 0 else ""))
 
 
-def grown(seen: trees.Picture) -> RenderableType:
+def grown(seen: trees.TreeSnapshot) -> RenderableType:
     """The screen for one unit: the tree below it, each with its progress, of a parent the share of ended children."""
     drawn = Table("ID", "TASK", "STATE", "TOOK", "PROGRESS", "", "WAITS FOR", box=None, pad_edge=False)
     for branch, node in list(zip(tree.branches(seen.nodes), seen.nodes, strict=True))[:TREE_SHOWN]:
         done, text = progress_of(seen, node)
-        took = seen.took(node)
+        took = seen.duration_us(node)
         bar = ProgressBar(total=1.0, completed=done, width=BAR_WIDTH) if done is not None else ""
         state = state_cell(node.state, node.category)
         drawn.add_row(
-            f"{branch}{node.id}", node.task, state, "" if took is None else roughly(took), bar, text, node.waits_for
+            f"{branch}{node.id}",
+            node.task,
+            state,
+            "" if took is None else format_rounded(took),
+            bar,
+            text,
+            node.waits_for,
         )
     more = len(seen.nodes) - TREE_SHOWN
     cut = "and many more" if seen.cut else f"and {more} more" if more > 0 else ""
     return Group(drawn, Text(cut))
 
 
-def progress_of(seen: trees.Picture, node: trees.Node) -> tuple[float | None, str]:
+def progress_of(seen: trees.TreeSnapshot, node: trees.TreeNode) -> tuple[float | None, str]:
     """How far a unit is: as it says, or of a parent that has not ended as its children are."""
     children = [one for one in seen.nodes if one.parent == node.unit]
     if node.progress or not children or node.settled:
@@ -185,11 +192,11 @@ def changes(app: App, unit: int, until: float | None) -> Iterator[dict[str, Any]
             step = picture.progress.get(number)
             if step is not None and step != steps.get(number):
                 steps[number] = step
-                yield {"change": "progress", "unit": json_views.name_of(one), "done": step[0], "text": step[1]}
+                yield {"change": "progress", "unit": format_view_id(one), "done": step[0], "text": step[1]}
 
 
 def change_of(event: Event) -> dict[str, Any]:
-    return {"change": "event", **msgspec.to_builtins(json_views.event(event))}
+    return {"change": "event", **msgspec.to_builtins(json_views.make_event(event))}
 
 
 def tell(one: dict[str, Any], json: bool) -> None:

@@ -9,9 +9,9 @@ from interlock.cli.options import DEFAULT, Actor, DryRun, Every, Tenant, Url, Wh
 from interlock.cli.output import Json, counted, dump, say, state_cell, table
 from interlock.client import json_views
 from interlock.client.app import App
-from interlock.client.durations import stated
-from interlock.client.responses import WorkerTold
-from interlock.client.why.workers import queues_of
+from interlock.client.durations import format_time
+from interlock.client.responses import WorkerResponse
+from interlock.client.why.workers import list_queues
 from interlock.kernel.commands import Drain
 from interlock.kernel.errors import InterlockError, Unknown
 from interlock.kernel.ids import format_id, parse_id
@@ -49,14 +49,14 @@ def list_workers(
     with app_on(db, tenant) as app:
         found = app.read(workers_seen, gone)
     if json:
-        dump({"workers": [json_views.worker(worker, unit) for worker, unit in found]})
+        dump({"workers": [json_views.make_worker(worker, unit) for worker, unit in found]})
         return
     heads = ("ID", "NAME", "STATE", "HOLDS", "QUEUES", "CAPABILITIES", "LAST HEARD")
     rows = [
         (
             format_id(json_views.WORKER, worker.unit), worker.name, state_cell(state_of(worker, unit), unit.category),
-            f"{worker.holding}/{worker.concurrency or worker.capacity}", ",".join(queues_of(worker)),
-            worker.capabilities, stated(worker.seen_at),
+            f"{worker.holding}/{worker.concurrency or worker.capacity}", ",".join(list_queues(worker)),
+            worker.capabilities, format_time(worker.seen_at),
         )
         for worker, unit in found
     ]  # fmt: skip
@@ -65,7 +65,7 @@ def list_workers(
 
 def state_of(worker: Worker, unit: Unit) -> str:
     if unit.category == Category.CLOSING:
-        return f"{unit.state}, silent since {stated(worker.seen_at)}"
+        return f"{unit.state}, silent since {format_time(worker.seen_at)}"
     return f"{unit.state}, draining" if worker.draining and unit.category != Category.CLOSED else unit.state
 
 
@@ -116,8 +116,8 @@ def worker_of(found: list[tuple[Worker, Unit]], text: str) -> int:
     return unit
 
 
-def drained(app: App, unit: int, order: dict[str, Any], *, dry_run: bool) -> WorkerTold:
+def drained(app: App, unit: int, order: dict[str, Any], *, dry_run: bool) -> WorkerResponse:
     """A worker as it is after it was told to take no new work."""
     if not dry_run:
         app.send(Drain(worker=unit, **order))
-    return next(json_views.worker(one, its) for one, its in app.read(workers_seen, True) if one.unit == unit)
+    return next(json_views.make_worker(one, its) for one, its in app.read(workers_seen, True) if one.unit == unit)

@@ -1,4 +1,4 @@
-"""An app: a database, the tasks that are run with it, and one way to send a command."""
+"""An app: a database or a server, the tasks that run with it, and one way to send a command."""
 
 import asyncio
 import os
@@ -10,18 +10,17 @@ from threading import Lock
 from types import TracebackType
 from typing import Any, Concatenate, ParamSpec, TypeVar, Unpack, overload
 
-from interlock.client.async_bridge import Mail
-from interlock.client.async_pairs import Sender
-from interlock.client.backend import Backend, address, is_far, open_far, open_here, tenant_of
-from interlock.client.caller_transaction import Borrowed
+from interlock.client.async_pairs import AsyncBridge, Sender
+from interlock.client.backend import Backend, find_tenant, is_far, open_far, open_here, parse_address
+from interlock.client.caller_transaction import CallerTransaction
 from interlock.client.durations import Length
 from interlock.client.inbox import Inbox
 from interlock.client.jobs import Job
 from interlock.client.runs import Run
 from interlock.client.schedules import Schedules
-from interlock.client.selections import JobWords, Selection
+from interlock.client.selections import JobFilter, Selection
 from interlock.client.tasks import Rules, Task
-from interlock.client.why.explain import explain
+from interlock.client.why import explain
 from interlock.client.workflows import Workflow
 from interlock.core.engine import refuse_fork
 from interlock.core.plugin import Plugin, Registry
@@ -61,15 +60,15 @@ class App:
         self.inbox = Inbox(self)
         self.opened: Backend | None = None
         self.process = os.getpid()  # that opened it
-        self.last_mail: Mail | None = None
+        self.last_bridge: AsyncBridge | None = None
         self.opening = Lock()
-        # A test puts the app on a stage with these: an engine of its own, and what happens while a job is waited for.
+        # Tests set these: an engine of their own, and what happens while a job is waited for.
         self.opener: Callable[[], Backend]
         self.meanwhile: Callable[[Job, Length | None], None] | None = None
         self.reach(url, key, tenant)
 
     def add_plugins(self, plugins: Iterable[Plugin]) -> None:
-        """It has these plugins too, from its next use on; those that it has already are left as they are."""
+        """Adds plugins, from its next use on; those that it has already are left as they are."""
         new = Registry([plugin for plugin in plugins if plugin not in self.registry.plugins])
         if not new.plugins:
             return
@@ -79,7 +78,7 @@ class App:
         self.reach(self.url, self.key, self.tenant)
 
     def reach(self, url: str, key: str | None = None, tenant: int | None = None) -> None:
-        """From the next use on it speaks to this database, or to this server with that key."""
+        """Uses this database, or this server with that key, from the next use on. Raises InterlockError."""
         self.close()
         if not is_far(url):
             if key is not None:
@@ -87,23 +86,27 @@ class App:
             self.url, self.tenant, self.key = checked(url), 1 if tenant is None else tenant, key
             self.opener = partial(open_here, self.url, self.lifecycles, self.registry)
             return
-        whose = tenant_of(key)
-        if tenant not in (None, whose):
-            raise InterlockError(f"this key speaks for tenant {whose}, and not for {tenant}")
-        self.url, self.tenant, self.key = address(url), whose, key
+        own = find_tenant(key)
+        if tenant not in (None, own):
+            raise InterlockError(f"this key is for tenant {own}, and not for {tenant}")
+        self.url, self.tenant, self.key = parse_address(url), own, key
         self.opener = partial(open_far, self.url, key or "", self.registry)
 
     @property
     def far(self) -> tuple[str, str] | None:
-        """The server that it speaks to, and the key that it shows there."""
+        """The URL of the server that it uses, and the key that it sends; None beside a database."""
         return (self.url, self.key or "") if is_far(self.url) else None
 
     @property
     def engine(self) -> Backend:
+        """The engine of the database, or the connection to the server; the first use opens it."""
+        if self.opened is not None and self.process == os.getpid():
+            return self.opened
         return self.connect()
 
     def connect(self) -> Backend:
-        """It is connected: a SQLite file is there and migrated. Nobody needs to ask; the first use does."""
+        """Opens the database, creating and migrating a SQLite file,
+        or connects to the server; the first use does it."""
         if self.opened is not None:
             refuse_fork(self.process)
         with self.opening:
@@ -117,7 +120,7 @@ class App:
     def task(self, /, *, name: str | None = None, **rules: Any) -> Callable[[Callable[P, R]], Task[P, R]]: ...
 
     def task(self, handler: Callable[..., Any] | None = None, /, *, name: str | None = None, **rules: Any) -> Any:
-        """A function becomes a task of this app, under its own name or another."""
+        """Makes a function a task of this app, under its own name or another; `rules` are the fields of `Rules`."""
 
         def define(function: Callable[P, R]) -> Task[P, R]:
             return self.define(function, name or function.__name__, rules)
@@ -127,25 +130,25 @@ class App:
     def define(self, handler: Callable[P, R], name: str, rules: dict[str, Any]) -> Task[P, R]:
         if name in self.tasks:
             raise InterlockError(f"this app has a task '{name}' already; give one of them another name")
-        strange = [rule for rule in rules if rule not in Rules.__dataclass_fields__]
-        if strange:
+        unknown = [rule for rule in rules if rule not in Rules.__dataclass_fields__]
+        if unknown:
             known = ", ".join(Rules.__dataclass_fields__)
-            raise InterlockError(f"task '{name}': there is no rule '{strange[0]}'; there are {known}")
+            raise InterlockError(f"task '{name}': there is no rule '{unknown[0]}'; there are {known}")
         self.tasks[name] = task = Task(self, handler, name, Rules(**rules))
         return task
 
     def find_task(self, name: str) -> Task[Any, Any]:
+        """Raises Unknown if this app has no task of that name."""
         if name not in self.tasks:
             raise Unknown(f"this app has no task '{name}'; it has {', '.join(self.tasks) or 'none'}")
         return self.tasks[name]
 
     def workflow(self, name: str, steps: Sequence[Any]) -> Workflow:
-        """Steps under a name, of which runs are made: tasks, approvals, other workflows, in their order."""
+        """Defines a workflow: tasks, approvals and other workflows in their order, under a name."""
         if name in self.workflows:
             raise InterlockError(f"this app has a workflow '{name}' already; give one of them another name")
-        made = Workflow(self, name, steps)
-        self.workflows[name] = made
-        return made
+        self.workflows[name] = workflow = Workflow(self, name, steps)
+        return workflow
 
     @property
     def definitions(self) -> list[DefineSchedule | DefineTemplate]:
@@ -153,61 +156,66 @@ class App:
         workflows = [workflow.definition for workflow in self.workflows.values()]
         return [*workflows, *self.schedules.definitions.values()]
 
-    def run(self, one: int | str) -> Run:
-        """A run of a workflow by its id."""
-        return Run(self, parse_id(one) if isinstance(one, str) else one)
+    def run(self, run: int | str) -> Run:
+        """Returns a run by its id; nothing is read."""
+        return Run(self, parse_id(run) if isinstance(run, str) else run)
 
-    def rerun(self, one: int | str, *, from_: str | None = None, by: str = "local", reason: str = "") -> Run:
-        """A new run of the steps of another one, from a step on; what came before it is taken over."""
-        return self.run(one).rerun(from_=from_, by=by, reason=reason)
+    def rerun(self, run: int | str, *, from_: str | None = None, by: str = "local", reason: str = "") -> Run:
+        """Makes a new run of the same steps, from one of them on; the outputs of those before it are taken over."""
+        return self.run(run).rerun(from_=from_, by=by, reason=reason)
 
-    def job(self, one: int | str) -> Job:
-        """A job by its id."""
-        return Job(self, parse_id(one) if isinstance(one, str) else one)
+    def job(self, job: int | str) -> Job:
+        """Returns a job by its id; nothing is read."""
+        return Job(self, parse_id(job) if isinstance(job, str) else job)
 
-    def jobs(self, *ids: int | str, **words: Unpack[JobWords]) -> Selection:
-        """Many jobs at once, by their ids or by a filter, to look at, count, cancel or requeue.
+    def jobs(self, *ids: int | str, **fields: Unpack[JobFilter]) -> Selection:
+        """Selects many jobs, by their ids or by a filter, to read, count, cancel or requeue them.
 
-        `app.jobs(task="mail", state="queued")`: units that fit all that is said; nothing said is all of them.
+        `app.jobs(task="mail", state="queued")` selects jobs that fit all fields; without fields it selects all jobs.
         """
-        return Selection(self, ids, **words)
+        return Selection(self, ids, **fields)
 
-    # Asking.
+    # Commands and views.
 
     def send(self, command: Command[A]) -> A:
-        """The command is carried out whole and its answer given, or nothing has changed and the reason is raised."""
+        """Carries out a command and returns its answer.
+
+        Raises:
+            InterlockError: the command was refused, and nothing has changed.
+        """
         return self.engine.send(command)
 
     async def asend(self, command: Command[A]) -> A:
-        """The same, while others run."""
-        return await self.mail.answer(self.engine.put(command))
+        """Does the same as `send`, and lets others run meanwhile."""
+        return await self.bridge.wait_for(self.engine.put(command))
 
     @property
-    def mail(self) -> Mail:
-        """Where the running loop gets its answers."""
+    def bridge(self) -> AsyncBridge:
+        """Brings answers to the running loop."""
         loop = asyncio.get_running_loop()
-        if self.last_mail is None or self.last_mail.loop is not loop:
-            self.last_mail = Mail(loop)
-        return self.last_mail
+        if self.last_bridge is None or self.last_bridge.loop is not loop:
+            self.last_bridge = AsyncBridge(loop)
+        return self.last_bridge
 
     def put_all(self, commands: Sequence[Command[Any]]) -> "list[Future[Any]]":
-        """Commands that are carried out in this order, and if nothing speaks against it in one transaction."""
+        """Starts commands, which are carried out in this order and if possible in one transaction."""
         return self.engine.put_all(commands)
 
     def read(self, view: Callable[Concatenate[Connection, int, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """What a view says of this app's tenant; nothing is changed by it."""
+        """Returns what a view says of this app's tenant; it changes nothing."""
         return self.engine.see(view, self.tenant, *args, **kwargs)
 
-    def why(self, one: int | str) -> str:
-        """Why a unit is where it is, and what would move it on; by its id."""
-        return self.read(explain, self.lifecycles, parse_id(one) if isinstance(one, str) else one).text
+    def why(self, unit: int | str) -> str:
+        """Explains why a job, run or step is in its state, and what would move it on."""
+        return self.read(explain, self.lifecycles, parse_id(unit) if isinstance(unit, str) else unit).text
 
     def sender(self, connection: Any) -> Sender:
-        """Whom a submit asks: the engine, or the caller's own open transaction."""
-        return self if connection is None else Borrowed(self, connection)
+        """Returns who sends a submit: this app, or the caller's own open transaction on `connection`."""
+        return self if connection is None else CallerTransaction(self, connection)
 
     def close(self) -> None:
-        """What was sent is answered, and every connection and thread is gone; after a fork the parent's stay."""
+        """When it returns,
+        what was sent is answered and every connection and thread is gone; a fork leaves the parent's."""
         if self.opened is not None and os.getpid() != self.process:
             self.opened, self.opening = None, Lock()
             return
@@ -228,13 +236,22 @@ def open(  # noqa: A001
     url: str | None = None, *, tenant: int | None = None, lifecycles: Iterable[str | Path] = (), hurry: int = 1,
     key: str | None = None, redact: Callable[[str], str] | None = None, plugins: Iterable[Plugin] = (),
 ) -> App:  # fmt: skip
-    """An app on the database that a URL names: `sqlite:///file.db`, `sqlite://:memory:` or `postgresql://…`.
+    """Makes an app on the database of a URL: `sqlite:///file.db`, `sqlite://:memory:` or `postgresql://…`.
 
-    Without one it is the database that the commands use: that of INTERLOCK_DB, or `sqlite:///interlock.db`. With
-    `http://…` or `https://…` it is the same app over a server, and `key`, or INTERLOCK_KEY, says for which tenant.
-    `lifecycles` are files of your own. `hurry` divides all leases and beats, for tests alone. `redact` is given every
-    error and traceback of a handler before it leaves the worker, and returns what may be stored, shown and logged.
-    `plugins` are kinds of work beside those that Interlock ships.
+    Without a URL it is the database of INTERLOCK_DB, or `sqlite:///interlock.db`, as for the command line. With
+    `http://…` or `https://…` it is the same app over a server.
+
+    Parameters:
+        tenant: the tenant that it works for; 1 unless the key of a server says otherwise.
+        lifecycles: lifecycle files of your own.
+        hurry: divides all leases and heartbeats, for tests alone.
+        key: the API key for a server; by default that of INTERLOCK_KEY.
+        redact: gets every error and traceback of a handler before it leaves the worker, and returns what may be
+            stored, shown and logged.
+        plugins: kinds of work besides those that Interlock ships.
+
+    Raises:
+        InterlockError: the URL, the key or a lifecycle file is wrong. Nothing is opened yet.
     """
     url = os.environ.get("INTERLOCK_DB", DEFAULT) if url is None else url
     if key is None and is_far(url):

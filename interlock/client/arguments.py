@@ -1,8 +1,9 @@
-"""The arguments of a task: checked when they are submitted, so that a wrong one never reaches a worker."""
+"""The arguments of tasks and runs: checked when they are submitted, so that a wrong one never reaches a worker."""
 
 import inspect
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, get_type_hints
 
 import msgspec
@@ -11,116 +12,188 @@ from interlock.client.context import Context
 from interlock.kernel.commands import LeaseGrant
 from interlock.kernel.errors import InterlockError
 
-MISSING, STRANGE = (
-    re.compile(r"Object missing required field `(.*)`"),
-    re.compile(r"Object contains unknown field `(.*)`"),
-)
+MISSING_FIELD = re.compile(r"Object missing required field `(.*)`")
+UNKNOWN_FIELD = re.compile(r"Object contains unknown field `(.*)`")
 
 
 class Arguments:
     """The parameters of one handler."""
 
     def __init__(self, name: str, handler: Callable[..., Any], reserved: tuple[str, ...]) -> None:
+        """`reserved` are names that no parameter may have. Raises InterlockError for an impossible handler."""
         self.name = name
         self.signature = inspect.signature(handler)
-        hints = annotations_of(name, handler)
-        self.context = next((one for one, hint in hints.items() if is_context(hint) and one != "return"), None)
-        fields = [self.field(one, hints, reserved) for one in self.signature.parameters if one != self.context]
+        hints = read_annotations(name, handler)
+        self.context_name = next((name for name, hint in hints.items() if is_context(hint) and name != "return"), None)
+        self.names = [name for name in self.signature.parameters if name != self.context_name]
+        fields = [self.make_field(name, hints, reserved) for name in self.names]
         self.kind = msgspec.defstruct("Arguments", fields, forbid_unknown_fields=True, kw_only=True)
         try:
             self.decoder = msgspec.json.Decoder(self.kind)
         except TypeError as error:
             raise InterlockError(f"task '{name}': its arguments cannot be kept as JSON: {error}") from None
 
-    def field(self, one: str, hints: dict[str, Any], reserved: tuple[str, ...]) -> Any:
-        """A parameter as the checker knows it. Raises InterlockError for one that cannot be given later."""
-        parameter = self.signature.parameters[one]
+    def make_field(self, name: str, hints: dict[str, Any], reserved: tuple[str, ...]) -> Any:
+        """Makes the field that checks a parameter. Raises InterlockError for one that cannot be given later."""
+        parameter = self.signature.parameters[name]
         if parameter.kind not in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
             raise InterlockError(f"task '{self.name}': '{parameter}' must be a plain parameter with a name of its own")
-        if one in reserved:
+        if name in reserved:
             names = ", ".join(reserved)
-            raise InterlockError(f"task '{self.name}': parameter '{one}' must have another name; submit uses {names}")
+            raise InterlockError(f"task '{self.name}': parameter '{name}' must have another name; submit uses {names}")
         if parameter.default is parameter.empty:
-            return one, hints.get(one, Any)
+            return name, hints.get(name, Any)
 
         def default() -> Any:
             return parameter.default
 
-        return one, hints.get(one, Any), msgspec.field(default_factory=default)
+        return name, hints.get(name, Any), msgspec.field(default_factory=default)
 
-    def packed(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> str:
-        """The arguments as JSON. Raises InterlockError, which names the one that is wrong."""
+    def encode(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> str:
+        """Encodes the arguments of a submit as JSON.
+
+        Raises:
+            InterlockError: an argument is wrong; the text names it.
+        """
         try:
-            text = encoded({**self.by_name(args, kwargs), **kwargs} if args else kwargs)
+            text = encode_arguments({**self.name_arguments(args, kwargs), **kwargs} if args else kwargs)
             self.decoder.decode(text)
         except (msgspec.MsgspecError, TypeError, UnicodeError) as error:
-            raise InterlockError(f"task '{self.name}': {told(str(error))}; it takes {self.spelled()}") from None
+            why = describe_wrong_argument(str(error))
+            raise InterlockError(f"task '{self.name}': {why}; it takes {self.describe()}") from None
         return text.decode()
 
-    def by_name(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
-        """Arguments that were given by their place. Raises InterlockError for one too many."""
-        names = [one for one in self.signature.parameters if one != self.context]
-        if len(args) > len(names):
-            raise InterlockError(f"task '{self.name}' takes {len(names)} arguments, and {len(args)} were given")
-        named = dict(zip(names, args, strict=False))
-        twice = [one for one in named if one in kwargs]
+    def name_arguments(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+        """Returns positional arguments by name. Raises InterlockError for one too many."""
+        if len(args) > len(self.names):
+            raise InterlockError(f"task '{self.name}' takes {len(self.names)} arguments, and {len(args)} were given")
+        named = dict(zip(self.names, args, strict=False))
+        twice = [name for name in named if name in kwargs]
         if twice:
             raise InterlockError(f"task '{self.name}': argument '{twice[0]}' is given twice")
         return named
 
-    def unpacked(self, text: str) -> dict[str, Any]:
-        """The arguments that JSON holds. Raises msgspec.MsgspecError."""
-        return msgspec.structs.asdict(self.decoder.decode(text))
+    def decode(self, grant: LeaseGrant, context: Context | None = None) -> dict[str, Any]:
+        """Returns what the handler is called with: its arguments, and the context if it takes one.
 
-    def of(self, grant: LeaseGrant) -> dict[str, Any]:
-        """The arguments of a grant; a step takes those of its run, and outputs of earlier steps, that it names.
+        A step takes those arguments of its run, and outputs of earlier steps, that its parameters name.
 
-        Raises msgspec.MsgspecError.
+        Raises:
+            msgspec.MsgspecError: the arguments do not fit the handler.
         """
-        if grant.outputs is None:
-            return self.unpacked(grant.input)
-        held = msgspec.json.decode(grant.input, type=dict[str, msgspec.Raw] | None) or {}
-        held |= {name: msgspec.Raw(output.encode()) for name, output in grant.outputs}
-        taken = {one: held[one] for one in self.kind.__struct_fields__ if one in held}
-        return self.unpacked(msgspec.json.encode(taken).decode())
+        text = grant.input.encode()
+        if grant.outputs is not None:
+            values = msgspec.json.decode(text, type=dict[str, msgspec.Raw] | None) or {}
+            values |= {name: msgspec.Raw(output.encode()) for name, output in grant.outputs}
+            text = msgspec.json.encode({name: values[name] for name in self.names if name in values})
+        arguments = msgspec.structs.asdict(self.decoder.decode(text))
+        if self.context_name:
+            arguments[self.context_name] = context
+        return arguments
 
-    def spelled(self) -> str:
-        words = [str(parameter) for one, parameter in self.signature.parameters.items() if one != self.context]
-        return ", ".join(words) or "no arguments"
+    def describe(self) -> str:
+        return ", ".join(str(self.signature.parameters[name]) for name in self.names) or "no arguments"
 
 
 def is_context(hint: Any) -> bool:
     return isinstance(hint, type) and Context in hint.__mro__
 
 
-def annotations_of(name: str, handler: Callable[..., Any]) -> dict[str, Any]:
-    """The types of a handler's parameters. Raises InterlockError for one that is not known where it is defined."""
+def read_annotations(name: str, handler: Callable[..., Any]) -> dict[str, Any]:
+    """Returns the types of a handler's parameters. Raises InterlockError for one that is not known where it stands."""
     try:
         return get_type_hints(handler)
     except (NameError, TypeError, SyntaxError) as error:
         raise InterlockError(f"task '{name}': its annotations cannot be read: {error}") from None
 
 
-def encoded(given: Mapping[str, Any]) -> bytes:
-    """Arguments as JSON. Raises TypeError, which names the one that cannot be."""
+def encode_arguments(values: Mapping[str, Any]) -> bytes:
+    """Encodes arguments as JSON. Raises TypeError, which names the one that cannot be encoded."""
     try:
-        return msgspec.json.encode(given)
+        return msgspec.json.encode(values)
     except (TypeError, UnicodeError) as whole:
-        for one, value in given.items():
+        for name, value in values.items():
             try:
                 msgspec.json.encode(value)
             except (TypeError, UnicodeError) as error:
-                raise TypeError(f"{error} - at `$.{one}`") from None
+                raise TypeError(f"{error} - at `$.{name}`") from None
         raise TypeError(str(whole)) from None
 
 
-def told(text: str) -> str:
-    """What msgspec says, in the words of a caller: the argument first."""
-    said, _, place = text.partition(" - at `$.")
+def describe_wrong_argument(text: str) -> str:
+    """Returns what msgspec says of an argument in a caller's words: the argument first."""
+    problem, _, place = text.partition(" - at `$.")
     if place:
-        return f"argument '{place.rstrip('`')}': {said[0].lower()}{said[1:]}"
-    missing = MISSING.fullmatch(said)
-    strange = STRANGE.fullmatch(said)
-    if missing or strange:
-        return f"argument '{missing[1]}' is missing" if missing else f"it has no argument '{strange[1]}'"  # type: ignore[index]
-    return said[0].lower() + said[1:]
+        return f"argument '{place.rstrip('`')}': {problem[0].lower()}{problem[1:]}"
+    if missing := MISSING_FIELD.fullmatch(problem):
+        return f"argument '{missing[1]}' is missing"
+    if unknown := UNKNOWN_FIELD.fullmatch(problem):
+        return f"it has no argument '{unknown[1]}'"
+    return problem[0].lower() + problem[1:]
+
+
+# Runs: their arguments are what the steps take that no earlier step gives them.
+
+
+@dataclass(frozen=True)
+class StepParameter:
+    """A parameter of a step's task; without a name, the step may take anything."""
+
+    step: str
+    name: str | None
+    kind: Any = None
+    required: bool = True
+    of_any_step: bool = False  # the task that undoes a step may take the output of any other step
+
+
+class RunArguments:
+    """The arguments of the runs of one workflow."""
+
+    def __init__(
+        self, workflow: str, before: Mapping[str, set[str]], parameters: Sequence[StepParameter],
+        reserved: tuple[str, ...],
+    ) -> None:  # fmt: skip
+        """`before` has for each step the names of all steps before it. Raises InterlockError for impossible names."""
+        self.workflow = workflow
+        self.takes_anything = any(parameter.name is None for parameter in parameters)
+        self.parameters = [
+            parameter
+            for parameter in parameters
+            if parameter.name is not None
+            and parameter.name not in (before if parameter.of_any_step else before[parameter.step])
+        ]
+        for parameter in self.parameters:
+            step_takes = f"workflow '{workflow}': step '{parameter.step}' takes '{parameter.name}'"
+            if parameter.name in before:
+                raise InterlockError(f"{step_takes}, which is a step, but none before it")
+            if parameter.name in reserved:
+                names = ", ".join(reserved)
+                raise InterlockError(f"{step_takes}, which must have another name; submit uses {names}")
+
+    def encode(self, values: Mapping[str, Any]) -> str:
+        """Encodes the arguments of a submit as JSON.
+
+        Raises:
+            InterlockError: an argument is wrong; the text names it.
+        """
+        known = {parameter.name for parameter in self.parameters}
+        unknown = [name for name in values if name not in known]
+        if unknown and not self.takes_anything:
+            raise self.make_error(f"it has no argument '{unknown[0]}'")
+        for parameter in self.parameters:
+            if parameter.required and parameter.name not in values:
+                raise self.make_error(f"argument '{parameter.name}' is missing: step '{parameter.step}' needs it")
+        try:
+            text = encode_arguments(values)
+            for parameter in self.parameters:
+                if parameter.name in values:
+                    msgspec.json.decode(
+                        text, type=msgspec.defstruct("Argument", [(str(parameter.name), parameter.kind)])
+                    )
+        except (msgspec.MsgspecError, TypeError, UnicodeError) as error:
+            raise self.make_error(describe_wrong_argument(str(error))) from None
+        return text.decode()
+
+    def make_error(self, why: str) -> InterlockError:
+        names = ", ".join(dict.fromkeys(str(parameter.name) for parameter in self.parameters))
+        return InterlockError(f"workflow '{self.workflow}': {why}; it takes {names or 'no arguments'}")

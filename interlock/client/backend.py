@@ -1,4 +1,4 @@
-"""What an app speaks to: an engine beside it, or a server across the network."""
+"""What an app sends its commands to: an engine beside it, or a server across the network."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
@@ -22,7 +22,7 @@ FAR = ("http://", "https://")
 
 
 class Backend(Protocol):
-    """Where commands and questions go in, and answers come out."""
+    """Takes commands and views, and answers them."""
 
     far: bool  # across the network: there is no database here, and the server lets time pass
 
@@ -41,11 +41,13 @@ class Backend(Protocol):
 
 
 def is_far(url: str) -> bool:
+    """Whether a URL names a server, and no database."""
     return url.startswith(FAR)
 
 
-def address(url: str) -> str:
-    """The address of a server. Raises InterlockError for one with a key in it, or with more than an address."""
+def parse_address(url: str) -> str:
+    """Returns the address of a server. Raises InterlockError for a URL with a key in it,
+    or with more than an address."""
     parts = urlsplit(url)
     if parts.username or parts.password:
         raise InterlockError("a key does not belong into a URL, where logs show it: give it as key=, or INTERLOCK_KEY")
@@ -54,27 +56,28 @@ def address(url: str) -> str:
     return url.rstrip("/")
 
 
-def tenant_of(key: str | None) -> int:
-    """The tenant for which a key speaks. Raises InterlockError if it is none."""
+def find_tenant(key: str | None) -> int:
+    """Returns the tenant that a key is for. Raises InterlockError for what is no key."""
     if not key:
-        raise InterlockError("a server wants a key: give key=, or INTERLOCK_KEY; `interlock key create` makes one")
-    found = read_key(key)
-    if found is None:
+        raise InterlockError("a server needs a key: give key=, or INTERLOCK_KEY; `interlock key create` makes one")
+    parts = read_key(key)
+    if parts is None:
         raise InterlockError("this is no key; a key begins with ilk_, and `interlock key create` makes one")
-    return found[0]
+    return parts[0]
 
 
 def open_here(url: str, lifecycles: Mapping[str, Lifecycle], registry: Registry) -> Backend:
+    """Opens the database of a URL."""
     return Engine.open(url, lifecycles, registry)
 
 
 def open_far(url: str, key: str, registry: Registry) -> Backend:
-    """A connection to a server, whose library is an extra. Raises InterlockError."""
+    """Connects to a server. Raises InterlockError if the library for it, an extra, is not installed."""
     try:
         module = import_module("interlock.client.remote")
     except ModuleNotFoundError as error:
         if (error.name or "").startswith("interlock"):
             raise
         raise InterlockError("a client over HTTP needs its library: pip install 'interlock[http]'") from None
-    found: Backend = module.Remote(url, key, registry.queries)
-    return found
+    engine: Backend = module.RemoteEngine(url, key, registry.queries)
+    return engine

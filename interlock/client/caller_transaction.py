@@ -1,4 +1,4 @@
-"""Submitting inside the caller's own transaction: the job is there exactly if the caller commits."""
+"""Submitting inside the caller's own transaction: the job exists exactly if the caller commits."""
 
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -15,17 +15,18 @@ if TYPE_CHECKING:
 A = TypeVar("A")
 
 
-class Borrowed:
-    """Carries commands out in a transaction that is not ours: no commit, no second try."""
+class CallerTransaction:
+    """Carries out commands in the transaction that is open on the caller's connection: no commit, no retry."""
 
     def __init__(self, app: "App", connection: Any) -> None:
+        """Raises InterlockError for a connection to another database, and for an app that uses a server."""
         if app.engine.far:
             raise InterlockError(
                 "tx: a server cannot join a transaction of yours; open the database itself, or submit with key=…, "
                 "so that a job which is submitted again is the same one"
             )
         self.app, self.connection = app, join_transaction(connection)
-        if epoch_of(self.connection) != app.engine.read(read_epoch):
+        if find_epoch(self.connection) != app.engine.read(read_epoch):
             raise InterlockError(
                 "tx: this connection is to another database than the app's; use one of the same database"
             )
@@ -37,6 +38,6 @@ class Borrowed:
         return self.send(command)
 
 
-def epoch_of(connection: Connection) -> str | None:
-    """The epoch of a caller's database; None if it is none of ours."""
+def find_epoch(connection: Connection) -> str | None:
+    """Reads the epoch of the caller's database; None if it is none of ours."""
     return read_epoch(connection) if has_table(connection, "about") else None

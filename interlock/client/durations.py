@@ -1,6 +1,7 @@
 """Times as users write them: `"2m"`, 120 or a timedelta for a length, a datetime for an instant."""
 
 from datetime import UTC, datetime, timedelta
+from typing import overload
 
 from interlock.kernel.durations import ALLOWED, UNITS_US, microseconds, spoken
 from interlock.kernel.errors import InterlockError
@@ -15,8 +16,10 @@ def length_us(name: str, length: Length) -> int:
             return microseconds(length)
         us = round((length.total_seconds() if isinstance(length, timedelta) else length) * 1_000_000)
     except (ValueError, TypeError, OverflowError) as error:
-        said = str(error) if isinstance(length, str) else f"{length!r} is no length of time"
-        raise InterlockError(f"{name}: {said}; a number of seconds or a timedelta is allowed too ({ALLOWED})") from None
+        reason = str(error) if isinstance(length, str) else f"{length!r} is no length of time"
+        raise InterlockError(
+            f"{name}: {reason}; a number of seconds or a timedelta is allowed too ({ALLOWED})"
+        ) from None
     if us < 0:
         raise InterlockError(f"{name} = {length!r} is not allowed; a length of time is not negative")
     return us
@@ -30,20 +33,29 @@ def instant_us(name: str, instant: datetime) -> int:
 
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-ROUGHLY_US = 10 * UNITS_US["s"]  # longer times are told in whole seconds
+ROUNDED_FROM_US = 10 * UNITS_US["s"]  # longer times are shown in whole seconds
 
 
-def stated(at: int) -> str:
-    """An instant as RFC 3339 says it, in milliseconds UTC."""
+@overload
+def format_time(at: int) -> str: ...
+@overload
+def format_time(at: int | None) -> str | None: ...
+
+
+def format_time(at: int | None) -> str | None:
+    """Formats an instant (microseconds UTC) as RFC 3339 in milliseconds; None stays None."""
+    if at is None:
+        return None
     return (EPOCH + timedelta(microseconds=at)).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-def roughly(length_us: int) -> str:
-    """A length of time as a person would say it."""
-    part = UNITS_US["s"] if abs(length_us) >= ROUGHLY_US else UNITS_US["ms"]
+def format_rounded(length_us: int) -> str:
+    """Formats a length of time as a person would say it: in whole seconds if it is long, else in milliseconds."""
+    part = UNITS_US["s"] if abs(length_us) >= ROUNDED_FROM_US else UNITS_US["ms"]
     return spoken(abs(length_us) // part * part)
 
 
-def told(at: int, now: int) -> str:
-    """An instant, and how far away it is."""
-    return f"{stated(at)} ({f'in {roughly(at - now)}' if at > now else f'{roughly(now - at)} ago'})"
+def format_time_relative(at: int, now: int) -> str:
+    """Formats an instant together with how far away it is; both are microseconds UTC."""
+    distance = f"in {format_rounded(at - now)}" if at > now else f"{format_rounded(now - at)} ago"
+    return f"{format_time(at)} ({distance})"

@@ -1,4 +1,4 @@
-"""Commands under the names that they had first: programs that ask over HTTP may go on sending them."""
+"""Commands under the names that they had first: programs may go on sending them over HTTP."""
 
 from typing import Any, ClassVar
 
@@ -11,12 +11,13 @@ from interlock.kernel.errors import InterlockError
 
 
 class Renamed(Command[Any], frozen=True, kw_only=True):
-    """What may be sent in place of the commands that it stands for. It never reaches an engine."""
+    """A first name, sent in place of the commands that it stands for. It never reaches an engine."""
 
     stands_for: ClassVar[tuple[type[Command[Any]], ...]]
+    sent_as: ClassVar[str] = ""  # its name over HTTP, if that is not the name of the class
 
     def present(self) -> Command[Any]:
-        """The command that is meant. Raises InterlockError if none is."""
+        """Returns the command that it stands for. Raises InterlockError if there is none."""
         return self.as_a(self.stands_for[0])
 
     def as_a(self, kind: type[Command[Any]]) -> Command[Any]:
@@ -70,9 +71,10 @@ class Trigger(Renamed, frozen=True, kw_only=True):
     name: str
 
 
-class Key(Renamed, frozen=True, kw_only=True):
+class KeyOrder(Renamed, frozen=True, kw_only=True):
     """The first name of CreateKey, RotateKey and RevokeKey, by its order: create, rotate or revoke."""
 
+    sent_as = "Key"
     stands_for = (commands.CreateKey, commands.RotateKey, commands.RevokeKey)
     order: str
     key: int | None = None
@@ -89,4 +91,4 @@ class Key(Renamed, frozen=True, kw_only=True):
         return named.as_a(self.stands_for[orders.index(self.order)])
 
 
-FIRST_NAMES: tuple[type[Renamed], ...] = (Define, Pause, Resume, Remove, Trigger, Key)
+FIRST_NAMES: tuple[type[Renamed], ...] = (Define, Pause, Resume, Remove, Trigger, KeyOrder)

@@ -1,10 +1,10 @@
-"""A tree of units as a graph: Mermaid text, or an SVG that any browser shows; pure."""
+"""A tree as a graph: Mermaid text, or an SVG that any browser shows."""
 
 from collections.abc import Mapping
 from html import escape
 
-from interlock.client.durations import roughly
-from interlock.client.trees import Node, Picture
+from interlock.client.durations import format_rounded
+from interlock.client.trees import TreeNode, TreeSnapshot
 from interlock.kernel.lifecycle import Category
 
 # What a state means, as a colour: the ground, and the line around it.
@@ -18,99 +18,99 @@ COLOURS = {
 }  # fmt: skip
 UNKNOWN = ("#ffffff", "#000000")
 WIDTH, HEIGHT, ACROSS, DOWN, EDGE = 190, 62, 44, 22, 16  # of a box, between boxes, and around all
-LETTERS_MAX = 24  # that fit into a box
-ODD = frozenset('"#;&<>`\\{}[]()|')  # letters that mean something to Mermaid
+TEXT_MAX = 24  # characters that fit into a box
+MERMAID_SPECIAL = frozenset('"#;&<>`\\{}[]()|')  # letters that mean something to Mermaid
 
 
-def edges(seen: Picture) -> list[tuple[int, int, bool]]:
-    """Who comes before whom, and whether as a need: a unit without needs comes after its parent."""
-    there = {node.unit for node in seen.nodes}
+def list_edges(tree: TreeSnapshot) -> list[tuple[int, int, bool]]:
+    """Lists (before, after, whether it is a need); a node without needs comes after its parent."""
+    there = {node.unit for node in tree.nodes}
     drawn = []
-    for node in seen.nodes:
+    for node in tree.nodes:
         needs = [(need, node.unit, True) for need in node.needs if need in there]
         drawn += needs or ([(node.parent, node.unit, False)] if node.parent in there else [])
     return [(source, target, need) for source, target, need in drawn if source is not None]
 
 
-def mermaid(seen: Picture) -> str:
-    """The graph as Mermaid text: a solid arrow is a need, a dotted one leads from a parent to a child."""
+def draw_mermaid(tree: TreeSnapshot) -> str:
+    """Draws the graph as Mermaid text: a solid arrow is a need, a dotted one leads from a parent to a child."""
     lines = ["flowchart LR"]
-    for node in seen.nodes:
+    for node in tree.nodes:
         shape = ("{{", "}}") if node.category == Category.GATE else ("[", "]")
-        words = "<br/>".join(mermaid_text(word) for word in labels(seen, node))
+        words = "<br/>".join(escape_mermaid(word) for word in make_labels(tree, node))
         lines.append(f'    u{node.unit}{shape[0]}"{words}"{shape[1]}:::{node.category or "unknown"}')
-    for source, target, need in edges(seen):
+    for source, target, need in list_edges(tree):
         lines.append(f"    u{source} {'-->' if need else '-.->'} u{target}")
-    for category in dict.fromkeys(node.category for node in seen.nodes):
-        ground, line = colours(category)
+    for category in dict.fromkeys(node.category for node in tree.nodes):
+        ground, line = get_colours(category)
         lines.append(f"    classDef {category or 'unknown'} fill:{ground},stroke:{line},color:#000")
-    if seen.cut:
+    if tree.cut:
         lines.append('    more["…"]')
     return "\n".join(lines) + "\n"
 
 
-def mermaid_text(text: str) -> str:
-    """Text that Mermaid takes as text, whatever it says."""
-    words = " ".join(plain(text).split())
-    return "".join(f"#{ord(letter)};" if letter in ODD else letter for letter in words)
+def escape_mermaid(text: str) -> str:
+    """Escapes text for Mermaid."""
+    words = " ".join(make_printable(text).split())
+    return "".join(f"#{ord(character)};" if character in MERMAID_SPECIAL else character for character in words)
 
 
-def labels(seen: Picture, node: Node) -> tuple[str, str]:
-    """What stands in a box: what it is, and where it stands for how long."""
-    took = seen.took(node)
-    return node.task, node.state if took is None else f"{node.state} · {roughly(took)}"
+def make_labels(tree: TreeSnapshot, node: TreeNode) -> tuple[str, str]:
+    """Returns the two lines of a box: the name, and the state with how long it took."""
+    took = tree.duration_us(node)
+    return node.task, node.state if took is None else f"{node.state} · {format_rounded(took)}"
 
 
-def colours(category: str) -> tuple[str, str]:
+def get_colours(category: str) -> tuple[str, str]:
     return COLOURS[Category(category)] if category else UNKNOWN
 
 
-# The drawing of our own: each unit in the column after the last one that it follows.
+# The SVG: each node is in the column after the last one that it follows.
 
 
-def places(seen: Picture) -> dict[int, tuple[int, int]]:
-    """The column and the row of each unit."""
+def place_nodes(tree: TreeSnapshot) -> dict[int, tuple[int, int]]:
+    """Returns the column and the row of each node."""
     before: dict[int, list[int]] = {}
-    for source, target, _ in edges(seen):
+    for source, target, _ in list_edges(tree):
         before.setdefault(target, []).append(source)
     columns: dict[int, int] = {}
-    for unit in sorted(node.unit for node in seen.nodes):  # whatever it follows was made before it
+    for unit in sorted(node.unit for node in tree.nodes):  # whatever it follows was made before it
         columns[unit] = 1 + max((columns.get(source, 0) for source in before.get(unit, ())), default=-1)
     filled: dict[int, int] = {}
-    found = {}
-    for node in seen.nodes:
+    places = {}
+    for node in tree.nodes:
         column = columns[node.unit]
-        found[node.unit] = (column, filled.get(column, 0))
+        places[node.unit] = (column, filled.get(column, 0))
         filled[column] = filled.get(column, 0) + 1
-    return found
+    return places
 
 
-def svg(seen: Picture) -> str:
-    """The graph as a picture by itself: it needs no script, no font and no network."""
-    where = places(seen)
+def draw_svg(tree: TreeSnapshot) -> str:
+    """Draws the graph as an SVG that needs no script, no font and no network."""
+    where = place_nodes(tree)
     width = EDGE * 2 + (max(column for column, _ in where.values()) + 1) * (WIDTH + ACROSS) - ACROSS
     height = EDGE * 2 + (max(row for _, row in where.values()) + 1) * (HEIGHT + DOWN) - DOWN + 18
     lines = [
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" viewBox="0 0 {width} {height}" '
         'font-family="system-ui, sans-serif" font-size="13">',
-        f"<title>{escape(plain(seen.nodes[0].task))} {escape(seen.nodes[0].id)}</title>",
+        f"<title>{escape(make_printable(tree.nodes[0].task))} {escape(tree.nodes[0].id)}</title>",
         '<defs><marker id="tip" viewBox="0 0 8 8" refX="8" refY="4" markerWidth="7" markerHeight="7" orient="auto">'
         '<path d="M0 0L8 4L0 8z" fill="#555"/></marker></defs>',
         f'<rect width="{width}" height="{height}" fill="#fff"/>',
     ]
-    lines += [arrow(where, source, target, need) for source, target, need in edges(seen)]
-    lines += [box(seen, where, node) for node in seen.nodes]
-    if seen.cut:
-        lines.append(f'<text x="{EDGE}" y="{height - 8}" fill="#555">only {len(seen.nodes)} units are shown</text>')
+    lines += [draw_arrow(where, source, target, need) for source, target, need in list_edges(tree)]
+    lines += [draw_box(tree, where, node) for node in tree.nodes]
+    if tree.cut:
+        lines.append(f'<text x="{EDGE}" y="{height - 8}" fill="#555">only {len(tree.nodes)} units are shown</text>')
     return "\n".join([*lines, "</svg>"]) + "\n"
 
 
-def corner(place: tuple[int, int]) -> tuple[int, int]:
+def get_corner(place: tuple[int, int]) -> tuple[int, int]:
     return EDGE + place[0] * (WIDTH + ACROSS), EDGE + place[1] * (HEIGHT + DOWN)
 
 
-def arrow(where: Mapping[int, tuple[int, int]], source: int, target: int, need: bool) -> str:
-    (x, y), (end_x, end_y) = corner(where[source]), corner(where[target])
+def draw_arrow(where: Mapping[int, tuple[int, int]], source: int, target: int, need: bool) -> str:
+    (x, y), (end_x, end_y) = get_corner(where[source]), get_corner(where[target])
     x, y, end_y = x + WIDTH, y + HEIGHT // 2, end_y + HEIGHT // 2
     middle = (x + end_x) // 2
     dotted = "" if need else ' stroke-dasharray="3 3"'
@@ -118,10 +118,10 @@ def arrow(where: Mapping[int, tuple[int, int]], source: int, target: int, need: 
     return f'<path d="{path}" fill="none" stroke="#555"{dotted} marker-end="url(#tip)"/>'
 
 
-def box(seen: Picture, where: Mapping[int, tuple[int, int]], node: Node) -> str:
-    (x, y), (ground, line) = corner(where[node.unit]), colours(node.category)
-    task, state = (escape(fitted(word)) for word in labels(seen, node))
-    hint = escape(plain(" · ".join(word for word in (node.id, node.task, node.state, node.waits_for) if word)))
+def draw_box(tree: TreeSnapshot, where: Mapping[int, tuple[int, int]], node: TreeNode) -> str:
+    (x, y), (ground, line) = get_corner(where[node.unit]), get_colours(node.category)
+    task, state = (escape(cut_to_fit(word)) for word in make_labels(tree, node))
+    hint = escape(make_printable(" · ".join(word for word in (node.id, node.task, node.state, node.waits_for) if word)))
     return (
         f'<g><title>{hint}</title><rect x="{x}" y="{y}" width="{WIDTH}" height="{HEIGHT}" rx="8" fill="{ground}" '
         f'stroke="{line}" stroke-width="1.5"/><text x="{x + 12}" y="{y + 20}" font-weight="600">{task}</text>'
@@ -130,11 +130,11 @@ def box(seen: Picture, where: Mapping[int, tuple[int, int]], node: Node) -> str:
     )
 
 
-def plain(text: str) -> str:
-    """Text without what no XML can hold."""
-    return "".join(letter if letter.isprintable() else " " for letter in text)
+def make_printable(text: str) -> str:
+    """Returns text without what no XML can hold."""
+    return "".join(character if character.isprintable() else " " for character in text)
 
 
-def fitted(text: str) -> str:
-    """Text that fits into a box."""
-    return plain(text) if len(text) <= LETTERS_MAX else plain(text[: LETTERS_MAX - 1]) + "…"
+def cut_to_fit(text: str) -> str:
+    """Cuts text to what fits into a box."""
+    return make_printable(text) if len(text) <= TEXT_MAX else make_printable(text[: TEXT_MAX - 1]) + "…"

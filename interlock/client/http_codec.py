@@ -1,4 +1,4 @@
-"""What crosses the network between a client and a server: commands and refusals, each by its name."""
+"""What is sent between a client and a server: commands and errors, each by its name."""
 
 from collections.abc import Collection, Iterable
 from functools import cache
@@ -13,45 +13,49 @@ from interlock.kernel import commands, errors
 from interlock.kernel.commands import Command
 from interlock.kernel.errors import InterlockError, Refused
 
-BODY_MAX = 1 << 20  # bytes of a request
-TOGETHER = 256  # commands of a request
+BODY_MAX = 1 << 20  # bytes per request
+COMMANDS_MAX = 256  # per request
 NUMBER_MAX = 2**63 - 1
-NUMBER = Annotated[int, Meta(ge=-NUMBER_MAX, le=NUMBER_MAX)]  # one that a database can keep
-SERVER_SAYS = ("tenant", "cause", "key_scope", "key_lasts", "vouched_by")  # whatever a client says
-PROGRAMS = "/v1/commands"
+NUMBER = Annotated[int, Meta(ge=-NUMBER_MAX, le=NUMBER_MAX)]  # one that a database can store
+SERVER_FIELDS = ("tenant", "cause", "key_scope", "key_lasts", "vouched_by")  # the server sets them, not the client
+COMMANDS_PATH = "/v1/commands"
 
 PUBLIC = tuple(kind for kind in vars(commands).values() if getattr(kind, "public", False))
 SCOPES = ("submit", "operate", "approve", "worker", "admin")
 
 
-def scope_of(command: Command[Any], own_workers: Collection[int] = ()) -> str:
-    """The scope that a command needs; `own_workers` are those of whoever asks. Raises InterlockError."""
+def find_scope(command: Command[Any], own_workers: Collection[int] = ()) -> str:
+    """Returns the scope that a command needs; `own_workers` are the workers that the caller registered.
+
+    Raises:
+        InterlockError: the command is not public.
+    """
     if not command.public:
-        raise InterlockError(f"{type(command).__name__} cannot be asked over HTTP; ask it beside the database")
+        raise InterlockError(f"{type(command).__name__} cannot be sent over HTTP; send it beside the database")
     return command.needed_scope(own_workers)
 
 
-def public_commands(of_plugins: Iterable[type[Command[Any]]] = ()) -> list[type[Command[Any]]]:
-    """The commands that can be sent over HTTP: those that Interlock ships, and those of further plugins."""
+def list_public_commands(of_plugins: Iterable[type[Command[Any]]] = ()) -> list[type[Command[Any]]]:
+    """Returns the commands that can be sent over HTTP: those that Interlock ships, and those of further plugins."""
     return list(dict.fromkeys((*PUBLIC, *(kind for kind in of_plugins if kind.public))))
 
 
-def commands_for(
+def list_commands(
     scope: str, of_plugins: Iterable[type[Command[Any]]] = (), *, first_names: bool = True
 ) -> list[type[Command[Any]]]:
-    """What may be sent under a scope, if wanted also by its first name."""
-    kinds = [kind for kind in public_commands(of_plugins) if scope in (kind.scope, kind.other_scope)]
+    """Returns the commands that a scope allows, with `first_names` also by the names that they had first."""
+    kinds = [kind for kind in list_public_commands(of_plugins) if scope in (kind.scope, kind.other_scope)]
     return kinds + [first for first in FIRST_NAMES if first_names and set(first.stands_for) & set(kinds)]
 
 
 @cache
-def strict(kind: Any) -> Any:
-    """The same type, in which no field is unknown and every number is one that a database can keep."""
+def make_strict(kind: Any) -> Any:
+    """Returns the same type, but one that allows no unknown field and no number that a database cannot store."""
     if kind is int:
         return NUMBER
     if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
-        return twin(kind)
-    parts = tuple(part if part is ... else strict(part) for part in get_args(kind))
+        return make_wire_type(kind)
+    parts = tuple(part if part is ... else make_strict(part) for part in get_args(kind))
     if not parts:
         return kind
     origin: Any = get_origin(kind)
@@ -59,48 +63,61 @@ def strict(kind: Any) -> Any:
 
 
 @cache
-def twin(kind: type[msgspec.Struct]) -> type[msgspec.Struct]:
-    """A struct as it crosses the network: short, and with nothing that the server says itself. Commands have a tag."""
+def make_wire_type(kind: type[msgspec.Struct]) -> type[msgspec.Struct]:
+    """Returns the struct that is sent for another one: without defaults and without what the server sets itself.
+
+    The type of a command is sent as the field `command`.
+    """
     tagged = issubclass(kind, Command)
     fields = [
-        field_of(one.name, strict(one.type), one)
-        for one in msgspec.structs.fields(kind)
-        if not tagged or one.name not in SERVER_SAYS
+        make_field(info.name, make_strict(info.type), info)
+        for info in msgspec.structs.fields(kind)
+        if not tagged or info.name not in SERVER_FIELDS
     ]
-    tag: dict[str, Any] = {"tag_field": "command", "tag": kind.__name__} if tagged else {}
+    tag: dict[str, Any] = (
+        {"tag_field": "command", "tag": getattr(kind, "sent_as", "") or kind.__name__} if tagged else {}
+    )
     return msgspec.defstruct(
-        kind.__name__, fields, namespace={"__doc__": kind.__doc__, "twin_of": kind}, frozen=True, kw_only=True,
+        kind.__name__, fields, namespace={"__doc__": kind.__doc__, "command_type": kind}, frozen=True, kw_only=True,
         omit_defaults=True, forbid_unknown_fields=True, **tag,
     )  # fmt: skip
 
 
-def field_of(name: str, kind: Any, one: msgspec.structs.FieldInfo) -> Any:
-    if one.default is not NODEFAULT:
-        return name, kind, one.default
-    if one.default_factory is not NODEFAULT:
-        return name, kind, msgspec.field(default_factory=one.default_factory)
+def make_field(name: str, kind: Any, info: msgspec.structs.FieldInfo) -> Any:
+    if info.default is not NODEFAULT:
+        return name, kind, info.default
+    if info.default_factory is not NODEFAULT:
+        return name, kind, msgspec.field(default_factory=info.default_factory)
     return name, kind
 
 
-def sent(command: Command[Any]) -> bytes:
-    """A command as it is sent. Raises InterlockError for one that no server would take."""
+def encode_command(command: Command[Any]) -> bytes:
+    """Encodes a command as it is sent.
+
+    Raises:
+        InterlockError: no server would take it.
+    """
     try:
-        return msgspec.json.encode(msgspec.convert(command, twin(type(command)), from_attributes=True))
+        return msgspec.json.encode(msgspec.convert(command, make_wire_type(type(command)), from_attributes=True))
     except msgspec.ValidationError as error:
         raise InterlockError(f"{type(command).__name__} cannot be sent: {error}") from None
 
 
-def received(said: msgspec.Struct) -> Command[Any]:
-    """The command that was sent, for nobody yet. Raises InterlockError for a first name that means none."""
-    kind: type[Command[Any]] = type(said).twin_of  # type: ignore[attr-defined]
-    command = msgspec.convert(said, kind, from_attributes=True)
+def decode_command(message: msgspec.Struct) -> Command[Any]:
+    """Returns the command that a message stands for, without a tenant yet.
+
+    Raises:
+        InterlockError: it has a first name that stands for no command.
+    """
+    kind: type[Command[Any]] = type(message).command_type  # type: ignore[attr-defined]
+    command = msgspec.convert(message, kind, from_attributes=True)
     return command.present() if isinstance(command, Renamed) else command
 
 
-# Refusals.
+# Errors.
 
 
-class Trouble(msgspec.Struct, frozen=True, omit_defaults=True):
+class CommandError(msgspec.Struct, frozen=True, omit_defaults=True):
     """Why a command was not carried out: the name of the error's class, its text, and of a refused move its parts."""
 
     name: str
@@ -111,21 +128,21 @@ class Trouble(msgspec.Struct, frozen=True, omit_defaults=True):
     legal: tuple[str, ...] = ()
 
 
-class Came(msgspec.Struct, frozen=True):
-    """What came of one command: its answer, or why it was not carried out."""
+class RawCommandResponse(msgspec.Struct, frozen=True):
+    """The answer to one command, not decoded yet, or why it was not carried out."""
 
     answer: msgspec.Raw = msgspec.Raw(b"null")
-    refused: Trouble | None = None
+    refused: CommandError | None = None
 
 
-class AllCame(msgspec.Struct, frozen=True):
-    """What came of each command, in the same order."""
+class RawCommandsResponse(msgspec.Struct, frozen=True):
+    """The response to each command of a request, in the same order."""
 
-    answers: list[Came]
+    answers: list[RawCommandResponse]
 
 
-def class_of(error: Exception) -> type[InterlockError]:
-    """The nearest class that both sides know."""
+def find_error_class(error: Exception) -> type[InterlockError]:
+    """Returns the nearest class that client and server both know."""
     for kind in type(error).__mro__:
         known: type[InterlockError] | None = getattr(errors, kind.__name__, None)
         if known is kind:
@@ -133,24 +150,25 @@ def class_of(error: Exception) -> type[InterlockError]:
     return InterlockError
 
 
-def trouble_of(error: InterlockError) -> Trouble:
-    name = class_of(error).__name__
+def encode_error(error: InterlockError) -> CommandError:
+    """Returns an error as it is sent."""
+    name = find_error_class(error).__name__
     if isinstance(error, Refused):
-        return Trouble(name, str(error), error.lifecycle, error.state, error.trigger, error.legal)
-    return Trouble(name, str(error))
+        return CommandError(name, str(error), error.lifecycle, error.state, error.trigger, error.legal)
+    return CommandError(name, str(error))
 
 
-def error_of(trouble: Trouble) -> InterlockError:
-    """The error that was sent: the same class, the same text."""
-    kind = getattr(errors, trouble.name, InterlockError)
-    error: InterlockError = kind.__new__(kind, trouble.text)
+def decode_error(sent: CommandError) -> InterlockError:
+    """Returns the error that was sent: the same class, the same text."""
+    kind = getattr(errors, sent.name, InterlockError)
+    error: InterlockError = kind.__new__(kind, sent.text)
     if isinstance(error, Refused):
-        error.lifecycle, error.state = trouble.lifecycle, trouble.state
-        error.trigger, error.legal = trouble.trigger, trouble.legal
+        error.lifecycle, error.state = sent.lifecycle, sent.state
+        error.trigger, error.legal = sent.trigger, sent.legal
     return error
 
 
-class Fault(msgspec.Struct, frozen=True):
+class ErrorBody(msgspec.Struct, frozen=True):
     """What was wrong; `details` has what helps to do better: state, legal_next, needs."""
 
     code: str
@@ -158,7 +176,7 @@ class Fault(msgspec.Struct, frozen=True):
     details: dict[str, Any]
 
 
-class Faulty(msgspec.Struct, frozen=True):
-    """Every answer that is no success."""
+class ErrorResponse(msgspec.Struct, frozen=True):
+    """Every response that is no success."""
 
-    error: Fault
+    error: ErrorBody

@@ -1,20 +1,20 @@
-"""How a client speaks HTTP: it asks again where that is safe, and every answer becomes bytes or an error of ours."""
+"""How a client speaks HTTP: it retries where that is safe, and every response becomes bytes or an error of ours."""
 
 import asyncio
 
 import httpx
 import msgspec
 
-from interlock.client.http_codec import Faulty, Trouble, error_of
+from interlock.client.http_codec import COMMANDS_PATH, CommandError, ErrorResponse, decode_error
 from interlock.kernel.errors import Denied, InterlockError, LimitReached, TooSlow, Unavailable, Unknown
 
-PAUSES = (0.05, 0.2, 0.5, 1.0)  # seconds before what got no answer is asked again
+PAUSES = (0.05, 0.2, 0.5, 1.0)  # seconds before a request that got no response is sent again
 TIMEOUT = httpx.Timeout(30.0, connect=5.0, pool=None)
 LIMITS = httpx.Limits(max_connections=64, max_keepalive_connections=16, keepalive_expiry=3.0)
 JSON = {"Content-Type": "application/json"}
-AWAY = 500  # and above: the server, or what is before it, cannot answer now
-OF_CODE = {"NOT_WANTED": "NotWanted", "STALE_LEASE": "Stale", "INVALID_STATE": "Refused", "TOO_SLOW": "TooSlow"}
-OF_STATUS: dict[int, type[InterlockError]] = {
+SERVER_ERROR = 500  # and above: the server, or a proxy in front of it, cannot answer now
+CLASS_BY_CODE = {"NOT_WANTED": "NotWanted", "STALE_LEASE": "Stale", "INVALID_STATE": "Refused", "TOO_SLOW": "TooSlow"}
+CLASS_BY_STATUS: dict[int, type[InterlockError]] = {
     401: Denied,
     403: Denied,
     404: Unknown,
@@ -23,58 +23,70 @@ OF_STATUS: dict[int, type[InterlockError]] = {
 }
 
 
-class Unread(InterlockError):
-    """A request that the server did not take as it is: nothing of it was carried out."""
+class RequestRejected(InterlockError):
+    """The server did not take a request as it is: nothing of it was carried out."""
 
 
-class TooMuch(InterlockError):
-    """More than one request may hold."""
+class RequestTooLarge(InterlockError):
+    """A command is larger than one request may be."""
 
-    def __init__(self, size: int, most: int) -> None:
+    def __init__(self, size: int, size_max: int) -> None:
         super().__init__(
-            f"this is {size:,} bytes, and a server takes at most {most:,} in one request: send it in parts, or keep "
-            "large data elsewhere and pass where it is"
+            f"this is {size:,} bytes, and a server takes at most {size_max:,} in one request: send it in parts, or "
+            "keep large data elsewhere and pass where it is"
         )
 
 
-class Post:
-    """One server, and the key that it is shown."""
+class HttpTransport:
+    """The HTTP connections to one server, with the API key that every request carries."""
 
     def __init__(self, url: str, key: str) -> None:
         self.url = url
         headers = {"Authorization": f"Bearer {key}"}
-        secure = url.startswith("https:")  # to read all certificates takes longer than a request
+        secure = url.startswith("https:")  # reading all certificates takes longer than a request
         self.http = httpx.AsyncClient(base_url=url, headers=headers, timeout=TIMEOUT, limits=LIMITS, verify=secure)
 
-    async def greet(self) -> None:
-        """There is a server, and it is ready. Raises Unavailable if there is none."""
+    async def check_ready(self) -> None:
+        """Returns if a server is there and ready.
+
+        Raises:
+            Unavailable: there is none, or it is not ready.
+            InterlockError: what answers is no Interlock server.
+        """
         try:
-            answer = await self.http.get("/readyz")
+            response = await self.http.get("/readyz")
         except httpx.TransportError as error:
-            raise Unavailable(f"there is no server at {self.url}: {said(error)}") from None
-        if answer.status_code >= AWAY:
-            raise Unavailable(f"the server at {self.url} is not ready: {refused(answer)}")
-        if answer.status_code != httpx.codes.OK:
+            raise Unavailable(f"there is no server at {self.url}: {describe_transport_error(error)}") from None
+        if response.status_code >= SERVER_ERROR:
+            raise Unavailable(f"the server at {self.url} is not ready: {decode_response_error(response)}")
+        if response.status_code != httpx.codes.OK:
             raise InterlockError(f"what answers at {self.url} is no Interlock server")
 
-    async def told(self, path: str, body: bytes, *, changes: bool = True) -> bytes:
-        """What the server answers, asked until it does for a while. Raises what it refuses with, or Unavailable."""
+    async def post(self, path: str, body: bytes, *, changes: bool = True) -> bytes:
+        """Sends a request, again for a while if there is no response, and returns the body of the response.
+
+        `changes`: whether the request may change something; then a lost response leaves open whether it did.
+
+        Raises:
+            Unavailable: the server did not answer in time.
+            InterlockError: the error that the server answered with.
+        """
         unknown, why = False, ""
         for pause in (0.0, *PAUSES):
             await asyncio.sleep(pause)
             try:
-                answer = await self.http.post(path, content=body, headers=JSON)
+                response = await self.http.post(path, content=body, headers=JSON)
             except (httpx.ConnectError, httpx.ConnectTimeout) as error:
-                why = said(error)
+                why = describe_transport_error(error)
             except httpx.TransportError as error:
-                unknown, why = True, said(error)
+                unknown, why = True, describe_transport_error(error)
             else:
-                if answer.status_code == httpx.codes.OK:
-                    return answer.content
-                error_told = refused(answer)
-                if answer.status_code < AWAY or isinstance(error_told, TooSlow):
-                    raise error_told
-                unknown, why = unknown or not isinstance(error_told, Unavailable), str(error_told)
+                if response.status_code == httpx.codes.OK:
+                    return response.content
+                refusal = decode_response_error(response)
+                if response.status_code < SERVER_ERROR or isinstance(refusal, TooSlow):
+                    raise refusal
+                unknown, why = unknown or not isinstance(refusal, Unavailable), str(refusal)
         if unknown and changes:
             raise Unavailable(
                 f"the server at {self.url} did not answer ({why}); whether it did what was asked is not known: look "
@@ -86,24 +98,24 @@ class Post:
         await self.http.aclose()
 
 
-def said(error: httpx.TransportError) -> str:
+def describe_transport_error(error: httpx.TransportError) -> str:
     return str(error) or type(error).__name__
 
 
-def refused(answer: httpx.Response) -> InterlockError:
-    """The error that an answer stands for: the class and the text that it has beside the database."""
+def decode_response_error(response: httpx.Response) -> InterlockError:
+    """Returns the error that a response stands for: the class and the text that it has beside the database."""
     try:
-        fault = msgspec.json.decode(answer.content, type=Faulty).error
+        error = msgspec.json.decode(response.content, type=ErrorResponse).error
     except msgspec.MsgspecError:
-        return InterlockError(f"{answer.url.host} answers {answer.status_code}, and is no Interlock server")
-    if fault.code in OF_CODE:
-        parts = fault.details
-        return error_of(
-            Trouble(
-                OF_CODE[fault.code], fault.message, parts.get("lifecycle", ""), parts.get("state"),
-                legal=tuple(parts.get("legal_next", ())),
+        return InterlockError(f"{response.url.host} answers {response.status_code}, and is no Interlock server")
+    if error.code in CLASS_BY_CODE:
+        details = error.details
+        return decode_error(
+            CommandError(
+                CLASS_BY_CODE[error.code], error.message, details.get("lifecycle", ""), details.get("state"),
+                legal=tuple(details.get("legal_next", ())),
             )
         )  # fmt: skip
-    if answer.status_code in (400, 413) and answer.request.url.path.startswith("/v1/commands"):
-        return Unread(fault.message)
-    return OF_STATUS.get(answer.status_code, InterlockError)(fault.message)
+    if response.status_code in (400, 413) and response.request.url.path.startswith(COMMANDS_PATH):
+        return RequestRejected(error.message)
+    return CLASS_BY_STATUS.get(response.status_code, InterlockError)(error.message)

@@ -1,30 +1,30 @@
-"""From rows to what programs are told: ids as they are shown, times as RFC 3339, costs in whole units."""
+"""From rows to response shapes: ids as they are shown, times as RFC 3339, costs in whole units."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 import msgspec
 
-from interlock.client.durations import stated
-from interlock.client.event_responses import JobEventTold
-from interlock.client.inbox import Item
+from interlock.client.durations import format_time
+from interlock.client.inbox import InboxItem, format_view_id
 from interlock.client.responses import (
-    ArtifactTold,
-    EventTold,
-    ItemTold,
-    LeaseTold,
-    LetterTold,
-    NeedTold,
-    NodeTold,
-    NoteTold,
-    StepTold,
-    TracebackTold,
-    UnitTold,
-    UnitWhole,
-    VoteTold,
-    WorkerTold,
+    ArtifactResponse,
+    DeadLetterResponse,
+    EventResponse,
+    InboxItemResponse,
+    JobDetailResponse,
+    JobEventResponse,
+    JobResponse,
+    LeaseResponse,
+    NeedResponse,
+    NoteResponse,
+    StepResponse,
+    TracebackResponse,
+    TreeNodeResponse,
+    VoteResponse,
+    WorkerResponse,
 )
-from interlock.client.trees import Node, Picture
+from interlock.client.trees import TreeNode, TreeSnapshot
 from interlock.core.notes import TRACEBACK
 from interlock.kernel.ids import format_id
 from interlock.kernel.lifecycle import Category
@@ -37,193 +37,200 @@ from interlock.store.queries.views import Glimpse, View
 WORKER = "worker"
 MILLION = 1_000_000  # of what a cost is kept in, and microseconds of a second
 TRACEBACK_SHOWN = 4_000  # bytes of each in a list
-# Words of documents 001 and 002 for what has another name too: for programs, and said once to people.
+# Names of documents 001 and 002 for fields that have another name too; people are shown only one of the two.
 ALIASES = ("status", "correlation_id", "trace_id", "output", "total_cost")
 
 
-def instant(at: int | None) -> str | None:
-    return None if at is None else stated(at)
-
-
-def raw(text: str | None) -> Any:
-    """JSON text as what it says; text that is none as it is."""
+def decode_json(text: str | None) -> Any:
+    """Decodes JSON text; text that is no JSON stays as it is."""
     try:
         return None if text is None else msgspec.json.decode(text)
     except msgspec.MsgspecError:
         return text
 
 
-def name_of(view: View) -> str:
-    return format_id(view.unit.lifecycle, view.unit.id)
-
-
-def parent_of(view: View) -> str | None:
+def format_parent_id(view: View) -> str | None:
     return None if view.unit.parent is None else format_id(view.above or "unit", view.unit.parent)
 
 
-def unit_fields(view: View) -> dict[str, Any]:
-    """The fields of a unit, as lists tell it."""
+def make_job_fields(view: View) -> dict[str, Any]:
+    """Makes the fields of a job, as lists have them."""
     row, body = view.unit, view.body
     return {
-        "id": name_of(view), "task": body.task, "lifecycle": row.lifecycle, "state": row.state,
+        "id": format_view_id(view), "task": body.task, "lifecycle": row.lifecycle, "state": row.state,
         "category": row.category, "outcome": row.outcome, "queue": view.queue,
         "capabilities": list(view.capabilities), "priority": row.priority, "key": body.key, "attempt": row.attempt,
         "failures": row.failures, "losses": row.losses, "version": row.version, "worker": view.holder,
-        "parent": parent_of(view), "correlation": body.correlation, "created_at": stated(body.created_at),
-        "changed_at": stated(row.changed_at), "error": body.error,
-        **document_fields(view), "correlation_id": body.correlation, "total_cost": row.cost / MILLION,
+        "parent": format_parent_id(view), "correlation": body.correlation, "created_at": format_time(body.created_at),
+        "changed_at": format_time(row.changed_at), "error": body.error,
+        **make_document_fields(view), "correlation_id": body.correlation, "total_cost": row.cost / MILLION,
     }  # fmt: skip
 
 
-def document_fields(view: View) -> dict[str, Any]:
-    """What documents 001 and 002 call the state of a unit, its claims and its times."""
+def make_document_fields(view: View) -> dict[str, Any]:
+    """Makes the fields that documents 001 and 002 have for the state of a job, its claims and its times."""
     row = view.unit
     return {
-        "status": row.state, "attempts": row.fence, "next_run_at": instant(next_run_at(row)),
-        "started_at": instant(row.started_at), "cost": row.cost / MILLION,
+        "status": row.state, "attempts": row.fence, "next_run_at": format_time(find_next_run_at(row)),
+        "started_at": format_time(row.started_at), "cost": row.cost / MILLION,
     }  # fmt: skip
 
 
-def next_run_at(row: Unit) -> int | None:
-    """When a unit that nobody holds may be claimed: now or later; None if something else must happen first."""
+def find_next_run_at(row: Unit) -> int | None:
+    """Returns when a job that nobody holds may be claimed; None if something else must happen first."""
     if row.outcome is not None or row.holder is not None:
         return None
     return row.available_at if row.due_at is None else row.due_at
 
 
-def unit(view: View) -> UnitTold:
-    return UnitTold(**unit_fields(view))
+def make_job(view: View) -> JobResponse:
+    """Makes a job, as lists have it."""
+    return JobResponse(**make_job_fields(view))
 
 
-def whole(
+def make_job_detail(
     view: View, needs: Sequence[Glimpse] = (), gates: Sequence[tuple[int, str]] = (), notes: Iterable[Note] = ()
-) -> UnitWhole:
-    """One unit with all that its rows say, what it needs, the open gates below it, and how its attempts failed."""
+) -> JobDetailResponse:
+    """Makes a job with all its fields, what it needs, the open gates below it, and how its attempts failed."""
     row, body = view.unit, view.body
-    policy = raw(body.policy)
+    policy = decode_json(body.policy)
     own = policy if isinstance(policy, dict) else {}
     reclaim_us = own.get("reclaim_after_us")
-    return UnitWhole(
-        **unit_fields(view),
-        available_at=instant(row.available_at), due_at=instant(row.due_at), deadline_at=instant(row.deadline_at),
-        wake_at=instant(row.wake_at), parked_on=row.parked_on, cancel_asked_at=instant(row.asked_at),
-        cancel_forced_at=instant(row.asked_by), needs_unmet=row.unmet, lease=lease(view), mutex=body.mutex,
-        limit=body.limit_key, trace=body.trace, labels=raw(body.labels), policy=policy, input=raw(body.input),
-        result=raw(body.result), trace_id=body.trace, output=raw(body.result), webhook_url=own.get("webhook_url"),
+    return JobDetailResponse(
+        **make_job_fields(view),
+        available_at=format_time(row.available_at), due_at=format_time(row.due_at),
+        deadline_at=format_time(row.deadline_at),
+        wake_at=format_time(row.wake_at), parked_on=row.parked_on, cancel_asked_at=format_time(row.asked_at),
+        cancel_forced_at=format_time(row.asked_by), needs_unmet=row.unmet, lease=make_lease(view), mutex=body.mutex,
+        limit=body.limit_key, trace=body.trace, labels=decode_json(body.labels), policy=policy,
+        input=decode_json(body.input),
+        result=decode_json(body.result), trace_id=body.trace, output=decode_json(body.result),
+        webhook_url=own.get("webhook_url"),
         reclaim_after=None if reclaim_us is None else reclaim_us / MILLION,
         retry_of=format_id(row.lifecycle, body.retry_of) if body.retry_of else None,
         replaced_by=format_id(row.lifecycle, body.replaced_by) if body.replaced_by else None,
-        needs=[NeedTold(format_id(one.lifecycle, one.unit), one.state) for one in needs],
-        waiting_on=[format_id(lifecycle, one) for one, lifecycle in gates], tracebacks=tracebacks(notes),
+        needs=[NeedResponse(format_id(need.lifecycle, need.unit), need.state) for need in needs],
+        waiting_on=[format_id(lifecycle, gate) for gate, lifecycle in gates], tracebacks=make_tracebacks(notes),
     )  # fmt: skip
 
 
-def lease(view: View) -> LeaseTold | None:
-    """The last lease of a unit; `worker` is null once nobody holds it."""
+def make_lease(view: View) -> LeaseResponse | None:
+    """Makes the last lease of a job; `worker` is null once nobody holds it."""
     row = view.unit
     if row.lease is None:
         return None
-    return LeaseTold(state=row.lease, worker=view.holder, fence=row.fence, until=instant(row.lease_until))
+    return LeaseResponse(state=row.lease, worker=view.holder, fence=row.fence, until=format_time(row.lease_until))
 
 
-def letter(view: View, end: Letter, traceback: Note | None) -> LetterTold:
-    """A dead letter, with what was told of its end, and the head and the tail of its last traceback."""
-    told = end.told
+def make_dead_letter(view: View, end: Letter, traceback: Note | None) -> DeadLetterResponse:
+    """Makes a dead letter, with how it ended, and the head and the tail of its last traceback."""
+    payload = end.told
     names = ("reason_code", "error_class", "stage", "last_error", "attempts", "last_owner", "correlation_id")
     facts = {
-        **unit_fields(view), **{name: told.get(name) for name in names},
-        "last_lease_expires_at": instant(told.get("last_lease_expires_at")),
-        "dead_since": stated(end.at), "again": end.again_at is not None,
-        "traceback": None if traceback is None else cut_middle(raw(traceback.payload), TRACEBACK_SHOWN),
+        **make_job_fields(view), **{name: payload.get(name) for name in names},
+        "last_lease_expires_at": format_time(payload.get("last_lease_expires_at")),
+        "dead_since": format_time(end.at), "again": end.again_at is not None,
+        "traceback": None if traceback is None else cut_middle(decode_json(traceback.payload), TRACEBACK_SHOWN),
     }  # fmt: skip
-    return LetterTold(**facts)
+    return DeadLetterResponse(**facts)
 
 
-def event(row: Event) -> EventTold:
-    return EventTold(
-        unit=format_id(row.lifecycle, row.unit), version=row.version, at=stated(row.at), name=row.name,
+def make_event(row: Event) -> EventResponse:
+    """Makes an event."""
+    return EventResponse(
+        unit=format_id(row.lifecycle, row.unit), version=row.version, at=format_time(row.at), name=row.name,
         trigger=row.trigger, source=row.source, target=row.target, lease_from=row.lease_from,
         lease_to=row.lease_to, attempt=row.attempt, fence=row.fence, severity=row.severity,
         actor=row.actor, reason=row.reason, cause=row.cause, correlation=row.correlation,
-        trace=row.trace, payload=raw(row.payload), hash=row.hash,
+        trace=row.trace, payload=decode_json(row.payload), hash=row.hash,
     )  # fmt: skip
 
 
-def job_event(row: JobEvent) -> JobEventTold:
-    """An event of a job in document 002's shape. Its id is what the `cause` of another event names."""
-    payload = raw(row.payload)
+def make_job_event(row: JobEvent) -> JobEventResponse:
+    """Makes an event of a job in document 002's shape. Its id is what the `cause` of another event names."""
+    payload = decode_json(row.payload)
     if row.type == COMPENSATED:
         payload = {**payload, "by": format_id(JOB, payload["by"])}
-    return JobEventTold(
-        id=row.id, job_id=format_id(JOB, row.job_id), type=row.type, ts=stated(row.ts), actor=row.actor,
+    return JobEventResponse(
+        id=row.id, job_id=format_id(JOB, row.job_id), type=row.type, ts=format_time(row.ts), actor=row.actor,
         correlation_id=row.correlation_id, cause=row.cause, payload=payload, version=row.version,
     )  # fmt: skip
 
 
-def note(row: Note) -> NoteTold:
-    return NoteTold(
-        at=stated(row.at), kind=row.kind, name=row.name, fence=row.fence, expires=instant(row.expires),
-        payload=raw(row.payload),
+def make_note(row: Note) -> NoteResponse:
+    """Makes a note."""
+    return NoteResponse(
+        at=format_time(row.at), kind=row.kind, name=row.name, fence=row.fence, expires=format_time(row.expires),
+        payload=decode_json(row.payload),
     )  # fmt: skip
 
 
-def tracebacks(notes: Iterable[Note]) -> list[TracebackTold]:
-    """The tracebacks among the notes of a unit, that of the last failed attempt at the end."""
+def make_tracebacks(notes: Iterable[Note]) -> list[TracebackResponse]:
+    """Makes the tracebacks among the notes of a job, that of the last failed attempt at the end."""
     return [
-        TracebackTold(attempt=int(one.name), at=stated(one.at), text=raw(one.payload))
-        for one in notes
-        if one.kind == TRACEBACK
+        TracebackResponse(attempt=int(note.name), at=format_time(note.at), text=decode_json(note.payload))
+        for note in notes
+        if note.kind == TRACEBACK
     ]
 
 
-def artifact(row: Artifact) -> ArtifactTold:
-    return ArtifactTold(
-        name=row.name, attempt=row.attempt, fence=row.fence, at=stated(row.at), digest=row.digest, data=raw(row.data)
+def make_artifact(row: Artifact) -> ArtifactResponse:
+    """Makes an artifact."""
+    return ArtifactResponse(
+        name=row.name,
+        attempt=row.attempt,
+        fence=row.fence,
+        at=format_time(row.at),
+        digest=row.digest,
+        data=decode_json(row.data),
     )
 
 
-def worker(row: Worker, its: Unit) -> WorkerTold:
-    return WorkerTold(
+def make_worker(row: Worker, its: Unit) -> WorkerResponse:
+    """Makes a worker of its two rows."""
+    return WorkerResponse(
         id=format_id(WORKER, row.unit), name=row.name, incarnation=row.incarnation, state=its.state,
         draining=bool(row.draining), holding=row.holding, capacity=row.capacity,
         concurrency=row.concurrency or row.capacity, silent=its.category == Category.CLOSING,
-        queues=raw(row.queues), capabilities=[one for one in row.capabilities.split(",") if one],
-        seen_at=stated(row.seen_at),
+        queues=decode_json(row.queues), capabilities=[word for word in row.capabilities.split(",") if word],
+        seen_at=format_time(row.seen_at),
     )  # fmt: skip
 
 
-def item(one: Item) -> ItemTold:
-    """What waits for a person."""
+def make_inbox_item(item: InboxItem) -> InboxItemResponse:
+    """Makes an item of the inbox."""
     votes = [
-        VoteTold(vote.voter, vote.approve, list(vote.roles), vote.comment, stated(vote.at), vote.vouched_by)
-        for vote in one.votes
+        VoteResponse(vote.voter, vote.approve, list(vote.roles), vote.comment, format_time(vote.at), vote.vouched_by)
+        for vote in item.votes
     ]
-    return ItemTold(
-        id=one.id, task=one.task, lifecycle=one.lifecycle, state=one.state, run=one.run, run_task=one.run_task,
-        words=list(one.words), approvers=list(one.approvers), quorum=one.quorum, votes=votes,
-        submitter=one.submitter, not_submitter=one.not_submitter, since=stated(one.since),
-        expires_at=instant(one.expires_at), input=one.input,
+    return InboxItemResponse(
+        id=item.id, task=item.task, lifecycle=item.lifecycle, state=item.state, run=item.run, run_task=item.run_task,
+        words=list(item.words), approvers=list(item.approvers), quorum=item.quorum, votes=votes,
+        submitter=item.submitter, not_submitter=item.not_submitter, since=format_time(item.since),
+        expires_at=format_time(item.expires_at), input=item.input,
     )  # fmt: skip
 
 
-def node_fields(seen: Picture, one: Node) -> dict[str, Any]:
+def make_node_fields(tree: TreeSnapshot, node: TreeNode) -> dict[str, Any]:
     """The fields of one unit of a tree."""
-    took = seen.took(one)
+    took = tree.duration_us(node)
     return {
-        "id": one.id, "depth": one.depth, "task": one.task, "lifecycle": one.lifecycle, "state": one.state,
-        "status": one.state, "category": one.category, "outcome": one.outcome, "attempt": one.attempt,
-        "version": one.version,
-        "created_at": stated(one.born_at), "began_at": instant(one.began_at), "ended_at": instant(one.ended_at),
-        "took_ms": None if took is None else took // 1_000, "cost": one.cost, "worker": one.worker,
-        "waits_for": one.waits_for or None,
+        "id": node.id, "depth": node.depth, "task": node.task, "lifecycle": node.lifecycle, "state": node.state,
+        "status": node.state, "category": node.category, "outcome": node.outcome, "attempt": node.attempt,
+        "version": node.version,
+        "created_at": format_time(node.born_at), "began_at": format_time(node.began_at),
+        "ended_at": format_time(node.ended_at),
+        "took_ms": None if took is None else took // 1_000, "cost": node.cost, "worker": node.worker,
+        "waits_for": node.waits_for or None,
     }  # fmt: skip
 
 
-def node(seen: Picture, one: Node) -> NodeTold:
-    return NodeTold(**node_fields(seen, one))
+def make_node(tree: TreeSnapshot, node: TreeNode) -> TreeNodeResponse:
+    """Makes a node of a tree."""
+    return TreeNodeResponse(**make_node_fields(tree, node))
 
 
-def step(seen: Picture, one: Node, view: View) -> StepTold:
+def make_step(tree: TreeSnapshot, node: TreeNode, view: View) -> StepResponse:
     """One unit of a tree with document 001's words for a step."""
-    fields = {**node_fields(seen, one), **document_fields(view), "cost": one.cost}
-    return StepTold(**fields, output=raw(view.body.result), error=view.body.error)
+    fields = {**make_node_fields(tree, node), **make_document_fields(view), "cost": node.cost}
+    return StepResponse(**fields, output=decode_json(view.body.result), error=view.body.error)

@@ -1,4 +1,4 @@
-"""Keys as people ask for them: the secret is made here and told once; only a file of theirs may keep it."""
+"""API keys: the secret is made here and shown once; only a file of the user may keep it."""
 
 import hmac
 import os
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from interlock.client.json_views import instant
+from interlock.client.durations import format_time
 from interlock.kernel.api_keys import KIND, SECRET_BYTES, digest_of, read_key, spelled, split_roles
 from interlock.kernel.commands import CreateKey, Issued, RotateKey
 from interlock.kernel.errors import InterlockError
@@ -23,77 +23,82 @@ if TYPE_CHECKING:
 
 
 class Secret(msgspec.Struct, frozen=True):
-    """A key whose secret nobody will be told again."""
+    """An API key with its secret, which nobody is shown again."""
 
     issued: Issued
     text: str
 
 
-def told(row: Row, now: int) -> dict[str, Any]:
-    """A key as people and programs see it: never its secret."""
+def describe_key(row: Row, now: int) -> dict[str, Any]:
+    """Returns a key as people and programs see it, without its secret; `now` is microseconds UTC."""
     expired = row.expires_at is not None and row.expires_at <= now
     return {
         "id": format_id(KIND, row.id), "name": row.name, "scopes": row.scopes.split(","),
         "roles": list(split_roles(row)),
         "state": "revoked" if row.revoked_at is not None else "expired" if expired else "valid",
-        "created_at": instant(row.created_at), "created_by": row.created_by, "expires_at": instant(row.expires_at),
-        "rotated_at": instant(row.rotated_at), "revoked_at": instant(row.revoked_at),
+        "created_at": format_time(row.created_at), "created_by": row.created_by,
+        "expires_at": format_time(row.expires_at),
+        "rotated_at": format_time(row.rotated_at), "revoked_at": format_time(row.revoked_at),
     }  # fmt: skip
 
 
-def minted() -> str:
-    """A secret that nobody can guess."""
+def make_secret() -> str:
+    """Makes a secret that nobody can guess."""
     return secrets.token_hex(SECRET_BYTES)
 
 
-def with_secret(app: "App", order: CreateKey | RotateKey) -> Secret:
-    """The key is there, or has another secret, and this is it."""
-    secret = minted()
+def issue_key(app: "App", order: CreateKey | RotateKey) -> Secret:
+    """Creates a key, or gives it another secret, and returns it with the secret."""
+    secret = make_secret()
     issued = app.send(msgspec.structs.replace(order, digest=digest_of(secret)))
-    tenant = app.tenant if app.far else order.tenant  # a server makes keys of the tenant that asks
+    tenant = app.tenant if app.far else order.tenant  # a server makes keys for the tenant of the caller
     return Secret(issued, spelled(tenant, issued.key, secret))
 
 
-def sound(row: Row, secret: str, now: int) -> bool:
-    """Whether this secret opens anything at that time of the store."""
+def is_valid_secret(row: Row, secret: str, now: int) -> bool:
+    """Whether this is the secret of the key, and the key is valid at `now`, in microseconds of the store's clock."""
     right = hmac.compare_digest(row.digest, digest_of(secret))
     return right and row.revoked_at is None and (row.expires_at is None or now < row.expires_at)
 
 
-def opens(app: "App", text: str) -> bool:
-    """Whether this is a key of the app's tenant that is good now."""
-    read = read_key(text)
-    if read is None or read[0] != app.tenant:
+def is_valid_key(app: "App", text: str) -> bool:
+    """Whether this is a key of the app's tenant that is valid now."""
+    parts = read_key(text)
+    if parts is None or parts[0] != app.tenant:
         return False
-    _, number, secret = read
+    _, number, secret = parts
 
-    def ask(connection: Connection, tenant: int) -> bool:
+    def check(connection: Connection, tenant: int) -> bool:
         row = find_api_key(connection, tenant, number)
-        return row is not None and sound(row, secret, connection.now())
+        return row is not None and is_valid_secret(row, secret, connection.now())
 
-    return app.read(ask)
+    return app.read(check)
 
 
-def kept_key(app: "App", file: Path, order: CreateKey) -> str:
-    """The key in a file that only its owner may read; if none is there, or it is void, another was made and kept."""
-    text = file_text(file)
+def load_or_create_key(app: "App", file: Path, order: CreateKey) -> str:
+    """Returns the key in a file that only its owner may read; without a valid one there, it makes one and keeps it.
+
+    Raises:
+        InterlockError: others can read the file, it holds something else, or it cannot be written.
+    """
+    text = read_private_file(file)
     if text and not read_key(text):
         raise InterlockError(f"'{file}' holds no key; a key would be kept there, so move it away")
-    if text and opens(app, text):
+    if text and is_valid_key(app, text):
         return text
-    made = with_secret(app, order).text
+    key = issue_key(app, order).text
     fresh = file.with_name(f"{file.name}.{secrets.token_hex(4)}")
     try:
         with open(create_private(fresh), "w", encoding="ascii") as out:
-            out.write(made + "\n")
+            out.write(key + "\n")
         os.replace(fresh, file)
     except OSError as error:
         raise InterlockError(f"the key cannot be kept in '{file}': {error.strerror}") from None
-    return made
+    return key
 
 
-def file_text(file: Path) -> str:
-    """What a file says that only its owner may read; nothing if it is not there. Raises InterlockError."""
+def read_private_file(file: Path) -> str:
+    """Reads a file that only its owner may read; empty if it is not there. Raises InterlockError."""
     if not file.exists():
         return ""
     refuse_open(file)

@@ -1,4 +1,4 @@
-"""How a client far from the database hears that there is work: it asks the server to say so, and waits."""
+"""How a client without a database learns that there is work: by long polls, requests that the server answers late."""
 
 import asyncio
 import logging
@@ -9,72 +9,75 @@ from typing import Any
 import httpx
 import msgspec
 
-from interlock.client.http_transport import JSON, Post, refused
+from interlock.client.http_transport import JSON, HttpTransport, decode_response_error
 from interlock.core.wakeups import Subscription
 from interlock.kernel.errors import InterlockError
 from interlock.store.connection import Queue
 
 log = logging.getLogger("interlock.client")
 PATH = "/v1/wait"
-LONG = 20.0  # seconds that one question waits for its answer
-MEND = 1.0  # seconds before a server that is away is asked again
+POLL_SECONDS = 20.0  # that the server may let one long poll wait
+RETRY_AFTER = 1.0  # seconds until the next long poll after one that failed
 
 
-class Rung(msgspec.Struct, frozen=True):
-    """Whether something has happened since the last question."""
+class LongPollResponse(msgspec.Struct, frozen=True):
+    """Whether something has happened since the last long poll."""
 
     rung: bool
 
 
-class Ears:
-    """The watches of one client. What is rung between two questions is kept by the server."""
+class LongPolls:
+    """The subscriptions of one client. What happens between two long polls is kept by the server."""
 
-    def __init__(self, post: Post, loop: asyncio.AbstractEventLoop) -> None:
-        self.post, self.loop = post, loop
-        self.listening: dict[Subscription, asyncio.Task[None]] = {}
+    def __init__(self, transport: HttpTransport, loop: asyncio.AbstractEventLoop) -> None:
+        self.transport, self.loop = transport, loop
+        self.polling: dict[Subscription, asyncio.Task[None]] = {}
 
-    def open(self, queues: Iterable[Queue], said: dict[str, Any]) -> Subscription:
-        """From any thread: from now on the server is asked."""
-        watch = Subscription(queues, self.leave)
-        self.loop.call_soon_threadsafe(self.begin, watch, said)
-        return watch
+    def subscribe(self, queues: Iterable[Queue], topic: dict[str, Any]) -> Subscription:
+        """Starts long polls for a topic, from any thread; the subscription is rung when the server says so."""
+        subscription = Subscription(queues, self.unsubscribe)
+        self.loop.call_soon_threadsafe(self.start, subscription, topic)
+        return subscription
 
-    def begin(self, watch: Subscription, said: dict[str, Any]) -> None:
-        self.listening[watch] = self.loop.create_task(self.listen(watch, said))
-
-    def leave(self, watch: Subscription) -> None:
-        """From any thread: nobody wants to know any more."""
+    def unsubscribe(self, subscription: Subscription) -> None:
+        """Ends the long polls of a subscription, from any thread."""
         if not self.loop.is_closed():
-            self.loop.call_soon_threadsafe(self.end, watch)
+            self.loop.call_soon_threadsafe(self.stop, subscription)
 
-    def end(self, watch: Subscription) -> None:
-        if task := self.listening.pop(watch, None):
+    def start(self, subscription: Subscription, topic: dict[str, Any]) -> None:
+        self.polling[subscription] = self.loop.create_task(self.poll(subscription, topic))
+
+    def stop(self, subscription: Subscription) -> None:
+        if task := self.polling.pop(subscription, None):
             task.cancel()
 
     async def close(self) -> None:
-        tasks = list(self.listening.values())
-        for watch in list(self.listening):
-            self.end(watch)
+        tasks = list(self.polling.values())
+        for subscription in list(self.polling):
+            self.stop(subscription)
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def listen(self, watch: Subscription, said: dict[str, Any]) -> None:
-        """Whatever happens is rung; what may have been missed while the server was away is rung too."""
-        body, away = msgspec.json.encode({**said, "ear": secrets.token_hex(8), "seconds": LONG}), ""
+    async def poll(self, subscription: Subscription, topic: dict[str, Any]) -> None:
+        """Rings the subscription for whatever happens, and after a failure also for what may have been missed."""
+        body = msgspec.json.encode({**topic, "ear": secrets.token_hex(8), "seconds": POLL_SECONDS})
+        failure = ""  # of the last long poll: the same one is logged once
         while True:
             try:
-                rung = await self.asked(body)
+                rung = await self.poll_once(body)
             except (httpx.TransportError, InterlockError, msgspec.MsgspecError) as error:
-                if str(error) != away:
-                    log.warning("nobody says that there is work, so it is looked for: %s", error)
-                away = str(error)
-                await asyncio.sleep(MEND)
+                if str(error) != failure:
+                    log.warning("long poll failed, falling back to polling: %s", error, extra={"facts": topic})
+                failure = str(error)
+                await asyncio.sleep(RETRY_AFTER)
                 continue
-            if rung or away:
-                watch.ring()
-            away = ""
+            if failure:
+                log.info("long poll works again", extra={"facts": topic})
+            if rung or failure:
+                subscription.ring()
+            failure = ""
 
-    async def asked(self, body: bytes) -> bool:
-        answer = await self.post.http.post(PATH, content=body, headers=JSON)
-        if answer.status_code != httpx.codes.OK:
-            raise refused(answer)
-        return msgspec.json.decode(answer.content, type=Rung).rung
+    async def poll_once(self, body: bytes) -> bool:
+        response = await self.transport.http.post(PATH, content=body, headers=JSON)
+        if response.status_code != httpx.codes.OK:
+            raise decode_response_error(response)
+        return msgspec.json.decode(response.content, type=LongPollResponse).rung

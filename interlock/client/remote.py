@@ -1,4 +1,4 @@
-"""The engine of an app that speaks to a server: what it sends is done once, though it may be sent twice."""
+"""The engine of an app that uses a server: every command is carried out once, though it may be sent twice."""
 
 import asyncio
 import secrets
@@ -10,10 +10,18 @@ from typing import Any, Concatenate, NoReturn, ParamSpec, TypeVar
 
 import msgspec
 
-from interlock.client.http_codec import BODY_MAX, PROGRAMS, TOGETHER, AllCame, error_of, scope_of, sent
-from interlock.client.http_transport import Post, TooMuch, Unread
-from interlock.client.long_poll import Ears
-from interlock.client.remote_views import question_of
+from interlock.client.http_codec import (
+    BODY_MAX,
+    COMMANDS_MAX,
+    COMMANDS_PATH,
+    RawCommandsResponse,
+    decode_error,
+    encode_command,
+    find_scope,
+)
+from interlock.client.http_transport import HttpTransport, RequestRejected, RequestTooLarge
+from interlock.client.long_poll import LongPolls
+from interlock.client.remote_views import find_remote_view
 from interlock.core.idempotency import answer_type
 from interlock.core.wakeups import Subscription
 from interlock.kernel.commands import LOCAL, Command, Drain, Record, Register
@@ -23,30 +31,30 @@ from interlock.store.connection import Connection
 A = TypeVar("A")
 P = ParamSpec("P")
 T = TypeVar("T")
-ROOM = BODY_MAX - 1_000  # bytes of the commands of one request
-GRACE = 10.0  # seconds that what is under way has to be answered in, once the client is closed
+SIZE_MAX = BODY_MAX - 1_000  # bytes of all commands of one request
+GRACE = 10.0  # seconds that requests on their way get to finish, once the client is closed
 CUT_OFF = "the client was closed before there was an answer; whether this was done is not known"
 CLOSED = "this client is closed; open another one"
-ONCE_ANYWAY = ("progress", "checkpoint", "step", "compensation")
+IDEMPOTENT_NOTES = ("progress", "checkpoint", "step", "compensation")
 
 
-class Ask:
-    """A command on its way, and where its answer is waited for."""
+class PendingCommand:
+    """A command that waits for its answer, and the future that gets it."""
 
     __slots__ = ("command", "future", "scope", "text")
 
     def __init__(self, command: Command[Any], scope: str) -> None:
-        self.command, self.scope, self.text = command, scope, sent(command)
+        self.command, self.scope, self.text = command, scope, encode_command(command)
         self.future: Future[Any] = Future()
 
     @property
-    def line(self) -> tuple[str, int]:
-        """What goes the same way: nobody waits for a claim, nor a claim for others."""
+    def lane(self) -> tuple[str, int]:
+        """Commands of one lane are sent together: nobody waits for a claim, nor a claim for others."""
         return self.scope, self.command.committer.place
 
 
-class Remote:
-    """Carries commands and questions to a server, from any thread; a loop of its own speaks to the network."""
+class RemoteEngine:
+    """Sends commands to a server and reads its views, from any thread; a loop of its own does the HTTP."""
 
     far = True
 
@@ -58,22 +66,22 @@ class Remote:
         """
         self.queries = tuple(queries)
         self.loop, self.lock = asyncio.new_event_loop(), Lock()
-        self.waiting: list[list[Ask]] = []
-        self.under_way: set[asyncio.Task[None]] = set()
-        self.own: set[int] = set()  # workers that were registered here
+        self.waiting: list[list[PendingCommand]] = []  # each list was put together
+        self.on_their_way: set[asyncio.Task[None]] = set()
+        self.own_workers: set[int] = set()  # that were registered here
         self.closed = False
-        self.post = Post(url, key)
-        self.ears = Ears(self.post, self.loop)
+        self.transport = HttpTransport(url, key)
+        self.long_polls = LongPolls(self.transport, self.loop)
         self.thread = Thread(target=self.loop.run_forever, name="interlock remote", daemon=True)
         self.thread.start()
         try:
-            self.wait_for(self.post.greet())
+            self.run_on_loop(self.transport.check_ready())
         except BaseException:
             self.close()
             raise
 
-    def wait_for(self, asking: Coroutine[Any, Any, T]) -> T:
-        return asyncio.run_coroutine_threadsafe(asking, self.loop).result()
+    def run_on_loop(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        return asyncio.run_coroutine_threadsafe(coroutine, self.loop).result()
 
     # Commands.
 
@@ -84,88 +92,87 @@ class Remote:
         return self.put_all([command])[0]
 
     def put_all(self, commands: Sequence[Command[Any]]) -> "list[Future[Any]]":
-        """Those of one kind are carried out in this order, and if nothing speaks against it in one transaction."""
-        asks = [ask_for(command, scope_of(command, self.own)) for command in commands]
+        """Commands of one lane are carried out in this order, and if possible in one transaction."""
+        pending = [make_pending(command, find_scope(command, self.own_workers)) for command in commands]
         with self.lock:
             if self.closed:
                 raise Unavailable(CLOSED)
-            self.waiting.append(asks)
+            self.waiting.append(pending)
             if len(self.waiting) == 1:
                 self.loop.call_soon_threadsafe(self.flush)
-        return [ask.future for ask in asks]
+        return [each.future for each in pending]
 
     def flush(self) -> None:
-        """What came meanwhile is under way, all that goes the same way together."""
+        """Starts to send all that waits, the commands of one lane together."""
         with self.lock:
             groups, self.waiting = self.waiting, []
-        lines: dict[tuple[str, int], list[Ask]] = {}
+        lanes: dict[tuple[str, int], list[PendingCommand]] = {}
         for group in groups:
-            runs = [(line, list(run)) for line, run in groupby(group, lambda ask: ask.line)]
+            runs = [(lane, list(run)) for lane, run in groupby(group, lambda pending: pending.lane)]
             if len(runs) == 1:
-                lines.setdefault(runs[0][0], []).extend(group)
+                lanes.setdefault(runs[0][0], []).extend(group)
             else:
-                self.start(self.carry([run for _, run in runs]))
-        for asks in lines.values():
-            self.start(self.carry([asks]))
+                self.start(self.send_in_order([run for _, run in runs]))
+        for pending in lanes.values():
+            self.start(self.send_in_order([pending]))
 
-    def start(self, carrying: Coroutine[Any, Any, None]) -> None:
-        task = self.loop.create_task(carrying)
-        self.under_way.add(task)
-        task.add_done_callback(self.under_way.discard)
+    def start(self, sending: Coroutine[Any, Any, None]) -> None:
+        task = self.loop.create_task(sending)
+        self.on_their_way.add(task)
+        task.add_done_callback(self.on_their_way.discard)
 
-    async def carry(self, runs: Iterable[Sequence[Ask]]) -> None:
-        """Every command has its answer, one request after the other."""
+    async def send_in_order(self, runs: Iterable[Sequence[PendingCommand]]) -> None:
+        """Sends one request after the other; when this ends, every command has its answer."""
         for run in runs:
-            for some in parts(run):
-                wanted = [ask for ask in some if ask.future.set_running_or_notify_cancel()]
+            for part in split_by_size(run):
+                wanted = [each for each in part if each.future.set_running_or_notify_cancel()]
                 if wanted:
-                    await self.carried(wanted)
+                    await self.send_request(wanted)
 
-    async def carried(self, asks: Sequence[Ask]) -> None:
+    async def send_request(self, pending: Sequence[PendingCommand]) -> None:
         try:
-            body = b'{"commands":[' + b",".join(ask.text for ask in asks) + b"]}"
-            text = await self.post.told(f"{PROGRAMS}/{asks[0].scope}", body)
-            came = msgspec.json.decode(text, type=AllCame).answers
-            for ask, one in zip(asks, came, strict=True):
-                if one.refused:
-                    ask.future.set_exception(error_of(one.refused))
+            body = b'{"commands":[' + b",".join(each.text for each in pending) + b"]}"
+            text = await self.transport.post(f"{COMMANDS_PATH}/{pending[0].scope}", body)
+            responses = msgspec.json.decode(text, type=RawCommandsResponse).answers
+            for each, response in zip(pending, responses, strict=True):
+                if response.refused:
+                    each.future.set_exception(decode_error(response.refused))
                 else:
-                    self.answer(ask, msgspec.json.decode(one.answer, type=answer_type(type(ask.command))))
-        except Unread as error:  # one of them spoils it for the others
-            if len(asks) == 1:
-                asks[0].future.set_exception(InterlockError(str(error)))
+                    answer = msgspec.json.decode(response.answer, type=answer_type(type(each.command)))
+                    if isinstance(each.command, Register):
+                        self.own_workers.add(answer)
+                    each.future.set_result(answer)
+        except RequestRejected as error:  # one of them spoils it for the others
+            if len(pending) == 1:
+                pending[0].future.set_exception(InterlockError(str(error)))
             else:
-                for ask in asks:
-                    await self.carried([ask])
+                for each in pending:
+                    await self.send_request([each])
         except BaseException as error:
-            for ask in asks:
-                if not ask.future.done():
-                    ask.future.set_exception(error if isinstance(error, Exception) else Unavailable(CUT_OFF))
+            for each in pending:
+                if not each.future.done():
+                    each.future.set_exception(error if isinstance(error, Exception) else Unavailable(CUT_OFF))
             if not isinstance(error, Exception):
                 raise
 
-    def answer(self, ask: Ask, answer: Any) -> None:
-        if isinstance(ask.command, Register):
-            self.own.add(answer)
-        ask.future.set_result(answer)
-
-    # Questions.
+    # Views.
 
     def see(
         self, view: Callable[Concatenate[Connection, int, P], T], tenant: int, *args: P.args, **kwargs: P.kwargs
     ) -> T:
-        """What a view says of the tenant of the key."""
-        asked = question_of(view, self.queries)
+        """Returns what a view says of the tenant of the key."""
+        remote_view = find_remote_view(view, self.queries)
         if self.closed:
             raise Unavailable(CLOSED)
-        text = self.wait_for(self.post.told(asked.path, asked.said(args, kwargs), changes=False))
-        told: T = msgspec.json.decode(text, type=asked.tells).answer  # type: ignore[attr-defined]
-        return told
+        request = remote_view.encode_request(args, kwargs)
+        text = self.run_on_loop(self.transport.post(remote_view.path, request, changes=False))
+        answer: T = msgspec.json.decode(text, type=remote_view.response_type).answer  # type: ignore[attr-defined]
+        return answer
 
     def read(
         self, question: Callable[[Connection], T], tenant: int | None = 1, seconds: float | None = None
     ) -> NoReturn:
-        raise InterlockError("this is asked of a database, and over HTTP there is none; ask it beside the database")
+        raise InterlockError("this is read from a database, and over HTTP there is none; read it beside the database")
 
     def send_within(self, connection: Connection, command: Command[A]) -> NoReturn:
         raise InterlockError("a server cannot join a transaction of yours")
@@ -173,67 +180,67 @@ class Remote:
     # Waiting.
 
     def watch(self, queues: Iterable[str], tenant: int = 1) -> Subscription:
-        """Whoever works for these queues learns from it when to claim."""
+        """Returns a subscription that is rung when one of these queues has work."""
         names = list(queues)
-        return self.ears.open([(tenant, name) for name in names], {"queues": names})
+        return self.long_polls.subscribe([(tenant, name) for name in names], {"queues": names})
 
     def calls(self, worker: str, tenant: int = 1) -> Subscription:
-        """The worker of that name learns from it that somebody stopped or took what it holds."""
-        return self.ears.open([(tenant, worker)], {"worker": worker})
+        """Returns a subscription that is rung when somebody stopped or took what the worker of that name holds."""
+        return self.long_polls.subscribe([(tenant, worker)], {"worker": worker})
 
     def watch_end(self, unit: int) -> Subscription:
-        """Never rung: nobody here ends a unit."""
-        return Subscription((), lambda watch: None)
+        """Returns a subscription that is never rung: no job ends in this process."""
+        return Subscription((), lambda subscription: None)
 
     def close(self) -> None:
-        """What was sent is answered, and the thread and all connections are gone."""
+        """When this ends, what was sent is answered, and the thread and all connections are gone."""
         with self.lock:
             if self.closed:
                 return
             self.closed = True
-        self.wait_for(self.last())
+        self.run_on_loop(self.close_connections())
         self.loop.call_soon_threadsafe(self.loop.stop)
         self.thread.join()
         self.loop.close()
 
-    async def last(self) -> None:
+    async def close_connections(self) -> None:
         self.flush()
-        await self.ears.close()
-        if self.under_way:
-            _, late = await asyncio.wait(self.under_way, timeout=GRACE)
+        await self.long_polls.close()
+        if self.on_their_way:
+            _, late = await asyncio.wait(self.on_their_way, timeout=GRACE)
             for task in late:
                 task.cancel()
             await asyncio.gather(*late, return_exceptions=True)
-        await self.post.close()
+        await self.transport.close()
 
 
-def ask_for(command: Command[Any], scope: str) -> Ask:
-    """A command as it is asked. A worker acts as its key, whatever name it has in the worker's own log."""
+def make_pending(command: Command[Any], scope: str) -> PendingCommand:
+    """Makes a command ready to be sent. A worker acts as its key, whatever name it has in the worker's own log."""
     own = msgspec.structs.replace(command, actor=LOCAL) if scope == "worker" else command
-    return Ask(once(own), scope)
+    return PendingCommand(add_idempotency_key(own), scope)
 
 
-def once(command: Command[A]) -> Command[A]:
-    """The same command, which may be sent twice and is done once."""
-    noted = isinstance(command, Record) and command.kind in ONCE_ANYWAY
-    by_itself = noted or isinstance(command, Register | Drain) or not command.takes_key
-    if by_itself or command.idempotency_key is not None:
+def add_idempotency_key(command: Command[A]) -> Command[A]:
+    """Returns the same command with an idempotency key, unless it is carried out once anyway."""
+    idempotent_note = isinstance(command, Record) and command.kind in IDEMPOTENT_NOTES
+    idempotent = idempotent_note or isinstance(command, Register | Drain) or not command.takes_key
+    if idempotent or command.idempotency_key is not None:
         return command
     return msgspec.structs.replace(command, idempotency_key=secrets.token_hex(16))
 
 
-def parts(asks: Sequence[Ask]) -> Iterable[list[Ask]]:
-    """As many commands together as one request may hold; one that is too large alone is answered with that."""
-    part, size = list[Ask](), 0
-    for ask in asks:
-        if len(ask.text) > ROOM:
-            if ask.future.set_running_or_notify_cancel():
-                ask.future.set_exception(TooMuch(len(ask.text), ROOM))
+def split_by_size(pending: Sequence[PendingCommand]) -> Iterable[list[PendingCommand]]:
+    """Yields as many commands together as one request may hold; one that is too large alone fails with that."""
+    part, size = list[PendingCommand](), 0
+    for each in pending:
+        if len(each.text) > SIZE_MAX:
+            if each.future.set_running_or_notify_cancel():
+                each.future.set_exception(RequestTooLarge(len(each.text), SIZE_MAX))
             continue
-        if part and (size + len(ask.text) > ROOM or len(part) == TOGETHER):
+        if part and (size + len(each.text) > SIZE_MAX or len(part) == COMMANDS_MAX):
             yield part
             part, size = [], 0
-        part.append(ask)
-        size += len(ask.text) + 1
+        part.append(each)
+        size += len(each.text) + 1
     if part:
         yield part

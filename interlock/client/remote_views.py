@@ -1,4 +1,4 @@
-"""The views that can be asked over the network: which they are, what they take and what they tell."""
+"""The views that can be read over HTTP: which they are, what they take and what they return."""
 
 import inspect
 from collections.abc import Callable, Iterable
@@ -8,12 +8,12 @@ from typing import Annotated, Any, get_type_hints
 import msgspec
 from msgspec import Meta
 
-from interlock.client.http_codec import strict
-from interlock.client.inbox import inbox_item, inbox_page
-from interlock.client.schedules import why_schedule
-from interlock.client.selections import jobs_in_order, jobs_page
-from interlock.client.trees import picture
-from interlock.client.why.explain import explain
+from interlock.client.http_codec import make_strict
+from interlock.client.inbox import find_inbox_item, read_inbox_page
+from interlock.client.schedules import explain_schedule
+from interlock.client.selections import read_jobs_in_order, read_jobs_page
+from interlock.client.trees import read_tree_snapshot
+from interlock.client.why import explain
 from interlock.kernel.errors import InterlockError
 from interlock.kernel.rows import Unit, Worker
 from interlock.store.queries import lists, views
@@ -27,96 +27,101 @@ BOUNDS: dict[str, Meta] = {
     "at": Meta(ge=0, le=YEAR_9999),
     "units": Meta(max_length=PAGE_MAX),
 }
-VIEWS: tuple[Callable[..., Any], ...] = (
-    views.glimpse,
-    views.view,
-    views.views_of,
-    views.listing,
-    views.events_of,
-    views.last_event,
-    views.notes_of,
-    views.artifacts_of,
-    views.children_of,
-    views.needs_of,
-    views.schedules_of,
-    views.schedule_of,
-    views.skipped_of,
-    views.workers_seen,
-    views.done_again,
-    lists.amount,
-    lists.refs_of,
-    jobs_page,
-    jobs_in_order,
-    explain,
-    picture,
-    inbox_page,
-    inbox_item,
-    why_schedule,
-)
+# By the names that they have in URLs, which stay as they are.
+VIEWS: dict[str, Callable[..., Any]] = {
+    "glimpse": views.glimpse,
+    "view": views.view,
+    "views_of": views.views_of,
+    "listing": views.listing,
+    "events_of": views.events_of,
+    "last_event": views.last_event,
+    "notes_of": views.notes_of,
+    "artifacts_of": views.artifacts_of,
+    "children_of": views.children_of,
+    "needs_of": views.needs_of,
+    "schedules_of": views.schedules_of,
+    "schedule_of": views.schedule_of,
+    "skipped_of": views.skipped_of,
+    "workers_seen": views.workers_seen,
+    "done_again": views.done_again,
+    "amount": lists.amount,
+    "refs_of": lists.refs_of,
+    "jobs_page": read_jobs_page,
+    "jobs_in_order": read_jobs_in_order,
+    "explain": explain,
+    "picture": read_tree_snapshot,
+    "inbox_page": read_inbox_page,
+    "inbox_item": find_inbox_item,
+    "why_schedule": explain_schedule,
+}
 
 
-class Question(msgspec.Struct, frozen=True):
-    """A view as it is asked: its name, what it takes, and what it tells."""
+class RemoteView(msgspec.Struct, frozen=True):
+    """A view as it is read over HTTP: its name, and the types of the request and the response."""
 
     name: str
     view: Callable[..., Any]
-    takes: type[msgspec.Struct]
-    tells: type[msgspec.Struct]
-    words: tuple[str, ...]  # its parameters, in order
+    request_type: type[msgspec.Struct]
+    response_type: type[msgspec.Struct]
+    parameters: tuple[str, ...]  # in their order, without the connection and the tenant
 
     @property
-    def with_lives(self) -> bool:
-        return LIFECYCLES in self.words
+    def takes_lifecycles(self) -> bool:
+        return LIFECYCLES in self.parameters
 
     @property
     def path(self) -> str:
         return f"/v1/views/{self.name}"
 
-    def said(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bytes:
-        """What a caller gives, as it is sent."""
-        given = {**dict(zip(self.words, args, strict=False)), **kwargs}
-        given.pop(LIFECYCLES, None)
-        return msgspec.json.encode(given)
+    def encode_request(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bytes:
+        """Encodes the arguments of a caller as the body of a request."""
+        arguments = {**dict(zip(self.parameters, args, strict=False)), **kwargs}
+        arguments.pop(LIFECYCLES, None)
+        return msgspec.json.encode(arguments)
 
-    def given(self, body: msgspec.Struct) -> dict[str, Any]:
-        """What a request says, as the view takes it."""
-        return {name: plain(getattr(body, name)) for name in body.__struct_fields__}
-
-
-def questions(of_plugins: Iterable[Callable[..., Any]] = ()) -> dict[Callable[..., Any], Question]:
-    """The views that can be asked over the network, by function: those of the client, and those of plugins."""
-    return {view: question(view) for view in (*VIEWS, *of_plugins)}
+    def decode_request(self, body: msgspec.Struct) -> dict[str, Any]:
+        """Returns the arguments that the body of a request has for the view."""
+        return {name: convert_filter(getattr(body, name)) for name in body.__struct_fields__}
 
 
-def question_of(view: Callable[..., Any], of_plugins: Iterable[Callable[..., Any]] = ()) -> Question:
-    """How a view is asked over the network.
+def index_remote_views(of_plugins: Iterable[Callable[..., Any]] = ()) -> dict[Callable[..., Any], RemoteView]:
+    """Returns every view that can be read over HTTP, by its function: those of the client, and those of plugins."""
+    views = {**VIEWS, **{view.__name__: view for view in of_plugins}}
+    return {view: make_remote_view(name, view) for name, view in views.items()}
+
+
+def find_remote_view(view: Callable[..., Any], of_plugins: Iterable[Callable[..., Any]] = ()) -> RemoteView:
+    """Returns how a view is read over HTTP.
 
     Raises:
-        InterlockError: if the view can be asked only beside the database.
+        InterlockError: it can be read only beside the database.
     """
-    found = questions(of_plugins).get(view)
-    if found is None:
+    remote_view = index_remote_views(of_plugins).get(view)
+    if remote_view is None:
         name = getattr(view, "__name__", "this")
-        raise InterlockError(f"'{name}' cannot be asked over HTTP; ask it beside the database")
-    return found
+        raise InterlockError(f"'{name}' cannot be read over HTTP; read it beside the database")
+    return remote_view
 
 
 @cache
-def question(view: Callable[..., Any]) -> Question:
-    hints, parameters = get_type_hints(view), inspect.signature(view).parameters
-    words = tuple(parameters)[2:]
-    name = view.__name__
-    fields = [field(one, hints[one], parameters[one].default) for one in words if one != LIFECYCLES]
-    asked = msgspec.defstruct(
-        f"{title(name)}Asked", fields, namespace={"__doc__": view.__doc__}, frozen=True, kw_only=True,
+def make_remote_view(name: str, view: Callable[..., Any]) -> RemoteView:
+    hints, signature = get_type_hints(view), inspect.signature(view).parameters
+    parameters = tuple(signature)[2:]
+    title = "".join(word.capitalize() for word in name.split("_"))
+    fields = [
+        make_bounded_field(each, hints[each], signature[each].default) for each in parameters if each != LIFECYCLES
+    ]
+    request_type = msgspec.defstruct(
+        f"{title}ViewRequest", fields, namespace={"__doc__": view.__doc__}, frozen=True, kw_only=True,
         forbid_unknown_fields=True,
     )  # fmt: skip
-    told = msgspec.defstruct(f"{title(name)}Told", [("answer", hints["return"])], frozen=True)
-    return Question(name, view, asked, told, words)
+    response_type = msgspec.defstruct(f"{title}ViewResponse", [("answer", hints["return"])], frozen=True)
+    return RemoteView(name, view, request_type, response_type, parameters)
 
 
-def field(name: str, hint: Any, default: Any) -> Any:
-    kind = strict(hint)
+def make_bounded_field(name: str, hint: Any, default: Any) -> Any:
+    """Makes the field of a parameter, with the bounds that it has over HTTP."""
+    kind = make_strict(hint)
     if name in BOUNDS:
         bound = BOUNDS[name]
         bounded: Any = Annotated[int, bound] if bound.max_length is None else Annotated[kind, bound]
@@ -124,29 +129,25 @@ def field(name: str, hint: Any, default: Any) -> Any:
     return (name, kind) if default is inspect.Parameter.empty else (name, kind, default)
 
 
-def title(name: str) -> str:
-    return "".join(word.capitalize() for word in name.split("_"))
-
-
-def plain(value: Any) -> Any:
-    """A filter that was sent, as the store knows it."""
+def convert_filter(value: Any) -> Any:
+    """Returns a filter that was sent as the store knows it; any other value stays as it is."""
     for kind in (views.Filter, Letters):
-        if isinstance(value, strict(kind)):
+        if isinstance(value, make_strict(kind)):
             return msgspec.convert(value, kind, from_attributes=True)
     return value
 
 
-def bare(value: Any) -> Any:
-    """What a view tells, without all from which a lease could be guessed or made."""
+def strip_secrets(value: Any) -> Any:
+    """Returns what a view returned, without anything from which a lease could be guessed or made."""
     match value:
         case Unit():
             return msgspec.structs.replace(value, lease_hash=None)
         case Worker():
             return msgspec.structs.replace(value, claim_key=None, claim_nonce_hash=None)
         case views.View():
-            return msgspec.structs.replace(value, unit=bare(value.unit))
+            return msgspec.structs.replace(value, unit=strip_secrets(value.unit))
         case list() | tuple():
-            return type(value)(map(bare, value))
+            return type(value)(map(strip_secrets, value))
         case dict():
-            return {key: bare(one) for key, one in value.items()}
+            return {key: strip_secrets(item) for key, item in value.items()}
     return value

@@ -4,10 +4,8 @@ from typing import Any
 
 import msgspec
 
-from interlock.client.lifecycle_responses import NextTold
 
-
-class UnitTold(msgspec.Struct, kw_only=True):
+class JobResponse(msgspec.Struct, kw_only=True):
     """A unit, as lists tell it."""
 
     id: str
@@ -39,7 +37,7 @@ class UnitTold(msgspec.Struct, kw_only=True):
     correlation_id: str
 
 
-class LeaseTold(msgspec.Struct):
+class LeaseResponse(msgspec.Struct):
     """The last lease of a unit, without its secret; `worker` is null once nobody holds it."""
 
     state: str
@@ -48,14 +46,14 @@ class LeaseTold(msgspec.Struct):
     until: str | None
 
 
-class NeedTold(msgspec.Struct):
+class NeedResponse(msgspec.Struct):
     """A unit that must succeed before."""
 
     id: str
     state: str
 
 
-class TracebackTold(msgspec.Struct):
+class TracebackResponse(msgspec.Struct):
     """The traceback of a failed attempt: of a long one, the head and the tail."""
 
     attempt: int
@@ -63,7 +61,7 @@ class TracebackTold(msgspec.Struct):
     text: str
 
 
-class UnitWhole(UnitTold, kw_only=True):
+class JobDetailResponse(JobResponse, kw_only=True):
     """A unit with all that is known of it."""
 
     available_at: str | None
@@ -74,7 +72,7 @@ class UnitWhole(UnitTold, kw_only=True):
     cancel_asked_at: str | None
     cancel_forced_at: str | None
     needs_unmet: int
-    lease: LeaseTold | None
+    lease: LeaseResponse | None
     mutex: str | None
     limit: str | None
     trace: str
@@ -88,12 +86,12 @@ class UnitWhole(UnitTold, kw_only=True):
     reclaim_after: float | None  # seconds
     retry_of: str | None
     replaced_by: str | None
-    needs: list[NeedTold]
+    needs: list[NeedResponse]
     waiting_on: list[str]  # the open gates at it or below it
-    tracebacks: list[TracebackTold]
+    tracebacks: list[TracebackResponse]
 
 
-class LetterTold(UnitTold, kw_only=True):
+class DeadLetterResponse(JobResponse, kw_only=True):
     """A dead letter, with what was told of its end; `again` says that it was done again.
 
     `traceback` is the head and the tail of that of the last attempt; the unit itself has all of them.
@@ -111,17 +109,17 @@ class LetterTold(UnitTold, kw_only=True):
     traceback: str | None
 
 
-class LetterList(msgspec.Struct):
+class DeadLettersResponse(msgspec.Struct):
     """A page of dead letters, the last one first; `next` is where to go on, null at the end.
 
     A page may be short, or empty, and have a `next` all the same: a filter that fits few is answered in parts.
     """
 
-    letters: list[LetterTold]
+    letters: list[DeadLetterResponse]
     next: str | None
 
 
-class Bulk(msgspec.Struct):
+class BulkRequeueResponse(msgspec.Struct):
     """What is meant, and what became of it.
 
     Without a `confirm`: `count` letters would be done again, or more than that; send `confirm` back within ten minutes.
@@ -136,7 +134,7 @@ class Bulk(msgspec.Struct):
     units: list[str] = []
 
 
-class EventTold(msgspec.Struct, kw_only=True, rename={"source": "from", "target": "to"}):
+class EventResponse(msgspec.Struct, kw_only=True, rename={"source": "from", "target": "to"}):
     """One act as it happened; (unit, version) is its identity."""
 
     unit: str
@@ -160,7 +158,7 @@ class EventTold(msgspec.Struct, kw_only=True, rename={"source": "from", "target"
     hash: str
 
 
-class NodeTold(msgspec.Struct, kw_only=True):
+class TreeNodeResponse(msgspec.Struct, kw_only=True):
     """One unit of a tree, as it is or was."""
 
     id: str
@@ -182,7 +180,7 @@ class NodeTold(msgspec.Struct, kw_only=True):
     waits_for: str | None
 
 
-class StepTold(NodeTold, kw_only=True):
+class StepResponse(TreeNodeResponse, kw_only=True):
     """One unit of a tree, with what came of it."""
 
     attempts: int
@@ -192,33 +190,33 @@ class StepTold(NodeTold, kw_only=True):
     error: str | None
 
 
-class Amount(msgspec.Struct):
+class CountResponse(msgspec.Struct):
     """How many there are; `more` says that there are more than `count`, which is 10,000 then."""
 
     count: int
     more: bool
 
 
-class Jobs(msgspec.Struct):
+class JobsResponse(msgspec.Struct):
     """A page of units, the newest first; `next` is where the next page begins, null at the end.
 
     A page may be short, or empty, and have a `next` all the same: a filter that fits few is answered in parts.
     """
 
-    jobs: list[UnitTold]
+    jobs: list[JobResponse]
     next: str | None
-    count: Amount | None
+    count: CountResponse | None
 
 
-class Runs(msgspec.Struct):
+class RunsResponse(msgspec.Struct):
     """A page of runs, the newest first; `next` is where the next page begins, null at the end."""
 
-    runs: list[UnitTold]
+    runs: list[JobResponse]
     next: str | None
-    count: Amount | None
+    count: CountResponse | None
 
 
-class Made(msgspec.Struct):
+class SubmitResponse(msgspec.Struct):
     """The unit that a submit made, or found under its key."""
 
     id: str
@@ -230,45 +228,45 @@ class Made(msgspec.Struct):
         self.status = self.state
 
 
-class ManyMade(msgspec.Struct):
+class SubmitManyResponse(msgspec.Struct):
     """What became of each piece of work, in the same order."""
 
-    jobs: list[Made]
+    jobs: list[SubmitResponse]
 
 
-class Events(msgspec.Struct):
+class EventsResponse(msgspec.Struct):
     """A page of events, the oldest first; `next` is the `after` of the next page, null on the last one."""
 
-    events: list[EventTold]
+    events: list[EventResponse]
     next: int | None
 
 
-class Steps(msgspec.Struct):
+class StepsResponse(msgspec.Struct):
     """All below a run, a parent before its children; `cut` says that there are more."""
 
-    steps: list[StepTold]
+    steps: list[StepResponse]
     cut: bool
 
 
-class StepCost(msgspec.Struct):
+class StepCostResponse(msgspec.Struct):
     id: str
     task: str
     cost: float
 
 
-class Cost(msgspec.Struct):
+class CostResponse(msgspec.Struct):
     """What a run has cost so far, and its steps."""
 
     id: str
     cost: float
-    steps: list[StepCost]
+    steps: list[StepCostResponse]
     total_cost: float = 0  # the same as `cost`
 
     def __post_init__(self) -> None:
         self.total_cost = self.cost
 
 
-class StandingTold(msgspec.Struct):
+class ActionResponse(msgspec.Struct):
     """Where a unit stands after an order, and whether the order changed anything."""
 
     id: str
@@ -280,14 +278,25 @@ class StandingTold(msgspec.Struct):
         self.status = self.state
 
 
-class ClockTold(msgspec.Struct):
+class ClockResponse(msgspec.Struct):
     """An instant at which time will look at the unit."""
 
     at: str
     what: str
 
 
-class WhyTold(msgspec.Struct):
+class NextMoveResponse(msgspec.Struct):
+    """A move that the lifecycle lists here."""
+
+    trigger: str
+    target: str
+    by: str
+    guard: str
+    note: str
+    now: str
+
+
+class WhyResponse(msgspec.Struct):
     """Why a unit is where it is, what keeps it, and what may move it on."""
 
     unit: str
@@ -300,15 +309,15 @@ class WhyTold(msgspec.Struct):
     attempts: int
     failures: int
     losses: int
-    clocks: list[ClockTold]
+    clocks: list[ClockResponse]
     tries: list[str]
     refused: list[str]
-    moves: list[NextTold]
+    moves: list[NextMoveResponse]
     text: str
     traceback: str | None
 
 
-class VoteTold(msgspec.Struct):
+class VoteResponse(msgspec.Struct):
     voter: str
     approve: bool
     roles: list[str]
@@ -317,7 +326,7 @@ class VoteTold(msgspec.Struct):
     vouched_by: str = ""  # the key that spoke for this voter
 
 
-class ItemTold(msgspec.Struct, kw_only=True):
+class InboxItemResponse(msgspec.Struct, kw_only=True):
     """Something that waits for a person."""
 
     id: str
@@ -329,7 +338,7 @@ class ItemTold(msgspec.Struct, kw_only=True):
     words: list[str]
     approvers: list[str]
     quorum: int
-    votes: list[VoteTold]
+    votes: list[VoteResponse]
     submitter: str
     not_submitter: bool
     since: str
@@ -337,14 +346,14 @@ class ItemTold(msgspec.Struct, kw_only=True):
     input: Any
 
 
-class Items(msgspec.Struct):
+class InboxResponse(msgspec.Struct):
     """A page of the inbox, the oldest first; `next` is the `after` of the next page, null on the last one."""
 
-    items: list[ItemTold]
+    items: list[InboxItemResponse]
     next: str | None
 
 
-class NoteTold(msgspec.Struct, kw_only=True):
+class NoteResponse(msgspec.Struct, kw_only=True):
     """What is remembered of a unit and moved nothing."""
 
     at: str
@@ -355,7 +364,7 @@ class NoteTold(msgspec.Struct, kw_only=True):
     payload: Any
 
 
-class ArtifactTold(msgspec.Struct, kw_only=True):
+class ArtifactResponse(msgspec.Struct, kw_only=True):
     """What an attempt left behind."""
 
     name: str
@@ -366,7 +375,7 @@ class ArtifactTold(msgspec.Struct, kw_only=True):
     data: Any
 
 
-class WorkerTold(msgspec.Struct, kw_only=True):
+class WorkerResponse(msgspec.Struct, kw_only=True):
     id: str
     name: str
     incarnation: str
@@ -381,11 +390,11 @@ class WorkerTold(msgspec.Struct, kw_only=True):
     seen_at: str
 
 
-class Workers(msgspec.Struct):
-    workers: list[WorkerTold]
+class WorkersResponse(msgspec.Struct):
+    workers: list[WorkerResponse]
 
 
-class ScheduleTold(msgspec.Struct):
+class ScheduleResponse(msgspec.Struct):
     """A schedule; `next_at` is null while it is paused."""
 
     name: str
@@ -399,11 +408,11 @@ class ScheduleTold(msgspec.Struct):
     last: str | None
 
 
-class ScheduleList(msgspec.Struct):
-    schedules: list[ScheduleTold]
+class SchedulesResponse(msgspec.Struct):
+    schedules: list[ScheduleResponse]
 
 
-class PlannedTold(msgspec.Struct):
+class ScheduleActionResponse(msgspec.Struct):
     """Where a schedule stands after an order, and whether the order changed anything."""
 
     name: str
@@ -413,7 +422,75 @@ class PlannedTold(msgspec.Struct):
     next_at: str | None
 
 
-class Health(msgspec.Struct):
+class HealthResponse(msgspec.Struct):
     """That the server and its database answer."""
 
     status: str
+
+
+# Lifecycles as data.
+
+
+class LifecycleSummaryResponse(msgspec.Struct):
+    name: str
+    document: str
+    about: str
+
+
+class LifecyclesResponse(msgspec.Struct):
+    lifecycles: list[LifecycleSummaryResponse]
+
+
+class StateResponse(msgspec.Struct):
+    name: str
+    category: str
+    initial: bool
+    settled: bool
+    final: bool
+
+
+class MoveResponse(msgspec.Struct, rename={"source": "from", "target": "to"}):
+    source: str | None
+    target: str
+    trigger: str
+    owner: str
+    event: str
+    severity: str
+    opens_attempt: bool
+    extension: bool
+    why: str
+    guards: list[str]
+    note: str
+
+
+class LifecycleResponse(msgspec.Struct):
+    """A lifecycle as data: its states, and every hop between them."""
+
+    name: str
+    document: str
+    states: list[StateResponse]
+    moves: list[MoveResponse]
+
+
+# Events in the shape of document 002.
+
+
+class JobEventResponse(msgspec.Struct, kw_only=True):
+    """One event of a job in document 002's shape; beats, renewals and compensations move nothing: version 0."""
+
+    id: str
+    job_id: str
+    type: str
+    ts: str
+    actor: str
+    correlation_id: str
+    cause: str | None
+    payload: Any
+    version: int
+
+
+class JobEventsResponse(msgspec.Struct):
+    """A page of events in document 002's shape, the oldest first; `next` is the `cursor` of the next page, or null."""
+
+    events: list[JobEventResponse]
+    next: str | None

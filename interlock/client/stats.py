@@ -87,7 +87,7 @@ def stats(connection: Connection, tenant: int, behind: bool) -> Stats:
         lease_renewals=sums[metrics.RENEWALS] + now.renewals, lease_expiries=sums[metrics.EXPIRIES],
         retries=sums[metrics.RETRIES], failures=sums[metrics.FAILURES], DLQ_count=now.dead, held=now.held,
         workers=now.workers, types=types_in(rows), states=states_in(rows),
-        queues=[queue_stats(one, now.now) for one in now.depths], behind=behind,
+        queues=[make_queue_stats(depth, now.now) for depth in now.depths], behind=behind,
     )  # fmt: skip
 
 
@@ -143,5 +143,5 @@ def states_in(rows: Rows) -> list[StateCount]:
     return [StateCount(lifecycle, state, number) for (lifecycle, state), number in sorted(units.items()) if number]
 
 
-def queue_stats(one: Depth, now: int) -> QueueStats:
-    return QueueStats(one.queue, one.units, max(now - one.oldest_at, 0) / MILLION)
+def make_queue_stats(depth: Depth, now: int) -> QueueStats:
+    return QueueStats(depth.queue, depth.units, max(now - depth.oldest_at, 0) / MILLION)

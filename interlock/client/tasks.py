@@ -1,7 +1,14 @@
-"""Tasks: functions that are run later, by a worker, at least once."""
+"""Tasks: functions that a worker runs later, at least once.
+
+What a handler submits belongs to the job that it runs for. The worker sets `RUNNING` where it calls a handler. It is a
+context variable, so it goes with coroutines, tasks and `asyncio.to_thread`,
+and each of several jobs that run at the same
+time has its own. A thread that a handler starts itself has it if it is started with `contextvars.copy_context().run`.
+"""
 
 import inspect
 from collections.abc import Callable, Iterable, Mapping
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypedDict, TypeVar, Unpack
@@ -9,19 +16,20 @@ from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypedDict, TypeVar, U
 import msgspec
 
 from interlock.client.arguments import Arguments
-from interlock.client.async_pairs import Asked, TwoWays
+from interlock.client.async_pairs import Call, verb
 from interlock.client.durations import Length, instant_us, length_us
 from interlock.client.jobs import Job
-from interlock.client.origin import inherit
 from interlock.core.checks import check
-from interlock.kernel.commands import Submit, Submitted, Work
+from interlock.kernel.commands import LeaseGrant, Submit, Submitted, Work
 from interlock.kernel.errors import InterlockError
+from interlock.kernel.ids import format_id
 
 if TYPE_CHECKING:
     from interlock.client.app import App
 
 P = ParamSpec("P")
 R = TypeVar("R")
+RUNNING: "ContextVar[tuple[App, LeaseGrant] | None]" = ContextVar("interlock_running", default=None)
 
 
 @dataclass(frozen=True)
@@ -32,7 +40,7 @@ class Limit:
     n: int
 
     def __post_init__(self) -> None:
-        refuse_strange({"limit.key": self.key, "limit.n": self.n})
+        check_options({"limit.key": self.key, "limit.n": self.n})
 
 
 @dataclass(frozen=True)
@@ -44,7 +52,7 @@ class Rate:
     per: Length
 
     def __post_init__(self) -> None:
-        refuse_strange({"rate.key": self.key, "rate.n": self.n})
+        check_options({"rate.key": self.key, "rate.n": self.n})
 
 
 def limit(key: str, n: int) -> Limit:
@@ -57,11 +65,11 @@ def rate(key: str, n: int, per: Length) -> Rate:
     return Rate(key, n, per)
 
 
-class Options(TypedDict, total=False):
-    """What a submit may say beside the arguments of its task."""
+class SubmitOptions(TypedDict, total=False):
+    """What a submit may say besides the arguments of its task."""
 
-    key: str  # one job a task and key
-    on_duplicate: str  # of a key that is taken: return, reject or replace
+    key: str  # idempotency key: the same task and key returns the existing job
+    on_duplicate: str  # if the key is taken: return, reject or replace
     delay: Length
     at: datetime
     priority: int
@@ -76,12 +84,12 @@ class Options(TypedDict, total=False):
     tx: Any  # the caller's own open transaction
 
 
-OPTIONS = tuple(Options.__annotations__)
+OPTIONS = tuple(SubmitOptions.__annotations__)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Rules:
-    """What a task says of all its jobs; nothing said is what the lifecycle says."""
+    """What a task sets for all its jobs; None leaves it to the lifecycle."""
 
     queue: str = "default"
     priority: int = 0
@@ -103,17 +111,17 @@ class Rules:
     labels: Mapping[str, str] = field(default_factory=dict)
 
 
-# Lengths of time in the rules, and what a unit of work calls them.
+# Lengths of time in the rules, and the fields of `Work` that they become.
 LENGTHS = {
     "timeout": "timeout_us", "queue_timeout": "queue_timeout_us", "backoff": "backoff_us",
     "backoff_cap": "backoff_cap_us", "lease": "ttl_us", "beat": "beat_us", "sla": "sla_us",
 }  # fmt: skip
 
 
-WORDS = (str, "text")
-KINDS: dict[str, tuple[Any, str]] = {
+TEXT = (str, "text")
+TYPES: dict[str, tuple[Any, str]] = {  # of each option its type, and how a message names that type
     **dict.fromkeys(
-        ("key", "on_duplicate", "queue", "mutex", "correlation", "trace", "exhausted", "limit.key", "rate.key"), WORDS
+        ("key", "on_duplicate", "queue", "mutex", "correlation", "trace", "exhausted", "limit.key", "rate.key"), TEXT
     ),
     **dict.fromkeys(("priority", "attempts", "limit.n", "rate.n"), (int, "a whole number")),
     "limit": (Limit, "interlock.limit(key, n)"),
@@ -124,10 +132,14 @@ KINDS: dict[str, tuple[Any, str]] = {
 OPTIONAL = ("key", "mutex", "limit", "rate", "exhausted", "attempts")
 
 
-def refuse_strange(said: Mapping[str, Any]) -> None:
-    """What a task or a submit says is of the right kind. Raises InterlockError, which says what is allowed."""
-    for name, value in said.items():
-        kind, allowed = KINDS.get(name, (Any, ""))
+def check_options(options: Mapping[str, Any]) -> None:
+    """Checks the types of rules or options.
+
+    Raises:
+        InterlockError: one has a wrong type; the text says what is allowed.
+    """
+    for name, value in options.items():
+        kind, allowed = TYPES.get(name, (Any, ""))
         if value is None and name in OPTIONAL:
             continue
         try:
@@ -137,78 +149,114 @@ def refuse_strange(said: Mapping[str, Any]) -> None:
             raise InterlockError(f"{name} = {value!r} is not allowed; allowed is {allowed}") from None
 
 
-def as_written(text: str) -> str:
-    """What the engine says of a rule, under the name that the rule has here."""
+def refuse_unknown_options(verb: str, options: Mapping[str, Any], known: tuple[str, ...]) -> None:
+    """Raises InterlockError for an option that a verb does not have."""
+    unknown = [name for name in options if name not in known]
+    if unknown:
+        raise InterlockError(f"{verb} has no option '{unknown[0]}'; it has {', '.join(known)}")
+
+
+def name_rules(text: str) -> str:
+    """Returns an error text of the engine with the names that the rules have here."""
     for name, us in LENGTHS.items():
         text = text.replace(us, name)
     return text
+
+
+def inherit(app: "App", work: Work) -> Work:
+    """Returns work with the correlation and the trace of the job whose handler submits it, unless it has its own.
+
+    It also names its cause, the event by which that job was handed to its worker,
+    if the job is of the same app: another
+    database does not know it. Outside of a handler the work stays as it is.
+    """
+    running = RUNNING.get()
+    if running is None:
+        return work
+    own_app, grant = running
+    return msgspec.structs.replace(
+        work,
+        correlation=work.correlation or grant.correlation,
+        trace=work.trace or grant.trace,
+        cause=f"{format_id(grant.lifecycle, grant.unit)}:{grant.version}" if own_app is app else "",
+    )
 
 
 class Task(Generic[P, R]):
     """A handler under a name. Called like the function that it is, it runs here and now."""
 
     def __init__(self, app: "App", handler: Callable[P, R], name: str, rules: Rules) -> None:
+        """Raises InterlockError for rules that could never hold."""
         self.app, self.handler, self.name, self.rules = app, handler, name, rules
         self.arguments = Arguments(name, handler, OPTIONS)
         # Where a worker runs it: in a process of its own, on the worker's loop, or in a thread.
         self.place = "process" if rules.process else "loop" if inspect.iscoroutinefunction(handler) else "thread"
-        self.submit = TwoWays(self.one)
-        self.submit_many = TwoWays(self.many)
         self.__name__, self.__doc__ = name, handler.__doc__
-        # Rules that could never hold are refused where they are written.
         try:
-            refuse_strange(vars(rules))
-            self.plain = self.work("null", {})
-            check(app.lifecycles, self.plain, app.registry.hooks)
+            check_options(vars(rules))
+            self.plain_work = self.make_work("null", {})
+            check(app.lifecycles, self.plain_work, app.registry.hooks)
         except InterlockError as wrong:
-            raise InterlockError(f"task '{name}': {as_written(str(wrong))}") from None
+            raise InterlockError(f"task '{name}': {name_rules(str(wrong))}") from None
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         return self.handler(*args, **kwargs)
 
-    def one(self, *args: Any, **given: Any) -> Asked[Job]:
-        """One job; its id is known once it is durable."""
-        options = {name: given.pop(name) for name in OPTIONS if name in given}
-        tx, command = options.pop("tx", None), self.command([(args, given)], options)
-        return self.app.sender(tx), command, lambda answer: self.job(answer[0])
+    @verb
+    def submit(self, *args: Any, **kwargs: Any) -> Call[Job]:
+        """Submits one job with these arguments and options (`SubmitOptions`); when it returns, the job is durable.
 
-    def many(self, calls: Iterable[Mapping[str, Any]], **options: Unpack[Options]) -> Asked[list[Job]]:
-        """A job for each set of arguments, all of them or none."""
-        strange = [name for name in options if name not in OPTIONS]
-        if strange:
-            raise InterlockError(f"submit_many has no option '{strange[0]}'; it has {', '.join(OPTIONS)}")
-        rest = dict(options)
-        tx, command = rest.pop("tx", None), self.command([((), call) for call in calls], rest)
-        return self.app.sender(tx), command, lambda found: [self.job(one) for one in found]
+        Raises:
+            InterlockError: an argument or an option is wrong; the text names it.
+        """
+        options = {name: kwargs.pop(name) for name in OPTIONS if name in kwargs}
+        sender = self.app.sender(options.pop("tx", None))
+        return Call(sender, self.make_submit([(args, kwargs)], options), lambda made: self.make_job(made[0]))
 
-    def command(self, calls: list[tuple[tuple[Any, ...], Mapping[str, Any]]], options: dict[str, Any]) -> Submit:
-        refuse_strange(options)
-        work = inherit(self.app, self.work("null", options) if options else self.plain)
-        packed = (self.arguments.packed(args, kwargs) for args, kwargs in calls)
-        return Submit(tenant=self.app.tenant, work=tuple(msgspec.structs.replace(work, input=text) for text in packed))
+    @verb
+    def submit_many(self, calls: Iterable[Mapping[str, Any]], **options: Unpack[SubmitOptions]) -> Call[list[Job]]:
+        """Submits one job per set of arguments, all of them or none.
 
-    def work(self, text: str, options: dict[str, Any]) -> Work:
-        """The unit that a submit makes: by the task's rules, and by what this submit says."""
-        rules, said = self.rules, options.get
-        limit, rate, at = said("limit", rules.limit), said("rate", rules.rate), said("at")
+        Raises:
+            InterlockError: an argument or an option is wrong; the text names it.
+        """
+        refuse_unknown_options("submit_many", options, OPTIONS)
+        others = dict(options)
+        sender = self.app.sender(others.pop("tx", None))
+        command = self.make_submit([((), call) for call in calls], others)
+        return Call(sender, command, lambda made: [self.make_job(each) for each in made])
+
+    def make_submit(self, calls: list[tuple[tuple[Any, ...], Mapping[str, Any]]], options: dict[str, Any]) -> Submit:
+        work = self.plain_work
+        if options:
+            check_options(options)
+            work = self.make_work("null", options)
+        work = inherit(self.app, work)
+        inputs = [self.arguments.encode(args, kwargs) for args, kwargs in calls]
+        return Submit(tenant=self.app.tenant, work=tuple(msgspec.structs.replace(work, input=text) for text in inputs))
+
+    def make_work(self, text: str, options: dict[str, Any]) -> Work:
+        """Makes the work that a submit sends: by the task's rules, and by the options of this submit."""
+        rules, get = self.rules, options.get
+        limit, rate, at = get("limit", rules.limit), get("rate", rules.rate), get("at")
         lengths: dict[str, Any] = {
             us: length_us(name, getattr(rules, name))
             for name, us in LENGTHS.items()
             if getattr(rules, name) is not None
         }
-        labels = {**rules.labels, **said("labels", {})}
+        labels = {**rules.labels, **get("labels", {})}
         return Work(
-            task=self.name, input=text, queue=said("queue", rules.queue), priority=said("priority", rules.priority),
-            capabilities=tuple(said("capabilities", rules.capabilities)), key=said("key"),
-            on_duplicate=said("on_duplicate", "return"), mutex=said("mutex", rules.mutex),
+            task=self.name, input=text, queue=get("queue", rules.queue), priority=get("priority", rules.priority),
+            capabilities=tuple(get("capabilities", rules.capabilities)), key=get("key"),
+            on_duplicate=get("on_duplicate", "return"), mutex=get("mutex", rules.mutex),
             limit_key=limit.key if limit else None, limit=limit.n if limit else None,
             rate_key=rate.key if rate else None, rate=rate.n if rate else None,
             rate_per_us=length_us("rate", rate.per) if rate else None,
-            delay_us=length_us("delay", said("delay", 0)), at_us=None if at is None else instant_us("at", at),
-            labels=msgspec.json.encode(labels).decode(), correlation=said("correlation", ""), trace=said("trace", ""),
+            delay_us=length_us("delay", get("delay", 0)), at_us=None if at is None else instant_us("at", at),
+            labels=msgspec.json.encode(labels).decode(), correlation=get("correlation", ""), trace=get("trace", ""),
             attempts=rules.attempts, exhausted=rules.exhausted, silent=rules.silent,
             **lengths,
         )  # fmt: skip
 
-    def job(self, made: Submitted) -> Job:
+    def make_job(self, made: Submitted) -> Job:
         return Job(self.app, made.unit, created=made.created, lifecycle=made.lifecycle)

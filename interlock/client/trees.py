@@ -1,4 +1,4 @@
-"""A unit and all below it as people look at it, now or at an instant: where each stands, and what it waits for."""
+"""A job or run with all below it, now or at an instant: the state of each, and what it waits for."""
 
 from collections.abc import Mapping, Sequence
 
@@ -6,7 +6,8 @@ import msgspec
 
 from interlock.audit.laws.rebuild import Told
 from interlock.audit.time_travel import Stand, stood
-from interlock.client.durations import stated
+from interlock.client.durations import format_time
+from interlock.client.runs import get_step_name
 from interlock.core.effective_policy import policy_of
 from interlock.kernel.approvals import asked, ballot
 from interlock.kernel.ids import format_id
@@ -17,11 +18,11 @@ from interlock.store.queries.trees import Tree, events_in, notes_in, tree_of
 from interlock.store.queries.views import View
 
 LATER = 2**62  # later than every event
-NAMED_MAX = 3  # needs that are told by name
+NAMED_MAX = 3  # needs that are named
 
 
-class Node(msgspec.Struct, frozen=True, kw_only=True):
-    """One unit of a tree."""
+class TreeNode(msgspec.Struct, frozen=True, kw_only=True):
+    """One job, run or step of a tree."""
 
     unit: int
     id: str
@@ -40,183 +41,182 @@ class Node(msgspec.Struct, frozen=True, kw_only=True):
     cost: float  # with all below it
     worker: str | None  # who holds it now
     waits_for: str
-    needs: tuple[int, ...]  # units that it needs, also those outside of the tree
-    progress: tuple[float, str] | None = None  # how far it says that it is
+    needs: tuple[int, ...]  # also those outside of the tree
+    progress: tuple[float, str] | None = None  # from 0 to 1, and a text
 
     @property
     def settled(self) -> bool:
         return self.category in SETTLED
 
 
-class Picture(msgspec.Struct, frozen=True):
+class TreeSnapshot(msgspec.Struct, frozen=True):
     """A tree at an instant, a parent before its children and these by age."""
 
     at: int
-    nodes: tuple[Node, ...]
+    nodes: tuple[TreeNode, ...]
     cut: bool  # there is more than is shown
 
-    def took(self, node: Node) -> int | None:
-        """For how long somebody was at it, or is; None: nobody was yet."""
+    def duration_us(self, node: TreeNode) -> int | None:
+        """Returns for how long it ran, or has run so far, in microseconds; None if it has not begun."""
         return None if node.began_at is None else (node.ended_at or self.at) - node.began_at
 
 
-class Seen(msgspec.Struct, frozen=True):
-    """What was read of a tree, for the instant up to which it was read."""
+class TreeRows(msgspec.Struct, frozen=True):
+    """The rows of a tree, and the instant up to which they were read."""
 
     tree: Tree
     until: int
-    past: bool  # only what events and votes tell is known of the past
+    past: bool  # of the past only events and votes are known
     now: int
     events: Mapping[int, Sequence[Event]]
     votes: Mapping[int, Sequence[Note]]
     progress: Mapping[int, Sequence[Note]]
 
 
-def picture(
+def read_tree_snapshot(
     connection: Connection, tenant: int, lifecycles: Mapping[str, Lifecycle], unit: int, at: int | None = None
-) -> Picture:
-    """A unit and all below it, now or as they were; nothing of what was not born yet. Raises Unknown."""
-    return pictured(see(connection, tenant, unit, at), lifecycles)
+) -> TreeSnapshot:
+    """Reads a unit and all below it, now or as they were at `at`, in microseconds UTC. Raises Unknown."""
+    return build_tree_snapshot(read_tree_rows(connection, tenant, unit, at), lifecycles)
 
 
-def see(connection: Connection, tenant: int, unit: int, at: int | None) -> Seen:
+def read_tree_rows(connection: Connection, tenant: int, unit: int, at: int | None) -> TreeRows:
+    """Reads the rows of a tree, now or up to `at`, in microseconds UTC. Raises Unknown."""
     tree, until = tree_of(connection, tenant, unit), LATER if at is None else at
-    held = [] if at is not None else [one.unit.id for _, one in tree.units if one.unit.holder is not None]
-    return Seen(
+    held = [] if at is not None else [view.unit.id for _, view in tree.units if view.unit.holder is not None]
+    return TreeRows(
         tree, until, at is not None, connection.now(), events_in(connection, tenant, tree.ids, until),
         notes_in(connection, tenant, tree.ids, "vote"), notes_in(connection, tenant, held, "progress"),
     )  # fmt: skip
 
 
-def pictured(seen: Seen, lifecycles: Mapping[str, Lifecycle]) -> Picture:
-    """What was read, as a picture."""
-    stands = {one: stand for one in seen.tree.ids if (stand := stand_of(seen.events[one], lifecycles, seen.until))}
-    there = [(depth, one) for depth, one in seen.tree.units if one.unit.id in stands]
-    costs, around = summed(there, stands), surroundings(seen, lifecycles, stands)
+def build_tree_snapshot(rows: TreeRows, lifecycles: Mapping[str, Lifecycle]) -> TreeSnapshot:
+    """Makes a snapshot of the rows of a tree."""
+    stands = {unit: stand for unit in rows.tree.ids if (stand := find_stand(rows.events[unit], lifecycles, rows.until))}
+    born = [(depth, view) for depth, view in rows.tree.units if view.unit.id in stands]
+    costs, surroundings = sum_costs(born, stands), make_surroundings(rows, lifecycles, stands)
     nodes = []
-    for depth, one in there:
-        stand = stands[one.unit.id]
+    for depth, view in born:
+        stand, unit = stands[view.unit.id], view.unit
         nodes.append(
-            Node(
-                unit=one.unit.id, id=format_id(one.unit.lifecycle, one.unit.id), parent=one.unit.parent, depth=depth,
-                task=name_of(one), lifecycle=one.unit.lifecycle, state=stand.told.state or "",
+            TreeNode(
+                unit=unit.id, id=format_id(unit.lifecycle, unit.id), parent=unit.parent, depth=depth,
+                task=get_step_name(view), lifecycle=unit.lifecycle, state=stand.told.state or "",
                 category=stand.told.category, outcome=stand.told.outcome, attempt=stand.told.attempt,
                 version=stand.told.version, born_at=stand.born_at, began_at=stand.began_at, ended_at=stand.ended_at,
-                cost=round(costs[one.unit.id], 6), worker=None if seen.past else one.holder,
-                waits_for=waits(around, one), needs=around.needs.get(one.unit.id, ()),
-                progress=how_far(seen.progress.get(one.unit.id, ())),
+                cost=round(costs[unit.id], 6), worker=None if rows.past else view.holder,
+                waits_for=describe_wait(surroundings, view), needs=surroundings.needs.get(unit.id, ()),
+                progress=parse_progress(rows.progress.get(unit.id, ())),
             )
         )  # fmt: skip
-    return Picture(seen.until if seen.past else seen.now, tuple(nodes), seen.tree.cut)
+    return TreeSnapshot(rows.until if rows.past else rows.now, tuple(nodes), rows.tree.cut)
 
 
-def stand_of(events: Sequence[Event], lifecycles: Mapping[str, Lifecycle], until: int) -> Stand | None:
-    """Where a unit stood; of a lifecycle that is not known here, only its state."""
+def find_stand(events: Sequence[Event], lifecycles: Mapping[str, Lifecycle], until: int) -> Stand | None:
+    """Returns where a unit stood; of a lifecycle that is not known here, only its state."""
     if not events or events[0].lifecycle in lifecycles:
         return stood(events, lifecycles, until)
     last = events[-1]
     return Stand(Told(state=last.target, version=last.version, attempt=last.attempt), events[0].at)
 
 
-def summed(there: Sequence[tuple[int, View]], stands: Mapping[int, Stand]) -> dict[int, float]:
-    """What each unit has cost, with all below it."""
-    costs = {one.unit.id: stands[one.unit.id].cost for _, one in there}
-    for _, one in reversed(there):
-        if one.unit.parent in costs:
-            costs[one.unit.parent] += costs[one.unit.id]
+def sum_costs(born: Sequence[tuple[int, View]], stands: Mapping[int, Stand]) -> dict[int, float]:
+    """Returns the cost of each unit, with all below it."""
+    costs = {view.unit.id: stands[view.unit.id].cost for _, view in born}
+    for _, view in reversed(born):
+        if view.unit.parent in costs:
+            costs[view.unit.parent] += costs[view.unit.id]
     return costs
 
 
-def how_far(notes: Sequence[Note]) -> tuple[float, str] | None:
-    """How far a unit said last that it is."""
+def parse_progress(notes: Sequence[Note]) -> tuple[float, str] | None:
+    """Returns the last progress that a handler reported: from 0 to 1, and its text."""
     try:
-        said = msgspec.json.decode(notes[-1].payload) if notes else None
+        progress = msgspec.json.decode(notes[-1].payload) if notes else None
     except msgspec.MsgspecError:
         return None
-    if not isinstance(said, dict) or not isinstance(said.get("done"), int | float):
+    if not isinstance(progress, dict) or not isinstance(progress.get("done"), int | float):
         return None
-    return min(1.0, max(0.0, float(said["done"]))), str(said.get("text", ""))
+    return min(1.0, max(0.0, float(progress["done"]))), str(progress.get("text", ""))
 
 
 # What a unit waits for: the first that holds.
 
 
-class Around(msgspec.Struct, frozen=True):
+class Surroundings(msgspec.Struct, frozen=True):
     """What stands around the units of a tree."""
 
-    seen: Seen
+    rows: TreeRows
     lifecycles: Mapping[str, Lifecycle]
     stands: Mapping[int, Stand]
-    tasks: Mapping[int, str]
+    names: Mapping[int, str]
     needs: Mapping[int, tuple[int, ...]]
     children: Mapping[int, Sequence[Stand]]
 
 
-def surroundings(seen: Seen, lifecycles: Mapping[str, Lifecycle], stands: Mapping[int, Stand]) -> Around:
+def make_surroundings(rows: TreeRows, lifecycles: Mapping[str, Lifecycle], stands: Mapping[int, Stand]) -> Surroundings:
     needs: dict[int, tuple[int, ...]] = {}
     children: dict[int, list[Stand]] = {}
-    for need in seen.tree.needs:
+    for need in rows.tree.needs:
         needs[need.unit] = (*needs.get(need.unit, ()), need.needs)
-    for _, one in seen.tree.units:
-        if one.unit.parent is not None and one.unit.id in stands:
-            children.setdefault(one.unit.parent, []).append(stands[one.unit.id])
-    return Around(seen, lifecycles, stands, {one.unit.id: name_of(one) for _, one in seen.tree.units}, needs, children)
+    for _, view in rows.tree.units:
+        if view.unit.parent is not None and view.unit.id in stands:
+            children.setdefault(view.unit.parent, []).append(stands[view.unit.id])
+    names = {view.unit.id: get_step_name(view) for _, view in rows.tree.units}
+    return Surroundings(rows, lifecycles, stands, names, needs, children)
 
 
-def waits(around: Around, one: View) -> str:
-    """What keeps a unit where it is, in a few words; nothing if it is worked on, or has ended."""
-    told, seen = around.stands[one.unit.id].told, around.seen
-    lifecycle = around.lifecycles.get(one.unit.lifecycle)
-    if lifecycle is None or told.state is None or told.category in SETTLED:
+def describe_wait(around: Surroundings, view: View) -> str:
+    """Says in a few words what keeps a unit where it is; empty if it is worked on, or has ended."""
+    stand, rows = around.stands[view.unit.id].told, around.rows
+    lifecycle = around.lifecycles.get(view.unit.lifecycle)
+    if lifecycle is None or stand.state is None or stand.category in SETTLED:
         return ""
+    votes = [note for note in rows.votes[view.unit.id] if note.at <= rows.until]
     return (
-        for_needs(around, one.unit.id)
-        or for_somebody(lifecycle, told.state, one, [note for note in seen.votes[one.unit.id] if note.at <= seen.until])
-        or ("" if seen.past else for_a_time_or_a_key(one, seen.now))
-        or for_children(around.children.get(one.unit.id, ()))
-        or for_a_plan(around, one)
-        or {Category.READY: "a worker", Category.HELD: "its worker to begin"}.get(Category(told.category), "")
+        describe_needs(around, view.unit.id)
+        or describe_decision(lifecycle, stand.state, view, votes)
+        or ("" if rows.past else describe_parking(view, rows.now))
+        or describe_children(around.children.get(view.unit.id, ()))
+        or describe_plan(around, view)
+        or {Category.READY: "a worker", Category.HELD: "its worker to begin"}.get(Category(stand.category), "")
     )
 
 
-def for_needs(around: Around, unit: int) -> str:
+def describe_needs(around: Surroundings, unit: int) -> str:
     known = [(need, around.stands[need].told) for need in around.needs.get(unit, ()) if need in around.stands]
-    unmet = [around.tasks[need] for need, told in known if told.outcome != Category.SUCCESS]
+    unmet = [around.names[need] for need, stand in known if stand.outcome != Category.SUCCESS]
     more = f" and {len(unmet) - NAMED_MAX} more" if len(unmet) > NAMED_MAX else ""
     return f"{', '.join(unmet[:NAMED_MAX])}{more}" if unmet else ""
 
 
-def name_of(one: View) -> str:
-    """What people call a unit: as its workflow does, or by its task."""
-    return policy_of(one.body).step or one.body.task
-
-
-def for_somebody(lifecycle: Lifecycle, state: str, one: View, votes: Sequence[Note]) -> str:
-    own = policy_of(one.body)
+def describe_decision(lifecycle: Lifecycle, state: str, view: View, votes: Sequence[Note]) -> str:
+    policy = policy_of(view.body)
     if words := asked(lifecycle, state, (Owner.PERSON,)):
-        who = ", ".join(own.approvers) or "a person"
-        given = sum(ballot(note.payload).approve for note in votes)
-        count = f" ({given} of {own.quorum} votes)" if own.quorum else ""
+        who = ", ".join(policy.approvers) or "a person"
+        approvals = sum(ballot(note.payload).approve for note in votes)
+        count = f" ({approvals} of {policy.quorum} votes)" if policy.quorum else ""
         return f"{who} to say {' or '.join(words)}{count}"
     words = asked(lifecycle, state, (Owner.VALIDATOR,))
     return f"a check to say {' or '.join(words)}" if words else ""
 
 
-def for_a_time_or_a_key(one: View, now: int) -> str:
-    kind, _, key = (one.unit.parked_on or "").partition(":")
+def describe_parking(view: View, now: int) -> str:
+    """Says for which signal, time, mutex, limit or rate it waits."""
+    kind, _, key = (view.unit.parked_on or "").partition(":")
     if kind == "signal":
         return f"the signal '{key.partition(':')[2]}'"
-    if one.unit.due_at is not None and one.unit.due_at > now:
-        return stated(one.unit.due_at)
+    if view.unit.due_at is not None and view.unit.due_at > now:
+        return format_time(view.unit.due_at)
     return f"the {kind} '{key}'" if kind else ""
 
 
-def for_children(children: Sequence[Stand]) -> str:
+def describe_children(children: Sequence[Stand]) -> str:
     left = sum(child.told.outcome is None for child in children)
     return f"{left} of {len(children)} children" if left else ""
 
 
-def for_a_plan(around: Around, one: View) -> str:
-    above = around.stands.get(one.unit.parent or 0)
+def describe_plan(around: Surroundings, view: View) -> str:
+    above = around.stands.get(view.unit.parent or 0)
     lifecycle = around.lifecycles.get(above.told.lifecycle) if above else None
     return "the plan of its run" if above and lifecycle and lifecycle.allows(above.told.state, "plan") else ""

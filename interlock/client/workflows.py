@@ -6,12 +6,11 @@ from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 import msgspec
 
-from interlock.client.async_pairs import Asked, Sender, TwoWays
+from interlock.client.arguments import RunArguments, StepParameter
+from interlock.client.async_pairs import Call, Sender, verb
 from interlock.client.durations import Length, length_us
-from interlock.client.origin import inherit
-from interlock.client.run_arguments import RunArguments, Taken
 from interlock.client.runs import Run
-from interlock.client.tasks import Task, refuse_strange
+from interlock.client.tasks import Task, check_options, inherit, refuse_unknown_options
 from interlock.core.checks import check
 from interlock.kernel import when, workflow_graph
 from interlock.kernel.commands import Command, DefineTemplate, Submit, Submitted, Work
@@ -26,9 +25,9 @@ RUN = "workflow_run"
 
 
 class RunOptions(TypedDict, total=False):
-    """What a submit of a run may say beside the run's arguments."""
+    """What a submit of a run may say besides the run's arguments."""
 
-    key: str  # one run a workflow and key
+    key: str  # idempotency key: the same workflow and key returns the existing run
     on_duplicate: str
     priority: int
     labels: Mapping[str, str]
@@ -42,7 +41,7 @@ OPTIONS = tuple(RunOptions.__annotations__)
 
 
 @dataclass(frozen=True)
-class Step:
+class WorkflowStep:
     """A task, a workflow, or the name of a task that is defined elsewhere, with what it is in this workflow."""
 
     work: "Task[Any, Any] | Workflow | str"
@@ -75,14 +74,14 @@ class Parallel:
 def step(
     work: "Task[Any, Any] | Workflow | str", *, name: str | None = None, when: str | None = None,
     undo: "Task[Any, Any] | str | None" = None, reclaim_after: Length | None = None,
-) -> Step:  # fmt: skip
+) -> WorkflowStep:  # fmt: skip
     """A step that says more than its task does.
 
     `when` is a condition on what came before it, such as `test.passed and version != "0"`: if it is false, the step is
     skipped. `undo` is a task that undoes it if the run ends without success. `reclaim_after` is how old it must be
     before another worker may take it over from one that is lost.
     """
-    return Step(work, name or (work if isinstance(work, str) else work.name), when, undo, reclaim_after)
+    return WorkflowStep(work, name or (work if isinstance(work, str) else work.name), when, undo, reclaim_after)
 
 
 def approval(
@@ -105,31 +104,32 @@ class Workflow:
     """Steps in their order, under a name. `submit` makes a run of them, which keeps these steps for good."""
 
     def __init__(self, app: "App", name: str, parts: Sequence[Any]) -> None:
+        """Raises InterlockError for steps that could never be run."""
         self.app, self.name = app, name
-        self.submit, self.submit_many = TwoWays(self.one), TwoWays(self.many)
         self.known: tuple[Backend, int] | None = None  # the database that has this definition, and its version there
-        self.below: list[Workflow] = []  # those that are steps of it
+        self.inner: list[Workflow] = []  # those that are steps of it
         works: list[Work] = []
-        taken: list[Taken] = []
+        parameters: list[StepParameter] = []
         needs: tuple[str, ...] = ()
         for part in parts:
-            group = [whole(name, one) for one in (part.steps if isinstance(part, Parallel) else [part])]
-            for one in group:
-                works.append(work_of(name, one, needs))
-                taken += takes(one)
-                self.below += [one.work] if isinstance(one, Step) and isinstance(one.work, Workflow) else []
-            needs = tuple(one.name for one in group) or needs
+            group = [make_step(name, item) for item in (part.steps if isinstance(part, Parallel) else [part])]
+            for item in group:
+                works.append(make_work(name, item, needs))
+                parameters += list_parameters(item)
+                if isinstance(item, WorkflowStep) and isinstance(item.work, Workflow):
+                    self.inner.append(item.work)
+            needs = tuple(item.name for item in group) or needs
         self.definition = DefineTemplate(tenant=app.tenant, name=name, steps=tuple(works))
         self.refuse_impossible()
-        self.arguments = RunArguments(name, workflow_graph.above(works), taken, OPTIONS)
+        self.arguments = RunArguments(name, workflow_graph.above(works), parameters, OPTIONS)
 
     @property
     def definitions(self) -> list[DefineTemplate]:
         """What the database must know before a run: the workflows that are steps of it, then itself."""
-        return [one for below in self.below for one in below.definitions] + [self.definition]
+        return [definition for workflow in self.inner for definition in workflow.definitions] + [self.definition]
 
     def refuse_impossible(self) -> None:
-        """What could never be run is refused where it is written."""
+        """Raises InterlockError for steps that could never be run."""
         workflow_graph.refuse_odd(self.name, self.definition.steps)
         for work in self.definition.steps:
             try:
@@ -137,73 +137,80 @@ class Workflow:
             except InterlockError as wrong:
                 raise InterlockError(f"workflow '{self.name}', step '{work.ref}': {wrong}") from None
 
-    def one(self, **given: Any) -> Asked[Run]:
-        """One run; its id is known once it and all its steps are durable."""
-        options = {name: given.pop(name) for name in OPTIONS if name in given}
-        sender, command = self.asked([given], options)
-        return sender, command, lambda made: self.run(made[0])
+    @verb
+    def submit(self, /, **kwargs: Any) -> Call[Run]:
+        """Submits one run with these arguments and options (`RunOptions`); when it returns, run and steps are durable.
 
-    def many(self, calls: Iterable[Mapping[str, Any]], **options: Unpack[RunOptions]) -> Asked[list[Run]]:
-        """A run for each set of arguments, all of them or none."""
-        strange = [name for name in options if name not in OPTIONS]
-        if strange:
-            raise InterlockError(f"submit_many has no option '{strange[0]}'; it has {', '.join(OPTIONS)}")
-        sender, command = self.asked(calls, dict(options))
-        return sender, command, lambda made: [self.run(one) for one in made]
+        Raises:
+            InterlockError: an argument or an option is wrong; the text names it.
+        """
+        options = {name: kwargs.pop(name) for name in OPTIONS if name in kwargs}
+        sender, command = self.make_submit([kwargs], options)
+        return Call(sender, command, lambda made: self.make_run(made[0]))
 
-    def asked(self, calls: Iterable[Mapping[str, Any]], options: dict[str, Any]) -> tuple[Sender, Submit]:
+    @verb
+    def submit_many(self, calls: Iterable[Mapping[str, Any]], **options: Unpack[RunOptions]) -> Call[list[Run]]:
+        """Submits one run per set of arguments, all of them or none.
+
+        Raises:
+            InterlockError: an argument or an option is wrong; the text names it.
+        """
+        refuse_unknown_options("submit_many", options, OPTIONS)
+        sender, command = self.make_submit(calls, dict(options))
+        return Call(sender, command, lambda made: [self.make_run(each) for each in made])
+
+    def make_submit(self, calls: Iterable[Mapping[str, Any]], options: dict[str, Any]) -> tuple[Sender, Submit]:
         connection, by = options.pop("tx", None), options.pop("by", None)
-        refuse_strange(options)
+        check_options(options)
         if by is not None and not isinstance(by, str):
             raise InterlockError(f"by = {by!r} is not allowed; allowed is text")
         labels = msgspec.json.encode(options.pop("labels", {})).decode()
         plain = inherit(self.app, Work(task=self.name, lifecycle=RUN, template=self.name, labels=labels, **options))
-        works = tuple(msgspec.structs.replace(plain, input=self.arguments.packed(given)) for given in calls)
+        works = tuple(msgspec.structs.replace(plain, input=self.arguments.encode(call)) for call in calls)
         command = Submit(tenant=self.app.tenant, work=works, actor=by or "local")
-        return Defining(self, self.app.sender(connection), connection is None), command
+        return DefiningSender(self, self.app.sender(connection), connection is None), command
 
-    def run(self, made: Submitted) -> Run:
+    def make_run(self, made: Submitted) -> Run:
         return Run(self.app, made.unit, created=made.created, lifecycle=made.lifecycle)
 
 
-class Defining:
-    """Carries the submits of a workflow; before the first one, the database gets the definition."""
+class DefiningSender:
+    """Sends the submits of a workflow; before the first one, it sends the definition."""
 
     def __init__(self, workflow: Workflow, sender: Sender, lasts: bool) -> None:
+        """`lasts`: what is sent stays, because no caller's transaction can take it back."""
         self.workflow, self.sender, self.lasts = workflow, sender, lasts
 
     def send(self, command: Command[Any]) -> Any:
-        if self.version is None:
-            self.version = [self.sender.send(one).version for one in self.workflow.definitions][-1]
-        return self.sender.send(self.pinned(command))
+        version = self.known_version
+        if version is None:
+            version = [self.sender.send(definition).version for definition in self.workflow.definitions][-1]
+        return self.sender.send(self.pin(command, version))
 
     async def asend(self, command: Command[Any]) -> Any:
-        if self.version is None:
-            self.version = [(await self.sender.asend(one)).version for one in self.workflow.definitions][-1]
-        return await self.sender.asend(self.pinned(command))
+        version = self.known_version
+        if version is None:
+            answers = [await self.sender.asend(definition) for definition in self.workflow.definitions]
+            version = answers[-1].version
+        return await self.sender.asend(self.pin(command, version))
 
     @property
-    def version(self) -> int | None:
+    def known_version(self) -> int | None:
         known = self.workflow.known
         return known[1] if known and known[0] is self.workflow.app.engine else None
 
-    @version.setter
-    def version(self, version: int) -> None:
-        self.said = version
-        if self.lasts:  # else it is there only if the caller commits
-            self.workflow.known = (self.workflow.app.engine, version)
-
-    def pinned(self, command: Command[Any]) -> Command[Any]:
-        """The run is of this program's own definition, even if another one has come since."""
+    def pin(self, command: Command[Any], version: int) -> Command[Any]:
+        """Returns a submit of this program's own definition, even if another one was sent since."""
         assert isinstance(command, Submit)
-        version = self.version if self.version is not None else self.said
+        if self.lasts:
+            self.workflow.known = (self.workflow.app.engine, version)
         works = (msgspec.structs.replace(work, template_version=version) for work in command.work)
         return msgspec.structs.replace(command, work=tuple(works))
 
 
-def whole(workflow: str, part: Any) -> Step | Approval:
+def make_step(workflow: str, part: Any) -> WorkflowStep | Approval:
     match part:
-        case Step() | Approval():
+        case WorkflowStep() | Approval():
             return part
         case workflow_graph.APPROVAL_STEP:
             return approval(part)
@@ -215,8 +222,8 @@ def whole(workflow: str, part: Any) -> Step | Approval:
     )
 
 
-def work_of(workflow: str, part: Step | Approval, needs: tuple[str, ...]) -> Work:
-    """A step as the template keeps it."""
+def make_work(workflow: str, part: WorkflowStep | Approval, needs: tuple[str, ...]) -> Work:
+    """Makes the work that a template keeps of a step."""
     if part.when is not None:
         when.parsed(part.when)
     if isinstance(part, Approval):
@@ -230,7 +237,7 @@ def work_of(workflow: str, part: Step | Approval, needs: tuple[str, ...]) -> Wor
             raise InterlockError(f"workflow '{workflow}': step '{part.name}' is a workflow; its own steps say undo")
         child = part.work.name
         return Work(task=child, lifecycle=RUN, template=child, ref=part.name, needs=needs, when=part.when)
-    plain = part.work.work("null", {}) if isinstance(part.work, Task) else Work(task=part.work)
+    plain = part.work.make_work("null", {}) if isinstance(part.work, Task) else Work(task=part.work)
     reclaim = None if part.reclaim_after is None else length_us("reclaim_after", part.reclaim_after)
     work = msgspec.structs.replace(
         plain, lifecycle=STEP, ref=part.name, needs=needs, when=part.when, reclaim_after_us=reclaim,
@@ -239,20 +246,27 @@ def work_of(workflow: str, part: Step | Approval, needs: tuple[str, ...]) -> Wor
     return workflow_graph.as_gate(work)
 
 
-def takes(part: Step | Approval) -> list[Taken]:
-    """What a step takes by its parameters' names, and asks in its condition."""
-    asked = [Taken(part.name, one, Any, required=False) for one in sorted(when.names(part.when or "true"))]
+def list_parameters(part: WorkflowStep | Approval) -> list[StepParameter]:
+    """Lists what a step takes by the names of its parameters, and by the names in its condition."""
+    parameters = [
+        StepParameter(part.name, name, Any, required=False) for name in sorted(when.names(part.when or "true"))
+    ]
     if isinstance(part, Approval):
-        return asked
-    undo = part.undo if isinstance(part.undo, Task) else None
-    undone = [Taken(part.name, one.name, one.type, one.required, of_any=True) for one in fields_of(undo)]
+        return parameters
+    if isinstance(part.undo, Task):
+        parameters += list_task_parameters(part.name, part.undo, of_any_step=True)
     if isinstance(part.work, Task):
-        return asked + undone + [Taken(part.name, one.name, one.type, one.required) for one in fields_of(part.work)]
-    inside = part.work.arguments if isinstance(part.work, Workflow) else None
-    taken = [replace(one, step=part.name) for one in inside.taken] if inside else []
-    anything = inside is None or inside.anything  # nobody here knows what a task takes that is defined elsewhere
-    return asked + undone + taken + ([Taken(part.name, None)] if anything else [])
+        return parameters + list_task_parameters(part.name, part.work)
+    if isinstance(part.work, Workflow):
+        inner = part.work.arguments
+        parameters += [replace(parameter, step=part.name) for parameter in inner.parameters]
+        return parameters + ([StepParameter(part.name, None)] if inner.takes_anything else [])
+    return [
+        *parameters,
+        StepParameter(part.name, None),
+    ]  # nobody here knows what a task takes that is defined elsewhere
 
 
-def fields_of(task: Task[Any, Any] | None) -> tuple[msgspec.structs.FieldInfo, ...]:
-    return msgspec.structs.fields(task.arguments.kind) if task else ()
+def list_task_parameters(step: str, task: Task[Any, Any], *, of_any_step: bool = False) -> list[StepParameter]:
+    fields = msgspec.structs.fields(task.arguments.kind)
+    return [StepParameter(step, field.name, field.type, field.required, of_any_step) for field in fields]

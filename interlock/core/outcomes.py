@@ -7,7 +7,7 @@ import msgspec
 
 from interlock.core.advance import ASKED
 from interlock.core.notes import TRACEBACK, note
-from interlock.core.validation import keepable, one_of
+from interlock.core.validation import json_text, keepable, one_of
 from interlock.kernel.api_keys import redacted
 from interlock.kernel.commands import ENDS, ERROR_CLASSES, REASONS, STAGES, TRACEBACK_MAX, Outcome
 from interlock.kernel.errors import InterlockError
@@ -30,6 +30,17 @@ def check(outcome: Outcome) -> None:
     one_of("error_class", outcome.error_class, tuple(ERROR_CLASSES))
     if outcome.reason_code is not None:
         one_of("reason_code", outcome.reason_code, REASONS)
+    if outcome.result != NULL:
+        check_result(outcome.result)
+
+
+def check_result(result: str) -> None:
+    """Raises InterlockError for a result that is no JSON text: whoever reads the job could not decode it."""
+    try:
+        json_text("result", result)
+    except InterlockError as error:
+        taught = """a result is JSON text, so the text done is sent as '"done"': encode it, as json.dumps does"""
+        raise InterlockError(f"{error}; {taught}") from None
 
 
 def check_cost(cost: float) -> None:

@@ -44,12 +44,12 @@ def has_current_schema(connection: Connection) -> bool:
     return migrate.version(connection) == migrate.numbers()[-1]
 
 
-async def check_alive(request: Request) -> responses.Health:
+async def check_alive(request: Request) -> responses.HealthResponse:
     """Answers that the process runs. It reads nothing, so that nobody restarts a server because a database is away."""
-    return responses.Health("ok")
+    return responses.HealthResponse("ok")
 
 
-async def check_ready(request: Request) -> responses.Health:
+async def check_ready(request: Request) -> responses.HealthResponse:
     """Answers that the database answers, and has the schema of this program.
 
     Raises:
@@ -62,16 +62,16 @@ async def check_ready(request: Request) -> responses.Health:
         raise ApiError(503, "not ready: the database does not answer", headers=RETRY_SOON) from None
     if not current:
         raise ApiError(503, "not ready: the database has not the schema of this program", headers=RETRY_SOON)
-    return responses.Health("ok")
+    return responses.HealthResponse("ok")
 
 
 HEALTH_ROUTES = (
     Operation(
         method="GET", path="/healthz", scope=None, summary="Whether the server's process answers", call=check_alive,
-        response=responses.Health,
+        response=responses.HealthResponse,
     ),
     Operation(
-        method="GET", path="/readyz", scope=None, call=check_ready, response=responses.Health,
+        method="GET", path="/readyz", scope=None, call=check_ready, response=responses.HealthResponse,
         summary="Whether the server's database answers, and has the schema of this program",
     ),
 )  # fmt: skip

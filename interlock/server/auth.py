@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable
 
 import msgspec
 
-from interlock.client.keys import sound
+from interlock.client.keys import is_valid_secret
 from interlock.kernel.api_keys import KIND, allows, digest_of, read_key, split_roles
 from interlock.kernel.ids import format_id
 from interlock.kernel.rows import Key
@@ -73,7 +73,7 @@ class KeyCache:
             raise ApiError(401, MISSING, headers=ASK)
         read = read_key(text.strip())
         known_key = await self.find(*read) if read else None
-        if known_key is None or read is None or not sound(known_key.row, read[2], known_key.now()):
+        if known_key is None or read is None or not is_valid_secret(known_key.row, read[2], known_key.now()):
             raise InvalidKey(401, BAD, headers=ASK)
         row = known_key.row
         scopes, seal = tuple(row.scopes.split(",")), digest_of(f"seal {row.digest}")
@@ -84,11 +84,15 @@ class KeyCache:
         if tenant >= 2**31 or key >= 2**63:
             return None
         cached = self.cached.get((tenant, key))
-        if cached and loop_time() - cached.read_at < TRUSTED_SECONDS and sound(cached.row, secret, cached.now()):
+        if (
+            cached
+            and loop_time() - cached.read_at < TRUSTED_SECONDS
+            and is_valid_secret(cached.row, secret, cached.now())
+        ):
             return cached
         if other := self.loads.get((tenant, key)):  # many who ask at the same time share a look
             known_key = await asyncio.shield(other)
-            if known_key and sound(known_key.row, secret, known_key.now()):
+            if known_key and is_valid_secret(known_key.row, secret, known_key.now()):
                 return known_key
         read = self.loads[tenant, key] = asyncio.create_task(self.load_key(tenant, key))
         try:

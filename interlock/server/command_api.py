@@ -11,7 +11,7 @@ import msgspec
 from msgspec import Meta
 
 from interlock.client import http_codec
-from interlock.client.remote_views import Question, bare, questions
+from interlock.client.remote_views import RemoteView, index_remote_views, strip_secrets
 from interlock.client.selections import REQUEUE, is_requeue
 from interlock.core.committer import Unresolved
 from interlock.core.plugin import Registry
@@ -33,7 +33,7 @@ class CommandResponse(msgspec.Struct, frozen=True, omit_defaults=True):
     """What result of one command: its answer, or why it was not carried out."""
 
     answer: Any = None
-    refused: http_codec.Trouble | None = None
+    refused: http_codec.CommandError | None = None
     code: str = ""  # STALE_LEASE, if one of the leases that it names is not the sender's any more
 
 
@@ -45,9 +45,9 @@ class CommandsResponse(msgspec.Struct, frozen=True):
 
 def make_body_type(scope: str, registry: Registry, *, first_names: bool = True) -> type[msgspec.Struct]:
     """The body of a request: commands that need this scope, if wanted also by the names that they had first."""
-    known = http_codec.commands_for(scope, registry.commands, first_names=first_names)
-    kinds: Any = reduce(or_, map(http_codec.twin, known))
-    several = Annotated[tuple[kinds, ...], Meta(min_length=1, max_length=http_codec.TOGETHER)]
+    known = http_codec.list_commands(scope, registry.commands, first_names=first_names)
+    kinds: Any = reduce(or_, map(http_codec.make_wire_type, known))
+    several = Annotated[tuple[kinds, ...], Meta(min_length=1, max_length=http_codec.COMMANDS_MAX)]
     doc = f"Commands that need the scope `{scope}`; one that is refused does not stop the others."
     return msgspec.defstruct(
         f"{scope.capitalize()}Commands", [("commands", several)], namespace={"__doc__": doc}, frozen=True,
@@ -62,7 +62,9 @@ async def run_commands(scope: str, request: Request) -> CommandsResponse:
     results = iter(await send_commands(request, [item for item in prepared if not isinstance(item, InterlockError)]))
     return CommandsResponse(
         [
-            CommandResponse(refused=http_codec.trouble_of(item)) if isinstance(item, InterlockError) else next(results)
+            CommandResponse(refused=http_codec.encode_error(item))
+            if isinstance(item, InterlockError)
+            else next(results)
             for item in prepared
         ]
     )
@@ -73,7 +75,7 @@ async def prepare_command(
 ) -> Command[Any] | InterlockError:
     """A command as this caller's, or why it may not be asked with this key and this scope."""
     try:
-        command = http_codec.received(sent_command)
+        command = http_codec.decode_command(sent_command)
     except InterlockError as wrong:
         return wrong
     if denial := await deny(scope, request, command):
@@ -90,7 +92,7 @@ async def prepare_command(
 async def deny(scope: str, request: Request, command: Command[Any]) -> Denied | None:
     """Why this scope is not enough for a command, if it is not."""
     if not isinstance(command, Drain) or scope != "worker":
-        needed = http_codec.scope_of(command)
+        needed = http_codec.find_scope(command)
         return None if scope == needed else Denied(f"this needs the scope '{needed}'")
     born = await request.read(find_cause, command.worker) or ""
     if born.partition(" ")[0] == request.caller.key:
@@ -109,17 +111,19 @@ def make_command_response(result: Any) -> CommandResponse:
     """What a command result to; what is our own fault is told to the log in full."""
     match result:
         case Unresolved():
-            return CommandResponse(refused=http_codec.Trouble("Unavailable", UNKNOWN_END))
+            return CommandResponse(refused=http_codec.CommandError("Unavailable", UNKNOWN_END))
         case StoreError():
             denial = make_api_error(result, by_id=False)
             if denial.status == 500:
                 log.error("a command failed", exc_info=result)
-            return CommandResponse(refused=http_codec.Trouble(http_codec.class_of(result).__name__, str(denial)))
+            return CommandResponse(
+                refused=http_codec.CommandError(http_codec.find_error_class(result).__name__, str(denial))
+            )
         case InterlockError():
-            return CommandResponse(refused=http_codec.trouble_of(result))
+            return CommandResponse(refused=http_codec.encode_error(result))
         case Exception():
             log.error("a command failed", exc_info=result)
-            return CommandResponse(refused=http_codec.Trouble("InterlockError", OURS))
+            return CommandResponse(refused=http_codec.CommandError("InterlockError", OURS))
         case BaseException():
             raise result
     return CommandResponse(
@@ -132,15 +136,15 @@ def is_stale_lease(status: Any) -> bool:
     return isinstance(status, LeaseStatus) and not status.accepted and "LEASE" in status.why
 
 
-async def read_view(question: Question, request: Request) -> dict[str, Any]:
+async def read_view(view: RemoteView, request: Request) -> dict[str, Any]:
     """What a view says of this caller's tenant. Raises ApiError for what is not there."""
-    given = question.given(request.body)
+    given = view.decode_request(request.body)
     if given.get("by") == LOCAL:
         given["by"] = request.caller.name
-    if question.with_lives:
+    if view.takes_lifecycles:
         given["lifecycles"] = request.app.lifecycles
     try:
-        return {"answer": bare(await request.read(question.view, **given))}
+        return {"answer": strip_secrets(await request.read(view.view, **given))}
     except Unknown as error:
         raise ApiError(404, str(error)) from None
 
@@ -153,7 +157,8 @@ def make_routes(registry: Registry) -> list[Operation]:
     """How programs send commands, those of plugins among them, and ask views."""
     sending = [
         Operation(
-            method="POST", path=f"{http_codec.PROGRAMS}/{scope}", scope=scope, keyed=False, counted=scope != "worker",
+            method="POST", path=f"{http_codec.COMMANDS_PATH}/{scope}", scope=scope, keyed=False,
+            counted=scope != "worker",
             summary=f"Send commands that need the scope {scope}", call=bind(run_commands, scope),
             body=make_body_type(scope, registry),
             openapi_body=make_body_type(scope, registry, first_names=False), response=CommandsResponse,
@@ -163,8 +168,9 @@ def make_routes(registry: Registry) -> list[Operation]:
     asking = [
         Operation(
             method="POST", path=item.path, scope="read", keyed=False, finds=True,
-            summary=f"Ask the view {item.name}", call=bind(read_view, item), body=item.takes, response=item.tells,
+            summary=f"Ask the view {item.name}", call=bind(read_view, item), body=item.request_type,
+            response=item.response_type,
         )
-        for item in questions(registry.queries).values()
+        for item in index_remote_views(registry.queries).values()
     ]  # fmt: skip
     return sending + asking

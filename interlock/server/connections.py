@@ -11,10 +11,10 @@ from typing import Any
 import msgspec
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from interlock.client.http_codec import Fault, Faulty
+from interlock.client.http_codec import ErrorBody, ErrorResponse
 from interlock.server.limits import Limits
 
-LATE = Faulty(Fault("REQUEST_TIMEOUT", "the request did not come in time; send it whole", {}))
+LATE = ErrorResponse(ErrorBody("REQUEST_TIMEOUT", "the request did not come in time; send it whole", {}))
 
 
 def protocol_for(limits: Limits) -> type[HttpToolsProtocol]:

@@ -8,7 +8,7 @@ import msgspec
 
 from interlock.client import json_views, responses
 from interlock.client.async_pairs import run_steps
-from interlock.client.selections import RequeueOutcome, make_letters, requeue_steps
+from interlock.client.selections import RequeueOutcome, make_ends_filter, requeue_steps
 from interlock.kernel.commands import Replay
 from interlock.kernel.errors import InterlockError
 from interlock.kernel.ids import format_id
@@ -38,29 +38,29 @@ class Confirmation(msgspec.Struct, frozen=True):
 def make_dead_letter_filter(request: Request, filters: DeadLetterFilter) -> Letters:
     """The letters that are meant. Raises InterlockError."""
     words = {name: getattr(filters, name) for name in DeadLetterFilter.__struct_fields__}
-    return make_letters(request.app.lifecycles, **words)
+    return make_ends_filter(request.app.lifecycles, **words)
 
 
-async def list_dead_letters(request: Request) -> responses.LetterList:
+async def list_dead_letters(request: Request) -> responses.DeadLettersResponse:
     query: DeadLettersQuery = request.query
     page, last = await request.read(read_page, make_dead_letter_filter(request, query), query)
-    return responses.LetterList(page, None if last is None else format_id(last.lifecycle, last.unit))
+    return responses.DeadLettersResponse(page, None if last is None else format_id(last.lifecycle, last.unit))
 
 
 def read_page(
     connection: Connection, tenant: int, filters: Letters, query: DeadLettersQuery
-) -> tuple[list[responses.LetterTold], Letter | None]:
+) -> tuple[list[responses.DeadLetterResponse], Letter | None]:
     before = END if query.after is None else find_place(connection, tenant, parse_unit_id(query.after))
     if before is None:
         raise InterlockError(f"'{query.after}' is no dead letter any more; begin with the first page")
     dead_letters, last = read_newest(connection, tenant, filters, query.limit, before)
     views = views_of(connection, tenant, [dead_letter.unit for dead_letter in dead_letters])
     tracebacks = read_last_tracebacks(connection, tenant, [dead_letter.unit for dead_letter in dead_letters])
-    shown = [json_views.letter(views[row.unit], row, tracebacks.get(row.unit)) for row in dead_letters]
+    shown = [json_views.make_dead_letter(views[row.unit], row, tracebacks.get(row.unit)) for row in dead_letters]
     return shown, last
 
 
-async def requeue(request: Request) -> responses.Bulk:
+async def requeue(request: Request) -> responses.BulkRequeueResponse:
     """The dead letters that somebody saw and confirms are done again, each once, or their number is told first."""
     body: BulkRequeueRequest = request.body
     filters = make_dead_letter_filter(request, body.filter)
@@ -74,7 +74,7 @@ async def requeue(request: Request) -> responses.Bulk:
     units = sha256(",".join(str(dead_letter.unit) for dead_letter in dead_letters).encode()).hexdigest()
     if confirmation is None:
         shown = Confirmation("requeue", request.caller.tenant, filter_digest, at, units)
-        return responses.Bulk(len(dead_letters), more, sign_confirmation(request.caller.seal, shown))
+        return responses.BulkRequeueResponse(len(dead_letters), more, sign_confirmation(request.caller.seal, shown))
     if confirmation.units != units:
         raise ApiError(409, f"there are other letters now than when this was shown; {ADVICE}", code="CONFIRM_MISMATCH")
     return await requeue_all(request, dead_letters, more, body.reason)
@@ -96,7 +96,9 @@ async def collect_dead_letters(request: Request, filters: Letters, at: int) -> t
     return dead_letters[:BULK_MOST], True
 
 
-async def requeue_all(request: Request, dead_letters: list[Letter], more: bool, reason: str) -> responses.Bulk:
+async def requeue_all(
+    request: Request, dead_letters: list[Letter], more: bool, reason: str
+) -> responses.BulkRequeueResponse:
     """Each letter is done again, some at a time; whoever does so twice gets the same units twice."""
     caller, outcomes = request.caller, list[RequeueOutcome]()
     command = Replay(unit=0, tenant=caller.tenant, actor=caller.name, cause=request.request_id, reason=reason)
@@ -104,7 +106,9 @@ async def requeue_all(request: Request, dead_letters: list[Letter], more: bool, 
         batch = [UnitRef(row.unit, row.lifecycle, "", True) for row in dead_letters[start : start + TOGETHER]]
         outcomes += await run_steps(requeue_steps(batch, command), request.read, request.server.send_all)
     units = [outcome.new for outcome in outcomes if outcome.new is not None]
-    return responses.Bulk(len(dead_letters), more, None, len(units), len(dead_letters) - len(units), units[:SHOWN_MOST])
+    return responses.BulkRequeueResponse(
+        len(dead_letters), more, None, len(units), len(dead_letters) - len(units), units[:SHOWN_MOST]
+    )
 
 
 def sign_confirmation(seal: str, confirmation: Confirmation) -> str:
@@ -137,11 +141,11 @@ def check_confirmation(confirmation: Confirmation | None, tenant: int, filter_di
 ROUTES = (
     Operation(
         method="GET", path="/v1/dead-letters", scope="read", summary="List dead letters, the last one first",
-        call=list_dead_letters, query=DeadLettersQuery, response=responses.LetterList,
+        call=list_dead_letters, query=DeadLettersQuery, response=responses.DeadLettersResponse,
     ),
     Operation(
         method="POST", path="/v1/dead-letters/requeue", scope="operate",
         summary="Do dead letters again, each as a new unit: first told how many, then confirmed", call=requeue,
-        body=BulkRequeueRequest, response=responses.Bulk, keyed=False,
+        body=BulkRequeueRequest, response=responses.BulkRequeueResponse, keyed=False,
     ),
 )  # fmt: skip

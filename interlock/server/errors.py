@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from interlock.client.http_codec import Fault, Faulty
+from interlock.client.http_codec import ErrorBody, ErrorResponse
 from interlock.kernel.errors import (
     Contended,
     Drained,
@@ -39,7 +39,7 @@ class ApiError(Exception):
     ) -> None:
         super().__init__(message)
         self.status, self.headers = status, headers or {}
-        self.body = Faulty(Fault(code or CODES.get(status, "REFUSED"), message, details))
+        self.body = ErrorResponse(ErrorBody(code or CODES.get(status, "REFUSED"), message, details))
 
 
 def make_api_error(error: Exception, *, by_id: bool) -> ApiError:

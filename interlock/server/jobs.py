@@ -3,9 +3,9 @@
 from collections.abc import Container, Mapping, Sequence
 from typing import Any
 
-from interlock.client import event_responses, json_views, responses
-from interlock.client.selections import make_filter, states_of
-from interlock.client.why.explain import explain
+from interlock.client import json_views, responses
+from interlock.client.selections import list_states, make_filter
+from interlock.client.why import explain
 from interlock.kernel.commands import Cancel, Replay, Standing, Submit, Submitted, Work
 from interlock.kernel.errors import InterlockError, Refused, Unknown
 from interlock.kernel.ids import format_id
@@ -60,20 +60,22 @@ async def submit_batch(request: Request) -> Reply:
     refs = {job.ref for job in jobs.jobs if job.ref}
     work = [make_work(job, job.lifecycle, resolve_parent(job, refs)) for job in jobs.jobs]
     made, status = await submit_work(request, work)
-    return Reply(responses.ManyMade(made), status)
+    return Reply(responses.SubmitManyResponse(made), status)
 
 
-async def submit_work(request: Request, work: Sequence[Work]) -> tuple[list[responses.Made], int]:
+async def submit_work(request: Request, work: Sequence[Work]) -> tuple[list[responses.SubmitResponse], int]:
     """What a submit made or found, and 201 if this request made anything, else 200."""
     made = await request.send(Submit(work=tuple(work)))
     item = made[0]
     if len(made) == 1 and request.app.lifecycles[item.lifecycle].options.roll_up is RollUp.NONE:
         # It has no family that could have moved it since.
         own = item.created and item.cause == request.request_id
-        return [responses.Made(format_id(item.lifecycle, item.unit), item.state, item.replaced)], 201 if own else 200
+        return [
+            responses.SubmitResponse(format_id(item.lifecycle, item.unit), item.state, item.replaced)
+        ], 201 if own else 200
     now_standing, own = await request.read(read_submitted, made, request.request_id)
     made_responses = [
-        responses.Made(format_id(item.lifecycle, item.unit), item.state, done.replaced)
+        responses.SubmitResponse(format_id(item.lifecycle, item.unit), item.state, done.replaced)
         for item, done in zip(now_standing, made, strict=True)
     ]
     return made_responses, 201 if own else 200
@@ -103,7 +105,7 @@ def make_job_filter(lifecycles: Mapping[str, Lifecycle], wanted: JobsQuery) -> F
     """The units that are meant. A wrong word is told what the right ones are."""
     parent = None if wanted.parent is None else parse_unit_id(wanted.parent)
     return make_filter(
-        states_of(lifecycles), state=wanted.state, status=wanted.status, category=wanted.category,
+        list_states(lifecycles), state=wanted.state, status=wanted.status, category=wanted.category,
         lifecycle=wanted.lifecycle, worker=wanted.worker, task=wanted.task, queue=wanted.queue, key=wanted.key,
         correlation=wanted.correlation, parent=parent,
     )  # fmt: skip
@@ -115,22 +117,22 @@ async def read_page(request: Request, wanted: Filter, name: str) -> dict[str, An
     after = None if query.after is None else parse_unit_id(query.after)
     rows = await request.read(newest, request.app.lifecycles.values(), wanted, query.limit, after)
     count = await request.read(amount, wanted) if query.count else None
-    return {name: [json_views.unit(item) for item in rows.units], "next": rows.next, "count": count}
+    return {name: [json_views.make_job(item) for item in rows.units], "next": rows.next, "count": count}
 
 
 async def list_jobs(request: Request) -> dict[str, Any]:
     return await read_page(request, make_job_filter(request.app.lifecycles, request.query), "jobs")
 
 
-async def show(request: Request) -> responses.UnitWhole:
+async def show(request: Request) -> responses.JobDetailResponse:
     return await request.read(read_job_detail, await request.find_unit())
 
 
-def read_job_detail(connection: Connection, tenant: int, unit: int) -> responses.UnitWhole:
+def read_job_detail(connection: Connection, tenant: int, unit: int) -> responses.JobDetailResponse:
     """A unit, what it needs, the gates that it waits for and how its attempts failed, from one picture."""
     rows = view(connection, tenant, unit)
     needs, gates = needs_of(connection, tenant, unit), find_open_gates(connection, tenant, unit)
-    return json_views.whole(rows, needs, gates, notes_of(connection, tenant, unit))
+    return json_views.make_job_detail(rows, needs, gates, notes_of(connection, tenant, unit))
 
 
 async def events(request: Request) -> Any:
@@ -151,10 +153,10 @@ async def events_page(request: Request, unit: int) -> Any:
     rows = await request.read(events_of, unit, query.after, query.limit + 1)
     page = rows[: query.limit]
     following = page[-1].version if len(rows) > len(page) else None
-    return responses.Events([json_views.event(item) for item in page], following)
+    return responses.EventsResponse([json_views.make_event(item) for item in page], following)
 
 
-async def job_events_page(request: Request, unit: int) -> event_responses.JobEvents:
+async def job_events_page(request: Request, unit: int) -> responses.JobEventsResponse:
     """A page of what happened to a job, in document 002's shape. Raises InterlockError for what has no such pages."""
     query: EventsQuery = request.query
     lifecycle = (await request.read(glimpse, unit)).lifecycle
@@ -168,24 +170,24 @@ async def job_events_page(request: Request, unit: int) -> event_responses.JobEve
     rows = await request.read(job_events, unit, after, query.limit + 1)
     page = rows[: query.limit]
     following = str(page[-1].place) if len(rows) > len(page) else None
-    return event_responses.JobEvents([json_views.job_event(item) for item in page], following)
+    return responses.JobEventsResponse([json_views.make_job_event(item) for item in page], following)
 
 
 async def why(request: Request) -> Any:
     return await request.read(explain, request.app.lifecycles, await request.find_unit())
 
 
-async def cancel(request: Request) -> responses.StandingTold:
+async def cancel(request: Request) -> responses.ActionResponse:
     unit = await request.find_unit()
     return await make_action_response(
         request, await request.send(Cancel(unit=unit, hard=request.body.hard, reason=request.body.reason))
     )
 
 
-async def make_action_response(request: Request, standing: Standing) -> responses.StandingTold:
+async def make_action_response(request: Request, standing: Standing) -> responses.ActionResponse:
     """Returns where a unit stands after a command, and whether the command changed anything."""
     now_standing = await request.read(glimpse, standing.unit)
-    return responses.StandingTold(
+    return responses.ActionResponse(
         format_id(now_standing.lifecycle, now_standing.unit), standing.state, standing.applied
     )
 
@@ -198,39 +200,41 @@ async def requeue(request: Request) -> Reply:
         raise Refused(now_standing.lifecycle, now_standing.state, "requeue", lifecycle.triggers(now_standing.state))
     done = await request.send(Replay(unit=unit, reason=request.body.reason))
     (now,), own = await request.read(read_submitted, [done], request.request_id)
-    return Reply(responses.Made(format_id(now.lifecycle, now.unit), now.state), 201 if own else 200)
+    return Reply(responses.SubmitResponse(format_id(now.lifecycle, now.unit), now.state), 201 if own else 200)
 
 
 JOB = "/v1/jobs/{id}"
 ROUTES = (
     Operation(
         method="POST", path="/v1/jobs", scope="submit", summary="Submit a unit of work", call=submit, body=JobRequest,
-        response=responses.Made, status=201, other_statuses=(200,),
+        response=responses.SubmitResponse, status=201, other_statuses=(200,),
     ),
     Operation(
         method="POST", path="/v1/jobs/batch", scope="submit", summary="Submit several units, all of them or none",
-        call=submit_batch, body=JobBatchRequest, response=responses.ManyMade, status=201, other_statuses=(200,),
+        call=submit_batch, body=JobBatchRequest, response=responses.SubmitManyResponse, status=201,
+        other_statuses=(200,),
     ),
     Operation(
         method="GET", path="/v1/jobs", scope="read", summary="List units, the newest first", call=list_jobs,
-        query=JobsQuery, response=responses.Jobs,
+        query=JobsQuery, response=responses.JobsResponse,
     ),
-    Operation(method="GET", path=JOB, scope="read", summary="Show one unit", call=show, response=responses.UnitWhole),
+    Operation(method="GET", path=JOB, scope="read", summary="Show one unit", call=show,
+    response=responses.JobDetailResponse),
     Operation(
         method="GET", path=f"{JOB}/events", scope="read", summary="Tell what happened to a unit", call=events,
-        query=EventsQuery, response=responses.Events, other_responses=(event_responses.JobEvents,),
+        query=EventsQuery, response=responses.EventsResponse, other_responses=(responses.JobEventsResponse,),
         other_statuses=(204,), streams=True,
     ),
     Operation(
         method="GET", path=f"{JOB}/why", scope="read", summary="Say why a unit is where it is", call=why,
-        response=responses.WhyTold,
+        response=responses.WhyResponse,
     ),
     Operation(
         method="POST", path=f"{JOB}/cancel", scope="operate", summary="Stop a unit", call=cancel, body=CancelRequest,
-        response=responses.StandingTold,
+        response=responses.ActionResponse,
     ),
     Operation(
         method="POST", path=f"{JOB}/requeue", scope="operate", summary="Do a dead letter again, as a new unit",
-        call=requeue, body=ReasonRequest, response=responses.Made, status=201, other_statuses=(200,),
+        call=requeue, body=ReasonRequest, response=responses.SubmitResponse, status=201, other_statuses=(200,),
     ),
 )  # fmt: skip

@@ -4,8 +4,9 @@ from typing import Any
 
 import msgspec
 
-from interlock.client.json_views import MILLION, instant
-from interlock.client.keys import minted, told
+from interlock.client.durations import format_time
+from interlock.client.json_views import MILLION
+from interlock.client.keys import describe_key, make_secret
 from interlock.core.notes import BEATS_US, VERBOSE_US
 from interlock.kernel.api_keys import KIND, allows, digest_of, spelled
 from interlock.kernel.commands import CreateKey, Issued, RevokeKey, RotateKey
@@ -54,11 +55,11 @@ async def send_with_secret(request: Request, command: CreateKey | RotateKey) -> 
     if request.headers.get("idempotency-key") is not None:
         raise ApiError(400, NOT_TWICE)
     await check_scopes_given(request, command)
-    secret = minted()
+    secret = make_secret()
     done = await request.send(msgspec.structs.replace(command, digest=digest_of(secret)))
     text = spelled(request.caller.tenant, done.key, secret)
     return key_responses.KeySecretResponse(
-        format_id(KIND, done.key), done.name, list(done.scopes), list(done.roles), instant(done.expires_at), text
+        format_id(KIND, done.key), done.name, list(done.scopes), list(done.roles), format_time(done.expires_at), text
     )
 
 
@@ -77,7 +78,7 @@ def parse_key_id(request: Request) -> int:
 
 async def list_keys(request: Request) -> dict[str, Any]:
     found, now = await request.read(lambda connection, tenant: (list_api_keys(connection, tenant), connection.now()))
-    return {"keys": [told(row, now) for row in found]}
+    return {"keys": [describe_key(row, now) for row in found]}
 
 
 async def show_tenant(request: Request) -> key_responses.TenantResponse:

@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta
 
-from interlock.client.json_views import instant
+from interlock.client.durations import format_time
 from interlock.kernel.commands import (
     ENDS,
     ERROR_CLASSES,
@@ -115,7 +115,7 @@ async def send_message(request: Request, message: Command[list[LeaseStatus]]) ->
         raise ApiError(409, status.why, state=status.state)
     lifecycle = (await request.read(glimpse, status.unit)).lifecycle
     return LeaseMessageResponse(
-        format_id(lifecycle, status.unit), status.state, status.cancel, instant(status.until or None)
+        format_id(lifecycle, status.unit), status.state, status.cancel, format_time(status.until or None)
     )
 
 

@@ -3,16 +3,16 @@
 from typing import Any
 
 from interlock.audit.docs import export, render
-from interlock.client import lifecycle_responses
+from interlock.client import responses
 from interlock.kernel.errors import Unknown
 from interlock.kernel.lifecycle import Lifecycle
 from interlock.server.operations import TEXT, Operation, Request
 
 
-async def list_lifecycles(request: Request) -> lifecycle_responses.LifecycleList:
-    return lifecycle_responses.LifecycleList(
+async def list_lifecycles(request: Request) -> responses.LifecyclesResponse:
+    return responses.LifecyclesResponse(
         [
-            lifecycle_responses.LifecycleLine(lifecycle.name, lifecycle.document, lifecycle.about)
+            responses.LifecycleSummaryResponse(lifecycle.name, lifecycle.document, lifecycle.about)
             for lifecycle in request.app.lifecycles.values()
         ]
     )
@@ -37,12 +37,12 @@ async def draw_lifecycle(request: Request) -> str:
 ROUTES = (
     Operation(
         method="GET", path="/v1/lifecycles", scope="read", summary="List lifecycles", call=list_lifecycles,
-        response=lifecycle_responses.LifecycleList,
+        response=responses.LifecyclesResponse,
     ),
     Operation(
         method="GET", path="/v1/lifecycles/{name}", scope="read", summary="Show a lifecycle as data",
         call=show_lifecycle,
-        response=lifecycle_responses.LifecycleTold,
+        response=responses.LifecycleResponse,
     ),
     Operation(
         method="GET", path="/v1/lifecycles/{name}/mermaid", scope="read", summary="Draw a lifecycle as Mermaid text",

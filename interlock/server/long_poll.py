@@ -5,7 +5,7 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-from interlock.client.long_poll import PATH, Rung
+from interlock.client.long_poll import PATH, LongPollResponse
 from interlock.server.auth import loop_time
 from interlock.server.errors import ApiError
 from interlock.server.operations import Operation, Request
@@ -24,7 +24,7 @@ class WaitRequest(Strict, frozen=True, kw_only=True):
     seconds: Annotated[float, Meta(ge=0, le=LONGEST)] = 0
 
 
-async def wait(request: Request) -> Rung:
+async def wait(request: Request) -> LongPollResponse:
     """Whether something has happened since the last question, or did so while this one waited."""
     body: WaitRequest = request.body
     if (body.worker is None) == (not body.queues):
@@ -37,12 +37,13 @@ async def wait(request: Request) -> Rung:
         left = until - loop_time()
         woken = await waiter.wait(max(0.0, min(SLICE, left)))
         if woken or left <= 0 or request.server.closing:
-            return Rung(woken)
+            return LongPollResponse(woken)
 
 
 ROUTES = (
     Operation(
         method="POST", path=PATH, scope="worker", keyed=False, counted=False,
-        summary="Wait until a queue has got work, or a worker is called", call=wait, body=WaitRequest, response=Rung,
+        summary="Wait until a queue has got work, or a worker is called", call=wait, body=WaitRequest,
+        response=LongPollResponse,
     ),
 )  # fmt: skip

@@ -8,7 +8,7 @@ import msgspec
 
 from interlock import __version__
 from interlock.client import responses
-from interlock.client.http_codec import Faulty
+from interlock.client.http_codec import ErrorResponse
 from interlock.kernel.commands import REASONS
 from interlock.kernel.lifecycle import Category, Lifecycle
 from interlock.server.errors import CODES
@@ -30,7 +30,7 @@ STATUS_DESCRIPTIONS = {
     503: "The database does not answer; ask again.",
 }
 # Schemas whose `state` or `status` is not a state of a lifecycle.
-OTHER_STATES = tuple(kind.__name__ for kind in (responses.LeaseTold, KeyResponse, responses.Health))
+OTHER_STATES = tuple(kind.__name__ for kind in (responses.LeaseResponse, KeyResponse, responses.HealthResponse))
 EVENT_ID = {"type": "string", "pattern": "^[0-9]{1,9}$"}
 EVENT_ID_DESCRIPTION = "With `Accept: text/event-stream`: the id of the last event that was seen."
 KEY_SHAPE = {"type": "string", "pattern": "^[ -~]{1,200}$"}
@@ -45,8 +45,8 @@ def build_openapi(operations: Sequence[Operation], lifecycles: Mapping[str, Life
         for kind in (operation.documented_body, operation.query, operation.response, *operation.other_responses)
         if kind is not None
     ]
-    schemas, named = msgspec.json.schema_components([*types, Faulty], ref_template=REF)
-    of = dict(zip([*types, Faulty], schemas, strict=True))
+    schemas, named = msgspec.json.schema_components([*types, ErrorResponse], ref_template=REF)
+    of = dict(zip([*types, ErrorResponse], schemas, strict=True))
     paths: dict[str, dict[str, Any]] = {}
     for operation in operations:
         paths.setdefault(operation.path, {})[operation.method.lower()] = describe_operation(operation, of, named)
@@ -121,7 +121,7 @@ def describe_responses(operation: Operation, of: Mapping[Any, Any]) -> dict[str,
     if 204 in operation.other_statuses:
         described["204"] = {"description": "Everything was seen, and it has ended: ask no more."}
     for status in list_error_statuses(operation):
-        content = {JSON: {"schema": of[Faulty]}}
+        content = {JSON: {"schema": of[ErrorResponse]}}
         described[str(status)] = {
             "description": STATUS_DESCRIPTIONS[status],
             "content": content,

@@ -88,5 +88,5 @@ async def stream_events(request: Request, unit: int, after: int, leave: Callable
 
 
 def encode_event(event: Event) -> bytes:
-    data = msgspec.json.encode(json_views.event(event)).decode()
+    data = msgspec.json.encode(json_views.make_event(event)).decode()
     return f"id: {event.version}\nevent: {' '.join(event.name.split())}\ndata: {data}\n\n".encode()

@@ -8,12 +8,12 @@ from interlock.server.request_schemas import ReasonRequest, WorkersQuery
 from interlock.store.queries.views import workers_seen
 
 
-async def list_workers(request: Request) -> responses.Workers:
+async def list_workers(request: Request) -> responses.WorkersResponse:
     rows = await request.read(workers_seen, request.query.ended)
-    return responses.Workers([json_views.worker(*row) for row in rows])
+    return responses.WorkersResponse([json_views.make_worker(*row) for row in rows])
 
 
-async def drain(request: Request) -> responses.StandingTold:
+async def drain(request: Request) -> responses.ActionResponse:
     """Tells a worker to take no more work."""
     worker = await request.find_unit(json_views.WORKER)
     return await make_action_response(request, await request.send(Drain(worker=worker, reason=request.body.reason)))
@@ -22,10 +22,10 @@ async def drain(request: Request) -> responses.StandingTold:
 ROUTES = (
     Operation(
         method="GET", path="/v1/workers", scope="read", summary="List workers", call=list_workers, query=WorkersQuery,
-        response=responses.Workers,
+        response=responses.WorkersResponse,
     ),
     Operation(
         method="POST", path="/v1/workers/{id}/drain", scope="operate", summary="Let a worker take no more work",
-        call=drain, body=ReasonRequest, response=responses.StandingTold,
+        call=drain, body=ReasonRequest, response=responses.ActionResponse,
     ),
 )  # fmt: skip

@@ -29,8 +29,7 @@ from interlock.kernel.commands import (
 from interlock.kernel.errors import InterlockError
 from interlock.worker.context import JobContext
 from interlock.worker.execution import Execution, log_end, may_be_refused, replace_refused_outcome, run
-from interlock.worker.executors import with_context
-from interlock.worker.leases import Lease
+from interlock.worker.leases import LocalLease
 from interlock.worker.outcome import GiveBack, make_release
 
 A = TypeVar("A")
@@ -129,7 +128,7 @@ class StageWorker:
     def run(self, grant: LeaseGrant) -> None:
         """The handler has run and its outcome is reported. Raises WorkerLost."""
         context = StageContext(self, grant)
-        execution = Execution(Lease(grant, stand_still, 0.0), context)
+        execution = Execution(LocalLease(grant, stand_still, 0.0), context)
         self.running.append(context)
         try:
             # The pipe has a context of its own, so a handler that waits for another job goes on as itself after it.
@@ -144,8 +143,7 @@ class StageWorker:
 
     async def call_handler(self, execution: Execution) -> Any:
         assert execution.task
-        arguments = with_context(execution.task, execution.arguments, execution.context)
-        return call_here(execution.task, arguments)
+        return call_here(execution.task, execution.arguments)
 
     def report_start(self, execution: Execution) -> None:
         command = Start(tenant=self.app.tenant, actor=self.name, held=(execution.held,))

@@ -22,19 +22,17 @@ import msgspec
 
 from interlock.client.app import App
 from interlock.client.exceptions import Result
-from interlock.client.origin import RUNNING
-from interlock.client.tasks import Task
+from interlock.client.tasks import RUNNING, Task
 from interlock.kernel.commands import Command, Record
 from interlock.kernel.errors import InterlockError, PermanentError, ValidationError
 from interlock.worker.context import JobContext
-from interlock.worker.executors import with_context
 from interlock.worker.messages import (
-    Answer,
     Exit,
     LogLine,
-    Note,
+    NoteAnswer,
+    NoteMessage,
     Returned,
-    Run,
+    RunJob,
     Stop,
     ToChild,
     decode_error,
@@ -53,7 +51,7 @@ class WorkerConnection:
 
     def __init__(self, end: socket.socket) -> None:
         self.end, self.sending = end, Lock()
-        self.jobs: SimpleQueue[tuple[Run, JobContext] | None] = SimpleQueue()
+        self.jobs: SimpleQueue[tuple[RunJob, JobContext] | None] = SimpleQueue()
         self.context: JobContext | None = None
         self.numbers = itertools.count(1)
         self.pending: dict[int, Future[Any]] = {}
@@ -75,18 +73,18 @@ class WorkerConnection:
     def receive(self, message: ToChild) -> bool:
         """True if the worker dismisses this process."""
         match message:
-            case Run():
+            case RunJob():
                 self.context = JobContext(self, message.grant, message.tenant, self.add_note)
                 self.jobs.put((message, self.context))
             case Stop():
                 if self.context:
                     self.context.stopping.set()
-            case Answer():
+            case NoteAnswer():
                 future = self.pending.pop(message.number)
                 if message.raised:
                     future.set_exception(decode_error(message.raised))
                 else:
-                    future.set_result(message.heard)
+                    future.set_result(message.statuses)
             case Exit():
                 self.jobs.put(None)
                 return True
@@ -99,7 +97,7 @@ class WorkerConnection:
     # What the context of a job calls.
 
     def add_note(self, record: Record) -> None:
-        self.send_line(encode_line(Note(record=record)))
+        self.send_line(encode_line(NoteMessage(record=record)))
 
     def send(self, command: Command[A]) -> A:
         answer: A = self.send_note(command).result()
@@ -117,7 +115,7 @@ class WorkerConnection:
         future: Future[Any] = Future()
         future.set_running_or_notify_cancel()  # whoever stops waiting leaves it to the receiver
         self.pending[number] = future
-        self.send_line(encode_line(Note(record=command, number=number)))
+        self.send_line(encode_line(NoteMessage(record=command, number=number)))
         return future
 
 
@@ -156,7 +154,7 @@ class JobRunner:
         for app in self.apps.values():
             app.close()
 
-    def run_job(self, runner: asyncio.Runner, run: Run, context: JobContext) -> bytes:
+    def run_job(self, runner: asyncio.Runner, run: RunJob, context: JobContext) -> bytes:
         """The line that says how it ended."""
         try:
             self.log.setLevel(run.log_level)
@@ -168,20 +166,20 @@ class JobRunner:
         except (Exception, asyncio.CancelledError) as error:
             return encode_line(encode_error(error, context.spent))
 
-    def call_handler(self, runner: asyncio.Runner, run: Run, context: JobContext) -> Any:
+    def call_handler(self, runner: asyncio.Runner, run: RunJob, context: JobContext) -> Any:
         """What the handler returns."""
         task = self.find_task(run)
         try:
-            kwargs = task.arguments.of(run.grant)
+            kwargs = task.arguments.decode(run.grant, context)
         except msgspec.MsgspecError as error:
             raise ValidationError(f"the arguments cannot be read: {error}") from None
         RUNNING.set((task.app, run.grant))
-        value = task.handler(**with_context(task, kwargs, context))
+        value = task.handler(**kwargs)
         # A runner has a context of its own, made once.
         here = contextvars.copy_context()
         return runner.run(value, context=here) if inspect.iscoroutinefunction(task.handler) else value
 
-    def find_task(self, run: Run) -> Task[Any, Any]:
+    def find_task(self, run: RunJob) -> Task[Any, Any]:
         """The task by its name. Raises PermanentError if this process does not find what its worker has."""
         sys.path[:] = run.path
         module, _, attribute = run.app.partition(":")

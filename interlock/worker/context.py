@@ -14,20 +14,17 @@ from interlock.client.durations import Length
 from interlock.client.exceptions import Await, NoSignal, checked_cost
 from interlock.kernel.commands import LeaseGrant, LeaseRef, LeaseStatus, Record
 from interlock.kernel.errors import Stale
-from interlock.worker.log_facts import facts_of
+from interlock.worker.log_lines import describe_job
 
 T = TypeVar("T")
 LOG = logging.getLogger("interlock.job")
 
 
 class StopFlag:
-    """Whether a handler should stop; whoever runs it elsewhere listens. A lock per job would cost more than the job."""
+    """Whether a handler should stop; what runs it in another process listens. A lock per job would cost too much."""
 
-    __slots__ = ("listener", "stopped")
-
-    def __init__(self) -> None:
-        self.stopped = False
-        self.listener: Callable[[], None] | None = None
+    stopped = False
+    listener: Callable[[], None] | None = None
 
     def is_set(self) -> bool:
         return self.stopped
@@ -54,25 +51,24 @@ class JobContext(Context):
         self.held = LeaseRef(unit=grant.unit, fence=grant.fence, lease=grant.lease)
         self.stopping = StopFlag()
         self.spent = 0.0
-        self.lease_over: Callable[[], bool] = (
-            is_never_over  # by the worker's own clock, which runs also while it is stopped
-        )
+        # By the worker's own clock, which goes on while the process is stopped.
+        self.lease_over: Callable[[], bool] = is_never_over
         self.thread: Future[Any] | None = None  # where a plain handler runs; it may outlive the wait for it
 
     # Most handlers ask for none of these, so each is made when it is asked for.
 
     @cached_property
-    def step(self) -> "Step":  # type: ignore[override]
-        return Step(self)
+    def step(self) -> "StepRecorder":  # type: ignore[override]
+        return StepRecorder(self)
 
     @cached_property
-    def artifact(self) -> "Artifact":  # type: ignore[override]
-        return Artifact(self)
+    def artifact(self) -> "ArtifactRecorder":  # type: ignore[override]
+        return ArtifactRecorder(self)
 
     @cached_property
     def log(self) -> "logging.LoggerAdapter[logging.Logger]":  # type: ignore[override]
         own = {"unit": self.grant.unit, "fence": self.grant.fence}
-        return logging.LoggerAdapter(LOG, {**own, "facts": facts_of(self.grant)})
+        return logging.LoggerAdapter(LOG, {**own, "facts": describe_job(self.grant)})
 
     @property
     def cancelled(self) -> bool:
@@ -134,9 +130,9 @@ class JobContext(Context):
 
         Raises NoSignal if it has not come in time.
         """
-        came = dict(self.grant.signals)
-        if name in came:
-            return msgspec.json.decode(came[name])
+        signals = dict(self.grant.signals)
+        if name in signals:
+            return msgspec.json.decode(signals[name])
         if name in self.grant.waited:
             raise NoSignal(f"the signal '{name}' has not come in time")
         raise Await(name, timeout)
@@ -146,13 +142,13 @@ class JobContext(Context):
         return Record(tenant=self.tenant, held=(self.held,), kind=kind, name=name, payload=payload)
 
 
-def check_accepted(heard: list[LeaseStatus]) -> None:
+def check_accepted(answers: list[LeaseStatus]) -> None:
     """Raises Stale if the job is another worker's by now."""
-    if not heard[0].accepted:
-        raise Stale(f"this job is no longer held here: {heard[0].why}")
+    if not answers[0].accepted:
+        raise Stale(f"this job is no longer held here: {answers[0].why}")
 
 
-class Step:
+class StepRecorder:
     """`ctx.step("name", fn)`: done once, however often the job is tried; `await ctx.step.aio("name", fn)`."""
 
     def __init__(self, context: JobContext) -> None:
@@ -176,7 +172,7 @@ class Step:
         return self.context.record("step", msgspec.Raw(self.done[name].encode()), name)
 
 
-class Artifact:
+class ArtifactRecorder:
     """`ctx.artifact("report", data)`: kept with this attempt, once under each name."""
 
     def __init__(self, context: JobContext) -> None:

@@ -2,15 +2,15 @@
 
 An `Execution` is one attempt under one lease. `run` takes it through these steps, in this order:
 
-    refuse_stopped       the worker is stopping, or lost the lease while the job waited: it is given back
+    may_start            the worker is stopping, or lost the lease while the job waited: it is given back
     resolve_task         finds the task by its name; a task that this app does not know is a failure
     decode_arguments     reads the arguments; arguments that do not fit the handler are a failure
     refuse_ended_lease   nothing starts under a lease that is over by the worker's own clock: it is given back
-    report_started       the engine is going to know that the handler runs
+    report_start         the engine is going to know that the handler runs
     perform              the handler runs: on the loop, in a thread or in a process, within its time limit
     classify             its return value or its exception becomes an outcome (`outcome.py`)
     complete_outcome     a stop gets its meaning, costs are added, secrets are taken out
-    record_outcome       the outcome goes to the reporter, which sends it together with others
+    report_end           the outcome goes to the reporter, which sends it together with others
     log_end              the engine has answered: one line in the log says how the attempt ended
 
 A step before the handler ends the attempt by raising `NotStarted` with its outcome. Whatever user code raises is caught
@@ -24,7 +24,9 @@ can be lost at any time: the worker (`loop.py`) then cancels the asyncio task th
 
 What is ugly: a thread cannot be stopped. The pipe ends without it, and the worker keeps its slot until it has ended.
 
-Who runs the pipe is a `Runner`: the worker of production, or the one of `interlock.testing`, which has no loop.
+Who runs the pipe is an `ExecutionRunner`: the worker of production, or the one of `interlock.testing`,
+which has no loop.
+The steps `may_start`, `report_start` and `report_end` are its methods.
 """
 
 import asyncio
@@ -36,14 +38,12 @@ from typing import TYPE_CHECKING, Any, Protocol
 import msgspec
 
 from interlock.client.exceptions import Snooze
-from interlock.client.origin import RUNNING
-from interlock.client.tasks import Task
+from interlock.client.tasks import RUNNING, Task
 from interlock.kernel.commands import PERMANENT, LeaseGrant, LeaseRef, LeaseStatus, Outcome
 from interlock.kernel.errors import TransientError, Unknown
-from interlock.kernel.ids import format_id
 from interlock.worker.context import JobContext, LeaseOver
-from interlock.worker.leases import Lease
-from interlock.worker.log_facts import facts_of
+from interlock.worker.leases import LocalLease
+from interlock.worker.log_lines import log_job
 from interlock.worker.outcome import (
     Ending,
     GiveBack,
@@ -58,14 +58,20 @@ from interlock.worker.tracebacks import redact_outcome
 if TYPE_CHECKING:
     from interlock.client.app import App
 
-log = logging.getLogger("interlock.worker")
+END_EVENTS = {
+    "success": "job succeeded",
+    "failure": "job failed",
+    "cancelled": "job cancelled",
+    "given back": "job given back",
+    "refused": "late result rejected",
+}
 
 
 @dataclass(slots=True, eq=False)
 class Execution:
     """One attempt of a job under one lease, as far as it has come. Times are seconds of the worker's loop."""
 
-    lease: Lease
+    lease: LocalLease
     context: JobContext
     time_limit: float | None = None  # seconds
     grant: LeaseGrant = field(init=False)
@@ -84,13 +90,8 @@ class Execution:
     def __post_init__(self) -> None:
         self.grant, self.held = self.context.grant, self.context.held
 
-    @property
-    def title(self) -> str:
-        """The task and the id that users see, for the log."""
-        return f"{self.grant.task} {format_id(self.grant.lifecycle, self.grant.unit)}"
 
-
-class Runner(Protocol):
+class ExecutionRunner(Protocol):
     """What the pipe needs of the worker that runs it."""
 
     app: "App"
@@ -110,15 +111,16 @@ class NotStarted(Exception):
         self.outcome = outcome
 
 
-async def run(execution: Execution, worker: Runner) -> None:
-    """The whole attempt: when this ends, its outcome is with the reporter."""
+async def run(execution: Execution, worker: ExecutionRunner) -> None:
+    """Runs the whole attempt: when this ends, its outcome is with the reporter."""
     try:
         try:
-            refuse_stopped(execution, worker)
+            if not worker.may_start(execution):
+                raise NotStarted(GiveBack())
             resolve_task(execution, worker)
             decode_arguments(execution)
             refuse_ended_lease(execution)
-            report_started(execution, worker)
+            worker.report_start(execution)
             value = await perform(execution, worker)
             execution.outcome = classify_result(execution.held, value)
         except NotStarted as not_started:
@@ -129,19 +131,13 @@ async def run(execution: Execution, worker: Runner) -> None:
             execution.outcome = classify_error(execution.held, error)
         complete_outcome(execution, worker)
     finally:
-        record_outcome(execution, worker)
+        worker.report_end(execution)
 
 
 # The steps.
 
 
-def refuse_stopped(execution: Execution, worker: Runner) -> None:
-    """Raises NotStarted for a job that was lost or given up since it was taken from its queue."""
-    if not worker.may_start(execution):
-        raise NotStarted(GiveBack())
-
-
-def resolve_task(execution: Execution, worker: Runner) -> None:
+def resolve_task(execution: Execution, worker: ExecutionRunner) -> None:
     """Raises NotStarted for a task that is not known here; another worker may know it, so it is tried again."""
     try:
         execution.task = worker.app.find_task(execution.grant.task)
@@ -153,7 +149,7 @@ def decode_arguments(execution: Execution) -> None:
     """Raises NotStarted for arguments that do not fit the handler."""
     assert execution.task
     try:
-        execution.arguments = execution.task.arguments.of(execution.grant)
+        execution.arguments = execution.task.arguments.decode(execution.grant, execution.context)
     except msgspec.MsgspecError as error:
         raise NotStarted(classify_unreadable_arguments(execution.held, error)) from None
 
@@ -165,16 +161,12 @@ def refuse_ended_lease(execution: Execution) -> None:
 
 
 def give_back_late(execution: Execution) -> GiveBack:
-    log.warning("%s: not started: its lease is over by the clock of this worker", execution.title)
+    log_job(logging.WARNING, "lease expired before the job started, giving it back", execution.grant)
     return GiveBack()
 
 
-def report_started(execution: Execution, worker: Runner) -> None:
-    worker.report_start(execution)
-
-
-async def perform(execution: Execution, worker: Runner) -> Any:
-    """What the handler returns. Raises what it raises, and TransientError once its time is over."""
+async def perform(execution: Execution, worker: ExecutionRunner) -> Any:
+    """Returns what the handler returns. Raises what it raises, and TransientError once its time limit is over."""
     RUNNING.set((worker.app, execution.grant))  # the pipe has a context of its own, so this ends with it
     called = worker.call_handler(execution)
     if execution.time_limit is None:
@@ -190,16 +182,16 @@ async def perform(execution: Execution, worker: Runner) -> Any:
         raise TransientError(f"timed out: it ran for longer than {execution.time_limit} s") from error
 
 
-def complete_outcome(execution: Execution, worker: Runner) -> None:
-    """What is recorded: a stop as what it means, with the attempt's costs and without secrets."""
+def complete_outcome(execution: Execution, worker: ExecutionRunner) -> None:
+    """Makes the outcome what is recorded: a stop as what it means, with the attempt's costs and without secrets."""
     outcome, context = execution.outcome, execution.context
     if isinstance(outcome, Outcome) and outcome.ended == "cancelled":
         outcome = classify_stop(outcome, given_up=execution.given_up, stop_requested=context.cancelled)
-    execution.outcome = redact_outcome(add_cost(outcome, context.spent), worker.app.redact)
-
-
-def record_outcome(execution: Execution, worker: Runner) -> None:
-    worker.report_end(execution)
+    if context.spent:
+        outcome = add_cost(outcome, context.spent)
+    if isinstance(outcome, Outcome) and (outcome.error or outcome.traceback):
+        outcome = redact_outcome(outcome, worker.app.redact)
+    execution.outcome = outcome
 
 
 # After the answer.
@@ -213,28 +205,25 @@ def may_be_refused(execution: Execution) -> bool:
 
 
 def replace_refused_outcome(execution: Execution, why: str) -> None:
-    """It is recorded once more, as a failure, so that nobody waits for its lease to end."""
+    """Makes the outcome a failure, which is reported once more, so that nobody waits for the lease to expire."""
     execution.outcome_replaced = True
     error = f"its end was refused: {why}"
     execution.outcome = Outcome(held=execution.held, ended="failure", error=error, error_class=PERMANENT)
 
 
 def name_end(execution: Execution, answer: LeaseStatus) -> str:
-    """How it ended, in the word that the log and the worker's counts have for it."""
+    """Returns how it ended, in the word of the worker's counts."""
     if not answer.accepted:
         return "refused"
     return execution.outcome.ended if isinstance(execution.outcome, Outcome) else "given back"
 
 
 def log_end(execution: Execution, answer: LeaseStatus) -> None:
-    """One line: how it ended, why, and the traceback of a failure."""
+    """Logs one line: how it ended, why, and the traceback of a failure."""
     ended, outcome = name_end(execution, answer), execution.outcome
     level = logging.INFO if ended in ("success", "given back") else logging.WARNING
-    if not log.isEnabledFor(level):
-        return
     why = answer.why if ended == "refused" else outcome.error if isinstance(outcome, Outcome) else ""
-    text = f"{execution.title}: {ended}" + (f": {why}" if why else "")
-    facts = facts_of(execution.grant)
+    facts, text = {"ended": ended, "state": answer.state, "why": why}, why
     if isinstance(outcome, Outcome) and outcome.traceback:
-        text, facts["traceback"] = f"{text}\n{outcome.traceback}", outcome.traceback
-    log.log(level, text, extra={"facts": {**facts, "ended": ended, "state": answer.state, "why": why}})
+        text, facts["traceback"] = f"{why}\n{outcome.traceback}", outcome.traceback
+    log_job(level, END_EVENTS[ended], execution.grant, text, **facts)

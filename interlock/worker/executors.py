@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 from interlock.client.tasks import Task
 from interlock.worker.context import JobContext
+from interlock.worker.execution import Execution
 from interlock.worker.process import InProcess
 
 
@@ -22,7 +23,7 @@ class OnLoop:
     """Async handlers share the worker's loop."""
 
     def run(self, task: Task[Any, Any], kwargs: dict[str, Any], context: JobContext) -> Awaitable[Any]:
-        handled: Awaitable[Any] = task.handler(**with_context(task, kwargs, context))
+        handled: Awaitable[Any] = task.handler(**kwargs)
         return handled
 
     async def close(self) -> None:
@@ -38,18 +39,13 @@ class InThread:
     async def run(self, task: Task[Any, Any], kwargs: dict[str, Any], context: JobContext) -> Any:
         def call() -> Any:
             context.refuse_late_start()
-            return task.handler(**with_context(task, kwargs, context))
+            return task.handler(**kwargs)
 
         context.thread = self.pool.submit(contextvars.copy_context().run, call)
         return await asyncio.wrap_future(context.thread)
 
     async def close(self) -> None:
         self.pool.shutdown(wait=False, cancel_futures=True)
-
-
-def with_context(task: Task[Any, Any], kwargs: dict[str, Any], context: JobContext) -> dict[str, Any]:
-    name = task.arguments.context
-    return {**kwargs, name: context} if name else kwargs
 
 
 class Executors:
@@ -59,10 +55,13 @@ class Executors:
         self.room = room
         self.made: dict[str, Executor] = {}
 
-    def for_task(self, task: Task[Any, Any]) -> Executor:
-        if task.place not in self.made:
-            self.made[task.place] = self.make(task.place)
-        return self.made[task.place]
+    def call_handler(self, execution: Execution) -> Awaitable[Any]:
+        """Calls the handler of a job where its task says: on the loop, in a thread or in a process."""
+        assert execution.task
+        place = execution.task.place
+        if place not in self.made:
+            self.made[place] = self.make(place)
+        return self.made[place].run(execution.task, execution.arguments, execution.context)
 
     def make(self, kind: str) -> Executor:
         if kind == "loop":

@@ -9,20 +9,20 @@ has not started is renewed no longer than for one lease: then others may have it
 """
 
 import asyncio
-import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
+from logging import WARNING
 from threading import Event, Thread
 from typing import Any
 
 from interlock.kernel.commands import Heartbeat, LeaseStatus
 from interlock.kernel.errors import Contended, InterlockError, Unavailable
 from interlock.worker.execution import Execution
-from interlock.worker.queues import Executions
+from interlock.worker.leases import Executions
+from interlock.worker.log_lines import log_event
 from interlock.worker.retrying_client import RetryingClient
 from interlock.worker.watchdog import LOOK_EVERY, Watchdog
 
-log = logging.getLogger("interlock.worker")
 RETRY_AFTER = 0.2  # seconds until heartbeats that got no answer are sent again
 JOIN_WITHIN = 1.0  # seconds that the thread has to end in
 Beat = tuple[Heartbeat, list[Execution]]
@@ -46,18 +46,18 @@ class Heartbeats:
     # What the worker calls, from any thread.
 
     def wake(self) -> None:
-        """What is held has changed."""
+        """Looks again what is due: what is held has changed."""
         self.changed.set()
 
     def send_soon(self) -> None:
-        """A heartbeat is due now: somebody stopped or took what is held."""
+        """Sends a heartbeat now: somebody stopped or took what is held."""
         self.due_now = True
         self.wake()
 
     # What is due, and what came of it.
 
     def due_in(self) -> float | None:
-        """The seconds until the next heartbeats are due; None while nothing is held."""
+        """Returns the seconds until the next heartbeats are due; None while nothing is held."""
         due_at = self.executions.next_heartbeat_at()
         if due_at is None:
             return None
@@ -65,7 +65,7 @@ class Heartbeats:
         return max(self.retry_at - now, 0.0 if self.due_now else due_at - now)
 
     def take_due(self) -> list[Beat]:
-        """The heartbeats of all that is held; the next ones are due half a beat from now."""
+        """Takes the heartbeats of all that is held; the next ones are due half a beat from now."""
         self.due_now = False
         blocked_us = 1_000_000 * (self.watchdog.blocked_for if self.watchdog else 0.0)
         now, renewed = self.clock(), list[Execution]()
@@ -76,7 +76,7 @@ class Heartbeats:
         return list(self.make_beats(renewed))
 
     def make_beats(self, executions: Sequence[Execution]) -> Iterator[Beat]:
-        """One command for those that the engine knows to run, and one for those that are only held so far."""
+        """Yields one command for those that the engine knows to run, and one for those that are only held so far."""
         for running in (True, False):
             if some := [execution for execution in executions if execution.start_reported is running]:
                 held = tuple(execution.held for execution in some)
@@ -85,18 +85,18 @@ class Heartbeats:
     def apply(
         self, beats: Sequence[Beat], sent_at: float, answers: Sequence[Any]
     ) -> list[tuple[Execution, LeaseStatus]]:
-        """The leases are as long as was answered. Returns what is left to do on the loop."""
+        """Extends or ends the leases as was answered. Returns what is left to do on the loop."""
         answered: list[tuple[Execution, LeaseStatus]] = []
         for (_, executions), answer in zip(beats, answers, strict=True):
             if isinstance(answer, InterlockError):
-                log.warning("a heartbeat was refused: %s", answer)
+                log_event(WARNING, "heartbeat failed", answer, worker=self.actor, held=len(executions))
                 continue
-            for execution, heard in zip(executions, answer, strict=True):
-                if heard.accepted:
-                    execution.lease.extend(sent_at, heard.lasts_us)
+            for execution, status in zip(executions, answer, strict=True):
+                if status.accepted:
+                    execution.lease.extend(sent_at, status.lasts_us)
                 else:
                     execution.lease.end()
-                answered.append((execution, heard))
+                answered.append((execution, status))
         return answered
 
     def pass_on(self, answered: Iterable[tuple[Execution, LeaseStatus]]) -> None:
@@ -106,7 +106,7 @@ class Heartbeats:
     # The thread.
 
     async def run(self) -> None:
-        """Heartbeats are sent until this is cancelled. Raises what broke the thread."""
+        """Sends heartbeats until this is cancelled. Raises what broke the thread."""
         loop = asyncio.get_running_loop()
         broken: asyncio.Future[None] = loop.create_future()
         self.watchdog = Watchdog(loop, self.executions)
@@ -135,7 +135,7 @@ class Heartbeats:
                 loop.call_soon_threadsafe(set_exception, broken, error)
 
     def send(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Every lease is renewed, or known to be lost; what gets no answer is sent again soon."""
+        """Renews every lease, or learns that it is lost; what gets no answer is sent again soon."""
         sent_at, beats = self.clock(), self.take_due()
         answers = self.client.send_once([command for command, _ in beats])
         missing = [answer for answer in answers if isinstance(answer, Unavailable | Contended)]

@@ -10,36 +10,58 @@ ticker lets time pass, unless a server does.
 """
 
 import asyncio
-import logging
 import secrets
 import socket
-from collections.abc import Awaitable, Callable, Mapping
+from collections import deque
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import partial
+from logging import ERROR, INFO, WARNING
 from threading import get_ident
 from typing import TYPE_CHECKING, Any
 
 from interlock.kernel.commands import Claim, LeaseGrant, LeaseStatus, Record, Register
 from interlock.kernel.errors import Drained, Gone, InterlockError, Unavailable
-from interlock.worker.clocks import read_clock, wait_for_event
 from interlock.worker.context import JobContext
 from interlock.worker.execution import Execution, run
 from interlock.worker.executors import Executors
 from interlock.worker.heartbeats import Heartbeats
-from interlock.worker.leases import Lease
-from interlock.worker.log_facts import facts_of
-from interlock.worker.queues import AHEAD_MAX, CLAIM_MAX, Executions, WorkerQueue
-from interlock.worker.reporter import Reporter
+from interlock.worker.leases import Executions, LocalLease, read_clock
+from interlock.worker.log_lines import log_event, log_job
+from interlock.worker.reporter import Reporter, wait_for_event
 from interlock.worker.retrying_client import RetryingClient
 from interlock.worker.shutdown import GIVE_UP_AFTER, give_back_waiting, stop_broken, stop_gracefully
-from interlock.worker.ticker import Ticker
+from interlock.worker.ticker import WorkerTicker
 
 if TYPE_CHECKING:
     from interlock.client.app import App
 
-log = logging.getLogger("interlock.worker")
 POLL_EVERY = 1.0  # seconds, if no wake-up comes
-GRACE = 10.0  # seconds that running handlers have to end in, once the worker is told to stop
+GRACE = 10.0  # seconds that running jobs get to finish on shutdown
+AHEAD_SECONDS, AHEAD_MAX = 0.2, 500  # of work that is held and not started, so that fast handlers wait for no claim
+CLAIM_MAX = 500  # jobs per claim: while some are claimed, others run, and others again are reported
+
+
+class WorkerQueue:
+    """One queue of a worker: how many of its jobs may run at a time, which wait, and how long a handler takes."""
+
+    def __init__(self, name: str, concurrency: int) -> None:
+        self.name, self.concurrency = name, concurrency
+        self.waiting: deque[Execution] = deque()
+        self.running = self.stuck = 0  # slots that are taken, and those of them whose thread cannot be stopped
+        self.mean_seconds: float | None = None  # that a handler takes
+        self.empty_since = -1  # the number of the wake-up after which a claim found nothing more
+
+    @property
+    def room(self) -> int:
+        """How many more jobs may be claimed: what can run now, and what will have started within AHEAD_SECONDS."""
+        slots = self.concurrency - self.stuck
+        mean = self.mean_seconds
+        ahead = 0 if mean is None else min(AHEAD_MAX, int(slots * AHEAD_SECONDS / max(mean, 1e-4)))
+        return self.concurrency + ahead - self.running - len(self.waiting)
+
+    def add_duration(self, seconds: float) -> None:
+        self.mean_seconds = seconds if self.mean_seconds is None else 0.9 * self.mean_seconds + 0.1 * seconds
 
 
 class Worker:
@@ -63,9 +85,10 @@ class Worker:
             self.client, self.executions, app.tenant, self.name, self.apply_answer, self.to_claim.set
         )
         self.heartbeats = self.make_heartbeats()
-        self.ticker = Ticker(app, self.client, self.name)
+        self.ticker = WorkerTicker(app, self.client, self.name)
         self.capacity = sum(2 * (queue.concurrency + AHEAD_MAX) for queue in self.queues.values())  # with unreported
         self.executors = Executors(sum(queues.values()))
+        self.call_handler, self.report_end = self.executors.call_handler, self.reporter.add_end
         self.id = self.claims = 0
         self.wakeups = 0  # of all queues; a queue that was empty is asked again after the next one
         self.stopping = False
@@ -83,13 +106,14 @@ class Worker:
     # From start to stop.
 
     async def run(self) -> None:
-        """Everything that it claimed has been reported or given back when this ends. Raises what broke it."""
+        """Runs until it is stopped. When this ends,
+        all that it claimed is reported or given back. Raises what broke it."""
         self.loop, self.thread = asyncio.get_running_loop(), get_ident()
         await self.client.connect()
         await self.client.send_definitions()
         self.id = await self.register()
-        served = ", ".join(f"{queue.name}:{queue.concurrency}" for queue in self.queues.values())
-        log.info("worker %s serves %s", self.name, served)
+        queues = ",".join(f"{queue.name}:{queue.concurrency}" for queue in self.queues.values())
+        log_event(INFO, "worker started", worker=self.name, queues=queues)
         unsubscribe = self.subscribe()
         runs = [self.claim_until_stopped, self.reporter.run, self.heartbeats.run]
         runs += [] if self.app.engine.far else [self.ticker.run]
@@ -104,7 +128,7 @@ class Worker:
             unsubscribe()
 
     async def serve(self, claiming: asyncio.Task[None], *others: asyncio.Task[None]) -> None:
-        """The claimer has ended and what it claimed is settled. A loop that breaks stops the worker."""
+        """Waits until the claimer has ended and what it claimed is settled. A loop that breaks stops the worker."""
         stopping = asyncio.create_task(self.stop_after(claiming))
         try:
             await asyncio.wait([stopping, *others], return_when=asyncio.FIRST_COMPLETED)
@@ -130,7 +154,7 @@ class Worker:
         )  # fmt: skip
 
     def subscribe(self) -> Callable[[], None]:
-        """Wake-ups of the queues, and calls for this worker, come in until what is returned here is called."""
+        """Subscribes to wake-ups of the queues and calls for this worker; returns the function that ends that."""
         watches = {
             self.app.engine.watch(self.queues, self.app.tenant): self.wake_up,
             self.app.engine.calls(self.name, self.app.tenant): self.heartbeats.send_soon,
@@ -145,7 +169,7 @@ class Worker:
         return unsubscribe
 
     def call_on_loop(self, call: Callable[..., None], *args: Any) -> None:
-        """From any thread; a loop that has ended needs it no more."""
+        """Calls a function on the loop, from any thread; a loop that has ended needs it no more."""
         assert self.loop
         with suppress(RuntimeError):
             self.loop.call_soon_threadsafe(call, *args)
@@ -156,27 +180,26 @@ class Worker:
         while not self.stopping:
             self.to_claim.clear()
             for queue in self.queues.values():
-                if self.may_claim(queue) and not self.stopping:
+                if self.claim_limit(queue) > 0 and not self.stopping:
                     await self.claim(queue)
-            if self.stopping or any(map(self.may_claim, self.queues.values())):
+            if self.stopping or any(self.claim_limit(queue) > 0 for queue in self.queues.values()):
                 continue
             if not await wait_for_event(self.to_claim, POLL_EVERY):
                 self.wakeups += 1  # a wake-up may have been lost
 
     def wake_up(self) -> None:
-        """There is work in one of the queues."""
+        """Claims again: there is work in one of the queues."""
         self.wakeups += 1
         self.to_claim.set()
 
-    def may_claim(self, queue: WorkerQueue) -> bool:
-        """Whether there is room, and perhaps work."""
-        return self.claim_limit(queue) > 0 and queue.empty_since != self.wakeups
-
     def claim_limit(self, queue: WorkerQueue) -> int:
+        """Returns how many jobs to claim now; none if there was no wake-up since the queue was empty."""
+        if queue.empty_since == self.wakeups:
+            return 0
         return min(queue.room, self.capacity - len(self.executions), CLAIM_MAX)
 
     async def claim(self, queue: WorkerQueue) -> None:
-        """What is granted waits in its queue, or runs. One claim at a time: only the last can be answered again."""
+        """Claims jobs and starts them. One claim at a time: only the last one can be answered again."""
         self.claims += 1
         sent_at, wakeups, limit = self.clock(), self.wakeups, self.claim_limit(queue)
         command = Claim(
@@ -197,36 +220,36 @@ class Worker:
         self.start_waiting(queue)
 
     def take(self, queue: WorkerQueue, grant: LeaseGrant, sent_at: float) -> None:
-        """A granted job waits for its slot."""
+        """Puts a granted job into its queue, where it waits for a slot."""
         older = self.executions.find(grant.unit)
         if older and not older.ended:
             self.lose(older, "it was granted again")
         context = JobContext(self.app, grant, self.app.tenant, self.add_note)
-        lease = Lease(grant, self.clock, sent_at)
+        lease = LocalLease(grant, self.clock, sent_at)
         context.lease_over = lease.is_over
         execution = Execution(lease, context, grant.timeout_us / 1_000_000 if grant.timeout_us else None)
         self.executions.add(execution)
         queue.waiting.append(execution)
 
     async def apply_claim_refusal(self, refusal: InterlockError) -> None:
-        """A worker that counted as gone registers again; one that was drained stops."""
+        """Registers again if this worker counted as lost, and stops if it was drained. Raises Unavailable."""
         if isinstance(refusal, Unavailable):
             raise refusal
         if isinstance(refusal, Drained):
-            log.warning("%s", refusal)
+            log_event(WARNING, "worker was drained, stopping", refusal, worker=self.name)
             self.stop()
         elif isinstance(refusal, Gone):
-            log.warning("%s; registering again", refusal)
+            log_event(WARNING, "worker counted as lost, registering again", refusal, worker=self.name)
             self.incarnation = self.token(8)
             self.id = await self.register()
             self.wakeups += 1
         else:
-            log.error("the claim was refused: %s", refusal)
+            log_event(ERROR, "claim failed", refusal, worker=self.name)
 
     # Running: what `execution.run` asks for.
 
     def start_waiting(self, queue: WorkerQueue) -> None:
-        """As many of the waiting jobs are started as there are slots."""
+        """Starts as many of the waiting jobs as there are free slots."""
         assert self.loop
         while queue.waiting and queue.running < queue.concurrency and not self.stopping:
             execution = queue.waiting.popleft()
@@ -236,7 +259,7 @@ class Worker:
                 execution.asyncio_task = self.loop.create_task(running, name=execution.grant.task)
 
     async def run_job(self, queue: WorkerQueue, execution: Execution) -> None:
-        """The handler has run, its outcome is with the reporter, and its slot is free."""
+        """Runs a job: when this ends, its outcome is with the reporter and its slot is free."""
         began = self.now
         try:
             await run(execution, self)
@@ -247,26 +270,16 @@ class Worker:
     def may_start(self, execution: Execution) -> bool:
         return execution in self.executions and not execution.given_up
 
-    def call_handler(self, execution: Execution) -> Awaitable[Any]:
-        assert execution.task
-        return self.executors.for_task(execution.task).run(execution.task, execution.arguments, execution.context)
-
     def report_start(self, execution: Execution) -> None:
         self.reporter.add_start(execution, self.now)
 
-    def report_end(self, execution: Execution) -> None:
-        self.reporter.add_end(execution)
-
     def leave_slot(self, queue: WorkerQueue, execution: Execution) -> None:
-        """The slot is free once the handler has really ended: a thread cannot be stopped."""
+        """Frees the slot once the handler has really ended: a thread cannot be stopped."""
         thread = execution.context.thread
         if thread is None or thread.done():
             self.free_slot(queue)
             return
-        facts = {"facts": facts_of(execution.grant)}
-        log.warning(
-            "%s: its thread runs on and keeps its slot; what it returns is ignored", execution.title, extra=facts
-        )
+        log_job(WARNING, "thread still running: it keeps its slot, and its result is ignored", execution.grant)
         queue.stuck += 1
         thread.add_done_callback(lambda _: self.call_on_loop(self.free_slot, queue, True))
         if queue.stuck == queue.concurrency:
@@ -279,7 +292,7 @@ class Worker:
         self.to_claim.set()
 
     def add_note(self, note: Record) -> None:
-        """From any thread: a note goes with the next report, and never after the end of its handler."""
+        """Adds a note to the next report, from any thread, and never after the end of its handler."""
         if get_ident() == self.thread:
             self.reporter.add_note(note, self.now)
         else:
@@ -288,21 +301,21 @@ class Worker:
     # Losing.
 
     def apply_answer(self, execution: Execution, answer: LeaseStatus) -> None:
-        """A handler that is asked to stop sees it; one whose lease is lost is stopped."""
+        """Tells a handler to stop if that is asked, and stops it if its lease is lost."""
         if answer.accepted and answer.cancel:
             execution.context.stopping.set()
         if not answer.accepted and execution in self.executions and not execution.ended:
             self.lose(execution, answer.why)
 
     def lose(self, execution: Execution, why: str) -> None:
-        """Another worker may have it by now: the handler is stopped, and nothing of it is reported."""
+        """Stops the handler of a job that another worker may have by now; nothing of it is reported."""
         self.executions.remove(execution)
         if execution.started_at is not None:
-            log.warning("%s: lease lost: %s", execution.title, why, extra={"facts": facts_of(execution.grant)})
+            log_job(WARNING, "lease lost, handler stopped", execution.grant, why)
         self.stop_handler(execution)
 
     def stop_handler(self, execution: Execution) -> None:
-        """A task that is cancelled before its first step would never free its slot: `refuse_stopped` ends it."""
+        """A task that is cancelled before its first step would never free its slot: `may_start` ends it."""
         execution.context.stopping.set()
         if execution.asyncio_task and execution.started_at is not None:
             execution.asyncio_task.cancel()
@@ -310,7 +323,7 @@ class Worker:
     # Stopping.
 
     def stop(self) -> None:
-        """No more is claimed or started; what runs may end."""
+        """Stops claiming and starting jobs; what runs may end."""
         if not self.stopping:
             self.stopping = True
             if self.loop:

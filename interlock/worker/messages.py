@@ -29,11 +29,11 @@ KEPT_CLASSES: dict[str, type[InterlockError]] = {
 }  # fmt: skip
 
 
-class Message(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+class ProcessMessage(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     """Base of all messages."""
 
 
-class Raised(Message, frozen=True, kw_only=True):
+class Raised(ProcessMessage, frozen=True, kw_only=True):
     """The handler, or a note of it, raised an exception: its own name, and the class of ours that it counts as."""
 
     name: str
@@ -48,7 +48,7 @@ class Raised(Message, frozen=True, kw_only=True):
 # From the worker.
 
 
-class Run(Message, frozen=True, kw_only=True):
+class RunJob(ProcessMessage, frozen=True, kw_only=True):
     """Carry out one job. The lease's secret stays with the worker."""
 
     path: list[str]  # where modules are found
@@ -60,33 +60,33 @@ class Run(Message, frozen=True, kw_only=True):
     far: tuple[str, str] | None = None  # a server and a key, if that is what the worker's app speaks to
 
 
-class Stop(Message, frozen=True, kw_only=True):
+class Stop(ProcessMessage, frozen=True, kw_only=True):
     """The job that runs is asked to stop."""
 
 
-class Answer(Message, frozen=True, kw_only=True):
+class NoteAnswer(ProcessMessage, frozen=True, kw_only=True):
     """The answer to a note that has a number."""
 
     number: int
-    heard: list[LeaseStatus] = []
+    statuses: list[LeaseStatus] = []
     raised: Raised | None = None
 
 
-class Exit(Message, frozen=True, kw_only=True):
+class Exit(ProcessMessage, frozen=True, kw_only=True):
     """There are no more jobs: the process ends."""
 
 
 # From a process.
 
 
-class Note(Message, frozen=True, kw_only=True):
+class NoteMessage(ProcessMessage, frozen=True, kw_only=True):
     """Something to record; with a number, the process waits for the answer."""
 
     record: Record
     number: int | None = None
 
 
-class LogLine(Message, frozen=True, kw_only=True):
+class LogLine(ProcessMessage, frozen=True, kw_only=True):
     """A line for the worker's log."""
 
     unit: int
@@ -95,18 +95,18 @@ class LogLine(Message, frozen=True, kw_only=True):
     text: str
 
 
-class Returned(Message, frozen=True, kw_only=True):
+class Returned(ProcessMessage, frozen=True, kw_only=True):
     """What the handler returned."""
 
     result: msgspec.Raw
     cost: float = 0
 
 
-ToChild = Run | Stop | Answer | Exit
-ToWorker = Note | LogLine | Returned | Raised
+ToChild = RunJob | Stop | NoteAnswer | Exit
+ToWorker = NoteMessage | LogLine | Returned | Raised
 
 
-def encode_line(message: Message) -> bytes:
+def encode_line(message: ProcessMessage) -> bytes:
     """A message as it is sent. Raises PermanentError for one that is too large."""
     line = msgspec.json.encode(message) + b"\n"
     if len(line) > LINE_MAX:

@@ -16,17 +16,17 @@ from interlock.client.app import App
 from interlock.client.tasks import Task
 from interlock.kernel.errors import InterlockError, PermanentError, Stale, TransientError
 from interlock.worker.context import JobContext
-from interlock.worker.log_facts import facts_of
+from interlock.worker.log_lines import describe_job
 from interlock.worker.messages import (
     LINE_MAX,
-    Answer,
     Exit,
     LogLine,
-    Message,
-    Note,
+    NoteAnswer,
+    NoteMessage,
+    ProcessMessage,
     Raised,
     Returned,
-    Run,
+    RunJob,
     Stop,
     ToWorker,
     decode_error,
@@ -92,7 +92,7 @@ class Child:
             with suppress(OSError):
                 self.writer.get_extra_info("socket").shutdown(socket.SHUT_RD)
 
-    def send(self, message: Message) -> None:
+    def send(self, message: ProcessMessage) -> None:
         self.writer.write(encode_line(message))
 
     async def run(self, run: bytes, context: JobContext) -> Returned | Raised:
@@ -106,7 +106,7 @@ class Child:
                 match msgspec.json.decode(line, type=ToWorker):
                     case Returned() | Raised() as ended:
                         return ended
-                    case Note() as note:
+                    case NoteMessage() as note:
                         await self.record_note(note, context)
                     case LogLine() as logged:
                         self.log_for(logged, context)
@@ -118,7 +118,7 @@ class Child:
         """What the handler logged; what it logs after its end, or without its context, has no facts of this job."""
         extra: dict[str, Any] = {"unit": line.unit, "fence": line.fence}
         if (line.unit, line.fence) == (context.unit, context.fence):
-            extra["facts"] = facts_of(context.grant)
+            extra["facts"] = describe_job(context.grant)
         context.log.logger.log(line.level, "%s", line.text, extra=extra)
 
     async def read_line(self) -> bytes:
@@ -127,7 +127,7 @@ class Child:
         except ConnectionError:  # it ended while it was written to
             return b""
 
-    async def record_note(self, note: Note, context: JobContext) -> None:
+    async def record_note(self, note: NoteMessage, context: JobContext) -> None:
         """A note of the handler goes the way of all notes, under the lease of its job."""
         sent, held = note.record, note.record.held[0]
         record = context.record(sent.kind, msgspec.Raw(sent.payload.encode()), sent.name)
@@ -139,9 +139,9 @@ class Child:
         try:
             if not here:
                 raise Stale("this job has ended; what it left running cannot speak for it")
-            self.send(Answer(number=note.number, heard=await context.sender.asend(record)))
+            self.send(NoteAnswer(number=note.number, statuses=await context.sender.asend(record)))
         except InterlockError as error:
-            self.send(Answer(number=note.number, raised=encode_error(error)))
+            self.send(NoteAnswer(number=note.number, raised=encode_error(error)))
 
     def signal(self, number: signal.Signals) -> None:
         """The group gets a signal, if there still is one."""
@@ -206,7 +206,7 @@ class InProcess:
             raise decode_error(ended)
         return ended.result
 
-    def make_run(self, task: Task[Any, Any], context: JobContext) -> Run:
+    def make_run(self, task: Task[Any, Any], context: JobContext) -> RunJob:
         """What a process must know of a job. Raises PermanentError for a task that no other process could find."""
         module = task.handler.__module__
         if (task.app, module) not in self.addresses:
@@ -218,7 +218,7 @@ class InProcess:
                 f"task '{task.name}' runs in a process of its own, which must import it, and {what}; define the app "
                 "and the task at the top of a module, and start a worker with `interlock worker module:app`"
             )
-        return Run(
+        return RunJob(
             path=sys.path, app=app, module=module, grant=msgspec.structs.replace(context.grant, lease=""),
             tenant=context.tenant, log_level=context.log.getEffectiveLevel(), far=task.app.far,
         )  # fmt: skip

@@ -10,9 +10,9 @@ outcome that is refused though its lease is sound is replaced by a failure, once
 """
 
 import asyncio
-import logging
 from collections.abc import Callable, Iterator
 from functools import partial
+from logging import ERROR
 from typing import Any
 
 import msgspec
@@ -20,14 +20,12 @@ import msgspec
 from interlock.client.exceptions import Snooze
 from interlock.kernel.commands import Command, Finish, LeaseStatus, Outcome, Record, Release, Start
 from interlock.kernel.errors import InterlockError
-from interlock.worker.clocks import wait_for_event
 from interlock.worker.execution import Execution, log_end, may_be_refused, name_end, replace_refused_outcome
-from interlock.worker.log_facts import facts_of
+from interlock.worker.leases import Executions
+from interlock.worker.log_lines import log_job
 from interlock.worker.outcome import GiveBack, make_release
-from interlock.worker.queues import Executions
 from interlock.worker.retrying_client import RetryingClient
 
-log = logging.getLogger("interlock.worker")
 REPORT_AFTER = 0.05  # seconds
 CHUNK = 500  # jobs per command
 AT_ONCE = 2  # reports on their way
@@ -63,7 +61,7 @@ class Reporter:
         self.changed.set()
 
     def add_note(self, note: Record, now: float) -> None:
-        """Of notes of one kind and name, the last one counts."""
+        """Adds a note; of notes of one kind and name, the last one counts."""
         held = note.held[0]
         self.notes[held.unit, held.fence, note.kind, note.name] = note
         self.oldest_note_at = self.oldest_note_at or now
@@ -101,7 +99,7 @@ class Reporter:
             await asyncio.gather(*reports, return_exceptions=True)
 
     async def flush(self) -> None:
-        """What has ended, was noted or has run for a while is known to the engine."""
+        """Sends what is due now; when this ends, the engine has answered."""
         await self.idle.wait()
         parts = self.take_due(asyncio.get_running_loop().time())
         try:
@@ -117,14 +115,14 @@ class Reporter:
         return self.on_their_way < AT_ONCE and waiting >= WORTH
 
     def due_at(self) -> float | None:
-        """When the oldest start or note is due."""
+        """Returns when the oldest start or note is due, in seconds of the loop; None if there is none."""
         times = [execution.started_at for execution in self.starts[:1]] + [self.oldest_note_at]
         return min((time + REPORT_AFTER for time in times if time is not None), default=None)
 
     # What is sent.
 
     def take_due(self, now: float) -> list[Part]:
-        """The commands that are due. Until `release`, no other report is about their executions."""
+        """Takes the commands that are due. Until `release`, no other report is about their executions."""
         parts = [*self.due_starts(now), *self.due_notes(now), *self.due_ends()]
         for _, executions in parts:
             for execution in executions:
@@ -134,7 +132,7 @@ class Reporter:
         return parts
 
     def release(self, parts: list[Part], _: object = None) -> None:
-        """A report was answered, or broke."""
+        """Ends a report that was answered, or broke."""
         for _, executions in parts:
             for execution in executions:
                 execution.in_report = False
@@ -144,7 +142,7 @@ class Reporter:
         self.changed.set()
 
     def due_starts(self, now: float) -> Iterator[Part]:
-        """Those that have ended, or have run for so long that they will not end with their start."""
+        """Yields starts of jobs that have ended, or have run for so long that they will not end with their start."""
         due: list[Execution] = []
         later: list[Execution] = []
         for execution in self.starts:
@@ -156,7 +154,7 @@ class Reporter:
             yield Start(tenant=self.tenant, actor=self.actor, held=tuple(each.held for each in chunk)), chunk
 
     def due_notes(self, now: float) -> Iterator[Part]:
-        """All of jobs that are still held here, but those that are in a report."""
+        """Yields all notes of jobs that are still held here, but those that are in a report."""
         notes, self.notes, self.oldest_note_at = self.notes, {}, None
         for (unit, fence, _, _), note in notes.items():
             execution = self.executions.find(unit, fence)
@@ -166,7 +164,7 @@ class Reporter:
                 yield note, [execution]
 
     def due_ends(self) -> Iterator[Part]:
-        """All but those that are in a report. Of an end without outcome nothing is reported."""
+        """Yields all ends but those that are in a report. Of an end without outcome nothing is reported."""
         ended = [each for each in self.ends if each in self.executions and not each.in_report]
         self.ends = [each for each in self.ends if each.in_report]
         finished: list[Execution] = []
@@ -194,8 +192,8 @@ class Reporter:
         again: list[Part] = []
         for (command, executions), answer in zip(parts, answers, strict=True):
             if not isinstance(answer, InterlockError):
-                for execution, heard in zip(executions, answer, strict=True):
-                    self.apply_answer(command, execution, heard)
+                for execution, status in zip(executions, answer, strict=True):
+                    self.apply_answer(command, execution, status)
             elif len(executions) > 1:
                 again += split_command(command, executions)
             else:
@@ -216,9 +214,9 @@ class Reporter:
             self.report_replaced(execution, answer.why)
 
     def apply_refusal(self, command: Command[Any], execution: Execution, refusal: InterlockError) -> None:
-        """A command about one job that the engine cannot carry out at all."""
+        """Handles a command about one job that the engine cannot carry out at all."""
         if not isinstance(command, Finish | Release):
-            log.error("%s: not recorded: %s", execution.title, refusal, extra={"facts": facts_of(execution.grant)})
+            log_job(ERROR, "start or note not recorded", execution.grant, refusal)
         elif execution.outcome_replaced:
             self.close(execution, LeaseStatus(unit=execution.grant.unit, accepted=False, why=str(refusal)))
         else:
@@ -230,10 +228,19 @@ class Reporter:
         self.add_end(execution)
 
     def close(self, execution: Execution, answer: LeaseStatus) -> None:
-        """The job is no longer held here; it is counted and logged."""
+        """Ends the execution here: it is counted and logged."""
         self.executions.remove(execution)
         self.counts[name_end(execution, answer)] += 1
         log_end(execution, answer)
+
+
+async def wait_for_event(event: asyncio.Event, seconds: float | None) -> bool:
+    """Whether the event was set within so many seconds; None waits for as long as it takes."""
+    try:
+        async with asyncio.timeout(seconds):
+            return await event.wait()
+    except TimeoutError:
+        return False
 
 
 def split(executions: list[Execution]) -> Iterator[list[Execution]]:
@@ -241,7 +248,7 @@ def split(executions: list[Execution]) -> Iterator[list[Execution]]:
 
 
 def split_command(command: Command[Any], executions: list[Execution]) -> list[Part]:
-    """The same command for each execution alone."""
+    """Returns the same command for each execution alone."""
     if isinstance(command, Finish):
         return [
             (msgspec.structs.replace(command, outcomes=(outcome,)), [execution])

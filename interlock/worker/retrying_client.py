@@ -4,20 +4,20 @@ A worker's command that is sent twice is done once and answered twice, so whatev
 """
 
 import asyncio
-import logging
 from collections.abc import Sequence
 from concurrent.futures import Future
 from itertools import chain, repeat
+from logging import INFO, WARNING
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from interlock.kernel.commands import Command
 from interlock.kernel.errors import Contended, Denied, InterlockError, Unavailable
+from interlock.worker.log_lines import log_event
 
 if TYPE_CHECKING:
     from interlock.client.app import App
 
 A = TypeVar("A")
-log = logging.getLogger("interlock.worker")
 PAUSES = (0.05, 0.2, 0.5, 1.0, 2.0)  # seconds between two tries while the database is away
 
 
@@ -29,33 +29,33 @@ class RetryingClient:
         self.give_up_at: float | None = None  # the loop's time after which a database that is away is not waited for
 
     async def connect(self) -> None:
-        """The engine is open. A database that is not there is an error at once; one that others lock is waited for."""
+        """Opens the engine. A database that is not there is an error at once; one that others lock is waited for."""
         for pause in PAUSES:
             try:
                 await asyncio.to_thread(getattr, self.app, "engine")
                 return
             except Contended as error:
-                log.warning("the database is locked, waiting for it: %s", error)
+                log_event(WARNING, "database locked, waiting for it", error)
                 await asyncio.sleep(pause)
         await asyncio.to_thread(getattr, self.app, "engine")
 
     async def send_definitions(self) -> None:
-        """The engine knows the app's workflows and schedules, as far as this worker may define them."""
+        """Sends the app's workflows and schedules, as far as this worker may define them."""
         for definition in self.app.definitions:
             try:
                 await self.send(definition)
             except Denied as error:
-                log.warning("'%s' stays as it was defined before: %s", definition.name, error)
+                log_event(WARNING, "definition not sent, the stored one stays", error, name=definition.name)
 
     async def send(self, command: Command[A]) -> A:
-        """The answer. Raises what the engine refuses with."""
+        """Returns the answer. Raises what the engine refuses with."""
         (answer,) = await self.send_all([command])
         if isinstance(answer, InterlockError):
             raise answer
         return answer  # type: ignore[no-any-return]
 
     async def send_all(self, commands: Sequence[Command[Any]]) -> list[Any]:
-        """For each command its answer or its refusal. Raises Unavailable only once `give_up_at` has passed."""
+        """Returns for each command its answer or its refusal. Raises Unavailable only once `give_up_at` has passed."""
         if not commands:
             return []
         answers: list[Any] = []
@@ -63,56 +63,52 @@ class RetryingClient:
             answers += await self.try_all(commands[len(answers) :])
             if len(answers) == len(commands):
                 if self.database_away:
-                    log.warning("the database is back")
+                    log_event(INFO, "database available again")
                 self.database_away = False
                 return answers
             await asyncio.sleep(pause)
         raise AssertionError
 
     async def try_all(self, commands: Sequence[Command[Any]]) -> list[Any]:
-        """The answers up to the first command that got none: those after it may build on it."""
+        """Returns the answers up to the first command that got none: those after it may build on it.
+
+        A caller that is cancelled takes back what it can.
+        """
+        futures: Sequence[Future[Any]] = ()
+        answers: list[Any] = []
         try:
             futures = self.app.put_all(commands)
-        except Unavailable as error:
-            self.check_patience(error)
-            return []
-        answers: list[Any] = []
-        for answer in await self.await_answers(futures):
-            if isinstance(answer, Unavailable | Contended):
-                self.check_patience(answer)
-                return answers
-            answers.append(answer)
-        return answers
-
-    async def await_answers(self, futures: "Sequence[Future[Any]]") -> list[Any]:
-        """The answer or the refusal of each, once all are there. A caller that is cancelled takes back what it can."""
-        mail, answers = self.app.mail, list[Any]()
-        try:
             for future in futures:
                 try:
-                    answers.append(await mail.answer(future))
+                    answers.append(await self.app.bridge.wait_for(future))
                 except InterlockError as refusal:
                     answers.append(refusal)
+        except Unavailable as error:
+            self.check_patience(error)
         except asyncio.CancelledError:
             for future in futures:
                 future.cancel()
             raise
+        for count, answer in enumerate(answers):
+            if isinstance(answer, Unavailable | Contended):
+                self.check_patience(answer)
+                return answers[:count]
         return answers
 
     def check_patience(self, error: InterlockError) -> None:
-        """A command got no answer. Raises the error if the database is waited for no longer."""
+        """Called when a command got no answer. Raises the error once `give_up_at` has passed."""
         if self.give_up_at is not None and asyncio.get_running_loop().time() > self.give_up_at:
             raise error
         self.log_away(error)
 
     def log_away(self, error: InterlockError) -> None:
-        """Logged once each time the database goes away."""
+        """Logs once each time that the database goes away."""
         if isinstance(error, Unavailable) and not self.database_away:
-            log.warning("the database is away, waiting for it: %s", error)
+            log_event(WARNING, "database unavailable, waiting for it", error)
             self.database_away = True
 
     def send_once(self, commands: Sequence[Command[Any]]) -> list[Any]:
-        """From a thread that is not the loop's: for each command its answer or its refusal, after one try."""
+        """Returns for each command its answer or its refusal, after one try; for threads other than the loop's."""
         try:
             futures = self.app.put_all(commands) if commands else []
         except Unavailable as error:

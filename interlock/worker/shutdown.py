@@ -1,4 +1,4 @@
-"""How a worker stops: a list of steps, each a line in the log.
+"""How a worker stops: a list of steps, each one line in the log.
 
 `Worker.stop` is called by a signal or by an operator's drain: nothing more is claimed or started. When the claimer has
 ended, `stop_gracefully` gives back what has not started, lets what runs end within the grace, stops what still runs,
@@ -9,35 +9,36 @@ leases to end. A database that is away is then waited for no longer than GIVE_UP
 """
 
 import asyncio
-import logging
+from logging import ERROR, INFO, WARNING
 from typing import TYPE_CHECKING
 
 from interlock.kernel.commands import Drain
 from interlock.worker.execution import Execution
+from interlock.worker.log_lines import log_event
 from interlock.worker.outcome import GiveBack
-from interlock.worker.queues import WorkerQueue
 
 if TYPE_CHECKING:
-    from interlock.worker.loop import Worker
+    from interlock.worker.loop import Worker, WorkerQueue
 
-log = logging.getLogger("interlock.worker")
 STOP_WITHIN = 1.0  # seconds that a handler has to end in, once it is cancelled
 GIVE_UP_AFTER = 10.0  # seconds beyond the grace that a worker which stops waits for its database
 
 
 async def stop_gracefully(worker: "Worker") -> None:
-    """Everything that was held is reported or given back, and the worker is deregistered."""
-    log.info("worker %s stopping: %d jobs held", worker.name, len(worker.executions))
+    """Reports or gives back everything that is held, and deregisters the worker."""
+    log_event(INFO, "worker stopping", worker=worker.name, held=len(worker.executions))
     for queue in worker.queues.values():
         give_back_waiting(worker, queue)
     await wait_for_running(worker)
     await stop_running(worker)
     await report_and_deregister(worker)
+    log_event(INFO, "worker stopped", worker=worker.name)
 
 
 async def stop_broken(worker: "Worker", error: Exception, claiming: "asyncio.Task[None]") -> None:
-    """What is held is given back, if that can still be reported."""
-    log.error("%s: %s; worker %s stops and gives back its jobs", type(error).__name__, error, worker.name)
+    """Gives back what is held, if that can still be reported."""
+    reason = f"{type(error).__name__}: {error}"
+    log_event(ERROR, "worker failed, stopping and giving back its jobs", reason, worker=worker.name)
     worker.stop()
     give_up_at = worker.now + GIVE_UP_AFTER
     worker.client.give_up_at = min(worker.client.give_up_at or give_up_at, give_up_at)
@@ -48,30 +49,31 @@ async def stop_broken(worker: "Worker", error: Exception, claiming: "asyncio.Tas
             await stop_running(worker)
             await report_and_deregister(worker)
     except Exception as worse:
-        log.error("%d jobs are lost when their leases end: %s", len(worker.executions), worse)
+        held = len(worker.executions)
+        log_event(ERROR, "jobs not given back: others get them when their leases expire", worse, held=held)
 
 
-def give_back_waiting(worker: "Worker", queue: WorkerQueue) -> None:
-    """Of jobs that have not started."""
+def give_back_waiting(worker: "Worker", queue: "WorkerQueue") -> None:
+    """Gives back the jobs of a queue that have not started."""
     if queue.waiting:
-        log.info("giving back %d jobs of queue %s that have not started", len(queue.waiting), queue.name)
+        log_event(INFO, "giving back jobs that have not started", queue=queue.name, jobs=len(queue.waiting))
     while queue.waiting:
         give_back(worker, queue.waiting.popleft())
 
 
 async def wait_for_running(worker: "Worker") -> None:
-    """What runs has the grace to end in."""
+    """Waits for running jobs, at most for the grace."""
     running = find_running(worker)
     if running:
-        log.info("waiting %g s for %d running jobs", worker.grace, len(running))
+        log_event(INFO, "waiting for running jobs", jobs=len(running), grace_seconds=worker.grace)
         await wait_for_ends(running, worker.grace)
 
 
 async def stop_running(worker: "Worker") -> None:
-    """What has not ended is cancelled and given back. A thread cannot be stopped: it is not waited for."""
+    """Cancels and gives back what has not ended. A thread cannot be stopped: it is not waited for."""
     running = find_running(worker)
     if running:
-        log.warning("stopping %d jobs that have not ended, and giving them back", len(running))
+        log_event(WARNING, "stopping jobs that have not ended, giving them back", jobs=len(running))
     for execution in running:
         execution.given_up = True
         worker.stop_handler(execution)

@@ -1,29 +1,30 @@
-"""Lets time pass: a worker beside a database sends the clock's command for every tenant that has something due."""
+"""Lets time pass: a worker beside a database sends a tick for every tenant that has something due."""
 
 import asyncio
-import logging
 from contextlib import suppress
+from logging import ERROR
 from typing import TYPE_CHECKING
 
 from interlock.kernel.commands import Tick
 from interlock.kernel.errors import InterlockError, Unavailable
 from interlock.store.queries.snapshots import read_due_tenants
+from interlock.worker.log_lines import log_event
 from interlock.worker.retrying_client import RetryingClient
 
 if TYPE_CHECKING:
     from interlock.client.app import App
 
-log = logging.getLogger("interlock.worker")
 TICK_EVERY = 0.5  # seconds
 
 
-class Ticker:
+class WorkerTicker:
     """Ticks for the worker's own tenant, and for every other one that has something due."""
 
     def __init__(self, app: "App", client: RetryingClient, actor: str) -> None:
         self.app, self.client, self.actor = app, client, actor
 
     async def run(self) -> None:
+        """Ticks every TICK_EVERY seconds, until this is cancelled."""
         while True:
             await asyncio.sleep(TICK_EVERY)
             for tenant in await self.find_due_tenants():
@@ -32,7 +33,7 @@ class Ticker:
                 except Unavailable:
                     raise
                 except InterlockError as error:  # one that is refused does not stop the time of the others
-                    log.error("the tick of tenant %d failed: %s", tenant, error)
+                    log_event(ERROR, "tick failed", error, tenant=tenant)
 
     async def find_due_tenants(self) -> list[int]:
         return await asyncio.to_thread(self.read_due_tenants)

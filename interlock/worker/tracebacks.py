@@ -6,33 +6,31 @@ own hook makes of the texts is the last word; a hook that breaks costs the texts
 
 import asyncio
 import concurrent.futures
-import logging
 from collections.abc import Callable
+from logging import ERROR
 from pathlib import Path
 from traceback import TracebackException
 from types import TracebackType
-from typing import TypeVar
 
 import msgspec
 
 from interlock.kernel.api_keys import redacted
 from interlock.kernel.commands import TRACEBACK_MAX, Outcome
 from interlock.kernel.texts import cut_middle, make_storable
+from interlock.worker.log_lines import log_event
 
-E = TypeVar("E")
-log = logging.getLogger("interlock.worker")
 WORKER = Path(__file__).parent
 CALLERS = {
     *(str(WORKER / name) for name in ("execution.py", "executors.py", "process.py", "child.py", "outcome.py")),
     str(WORKER.parent / "testing" / "worker.py"),
 }
-LIBRARIES = tuple(str(Path(str(one.__file__)).parent) for one in (asyncio, concurrent.futures))
+LIBRARIES = tuple(str(Path(str(module.__file__)).parent) for module in (asyncio, concurrent.futures))
 SENT = "interlock_traceback"  # the attribute that carries the text from the process where it was raised
 HIDDEN = "hidden: the redact function of this app failed"
 
 
 def format_traceback(error: BaseException) -> str:
-    """The traceback of an exception, with its causes, from the first frame of the handler on."""
+    """Formats the traceback of an exception, with its causes, from the first frame of the handler on."""
     sent = getattr(error, SENT, None)
     if isinstance(sent, str):
         return sent
@@ -54,10 +52,8 @@ def is_caller(file: str) -> bool:
     return file in CALLERS or file.startswith(LIBRARIES)
 
 
-def redact_outcome(outcome: E, redact: Callable[[str], str] | None) -> E:
-    """How an attempt ended, without secrets: keys, leases, and whatever the app's own function takes out."""
-    if not isinstance(outcome, Outcome) or not (outcome.error or outcome.traceback):
-        return outcome
+def redact_outcome(outcome: Outcome, redact: Callable[[str], str] | None) -> Outcome:
+    """Returns an outcome without secrets: keys, leases, and whatever the app's own function takes out."""
     error, traceback = redacted(outcome.error), redacted(outcome.traceback)
     if redact is not None:
         error, traceback = call_redact(redact, error), call_redact(redact, traceback)
@@ -70,6 +66,6 @@ def call_redact(redact: Callable[[str], str], text: str) -> str:
         if not isinstance(changed, str):
             raise TypeError(f"it returned {type(changed).__name__}, and text is wanted")
     except Exception as error:
-        log.error("the redact function of this app failed: %s", type(error).__name__)
+        log_event(ERROR, "redact function failed", type(error).__name__)
         return HIDDEN
     return make_storable(changed)

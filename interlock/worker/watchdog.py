@@ -1,16 +1,16 @@
 """Watches over the worker's loop from another thread, and names the handler that blocks it."""
 
 import asyncio
-import logging
 import sys
 import time
 from contextlib import suppress
+from logging import WARNING
 from threading import get_ident
 
 from interlock.worker.execution import Execution
-from interlock.worker.queues import Executions
+from interlock.worker.leases import Executions
+from interlock.worker.log_lines import log_event, log_job
 
-log = logging.getLogger("interlock.worker")
 LOOK_EVERY = 0.25  # seconds
 LOOKS_MISSED_MAX = 4  # in a row, before the loop is called blocked
 
@@ -41,27 +41,28 @@ class Watchdog:
             return
         self.missed += 1
         if self.missed == LOOKS_MISSED_MAX:
-            log.warning("%s", self.describe())
+            self.log_blocked()
 
     def run_callback(self) -> None:
         """On the loop."""
         if self.missed >= LOOKS_MISSED_MAX:
-            log.warning("the event loop runs again, after about %.1f s", self.missed * LOOK_EVERY)
+            log_event(WARNING, "event loop runs again", blocked_seconds=round(self.missed * LOOK_EVERY, 1))
         self.callback_sent, self.missed = False, 0
 
-    def describe(self) -> str:
-        """Which handler blocks the loop, and where it is."""
+    def log_blocked(self) -> None:
+        """Logs which handler blocks the loop, and where it is."""
         task = asyncio.current_task(self.loop)
-        execution = self.find_execution(task)
-        name = (
-            execution.title if execution else f"the task '{task.get_name()}'" if task else "something that is no task"
-        )
         frame = sys._current_frames().get(self.thread)
-        where = f", in {frame.f_code.co_name} ({frame.f_code.co_filename}:{frame.f_lineno})" if frame else ""
-        return (
-            f"{name} blocks the event loop{where}: no other async handler runs meanwhile, and nothing is claimed or "
-            "reported; make it a plain function, which gets a thread, or await what it waits for"
+        where = f"in {frame.f_code.co_name} ({frame.f_code.co_filename}:{frame.f_lineno}); " if frame else ""
+        reason = (
+            f"{where}no other async handler runs meanwhile, and nothing is claimed or reported; make it a plain "
+            "function, which gets a thread, or await what it waits for"
         )
+        execution = self.find_execution(task)
+        if execution:
+            log_job(WARNING, "handler blocks the event loop", execution.grant, reason)
+        else:
+            log_event(WARNING, "event loop blocked", reason, asyncio_task=task.get_name() if task else "none")
 
     def find_execution(self, task: "asyncio.Task[object] | None") -> Execution | None:
         return next((each for each in self.executions if task is not None and each.asyncio_task is task), None)

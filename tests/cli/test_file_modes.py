@@ -11,7 +11,7 @@ import pytest
 from interlock.audit import anchors
 from interlock.cli.server_options import key_from
 from interlock.client.app import App
-from interlock.client.keys import kept_key, refuse_open
+from interlock.client.keys import load_or_create_key, refuse_open
 from interlock.kernel.commands import Cancel, CreateKey, Submit, Work
 from interlock.kernel.errors import InterlockError
 from interlock.lifecycles import shipped
@@ -111,7 +111,7 @@ def test_an_anchor(tmp_path: Path, umask: int) -> None:
 
 def test_a_key(tmp_path: Path, umask: int) -> None:
     with App(f"sqlite:///{tmp_path}/work.db") as app:
-        kept_key(app, tmp_path / "work.db.key", CreateKey(tenant=1, name="up", scopes=("admin",)))
+        load_or_create_key(app, tmp_path / "work.db.key", CreateKey(tenant=1, name="up", scopes=("admin",)))
     assert mode(tmp_path / "work.db.key") == OWNER_ONLY
 
 

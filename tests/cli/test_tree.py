@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from interlock.cli.tree import branches
-from interlock.client.graphs import mermaid, places, svg
-from interlock.client.trees import Node, Picture
+from interlock.client.graphs import draw_mermaid, draw_svg, place_nodes
+from interlock.client.trees import TreeNode, TreeSnapshot
 from interlock.kernel.commands import Submit, Work
 from interlock.kernel.ids import format_id
 from tests.cli.places import Place
@@ -143,13 +143,13 @@ def test_a_graph_is_mermaid_or_an_svg(place: Place, tmp_path: Path) -> None:
     assert (done.code, "cannot be written: No such file" in done.err) == (2, True)
 
 
-def node(unit: int, depth: int = 1, needs: tuple[int, ...] = (), **facts: object) -> Node:
+def node(unit: int, depth: int = 1, needs: tuple[int, ...] = (), **facts: object) -> TreeNode:
     given = {
         "task": f"t{unit}", "lifecycle": "step", "state": "PENDING", "category": "ready", "outcome": None, "attempt": 1,
         "version": 1, "born_at": 0, "began_at": None, "ended_at": None, "cost": 0.0, "worker": None, "waits_for": "",
         "parent": 1 if unit > 1 else None, **facts,
     }  # fmt: skip
-    return Node(unit=unit, id=f"step_{unit}", depth=depth, needs=needs, **given)  # type: ignore[arg-type]
+    return TreeNode(unit=unit, id=f"step_{unit}", depth=depth, needs=needs, **given)  # type: ignore[arg-type]
 
 
 def test_branches_show_which_belongs_to_which() -> None:
@@ -160,17 +160,17 @@ def test_branches_show_which_belongs_to_which() -> None:
 
 
 def test_whatever_a_unit_follows_is_to_its_left() -> None:
-    seen = Picture(0, (node(1, 0), node(2), node(3, needs=(2,)), node(4, needs=(2, 3)), node(5)), False)
-    assert places(seen) == {1: (0, 0), 2: (1, 0), 3: (2, 0), 4: (3, 0), 5: (1, 1)}
+    seen = TreeSnapshot(0, (node(1, 0), node(2), node(3, needs=(2,)), node(4, needs=(2, 3)), node(5)), False)
+    assert place_nodes(seen) == {1: (0, 0), 2: (1, 0), 3: (2, 0), 4: (3, 0), 5: (1, 1)}
 
 
 @pytest.mark.parametrize(
     "task", ['"]; click u1 "x"', "<script>alert(1)</script>", "a & b -->", "\x00\x1b[31mred", "…" * 90]
 )
 def test_no_name_breaks_out_of_a_graph(task: str) -> None:
-    seen = Picture(0, (node(1, 0, task=task), node(2, state=task, category="")), True)
-    root = ET.fromstring(svg(seen))
+    seen = TreeSnapshot(0, (node(1, 0, task=task), node(2, state=task, category="")), True)
+    root = ET.fromstring(draw_svg(seen))
     assert [found.tag.rpartition("}")[2] for found in root.iter()].count("script") == 0
-    lines = mermaid(seen).splitlines()
+    lines = draw_mermaid(seen).splitlines()
     assert re.fullmatch(r'    u1\["[^"<>\[\]]*<br/>[^"<>\[\]]*"\]:::ready', lines[1])
     assert len(lines) == 7

@@ -14,7 +14,7 @@ import pytest
 import typer
 
 from interlock.cli.main import app
-from interlock.client.durations import stated
+from interlock.client.durations import format_time
 from interlock.core.committer import IDS_A_ROW
 from interlock.kernel.commands import DefineSchedule, PauseSchedule, Record, Submit, Work
 from interlock.kernel.ids import parse_id
@@ -189,7 +189,7 @@ def test_a_unit_is_shown_with_all_that_is_known(place: Place) -> None:
     ]  # fmt: skip
     told = ask("events", name, "--after", 2, "--json").json["events"]
     assert [(one["unit"], one["version"], one["from"], one["to"]) for one in told] == [(name, 3, "assigned", "running")]
-    assert ask("why", name).out.startswith(f"{name}: the lease of w ended at 2023-")
+    assert ask("why", name).out.startswith(f"{name}: the lease of w expired at 2023-")
     assert ask("why", name, "--json").json["reason"] == "lease_over"
 
 
@@ -278,7 +278,7 @@ def test_the_last_lease_is_told_also_of_what_has_ended(place: Place) -> None:
         world.start(grant)
         world.finish(grant, ended=ended)
     told = place.ask("show", job, "--json").json["lease"]
-    assert told == {"state": "COMPLETED", "worker": None, "fence": 2, "until": stated(grant.until)}
+    assert told == {"state": "COMPLETED", "worker": None, "fence": 2, "until": format_time(grant.until)}
 
 
 def test_dead_letters_are_purged_into_a_file_that_holds_them(place: Place, tmp_path: Path) -> None:

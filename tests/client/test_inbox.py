@@ -111,7 +111,9 @@ def test_a_run_or_a_step_can_be_named(app: interlock.App) -> None:
 
 def test_with_two_that_wait_one_must_be_named(app: interlock.App) -> None:
     run, first, second = release(app, "first", "second", chained=False)
-    with pytest.raises(NotWanted, match=r"2 units there wait for it; name one: approval_\w+ \(first\), approval_"):
+    with pytest.raises(
+        NotWanted, match=r"2 jobs or steps there wait for it; name one: approval_\w+ \(first\), approval_"
+    ):
         app.inbox.approve(run)
     assert (app.job(first).state, app.job(second).state) == ("WAITING_APPROVAL", "WAITING_APPROVAL")
     assert app.inbox.approve(second).state == "SUCCEEDED"

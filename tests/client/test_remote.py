@@ -14,7 +14,7 @@ import pytest
 
 import interlock
 from interlock.client.app import App
-from interlock.client.keys import with_secret
+from interlock.client.keys import issue_key
 from interlock.core.engine import VERBS
 from interlock.kernel import commands
 from interlock.kernel.commands import (
@@ -79,7 +79,7 @@ class Lossy(httpx.AsyncBaseTransport):
 
 
 def through(app: App, loses: int, before: bool = False) -> Lossy:
-    http: httpx.AsyncClient = app.engine.post.http  # type: ignore[attr-defined]
+    http: httpx.AsyncClient = app.engine.transport.http  # type: ignore[attr-defined]
     http._transport = lossy = Lossy(http._transport, loses, before)
     return lossy
 
@@ -94,12 +94,12 @@ def jobs(app: App) -> int:
 @pytest.mark.parametrize(
     ("url", "more", "text"),
     [
-        ("http://h:1", {}, "a server wants a key: give key=, or INTERLOCK_KEY"),
+        ("http://h:1", {}, "a server needs a key: give key=, or INTERLOCK_KEY"),
         ("http://h:1", {"key": "secret"}, "this is no key; a key begins with ilk_"),
         (f"http://{KEY}@h:1", {"key": KEY}, "a key does not belong into a URL"),
         ("http://h:1/?key=1", {"key": KEY}, "is no address of a server"),
         ("https://", {"key": KEY}, "is no address of a server"),
-        ("http://h:1", {"key": KEY, "tenant": 2}, "this key speaks for tenant 3, and not for 2"),
+        ("http://h:1", {"key": KEY, "tenant": 2}, "this key is for tenant 3, and not for 2"),
         ("sqlite:///work.db", {"key": KEY}, "a key is for a server; a database has none"),
     ],
 )
@@ -152,9 +152,9 @@ def test_a_key_that_is_not_valid_or_lacks_the_scope_is_told(house: House, there:
 def test_every_command_has_a_scope_or_is_asked_beside_the_database(far: App) -> None:
     beside = {commands.Archive, commands.SetTenant, commands.Tick, commands.Admit, commands.CountEvents}
     assert {kind for kind in {**VERBS, **STANDARD.commands} if not kind.public} == beside
-    with pytest.raises(InterlockError, match="Tick cannot be asked over HTTP; ask it beside the database"):
+    with pytest.raises(InterlockError, match="Tick cannot be sent over HTTP; send it beside the database"):
         far.send(Tick())
-    with pytest.raises(InterlockError, match="'counts_by' cannot be asked over HTTP"):
+    with pytest.raises(InterlockError, match="'count_by' cannot be read over HTTP"):
         far.read(count_by)
     with pytest.raises(InterlockError, match="over HTTP there is none"):
         far.engine.read(lambda connection: connection.now())
@@ -207,7 +207,7 @@ def test_the_tenant_is_that_of_the_key_whatever_a_command_says(there: App, house
     with App(house.base, key=house.key("admin", tenant=2)) as other:
         other.send(Submit(work=(Work(task="theirs"),), tenant=1))
         assert (jobs(other), jobs(far), other.tenant) == (1, 0, 2)
-        key = with_secret(other, commands.CreateKey(name="reader", scopes=("read",), tenant=1)).text
+        key = issue_key(other, commands.CreateKey(name="reader", scopes=("read",), tenant=1)).text
     with App(house.base, key=key) as reader:
         assert (reader.tenant, jobs(reader)) == (2, 1)
 

@@ -523,7 +523,7 @@ def test_every_rule_and_option_reaches_the_work() -> None:
         exhausted="fail", lease="60s", beat="15s", sla="5m", capabilities=["c"], mutex="m",
         limit=interlock.limit("l", 2), rate=interlock.rate("r", 3, "1s"), labels={"a": "b"},
     )(order_free)  # fmt: skip
-    work = task.work("null", {"key": "k", "delay": 1, "at": datetime(2030, 1, 1, tzinfo=UTC), "trace": "t"})
+    work = task.make_work("null", {"key": "k", "delay": 1, "at": datetime(2030, 1, 1, tzinfo=UTC), "trace": "t"})
     unsaid = {name for name in Work.__struct_fields__ if getattr(work, name) == getattr(Work(task="x"), name)}
     assert unsaid == {
         "lifecycle", "input", "on_duplicate", "correlation", "parent", "needs", "ref", "decides", "expires_us", "silent",

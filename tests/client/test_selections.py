@@ -145,7 +145,7 @@ def test_ids_mean_these_jobs_and_no_others(app: App, way: str) -> None:
     assert third.look().outcome is None
     again = call(way, app.jobs(first.id, third.id).cancel)
     assert [(one.applied, one.state) for one in again] == [(False, "cancelled"), (True, "cancelled")]
-    with pytest.raises(Unknown, match="there is no unit unit_zzz"):
+    with pytest.raises(Unknown, match="no job, run or step 'unit_zzz'"):
         call(way, app.jobs(third.id, "job_zzz").cancel)
     assert listed(way, app.jobs(third.id, first.id)) == [third.unit, first.unit]
     assert [job.unit for job in call(way, app.jobs(third.id, first.id).page, 1).jobs] == [third.unit]
@@ -205,7 +205,7 @@ def test_nothing_is_done_to_everything_by_mistake(app: App, way: str) -> None:
     jobs = mails(app, 2)
     for selection in (app.jobs(), app.jobs(task=None, state=[])):
         for verb in (selection.cancel, selection.requeue):
-            with pytest.raises(InterlockError, match="which units"):
+            with pytest.raises(InterlockError, match="which jobs"):
                 call(way, verb)
     assert all(job.look().outcome is None for job in jobs)
     assert len(call(way, app.jobs().cancel, every=True)) == 2

@@ -20,8 +20,8 @@ PATIENCE = 30  # seconds, on a machine with much to do
 @pytest.fixture(params=["file", "memory"])
 def app(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[interlock.App]:
     """An app whose waits look once, and then not again for an hour unless they are told."""
-    monkeypatch.setattr(jobs, "SOONEST", HOUR)
-    monkeypatch.setattr(jobs, "LATEST", HOUR)
+    monkeypatch.setattr(jobs, "POLL_FIRST", HOUR)
+    monkeypatch.setattr(jobs, "POLL_MAX", HOUR)
     url = "sqlite://:memory:" if request.param == "memory" else f"sqlite:///{tmp_path}/work.db"
     with interlock.open(url) as made:
         yield made

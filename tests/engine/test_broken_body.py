@@ -9,7 +9,7 @@ import pytest
 
 import interlock as product
 from interlock.audit.laws.rows import BODIES, POLICIES, audit
-from interlock.client.why.explain import explain
+from interlock.client.why import explain
 from interlock.kernel.ids import format_id
 from interlock.store.sqlite import SqliteConnection
 from tests.conftest import Run

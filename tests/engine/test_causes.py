@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from interlock.client.why.explain import Why, explain
+from interlock.client.why import Why, explain
 from interlock.kernel.commands import Cancel, Finish, Outcome, Submit, Work
 from interlock.store.queries.views import glimpse, notes_of
 from tests.engine.test_families import workflow, workstream

@@ -26,6 +26,18 @@ def test_a_job_from_submit_to_success(world: World) -> None:
     assert (unit.available_at, unit.wake_at) == (None, None)
 
 
+@pytest.mark.parametrize("result", ["done", "{", "", "[1, 2", "NaN"])
+def test_a_result_that_is_no_json_is_refused_and_the_job_can_still_be_finished(world: World, result: str) -> None:
+    world.submit(task="mail")
+    (grant,) = world.claim(world.worker())
+    with pytest.raises(
+        InterlockError, match=r"result is not JSON: .*; a result is JSON text, so the text done is sent"
+    ):
+        world.finish(grant, result=result)
+    assert world.finish(grant, result='"done"').accepted
+    assert world.body(grant.unit).result == '"done"'
+
+
 def test_the_history_is_a_chain(world: World) -> None:
     job = world.submit()
     (grant,) = world.claim(world.worker())

@@ -3,7 +3,7 @@
 import pytest
 from msgspec.structs import replace
 
-from interlock.client.trees import LATER, Picture, picture, pictured, see
+from interlock.client.trees import LATER, TreeSnapshot, build_tree_snapshot, read_tree_rows, read_tree_snapshot
 from interlock.kernel.commands import Vote
 from interlock.kernel.rows import Event, Unit
 from interlock.store.queries import trees
@@ -14,9 +14,9 @@ from tests.engine.world import World
 from tests.store.databases import declare
 
 
-def seen(world: World, unit: int, at: int | None = None) -> Picture:
+def seen(world: World, unit: int, at: int | None = None) -> TreeSnapshot:
     declare(world.connection, 1)
-    return picture(world.connection, 1, world.lifecycles, unit, at)
+    return read_tree_snapshot(world.connection, 1, world.lifecycles, unit, at)
 
 
 @pytest.mark.parametrize("seed", [1, 2])
@@ -57,7 +57,7 @@ def test_a_tree_says_how_long_each_took_and_what_it_waits_for(world: World) -> N
 
     def told(at: int | None = None) -> list[tuple[int, str, int | None, str]]:
         now = seen(world, run, at)
-        return [(node.depth, node.state, now.took(node), node.waits_for) for node in now.nodes]
+        return [(node.depth, node.state, now.duration_us(node), node.waits_for) for node in now.nodes]
 
     assert told() == [
         (0, "RUNNING", 10_000_000, "3 of 3 children"), (1, "RUNNING", 10_000_000, ""), (1, "PENDING", None, "build"),
@@ -88,9 +88,9 @@ def test_what_attempts_cost_is_summed_up_the_tree(world: World) -> None:
     run, build, *_ = workflow(world, "build", "deploy")
     do(world, world.worker())
     declare(world.connection, 1)
-    read_of = see(world.connection, 1, run, None)
+    read_of = read_tree_rows(world.connection, 1, run, None)
     paid = [replace(event, payload='{"cost": 0.25}') for event in read_of.events[build]]
-    shown = pictured(replace(read_of, events={**read_of.events, build: paid}), world.lifecycles)
+    shown = build_tree_snapshot(replace(read_of, events={**read_of.events, build: paid}), world.lifecycles)
     assert [node.cost for node in shown.nodes] == [len(paid) / 4, len(paid) / 4, 0]
 
 

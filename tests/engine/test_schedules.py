@@ -8,7 +8,7 @@ from zoneinfo import ZoneInfo
 import pytest
 
 import interlock
-from interlock.client.schedules import why_paused, why_schedule
+from interlock.client.schedules import explain_pause, explain_schedule
 from interlock.kernel.commands import (
     DefineSchedule,
     FireSchedule,
@@ -334,7 +334,7 @@ def test_a_removed_schedule_makes_nothing_and_what_it_made_stays(noon: World) ->
         noon.send(RemoveSchedule(name="none"))
     declare(noon.connection, 1)
     assert schedules_of(noon.connection, 1) == []
-    assert why_schedule(noon.connection, 1, "hourly") == (
+    assert explain_schedule(noon.connection, 1, "hourly") == (
         "schedule hourly was removed by ann at 2026-06-01T13:00:00Z: nobody reads it; "
         "a worker whose app still defines it brings it back"
     )
@@ -524,9 +524,9 @@ def test_an_app_says_what_it_does_by_the_clock(tmp_path: Path) -> None:
         assert job.look().lifecycle == "job"
         assert app.schedules.pause("send", reason="why not").paused
         (paused,) = [one for one in app.schedules.stored() if one.name == "send"]
-        assert "paused by local" in why_paused(paused)
-        assert app.read(why_schedule, "send") == why_paused(paused)
-        assert "waits for its next instant" in app.read(why_schedule, "often")
+        assert "paused by local" in explain_pause(paused)
+        assert app.read(explain_schedule, "send") == explain_pause(paused)
+        assert "waits for its next instant" in app.read(explain_schedule, "often")
         assert not app.schedules.resume("send").paused
         assert app.schedules.skipped("send") == []
 

@@ -95,5 +95,5 @@ def test_the_list_says_who_is_silent_and_how_many_it_runs_at_a_time(world: World
     declare(world.connection, 1)
     ((row, unit),) = workers_seen(world.connection, 1)
     assert state_of(row, unit).startswith("unresponsive, silent since 2023-11-14")
-    told = json_views.worker(row, unit)
+    told = json_views.make_worker(row, unit)
     assert (told.silent, told.concurrency, told.capacity) == (True, 4, 100)

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from interlock.client.schedules import why_schedule
-from interlock.client.why.explain import Why, explain
+from interlock.client.schedules import explain_schedule
+from interlock.client.why import Why, explain
 from interlock.kernel.commands import (
     PERMANENT,
     Bury,
@@ -322,10 +322,10 @@ def test_a_schedule_that_is_paused_says_by_whom_and_how_it_goes_on(world: World)
     world.send(DefineSchedule(name="nightly", timing="0 2 * * *", timezone="UTC", work=Work(task="report")))
     declare(world.connection, 1)
     waits = "schedule nightly waits for its next instant, "
-    assert why_schedule(world.connection, 1, "nightly").startswith(waits)
+    assert explain_schedule(world.connection, 1, "nightly").startswith(waits)
     world.send(PauseSchedule(name="nightly", actor="ann", reason="the disk is full"))
     declare(world.connection, 1)
-    assert why_schedule(world.connection, 1, "nightly") == (
+    assert explain_schedule(world.connection, 1, "nightly") == (
         "schedule nightly was paused by ann at 2023-11-14T22:13:20Z: the disk is full; "
         "it goes on with `interlock schedule resume nightly`"
     )

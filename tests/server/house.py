@@ -9,7 +9,7 @@ from typing import Any
 import uvicorn
 
 from interlock.client.app import App
-from interlock.client.keys import with_secret
+from interlock.client.keys import issue_key
 from interlock.kernel.commands import CreateKey, SetTenant
 from interlock.server.app import build_app
 
@@ -43,7 +43,7 @@ class House:
         assert self.app
         if tenant != 1:
             self.app.send(SetTenant(tenant=tenant, name=f"tenant {tenant}"))
-        return with_secret(self.app, CreateKey(name="local", scopes=scopes, tenant=tenant)).text
+        return issue_key(self.app, CreateKey(name="local", scopes=scopes, tenant=tenant)).text
 
 
 @contextmanager

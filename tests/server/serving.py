@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from interlock.client.app import App
-from interlock.client.keys import with_secret
+from interlock.client.keys import issue_key
 from interlock.kernel.commands import CreateKey
 from tests.conftest import COMMAND
 
@@ -16,7 +16,7 @@ from tests.conftest import COMMAND
 def serving(url: str, *more: str) -> Iterator[tuple[str, str, "subprocess.Popen[str]"]]:
     """A server on a database: its address, a key for everything, and its process, which is gone afterwards."""
     with App(url) as app:
-        key = with_secret(app, CreateKey(name="ci", scopes=("admin",))).text
+        key = issue_key(app, CreateKey(name="ci", scopes=("admin",))).text
     command = [str(COMMAND), "serve", "--db", url, "--port", "0", "--log-format", "json", *more]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         try:

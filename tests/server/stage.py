@@ -10,7 +10,7 @@ from litestar.testing import TestClient
 
 from interlock.cli.logs import JsonLines
 from interlock.client.app import App
-from interlock.client.keys import with_secret
+from interlock.client.keys import issue_key
 from interlock.kernel.commands import (
     Archive,
     Claim,
@@ -46,7 +46,7 @@ class Stage:
 
     def key(self, *scopes: str, tenant: int = OWN, **facts: Any) -> str:
         order = CreateKey(name="ci", scopes=scopes or ("admin", "vouch"), tenant=tenant, **facts)
-        made = with_secret(self.app, order).text
+        made = issue_key(self.app, order).text
         self.secrets |= {made, made.rpartition("_")[2]}
         return made
 

@@ -18,7 +18,7 @@ import httpx
 import pytest
 
 from interlock.client.app import App
-from interlock.client.keys import with_secret
+from interlock.client.keys import issue_key
 from interlock.kernel.commands import CreateKey, Submit, Work
 from interlock.server import event_feed
 from interlock.server.errors import ApiError
@@ -287,7 +287,7 @@ def test_a_password_is_not_in_the_list_of_processes(url: str, spelling: list[str
     if url.startswith("sqlite"):
         pytest.skip("it has no password")
     with App(url) as app:
-        key = with_secret(app, CreateKey(name="ci", scopes=("admin",))).text
+        key = issue_key(app, CreateKey(name="ci", scopes=("admin",))).text
         app.send(Submit(work=(Work(task="a"),)))
     scheme, _, rest = url.partition("://")
     user, _, place = rest.rpartition("@")

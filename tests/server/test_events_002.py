@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from interlock.client import event_responses
+from interlock.client import responses
 from interlock.kernel.commands import Finish, Heartbeat, LeaseGrant, LeaseRef, Outcome, Record, Start
 from tests.server.stage import Stage
 from tests.server.test_jobs import exactly
@@ -33,7 +33,7 @@ def events(stage: Stage, job: str, limit: int = 200) -> list[dict[str, Any]]:
     found, cursor = list[dict[str, Any]](), ""
     while True:
         page = stage.get(f"/v1/jobs/{job}/events?shape=002&limit={limit}{cursor}")
-        exactly(page, event_responses.JobEvents)
+        exactly(page, responses.JobEventsResponse)
         found += page["events"]
         if page["next"] is None:
             return found

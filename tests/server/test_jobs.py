@@ -22,12 +22,12 @@ def exactly(answer: Any, kind: Any) -> None:
 
 def test_a_job_is_submitted_and_seen(stage: Stage) -> None:
     made = stage.post("/v1/jobs", {"task": "mail", "input": {"to": "a@b.c"}, "labels": {"team": "x"}}, status=201)
-    exactly(made, responses.Made)
+    exactly(made, responses.SubmitResponse)
     seen = stage.get(f"/v1/jobs/{made['id']}")
-    exactly(seen, responses.UnitWhole)
+    exactly(seen, responses.JobDetailResponse)
     assert (seen["state"], seen["input"], seen["labels"]) == (made["state"], {"to": "a@b.c"}, {"team": "x"})
     page = stage.get("/v1/jobs")
-    exactly(page, responses.Jobs)
+    exactly(page, responses.JobsResponse)
     assert [one["id"] for one in page["jobs"]] == [made["id"]]
 
 
@@ -56,7 +56,7 @@ def test_events_come_with_a_cursor(stage: Stage) -> None:
     found, after = [], 0
     while after is not None:
         page = stage.get(f"/v1/jobs/{job}/events?limit=1&after={after}")
-        exactly(page, responses.Events)
+        exactly(page, responses.EventsResponse)
         found += page["events"]
         after = page["next"]
     assert [one["version"] for one in found] == list(range(1, len(found) + 1))
@@ -65,7 +65,7 @@ def test_events_come_with_a_cursor(stage: Stage) -> None:
 
 def test_why_says_what_keeps_it(stage: Stage) -> None:
     why = stage.get(f"/v1/jobs/{stage.job(delay_seconds=60)}/why")
-    exactly(why, responses.WhyTold)
+    exactly(why, responses.WhyResponse)
     assert why["reason"] == "delayed"
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from interlock.client.keys import with_secret
+from interlock.client.keys import issue_key
 from interlock.kernel.api_keys import digest_of, read_key, spelled
 from interlock.kernel.commands import RevokeKey, RotateKey
 from interlock.kernel.rows import Key as Row
@@ -42,7 +42,7 @@ def test_a_key_that_was_used_is_refused_after_it_is_revoked(stage: Stage) -> Non
 def test_a_rotated_key_has_one_secret(stage: Stage) -> None:
     key = stage.key("read")
     assert stage.ask("GET", "/v1/jobs", key=key).status_code == 200
-    again = with_secret(stage.app, RotateKey(key=number(key)))
+    again = issue_key(stage.app, RotateKey(key=number(key)))
     assert stage.ask("GET", "/v1/jobs", key=again.text).status_code == 200  # at once
     until_refused(stage, key)
     assert stage.ask("GET", "/v1/jobs", key=again.text).status_code == 200

@@ -52,7 +52,7 @@ def test_letters_are_found_by_what_they_say(stage: Stage) -> None:
     clock.now += 10 * SECOND
     stage.app.send(Bury(unit=stage.app.job(stage.job(task="mail", queue="q")).unit, reason="policy_violation"))
     page = stage.get("/v1/dead-letters")
-    exactly(page, responses.LetterList)
+    exactly(page, responses.DeadLettersResponse)
     assert [(one["task"], one["reason_code"]) for one in page["letters"]] == [
         ("mail", "policy_violation"), ("ship", "exhausted_retries"), ("mail", "parse_error"),
     ]  # fmt: skip
@@ -83,7 +83,7 @@ def test_a_confirmed_order_is_carried_out_once(stage: Stage) -> None:
     dead(stage, "mail", "mail", "ship")
     dead(stage, "mail", tenant=FOREIGN)
     seen = preview(stage, task="mail")
-    exactly(seen, responses.Bulk)
+    exactly(seen, responses.BulkRequeueResponse)
     assert (seen["count"], seen["more"], seen["done"], count(stage)) == (2, False, 0, 3)
     dead(stage, "mail")  # after it was shown: it is not meant
     with ThreadPoolExecutor(4) as pool:
@@ -144,7 +144,7 @@ def test_a_letter_and_its_unit_have_the_traceback(stage: Stage) -> None:
     assert cut.startswith("Traceback: in ship")
     assert cut.endswith("the end")
     job = stage.get(f"/v1/jobs/{found['ship']['id']}")
-    exactly(job, responses.UnitWhole)
+    exactly(job, responses.JobDetailResponse)
     ((attempt, text),) = [(one["attempt"], one["text"]) for one in job["tracebacks"]]
     assert (attempt, len(text)) == (1, 10_025)
     assert stage.get(f"/v1/jobs/{found['mail']['id']}/why")["traceback"] == "Traceback: in mail"

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from interlock.client import responses
-from interlock.client.remote_views import Question, questions
+from interlock.client.remote_views import RemoteView, index_remote_views
 from interlock.kernel.api_keys import SCOPES, read_key
 from interlock.kernel.commands import RevokeKey, SetTenant
 from interlock.kernel.ids import format_id, parse_id
@@ -105,13 +105,13 @@ ASKED = {
 }  # fmt: skip
 
 
-def seen(one: Question) -> Prepare:
+def seen(one: RemoteView) -> Prepare:
     """What a view takes, of a run that waits for an approval, or of a schedule."""
 
     def prepare(stage: Stage) -> tuple[str, str, Any]:
         stage.schedule()
-        body = {name: ASKED[name] for name in one.takes.__struct_fields__ if name in ASKED}
-        if "unit" in one.takes.__struct_fields__:
+        body = {name: ASKED[name] for name in one.request_type.__struct_fields__ if name in ASKED}
+        if "unit" in one.request_type.__struct_fields__:
             body["unit"] = parse_id(stage.run())
         return "", "", body
 
@@ -191,7 +191,9 @@ ENTRIES |= {
         "admin": {"command": "Force", "unit": 1, "state": "x"},
     }.items()
 }
-ENTRIES |= {f"post_v1_views_{one.name}": Entry(seen(one), finds=one.name in FINDING) for one in questions().values()}
+ENTRIES |= {
+    f"post_v1_views_{one.name}": Entry(seen(one), finds=one.name in FINDING) for one in index_remote_views().values()
+}
 ENTRIES["post_v1_wait"] = Entry(nothing({"ear": "e", "queues": ["default"]}))
 OPEN = {"get_healthz", "get_readyz"}
 EMPTY = (None, [], {}, {"count": 0, "more": False}, {"units": [], "next": None})  # what views say where nothing is
@@ -288,7 +290,7 @@ def test_the_words_of_the_lifecycles_are_in_the_api(stage: Stage) -> None:
     assert "workflow_run" in schemas["RunRequest"]["properties"]["lifecycle"]["enum"]
     assert "job" not in schemas["RunRequest"]["properties"]["lifecycle"]["enum"]
     assert "worker" not in schemas["JobRequest"]["properties"]["lifecycle"]["enum"]
-    told = schemas[responses.UnitTold.__name__]["properties"]
+    told = schemas[responses.JobResponse.__name__]["properties"]
     assert set(told["state"]["enum"]) == {
         state for lifecycle in stage.app.lifecycles.values() for state in lifecycle.states
     }

@@ -2,7 +2,7 @@
 
 import pytest
 
-from interlock.client import lifecycle_responses, responses
+from interlock.client import responses
 from interlock.kernel.commands import DefineTemplate, Work
 from interlock.plugins.workflows.routes import TemplateResponse
 from tests.server.stage import Stage
@@ -13,21 +13,21 @@ from tests.server.test_jobs import exactly
 def test_a_run_waits_for_its_approval_and_ends(stage: Stage, root: str) -> None:
     run = stage.run()
     seen = stage.get(f"{root}/{run}")
-    exactly(seen, responses.UnitWhole)
+    exactly(seen, responses.JobDetailResponse)
     steps = stage.get(f"{root}/{run}/steps")
-    exactly(steps, responses.Steps)
+    exactly(steps, responses.StepsResponse)
     assert [one["task"] for one in steps["steps"]] == ["sign", "ship"]
     done = stage.post(f"{root}/{run}/approve", {"by": "ann", "comment": "fine"})
     assert done["applied"]
     assert not stage.post(f"{root}/{run}/approve", {"by": "ann"})["applied"]
     stage.finish(stage.claim())
     assert stage.get(f"{root}/{run}")["outcome"] == "success"
-    exactly(stage.get(f"{root}/{run}/events"), responses.Events)
+    exactly(stage.get(f"{root}/{run}/events"), responses.EventsResponse)
     cost = stage.get(f"{root}/{run}/cost")
-    exactly(cost, responses.Cost)
+    exactly(cost, responses.CostResponse)
     assert (cost["cost"], len(cost["steps"])) == (0.0, 2)
     page = stage.get(root)
-    exactly(page, responses.Runs)
+    exactly(page, responses.RunsResponse)
     assert [one["id"] for one in page["runs"]] == [run]
 
 
@@ -103,7 +103,7 @@ def test_a_job_is_no_run(stage: Stage) -> None:
 def test_the_inbox_is_read_and_answered(stage: Stage) -> None:
     run = stage.run()
     page = stage.get("/v1/inbox?limit=1")
-    exactly(page, responses.Items)
+    exactly(page, responses.InboxResponse)
     (item,) = page["items"]
     assert item["run"] == run
     assert stage.post(f"/v1/inbox/{item['id']}/approve", {"by": "ann"})["applied"]
@@ -145,7 +145,7 @@ def test_workers_schedules_and_lifecycles(stage: Stage) -> None:
     stage.job()
     grant = stage.claim(name="ann")
     page = stage.get("/v1/workers")
-    exactly(page, responses.Workers)
+    exactly(page, responses.WorkersResponse)
     (worker,) = page["workers"]
     assert (worker["name"], worker["holding"]) == ("ann", 1)
     stage.post(f"/v1/workers/{worker['id']}/drain")
@@ -156,7 +156,7 @@ def test_workers_schedules_and_lifecycles(stage: Stage) -> None:
 
     stage.schedule()
     page = stage.get("/v1/schedules")
-    exactly(page, responses.ScheduleList)
+    exactly(page, responses.SchedulesResponse)
     assert stage.post("/v1/schedules/nightly/pause", {"reason": "full"})["paused"]
     assert "full" in stage.get("/v1/schedules")["schedules"][0]["paused"]
     assert not stage.post("/v1/schedules/nightly/resume")["paused"]
@@ -165,8 +165,8 @@ def test_workers_schedules_and_lifecycles(stage: Stage) -> None:
     assert stage.post("/v1/schedules/nightly/remove")["removed"]
     assert stage.get("/v1/schedules")["schedules"] == []
 
-    exactly(stage.get("/v1/lifecycles"), lifecycle_responses.LifecycleList)
-    exactly(stage.get("/v1/lifecycles/job"), lifecycle_responses.LifecycleTold)
+    exactly(stage.get("/v1/lifecycles"), responses.LifecyclesResponse)
+    exactly(stage.get("/v1/lifecycles/job"), responses.LifecycleResponse)
     drawn = stage.ask("GET", "/v1/lifecycles/job/mermaid")
     assert drawn.text.startswith("stateDiagram-v2")
     assert drawn.headers["content-type"].startswith("text/plain")

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from interlock.client.keys import with_secret
+from interlock.client.keys import issue_key
 from interlock.kernel.api_keys import read_key
 from interlock.kernel.commands import CreateKey, Submit, Work
 from interlock.kernel.ids import format_id, parse_id
@@ -15,7 +15,7 @@ OTHERS = ("submit", "read", "operate", "approve", "worker", "admin")
 
 
 def named_key(stage: Stage, name: str, *scopes: str, roles: tuple[str, ...] = ()) -> str:
-    made = with_secret(stage.app, CreateKey(name=name, scopes=scopes, roles=roles)).text
+    made = issue_key(stage.app, CreateKey(name=name, scopes=scopes, roles=roles)).text
     stage.secrets |= {made, made.rpartition("_")[2]}
     return made
 

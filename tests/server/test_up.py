@@ -19,7 +19,7 @@ import pytest
 
 from interlock.cli.up import PORT, PORTS, listening, ready_key
 from interlock.client.app import App
-from interlock.client.keys import opens
+from interlock.client.keys import is_valid_key
 from interlock.kernel.api_keys import read_key
 from interlock.kernel.commands import RevokeKey
 from interlock.kernel.errors import InterlockError
@@ -94,7 +94,7 @@ def test_what_is_printed_works_and_the_key_is_kept(tmp_path: Path) -> None:
         app.send(RevokeKey(key=number))
     with upped(tmp_path) as (_, (submit, _)), App(f"sqlite:///{tmp_path}/interlock.db") as app:
         assert key_in(submit) != keys[0]
-        assert opens(app, key_in(submit))
+        assert is_valid_key(app, key_in(submit))
         assert file.read_text().strip() == key_in(submit)
 
 
@@ -137,7 +137,7 @@ def test_without_the_extra_there_are_workers_and_no_api(tmp_path: Path) -> None:
         log.open("w") as out,
         subprocess.Popen([sys.executable, "-c", code], env=env, cwd=tmp_path, stdout=out, stderr=out) as process,
     ):
-        until(lambda: "serves default" in log.read_text(), log.read_text)
+        until(lambda: "worker started" in log.read_text(), log.read_text)
         process.send_signal(signal.SIGTERM)
         assert process.wait(PATIENCE) == 0
     assert (

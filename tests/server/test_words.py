@@ -28,7 +28,7 @@ def made(stage: Stage, root: str = "/runs", **more: Any) -> str:
 
 def step(stage: Stage, run: str, root: str = "/runs", place: int = 0) -> dict[str, Any]:
     found = stage.get(f"{root}/{run}/steps")
-    exactly(found, responses.Steps)
+    exactly(found, responses.StepsResponse)
     return dict(found["steps"][place])
 
 
@@ -88,7 +88,7 @@ def test_a_run_tells_what_it_waits_on(stage: Stage, root: str) -> None:
     assert (stage.get(f"{root}/{run}")["status"], stage.get(f"{root}/{run}")["waiting_on"]) == ("PENDING", [])
     stage.finish(stage.claim())
     seen = stage.get(f"{root}/{run}")
-    exactly(seen, responses.UnitWhole)
+    exactly(seen, responses.JobDetailResponse)
     gate = step(stage, run, root, 1)["id"]
     assert (seen["status"], seen["waiting_on"]) == ("WAITING_APPROVAL", [gate])
     assert [one["id"] for one in stage.get(f"{root}?status=WAITING_APPROVAL")["runs"]] == [run]
@@ -116,7 +116,7 @@ def test_reject_answers_on_both_paths(stage: Stage, root: str) -> None:
     run = made(stage, root)
     stage.finish(stage.claim())
     told = stage.post(f"{root}/{run}/reject", {"comment": "no"})
-    exactly(told, responses.StandingTold)
+    exactly(told, responses.ActionResponse)
     assert (told["applied"], stage.get(f"{root}/{run}")["status"]) == (True, "CANCELED")
 
 
@@ -187,7 +187,7 @@ def test_a_letter_that_nobody_ever_claimed_has_no_attempts(stage: Stage) -> None
     stage.app.send(Bury(unit=parse_id(job), reason="policy_violation"))
     (letter,) = stage.get("/v1/dead-letters")["letters"]
     assert (letter["attempts"], letter["last_owner"], letter["last_lease_expires_at"]) == (0, None, None)
-    exactly(letter, responses.LetterTold)
+    exactly(letter, responses.DeadLetterResponse)
 
 
 def later(url: str, days: int) -> None:

@@ -88,8 +88,8 @@ CASES = {
         for start in ("", "a:") for part in ("a", "1", ":", "a:1", "_-") for end in ("", ":", ":1", "!")
     ],
     "cron": lambda: [refused(lambda: cron.spelled(long(part), "UTC", 0)) for part in ("1,", "*", "1-", "*/", "* ")],
-    "MISSING and STRANGE": lambda: [
-        arguments.told(long(part) + end)
+    "MISSING_FIELD and UNKNOWN_FIELD": lambda: [
+        arguments.describe_wrong_argument(long(part) + end)
         for part in ("Object missing required field `", "Object contains unknown field `", "`") for end in ("", "`")
     ],
 }
@@ -99,7 +99,7 @@ for name, case in CASES.items():
 """
 # Where a regular expression stands, and which case above has its worst text; an empty one never meets a request.
 EXPRESSIONS = {
-    "client/arguments.py": "MISSING and STRANGE",
+    "client/arguments.py": "MISSING_FIELD and UNKNOWN_FIELD",
     "core/checks.py": "WEBHOOK and EVENT",
     "plugins/schedules/instants.py": "WORDS",
     "core/api_keys.py": "DIGEST",

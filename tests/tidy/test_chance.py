@@ -32,7 +32,7 @@ ADAPTERS = {
     "worker/loop.py": ({"secrets"}, "tokens are handed in"),
     "worker/ticker.py": ({"sleep"}, "it waits on its loop"),
     "worker/retrying_client.py": ({"sleep"}, "it waits on its loop"),
-    "worker/clocks.py": ({"time"}, "its clock goes on while the process is stopped; another one is handed in"),
+    "worker/leases.py": ({"time"}, "its clock goes on while the process is stopped; another one is handed in"),
     "worker/watchdog.py": ({"time"}, "it watches from a thread of its own"),
     "worker/process.py": ({"sleep"}, "it waits for processes"),
     "worker/demo_tasks.py": ({"time", "sleep"}, "handlers that take a while"),

@@ -32,7 +32,7 @@ def test_what_is_asked_under_a_lease_or_to_get_one_has_a_committer_and_a_scope_o
 def test_every_public_command_can_be_sent_under_the_scopes_that_it_may_need() -> None:
     assert set(http_codec.SCOPES) == {kind.scope for kind in KINDS if kind.public}
     for kind in KINDS:
-        taken = {scope for scope in http_codec.SCOPES if kind in http_codec.commands_for(scope)}
+        taken = {scope for scope in http_codec.SCOPES if kind in http_codec.list_commands(scope)}
         assert taken == ({kind.scope, kind.other_scope} - {""} if kind.public else set()), kind
 
 
@@ -40,5 +40,5 @@ def test_a_first_name_is_sent_wherever_what_it_stands_for_is() -> None:
     assert not {first.__name__ for first in first_names.FIRST_NAMES} & {kind.__name__ for kind in KINDS}
     for first in first_names.FIRST_NAMES:
         assert all(kind.public for kind in first.stands_for)
-        taken = {scope for scope in http_codec.SCOPES if first in http_codec.commands_for(scope)}
+        taken = {scope for scope in http_codec.SCOPES if first in http_codec.list_commands(scope)}
         assert taken == {kind.scope for kind in first.stands_for}

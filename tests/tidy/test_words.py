@@ -61,8 +61,6 @@ STILL_IN_MESSAGES: dict[str, int] = {
     "interlock/cli/tree.py": 1,
     "interlock/cli/units.py": 1,
     "interlock/cli/watch.py": 1,
-    "interlock/client/inbox.py": 1,
-    "interlock/client/selections.py": 1,
     "interlock/core/archive.py": 3,
     "interlock/core/cancel.py": 1,
     "interlock/core/effective_policy.py": 1,

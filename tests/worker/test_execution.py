@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 import interlock
-from interlock.client.origin import RUNNING
+from interlock.client.tasks import RUNNING
 from interlock.kernel.commands import TRANSIENT, VALIDATION, LeaseGrant, LeaseStatus, Outcome
 from interlock.worker.context import JobContext
 from interlock.worker.execution import (
@@ -22,12 +22,11 @@ from interlock.worker.execution import (
     name_end,
     perform,
     refuse_ended_lease,
-    refuse_stopped,
     replace_refused_outcome,
     resolve_task,
     run,
 )
-from interlock.worker.leases import Lease
+from interlock.worker.leases import LocalLease
 from interlock.worker.outcome import Ending, GiveBack
 
 SECRET = "ab" * 32  # is taken out of every error
@@ -49,7 +48,7 @@ class ScriptedWorker:
             until=0, ttl_us=60_000_000, beat_us=0, correlation="", trace="",
         )  # fmt: skip
         context = JobContext(None, grant, 1, lambda note: None)  # type: ignore[arg-type]
-        return Execution(Lease(grant, lambda: self.now, 0.0), context, time_limit)
+        return Execution(LocalLease(grant, lambda: self.now, 0.0), context, time_limit)
 
     def may_start(self, execution: Execution) -> bool:
         return not self.stopped
@@ -140,9 +139,7 @@ def not_started(step: Callable[[], None]) -> Ending:
 
 def test_a_job_that_was_lost_or_given_up_is_not_started(worker: ScriptedWorker) -> None:
     execution = worker.execution("double", n=1)
-    refuse_stopped(execution, worker)
     worker.stopped = True
-    assert isinstance(not_started(lambda: refuse_stopped(execution, worker)), GiveBack)
     assert isinstance(run_through(worker, execution), GiveBack)
     assert worker.steps == ["ended"]
 
@@ -177,7 +174,7 @@ def test_nothing_starts_under_a_lease_that_is_over_by_the_clock(
     refuse_ended_lease(execution)
     worker.now = 60.0
     assert isinstance(not_started(lambda: refuse_ended_lease(execution)), GiveBack)
-    assert "double job_1: not started: its lease is over" in caplog.text
+    assert "lease expired before the job started, giving it back id=job_1 task=double attempt=1 fence=1" in caplog.text
     assert isinstance(run_through(worker, execution), GiveBack)
     assert worker.steps == ["ended"]
 
@@ -260,9 +257,12 @@ def test_the_end_is_one_line_in_the_log(worker: ScriptedWorker, caplog: pytest.L
     execution.outcome = Outcome(held=execution.held)
     log_end(execution, LeaseStatus(unit=1, accepted=True, state="done"))
     failed, refused, succeeded = caplog.records
-    assert failed.getMessage().startswith("fail job_1: failure: ValueError: no\nTraceback")
-    assert refused.getMessage().startswith("fail job_1: refused: another has it")
-    assert (succeeded.getMessage(), succeeded.levelname) == ("fail job_1: success", "INFO")
+    assert failed.getMessage().startswith("job failed id=job_1 task=fail attempt=1 fence=1: ValueError: no\nTraceback")
+    assert refused.getMessage().startswith("late result rejected id=job_1 task=fail attempt=1 fence=1: another has it")
+    assert (succeeded.getMessage(), succeeded.levelname) == (
+        "job succeeded id=job_1 task=fail attempt=1 fence=1",
+        "INFO",
+    )
     facts: dict[str, Any] = failed.facts  # type: ignore[attr-defined]
     assert (facts["id"], facts["ended"], facts["state"], facts["why"]) == (
         "job_1",

@@ -19,10 +19,9 @@ import interlock
 from interlock.kernel.commands import Claim, Command, Tick
 from interlock.kernel.errors import StoreError, Unavailable
 from interlock.store.queries.views import view
-from interlock.worker.clocks import read_clock
 from interlock.worker.heartbeats import Heartbeats
-from interlock.worker.loop import Worker
-from interlock.worker.queues import Executions, WorkerQueue
+from interlock.worker.leases import Executions, read_clock
+from interlock.worker.loop import Worker, WorkerQueue
 from tests.conftest import ROOT
 from tests.server.house import housed
 from tests.store.databases import fresh_postgres
@@ -82,9 +81,9 @@ def test_a_handler_that_blocks_the_loop_keeps_its_lease(url: str, caplog: pytest
             assert job.look().outcome == "success"
             assert (unit(job).fence, unit(job).losses, unit(job).attempt) == (1, 0, 1)
             assert "lost" not in triggers(job)
-        blocks = [record.getMessage() for record in caplog.records if "blocks" in record.getMessage()]
+        blocks = [record.getMessage() for record in caplog.records if "blocks the event loop" in record.getMessage()]
         assert len(blocks) == 1, "it is said once"
-        assert blocks[0].startswith(f"block {jobs[0].id} blocks the event loop")
+        assert blocks[0].startswith(f"handler blocks the event loop id={jobs[0].id} task=block attempt=1 fence=1: in ")
         assert Path(__file__).name in blocks[0], "and where"
 
 

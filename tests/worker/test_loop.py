@@ -16,9 +16,8 @@ from interlock.kernel.errors import Gone, Unavailable
 from interlock.store.queries.views import notes_of, workers_seen
 from interlock.worker.context import JobContext
 from interlock.worker.execution import Execution
-from interlock.worker.leases import Lease
-from interlock.worker.loop import Worker
-from interlock.worker.queues import AHEAD_MAX, Executions, WorkerQueue
+from interlock.worker.leases import Executions, LocalLease
+from interlock.worker.loop import AHEAD_MAX, Worker, WorkerQueue
 from tests.worker.stage import PATIENCE, error, events, opened, triggers, unit, until, working
 
 
@@ -105,7 +104,7 @@ def held(number: int, beat: int, ttl: int, now: float) -> Execution:
         beat_us=beat * 1_000_000, correlation="", trace="",
     )  # fmt: skip
     context = JobContext(None, grant, 1, lambda note: None)  # type: ignore[arg-type]
-    return Execution(Lease(grant, lambda: now, now), context)
+    return Execution(LocalLease(grant, lambda: now, now), context)
 
 
 def test_a_queue_claims_ahead_only_where_handlers_are_fast() -> None:
@@ -204,7 +203,7 @@ def test_a_worker_that_holds_nothing_has_nothing_to_renew(url: str) -> None:
 def test_a_cancel_is_heard_at_once_however_seldom_the_worker_beats(
     url: str, elsewhere: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Lease, "heartbeat_at", property(lambda lease: lease.renewed_at + 3600))
+    monkeypatch.setattr(LocalLease, "heartbeat_at", property(lambda lease: lease.renewed_at + 3600))
 
     async def story(app: interlock.App, other: interlock.App) -> None:
         @app.task

@@ -387,7 +387,7 @@ def test_a_pool_that_is_closed_leaves_nothing(play: Play, tmp_path: Path) -> Non
 
 def test_five_seconds_are_given() -> None:
     async def made() -> None:
-        executor = Executors(3).for_task(chores.who)
+        executor = Executors(3).make("process")
         assert isinstance(executor, InProcess)
         assert executor.kill_after == KILL_AFTER == 5.0
 

@@ -7,9 +7,8 @@ from interlock.client.exceptions import Snooze
 from interlock.kernel.commands import Command, Finish, LeaseGrant, LeaseStatus, Outcome, Release, Start
 from interlock.worker.context import JobContext
 from interlock.worker.execution import Execution
-from interlock.worker.leases import Lease
+from interlock.worker.leases import Executions, LocalLease
 from interlock.worker.outcome import Ending, GiveBack
-from interlock.worker.queues import Executions
 from interlock.worker.reporter import AT_ONCE, WORTH, Reporter
 
 
@@ -44,7 +43,7 @@ def execution(number: int) -> Execution:
         trace="", timeout_us=None, checkpoint=None, steps=(),
     )  # fmt: skip
     context = JobContext(None, grant, 1, lambda note: None)  # type: ignore[arg-type]
-    return Execution(Lease(grant, lambda: 0.0, 0.0), context)
+    return Execution(LocalLease(grant, lambda: 0.0, 0.0), context)
 
 
 async def until_still() -> None:

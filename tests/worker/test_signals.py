@@ -144,8 +144,8 @@ def test_it_serves_the_queues_of_its_tasks_unless_told_which(folder: Path, app: 
         one.send_signal(signal.SIGTERM)
         assert one.wait(PATIENCE) == 0
     text = (folder / "log").read_text()
-    assert "worker ann serves mail:10" in text
-    assert "quick job_1: success" in text
+    assert "worker started worker=ann queues=mail:10" in text
+    assert "job succeeded id=job_1 task=quick attempt=1 fence=1" in text
 
 
 @pytest.mark.parametrize(
@@ -198,7 +198,7 @@ def test_a_database_that_is_not_there_is_told_at_once(folder: Path, interlock: R
 @pytest.mark.parametrize("one_signal", [signal.SIGTERM, signal.SIGINT])
 def test_up_without_a_module_runs_the_demo_tasks_and_ends_well(folder: Path, one_signal: signal.Signals) -> None:
     with started(folder, "up") as one:
-        until(lambda: "serves default" in (folder / "log").read_text(), folder)
+        until(lambda: "worker started" in (folder / "log").read_text(), folder)
         with interlock.open(f"sqlite:///{folder}/interlock.db") as app:
             app.task(name="greet")(greeted)
             assert app.tasks["greet"].submit(name="ann").wait(PATIENCE) == "hello, ann"
@@ -223,12 +223,12 @@ def test_make_run_ends_well_when_its_whole_group_is_told(folder: Path, one_signa
     options: dict[str, Any] = {"cwd": folder, "stdin": subprocess.DEVNULL, "stdout": log, "stderr": log}
     options["env"] = {name: value for name, value in os.environ.items() if name not in ("MAKELEVEL", "MAKEFLAGS")}
     with log, subprocess.Popen(["make", "run"], start_new_session=True, **options) as make:
-        until(lambda: "serves default" in (folder / "log").read_text(), folder)
+        until(lambda: "worker started" in (folder / "log").read_text(), folder)
         os.killpg(make.pid, one_signal)
         make.wait(PATIENCE)
     text = (folder / "log").read_text()
     assert "interlock submit greet" in text
-    assert "stopping: 0 jobs held" in text
+    assert " held=0" in text
     assert "ending at once" not in text
     assert "Traceback" not in text
     assert text.splitlines()[-1].endswith("stopped: nothing is held any more")  # and no word of make's about errors

@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 import pytest
 
 import interlock
-from interlock.client.why.explain import explain
+from interlock.client.why import explain
 from interlock.core.notes import TRACEBACK
 from interlock.kernel.commands import TRACEBACK_MAX
 from interlock.store.queries.views import notes_of

@@ -1,4 +1,4 @@
-"""What is known of a unit that bears on why it is where it is, read from one picture of the database."""
+"""What is known about a job, run or step that bears on its state, read from one snapshot of the database."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -14,6 +14,7 @@ from interlock.kernel.ids import format_id
 from interlock.kernel.lifecycle import Budget, Category, Lifecycle
 from interlock.kernel.rows import Event, Note, Slot, Tenant, Unit, Worker
 from interlock.store.connection import Connection
+from interlock.store.queries import views
 from interlock.store.queries.tenants import count_held, read_tenant
 from interlock.store.queries.views import (
     Glimpse,
@@ -28,7 +29,6 @@ from interlock.store.queries.views import (
     needs_of,
     notes_of,
     read_slot,
-    view,
     workers_seen,
 )
 
@@ -42,7 +42,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     """One unit, and what stands around it."""
 
     now: int
-    seen: View
+    view: View
     lifecycles: Mapping[str, Lifecycle]
     events: list[Event]
     notes: list[Note]
@@ -61,7 +61,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def unit(self) -> Unit:
-        return self.seen.unit
+        return self.view.unit
 
     @property
     def name(self) -> str:
@@ -79,7 +79,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def policy(self) -> Policy:
-        return policy_of(self.seen.body)
+        return policy_of(self.view.body)
 
     @property
     def budget(self) -> Budget:
@@ -111,21 +111,21 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
 
 def gather(connection: Connection, tenant: int, lifecycles: Mapping[str, Lifecycle], unit: int) -> Facts:
     """All that bears on why a unit is where it is. Raises Unknown."""
-    seen = view(connection, tenant, unit)
-    events = events_of(connection, tenant, unit, max(0, seen.unit.version - EVENTS_MAX))
+    view = views.view(connection, tenant, unit)
+    events = events_of(connection, tenant, unit, max(0, view.unit.version - EVENTS_MAX))
     notes = notes_of(connection, tenant, unit)
-    facts = Facts(now=connection.now(), seen=seen, lifecycles=lifecycles, events=events, notes=notes)
-    if seen.unit.lifecycle not in lifecycles:
+    facts = Facts(now=connection.now(), view=view, lifecycles=lifecycles, events=events, notes=notes)
+    if view.unit.lifecycle not in lifecycles:
         return facts
-    parent = view(connection, tenant, seen.unit.parent) if seen.unit.parent is not None else None
-    children = children_of(connection, tenant, unit) if seen.unit.total else []
+    parent = views.view(connection, tenant, view.unit.parent) if view.unit.parent is not None else None
+    children = children_of(connection, tenant, unit) if view.unit.total else []
     facts = msgspec.structs.replace(facts, parent=parent, children=children)
-    if facts.lifecycle.settled(seen.unit.state):
-        ended = find_culprit(connection, tenant, unit) if seen.unit.total and seen.unit.outcome in NO_SUCCESS else None
+    if facts.lifecycle.settled(view.unit.state):
+        ended = find_culprit(connection, tenant, unit) if view.unit.total and view.unit.outcome in NO_SUCCESS else None
         return msgspec.structs.replace(facts, culprit=gather(connection, tenant, lifecycles, ended)) if ended else facts
-    if facts.lifecycle.options.follows and (open_ones := [one for one in children if one.unit.outcome is None]):
-        return msgspec.structs.replace(facts, child=gather(connection, tenant, lifecycles, open_ones[-1].unit.id))
-    return surroundings(connection, tenant, facts)
+    if facts.lifecycle.options.follows and (still_open := [child for child in children if child.unit.outcome is None]):
+        return msgspec.structs.replace(facts, child=gather(connection, tenant, lifecycles, still_open[-1].unit.id))
+    return gather_surroundings(connection, tenant, facts)
 
 
 def find_culprit(connection: Connection, tenant: int, parent: int) -> int | None:
@@ -137,7 +137,7 @@ def find_culprit(connection: Connection, tenant: int, parent: int) -> int | None
     return None
 
 
-def surroundings(connection: Connection, tenant: int, facts: Facts) -> Facts:
+def gather_surroundings(connection: Connection, tenant: int, facts: Facts) -> Facts:
     """What an open unit may wait for: needs, keys and workers."""
     unit = facts.unit
     more: dict[str, Any] = {}

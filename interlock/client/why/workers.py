@@ -2,44 +2,44 @@
 
 import msgspec
 
-from interlock.client.durations import roughly
+from interlock.client.durations import format_rounded
 from interlock.client.why.facts import Facts
 from interlock.kernel.lifecycle import Category
 from interlock.kernel.rows import Unit, Worker
 from interlock.store.queries.views import AHEAD_MAX
 
 SILENT_US = 60_000_000  # a worker that has room asks for work every second or so
-Told = tuple[str, str, tuple[str, ...]]  # a code, an answer, details
+Explanation = tuple[str, str, tuple[str, ...]]  # a code, an answer, details
 
 
-def for_a_worker(facts: Facts) -> Told:
+def explain_no_claim(facts: Facts) -> Explanation:
     """Why no worker has claimed a unit that could be claimed."""
-    queue, wanted = facts.seen.queue, set(facts.seen.capabilities)
-    start = f"start one: interlock worker MODULE:APP -q {queue}" + "".join(f" --cap {one}" for one in sorted(wanted))
+    queue, wanted = facts.view.queue, set(facts.view.capabilities)
+    start = f"start one: interlock worker MODULE:APP -q {queue}" + "".join(f" --cap {word}" for word in sorted(wanted))
     if not facts.workers:
         return "no_workers", f"{facts.name} waits for a worker, and none is registered", (start,)
-    serving = [(worker, unit) for worker, unit in facts.workers if queue in queues_of(worker)]
+    serving = [(worker, unit) for worker, unit in facts.workers if queue in list_queues(worker)]
     if not serving:
-        here = tuple(f"{worker.name} {claims_from(worker)}" for worker, _ in facts.workers)
+        here = tuple(f"{worker.name} {describe_queues(worker)}" for worker, _ in facts.workers)
         answer = f"{facts.name} waits in queue '{queue}', which no worker claims from"
         return "queue_without_workers", answer, (*here, start)
-    capable = [(worker, unit) for worker, unit in serving if not wanted - capabilities_of(worker)]
+    capable = [(worker, unit) for worker, unit in serving if not wanted - list_capabilities(worker)]
     if not capable:
-        worker = min((worker for worker, _ in serving), key=lambda worker: len(wanted - capabilities_of(worker)))
+        worker = min((worker for worker, _ in serving), key=lambda worker: len(wanted - list_capabilities(worker)))
         words = ", ".join(sorted(wanted))
-        lacking = ", ".join(sorted(wanted - capabilities_of(worker)))
+        lacking = ", ".join(sorted(wanted - list_capabilities(worker)))
         answer = f"{facts.name} needs a worker with {words}, and no worker of queue '{queue}' has it all"
         return "no_capable_worker", answer, (f"{worker.name} comes closest: it lacks {lacking}", start)
-    return free_or_not(facts, capable)
+    return explain_capacity(facts, capable)
 
 
-def free_or_not(facts: Facts, capable: list[tuple[Worker, Unit]]) -> Told:
+def explain_capacity(facts: Facts, capable: list[tuple[Worker, Unit]]) -> Explanation:
     """Of the workers that could take it: one that has room, or why none has."""
-    said = {worker.name: condition(worker, unit, facts.now) for worker, unit in capable}
-    details = tuple(f"{name} {text}" for name, (_, text) in said.items())
-    codes = [code for code, _ in said.values()]
+    described = {worker.name: describe_worker(worker, unit, facts.now) for worker, unit in capable}
+    details = tuple(f"{name} {text}" for name, (_, text) in described.items())
+    codes = [code for code, _ in described.values()]
     if "free" in codes:
-        name = next(name for name, (code, _) in said.items() if code == "free")
+        name = next(name for name, (code, _) in described.items() if code == "free")
         many = "at least " if facts.ahead >= AHEAD_MAX else ""
         before = f"{many}{facts.ahead} of its lane before it" if facts.ahead else "it is the next of its lane"
         return "ready", f"{facts.name} is ready, and {name} has room for it: {before}", details
@@ -52,11 +52,11 @@ def free_or_not(facts: Facts, capable: list[tuple[Worker, Unit]]) -> Told:
     )
 
 
-def condition(worker: Worker, unit: Unit, now: int) -> tuple[str, str]:
+def describe_worker(worker: Worker, unit: Unit, now: int) -> tuple[str, str]:
     """How it is with a worker: free, full, draining or silent, and in words."""
     load = f"holds {worker.holding} of {worker.capacity}"
     if unit.category == Category.CLOSING or now - worker.seen_at > SILENT_US:
-        return "silent", f"was not heard for {roughly(now - worker.seen_at)}"
+        return "silent", f"was not heard for {format_rounded(now - worker.seen_at)}"
     if worker.draining:
         return "draining", f"takes no new work, and {load}"
     if worker.holding >= worker.capacity:
@@ -64,14 +64,15 @@ def condition(worker: Worker, unit: Unit, now: int) -> tuple[str, str]:
     return "free", load
 
 
-def queues_of(worker: Worker) -> list[str]:
+def list_queues(worker: Worker) -> list[str]:
+    """Returns the queues that a worker has claimed from."""
     return msgspec.json.decode(worker.queues, type=list[str])
 
 
-def capabilities_of(worker: Worker) -> set[str]:
+def list_capabilities(worker: Worker) -> set[str]:
     return set(filter(None, worker.capabilities.split(",")))
 
 
-def claims_from(worker: Worker) -> str:
-    queues = ", ".join(queues_of(worker))
+def describe_queues(worker: Worker) -> str:
+    queues = ", ".join(list_queues(worker))
     return f"claims from {queues}" if queues else "has not claimed yet"

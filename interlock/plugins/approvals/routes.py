@@ -1,8 +1,8 @@
 """Approvals over HTTP: the inbox, votes and other decisions of people."""
 
 from interlock.client import json_views, responses
-from interlock.client.http_codec import scope_of
-from interlock.client.inbox import inbox_page, several
+from interlock.client.http_codec import find_scope
+from interlock.client.inbox import read_inbox_page, to_tuple
 from interlock.kernel.commands import Decide, Vote
 from interlock.server.auth import require_scope
 from interlock.server.jobs import make_action_response
@@ -37,34 +37,36 @@ class InboxQuery(Strict, frozen=True, kw_only=True):
     after: Id | None = None
 
 
-async def list_inbox(request: Request) -> responses.Items:
+async def list_inbox(request: Request) -> responses.InboxResponse:
     query: InboxQuery = request.query
     after = 0 if query.after is None else parse_unit_id(query.after)
-    roles = several(query.role)
+    roles = to_tuple(query.role)
     items = await request.read(
-        inbox_page, request.app.lifecycles, query.by, roles, query.checks, query.limit + 1, after
+        read_inbox_page, request.app.lifecycles, query.by, roles, query.checks, query.limit + 1, after
     )
     page = items[: query.limit]
-    return responses.Items([json_views.item(item) for item in page], page[-1].id if len(items) > len(page) else None)
+    return responses.InboxResponse(
+        [json_views.make_inbox_item(item) for item in page], page[-1].id if len(items) > len(page) else None
+    )
 
 
-async def approve(request: Request) -> responses.StandingTold:
+async def approve(request: Request) -> responses.ActionResponse:
     return await vote(request, await request.find_unit(), approve=True)
 
 
-async def reject(request: Request) -> responses.StandingTold:
+async def reject(request: Request) -> responses.ActionResponse:
     return await vote(request, await request.find_unit(), approve=False)
 
 
-async def approve_in_run(request: Request) -> responses.StandingTold:
+async def approve_in_run(request: Request) -> responses.ActionResponse:
     return await vote(request, await request.find_run(), approve=True)
 
 
-async def reject_in_run(request: Request) -> responses.StandingTold:
+async def reject_in_run(request: Request) -> responses.ActionResponse:
     return await vote(request, await request.find_run(), approve=False)
 
 
-async def vote(request: Request, unit: int, *, approve: bool) -> responses.StandingTold:
+async def vote(request: Request, unit: int, *, approve: bool) -> responses.ActionResponse:
     """Sends a person's vote on what waits at a unit or below it. If nothing waits there, nothing has changed."""
     body: VoteRequest = request.body
     command = Vote(
@@ -74,12 +76,12 @@ async def vote(request: Request, unit: int, *, approve: bool) -> responses.Stand
     return await make_action_response(request, await request.send(command))
 
 
-async def decide(request: Request) -> responses.StandingTold:
+async def decide(request: Request) -> responses.ActionResponse:
     """Sends a verdict. One on an approval needs the scope `approve`; every other one needs `operate`."""
     body: DecideRequest = request.body
     unit = await request.find_unit()
     command = Decide(unit=unit, trigger=body.word, actor=body.by or request.caller.name, reason=body.comment)
-    require_scope(request.caller, scope_of(command))
+    require_scope(request.caller, find_scope(command))
     return await make_action_response(request, await request.send(command))
 
 
@@ -87,29 +89,29 @@ RUN, ITEM = "/v1/runs/{id}", "/v1/inbox/{id}"
 RUN_ROUTES = (
     Operation(
         method="POST", path=f"{RUN}/approve", scope="approve", summary="Approve what waits in a run",
-        call=approve_in_run, body=VoteRequest, response=responses.StandingTold,
+        call=approve_in_run, body=VoteRequest, response=responses.ActionResponse,
     ),
     Operation(
         method="POST", path=f"{RUN}/reject", scope="approve", summary="Reject what waits in a run",
-        call=reject_in_run, body=VoteRequest, response=responses.StandingTold,
+        call=reject_in_run, body=VoteRequest, response=responses.ActionResponse,
     ),
 )  # fmt: skip
 ROUTES = (
     Operation(
         method="GET", path="/v1/inbox", scope="read", summary="List what waits for a person, the oldest first",
-        call=list_inbox, query=InboxQuery, response=responses.Items,
+        call=list_inbox, query=InboxQuery, response=responses.InboxResponse,
     ),
     Operation(
         method="POST", path=f"{ITEM}/approve", scope="approve", summary="Approve what waits for a person",
-        call=approve, body=VoteRequest, response=responses.StandingTold,
+        call=approve, body=VoteRequest, response=responses.ActionResponse,
     ),
     Operation(
         method="POST", path=f"{ITEM}/reject", scope="approve", summary="Reject what waits for a person",
-        call=reject, body=VoteRequest, response=responses.StandingTold,
+        call=reject, body=VoteRequest, response=responses.ActionResponse,
     ),
     Operation(
         method="POST", path=f"{ITEM}/decide", scope="operate", summary="Give another verdict to what waits for one",
-        call=decide, body=DecideRequest, response=responses.StandingTold,
+        call=decide, body=DecideRequest, response=responses.ActionResponse,
     ),
     *with_short_paths(RUN_ROUTES),
 )  # fmt: skip

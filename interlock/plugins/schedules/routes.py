@@ -2,8 +2,9 @@
 
 from contextlib import suppress
 
-from interlock.client import json_views, responses
-from interlock.client.schedules import why_paused
+from interlock.client import responses
+from interlock.client.durations import format_time
+from interlock.client.schedules import explain_pause
 from interlock.kernel.commands import Command, FireSchedule, PauseSchedule, Planned, RemoveSchedule, ResumeSchedule
 from interlock.kernel.errors import Unknown
 from interlock.kernel.ids import format_id
@@ -15,69 +16,72 @@ from interlock.store.connection import Connection
 from interlock.store.queries.views import glimpse, schedules_of
 
 
-async def list_schedules(request: Request) -> responses.ScheduleList:
-    return responses.ScheduleList(await request.read(read_schedules))
+async def list_schedules(request: Request) -> responses.SchedulesResponse:
+    return responses.SchedulesResponse(await request.read(read_schedules))
 
 
-def read_schedules(connection: Connection, tenant: int) -> list[responses.ScheduleTold]:
+def read_schedules(connection: Connection, tenant: int) -> list[responses.ScheduleResponse]:
     return [make_response(connection, schedule) for schedule in schedules_of(connection, tenant)]
 
 
-def make_response(connection: Connection, schedule: Schedule) -> responses.ScheduleTold:
+def make_response(connection: Connection, schedule: Schedule) -> responses.ScheduleResponse:
     last = None
     if schedule.last_unit is not None:
         with suppress(Unknown):  # it was archived
             lifecycle = glimpse(connection, schedule.tenant, schedule.last_unit).lifecycle
             last = format_id(lifecycle, schedule.last_unit)
-    return responses.ScheduleTold(
-        schedule.name, schedule.timing, schedule.timezone, schedule.overlap, schedule.missed, why_paused(schedule),
-        json_views.instant(schedule.next_at), json_views.instant(schedule.last_at), last,
+    return responses.ScheduleResponse(
+        schedule.name, schedule.timing, schedule.timezone, schedule.overlap, schedule.missed, explain_pause(schedule),
+        format_time(schedule.next_at), format_time(schedule.last_at), last,
     )  # fmt: skip
 
 
-async def change(request: Request, kind: type[Command[Planned]]) -> responses.PlannedTold:
+async def change(request: Request, kind: type[Command[Planned]]) -> responses.ScheduleActionResponse:
     """Sends a command about the schedule that the path names."""
     done = await request.send(kind(name=request.path["name"], reason=request.body.reason))  # type: ignore[call-arg]
-    return responses.PlannedTold(done.name, done.changed, done.paused, done.removed, json_views.instant(done.next_at))
+    return responses.ScheduleActionResponse(
+        done.name, done.changed, done.paused, done.removed, format_time(done.next_at)
+    )
 
 
-async def pause(request: Request) -> responses.PlannedTold:
+async def pause(request: Request) -> responses.ScheduleActionResponse:
     return await change(request, PauseSchedule)
 
 
-async def resume(request: Request) -> responses.PlannedTold:
+async def resume(request: Request) -> responses.ScheduleActionResponse:
     return await change(request, ResumeSchedule)
 
 
-async def remove(request: Request) -> responses.PlannedTold:
+async def remove(request: Request) -> responses.ScheduleActionResponse:
     return await change(request, RemoveSchedule)
 
 
 async def trigger(request: Request) -> Reply:
     done = await request.send(FireSchedule(name=request.path["name"], reason=request.body.reason))
     (unit,), _ = await request.read(read_submitted, [done], request.request_id)
-    return Reply(responses.Made(format_id(unit.lifecycle, unit.unit), unit.state), 201)
+    return Reply(responses.SubmitResponse(format_id(unit.lifecycle, unit.unit), unit.state), 201)
 
 
 ROUTES = (
     Operation(
         method="GET", path="/v1/schedules", scope="read", summary="List schedules", call=list_schedules,
-        response=responses.ScheduleList,
+        response=responses.SchedulesResponse,
     ),
     Operation(
         method="POST", path="/v1/schedules/{name}/pause", scope="operate", summary="Let a schedule make nothing",
-        call=pause, body=ReasonRequest, response=responses.PlannedTold,
+        call=pause, body=ReasonRequest, response=responses.ScheduleActionResponse,
     ),
     Operation(
         method="POST", path="/v1/schedules/{name}/resume", scope="operate", summary="Let a schedule go on",
-        call=resume, body=ReasonRequest, response=responses.PlannedTold,
+        call=resume, body=ReasonRequest, response=responses.ScheduleActionResponse,
     ),
     Operation(
         method="POST", path="/v1/schedules/{name}/remove", scope="operate", summary="Take a schedule away",
-        call=remove, body=ReasonRequest, response=responses.PlannedTold,
+        call=remove, body=ReasonRequest, response=responses.ScheduleActionResponse,
     ),
     Operation(
         method="POST", path="/v1/schedules/{name}/trigger", scope="operate",
-        summary="Make a unit of a schedule now", call=trigger, body=ReasonRequest, response=responses.Made, status=201,
+        summary="Make a unit of a schedule now", call=trigger, body=ReasonRequest, response=responses.SubmitResponse,
+        status=201,
     ),
 )  # fmt: skip

@@ -10,8 +10,9 @@ import msgspec
 from msgspec import Meta
 
 from interlock.client import json_views, responses
-from interlock.client.trees import Picture, picture, pictured, see
-from interlock.client.why.explain import explain
+from interlock.client.durations import format_time
+from interlock.client.trees import TreeSnapshot, build_tree_snapshot, read_tree_rows, read_tree_snapshot
+from interlock.client.why import explain
 from interlock.kernel.commands import Cancel, Decide, DefineTemplate, Signal, Work
 from interlock.kernel.errors import InterlockError, Unknown
 from interlock.kernel.lifecycle import Lifecycle, RollUp
@@ -210,27 +211,31 @@ async def list_runs(request: Request) -> dict[str, Any]:
     return await read_page(request, msgspec.structs.replace(wanted, lifecycles=request.run_lifecycles), "runs")
 
 
-async def show_run(request: Request) -> responses.UnitWhole:
+async def show_run(request: Request) -> responses.JobDetailResponse:
     return await request.read(read_job_detail, await request.find_run())
 
 
-async def list_steps(request: Request) -> responses.Steps:
+async def list_steps(request: Request) -> responses.StepsResponse:
     tree, units = await request.read(read_tree, request.app.lifecycles, await request.find_run())
-    return responses.Steps([json_views.step(tree, node, units[node.unit]) for node in tree.nodes[1:]], tree.cut)
+    return responses.StepsResponse(
+        [json_views.make_step(tree, node, units[node.unit]) for node in tree.nodes[1:]], tree.cut
+    )
 
 
 def read_tree(
     connection: Connection, tenant: int, lifecycles: Mapping[str, Lifecycle], unit: int
-) -> tuple[Picture, dict[int, View]]:
-    """Returns a unit and all below it as a picture, and the rows that the picture was made from, by id."""
-    rows = see(connection, tenant, unit, None)
-    return pictured(rows, lifecycles), {row.unit.id: row for _, row in rows.tree.units}
+) -> tuple[TreeSnapshot, dict[int, View]]:
+    """Returns a unit and all below it as a snapshot, and the rows that it was made from, by id."""
+    rows = read_tree_rows(connection, tenant, unit, None)
+    return build_tree_snapshot(rows, lifecycles), {row.unit.id: row for _, row in rows.tree.units}
 
 
-async def show_cost(request: Request) -> responses.Cost:
-    tree = await request.read(picture, request.app.lifecycles, await request.find_run())
+async def show_cost(request: Request) -> responses.CostResponse:
+    tree = await request.read(read_tree_snapshot, request.app.lifecycles, await request.find_run())
     top, *below = tree.nodes
-    return responses.Cost(top.id, top.cost, [responses.StepCost(node.id, node.task, node.cost) for node in below])
+    return responses.CostResponse(
+        top.id, top.cost, [responses.StepCostResponse(node.id, node.task, node.cost) for node in below]
+    )
 
 
 async def list_events(request: Request) -> Any:
@@ -241,12 +246,12 @@ async def explain_run(request: Request) -> Any:
     return await request.read(explain, request.app.lifecycles, await request.find_run())
 
 
-async def cancel(request: Request) -> responses.StandingTold:
+async def cancel(request: Request) -> responses.ActionResponse:
     command = Cancel(unit=await request.find_run(), hard=request.body.hard, reason=request.body.reason)
     return await make_action_response(request, await request.send(command))
 
 
-async def resume(request: Request) -> responses.StandingTold:
+async def resume(request: Request) -> responses.ActionResponse:
     command = Decide(unit=await request.find_run(), trigger="resume", reason=request.body.reason)
     return await make_action_response(request, await request.send(command))
 
@@ -262,7 +267,7 @@ def make_template_response(template: Template) -> TemplateResponse:
         )
         for step in msgspec.json.decode(template.steps, type=list[Work])
     ]  # fmt: skip
-    return TemplateResponse(template.name, template.version, json_views.instant(template.defined_at), steps)
+    return TemplateResponse(template.name, template.version, format_time(template.defined_at), steps)
 
 
 async def list_templates(request: Request) -> TemplatesResponse:
@@ -297,7 +302,7 @@ def make_template_work(body: TemplateRequest) -> list[Work]:
 # Signals.
 
 
-async def signal(request: Request) -> responses.StandingTold:
+async def signal(request: Request) -> responses.ActionResponse:
     command = Signal(unit=await request.find_unit(), name=request.body.name, payload=encode_json(request.body.payload))
     return await make_action_response(request, await request.send(command))
 
@@ -306,38 +311,39 @@ PATH = "/v1/runs/{id}"
 RUN_ROUTES = (
     Operation(
         method="POST", path="/v1/runs", scope="submit", summary="Submit a run and its steps", call=submit,
-        body=RunRequest, response=responses.Made, status=201, other_statuses=(200,),
+        body=RunRequest, response=responses.SubmitResponse, status=201, other_statuses=(200,),
     ),
     Operation(
         method="GET", path="/v1/runs", scope="read", summary="List runs, the newest first", call=list_runs,
-        query=JobsQuery, response=responses.Runs,
+        query=JobsQuery, response=responses.RunsResponse,
     ),
     Operation(
-        method="GET", path=PATH, scope="read", summary="Show one run", call=show_run, response=responses.UnitWhole,
+        method="GET", path=PATH, scope="read", summary="Show one run", call=show_run,
+        response=responses.JobDetailResponse,
     ),
     Operation(
         method="GET", path=f"{PATH}/steps", scope="read", summary="Show all below a run", call=list_steps,
-        response=responses.Steps,
+        response=responses.StepsResponse,
     ),
     Operation(
         method="GET", path=f"{PATH}/events", scope="read", summary="Tell what happened to a run", call=list_events,
-        query=EventsQuery, response=responses.Events, other_statuses=(204,), streams=True,
+        query=EventsQuery, response=responses.EventsResponse, other_statuses=(204,), streams=True,
     ),
     Operation(
         method="GET", path=f"{PATH}/cost", scope="read", summary="Say what a run has cost so far", call=show_cost,
-        response=responses.Cost,
+        response=responses.CostResponse,
     ),
     Operation(
         method="POST", path=f"{PATH}/cancel", scope="operate", summary="Stop a run", call=cancel, body=CancelRequest,
-        response=responses.StandingTold,
+        response=responses.ActionResponse,
     ),
     Operation(
         method="GET", path=f"{PATH}/why", scope="read", summary="Say why a run is where it is", call=explain_run,
-        response=responses.WhyTold,
+        response=responses.WhyResponse,
     ),
     Operation(
         method="POST", path=f"{PATH}/resume", scope="operate", summary="Let a run go on", call=resume,
-        body=ReasonRequest, response=responses.StandingTold,
+        body=ReasonRequest, response=responses.ActionResponse,
     ),
 )  # fmt: skip
 ROUTES = (
@@ -357,6 +363,6 @@ ROUTES = (
     Operation(
         method="POST", path="/v1/jobs/{id}/signal", scope="operate",
         summary="Tell a unit that something has happened", call=signal, body=SignalRequest,
-        response=responses.StandingTold,
+        response=responses.ActionResponse,
     ),
 )  # fmt: skip

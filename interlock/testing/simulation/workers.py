@@ -9,10 +9,10 @@ from interlock.client.app import App
 from interlock.kernel.errors import InterlockError
 from interlock.testing.simulation.handlers import Hand, template
 from interlock.testing.simulation.net import Remote
-from interlock.worker.clocks import wait_for_event
 from interlock.worker.heartbeats import Heartbeats
 from interlock.worker.loop import Worker
-from interlock.worker.ticker import Ticker
+from interlock.worker.reporter import wait_for_event
+from interlock.worker.ticker import WorkerTicker
 
 if TYPE_CHECKING:
     from interlock.testing.simulation.world import World
@@ -42,7 +42,7 @@ class LoopHeartbeats(Heartbeats):
             self.pass_on(self.apply(beats, sent_at, await self.client.send_all([command for command, _ in beats])))
 
 
-class LoopTicker(Ticker):
+class LoopTicker(WorkerTicker):
     """The ticker as it is, but that it reads the store on the loop."""
 
     world: "World"

@@ -1,12 +1,12 @@
-"""Why a unit is where it is: its state, what may move it on, and which condition keeps it."""
+"""Why a job, run or step is where it is: its state, what may move it on, and which condition keeps it."""
 
 from collections.abc import Mapping
 
 import msgspec
 
-from interlock.client.durations import stated, told
+from interlock.client.durations import format_time, format_time_relative
 from interlock.client.why.facts import Facts, gather
-from interlock.client.why.reasons import Reason, lines, reason, shortened, withheld_why
+from interlock.client.why.reasons import Reason, describe_withholding, drop_empty, find_reason, shorten
 from interlock.kernel.errors import Corrupt, Unknown
 from interlock.kernel.ids import format_id
 from interlock.kernel.lifecycle import Lifecycle, Move, Owner
@@ -23,19 +23,19 @@ BY = {
 }  # fmt: skip
 
 
-class Next(msgspec.Struct, frozen=True):
-    """A move that the lifecycle lists here: who may fire it, what is asked first, and how it stands with it now."""
+class NextMove(msgspec.Struct, frozen=True):
+    """A move that the lifecycle has here: who may make it, what is checked first, and what it waits for now."""
 
     trigger: str
     target: str
     by: str
     guard: str  # the names, joined by "and"
     note: str
-    now: str  # what it waits for, with its values; empty: for nothing but whoever may fire it
+    now: str  # what it waits for, with its values; empty: only for whoever may make it
 
 
 class Clock(msgspec.Struct, frozen=True):
-    """An instant at which time will look at the unit."""
+    """An instant at which something happens to it by itself."""
 
     at: str
     what: str
@@ -56,47 +56,47 @@ class Why(msgspec.Struct, frozen=True):
     losses: int
     clocks: tuple[Clock, ...]  # the next one first
     tries: tuple[str, ...]  # how the last attempts ended
-    refused: tuple[str, ...]  # whose word was refused last
-    moves: tuple[Next, ...]
+    refused: tuple[str, ...]  # what was rejected last: from whom, and why
+    moves: tuple[NextMove, ...]
     text: str
     traceback: str | None = None  # of the last attempt that failed, of a run that of its step
 
 
 def explain(connection: Connection, tenant: int, lifecycles: Mapping[str, Lifecycle], unit: int) -> Why:
-    """Why a unit is where it is. Raises Unknown."""
+    """Explains why a job, run or step is where it is. Raises Unknown."""
     row = read_unit(connection, tenant, unit)
     try:
         facts = gather(connection, tenant, lifecycles, unit)
-        return answered(facts) if facts.unit.lifecycle in lifecycles else unlisted(facts)
+        return make_answer(facts) if facts.unit.lifecycle in lifecycles else answer_unlisted(facts)
     except Corrupt as error:
-        return unreadable(connection, row, str(error))
+        return answer_unreadable(connection, row, str(error))
     except Unknown:
-        return unreadable(connection, row, "its body is missing")
+        return answer_unreadable(connection, row, "its body is missing")
 
 
-def answered(facts: Facts) -> Why:
-    found, unit = reason(facts), facts.unit
+def make_answer(facts: Facts) -> Why:
+    reason, unit = find_reason(facts), facts.unit
     why = Why(
-        unit=facts.name, state=unit.state, category=unit.category, reason=found.code, answer=found.answer,
-        details=found.details, attempt=unit.attempt, attempts=facts.budget.attempts, failures=unit.failures,
-        losses=unit.losses, clocks=clocks(facts), tries=tries(facts), refused=refused(facts),
-        moves=moves(facts, found), text="", traceback=traceback(facts),
+        unit=facts.name, state=unit.state, category=unit.category, reason=reason.code, answer=reason.answer,
+        details=reason.details, attempt=unit.attempt, attempts=facts.budget.attempts, failures=unit.failures,
+        losses=unit.losses, clocks=list_clocks(facts), tries=list_attempts(facts), refused=list_refusals(facts),
+        moves=list_moves(facts, reason), text="", traceback=read_traceback(facts),
     )  # fmt: skip
-    return msgspec.structs.replace(why, text=text(why, facts))
+    return msgspec.structs.replace(why, text=format_text(why, facts))
 
 
-def unlisted(facts: Facts) -> Why:
-    """The answer for a unit whose lifecycle file is not known here."""
+def answer_unlisted(facts: Facts) -> Why:
+    """Answers for a job whose lifecycle file is not known here."""
     unit = facts.unit
     answer = f"{facts.name} is {unit.state} ({unit.category}); the file of its lifecycle is not known here"
     return Why(
         unit=facts.name, state=unit.state, category=unit.category, reason=unit.category, answer=answer, details=(),
         attempt=unit.attempt, attempts=0, failures=unit.failures, losses=unit.losses, clocks=(), tries=(),
-        refused=refused(facts), moves=(), text=answer,
+        refused=list_refusals(facts), moves=(), text=answer,
     )  # fmt: skip
 
 
-def traceback(facts: Facts) -> str | None:
+def read_traceback(facts: Facts) -> str | None:
     note = facts.traceback
     if note is None:
         return None
@@ -106,12 +106,12 @@ def traceback(facts: Facts) -> str | None:
         return note.payload  # somebody has damaged it
 
 
-def unreadable(connection: Connection, unit: Unit, what: str) -> Why:
-    """The answer for a unit of which a part is broken or gone."""
+def answer_unreadable(connection: Connection, unit: Unit, what: str) -> Why:
+    """Answers for a job of which a part is broken or gone."""
     name = format_id(unit.lifecycle, unit.id)
     answer, details = f"{name} is {unit.state}, and {what}", (f"end it: interlock cancel {name}",)
     if unit.parked_on == WITHHELD:
-        answer = f"{name} is withheld: {withheld_why(notes_of(connection, unit.tenant, unit.id))}"
+        answer = f"{name} is withheld: {describe_withholding(notes_of(connection, unit.tenant, unit.id))}"
     return Why(
         unit=name, state=unit.state, category=unit.category, reason="unreadable", answer=answer, details=details,
         attempt=unit.attempt, attempts=0, failures=unit.failures, losses=unit.losses, clocks=(), tries=(), refused=(),
@@ -119,8 +119,8 @@ def unreadable(connection: Connection, unit: Unit, what: str) -> Why:
     )  # fmt: skip
 
 
-def clocks(facts: Facts) -> tuple[Clock, ...]:
-    """What time will do to an open unit if nobody else does anything, the next thing first."""
+def list_clocks(facts: Facts) -> tuple[Clock, ...]:
+    """Lists what time will do if nobody else does anything, the next thing first."""
     unit, lifecycle = facts.unit, facts.lifecycle
     if lifecycle.settled(unit.state):
         return ()
@@ -130,59 +130,64 @@ def clocks(facts: Facts) -> tuple[Clock, ...]:
         "its cancel is forced": unit.asked_by if facts.held else None,
         f"its time is over ({lifecycle.states[unit.state].deadline})": unit.deadline_at,
     }
-    found = sorted((at, what) for what, at in known.items() if at is not None)
-    return tuple(Clock(told(at, facts.now), what) for at, what in found)
+    in_order = sorted((at, what) for what, at in known.items() if at is not None)
+    return tuple(Clock(format_time_relative(at, facts.now), what) for at, what in in_order)
 
 
-def tries(facts: Facts) -> tuple[str, ...]:
-    """How the last attempts ended."""
+def list_attempts(facts: Facts) -> tuple[str, ...]:
+    """Lists how the last attempts ended."""
     ends = []
     for event in facts.events:
         move = facts.lifecycle.moves.get((event.source, event.trigger))
         if move and move.opens_attempt:
             error = msgspec.json.decode(event.payload).get("error") or event.reason
-            said = f": {shortened(error)}" if error != event.trigger else ""
-            ends.append(f"attempt {event.attempt - 1} ended at {stated(event.at)} by {event.trigger}{said}")
+            why = f": {shorten(error)}" if error != event.trigger else ""
+            ends.append(f"attempt {event.attempt - 1} ended at {format_time(event.at)} by {event.trigger}{why}")
     return tuple(ends[-TRIES_SHOWN:])
 
 
-def refused(facts: Facts) -> tuple[str, ...]:
-    """Whose word was refused last, and why."""
-    words = []
+def list_refusals(facts: Facts) -> tuple[str, ...]:
+    """Lists what was rejected last: from whom, and why."""
+    refusals = []
     for note in facts.notes:
         if note.kind == "refused":
-            said = msgspec.json.decode(note.payload)
-            words.append(f"{said['verb']} of {said['by']} under fence {note.fence} at {stated(note.at)}: {said['why']}")
-    return tuple(words[-TRIES_SHOWN:])
+            payload = msgspec.json.decode(note.payload)
+            sender = f"{payload['verb']} of {payload['by']} under fence {note.fence}"
+            refusals.append(f"{sender} at {format_time(note.at)}: {payload['why']}")
+    return tuple(refusals[-TRIES_SHOWN:])
 
 
-def moves(facts: Facts, found: Reason) -> tuple[Next, ...]:
-    """Every move that its lifecycle lists here."""
+def list_moves(facts: Facts, reason: Reason) -> tuple[NextMove, ...]:
+    """Lists every move that its lifecycle has here."""
     listed = [move for (source, _), move in facts.lifecycle.moves.items() if source == facts.unit.state]
     return tuple(
-        Next(
+        NextMove(
             move.trigger,
             " → ".join(move.path),
             BY[move.owner],
             " and ".join(move.guards),
             move.note,
-            condition(facts, move, found),
+            describe_condition(facts, move, reason),
         )
         for move in listed
     )
 
 
-def condition(facts: Facts, move: Move, found: Reason) -> str:
-    """What a move waits for now, with its values; empty if for nothing but whoever may fire it."""
+def describe_condition(facts: Facts, move: Move, reason: Reason) -> str:
+    """Says what a move waits for now, with its values; empty if only for whoever may make it."""
     unit, trigger = facts.unit, move.trigger
     if trigger in ("claim", "reclaim"):
-        return "" if found.code == "ready" else found.code.replace("_", " ")
+        return "" if reason.code == "ready" else reason.code.replace("_", " ")
     if trigger == "due":
-        return f"due at {stated(unit.due_at)}" if unit.due_at else "nothing is due"
+        return f"due at {format_time(unit.due_at)}" if unit.due_at else "nothing is due"
     if trigger == "lost":
-        return f"its lease ends at {stated(unit.lease_until)}" if facts.held and unit.lease_until else "nobody holds it"
+        return (
+            f"its lease ends at {format_time(unit.lease_until)}"
+            if facts.held and unit.lease_until
+            else "nobody holds it"
+        )
     if trigger == facts.lifecycle.states[unit.state].deadline:
-        return f"its time is over at {stated(unit.deadline_at)}" if unit.deadline_at else "no time limit is set"
+        return f"its time is over at {format_time(unit.deadline_at)}" if unit.deadline_at else "no time limit is set"
     if trigger == "stopped" and unit.asked_at is None:
         return "nobody has asked it to stop"
     if move.owner is Owner.HOLDER:
@@ -192,26 +197,26 @@ def condition(facts: Facts, move: Move, found: Reason) -> str:
     return ""
 
 
-def text(why: Why, facts: Facts) -> str:
-    """The answer for people: first what keeps it, then the rest."""
+def format_text(why: Why, facts: Facts) -> str:
+    """Formats the answer for people: first what keeps it, then the rest."""
     unit = facts.unit
     spent = f", {why.failures} failed, {why.losses} lost, of {why.attempts}" if facts.lifecycle.leased else ""
-    about = f"{why.state} ({why.category}) since {stated(unit.changed_at)}, attempt {why.attempt}{spent}"
+    about = f"{why.state} ({why.category}) since {format_time(unit.changed_at)}, attempt {why.attempt}{spent}"
     rows = [
         why.answer,
         *(f"  {detail}" for detail in why.details),
         f"state     {about}",
         *(f"next      {clock.what} at {clock.at}" for clock in why.clocks[:1]),
         *(f"then      {clock.what} at {clock.at}" for clock in why.clocks[1:]),
-        *(f"before    {one}" for one in why.tries),
-        *(f"refused   {one}" for one in why.refused),
-        *(f"{'moves' if not place else '     '}     {spelled(move)}" for place, move in enumerate(why.moves)),
+        *(f"before    {attempt}" for attempt in why.tries),
+        *(f"refused   {refusal}" for refusal in why.refused),
+        *(f"{'moves' if not place else '     '}     {format_move(move)}" for place, move in enumerate(why.moves)),
     ]
     if why.traceback is not None:
         rows += ["traceback", *(f"  {line}" for line in make_plain(why.traceback).split("\n"))]
     return "\n".join(rows)
 
 
-def spelled(move: Next) -> str:
-    parts = lines(f"if {move.guard}" if move.guard else "", move.note, f"now: {move.now}" if move.now else "")
+def format_move(move: NextMove) -> str:
+    parts = drop_empty(f"if {move.guard}" if move.guard else "", move.note, f"now: {move.now}" if move.now else "")
     return "; ".join((f"{move.trigger} → {move.target}, by {move.by}", *parts))

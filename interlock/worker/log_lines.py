@@ -1,0 +1,57 @@
+"""The worker's log lines: words that operators search for, then facts as key=value, then the reason.
+
+    lease lost, handler stopped id=job_4r1 task=add attempt=2 fence=3: the lease expired
+
+The same facts are in `record.facts`, from which the command line makes lines of JSON.
+"""
+
+import logging
+from typing import Any
+
+import msgspec
+
+from interlock.core.lease_secrets import hashed
+from interlock.kernel.commands import LeaseGrant
+from interlock.kernel.ids import format_id
+
+log = logging.getLogger("interlock.worker")
+HASH_SHOWN = 16  # letters
+JOB_SHOWN = ("id", "task", "attempt", "fence")  # facts of a job that stand in the text
+
+
+def log_event(level: int, event: str, reason: object = "", **facts: Any) -> None:
+    """Logs what happened, with facts about it and the reason."""
+    log_line(level, event, facts, reason, {**facts, **({"why": str(reason)} if reason else {})})
+
+
+def log_job(level: int, event: str, grant: LeaseGrant, reason: object = "", **facts: Any) -> None:
+    """Logs what happened to a job; `facts` are only for programs."""
+    if log.isEnabledFor(level):
+        about = describe_job(grant)
+        log_line(level, event, {name: about[name] for name in JOB_SHOWN}, reason, {**about, **facts})
+
+
+def log_line(level: int, event: str, shown: dict[str, Any], reason: object, facts: dict[str, Any]) -> None:
+    text = " ".join((event, *(f"{name}={format_value(value)}" for name, value in shown.items())))
+    log.log(level, "%s", f"{text}: {reason}" if reason else text, extra={"facts": facts})
+
+
+def format_value(value: Any) -> str:
+    """A word stays as it is; text with spaces is quoted."""
+    text = str(value)
+    return text if text and not any(character.isspace() or character in '"=' for character in text) else quote(text)
+
+
+def quote(text: str) -> str:
+    return msgspec.json.encode(text).decode()
+
+
+def describe_job(grant: LeaseGrant) -> dict[str, Any]:
+    """Returns what every log line says of a job, so that programs can join the lines of one job, run or lease.
+
+    The job has the id that users see and its number, its run a number, and its lease the stored hash.
+    """
+    return {
+        "id": format_id(grant.lifecycle, grant.unit), "unit": grant.unit, "run": grant.parent, "task": grant.task,
+        "attempt": grant.attempt, "fence": grant.fence, "lease_hash": hashed(grant.lease)[:HASH_SHOWN],
+    }  # fmt: skip
