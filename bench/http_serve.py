@@ -3,11 +3,11 @@
 import sys
 
 from interlock.cli import main
-from interlock.core import committer
+from interlock.core import pending
 
 if __name__ == "__main__":
     if "--alone" in sys.argv:
         sys.argv.remove("--alone")
-        committer.GROUP_MAX = 1
+        pending.GROUP_MAX = 1
     sys.argv.insert(1, "serve")
     main()

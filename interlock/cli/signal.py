@@ -22,7 +22,7 @@ def signal(
     json: Json = False,
 ) -> None:
     """Give a signal. One that comes early is kept; the first one under a name stays."""
-    validation.json_text("the data of the signal", data)
+    validation.check_json("the data of the signal", data)
     with app_on(db, tenant) as app:
         command = Signal(unit=unit_of(app, unit), name=name, payload=data, tenant=tenant, actor=named(actor))
         standing = app.send(command)

@@ -32,8 +32,7 @@ from interlock.client.selections import check_value
 from interlock.client.trees import TreeSnapshot, read_tree_snapshot
 from interlock.client.why import explain
 from interlock.client.why.reasons import format_reason
-from interlock.core.advance import ASKED
-from interlock.core.notes import TRACEBACK
+from interlock.core.notes import ASKED, TRACEBACK
 from interlock.kernel.durations import microseconds
 from interlock.kernel.errors import InterlockError
 from interlock.kernel.ids import format_id, parse_id

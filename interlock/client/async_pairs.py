@@ -18,7 +18,7 @@ from contextlib import suppress
 from functools import partial, update_wrapper
 from typing import Any, Concatenate, Generic, NamedTuple, ParamSpec, Protocol, Self, TypeVar, overload
 
-from interlock.core.committer import afterwards
+from interlock.core.pending import call_after_answers
 from interlock.kernel.commands import Command
 
 P = ParamSpec("P")
@@ -64,7 +64,7 @@ class AsyncBridge:
         self.completed.append((waiter, done))
         if not self.woken:
             self.woken = True
-            afterwards(self.wake)
+            call_after_answers(self.wake)
 
     def wake(self) -> None:
         with suppress(RuntimeError):  # a loop that has ended waits for nothing

@@ -86,7 +86,7 @@ class KeyOrder(Renamed, frozen=True, kw_only=True):
 
     def present(self) -> Command[Any]:
         orders = ("create", "rotate", "revoke")
-        validation.one_of("order", self.order, orders)
+        validation.check_choice("order", self.order, orders)
         named = msgspec.structs.replace(self, key=self.key or 0)  # 0 is nobody's
         return named.as_a(self.stands_for[orders.index(self.order)])
 

@@ -111,7 +111,7 @@ class Wait:
                 loop.call_soon_threadsafe(ended.set)
 
         with self.job.app.engine.watch_end(self.job.unit) as end:
-            end.call(set_ended)
+            end.on_notify(set_ended)
             polls = self.poll(timeout)
             while True:
                 # A read over the network takes its time, and others run meanwhile.

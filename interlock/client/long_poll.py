@@ -73,7 +73,7 @@ class LongPolls:
             if failure:
                 log.info("long poll works again", extra={"facts": topic})
             if rung or failure:
-                subscription.ring()
+                subscription.notify()
             failure = ""
 
     async def poll_once(self, body: bytes) -> bool:

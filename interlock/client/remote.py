@@ -184,7 +184,7 @@ class RemoteEngine:
         names = list(queues)
         return self.long_polls.subscribe([(tenant, name) for name in names], {"queues": names})
 
-    def calls(self, worker: str, tenant: int = 1) -> Subscription:
+    def watch_worker(self, worker: str, tenant: int = 1) -> Subscription:
         """Returns a subscription that is rung when somebody stopped or took what the worker of that name holds."""
         return self.long_polls.subscribe([(tenant, worker)], {"worker": worker})
 

@@ -19,7 +19,7 @@ from interlock.client.arguments import Arguments
 from interlock.client.async_pairs import Call, verb
 from interlock.client.durations import Length, instant_us, length_us
 from interlock.client.jobs import Job
-from interlock.core.checks import check
+from interlock.core.validation import check_work
 from interlock.kernel.commands import LeaseGrant, Submit, Submitted, Work
 from interlock.kernel.errors import InterlockError
 from interlock.kernel.ids import format_id
@@ -195,7 +195,7 @@ class Task(Generic[P, R]):
         try:
             check_options(vars(rules))
             self.plain_work = self.make_work("null", {})
-            check(app.lifecycles, self.plain_work, app.registry.hooks)
+            check_work(app.lifecycles, self.plain_work, app.registry.hooks)
         except InterlockError as wrong:
             raise InterlockError(f"task '{name}': {name_rules(str(wrong))}") from None
 

@@ -11,7 +11,7 @@ from interlock.client.async_pairs import Call, Sender, verb
 from interlock.client.durations import Length, length_us
 from interlock.client.runs import Run
 from interlock.client.tasks import Task, check_options, inherit, refuse_unknown_options
-from interlock.core.checks import check
+from interlock.core.validation import check_work
 from interlock.kernel import when, workflow_graph
 from interlock.kernel.commands import Command, DefineTemplate, Submit, Submitted, Work
 from interlock.kernel.errors import InterlockError
@@ -133,7 +133,7 @@ class Workflow:
         workflow_graph.refuse_odd(self.name, self.definition.steps)
         for work in self.definition.steps:
             try:
-                check(self.app.lifecycles, work, self.app.registry.hooks)
+                check_work(self.app.lifecycles, work, self.app.registry.hooks)
             except InterlockError as wrong:
                 raise InterlockError(f"workflow '{self.name}', step '{work.ref}': {wrong}") from None
 

@@ -15,7 +15,7 @@ There are six functions that write, and no other file assigns a column of a unit
 - `hop_lease`: the lease alone moves on, and the unit stays where it is.
 - `change`: a column changes without a move: a clock is set, a wish to cancel is kept, a lease is made longer.
 - `count`: a budget is spent. Nothing follows from that by itself.
-- `force`: an operator puts a unit into a state, whatever its lifecycle lists.
+- `move_along`: a unit takes a path that was found otherwise (an operator forces it into a state).
 
 What follows from a column is derived here as well, after every change, so that no caller has to remember it:
 `deadline_at` is the clock of the state, `available_at` is set exactly while the unit may be claimed now, `wake_at` is
@@ -23,32 +23,29 @@ set exactly while time must look at it, and `parked_on` names what an available 
 such a thing is asked of *gates* (`Hooks.gates`): functions of plugins that answer the key that a unit waits for.
 
 What is not pretty: the columns that acts write are written twice, here in memory and by the guard in the database; a
-flush compares nothing, but the audit's laws and the tests do. And a unit that was withheld (`engine/withhold.py`) is
+flush compares nothing, but the audit's laws and the tests do. And a unit that was withheld (`withhold.py`) is
 parked on a key that nobody gives back, until any move at all ends that.
 """
 
-from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
 
 from interlock.core.effective_policy import policy_of
-from interlock.core.notes import CANCEL_REQUESTED, note
-from interlock.core.validation import keepable
-from interlock.kernel import policy
+from interlock.core.notes import add_asker
+from interlock.core.outcomes import forget_error
+from interlock.core.tx_state import ToFollow
+from interlock.core.validation import check_text
+from interlock.kernel import timing
 from interlock.kernel.commands import Command
 from interlock.kernel.lifecycle import Category, Lifecycle, Move
 from interlock.kernel.paths import BORN, CLEAR, GRANT, OUTCOME, SAME_OUTCOME, SELF, SET, SET_ANEW, Path, Step
-from interlock.kernel.rows import Body, ForcedMove, Need, Unit, copied
-from interlock.store.acts import NOTHING, WITHHELD, LeaseTerms, copy_birth, record_move, repeat_birth
+from interlock.kernel.rows import Body, Need, Unit
+from interlock.store.acts import NOTHING, WITHHELD, LeaseTerms, copy_birth, record_move
 from interlock.store.acts import Move as Moved
-from interlock.store.migrate import make_path
-from interlock.store.queries.for_verbs import find_cancel_requests
 from interlock.store.unit_of_work import UnitOfWork
 
-ASKED = "asked"  # in the payload of a cancel: who asked for it, why and when
 RESTS = (Category.GATE, Category.WAITING)
 SIGNAL = "signal:"  # how the key begins that a unit is parked on while it waits for a signal
 ENCODE = msgspec.json.Encoder(order="sorted").encode
@@ -63,30 +60,11 @@ class Stamp(msgspec.Struct, frozen=True):
     vouched_by: str = ""  # the key that spoke for the actor
 
 
-@dataclass
-class CancelRequests:
-    """Who asked units to stop in this transaction, why and when, by unit."""
-
-    by_unit: dict[int, dict[str, Any]] = field(default_factory=dict)
-
-
-@dataclass
-class ToFollow:
-    """What moved and may have a unit that follows it."""
-
-    moves: deque[tuple[Unit, str, int]] = field(default_factory=deque)  # the unit, its trigger and its round
-    retryable: set[int] = field(default_factory=set)  # units whose failure may be tried again
-
-
-def asked_by(command: Command[Any]) -> Stamp:
+def make_stamp(command: Command[Any]) -> Stamp:
+    """Who sends a command, and why. Raises InterlockError if a text cannot be kept."""
     for name in ("actor", "reason", "cause"):
-        keepable(name, getattr(command, name))
+        check_text(name, getattr(command, name))
     return Stamp(command.actor, command.reason, command.cause, command.vouched_by)
-
-
-def actor_text(command: Command[Any]) -> str:
-    """Who acts, and which key vouches for that, where there is one column for both."""
-    return f"{command.actor} (vouched for by {command.vouched_by})" if command.vouched_by else command.actor
 
 
 # Writing.
@@ -104,51 +82,53 @@ def make_unit(
     return unit
 
 
-def make_alike(tx: UnitOfWork, first: Unit, text: str) -> Unit:
-    """A unit that differs from one which was just born in nothing but its id and its input: the same move bears it."""
-    unit: Unit = copied(first)
-    body: Body = copied(tx.rows.bodies[first.id])
-    unit.id = body.unit = tx.ids.take()
-    body.input, body.correlation = text, str(unit.id)
-    tx.add_unit(unit)
-    tx.add(body)
-    repeat_birth(tx, first, unit)
-    return unit
-
-
 def advance(
-    tx: UnitOfWork,
-    unit: Unit,
-    trigger: str,
-    stamp: Stamp,
-    *,
-    lease: tuple[str, ...] = (),
-    payload: Any = None,
-    terms: LeaseTerms | None = None,
-    **columns: Any,
-) -> Move:
-    """The unit has made the listed move, its lease the hops that go with it, and a flush makes an act of it.
+    tx: UnitOfWork, unit: Unit, trigger: str, stamp: Stamp, *, lease: tuple[str, ...] = (), payload: Any = None,
+    terms: LeaseTerms | None = None, **columns: Any,
+) -> Move:  # fmt: skip
+    """Makes the listed move, with the hops that the lease makes at the same time; a flush makes an act of it.
 
-    `lease` names triggers of the lease's lifecycle. A grant goes with the first hop, an end with the last; a hop
-    of the lease that finds no hop of the unit is an event of its own. Raises Refused if the move is not listed.
+    `lease` names triggers of the lease's lifecycle: a grant goes with the first hop, an end with the last. `terms` are
+    those of the lease that is granted. `columns` are others that change with the move.
+
+    Raises:
+        Refused: the lifecycle does not list the trigger in the unit's state.
     """
     lifecycle = tx.lifecycle(unit)
     move = lifecycle.move(unit.state or None, trigger)
-    for name, value in columns.items():
-        setattr(unit, name, value)
     if lifecycle.states[move.path[-1]].category is Category.CANCELLED:
-        payload = with_asker(tx, unit, stamp, payload)
+        payload = add_asker(tx, unit, stamp.actor, stamp.reason, payload)
     under = unit.lease if lease and lease[0] != GRANT else None
-    take(tx, unit, tx.paths.find(lifecycle.name, unit.state, under, (Step(trigger, lease),)), stamp, payload, terms)
-    settle(tx, unit, lifecycle, born=move.source is None)
+    path = tx.paths.find(lifecycle.name, unit.state, under, (Step(trigger, lease),))
+    move_along(tx, unit, path, stamp, payload, terms, **columns)
     if unit.parent is not None:
         tx.state(ToFollow).moves.append((unit, trigger, tx.changes.last_moves[unit.id].round))
     return move
 
 
+def move_along(
+    tx: UnitOfWork, unit: Unit, path: Path, stamp: Stamp, payload: Any = None, terms: LeaseTerms | None = None,
+    **columns: Any,
+) -> None:  # fmt: skip
+    """Moves the unit along a path, and derives what follows from its new state."""
+    for name, value in columns.items():
+        setattr(unit, name, value)
+    take_path(tx, unit, path, stamp, payload, terms)
+    lifecycle = tx.lifecycle(unit)
+    if unit.outcome == Category.SUCCESS:
+        forget_error(tx, unit)
+    if lifecycle.settled(unit.state):
+        unit.due_at = unit.asked_at = unit.asked_by = None
+    unit.deadline_at = deadline_of(tx, unit, lifecycle) if unit.state in lifecycle.clocked else None
+    derive(tx, unit)
+    if path.source != BORN:
+        tx.touch(unit)
+
+
 def hop_lease(tx: UnitOfWork, unit: Unit, trigger: str, stamp: Stamp, **columns: Any) -> None:
     """The lease alone has made a hop; the unit stays where it is."""
-    take(tx, unit, tx.paths.find(unit.lifecycle, unit.state, unit.lease, (Step(SELF, (trigger,)),)), stamp, None)
+    path = tx.paths.find(unit.lifecycle, unit.state, unit.lease, (Step(SELF, (trigger,)),))
+    take_path(tx, unit, path, stamp, None, None)
     change(tx, unit, **columns)
 
 
@@ -168,17 +148,6 @@ def count(tx: UnitOfWork, unit: Unit, *, failures: int = 0, losses: int = 0, sno
     tx.touch(unit)
 
 
-def request_cancel(tx: UnitOfWork, unit: Unit) -> None:
-    """Somebody wants the unit to stop, and its holder has so long to do it."""
-    unit.asked_at = tx.now
-    unit.asked_by = tx.now + (tx.lifecycle(unit).options.cancel_within_us or 0)
-
-
-def keep_cancel(tx: UnitOfWork, unit: Unit, stamp: Stamp) -> None:
-    """The wish that a unit stops is kept until it does: who asked for it, and why."""
-    note(tx, unit.id, CANCEL_REQUESTED, msgspec.json.encode(stamp).decode(), fence=unit.fence)
-
-
 def withhold_unit(tx: UnitOfWork, unit: Unit, look_at: int | None) -> None:
     """The unit is picked no more until somebody moves it; time looks at it again then."""
     change(tx, unit, parked_on=WITHHELD)
@@ -191,26 +160,12 @@ def park(unit: Unit, key: str | None) -> None:
     unit.parked_on = key
 
 
-def force(tx: UnitOfWork, unit: Unit, state: str, stamp: Stamp) -> None:
-    """An operator has put a unit into a state, whatever its table lists; the event says who and why."""
-    under = unit.lease if unit.holder is not None else None
-    path = tx.paths.force(unit.lifecycle, unit.state, under, state)
-    make_path(tx.connection, path)
-    unit.due_at = None
-    take(tx, unit, path, stamp, None)
-    unit.holder = None
-    allowed = ForcedMove(
-        unit=unit.id, version=unit.version, tenant=unit.tenant, target=state, actor=stamp.actor, reason=stamp.reason,
-        at=unit.changed_at,
-    )  # fmt: skip
-    tx.connection.insert([allowed])  # before its act, which the guard compares with it
-    settle(tx, unit, tx.lifecycle(unit), born=False)
-
-
 # What a path and a state mean for the row.
 
 
-def take(tx: UnitOfWork, unit: Unit, path: Path, stamp: Stamp, payload: Any, terms: LeaseTerms | None = None) -> None:
+def take_path(
+    tx: UnitOfWork, unit: Unit, path: Path, stamp: Stamp, payload: Any, terms: LeaseTerms | None = None
+) -> None:
     """The unit has gone along a path: the columns that acts write say so."""
     at = max(unit.changed_at, tx.now)
     if terms is not None:
@@ -248,18 +203,6 @@ def take(tx: UnitOfWork, unit: Unit, path: Path, stamp: Stamp, payload: Any, ter
     record_move(tx, moved)
 
 
-def settle(tx: UnitOfWork, unit: Unit, lifecycle: Lifecycle, *, born: bool) -> None:
-    """What follows from the new state: clocks, and whether it may be claimed."""
-    if unit.outcome == Category.SUCCESS:
-        forget_error(tx, unit)
-    if lifecycle.settled(unit.state):
-        unit.due_at = unit.asked_at = unit.asked_by = None
-    unit.deadline_at = deadline(tx, unit, lifecycle) if unit.state in lifecycle.clocked else None
-    derive(tx, unit)
-    if not born:
-        tx.touch(unit)
-
-
 def derive(tx: UnitOfWork, unit: Unit) -> None:
     """`available_at` is set exactly while it may be claimed now, `wake_at` while time must look at it."""
     lifecycle, live = tx.lifecycle(unit), unit.lease in tx.lease_lifecycle.unsettled
@@ -289,35 +232,10 @@ def awaited(unit: Unit) -> str | None:
     return unit.parked_on if unit.parked_on is not None and unit.parked_on.startswith(SIGNAL) else None
 
 
-def deadline(tx: UnitOfWork, unit: Unit, lifecycle: Lifecycle) -> int | None:
+def deadline_of(tx: UnitOfWork, unit: Unit, lifecycle: Lifecycle) -> int | None:
     """When the clock of the unit's state runs out; for how long it may run counts from its start (A4-7)."""
-    limit_us = policy.time_limit(lifecycle, unit.state, policy_of(tx.body(unit)))
+    limit_us = timing.time_limit(lifecycle, unit.state, policy_of(tx.body(unit)))
     if limit_us is None:
         return None
     runs = lifecycle.states[unit.state].deadline == "time_out" and unit.category == Category.ACTIVE
     return (unit.started_at if runs and unit.started_at else unit.changed_at) + limit_us
-
-
-def forget_error(tx: UnitOfWork, unit: Unit) -> None:
-    """What an earlier attempt failed with is no error of a unit that has succeeded; its events still tell it."""
-    body = tx.body(unit)
-    if body.error is not None:
-        body.error = None
-        tx.change(body)
-
-
-def with_asker(tx: UnitOfWork, unit: Unit, stamp: Stamp, payload: Any) -> Any:
-    """The payload of a cancel, which says who asked for it and why if its event does not."""
-    requests = tx.state(CancelRequests).by_unit
-    if unit.id not in requests and unit.asked_at is not None:
-        requests |= find_cancel_requests(tx, [unit.id])
-    asked = requests.get(unit.id)
-    if asked is None or (asked["by"], asked["reason"]) == (stamp.actor, stamp.reason):
-        return payload
-    return {**(payload or {}), ASKED: asked}
-
-
-def is_only_born(tx: UnitOfWork, unit: Unit) -> bool:
-    """Whether all that this transaction did to a unit is to make it."""
-    move = tx.changes.last_moves.get(unit.id)
-    return move is not None and move.path.source == BORN

@@ -3,7 +3,6 @@
 import re
 
 from interlock.core import validation
-from interlock.core.advance import actor_text
 from interlock.kernel.api_keys import KIND, SCOPES, split_roles
 from interlock.kernel.commands import CreateKey, Issued, RevokeKey, RotateKey
 from interlock.kernel.errors import InterlockError, Unknown
@@ -19,20 +18,20 @@ LATEST = 2**62  # microseconds; later than any key is of use
 
 def create_key(tx: UnitOfWork, command: CreateKey) -> Issued:
     """The key is there, with this secret."""
-    validation.named("name", command.name)
+    validation.check_name("name", command.name)
     if not command.scopes:
         raise InterlockError(f"what may the key be used for? Name at least one of {', '.join(SCOPES)}")
     for scope in command.scopes:
-        validation.one_of("scope", scope, SCOPES)
+        validation.check_choice("scope", scope, SCOPES)
     for role in command.roles:
-        validation.named("a role", role)
+        validation.check_name("a role", role)
         if "," in role:
             raise InterlockError(f"the role '{role}' has a comma, which is not allowed")
     if read_tenant(tx.connection, command.tenant) is None:
         raise Unknown(f"there is no tenant {command.tenant}; `interlock tenant set NUMBER --name NAME` makes one")
     row = Key(
         id=tx.ids.take(), tenant=command.tenant, name=command.name, digest=checked(command.digest),
-        scopes=",".join(sorted(set(command.scopes))), created_at=tx.now, created_by=actor_text(command),
+        scopes=",".join(sorted(set(command.scopes))), created_at=tx.now, created_by=command.describe_actor(),
         expires_at=until(tx, command), roles=",".join(sorted(set(command.roles))),
     )  # fmt: skip
     add_key(tx, row)
@@ -58,7 +57,7 @@ def revoke_key(tx: UnitOfWork, command: RevokeKey) -> Issued:
     row = find_key(tx, command)
     if row.revoked_at is not None:
         return issued(row, changed=False)
-    row.revoked_at, row.revoked_by = tx.now, actor_text(command)
+    row.revoked_at, row.revoked_by = tx.now, command.describe_actor()
     change_key(tx, row)
     return issued(row, changed=True)
 
@@ -74,7 +73,7 @@ def find_key(tx: UnitOfWork, command: RotateKey | RevokeKey) -> Key:
 def until(tx: UnitOfWork, command: CreateKey | RotateKey) -> int | None:
     if command.expires_us is None:
         return None
-    validation.between("expires_us", command.expires_us, 1, LATEST - tx.now)
+    validation.check_range("expires_us", command.expires_us, 1, LATEST - tx.now)
     return tx.now + command.expires_us
 
 

@@ -8,9 +8,10 @@ import msgspec
 
 from interlock.kernel.commands import Policy
 from interlock.kernel.errors import Corrupt
-from interlock.kernel.lifecycle import Backoff, Budget
-from interlock.kernel.policy import Tally, backoff, spread
+from interlock.kernel.lifecycle_options import Backoff, Budget
+from interlock.kernel.policy import AttemptsUsed
 from interlock.kernel.rows import Body, Unit
+from interlock.kernel.timing import backoff, spread
 from interlock.store.unit_of_work import UnitOfWork
 
 T = TypeVar("T")
@@ -59,13 +60,13 @@ def counted(tx: UnitOfWork, unit: Unit) -> Unit:
     return follower(tx, unit) or unit
 
 
-def tally(tx: UnitOfWork, unit: Unit, *, failures: int = 0) -> Tally:
-    """What is left of a unit's attempts, after so many failures more."""
+def attempts_used(tx: UnitOfWork, unit: Unit, *, failures: int = 0) -> AttemptsUsed:
+    """What a unit has used up of its attempts, after so many failures more."""
     spender = counted(tx, unit)
     own = policy_of(tx.body(spender))
     budget: Budget = tx.lifecycle(spender).options.budget
     budget = replace(budget, attempts=own.attempts or budget.attempts, exhausted=own.exhausted or budget.exhausted)
-    return Tally(budget, spender.failures + failures, spender.losses, unit.asked_at is not None)
+    return AttemptsUsed(budget, spender.failures + failures, spender.losses, unit.asked_at is not None)
 
 
 def retry_at(tx: UnitOfWork, unit: Unit) -> int:

@@ -1,5 +1,6 @@
-"""The one door: every command comes in here, shares a transaction with others, and leaves with its answer."""
+"""The engine: what clients send commands to. It has the committers, their threads, the readers and the wake-ups."""
 
+import logging
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
@@ -12,17 +13,20 @@ from interlock.core import (
     api_keys,
     archive,
     cancel,
+    claims,
+    decide,
+    holder_verbs,
     leases,
     metrics,
     operator_verbs,
     rate_limit,
-    records,
     submit,
     tenants,
     tick,
     workers,
 )
-from interlock.core.committer import Committer, Prefetches, extent
+from interlock.core.committer import Committer
+from interlock.core.group_reads import Prefetches
 from interlock.core.plugin import EMPTY, Registry
 from interlock.core.readers import Readers, answer
 from interlock.core.wakeups import Subscription, WakeupHub
@@ -38,26 +42,27 @@ from interlock.store.observer import Observer
 from interlock.store.unit_of_work import UnitOfWork, open_unit_of_work
 from interlock.store.url import connect, open_wakeups
 
+log = logging.getLogger("interlock.core")
 A = TypeVar("A")
 P = ParamSpec("P")
 T = TypeVar("T")
 VERBS: dict[type[Command[Any]], Callable[[UnitOfWork, Any], Any]] = {
     commands.Submit: submit.submit,
     commands.Cancel: cancel.cancel,
-    commands.Decide: cancel.decide,
-    commands.Enter: leases.enter,
-    commands.Record: records.record,
+    commands.Decide: decide.decide,
+    commands.Enter: holder_verbs.enter,
+    commands.Record: holder_verbs.record,
     commands.Bury: operator_verbs.bury,
     commands.Revoke: operator_verbs.revoke,
     commands.Replay: operator_verbs.replay,
     commands.Force: operator_verbs.force,
     commands.Register: workers.register,
     commands.Drain: workers.drain,
-    commands.Claim: leases.claim,
+    commands.Claim: claims.claim,
     commands.Start: leases.start,
     commands.Heartbeat: leases.heartbeat,
     commands.Finish: leases.finish,
-    commands.Release: leases.release,
+    commands.Release: holder_verbs.release,
     commands.Archive: archive.archive,
     commands.SetTenant: tenants.set_tenant,
     commands.CreateKey: api_keys.create_key,
@@ -68,7 +73,7 @@ VERBS: dict[type[Command[Any]], Callable[[UnitOfWork, Any], Any]] = {
     commands.Tick: tick.tick,
 }
 # What commands declare ahead: queries that are sent with BEGIN.
-PREFETCHES: Prefetches = {commands.Submit: submit.submit_reads, commands.Claim: leases.claim_reads}
+PREFETCHES: Prefetches = {commands.Submit: submit.submit_reads, commands.Claim: claims.claim_reads}
 LARGE = 100  # rows
 OTHERS = 5  # connections that write, beside the first
 READERS = 4  # connections that only read
@@ -84,7 +89,7 @@ def refuse_fork(process: int) -> None:
 
 
 class Engine:
-    """What clients speak to. Without a runner, a command is carried out by whoever sends it."""
+    """Commands go in here and are answered. Without threads, whoever sends a command runs it."""
 
     far = False
 
@@ -93,25 +98,25 @@ class Engine:
         connection: Connection,
         lifecycles: Mapping[str, Lifecycle],
         *others: Connection,
-        wire: WakeupChannel | None = None,
+        channel: WakeupChannel | None = None,
         registry: Registry = EMPTY,
     ):
         """One committer does everything, unless there are connections more: for ends, for claims, for ticks."""
         self.registry, self.verbs = registry, {**VERBS, **registry.commands}
-        self.bell = WakeupHub(wire)
+        self.wakeups = WakeupHub(channel)
         self.process = os.getpid()
         self.sessions = (connection, *others)
         shared = HeldCache() if connection.many_writers else None  # one writer: it is valid for one connection only
         prefetches = {**PREFETCHES, **registry.prefetches}
         self.committers = tuple(
             Committer(
-                one, lifecycles, self.verbs, self.bell, hooks=registry.hooks, prefetches=prefetches,
+                one, lifecycles, self.verbs, self.wakeups, registry.hooks, prefetches=prefetches,
                 held=shared or HeldCache(),
             )
             for one in self.sessions
         )  # fmt: skip
         self.committer = self.committers[0]
-        self.runner: Runner | None = None
+        self.threads: tuple[CommitterThread, ...] = ()  # one per committer, or none
         self.readers: Readers | None = None  # where questions have connections of their own
         self.reader, self.reading = connection, Lock()
         self.observers: tuple[Observer, ...] = ()
@@ -130,13 +135,22 @@ class Engine:
             first = another()
             migrate.prepare(first, lifecycles.values(), registry.tables)
             others = [another(later=True) for _ in range(OTHERS)] if first.many_writers else []
-            engine = cls(first, lifecycles, *others, wire=open_wakeups(url), registry=registry)
+            engine = cls(first, lifecycles, *others, channel=open_wakeups(url), registry=registry)
             if not first.private:
                 engine.reader, engine.committer.alone = another(later=True), Lock()
                 engine.readers = Readers([another(later=True) for _ in range(READERS)])
             stack.pop_all()
-        Runner(engine)
+        engine.start_threads()
         return engine
+
+    def start_threads(self) -> None:
+        """From now on every committer has a thread, and a sender only waits."""
+        self.threads = tuple(CommitterThread(committer) for committer in self.committers)
+
+    def stop_threads(self) -> None:
+        """Returns when what was sent is answered and the threads have ended."""
+        for thread in self.threads:
+            thread.stop()
 
     def observe(self, observer: Observer) -> None:
         """From now on the observer is told what this engine does, beside those that are told already."""
@@ -146,31 +160,40 @@ class Engine:
         for connection in (*self.sessions, self.reader, *(self.readers.sessions if self.readers else ())):
             connection.observe(self.observers)
 
+    def place_of(self, command: Command[Any]) -> int:
+        """Which committer runs it: so no finish waits for submits, nor for claims, nor any of them for ticks."""
+        return command.committer.place if len(self.committers) > 1 else 0
+
     def committer_for(self, command: Command[Any]) -> Committer:
-        """Nobody waits for submits, nor finishes for claims, nor any of them for the clock."""
-        return self.committers[command.committer.place if len(self.committers) > 1 else 0]
+        return self.committers[self.place_of(command)]
 
     def send(self, command: Command[A]) -> A:
         """The command is carried out whole and its answer given, or nothing has changed and the reason is raised."""
         refuse_fork(self.process)
-        if self.runner:
-            return self.runner.put(command).result()
+        if self.threads:
+            return self.put(command).result()
         committer = self.committer_for(command)
         future = committer.put(command)
         committer.step()
         return future.result()
 
     def put(self, command: Command[A]) -> "Future[A]":
-        """The answer will be there; whoever waits for it lets others run. Needs a runner."""
-        assert self.runner, "Engine.open makes one"
-        refuse_fork(self.process)
-        return self.runner.put(command)
+        """The answer will be there; whoever waits for it lets others run. Needs threads."""
+        return self.put_all([command])[0]
 
     def put_all(self, commands: Sequence[Command[Any]]) -> "list[Future[Any]]":
         """The same for several, which one committer gets together and in order."""
-        assert self.runner, "Engine.open makes one"
+        assert self.threads, "Engine.open starts them"
         refuse_fork(self.process)
-        return self.runner.line_for(commands[0]).put_all(commands)
+        return self.thread_for(commands[0]).put_all(commands)
+
+    def thread_for(self, command: Command[Any]) -> "CommitterThread":
+        """The thread of its committer, or the one beside it if the command is large and less is waiting there."""
+        first, beside = self.threads[self.place_of(command)], command.committer.beside
+        if beside is None or beside >= len(self.threads) or not first.load or command.count_rows() < LARGE:
+            return first
+        other = self.threads[beside]
+        return other if other.load < first.load else first
 
     def send_within(self, connection: Connection, command: Command[A]) -> A:
         """The command is carried out in a transaction that others commit; a refusal leaves it as it was.
@@ -187,7 +210,9 @@ class Engine:
                         self.reader, self.committer.lifecycles, ids, [command.tenant], self.registry.hooks
                     )
                     submit.make_lanes(tx, command)
-        committer = Committer(connection, self.committer.lifecycles, self.verbs, self.bell, ids, self.registry.hooks)
+        committer = Committer(
+            connection, self.committer.lifecycles, self.verbs, self.wakeups, self.registry.hooks, lent_ids=ids
+        )
         committer.observers = self.observers
         future = committer.put(command)
         committer.step()
@@ -214,17 +239,17 @@ class Engine:
     def watch(self, queues: Iterable[str], tenant: int = 1) -> Subscription:
         """Whoever works for these queues learns from it when to claim; left with `with`, it is forgotten."""
         refuse_fork(self.process)
-        return self.bell.watch((tenant, queue) for queue in queues)
+        return self.wakeups.watch((tenant, queue) for queue in queues)
 
-    def calls(self, worker: str, tenant: int = 1) -> Subscription:
+    def watch_worker(self, worker: str, tenant: int = 1) -> Subscription:
         """The worker of that name learns from it that somebody stopped or took what it holds."""
         refuse_fork(self.process)
-        return self.bell.watch([(tenant, f"{CALL}{worker}")])
+        return self.wakeups.watch([(tenant, f"{CALL}{worker}")])
 
     def watch_end(self, unit: int) -> Subscription:
         """Rung when this process has ended the unit; whoever waits also looks now and then, for other processes."""
         refuse_fork(self.process)
-        return self.bell.watch_end(unit)
+        return self.wakeups.watch_end(unit)
 
     def wait(self, queues: Iterable[str], timeout: float, tenant: int = 1) -> bool:
         """Whether one of the queues gets work within `timeout` seconds. A loop has no gaps with `watch`."""
@@ -235,9 +260,8 @@ class Engine:
         """What was sent is answered, and all threads and connections are gone; after a fork the parent's stay."""
         if os.getpid() != self.process:
             return
-        if self.runner:
-            self.runner.stop()
-        self.bell.close()
+        self.stop_threads()
+        self.wakeups.close()
         if self.readers:
             self.readers.close()
         for connection in {id(one): one for one in (*self.sessions, self.reader)}.values():
@@ -250,67 +274,49 @@ class Engine:
         self.close()
 
 
-class Runner:
-    """A thread a committer; commands that come while a step runs share the next one."""
+class CommitterThread:
+    """A thread that calls `step` of a committer whenever there is something to do.
 
-    def __init__(self, engine: Engine) -> None:
-        self.engine = engine
-        self.lines = {committer: Line(committer) for committer in engine.committers}
-        engine.runner = self
-
-    def put(self, command: Command[A]) -> "Future[A]":
-        return self.line_for(command).put(command)
-
-    def line_for(self, command: Command[Any]) -> "Line":
-        """The line of its committer, or the one beside it if it is large and less is done there."""
-        first, beside = self.lines[self.engine.committer_for(command)], command.committer.beside
-        if beside is None or beside >= len(self.engine.committers) or not first.load or extent(command) < LARGE:
-            return first
-        return min(first, self.lines[self.engine.committers[beside]], key=lambda line: line.load)
-
-    def stop(self) -> None:
-        """What was sent is answered, and the threads have ended."""
-        for line in self.lines.values():
-            line.stop()
-
-
-class Line:
-    """A thread that calls `step` of its committer whenever there is something to do."""
+    Commands that come while a step runs share the next one.
+    """
 
     def __init__(self, committer: Committer) -> None:
-        self.committer, self.wanted, self.ending = committer, Condition(), False
-        self.steps = False  # whether a group is being carried out
+        self.committer, self.changed, self.ending = committer, Condition(), False
+        self.stepping = False  # whether a group is being run
         self.thread = Thread(target=self.run, name="interlock committer", daemon=True)
         self.thread.start()
 
     @property
     def load(self) -> int:
-        """How many wait here, the group that is being carried out counting as one."""
-        return len(self.committer.queue) + self.steps
-
-    def put(self, command: Command[A]) -> "Future[A]":
-        return self.put_all([command])[0]
+        """How many commands wait here; the group that is being run counts as one."""
+        return len(self.committer.queue) + self.stepping
 
     def put_all(self, commands: Sequence[Command[Any]]) -> "list[Future[Any]]":
-        with self.wanted:
+        with self.changed:
             if self.ending:
                 raise Unavailable("this engine is closed; open another one")
             futures = [self.committer.put(command) for command in commands]
-            self.wanted.notify()
+            self.changed.notify()
         return futures
 
     def run(self) -> None:
         while True:
-            with self.wanted:
-                self.steps = False
-                self.wanted.wait_for(lambda: self.committer.queue or self.ending)
+            with self.changed:
+                self.stepping = False
+                while not self.committer.queue and not self.ending:
+                    self.changed.wait()
                 if not self.committer.queue:
                     return
-                self.steps = True
-            self.committer.step()
+                self.stepping = True
+            try:
+                self.committer.step()
+            except BaseException:
+                log.exception("committer thread failed")
+                raise
 
     def stop(self) -> None:
-        with self.wanted:
+        """Returns when what was put is answered and the thread has ended."""
+        with self.changed:
             self.ending = True
-            self.wanted.notify()
+            self.changed.notify()
         self.thread.join()

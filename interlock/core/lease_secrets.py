@@ -10,7 +10,7 @@ HASHES_MAX = 10_000
 NONCE_MIN = 16  # bytes
 
 
-def secret(nonce: str, claim: str, unit: int, fence: int) -> str:
+def make_secret(nonce: str, claim: str, unit: int, fence: int) -> str:
     """The id of a lease: nobody who does not know the claim's nonce can guess it.
 
     The claim's key is in it, so that another claim with the same nonce is not answered with this one's leases.
@@ -35,7 +35,7 @@ def hash_nonce(nonce: str) -> str:
 
 
 @lru_cache(maxsize=HASHES_MAX)
-def hashed(lease: str) -> str:
+def hash_secret(lease: str) -> str:
     """What the record keeps of a lease. It is asked at the grant, at the start and at the end."""
     return sha256(lease.encode()).hexdigest()
 

@@ -4,7 +4,15 @@ Verbose notes are kept for a while, which each tenant may choose. What it chose 
 for every note: a beat shall cost no question.
 """
 
-from interlock.kernel.rows import Note
+from typing import Any
+
+import msgspec
+
+from interlock.core.tx_state import CancelRequests
+from interlock.kernel.commands import Command, LeaseRef, LeaseStatus
+from interlock.kernel.metrics import CONFLICTS, STALE
+from interlock.kernel.rows import Note, Unit
+from interlock.store.queries.for_verbs import find_cancel_requests, has_note
 from interlock.store.queries.tenants import read_tenant
 from interlock.store.unit_of_work import UnitOfWork
 
@@ -13,6 +21,7 @@ BEATS_US = 2 * DAY_US  # how long beats are kept, unless their tenant says other
 VERBOSE_US = 14 * DAY_US  # the same of other verbose things
 CANCEL_REQUESTED = "cancel_requested"  # the kind of note that says who asked a unit to stop, and why
 TRACEBACK = "traceback"  # the kind of note that has the traceback of an attempt, named by its number
+ASKED = "asked"  # in the payload of a cancel: who asked for it, why and when
 READ_AGAIN_US = 5_000_000
 
 
@@ -46,3 +55,25 @@ def note(
             expires=expires, payload=payload,
         )
     )  # fmt: skip
+
+
+def note_refusal(tx: UnitOfWork, command: Command[Any], ref: LeaseRef, answer: LeaseStatus) -> None:
+    """Keeps for two days who was refused and why, the same refusal once, and counts those that were too late."""
+    verb = type(command).__name__
+    name = f"{ref.fence}.{verb}.{answer.why}"
+    if not has_note(tx, ref.unit, "refused", name):
+        text = msgspec.json.encode({"by": command.actor, "verb": verb, "why": answer.why}).decode()
+        note(tx, ref.unit, "refused", text, name=name, fence=ref.fence, keep_us=beats_kept_us(tx))
+    if answer.why in STALE:
+        tx.counters.metrics[tx.tenant, CONFLICTS, verb.lower()] += 1
+
+
+def add_asker(tx: UnitOfWork, unit: Unit, actor: str, reason: str, payload: Any) -> Any:
+    """The payload of a cancel, which says who asked for it and why if its event (by `actor`) does not."""
+    requests = tx.state(CancelRequests).by_unit
+    if unit.id not in requests and unit.asked_at is not None:
+        requests |= find_cancel_requests(tx, [unit.id])
+    request = requests.get(unit.id)
+    if request is None or (request["by"], request["reason"]) == (actor, reason):
+        return payload
+    return {**(payload or {}), ASKED: request}

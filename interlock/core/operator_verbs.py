@@ -1,50 +1,50 @@
 """What operators do to units that others made."""
 
-from interlock.core import advance as moving
-from interlock.core.advance import Stamp, advance, asked_by
-from interlock.core.cancel import standing
+from interlock.core.advance import Stamp, advance, make_stamp, move_along
+from interlock.core.cancel import make_standing
+from interlock.core.dead_letters import describe_dead_letter
 from interlock.core.effective_policy import follower
-from interlock.core.lease_end import close, dead_letter, live, summon
+from interlock.core.leases import end_lease, is_held, lose_lease
 from interlock.core.reactions.follow import make_next_attempt
 from interlock.core.ready import make_ready
-from interlock.core.tick import lose
-from interlock.core.validation import one_of
-from interlock.core.workers import give_back
+from interlock.core.validation import check_choice
+from interlock.core.workers import give_back, notify_holder
 from interlock.kernel.commands import REASONS, Bury, Force, Replay, Revoke, Standing, Submitted
 from interlock.kernel.errors import Denied, InterlockError, Refused, Unknown
-from interlock.kernel.rows import ForcedMove
+from interlock.kernel.rows import ForcedMove, Unit
 from interlock.store.catalog import may_insert
+from interlock.store.migrate import make_path
 from interlock.store.unit_of_work import UnitOfWork
 
 
 def bury(tx: UnitOfWork, command: Bury) -> Standing:
     """The unit is a dead letter, with the reason code that the operator gives."""
     unit = tx.unit(command.unit)
-    one_of("reason", command.reason, REASONS)
+    check_choice("reason", command.reason, REASONS)
     tx.lifecycle(unit).move(unit.state, "bury")
-    stamp = asked_by(command)
-    summon(tx, unit)
-    if live(tx, unit):
-        close(tx, unit, "bury", "force", stamp, {})
+    stamp = make_stamp(command)
+    notify_holder(tx, unit)
+    if is_held(tx, unit):
+        end_lease(tx, unit, "bury", "force", stamp, {})
     else:
-        advance(tx, unit, "bury", stamp, payload=dead_letter(tx, unit, "bury", stamp, {}))
-    return standing(unit, applied=True)
+        advance(tx, unit, "bury", stamp, payload=describe_dead_letter(tx, unit, "bury", stamp, {}))
+    return make_standing(unit, applied=True)
 
 
 def revoke(tx: UnitOfWork, command: Revoke) -> Standing:
     """Whoever holds the unit has lost it, and its next word is stale."""
     unit = tx.unit(command.unit)
-    if not live(tx, unit):
-        return standing(unit, applied=False)
-    summon(tx, unit)
-    lose(
+    if not is_held(tx, unit):
+        return make_standing(unit, applied=False)
+    notify_holder(tx, unit)
+    lose_lease(
         tx,
         unit,
         "force",
         "revoke",
         Stamp(command.actor, command.reason or "revoked by an operator", command.cause, command.vouched_by),
     )
-    return standing(unit, applied=True)
+    return make_standing(unit, applied=True)
 
 
 def replay(tx: UnitOfWork, command: Replay) -> Submitted:
@@ -87,9 +87,22 @@ def force(tx: UnitOfWork, command: Force) -> Standing:
     if not command.reason:
         raise InterlockError("force needs a reason: it is all that will explain this later")
     refuse_unless_operator(tx, "force a move", ForcedMove.table)
-    summon(tx, unit)
+    notify_holder(tx, unit)
     holder = unit.holder
-    moving.force(tx, unit, command.state, asked_by(command))
+    force_move(tx, unit, command.state, make_stamp(command))
     if holder is not None:
         give_back(tx, unit, holder, Stamp(command.actor))
-    return standing(unit, applied=True)
+    return make_standing(unit, applied=True)
+
+
+def force_move(tx: UnitOfWork, unit: Unit, state: str, stamp: Stamp) -> None:
+    """Puts a unit into a state, whatever its table lists; the event says who did it and why."""
+    path = tx.paths.force(unit.lifecycle, unit.state, unit.lease if unit.holder is not None else None, state)
+    make_path(tx.connection, path)
+    version = unit.version + len(path.hops)
+    allowed = ForcedMove(
+        unit=unit.id, version=version, tenant=unit.tenant, target=state, actor=stamp.actor, reason=stamp.reason,
+        at=max(unit.changed_at, tx.now),
+    )  # fmt: skip
+    tx.connection.insert([allowed])  # before its act, which the guard compares with it
+    move_along(tx, unit, path, stamp, due_at=None)

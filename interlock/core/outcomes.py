@@ -5,12 +5,12 @@ from typing import Any
 
 import msgspec
 
-from interlock.core.advance import ASKED
-from interlock.core.notes import TRACEBACK, note
-from interlock.core.validation import json_text, keepable, one_of
+from interlock.core.notes import ASKED, TRACEBACK, note
+from interlock.core.validation import check_choice, check_json, check_text
 from interlock.kernel.api_keys import redacted
 from interlock.kernel.commands import ENDS, ERROR_CLASSES, REASONS, STAGES, TRACEBACK_MAX, Outcome
 from interlock.kernel.errors import InterlockError
+from interlock.kernel.paths import SELF
 from interlock.kernel.rows import Body, Event, Unit
 from interlock.kernel.texts import cut_middle
 from interlock.store.unit_of_work import UnitOfWork
@@ -20,16 +20,16 @@ NO_MORE = "{}"  # the payload of an end of which there is no more to tell; a fai
 MILLION, COST_MAX = 1_000_000, 1_000_000_000_000
 
 
-def check(outcome: Outcome) -> None:
-    """Words that nobody knows are told apart from those that are known."""
-    one_of("ended", outcome.ended, ENDS)
-    one_of("stage", outcome.stage, STAGES)
-    keepable("error", outcome.error)
-    keepable("traceback", outcome.traceback)
+def check_outcome(outcome: Outcome) -> None:
+    """Words that nobody knows are kept apart from those that are known."""
+    check_choice("ended", outcome.ended, ENDS)
+    check_choice("stage", outcome.stage, STAGES)
+    check_text("error", outcome.error)
+    check_text("traceback", outcome.traceback)
     check_cost(outcome.cost)
-    one_of("error_class", outcome.error_class, tuple(ERROR_CLASSES))
+    check_choice("error_class", outcome.error_class, tuple(ERROR_CLASSES))
     if outcome.reason_code is not None:
-        one_of("reason_code", outcome.reason_code, REASONS)
+        check_choice("reason_code", outcome.reason_code, REASONS)
     if outcome.result != NULL:
         check_result(outcome.result)
 
@@ -37,7 +37,7 @@ def check(outcome: Outcome) -> None:
 def check_result(result: str) -> None:
     """Raises InterlockError for a result that is no JSON text: whoever reads the job could not decode it."""
     try:
-        json_text("result", result)
+        check_json("result", result)
     except InterlockError as error:
         taught = """a result is JSON text, so the text done is sent as '"done"': encode it, as json.dumps does"""
         raise InterlockError(f"{error}; {taught}") from None
@@ -48,14 +48,14 @@ def check_cost(cost: float) -> None:
         raise InterlockError(f"cost = {cost} is not allowed; allowed is 0 to {COST_MAX}")
 
 
-def said_before(event: Event, body: Body, outcome: Outcome) -> bool:
+def is_said_before(event: Event, body: Body, outcome: Outcome) -> bool:
     """Whether this is what the holder said when its lease ended."""
     if outcome.ended == "success":
         return event.trigger == "complete" and (body.result or NULL) == outcome.result
     if outcome.ended == "cancelled":
         return event.trigger == "stopped" and tells_no_more(event)
-    told = msgspec.json.decode(event.payload)
-    return all(told.get(name) == value for name, value in failure(outcome).items())
+    kept = msgspec.json.decode(event.payload)
+    return all(kept.get(name) == value for name, value in describe_failure(outcome).items())
 
 
 def tells_no_more(event: Event) -> bool:
@@ -63,14 +63,20 @@ def tells_no_more(event: Event) -> bool:
     return event.payload == NO_MORE or set(msgspec.json.decode(event.payload)) <= {ASKED, "cost"}
 
 
-def failure(outcome: Outcome) -> dict[str, Any]:
+def is_release_again(event: Event, verb: str, actor: str) -> bool:
+    """Whether this is what its holder did by giving a unit back: it waits where it is, or a cancel ended it."""
+    ended = event.trigger in (SELF, "stopped", "overdue") and tells_no_more(event)
+    return event.trigger == verb or (ended and event.actor == actor)
+
+
+def describe_failure(outcome: Outcome) -> dict[str, Any]:
     """What the record keeps of a failure."""
-    told = {"error": redacted(outcome.error), "error_class": outcome.error_class, "stage": outcome.stage}
+    kept = {"error": redacted(outcome.error), "error_class": outcome.error_class, "stage": outcome.stage}
     if outcome.reason_code is not None:
-        told["reason_code"] = outcome.reason_code
+        kept["reason_code"] = outcome.reason_code
     if outcome.traceback:
-        told["traceback_digest"] = sha256(traceback_text(outcome).encode()).hexdigest()
-    return told
+        kept["traceback_digest"] = sha256(traceback_text(outcome).encode()).hexdigest()
+    return kept
 
 
 def traceback_text(outcome: Outcome) -> str:
@@ -94,8 +100,16 @@ def keep_result(tx: UnitOfWork, unit: Unit, result: str | None) -> None:
         tx.change(body)
 
 
-def spent(tx: UnitOfWork, unit: Unit, cost: float) -> dict[str, Any]:
-    """What an attempt has cost is counted, and told in the event that closes it."""
+def forget_error(tx: UnitOfWork, unit: Unit) -> None:
+    """What an earlier attempt failed with is no error of a unit that has succeeded; its events still tell it."""
+    body = tx.body(unit)
+    if body.error is not None:
+        body.error = None
+        tx.change(body)
+
+
+def add_cost(tx: UnitOfWork, unit: Unit, cost: float) -> dict[str, Any]:
+    """What an attempt has cost is counted, and kept in the event that closes it."""
     millionths = round(cost * MILLION)
     if not millionths:
         return {}

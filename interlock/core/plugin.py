@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
-from interlock.core.committer import Prefetches
+from interlock.core.group_reads import Prefetches
 from interlock.kernel import commands
 from interlock.kernel.commands import Command, Work
 from interlock.kernel.lifecycle import Lifecycle

@@ -5,8 +5,8 @@ import msgspec
 from interlock.core import validation
 from interlock.kernel.commands import Quota, SetTenant, Submit
 from interlock.kernel.errors import InterlockError, LimitReached
-from interlock.kernel.policy import within
 from interlock.kernel.rows import Tenant as Row
+from interlock.kernel.timing import check_duration
 from interlock.store.queries.for_verbs import find_by_key
 from interlock.store.queries.tenants import (
     count_waiting_now,
@@ -26,15 +26,15 @@ TENANT_MAX = LIMIT_MAX = 2**31 - 1
 
 def set_tenant(tx: UnitOfWork, command: SetTenant) -> Quota:
     """The tenant has this name and these limits from now on; what is not said stays as it is."""
-    validation.between("tenant", command.tenant, 1, TENANT_MAX)
+    validation.check_range("tenant", command.tenant, 1, TENANT_MAX)
     said = {name: getattr(command, name) for name in ("name", *LIMITS, *KEPT)}
     given = {name: value for name, value in said.items() if value is not msgspec.UNSET}
     for name in LIMITS:
         if given.get(name) is not None:
-            validation.between(name, given[name], 0, LIMIT_MAX)
+            validation.check_range(name, given[name], 0, LIMIT_MAX)
     for name in KEPT:
         if given.get(name) is not None:
-            within(name, given[name], KEPT_LEAST_US, KEPT_MOST_US)
+            check_duration(name, given[name], KEPT_LEAST_US, KEPT_MOST_US)
     known = lock_tenant(tx, command.tenant)
     new = known or Row(id=command.tenant, name=f"tenant-{command.tenant}", created_at=tx.now)
     before = None if known is None else msgspec.structs.replace(known)
@@ -54,7 +54,7 @@ def set_tenant(tx: UnitOfWork, command: SetTenant) -> Quota:
 
 def refuse_name(tx: UnitOfWork, name: str, tenant: int) -> None:
     """A name means one tenant, and is not taken for a number."""
-    validation.named("name", name)
+    validation.check_name("name", name)
     if name.isdecimal():
         raise InterlockError(f"name '{name}' is a number; a tenant's name has a letter in it")
     other = find_tenant(tx.connection, name)

@@ -1,44 +1,76 @@
-"""What a command may say: every verb asks here, so that a wrong word is told what the right ones are."""
+"""Checks of what commands say: a wrong value is refused with a message that names the allowed ones.
+
+The small checks come first (a name, a number, a choice, JSON), then `check_work`, which decides whether a piece of work
+could ever be done. Every check returns nothing, and raises InterlockError if the value is not allowed.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+from operator import attrgetter
+from typing import Any
 
 import msgspec
 
-from interlock.kernel.errors import InterlockError
+from interlock.kernel import timing
+from interlock.kernel.commands import ON_DUPLICATE, Policy, Work
+from interlock.kernel.errors import InterlockError, Unknown
+from interlock.kernel.lifecycle import Lifecycle
+from interlock.kernel.lifecycle_options import RollUp
+from interlock.store.hooks import Hooks
+from interlock.store.unit_of_work import UnitOfWork
 
-NAME_MAX = 200
+NAME_MAX = 200  # characters
 PRIORITY_MAX = 2**31 - 1
+WEBHOOK = re.compile(r"https?://[^\s/?#@\\]+([/?#][!-~]*)?")
+EVENT = re.compile(r"[A-Za-z0-9_-]{1,80}:[0-9]{1,18}")  # the id of a unit, and a version
+WEBHOOK_MAX = 2_000
+POLICY_FIELDS = tuple(name for name in Policy.__struct_fields__ if name in Work.__struct_fields__)
+policy_values = attrgetter(*POLICY_FIELDS)
+# What units of one kind differ in.
+OWN_FIELDS = ("input", "key", "ref", "parent", "needs", "after", "correlation", "trace", "cause")
+shared_values = attrgetter(*(name for name in Work.__struct_fields__ if name not in OWN_FIELDS))
+POSITIVE = (
+    "attempts", "timeout_us", "queue_timeout_us", "expires_us", "backoff_us", "backoff_cap_us", "ttl_us", "beat_us",
+    "sla_us", "reclaim_after_us",
+)  # fmt: skip
 
 
-def one_of(name: str, word: str, allowed: tuple[str, ...]) -> None:
+def check_choice(name: str, word: str, allowed: tuple[str, ...]) -> None:
+    """A word that is one of those that are allowed."""
     if word not in allowed:
         raise InterlockError(f"{name} = '{word}' is not allowed; allowed are {', '.join(allowed)}")
 
 
-def between(name: str, number: int, least: int, most: int | None = None) -> None:
+def check_range(name: str, number: int, least: int, most: int | None = None) -> None:
+    """A number from `least` to `most`, or without an upper end."""
     if number < least or (most is not None and number > most):
         allowed = f"at least {least}" if most is None else f"{least} to {most}"
         raise InterlockError(f"{name} = {number} is not allowed; allowed is {allowed}")
 
 
-def named(name: str, text: str) -> None:
+def check_name(name: str, text: str) -> None:
     """A name that people and keys can bear."""
     if not text or len(text) > NAME_MAX or "\0" in text:
         raise InterlockError(f"{name} = {text[:40]!r} is not allowed; allowed are 1 to {NAME_MAX} characters, none NUL")
 
 
-def keepable(name: str, text: str | None) -> None:
+def check_text(name: str, text: str | None) -> None:
     """Text that both databases can keep."""
     if text is not None and "\0" in text:
         raise InterlockError(f"{name} has a NUL character, which is not allowed")
 
 
-def capabilities(words: tuple[str, ...]) -> None:
+def check_capabilities(words: tuple[str, ...]) -> None:
+    """Names without a comma, which separates them where they are kept."""
     for word in words:
-        named("a capability", word)
+        check_name("a capability", word)
         if "," in word:
             raise InterlockError(f"the capability '{word}' has a comma, which is not allowed")
 
 
-def json_text(name: str, text: str) -> None:
+def check_json(name: str, text: str) -> None:
     """Text that is JSON, whatever it says."""
     try:
         msgspec.json.decode(text)
@@ -46,3 +78,114 @@ def json_text(name: str, text: str) -> None:
         raise InterlockError(f"{name} is not JSON: {error}") from None
     except RecursionError:
         raise InterlockError(f"{name} is nested too deeply to be read") from None
+
+
+# A piece of work.
+
+
+@dataclass
+class CheckedWork:
+    """Rules of work that this transaction has found to be allowed, each with a number."""
+
+    rules: dict[tuple[Any, ...], int] = field(default_factory=dict)
+
+
+def make_policy(work: Work) -> Policy:
+    """What a piece of work says of itself, as its unit keeps it."""
+    return Policy(**dict(zip(POLICY_FIELDS, policy_values(work), strict=True)))
+
+
+@lru_cache(maxsize=1024)
+def encode_policy(own: tuple[Any, ...]) -> str:
+    """What a unit keeps of these values, which many units share."""
+    return msgspec.json.encode(Policy(**dict(zip(POLICY_FIELDS, own, strict=True)))).decode()
+
+
+def check_work(lifecycles: Mapping[str, Lifecycle], work: Work, hooks: Hooks) -> None:
+    """Work that could never be done is refused before anything is made of it; plugins check their own options."""
+    if work.lifecycle not in lifecycles:
+        raise Unknown(f"there is no lifecycle '{work.lifecycle}'; there are {', '.join(lifecycles)}")
+    lifecycle = lifecycles[work.lifecycle]
+    if lifecycle.birth.trigger != "submit":
+        raise InterlockError(f"a {work.lifecycle} is not submitted")
+    check_name("task", work.task)
+    check_name("queue", work.queue)
+    if work.key is not None:
+        check_name("key", work.key)
+    check_capabilities(work.capabilities)
+    check_json("input", work.input)
+    check_json("labels", work.labels)
+    check_range("priority", work.priority, -PRIORITY_MAX, PRIORITY_MAX)
+    check_range("delay_us", work.delay_us, 0)
+    check_choice("on_duplicate", work.on_duplicate, ON_DUPLICATE)
+    check_choice("exhausted", work.exhausted or "exhaust", ("exhaust", "fail"))
+    for name in POSITIVE:
+        if getattr(work, name) is not None:
+            check_range(name, getattr(work, name), 1)
+    check_options_known(work, dict(hooks.options))
+    for check_options in hooks.checks:
+        check_options(lifecycles, work)
+    if work.reclaim_after_us is not None and not may_be_reclaimed(lifecycles, work):
+        raise InterlockError(
+            f"reclaim_after is not allowed for a {work.lifecycle}; allowed is it for a run and its steps"
+        )
+    if work.webhook_url is not None:
+        check_webhook(work.webhook_url, lifecycle)
+    leased = (
+        lifecycles[lifecycle.options.follows] if lifecycle.options.follows else lifecycle
+    )  # it is the attempt that is leased
+    if leased.options.lease:
+        timing.check_lease_terms(leased.options.lease, make_policy(work))
+
+
+def check_options_known(work: Work, kinds: Mapping[str, type]) -> None:
+    """Every option is one that a plugin knows, and is what the plugin says. Raises InterlockError."""
+    if work.options is None:
+        return
+    check_json("options", work.options)
+    given = msgspec.json.decode(work.options)
+    if not isinstance(given, dict):
+        raise InterlockError("options are a JSON object: a member for each option")
+    for name, value in given.items():
+        if name not in kinds:
+            raise InterlockError(f"there is no option '{name}'; there are {', '.join(kinds) or 'none'}")
+        try:
+            msgspec.convert(value, kinds[name])
+        except msgspec.ValidationError as error:
+            raise InterlockError(f"option '{name}': {error}") from None
+
+
+def may_be_reclaimed(lifecycles: Mapping[str, Lifecycle], work: Work) -> bool:
+    """Whether a worker may take this work over where it stands, or work that is a part of it."""
+    lifecycle = lifecycles[work.lifecycle]
+    return lifecycle.options.roll_up is RollUp.ALL or any(trigger == "reclaim" for _, trigger in lifecycle.moves)
+
+
+def check_webhook(url: str, lifecycle: Lifecycle) -> None:
+    """What is kept as a webhook's address is one: whoever may read the run reads it too, so it holds no password."""
+    if lifecycle.options.roll_up is RollUp.NONE:
+        raise InterlockError(f"webhook_url is not allowed for a {lifecycle.name}; allowed is it for a run")
+    if not WEBHOOK.fullmatch(url) or len(url) > WEBHOOK_MAX:
+        raise InterlockError(
+            f"webhook_url is not allowed; allowed is http://host/… or https://host/… of at most {WEBHOOK_MAX:,} "
+            "printable characters, without a user and a password"
+        )
+
+
+def check_work_once(tx: UnitOfWork, work: Work) -> int:
+    """The same, for one of many that mostly say the same: what was found sound once is not looked at again.
+
+    Answers a number that all work of this transaction has which differs only in what is each one's own.
+    """
+    if work.cause and not EVENT.fullmatch(work.cause):
+        raise InterlockError(f"cause = {work.cause[:40]!r} is not allowed; allowed is an event, as in job_4r1:3")
+    rules = shared_values(work)
+    checked = tx.state(CheckedWork).rules
+    if (kind := checked.get(rules)) is None:
+        check_work(tx.lifecycles, work, tx.hooks)
+        kind = checked[rules] = len(checked)
+        return kind
+    if work.key is not None:
+        check_name("key", work.key)
+    check_json("input", work.input)
+    return kind

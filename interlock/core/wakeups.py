@@ -1,214 +1,229 @@
-"""Waking those who wait for work: at once in this process, over the store's wire in others."""
+"""Wake-ups: whoever waits for work, for the end of a unit, or for news of what it holds is woken after a commit.
 
+In this process a subscription is notified at once; other processes are told over the store's channel (NOTIFY on
+PostgreSQL, a look at the file on SQLite). A wake-up is never a promise: it may come for nothing, and a lost one costs
+whoever waits a poll.
+"""
+
+import logging
 from collections.abc import Callable, Iterable
-from contextlib import suppress
-from dataclasses import dataclass, field
 from threading import Condition, Event, Lock, Thread
 from types import TracebackType
 from typing import NamedTuple
 
+from interlock.core.tx_state import WorkerCalls
 from interlock.kernel.errors import StoreError
 from interlock.store.connection import Queue, WakeupChannel
 from interlock.store.queries.for_verbs import LaneState, find_lanes_with_work, load_lanes
 from interlock.store.unit_of_work import UnitOfWork
 
-LOOK = 0.25  # seconds after which a listener asks whether it is still wanted
-LANES_MAX = 100_000  # remembered
-MEND = 1.0  # seconds before a lost wire is tried again
+LOOK = 0.25  # seconds after which the listener asks whether it is still wanted
+LANES_MAX = 100_000  # read_remembered
+RECONNECT = 1.0  # seconds before a broken channel is tried again
+log = logging.getLogger("interlock.core")
 
 
 class Subscription:
-    """Somebody who waits for work in some queues. What is rung between two waits is not lost."""
+    """Somebody who waits for work in some queues. What comes between two waits is not lost."""
 
-    def __init__(self, queues: Iterable[Queue], leave: "Callable[[Subscription], None]") -> None:
-        self.queues, self.leave, self.rung = frozenset(queues), leave, Event()
-        self.called: Callable[[], object] = lambda: None
+    def __init__(self, queues: Iterable[Queue], unsubscribe: "Callable[[Subscription], None]") -> None:
+        self.queues, self.unsubscribe, self.event = frozenset(queues), unsubscribe, Event()
+        self.callback: Callable[[], object] = lambda: None
 
-    def ring(self) -> None:
+    def notify(self) -> None:
         """One of the queues has got work. From any thread."""
-        self.rung.set()
-        self.called()
+        self.event.set()
+        self.callback()
 
-    def call(self, called: Callable[[], object]) -> None:
-        """Whoever rings calls this, in a thread of its own; so does what was rung before."""
-        self.called = called
-        if self.rung.is_set():
-            called()
+    def on_notify(self, callback: Callable[[], object]) -> None:
+        """Calls this, in the notifier's thread, at every wake-up; at once if there was one before."""
+        self.callback = callback
+        if self.event.is_set():
+            callback()
 
     def wait(self, timeout: float) -> bool:
         """Whether one of the queues has got work since the last wait, or did so within `timeout` seconds."""
-        heard = self.rung.wait(timeout)
-        if heard:
-            self.rung.clear()  # what is rung from here on is for the next wait
-        return heard
+        notified = self.event.wait(timeout)
+        if notified:
+            self.event.clear()  # what comes from here on is for the next wait
+        return notified
 
     def __enter__(self) -> "Subscription":
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self.leave(self)
+        self.unsubscribe(self)
 
 
 class Wakeup(NamedTuple):
     """Who is woken by a transaction, once it is committed."""
 
     lanes: dict[int, Queue]  # that it gave work to
-    queues: set[Queue]  # those of the lanes, and workers that it calls
-    told: Callable[[], None] | None = None  # its commit tells other processes; called when it has come
-
-
-@dataclass
-class WorkerCalls:
-    """Workers that a transaction calls: each is to ask how it stands with what it holds."""
-
-    queues: set[Queue] = field(default_factory=set)
+    queues: set[Queue]  # those of the lanes, and the workers that are to look after what they hold
+    sent: Callable[[], None] | None = None  # its commit tells other processes; called when it has come
 
 
 class WakeupHub:
-    """Knows who waits. A ring is never a promise: it may come for nothing, and a lost one costs a poll."""
+    """Knows who waits, and wakes them."""
 
-    def __init__(self, wire: WakeupChannel | None = None) -> None:
-        self.wire, self.changed, self.joining, self.ending = wire, Condition(), Lock(), False
-        self.watches: frozenset[Subscription] = frozenset()
+    def __init__(self, channel: WakeupChannel | None = None) -> None:
+        self.channel, self.changed, self.joining, self.ending = channel, Condition(), Lock(), False
+        self.subscriptions: frozenset[Subscription] = frozenset()
         self.ends: dict[int, list[Subscription]] = {}  # by unit: who waits here for its end
         self.lanes: dict[int, Queue] = {}  # of committed lanes
-        self.untold: set[Queue] = set()
+        self.unsent: set[Queue] = set()
         self.limited: set[int] = set()  # tenants that may have so much held and no more, as far as is known here
-        self.deaf = False  # the wire must be mended before it can be listened to
+        self.broken = False  # the channel must be opened again before it can be listened to
         self.threads: dict[str, Thread] = {}
-        if wire and wire.tells:
-            self.start("teller", self.tell, wire)
+        if channel and channel.tells:
+            self.start("wake-up sender", self.run_sender, channel)
+
+    # Subscribing.
 
     def watch(self, queues: Iterable[Queue]) -> Subscription:
         """From now on these queues are watched for whoever asks."""
-        watch = Subscription(queues, self.leave)
+        subscription = Subscription(queues, self.unsubscribe)
         with self.joining:
-            fresh = watch.queues - self.watched()
+            fresh = subscription.queues - self.watched_queues()
             with self.changed:
-                self.watches |= {watch}
+                self.subscriptions |= {subscription}
                 self.changed.notify_all()
-            if self.wire:
+            if self.channel:
                 try:
-                    self.wire.listen(fresh)
-                except StoreError:
-                    self.deaf = True
-            if self.wire and "listener" not in self.threads:
-                self.start("listener", self.listen, self.wire)
-        return watch
+                    self.channel.listen(fresh)
+                except StoreError as error:
+                    log.warning("wake-up channel failed, falling back to polling: error=%s", error)
+                    self.broken = True
+            if self.channel and "wake-up listener" not in self.threads:
+                self.start("wake-up listener", self.run_listener, self.channel)
+        return subscription
 
-    def leave(self, watch: Subscription) -> None:
+    def unsubscribe(self, subscription: Subscription) -> None:
         with self.changed:
-            self.watches -= {watch}
+            self.subscriptions -= {subscription}
 
     def watch_end(self, unit: int) -> Subscription:
-        """Rung when a committer of this process has ended the unit; of others' commits it hears nothing."""
-        watch = Subscription((), lambda watch: self.leave_end(unit, watch))
+        """Notified when a committer of this process has ended the unit; other processes' commits do not reach it."""
+        subscription = Subscription((), lambda leaving: self.unsubscribe_end(unit, leaving))
         with self.changed:
-            self.ends.setdefault(unit, []).append(watch)
-        return watch
+            self.ends.setdefault(unit, []).append(subscription)
+        return subscription
 
-    def leave_end(self, unit: int, watch: Subscription) -> None:
+    def unsubscribe_end(self, unit: int, subscription: Subscription) -> None:
         with self.changed:
-            self.ends[unit].remove(watch)
+            self.ends[unit].remove(subscription)
             if not self.ends[unit]:
                 del self.ends[unit]
 
-    def ring_ends(self, tx: UnitOfWork) -> None:
-        """Whoever waits here for a unit that a committed transaction has ended is woken."""
-        if not self.ends:
-            return
-        with self.changed:
-            written = [tx.rows.units[one] for one in self.ends.keys() & tx.changes.written if one in tx.rows.units]
-            watches = [watch for unit in written if unit.outcome is not None for watch in self.ends[unit.id]]
-        for watch in watches:
-            watch.ring()
+    def watched_queues(self) -> set[Queue]:
+        return {queue for subscription in self.subscriptions for queue in subscription.queues}
 
-    def watched(self) -> set[Queue]:
-        return {queue for watch in self.watches for queue in watch.queues}
+    # Waking.
 
-    def ring_of(self, tx: UnitOfWork) -> Wakeup:
-        """Who will be woken by a transaction that is about to be committed."""
-        lanes = self.lanes_of(tx)
+    def collect(self, tx: UnitOfWork) -> Wakeup:
+        """Returns who will be woken by a transaction that is about to be committed."""
+        lanes = self.find_lanes(tx)
         queues = {*lanes.values(), *tx.state(WorkerCalls).queues}
-        return Wakeup(lanes, queues, self.wire.tell_within(tx.connection, queues) if self.wire and queues else None)
+        sent = self.channel.tell_within(tx.connection, queues) if self.channel and queues else None
+        return Wakeup(lanes, queues, sent)
 
-    def tell_with(self, tx: UnitOfWork) -> None:
-        """Whoever waits, here or elsewhere, hears of a transaction when somebody else commits it, and never before."""
-        queues = {*self.lanes_of(tx).values(), *tx.state(WorkerCalls).queues}
-        if self.wire and queues:
-            self.wire.tell_with(tx.connection, queues)
+    def send_with_commit(self, tx: UnitOfWork) -> None:
+        """Whoever waits, here or elsewhere, is woken when the caller commits its transaction, and never before."""
+        queues = {*self.find_lanes(tx).values(), *tx.state(WorkerCalls).queues}
+        if self.channel and queues:
+            self.channel.tell_with(tx.connection, queues)
 
-    def lanes_of(self, tx: UnitOfWork) -> dict[int, Queue]:
+    def find_lanes(self, tx: UnitOfWork) -> dict[int, Queue]:
         """The lanes that a transaction gives work to, and their queues, if anybody wants to know."""
         limits = tx.state(LaneState).limits
         limited = self.limited | {tenant for tenant, (running, _) in limits.items() if running is not None}
         self.limited = limited - {tenant for tenant, (running, _) in limits.items() if running is None}
-        if not self.watches and not (self.wire and self.wire.tells):
+        if not self.subscriptions and not (self.channel and self.channel.tells):
             return {}
         lanes = find_lanes_with_work(tx, self.lanes) if tx.changes.made_available else {}
         for tenant in tx.changes.freed_tenants & limited:  # whoever was kept from its work by a limit may claim again
             lanes |= {lane.id: (tenant, lane.queue) for lane in load_lanes(tx, tenant).lanes}
         return lanes
 
-    def ring(self, ring: Wakeup) -> None:
-        """Whoever waits here is woken, and other processes will be told. Its lanes will never be another queue's."""
-        if not ring.queues:
+    def send(self, wakeup: Wakeup) -> None:
+        """Wakes whoever waits here, and other processes. A lane never becomes another queue's, so it is remembered."""
+        if not wakeup.queues:
             return
         if len(self.lanes) > LANES_MAX:
             self.lanes = {}
-        self.lanes |= ring.lanes
-        for watch in self.watches:
-            if watch.queues & ring.queues:
-                watch.ring()
-        if ring.told:
-            ring.told()
-        elif self.wire and self.wire.tells:
+        self.lanes |= wakeup.lanes
+        self.notify(wakeup.queues)
+        if wakeup.sent:
+            wakeup.sent()
+        elif self.channel and self.channel.tells:
             with self.changed:
-                self.untold |= ring.queues
+                self.unsent |= wakeup.queues
                 self.changed.notify_all()
 
-    def tell(self, wire: WakeupChannel) -> None:
-        """Other processes are told, all queues that gather meanwhile at once."""
+    def notify(self, queues: set[Queue]) -> None:
+        """Wakes whoever waits here for one of these queues."""
+        for subscription in self.subscriptions:
+            if subscription.queues & queues:
+                subscription.notify()
+
+    def notify_ends(self, tx: UnitOfWork) -> None:
+        """Wakes whoever waits here for a unit that a committed transaction has ended."""
+        if not self.ends:
+            return
+        with self.changed:
+            units = tx.rows.units
+            written = [units[unit] for unit in self.ends.keys() & tx.changes.written if unit in units]
+            woken = [watch for unit in written if unit.outcome is not None for watch in self.ends[unit.id]]
+        for subscription in woken:
+            subscription.notify()
+
+    # The channel to other processes.
+
+    def run_sender(self, channel: WakeupChannel) -> None:
+        """Tells other processes, all queues that gather meanwhile at once."""
         while True:
             with self.changed:
-                self.changed.wait_for(lambda: self.untold or self.ending)
-                queues, self.untold = self.untold, set()
+                self.changed.wait_for(lambda: self.unsent or self.ending)
+                queues, self.unsent = self.unsent, set()
             if not queues:
                 return
-            with suppress(StoreError):  # it costs the others a poll
-                wire.tell(queues)
+            try:
+                channel.tell(queues)
+            except StoreError as error:  # it costs the others a poll
+                log.warning("wake-up not sent to other processes: queues=%d error=%s", len(queues), error)
 
-    def listen(self, wire: WakeupChannel) -> None:
-        """What other processes tell is rung here."""
+    def run_listener(self, channel: WakeupChannel) -> None:
+        """Wakes whoever waits here for what other processes tell."""
         while not self.ending:
             with self.changed:
-                # A wire that others speak on must be emptied also while nobody waits.
-                self.changed.wait_for(lambda: self.watches or self.ending or wire.tells)
+                # A channel that others speak on must be emptied also while nobody waits.
+                self.changed.wait_for(lambda: self.subscriptions or self.ending or channel.tells)
             try:
-                if self.deaf:
-                    wire.listen(self.watched())
-                    self.deaf, heard = False, self.watched()
+                if self.broken:
+                    channel.listen(self.watched_queues())
+                    self.broken, queues = False, self.watched_queues()
+                    log.info("wake-up channel open again")
                 else:
-                    heard = wire.heard(self.watched, LOOK)
-            except StoreError:
-                self.deaf = True
+                    queues = channel.heard(self.watched_queues, LOOK)
+            except StoreError as error:
+                if not self.broken:
+                    log.warning("wake-up channel failed, falling back to polling: error=%s", error)
+                self.broken = True
                 with self.changed:
-                    self.changed.wait_for(lambda: self.ending, MEND)
+                    self.changed.wait_for(lambda: self.ending, RECONNECT)
                 continue
-            for watch in self.watches:
-                if watch.queues & heard:
-                    watch.ring()
+            self.notify(queues)
 
-    def start(self, name: str, run: Callable[[WakeupChannel], None], wire: WakeupChannel) -> None:
-        self.threads[name] = Thread(target=run, args=(wire,), name=f"interlock {name}", daemon=True)
+    def start(self, name: str, run: Callable[[WakeupChannel], None], channel: WakeupChannel) -> None:
+        self.threads[name] = Thread(target=run, args=(channel,), name=f"interlock {name}", daemon=True)
         self.threads[name].start()
 
     def close(self) -> None:
-        """What was rung has been told, and the threads have ended."""
+        """Returns when what was to be sent is sent and the threads have ended."""
         with self.changed:
             self.ending = True
             self.changed.notify_all()
         for thread in self.threads.values():
             thread.join()
-        if self.wire:
-            self.wire.close()
+        if self.channel:
+            self.channel.close()

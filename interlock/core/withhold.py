@@ -4,8 +4,7 @@ A claim and a tick pick units that nobody named. If one of them fails, the comma
 one would pick the same unit again: one bad row would stop its queue for ever. So the command is undone, the bad unit is
 found and withheld in a transaction of its own, and the command is carried out again without it.
 
-What Python finds out of a unit is known at once (`CannotProceed`). What the database refuses names no unit, so the
-units that were picked are tried in halves, each in a transaction that is rolled back, until the bad ones are known.
+How the bad units are found is said in `exclude.py`.
 
 A withheld unit is parked on a key that nobody gives back, so it is not in the claim index. Its own clocks go on; where
 it is time that failed, time tries again a minute later. Every move ends the withholding, so an operator who cancels the
@@ -13,19 +12,18 @@ unit, or forces it into a state, has it back.
 """
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from typing import TypeVar
 
 import msgspec
 
 from interlock.core.advance import withhold_unit
+from interlock.core.failures import bug_in, is_passing, reason_of
 from interlock.core.notes import note
-from interlock.kernel.errors import Contended, InterlockError, Unavailable, UnknownLifecycle
+from interlock.kernel.errors import UnknownLifecycle
 from interlock.kernel.ids import format_id
 from interlock.kernel.rows import Unit
 from interlock.store.acts import WITHHELD
-from interlock.store.connection import LostCommit, Taken
-from interlock.store.ids import OutOfIds
 from interlock.store.unit_of_work import UnitOfWork
 
 T = TypeVar("T")
@@ -39,16 +37,6 @@ class CannotProceed(Exception):
     def __init__(self, failures: Mapping[int, Exception]) -> None:
         super().__init__("; ".join(f"unit {unit}: {error}" for unit, error in failures.items()))
         self.failures = dict(failures)
-
-
-def is_passing(error: Exception) -> bool:
-    """Whether a command may go well the next time it is tried, so that no unit is to blame."""
-    contended = isinstance(error, Contended) and not isinstance(error, Taken)
-    return (
-        contended
-        or isinstance(error, Unavailable | LostCommit | OutOfIds | MemoryError)
-        or not isinstance(error, Exception)
-    )
 
 
 def ask_each(units: Iterable[Unit], question: Callable[[Unit], T]) -> list[T]:
@@ -78,17 +66,6 @@ def move_each(units: Iterable[Unit], move: Callable[[Unit], None]) -> None:
             raise CannotProceed({unit.id: error}) from error
 
 
-def find_failures(units: Sequence[int], attempt: Callable[[Sequence[int]], Exception | None]) -> dict[int, Exception]:
-    """Which of these units fail, and how: those that go well together are not tried again."""
-    error = attempt(units) if units else None
-    if error is None:
-        return {}
-    if len(units) == 1:
-        return {units[0]: error}
-    half = len(units) // 2
-    return {**find_failures(units[:half], attempt), **find_failures(units[half:], attempt)}
-
-
 def withhold(tx: UnitOfWork, failures: Mapping[int, Exception]) -> None:
     """Units that failed are picked no more; those that others have moved meanwhile are left as they are."""
     for unit in tx.lock_units(sorted(failures)):
@@ -102,11 +79,6 @@ def withhold(tx: UnitOfWork, failures: Mapping[int, Exception]) -> None:
         error = failures[unit.id]
         text = "unit=%s is withheld: %s; see interlock why %s"
         log.error(text, name, reason_of(error), name, exc_info=bug_in(error))
-
-
-def bug_in(error: Exception) -> Exception | None:
-    """An error that no command may raise: its traceback says where to look."""
-    return None if isinstance(error, InterlockError) else error
 
 
 def pass_over(tx: UnitOfWork, failures: Mapping[int, Exception]) -> None:
@@ -129,8 +101,3 @@ def unknown_here(tx: UnitOfWork, failures: Mapping[int, Exception]) -> dict[int,
         for one, error in failures.items()
         if isinstance(error, UnknownLifecycle) or (one in known and tx.rows.units[one].state not in states[one])
     }
-
-
-def reason_of(error: Exception) -> str:
-    text = str(error)
-    return text if type(error).__module__.startswith("interlock") else f"{type(error).__name__}: {text}"

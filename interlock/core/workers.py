@@ -6,10 +6,12 @@ from typing import NamedTuple
 import msgspec
 
 from interlock.core import validation
-from interlock.core.advance import Stamp, advance, asked_by, change, make_unit
+from interlock.core.advance import Stamp, advance, change, make_stamp, make_unit
+from interlock.core.tx_state import WorkerCalls
 from interlock.kernel.commands import Drain, Register, Standing
 from interlock.kernel.errors import Contended, Drained, Gone
 from interlock.kernel.rows import Body, Unit, Worker
+from interlock.store.connection import CALL
 from interlock.store.prefetch import declare_worker
 from interlock.store.queries.for_verbs import lock_incarnations, read_worker_unlocked
 from interlock.store.unit_of_work import UnitOfWork
@@ -18,7 +20,7 @@ LIFECYCLE = "worker"
 CAPACITY_MAX = 1_000_000
 
 
-class Taking(NamedTuple):
+class ClaimMark(NamedTuple):
     """What a claim leaves in its worker's row."""
 
     units: int
@@ -33,25 +35,25 @@ class Taking(NamedTuple):
 class WorkerChanges:
     """What the rows of workers are told last in a transaction, by tenant and worker."""
 
-    claims: dict[tuple[int, int], Taking] = field(default_factory=dict)
+    claims: dict[tuple[int, int], ClaimMark] = field(default_factory=dict)
     given_back: dict[tuple[int, int], tuple[int, Stamp]] = field(default_factory=dict)  # how many units, and why
     silent: set[int] = field(default_factory=set)  # workers that have lost a lease because they were not heard
 
 
 def register(tx: UnitOfWork, command: Register) -> int:
     """A worker is idle and may claim. What an older incarnation of its name holds is left to its leases' end."""
-    validation.named("name", command.name)
-    validation.named("incarnation", command.incarnation)
-    validation.capabilities(command.capabilities)
-    validation.between("capacity", command.capacity, 1, CAPACITY_MAX)
-    validation.between("concurrency", command.concurrency, 0, CAPACITY_MAX)
-    stamp = asked_by(command)
-    for older in [worker_of(tx, one.unit) for one in lock_incarnations(tx, command.tenant, command.name)]:
+    validation.check_name("name", command.name)
+    validation.check_name("incarnation", command.incarnation)
+    validation.check_capabilities(command.capabilities)
+    validation.check_range("capacity", command.capacity, 1, CAPACITY_MAX)
+    validation.check_range("concurrency", command.concurrency, 0, CAPACITY_MAX)
+    stamp = make_stamp(command)
+    for older in [lock_worker(tx, one.unit) for one in lock_incarnations(tx, command.tenant, command.name)]:
         if older.incarnation == command.incarnation:
             return older.unit
         older.draining = 1
         tx.change(older)
-        leave_if_empty(tx, older, Stamp(command.actor, "a new incarnation has registered"))
+        drain_if_empty(tx, older, Stamp(command.actor, "a new incarnation has registered"))
     unit = Unit(id=tx.ids.take(), tenant=command.tenant, lane=0, lifecycle=LIFECYCLE)
     body = Body(unit=unit.id, tenant=unit.tenant, task=LIFECYCLE, created_at=tx.now)
     make_unit(tx, unit, body, stamp, trigger="register")
@@ -67,20 +69,20 @@ def register(tx: UnitOfWork, command: Register) -> int:
 
 def drain(tx: UnitOfWork, command: Drain) -> Standing:
     """A worker gets no new work, and has shut down as soon as it holds nothing."""
-    worker = worker_of(tx, command.worker)
+    worker = lock_worker(tx, command.worker)
     worker.draining = 1
     tx.change(worker)
-    moved = leave_if_empty(tx, worker, asked_by(command))
+    moved = drain_if_empty(tx, worker, make_stamp(command))
     unit = tx.unit(worker.unit)
     return Standing(unit=unit.id, state=unit.state, version=unit.version, applied=moved)
 
 
-def heard_of(tx: UnitOfWork, holder: int) -> Worker:
+def mark_alive(tx: UnitOfWork, holder: int) -> Worker:
     """The worker is alive; one that did not answer for a while is back, and empty. One that shut down is refused."""
-    return alive(tx, worker_of(tx, holder))
+    return bring_back(tx, lock_worker(tx, holder))
 
 
-def alive(tx: UnitOfWork, worker: Worker) -> Worker:
+def bring_back(tx: UnitOfWork, worker: Worker) -> Worker:
     unit = tx.unit(worker.unit)
     if tx.lifecycle(unit).settled(unit.state):
         if worker.draining:
@@ -95,14 +97,14 @@ def alive(tx: UnitOfWork, worker: Worker) -> Worker:
     return worker
 
 
-def serves(worker: Worker, queues: tuple[str, ...]) -> None:
+def add_queues(worker: Worker, queues: tuple[str, ...]) -> None:
     """The worker is known to claim from these queues, beside those that it claimed from before."""
     known = msgspec.json.decode(worker.queues, type=set[str])
     if not known.issuperset(queues):
         worker.queues = msgspec.json.encode(sorted(known.union(queues))).decode()
 
 
-def glimpse(tx: UnitOfWork, holder: int, key: str) -> Worker | None:
+def read_unlocked(tx: UnitOfWork, holder: int, key: str) -> Worker | None:
     """A worker as it looks without a lock, if its claim may go by that and be written into its row at last.
 
     So whoever gives something back need not wait for a whole claim. One that held nothing at its last claim, is silent,
@@ -128,15 +130,24 @@ def glimpse(tx: UnitOfWork, holder: int, key: str) -> Worker | None:
     return None if silent or full or worker.draining or worker.claim_key == key else worker
 
 
-def take_on(tx: UnitOfWork, worker: Worker, taking: Taking) -> None:
+def mark_claim(tx: UnitOfWork, worker: Worker, mark: ClaimMark) -> None:
     """The worker holds more; with the first one it is busy. Raises Contended if it has claimed elsewhere meanwhile."""
-    if worker.claim_key != taking.before or worker.draining or worker.holding + taking.units > worker.capacity:
+    if worker.claim_key != mark.before or worker.draining or worker.holding + mark.units > worker.capacity:
         raise Contended(f"worker {worker.name} is no longer what it was when this claim began")
     tx.change(worker)
-    worker.claim_key, worker.claim_nonce_hash = taking.key, taking.nonce_hash
-    if taking.units and worker.holding == 0:
-        advance(tx, tx.unit(worker.unit), "assign", taking.stamp)
-    worker.holding += taking.units
+    worker.claim_key, worker.claim_nonce_hash = mark.key, mark.nonce_hash
+    if mark.units and worker.holding == 0:
+        advance(tx, tx.unit(worker.unit), "assign", mark.stamp)
+    worker.holding += mark.units
+
+
+def notify_holder(tx: UnitOfWork, unit: Unit) -> None:
+    """Wakes whoever holds the unit: it will ask at once how it stands with it, and not wait for its next beat."""
+    if unit.holder is not None:
+        worker = tx.worker(unit.holder)
+        worker.summons += 1
+        tx.change(worker)
+        tx.state(WorkerCalls).queues.add((worker.tenant, f"{CALL}{worker.name}"))
 
 
 def give_back(tx: UnitOfWork, unit: Unit, holder: int, stamp: Stamp) -> None:
@@ -153,16 +164,16 @@ def free_workers(tx: UnitOfWork) -> None:
         tx.tenant = tenant
         if (tenant, holder) in changes.claims and holder not in tx.rows.workers:
             tx.prefetch(list(declare_worker(holder)))
-        worker_of(tx, holder)
+        lock_worker(tx, holder)
 
 
-def worker_of(tx: UnitOfWork, holder: int) -> Worker:
+def lock_worker(tx: UnitOfWork, holder: int) -> Worker:
     """A worker, locked, as this transaction leaves it; with the last unit given back it is idle, or gone if drained."""
     worker, changes = tx.worker(holder), tx.state(WorkerChanges)
-    taking = changes.claims.pop((worker.tenant, holder), None)
-    if taking:
-        serves(alive(tx, worker), taking.queues)
-        take_on(tx, worker, taking)
+    mark = changes.claims.pop((worker.tenant, holder), None)
+    if mark:
+        add_queues(bring_back(tx, worker), mark.queues)
+        mark_claim(tx, worker, mark)
     if (worker.tenant, holder) not in changes.given_back:
         return worker
     count, stamp = changes.given_back.pop((worker.tenant, holder))
@@ -170,24 +181,24 @@ def worker_of(tx: UnitOfWork, holder: int) -> Worker:
     changes.silent.discard(holder)
     worker.holding -= count
     tx.change(worker)
-    if worker.holding == 0 and not leave_if_empty(tx, worker, stamp):
+    if worker.holding == 0 and not drain_if_empty(tx, worker, stamp):
         unit = tx.unit(worker.unit)
         if silent:
-            call_silent(tx, worker, unit)
+            mark_silent(tx, worker, unit)
         elif tx.lifecycle(unit).allows(unit.state, "free"):
             advance(tx, unit, "free", stamp)
     return worker
 
 
-def call_silent(tx: UnitOfWork, worker: Worker, unit: Unit) -> None:
+def mark_silent(tx: UnitOfWork, worker: Worker, unit: Unit) -> None:
     """A worker has lost its last lease by silence: it does not answer, unless it speaks in this transaction."""
     if tx.lifecycle(unit).allows(unit.state, "miss"):
         advance(tx, unit, "miss", Stamp("clock", "its lease is over, and it was not heard"))
         if worker.seen_at == tx.now:
-            alive(tx, worker)
+            bring_back(tx, worker)
 
 
-def leave_if_empty(tx: UnitOfWork, worker: Worker, stamp: Stamp) -> bool:
+def drain_if_empty(tx: UnitOfWork, worker: Worker, stamp: Stamp) -> bool:
     unit = tx.unit(worker.unit)
     if not worker.draining or worker.holding or not tx.lifecycle(unit).allows(unit.state, "drain"):
         return False

@@ -8,7 +8,16 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from interlock.kernel.lifecycle import BY_CHILDREN, CancelMode, Category, Lifecycle, Move, Owner, RollUp
+from interlock.kernel.lifecycle import Category, Lifecycle, Move, Owner
+from interlock.kernel.lifecycle_options import CancelMode, RollUp
+
+# Triggers that the engine fires by itself, and those that it fires on a holder's word.
+BY_ENGINE = frozenset(
+    {"ready", "claim", "reclaim", "retry", "exhaust", "lost", "time_out", "due", "overdue"}
+    | {"parent_cancelled", "parent_failed"}
+)
+BY_CHILDREN = frozenset({"begin", "gate", "succeed", "stall"})
+BY_HOLDER = frozenset({"start", "beat", "complete", "fail", "release", "snooze", "stopped"})
 
 LOSSES = ("lost", "reclaim", "expire")  # a holder that vanishes is answered by one of these
 COUNTING = (RollUp.ALL, RollUp.CRITICAL, RollUp.REQUIRED)
@@ -65,7 +74,7 @@ GUARDS: Mapping[str, Guard] = MappingProxyType(
     {
         "attempts_left": Guard(
             "another attempt may be opened: the budget has one left, and no cancel was asked for",
-            "interlock.kernel.policy.Tally.left",
+            "interlock.kernel.policy.AttemptsUsed.left",
             triggers("retry", "lost", "reclaim"),
         ),
         "available": Guard(
@@ -75,19 +84,19 @@ GUARDS: Mapping[str, Guard] = MappingProxyType(
         ),
         "cancel_asked": Guard(
             "a cancel was asked for",
-            "interlock.kernel.policy.stopped",
+            "interlock.kernel.policy.after_stop",
             lambda lifecycle, move: (
                 reported("stopped")(lifecycle, move) or of_life("lease", "acknowledge")(lifecycle, move)
             ),
         ),
         "cancel_now": Guard(
             "the cancel is hard, its deadline has passed, nobody holds the job, or its parent has ended",
-            "interlock.kernel.policy.cancel",
+            "interlock.kernel.policy.cancel_action",
             is_soft_cancel,
         ),
         "cancel_overdue": Guard(
             "a cancel was asked for, and its deadline has passed or nobody is left to answer it",
-            "interlock.core.tick.look",
+            "interlock.core.timers.fire_timer",
             triggers("overdue"),
         ),
         "capabilities_match": Guard(
@@ -97,7 +106,7 @@ GUARDS: Mapping[str, Guard] = MappingProxyType(
         ),
         "children_say_so": Guard(
             "it is the first verdict that is true of how its children stand, under the rule of roll_up",
-            "interlock.kernel.policy.verdict",
+            "interlock.kernel.families.verdict_of_children",
             lambda lifecycle, move: lifecycle.options.roll_up in COUNTING and is_word_of_children(move),
         ),
         "current_child_says_so": Guard(
@@ -107,12 +116,12 @@ GUARDS: Mapping[str, Guard] = MappingProxyType(
         ),
         "deadline_passed": Guard(
             "the clock of its state has run out",
-            "interlock.core.tick.look",
+            "interlock.core.timers.fire_timer",
             is_clock,
         ),
         "drained": Guard(
             "somebody has asked the worker to leave, and it holds nothing",
-            "interlock.core.workers.leave_if_empty",
+            "interlock.core.workers.drain_if_empty",
             of_life("worker", "drain"),
         ),
         "failed_for_good": Guard(
@@ -122,12 +131,12 @@ GUARDS: Mapping[str, Guard] = MappingProxyType(
         ),
         "holds_nothing": Guard(
             "the worker has given back the last job that it held",
-            "interlock.core.workers.worker_of",
+            "interlock.core.workers.lock_worker",
             of_life("worker", "free"),
         ),
         "lease_expired": Guard(
             "the time of the lease is over, and nobody has renewed it",
-            "interlock.core.tick.look",
+            "interlock.core.timers.fire_timer",
             of_life("lease", "expire"),
         ),
         "needs_met": Guard(
@@ -138,7 +147,7 @@ GUARDS: Mapping[str, Guard] = MappingProxyType(
         "no_attempt_left": Guard(
             "no other attempt may be opened: the budget is used up, a cancel was asked for, or it is a compensation "
             "that failed for good",
-            "interlock.kernel.policy.Tally.left",
+            "interlock.kernel.policy.AttemptsUsed.left",
             triggers("exhaust"),
         ),
         "only_open_child": Guard(
@@ -148,7 +157,7 @@ GUARDS: Mapping[str, Guard] = MappingProxyType(
         ),
         "plan_has_children": Guard(
             "at least one child was made",
-            "interlock.core.cancel.carry_out",
+            "interlock.core.decide.apply_verdict",
             lambda lifecycle, move: (
                 move.trigger == "plan" and move.owner in (Owner.PERSON, Owner.VALIDATOR, Owner.REPORTER)
             ),

@@ -1,11 +1,32 @@
-"""What a lifecycle is: a closed table of states, and the moves between them."""
+"""A lifecycle: a closed table of states, and of the moves between them.
+
+What is here
+------------
+A lifecycle file (`lifecycles/job.toml` is the one to read) becomes one `Lifecycle`: its `states`, and its `moves` by
+(state, trigger). A **trigger** names what happens ("claim", "complete", "lost"); a **state** is where a unit rests; a
+**move** is the one answer of a state to a trigger. There is never a choice: if what happens must be told apart first (a
+failure with attempts left, or without), the policy (`kernel/policy.py`) decides which trigger it is.
+
+Verbs never name states. They fire triggers, and `Lifecycle.move` says where that leads or raises Refused. So the same
+verb serves jobs, CI attempts and steps, whose states have other names. Code that must know what a state means to
+everybody asks for its **category**: waiting, ready, held, active, … and five settled ones, which are ends.
+
+A move may pass more than one state at once. Each step of it is a **hop**, and each hop is one event of the record.
+
+In which order: the loader reads a file and the lint checks it (every state can be reached and left, every unfinished
+state says what cancel and its deadline do); the migration writes the hops to the database, whose guard refuses every
+other one; then verbs use the table. Nothing here changes after loading, so much is computed once and kept.
+
+What is not pretty: `owner` says who may fire a move, but verbs see to it; and a lease has a lifecycle of its own.
+"""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, fields
 from enum import StrEnum, auto
 from functools import cached_property
 
 from interlock.kernel.errors import Refused
+from interlock.kernel.lifecycle_options import Options
 
 
 class Category(StrEnum):
@@ -40,37 +61,11 @@ class Owner(StrEnum):
     REPORTER = auto()  # whoever told the world
 
 
-# Triggers that the engine fires by itself, and those that it fires on a holder's word.
-BY_ENGINE = frozenset(
-    {"ready", "claim", "reclaim", "retry", "exhaust", "lost", "time_out", "due", "overdue"}
-    | {"parent_cancelled", "parent_failed"}
-)
-BY_CHILDREN = frozenset({"begin", "gate", "succeed", "stall"})
-BY_HOLDER = frozenset({"start", "beat", "complete", "fail", "release", "snooze", "stopped"})
-
-
 class Severity(StrEnum):
     INFO = auto()
     WARNING = auto()
     ERROR = auto()
     CRITICAL = auto()
-
-
-class RollUp(StrEnum):
-    """How the children of a unit decide its state."""
-
-    NONE = auto()
-    ALL = auto()  # every child must succeed
-    CRITICAL = auto()  # a critical child's failure decides; others block those that need them
-    REQUIRED = auto()  # every required child must succeed
-    SINGLE = auto()  # one child at a time does the work
-    FOLLOW = auto()  # the unit makes the moves of its current child
-
-
-class CancelMode(StrEnum):
-    IMMEDIATE = auto()  # asked and done in one transaction
-    FLAGGED = auto()  # the holder is told and may still finish; hard cancel is immediate
-    TWO_PHASE = auto()  # a state of its own until the holder answers or the deadline passes
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,108 +87,46 @@ class State:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Move:
-    """The one answer to a trigger in a state: a path of one or more states, each hop a transition."""
+class Transition:
+    """What a move and its hops have in common."""
 
     source: str | None  # None: before birth
     trigger: str
-    path: tuple[str, ...]
     owner: Owner
-    events: tuple[str, ...]  # the document's own name for each hop
-    severities: tuple[Severity, ...]
     opens_attempt: bool = False  # closes attempt n and opens n+1, at its first hop
     extension: bool = False  # not in the document
     why: str = ""
     guards: tuple[str, ...] = ()  # what the engine asks first; see kernel/guards.py
     note: str = ""  # for readers; it claims nothing
 
-    @cached_property
-    def hops(self) -> "list[Hop]":
-        """The transitions of this move, in order."""
-        sources = (self.source, *self.path)
-        return [
-            Hop(
-                source=sources[step],
-                target=target,
-                trigger=self.trigger,
-                owner=self.owner,
-                event=self.events[step],
-                severity=self.severities[step],
-                opens_attempt=self.opens_attempt and step == 0,
-                extension=self.extension,
-                why=self.why,
-                guards=self.guards,
-                note=self.note,
-            )
-            for step, target in enumerate(self.path)
-        ]
-
 
 @dataclass(frozen=True, kw_only=True)
-class Hop:
+class Hop(Transition):
     """One transition, as the database, the docs and the checkers know it."""
 
-    source: str | None
     target: str
-    trigger: str
-    owner: Owner
     event: str
     severity: Severity
-    opens_attempt: bool
-    extension: bool
-    why: str
-    guards: tuple[str, ...]
-    note: str
 
 
 @dataclass(frozen=True, kw_only=True)
-class Budget:
-    """How often a unit may be tried. Without `losses`, failures and lost leases share `attempts`."""
+class Move(Transition):
+    """The one answer to a trigger in a state: a path of one or more states, each hop a transition."""
 
-    attempts: int = 3
-    losses: int | None = None
-    snoozes: int = 100
-    exhausted: str = "exhaust"  # the trigger for a failure when nothing is left: "exhaust" or "fail"
+    path: tuple[str, ...]
+    events: tuple[str, ...]  # the document's own name for each hop
+    severities: tuple[Severity, ...]
 
-
-@dataclass(frozen=True, kw_only=True)
-class Backoff:
-    """min(cap, base × factor^n) × (1 ± jitter) after the n-th try, and never more than the cap."""
-
-    base_us: int
-    factor: int = 2
-    cap_us: int | None = None
-    jitter: float = 0.0
-
-
-@dataclass(frozen=True, kw_only=True)
-class LeaseTerms:
-    """For how long a worker may speak for a unit, and how often it must be heard."""
-
-    ttl_us: int
-    ttl_min_us: int
-    ttl_max_us: int
-    silent_max_us: int | None = None  # the longest TTL of a type that cannot beat
-    beat_us: int
-    beat_min_us: int
-    beat_max_us: int
-    missed_beats: int = 0  # so many missed beats end a lease before its TTL; 0: only the TTL counts
-    ack_us: int | None = None  # an unacknowledged lease ends here
-
-
-@dataclass(frozen=True, kw_only=True)
-class Options:
-    """What the engine must know of a lifecycle beside its table."""
-
-    roll_up: RollUp = RollUp.NONE
-    follows: str = ""  # the lifecycle of the child that a `follow` unit mirrors
-    cancel_mode: CancelMode = CancelMode.IMMEDIATE
-    cancel_within_us: int | None = None
-    monotonic: bool = True  # without the moves that open an attempt, nothing happens twice
-    monotonic_why: str = ""
-    budget: Budget = field(default_factory=Budget)
-    backoff: Backoff | None = None
-    lease: LeaseTerms | None = None
+    @cached_property
+    def hops(self) -> list[Hop]:
+        """The transitions of this move, in order."""
+        shared = {field.name: getattr(self, field.name) for field in fields(Transition)}
+        steps = zip((self.source, *self.path), self.path, self.events, self.severities, strict=False)
+        hops = []
+        for source, target, event, severity in steps:
+            hops.append(Hop(**{**shared, "source": source}, target=target, event=event, severity=severity))
+            shared["opens_attempt"] = False
+        return hops
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -241,10 +174,6 @@ class Lifecycle:
 
     def settled(self, state: str) -> bool:
         return self.states[state].settled
-
-    def final(self, state: str) -> bool:
-        """Whether no move leaves a settled state."""
-        return self.settled(state) and not any(hop.source == state for hop in self.hops)
 
     @property
     def birth(self) -> Move:

@@ -5,18 +5,9 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 
 from interlock.kernel.graph import cycle, reachable, reaching
-from interlock.kernel.guards import GUARDS, LOSSES, asked_for
-from interlock.kernel.lifecycle import (
-    BY_CHILDREN,
-    BY_ENGINE,
-    BY_HOLDER,
-    CancelMode,
-    Category,
-    Lifecycle,
-    Owner,
-    RollUp,
-    State,
-)
+from interlock.kernel.guards import BY_CHILDREN, BY_ENGINE, BY_HOLDER, GUARDS, LOSSES, asked_for
+from interlock.kernel.lifecycle import Category, Lifecycle, Owner, State
+from interlock.kernel.lifecycle_options import CancelMode, RollUp
 
 
 @dataclass(frozen=True)

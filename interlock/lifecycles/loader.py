@@ -10,21 +10,9 @@ import msgspec
 
 from interlock.kernel.durations import microseconds
 from interlock.kernel.errors import BadLifecycle, Unknown
-from interlock.kernel.lifecycle import (
-    BY_HOLDER,
-    Backoff,
-    Budget,
-    CancelMode,
-    Category,
-    LeaseTerms,
-    Lifecycle,
-    Move,
-    Options,
-    Owner,
-    RollUp,
-    Severity,
-    State,
-)
+from interlock.kernel.guards import BY_HOLDER
+from interlock.kernel.lifecycle import Category, Lifecycle, Move, Owner, Severity, State
+from interlock.kernel.lifecycle_options import Backoff, Budget, CancelMode, LeaseRules, Options, RollUp
 from interlock.kernel.lint import Fault, at, faults
 
 E = TypeVar("E", bound=StrEnum)
@@ -238,11 +226,11 @@ class Reader:
             jitter=row.jitter,
         )
 
-    def lease(self, row: LeaseTable) -> LeaseTerms:
+    def lease(self, row: LeaseTable) -> LeaseRules:
         def length(key: str, otherwise: str) -> int:
             return self.length(getattr(row, key) or getattr(row, otherwise), "lease", key) or 0
 
-        return LeaseTerms(
+        return LeaseRules(
             ttl_us=length("ttl", "ttl"),
             ttl_min_us=length("ttl_min", "ttl"),
             ttl_max_us=length("ttl_max", "ttl"),

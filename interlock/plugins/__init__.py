@@ -15,11 +15,11 @@ STANDARD = Registry((CONCURRENCY, WORKFLOWS, APPROVALS, SCHEDULES))
 
 
 def make_engine(
-    connection: Connection, lifecycles: Mapping[str, Lifecycle], *others: Connection, wire: WakeupChannel | None = None,
-    registry: Registry = STANDARD,
+    connection: Connection, lifecycles: Mapping[str, Lifecycle], *others: Connection,
+    channel: WakeupChannel | None = None, registry: Registry = STANDARD,
 ) -> Engine:  # fmt: skip
     """An engine with all plugins that Interlock ships, or with other ones, on connections that are open."""
-    return Engine(connection, lifecycles, *others, wire=wire, registry=registry)
+    return Engine(connection, lifecycles, *others, channel=channel, registry=registry)
 
 
 def open_engine(url: str, lifecycles: Mapping[str, Lifecycle]) -> Engine:

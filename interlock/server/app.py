@@ -16,7 +16,7 @@ from litestar.handlers import HTTPRouteHandler
 from interlock.client import responses
 from interlock.client.app import App
 from interlock.core.plugin import Registry, load_part
-from interlock.core.ticker import Ticker
+from interlock.core.tick import Ticker
 from interlock.kernel.errors import StoreError
 from interlock.server import command_api, dead_letters, jobs, keys, leases, lifecycles, long_poll, metrics, workers
 from interlock.server.api_page import PAGE, PAGE_HEADERS

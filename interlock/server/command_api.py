@@ -13,13 +13,13 @@ from msgspec import Meta
 from interlock.client import http_codec
 from interlock.client.remote_views import RemoteView, index_remote_views, strip_secrets
 from interlock.client.selections import REQUEUE, is_requeue
-from interlock.core.committer import Unresolved
 from interlock.core.plugin import Registry
 from interlock.kernel.commands import LOCAL, Command, CreateKey, Drain, LeaseStatus, RotateKey
 from interlock.kernel.errors import Denied, InterlockError, StoreError, Unknown
 from interlock.server.errors import OURS, ApiError, make_api_error
 from interlock.server.keys import check_scopes_given
 from interlock.server.operations import Operation, Request
+from interlock.store.commit_proof import Unresolved
 from interlock.store.queries.views import find_cause
 
 log = logging.getLogger("interlock.server")

@@ -9,7 +9,8 @@ from interlock.client.why import explain
 from interlock.kernel.commands import Cancel, Replay, Standing, Submit, Submitted, Work
 from interlock.kernel.errors import InterlockError, Refused, Unknown
 from interlock.kernel.ids import format_id
-from interlock.kernel.lifecycle import Category, Lifecycle, RollUp
+from interlock.kernel.lifecycle import Category, Lifecycle
+from interlock.kernel.lifecycle_options import RollUp
 from interlock.server import sse
 from interlock.server.operations import Operation, Reply, Request, parse_unit_id
 from interlock.server.request_schemas import (

@@ -14,7 +14,8 @@ from interlock.core.engine import READERS
 from interlock.kernel.commands import Command
 from interlock.kernel.errors import Unknown
 from interlock.kernel.ids import parse_id
-from interlock.kernel.lifecycle import Lifecycle, RollUp
+from interlock.kernel.lifecycle import Lifecycle
+from interlock.kernel.lifecycle_options import RollUp
 from interlock.server.actors import actor_fields
 from interlock.server.auth import Caller
 from interlock.server.errors import ApiError

@@ -24,7 +24,7 @@ class Waiter:
     def __init__(self, watch: Subscription, wanted: Wanted) -> None:
         self.watch, self.wanted, self.used = watch, wanted, loop_time()
         self.woken, loop = asyncio.Event(), asyncio.get_running_loop()
-        watch.call(lambda: loop.call_soon_threadsafe(self.woken.set))
+        watch.on_notify(lambda: loop.call_soon_threadsafe(self.woken.set))
 
     async def wait(self, seconds: float) -> bool:
         """Whether it was rung, until now or within so many seconds."""
@@ -56,19 +56,19 @@ class Waiters:
             raise ApiError(503, "too many wait at this server; ask again", headers=RETRY_SOON)
         watch = await asyncio.to_thread(self.watch, *wanted)
         if older := self.known.get(name):
-            older.watch.leave(older.watch)
+            older.watch.unsubscribe(older.watch)
         self.known[name] = waiter = Waiter(watch, wanted)
         return waiter
 
     def watch(self, tenant: int, queues: Sequence[str], worker: str | None) -> Subscription:
         engine = self.app.engine
-        return engine.watch(queues, tenant) if worker is None else engine.calls(worker, tenant)
+        return engine.watch(queues, tenant) if worker is None else engine.watch_worker(worker, tenant)
 
     def drop_idle(self) -> None:
         """Who has not asked for a while is gone."""
         for name, waiter in list(self.known.items()):
             if loop_time() - waiter.used > KEPT_SECONDS:
-                waiter.watch.leave(waiter.watch)
+                waiter.watch.unsubscribe(waiter.watch)
                 del self.known[name]
 
     def tick(self, tenant: int) -> None:

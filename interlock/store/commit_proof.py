@@ -1,13 +1,17 @@
 """Proof of a commit whose answer was lost: a row that the transaction wrote is looked up in the database."""
 
 import time
-from collections.abc import Iterable, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from interlock.kernel.errors import StoreError
 from interlock.kernel.rows import Act, Answer, Archived, Artifact, Note, Row
-from interlock.store.connection import Connection, Unreachable
+from interlock.store.connection import Connection, LostCommit, Unreachable
+
+if TYPE_CHECKING:
+    from interlock.store.unit_of_work import UnitOfWork
 
 # What tells such a row from every other; these stay as they were written.
 IDENTITY: dict[type[Row], tuple[str, ...]] = {
@@ -18,6 +22,16 @@ IDENTITY: dict[type[Row], tuple[str, ...]] = {
     Answer: ("tenant", "scope", "key", "request", "expires"),
 }
 OUTCOME_PAUSE, OUTCOME_WAIT = 0.05, 60.0  # seconds
+
+
+class Unresolved(Unreachable):
+    """Nobody can say whether the command was carried out."""
+
+    def __init__(self, why: str) -> None:
+        super().__init__(
+            f"the database did not answer to COMMIT and cannot be asked now ({why}); "
+            "the command may have been carried out or not: look before you send it again"
+        )
 
 
 class CommitProof(msgspec.Struct, frozen=True):
@@ -92,3 +106,24 @@ def confirm_on_standby(connection: Connection) -> None:
         connection.rollback()
         raise
     connection.commit()
+
+
+def was_committed(tx: "UnitOfWork", reconnect: Callable[[], None], tries: int) -> bool:
+    """Returns whether a transaction was committed, although nobody said so.
+
+    Raises:
+        Unresolved: the database could not be asked, so many times in a row.
+    """
+    why = ""
+    for _ in range(tries):
+        try:
+            reconnect()
+            committed = wait_for_outcome(tx.connection, tx.mark)  # not before it is over
+            if tx.changes.proof:
+                committed = is_proven(tx.connection, tx.tenants, tx.changes.proof)
+            if committed:
+                confirm_on_standby(tx.connection)
+            return bool(committed)
+        except (StoreError, LostCommit) as error:
+            why = str(error)
+    raise Unresolved(why)

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from interlock.core.lease_secrets import hashed
+from interlock.core.lease_secrets import hash_secret
 from interlock.kernel.commands import LeaseGrant
 from interlock.kernel.ids import format_id
 
@@ -53,5 +53,5 @@ def describe_job(grant: LeaseGrant) -> dict[str, Any]:
     """
     return {
         "id": format_id(grant.lifecycle, grant.unit), "unit": grant.unit, "run": grant.parent, "task": grant.task,
-        "attempt": grant.attempt, "fence": grant.fence, "lease_hash": hashed(grant.lease)[:HASH_SHOWN],
+        "attempt": grant.attempt, "fence": grant.fence, "lease_hash": hash_secret(grant.lease)[:HASH_SHOWN],
     }  # fmt: skip

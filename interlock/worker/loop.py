@@ -157,14 +157,14 @@ class Worker:
         """Subscribes to wake-ups of the queues and calls for this worker; returns the function that ends that."""
         watches = {
             self.app.engine.watch(self.queues, self.app.tenant): self.wake_up,
-            self.app.engine.calls(self.name, self.app.tenant): self.heartbeats.send_soon,
+            self.app.engine.watch_worker(self.name, self.app.tenant): self.heartbeats.send_soon,
         }
         for watch, call in watches.items():
-            watch.call(partial(self.call_on_loop, call))
+            watch.on_notify(partial(self.call_on_loop, call))
 
         def unsubscribe() -> None:
             for watch in watches:
-                watch.leave(watch)
+                watch.unsubscribe(watch)
 
         return unsubscribe
 

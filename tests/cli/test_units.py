@@ -15,7 +15,7 @@ import typer
 
 from interlock.cli.main import app
 from interlock.client.durations import format_time
-from interlock.core.committer import IDS_A_ROW
+from interlock.core.committer import IDS_PER_ROW
 from interlock.kernel.commands import DefineSchedule, PauseSchedule, Record, Submit, Work
 from interlock.kernel.ids import parse_id
 from interlock.store.sqlite import SqliteConnection
@@ -451,7 +451,7 @@ def test_the_environment_is_read(place: Place) -> None:
 
 def test_a_submit_takes_few_ids_with_it(place: Place) -> None:
     first, second = (place.world.unit(parse_id(place.ask("submit", "mail").out.strip())).id for _ in range(2))
-    assert second - first == IDS_A_ROW
+    assert second - first == IDS_PER_ROW
 
 
 def test_every_verb_is_on_a_page_with_an_example() -> None:

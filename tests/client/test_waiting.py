@@ -54,7 +54,7 @@ def when_waited_for(app: interlock.App, job: interlock.Job, call: Any) -> thread
     """Calls once somebody waits for the job."""
 
     def run() -> None:
-        while job.unit not in app.engine.bell.ends:  # type: ignore[attr-defined]
+        while job.unit not in app.engine.wakeups.ends:  # type: ignore[attr-defined]
             threading.Event().wait(0.001)
         call()
 
@@ -87,7 +87,7 @@ def test_what_ends_here_is_told_and_looked_at_once_more(app: interlock.App, look
     assert told(job, aio=aio) == 7
     thread.join()
     assert 1 <= len(looks) <= 2, "before it waited, and when it was told"
-    assert app.engine.bell.ends == {}, "nobody is left waiting"  # type: ignore[attr-defined]
+    assert app.engine.wakeups.ends == {}, "nobody is left waiting"  # type: ignore[attr-defined]
 
 
 def test_any_end_is_told_to_everybody_who_waits(app: interlock.App, looks: list[int]) -> None:
@@ -107,7 +107,7 @@ def test_any_end_is_told_to_everybody_who_waits(app: interlock.App, looks: list[
     for thread in threads:
         thread.join()
     assert states == ["cancelled"] * 2
-    assert app.engine.bell.ends == {}  # type: ignore[attr-defined]
+    assert app.engine.wakeups.ends == {}  # type: ignore[attr-defined]
     assert len(looks) <= 4
 
 
@@ -141,7 +141,7 @@ def test_a_wait_that_is_given_up_is_forgotten(app: interlock.App) -> None:
             await asyncio.wait_for(job.wait.aio(), 0.05)
 
     asyncio.run(give_up())
-    assert app.engine.bell.ends == {}  # type: ignore[attr-defined]
+    assert app.engine.wakeups.ends == {}  # type: ignore[attr-defined]
     app.send(Cancel(unit=job.unit))  # and whoever ends it wakes nobody
 
 

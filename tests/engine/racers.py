@@ -8,7 +8,7 @@ import threading
 
 import msgspec
 
-from interlock.core.engine import Engine, Runner
+from interlock.core.engine import Engine
 from interlock.kernel.commands import Claim, Finish, LeaseGrant, Outcome, Register, Start
 from interlock.lifecycles import shipped
 from interlock.plugins import make_engine
@@ -47,10 +47,12 @@ class Racer(threading.Thread):
 
 
 class Race:
-    """Racers behind one gate, spread over engines with a runner each."""
+    """Racers behind one gate, spread over engines with threads of their own."""
 
     def __init__(self, engines: list[Engine], racers: int, first: int = 0) -> None:
-        self.runners = [Runner(engine) for engine in engines]
+        self.engines = engines
+        for engine in engines:
+            engine.start_threads()
         self.gate = threading.Barrier(racers + 1)
         self.racers = [Racer(first + place, engines[place % len(engines)], self.gate) for place in range(racers)]
         for racer in self.racers:
@@ -71,8 +73,8 @@ class Race:
         self.gate.abort()
         for racer in self.racers:
             racer.join()
-        for runner in self.runners:
-            runner.stop()
+        for engine in self.engines:
+            engine.stop_threads()
 
 
 def main(url: str, first: int, racers: int) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from interlock.audit.laws.rows import audit
-from interlock.core import leases
+from interlock.core import claims
 from interlock.core.engine import Engine
 from interlock.kernel.commands import Claim, Drain, Finish, LeaseGrant, LeaseRef, Outcome, Register, Start, Submit, Work
 from interlock.lifecycles import shipped
@@ -49,7 +49,7 @@ def claim(worker: int, key: str, limit: int = 1) -> Claim:
 
 def in_the_middle(monkeypatch: pytest.MonkeyPatch, what: Callable[[], object]) -> None:
     """Somebody does this, once, when a claim has seen its worker and chosen what to take."""
-    choose, left = leases.claimable, [what]
+    choose, left = claims.find_claimable, [what]
 
     def chosen(*args: Any) -> Any:
         found = choose(*args)
@@ -57,7 +57,7 @@ def in_the_middle(monkeypatch: pytest.MonkeyPatch, what: Callable[[], object]) -
             left.pop()()
         return found
 
-    monkeypatch.setattr(leases, "claimable", chosen)
+    monkeypatch.setattr(claims, "find_claimable", chosen)
 
 
 def holding(engine: Engine, worker: int) -> tuple[int, int]:

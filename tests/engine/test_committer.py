@@ -323,6 +323,6 @@ def submit_many(world: World, number: int) -> None:
 
 def test_ids_that_do_not_suffice_are_reserved_anew(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """A command may make more than anybody foresaw: it is tried again with more ids."""
-    monkeypatch.setattr(committer, "IDS_A_ROW", 0)
+    monkeypatch.setattr(committer, "IDS_PER_ROW", 0)
     made = world.send(Submit(work=tuple(Work(task="a") for _ in range(5_000))))
     assert len({one.unit for one in made}) == 5_000

@@ -27,7 +27,7 @@ child = os.fork()
 if child == 0:
     ask = {
         "submit": mail.submit, "many": lambda: mail.submit_many([{}]), "why": lambda: app.why(1),
-        "watch": lambda: app.engine.watch(["default"]), "calls": lambda: app.engine.calls("w"),
+        "watch": lambda: app.engine.watch(["default"]), "watch_worker": lambda: app.engine.watch_worker("w"),
     }
     for name, call in ask.items():
         try:

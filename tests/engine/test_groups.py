@@ -8,8 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from interlock.core.committer import afterwards
-from interlock.core.engine import Runner
+from interlock.core.pending import call_after_answers
 from interlock.kernel.commands import (
     Admit,
     Cancel,
@@ -243,13 +242,13 @@ def count(connection: Connection, monkeypatch: pytest.MonkeyPatch, said: list[st
     spy("many", lambda sql, rows: sql)
 
 
-def test_a_runner_answers_what_was_sent_before_it_stops(tmp_path: Path) -> None:
+def test_a_thread_answers_what_was_sent_before_it_stops(tmp_path: Path) -> None:
     connection = SqliteConnection(str(tmp_path / "work.db"))
     migrate.upgrade(connection, shipped().values())
     engine = make_engine(connection, shipped())
-    runner = Runner(engine)
-    futures = [runner.put(Submit(work=(Work(task=f"t{number}"),))) for number in range(300)]
-    runner.stop()
+    engine.start_threads()
+    futures = [engine.put(Submit(work=(Work(task=f"t{number}"),))) for number in range(300)]
+    engine.stop_threads()
     assert len({future.result(timeout=0)[0].unit for future in futures}) == 300
     connection.close()
 
@@ -287,8 +286,8 @@ def test_whoever_is_woken_by_an_answer_finds_those_of_the_whole_group(world: Wor
     """Else its next command would go alone, while those of the others are on their way."""
     committer, seen = world.engine.committer, list[bool]()
     first, last = (committer.put(Submit(work=(Work(task=task),))) for task in ("a", "b"))
-    first.add_done_callback(lambda _: afterwards(lambda: seen.append(last.done())))
+    first.add_done_callback(lambda _: call_after_answers(lambda: seen.append(last.done())))
     committer.step()
     assert seen == [True]
-    afterwards(lambda: seen.append(False))  # nothing is being answered: it is done at once
+    call_after_answers(lambda: seen.append(False))  # nothing is being answered: it is done at once
     assert seen == [True, False]

@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from interlock.core.lease_secrets import NONCE_MIN, secret
+from interlock.core.lease_secrets import NONCE_MIN, make_secret
 from interlock.kernel.commands import Claim
 from interlock.kernel.errors import InterlockError
 from interlock.store.connection import Connection
@@ -60,9 +60,9 @@ def test_a_reader_of_the_database_cannot_compute_a_live_lease(world: World, nonc
     assert sha256(grant.lease.encode()).hexdigest() in values, "the search has seen what is stored of the lease"
     assert not values & {nonce, grant.lease, sha256(nonce.encode()).hexdigest()}
     message = b"%d:%d:k" % (grant.unit, grant.fence)
-    assert secret(nonce, "k", grant.unit, grant.fence) == grant.lease
+    assert make_secret(nonce, "k", grant.unit, grant.fence) == grant.lease
     for value in values:
-        assert secret(value, "k", grant.unit, grant.fence) != grant.lease
+        assert make_secret(value, "k", grant.unit, grant.fence) != grant.lease
         for key in possible_keys(value):
             assert blake2b(message, key=key, digest_size=32).hexdigest() != grant.lease
 

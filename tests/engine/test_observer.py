@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from interlock.core import tick
+from interlock.core import timers
 from interlock.core.engine import Engine
 from interlock.kernel.commands import Cancel, Command, Revoke, Submit, Tick, Work
 from interlock.kernel.errors import InterlockError, Unknown
@@ -150,11 +150,11 @@ def test_a_bug_that_time_meets_names_the_unit(
 
 
 def spoil(monkeypatch: pytest.MonkeyPatch, unit: int) -> None:
-    honest = tick.look
+    honest = timers.fire_timer
 
     def fail(tx: UnitOfWork, row: Unit) -> None:
         if row.id == unit:
             raise KeyError("a verb's bug")
         honest(tx, row)
 
-    monkeypatch.setattr(tick, "look", fail)
+    monkeypatch.setattr(timers, "fire_timer", fail)

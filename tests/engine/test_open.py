@@ -50,8 +50,7 @@ def until(true: Callable[[], object]) -> None:
 
 
 def put(engine: Engine, command: object) -> "Future[list[object]]":
-    assert engine.runner
-    return engine.runner.put(command)  # type: ignore[arg-type]
+    return engine.put(command)  # type: ignore[arg-type]
 
 
 def waits(admin: PostgresConnection, event: str) -> list[int]:

@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from interlock.audit.laws.rows import audit
-from interlock.core import tick
+from interlock.core import timers
 from interlock.kernel.commands import (
     REASONS,
     Bury,
@@ -184,14 +184,14 @@ def test_a_unit_that_cannot_be_moved_does_not_stop_the_time_of_others(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stuck, other = world.submit(delay_us=1_000_000), world.submit(delay_us=2_000_000)
-    honest = tick.look
+    honest = timers.fire_timer
 
     def look(tx: UnitOfWork, unit: Unit) -> None:
         if unit.id == stuck:
             raise InterlockError("this one cannot be moved")
         honest(tx, unit)
 
-    monkeypatch.setattr(tick, "look", look)
+    monkeypatch.setattr(timers, "fire_timer", look)
     world.pass_time(3)
     assert world.engine.send(Tick()) == 1
     monkeypatch.undo()

@@ -7,7 +7,7 @@ from threading import Thread
 
 import pytest
 
-from interlock.core.engine import Engine, Runner
+from interlock.core.engine import Engine
 from interlock.kernel.commands import (
     Claim,
     DefineSchedule,
@@ -200,10 +200,11 @@ def test_engines_that_race_never_exceed_the_limit(url: str) -> None:
 def engines(url: str) -> Iterator[list[Engine]]:
     with ExitStack() as stack:
         made = [make_engine(stack.enter_context(closing(opened(url))), shipped()) for _ in range(ENGINES)]
-        runners = [Runner(engine) for engine in made]
+        for engine in made:
+            engine.start_threads()
         yield made
-        for runner in runners:
-            runner.stop()
+        for engine in made:
+            engine.stop_threads()
 
 
 @pytest.mark.req("X-06")

@@ -190,7 +190,7 @@ def test_in_a_quiet_moment_the_commit_tells(server: str, monkeypatch: pytest.Mon
         open_engine(url, shipped()) as there,
         here.watch(["default"]) as watch,
     ):
-        wire, told = there.bell.wire, list[object]()
+        wire, told = there.wakeups.channel, list[object]()
         assert isinstance(wire, Notify)
         monkeypatch.setattr(wire, "tell", told.append)
         there.send(submit())
@@ -210,7 +210,7 @@ def test_what_is_undone_is_not_told(server: str) -> None:
         here.watch(["default"]) as watch,
         here.watch(["mark"]) as mark,
     ):
-        wire = there.bell.wire
+        wire = there.wakeups.channel
         assert wire
         connection = there.committer.connection
         with there.committer.alone:
@@ -247,11 +247,11 @@ class Mute:
 
 
 def test_a_dead_wire_costs_a_poll_and_no_more() -> None:
-    bell = WakeupHub(Mute())
-    with bell.watch([(1, "default")]) as watch:
-        bell.ring(Wakeup({}, {(1, "default")}))
+    hub = WakeupHub(Mute())
+    with hub.watch([(1, "default")]) as watch:
+        hub.send(Wakeup({}, {(1, "default")}))
         assert watch.wait(0)
-    bell.close()
+    hub.close()
 
 
 def test_thousands_of_queues_are_told_as_all(server: str) -> None:

@@ -47,7 +47,7 @@ def test_a_lifecycle_of_ones_own_is_explored_too() -> None:
 
 def deaf(**ignored: bool) -> Patch:
     """The judgement of stale messages, with parts of it left out."""
-    real = policy.stale
+    real = policy.why_stale
 
     def stale(lease: Lifecycle, state: str, **facts: object) -> str:
         if ignored.get("fence"):
@@ -60,20 +60,20 @@ def deaf(**ignored: bool) -> Patch:
             state = next(name for name in lease.states if lease.category(name) is Category.ACTIVE)
         return real(lease, state, **facts)  # type: ignore[arg-type]
 
-    return lambda patch: patch.setattr(policy, "stale", stale)
+    return lambda patch: patch.setattr(policy, "why_stale", stale)
 
 
 def swap(name: str, function: object) -> Patch:
     return lambda patch: patch.setattr(policy, name, function)
 
 
-def forgetful(self: policy.Tally, *, lost: bool = False) -> bool:
-    return policy.Tally.__dict__["honest"](replace(self, asked=False), lost=lost)  # type: ignore[no-any-return]
+def forgetful(self: policy.AttemptsUsed, *, lost: bool = False) -> bool:
+    return policy.AttemptsUsed.__dict__["honest"](replace(self, cancel_asked=False), lost=lost)  # type: ignore[no-any-return]
 
 
 def no_mind_of_cancel(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(policy.Tally, "honest", policy.Tally.left, raising=False)
-    patch.setattr(policy.Tally, "left", forgetful)
+    patch.setattr(policy.AttemptsUsed, "honest", policy.AttemptsUsed.left, raising=False)
+    patch.setattr(policy.AttemptsUsed, "left", forgetful)
 
 
 def astray(self: Lifecycle, state: str | None, trigger: str) -> Move:
@@ -82,30 +82,30 @@ def astray(self: Lifecycle, state: str | None, trigger: str) -> Move:
     return replace(move, path=(self.initial,)) if trigger == "complete" else move
 
 
-REAL_STALE = policy.stale
+REAL_STALE = policy.why_stale
 RULES: list[tuple[str, str, Patch, str]] = [
     ("no fence", "job", deaf(fence=True, owner=True), "one-owner"),
     ("fence without owner", "step", deaf(owner=True), "one-owner"),
     ("expiry ignored", "job", deaf(expiry=True), "one-owner"),
     ("an ended lease still speaks", "job", deaf(end=True), "one-owner"),
-    ("claim without looking for a holder", "step", swap("claim", lambda lifecycle, state, held: "reclaim" if lifecycle.allows(state, "reclaim") else "claim" if lifecycle.allows(state, "claim") else ""), "one-owner"),
+    ("claim without looking for a holder", "step", swap("claim_trigger", lambda lifecycle, state, held: "reclaim" if lifecycle.allows(state, "reclaim") else "claim" if lifecycle.allows(state, "claim") else ""), "one-owner"),
     ("the fence stands still", "job", swap("next_fence", lambda fence: max(fence, 1)), "stale-stays"),
-    ("budget ignored after a failure", "job", lambda patch: patch.setattr(policy.Tally, "left", lambda self, lost=False: True), "budget"),
+    ("budget ignored after a failure", "job", lambda patch: patch.setattr(policy.AttemptsUsed, "left", lambda self, lost=False: True), "budget"),
     ("budget ignored after a loss", "agent_job", swap("after_loss", lambda lifecycle, state, tally: ""), "budget"),
     ("a cancel is outlived by a retry", "job", no_mind_of_cancel, "cancel-holds"),
-    ("a cancel is answered that nobody asked for", "job", swap("stopped", lambda lifecycle, state, asked: policy.choose(lifecycle, state, "stopped")), "cancel-holds"),
+    ("a cancel is answered that nobody asked for", "job", swap("after_stop", lambda lifecycle, state, asked: policy.choose(lifecycle, state, "stopped")), "cancel-holds"),
     ("a lease outlives its unit", "job", swap("keeps_lease", lambda lifecycle, state: True), "one-owner"),
     ("a lost lease is never noticed", "job", swap("after_loss", lambda lifecycle, state, tally: ""), "can-end"),
-    ("a deferred cancel is forgotten", "ci_run", swap("resumed_cancel", lambda lifecycle, source, target: False), "cancel-holds"),
-    ("a hard cancel only asks", "job", swap("cancel", lambda lifecycle, state, hard, held: policy.ASK if held else policy.choose(lifecycle, state, "cancel")), "cancel-holds"),
+    ("a deferred cancel is forgotten", "ci_run", swap("is_cancel_resumed", lambda lifecycle, source, target: False), "cancel-holds"),
+    ("a hard cancel only asks", "job", swap("cancel_action", lambda lifecycle, state, hard, held: policy.ASK if held else policy.choose(lifecycle, state, "cancel")), "cancel-holds"),
     ("a lost lease forgets the cancel", "job", swap("after_loss", lambda lifecycle, state, tally: "lost" if tally.losses < 2 else "exhaust"), "cancel-holds"),
     ("a lease is never active", "job", swap("activates", lambda lifecycle, state: False), "lease-law"),
     ("a lease is active before the start", "job", swap("activates", lambda lifecycle, state: True), "lease-law"),
-    ("a beat starts what nobody acknowledged", "ci_attempt", swap("beat", lambda lifecycle, state: "beat" if lifecycle.allows(state, "beat") else "start" if lifecycle.allows(state, "start") else ""), "lease-law"),
+    ("a beat starts what nobody acknowledged", "ci_attempt", swap("beat_trigger", lambda lifecycle, state: "beat" if lifecycle.allows(state, "beat") else "start" if lifecycle.allows(state, "start") else ""), "lease-law"),
     ("an outcome revokes the lease", "job", lambda patch: patch.setitem(policy.LEASE_ENDS, "finish", "revoke"), "lease-law"),
     ("an expiry completes the lease", "step", lambda patch: patch.setitem(policy.LEASE_ENDS, "lose", "complete"), "lease-law"),
-    ("a fence nobody granted is heard", "job", lambda patch: patch.setattr(policy, "stale", lambda lease, state, **facts: "" if facts["said"] > facts["fence"] else REAL_STALE(lease, state, **facts)), "one-owner"),
-    ("two budgets are one", "ci_attempt", lambda patch: patch.setattr(policy.Tally, "left", lambda self, lost=False: not self.asked and self.failures + self.losses < self.budget.attempts), "budget"),
+    ("a fence nobody granted is heard", "job", lambda patch: patch.setattr(policy, "why_stale", lambda lease, state, **facts: "" if facts["said"] > facts["fence"] else REAL_STALE(lease, state, **facts)), "one-owner"),
+    ("two budgets are one", "ci_attempt", lambda patch: patch.setattr(policy.AttemptsUsed, "left", lambda self, lost=False: not self.cancel_asked and self.failures + self.losses < self.budget.attempts), "budget"),
     ("a timeout is never tried again", "job", swap("after_timeout", lambda lifecycle, state, tally: "time_out"), "budget"),
     ("a failure under a cancel is no answer to it", "job", swap("after_failure", lambda lifecycle, state, tally, retryable: "retry" if tally.left() and retryable and lifecycle.allows(state, "retry") else policy.choose(lifecycle, state, "fail", "bury")), "cancel-holds"),
     ("a move ends elsewhere", "step", lambda patch: patch.setattr(Lifecycle, "move", astray), "listed-moves"),
@@ -217,13 +217,13 @@ def test_every_promise_is_shown_to_break() -> None:
 
 def test_a_stale_message_that_is_heard_again_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     """A late beat must not bring an expired lease back to life."""
-    real = policy.stale
+    real = policy.why_stale
 
     def revived(lease: Lifecycle, state: str, **facts: object) -> str:
         ended = lease.category(state) is Category.FAILURE
         return "" if ended and facts["said"] == facts["fence"] else real(lease, state, **facts)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(policy, "stale", revived)
+    monkeypatch.setattr(policy, "why_stale", revived)
     assert_caught(check(shipped()["agent_job"], shipped(), SMALL), "stale-stays")
 
 

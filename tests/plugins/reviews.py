@@ -6,7 +6,7 @@ from pathlib import Path
 import msgspec
 import typer
 
-from interlock.core.advance import Stamp, advance, asked_by, make_unit
+from interlock.core.advance import Stamp, advance, make_stamp, make_unit
 from interlock.core.effective_policy import option_of
 from interlock.core.notes import note
 from interlock.core.plugin import Gauge, Plugin, Storyteller
@@ -52,7 +52,7 @@ def give_review(tx: UnitOfWork, command: GiveReview) -> str:
     if unit.lifecycle != "review":
         raise InterlockError(f"unit {unit.id} is no review; it is a {unit.lifecycle}")
     note(tx, unit.id, "verdict", msgspec.json.encode(command.verdict).decode())
-    advance(tx, unit, "approve", asked_by(command))
+    advance(tx, unit, "approve", make_stamp(command))
     tx.connection.rows(NOT_DUE, {"unit": unit.id})
     return unit.state
 

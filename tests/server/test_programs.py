@@ -190,10 +190,10 @@ def test_who_does_not_ask_any_more_is_forgotten(stage: Stage, monkeypatch: pytes
     key = stage.key("worker")
     rung(stage, key)
     rung(stage, key, ear="another")
-    assert len(stage.app.engine.bell.watches) == 2
+    assert len(stage.app.engine.wakeups.subscriptions) == 2
     monkeypatch.setattr("interlock.server.subscriptions.KEPT_SECONDS", -1.0)
     rung(stage, key, ear="third")
-    assert len(stage.app.engine.bell.watches) == 1
+    assert len(stage.app.engine.wakeups.subscriptions) == 1
     monkeypatch.setattr("interlock.server.subscriptions.WAITERS_MAX", 0)
     answer = stage.ask("POST", "/v1/wait", {"ear": "fourth", "queues": ["default"]}, key=key)
     assert (answer.status_code, answer.headers["retry-after"]) == (503, "1")

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from interlock.client.app import App
-from interlock.core.ticker import Ticker
+from interlock.core.tick import Ticker
 from interlock.kernel.commands import Claim, DefineSchedule, Register, SetTenant, Submit, Tick, Work
 from interlock.lifecycles import shipped
 from interlock.plugins import open_engine

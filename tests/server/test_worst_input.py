@@ -25,7 +25,7 @@ OPEN_STRING = b'{"task": "a", "input": "' + b'\\"[' * 20_000
 CHILD = """
 import sys
 from interlock.client import arguments
-from interlock.core import checks, api_keys
+from interlock.core import api_keys, validation
 from interlock.plugins.schedules import cron
 from interlock.kernel import api_keys, durations
 from interlock.kernel.commands import Work
@@ -100,7 +100,7 @@ for name, case in CASES.items():
 # Where a regular expression stands, and which case above has its worst text; an empty one never meets a request.
 EXPRESSIONS = {
     "client/arguments.py": "MISSING_FIELD and UNKNOWN_FIELD",
-    "core/checks.py": "WEBHOOK and EVENT",
+    "core/validation.py": "WEBHOOK and EVENT",
     "plugins/schedules/instants.py": "WORDS",
     "core/api_keys.py": "DIGEST",
     "kernel/api_keys.py": "SPELLING",

@@ -186,7 +186,7 @@ def test_nothing_is_left_on_a_pooled_connection(pooled: tuple[str, Pooler]) -> N
     url, pooler = pooled
     with open_engine(url, shipped()) as engine, engine.watch(["a"]):
         live(engine, "a", 5)
-        wire = engine.bell.wire
+        wire = engine.wakeups.channel
         assert wire
         wire.tell([(1, "a")])
     left = "SELECT name, setting FROM pg_settings WHERE source = 'session' AND name NOT LIKE 'app.%'"

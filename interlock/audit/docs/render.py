@@ -5,7 +5,8 @@ from pathlib import Path
 
 from interlock.kernel.durations import spoken
 from interlock.kernel.guards import GUARDS
-from interlock.kernel.lifecycle import CancelMode, Lifecycle, Move, Options, RollUp, State
+from interlock.kernel.lifecycle import Lifecycle, Move, State
+from interlock.kernel.lifecycle_options import CancelMode, Options, RollUp
 
 INDEX = "README.md"
 MARK = "Drawn by `interlock lifecycle docs`"

@@ -203,7 +203,7 @@ class Checker:
                     self.find("invariant", text, [lifecycle.initial])
         elif bits.LOST in (state, step.source):
             pass
-        elif lifecycle.final(machine.names[state]):
+        elif is_final(lifecycle, machine.names[state]):
             self.find("invariant", f"it is {machine.names[state]}, which is an end; no move is legal")
         else:
             legal = machine.legal(machine.names[state], self.strict)
@@ -389,3 +389,8 @@ class Checker:
                 f"it is critical, but its workstream {shown(name)} is {machine.names[state]}, not {' or '.join(wanted)}"
             )
             self.find("invariant", text, wanted)
+
+
+def is_final(lifecycle: Lifecycle, state: str) -> bool:
+    """Whether no move leaves a settled state."""
+    return lifecycle.settled(state) and not any(hop.source == state for hop in lifecycle.hops)

@@ -8,9 +8,10 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import NamedTuple
 
-from interlock.kernel import policy
+from interlock.kernel import families, policy
 from interlock.kernel.errors import Refused
-from interlock.kernel.lifecycle import Budget, Lifecycle, Move, Owner
+from interlock.kernel.lifecycle import Lifecycle, Move, Owner
+from interlock.kernel.lifecycle_options import Budget
 
 WORKERS = ("A", "B")
 OUTCOMES = ("complete", "fail", "error", "stop", "release", "snooze")
@@ -92,7 +93,7 @@ class Machine:
 
     def speaks(self, core: Core, worker: str, fence: int) -> bool:
         """Whether a message from `worker` under `fence` would be heard now."""
-        return bool(core.lease) and not policy.stale(
+        return bool(core.lease) and not policy.why_stale(
             self.lease,
             core.lease,
             fence=core.fence,
@@ -103,13 +104,13 @@ class Machine:
             now=0,
         )
 
-    def tally(self, core: Core) -> policy.Tally:
-        return policy.Tally(self.budget, core.failures, core.losses, core.asked)
+    def tally(self, core: Core) -> policy.AttemptsUsed:
+        return policy.AttemptsUsed(self.budget, core.failures, core.losses, core.asked)
 
     # What workers do.
 
     def claim(self, core: Core, worker: str) -> Step | None:
-        trigger = policy.claim(self.lifecycle, core.state, held=self.held(core))
+        trigger = policy.claim_trigger(self.lifecycle, core.state, held=self.held(core))
         if not trigger or (core.fence == 0 and worker != WORKERS[0]):
             return None  # whoever is first is called A
         claimed = core._replace(
@@ -135,14 +136,14 @@ class Machine:
     def hear(self, core: Core, said: str) -> Step:
         state = core.state
         if said == "beat":
-            trigger = policy.beat(self.lifecycle, state)
+            trigger = policy.beat_trigger(self.lifecycle, state)
             return self.apply(core, trigger) if trigger else Step(core)
         if said in ("fail", "error"):
             failed = core._replace(failures=core.failures + 1)
             trigger = policy.after_failure(self.lifecycle, state, self.tally(failed), retryable=said == "fail")
             return self.apply(failed, trigger, "finish", retryable=said == "fail")
         if said == "stop":
-            return self.apply(core, policy.stopped(self.lifecycle, state, asked=core.asked), "stop")
+            return self.apply(core, policy.after_stop(self.lifecycle, state, asked=core.asked), "stop")
         if said in ("release", "snooze"):
             if core.attempt > 1 + core.failures + core.losses:
                 return Step(core)  # they spend no budget: once is enough here, or they would go on for ever
@@ -176,7 +177,7 @@ class Machine:
 
     def cancel(self, core: Core, *, hard: bool) -> Step | None:
         try:
-            answer = policy.cancel(self.lifecycle, core.state, hard=hard, held=self.held(core))
+            answer = policy.cancel_action(self.lifecycle, core.state, hard=hard, held=self.held(core))
         except Refused:
             return None
         asked = core._replace(asked=True)
@@ -186,7 +187,7 @@ class Machine:
         """The deadline of a cancel passes while the holder is silent."""
         if not core.asked or self.lifecycle.settled(core.state) or not policy.keeps_lease(self.lifecycle, core.state):
             return None
-        return self.apply(core, policy.overdue(self.lifecycle, core.state), "force")
+        return self.apply(core, policy.after_cancel_deadline(self.lifecycle, core.state), "force")
 
     def fire(self, core: Core, trigger: str) -> Step | None:
         """Somebody outside fires a listed trigger: a verdict, a plan, a need that is met."""
@@ -212,7 +213,7 @@ class Machine:
         elif self.held(moved) and policy.activates(self.lifecycle, moved.state):
             moved = self.activate(moved)
         step = self.follow(moved, move, self.tally(core), retryable=retryable) if self.parent else Step(moved, (move,))
-        if core.asked and policy.resumed_cancel(self.lifecycle, core.state, step.core.state):
+        if core.asked and policy.is_cancel_resumed(self.lifecycle, core.state, step.core.state):
             further = self.apply(step.core, "cancel", "force")
             return Step(further.core, step.moves + further.moves, step.followed + further.followed)
         return step
@@ -223,18 +224,18 @@ class Machine:
         return core._replace(lease=self.lease.move(core.lease, "activate").path[-1])
 
     def end_lease(self, core: Core, cause: str) -> Core:
-        ended = self.lease.move(core.lease, policy.lease_end(self.lease, core.lease, cause))
+        ended = self.lease.move(core.lease, policy.lease_end_trigger(self.lease, core.lease, cause))
         return core._replace(lease=ended.path[-1], over=False, asked=False)
 
-    def follow(self, core: Core, move: Move, tally: policy.Tally, *, retryable: bool) -> Step:
+    def follow(self, core: Core, move: Move, tally: policy.AttemptsUsed, *, retryable: bool) -> Step:
         """The following unit makes the same move, and opens the next attempt where its table says so."""
         assert self.parent
         moves: list[Move] = []
         state = core.followed
-        if trigger := policy.follow(self.parent, state, move.trigger, core.state):
+        if trigger := families.follow_trigger(self.parent, state, move.trigger, core.state):
             moves.append(self.parent.move(state, trigger))
             state = moves[-1].path[-1]
-        if again := policy.after_attempt(self.parent, state, tally, retryable=retryable):
+        if again := families.after_attempt(self.parent, state, tally, retryable=retryable):
             moves.append(self.parent.move(state, again))
             state = moves[-1].path[-1]
         opened = sum(made.opens_attempt for made in moves)

@@ -11,7 +11,8 @@ from interlock.core.notes import TRACEBACK
 from interlock.core.reactions.roll_up import BY_PARENT
 from interlock.kernel.commands import Policy
 from interlock.kernel.ids import format_id
-from interlock.kernel.lifecycle import Budget, Category, Lifecycle
+from interlock.kernel.lifecycle import Category, Lifecycle
+from interlock.kernel.lifecycle_options import Budget
 from interlock.kernel.rows import Event, Note, Slot, Tenant, Unit, Worker
 from interlock.store.connection import Connection
 from interlock.store.queries import views

@@ -8,7 +8,7 @@ import msgspec
 from interlock.client.durations import format_rounded, format_time, format_time_relative
 from interlock.client.why.facts import Facts
 from interlock.client.why.workers import explain_no_claim
-from interlock.core.advance import ASKED
+from interlock.core.notes import ASKED
 from interlock.kernel.approvals import ballot
 from interlock.kernel.ids import format_id
 from interlock.kernel.lifecycle import Category

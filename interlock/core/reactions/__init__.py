@@ -16,10 +16,10 @@ Rounds are repeated until one moves nothing. A reaction says which transitions i
 parent, no children and no rules of a plugin, is served by none, and only its needs are looked up.
 """
 
-from interlock.core.advance import ToFollow
 from interlock.core.reactions.follow import follow
 from interlock.core.reactions.needs import meet_needs
 from interlock.core.reactions.roll_up import END_CHILDREN, ROLL_UP
+from interlock.core.tx_state import ToFollow
 from interlock.core.workers import WorkerChanges, free_workers
 from interlock.store.flush import add_costs, flush
 from interlock.store.hooks import Moved

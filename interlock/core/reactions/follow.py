@@ -2,10 +2,11 @@
 
 import msgspec
 
-from interlock.core.advance import CancelRequests, Stamp, ToFollow, advance, make_unit
-from interlock.core.effective_policy import follower, tally
+from interlock.core.advance import Stamp, advance, make_unit
+from interlock.core.effective_policy import attempts_used, follower
 from interlock.core.ready import make_ready
-from interlock.kernel import policy
+from interlock.core.tx_state import CancelRequests, ToFollow
+from interlock.kernel import families
 from interlock.kernel.rows import Unit
 from interlock.store.unit_of_work import UnitOfWork
 
@@ -23,11 +24,11 @@ def follow(tx: UnitOfWork, child: Unit, trigger: str) -> None:
     requests = tx.state(CancelRequests).by_unit
     if child.id in requests:
         requests.setdefault(parent.id, requests[child.id])
-    if move := policy.follow(lifecycle, parent.state, trigger, child.state):
+    if move := families.follow_trigger(lifecycle, parent.state, trigger, child.state):
         advance(tx, parent, move, ENGINE)
     if child.id in tx.state(ToFollow).retryable:
         tx.state(ToFollow).retryable.discard(child.id)
-        if again := policy.after_attempt(lifecycle, parent.state, tally(tx, child), retryable=True):
+        if again := families.after_attempt(lifecycle, parent.state, attempts_used(tx, child), retryable=True):
             advance(tx, parent, again, ENGINE)
     if parent.attempt > attempt:
         make_ready(tx, make_next_attempt(tx, parent, ENGINE, child))

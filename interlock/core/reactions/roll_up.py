@@ -1,10 +1,13 @@
 """Families: parents count their children and do what these say; what is left of an ended family is stopped."""
 
-from interlock.core.advance import CancelRequests, Stamp, advance, change, keep_cancel, request_cancel
-from interlock.core.lease_end import close, live, summon
-from interlock.kernel import policy
-from interlock.kernel.lifecycle import Category, Lifecycle, RollUp
-from interlock.kernel.policy import Children
+from interlock.core.advance import Stamp, advance
+from interlock.core.cancel import keep_cancel, request_cancel
+from interlock.core.leases import end_lease, is_held
+from interlock.core.tx_state import CancelRequests
+from interlock.core.workers import notify_holder
+from interlock.kernel import families, policy
+from interlock.kernel.lifecycle import Category, Lifecycle
+from interlock.kernel.lifecycle_options import RollUp
 from interlock.kernel.rows import Unit
 from interlock.store.flush import COUNTED, add_counts
 from interlock.store.hooks import Moved, Reaction
@@ -75,8 +78,8 @@ def hear_children(tx: UnitOfWork, parent: Unit, moved: list[Unit]) -> None:
     if lifecycle.options.roll_up is RollUp.SINGLE:
         trigger = current_child(lifecycle, parent, moved)
     else:
-        trigger = policy.verdict(
-            lifecycle, parent.state, Children(**{name: getattr(parent, name) for name in COUNTED[1:]})
+        trigger = families.verdict_of_children(
+            lifecycle, parent.state, families.Children(**{name: getattr(parent, name) for name in COUNTED[1:]})
         )
     if trigger:
         for hook in tx.hooks.before_roll_up:
@@ -140,18 +143,17 @@ def end_child(tx: UnitOfWork, child: Unit, cancelled: bool, stamp: Stamp) -> Non
             requests.setdefault(attempts[-1].id, requests[child.id])
         end_child(tx, attempts[-1], cancelled, stamp)
         return
-    trigger = policy.after_parent(lifecycle, child.state, cancelled=cancelled)
-    summon(tx, child)
-    if trigger and live(tx, child):
+    trigger = families.after_parent(lifecycle, child.state, cancelled=cancelled)
+    notify_holder(tx, child)
+    if trigger and is_held(tx, child):
         request_cancel(tx, child)
-        close(tx, child, trigger, "force", stamp, {})
+        end_lease(tx, child, trigger, "force", stamp, {})
     elif trigger:
         advance(tx, child, trigger, stamp)
     elif lifecycle.states[child.state].cancel == "deferred":
         request_cancel(tx, child)
         request = requests.get(child.id, {"by": stamp.actor, "reason": stamp.reason})
         keep_cancel(tx, child, Stamp(request["by"], request["reason"]))
-        change(tx, child)
 
 
 ROLL_UP = Reaction("roll up", lambda moved: moved.unit.parent is not None, roll_up)

@@ -1,6 +1,6 @@
 """What all commands have: who asks, for which tenant, and why. `Command[A]` is answered with an `A`."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from enum import Enum
 from typing import ClassVar, Generic, TypeVar
 
@@ -35,6 +35,7 @@ class Command(msgspec.Struct, Generic[A], frozen=True, kw_only=True):
     public: ClassVar[bool] = False  # whether it can be asked over HTTP, or only beside the database
     other_scope: ClassVar[str] = ""  # that a key needs instead, for some of them
     takes_key: ClassVar[bool] = True  # under an idempotency key; the verbs of a worker are told apart by their leases
+    makes_rows: ClassVar[bool] = True  # whether it may need ids of its own for what it makes
 
     tenant: int = 1
     actor: str = LOCAL
@@ -48,6 +49,18 @@ class Command(msgspec.Struct, Generic[A], frozen=True, kw_only=True):
     def needed_scope(self, own_workers: Collection[int] = ()) -> str:
         """The scope that a key needs to ask this; `own_workers` are those that were registered with it."""
         return self.scope
+
+    def describe_actor(self) -> str:
+        """Who acts, and which key vouches for that, where there is one column for both."""
+        return f"{self.actor} (vouched for by {self.vouched_by})" if self.vouched_by else self.actor
+
+    def count_rows(self) -> int:
+        """Returns about how many rows the command reads or makes."""
+        return 1
+
+    def held_units(self) -> Sequence[int]:
+        """Returns the units that the sender holds leases on and speaks for."""
+        return ()
 
 
 class Standing(msgspec.Struct, frozen=True):

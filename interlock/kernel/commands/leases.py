@@ -1,5 +1,7 @@
 """What a worker asks under a lease, or to get one."""
 
+from collections.abc import Sequence
+
 import msgspec
 
 from interlock.kernel.commands.base import Command, Route
@@ -7,6 +9,7 @@ from interlock.kernel.commands.base import Command, Route
 STAGES = ("fetch", "input", "exec", "output", "commit")
 ENDS = ("success", "failure", "cancelled")
 RECORDS = ("progress", "checkpoint", "step", "artifact", "log", "compensation")
+RECORDED_ONCE = ("step", "compensation")  # of one name, the first is kept
 # What a holder may say of a failure; for a dead letter, the reason code that it stands for unless another is given.
 TRANSIENT, PERMANENT, VALIDATION, CONFLICT = (
     "TransientError", "PermanentError", "ValidationError", "LeaseConflictError",
@@ -73,6 +76,7 @@ class Claim(Command[list[LeaseGrant]], frozen=True, kw_only=True):
     scope = "worker"
     public = True
     takes_key = False
+    makes_rows = False
 
     worker: int
     nonce: str
@@ -80,27 +84,37 @@ class Claim(Command[list[LeaseGrant]], frozen=True, kw_only=True):
     limit: int = 1
     queues: tuple[str, ...] = ("default",)
 
+    def count_rows(self) -> int:
+        return self.limit
 
-class Start(Command[list[LeaseStatus]], frozen=True, kw_only=True):
+
+class LeaseCommand(Command[list[LeaseStatus]], frozen=True, kw_only=True):
+    """Base of what a holder says of the units that it holds: it is answered for each of them."""
+
+    committer = Route.HOLDER
+    scope = "worker"
+    public = True
+
+    held: tuple[LeaseRef, ...]
+
+    def count_rows(self) -> int:
+        return len(self.held)
+
+    def held_units(self) -> Sequence[int]:
+        return [lease.unit for lease in self.held]
+
+
+class Start(LeaseCommand, frozen=True, kw_only=True):
     """The holder begins."""
 
-    committer = Route.HOLDER
-    scope = "worker"
-    public = True
     takes_key = False
 
-    held: tuple[LeaseRef, ...]
 
-
-class Heartbeat(Command[list[LeaseStatus]], frozen=True, kw_only=True):
+class Heartbeat(LeaseCommand, frozen=True, kw_only=True):
     """The holder is alive. For a handler that runs, a first beat is its start where the lifecycle allows it."""
 
-    committer = Route.HOLDER
-    scope = "worker"
-    public = True
     takes_key = False
 
-    held: tuple[LeaseRef, ...]
     running: bool = True
 
 
@@ -129,47 +143,39 @@ class Finish(Command[list[LeaseStatus]], frozen=True, kw_only=True):
 
     outcomes: tuple[Outcome, ...]
 
+    def count_rows(self) -> int:
+        return len(self.outcomes)
 
-class Release(Command[list[LeaseStatus]], frozen=True, kw_only=True):
+    def held_units(self) -> Sequence[int]:
+        return [outcome.held.unit for outcome in self.outcomes]
+
+
+class Release(LeaseCommand, frozen=True, kw_only=True):
     """The holder gives units back; with a delay, it asks to be called again later. No attempt is spent.
 
     With a signal, it asks to be called again once the signal is there, at the latest after the delay.
     """
 
-    committer = Route.HOLDER
-    scope = "worker"
-    public = True
     takes_key = False
 
-    held: tuple[LeaseRef, ...]
     snooze_us: int | None = None
     signal: str | None = None
     cost: float = 0  # of each
 
 
-class Enter(Command[list[LeaseStatus]], frozen=True, kw_only=True):
+class Enter(LeaseCommand, frozen=True, kw_only=True):
     """The holder enters a phase of its unit, or of the run that its unit works for."""
 
-    committer = Route.HOLDER
-    scope = "worker"
-    public = True
-
-    held: tuple[LeaseRef, ...]
     phase: str
 
 
-class Record(Command[list[LeaseStatus]], frozen=True, kw_only=True):
+class Record(LeaseCommand, frozen=True, kw_only=True):
     """The holder remembers something that moves nothing: progress, checkpoint, step, artifact, log or compensation.
 
     A compensation is work that undoes what the holder has just done; it is started, the last first, if the unit ends
     without success. Its payload is a JSON object with `task`, and perhaps `input`.
     """
 
-    committer = Route.HOLDER
-    scope = "worker"
-    public = True
-
-    held: tuple[LeaseRef, ...]
     kind: str
     name: str = ""
     payload: str = "null"

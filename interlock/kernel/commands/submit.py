@@ -125,6 +125,9 @@ class Submit(Command[list[Submitted]], frozen=True, kw_only=True):
 
     work: tuple[Work, ...]
 
+    def count_rows(self) -> int:
+        return len(self.work)
+
 
 def encode_work(work: Work | list[Work]) -> str:
     """Work as schedules and templates keep it: what no plugin is told is not written, so that old digests still fit."""

@@ -9,5 +9,9 @@ class Tick(Command[int], frozen=True, kw_only=True):
     committer = Route.TICK
     scope = "admin"
     public = False
+    makes_rows = False
 
     limit: int = 500
+
+    def count_rows(self) -> int:
+        return self.limit

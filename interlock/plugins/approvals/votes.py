@@ -5,12 +5,13 @@ from collections.abc import Mapping
 import msgspec
 
 from interlock.core import validation
-from interlock.core.advance import advance, asked_by
-from interlock.core.cancel import carry_out, standing
+from interlock.core.advance import advance, make_stamp
+from interlock.core.cancel import make_standing
+from interlock.core.decide import apply_verdict
 from interlock.core.effective_policy import policy_of
 from interlock.core.notes import note
 from interlock.core.outcomes import keep_result
-from interlock.core.validation import keepable, named
+from interlock.core.validation import check_name, check_text
 from interlock.kernel.approvals import VERDICTS
 from interlock.kernel.commands import Command, Decide, Policy, Standing, Vote, Work, read_options
 from interlock.kernel.errors import InterlockError, Unknown
@@ -55,7 +56,7 @@ def reject_parent(tx: UnitOfWork, unit: Unit, command: Decide) -> None:
     """What was rejected takes its run with it: cancelled, unless the template says failed."""
     if command.trigger != "reject" or not unit.parent or policy_of(tx.body(unit)).on_reject == "fail":
         return
-    run, stamp = tx.unit(unit.parent), asked_by(command)
+    run, stamp = tx.unit(unit.parent), make_stamp(command)
     if tx.lifecycle(run).allows(run.state, "cancel"):
         advance(tx, run, "cancel", msgspec.structs.replace(stamp, reason=stamp.reason or "rejected", cause=None))
 
@@ -63,11 +64,11 @@ def reject_parent(tx: UnitOfWork, unit: Unit, command: Decide) -> None:
 def check_approval(lifecycles: Mapping[str, Lifecycle], work: Work) -> None:
     """Check what work says of those who approve it. Raises InterlockError."""
     options = read_options(work, ApprovalOptions)
-    validation.one_of("on_reject", options.on_reject or "cancel", ("cancel", "fail"))
+    validation.check_choice("on_reject", options.on_reject or "cancel", ("cancel", "fail"))
     if options.quorum is not None:
-        validation.between("quorum", options.quorum, 1)
+        validation.check_range("quorum", options.quorum, 1)
     for approver in options.approvers:
-        validation.named("an approver", approver)
+        validation.check_name("an approver", approver)
 
 
 def vote(tx: UnitOfWork, command: Vote) -> Standing:
@@ -75,11 +76,11 @@ def vote(tx: UnitOfWork, command: Vote) -> Standing:
 
     When nothing waits for one, nothing has changed.
     """
-    named("voter", command.voter)
-    keepable("reason", command.reason)
+    check_name("voter", command.voter)
+    check_text("reason", command.reason)
     unit = meant(tx, command)
     if unit is None:
-        return standing(tx.unit(command.unit), applied=False)
+        return make_standing(tx.unit(command.unit), applied=False)
     voice = Voice(command.approve, command.reason, command.roles, command.vouched_by)
     return cast(tx, unit, policy_of(tx.body(unit)), command, command.voter, voice)
 
@@ -105,19 +106,19 @@ def cast(tx: UnitOfWork, unit: Unit, own: Policy, command: Command[Standing], vo
     """A vote counts, if this voter has one and has not cast it."""
     refuse_stranger(tx, unit, own, voter, voice.roles)
     if has_note(tx, unit.id, "vote", voter):
-        return standing(unit, applied=False)
+        return make_standing(unit, applied=False)
     note(tx, unit.id, "vote", msgspec.json.encode(voice).decode(), name=voter)
     votes = [(one.name, msgspec.json.decode(one.payload, type=Voice)) for one in read_notes(tx, [unit.id], "vote")]
     given = [name for name, said in votes if said.approve]
     if voice.approve and len(given) < (own.quorum or 1):
-        return standing(unit, applied=True)
+        return make_standing(unit, applied=True)
     if voice.approve:
         keep_result(tx, unit, msgspec.json.encode({"by": given, "comment": voice.comment}).decode())
     order = Decide(
         unit=unit.id, trigger=VERDICTS[not voice.approve], tenant=command.tenant, actor=voter, reason=voice.comment,
         cause=command.cause, vouched_by=command.vouched_by,
     )  # fmt: skip
-    return carry_out(tx, order)
+    return apply_verdict(tx, order)
 
 
 def refuse_stranger(tx: UnitOfWork, unit: Unit, own: Policy, voter: str, roles: tuple[str, ...]) -> None:

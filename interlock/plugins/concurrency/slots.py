@@ -55,10 +55,10 @@ def check_keys(lifecycles: Mapping[str, Lifecycle], work: Work) -> None:
     options = read_options(work, ConcurrencyOptions)
     for name in ("mutex", "limit_key", "rate_key"):
         if getattr(options, name) is not None:
-            validation.named(name, getattr(options, name))
+            validation.check_name(name, getattr(options, name))
     for name, most in (("limit", SLOTS_MAX), ("rate", SLOTS_MAX), ("rate_per_us", None)):
         if getattr(options, name) is not None:
-            validation.between(name, getattr(options, name), 1, most)
+            validation.check_range(name, getattr(options, name), 1, most)
     if (options.limit_key is None) != (options.limit is None):
         raise InterlockError(NO_LIMIT)
     if len({options.rate_key is None, options.rate is None, options.rate_per_us is None}) > 1:

@@ -7,11 +7,10 @@ from itertools import groupby
 import msgspec
 
 from interlock.core import validation
-from interlock.core.advance import actor_text
 from interlock.core.cancel import cancel
-from interlock.core.checks import check
 from interlock.core.notes import verbose_kept_us
 from interlock.core.submit import submit
+from interlock.core.validation import check_work
 from interlock.kernel.commands import (
     MISSED,
     OVERLAP,
@@ -72,15 +71,15 @@ def define_schedule(tx: UnitOfWork, command: DefineSchedule) -> Planned:
 
 def check_definition(tx: UnitOfWork, command: DefineSchedule) -> None:
     """What could never be made is refused before anybody waits for it."""
-    validation.named("name", command.name)
-    validation.between("the length of the name", len(command.name), 1, NAME_MAX)
-    validation.one_of("overlap", command.overlap, OVERLAP)
-    validation.one_of("missed", command.missed, MISSED)
+    validation.check_name("name", command.name)
+    validation.check_range("the length of the name", len(command.name), 1, NAME_MAX)
+    validation.check_choice("overlap", command.overlap, OVERLAP)
+    validation.check_choice("missed", command.missed, MISSED)
     plain = Work(task=command.work.task)
     for name in OWN:
         if getattr(command.work, name) != getattr(plain, name):
             raise InterlockError(f"the work of a schedule says no {name}: the schedule does")
-    check(tx.lifecycles, command.work, tx.hooks)
+    check_work(tx.lifecycles, command.work, tx.hooks)
     if not isinstance(msgspec.json.decode(command.work.labels), dict):
         raise InterlockError("the labels of a schedule's work are a JSON object")
     if command.overlap in ONE_AT_A_TIME and not tx.lifecycles[command.work.lifecycle].leased:
@@ -108,7 +107,7 @@ def pause_schedule(tx: UnitOfWork, command: PauseSchedule) -> Planned:
         return planned(schedule, changed=False)
     if schedule.next_at is not None and schedule.next_at <= tx.now:
         make_due(tx, schedule)
-    schedule.paused_at, schedule.paused_by, schedule.pause_note = tx.now, actor_text(command), command.reason
+    schedule.paused_at, schedule.paused_by, schedule.pause_note = tx.now, command.describe_actor(), command.reason
     schedule.next_at = None
     tx.update(SCHEDULES, schedule)
     return planned(schedule, changed=True)
@@ -134,7 +133,7 @@ def remove_schedule(tx: UnitOfWork, command: RemoveSchedule) -> Planned:
         return planned(schedule, changed=False)
     if schedule.next_at is not None and schedule.next_at <= tx.now:
         make_due(tx, schedule)
-    schedule.removed_at, schedule.removed_by, schedule.remove_note = tx.now, actor_text(command), command.reason
+    schedule.removed_at, schedule.removed_by, schedule.remove_note = tx.now, command.describe_actor(), command.reason
     schedule.next_at = schedule.paused_at = schedule.paused_by = schedule.pause_note = None
     tx.update(SCHEDULES, schedule)
     return planned(schedule, changed=True)

@@ -15,7 +15,8 @@ from interlock.client.trees import TreeSnapshot, build_tree_snapshot, read_tree_
 from interlock.client.why import explain
 from interlock.kernel.commands import Cancel, Decide, DefineTemplate, Signal, Work
 from interlock.kernel.errors import InterlockError, Unknown
-from interlock.kernel.lifecycle import Lifecycle, RollUp
+from interlock.kernel.lifecycle import Lifecycle
+from interlock.kernel.lifecycle_options import RollUp
 from interlock.kernel.workflow_graph import Template
 from interlock.server.jobs import (
     events_page,

@@ -7,7 +7,7 @@ import msgspec
 
 from interlock.core import validation
 from interlock.core.advance import SIGNAL, change
-from interlock.core.cancel import standing
+from interlock.core.cancel import make_standing
 from interlock.core.effective_policy import policy_of
 from interlock.core.notes import note
 from interlock.kernel.commands import Release, Signal, Standing
@@ -19,20 +19,20 @@ from interlock.store.unit_of_work import UnitOfWork
 
 def signal(tx: UnitOfWork, command: Signal) -> Standing:
     """The signal is kept, and whoever waits for it may go on; the first one under a name stays."""
-    validation.named("name", command.name)
-    validation.json_text("payload", command.payload)
+    validation.check_name("name", command.name)
+    validation.check_json("payload", command.payload)
     load_open_children(tx, command.unit)  # children are locked before their parent
     unit = addressed(tx, tx.unit(command.unit))
     if tx.lifecycle(unit).settled(unit.state):
         raise InterlockError(f"unit {unit.id} has ended ({unit.state}); nobody waits for a signal any more")
     if has_note(tx, unit.id, "signal", command.name):
-        return standing(unit, applied=False)
+        return make_standing(unit, applied=False)
     note(tx, unit.id, "signal", command.payload, name=command.name)
     key = signal_name(unit.id, command.name)
     for one in (unit, *load_open_children(tx, unit.id)):
         if one.parked_on == key:
             change(tx, one, parked_on=None, due_at=None)
-    return standing(unit, applied=True)
+    return make_standing(unit, applied=True)
 
 
 def signal_name(unit: int, name: str) -> str:

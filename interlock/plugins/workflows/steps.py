@@ -9,7 +9,8 @@ from interlock.core.effective_policy import policy_of
 from interlock.kernel import when
 from interlock.kernel.commands import Work, read_options
 from interlock.kernel.errors import InterlockError
-from interlock.kernel.lifecycle import Lifecycle, RollUp
+from interlock.kernel.lifecycle import Lifecycle
+from interlock.kernel.lifecycle_options import RollUp
 from interlock.kernel.rows import Unit
 from interlock.kernel.workflow_graph import step_name
 from interlock.plugins.workflows.templates import pinned, with_terms_of
@@ -31,9 +32,9 @@ def check_step(lifecycles: Mapping[str, Lifecycle], work: Work) -> None:
     options = read_options(work, WorkflowOptions)
     for name in ("step", "undo", "template"):
         if getattr(options, name) is not None:
-            validation.named(name, getattr(options, name))
+            validation.check_name(name, getattr(options, name))
     if options.template_version is not None:
-        validation.between("template_version", options.template_version, 1)
+        validation.check_range("template_version", options.template_version, 1)
     if options.when is not None:
         when.parsed(options.when)
     if options.template is not None and lifecycles[work.lifecycle].options.roll_up is not RollUp.ALL:

@@ -8,11 +8,11 @@ import msgspec
 
 from interlock.core import validation
 from interlock.core.advance import Stamp
-from interlock.core.births import bear
-from interlock.core.checks import OWN_OF, check, may_be_reclaimed, own_policy, policy_text
 from interlock.core.effective_policy import policy_of
 from interlock.core.operator_verbs import replay_stamp
 from interlock.core.ready import make_ready
+from interlock.core.submit import create_unit
+from interlock.core.validation import check_work, encode_policy, make_policy, may_be_reclaimed, policy_values
 from interlock.kernel import workflow_graph
 from interlock.kernel.commands import DefineTemplate, Planned, Policy, Replay, Submitted, Work
 from interlock.kernel.commands.submit import encode_work
@@ -29,7 +29,7 @@ OF_THE_RUN = ("key", "parent", "after", "input", "at_us", "correlation", "trace"
 
 def define_template(tx: UnitOfWork, command: DefineTemplate) -> Planned:
     """The newest version of the template has these steps; if it had them before, nothing has changed."""
-    validation.named("name", command.name)
+    validation.check_name("name", command.name)
     workflow_graph.refuse_odd(command.name, command.steps)
     text = encode_work([checked(tx, command.name, step) for step in command.steps])
     digest = sha256(text.encode()).hexdigest()
@@ -52,10 +52,10 @@ def checked(tx: UnitOfWork, template: str, step: Work) -> Work:
         if getattr(step, name) != getattr(plain, name):
             raise InterlockError(f"template '{template}': a step says no {name}: its run does")
     try:
-        check(tx.lifecycles, step, tx.hooks)
+        check_work(tx.lifecycles, step, tx.hooks)
     except InterlockError as wrong:
         raise InterlockError(f"template '{template}', step '{step.ref}': {wrong}") from None
-    validation.named("a step's name", step.ref)
+    validation.check_name("a step's name", step.ref)
     return pinned(tx, step)
 
 
@@ -101,9 +101,9 @@ def expand(tx: UnitOfWork, run: Unit, kept: set[str] | None = None) -> list[Unit
             continue
         work = msgspec.structs.replace(step, input=given, step=step.ref, priority=run.priority or step.priority)
         work = with_terms_of(tx.lifecycles, own, work)
-        rules = policy_text(OWN_OF(work)) if not own.earlier else encoded(own_policy(work), own.earlier)
+        rules = encode_policy(policy_values(work)) if not own.earlier else encoded(make_policy(work), own.earlier)
         needs = [made[name] for name in step.needs if name in made]
-        made[step.ref] = bear(tx, work, rules, Stamp("engine"), run, needs)
+        made[step.ref] = create_unit(tx, work, rules, Stamp("engine"), run, needs)
     return list(made.values())
 
 
@@ -137,7 +137,7 @@ def again(tx: UnitOfWork, old: Unit, first: str | None, stamp: Stamp) -> tuple[U
         task=body.task, lifecycle=old.lifecycle, input=body.input, priority=old.priority, labels=body.labels,
         correlation=body.correlation, trace=body.trace,
     )  # fmt: skip
-    run = bear(tx, work, encoded(own, runs if kept else ()), stamp, None, ())
+    run = create_unit(tx, work, encoded(own, runs if kept else ()), stamp, None, ())
     tx.body(run).retry_of = old.id
     return run, expand(tx, run, kept)
 

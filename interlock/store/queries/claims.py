@@ -1,8 +1,8 @@
 """What a claim takes: the most urgent units that its worker can do, with a fair share for each of its queues."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from hashlib import sha256
 
-from interlock.kernel import policy
 from interlock.kernel.rows import Body, Unit
 from interlock.store.lanes import Served
 from interlock.store.queries.for_verbs import LaneState, Urgency, load_lanes, read_in_turn
@@ -35,10 +35,10 @@ def find_claimable(tx: UnitOfWork, queues: Sequence[str], capabilities: str, roo
     served = load_lanes(tx, tx.tenant).served(tuple(queues), capabilities)
     here = group_known_free(tx, served)
     lanes = group_waiting(served, read_lane_heads(tx, served, (tx.tenant, tuple(queues), capabilities)), here)
-    hungry = policy.rotated([queue for queue in dict.fromkeys(queues) if queue in lanes], key)
+    hungry = rotate_queues([queue for queue in dict.fromkeys(queues) if queue in lanes], key)
     taken: dict[str, list[Unit]] = {queue: [] for queue in hungry}
     while hungry and (left := room - sum(map(len, taken.values()))):
-        dealt = zip(hungry, policy.shares(left, len(hungry)), strict=True)
+        dealt = zip(hungry, split_room(left, len(hungry)), strict=True)
         wanted = {queue: len(taken[queue]) + share for queue, share in dealt}
         taken |= {queue: read_most_urgent(tx, lanes[queue], share, here) for queue, share in wanted.items() if share}
         hungry = [queue for queue in hungry if len(taken[queue]) == wanted[queue]]  # it may have more
@@ -130,3 +130,14 @@ def read_first(tx: UnitOfWork, lane: int, wanted: int) -> list[Unit]:
         if body.unit in tx.rows.units:
             tx.rows.bodies.setdefault(body.unit, body)
     return units
+
+
+def split_room(room: int, queues: int) -> list[int]:
+    """How many units a claim takes of each queue if all have enough; what is left over goes to the first ones."""
+    return [room // queues + (place < room % queues) for place in range(queues)]
+
+
+def rotate_queues(queues: Sequence[str], key: str) -> list[str]:
+    """The queues in their order, from the one whose turn it is in the claim with this key."""
+    turn = int.from_bytes(sha256(key.encode()).digest()[:8], "big") % len(queues) if queues else 0
+    return [*queues[turn:], *queues[:turn]]

@@ -253,5 +253,5 @@ class Play:
         return None
 
     def served_lanes(self) -> set[int]:
-        known = [server.engine.bell.lanes for server in self.world.servers]
+        known = [server.engine.wakeups.lanes for server in self.world.servers]
         return {lane for lanes in known for lane, queue in lanes.items() if queue[1] in QUEUES}

@@ -5,8 +5,9 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from interlock.core.committer import Ask, Committer
-from interlock.core.ticker import TICK, Ticker
+from interlock.core.committer import Committer
+from interlock.core.pending import PendingCommand
+from interlock.core.tick import TICK, Ticker
 from interlock.kernel.commands import Command
 from interlock.kernel.errors import Unavailable
 from interlock.plugins import make_engine
@@ -41,7 +42,7 @@ class Server:
             self.sessions[0], self.world.lifecycles, *self.sessions[1:], registry=self.world.registry
         )
         self.watch = self.engine.watch(QUEUES)
-        self.calls = {name: self.engine.calls(name) for name in STAFF}
+        self.calls = {name: self.engine.watch_worker(name) for name in STAFF}
         self.due: list[Committer] = []
         self.stepping = False
         self.planned: list[str] = []  # what went wrong in this step, place by place
@@ -94,7 +95,7 @@ class Server:
         if committer not in self.due or not self.process.alive:
             return
         self.due.remove(committer)
-        waiting: list[Ask] = list(committer.queue)
+        waiting: list[PendingCommand] = list(committer.queue)
         self.stepping, self.planned, at = True, [], self.world.now_us()
         fell = False
         try:
@@ -106,12 +107,12 @@ class Server:
         if fell:
             self.process.crash()
             return
-        if self.watch.rung.is_set():
-            self.watch.rung.clear()
+        if self.watch.event.is_set():
+            self.watch.event.clear()
             self.world.net.ring()
         for name, call in self.calls.items():
-            if call.rung.is_set():
-                call.rung.clear()
+            if call.event.is_set():
+                call.event.clear()
                 self.world.net.summon(name)
         if committer.queue:
             self.due.append(committer)

@@ -13,7 +13,7 @@ import msgspec
 
 from interlock.audit.laws.incremental import Seen, Vigil
 from interlock.audit.laws.rows import audit
-from interlock.core.committer import Ask
+from interlock.core.pending import PendingCommand
 from interlock.core.plugin import Registry
 from interlock.kernel.commands import Route
 from interlock.kernel.errors import Corrupt, InterlockError, StoreError
@@ -80,7 +80,7 @@ class World:
 
     # What servers do.
 
-    def carried_out(self, server: Server, at: int, asks: list[Ask], fell: bool) -> None:
+    def carried_out(self, server: Server, at: int, asks: list[PendingCommand], fell: bool) -> None:
         """A group has been carried out, as far as anybody can know."""
         answers = [told(ask) for ask in asks]
         commands = tuple(ask.command for ask in asks)
@@ -174,7 +174,7 @@ class World:
         self.loop.close()
 
 
-def told(ask: Ask) -> Any:
+def told(ask: PendingCommand) -> Any:
     """What came of a command; None if nobody was told."""
     if not ask.future.done():
         return None

@@ -1,0 +1,130 @@
+"""Claims: units are chosen for a worker, and leased to it."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from interlock.core.advance import Stamp, make_stamp
+from interlock.core.effective_policy import policy_of
+from interlock.core.lease_secrets import check_nonce, hash_nonce, hash_secret, make_secret, refuse_other_nonce
+from interlock.core.leases import grant, remaining_us
+from interlock.core.timers import TIMERS_LEAST, run_timers
+from interlock.core.validation import check_range
+from interlock.core.withhold import ask_each
+from interlock.core.workers import ClaimMark, WorkerChanges, add_queues, mark_alive, mark_claim, read_unlocked
+from interlock.kernel import policy, timing
+from interlock.kernel.commands import Claim, LeaseGrant
+from interlock.kernel.errors import Corrupt, InterlockError, Refused
+from interlock.kernel.rows import Unit
+from interlock.store.acts import LeaseTerms
+from interlock.store.cache import EngineCache
+from interlock.store.prefetch import Queries, declare_claim
+from interlock.store.queries.claims import find_claimable
+from interlock.store.queries.for_verbs import load_held_units, read_remembered
+from interlock.store.queries.tenants import count_held_now, get_max_held
+from interlock.store.unit_of_work import Picks, UnitOfWork
+
+CLAIM_MAX = 10_000
+
+
+def claim(tx: UnitOfWork, command: Claim) -> list[LeaseGrant]:
+    """Leases up to `limit` units to the worker, the most urgent first: a fair share of each of its queues.
+
+    What is due is done first, so that a unit whose lease has expired or whose delay has passed can be claimed at once.
+    The same claim again (by its key) is answered with the leases that it got.
+    """
+    check_range("limit", command.limit, 1, CLAIM_MAX)
+    check_nonce(command.nonce)
+    most = get_max_held(tx, tx.tenant)  # limits are locked first
+    unlocked = read_unlocked(tx, command.worker, command.key) if most is None else None
+    worker = unlocked or mark_alive(tx, command.worker)  # before timers run: it is alive, whatever it did not say
+    if tx.connection.many_writers:
+        tx.cache.remember_worker(worker)
+    run_timers(tx, command.limit)
+    if not unlocked:
+        add_queues(worker, command.queues)
+    if worker.claim_key == command.key:
+        refuse_other_nonce(command, worker.claim_nonce_hash)
+        return repeat_claim(tx, command)
+    room = min(command.limit, worker.capacity - worker.holding)
+    if most is not None:
+        room = min(room, most - count_held_now(tx, tx.tenant))
+    if worker.draining or room <= 0:
+        return []
+    units = tx.state(Picks).pick(find_claimable(tx, command.queues, worker.capabilities, room, command.key))
+    stamp, payload = make_stamp(command), {"worker": worker.name}
+    terms = ask_each(units, lambda unit: find_terms(tx, unit))
+    secrets = [make_secret(command.nonce, command.key, unit.id, policy.next_fence(unit.fence)) for unit in units]
+    for unit, secret, granted in zip(units, secrets, terms, strict=True):
+        lease = LeaseTerms(worker.unit, granted.ttl_us, granted.beat_us, granted.until, hash_secret(secret))
+        grant(tx, unit, granted.trigger, lease, stamp, payload, active=granted.active)
+    mark = ClaimMark(
+        len(units), command.key, hash_nonce(command.nonce), command.queues, worker.claim_key, Stamp(command.actor)
+    )
+    if unlocked:
+        tx.state(WorkerChanges).claims[tx.tenant, worker.unit] = mark
+    else:
+        mark_claim(tx, worker, mark)
+    return make_grants(tx, units, secrets)
+
+
+class GrantTerms(NamedTuple):
+    """What a lease is granted on."""
+
+    trigger: str
+    ttl_us: int
+    beat_us: int
+    until: int
+    active: bool  # its holder need not acknowledge it first
+
+
+def find_terms(tx: UnitOfWork, unit: Unit) -> GrantTerms:
+    """Returns the terms of the next lease on a unit, and changes nothing. Raises if it cannot be leased."""
+    lifecycle, body = tx.lifecycle(unit), tx.body(unit)
+    if unit.id in tx.rows.bodiless:
+        raise Corrupt("its body is missing")
+    for guard in tx.hooks.grant_guards:
+        guard(tx, unit)
+    rules = lifecycle.options.lease
+    if rules is None:
+        raise InterlockError(f"the lifecycle '{lifecycle.name}' has no [lease]")
+    trigger = policy.claim_trigger(lifecycle, unit.state, held=False)
+    if not trigger:
+        raise Refused(lifecycle.name, unit.state, "claim", lifecycle.triggers(unit.state))
+    ttl_us, beat_us = timing.granted_terms(rules, policy_of(body))
+    active = policy.activates(lifecycle, lifecycle.move(unit.state, trigger).path[-1])
+    until = timing.lease_end_at(rules, tx.now, ttl_us, beat_us, active=active)
+    return GrantTerms(trigger, ttl_us, beat_us, until, active)
+
+
+def claim_reads(cache: EngineCache, claims: Sequence[Claim]) -> Queries:
+    """What the first of these claims will read; the others read what it has left."""
+    first = claims[0]
+    return declare_claim(cache, first.tenant, first.worker, first.queues, first.limit, TIMERS_LEAST)
+
+
+def make_grants(tx: UnitOfWork, units: list[Unit], secrets: list[str]) -> list[LeaseGrant]:
+    """What a worker is told of units that it holds, with what earlier attempts left for this one."""
+    memory = read_remembered(tx, [unit.id for unit in units if unit.fence > 1])
+    extras = [hook(tx, units) for hook in tx.hooks.grant_fields]
+    grants = []
+    for unit, secret in zip(units, secrets, strict=True):
+        body, (checkpoint, steps) = tx.body(unit), memory.get(unit.id, (None, {}))
+        grants.append(
+            LeaseGrant(
+                unit=unit.id, task=body.task, input=body.input, attempt=unit.attempt, fence=unit.fence,
+                lease=secret, until=unit.lease_until or 0, ttl_us=unit.lease_ttl or 0,
+                beat_us=unit.lease_beat or 0, correlation=body.correlation, trace=body.trace,
+                timeout_us=policy_of(body).timeout_us, checkpoint=checkpoint, steps=tuple(steps.items()),
+                lifecycle=unit.lifecycle, lasts_us=remaining_us(tx, unit), parent=unit.parent, version=unit.version,
+                **{name: value for fields in extras if unit.id in fields for name, value in fields[unit.id].items()},
+            )
+        )  # fmt: skip
+    return grants
+
+
+def repeat_claim(tx: UnitOfWork, command: Claim) -> list[LeaseGrant]:
+    """The same claim again: the leases that it got and that are still live, and no other."""
+    held = [unit for unit in load_held_units(tx, command.worker) if unit.lease_until and unit.lease_until > tx.now]
+    secrets = [make_secret(command.nonce, command.key, unit.id, unit.fence) for unit in held]
+    pairs = [pair for pair in zip(held, secrets, strict=True) if pair[0].lease_hash == hash_secret(pair[1])]
+    return make_grants(tx, [unit for unit, _ in pairs], [secret for _, secret in pairs])

@@ -1,0 +1,56 @@
+"""Errors that the committer meets: which may pass, which are bugs, and what the caller is told of them."""
+
+import logging
+from typing import Any
+
+from interlock.kernel.commands import Command
+from interlock.kernel.errors import Contended, Corrupt, InterlockError, Unavailable
+from interlock.store.connection import LostCommit, Taken
+from interlock.store.ids import OutOfIds
+
+TRIES = 5  # of one command; a group is tried twice
+log = logging.getLogger("interlock.core")
+
+
+class Spoilt(Exception):
+    """A command was refused after it had changed something: the others must be run again without it."""
+
+
+def is_passing(error: Exception) -> bool:
+    """Whether a command may go well the next time it is tried, so that no unit is to blame."""
+    contended = isinstance(error, Contended) and not isinstance(error, Taken)
+    return (
+        contended
+        or isinstance(error, Unavailable | LostCommit | OutOfIds | MemoryError)
+        or not isinstance(error, Exception)
+    )
+
+
+def bug_in(error: Exception) -> Exception | None:
+    """Returns the error if no command may raise it: its traceback says where to look."""
+    return None if isinstance(error, InterlockError) else error
+
+
+def log_bug(command: Command[Any], error: Exception) -> None:
+    """Logs an error that no verb may raise with its traceback; the caller gets it too."""
+    if bug := bug_in(error):
+        unit = getattr(command, "unit", None)
+        named = type(command).__name__ + ("" if unit is None else f" unit={unit}")
+        log.error("command=%s tenant=%s failed: %r", named, command.tenant, error, exc_info=bug)
+
+
+def explain(error: Exception) -> Exception:
+    """Returns what the caller is told when the last try has failed."""
+    if isinstance(error, Taken):
+        return Corrupt(f"the record is not whole, a row is there that nothing tells of: {error}")
+    if isinstance(error, Contended):
+        return Contended(f"others were in the way, {TRIES} times over: {error}; nothing was changed, send it again")
+    if isinstance(error, OutOfIds):
+        return InterlockError("this command makes more units than one command may; send them in parts")
+    return error
+
+
+def reason_of(error: Exception) -> str:
+    """The text that a log line or a note keeps of an error."""
+    text = str(error)
+    return text if type(error).__module__.startswith("interlock") else f"{type(error).__name__}: {text}"

@@ -1,0 +1,35 @@
+"""What the commands of a group read, fetched for all of them at once."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from interlock.kernel.commands import RECORDED_ONCE, Command, Record
+from interlock.store.cache import EngineCache
+from interlock.store.connection import Connection
+from interlock.store.queries.for_verbs import load_notes
+from interlock.store.query import BoundQuery
+from interlock.store.unit_of_work import UnitOfWork
+
+# By the class of a command: the queries that several of them will run first.
+Prefetches = Mapping[type[Command[Any]], Callable[[EngineCache, Sequence[Any]], Iterable[BoundQuery[Any]]]]
+
+
+def declare_reads(
+    reads: Prefetches, connection: Connection, cache: EngineCache, commands: Sequence[Command[Any]]
+) -> list[BoundQuery[Any]]:
+    """The queries that commands like the first declare ahead, where a round trip can be saved by it."""
+    kind = type(commands[0])
+    if kind not in reads or not connection.many_writers:
+        return []
+    return list(dict.fromkeys(reads[kind](cache, [command for command in commands if type(command) is kind])))
+
+
+def load_for_group(tx: UnitOfWork, commands: Sequence[Command[Any]]) -> None:
+    """Loads what the commands of a group will ask of the database, of all of them at once."""
+    tx.load_units({unit for command in commands for unit in command.held_units()})
+    units: dict[tuple[str, str], list[int]] = {}
+    for command in commands:
+        if isinstance(command, Record) and command.kind in RECORDED_ONCE:
+            units.setdefault((command.kind, command.name), []).extend(command.held_units())
+    for (kind, name), some in units.items():
+        load_notes(tx, kind, name, some)

@@ -1,0 +1,97 @@
+"""What a holder says beside the life of its lease: it gives units back, has something remembered, enters a phase."""
+
+from hashlib import sha256
+
+from interlock.core.advance import advance, count, make_stamp
+from interlock.core.effective_policy import attempts_used
+from interlock.core.leases import apply_each, end_lease, lose_in_place
+from interlock.core.notes import note, verbose_kept_us
+from interlock.core.outcomes import add_cost, check_cost, is_release_again
+from interlock.core.validation import check_choice, check_name, check_range
+from interlock.kernel import policy
+from interlock.kernel.commands import RECORDED_ONCE, RECORDS, Enter, LeaseStatus, Record, Release
+from interlock.kernel.errors import InterlockError, Refused
+from interlock.kernel.guards import BY_HOLDER
+from interlock.kernel.lifecycle import Owner
+from interlock.kernel.rows import Artifact, Unit
+from interlock.store.queries.for_verbs import has_artifact, has_note
+from interlock.store.unit_of_work import UnitOfWork
+
+VERBOSE = ("progress", "log")
+
+
+def record(tx: UnitOfWork, command: Record) -> list[LeaseStatus]:
+    """What the holder says is remembered; a step result or an artifact once, and the first one stays."""
+    check_choice("kind", command.kind, RECORDS)
+    for hook in tx.hooks.before_record:
+        hook(command)
+
+    def apply(unit: Unit, index: int) -> None:
+        if command.kind == "artifact":
+            keep_artifact(tx, unit, command)
+        elif command.kind not in RECORDED_ONCE or not has_note(tx, unit.id, command.kind, command.name):
+            keep_us = verbose_kept_us(tx) if command.kind in VERBOSE else 0
+            note(tx, unit.id, command.kind, command.payload, name=command.name, fence=unit.fence, keep_us=keep_us)
+
+    return apply_each(tx, command, command.held, apply)
+
+
+def release(tx: UnitOfWork, command: Release) -> list[LeaseStatus]:
+    """The holder gives units back, for now or (snooze) for a while. No attempt is spent."""
+    stamp = make_stamp(command)
+    verb = "release" if command.snooze_us is None and command.signal is None else "snooze"
+    check_range("snooze_us", command.snooze_us or 0, 0)
+    check_cost(command.cost)
+    if command.signal is not None:
+        check_name("signal", command.signal)
+
+    def apply(unit: Unit, index: int) -> None:
+        lifecycle = tx.lifecycle(unit)
+        snoozes = verb == "snooze" and command.signal is None
+        if snoozes and unit.snoozes >= lifecycle.options.budget.snoozes:
+            raise Refused(lifecycle.name, unit.state, verb, lifecycle.triggers(unit.state))
+        if lifecycle.allows(unit.state, "reclaim") and not lifecycle.allows(unit.state, verb):
+            lose_in_place(tx, unit, "revoke", stamp)
+            return
+        trigger = policy.after_release(lifecycle, unit.state, attempts_used(tx, unit), verb)
+        if snoozes:
+            count(tx, unit, snoozes=1)
+        due_at = unit.due_at if command.snooze_us is None else tx.now + command.snooze_us
+        plugins = (hook(tx, unit, command, due_at) for hook in tx.hooks.on_release)
+        payload, columns = next((answer for answer in plugins if answer is not None), ({}, {"due_at": due_at}))
+        end_lease(tx, unit, trigger, "force", stamp, {**payload, **add_cost(tx, unit, command.cost)}, **columns)
+
+    return apply_each(
+        tx, command, command.held, apply, lambda event, unit, index: is_release_again(event, verb, command.actor)
+    )
+
+
+def keep_artifact(tx: UnitOfWork, unit: Unit, command: Record) -> None:
+    """An artifact of this attempt; one of that name is never replaced."""
+    if has_artifact(tx, unit.id, unit.attempt, command.name):
+        raise InterlockError(f"attempt {unit.attempt} of unit {unit.id} has an artifact '{command.name}' already")
+    digest = sha256(command.payload.encode()).hexdigest()
+    tx.add(
+        Artifact(
+            unit=unit.id, attempt=unit.attempt, name=command.name, tenant=unit.tenant, fence=unit.fence, at=tx.now,
+            digest=digest, data=command.payload,
+        )
+    )  # fmt: skip
+
+
+def enter(tx: UnitOfWork, command: Enter) -> list[LeaseStatus]:
+    """The phase is entered by the unit itself, or by the run that it works for."""
+    stamp = make_stamp(command)
+
+    def apply(unit: Unit, index: int) -> None:
+        of_unit = tx.lifecycle(unit).moves.get((unit.state, command.phase))
+        if of_unit and of_unit.owner is Owner.HOLDER and command.phase not in BY_HOLDER:
+            advance(tx, unit, command.phase, stamp)
+            return
+        run = tx.unit(unit.parent) if unit.parent else unit
+        of_run = tx.lifecycle(run).move(run.state, command.phase)
+        if run is unit or of_run.owner not in (Owner.HOLDER, Owner.VALIDATOR):
+            raise Refused(run.lifecycle, run.state, command.phase, tx.lifecycle(run).triggers(run.state))
+        advance(tx, run, command.phase, stamp)
+
+    return apply_each(tx, command, command.held, apply)

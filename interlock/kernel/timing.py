@@ -1,0 +1,111 @@
+"""How long things take: the backoff before a retry, the terms of a lease, and the deadlines of states."""
+
+import math
+
+from interlock.kernel.commands import Policy
+from interlock.kernel.durations import spoken
+from interlock.kernel.errors import InterlockError
+from interlock.kernel.lifecycle import Category, Lifecycle
+from interlock.kernel.lifecycle_options import Backoff, LeaseRules
+
+BEATS_HEARD = 3  # so many beats are missed before a worker counts as silent
+
+
+def backoff(rule: Backoff, tries: int, spread: float) -> int:
+    """How long to wait after the n-th try, in microseconds; `spread` in [0, 1) places it within the jitter.
+
+    No delay is longer than the cap. The jitter is placed below it, not cut off there: else half of the delays that
+    have reached the cap would be equal, and retries would come together.
+    """
+    cap_us = math.inf if rule.cap_us is None else rule.cap_us
+    delay_us: float = min(rule.base_us * rule.factor ** min(tries, 40), cap_us)
+    shortest_us, longest_us = delay_us * (1 - rule.jitter), min(delay_us * (1 + rule.jitter), cap_us)
+    return round(shortest_us + (longest_us - shortest_us) * spread)
+
+
+def spread(unit: int, attempt: int) -> float:
+    """A number in [0, 1) that is the same whenever this attempt of this unit is asked about, and like no other."""
+    mixed = (unit * 0x9E3779B97F4A7C15 + attempt * 0xD1B54A32D192ED03) & 0xFFFFFFFFFFFFFFFF
+    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
+        mixed = ((mixed ^ mixed >> shift) * factor) & 0xFFFFFFFFFFFFFFFF
+    return (mixed ^ mixed >> 31) / 2**64
+
+
+def check_lease_terms(terms: LeaseRules, own: Policy) -> tuple[int, int]:
+    """For how long a unit is leased, and how often its holder must be heard (0: never). Raises InterlockError."""
+    ttl_us, beat_us = wanted_ttl_us(terms, own), 0 if own.silent else own.beat_us or terms.beat_us
+    if own.silent and terms.silent_max_us is None:
+        raise InterlockError("silent work is not allowed here: its holder must beat")
+    check_duration("ttl_us", ttl_us, terms.ttl_min_us, (own.silent and terms.silent_max_us) or terms.ttl_max_us)
+    if beat_us:
+        check_duration("beat_us", beat_us, terms.beat_min_us, terms.beat_max_us)
+        if ttl_us < 2 * beat_us:
+            raise InterlockError(
+                f"ttl_us = {spoken(ttl_us)} is not allowed; at least two beats of {spoken(beat_us)} are"
+            )
+    elif own.sla_us and ttl_us < own.sla_us:
+        sla = spoken(own.sla_us)
+        raise InterlockError(f"ttl_us = {spoken(ttl_us)} is below the sla_us = {sla} of work that cannot beat")
+    return ttl_us, beat_us
+
+
+def wanted_ttl_us(terms: LeaseRules, own: Policy) -> int:
+    """For how long a unit asks to be leased.
+
+    Whoever cannot beat is given as long as it takes until the work may be reclaimed (A1-8), as far as a lease may last.
+    """
+    if not own.silent or own.ttl_us is not None or own.reclaim_after_us is None:
+        return own.ttl_us or terms.ttl_us
+    return max(terms.ttl_min_us, min(own.reclaim_after_us, terms.silent_max_us or terms.ttl_max_us))
+
+
+def granted_terms(terms: LeaseRules, own: Policy) -> tuple[int, int]:
+    """The same at a grant. Rules that were tightened since the unit was made are clamped: it can always be leased."""
+    silent = own.silent and terms.silent_max_us is not None
+    most_us = (silent and terms.silent_max_us) or terms.ttl_max_us
+    ttl_us = min(max(wanted_ttl_us(terms, own), terms.ttl_min_us), most_us)
+    if silent:
+        return ttl_us, 0
+    beat_us = min(max(own.beat_us or terms.beat_us, terms.beat_min_us), terms.beat_max_us)
+    return ttl_us, min(beat_us, ttl_us // 2)
+
+
+def check_duration(name: str, number: int, least: int, most: int) -> None:
+    """A length of time within its bounds, all in microseconds. Raises InterlockError."""
+    if not least <= number <= most:
+        raise InterlockError(f"{name} = {spoken(number)} is not allowed; {spoken(least)} to {spoken(most)} is")
+
+
+def time_limit(lifecycle: Lifecycle, state: str, own: Policy) -> int | None:
+    """For how long a unit may stay in this state, as far as its own clock says."""
+    rule = lifecycle.states[state]
+    if state not in lifecycle.clocked:
+        return None
+    return (own_limit(rule.category, own) if rule.deadline == "time_out" else None) or rule.within_us
+
+
+def own_limit(category: Category, own: Policy) -> int | None:
+    """What a unit says of itself about how long it may wait, run, or be asked about."""
+    if category is Category.ACTIVE:
+        return own.timeout_us
+    if category is Category.READY or category is Category.WAITING:
+        return own.queue_timeout_us
+    return own.expires_us if category is Category.GATE else None
+
+
+def is_quiet(beat_us: int, within_us: int) -> bool:
+    """Whether a holder that beats so seldom (0: never) may be silent for longer than its worker may."""
+    return beat_us == 0 or BEATS_HEARD * beat_us > within_us
+
+
+def lease_end_at(terms: LeaseRules, now: int, ttl_us: int, beat_us: int, *, active: bool = True) -> int:
+    """When a lease ends that was heard of now: the earliest of its TTL, the beats that it may miss, and its window.
+
+    The window is for the acknowledgement, so it counts only until the lease is active. Without beats none is missed.
+    """
+    ends = [ttl_us]
+    if terms.missed_beats and beat_us:
+        ends.append(terms.missed_beats * beat_us)
+    if terms.ack_us is not None and not active:
+        ends.append(terms.ack_us)
+    return now + min(ends)
