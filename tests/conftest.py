@@ -9,12 +9,15 @@ from typing import Any
 
 import pytest
 
+from interlock.store import migrate
 from tests.postgres.server import postgres
+from tests.store.databases import upgrade_by_copy
 
 ROOT = Path(__file__).parent.parent
 COMMAND = Path(sys.executable).parent / "interlock"
 Run = Callable[..., subprocess.CompletedProcess[str]]
 OTHER_DATABASES = ("sqlite", "http")  # a server of a test's own has a SQLite file, unless it says otherwise
+BY_COPY = ("cli", "client", "server", "testing", "worker")  # folders of tests that open a fresh store each
 TERMINAL = {"NO_COLOR": "1", "TERM": "dumb", "COLUMNS": "200"}  # whose width and colours change nothing
 
 
@@ -46,6 +49,15 @@ def server(request: pytest.FixtureRequest) -> str:
         return ""
     url: str = request.getfixturevalue("running_postgres")
     return url
+
+
+@pytest.fixture(autouse=True)
+def copied_schema(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Where many stores are opened, a fresh SQLite database is copied from one that was upgraded in this process."""
+    with pytest.MonkeyPatch.context() as patch:
+        if request.path.relative_to(ROOT / "tests").parts[0] in BY_COPY:
+            patch.setattr(migrate, "upgrade", upgrade_by_copy)
+        yield
 
 
 @pytest.hookimpl(wrapper=True)

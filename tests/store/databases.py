@@ -1,8 +1,7 @@
 """The databases that a store's test runs on, each fresh and at the present schema."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Hashable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from functools import cache
 from pathlib import Path
 from secrets import token_hex
 from typing import Any
@@ -10,7 +9,10 @@ from urllib.parse import urlsplit
 
 from interlock.kernel.lifecycle import Lifecycle
 from interlock.lifecycles import shipped
-from interlock.store import migrate
+from interlock.store import guard, migrate
+from interlock.store.catalog import has_table
+from interlock.store.connection import Connection as AnyConnection
+from interlock.store.migrations import numbers
 from interlock.store.postgres import PostgresConnection
 from interlock.store.sqlite import MEMORY, SqliteConnection
 
@@ -18,6 +20,8 @@ TEMPLATE = "interlock_template"
 with_template: set[str] = set()  # servers that have it
 KINDS = ("sqlite file", "sqlite memory", "postgres")
 Connection = SqliteConnection | PostgresConnection
+templates: dict[Hashable, SqliteConnection] = {}  # of SQLite: databases that were upgraded in this process
+real_upgrade = migrate.upgrade
 
 
 @contextmanager
@@ -41,8 +45,7 @@ def fresh(
             connection.close()
         return
     connection = SqliteConnection(str(folder / "test.db") if kind == "sqlite file" else MEMORY)
-    sqlite_template().raw.backup(connection.raw)
-    connection.rows("UPDATE about SET value = :epoch WHERE name = 'epoch'", {"epoch": token_hex(16)})
+    upgrade_by_copy(connection, shipped().values())
     if more or tables:
         migrate.upgrade(connection, [*shipped().values(), *more], tables)
     yield connection
@@ -67,12 +70,21 @@ def fresh_postgres(server: str, name: str, *more: Lifecycle, tables: Mapping[str
         alone(server, f"DROP DATABASE {name} WITH (FORCE)")
 
 
-@cache
-def sqlite_template() -> SqliteConnection:
-    """The same for SQLite."""
-    made = SqliteConnection(MEMORY)
-    migrate.upgrade(made, shipped().values())
-    return made
+def upgrade_by_copy(
+    database: AnyConnection, lifecycles: Iterable[Lifecycle], tables: Mapping[str, str] | None = None
+) -> list[int]:
+    """As `migrate.upgrade`, but an empty SQLite database becomes a copy of one that was upgraded before."""
+    lifecycles = list(lifecycles)
+    if not isinstance(database, SqliteConnection) or has_table(database, "about"):
+        return real_upgrade(database, lifecycles, tables)
+    key = (guard.lifecycles_digest(lifecycles), *sorted((tables or {}).items()))
+    if key not in templates:
+        templates[key] = SqliteConnection(MEMORY)
+        real_upgrade(templates[key], lifecycles, tables)
+    templates[key].raw.backup(database.raw)
+    # It is a store of its own, and no copy.
+    database.rows("UPDATE about SET value = :epoch WHERE name = 'epoch'", {"epoch": token_hex(16)})
+    return list(numbers())
 
 
 def make_template(server: str) -> None:

@@ -236,13 +236,14 @@ def audit(
     *,
     rebuild: bool = False,
     from_seal: int = 1,
+    paths: bool = True,
     laws: Mapping[str, PluginLaw] | None = None,
 ) -> Iterator[Broken]:
     """Every law, asked of every unit that the session sees; with `rebuild`, every row is compared with its fold.
 
     `laws` are those of plugins.
 
-    Acts and seals before `from_seal` are taken as they are, tenant by tenant.
+    Acts and seals before `from_seal` are taken as they are, tenant by tenant; without `paths`, so are the paths.
 
     Units and events are read a page at a time; what stays in memory is a few numbers for each parent and worker, and
     what units have failed with.
@@ -282,7 +283,7 @@ def audit(
     for one, unmet, counted in count_unmet_needs(connection):
         if unmet != counted:
             yield Broken(NEEDING, one, f"{unmet} of its needs are said to be unmet, and {counted} are")
-    yield from of_the_record(connection, from_seal)
+    yield from of_the_record(connection, from_seal, paths)
     for law, judge_all in (laws or {}).items():
         for one, text in judge_all(connection):
             yield Broken(law, one, text)
@@ -290,11 +291,11 @@ def audit(
         yield Broken(OWNED, one, f"acts tell of it ({count}), but there is no such unit")
 
 
-def of_the_record(connection: Connection, from_seal: int) -> Iterator[Broken]:
+def of_the_record(connection: Connection, from_seal: int, paths: bool) -> Iterator[Broken]:
     """What is wrong with the record itself: paths, acts, leases and seals."""
     of_record = (
-        judge_paths(connection), judge_acts(connection, from_seal), judge_members(connection), judge_leases(connection),
-        judge_seals(connection, from_seal),
+        judge_paths(connection) if paths else (), judge_acts(connection, from_seal), judge_members(connection),
+        judge_leases(connection), judge_seals(connection, from_seal),
     )  # fmt: skip
     for fault in chain.from_iterable(of_record):
         yield Broken(fault.law, fault.unit, fault.text)
