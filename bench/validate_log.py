@@ -9,7 +9,7 @@ from collections.abc import Callable
 import msgspec
 
 from interlock.audit.log.checker import Checker
-from interlock.audit.log.state import Line
+from interlock.audit.log.state import LogLine
 from interlock.lifecycles import shipped
 
 TASKS = 2_000 if os.environ.get("QUICK") else 40_000
@@ -67,7 +67,7 @@ def checked(log: bytes) -> None:
 
 
 def decoded(log: bytes) -> None:
-    decode = msgspec.json.Decoder(Line).decode
+    decode = msgspec.json.Decoder(LogLine).decode
     for raw in io.BytesIO(log):
         decode(raw)
 

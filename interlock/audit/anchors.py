@@ -11,7 +11,7 @@ from typing import Annotated, TypeVar
 import msgspec
 
 from interlock.audit.archives import Files
-from interlock.audit.laws.rows import Broken
+from interlock.audit.laws import Broken
 from interlock.kernel.errors import InterlockError
 from interlock.store import seals
 from interlock.store.connection import Connection
@@ -86,10 +86,10 @@ def write(connection: Connection, path: Path) -> End:
 
 def identity(connection: Connection) -> str:
     """The store's epoch; raises if it has none yet."""
-    found = read_epoch(connection)
-    if found is None:
+    count = read_epoch(connection)
+    if count is None:
         raise InterlockError("this database has no epoch yet, so no anchor can name it; run `interlock db upgrade`")
-    return found
+    return count
 
 
 def foreign(connection: Connection, epoch: str) -> str:
@@ -116,12 +116,12 @@ def since(connection: Connection, path: Path, archives: Path | None = None) -> I
     roots = [line for line in read(path) if isinstance(line, Root)]
     for root in roots:
         yield from judge(connection, root)
-    files, found = Files(connection, archives), 0
+    files, count = Files(connection, archives), 0
     for root in roots:
         for unit, text in files.unproven(read_archived(connection, root.tenant, root.act)):
-            found += 1
+            count += 1
             yield Broken(KEPT, unit, text)
-    if not found:
+    if not count:
         for root in roots:
             yield from judge_gone(connection, root, files)
 

@@ -89,7 +89,7 @@ class Files:
     def acts_of(self, histories: Histories) -> set[int]:
         """The acts that these events name, as far as the file holds them."""
         hashes = {event.hash for events in histories.values() for event in events}
-        return {self.acts[one].id for one in hashes if one in self.acts}
+        return {self.acts[digest].id for digest in hashes if digest in self.acts}
 
     def doubt(self, claim: Archived, events: list[Event], known: Mapping[int, str]) -> str:
         """Why these events do not prove what is said of their unit; nothing if they do.
@@ -119,7 +119,7 @@ def tells(act: Act, event: Event, paths: Mapping[str, str]) -> bool:
     attempt, fence = (
         count + sum(hop[column] for hop in hops[:place]) for column, count in ((5, act.attempt), (6, act.fence))
     )
-    told: tuple[Any, ...] = (
+    stated: tuple[Any, ...] = (
         act.tenant, lifecycle, trigger, source or None, target, lease_from, lease_to, attempt, fence, name, severity,
         act.at, act.actor, act.reason or trigger, act.cause,
     )  # fmt: skip
@@ -127,7 +127,7 @@ def tells(act: Act, event: Event, paths: Mapping[str, str]) -> bool:
         event.tenant, event.lifecycle, event.trigger, event.source, event.target, event.lease_from, event.lease_to,
         event.attempt, event.fence, event.name, event.severity, event.at, event.actor, event.reason, event.cause,
     )  # fmt: skip
-    return told == of_event and payload_is_told(act, event)
+    return stated == of_event and payload_is_told(act, event)
 
 
 def payload_is_told(act: Act, event: Event) -> bool:

@@ -9,8 +9,9 @@ from typing import Annotated, Any
 import typer
 
 from interlock.audit import anchors
+from interlock.audit.laws import Broken, audit
 from interlock.audit.laws.database import audit_itself, until_damage
-from interlock.audit.laws.rows import LAWS, Broken, audit
+from interlock.audit.laws.rows import LAWS
 from interlock.cli.app_loader import known_plugins
 from interlock.cli.options import DEFAULT, Actor, Url, known_lifecycles, must_be_present, must_exist, named, opened
 from interlock.cli.output import FINDING, Json, counted, dump, report, say

@@ -17,7 +17,8 @@ import msgspec
 import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
-from interlock.audit.laws.rows import LAWS, audit
+from interlock.audit.laws import audit
+from interlock.audit.laws.rows import LAWS
 from interlock.cli.output import FINDING, counted, say, table
 from interlock.client.app import App
 from interlock.client.jobs import Job

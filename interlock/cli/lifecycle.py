@@ -11,7 +11,7 @@ import typer
 
 from interlock.audit.docs import export as exporting
 from interlock.audit.docs import render
-from interlock.audit.model.check import Bounds, Report, check
+from interlock.audit.model.check import Bounds, CheckReport, check
 from interlock.audit.model.properties import PROMISES
 from interlock.cli.output import FINDING, Json, counted, dump, report, say, table
 from interlock.kernel.errors import BadLifecycle, Unknown
@@ -227,7 +227,7 @@ def check_lifecycles(
         raise typer.Exit(FINDING)
 
 
-def explored(lifecycle: Lifecycle, known: dict[str, Lifecycle], bounds: Bounds, *, quiet: bool) -> Report:
+def explored(lifecycle: Lifecycle, known: dict[str, Lifecycle], bounds: Bounds, *, quiet: bool) -> CheckReport:
     began = time.monotonic()
     found = check(lifecycle, known, bounds)
     if not quiet:

@@ -8,7 +8,7 @@ import msgspec
 import typer
 
 from interlock.audit.log.checker import Checker
-from interlock.audit.log.state import Finding, amount
+from interlock.audit.log.state import LogFinding, amount
 from interlock.cli.output import FINDING, Json, say
 from interlock.kernel.errors import InterlockError
 from interlock.lifecycles import find, shipped
@@ -77,7 +77,7 @@ def print_text(checker: Checker, file: str, stream: BinaryIO) -> int:
     return found
 
 
-def subject(finding: Finding) -> str:
+def subject(finding: LogFinding) -> str:
     return f"{finding.entity}: " if finding.entity else ""
 
 

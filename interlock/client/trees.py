@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from interlock.audit.laws.rebuild import Told
-from interlock.audit.time_travel import Stand, stood
+from interlock.audit.laws.rebuild import FoldedRow
+from interlock.audit.time_travel import PastState, fold_until
 from interlock.client.durations import format_time
 from interlock.client.runs import get_step_name
 from interlock.core.effective_policy import policy_of
@@ -101,9 +101,9 @@ def build_tree_snapshot(rows: TreeRows, lifecycles: Mapping[str, Lifecycle]) -> 
         nodes.append(
             TreeNode(
                 unit=unit.id, id=format_id(unit.lifecycle, unit.id), parent=unit.parent, depth=depth,
-                task=get_step_name(view), lifecycle=unit.lifecycle, state=stand.told.state or "",
-                category=stand.told.category, outcome=stand.told.outcome, attempt=stand.told.attempt,
-                version=stand.told.version, born_at=stand.born_at, began_at=stand.began_at, ended_at=stand.ended_at,
+                task=get_step_name(view), lifecycle=unit.lifecycle, state=stand.folded.state or "",
+                category=stand.folded.category, outcome=stand.folded.outcome, attempt=stand.folded.attempt,
+                version=stand.folded.version, born_at=stand.born_at, began_at=stand.began_at, ended_at=stand.ended_at,
                 cost=round(costs[unit.id], 6), worker=None if rows.past else view.holder,
                 waits_for=describe_wait(surroundings, view), needs=surroundings.needs.get(unit.id, ()),
                 progress=parse_progress(rows.progress.get(unit.id, ())),
@@ -112,15 +112,15 @@ def build_tree_snapshot(rows: TreeRows, lifecycles: Mapping[str, Lifecycle]) -> 
     return TreeSnapshot(rows.until if rows.past else rows.now, tuple(nodes), rows.tree.cut)
 
 
-def find_stand(events: Sequence[Event], lifecycles: Mapping[str, Lifecycle], until: int) -> Stand | None:
+def find_stand(events: Sequence[Event], lifecycles: Mapping[str, Lifecycle], until: int) -> PastState | None:
     """Returns where a unit stood; of a lifecycle that is not known here, only its state."""
     if not events or events[0].lifecycle in lifecycles:
-        return stood(events, lifecycles, until)
+        return fold_until(events, lifecycles, until)
     last = events[-1]
-    return Stand(Told(state=last.target, version=last.version, attempt=last.attempt), events[0].at)
+    return PastState(FoldedRow(state=last.target, version=last.version, attempt=last.attempt), events[0].at)
 
 
-def sum_costs(born: Sequence[tuple[int, View]], stands: Mapping[int, Stand]) -> dict[int, float]:
+def sum_costs(born: Sequence[tuple[int, View]], stands: Mapping[int, PastState]) -> dict[int, float]:
     """Returns the cost of each unit, with all below it."""
     costs = {view.unit.id: stands[view.unit.id].cost for _, view in born}
     for _, view in reversed(born):
@@ -148,15 +148,17 @@ class Surroundings(msgspec.Struct, frozen=True):
 
     rows: TreeRows
     lifecycles: Mapping[str, Lifecycle]
-    stands: Mapping[int, Stand]
+    stands: Mapping[int, PastState]
     names: Mapping[int, str]
     needs: Mapping[int, tuple[int, ...]]
-    children: Mapping[int, Sequence[Stand]]
+    children: Mapping[int, Sequence[PastState]]
 
 
-def make_surroundings(rows: TreeRows, lifecycles: Mapping[str, Lifecycle], stands: Mapping[int, Stand]) -> Surroundings:
+def make_surroundings(
+    rows: TreeRows, lifecycles: Mapping[str, Lifecycle], stands: Mapping[int, PastState]
+) -> Surroundings:
     needs: dict[int, tuple[int, ...]] = {}
-    children: dict[int, list[Stand]] = {}
+    children: dict[int, list[PastState]] = {}
     for need in rows.tree.needs:
         needs[need.unit] = (*needs.get(need.unit, ()), need.needs)
     for _, view in rows.tree.units:
@@ -168,7 +170,7 @@ def make_surroundings(rows: TreeRows, lifecycles: Mapping[str, Lifecycle], stand
 
 def describe_wait(around: Surroundings, view: View) -> str:
     """Says in a few words what keeps a unit where it is; empty if it is worked on, or has ended."""
-    stand, rows = around.stands[view.unit.id].told, around.rows
+    stand, rows = around.stands[view.unit.id].folded, around.rows
     lifecycle = around.lifecycles.get(view.unit.lifecycle)
     if lifecycle is None or stand.state is None or stand.category in SETTLED:
         return ""
@@ -184,7 +186,7 @@ def describe_wait(around: Surroundings, view: View) -> str:
 
 
 def describe_needs(around: Surroundings, unit: int) -> str:
-    known = [(need, around.stands[need].told) for need in around.needs.get(unit, ()) if need in around.stands]
+    known = [(need, around.stands[need].folded) for need in around.needs.get(unit, ()) if need in around.stands]
     unmet = [around.names[need] for need, stand in known if stand.outcome != Category.SUCCESS]
     more = f" and {len(unmet) - NAMED_MAX} more" if len(unmet) > NAMED_MAX else ""
     return f"{', '.join(unmet[:NAMED_MAX])}{more}" if unmet else ""
@@ -211,12 +213,12 @@ def describe_parking(view: View, now: int) -> str:
     return f"the {kind} '{key}'" if kind else ""
 
 
-def describe_children(children: Sequence[Stand]) -> str:
-    left = sum(child.told.outcome is None for child in children)
+def describe_children(children: Sequence[PastState]) -> str:
+    left = sum(child.folded.outcome is None for child in children)
     return f"{left} of {len(children)} children" if left else ""
 
 
 def describe_plan(around: Surroundings, view: View) -> str:
     above = around.stands.get(view.unit.parent or 0)
-    lifecycle = around.lifecycles.get(above.told.lifecycle) if above else None
-    return "the plan of its run" if above and lifecycle and lifecycle.allows(above.told.state, "plan") else ""
+    lifecycle = around.lifecycles.get(above.folded.lifecycle) if above else None
+    return "the plan of its run" if above and lifecycle and lifecycle.allows(above.folded.state, "plan") else ""

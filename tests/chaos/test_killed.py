@@ -17,7 +17,7 @@ import psycopg
 import pytest
 
 import interlock
-from interlock.audit.laws.rows import audit
+from interlock.audit.laws import audit
 from interlock.kernel.lifecycle import Category, Lifecycle
 from interlock.kernel.rows import Event
 from interlock.store.connection import Connection

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import interlock
-from interlock.audit.laws.rows import audit
+from interlock.audit.laws import audit
 from interlock.store.connection import Connection
 from interlock.store.queries.views import count_by
 from tests.chaos.flows import PLAIN, made

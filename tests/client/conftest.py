@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from interlock.audit.laws.rows import audit
+from interlock.audit.laws import audit
 from interlock.client.app import App
 from interlock.testing import Stage
 from tests.server.house import House, housed

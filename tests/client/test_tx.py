@@ -14,7 +14,7 @@ from psycopg.rows import dict_row
 
 import interlock
 from interlock import InterlockError
-from interlock.audit.laws.rows import audit
+from interlock.audit.laws import audit
 from interlock.client.app import App
 from interlock.core import committer
 from interlock.kernel.ids import format_id

@@ -99,8 +99,8 @@ class Wider(Chance):
             return self.random.choice([self.plan, self.flow, self.limited, self.operate, self.listen])()
         return super().draw()
 
-    def heard(self, command: Command[Any], answer: Any) -> None:
-        super().heard(command, answer)
+    def learn(self, command: Command[Any], answer: Any) -> None:
+        super().learn(command, answer)
         if isinstance(command, FireSchedule) and not isinstance(answer, Exception):
             self.units[answer.unit] = "job"
 
@@ -171,7 +171,7 @@ def record(seed: int, world: World) -> Iterator[Step]:
         sent, wait = [command for command, _ in group], group[0][1]
         answers = carry_out(world, sent, wait)
         for command, answer in zip(sent, answers, strict=True):
-            chance.heard(command, answer)
+            chance.learn(command, answer)
         step = Step(wait, [spelled(command) for command in sent], [plain(answer) for answer in answers])
         if number % LOOK_EVERY == 0:
             step.rows = seen.changes()

@@ -8,7 +8,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from interlock.audit.laws.rows import audit
+from interlock.audit.laws import audit
 from interlock.kernel.commands import Finish, Outcome, Start, Submit, Tick, Work
 from interlock.kernel.rows import Event
 from interlock.lifecycles import shipped

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from interlock.audit.laws.rows import audit
+from interlock.audit.laws import audit
 from interlock.core import claims
 from interlock.core.engine import Engine
 from interlock.kernel.commands import Claim, Drain, Finish, LeaseGrant, LeaseRef, Outcome, Register, Start, Submit, Work

@@ -9,7 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from interlock.audit import anchors
-from interlock.audit.laws.rows import audit
+from interlock.audit.laws import audit
 from interlock.kernel.commands import Archive, Submit, Work
 from interlock.kernel.errors import InterlockError
 from interlock.lifecycles import shipped

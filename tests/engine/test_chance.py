@@ -10,7 +10,7 @@ import msgspec
 import pytest
 from msgspec.structs import asdict
 
-from interlock.audit.laws.rows import audit
+from interlock.audit.laws import audit
 from interlock.kernel.commands import Tick
 from interlock.kernel.errors import InterlockError
 from interlock.kernel.rows import ROWS, Act, ActGone, Event, Seal, columns
@@ -100,7 +100,7 @@ def play(worlds: list[World], seed: int, commands: int, laws_every: int, group_m
             first = answers[0][number]
             assert not isinstance(first, Exception) or isinstance(first, InterlockError), (seed, command, first)
             assert not (isinstance(command, Tick) and isinstance(first, Exception)), (seed, asked, first)
-            chance.heard(command, first)
+            chance.learn(command, first)
         due, asked = asked // laws_every != (asked + len(group)) // laws_every, asked + len(group)
         for world in worlds if due else []:
             declare(world.connection, 1)

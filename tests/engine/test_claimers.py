@@ -12,7 +12,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from interlock.audit.laws.rows import audit
+from interlock.audit.laws import audit
 from interlock.kernel.commands import Submit, Work
 from interlock.lifecycles import shipped
 from interlock.plugins import make_engine

@@ -7,7 +7,7 @@ from typing import TypeVar
 
 import pytest
 
-from interlock.audit.laws.rows import audit
+from interlock.audit.laws import audit
 from interlock.kernel.commands import Command
 from interlock.kernel.lifecycle import Lifecycle
 from interlock.lifecycles import shipped

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from interlock.audit import anchors
-from interlock.audit.laws.rows import audit
+from interlock.audit.laws import audit
 from interlock.core.notes import READ_AGAIN_US
 from interlock.kernel.commands import Cancel, Claim, Heartbeat, Record, Register, SetTenant, Start, Submit, Work
 from interlock.kernel.errors import InterlockError

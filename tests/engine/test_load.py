@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 import pytest
 
-from interlock.audit.laws.rows import audit
+from interlock.audit.laws import audit
 from interlock.kernel.commands import (
     PERMANENT,
     Bury,

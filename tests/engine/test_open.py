@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from interlock.audit.laws.rows import audit
+from interlock.audit.laws import audit
 from interlock.core.engine import Engine
 from interlock.kernel.commands import Claim, Register, Start, Submit, Tick, Work
 from interlock.kernel.errors import InterlockError, Unavailable

@@ -6,7 +6,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from interlock.audit.laws.rows import audit
+from interlock.audit.laws import audit
 from interlock.core import timers
 from interlock.kernel.commands import (
     REASONS,

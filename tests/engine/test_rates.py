@@ -8,7 +8,7 @@ from typing import TypeVar
 
 import pytest
 
-from interlock.audit.laws.rows import audit
+from interlock.audit.laws import audit
 from interlock.kernel.commands import Cancel, Claim, Command, Finish, Force, Outcome, Release, Start, Submit, Tick, Work
 from interlock.kernel.errors import InterlockError, Refused
 from interlock.lifecycles import shipped

@@ -7,9 +7,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from interlock.audit.laws import record
-from interlock.audit.laws.rebuild import Listed, Told, fold, rebuilt
-from interlock.audit.laws.rows import LAWS, REBUILT, audit
+from interlock.audit.laws import audit, record
+from interlock.audit.laws.rebuild import FoldedRow, Listed, fold, rebuilt
+from interlock.audit.laws.rows import LAWS, REBUILT
 from interlock.kernel.commands import Force, Submit, Work
 from interlock.kernel.rows import Unit
 from interlock.lifecycles import shipped
@@ -24,7 +24,7 @@ from tests.engine.test_chance import ask
 from tests.engine.world import World
 from tests.store.databases import Connection, declare, fresh
 
-DETERMINED = tuple(Told.__struct_fields__)
+DETERMINED = tuple(FoldedRow.__struct_fields__)
 LIFECYCLES = shipped()
 
 

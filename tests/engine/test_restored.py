@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from interlock.audit import anchors
-from interlock.audit.laws.rows import audit
+from interlock.audit.laws import audit
 from interlock.kernel.commands import Claim, Heartbeat, Register, Submit, Work
 from interlock.kernel.errors import InterlockError, StoreError
 from interlock.lifecycles import load, shipped

@@ -4,7 +4,7 @@ from itertools import pairwise
 
 import pytest
 
-from interlock.audit.laws.rows import audit
+from interlock.audit.laws import audit
 from interlock.lifecycles import shipped
 from interlock.store.queries.evidence import count_unsealed
 from interlock.store.queries.snapshots import read_due_tenants, snapshot

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from interlock.audit.laws.rows import audit
+from interlock.audit.laws import audit
 from interlock.client.why import explain
 from interlock.kernel.commands import Cancel, Claim, DefineSchedule, Force, Register, Submit, Tick, Work
 from interlock.kernel.errors import InterlockError

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from contextlib import closing
 from typing import Any, TypeVar
 
-from interlock.audit.laws.rows import audit
+from interlock.audit.laws import audit
 from interlock.core.engine import Engine
 from interlock.core.plugin import Registry
 from interlock.kernel.commands import (

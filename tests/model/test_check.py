@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from interlock.audit.model.check import Bounds, Report, check
+from interlock.audit.model.check import Bounds, CheckReport, check
 from interlock.audit.model.properties import PROMISES
 from interlock.kernel import policy
 from interlock.kernel.lifecycle import Category, Lifecycle, Move
@@ -205,7 +205,7 @@ def test_a_follower_of_ones_own_is_explored_and_not_ours(tmp_path: Path, interlo
     assert "my_job follows 'nothing', which is not known" in done.stderr
 
 
-def assert_caught(report: Report, promise: str) -> None:
+def assert_caught(report: CheckReport, promise: str) -> None:
     assert promise in PROMISES
     assert promise in {finding.promise for finding in report.findings}, report.findings[:3]
 

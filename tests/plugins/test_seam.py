@@ -9,7 +9,7 @@ import typer
 from litestar.testing import TestClient
 from typer.testing import CliRunner
 
-from interlock.audit.laws.rows import audit
+from interlock.audit.laws import audit
 from interlock.cli.main import add_groups
 from interlock.client.app import App
 from interlock.core.plugin import Plugin, Registry

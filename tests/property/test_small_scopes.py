@@ -7,8 +7,8 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
-from interlock.audit.laws.incremental import Vigil
-from interlock.audit.laws.rows import audit
+from interlock.audit.laws import audit
+from interlock.audit.laws.incremental import IncrementalLaws
 from interlock.kernel.commands import (
     ENDS,
     Cancel,
@@ -72,7 +72,7 @@ class Scope(RuleBasedStateMachine):
     @initialize()
     def open(self) -> None:
         self.now = 1_893_456_000 * SECOND
-        self.disk, self.vigil = Disk(), Vigil(LIFECYCLES)
+        self.disk, self.laws = Disk(), IncrementalLaws(LIFECYCLES)
         self.connection = self.disk.connection(lambda: self.now, lambda place: "")
         keep_track(self.connection)
         self.engine = make_engine(self.connection, LIFECYCLES)
@@ -143,9 +143,9 @@ class Scope(RuleBasedStateMachine):
     @invariant()
     def laws_hold(self) -> None:
         if hasattr(self, "vigil"):
-            seen = self.vigil.look(self.connection, written(self.connection))
+            seen = self.laws.check_commit(self.connection, written(self.connection))
             assert seen.broken == []
-            assert list(broken_promises(LIFECYCLES, seen, self.vigil.units)) == []
+            assert list(broken_promises(LIFECYCLES, seen, self.laws.units)) == []
 
 
 def explore(scope: str, examples: int, steps: int) -> None:

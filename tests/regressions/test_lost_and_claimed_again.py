@@ -6,16 +6,16 @@ The worker spoke, and what it held last was revoked by the engine: it is idle, a
 import pytest
 
 from interlock.kernel.commands import Claim, Decide, Register, Submit, Work
-from interlock.testing.simulation.record import Step
-from interlock.testing.simulation.replay import relive
+from interlock.testing.simulation.record import RecordedStep
+from interlock.testing.simulation.replay import replay
 
 STORY = [
-    Step(
+    RecordedStep(
         at=1893456000244000,
         server="server 0",
         commands=(Submit(tenant=2, actor="stranger", work=(Work(task="play", input='{"acts": []}'),)),),
     ),
-    Step(
+    RecordedStep(
         at=1893456000386000,
         server="server 0",
         commands=(
@@ -49,8 +49,8 @@ STORY = [
         ),
         faults=("", "", "", "", "away", "", "", "", "", "", "", "", "", ""),
     ),
-    Step(at=1893456000493000, server="server 0", commands=(Decide(actor="gambler", unit=8, trigger="plan"),)),
-    Step(
+    RecordedStep(at=1893456000493000, server="server 0", commands=(Decide(actor="gambler", unit=8, trigger="plan"),)),
+    RecordedStep(
         at=1893456001825000,
         server="server 0",
         commands=(
@@ -59,7 +59,7 @@ STORY = [
             ),
         ),
     ),
-    Step(
+    RecordedStep(
         at=1893456006000000,
         server="server 0",
         commands=(
@@ -70,12 +70,12 @@ STORY = [
 
 
 ANOTHER = [
-    Step(
+    RecordedStep(
         at=1893456000244000,
         server="server 0",
         commands=(Submit(tenant=2, actor="stranger", work=(Work(task="play", input='{"acts": []}'),)),),
     ),
-    Step(
+    RecordedStep(
         at=1893456000386000,
         server="server 0",
         commands=(
@@ -109,15 +109,15 @@ ANOTHER = [
         ),
         faults=("", "", "", "", "away", "", "", "", "", "", "", "", "", ""),
     ),
-    Step(at=1893456000493000, server="server 0", commands=(Decide(actor="gambler", unit=8, trigger="plan"),)),
-    Step(
+    RecordedStep(at=1893456000493000, server="server 0", commands=(Decide(actor="gambler", unit=8, trigger="plan"),)),
+    RecordedStep(
         at=1893456000517000,
         server="server 0",
         commands=(
             Claim(actor="gambler's hand", worker=7, nonce="00000gambler.c10", key="gambler.c10", queues=("raw",)),
         ),
     ),
-    Step(
+    RecordedStep(
         at=1893456006000000,
         server="server 0",
         commands=(
@@ -128,5 +128,5 @@ ANOTHER = [
 
 
 @pytest.mark.parametrize("story", [STORY, ANOTHER], ids=["the same unit", "another unit"])
-def test_a_worker_that_spoke_is_not_called_silent(story: list[Step]) -> None:
-    assert relive(story) == []
+def test_a_worker_that_spoke_is_not_called_silent(story: list[RecordedStep]) -> None:
+    assert replay(story) == []

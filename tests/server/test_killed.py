@@ -7,7 +7,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from interlock.audit.laws.rows import audit
+from interlock.audit.laws import audit
 from interlock.client.app import App
 from interlock.lifecycles import shipped
 from interlock.store.queries.views import Filter, find_matching, views_of

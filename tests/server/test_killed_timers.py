@@ -7,7 +7,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from interlock.audit.laws.rows import audit
+from interlock.audit.laws import audit
 from interlock.client.app import App
 from interlock.kernel.commands import Claim, DefineSchedule, Register, Submit, Work
 from interlock.lifecycles import shipped

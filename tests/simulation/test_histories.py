@@ -6,39 +6,39 @@ from interlock.kernel.commands import Finish, LeaseRef, LeaseStatus, Outcome, Su
 from interlock.testing import simulate
 from interlock.testing.simulation.faults import KINDS
 from interlock.testing.simulation.handlers import Sink
-from interlock.testing.simulation.histories import NEVER, Told, broken_histories, linearizable
+from interlock.testing.simulation.histories import NEVER, Observation, broken_histories, linearizable
 from interlock.testing.simulation.net import Op
 from interlock.testing.simulation.virtual_loop import Process
 
-GRANT = Told(1, 2, "granted", fence=1)
-TAKEN = Told(5, 6, "granted", fence=2)
+GRANT = Observation(1, 2, "granted", fence=1)
+TAKEN = Observation(5, 6, "granted", fence=2)
 
 
 @pytest.mark.parametrize(
     ("answers", "possible"),
     [
-        ([GRANT, Told(3, 4, "spoke", fence=1)], True),
-        ([GRANT, TAKEN, Told(7, 8, "spoke", fence=1)], False),  # heard after another had it
-        ([GRANT, TAKEN, Told(3, 8, "spoke", fence=1)], True),  # it may have been heard before
-        ([GRANT, TAKEN, Told(7, 8, "superseded", fence=1)], True),
-        ([GRANT, Told(3, 4, "superseded", fence=1), TAKEN], True),  # the other was granted to somebody without an answer
-        ([GRANT, Told(3, 4, "superseded", fence=1), Told(7, 8, "spoke", fence=1)], False),
-        ([TAKEN, Told(7, 8, "granted", fence=1)], False),
-        ([GRANT, Told(3, 4, "spoke", fence=1, end="success"), Told(5, 6, "spoke", fence=1)], False),
-        ([GRANT, Told(3, 4, "spoke", fence=1, end="success"), Told(5, 6, "spoke", fence=1, end="success")], True),
-        ([GRANT, Told(3, 4, "spoke", fence=1, end="success"), Told(5, 6, "spoke", fence=1, end="failure")], False),
-        ([GRANT, Told(3, 4, "over", fence=1), Told(5, 6, "spoke", fence=1, end="success")], False),
+        ([GRANT, Observation(3, 4, "spoke", fence=1)], True),
+        ([GRANT, TAKEN, Observation(7, 8, "spoke", fence=1)], False),  # heard after another had it
+        ([GRANT, TAKEN, Observation(3, 8, "spoke", fence=1)], True),  # it may have been heard before
+        ([GRANT, TAKEN, Observation(7, 8, "superseded", fence=1)], True),
+        ([GRANT, Observation(3, 4, "superseded", fence=1), TAKEN], True),  # the other was granted to somebody without an answer
+        ([GRANT, Observation(3, 4, "superseded", fence=1), Observation(7, 8, "spoke", fence=1)], False),
+        ([TAKEN, Observation(7, 8, "granted", fence=1)], False),
+        ([GRANT, Observation(3, 4, "spoke", fence=1, end="success"), Observation(5, 6, "spoke", fence=1)], False),
+        ([GRANT, Observation(3, 4, "spoke", fence=1, end="success"), Observation(5, 6, "spoke", fence=1, end="success")], True),
+        ([GRANT, Observation(3, 4, "spoke", fence=1, end="success"), Observation(5, 6, "spoke", fence=1, end="failure")], False),
+        ([GRANT, Observation(3, 4, "over", fence=1), Observation(5, 6, "spoke", fence=1, end="success")], False),
         (  # what ended it got no answer, and is said again
-            [GRANT, Told(3, NEVER, "spoke", fence=1, end="success"), Told(5, 6, "over", fence=1),
-             Told(7, 8, "spoke", fence=1, end="success")],
+            [GRANT, Observation(3, NEVER, "spoke", fence=1, end="success"), Observation(5, 6, "over", fence=1),
+             Observation(7, 8, "spoke", fence=1, end="success")],
             True,
         ),
-        ([Told(1, 2, "saw", 3, "a"), Told(3, 4, "saw", 2, "b")], False),  # a version that went back
-        ([Told(1, 4, "saw", 3, "a"), Told(3, 5, "saw", 2, "b")], True),
-        ([Told(1, 2, "saw", 3, "a"), Told(3, 4, "saw", 3, "b")], False),  # one version, two states
+        ([Observation(1, 2, "saw", 3, "a"), Observation(3, 4, "saw", 2, "b")], False),  # a version that went back
+        ([Observation(1, 4, "saw", 3, "a"), Observation(3, 5, "saw", 2, "b")], True),
+        ([Observation(1, 2, "saw", 3, "a"), Observation(3, 4, "saw", 3, "b")], False),  # one version, two states
     ],
 )  # fmt: skip
-def test_what_clients_were_told_fits_an_order_or_not(answers: list[Told], possible: bool) -> None:
+def test_what_clients_were_told_fits_an_order_or_not(answers: list[Observation], possible: bool) -> None:
     assert linearizable(answers) is possible
     assert linearizable(answers[::-1]) is possible
 

@@ -7,13 +7,13 @@ import pytest
 
 from interlock.core.reactions import roll_up
 from interlock.testing import simulate
-from interlock.testing.simulation.replay import relive
+from interlock.testing.simulation.replay import replay
 from interlock.testing.simulation.shrink import shrunk, written_out
 
 
 def test_a_record_is_lived_again_without_the_rest_of_the_system() -> None:
     for seed in range(3):
-        assert relive(simulate(seed, keep_steps=True).steps) == []
+        assert replay(simulate(seed, keep_steps=True).steps) == []
 
 
 def test_a_fault_is_shrunk_to_a_test_that_can_be_pasted(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -24,15 +24,17 @@ def test_a_fault_is_shrunk_to_a_test_that_can_be_pasted(monkeypatch: pytest.Monk
         total["succeeded"] += sign * (unit.outcome == "success")
 
     monkeypatch.setattr(roll_up, "add", twice)  # the engine's word for it; the laws have their own
-    report = next(filter(lambda one: one.violations, (simulate(seed, kinds=(), keep_steps=True) for seed in range(9))))
+    report = next(
+        filter(lambda item: item.violations, (simulate(seed, kinds=(), keep_steps=True) for seed in range(9)))
+    )
     small = shrunk(report.steps)
-    assert relive(small)
+    assert replay(small)
     commands = [command for step in small for command in step.commands]
     assert len(commands) <= 6
     text = written_out(small, report.seed)
-    told: dict[str, Any] = {}
-    exec(compile(text, "pasted", "exec"), told)
+    replayed: dict[str, Any] = {}
+    exec(compile(text, "pasted", "exec"), replayed)
     with pytest.raises(AssertionError):
-        told[f"test_seed_{report.seed}"]()
+        replayed[f"test_seed_{report.seed}"]()
     monkeypatch.undo()
-    told[f"test_seed_{report.seed}"]()
+    replayed[f"test_seed_{report.seed}"]()

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from interlock.audit.laws.rows import audit
+from interlock.audit.laws import audit
 from interlock.kernel.commands import Claim, Finish, LeaseRef, Outcome, Register, Start, Submit, Tick, Work
 from interlock.kernel.paths import Path
 from interlock.kernel.rows import Act, Unit, columns

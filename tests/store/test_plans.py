@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from interlock.audit.laws.rows import audit
+from interlock.audit.laws import audit
 from interlock.kernel.approvals import waiting
 from interlock.kernel.commands import Claim, LeaseGrant, Register, Submit, Tick, Work
 from interlock.kernel.rows import Unit

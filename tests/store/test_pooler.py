@@ -11,7 +11,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from interlock.audit.laws.rows import audit
+from interlock.audit.laws import audit
 from interlock.core.engine import Engine
 from interlock.kernel.commands import Claim, Finish, Outcome, Register, Start, Submit, Work
 from interlock.kernel.errors import InterlockError

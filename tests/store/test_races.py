@@ -11,7 +11,7 @@ import psycopg
 import pytest
 
 import interlock
-from interlock.audit.laws.rows import audit
+from interlock.audit.laws import audit
 from interlock.client.app import App
 from interlock.kernel.commands import Register, Submit, Work
 from interlock.kernel.errors import InterlockError

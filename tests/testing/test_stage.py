@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import interlock
-from interlock.audit.laws.rows import audit
+from interlock.audit.laws import audit
 from interlock.testing import Stage, staged
 
 On = Callable[..., Stage]

@@ -5,7 +5,7 @@ import json
 from collections.abc import Iterable
 from typing import Any
 
-from interlock.audit.log.checker import Checker, Finding
+from interlock.audit.log.checker import Checker, LogFinding
 from interlock.kernel.lifecycle import Lifecycle
 from interlock.lifecycles import shipped
 
@@ -55,15 +55,15 @@ def text(lines: Iterable[dict[str, Any]]) -> str:
     return "".join(json.dumps(each) + "\n" for each in lines)
 
 
-def check_bytes(log: bytes, lifecycles: Iterable[Lifecycle] = LIFECYCLES, **options: Any) -> list[Finding]:
+def check_bytes(log: bytes, lifecycles: Iterable[Lifecycle] = LIFECYCLES, **options: Any) -> list[LogFinding]:
     return list(Checker(lifecycles, **options).findings(io.BytesIO(log)))
 
 
-def check(*lines: dict[str, Any], **options: Any) -> list[Finding]:
+def check(*lines: dict[str, Any], **options: Any) -> list[LogFinding]:
     """What is wrong with a log of these lines."""
     return check_bytes(text(lines).encode(), **options)
 
 
-def told(findings: list[Finding]) -> list[tuple[int, str, str]]:
+def told(findings: list[LogFinding]) -> list[tuple[int, str, str]]:
     """Findings without what would have been legal, and without the entity."""
     return [(finding.line, finding.rule, finding.message) for finding in findings]

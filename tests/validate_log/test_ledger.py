@@ -8,13 +8,13 @@ import pytest
 
 from interlock.audit.log import state
 from interlock.audit.log.checker import Checker
-from interlock.audit.log.state import Ledger, Machine, key
+from interlock.audit.log.state import EntityStates, LogMachine, key
 from interlock.kernel.errors import InterlockError
 from tests.validate_log.logs import LIFECYCLES, QUEUE, START, line, text
 
 
 def test_it_remembers_the_last_value_of_each_entity() -> None:
-    random, book = Random(7), Ledger()
+    random, book = Random(7), EntityStates()
     told: dict[int, int] = {}
     for _ in range(50_000):
         entity = key("task", f"task-{random.randrange(20_000)}")
@@ -26,7 +26,7 @@ def test_it_remembers_the_last_value_of_each_entity() -> None:
 
 
 def test_neighbours_in_one_segment_are_told_apart() -> None:
-    book = Ledger()
+    book = EntityStates()
     for entity in (5, 3, 9, 1):
         book.put(entity, entity * 10)
     book.put(3, 33)
@@ -34,7 +34,7 @@ def test_neighbours_in_one_segment_are_told_apart() -> None:
 
 
 def test_entities_spread_over_all_segments() -> None:
-    book = Ledger()
+    book = EntityStates()
     for number in range(40_960):
         book.put(key("task", f"task-{number}"), 1)
     assert max(map(len, book.keys)) < 60
@@ -60,6 +60,6 @@ def test_a_lifecycle_of_too_many_states_is_refused() -> None:
     lifecycle = LIFECYCLES[0]
     some = next(iter(lifecycle.states.values()))
     states = {**lifecycle.states, **{f"extra{n}": some for n in range(61 - len(lifecycle.states))}}
-    assert Machine(dataclasses.replace(lifecycle, states=states))
+    assert LogMachine(dataclasses.replace(lifecycle, states=states))
     with pytest.raises(InterlockError, match="has more than 61 states"):
-        Machine(dataclasses.replace(lifecycle, states={**states, "last": some}))
+        LogMachine(dataclasses.replace(lifecycle, states={**states, "last": some}))

@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager, contextmanager
 from typing import Any
 
 import interlock
-from interlock.audit.laws.rows import audit
+from interlock.audit.laws import audit
 from interlock.kernel.rows import Event, Unit
 from interlock.store.queries.views import events_of, view
 from interlock.worker.loop import Worker

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 import msgspec
 
-from interlock.audit.laws.rebuild import Listed, Told, hear
+from interlock.audit.laws.rebuild import FoldedRow, Listed, apply_event
 from interlock.audit.laws.rows import (
     CHILDREN,
     COUNTING,
@@ -16,7 +16,7 @@ from interlock.audit.laws.rows import (
     OWNED,
     Broken,
     keys_are_kept,
-    named,
+    name_law,
     workers_hold_what_they_hold,
 )
 from interlock.core.reactions.roll_up import add, count_birth
@@ -29,7 +29,7 @@ from interlock.store.queries.snapshots import BEGINNING, Position, read_events_a
 EVENTS_MAX = 1_000_000  # of one commit
 
 
-class Seen(msgspec.Struct):
+class CommitReview(msgspec.Struct):
     """What one commit did, and which laws it broke."""
 
     events: list[Event] = []
@@ -37,49 +37,49 @@ class Seen(msgspec.Struct):
     broken: list[Broken] = []
 
 
-class Vigil:
+class IncrementalLaws:
     """Knows every unit as the last commit left it. Whoever writes must have been told to keep track."""
 
     def __init__(self, lifecycles: Mapping[str, Lifecycle]) -> None:
         self.listed = {name: Listed(lifecycle, lifecycles["lease"]) for name, lifecycle in lifecycles.items()}
         self.units: dict[int, Unit] = {}
-        self.told: dict[int, Told] = {}
+        self.folded: dict[int, FoldedRow] = {}
         self.held: Counter[int] = Counter()
-        self.found: dict[int, dict[str, int]] = {}  # by parent: what its children come to
+        self.family_counts: dict[int, dict[str, int]] = {}  # by parent: what its children come to
         self.needs: dict[int, list[int]] = {}
         self.needed_by: dict[int, list[int]] = {}
         self.position: Position = BEGINNING
         self.keyed = False  # whether there is a mutex, a limit or a rate
 
-    def look(self, connection: Connection, rows: Iterable[tuple[str, int]]) -> Seen:
+    def check_commit(self, connection: Connection, rows: Iterable[tuple[str, int]]) -> CommitReview:
         """What was committed since the last look, judged; `rows` are all that was written."""
         kinds: dict[str, list[int]] = {}
-        for kind, one in rows:
-            kinds.setdefault(kind, []).append(one)
+        for kind, unit_id in rows:
+            kinds.setdefault(kind, []).append(unit_id)
         if not kinds:
-            return Seen()
-        seen = Seen()
+            return CommitReview()
+        review = CommitReview()
         ids = dict.fromkeys([*kinds.get("unit", ()), *kinds.get("lease", ())])  # a lease may be made longer by itself
         fresh = read_events_after(connection, self.position, EVENTS_MAX) if ids else []
         if fresh:
             self.position = fresh[-1][0]
-        seen.events = [event for _, event in fresh]
-        seen.broken += self.judge_events(seen.events)
+        review.events = [event for _, event in fresh]
+        review.broken += self.judge_events(review.events)
         now = {unit.id: unit for unit in units(connection, ids)}
-        seen.changed = [(self.units.get(one), now.get(one)) for one in ids]
-        for was, unit in seen.changed:
-            seen.broken += self.replace(was, unit)
+        review.changed = [(self.units.get(unit_id), now.get(unit_id)) for unit_id in ids]
+        for was, unit in review.changed:
+            review.broken += self.replace(was, unit)
         if new := kinds.get("need"):
             for need in needs_of(connection, new):
                 self.needs.setdefault(need.unit, []).append(need.needs)
                 self.needed_by.setdefault(need.needs, []).append(need.unit)
-        seen.broken += self.judge_families(seen.changed)
-        if "worker" in kinds or any(holder(was) != holder(unit) for was, unit in seen.changed):
-            seen.broken += workers_hold_what_they_hold(connection, self.held)
+        review.broken += self.judge_families(review.changed)
+        if "worker" in kinds or any(holder(was) != holder(unit) for was, unit in review.changed):
+            review.broken += workers_hold_what_they_hold(connection, self.held)
         self.keyed = self.keyed or "slot" in kinds
-        if self.keyed and ("slot" in kinds or "token" in kinds or any(place(a) != place(b) for a, b in seen.changed)):
-            seen.broken += keys_are_kept(connection)
-        return seen
+        if self.keyed and ("slot" in kinds or "token" in kinds or any(place(a) != place(b) for a, b in review.changed)):
+            review.broken += keys_are_kept(connection)
+        return review
 
     def judge_events(self, events: list[Event]) -> Iterator[Broken]:
         for event in events:
@@ -87,11 +87,11 @@ class Vigil:
             if listed is None:
                 yield Broken(KNOWN, event.unit, f"its lifecycle '{event.lifecycle}' is not")
                 continue
-            told = self.told.setdefault(event.unit, Told())
+            folded = self.folded.setdefault(event.unit, FoldedRow())
             for law in OF_EVENTS:
-                for text in law(told, event, listed):
-                    yield Broken(named(law), event.unit, text)
-            hear(told, event, listed)
+                for text in law(folded, event, listed):
+                    yield Broken(name_law(law), event.unit, text)
+            apply_event(folded, event, listed)
 
     def replace(self, was: Unit | None, unit: Unit | None) -> Iterator[Broken]:
         """One row is known as it is now, and judged."""
@@ -99,19 +99,19 @@ class Vigil:
             self.count(was, -1)
         if unit is None:
             if was is not None:
-                del self.units[was.id], self.told[was.id]
+                del self.units[was.id], self.folded[was.id]
             return
         self.units[unit.id] = unit
         self.count(unit, 1)
         for law in OF_ROWS:
-            for text in law(unit, self.told.setdefault(unit.id, Told()), self.listed[unit.lifecycle]):
-                yield Broken(named(law), unit.id, text)
+            for text in law(unit, self.folded.setdefault(unit.id, FoldedRow()), self.listed[unit.lifecycle]):
+                yield Broken(name_law(law), unit.id, text)
 
     def count(self, unit: Unit, sign: int) -> None:
         if unit.holder is not None:
             self.held[unit.holder] += sign
         if unit.parent is not None:
-            family = self.found.setdefault(unit.parent, dict.fromkeys(CHILDREN, 0))
+            family = self.family_counts.setdefault(unit.parent, dict.fromkeys(CHILDREN, 0))
             if sign > 0:
                 count_birth(family, unit)
             else:
@@ -122,34 +122,34 @@ class Vigil:
     def judge_families(self, changed: list[tuple[Unit | None, Unit | None]]) -> Iterator[Broken]:
         """Parents count their children, and needs are counted, wherever one of them changed."""
         rows = [unit for pair in changed for unit in pair if unit is not None]
-        for one in dict.fromkeys(unit.parent or unit.id for unit in rows):
-            yield from self.judge_parent(one)
-        for one in dict.fromkeys(unit.id for unit in rows if unit.total):
-            yield from self.judge_parent(one)
-        waiting = dict.fromkeys(one for unit in rows for one in (unit.id, *self.needed_by.get(unit.id, ())))
-        for one in waiting:
-            if (unit := self.units.get(one)) and unit.outcome is None and one in self.needs:
-                unmet = sum(not self.won(needed) for needed in self.needs[one])
+        for unit_id in dict.fromkeys(unit.parent or unit.id for unit in rows):
+            yield from self.judge_parent(unit_id)
+        for unit_id in dict.fromkeys(unit.id for unit in rows if unit.total):
+            yield from self.judge_parent(unit_id)
+        waiting = dict.fromkeys(unit_id for unit in rows for unit_id in (unit.id, *self.needed_by.get(unit.id, ())))
+        for unit_id in waiting:
+            if (unit := self.units.get(unit_id)) and unit.outcome is None and unit_id in self.needs:
+                unmet = sum(not self.won(needed) for needed in self.needs[unit_id])
                 if unmet != unit.unmet:
-                    yield Broken(NEEDING, one, f"{unit.unmet} of its needs are said to be unmet, and {unmet} are")
+                    yield Broken(NEEDING, unit_id, f"{unit.unmet} of its needs are said to be unmet, and {unmet} are")
 
-    def won(self, one: int) -> bool:
-        unit = self.units.get(one)
+    def won(self, unit_id: int) -> bool:
+        unit = self.units.get(unit_id)
         return unit is None or unit.outcome == Category.SUCCESS  # what was archived is not asked
 
-    def judge_parent(self, one: int) -> Iterator[Broken]:
-        unit, found = self.units.get(one), self.found.get(one)
+    def judge_parent(self, unit_id: int) -> Iterator[Broken]:
+        unit, family_counts = self.units.get(unit_id), self.family_counts.get(unit_id)
         if unit is None:
-            if found and found["total"]:
-                yield Broken(COUNTING, one, "it has children, and is not there")
+            if family_counts and family_counts["total"]:
+                yield Broken(COUNTING, unit_id, "it has children, and is not there")
             return
-        said = {name: getattr(unit, name) for name in CHILDREN}
-        if said != (found or dict.fromkeys(CHILDREN, 0)):
-            yield Broken(COUNTING, one, f"it counts {said}, and has {found}")
+        counts = {name: getattr(unit, name) for name in CHILDREN}
+        if counts != (family_counts or dict.fromkeys(CHILDREN, 0)):
+            yield Broken(COUNTING, unit_id, f"it counts {counts}, and has {family_counts}")
 
     def orphans(self) -> Iterator[Broken]:
-        for one in self.told.keys() - self.units.keys():
-            yield Broken(OWNED, one, "there are events of it, but no such unit")
+        for unit_id in self.folded.keys() - self.units.keys():
+            yield Broken(OWNED, unit_id, "there are events of it, but no such unit")
 
 
 def holder(unit: Unit | None) -> int | None:

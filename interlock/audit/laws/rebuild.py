@@ -20,8 +20,8 @@ class Listed:
         self.live = {name for name, state in lease.states.items() if state.category in LIVE}
 
 
-class Told(msgspec.Struct):
-    """What the events so far say; every field is the column of that name in the unit's row."""
+class FoldedRow(msgspec.Struct):
+    """What the events so far make of a unit; every field is the column of that name in the unit's row."""
 
     tenant: int = 0
     lifecycle: str = ""
@@ -35,50 +35,52 @@ class Told(msgspec.Struct):
     lease: str | None = None
 
 
-def fold(events: Iterable[Event], listed: Listed) -> Told:
+def fold(events: Iterable[Event], listed: Listed) -> FoldedRow:
     """What the row must say after these events; attempts and fences are counted, not copied."""
-    told = Told()
+    folded = FoldedRow()
     for event in events:
-        hear(told, event, listed)
-    return told
+        apply_event(folded, event, listed)
+    return folded
 
 
-def hear(told: Told, event: Event, listed: Listed) -> None:
+def apply_event(folded: FoldedRow, event: Event, listed: Listed) -> None:
     """One event more has happened. A state that does not exist has no category, and leaves the outcome."""
-    told.attempt += opens_attempt(event, listed)
-    told.fence += grants(event)
+    folded.attempt += opens_attempt(event, listed)
+    folded.fence += grants(event)
     state = listed.lifecycle.states.get(event.target)
-    told.category = state.category if state else ""
+    folded.category = state.category if state else ""
     if state and state.category in SETTLED - {Category.CLOSED}:
-        told.outcome = state.category
+        folded.outcome = state.category
     elif state and state.category is not Category.CLOSED:
-        told.outcome = None
+        folded.outcome = None
     if event.lease_to is not None:
-        told.lease = event.lease_to
-    told.tenant, told.lifecycle, told.state = event.tenant, event.lifecycle, event.target
-    told.version, told.changed_at = event.version, event.at
+        folded.lease = event.lease_to
+    folded.tenant, folded.lifecycle, folded.state = event.tenant, event.lifecycle, event.target
+    folded.version, folded.changed_at = event.version, event.at
 
 
 def opens_attempt(event: Event, listed: Listed) -> bool:
+    """Whether an event closes an attempt and opens the next one."""
     return (event.source, event.trigger, event.target) in listed.opening
 
 
 def grants(event: Event) -> bool:
+    """Whether an event begins a lease."""
     return event.lease_from is None and event.lease_to is not None
 
 
-def rebuilt(unit: Unit, told: Told) -> Unit:
+def rebuilt(unit: Unit, folded: FoldedRow) -> Unit:
     """The row with everything that events determine taken from them."""
-    return msgspec.structs.replace(unit, **msgspec.structs.asdict(told))
+    return msgspec.structs.replace(unit, **msgspec.structs.asdict(folded))
 
 
-def differences(unit: Unit, told: Told, listed: Listed) -> Iterator[str]:
+def differences(unit: Unit, folded: FoldedRow, listed: Listed) -> Iterator[str]:
     """Each column in which a row is not the fold of its events."""
-    for column, said in msgspec.structs.asdict(told).items():
-        if getattr(unit, column) != said:
-            yield f"its {column} is {shown(getattr(unit, column))}, and its events make it {shown(said)}"
-    if (unit.holder is not None) != (told.lease in listed.live):
-        yield f"its holder is {shown(unit.holder)}, and its events leave the lease {shown(told.lease)}"
+    for column, value in msgspec.structs.asdict(folded).items():
+        if getattr(unit, column) != value:
+            yield f"its {column} is {shown(getattr(unit, column))}, and its events make it {shown(value)}"
+    if (unit.holder is not None) != (folded.lease in listed.live):
+        yield f"its holder is {shown(unit.holder)}, and its events leave the lease {shown(folded.lease)}"
 
 
 def shown(value: object) -> str:

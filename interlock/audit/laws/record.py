@@ -28,7 +28,7 @@ MOVED = "acts list the units that they moved"
 LEASES = "leases are what acts have granted"
 
 
-class Fault(msgspec.Struct, frozen=True):
+class RecordFault(msgspec.Struct, frozen=True):
     """What is wrong with the record, and of which unit it tells."""
 
     law: str
@@ -36,20 +36,20 @@ class Fault(msgspec.Struct, frozen=True):
     text: str
 
 
-def judge_paths(connection: Connection) -> Iterator[Fault]:
+def judge_paths(connection: Connection) -> Iterator[RecordFault]:
     """A path is known by what it tells, and moves units by nothing else: history cannot be renamed."""
     categories = evidence.read_lease_categories(connection)
     for row in evidence.read_listed_paths(connection):
         digest, lifecycle = sha256(row.told.encode()).hexdigest(), row.derived[0]
         if digest != row.digest or path_id(digest) != row.id:
-            yield Fault(PATHS, 0, f"path {row.id} of {lifecycle} does not tell what it was listed for")
+            yield RecordFault(PATHS, 0, f"path {row.id} of {lifecycle} does not tell what it was listed for")
             continue
         path, derived, hops = derive_path(row.told)
         ends = path.lease_to is not None and categories.get(path.lease_to) not in LIVE
         if row.derived != [*derived, len(path.hops), int(ends)]:
-            yield Fault(PATHS, 0, f"path {row.id} of {lifecycle} makes something else of a unit than it tells")
+            yield RecordFault(PATHS, 0, f"path {row.id} of {lifecycle} makes something else of a unit than it tells")
         if row.hops != hops:
-            yield Fault(PATHS, 0, f"the hops of path {row.id} are not those that it tells")
+            yield RecordFault(PATHS, 0, f"the hops of path {row.id} are not those that it tells")
 
 
 @lru_cache(maxsize=10_000)  # there are a thousand, and whoever audits again finds the same ones
@@ -72,7 +72,7 @@ def counted_hops(path: Path) -> Iterator[tuple[Any, ...]]:
         yield tuple(hop._replace(attempt=attempt, fence=fence))
 
 
-def judge_acts(connection: Connection, from_seal: int = 1) -> Iterator[Fault]:
+def judge_acts(connection: Connection, from_seal: int = 1) -> Iterator[RecordFault]:
     """Every act is what its digest says, and so is what is kept apart from it."""
     paths, births = evidence.read_path_digests(connection)
     after = min(
@@ -82,20 +82,22 @@ def judge_acts(connection: Connection, from_seal: int = 1) -> Iterator[Fault]:
         after = acts[-1].id
         for act in acts:
             if digest_act(act) != act.digest or paths.get(act.path) != act.path_digest:
-                yield Fault(DIGESTS, act.units[0] if act.units else 0, f"act {act.id} is not what its digest says")
+                yield RecordFault(
+                    DIGESTS, act.units[0] if act.units else 0, f"act {act.id} is not what its digest says"
+                )
         yield from judge_details(connection, [act for act in acts if act.details and act.path not in births])
         yield from judge_births(connection, [act for act in acts if act.path in births])
 
 
-def judge_details(connection: Connection, acts: Iterable[Act]) -> Iterator[Fault]:
+def judge_details(connection: Connection, acts: Iterable[Act]) -> Iterator[RecordFault]:
     """What was told of single units is what the act knows; what was dropped is told no more."""
     told = {(act.id, unit): digest for act in acts for unit, digest in zip(act.units, act.details or (), strict=True)}
     for act, unit, payload in evidence.read_details(connection, (act for act, _ in told)) if told else ():
         if told.get((act, unit)) != sha256(payload.encode()).hexdigest():
-            yield Fault(DIGESTS, unit, f"what act {act} tells of it is not what its digest says")
+            yield RecordFault(DIGESTS, unit, f"what act {act} tells of it is not what its digest says")
 
 
-def judge_births(connection: Connection, acts: Iterable[Act]) -> Iterator[Fault]:
+def judge_births(connection: Connection, acts: Iterable[Act]) -> Iterator[RecordFault]:
     """A unit's correlation and trace are those that it was born with."""
     told = {
         unit: digest
@@ -104,26 +106,26 @@ def judge_births(connection: Connection, acts: Iterable[Act]) -> Iterator[Fault]
     }
     for body in evidence.read_bodies(connection, told):
         if digest_correlation(body) != told[body.unit]:
-            yield Fault(DIGESTS, body.unit, "its correlation or its trace is not the one that it was born with")
+            yield RecordFault(DIGESTS, body.unit, "its correlation or its trace is not the one that it was born with")
 
 
-def judge_members(connection: Connection) -> Iterator[Fault]:
+def judge_members(connection: Connection) -> Iterator[RecordFault]:
     """The acts that list a unit are those that made its row: no more, no fewer, and no others."""
     for unit, version, events in evidence.find_units_that_differ_from_their_acts(connection):
-        yield Fault(MOVED, unit, f"it is at version {version}, and the acts that list it come to {events} events")
+        yield RecordFault(MOVED, unit, f"it is at version {version}, and the acts that list it come to {events} events")
     for unit, act in evidence.find_lone_members(connection):
-        yield Fault(MOVED, unit, f"it is a member of act {act} by one table alone")
+        yield RecordFault(MOVED, unit, f"it is a member of act {act} by one table alone")
 
 
-def judge_leases(connection: Connection) -> Iterator[Fault]:
+def judge_leases(connection: Connection) -> Iterator[RecordFault]:
     """Every lease is on the terms on which an act has granted it, and is live exactly while its unit is under it."""
     for unit in evidence.find_units_without_their_lease(connection):
-        yield Fault(LEASES, unit, "it is under a lease of which there is no live row")
+        yield RecordFault(LEASES, unit, "it is under a lease of which there is no live row")
     for lease, act, live in evidence.read_all_leases(connection, PAGE):
         if not is_granted(lease, act):
-            yield Fault(LEASES, lease.unit, f"lease {lease.id} is not what an act has granted")
+            yield RecordFault(LEASES, lease.unit, f"lease {lease.id} is not what an act has granted")
         if lease.ended_at is None and live != lease.id:
-            yield Fault(LEASES, lease.unit, f"lease {lease.id} is live, and it is not under it")
+            yield RecordFault(LEASES, lease.unit, f"lease {lease.id} is live, and it is not under it")
 
 
 def is_granted(lease: Lease, act: Act | None) -> bool:
@@ -137,7 +139,7 @@ def is_granted(lease: Lease, act: Act | None) -> bool:
     )
 
 
-def judge_seals(connection: Connection, from_seal: int = 1) -> Iterator[Fault]:
+def judge_seals(connection: Connection, from_seal: int = 1) -> Iterator[RecordFault]:
     """Every seal is that of all acts behind the seal before it, and no act lies there that it does not know.
 
     Each is judged by itself, from the root of the one before it: a fault is told where it is, and whoever trusts the
@@ -145,12 +147,12 @@ def judge_seals(connection: Connection, from_seal: int = 1) -> Iterator[Fault]:
     """
     for tenant in read_tenant_ids(connection):
         before = evidence.read_seal_before(connection, tenant, from_seal)
-        while found := evidence.read_seals_after(connection, before, PAGE):
-            for seal in found:
+        while seals := evidence.read_seals_after(connection, before, PAGE):
+            for seal in seals:
                 if seal.number != before.number + 1:
-                    yield Fault(SEALS, 0, f"seal {before.number + 1} of tenant {tenant} is missing")
+                    yield RecordFault(SEALS, 0, f"seal {before.number + 1} of tenant {tenant} is missing")
                 elif not is_sealed_so(connection, before, seal):
-                    yield Fault(
+                    yield RecordFault(
                         SEALS, 0, f"seal {seal.number} of tenant {tenant} is not that of the acts up to "
                         f"{seal.last_act}: one of them was changed, added, removed or reordered",
                     )  # fmt: skip

@@ -6,7 +6,7 @@ from itertools import chain
 
 import msgspec
 
-from interlock.audit.laws.rebuild import Listed, Told, differences, grants, hear, opens_attempt
+from interlock.audit.laws.rebuild import FoldedRow, Listed, apply_event, differences, grants, opens_attempt
 from interlock.audit.laws.record import (
     DIGESTS,
     LEASES,
@@ -51,8 +51,8 @@ class Broken(msgspec.Struct, frozen=True):
     text: str
 
 
-EventLaw = Callable[[Told, Event, Listed], Iterator[str]]  # what the events before it say, and one event more
-RowLaw = Callable[[Unit, Told, Listed], Iterator[str]]  # a row, and what all its events say
+EventLaw = Callable[[FoldedRow, Event, Listed], Iterator[str]]  # what the events before it say, and one event more
+RowLaw = Callable[[Unit, FoldedRow, Listed], Iterator[str]]  # a row, and what all its events say
 CHILDREN = COUNTED[1:]  # without the needs
 FORCE = "force"
 
@@ -60,19 +60,19 @@ FORCE = "force"
 # Of every event.
 
 
-def no_gap(before: Told, event: Event, listed: Listed) -> Iterator[str]:
+def no_gap(before: FoldedRow, event: Event, listed: Listed) -> Iterator[str]:
     if event.version != before.version + 1:
         yield f"version {before.version} is followed by version {event.version}"
 
 
-def every_hop_is_listed(before: Told, event: Event, listed: Listed) -> Iterator[str]:
+def every_hop_is_listed(before: FoldedRow, event: Event, listed: Listed) -> Iterator[str]:
     alone = event.trigger == SELF and event.source == event.target and event.lease_to is not None
     forced = event.trigger == FORCE and event.reason and event.target in listed.lifecycle.states
     if not (alone or forced or (event.source, event.trigger, event.target) in listed.hops):
         yield f"{event.source} -> {event.target} by '{event.trigger}' (version {event.version}) is not listed"
 
 
-def each_event_begins_where_the_last_ended(before: Told, event: Event, listed: Listed) -> Iterator[str]:
+def each_event_begins_where_the_last_ended(before: FoldedRow, event: Event, listed: Listed) -> Iterator[str]:
     if event.source != before.state:
         yield f"version {event.version} leaves {event.source}, and version {before.version} led to {before.state}"
     if event.at < before.changed_at:
@@ -81,14 +81,14 @@ def each_event_begins_where_the_last_ended(before: Told, event: Event, listed: L
         yield f"version {event.version} is of another tenant or lifecycle than the one before it"
 
 
-def attempts_and_fences_are_counted(before: Told, event: Event, listed: Listed) -> Iterator[str]:
+def attempts_and_fences_are_counted(before: FoldedRow, event: Event, listed: Listed) -> Iterator[str]:
     counted = before.attempt + opens_attempt(event, listed), before.fence + grants(event)
     if (event.attempt, event.fence) != counted:
-        said = f"attempt {event.attempt} and fence {event.fence}"
-        yield f"version {event.version} says {said}, and they are {counted[0]} and {counted[1]}"
+        stated = f"attempt {event.attempt} and fence {event.fence}"
+        yield f"version {event.version} says {stated}, and they are {counted[0]} and {counted[1]}"
 
 
-def leases_move_as_listed(before: Told, event: Event, listed: Listed) -> Iterator[str]:
+def leases_move_as_listed(before: FoldedRow, event: Event, listed: Listed) -> Iterator[str]:
     if event.lease_to is None:
         return
     if (event.lease_from, event.lease_to) not in listed.lease_hops:
@@ -97,12 +97,12 @@ def leases_move_as_listed(before: Told, event: Event, listed: Listed) -> Iterato
         yield f"its lease leaves {event.lease_from} (version {event.version}), but it was {before.lease}"
 
 
-def no_grant_beside_a_live_lease(before: Told, event: Event, listed: Listed) -> Iterator[str]:
+def no_grant_beside_a_live_lease(before: FoldedRow, event: Event, listed: Listed) -> Iterator[str]:
     if grants(event) and before.lease in listed.live:
         yield f"a lease is granted (version {event.version}) while another one is live"
 
 
-def settled_results_stay(before: Told, event: Event, listed: Listed) -> Iterator[str]:
+def settled_results_stay(before: FoldedRow, event: Event, listed: Listed) -> Iterator[str]:
     states = listed.lifecycle.states
     source, target = states.get(event.source or ""), states.get(event.target)
     if source is None or target is None or source is target:
@@ -115,23 +115,23 @@ def settled_results_stay(before: Told, event: Event, listed: Listed) -> Iterator
 # Of every row.
 
 
-def state_is_the_fold_of_events(unit: Unit, told: Told, listed: Listed) -> Iterator[str]:
-    if told.version == 0:
+def state_is_the_fold_of_events(unit: Unit, folded: FoldedRow, listed: Listed) -> Iterator[str]:
+    if folded.version == 0:
         yield "it has no event"
-    elif (unit.version, unit.state) != (told.version, told.state):
-        yield f"it is {unit.state} at version {unit.version}, but its last event is {told.state} at {told.version}"
+    elif (unit.version, unit.state) != (folded.version, folded.state):
+        yield f"it is {unit.state} at version {unit.version}, but its last event is {folded.state} at {folded.version}"
 
 
-def one_live_lease_at_most(unit: Unit, told: Told, listed: Listed) -> Iterator[str]:
-    if unit.lease != told.lease:
-        yield f"its lease is {unit.lease}, but its events leave it {told.lease}"
-    if (unit.holder is not None) != (told.lease in listed.live):
-        yield f"its holder is {unit.holder}, and its lease {told.lease}"
+def one_live_lease_at_most(unit: Unit, folded: FoldedRow, listed: Listed) -> Iterator[str]:
+    if unit.lease != folded.lease:
+        yield f"its lease is {unit.lease}, but its events leave it {folded.lease}"
+    if (unit.holder is not None) != (folded.lease in listed.live):
+        yield f"its holder is {unit.holder}, and its lease {folded.lease}"
     if (unit.holder is None) != (unit.lease_id is None):
         yield f"its holder is {unit.holder}, and the lease that it is under {unit.lease_id}"
 
 
-def what_is_settled_rests(unit: Unit, told: Told, listed: Listed) -> Iterator[str]:
+def what_is_settled_rests(unit: Unit, folded: FoldedRow, listed: Listed) -> Iterator[str]:
     if unit.category not in SETTLED:
         if unit.outcome is not None:
             yield f"it is {unit.category} and has the outcome {unit.outcome}"
@@ -142,7 +142,7 @@ def what_is_settled_rests(unit: Unit, told: Told, listed: Listed) -> Iterator[st
         yield "it is settled, and may still be claimed, woken or held"
 
 
-def available_means_claimable(unit: Unit, told: Told, listed: Listed) -> Iterator[str]:
+def available_means_claimable(unit: Unit, folded: FoldedRow, listed: Listed) -> Iterator[str]:
     waits = unit.category == Category.READY or (listed.lifecycle.allows(unit.state, "reclaim") and unit.holder is None)
     if unit.available_at is not None and not (waits and not unit.unmet and unit.parked_on is None):
         yield f"it may be claimed, although it is {unit.category} with {unit.unmet} needs unmet"
@@ -150,19 +150,19 @@ def available_means_claimable(unit: Unit, told: Told, listed: Listed) -> Iterato
         yield "it is ready and waits for nothing, but nobody may claim it"
 
 
-def nothing_is_withheld(unit: Unit, told: Told, listed: Listed) -> Iterator[str]:
+def nothing_is_withheld(unit: Unit, folded: FoldedRow, listed: Listed) -> Iterator[str]:
     if unit.parked_on == WITHHELD:
         name = format_id(unit.lifecycle, unit.id)
         yield f"{name} could not be granted, or not be moved by time, and is withheld; interlock why {name} says why"
 
 
-def columns_follow_the_state(unit: Unit, told: Told, listed: Listed) -> Iterator[str]:
+def columns_follow_the_state(unit: Unit, folded: FoldedRow, listed: Listed) -> Iterator[str]:
     state = listed.lifecycle.states.get(unit.state)
     if state is None:
         yield f"{unit.state} is no state of a {listed.lifecycle.name}"
     elif unit.category != state.category:
         yield f"its category is {unit.category}, and {unit.state} is {state.category}"
-    if told.version and (unit.attempt, unit.fence) != (told.attempt, told.fence):
+    if folded.version and (unit.attempt, unit.fence) != (folded.attempt, folded.fence):
         yield "its attempt or its fence is not that of its events"
     if unit.rests_in != (unit.state if unit.category in RESTS else None):
         yield f"it is {unit.state}, and is said to rest in {unit.rests_in}"
@@ -170,13 +170,13 @@ def columns_follow_the_state(unit: Unit, told: Told, listed: Listed) -> Iterator
         yield f"it is {unit.category}, and is said to be dead since {unit.dead_at}"
 
 
-def clocks_are_looked_at(unit: Unit, told: Told, listed: Listed) -> Iterator[str]:
+def clocks_are_looked_at(unit: Unit, folded: FoldedRow, listed: Listed) -> Iterator[str]:
     """`wake_at` is the earliest clock; a delay that has passed, and time has seen, is none any more."""
     if unit.state not in listed.lifecycle.unsettled or unit.parked_on == WITHHELD:
         return  # what is settled is another law's; what is withheld is tried again by a clock of its own
     if unit.deadline_at is not None and unit.state not in listed.lifecycle.clocked:
         yield f"it has a deadline, and {unit.state} has none"
-    clocks = [unit.deadline_at, unit.asked_by if told.lease in listed.live else None]
+    clocks = [unit.deadline_at, unit.asked_by if folded.lease in listed.live else None]
     allowed = {earliest(*clocks), earliest(*clocks, unit.due_at)}
     if unit.wake_at not in allowed:
         yield f"time is to look at it at {unit.wake_at}, and its earliest clock is {earliest(*clocks, unit.due_at)}"
@@ -219,7 +219,8 @@ POLICIES = "policies can be read"
 REBUILT = "rows are rebuilt from events"
 
 
-def named(law: EventLaw | RowLaw) -> str:
+def name_law(law: EventLaw | RowLaw) -> str:
+    """The sentence that a law is known by: its function's name in words."""
     return law.__name__.replace("_", " ")
 
 
@@ -227,7 +228,7 @@ WHOLE = (
     KNOWN, DIGESTS, PATHS, MOVED, LEASES, SEALS, ALLOWED, OWNED, HOLDING, COUNTING, NEEDING, COSTING, KEYS, BODIES,
     POLICIES, ENDINGS,
 )  # fmt: skip
-LAWS = (*(named(law) for law in OF_EVENTS), *(named(law) for law in OF_ROWS), *WHOLE)
+LAWS = (*(name_law(law) for law in OF_EVENTS), *(name_law(law) for law in OF_ROWS), *WHOLE)
 
 
 def audit(
@@ -252,16 +253,16 @@ def audit(
     held: dict[int, int] = {}
     failures: dict[int, set[str]] = {}  # by unit: the errors that its events tell of, and the digests of tracebacks
     costs: dict[int, int] = {}  # by unit: what it says of its cost that neither its events nor its children do
-    said: dict[int, dict[str, int]] = {}  # by parent: what it counts, and what it has
-    found: dict[int, dict[str, int]] = {}
+    stated: dict[int, dict[str, int]] = {}  # by parent: what it counts, and what it has
+    counted_children: dict[int, dict[str, int]] = {}
     allowed = {(move.unit, move.version) for move in read_forced_moves(connection)}
     for unit, events in read_histories(connection):
         if unit.parent is not None:
-            family = found.setdefault(unit.parent, dict.fromkeys(CHILDREN, 0))
+            family = counted_children.setdefault(unit.parent, dict.fromkeys(CHILDREN, 0))
             count_birth(family, unit)
             add(family, unit, 1)
         if unit.total:
-            said[unit.id] = {name: getattr(unit, name) for name in CHILDREN}
+            stated[unit.id] = {name: getattr(unit, name) for name in CHILDREN}
         if unit.cost:
             costs[unit.id] = costs.get(unit.id, 0) + unit.cost
             if unit.parent is not None:
@@ -273,22 +274,22 @@ def audit(
         if unit.holder is not None:
             held[unit.holder] = held.get(unit.holder, 0) + 1
     yield from workers_hold_what_they_hold(connection, held)
-    yield from parents_count_their_children(said, found)
-    for one, cost in costs.items():
-        if cost and not has_erased_details(connection, one):
-            yield Broken(COSTING, one, f"its cost is {cost / MILLION} more than its attempts and its children tell")
+    yield from parents_count_their_children(stated, counted_children)
+    for unit_id, cost in costs.items():
+        if cost and not has_erased_details(connection, unit_id):
+            yield Broken(COSTING, unit_id, f"its cost is {cost / MILLION} more than its attempts and its children tell")
     yield from keys_are_kept(connection)
     yield from bodies_can_be_read(connection)
     yield from endings_are_told(connection, failures)
-    for one, unmet, counted in count_unmet_needs(connection):
+    for unit_id, unmet, counted in count_unmet_needs(connection):
         if unmet != counted:
-            yield Broken(NEEDING, one, f"{unmet} of its needs are said to be unmet, and {counted} are")
+            yield Broken(NEEDING, unit_id, f"{unmet} of its needs are said to be unmet, and {counted} are")
     yield from of_the_record(connection, from_seal, paths)
     for law, judge_all in (laws or {}).items():
-        for one, text in judge_all(connection):
-            yield Broken(law, one, text)
-    for one, count in find_orphans(connection):
-        yield Broken(OWNED, one, f"acts tell of it ({count}), but there is no such unit")
+        for unit_id, text in judge_all(connection):
+            yield Broken(law, unit_id, text)
+    for unit_id, count in find_orphans(connection):
+        yield Broken(OWNED, unit_id, f"acts tell of it ({count}), but there is no such unit")
 
 
 def of_the_record(connection: Connection, from_seal: int, paths: bool) -> Iterator[Broken]:
@@ -305,8 +306,8 @@ def paid(events: Iterable[Event], costs: dict[int, int]) -> Iterator[Event]:
     """These events; what they tell of costs is subtracted from what the row says."""
     for event in events:
         if '"cost"' in event.payload:
-            told = round(msgspec.json.decode(event.payload).get("cost", 0) * MILLION)
-            costs[event.unit] = costs.get(event.unit, 0) - told
+            cost = round(msgspec.json.decode(event.payload).get("cost", 0) * MILLION)
+            costs[event.unit] = costs.get(event.unit, 0) - cost
         yield event
 
 
@@ -314,8 +315,8 @@ def failing(events: Iterable[Event], failures: dict[int, set[str]]) -> Iterator[
     """These events; what they tell of errors and tracebacks is noted."""
     for event in events:
         if '"error"' in event.payload:
-            told = msgspec.json.decode(event.payload)
-            known = {told[name] for name in ("error", "traceback_digest") if name in told}
+            payload = msgspec.json.decode(event.payload)
+            known = {payload[name] for name in ("error", "traceback_digest") if name in payload}
             failures.setdefault(event.unit, set()).update(known)
         yield event
 
@@ -324,53 +325,54 @@ def judge(
     unit: Unit, events: Iterable[Event], listed: Listed, allowed: Container[tuple[int, int]], rebuild: bool
 ) -> Iterator[Broken]:
     """What one unit breaks; `allowed` has the unit and the version of every forced move."""
-    told = Told()
+    folded = FoldedRow()
     for event in events:
         if event.trigger == FORCE and (event.unit, event.version) not in allowed:
             yield Broken(ALLOWED, unit.id, f"version {event.version} was forced, and no operator allowed it")
         for law in OF_EVENTS:
-            for text in law(told, event, listed):
-                yield Broken(named(law), unit.id, text)
-        hear(told, event, listed)
+            for text in law(folded, event, listed):
+                yield Broken(name_law(law), unit.id, text)
+        apply_event(folded, event, listed)
     for row_law in OF_ROWS:
-        for text in row_law(unit, told, listed):
-            yield Broken(named(row_law), unit.id, text)
+        for text in row_law(unit, folded, listed):
+            yield Broken(name_law(row_law), unit.id, text)
     if rebuild:
-        for text in differences(unit, told, listed):
+        for text in differences(unit, folded, listed):
             yield Broken(REBUILT, unit.id, text)
 
 
 def workers_hold_what_they_hold(connection: Connection, held: Mapping[int, int]) -> Iterator[Broken]:
-    staff = read_workers(connection)
-    for worker in staff:
+    """The count of each worker is that of the units that name it as their holder: `held`, by worker."""
+    known_workers = read_workers(connection)
+    for worker in known_workers:
         if worker.holding != held.get(worker.unit, 0):
             text = f"it is said to hold {worker.holding} units, and holds {held.get(worker.unit, 0)}"
             yield Broken(HOLDING, worker.unit, text)
         if worker.holding > worker.capacity:
             text = f"it holds {worker.holding} units, above its capacity of {worker.capacity}"
             yield Broken(HOLDING, worker.unit, text)
-    for one in sorted(held.keys() - {worker.unit for worker in staff}):
-        yield Broken(HOLDING, one, f"it is said to hold {held[one]} units, and is no worker")
+    for unit_id in sorted(held.keys() - {worker.unit for worker in known_workers}):
+        yield Broken(HOLDING, unit_id, f"it is said to hold {held[unit_id]} units, and is no worker")
 
 
 def parents_count_their_children(
-    said: Mapping[int, dict[str, int]], found: Mapping[int, dict[str, int]]
+    stated: Mapping[int, dict[str, int]], counted_children: Mapping[int, dict[str, int]]
 ) -> Iterator[Broken]:
-    for parent in sorted(said.keys() | found.keys()):
-        if said.get(parent) != found.get(parent):
-            yield Broken(COUNTING, parent, f"it counts {said.get(parent)}, and has {found.get(parent)}")
+    for parent in sorted(stated.keys() | counted_children.keys()):
+        if stated.get(parent) != counted_children.get(parent):
+            yield Broken(COUNTING, parent, f"it counts {stated.get(parent)}, and has {counted_children.get(parent)}")
 
 
 def bodies_can_be_read(connection: Connection) -> Iterator[Broken]:
     """What a unit was promised is there, and is what a program understands."""
-    for one, text in read_policies(connection):
+    for unit_id, text in read_policies(connection):
         if text is None:
-            yield Broken(BODIES, one, "it has none")
+            yield Broken(BODIES, unit_id, "it has none")
             continue
         try:
             policy_in(text)
         except msgspec.MsgspecError as error:
-            yield Broken(POLICIES, one, f"its policy cannot be read: {error}")
+            yield Broken(POLICIES, unit_id, f"its policy cannot be read: {error}")
 
 
 def endings_are_told(connection: Connection, failures: Mapping[int, set[str]]) -> Iterator[Broken]:
@@ -378,8 +380,8 @@ def endings_are_told(connection: Connection, failures: Mapping[int, set[str]]) -
     for kept in read_results(connection, PAGE):
         if not kept.told:
             yield Broken(ENDINGS, kept.unit, "its result is not the one that its acts tell of")
-        told = kept.error is None or kept.error in failures.get(kept.unit, ())
-        if not told and not has_erased_details(connection, kept.unit):
+        is_known = kept.error is None or kept.error in failures.get(kept.unit, ())
+        if not is_known and not has_erased_details(connection, kept.unit):
             yield Broken(ENDINGS, kept.unit, "its error is not one that its events tell of")
     for unit, text in read_tracebacks(connection):
         if sha256(text.encode()).hexdigest() not in failures.get(unit, ()) and not has_erased_details(connection, unit):

@@ -12,12 +12,12 @@ from interlock.audit.log.state import (
     A_TIME,
     LINE_MAX,
     SHOWN_MAX,
-    Finding,
-    Ledger,
-    Line,
-    Machine,
+    EntityStates,
+    LogFinding,
+    LogLine,
+    LogMachine,
+    LogStep,
     Metadata,
-    Step,
     StrictLine,
     amount,
     instant,
@@ -51,19 +51,19 @@ class Checker:
         max_retries: int | None = None,
     ) -> None:
         self.strict, self.from_birth, self.max_retries = strict, from_birth, max_retries
-        self.machines = {EVENT.format(lifecycle.name): Machine(lifecycle) for lifecycle in lifecycles}
+        self.machines = {EVENT.format(lifecycle.name): LogMachine(lifecycle) for lifecycle in lifecycles}
         self.also = {TASK: self.task, WORKSTREAM: self.workstream, WORKER: self.worker}
-        self.decode: Callable[[bytes], Line] = msgspec.json.Decoder(StrictLine if strict else Line).decode
-        self.ledger = Ledger()
+        self.decode: Callable[[bytes], LogLine] = msgspec.json.Decoder(StrictLine if strict else LogLine).decode
+        self.ledger = EntityStates()
         self.lines = self.entities = self.mid_life = 0
-        self.found: list[Finding] = []
+        self.found: list[LogFinding] = []
         self.number, self.entity = 0, ""
         self.timestamp, self.now = FIRST_TIME, FIRST_TIME[:-1]
         # One transaction writes several lines with one timestamp, in any order. What concerns two entities
         # is therefore asked when the time moves on: (question, line, entity, number or key, name).
         self.later: deque[tuple[Callable[[int, str], None], int, str, int, str]] = deque()
 
-    def findings(self, stream: BinaryIO) -> Iterator[Finding]:
+    def findings(self, stream: BinaryIO) -> Iterator[LogFinding]:
         """Everything that is wrong, as soon as it is known."""
         for self.number, raw in enumerate(lines(stream), 1):
             if not raw.isspace():
@@ -77,7 +77,7 @@ class Checker:
         self.found.clear()
 
     def find(self, rule: str, message: str, legal: Iterable[str] = ()) -> None:
-        self.found.append(Finding(self.number, rule, shown(self.entity), message, list(legal)))
+        self.found.append(LogFinding(self.number, rule, shown(self.entity), message, list(legal)))
 
     def line(self, raw: bytes) -> None:
         """Check one line, and remember where it leaves its entity, whatever is wrong with it."""
@@ -99,23 +99,23 @@ class Checker:
             fields = msgspec.json.decode(raw.decode())
             if not isinstance(fields, dict):
                 return self.find("schema", f"it is {shown(raw.decode().strip())}; an object is wanted")
-            sound, faults = sound_part(fields, Line)
+            sound, faults = sound_part(fields, LogLine)
         except UnicodeDecodeError:
             return self.find("schema", "it is not UTF-8 text")
         except (ValueError, RecursionError) as reason:
             return self.find("schema", f"it is not JSON that can be read: {reason}")
         self.entity = sound.get("entity_id", "")
         if self.strict:
-            strangers = sorted(fields.keys() - set(Line.__struct_fields__))
+            strangers = sorted(fields.keys() - set(LogLine.__struct_fields__))
             faults += [f"{shown(name)} is not a field of the document" for name in strangers]
         for fault in faults or [str(error)]:
             self.find("schema", fault)
-        line = msgspec.convert(NO_LINE | {"timestamp": self.timestamp} | sound, Line)
+        line = msgspec.convert(NO_LINE | {"timestamp": self.timestamp} | sound, LogLine)
         if sound.keys() >= NEEDED:
             return self.check(line, self.strict and "severity" in sound)
         return self.guess(line)
 
-    def guess(self, line: Line) -> None:
+    def guess(self, line: LogLine) -> None:
         """A line that cannot be judged has moved its entity to the state that it names, or to an unknown one."""
         if line.timestamp != self.timestamp:
             self.clock(line.timestamp)
@@ -123,7 +123,7 @@ class Checker:
         if machine and self.entity:
             self.move(machine, line, machine.step("", line.to_state))
 
-    def check(self, line: Line, strict: bool) -> None:
+    def check(self, line: LogLine, strict: bool) -> None:
         """Find what is wrong with a line of the right shape."""
         if line.timestamp != self.timestamp:
             self.clock(line.timestamp)
@@ -150,7 +150,7 @@ class Checker:
         self.timestamp, self.now = timestamp, now
         return None
 
-    def unlisted(self, machine: Machine, line: Line) -> Step:
+    def unlisted(self, machine: LogMachine, line: LogLine) -> LogStep:
         """A move that is not in the table: a creation, or a finding."""
         lifecycle, source, target = machine.lifecycle, line.from_state, line.to_state
         if source is None and target == lifecycle.initial:
@@ -165,7 +165,7 @@ class Checker:
             self.find("legality", f"{named(line)} is not a listed move; {listed}", legal)
         return machine.step(source, target)
 
-    def compare(self, machine: Machine, line: Line, step: Step) -> None:
+    def compare(self, machine: LogMachine, line: LogLine, step: LogStep) -> None:
         """Find what the document does not have: extensions, creations, other severities."""
         if step.outside:
             text = f"{named(line)} is not in document {machine.lifecycle.document}: {step.outside}"
@@ -178,7 +178,7 @@ class Checker:
             text = f"it gives up at retry_count {meta.retry_count}, below max_retries {meta.max_retries}"
             self.find("invariant", f"{text}; document {machine.lifecycle.document} tries again", [step.gives_up])
 
-    def move(self, machine: Machine, line: Line, step: Step) -> None:
+    def move(self, machine: LogMachine, line: LogLine, step: LogStep) -> None:
         """Hold a move against what is known of its entity, and remember it."""
         name, meta = machine.lifecycle.name, line.metadata
         entity = key(name, line.entity_id)
@@ -191,7 +191,7 @@ class Checker:
             value = also(machine, line, step, value)
         self.ledger.put(entity, value & ~bits.STATE | step.target)
 
-    def chain(self, machine: Machine, line: Line, step: Step, value: int) -> None:
+    def chain(self, machine: LogMachine, line: LogLine, step: LogStep, value: int) -> None:
         """A move must begin where the last one ended; a life may have begun before the log did."""
         lifecycle, state = machine.lifecycle, value & bits.STATE
         if state == bits.UNSEEN:
@@ -227,7 +227,7 @@ class Checker:
                 self.find("invariant", f"{name} {text} is before {before}", [f"{before} or later"])
             before, since = f"{name} {text}", now
 
-    def task(self, machine: Machine, line: Line, step: Step, value: int) -> int:
+    def task(self, machine: LogMachine, line: LogLine, step: LogStep, value: int) -> int:
         """Hold a task's move against its invariants; the answer is what to remember of it."""
         meta = line.metadata
         if step.spends or meta.retry_count > 0 or meta.max_retries >= 0 or value >> bits.RETRIES & bits.SMALL:
@@ -243,7 +243,7 @@ class Checker:
                 self.ask(self.dependency, key(TASK, needed), needed)
         return value
 
-    def retries(self, machine: Machine, meta: Metadata, step: Step, value: int) -> int:
+    def retries(self, machine: LogMachine, meta: Metadata, step: LogStep, value: int) -> int:
         """retry_count never falls; neither it nor the retries in the log exceed max_retries."""
         if meta.max_retries >= 0:
             value = bits.with_small(value, bits.LIMIT, meta.max_retries + 1)
@@ -259,7 +259,7 @@ class Checker:
         value = bits.with_small(value, bits.SPENT, spent)
         return bits.with_small(value, bits.RETRIES, last if count < 0 else count)
 
-    def limit(self, machine: Machine, meta: Metadata, known: int) -> tuple[int, str]:
+    def limit(self, machine: LogMachine, meta: Metadata, known: int) -> tuple[int, str]:
         """The max_retries of a task, and who says so."""
         if meta.max_retries >= 0 or known:
             exact = known < bits.SMALL
@@ -270,7 +270,7 @@ class Checker:
         limit = machine.lifecycle.options.budget.attempts - 1
         return limit, f"{limit}, the default (the log gives no max_retries for it)"
 
-    def assignment(self, meta: Metadata, step: Step, value: int) -> int:
+    def assignment(self, meta: Metadata, step: LogStep, value: int) -> int:
         """Only an active task has a worker, and only one."""
         ledger, name = self.ledger, meta.worker_id or ""
         number = ledger.worker(key(WORKER, name), name) if name else 0
@@ -289,7 +289,7 @@ class Checker:
             self.ask(self.overload, number, name)
         return value
 
-    def membership(self, machine: Machine, meta: Metadata, step: Step, value: int) -> int:
+    def membership(self, machine: LogMachine, meta: Metadata, step: LogStep, value: int) -> int:
         """A workstream knows how its tasks stand, and fails with a critical one."""
         number, tasks = value >> bits.WORKSTREAM, self.ledger.tasks
         before, after = machine.counts_as[value & bits.STATE], machine.counts_as[step.target]
@@ -304,7 +304,7 @@ class Checker:
             self.ask(self.doomed, number, meta.workstream_id)
         return value | number << bits.WORKSTREAM
 
-    def workstream(self, machine: Machine, line: Line, step: Step, value: int) -> int:
+    def workstream(self, machine: LogMachine, line: LogLine, step: LogStep, value: int) -> int:
         """Hold a workstream's move against its tasks, once they have moved as well."""
         if number := value >> bits.WORKSTREAM:
             self.ledger.workstream_states[number] = step.target
@@ -312,7 +312,7 @@ class Checker:
                 self.ask(self.incomplete, number, line.to_state)
         return value
 
-    def worker(self, machine: Machine, line: Line, step: Step, value: int) -> int:
+    def worker(self, machine: LogMachine, line: LogLine, step: LogStep, value: int) -> int:
         """Hold a worker's move against its capacity, and against its tasks once they have moved as well."""
         ledger, meta = self.ledger, line.metadata
         if meta.max_concurrent_tasks >= 0:

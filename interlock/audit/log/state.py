@@ -40,7 +40,7 @@ class Metadata(msgspec.Struct, gc=False):
     max_concurrent_tasks: Count = -1
 
 
-class Line(msgspec.Struct, gc=False):
+class LogLine(msgspec.Struct, gc=False):
     """One event of document 003."""
 
     timestamp: Text
@@ -53,11 +53,11 @@ class Line(msgspec.Struct, gc=False):
     metadata: Annotated[Metadata, Meta(description="an object")]
 
 
-class StrictLine(Line, gc=False, forbid_unknown_fields=True):
+class StrictLine(LogLine, gc=False, forbid_unknown_fields=True):
     """An event with the document's fields and no other."""
 
 
-class Finding(msgspec.Struct, frozen=True):
+class LogFinding(msgspec.Struct, frozen=True):
     """One thing wrong with a log: where, which rule, what, and what would have been legal."""
 
     line: int
@@ -67,7 +67,7 @@ class Finding(msgspec.Struct, frozen=True):
     legal: list[str]
 
 
-def named(line: Line) -> str:
+def named(line: LogLine) -> str:
     return f"{line.from_state or 'nothing'} -> {line.to_state} by {shown(line.trigger)}"
 
 
@@ -95,8 +95,8 @@ def shown(text: str) -> str:
     return quoted if len(quoted) <= SHOWN_MAX else quoted[: SHOWN_MAX - 1] + "…"
 
 
-def amount(number: int, thing: str) -> str:
-    return f"{number} {thing}" if number == 1 else f"{number} {thing}s"
+def amount(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def sound_part(
@@ -169,7 +169,7 @@ def with_small(value: int, shift: int, number: int) -> int:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Step:
+class LogStep:
     """One move of a machine, with its states as numbers."""
 
     source: int
@@ -183,7 +183,7 @@ class Step:
     gives_up: str  # what the same event of the document leads to while retries are left
 
 
-class Machine:
+class LogMachine:
     """A lifecycle as the checker uses it: states as small numbers, moves by the names that a log gives them."""
 
     def __init__(self, lifecycle: Lifecycle) -> None:
@@ -211,11 +211,11 @@ class Machine:
         severities: Iterable[Severity] = (),
         outside: str = "",
         gives_up: str = "",
-    ) -> Step:
+    ) -> LogStep:
         """The move between two states, whether it is listed or not; an unknown name is a lost state."""
         before = UNBORN if source is None else self.numbers.get(source, LOST)
         after = self.numbers.get(target, LOST)
-        return Step(
+        return LogStep(
             source=before,
             target=after,
             was_active=self.categories[before] is Category.ACTIVE,
@@ -227,7 +227,7 @@ class Machine:
             gives_up=gives_up,
         )
 
-    def listed(self) -> dict[tuple[str | None, str, str], Step]:
+    def listed(self) -> dict[tuple[str | None, str, str], LogStep]:
         """Every listed move. One name may stand for several moves between the same two states."""
         same: dict[tuple[str | None, str, str], list[Hop]] = {}
         for hop in self.lifecycle.hops:
@@ -261,7 +261,7 @@ class Machine:
         return [state.name for state in self.lifecycle.states.values() if state.category is category]
 
 
-class Ledger:
+class EntityStates:
     """All entities of a log, and what workers and workstreams must know of their tasks.
 
     Keys lie sorted in segments: a search is a bisection, and growth never copies more than one segment.

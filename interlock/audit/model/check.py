@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 
-from interlock.audit.model.machine import WORKERS, Core, Machine, Step
+from interlock.audit.model.machine import WORKERS, Core, Machine, ModelStep
 from interlock.audit.model.properties import Judge
 from interlock.kernel.errors import Refused, Unknown
 from interlock.kernel.graph import reaching
@@ -40,7 +40,7 @@ class Finding:
 
 
 @dataclass
-class Report:
+class CheckReport:
     """What was explored of a lifecycle, and of the one that follows it."""
 
     lifecycle: str
@@ -57,17 +57,17 @@ class Report:
 
 
 @dataclass
-class Node:
+class ModelNode:
     """A core, and what can happen to it; worked out once, when a world first has it."""
 
     core: Core
     actions: list[tuple[str, int]] = field(default_factory=list)
     claims: list[int | None] = field(default_factory=list)
-    heard: int | None = None  # the messages that would be heard
+    accepted: int | None = None  # the messages that would be heard
     deliveries: dict[int, int] = field(default_factory=dict)
 
 
-def check(lifecycle: Lifecycle, known: dict[str, Lifecycle], bounds: Bounds) -> Report:
+def check(lifecycle: Lifecycle, known: dict[str, Lifecycle], bounds: Bounds) -> CheckReport:
     """Explore `life` within `bounds`; `known` holds the lease's lifecycle and whatever follows this one.
 
     A lifecycle that follows another is explored together with it.
@@ -87,10 +87,10 @@ class Explorer:
 
     def __init__(self, machine: Machine, bounds: Bounds) -> None:
         self.machine, self.bounds = machine, bounds
-        self.report = Report(machine.lifecycle.name, machine.parent.name if machine.parent else "", bounds)
+        self.report = CheckReport(machine.lifecycle.name, machine.parent.name if machine.parent else "", bounds)
         self.judge = Judge(machine, self.broke)
         self.kinds = (*machine.messages, *machine.outcomes) if machine.lifecycle.leased else ()
-        self.nodes: list[Node] = []
+        self.nodes: list[ModelNode] = []
         self.numbers: dict[Core, int] = {}
         self.came: dict[World, tuple[World, str] | None] = {}
         self.here: World | None = None
@@ -98,7 +98,7 @@ class Explorer:
         self.known: set[tuple[str, str]] = set()
         self.sound = True
 
-    def explore(self) -> Report:
+    def explore(self) -> CheckReport:
         start: World = (self.number(self.machine.born()), 0, 0, 0)
         self.came[start] = None
         frontier = deque([start])
@@ -138,23 +138,23 @@ class Explorer:
         if b:
             yield "B crashes", (number, a, 0, flight)
         if flight.bit_count() < self.bounds.messages:
-            for bit, told in self.sends(0, a):
+            for bit, belief in self.sends(0, a):
                 if not flight & bit:
-                    yield self.name(bit, "is sent"), (number, told, b, self.late(number, flight | bit))
-            for bit, told in self.sends(1, b):
+                    yield self.name(bit, "is sent"), (number, belief, b, self.late(number, flight | bit))
+            for bit, belief in self.sends(1, b):
                 if not flight & bit:
-                    yield self.name(bit, "is sent"), (number, a, told, self.late(number, flight | bit))
+                    yield self.name(bit, "is sent"), (number, a, belief, self.late(number, flight | bit))
         yield from self.arrivals(world, node)
 
     def sends(self, place: int, local: int) -> Iterator[tuple[int, int]]:
         """What a worker may say next, and what it believes afterwards. It tells one outcome a lease."""
-        fence, told = divmod(local, 3)
-        if fence and told < 2:
+        fence, belief = divmod(local, 3)
+        if fence and belief < 2:
             begun = len(self.machine.messages)
             for kind in range(len(self.kinds)):
                 yield self.bit(kind, place, fence), 3 * fence + (1 if kind < begun else 2)
 
-    def arrivals(self, world: World, node: Node) -> Iterator[tuple[str, World]]:
+    def arrivals(self, world: World, node: ModelNode) -> Iterator[tuple[str, World]]:
         """Each message under way is lost, arrives, or arrives while a copy is still under way."""
         number, a, b, flight = world
         rest = flight
@@ -178,8 +178,8 @@ class Explorer:
         A stale message stays stale and changes nothing, which is asked of every core for every message there
         can be; so one is enough to see what late messages do to a world.
         """
-        heard = self.nodes[number].heard
-        stale = flight & ~(self.hear(number) if heard is None else heard)
+        accepted = self.nodes[number].accepted
+        stale = flight & ~(self.accepted_messages(number) if accepted is None else accepted)
         return flight ^ stale ^ (1 << stale.bit_length() - 1) if stale else flight
 
     def bit(self, kind: int, place: int, fence: int) -> int:
@@ -191,18 +191,18 @@ class Explorer:
         return self.kinds[kind], WORKERS[who % 2], who // 2
 
     def name(self, bit: int, what: str) -> str:
-        said, worker, fence = self.message(bit)
-        return f"{said} from {worker} (fence {fence}) {what}"
+        message, worker, fence = self.message(bit)
+        return f"{message} from {worker} (fence {fence}) {what}"
 
     # What happens to a core.
 
     def number(self, core: Core) -> int:
         if core not in self.numbers:
             self.numbers[core] = len(self.nodes)
-            self.nodes.append(Node(core))
+            self.nodes.append(ModelNode(core))
         return self.numbers[core]
 
-    def node(self, number: int) -> Node:
+    def node(self, number: int) -> ModelNode:
         node = self.nodes[number]
         if not node.claims:
             node.claims = [self.claim(number, worker) for worker in WORKERS]
@@ -210,17 +210,17 @@ class Explorer:
             self.judge.core(node.core)
         return node
 
-    def hear(self, number: int) -> int:
+    def accepted_messages(self, number: int) -> int:
         """The messages that would be heard in a core."""
         node = self.nodes[number]
-        node.heard = sum(
+        node.accepted = sum(
             self.bit(kind, place, fence)
             for fence in range(1, node.core.fence + 1)
             for place, worker in enumerate(WORKERS)
             if self.machine.speaks(node.core, worker, fence)
             for kind in range(len(self.kinds))
         )
-        return node.heard
+        return node.accepted
 
     def actions(self, number: int) -> Iterator[tuple[str, int]]:
         """What time and people can do."""
@@ -229,7 +229,7 @@ class Explorer:
         surely = (
             state.within_us is not None or state.deadline == "due"
         )  # a limit that only some units have ends nothing
-        acts: list[tuple[str, str, Callable[[], Step | None], bool]] = [
+        acts: list[tuple[str, str, Callable[[], ModelStep | None], bool]] = [
             ("the lease runs out", "", lambda: machine.run_out(core), True),
             ("the tick finds the lease over", "expire", lambda: machine.expire(core), True),
             (f"the clock of {state.name} runs out", state.deadline, lambda: machine.deadline(core), surely),
@@ -241,8 +241,8 @@ class Explorer:
             (f"'{trigger}' is fired", "", partial(machine.fire, core, trigger), trigger not in CUTS_SHORT)
             for trigger in machine.free(core.state)
         ]
-        for label, said, act, helps in acts:
-            after = self.take(number, label, act, helps=helps, said=said)
+        for label, message, act, helps in acts:
+            after = self.take(number, label, act, helps=helps, message=message)
             if after is not None and after != number:
                 yield label, after
 
@@ -256,12 +256,12 @@ class Explorer:
     def deliver(self, number: int, bit: int) -> int:
         core, message = self.nodes[number].core, self.message(bit)
         helps = message[0] in ("complete", *self.machine.messages)
-        label, said = self.name(bit, "arrives"), message[0]
-        after = self.take(number, label, lambda: self.machine.deliver(core, *message), helps=helps, said=said)
+        label = self.name(bit, "arrives")
+        after = self.take(number, label, lambda: self.machine.deliver(core, *message), helps=helps, message=message[0])
         return number if after is None else after
 
     def take(
-        self, number: int, label: str, act: Callable[[], Step | None], *, helps: bool, said: str = ""
+        self, number: int, label: str, act: Callable[[], ModelStep | None], *, helps: bool, message: str = ""
     ) -> int | None:
         """Does something to a core and has it judged; None if it cannot be done here.
 
@@ -276,7 +276,7 @@ class Explorer:
             return None
         after, self.sound = self.number(step.core), True
         if after != number:
-            self.judge.step(self.nodes[number].core, label, step, said)
+            self.judge.step(self.nodes[number].core, label, step, message)
             if helps:
                 self.helping.add((number, after))
         return after if self.sound else None

@@ -48,11 +48,11 @@ class Core(NamedTuple):
     owner: str = ""
     lease: str = ""
     over: bool = False
-    asked: bool = False
+    cancelling: bool = False
     followed: str = ""  # the state of the unit that follows this one
 
 
-class Step(NamedTuple):
+class ModelStep(NamedTuple):
     """What an action did: the core after it, and the moves that led there."""
 
     core: Core
@@ -77,7 +77,9 @@ class Machine:
             if any(move.trigger == trigger and move.owner is Owner.HOLDER for move in lifecycle.moves.values())
         )) if lifecycle.leased else ()  # fmt: skip
         self.outcomes = tuple(
-            said for said in OUTCOMES if said in ("fail", "error") or {"stop": "stopped"}.get(said, said) in named
+            message
+            for message in OUTCOMES
+            if message in ("fail", "error") or {"stop": "stopped"}.get(message, message) in named
         )
         self.messages = ("start", "beat", *self.phases) if "start" in named else ("beat", *self.phases)
 
@@ -105,11 +107,11 @@ class Machine:
         )
 
     def tally(self, core: Core) -> policy.AttemptsUsed:
-        return policy.AttemptsUsed(self.budget, core.failures, core.losses, core.asked)
+        return policy.AttemptsUsed(self.budget, core.failures, core.losses, core.cancelling)
 
     # What workers do.
 
-    def claim(self, core: Core, worker: str) -> Step | None:
+    def claim(self, core: Core, worker: str) -> ModelStep | None:
         trigger = policy.claim_trigger(self.lifecycle, core.state, held=self.held(core))
         if not trigger or (core.fence == 0 and worker != WORKERS[0]):
             return None  # whoever is first is called A
@@ -118,53 +120,53 @@ class Machine:
             owner=worker,
             lease=self.lease.birth.path[-1],
             over=False,
-            asked=False,
+            cancelling=False,
         )
         return self.apply(claimed, trigger)
 
-    def deliver(self, core: Core, said: str, worker: str, fence: int) -> Step:
+    def deliver(self, core: Core, message: str, worker: str, fence: int) -> ModelStep:
         """A message arrives. One that is stale or not listed is refused and changes nothing."""
         if not self.speaks(core, worker, fence):
-            return Step(core)
+            return ModelStep(core)
         try:
-            return self.hear(core, said)
+            return self.receive(core, message)
         except Refused as refused:
             if refused.lifecycle != self.lifecycle.name:
                 raise  # the unit moved, and the one that follows it had no answer
-            return Step(core)
+            return ModelStep(core)
 
-    def hear(self, core: Core, said: str) -> Step:
+    def receive(self, core: Core, message: str) -> ModelStep:
         state = core.state
-        if said == "beat":
+        if message == "beat":
             trigger = policy.beat_trigger(self.lifecycle, state)
-            return self.apply(core, trigger) if trigger else Step(core)
-        if said in ("fail", "error"):
+            return self.apply(core, trigger) if trigger else ModelStep(core)
+        if message in ("fail", "error"):
             failed = core._replace(failures=core.failures + 1)
-            trigger = policy.after_failure(self.lifecycle, state, self.tally(failed), retryable=said == "fail")
-            return self.apply(failed, trigger, "finish", retryable=said == "fail")
-        if said == "stop":
-            return self.apply(core, policy.after_stop(self.lifecycle, state, asked=core.asked), "stop")
-        if said in ("release", "snooze"):
+            trigger = policy.after_failure(self.lifecycle, state, self.tally(failed), retryable=message == "fail")
+            return self.apply(failed, trigger, "finish", retryable=message == "fail")
+        if message == "stop":
+            return self.apply(core, policy.after_stop(self.lifecycle, state, asked=core.cancelling), "stop")
+        if message in ("release", "snooze"):
             if core.attempt > 1 + core.failures + core.losses:
-                return Step(core)  # they spend no budget: once is enough here, or they would go on for ever
-            return self.apply(core, policy.after_release(self.lifecycle, state, self.tally(core), said), "force")
-        return self.apply(core, policy.choose(self.lifecycle, state, said), "finish")
+                return ModelStep(core)  # they spend no budget: once is enough here, or they would go on for ever
+            return self.apply(core, policy.after_release(self.lifecycle, state, self.tally(core), message), "force")
+        return self.apply(core, policy.choose(self.lifecycle, state, message), "finish")
 
     # What time and people do.
 
-    def run_out(self, core: Core) -> Step | None:
+    def run_out(self, core: Core) -> ModelStep | None:
         """The end of the lease passes; nobody has looked yet."""
-        return Step(core._replace(over=True)) if self.held(core) and not core.over else None
+        return ModelStep(core._replace(over=True)) if self.held(core) and not core.over else None
 
-    def expire(self, core: Core) -> Step | None:
+    def expire(self, core: Core) -> ModelStep | None:
         """The tick, or the next claim, finds a lease that is over."""
         if not self.held(core) or not core.over:
             return None
         lost = core._replace(losses=core.losses + 1)
         trigger = policy.after_loss(self.lifecycle, core.state, self.tally(lost))
-        return self.apply(lost, trigger, "lose") if trigger else Step(self.end_lease(lost, "lose"))
+        return self.apply(lost, trigger, "lose") if trigger else ModelStep(self.end_lease(lost, "lose"))
 
-    def deadline(self, core: Core) -> Step | None:
+    def deadline(self, core: Core) -> ModelStep | None:
         """The clock of the state runs out."""
         trigger = self.lifecycle.states[core.state].deadline
         if not self.lifecycle.allows(core.state, trigger) or trigger in ("lost", "reclaim", "overdue"):
@@ -175,21 +177,25 @@ class Machine:
         trigger = policy.after_timeout(self.lifecycle, core.state, self.tally(late))
         return self.apply(late, trigger, "force", retryable=True)
 
-    def cancel(self, core: Core, *, hard: bool) -> Step | None:
+    def cancel(self, core: Core, *, hard: bool) -> ModelStep | None:
         try:
             answer = policy.cancel_action(self.lifecycle, core.state, hard=hard, held=self.held(core))
         except Refused:
             return None
-        asked = core._replace(asked=True)
-        return self.apply(asked, answer, "force") if answer == "cancel" else Step(asked)
+        cancelling = core._replace(cancelling=True)
+        return self.apply(cancelling, answer, "force") if answer == "cancel" else ModelStep(cancelling)
 
-    def overdue(self, core: Core) -> Step | None:
+    def overdue(self, core: Core) -> ModelStep | None:
         """The deadline of a cancel passes while the holder is silent."""
-        if not core.asked or self.lifecycle.settled(core.state) or not policy.keeps_lease(self.lifecycle, core.state):
+        if (
+            not core.cancelling
+            or self.lifecycle.settled(core.state)
+            or not policy.keeps_lease(self.lifecycle, core.state)
+        ):
             return None
         return self.apply(core, policy.after_cancel_deadline(self.lifecycle, core.state), "force")
 
-    def fire(self, core: Core, trigger: str) -> Step | None:
+    def fire(self, core: Core, trigger: str) -> ModelStep | None:
         """Somebody outside fires a listed trigger: a verdict, a plan, a need that is met."""
         opens = self.lifecycle.move(core.state, trigger).opens_attempt
         return None if opens and core.attempt >= self.attempts else self.apply(core, trigger, "force")
@@ -202,20 +208,24 @@ class Machine:
 
     # What every action comes to.
 
-    def apply(self, core: Core, trigger: str, cause: str = "", *, retryable: bool = False) -> Step:
+    def apply(self, core: Core, trigger: str, cause: str = "", *, retryable: bool = False) -> ModelStep:
         """Makes the move, with what it means for the lease and for the unit that follows."""
         move = self.lifecycle.move(core.state, trigger)
         moved = core._replace(state=move.path[-1], attempt=core.attempt + move.opens_attempt)
         if self.lifecycle.settled(moved.state):
-            moved = moved._replace(asked=False)
+            moved = moved._replace(cancelling=False)
         if self.held(core) and not policy.keeps_lease(self.lifecycle, moved.state):
             moved = self.end_lease(moved, cause or "force")
         elif self.held(moved) and policy.activates(self.lifecycle, moved.state):
             moved = self.activate(moved)
-        step = self.follow(moved, move, self.tally(core), retryable=retryable) if self.parent else Step(moved, (move,))
-        if core.asked and policy.is_cancel_resumed(self.lifecycle, core.state, step.core.state):
+        step = (
+            self.follow(moved, move, self.tally(core), retryable=retryable)
+            if self.parent
+            else ModelStep(moved, (move,))
+        )
+        if core.cancelling and policy.is_cancel_resumed(self.lifecycle, core.state, step.core.state):
             further = self.apply(step.core, "cancel", "force")
-            return Step(further.core, step.moves + further.moves, step.followed + further.followed)
+            return ModelStep(further.core, step.moves + further.moves, step.followed + further.followed)
         return step
 
     def activate(self, core: Core) -> Core:
@@ -225,9 +235,9 @@ class Machine:
 
     def end_lease(self, core: Core, cause: str) -> Core:
         ended = self.lease.move(core.lease, policy.lease_end_trigger(self.lease, core.lease, cause))
-        return core._replace(lease=ended.path[-1], over=False, asked=False)
+        return core._replace(lease=ended.path[-1], over=False, cancelling=False)
 
-    def follow(self, core: Core, move: Move, tally: policy.AttemptsUsed, *, retryable: bool) -> Step:
+    def follow(self, core: Core, move: Move, tally: policy.AttemptsUsed, *, retryable: bool) -> ModelStep:
         """The following unit makes the same move, and opens the next attempt where its table says so."""
         assert self.parent
         moves: list[Move] = []
@@ -242,4 +252,4 @@ class Machine:
         after = core._replace(followed=state, attempt=core.attempt + opened)
         if opened:
             after = after._replace(state=self.lifecycle.birth.path[-1])
-        return Step(after, (move,), tuple(moves))
+        return ModelStep(after, (move,), tuple(moves))

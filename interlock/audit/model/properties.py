@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from interlock.audit.model.machine import WORKERS, Core, Machine, Step
+from interlock.audit.model.machine import WORKERS, Core, Machine, ModelStep
 from interlock.kernel.graph import ranks
 from interlock.kernel.lifecycle import Category, Lifecycle, Move, Owner
 from interlock.kernel.policy import LIVE
@@ -45,7 +45,7 @@ class Judge:
             (lifecycle.name, h.source, h.trigger, h.target) for lifecycle in lifecycles for h in lifecycle.hops
         }
 
-    def step(self, core: Core, label: str, step: Step, said: str) -> None:
+    def step(self, core: Core, label: str, step: ModelStep, message: str) -> None:
         """Judges one step from `core`; `said` is the message that caused it, or what else did."""
         after = step.core
         for move in step.moves:
@@ -56,44 +56,49 @@ class Judge:
         if after.attempt < core.attempt or after.fence < core.fence:
             numbers = f"attempt {core.attempt} -> {after.attempt}, fence {core.fence} -> {after.fence}"
             self.broke("forward", f"{label}: {numbers}")
-        if after.attempt > core.attempt and core.asked:
+        if after.attempt > core.attempt and core.cancelling:
             self.broke("cancel-holds", f"{label} opens attempt {after.attempt}, although a cancel was asked for")
-        if not core.asked and any(move.trigger == "stopped" and move.owner is Owner.HOLDER for move in step.moves):
+        if not core.cancelling and any(move.trigger == "stopped" and move.owner is Owner.HOLDER for move in step.moves):
             self.broke("cancel-holds", f"{label}: the holder answers a cancel that nobody asked for")
         if self.lifecycle.leased:
             self.budget(label, after)
-            self.retry(core, label, after, said)
+            self.retry(core, label, after, message)
             self.staleness(core, label, after)
-            self.lease(core, label, after, said)
-        self.cancel(core, label, step, said)
+            self.lease(core, label, after, message)
+        self.cancel(core, label, step, message)
         if self.machine.parent and after.state != self.lifecycle.initial:
             self.follower(label, after)
 
-    def cancel(self, core: Core, label: str, step: Step, said: str) -> None:
+    def cancel(self, core: Core, label: str, step: ModelStep, message: str) -> None:
         """A wish that was deferred comes true where it can; a hard one, and one whose holder is gone, at once."""
         after, state = step.core, self.lifecycle.states[core.state]
-        if core.asked and state.cancel == "deferred" and self.lifecycle.allows(after.state, "cancel"):
+        if core.cancelling and state.cancel == "deferred" and self.lifecycle.allows(after.state, "cancel"):
             self.broke(
                 "cancel-holds", f"{label}: a cancel was asked for and {after.state} lists one, but nothing came of it"
             )
-        if said == "cancel hard" and not step.moves and state.cancel != "deferred":
+        if message == "cancel hard" and not step.moves and state.cancel != "deferred":
             self.broke("cancel-holds", f"{label} in {core.state}, and nothing moves")
-        if said == "fail" and core.asked and self.lifecycle.allows(core.state, "stopped") and not self.cancelled(after):
+        if (
+            message == "fail"
+            and core.cancelling
+            and self.lifecycle.allows(core.state, "stopped")
+            and not self.cancelled(after)
+        ):
             self.broke("cancel-holds", f"{label} while a cancel is asked for, and the unit becomes {after.state}")
-        if said == "expire" and core.asked and self.lifecycle.category(after.state) is not Category.CANCELLED:
+        if message == "expire" and core.cancelling and self.lifecycle.category(after.state) is not Category.CANCELLED:
             self.broke("cancel-holds", f"{label} while a cancel is asked for, and the unit becomes {after.state}")
 
     def cancelled(self, core: Core) -> bool:
         return self.lifecycle.category(core.state) is Category.CANCELLED
 
-    def lease(self, core: Core, label: str, after: Core, said: str) -> None:
+    def lease(self, core: Core, label: str, after: Core, message: str) -> None:
         """Judges what became of the lease, by the categories of its own lifecycle."""
         lease = self.machine.lease
         was, now = lease.states.get(core.lease), lease.states[after.lease] if after.lease else None
         active = was is not None and was.category is Category.ACTIVE
-        if said in ("complete", "stop") and not active:
+        if message in ("complete", "stop") and not active:
             self.broke("lease-law", f"{label} and is heard under a lease that is {core.lease}, not active")
-        if said == "beat" and after.state != core.state and not active and self.acknowledged:
+        if message == "beat" and after.state != core.state and not active and self.acknowledged:
             self.broke("lease-law", f"{label} and moves the unit before its lease was acknowledged")
         if (
             now
@@ -106,13 +111,13 @@ class Judge:
         self.lease_hops.add((core.lease, after.lease))
         if (core.lease, after.lease) not in {(hop.source, hop.target) for hop in lease.hops}:
             self.broke("lease-law", f"{label}: the lease goes from {core.lease} to {after.lease}")
-        told = {
+        expected = {
             "complete": Category.SUCCESS,
             "fail": Category.SUCCESS,
             "error": Category.SUCCESS,
             "expire": Category.FAILURE,
         }
-        wanted = told.get(said, Category.CANCELLED) if active or said == "expire" else Category.CANCELLED
+        wanted = expected.get(message, Category.CANCELLED) if active or message == "expire" else Category.CANCELLED
         if now and now.category not in LIVE and now.category is not wanted:
             self.broke("lease-law", f"{label}: the lease ends {after.lease}, which is {now.category} and not {wanted}")
 
@@ -157,11 +162,11 @@ class Judge:
             used = f"{after.failures} failures and {after.losses} losses of {budget.attempts} attempts"
             self.broke("budget", f"{label}: {used}")
 
-    def retry(self, core: Core, label: str, after: Core, said: str) -> None:
+    def retry(self, core: Core, label: str, after: Core, message: str) -> None:
         """A failure that may be tried again, and running too long, end nothing while attempts are left."""
-        left = core.failures + core.losses + 1 < self.machine.budget.attempts and not core.asked
+        left = core.failures + core.losses + 1 < self.machine.budget.attempts and not core.cancelling
         if (
-            said in ("fail", "time_out")
+            message in ("fail", "time_out")
             and left
             and self.lifecycle.allows(core.state, "retry")
             and self.lifecycle.settled(after.state)
@@ -187,23 +192,23 @@ class Judge:
         """Judges what a unit's row says: whoever ever got a fence tries to speak."""
         if not self.lifecycle.leased:
             return
-        heard = [(w, f) for w, f in tokens(core) if self.machine.speaks(core, w, f)]
-        if len(heard) > 1:
-            names = ", ".join(f"{worker} with fence {fence}" for worker, fence in heard)
+        holders = [(w, f) for w, f in tokens(core) if self.machine.speaks(core, w, f)]
+        if len(holders) > 1:
+            names = ", ".join(f"{worker} with fence {fence}" for worker, fence in holders)
             self.broke("one-owner", f"in {core.state} these may all speak: {names}")
-        if heard and self.lifecycle.settled(core.state):
-            self.broke("one-owner", f"{core.state} is settled, and {heard[0][0]} may still speak")
-        if heard and core.over:
-            self.broke("one-owner", f"in {core.state} the lease is over, and {heard[0][0]} may still speak")
+        if holders and self.lifecycle.settled(core.state):
+            self.broke("one-owner", f"{core.state} is settled, and {holders[0][0]} may still speak")
+        if holders and core.over:
+            self.broke("one-owner", f"in {core.state} the lease is over, and {holders[0][0]} may still speak")
         for worker, fence in tokens(core):
-            if (worker, fence) not in heard:
+            if (worker, fence) not in holders:
                 self.late(core, worker, fence)
 
     def late(self, core: Core, worker: str, fence: int) -> None:
         """Every kind of message that is late changes nothing."""
-        for said in (*self.machine.messages, *self.machine.outcomes):
-            if self.machine.deliver(core, said, worker, fence).core != core:
-                text = f"a late {said} from {worker} (fence {fence}) changes {core.state}"
+        for message in (*self.machine.messages, *self.machine.outcomes):
+            if self.machine.deliver(core, message, worker, fence).core != core:
+                text = f"a late {message} from {worker} (fence {fence}) changes {core.state}"
                 self.broke("stale-stays", text)
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from interlock.audit.laws.incremental import Seen
+from interlock.audit.laws.incremental import CommitReview
 from interlock.core.plugin import PluginQuery
 from interlock.kernel.commands import (
     PERMANENT,
@@ -137,7 +137,7 @@ class Submitter(Client):
         acts = ("sleep", "sleep", "step", "progress", "checkpoint", "artifact", "mind", "stubborn")
         times = (0.01, 0.1, 0.5, 1.5)
         some = [(self.random.choice(acts), self.random.choice(times)) for _ in range(self.random.randrange(3))]
-        return msgspec.json.encode({"acts": [*some, *((one, 0.3) for one in end if one)]}).decode()
+        return msgspec.json.encode({"acts": [*some, *((work, 0.3) for work in end if work)]}).decode()
 
     def workflow(self) -> Submit:
         """A run of steps and approvals, one after the other."""
@@ -147,7 +147,7 @@ class Submitter(Client):
             lifecycle = self.random.choice(("step", "step", "approval"))
             own: dict[str, Any] = {"needs": needs, "parent": "r", "ref": f"s{place}", "lifecycle": lifecycle}
             run.append(self.work(**own) if lifecycle == "step" else Work(task="approval", quorum=1, **own))
-        work = tuple(msgspec.structs.replace(one, task="play" if one.task == "nobody" else one.task) for one in run)
+        work = tuple(msgspec.structs.replace(work, task="play" if work.task == "nobody" else work.task) for work in run)
         return Submit(actor=self.name, work=work)
 
 
@@ -159,7 +159,7 @@ class Gambler(Client):
         for command, wait in chance.commands(commands):
             actor = f"{self.name}'s hand" if isinstance(command, SPOKEN) else self.name
             command = msgspec.structs.replace(in_queue(command, "raw"), actor=actor)
-            chance.heard(command, await self.ask(command))
+            chance.learn(command, await self.ask(command))
             if wait:
                 await self.pause(min(wait, 1.0) * 0.3)
 
@@ -167,7 +167,7 @@ class Gambler(Client):
 def in_queue(command: Any, queue: str) -> Command[Any]:
     """The same for another queue, with answers that the caller's memory understands."""
     if isinstance(command, Submit):
-        return msgspec.structs.replace(command, work=tuple(with_queue(one, queue) for one in command.work))
+        return msgspec.structs.replace(command, work=tuple(with_queue(work, queue) for work in command.work))
     if isinstance(command, Claim):
         return msgspec.structs.replace(command, queues=(queue,))
     checked: Command[Any] = command
@@ -184,19 +184,19 @@ class Player(Client):
     grant: LeaseGrant
 
     async def run(self, stories: int) -> None:
-        told, first = lines(), (2 * self.world.seed + int(self.name[-1])) * stories
+        scenarios, first = lines(), (2 * self.world.seed + int(self.name[-1])) * stories
         for number in range(stories):
             self.queue = f"{self.name}.{number}"
-            await self.play(told[(first + number) % len(told)])
+            await self.play(scenarios[(first + number) % len(scenarios)])
 
     async def play(self, line: str) -> None:
         made, _, words = line.partition(":")
         self.worker = await self.ask(Register(name=self.queue, incarnation="1", capacity=9))
-        work = tuple(hastened(one) for one in works(made.split(), self.queue))
+        work = tuple(hastened(work) for work in works(made.split(), self.queue))
         units = await self.ask(Submit(actor=self.name, work=work))
         if isinstance(units, BaseException) or isinstance(self.worker, BaseException):
             return
-        self.units = [one.unit for one in units]
+        self.units = [work.unit for work in units]
         for word in words.split():
             who, _, verb = word.rpartition(".")
             if verb.isdigit():
@@ -245,7 +245,7 @@ class Player(Client):
         mine = (held(self.grant),) if hasattr(self, "grant") else ()
 
         def finish(**facts: Any) -> Callable[[], Command[Any]]:
-            return lambda: Finish(outcomes=tuple(Outcome(held=one, **facts) for one in mine))
+            return lambda: Finish(outcomes=tuple(Outcome(held=work, **facts) for work in mine))
 
         def phase(name: str) -> Callable[[], Command[Any]]:
             return lambda: Enter(held=mine, phase=name)
@@ -285,7 +285,7 @@ class Stranger(Client):
         worker = await self.ask(Register(tenant=STRANGER, name="w", incarnation=self.name, capacity=9))
         for number in range(commands):
             made = await self.ask(Submit(tenant=STRANGER, actor=self.name, work=(IDLE,)))
-            mine += [one.unit for one in made] if isinstance(made, list) else []
+            mine += [work.unit for work in made] if isinstance(made, list) else []
             if isinstance(worker, int):
                 name = f"{self.name}.{number}"
                 claim = Claim(tenant=STRANGER, worker=worker, key=name, nonce=f"{name:0>16}", limit=2)
@@ -296,12 +296,12 @@ class Stranger(Client):
 
     def judge_grants(self, grants: Any, mine: list[int]) -> None:
         for grant in grants if isinstance(grants, list) else ():
-            unit = self.world.vigil.units.get(grant.unit)
+            unit = self.world.laws.units.get(grant.unit)
             if unit is not None and unit.tenant != STRANGER:
                 self.world.violated(f"unit {unit.id} of tenant {unit.tenant} was granted to another tenant")
 
     async def trespass(self, mine: list[int]) -> None:
-        others = [one for one, unit in self.world.vigil.units.items() if unit.tenant != STRANGER]
+        others = [work for work, unit in self.world.laws.units.items() if unit.tenant != STRANGER]
         if not others:
             return
         unit = self.random.choice(others)
@@ -317,7 +317,7 @@ class Stranger(Client):
 
     async def forge(self) -> None:
         """Speaks for what others hold: with a secret that it has made up, and as another tenant."""
-        live = [unit for unit in self.world.vigil.units.values() if unit.holder and unit.tenant != STRANGER]
+        live = [unit for unit in self.world.laws.units.values() if unit.holder and unit.tenant != STRANGER]
         if live:
             unit = self.random.choice(live)
             tenant = self.random.choice((unit.tenant, STRANGER))
@@ -337,7 +337,7 @@ class Poisoner(Client):
             made = await self.ask(Submit(actor=self.name, work=(work,) * 3))
             worker = await self.ask(Register(name=self.queue, incarnation="1", capacity=9))
             if not isinstance(made, BaseException) and not isinstance(worker, BaseException):
-                broken, *sound = (one.unit for one in made)
+                broken, *sound = (work.unit for work in made)
                 self.world.break_policy(broken)
                 await self.claim(worker, broken, sound)
 
@@ -349,7 +349,7 @@ class Poisoner(Client):
                 Claim(worker=worker, key=name, nonce=f"nonce of {name}", limit=9, queues=(self.queue,))
             )
             if isinstance(answer, list):
-                units = [self.world.vigil.units[one] for one in sound]
+                units = [self.world.laws.units[work] for work in sound]
                 for unit in units:
                     if not unit.fence and unit.outcome is None:
                         self.world.violated(f"unit {unit.id} was not granted, because unit {broken} cannot be")
@@ -360,8 +360,8 @@ class Poisoner(Client):
 class Canceller(Client):
     """Cancels what has just moved, while that is a fault of the seed."""
 
-    def watch(self, seen: Seen) -> None:
-        for _, unit in seen.changed:
+    def watch(self, review: CommitReview) -> None:
+        for _, unit in review.changed:
             if unit is not None and unit.lane and self.world.faults.strikes("cancel", 0.02):
                 hard = self.random.random() < 0.5
                 command = Cancel(tenant=unit.tenant, actor=self.name, unit=unit.id, hard=hard)

@@ -70,15 +70,15 @@ class Disk:
         elif file:
             file.write_bytes(image(registry))
 
-    def connection(self, clock: Callable[[], int], plan: Plan) -> "Shaky":
-        return Shaky(self, clock, plan)
+    def connection(self, clock: Callable[[], int], plan: Plan) -> "FaultyConnection":
+        return FaultyConnection(self, clock, plan)
 
     def close(self) -> None:
         if self.shared:
             self.shared.close()
 
 
-class Shaky(SqliteConnection):
+class FaultyConnection(SqliteConnection):
     """A connection that asks its plan before every step of a transaction."""
 
     def __init__(self, disk: Disk, clock: Callable[[], int], plan: Plan) -> None:

@@ -47,7 +47,7 @@ class Sink:
     """An outside system that refuses a fence older than one that it has seen. It counts those that came late."""
 
     def __init__(self) -> None:
-        self.seen: dict[int, int] = {}
+        self.fences: dict[int, int] = {}
         self.owner: dict[tuple[int, int], Process] = {}
         self.late = 0
         self.written: Counter[tuple[int, int]] = Counter()
@@ -57,10 +57,10 @@ class Sink:
         """Whether the effect was accepted."""
         if not process.alive:
             return False
-        if fence < self.seen.get(unit, 0):
+        if fence < self.fences.get(unit, 0):
             self.late += 1
             return False
-        self.seen[unit] = fence
+        self.fences[unit] = fence
         if self.owner.setdefault((unit, fence), process) is not process:
             self.broken.append(f"unit {unit}: two processes have fence {fence}")
         self.written[unit, fence] += 1

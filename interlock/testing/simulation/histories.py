@@ -27,7 +27,7 @@ NEVER = 2**62  # when an answer comes that does not come
 SUPERSEDED, UNHEARD = "LEASE_SUPERSEDED", ("UNKNOWN_LEASE", "LEASE_CONFLICT")
 
 
-class Known(NamedTuple):
+class UnitKnowledge(NamedTuple):
     """All that an order of answers says of a unit so far."""
 
     version: int = 0
@@ -37,7 +37,7 @@ class Known(NamedTuple):
     last: str = ""  # what ended it, if its holder did
 
 
-class Told(NamedTuple):
+class Observation(NamedTuple):
     """One answer about one unit, and between which instants it became true."""
 
     invoked: int
@@ -49,46 +49,46 @@ class Told(NamedTuple):
     end: str = ""  # what ends the lease, if it does
 
 
-def after(known: Known, told: Told) -> Known | None:
+def after(known: UnitKnowledge, answer: Observation) -> UnitKnowledge | None:
     """What is known after an answer; None if it cannot come next."""
-    if told.kind == "saw":
-        if told.version < known.version or (told.version == known.version and told.state != known.state):
+    if answer.kind == "saw":
+        if answer.version < known.version or (answer.version == known.version and answer.state != known.state):
             return None
-        return known._replace(version=told.version, state=told.state)
-    if told.kind == "granted":
-        if told.fence < known.fence or (told.fence == known.fence and not known.live):
+        return known._replace(version=answer.version, state=answer.state)
+    if answer.kind == "granted":
+        if answer.fence < known.fence or (answer.fence == known.fence and not known.live):
             return None
-        return known._replace(fence=told.fence, live=True, last="")
-    if told.kind == "superseded":
-        fence = max(known.fence, told.fence + 1)
+        return known._replace(fence=answer.fence, live=True, last="")
+    if answer.kind == "superseded":
+        fence = max(known.fence, answer.fence + 1)
         return known if fence == known.fence else known._replace(fence=fence, live=True, last="")
-    if told.kind == "over":
-        if told.fence < known.fence:
+    if answer.kind == "over":
+        if answer.fence < known.fence:
             return None
-        same = told.fence == known.fence
-        return known._replace(fence=told.fence, live=False, last=known.last if same else "")
-    return spoke(known, told)
+        same = answer.fence == known.fence
+        return known._replace(fence=answer.fence, live=False, last=known.last if same else "")
+    return spoke(known, answer)
 
 
-def spoke(known: Known, told: Told) -> Known | None:
+def spoke(known: UnitKnowledge, answer: Observation) -> UnitKnowledge | None:
     """A holder was heard: it must be the last one, and may not have ended; but what it said last it may say again."""
-    if told.fence < known.fence:
+    if answer.fence < known.fence:
         return None
-    if told.fence == known.fence and not known.live:
-        return known if told.end and told.end == known.last else None
-    return known._replace(fence=told.fence, live=not told.end, last=told.end)
+    if answer.fence == known.fence and not known.live:
+        return known if answer.end and answer.end == known.last else None
+    return known._replace(fence=answer.fence, live=not answer.end, last=answer.end)
 
 
-def linearizable(answers: list[Told]) -> bool:
+def linearizable(answers: list[Observation]) -> bool:
     """Whether there is an order in which every answer is possible, and none comes before one that it came after."""
     answers = sorted(answers)
-    ends = [one.returned for one in answers]
+    ends = [submitted.returned for submitted in answers]
     certain = sum(end < NEVER for end in ends)
-    start: tuple[int, frozenset[int], Known, int] = (0, frozenset(), Known(), 0)
+    start: tuple[int, frozenset[int], UnitKnowledge, int] = (0, frozenset(), UnitKnowledge(), 0)
     trail, visited = [start], {start}
     while trail:
-        first, done, known, told = trail.pop()
-        if told == certain:
+        first, done, known, answer = trail.pop()
+        if answer == certain:
             return True
         for place in reversed(list(next_ones(answers, ends, first, done))):
             if (then := after(known, answers[place])) is not None:
@@ -96,61 +96,68 @@ def linearizable(answers: list[Told]) -> bool:
                 while begun in more:
                     more -= {begun}
                     begun += 1
-                state = (begun, more, then, told + (ends[place] < NEVER))
+                state = (begun, more, then, answer + (ends[place] < NEVER))
                 if state not in visited:
                     visited.add(state)
                     trail.append(state)
     return False
 
 
-def next_ones(answers: list[Told], ends: list[int], first: int, done: frozenset[int]) -> list[int]:
+def next_ones(answers: list[Observation], ends: list[int], first: int, done: frozenset[int]) -> list[int]:
     """Those that may come next: they were asked before any other one that is left had been answered."""
-    bound, found = ends[first], []
+    bound, candidates = ends[first], []
     for place in range(first, len(answers)):
         if answers[place].invoked > bound:
             break
         if place not in done:
-            found.append(place)
+            candidates.append(place)
             bound = min(bound, ends[place])
-    return sorted((one for one in found if answers[one].invoked <= bound), key=lambda one: ends[one])
+    return sorted(
+        (submitted for submitted in candidates if answers[submitted].invoked <= bound),
+        key=lambda submitted: ends[submitted],
+    )
 
 
-def by_unit(history: Iterable[Op], steady: bool = True) -> dict[int, list[Told]]:
+def by_unit(history: Iterable[Op], steady: bool = True) -> dict[int, list[Observation]]:
     """What clients were told, unit by unit."""
-    units: dict[int, list[Told]] = {}
+    units: dict[int, list[Observation]] = {}
     for op in history:
         if op.returned is None:
             for held in spoken_for(op.command) if isinstance(op.command, Finish | Release) else ():
-                told = Told(op.invoked, NEVER, "spoke", fence=held.fence, end=end_of(op.command, held))
-                units.setdefault(held.unit, []).append(told)
+                answer = Observation(op.invoked, NEVER, "spoke", fence=held.fence, end=end_of(op.command, held))
+                units.setdefault(held.unit, []).append(answer)
         elif not isinstance(op.answer, BaseException):
-            for unit, told in answers_of(op, op.invoked, op.returned):
-                if steady or told.end != EXPIRED:
-                    units.setdefault(unit, []).append(told)
+            for unit, answer in answers_of(op, op.invoked, op.returned):
+                if steady or answer.end != EXPIRED:
+                    units.setdefault(unit, []).append(answer)
     return units
 
 
-def answers_of(op: Op, invoked: int, returned: int) -> Iterator[tuple[int, Told]]:
+def answers_of(op: Op, invoked: int, returned: int) -> Iterator[tuple[int, Observation]]:
     if isinstance(op.answer, Standing):
-        yield op.answer.unit, Told(invoked, returned, "saw", op.answer.version, op.answer.state)
+        yield op.answer.unit, Observation(invoked, returned, "saw", op.answer.version, op.answer.state)
     elif isinstance(op.command, Claim):
         for grant in op.answer:
             assert isinstance(grant, LeaseGrant)
-            yield grant.unit, Told(invoked, returned, "granted", fence=grant.fence)
+            yield grant.unit, Observation(invoked, returned, "granted", fence=grant.fence)
     elif isinstance(op.answer, list) and op.answer and isinstance(op.answer[0], LeaseStatus):
-        for held, heard in zip(spoken_for(op.command), op.answer, strict=True):
-            if (told := hearing(op.command, held, heard, invoked, returned)) is not None:
-                yield held.unit, told
+        for held, status in zip(spoken_for(op.command), op.answer, strict=True):
+            if (answer := observe_status(op.command, held, status, invoked, returned)) is not None:
+                yield held.unit, answer
 
 
-def hearing(command: Command[Any], held: LeaseRef, heard: LeaseStatus, invoked: int, returned: int) -> Told | None:
-    if heard.why in UNHEARD:
+def observe_status(
+    command: Command[Any], held: LeaseRef, status: LeaseStatus, invoked: int, returned: int
+) -> Observation | None:
+    if status.why in UNHEARD:
         return None
-    if heard.why == SUPERSEDED:
-        return Told(invoked, returned, "superseded", fence=held.fence)
-    if heard.why in OVER:
-        return Told(invoked, returned, "over", fence=held.fence, end=heard.why if heard.why == EXPIRED else "")
-    return Told(invoked, returned, "spoke", fence=held.fence, end=end_of(command, held) if heard.accepted else "")
+    if status.why == SUPERSEDED:
+        return Observation(invoked, returned, "superseded", fence=held.fence)
+    if status.why in OVER:
+        return Observation(invoked, returned, "over", fence=held.fence, end=status.why if status.why == EXPIRED else "")
+    return Observation(
+        invoked, returned, "spoke", fence=held.fence, end=end_of(command, held) if status.accepted else ""
+    )
 
 
 def end_of(command: Command[Any], held: LeaseRef) -> str:
@@ -193,8 +200,8 @@ def broken_keys(history: list[Op]) -> Iterator[str]:
 
 
 def twice_made(command: Submit, answer: list[Submitted], made: dict[tuple[int, str, str], int]) -> Iterator[str]:
-    for work, one in zip(command.work, answer, strict=True):
-        if work.key is not None and one.created and not one.replaced:
-            first = made.setdefault((command.tenant, work.task, work.key), one.unit)
-            if first != one.unit:
-                yield f"the key '{work.key}' of task '{work.task}' made unit {first}, and then unit {one.unit}"
+    for work, submitted in zip(command.work, answer, strict=True):
+        if work.key is not None and submitted.created and not submitted.replaced:
+            first = made.setdefault((command.tenant, work.task, work.key), submitted.unit)
+            if first != submitted.unit:
+                yield f"the key '{work.key}' of task '{work.task}' made unit {first}, and then unit {submitted.unit}"

@@ -28,7 +28,7 @@ class Op(msgspec.Struct):
     answer: Any = None
 
 
-class Message:
+class Packet:
     """Commands on their way together, and those who wait for the answers."""
 
     def __init__(self, commands: Sequence[Command[Any]], ops: list[Op]) -> None:
@@ -46,7 +46,7 @@ class Net:
         self.random, self.context = world.faults.random, copy_context()
         self.history: list[Op] = []
         self.clock = 0  # counts what was invoked and returned
-        self.ears: dict[Process, Callable[[], None]] = {}  # workers that want to know when there is work
+        self.subscribers: dict[Process, Callable[[], None]] = {}  # workers that want to know when there is work
         self.calls: dict[Process, Callable[[], None]] = {}  # or when somebody stops what they do
 
     def later(self, seconds: float, call: Callable[..., None], *args: Any) -> None:
@@ -60,12 +60,12 @@ class Net:
         self.clock += 1
         ops = [Op(command, self.clock) for command in commands]
         self.history += ops
-        message = Message(commands, ops)
-        self.later(self.delay(commands), self.deliver, message)
+        packet = Packet(commands, ops)
+        self.later(self.delay(commands), self.deliver, packet)
         if self.faults.strikes("duplicate", 0.05):
-            self.later(self.delay(commands) + self.random.random(), self.deliver, message)
-        self.later(PATIENCE, self.give_up, message)
-        return message.futures
+            self.later(self.delay(commands) + self.random.random(), self.deliver, packet)
+        self.later(PATIENCE, self.give_up, packet)
+        return packet.futures
 
     def delay(self, commands: Sequence[Command[Any]]) -> float:
         """How long one message is on its way."""
@@ -77,27 +77,27 @@ class Net:
             return self.random.random() * 0.2
         return QUICK
 
-    def deliver(self, message: Message) -> None:
+    def deliver(self, packet: Packet) -> None:
         if self.faults.strikes("loss", 0.03):
             return
         server = self.random.choice(self.world.servers)
         if server.process.alive:
-            self.loop.call_soon(self.arrive, server, message, context=server.process.context)
+            self.loop.call_soon(self.arrive, server, packet, context=server.process.context)
 
-    def arrive(self, server: Any, message: Message) -> None:
+    def arrive(self, server: Any, packet: Packet) -> None:
         if not server.process.alive:
             return
-        futures, process = server.arrive(message.commands), server.process
+        futures, process = server.arrive(packet.commands), server.process
 
         def answered(_: "Future[Any]") -> None:
             if process.alive and not self.faults.strikes("loss", 0.03):
-                self.later(self.delay(message.commands), self.reply, message, futures)
+                self.later(self.delay(packet.commands), self.reply, packet, futures)
 
         futures[-1].add_done_callback(answered)
 
-    def reply(self, message: Message, futures: "list[Future[Any]]") -> None:
+    def reply(self, packet: Packet, futures: "list[Future[Any]]") -> None:
         self.clock += 1
-        for future, waiting, op in zip(futures, message.futures, message.ops, strict=True):
+        for future, waiting, op in zip(futures, packet.futures, packet.ops, strict=True):
             if waiting.done() or not future.done():
                 continue
             error = future.exception()
@@ -108,32 +108,32 @@ class Net:
             else:
                 waiting.set_result(future.result())
 
-    def give_up(self, message: Message) -> None:
-        for waiting in message.futures:
+    def give_up(self, packet: Packet) -> None:
+        for waiting in packet.futures:
             if not waiting.done():
                 waiting.set_exception(Unavailable("no answer came (simulated)"))
 
-    def ring(self) -> None:
+    def wake_up(self) -> None:
         """There is work: whoever listens is told, if the word is not lost."""
-        for process, ring in list(self.ears.items()):
-            self.tell(process, ring)
+        for process, wake_up in list(self.subscribers.items()):
+            self.tell(process, wake_up)
 
-    def summon(self, name: str) -> None:
+    def call_up(self, name: str) -> None:
         """Somebody has stopped what a worker does."""
-        for process, summon in list(self.calls.items()):
+        for process, call_up in list(self.calls.items()):
             if process.name == name:
-                self.tell(process, summon)
+                self.tell(process, call_up)
 
     def tell(self, process: Process, call: Callable[[], None]) -> None:
         if process.alive and not self.faults.strikes("loss", 0.1):
             self.loop.call_soon(call, context=process.context)
 
     def forget(self, process: Process) -> None:
-        self.ears.pop(process, None)
+        self.subscribers.pop(process, None)
         self.calls.pop(process, None)
 
 
-class Remote:
+class SimulatedRemote:
     """The door as a process sees it from far away; its workers let time pass themselves."""
 
     far = False
@@ -147,7 +147,7 @@ class Remote:
     def put(self, command: Command[A]) -> "Future[A]":
         return self.put_all([command])[0]
 
-    def hear(self, ring: Callable[[], None], summon: Callable[[], None]) -> Callable[[], None]:
+    def hear(self, wake_up: Callable[[], None], call_up: Callable[[], None]) -> Callable[[], None]:
         """These are called when there is something to know, until what is answered here is called."""
-        self.net.ears[self.process], self.net.calls[self.process] = ring, summon
+        self.net.subscribers[self.process], self.net.calls[self.process] = wake_up, call_up
         return lambda: self.net.forget(self.process)

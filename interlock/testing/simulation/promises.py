@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from interlock.audit.laws.incremental import Seen
+from interlock.audit.laws.incremental import CommitReview
 from interlock.kernel.commands import REASONS, Command, LeaseGrant, Replay, Submit, Submitted
 from interlock.kernel.lifecycle import Category, Lifecycle
 from interlock.kernel.rows import Event, Unit
@@ -15,12 +15,14 @@ BACKOFF_MAX_US = 100_000_000  # no lifecycle waits for longer
 BY_PERSON = ("resume", "force")  # may open an attempt whatever was asked for
 
 
-def broken_promises(lifecycles: Mapping[str, Lifecycle], seen: Seen, units: Mapping[int, Unit]) -> Iterator[str]:
+def broken_promises(
+    lifecycles: Mapping[str, Lifecycle], review: CommitReview, units: Mapping[int, Unit]
+) -> Iterator[str]:
     """What one commit did that it should not have done; `units` are all of them, as it left them."""
     by_unit: dict[int, list[Event]] = {}
-    for event in seen.events:
+    for event in review.events:
         by_unit.setdefault(event.unit, []).append(event)
-    for was, unit in seen.changed:
+    for was, unit in review.changed:
         if unit is None:
             continue
         for text in of_row(was, unit, units):
@@ -28,17 +30,19 @@ def broken_promises(lifecycles: Mapping[str, Lifecycle], seen: Seen, units: Mapp
         for event in by_unit.get(unit.id, ()):
             for text in of_event(lifecycles, was, unit, event):
                 yield f"unit {unit.id}, version {event.version}: {text}"
-    yield from lost_workers(lifecycles, seen, by_unit)
+    yield from lost_workers(lifecycles, review, by_unit)
 
 
-def lost_workers(lifecycles: Mapping[str, Lifecycle], seen: Seen, by_unit: Mapping[int, list[Event]]) -> Iterator[str]:
+def lost_workers(
+    lifecycles: Mapping[str, Lifecycle], review: CommitReview, by_unit: Mapping[int, list[Event]]
+) -> Iterator[str]:
     """A worker from which only silence took what it held has completed nothing, and is not called idle for it.
 
     If something was granted and taken away again in this very commit, nobody can tell whose it was: perhaps a worker's
     that spoke at last, so nothing is promised then.
     """
     taken: dict[int, set[bool]] = {}  # by worker: of each unit that it holds no more, whether its last lease expired
-    for was, unit in seen.changed:
+    for was, unit in review.changed:
         if was is None or unit is None or (unit.holder is not None and unit.holder == was.holder):
             continue
         ends = [lifecycles["lease"].category(event.lease_to) for event in by_unit.get(unit.id, ()) if event.lease_to]
@@ -80,20 +84,20 @@ def of_event(lifecycles: Mapping[str, Lifecycle], was: Unit | None, unit: Unit, 
         yield f"its lease expired at {event.at}, and was to last until {was.lease_until}"
     if event.lease_to and not event.lease_from and not was.available_at and (was.due_at or 0) > event.at:
         yield f"it was granted at {event.at}, and was not due before {was.due_at}"
-    asked = was.asked_at is not None and event.attempt > was.attempt
-    if asked and event.trigger not in BY_PERSON and not lifecycle.options.follows:
+    requested = was.asked_at is not None and event.attempt > was.attempt
+    if requested and event.trigger not in BY_PERSON and not lifecycle.options.follows:
         yield f"'{event.trigger}' opened an attempt, although a cancel had been asked for"
 
 
 def dead_letter(event: Event) -> Iterator[str]:
     """Its six fields are there; an owner and the end of a lease only if it ever had one."""
-    told = msgspec.json.decode(event.payload)
-    if told.get("reason_code") not in REASONS:
-        yield f"a dead letter for no known reason: {told.get('reason_code')}"
+    payload = msgspec.json.decode(event.payload)
+    if payload.get("reason_code") not in REASONS:
+        yield f"a dead letter for no known reason: {payload.get('reason_code')}"
     wanted = ["last_error", "attempts", "correlation_id", "stage"]
     if event.fence:
         wanted += ["last_owner", "last_lease_expires_at"]
-    missing = [name for name in wanted if name not in told or (name not in ("stage",) and told[name] is None)]
+    missing = [name for name in wanted if name not in payload or (name not in ("stage",) and payload[name] is None)]
     if missing:
         yield f"a dead letter without {', '.join(missing)}"
 
@@ -110,12 +114,12 @@ def broken_answers(
                 yield f"{type(command).__name__} was answered with {one}, and nothing was granted"
 
 
-def broken_births(commands: Sequence[Command[Any]], seen: Seen, actors: Sequence[str]) -> Iterator[str]:
+def broken_births(commands: Sequence[Command[Any]], review: CommitReview, actors: Sequence[str]) -> Iterator[str]:
     """Nobody gets more units than were asked for."""
-    asked: Counter[str] = Counter()
+    requested: Counter[str] = Counter()
     for command in commands:
-        asked[command.actor] += len(command.work) if isinstance(command, Submit) else isinstance(command, Replay)
-    born = Counter(event.actor for event in seen.events if event.source is None and event.actor in actors)
+        requested[command.actor] += len(command.work) if isinstance(command, Submit) else isinstance(command, Replay)
+    born = Counter(event.actor for event in review.events if event.source is None and event.actor in actors)
     for actor, number in born.items():
-        if number > asked[actor]:
-            yield f"{actor} asked for {asked[actor]} units, and {number} were made"
+        if number > requested[actor]:
+            yield f"{actor} asked for {requested[actor]} units, and {number} were made"

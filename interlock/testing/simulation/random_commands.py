@@ -65,15 +65,15 @@ class Chance:
         for self.count in range(number):
             yield self.draw(), self.random.choice(WAITS)
 
-    def heard(self, command: Command[Any], answer: Any) -> None:
+    def learn(self, command: Command[Any], answer: Any) -> None:
         """Remembers what later commands may speak of."""
         if isinstance(command, Claim) and isinstance(answer, Exception):
-            self.workers = [one for one in self.workers if one != command.worker]  # it has shut down
+            self.workers = [item for item in self.workers if item != command.worker]  # it has shut down
         if isinstance(answer, Exception):
             return
         if isinstance(command, Submit):
             made = zip(answer, command.work, strict=True)
-            self.units |= {one.unit: work.lifecycle for one, work in made if one.created}
+            self.units |= {item.unit: work.lifecycle for item, work in made if item.created}
             if command.work[0].lifecycle in PLANNED and self.random.random() < 0.8:
                 self.plans.append(answer[0].unit)
         elif isinstance(command, Replay):
@@ -186,7 +186,7 @@ class Chance:
         kind = "TransientError" if self.random.random() < 0.7 else "PermanentError"
         phases = PHASES.get(some[0].task, PHASES[""])
         enter = Enter(held=spoken, phase=self.random.choice(phases))
-        finish = Finish(outcomes=tuple(Outcome(held=one, ended=ended, error_class=kind) for one in spoken))
+        finish = Finish(outcomes=tuple(Outcome(held=item, ended=ended, error_class=kind) for item in spoken))
         return self.random.choice([
             Start(held=spoken), Start(held=spoken), Heartbeat(held=spoken), Heartbeat(held=spoken, running=False),
             finish, finish, finish, Release(held=spoken), Release(held=spoken, snooze_us=2 * SECOND),
@@ -201,7 +201,7 @@ class Chance:
         unit = self.random.choice(list(self.units)[-self.random.choice((2, 5, 25)) :])
         if self.grants and self.random.random() < 0.5:  # what is being worked on, or stands above it
             around = [self.grants[-1].unit - up for up in range(3)]
-            unit = self.random.choice([one for one in around if one in self.units] or [unit])
+            unit = self.random.choice([item for item in around if item in self.units] or [unit])
         near = unit + self.random.choice((0, 0, 0, 0, 1, 2))  # attempts are units that nobody was told of
         verdicts = VERDICTS[self.units[unit]] or ["approve"]
         verdicts = ["valid"] * (2 * ("valid" in verdicts)) + verdicts

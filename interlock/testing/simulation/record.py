@@ -7,7 +7,7 @@ import msgspec
 from interlock.kernel.commands import Command
 
 
-class Step(msgspec.Struct, frozen=True):
+class RecordedStep(msgspec.Struct, frozen=True):
     """Commands that one server carried out together, what they were answered, and what went wrong meanwhile."""
 
     at: int
@@ -18,17 +18,17 @@ class Step(msgspec.Struct, frozen=True):
     fresh: bool = False  # the server has just been started
 
 
-class Record:
+class Recording:
     """Steps in the order in which they happened."""
 
     def __init__(self) -> None:
-        self.steps: list[Step] = []
+        self.steps: list[RecordedStep] = []
         self.restarted: set[str] = set()
 
     def restart(self, server: str) -> None:
         self.restarted.add(server)
 
-    def add(self, step: Step) -> None:
+    def add(self, step: RecordedStep) -> None:
         if step.server in self.restarted:
             self.restarted.remove(step.server)
             step = msgspec.structs.replace(step, fresh=True)

@@ -5,16 +5,16 @@ from typing import Any
 
 import msgspec
 
-from interlock.audit.laws.incremental import Vigil
-from interlock.audit.laws.rows import audit
+from interlock.audit.laws import audit
+from interlock.audit.laws.incremental import IncrementalLaws
 from interlock.core.engine import Engine
 from interlock.kernel.commands import Claim, Command, LeaseGrant, LeaseRef, Outcome, Submitted, Work
 from interlock.kernel.errors import Corrupt, InterlockError, StoreError
 from interlock.plugins import make_engine
 from interlock.store.change_capture import keep_track, written
-from interlock.testing.simulation.faulty_store import LIFECYCLES, Crash, Disk, Shaky
+from interlock.testing.simulation.faulty_store import LIFECYCLES, Crash, Disk, FaultyConnection
 from interlock.testing.simulation.promises import broken_promises
-from interlock.testing.simulation.record import Step
+from interlock.testing.simulation.record import RecordedStep
 
 
 class Names:
@@ -24,8 +24,8 @@ class Names:
         self.units: dict[int, int] = {}
         self.leases: dict[tuple[int, int], LeaseRef] = {}
 
-    def unit(self, one: int) -> int:
-        return self.units.get(one, one)
+    def unit(self, unit_id: int) -> int:
+        return self.units.get(unit_id, unit_id)
 
     def held(self, held: LeaseRef) -> LeaseRef:
         plain = msgspec.structs.replace(held, unit=self.unit(held.unit))
@@ -77,28 +77,28 @@ class Names:
                 self.leases[old.unit, old.fence] = LeaseRef(unit=new.unit, fence=new.fence, lease=new.lease)
 
 
-class Stand:
+class ReplayedStore:
     """A store and engines that do only what the steps say."""
 
     def __init__(self) -> None:
         self.at, self.faults = 0, list[str]()
-        self.disk, self.vigil, self.names = Disk(), Vigil(LIFECYCLES), Names()
+        self.disk, self.laws, self.names = Disk(), IncrementalLaws(LIFECYCLES), Names()
         self.engines: dict[str, Engine] = {}
         self.connection = self.another()
         keep_track(self.connection)
-        self.found: list[str] = []
-        self.told: list[Step] = []  # the steps as they were lived
+        self.problems: list[str] = []
+        self.replayed: list[RecordedStep] = []  # the steps as they were lived
 
-    def another(self) -> Shaky:
+    def another(self) -> FaultyConnection:
         return self.disk.connection(lambda: self.at, lambda place: self.faults.pop(0) if self.faults else "")
 
-    def live(self, step: Step) -> None:
+    def live(self, step: RecordedStep) -> None:
         self.at, self.faults = step.at, list(step.faults)
         if step.fresh or step.server not in self.engines:
             self.engines[step.server] = make_engine(self.another(), LIFECYCLES)
         committer = self.engines[step.server].committer
         commands = tuple(map(self.names.translated, step.commands))
-        self.told.append(Step(step.at, step.server, commands, faults=step.faults, fresh=step.fresh))
+        self.replayed.append(RecordedStep(step.at, step.server, commands, faults=step.faults, fresh=step.fresh))
         futures = [committer.put(command) for command in commands]
         try:
             while committer.step():
@@ -112,17 +112,18 @@ class Stand:
             self.names.learn(command, then, now)
         for command, answer in zip(commands, answers, strict=False):
             if isinstance(answer, BaseException) and strange(answer, bool(step.faults)):
-                self.found.append(f"{command} was answered with {answer!r}")
+                self.problems.append(f"{command} was answered with {answer!r}")
         self.look()
 
     def look(self) -> None:
-        seen = self.vigil.look(self.connection, written(self.connection))
-        self.found += [f"unit {one.unit}: {one.law}: {one.text}" for one in seen.broken]
-        self.found += broken_promises(LIFECYCLES, seen, self.vigil.units)
+        review = self.laws.check_commit(self.connection, written(self.connection))
+        self.problems += [f"unit {unit_id.unit}: {unit_id.law}: {unit_id.text}" for unit_id in review.broken]
+        self.problems += broken_promises(LIFECYCLES, review, self.laws.units)
 
     def close(self) -> None:
-        self.found += [
-            f"in the end: unit {one.unit}: {one.law}: {one.text}" for one in audit(self.connection, LIFECYCLES)
+        self.problems += [
+            f"in the end: unit {unit_id.unit}: {unit_id.law}: {unit_id.text}"
+            for unit_id in audit(self.connection, LIFECYCLES)
         ]
         self.disk.close()
 
@@ -134,19 +135,19 @@ def strange(error: BaseException, faulty: bool) -> bool:
     return isinstance(error, StoreError) and not faulty
 
 
-def lived(steps: Sequence[Step]) -> Stand:
+def replay_steps(steps: Sequence[RecordedStep]) -> ReplayedStore:
     """A stand on which these steps have happened, up to the first that broke something."""
-    stand = Stand()
+    stand = ReplayedStore()
     try:
         for step in steps:
             stand.live(step)
-            if stand.found:
+            if stand.problems:
                 break
     finally:
         stand.close()
     return stand
 
 
-def relive(steps: Sequence[Step]) -> list[str]:
+def replay(steps: Sequence[RecordedStep]) -> list[str]:
     """What is broken when these steps happen on a fresh store: nothing, if the fault was mended."""
-    return lived(steps).found
+    return replay_steps(steps).problems

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from interlock.audit.laws.incremental import Seen
+from interlock.audit.laws.incremental import CommitReview
 from interlock.core.plugin import Registry
 from interlock.kernel.commands import Cancel, Command, Decide, Standing
 from interlock.kernel.lifecycle import Owner
@@ -32,11 +32,11 @@ from interlock.testing.simulation.clients import (
 )
 from interlock.testing.simulation.histories import broken_histories
 from interlock.testing.simulation.net import Op
-from interlock.testing.simulation.record import Step
+from interlock.testing.simulation.record import RecordedStep
 from interlock.testing.simulation.scenarios import Move
 from interlock.testing.simulation.server import QUEUES
 from interlock.testing.simulation.virtual_loop import Process, Stuck
-from interlock.testing.simulation.workers import Staff
+from interlock.testing.simulation.workers import SimulatedWorkers
 from interlock.testing.simulation.world import World, quiet
 
 FAULTY = 14.0  # seconds in which faults strike, at most
@@ -67,7 +67,7 @@ class Report(msgspec.Struct):
     moves: Counter[Move]
     cells: Counter[tuple[Move, str]]
     violations: list[str]
-    steps: list[Step] = []
+    steps: list[RecordedStep] = []
 
 
 def simulate(
@@ -85,7 +85,7 @@ def simulate(
         except Stuck as stuck:
             world.violated(str(stuck))
         finally:
-            units = sum(1 for unit in world.vigil.units.values() if unit.lane)
+            units = sum(1 for unit in world.laws.units.values() if unit.lane)
             world.close()
         world.violations += broken_histories(world.net.history, steady="clock" not in world.faults.on)
         world.violations += [f"{error!r} was raised where nobody waits" for error in world.loop.broken]
@@ -102,17 +102,19 @@ class Play:
 
     def __init__(self, world: World) -> None:
         self.world, self.random = world, random.Random(f"play {world.seed}")
-        self.staff = [Staff(world, f"worker {n}", {"default": 3}) for n in range(self.random.choice((1, 2)))]
+        self.workers = [
+            SimulatedWorkers(world, f"worker {n}", {"default": 3}) for n in range(self.random.choice((1, 2)))
+        ]
         self.timekeeper = Timekeeper(world, "timekeeper") if self.random.random() < 0.2 else None
         self.canceller = Canceller(world, "canceller")
         world.on_commit.append(self.canceller.watch)
         if not world.faults.on:
             world.on_commit.append(self.judge_calm)
 
-    def judge_calm(self, seen: Seen) -> None:
+    def judge_calm(self, row: CommitReview) -> None:
         """While nothing goes wrong, no worker loses what it holds, unless somebody takes it away."""
-        mine = {one.worker.id for one in self.staff}
-        for was, unit in seen.changed:
+        mine = {unit_id.worker.id for unit_id in self.workers}
+        for was, unit in row.changed:
             if was and unit and was.holder in mine and unit.losses > was.losses and unit.lease not in REVOKED:
                 self.world.violated(f"unit {unit.id} was lost to its worker, although nothing went wrong")
 
@@ -133,14 +135,14 @@ class Play:
         return [*clients, (self.timekeeper, 1)] if self.timekeeper else clients
 
     async def run(self) -> None:
-        asked = [self.begin(client, client.run(number)) for client, number in self.clients()]
+        tasks = [self.begin(client, client.run(number)) for client, number in self.clients()]
         disturbing = asyncio.create_task(self.disturb())
-        _, late = await asyncio.wait(asked, timeout=FAULTY)
+        _, late = await asyncio.wait(tasks, timeout=FAULTY)
         for task in late:
             task.cancel()
-        await asyncio.gather(*asked, return_exceptions=True)
+        await asyncio.gather(*tasks, return_exceptions=True)
         disturbing.cancel()
-        for task in asked:
+        for task in tasks:
             if not task.cancelled() and (error := task.exception()):
                 self.world.violated(f"a client broke: {error!r}")
         await self.heal()
@@ -149,7 +151,7 @@ class Play:
         if self.world.commands < LEAST:
             await self.fill(LEAST)
             await self.close()
-        await asyncio.gather(*(one.end(30.0) for one in self.staff))
+        await asyncio.gather(*(unit_id.end(30.0) for unit_id in self.workers))
 
     def begin(self, client: Client, doing: Any) -> "asyncio.Task[None]":
         task: asyncio.Task[None] = self.world.loop.create_task(doing, context=client.process.context)
@@ -174,20 +176,20 @@ class Play:
                 self.world.skew_us += round(1_000_000 * self.random.choice((-2.0, -0.3, 0.7, 4.0, 15.0)))
 
     def everybody(self) -> list[Process]:
-        return [one.process for one in self.world.servers] + [one.process for one in self.staff]
+        return [unit_id.process for unit_id in self.world.servers] + [unit_id.process for unit_id in self.workers]
 
     def read(self, reader: Client) -> None:
         """Somebody looks at a unit; what is seen must fit what everybody else was told."""
-        known = [unit.id for unit in self.world.vigil.units.values() if unit.lane and unit.tenant != STRANGER]
+        known = [unit.id for unit in self.world.laws.units.values() if unit.lane and unit.tenant != STRANGER]
         server = reader.random.choice(self.world.servers)
         if not known or not server.process.alive or server.process.frozen:
             return
-        one = reader.random.choice(known[-30:])
-        seen = server.engine.read(lambda connection: view(connection, 1, one)).unit
+        unit_id = reader.random.choice(known[-30:])
+        row = server.engine.read(lambda connection: view(connection, 1, unit_id)).unit
         net = self.world.net
         net.clock += 2
-        answer = Standing(unit=one, state=seen.state, version=seen.version, applied=False)
-        net.history.append(Op(Cancel(unit=one), net.clock - 1, net.clock, answer))
+        answer = Standing(unit=unit_id, state=row.state, version=row.version, applied=False)
+        net.history.append(Op(Cancel(unit=unit_id), net.clock - 1, net.clock, answer))
 
     # Healing.
 
@@ -199,11 +201,11 @@ class Play:
             self.world.loop.thaw(process)
         if self.timekeeper:
             await self.begin(self.timekeeper, self.timekeeper.rest())
-        self.staff.append(Staff(self.world, "janitor", {"default": 8, "raw": 8}))
+        self.workers.append(SimulatedWorkers(self.world, "janitor", {"default": 8, "raw": 8}))
 
     async def fill(self, commands: int) -> None:
         """Faults may have kept the clients from much: what is missing of a whole seed is asked for now."""
-        units, number = UNITS - len(self.world.vigil.units), commands - self.world.commands
+        units, number = UNITS - len(self.world.laws.units), commands - self.world.commands
         if units > 0:
             client = Submitter(self.world, f"submitter of {commands}")
             await self.begin(client, client.run(units))
@@ -231,14 +233,14 @@ class Play:
     def judge_time(self) -> None:
         """Once nothing goes wrong any more, whatever is due is looked at soon, whosever it is."""
         late = self.world.now_us() - OVERDUE_US
-        for unit in self.world.vigil.units.values():
+        for unit in self.world.laws.units.values():
             if unit.wake_at is not None and unit.wake_at < late and unit.id not in self.world.poisoned:
                 self.world.violated(
                     f"unit {unit.id} of tenant {unit.tenant} was due at {unit.wake_at}, and time stands"
                 )
 
     def open_units(self) -> list[Unit]:
-        return [unit for unit in self.world.vigil.units.values() if unit.lane and unit.outcome is None]
+        return [unit for unit in self.world.laws.units.values() if unit.lane and unit.outcome is None]
 
     def verdict(self, unit: Unit, number: int) -> Command[Any] | None:
         """What helps a unit to its end: a yes, or in the end a cancel."""

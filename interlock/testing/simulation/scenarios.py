@@ -218,7 +218,7 @@ def taken(lifecycles: Mapping[str, Lifecycle], events: list[Event]) -> set[Move]
             place += 1
             continue
         move = lifecycles[event.lifecycle].move(event.source, event.trigger)
-        walked = [(one.trigger, one.target) for one in events[place : place + len(move.path)]]
+        walked = [(event.trigger, event.target) for event in events[place : place + len(move.path)]]
         assert walked == [(move.trigger, target) for target in move.path], (event.unit, event.version)
         moves.add((event.lifecycle, move.source, move.trigger))
         place += len(move.path)

@@ -20,12 +20,12 @@ if TYPE_CHECKING:
 
 A = TypeVar("A")
 T = TypeVar("T")
-STAFF = ("worker 0", "worker 1", "janitor")
+WORKERS = ("worker 0", "worker 1", "janitor")
 QUEUES = ("default", "raw")
 GATHER = (0.0, 0.001, 0.02)  # seconds in which commands gather to one group
 
 
-class Server:
+class SimulatedServer:
     """Started again after a crash, it knows nothing but what the store says."""
 
     def __init__(self, world: "World", name: str, committers: int) -> None:
@@ -42,7 +42,7 @@ class Server:
             self.sessions[0], self.world.lifecycles, *self.sessions[1:], registry=self.world.registry
         )
         self.watch = self.engine.watch(QUEUES)
-        self.calls = {name: self.engine.watch_worker(name) for name in STAFF}
+        self.calls = {name: self.engine.watch_worker(name) for name in WORKERS}
         self.due: list[Committer] = []
         self.stepping = False
         self.planned: list[str] = []  # what went wrong in this step, place by place
@@ -109,11 +109,11 @@ class Server:
             return
         if self.watch.event.is_set():
             self.watch.event.clear()
-            self.world.net.ring()
+            self.world.net.wake_up()
         for name, call in self.calls.items():
             if call.event.is_set():
                 call.event.clear()
-                self.world.net.summon(name)
+                self.world.net.call_up(name)
         if committer.queue:
             self.due.append(committer)
             self.world.loop.call_soon(self.step, committer, context=self.process.context)

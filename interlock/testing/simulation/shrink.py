@@ -6,46 +6,46 @@ from typing import Any
 
 import msgspec
 
-from interlock.testing.simulation.record import Step
-from interlock.testing.simulation.replay import lived
+from interlock.testing.simulation.record import RecordedStep
+from interlock.testing.simulation.replay import replay_steps
 
 MISSING = object()
 
 
-def signature(found: Sequence[str]) -> str:
+def signature(problems: Sequence[str]) -> str:
     """What is wrong, whoever it happens to."""
-    return re.sub(r"\d+", "n", found[0].split("(")[0])[:60] if found else ""
+    return re.sub(r"\d+", "n", problems[0].split("(")[0])[:60] if problems else ""
 
 
-def shrunk(steps: Sequence[Step]) -> list[Step]:
+def shrunk(steps: Sequence[RecordedStep]) -> list[RecordedStep]:
     """The fewest of these steps that break the same; empty if they break nothing without the rest of the system."""
-    first = lived(steps)
-    wrong = signature(first.found)
+    first = replay_steps(steps)
+    wrong = signature(first.problems)
     if not wrong:
         return []
-    kept = list(steps[: len(first.told)])
+    kept = list(steps[: len(first.replayed)])
     size = max(1, len(kept) // 2)
     while size:
         smaller = list(fewer(kept, size, wrong))
         kept, size = (smaller, size) if len(smaller) < len(kept) else (kept, size // 2)
     kept = list(simpler(kept, wrong))
-    told = lived(kept).told
-    return told if signature(lived(told).found) == wrong else kept
+    replayed = replay_steps(kept).replayed
+    return replayed if signature(replay_steps(replayed).problems) == wrong else kept
 
 
-def fewer(steps: list[Step], size: int, wrong: str) -> Iterator[Step]:
+def fewer(steps: list[RecordedStep], size: int, wrong: str) -> Iterator[RecordedStep]:
     """The steps without all runs of that length that are not needed."""
     kept, place = list(steps), 0
     while place < len(kept):
         tried = kept[:place] + kept[place + size :]
-        if signature(lived(tried).found) == wrong:
+        if signature(replay_steps(tried).problems) == wrong:
             kept = tried
         else:
             place += size
     yield from kept
 
 
-def simpler(steps: list[Step], wrong: str) -> Iterator[Step]:
+def simpler(steps: list[RecordedStep], wrong: str) -> Iterator[RecordedStep]:
     """The same steps with as few commands and faults as will do."""
     kept = list(steps)
     for place in range(len(kept)):
@@ -60,23 +60,23 @@ def simpler(steps: list[Step], wrong: str) -> Iterator[Step]:
     yield from kept
 
 
-def better(steps: list[Step], place: int, step: Step, wrong: str) -> list[Step]:
+def better(steps: list[RecordedStep], place: int, step: RecordedStep, wrong: str) -> list[RecordedStep]:
     tried = [*steps[:place], step, *steps[place + 1 :]]
-    return tried if signature(lived(tried).found) == wrong else steps
+    return tried if signature(replay_steps(tried).problems) == wrong else steps
 
 
-def written_out(steps: Sequence[Step], seed: int) -> str:
+def written_out(steps: Sequence[RecordedStep], seed: int) -> str:
     """A test that lives these steps for ever."""
-    names = sorted({name for step in steps for command in step.commands for name in kinds(command)} | {"Step"})
-    told = "\n".join(f"    {spelled(step)}," for step in steps)
-    known = ", ".join(name for name in names if name != "Step")
+    names = sorted({name for step in steps for command in step.commands for name in kinds(command)} | {"RecordedStep"})
+    replayed = "\n".join(f"    {spelled(step)}," for step in steps)
+    known = ", ".join(name for name in names if name != "RecordedStep")
     return (
         f'"""What seed {seed} found: say here what was wrong."""\n\n'
         f"from interlock.kernel.commands import {known}\n"
-        "from interlock.testing.simulation.record import Step\n"
-        "from interlock.testing.simulation.replay import relive\n\n"
-        f"STORY = [\n{told}\n]\n\n\n"
-        f"def test_seed_{seed}() -> None:\n    assert relive(STORY) == []\n"
+        "from interlock.testing.simulation.record import RecordedStep\n"
+        "from interlock.testing.simulation.replay import replay\n\n"
+        f"STEPS = [\n{replayed}\n]\n\n\n"
+        f"def test_seed_{seed}() -> None:\n    assert replay(STEPS) == []\n"
     )
 
 
@@ -87,8 +87,8 @@ def kinds(value: Any) -> Iterator[str]:
         for name in value.__struct_fields__:
             yield from kinds(getattr(value, name))
     elif isinstance(value, tuple):
-        for one in value:
-            yield from kinds(one)
+        for item in value:
+            yield from kinds(item)
 
 
 def spelled(value: Any) -> str:
@@ -98,10 +98,10 @@ def spelled(value: Any) -> str:
         return f"({inner},)" if len(value) == 1 else f"({inner})"
     if not isinstance(value, msgspec.Struct):
         return repr(value)
-    said = []
+    fields = []
     for field in msgspec.structs.fields(value):
         held = getattr(value, field.name)
         default = field.default if field.default is not msgspec.NODEFAULT else MISSING
         if held != default:
-            said.append(f"{field.name}={spelled(held)}")
-    return f"{type(value).__name__}({', '.join(said)})"
+            fields.append(f"{field.name}={spelled(held)}")
+    return f"{type(value).__name__}({', '.join(fields)})"

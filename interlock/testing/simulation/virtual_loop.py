@@ -122,7 +122,9 @@ def born_here(loop: asyncio.AbstractEventLoop, coroutine: Coroutine[Any, Any, An
     context = options.get("context")
     process = context.get(HERE) if context is not None else HERE.get()
     if process is not None:
-        process.tasks = [one for one in process.tasks if not one.done()] if len(process.tasks) > 64 else process.tasks
+        process.tasks = (
+            [task for task in process.tasks if not task.done()] if len(process.tasks) > 64 else process.tasks
+        )
         process.tasks.append(task)
         if not process.alive:
             task.cancel()

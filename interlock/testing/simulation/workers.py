@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from interlock.client.app import App
 from interlock.kernel.errors import InterlockError
 from interlock.testing.simulation.handlers import Hand, template
-from interlock.testing.simulation.net import Remote
+from interlock.testing.simulation.net import SimulatedRemote
 from interlock.worker.heartbeats import Heartbeats
 from interlock.worker.loop import Worker
 from interlock.worker.reporter import wait_for_event
@@ -63,7 +63,7 @@ class LoopWorker(Worker):
         return unsubscribe
 
 
-class Staff:
+class SimulatedWorkers:
     """One place for a worker. Whoever crashes is replaced by another of the same name that remembers nothing."""
 
     def __init__(self, world: "World", name: str, queues: Mapping[str, int]) -> None:
@@ -78,7 +78,7 @@ class Staff:
         self.process.on_crash = self.fell
         app = App("sqlite://:memory:")
         app.lifecycles, app.tasks = self.world.lifecycles, template().tasks
-        door: Any = Remote(self.world.net, self.process)
+        door: Any = SimulatedRemote(self.world.net, self.process)
         app.opened = door
         self.worker = self.process.context.run(self.hired, app)
         self.running = self.world.loop.create_task(self.worker.run(), context=self.process.context)

@@ -11,8 +11,8 @@ from typing import Any
 
 import msgspec
 
-from interlock.audit.laws.incremental import Seen, Vigil
-from interlock.audit.laws.rows import audit
+from interlock.audit.laws import audit
+from interlock.audit.laws.incremental import CommitReview, IncrementalLaws
 from interlock.core.pending import PendingCommand
 from interlock.core.plugin import Registry
 from interlock.kernel.commands import Route
@@ -23,13 +23,13 @@ from interlock.store import inventory
 from interlock.store.change_capture import keep_track, written
 from interlock.store.queries.snapshots import read_due_tenants
 from interlock.testing.simulation.faults import Faults
-from interlock.testing.simulation.faulty_store import Disk, Shaky, brief_lifecycles
+from interlock.testing.simulation.faulty_store import Disk, FaultyConnection, brief_lifecycles
 from interlock.testing.simulation.handlers import Sink
 from interlock.testing.simulation.net import Net
 from interlock.testing.simulation.promises import broken_answers, broken_births, broken_promises
-from interlock.testing.simulation.record import Record, Step
+from interlock.testing.simulation.record import RecordedStep, Recording
 from interlock.testing.simulation.scenarios import Move, taken
-from interlock.testing.simulation.server import Server
+from interlock.testing.simulation.server import SimulatedServer
 from interlock.testing.simulation.virtual_loop import VirtualLoop
 
 START_US = 1_893_456_000_000_000  # 2030-01-01
@@ -54,15 +54,15 @@ class World:
         self.commands = self.transitions = 0
         self.moves: Counter[Move] = Counter()
         self.cells: Counter[tuple[Move, str]] = Counter()
-        self.sums, self.record, self.sink = sha256(), Record(), Sink()
-        self.disk, self.vigil = Disk(file, registry), Vigil(self.lifecycles)
+        self.sums, self.record, self.sink = sha256(), Recording(), Sink()
+        self.disk, self.laws = Disk(file, registry), IncrementalLaws(self.lifecycles)
         self.eye = self.disk.connection(self.now_us, lambda place: "")
         if self.disk.shared:
             keep_track(self.eye)
         self.net = Net(self)
         self.server_ticks = seed % SERVER_TICKS == 2  # and no worker does
         committers, count = self.random.choice((1, COMMITTERS)), self.random.choice((1, 1, 2))
-        self.servers = [Server(self, f"server {place}", committers) for place in range(count)]
+        self.servers = [SimulatedServer(self, f"server {place}", committers) for place in range(count)]
         self.on_commit: list[Any] = []  # who wants to see what a commit did
         self.poisoned: set[int] = set()  # units that were broken from outside: that laws find them so is right
 
@@ -80,22 +80,22 @@ class World:
 
     # What servers do.
 
-    def carried_out(self, server: Server, at: int, asks: list[PendingCommand], fell: bool) -> None:
+    def carried_out(self, server: SimulatedServer, at: int, asks: list[PendingCommand], fell: bool) -> None:
         """A group has been carried out, as far as anybody can know."""
-        answers = [told(ask) for ask in asks]
+        answers = [answer_of(ask) for ask in asks]
         commands = tuple(ask.command for ask in asks)
         self.commands += len(asks)
-        self.record.add(Step(at, server.name, commands, tuple(answers), tuple(server.planned)))
-        self.note(at, server.name, server.planned, [type(one).__name__ for one in commands], commands)
+        self.record.add(RecordedStep(at, server.name, commands, tuple(answers), tuple(server.planned)))
+        self.note(at, server.name, server.planned, [type(command).__name__ for command in commands], commands)
         for ask, answer in zip(asks, answers, strict=True):
             self.note(str(answer) if isinstance(answer, BaseException) else answer)
             spoilt = getattr(ask.command, "unit", None) in self.poisoned
             if not fell and not spoilt and isinstance(answer, BaseException) and self.strange(answer):
                 self.violated(f"{ask.command} was answered with {answer!r}")
-        seen = self.look()
+        review = self.look()
         for text in (
-            *broken_answers(commands, answers, self.vigil.units),
-            *broken_births(commands, seen, SUBMITTERS),
+            *broken_answers(commands, answers, self.laws.units),
+            *broken_births(commands, review, SUBMITTERS),
         ):
             self.violated(text)
 
@@ -105,24 +105,24 @@ class World:
             return True
         return isinstance(error, StoreError) and not self.faults.on & STORE_FAULTS
 
-    def look(self) -> Seen:
+    def look(self) -> CommitReview:
         """All laws and promises are asked of what was committed since the last look."""
         rows = self.disk.stash + written(self.eye) if self.disk.shared else self.disk.stash + self.all_written()
         self.disk.stash = []
-        seen = self.vigil.look(self.eye, rows)
-        for broken in seen.broken:
+        review = self.laws.check_commit(self.eye, rows)
+        for broken in review.broken:
             if broken.unit not in self.poisoned:
                 self.violated(f"unit {broken.unit}: {broken.law}: {broken.text}")
-        if seen.events or seen.changed:
-            for text in broken_promises(self.lifecycles, seen, self.vigil.units):
+        if review.events or review.changed:
+            for text in broken_promises(self.lifecycles, review, self.laws.units):
                 self.violated(text)
-            self.count(seen)
+            self.count(review)
             for law, judge in self.registry.laws.items():
                 for unit, text in judge(self.eye):
                     self.violated(f"unit {unit}: {law}: {text}")
             for watcher in self.on_commit:
-                watcher(seen)
-        return seen
+                watcher(review)
+        return review
 
     def find_due_tenants(self) -> list[int]:
         """For whom a worker lets time pass: for all, unless servers do it."""
@@ -141,12 +141,12 @@ class World:
         self.note("poisoned", unit)
 
     def all_written(self) -> list[tuple[str, int]]:
-        sessions: list[Shaky] = [connection for server in self.servers for connection in server.sessions]
+        sessions: list[FaultyConnection] = [connection for server in self.servers for connection in server.sessions]
         return [row for connection in sessions if connection.tracks for row in written(connection)]
 
-    def count(self, seen: Seen) -> None:
+    def count(self, review: CommitReview) -> None:
         by_unit: dict[int, list[Event]] = {}
-        for event in seen.events:
+        for event in review.events:
             by_unit.setdefault(event.unit, []).append(event)
             self.transitions += event.source is not None and event.source != event.target
             self.note(event.hash)
@@ -174,7 +174,7 @@ class World:
         self.loop.close()
 
 
-def told(ask: PendingCommand) -> Any:
+def answer_of(ask: PendingCommand) -> Any:
     """What came of a command; None if nobody was told."""
     if not ask.future.done():
         return None
