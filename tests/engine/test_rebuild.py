@@ -32,7 +32,7 @@ def much_work(world: World, seed: int = 7, commands: int = 300) -> None:
     chance = Chance(seed)
     for command, wait in chance.commands(commands):
         world.pass_time(wait)
-        chance.heard(command, ask(world, command))
+        chance.learn(command, ask(world, command))
     declare(world.connection, 1)
 
 
