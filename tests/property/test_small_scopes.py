@@ -142,7 +142,7 @@ class Scope(RuleBasedStateMachine):
 
     @invariant()
     def laws_hold(self) -> None:
-        if hasattr(self, "vigil"):
+        if hasattr(self, "laws"):
             seen = self.laws.check_commit(self.connection, written(self.connection))
             assert seen.broken == []
             assert list(broken_promises(LIFECYCLES, seen, self.laws.units)) == []

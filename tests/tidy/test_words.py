@@ -48,6 +48,7 @@ STILL_IN_HELP: dict[str, int] = {
     "interlock worker drain": 1,
 }
 STILL_IN_MESSAGES: dict[str, int] = {
+    "interlock/cli/app_loader.py": 3,
     "interlock/cli/archive.py": 2,
     "interlock/cli/database.py": 5,
     "interlock/cli/demo.py": 2,
