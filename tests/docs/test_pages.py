@@ -143,12 +143,15 @@ def test_make_run_starts_and_stops(tmp_path: Path) -> None:
             start_new_session=True,
         )  # fmt: skip
     end = time.monotonic() + PATIENCE
-    while "Ctrl-C stops it" not in log.read_text():
-        assert time.monotonic() < end, log.read_text()
-        assert run.poll() is None, log.read_text()
-        time.sleep(0.05)
-    os.killpg(run.pid, signal.SIGINT)
-    run.wait(PATIENCE)
+    try:
+        while "Ctrl-C stops it" not in log.read_text():
+            assert time.monotonic() < end, log.read_text()
+            assert run.poll() is None, log.read_text()
+            time.sleep(0.05)
+    finally:
+        if run.poll() is None:
+            os.killpg(run.pid, signal.SIGINT)
+            run.wait(PATIENCE)
     assert "Tasks: " in log.read_text()
     (told,) = [one for one in blocks((ROOT / "README.md").read_text(encoding="utf-8")) if one.language == "text"]
     port = re.findall(r"http://127.0.0.1:(\d+) ", log.read_text())[0]  # that of the page may be taken
