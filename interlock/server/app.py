@@ -15,10 +15,23 @@ from litestar.handlers import HTTPRouteHandler
 
 from interlock.client import responses
 from interlock.client.app import App
+from interlock.core.engine import Engine
 from interlock.core.plugin import Registry, load_part
 from interlock.core.tick import Ticker
 from interlock.kernel.errors import StoreError
-from interlock.server import command_api, dead_letters, jobs, keys, leases, lifecycles, long_poll, metrics, workers
+from interlock.server import (
+    bulk_cancel,
+    command_api,
+    dead_letters,
+    jobs,
+    keys,
+    leases,
+    lifecycles,
+    long_poll,
+    metrics,
+    process_metrics,
+    workers,
+)
 from interlock.server.api_page import PAGE, PAGE_HEADERS
 from interlock.server.auth import loop_time
 from interlock.server.errors import RETRY_SOON, ApiError
@@ -76,8 +89,8 @@ HEALTH_ROUTES = (
     ),
 )  # fmt: skip
 CORE_ROUTES: tuple[Operation, ...] = (
-    *jobs.ROUTES, *leases.ROUTES, *dead_letters.ROUTES, *workers.ROUTES, *lifecycles.ROUTES, *keys.ROUTES,
-    *long_poll.ROUTES, *metrics.ROUTES, *HEALTH_ROUTES,
+    *jobs.ROUTES, *bulk_cancel.ROUTES, *leases.ROUTES, *dead_letters.ROUTES, *workers.ROUTES, *lifecycles.ROUTES,
+    *keys.ROUTES, *long_poll.ROUTES, *metrics.ROUTES, *process_metrics.ROUTES, *HEALTH_ROUTES,
 )  # fmt: skip
 
 
@@ -96,11 +109,14 @@ def build_app(app: App, *, lent: bool = False, ticks: bool = False, limits: Limi
     """
     operations = collect_operations(app.registry)
     server = ServerState(app, limits)
+    server.observer = process_metrics.MetricsObserver()
     pipeline = RequestPipeline(server)
 
     @asynccontextmanager
     async def run_lifespan(asgi: Litestar) -> AsyncIterator[None]:
         app.connect()
+        if isinstance(app.engine, Engine):
+            app.engine.observe(server.observer)
         ticker = Ticker(app.engine, "server") if ticks else None
         if ticker:
             ticker.start()

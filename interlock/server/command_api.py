@@ -16,14 +16,13 @@ from interlock.client.selections import REQUEUE, is_requeue
 from interlock.core.plugin import Registry
 from interlock.kernel.commands import LOCAL, Command, CreateKey, Drain, LeaseStatus, RotateKey
 from interlock.kernel.errors import Denied, InterlockError, StoreError, Unknown
-from interlock.server.errors import OURS, ApiError, make_api_error
+from interlock.server.errors import OURS, STALE_LEASE, ApiError, make_api_error
 from interlock.server.keys import check_scopes_given
+from interlock.server.logs import write_log
 from interlock.server.operations import Operation, Request
 from interlock.store.commit_proof import Unresolved
 from interlock.store.queries.views import find_cause
 
-log = logging.getLogger("interlock.server")
-STALE = "STALE_LEASE"
 UNKNOWN_END = (
     "the database did not answer to COMMIT; this may have been carried out or not: look before you send it again"
 )
@@ -115,19 +114,19 @@ def make_command_response(result: Any) -> CommandResponse:
         case StoreError():
             denial = make_api_error(result, by_id=False)
             if denial.status == 500:
-                log.error("a command failed", exc_info=result)
+                write_log(logging.ERROR, "command failed", result)
             return CommandResponse(
                 refused=http_codec.CommandError(http_codec.find_error_class(result).__name__, str(denial))
             )
         case InterlockError():
             return CommandResponse(refused=http_codec.encode_error(result))
         case Exception():
-            log.error("a command failed", exc_info=result)
+            write_log(logging.ERROR, "command failed", result)
             return CommandResponse(refused=http_codec.CommandError("InterlockError", OURS))
         case BaseException():
             raise result
     return CommandResponse(
-        answer=result, code=STALE if any(map(is_stale_lease, result if isinstance(result, list) else ())) else ""
+        answer=result, code=STALE_LEASE if any(map(is_stale_lease, result if isinstance(result, list) else ())) else ""
     )
 
 

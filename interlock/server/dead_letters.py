@@ -1,10 +1,6 @@
 """Dead letters over the wire: looked at, and done again in bulk once somebody has confirmed what they saw."""
 
-import hmac
-from base64 import urlsafe_b64decode, urlsafe_b64encode
 from hashlib import sha256
-
-import msgspec
 
 from interlock.client import json_views, responses
 from interlock.client.async_pairs import run_steps
@@ -12,6 +8,13 @@ from interlock.client.selections import RequeueOutcome, make_ends_filter, requeu
 from interlock.kernel.commands import Replay
 from interlock.kernel.errors import InterlockError
 from interlock.kernel.ids import format_id
+from interlock.server.confirmations import (
+    ADVICE,
+    Confirmation,
+    check_confirmation,
+    digest_filter,
+    sign_confirmation,
+)
 from interlock.server.errors import ApiError
 from interlock.server.operations import Operation, Request, parse_unit_id
 from interlock.server.request_schemas import BulkRequeueRequest, DeadLetterFilter, DeadLettersQuery
@@ -21,18 +24,6 @@ from interlock.store.queries.lists import UnitRef
 from interlock.store.queries.views import read_last_tracebacks, views_of
 
 BULK_MOST, TOGETHER, SHOWN_MOST = 10_000, 200, 1_000  # letters of one order, at a time, and told by id
-CONFIRM_US = 600_000_000
-ADVICE = "ask again without `confirm`, look at the count, and send the new token"
-
-
-class Confirmation(msgspec.Struct, frozen=True):
-    """What somebody was shown, and may confirm: signed, so that nobody makes one up."""
-
-    verb: str
-    tenant: int
-    filter: str  # digest
-    at: int  # letters that died later are not meant
-    units: str  # digest
 
 
 def make_dead_letter_filter(request: Request, filters: DeadLetterFilter) -> Letters:
@@ -65,10 +56,10 @@ async def requeue(request: Request) -> responses.BulkRequeueResponse:
     body: BulkRequeueRequest = request.body
     filters = make_dead_letter_filter(request, body.filter)
     now = await request.read(lambda connection, tenant: connection.now())
-    filter_digest = sha256(msgspec.json.encode((filters, body.reason))).hexdigest()
-    confirmation = None if body.confirm is None else verify_confirmation(request.caller.seal, body.confirm)
+    filter_digest = digest_filter(filters, body.reason)
+    confirmation = None
     if body.confirm is not None:
-        check_confirmation(confirmation, request.caller.tenant, filter_digest, now)
+        confirmation = check_confirmation(request, body.confirm, "requeue", filter_digest, now)
     at = confirmation.at if confirmation else now
     dead_letters, more = await collect_dead_letters(request, filters, at)
     units = sha256(",".join(str(dead_letter.unit) for dead_letter in dead_letters).encode()).hexdigest()
@@ -109,33 +100,6 @@ async def requeue_all(
     return responses.BulkRequeueResponse(
         len(dead_letters), more, None, len(units), len(dead_letters) - len(units), units[:SHOWN_MOST]
     )
-
-
-def sign_confirmation(seal: str, confirmation: Confirmation) -> str:
-    """What was seen, as a token that only this key's holder can send back."""
-    text = urlsafe_b64encode(msgspec.json.encode(confirmation)).rstrip(b"=")
-    return f"{text.decode()}.{hmac.new(seal.encode(), text, sha256).hexdigest()}"
-
-
-def verify_confirmation(seal: str, token: str) -> Confirmation | None:
-    """What a token says, if it is one of ours."""
-    text, _, mark = token.partition(".")
-    if not hmac.compare_digest(hmac.new(seal.encode(), text.encode(), sha256).hexdigest(), mark):
-        return None
-    return msgspec.json.decode(urlsafe_b64decode(text + "=" * (-len(text) % 4)), type=Confirmation)
-
-
-def check_confirmation(confirmation: Confirmation | None, tenant: int, filter_digest: str, now: int) -> None:
-    """A token is good for the key, the verb and the filter that it was given for, and for ten minutes."""
-    why = ""
-    if confirmation is None or confirmation.tenant != tenant or confirmation.verb != "requeue":
-        why = "this token was not given to this key for this"
-    elif confirmation.filter != filter_digest:
-        why = "this token was given for another filter or reason"
-    elif now - confirmation.at > CONFIRM_US:
-        why = "this token was given more than ten minutes ago"
-    if why:
-        raise ApiError(409, f"{why}; {ADVICE}", code="CONFIRM_MISMATCH")
 
 
 ROUTES = (

@@ -19,6 +19,7 @@ from interlock.kernel.errors import (
 )
 
 TOO_SLOW = "TOO_SLOW"
+STALE_LEASE = "STALE_LEASE"  # the one code for "too late"; `details.why` has the reason
 RETRY_SOON = {"Retry-After": "1"}
 NOT_FOUND = "there is nothing under this id"
 OURS = "this should not have happened; the log of the server says more"
@@ -55,7 +56,7 @@ def make_api_error(error: Exception, *, by_id: bool) -> ApiError:
         case NotWanted():
             return ApiError(409, str(error), code="NOT_WANTED")
         case Stale():
-            return ApiError(409, str(error), code="STALE_LEASE")
+            return ApiError(409, str(error), code=STALE_LEASE, why=str(error))
         case Gone() | Drained():
             return ApiError(409, str(error), code="WORKER_GONE")
         case LimitReached():

@@ -15,10 +15,10 @@ from typing import Any
 from interlock.kernel.errors import InterlockError
 from interlock.kernel.rows import Event
 from interlock.server.errors import RETRY_SOON, ApiError
+from interlock.server.logs import write_log
 from interlock.store.connection import Connection
 from interlock.store.queries.views import events_of, find_moved_since
 
-log = logging.getLogger("interlock.server")
 POLL_SECONDS = 0.25  # seconds between two looks
 PAGE = 200  # events of one unit, read together
 BACKLOG_MAX = 1_000  # events that a listener has not taken
@@ -114,10 +114,10 @@ class EventFeed:
                 try:
                     await self.read_tenant(tenant)
                 except InterlockError as error:
-                    log.warning("streams of events wait: %s", error)
+                    write_log(logging.WARNING, f"event streams: read failed, trying again: {error}", tenant=tenant)
                 except Exception:
                     if not self.closed:
-                        log.exception("streams of events end")
+                        write_log(logging.ERROR, "event streams: read failed, streams end", True, tenant=tenant)
                     self.end_all()
                     return
             await asyncio.sleep(POLL_SECONDS)

@@ -17,6 +17,7 @@ from interlock.server.request_schemas import (
     CancelRequest,
     EventsQuery,
     JobBatchRequest,
+    JobFilterRequest,
     JobRequest,
     JobsQuery,
     ReasonRequest,
@@ -102,7 +103,7 @@ def summarize_view(item: View) -> Glimpse:
     return Glimpse(unit.id, unit.lifecycle, unit.state, unit.category, unit.outcome, None, None)
 
 
-def make_job_filter(lifecycles: Mapping[str, Lifecycle], wanted: JobsQuery) -> Filter:
+def make_job_filter(lifecycles: Mapping[str, Lifecycle], wanted: JobFilterRequest) -> Filter:
     """The units that are meant. A wrong word is told what the right ones are."""
     parent = None if wanted.parent is None else parse_unit_id(wanted.parent)
     return make_filter(

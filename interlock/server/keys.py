@@ -4,6 +4,7 @@ from typing import Any
 
 import msgspec
 
+from interlock.client import responses
 from interlock.client.durations import format_time
 from interlock.client.json_views import MILLION
 from interlock.client.keys import describe_key, make_secret
@@ -13,7 +14,6 @@ from interlock.kernel.commands import CreateKey, Issued, RevokeKey, RotateKey
 from interlock.kernel.errors import Unknown
 from interlock.kernel.ids import format_id
 from interlock.kernel.rows import Tenant
-from interlock.server import key_responses
 from interlock.server.errors import ApiError
 from interlock.server.operations import Operation, Reply, Request, parse_unit_id
 from interlock.server.request_schemas import KeyExpiryRequest, KeyRequest, ReasonRequest, to_microseconds
@@ -44,13 +44,13 @@ async def check_scopes_given(request: Request, command: CreateKey | RotateKey) -
             raise ApiError(403, f"this key lacks the scope '{scope}', so it cannot give it", needs=scope, has=has)
 
 
-async def rotate(request: Request) -> key_responses.KeySecretResponse:
+async def rotate(request: Request) -> responses.KeySecretResponse:
     return await send_with_secret(
         request, RotateKey(key=parse_key_id(request), expires_us=to_microseconds(request.body.expires_seconds))
     )
 
 
-async def send_with_secret(request: Request, command: CreateKey | RotateKey) -> key_responses.KeySecretResponse:
+async def send_with_secret(request: Request, command: CreateKey | RotateKey) -> responses.KeySecretResponse:
     """Gives the key a secret that is made here, returned once, and kept nowhere. Raises ApiError."""
     if request.headers.get("idempotency-key") is not None:
         raise ApiError(400, NOT_TWICE)
@@ -58,14 +58,14 @@ async def send_with_secret(request: Request, command: CreateKey | RotateKey) -> 
     secret = make_secret()
     done = await request.send(msgspec.structs.replace(command, digest=digest_of(secret)))
     text = spelled(request.caller.tenant, done.key, secret)
-    return key_responses.KeySecretResponse(
+    return responses.KeySecretResponse(
         format_id(KIND, done.key), done.name, list(done.scopes), list(done.roles), format_time(done.expires_at), text
     )
 
 
-async def revoke(request: Request) -> key_responses.KeyRevokedResponse:
+async def revoke(request: Request) -> responses.KeyRevokedResponse:
     done: Issued = await request.send(RevokeKey(key=parse_key_id(request), reason=request.body.reason))
-    return key_responses.KeyRevokedResponse(format_id(KIND, done.key), done.revoked, done.changed)
+    return responses.KeyRevokedResponse(format_id(KIND, done.key), done.revoked, done.changed)
 
 
 def parse_key_id(request: Request) -> int:
@@ -81,9 +81,9 @@ async def list_keys(request: Request) -> dict[str, Any]:
     return {"keys": [describe_key(row, now) for row in found]}
 
 
-async def show_tenant(request: Request) -> key_responses.TenantResponse:
+async def show_tenant(request: Request) -> responses.TenantResponse:
     row, is_held, waits = await request.read(read_tenant_usage)
-    return key_responses.TenantResponse(
+    return responses.TenantResponse(
         row.id, row.name, is_held, waits, row.max_running, row.max_waiting, row.max_requests,
         (row.keep_beats_us or BEATS_US) / MILLION, (row.keep_verbose_us or VERBOSE_US) / MILLION,
     )  # fmt: skip
@@ -103,22 +103,22 @@ KEYS, KEY = "/v1/keys", "/v1/keys/{id}"
 ROUTES = (
     Operation(
         method="POST", path=KEYS, scope="admin", summary="Make a key, which is shown once", call=create,
-        body=KeyRequest, response=key_responses.KeySecretResponse, status=201, keyed=False,
+        body=KeyRequest, response=responses.KeySecretResponse, status=201, keyed=False,
     ),
     Operation(
         method="GET", path=KEYS, scope="admin", summary="List keys", call=list_keys,
-        response=key_responses.KeysResponse,
+        response=responses.KeysResponse,
     ),
     Operation(
         method="POST", path=f"{KEY}/rotate", scope="admin", summary="Give a key another secret, which is shown once",
-        call=rotate, body=KeyExpiryRequest, response=key_responses.KeySecretResponse, keyed=False,
+        call=rotate, body=KeyExpiryRequest, response=responses.KeySecretResponse, keyed=False,
     ),
     Operation(
         method="POST", path=f"{KEY}/revoke", scope="admin", summary="Make a key void, for good", call=revoke,
-        body=ReasonRequest, response=key_responses.KeyRevokedResponse,
+        body=ReasonRequest, response=responses.KeyRevokedResponse,
     ),
     Operation(
         method="GET", path="/v1/tenant", scope="admin", summary="Show the tenant of the key, and its limits",
-        call=show_tenant, response=key_responses.TenantResponse,
+        call=show_tenant, response=responses.TenantResponse,
     ),
 )  # fmt: skip

@@ -22,8 +22,8 @@ from interlock.kernel.commands import (
     Start,
 )
 from interlock.kernel.ids import format_id
-from interlock.server.command_api import STALE, is_stale_lease
-from interlock.server.errors import ApiError
+from interlock.server.command_api import is_stale_lease
+from interlock.server.errors import STALE_LEASE, ApiError
 from interlock.server.operations import UNIT_MAX, Operation, Request
 from interlock.server.request_schemas import Name, Seconds, Strict, Text, encode_json, to_microseconds
 from interlock.store.queries.views import glimpse
@@ -110,7 +110,7 @@ async def send_message(request: Request, message: Command[list[LeaseStatus]]) ->
     (status,) = await request.send(message)
     if not status.accepted and is_stale_lease(status):
         text = f"nothing is accepted under this lease ({status.why}): stop this work, and claim again"
-        raise ApiError(409, text, code=STALE, why=status.why, state=status.state)
+        raise ApiError(409, text, code=STALE_LEASE, why=status.why, state=status.state)
     if not status.accepted:
         raise ApiError(409, status.why, state=status.state)
     lifecycle = (await request.read(glimpse, status.unit)).lifecycle

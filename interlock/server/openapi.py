@@ -12,7 +12,6 @@ from interlock.client.http_codec import ErrorResponse
 from interlock.kernel.commands import REASONS
 from interlock.kernel.lifecycle import Category, Lifecycle
 from interlock.server.errors import CODES
-from interlock.server.key_responses import KeyResponse
 from interlock.server.operations import JSON, Operation, run_lifecycles
 from interlock.server.request_schemas import LIFECYCLES
 
@@ -30,7 +29,9 @@ STATUS_DESCRIPTIONS = {
     503: "The database does not answer; ask again.",
 }
 # Schemas whose `state` or `status` is not a state of a lifecycle.
-OTHER_STATES = tuple(kind.__name__ for kind in (responses.LeaseResponse, KeyResponse, responses.HealthResponse))
+OTHER_STATES = tuple(
+    kind.__name__ for kind in (responses.LeaseResponse, responses.KeyResponse, responses.HealthResponse)
+)
 EVENT_ID = {"type": "string", "pattern": "^[0-9]{1,9}$"}
 EVENT_ID_DESCRIPTION = "With `Accept: text/event-stream`: the id of the last event that was seen."
 KEY_SHAPE = {"type": "string", "pattern": "^[ -~]{1,200}$"}

@@ -15,6 +15,7 @@ from interlock.server.operations import parse_unit_id
 NAME_MAX, TEXT_MAX, MANY, PAGE_MAX = 200, 2_000, 10_000, 200
 YEAR = 366 * 24 * 3600
 NO_NUL = r"^[^\u0000]*$"
+TOKEN = r"^[0-9A-Za-z_.-]*$"
 Name = Annotated[str, Meta(min_length=1, max_length=NAME_MAX, pattern=NO_NUL)]
 Id = Annotated[str, Meta(pattern=r"^([a-z_]+_)?[0-9A-Za-z]{1,13}$")]
 Role = Annotated[str, Meta(min_length=1, max_length=NAME_MAX, pattern=r"^[^\u0000,]*$")]
@@ -140,8 +141,8 @@ class KeyRequest(KeyExpiryRequest, frozen=True, kw_only=True):
     scopes: Annotated[tuple[Literal[SCOPES], ...], Meta(min_length=1, max_length=len(SCOPES))]  # type: ignore[valid-type]
 
 
-class JobsQuery(Strict, frozen=True, kw_only=True):
-    """Which units are meant, which page of them, and whether they are to be counted."""
+class JobFilterRequest(Strict, frozen=True, kw_only=True):
+    """Which units are meant; what is not said does not matter."""
 
     state: tuple[Name, ...] = ()
     status: tuple[Name, ...] = ()  # the same as `state`
@@ -153,9 +154,24 @@ class JobsQuery(Strict, frozen=True, kw_only=True):
     correlation: Name | None = None
     worker: Name | None = None
     parent: Id | None = None
+
+
+class JobsQuery(JobFilterRequest, frozen=True, kw_only=True):
+    """Which units are meant, which page of them, and whether they are to be counted."""
+
     count: bool = False
     limit: Page = 50
     after: Id | None = None
+
+
+class BulkCancelRequest(Strict, frozen=True, kw_only=True):
+    """Which units are to stop; without `confirm` nothing is done yet. An empty filter needs `every`."""
+
+    filter: JobFilterRequest
+    every: bool = False
+    hard: bool = False
+    reason: Text = ""
+    confirm: Annotated[str, Meta(max_length=200_000, pattern=TOKEN)] | None = None
 
 
 class DeadLetterFilter(Strict, frozen=True, kw_only=True):
@@ -180,7 +196,7 @@ class BulkRequeueRequest(Strict, frozen=True, kw_only=True):
     """What is to be done to all dead letters that `filter` means; without `confirm` nothing is done yet."""
 
     filter: DeadLetterFilter
-    confirm: Annotated[str, Meta(max_length=500, pattern=r"^[0-9A-Za-z_.-]*$")] | None = None
+    confirm: Annotated[str, Meta(max_length=500, pattern=TOKEN)] | None = None
     reason: Text = ""
 
 

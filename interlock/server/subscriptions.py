@@ -10,8 +10,8 @@ from interlock.core.wakeups import Subscription
 from interlock.kernel.commands import Tick
 from interlock.server.auth import loop_time
 from interlock.server.errors import RETRY_SOON, ApiError
+from interlock.server.logs import write_log
 
-log = logging.getLogger("interlock.server")
 TICK_SECONDS = 0.5  # seconds
 KEPT_SECONDS = 60.0  # seconds for which what is rung is kept for somebody who does not ask
 WAITERS_MAX = 10_000
@@ -81,4 +81,4 @@ class Waiters:
 
 def log_tick_failure(done: "Future[int]") -> None:
     if error := done.exception():
-        log.warning("the clock cannot be served: %s", error)
+        write_log(logging.WARNING, f"tick failed: {error}")

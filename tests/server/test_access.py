@@ -2,8 +2,8 @@
 
 from typing import Any
 
+from interlock.client import responses
 from interlock.kernel.commands import SetTenant
-from interlock.server import key_responses
 from interlock.store.connection import Connection
 from tests.server.stage import FOREIGN, Stage
 from tests.server.test_jobs import exactly
@@ -19,11 +19,11 @@ def everything(connection: Connection, tenant: int) -> str:
 
 def test_a_key_is_made_and_shown_once(stage: Stage) -> None:
     made = stage.post("/v1/keys", ASKED, status=201)
-    exactly(made, key_responses.KeySecretResponse)
+    exactly(made, responses.KeySecretResponse)
     assert stage.ask("POST", "/v1/jobs", {"task": "a"}, key=made["key"]).status_code == 201
     assert stage.ask("GET", "/v1/keys", key=made["key"]).status_code == 403
     listed = stage.get("/v1/keys")
-    exactly(listed, key_responses.KeysResponse)
+    exactly(listed, responses.KeysResponse)
     (told,) = [one for one in listed["keys"] if one["id"] == made["id"]]
     assert (told["state"], told["scopes"], told["created_by"]) == ("valid", ["read", "submit"], "ci")
     secret = made["key"].rpartition("_")[2]
@@ -38,7 +38,7 @@ def test_a_rotated_key_has_another_secret_and_a_revoked_one_none(stage: Stage) -
     until_refused(stage, made["key"])
     assert stage.ask("GET", "/v1/jobs", key=again["key"]).status_code == 200
     void = stage.post(f"/v1/keys/{made['id']}/revoke", {"reason": "it leaked"})
-    exactly(void, key_responses.KeyRevokedResponse)
+    exactly(void, responses.KeyRevokedResponse)
     assert (void["changed"], stage.post(f"/v1/keys/{made['id']}/revoke")["changed"]) == (True, False)
     until_refused(stage, again["key"])
     no = stage.ask("POST", f"/v1/keys/{made['id']}/rotate", {})
@@ -72,7 +72,7 @@ def test_a_tenant_sees_its_limits(stage: Stage) -> None:
     stage.job()
     stage.claim()
     found = stage.get("/v1/tenant")
-    exactly(found, key_responses.TenantResponse)
+    exactly(found, responses.TenantResponse)
     assert (found["name"], found["held"], found["waiting"], found["max_waiting"]) == ("default", 1, 1, 5)
     assert stage.get("/v1/tenant", key=stage.foreign)["name"] == "other"
 

@@ -8,7 +8,7 @@ import pytest
 
 from interlock.client import json_views, responses
 from interlock.kernel.commands import Bury, Claim, Finish, LeaseRef, Outcome, Register, Start, Submit, Work
-from interlock.server import dead_letters
+from interlock.server import confirmations, dead_letters
 from interlock.store.queries import dead_letters as stored
 from interlock.store.queries.views import Filter, find_matching
 from tests.server.stage import FOREIGN, OWN, Stage
@@ -114,7 +114,7 @@ def test_a_token_is_good_for_what_was_shown_alone(stage: Stage) -> None:
         assert (answer.status_code, error["code"]) == (409, "CONFIRM_MISMATCH")
         assert why in error["message"]
         assert "without `confirm`" in error["message"]
-    clock.now += dead_letters.CONFIRM_US + 1
+    clock.now += confirmations.CONFIRM_US + 1
     assert "ten minutes" in confirmed(stage, token, task="mail").json()["error"]["message"]
     assert count(stage) == 1
 

@@ -128,6 +128,8 @@ RUNS = {
 ENTRIES: dict[str, Entry] = {
     "post_v1_jobs": Entry(nothing({"task": "a"}), 201),
     "post_v1_jobs_batch": Entry(nothing({"jobs": [{"task": "a"}]}), 201),
+    "get_metrics_server": Entry(nothing(), plain=True),
+    "post_v1_jobs_cancel": Entry(nothing({"filter": {"task": "none"}})),
     "get_v1_jobs": Entry(nothing()),
     "get_v1_jobs_id": Entry(job()),
     "get_v1_jobs_id_events": Entry(job()),
