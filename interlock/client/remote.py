@@ -38,7 +38,7 @@ CLOSED = "this client is closed; open another one"
 IDEMPOTENT_NOTES = ("progress", "checkpoint", "step", "compensation")
 
 
-class PendingCommand:
+class OutgoingCommand:
     """A command that waits for its answer, and the future that gets it."""
 
     __slots__ = ("command", "future", "scope", "text")
@@ -66,7 +66,7 @@ class RemoteEngine:
         """
         self.queries = tuple(queries)
         self.loop, self.lock = asyncio.new_event_loop(), Lock()
-        self.waiting: list[list[PendingCommand]] = []  # each list was put together
+        self.waiting: list[list[OutgoingCommand]] = []  # each list was put together
         self.on_their_way: set[asyncio.Task[None]] = set()
         self.own_workers: set[int] = set()  # that were registered here
         self.closed = False
@@ -106,7 +106,7 @@ class RemoteEngine:
         """Starts to send all that waits, the commands of one lane together."""
         with self.lock:
             groups, self.waiting = self.waiting, []
-        lanes: dict[tuple[str, int], list[PendingCommand]] = {}
+        lanes: dict[tuple[str, int], list[OutgoingCommand]] = {}
         for group in groups:
             runs = [(lane, list(run)) for lane, run in groupby(group, lambda pending: pending.lane)]
             if len(runs) == 1:
@@ -121,7 +121,7 @@ class RemoteEngine:
         self.on_their_way.add(task)
         task.add_done_callback(self.on_their_way.discard)
 
-    async def send_in_order(self, runs: Iterable[Sequence[PendingCommand]]) -> None:
+    async def send_in_order(self, runs: Iterable[Sequence[OutgoingCommand]]) -> None:
         """Sends one request after the other; when this ends, every command has its answer."""
         for run in runs:
             for part in split_by_size(run):
@@ -129,7 +129,7 @@ class RemoteEngine:
                 if wanted:
                     await self.send_request(wanted)
 
-    async def send_request(self, pending: Sequence[PendingCommand]) -> None:
+    async def send_request(self, pending: Sequence[OutgoingCommand]) -> None:
         try:
             body = b'{"commands":[' + b",".join(each.text for each in pending) + b"]}"
             text = await self.transport.post(f"{COMMANDS_PATH}/{pending[0].scope}", body)
@@ -214,10 +214,10 @@ class RemoteEngine:
         await self.transport.close()
 
 
-def make_pending(command: Command[Any], scope: str) -> PendingCommand:
+def make_pending(command: Command[Any], scope: str) -> OutgoingCommand:
     """Makes a command ready to be sent. A worker acts as its key, whatever name it has in the worker's own log."""
     own = msgspec.structs.replace(command, actor=LOCAL) if scope == "worker" else command
-    return PendingCommand(add_idempotency_key(own), scope)
+    return OutgoingCommand(add_idempotency_key(own), scope)
 
 
 def add_idempotency_key(command: Command[A]) -> Command[A]:
@@ -229,9 +229,9 @@ def add_idempotency_key(command: Command[A]) -> Command[A]:
     return msgspec.structs.replace(command, idempotency_key=secrets.token_hex(16))
 
 
-def split_by_size(pending: Sequence[PendingCommand]) -> Iterable[list[PendingCommand]]:
+def split_by_size(pending: Sequence[OutgoingCommand]) -> Iterable[list[OutgoingCommand]]:
     """Yields as many commands together as one request may hold; one that is too large alone fails with that."""
-    part, size = list[PendingCommand](), 0
+    part, size = list[OutgoingCommand](), 0
     for each in pending:
         if len(each.text) > SIZE_MAX:
             if each.future.set_running_or_notify_cancel():

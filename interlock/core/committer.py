@@ -105,7 +105,6 @@ class Committer:
                 log_bug(group[0].command, error)
                 group[0].future.set_exception(error)
                 return
-            log.debug("group rolled back, commands are run one by one: commands=%d error=%r", len(group), error)
             for pending in group:
                 self.answer_group([pending])
         else:

@@ -110,10 +110,10 @@ class Engine:
         prefetches = {**PREFETCHES, **registry.prefetches}
         self.committers = tuple(
             Committer(
-                one, lifecycles, self.verbs, self.wakeups, registry.hooks, prefetches=prefetches,
+                session, lifecycles, self.verbs, self.wakeups, registry.hooks, prefetches=prefetches,
                 held=shared or HeldCache(),
             )
-            for one in self.sessions
+            for session in self.sessions
         )  # fmt: skip
         self.committer = self.committers[0]
         self.threads: tuple[CommitterThread, ...] = ()  # one per committer, or none
@@ -264,7 +264,7 @@ class Engine:
         self.wakeups.close()
         if self.readers:
             self.readers.close()
-        for connection in {id(one): one for one in (*self.sessions, self.reader)}.values():
+        for connection in {id(session): session for session in (*self.sessions, self.reader)}.values():
             connection.close()
 
     def __enter__(self) -> "Engine":

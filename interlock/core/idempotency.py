@@ -26,12 +26,12 @@ def kept_answer(tx: UnitOfWork, command: Command[Any]) -> Any:
         return Nothing
     if not command.takes_key:
         raise InterlockError(f"a {name(command)} needs no idempotency_key: its lease and its own key decide")
-    found = find_answer(tx, command.tenant, scope(command), command.idempotency_key)
-    if found is None or found.expires <= tx.now:
+    row = find_answer(tx, command.tenant, scope(command), command.idempotency_key)
+    if row is None or row.expires <= tx.now:
         return Nothing
-    if found.request != digest(command):
+    if row.request != digest(command):
         raise InterlockError(f"IDEMPOTENCY_CONFLICT: the key '{command.idempotency_key}' stands for another request")
-    return msgspec.json.decode(found.answer, type=answer_type(type(command)))
+    return msgspec.json.decode(row.answer, type=answer_type(type(command)))
 
 
 def keep_answer(tx: UnitOfWork, command: Command[Any], answer: Any) -> None:
@@ -62,8 +62,8 @@ def scope(command: Command[Any]) -> str:
 
 def digest(command: Command[Any]) -> str:
     """What a command asks for, whoever carries it."""
-    asked = msgspec.structs.replace(command, actor="", cause=None, key_lasts=False)
-    return sha256(msgspec.json.encode(asked)).hexdigest()
+    bare = msgspec.structs.replace(command, actor="", cause=None, key_lasts=False)
+    return sha256(msgspec.json.encode(bare)).hexdigest()
 
 
 def answer_type(kind: type[Command[Any]]) -> Any:

@@ -104,16 +104,16 @@ class Registry:
 
     def lifecycles(self, known: Mapping[str, Lifecycle]) -> dict[str, Lifecycle]:
         """All lifecycles: those that are known, and those of the plugins."""
-        found = dict(known)
+        merged = dict(known)
         for plugin in self.plugins:
             for path in plugin.lifecycles:
                 lifecycle = load(path)
-                if lifecycle.name in found:
+                if lifecycle.name in merged:
                     raise ValueError(
                         f"plugin '{plugin.name}' brings the lifecycle '{lifecycle.name}', which is there already"
                     )
-                found[lifecycle.name] = lifecycle
-        return found
+                merged[lifecycle.name] = lifecycle
+        return merged
 
 
 def own_options(plugins: Sequence[Plugin]) -> tuple[tuple[str, type], ...]:

@@ -41,7 +41,7 @@ def submit(tx: UnitOfWork, command: Submit) -> list[Submitted]:
     refs: dict[str, int] = {}
     stamp, answers = make_stamp(command), dict[int, Submitted]()
     places = order_of(command.work) if any(map(names_in, command.work)) else range(len(command.work))
-    tx.load_units(one for work in command.work for one in work.after)
+    tx.load_units(need for work in command.work for need in work.after)
     firsts: dict[int, Unit] = {}  # by kind of work: the others of that kind are copies of the first
     for place in places:
         work = command.work[place]
@@ -106,20 +106,20 @@ def check_keys(tx: UnitOfWork, command: Submit) -> None:
         if work.key is not None:
             named.setdefault((work.task, work.key), []).append(work)
     for (task, key), same in named.items():
-        found = find_by_key(tx, command.tenant, task, key)
+        body = find_by_key(tx, command.tenant, task, key)
         modes = {work.on_duplicate for work in same}
-        if "reject" in modes and (found or len(same) > 1):
+        if "reject" in modes and (body or len(same) > 1):
             raise InterlockError(f"DUPLICATE_KEY: task '{task}' has a unit under the key '{key}' already")
-        inputs = {work.input for work in same} | ({found.input} if found else set())
+        inputs = {work.input for work in same} | ({body.input} if body else set())
         if "return" in modes and len(inputs) > 1:
             raise InterlockError(f"IDEMPOTENCY_CONFLICT: key '{key}' of task '{task}' has another body")
 
 
 def submit_work(tx: UnitOfWork, command: Submit, work: Work, stamp: Stamp, refs: dict[str, int]) -> Submitted:
-    found = find_by_key(tx, command.tenant, work.task, work.key) if work.key is not None else None
-    if found is None:
+    body = find_by_key(tx, command.tenant, work.task, work.key) if work.key is not None else None
+    if body is None:
         return make_answer(create_ready(tx, work, stamp, refs), command)
-    old = tx.unit(found.unit)
+    old = tx.unit(body.unit)
     lifecycle = tx.lifecycle(old)
     unstarted = old.fence == 0 and not lifecycle.options.follows and lifecycle.allows(old.state, "cancel")
     if work.on_duplicate != "replace" or not unstarted:
@@ -129,13 +129,13 @@ def submit_work(tx: UnitOfWork, command: Submit, work: Work, stamp: Stamp, refs:
         old,
         "cancel",
         Stamp(command.actor, "replaced", command.cause, command.vouched_by),
-        payload={"key": found.key},
+        payload={"key": body.key},
     )
-    found.key = None
+    body.key = None
     tx.rows.keys[command.tenant, work.task, work.key or ""] = None
     new = create_ready(tx, work, stamp, refs)
-    found.replaced_by = new.id
-    tx.change(found)
+    body.replaced_by = new.id
+    tx.change(body)
     return make_answer(new, command, replaced=True)
 
 
@@ -222,5 +222,7 @@ def lock_needs(tx: UnitOfWork, work: Work, refs: dict[str, int]) -> list[Unit]:
     needs = tx.lock_units(names)
     if len(needs) != len(names):
         known = {need.id for need in needs}
-        raise Unknown(f"after names {', '.join(str(one) for one in names if one not in known)}: there is no such unit")
+        raise Unknown(
+            f"after names {', '.join(str(need) for need in names if need not in known)}: there is no such unit"
+        )
     return needs

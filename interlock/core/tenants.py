@@ -27,8 +27,8 @@ TENANT_MAX = LIMIT_MAX = 2**31 - 1
 def set_tenant(tx: UnitOfWork, command: SetTenant) -> Quota:
     """The tenant has this name and these limits from now on; what is not said stays as it is."""
     validation.check_range("tenant", command.tenant, 1, TENANT_MAX)
-    said = {name: getattr(command, name) for name in ("name", *LIMITS, *KEPT)}
-    given = {name: value for name, value in said.items() if value is not msgspec.UNSET}
+    fields = {name: getattr(command, name) for name in ("name", *LIMITS, *KEPT)}
+    given = {name: value for name, value in fields.items() if value is not msgspec.UNSET}
     for name in LIMITS:
         if given.get(name) is not None:
             validation.check_range(name, given[name], 0, LIMIT_MAX)

@@ -63,7 +63,7 @@ class Ticker:
                 self.failed = False
             except Exception as error:  # a thread that ends would let no time pass any more, and tell nobody
                 if not self.failed:
-                    log.warning("time does not pass: %s", error)
+                    log.warning("tick failed: error=%s", error)
                 self.failed = True
 
     def tick_all(self) -> None:
@@ -72,4 +72,4 @@ class Ticker:
             try:
                 self.engine.send(Tick(tenant=tenant, actor=self.actor))
             except InterlockError as error:
-                log.warning("time does not pass for tenant %d: %s", tenant, error)
+                log.warning("tick failed: tenant=%d error=%s", tenant, error)

@@ -4,6 +4,8 @@ Every deadline is a column of a unit, and `wake_at` is the earliest of them. A t
 claim before it chooses: nobody is elected for it, and a lost tick costs nothing but time.
 """
 
+import logging
+
 from interlock.core.advance import Stamp, advance, change, count
 from interlock.core.effective_policy import attempts_used, counted
 from interlock.core.leases import end_lease, is_held, lose_lease
@@ -11,12 +13,14 @@ from interlock.core.tx_state import ToFollow
 from interlock.core.withhold import move_each
 from interlock.core.workers import WorkerChanges
 from interlock.kernel import policy, timing
+from interlock.kernel.ids import format_id
 from interlock.kernel.rows import Unit
 from interlock.store.acts import WITHHELD
 from interlock.store.queries.for_verbs import find_overdue, load_held_units
 from interlock.store.unit_of_work import Picks, UnitOfWork
 
 CLOCK = "clock"
+log = logging.getLogger("interlock.core")
 TIMERS_LEAST = 100
 
 
@@ -55,6 +59,8 @@ def expire_lease(tx: UnitOfWork, unit: Unit) -> None:
     terms = tx.lifecycle(unit).options.lease
     if unit.holder is not None:
         tx.state(WorkerChanges).silent.add(unit.holder)
+    name = format_id(unit.lifecycle, unit.id)
+    log.info("lease expired: unit=%s attempt=%d fence=%d worker=%s", name, unit.attempt, unit.fence, unit.holder)
     if terms and terms.ack_us is not None and tx.lifecycles["lease"].allows(unit.lease, "activate"):
         lose_lease(tx, unit, "force", "revoke", Stamp(CLOCK, "the lease was not acknowledged in time"))
     else:

@@ -84,10 +84,10 @@ def withhold(tx: UnitOfWork, failures: Mapping[int, Exception]) -> None:
 def pass_over(tx: UnitOfWork, failures: Mapping[int, Exception]) -> None:
     """Units that failed here, and may be sound elsewhere, are not picked here for a while."""
     stuck = tx.cache.passed_over
-    for one in [one for one, until in stuck.items() if until <= tx.now]:
-        del stuck[one]
+    for unit_id in [unit_id for unit_id, until in stuck.items() if until <= tx.now]:
+        del stuck[unit_id]
     stuck.update(dict.fromkeys(failures, tx.now + PASS_OVER_US))
-    for unit in [tx.rows.units[one] for one in failures if one in tx.rows.units]:
+    for unit in [tx.rows.units[unit_id] for unit_id in failures if unit_id in tx.rows.units]:
         name = format_id(unit.lifecycle, unit.id)
         log.warning("unit=%s is passed over here for a minute: %s", name, reason_of(failures[unit.id]))
 
@@ -95,9 +95,10 @@ def pass_over(tx: UnitOfWork, failures: Mapping[int, Exception]) -> None:
 def unknown_here(tx: UnitOfWork, failures: Mapping[int, Exception]) -> dict[int, Exception]:
     """Those that failed only because this program does not know their lifecycle, or a state of it."""
     known = {unit.id: tx.lifecycles.get(unit.lifecycle) for unit in tx.lock_units(sorted(failures))}
-    states = {one: lifecycle.states if lifecycle else () for one, lifecycle in known.items()}
+    states = {unit_id: lifecycle.states if lifecycle else () for unit_id, lifecycle in known.items()}
     return {
-        one: error
-        for one, error in failures.items()
-        if isinstance(error, UnknownLifecycle) or (one in known and tx.rows.units[one].state not in states[one])
+        unit_id: error
+        for unit_id, error in failures.items()
+        if isinstance(error, UnknownLifecycle)
+        or (unit_id in known and tx.rows.units[unit_id].state not in states[unit_id])
     }

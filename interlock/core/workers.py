@@ -48,7 +48,7 @@ def register(tx: UnitOfWork, command: Register) -> int:
     validation.check_range("capacity", command.capacity, 1, CAPACITY_MAX)
     validation.check_range("concurrency", command.concurrency, 0, CAPACITY_MAX)
     stamp = make_stamp(command)
-    for older in [lock_worker(tx, one.unit) for one in lock_incarnations(tx, command.tenant, command.name)]:
+    for older in [lock_worker(tx, row.unit) for row in lock_incarnations(tx, command.tenant, command.name)]:
         if older.incarnation == command.incarnation:
             return older.unit
         older.draining = 1

@@ -28,8 +28,8 @@ def spelled(tenant: int, key: int, secret: str) -> str:
 
 def read_key(text: str) -> tuple[int, int, str] | None:
     """The tenant, the id and the secret of a whole key; None if it is none."""
-    found = SPELLING.fullmatch(text)
-    return (int(found[1]), parse_id(found[2]), found[3]) if found else None
+    match = SPELLING.fullmatch(text)
+    return (int(match[1]), parse_id(match[2]), match[3]) if match else None
 
 
 def redacted(text: str) -> str:

@@ -24,8 +24,8 @@ class Ballot(msgspec.Struct, frozen=True):
 
 def ballot(payload: str) -> Ballot:
     """The vote that a note holds; a bare true or false is one without a word."""
-    said = msgspec.json.decode(payload, type=bool | Ballot)
-    return Ballot(said) if isinstance(said, bool) else said
+    vote = msgspec.json.decode(payload, type=bool | Ballot)
+    return Ballot(vote) if isinstance(vote, bool) else vote
 
 
 def asked(lifecycle: Lifecycle, state: str, owners: Sequence[Owner] = PEOPLE) -> tuple[str, ...]:

@@ -56,11 +56,11 @@ def verdict_of_children(lifecycle: Lifecycle, state: str, children: Children) ->
         "gate": children.gates > 0 and not children.begun and not ready,
         "begin": children.begun + children.succeeded + children.lost > 0,
     }
-    said = next((trigger for trigger, true in verdicts.items() if true), "")
-    return said if said and lifecycle.allows(state, said) else ""
+    trigger = next((trigger for trigger, true in verdicts.items() if true), "")
+    return trigger if trigger and lifecycle.allows(state, trigger) else ""
 
 
 def after_parent(lifecycle: Lifecycle, state: str, *, cancelled: bool) -> str:
     """What the end of a parent does to a child; empty if nothing can be done, or the wish must wait."""
-    told = "parent_cancelled" if cancelled else "parent_failed"
-    return next((trigger for trigger in (told, "cancel") if lifecycle.allows(state, trigger)), "")
+    first = "parent_cancelled" if cancelled else "parent_failed"
+    return next((trigger for trigger in (first, "cancel") if lifecycle.allows(state, trigger)), "")

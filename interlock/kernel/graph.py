@@ -62,17 +62,17 @@ def arrange(before: Sequence[Iterable[int]]) -> list[int]:
     waits = [set(some) for some in before]
     after: dict[int, list[int]] = {}
     for place, some in enumerate(waits):
-        for one in some:
-            after.setdefault(one, []).append(place)
+        for item in some:
+            after.setdefault(item, []).append(place)
     free = [place for place, some in enumerate(waits) if not some]
-    found = []
+    order = []
     while free:
-        found.append(place := heappop(free))
-        for one in after.get(place, ()):
-            waits[one].discard(place)
-            if not waits[one]:
-                heappush(free, one)
-    return found
+        order.append(place := heappop(free))
+        for item in after.get(place, ()):
+            waits[item].discard(place)
+            if not waits[item]:
+                heappush(free, item)
+    return order
 
 
 def ranks(nodes: Iterable[N], edges: Iterable[tuple[N, N]]) -> dict[N, int]:

@@ -12,7 +12,6 @@ verb serves jobs, CI attempts and steps, whose states have other names. Code tha
 everybody asks for its **category**: waiting, ready, held, active, … and five settled ones, which are ends.
 
 A move may pass more than one state at once. Each step of it is a **hop**, and each hop is one event of the record.
-
 In which order: the loader reads a file and the lint checks it (every state can be reached and left, every unfinished
 state says what cancel and its deadline do); the migration writes the hops to the database, whose guard refuses every
 other one; then verbs use the table. Nothing here changes after loading, so much is computed once and kept.

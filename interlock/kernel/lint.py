@@ -91,8 +91,8 @@ def says_cancel(lifecycle: Lifecycle) -> Iterator[Fault]:
             text = f"it lists a 'cancel' move and also says cancel = '{state.cancel}'; keep one of them"
             yield Fault(at(state.name), "cancel", text)
         elif not listed and state.cancel not in ("deferred", "refused"):
-            said = f"says cancel = '{state.cancel}'" if state.cancel else "says nothing about cancel"
-            text = f"it is unfinished and {said}; list a 'cancel' move, or say cancel = 'deferred' or 'refused'"
+            rule = f"says cancel = '{state.cancel}'" if state.cancel else "says nothing about cancel"
+            text = f"it is unfinished and {rule}; list a 'cancel' move, or say cancel = 'deferred' or 'refused'"
             yield Fault(at(state.name), "cancel", text)
         elif state.cancel == "refused" and not state.cancel_why:
             yield Fault(at(state.name), "cancel", "it refuses cancel, but cancel_why does not say why")
@@ -132,9 +132,9 @@ def circle(lifecycle: Lifecycle) -> Iterator[Fault]:
     if not lifecycle.options.monotonic:
         if not lifecycle.options.monotonic_why:
             yield Fault("options", "cycle", "monotonic = false, but monotonic_why does not say why")
-    elif found := cycle(within):
-        text = f"the cycle {' -> '.join(map(str, found))} opens no attempt; mark one of its moves opens_attempt"
-        yield Fault(at(found[0]), "cycle", text)
+    elif states := cycle(within):
+        text = f"the cycle {' -> '.join(map(str, states))} opens no attempt; mark one of its moves opens_attempt"
+        yield Fault(at(states[0]), "cycle", text)
 
 
 def settled_exit(lifecycle: Lifecycle) -> Iterator[Fault]:
@@ -250,13 +250,13 @@ def follows(lifecycle: Lifecycle) -> Iterator[Fault]:
 def guarded(lifecycle: Lifecycle) -> Iterator[Fault]:
     """A guard that nothing asks would promise what nobody keeps."""
     for move in lifecycle.moves.values():
-        asked = asked_for(lifecycle, move)
+        guards = asked_for(lifecycle, move)
         for name in move.guards:
-            if name in asked:
+            if name in guards:
                 continue
             wrong = "which nothing asks there" if name in GUARDS else "which is no guard of the engine"
-            allowed = f"asked for '{move.trigger}' here are {', '.join(asked)}"
-            if not asked:
+            allowed = f"asked for '{move.trigger}' here are {', '.join(guards)}"
+            if not guards:
                 allowed = f"no guard is asked for '{move.trigger}' here"
             text = f"'{move.trigger}' names the guard '{name}', {wrong}; {allowed}; words that only explain are a note"
             yield Fault(at(move.source), "guard", text)

@@ -95,8 +95,8 @@ def count_time(sums: Sums, event: Seen, phase: str, took_us: int) -> None:
 
 def count_end(sums: Sums, lifecycle: Lifecycle | None, event: Seen) -> None:
     """An attempt that failed, that is made again, or after which the unit is a dead letter."""
-    said: dict[str, Any] = msgspec.json.decode(event.payload)
-    why = said.get("error_class") or (TIMEOUT if said.get("timeout") else None)
+    payload: dict[str, Any] = msgspec.json.decode(event.payload)
+    why = payload.get("error_class") or (TIMEOUT if payload.get("timeout") else None)
     if why:
         sums.add(FAILURES, event, why)
     if event.trigger == "retry":
@@ -104,5 +104,5 @@ def count_end(sums: Sums, lifecycle: Lifecycle | None, event: Seen) -> None:
     elif event.trigger in ("lost", "reclaim"):
         sums.add(RETRIES, event, LOST)
     if lifecycle and event.target in lifecycle.states and lifecycle.category(event.target) is Category.DEAD:
-        words = (str(said.get(name) or NONE) for name in ("stage", "reason_code"))
+        words = (str(payload.get(name) or NONE) for name in ("stage", "reason_code"))
         sums.add(DEAD, event, *words)

@@ -72,8 +72,8 @@ class Path(msgspec.Struct, frozen=True, dict=True):
     @cached_property
     def text(self) -> str:
         """All that tells this path from every other."""
-        told = [self.lifecycle, self.category, self.outcome, self.started, int(self.forced), self.hops]
-        return msgspec.json.encode(told).decode()
+        parts = [self.lifecycle, self.category, self.outcome, self.started, int(self.forced), self.hops]
+        return msgspec.json.encode(parts).decode()
 
     @cached_property
     def id(self) -> int:

@@ -18,9 +18,8 @@ In the order of a job's life:
 
 `AttemptsUsed` is what decides between another attempt and the end. Its counts include the present failure or loss.
 
-How long leases last and when a retry is due is in `kernel/timing.py`; what children mean to a parent in
-`kernel/families.py`. What is not pretty: the triggers have the same names in all lifecycles, but not every lifecycle
-lists each of them, so most functions name a first choice and what to do without it (`choose`).
+How long leases last: `kernel/timing.py`; what children mean to a parent: `kernel/families.py`. What is not pretty: not
+every lifecycle lists each trigger, so most functions name a first choice and what to do without it (`choose`).
 """
 
 from dataclasses import dataclass

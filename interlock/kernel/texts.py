@@ -10,7 +10,7 @@ def make_storable(text: str) -> str:
 
 def make_plain(text: str) -> str:
     """The same text without what a terminal would obey: only lines and tabs are left of what is no letter."""
-    return "".join(one if one.isprintable() or one in "\n\t" else "\N{REPLACEMENT CHARACTER}" for one in text)
+    return "".join(char if char.isprintable() or char in "\n\t" else "\N{REPLACEMENT CHARACTER}" for char in text)
 
 
 def cut_middle(text: str, most: int) -> str:

@@ -19,7 +19,7 @@ ALLOWED = (
 )
 COMPARE: dict[type[ast.cmpop], Callable[[Any, Any], Any]] = {
     ast.Eq: operator.eq, ast.NotEq: operator.ne, ast.Lt: operator.lt, ast.LtE: operator.le, ast.Gt: operator.gt,
-    ast.GtE: operator.ge, ast.In: lambda one, many: one in many, ast.NotIn: lambda one, many: one not in many,
+    ast.GtE: operator.ge, ast.In: lambda item, many: item in many, ast.NotIn: lambda item, many: item not in many,
 }  # fmt: skip
 WORDS = {"true": True, "false": False, "null": None}
 
@@ -43,7 +43,7 @@ def refuse_strange(tree: ast.expr) -> None:
         plain = ast.BoolOp | ast.UnaryOp | ast.Compare | ast.Name | ast.Attribute | ast.Subscript | ast.Constant
         if isinstance(node, ast.UnaryOp) and not isinstance(node.op, ast.Not | ast.USub):
             raise ValueError("only `not` and a minus stand before something")
-        if isinstance(node, ast.Compare) and any(type(one) not in COMPARE for one in node.ops):
+        if isinstance(node, ast.Compare) and any(type(item) not in COMPARE for item in node.ops):
             raise ValueError("`is` compares nothing here")
         if isinstance(node, ast.expr) and not isinstance(node, plain | ast.List | ast.Tuple):
             raise ValueError(f"`{ast.unparse(node)}` is more than a condition")
@@ -72,7 +72,7 @@ def value(node: ast.expr, known: Mapping[str, Any]) -> Any:
         case ast.Subscript():
             return inside(value(node.value, known), value(node.slice, known))
         case ast.List() | ast.Tuple():
-            return [value(one, known) for one in node.elts]
+            return [value(item, known) for item in node.elts]
         case ast.UnaryOp():
             return (
                 negative(value(node.operand, known))
@@ -80,7 +80,7 @@ def value(node: ast.expr, known: Mapping[str, Any]) -> Any:
                 else not value(node.operand, known)
             )
         case ast.BoolOp():
-            each = (value(one, known) for one in node.values)
+            each = (value(item, known) for item in node.values)
             return all(each) if isinstance(node.op, ast.And) else any(each)
         case ast.Compare():
             return compared(node, known)

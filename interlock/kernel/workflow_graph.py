@@ -60,11 +60,11 @@ def order_of(works: Sequence[Work]) -> list[int]:
         refs[work.ref] = place
     refs.pop("", None)
     before = [[place_of(refs, name) for name in names_in(work)] for work in works]
-    found = arrange(before)
-    if len(found) < len(works):
-        pairs = [(works[place].ref, works[one].ref) for place, some in enumerate(before) for one in some]
+    order = arrange(before)
+    if len(order) < len(works):
+        pairs = [(works[place].ref, works[need].ref) for place, some in enumerate(before) for need in some]
         raise InterlockError(f"a circle of needs: {shown(cycle(pairs), ' needs ')}; none of them could ever begin")
-    return found
+    return order
 
 
 def names_in(work: Work) -> Iterable[str]:
@@ -90,10 +90,10 @@ def shown(names: Sequence[str], between: str) -> str:
 
 def above(steps: Iterable[Work]) -> dict[str, set[str]]:
     """By step: all steps that must succeed before it. Each of these steps is behind those that it needs."""
-    found: dict[str, set[str]] = {}
+    order: dict[str, set[str]] = {}
     for step in steps:
-        found[step.ref] = {name for need in step.needs for name in (need, *found[need])}
-    return found
+        order[step.ref] = {name for need in step.needs for name in (need, *order[need])}
+    return order
 
 
 def kept(template: str, steps: Sequence[Work], first: str | None, done: Iterable[str]) -> set[str]:

@@ -149,6 +149,19 @@ def test_a_bug_that_time_meets_names_the_unit(
     assert "raise KeyError" in caplog.text
 
 
+def test_an_expired_lease_is_logged_with_its_unit(world: World, caplog: pytest.LogCaptureFixture) -> None:
+    unit = world.submit()
+    worker = world.worker()
+    (grant,) = world.claim(worker)
+    world.pass_time(3600)
+    with caplog.at_level(logging.INFO, "interlock.core"):
+        world.engine.send(Tick())
+    lines = [record.getMessage() for record in caplog.records]
+    assert [line for line in lines if "lease expired" in line] == [
+        f"lease expired: unit={format_id('job', unit)} attempt=1 fence={grant.fence} worker={worker}"
+    ]
+
+
 def spoil(monkeypatch: pytest.MonkeyPatch, unit: int) -> None:
     honest = timers.fire_timer
 

@@ -246,12 +246,14 @@ class Mute:
         pass
 
 
-def test_a_dead_wire_costs_a_poll_and_no_more() -> None:
+def test_a_dead_channel_costs_a_poll_and_no_more(caplog: pytest.LogCaptureFixture) -> None:
     hub = WakeupHub(Mute())
     with hub.watch([(1, "default")]) as watch:
         hub.send(Wakeup({}, {(1, "default")}))
         assert watch.wait(0)
     hub.close()
+    assert "wake-up channel failed, falling back to polling: error=no line" in caplog.text
+    assert "wake-up not sent to other processes: queues=1 error=no line" in caplog.text
 
 
 def test_thousands_of_queues_are_told_as_all(server: str) -> None:

@@ -32,7 +32,7 @@ def run_reactions(tx: UnitOfWork) -> None:
     reactions = (END_CHILDREN, *tx.hooks.reactions, ROLL_UP)
     while moved := write_round(tx):
         for reaction in reactions:
-            if served := [one for one in moved if reaction.serves(one)]:
+            if served := [move for move in moved if reaction.serves(move)]:
                 reaction.run(tx, served)
     if tx.counters.costs:
         add_costs(tx)

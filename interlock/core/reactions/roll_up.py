@@ -93,10 +93,10 @@ def current_child(lifecycle: Lifecycle, parent: Unit, moved: list[Unit]) -> str:
     if child is None:
         return ""
     if child.outcome is not None:
-        said = "succeed" if child.outcome == Category.SUCCESS else "fail"
+        trigger = "succeed" if child.outcome == Category.SUCCESS else "fail"
     else:
-        said = "begin" if child.category in policy.LEASED else ""
-    return said if said and lifecycle.allows(parent.state, said) else ""
+        trigger = "begin" if child.category in policy.LEASED else ""
+    return trigger if trigger and lifecycle.allows(parent.state, trigger) else ""
 
 
 # The end of a family.
