@@ -15,8 +15,8 @@ from interlock.kernel.commands import Claim, Finish, LeaseRef, Outcome, Register
 from interlock.kernel.rows import Act, Body, Unit, columns
 from interlock.lifecycles import shipped
 from interlock.plugins import make_engine
-from interlock.store.postgres.bulk import Given, insert_text, update_text
-from interlock.store.postgres.connection import ACT_BITS, PLANS, declared, settings
+from interlock.store.postgres.bulk import Given, build_insert, build_update
+from interlock.store.postgres.connection import ACT_BITS, PLANS, format_settings, format_tenants
 from interlock.store.query import list_columns
 from interlock.store.url import connect
 
@@ -26,7 +26,7 @@ MEASURES = ["bulk", "drain"]
 LEFT = product.LEFT
 BATCH = 500
 ACT, UNIT, BODY = columns(Act), columns(Unit), columns(Body)
-BEGIN = "BEGIN; SELECT " + settings({**declared([1]), **PLANS})
+BEGIN = "BEGIN; SELECT " + format_settings({**format_tenants([1]), **PLANS})
 FIND = """SELECT id, act, lease_id FROM unit WHERE lane = %s AND available_at IS NOT NULL
 ORDER BY priority DESC, available_at, id LIMIT %s FOR UPDATE SKIP LOCKED"""
 LOCK = "SELECT id, act, lease_id FROM unit WHERE id = ANY(%s) ORDER BY id FOR UPDATE"
@@ -77,12 +77,12 @@ class Loop:
 
     def insert(self, kind: Any, rows: list[tuple[Any, ...]]) -> None:
         given = Given(kind, columns(kind), rows)
-        self.raw.execute(insert_text(given.shape), given.params)
+        self.raw.execute(build_insert(given.shape), given.params)
 
     def change(self, kind: Any, names: tuple[str, ...], rows: list[tuple[Any, ...]]) -> None:
         """The first of the names is the key."""
         given, (key, *rest) = Given(kind, names, rows), names
-        self.raw.execute(update_text(given.shape, tuple(rest), key), given.params)
+        self.raw.execute(build_update(given.shape, tuple(rest), key), given.params)
 
     def begin(self) -> int:
         """A transaction is open; answers the id of its first act."""

@@ -18,7 +18,7 @@ from interlock.store.connection import Connection
 from interlock.store.private_files import create_private
 from interlock.store.queries.evidence import count_ever
 from interlock.store.queries.snapshots import read_archived, read_cursor, read_epoch, read_gone_acts, read_tenant_ids
-from interlock.store.restore import ended_epoch
+from interlock.store.restore import find_ended_epoch
 from interlock.store.seals import NOTHING
 
 T = TypeVar("T", bound=msgspec.Struct)
@@ -94,7 +94,7 @@ def identity(connection: Connection) -> str:
 
 def foreign(connection: Connection, epoch: str) -> str:
     """What an anchor is of whose epoch is not this store's."""
-    if before := ended_epoch(connection, epoch):
+    if before := find_ended_epoch(connection, epoch):
         at = datetime.fromtimestamp(before.ended_at / 1_000_000, UTC).isoformat(timespec="seconds")
         return (
             f"this database before it was restored: its epoch, {epoch}, ended at {at}. What came after the backup is "
@@ -136,7 +136,7 @@ def judge_gone(connection: Connection, kept: Root, files: Files) -> Iterator[Bro
 def judge(connection: Connection, kept: Root) -> Iterator[Broken]:
     """Whether the acts of a tenant up to one of them are those that were anchored."""
     at = NOTHING
-    for at in seals.chain(connection, kept.tenant, end=kept.act + 1):  # noqa: B007
+    for at in seals.walk_chain(connection, kept.tenant, end=kept.act + 1):  # noqa: B007
         pass
     if at != (kept.act, kept.acts, kept.root):
         yield Broken(
@@ -149,7 +149,7 @@ def roots(connection: Connection) -> Iterator[Root]:
     """How far the chain of each tenant has come."""
     for tenant in read_tenant_ids(connection):
         at = NOTHING
-        for at in seals.chain(connection, tenant):  # noqa: B007
+        for at in seals.walk_chain(connection, tenant):  # noqa: B007
             pass
         if at.acts:
             yield Root(tenant, *at)

@@ -39,7 +39,7 @@ from interlock.store.connection import Connection
 from interlock.store.ids import Ids
 from interlock.store.private_files import create_private
 from interlock.store.queries.views import find_matching, glimpse
-from interlock.store.retention import tree
+from interlock.store.retention import load_tree
 from interlock.store.unit_of_work import open_unit_of_work
 
 Out = Annotated[Path | None, typer.Option("--out", help="The new file of JSON lines that is to hold them.")]
@@ -123,7 +123,7 @@ def write_tree(connection: Connection, app: App, root: int, file: BinaryIO, acts
     tx = open_unit_of_work(connection, app.lifecycles, Ids(connection), [app.tenant])
     try:
         top, digest = tx.unit(root), sha256()
-        units = tree(tx, top)
+        units = load_tree(tx, top)
         file.writelines(act_lines(tx, units, acts))
         for line in lines(tx, units):
             file.write(line)

@@ -36,7 +36,7 @@ def upgrade(db: Url = DEFAULT, json: Json = False) -> None:
     with opened(db) as connection:
         done = migrate.upgrade(connection, known_lifecycles().values(), known_plugins().tables)
         at = migrate.version(connection)
-        lines = rights.lines_for_dba(connection) if connection.many_writers else []
+        lines = rights.format_for_dba(connection) if connection.many_writers else []
     if json:
         dump({"schema": at, "run": done, "for_dba": lines})
         return
@@ -82,7 +82,7 @@ def doctor_database(db: Url = DEFAULT, json: Json = False) -> None:
     """Look for what would hurt later: settings that lose commits, roles that see too much, old transactions."""
     must_exist(db)
     with opened(db) as connection:
-        findings = doctor.findings(connection, known_lifecycles())
+        findings = doctor.diagnose(connection, known_lifecycles())
     report(findings, "the database was looked at", json)
 
 

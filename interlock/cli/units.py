@@ -40,8 +40,8 @@ from interlock.kernel.lifecycle import Category, Lifecycle
 from interlock.kernel.rows import Artifact, Event, Note
 from interlock.kernel.texts import make_plain
 from interlock.store.connection import Connection
-from interlock.store.queries.job_events import JOB, Place, job_events
-from interlock.store.queries.lists import newest
+from interlock.store.queries.job_events import JOB, Place, read_job_events
+from interlock.store.queries.lists import read_newest_units
 from interlock.store.queries.views import (
     Filter,
     Glimpse,
@@ -92,7 +92,7 @@ def gathered(
     """As many units as are wanted, however far they lie apart, and the id behind which to go on."""
     kinds, found = tuple(lifecycles), list[View]()
     while True:
-        page = newest(connection, tenant, kinds, wanted, limit - len(found), after)
+        page = read_newest_units(connection, tenant, kinds, wanted, limit - len(found), after)
         found += page.units
         if page.next is None or len(found) == limit:
             return found, page.next
@@ -276,7 +276,7 @@ def show_job_events(unit: str, shape_of: str, after: int, tenant: int, db: str, 
         lifecycle = app.read(glimpse, number).lifecycle
         if lifecycle != JOB:
             raise InterlockError(f"document 002's shape is of jobs, and {unit} is a {lifecycle}")
-        found = [json_views.make_job_event(one) for one in app.read(job_events, number, Place(), EVERY)]
+        found = [json_views.make_job_event(one) for one in app.read(read_job_events, number, Place(), EVERY)]
     if json:
         dump({"events": found})
         return

@@ -25,7 +25,7 @@ from interlock.kernel.policy import LEASED
 from interlock.kernel.rows import Event
 from interlock.store.connection import Connection
 from interlock.store.queries.snapshots import read_cursor, read_events_after
-from interlock.store.queries.trees import notes_in, tree_of
+from interlock.store.queries.trees import read_notes_in, read_tree
 from interlock.store.queries.views import Filter, View, count_by, events_of, listing, view
 
 PAUSE = 0.25  # seconds between two looks
@@ -103,9 +103,9 @@ def look(connection: Connection, tenant: int, unit: int | None, lifecycles: Mapp
         newest = listing(connection, tenant, Filter(), SHOWN)
         units = list({one.unit.id: one for one in [*busy, *newest] if one.unit.lifecycle != json_views.WORKER}.values())
     else:
-        units = [one for _, one in tree_of(connection, tenant, unit).units]
+        units = [one for _, one in read_tree(connection, tenant, unit).units]
     held = [one.unit.id for one in units if one.unit.holder is not None]
-    said = notes_in(connection, tenant, held, "progress")
+    said = read_notes_in(connection, tenant, held, "progress")
     progress = {one: step for one in held if (step := trees.parse_progress(said[one]))}
     if unit is not None and lifecycles is not None:
         return Picture(units, progress, [], trees.read_tree_snapshot(connection, tenant, lifecycles, unit))

@@ -14,7 +14,7 @@ from interlock.kernel.errors import NotWanted
 from interlock.kernel.ids import format_id, parse_id
 from interlock.kernel.lifecycle import Lifecycle
 from interlock.store.connection import Connection
-from interlock.store.queries.trees import Tree, births_of, notes_in, resting, tree_of
+from interlock.store.queries.trees import Tree, find_resting, read_births, read_notes_in, read_tree
 from interlock.store.queries.views import View, views_of
 
 if TYPE_CHECKING:
@@ -144,7 +144,7 @@ def read_inbox_page(
     states, items = waiting(lifecycles, owners), list[InboxItem]()
     size = PAGE if by is not None or roles else limit
     while len(items) < limit:
-        page = resting(connection, tenant, states, size, after)
+        page = find_resting(connection, tenant, states, size, after)
         items += [item for item in read_items(connection, tenant, lifecycles, page, checks) if is_for(item, by, roles)]
         if len(page) < size:
             break
@@ -157,9 +157,9 @@ def read_items(
 ) -> list[InboxItem]:
     """Reads what each of these waits for, with the votes so far."""
     owners = PEOPLE_AND_CHECKS if checks else PEOPLE
-    notes = notes_in(connection, tenant, [view.unit.id for view in views], "vote")
+    notes = read_notes_in(connection, tenant, [view.unit.id for view in views], "vote")
     parents = views_of(connection, tenant, [view.unit.parent for view in views if view.unit.parent is not None])
-    submitters = births_of(connection, tenant, [view.unit.parent or view.unit.id for view in views])
+    submitters = read_births(connection, tenant, [view.unit.parent or view.unit.id for view in views])
     items = []
     for view in views:
         votes = tuple(
@@ -177,7 +177,7 @@ def find_inbox_item(
     connection: Connection, tenant: int, lifecycles: Mapping[str, Lifecycle], unit: int, word: str, by: str | None
 ) -> InboxItem:
     """Finds what waits for this decision, the unit itself or the one below it. Raises NotWanted."""
-    tree = tree_of(connection, tenant, unit)
+    tree = read_tree(connection, tenant, unit)
     known = [view for _, view in tree.units if view.unit.lifecycle in lifecycles]
     wait = [view for view in known if word in list_words(lifecycles, view)]
     if wait and wait[0].unit.id == unit:
@@ -206,7 +206,7 @@ def list_words(lifecycles: Mapping[str, Lifecycle], view: View) -> tuple[str, ..
 
 
 def has_voted(connection: Connection, tenant: int, unit: int, by: str | None) -> bool:
-    return any(note.name == by for note in notes_in(connection, tenant, [unit], "vote")[unit])
+    return any(note.name == by for note in read_notes_in(connection, tenant, [unit], "vote")[unit])
 
 
 def describe_no_wait(tree: Tree, word: str, others: Sequence[tuple[View, tuple[str, ...]]]) -> str:

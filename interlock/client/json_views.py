@@ -30,7 +30,7 @@ from interlock.kernel.ids import format_id
 from interlock.kernel.lifecycle import Category
 from interlock.kernel.rows import Artifact, Event, Note, Unit, Worker
 from interlock.kernel.texts import cut_middle
-from interlock.store.queries.dead_letters import Letter
+from interlock.store.queries.dead_letters import DeadLetter
 from interlock.store.queries.job_events import COMPENSATED, JOB, JobEvent
 from interlock.store.queries.views import Glimpse, View
 
@@ -122,7 +122,7 @@ def make_lease(view: View) -> LeaseResponse | None:
     return LeaseResponse(state=row.lease, worker=view.holder, fence=row.fence, until=format_time(row.lease_until))
 
 
-def make_dead_letter(view: View, end: Letter, traceback: Note | None) -> DeadLetterResponse:
+def make_dead_letter(view: View, end: DeadLetter, traceback: Note | None) -> DeadLetterResponse:
     """Makes a dead letter, with how it ended, and the head and the tail of its last traceback."""
     payload = end.told
     names = ("reason_code", "error_class", "stage", "last_error", "attempts", "last_owner", "correlation_id")

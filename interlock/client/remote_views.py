@@ -17,7 +17,7 @@ from interlock.client.why import explain
 from interlock.kernel.errors import InterlockError
 from interlock.kernel.rows import Unit, Worker
 from interlock.store.queries import lists, views
-from interlock.store.queries.dead_letters import Letters
+from interlock.store.queries.dead_letters import DeadLetterConditions
 
 PAGE_MAX = 1_000
 YEAR_9999 = 253_000_000_000_000_000  # microseconds
@@ -131,7 +131,7 @@ def make_bounded_field(name: str, hint: Any, default: Any) -> Any:
 
 def convert_filter(value: Any) -> Any:
     """Returns a filter that was sent as the store knows it; any other value stays as it is."""
-    for kind in (views.Filter, Letters):
+    for kind in (views.Filter, DeadLetterConditions):
         if isinstance(value, make_strict(kind)):
             return msgspec.convert(value, kind, from_attributes=True)
     return value

@@ -23,8 +23,8 @@ from interlock.kernel.errors import Contended, InterlockError, StoreError, Unkno
 from interlock.kernel.ids import format_id, parse_id
 from interlock.kernel.lifecycle import SETTLED, Category, Lifecycle
 from interlock.store.connection import Connection
-from interlock.store.queries.dead_letters import Letters, read_dead_letters
-from interlock.store.queries.lists import Amount, Found, UnitRef, amount, newest, oldest, refs_of
+from interlock.store.queries.dead_letters import DeadLetterConditions, read_dead_letters
+from interlock.store.queries.lists import Amount, Found, UnitRef, amount, read_newest_units, read_oldest_units, refs_of
 from interlock.store.queries.views import Filter, count_by, done_again
 
 if TYPE_CHECKING:
@@ -123,7 +123,7 @@ def make_filter(
 def make_ends_filter(
     known: Collection[str], *, lifecycle: str | None = None, reason_code: str | None = None,
     error_class: str | None = None, since: datetime | None = None, **fields: str | None,
-) -> Letters:  # fmt: skip
+) -> DeadLetterConditions:  # fmt: skip
     """Makes the filter of dead letters; `since` is when they died at the earliest. Raises InterlockError."""
     if lifecycle is not None:
         check_value("lifecycle", lifecycle, known)
@@ -132,7 +132,9 @@ def make_ends_filter(
     if error_class is not None:
         check_value("error class", error_class, list(ERROR_CLASSES))
     since_us = 0 if since is None else max(instant_us("since", since), 0)
-    return Letters(lifecycle=lifecycle, reason_code=reason_code, error_class=error_class, since=since_us, **fields)
+    return DeadLetterConditions(
+        lifecycle=lifecycle, reason_code=reason_code, error_class=error_class, since=since_us, **fields
+    )
 
 
 def list_states(lifecycles: Mapping[str, Lifecycle]) -> dict[str, list[str]]:
@@ -164,7 +166,8 @@ def to_tuple(values: Texts | None) -> tuple[str, ...]:
 
 
 def read_jobs_page(
-    connection: Connection, tenant: int, lifecycles: Mapping[str, Lifecycle], wanted: Filter, ends: Letters | None,
+    connection: Connection, tenant: int, lifecycles: Mapping[str, Lifecycle], wanted: Filter,
+    ends: DeadLetterConditions | None,
     limit: int,
     after: int,
 ) -> Found:  # fmt: skip
@@ -172,21 +175,23 @@ def read_jobs_page(
 
     `ends` filters dead letters by how they ended.
     """
-    page = newest(connection, tenant, lifecycles.values(), wanted, limit, after or None)
+    page = read_newest_units(connection, tenant, lifecycles.values(), wanted, limit, after or None)
     rows = [view.unit for view in page.units]
     units = [UnitRef(row.id, row.lifecycle, row.state, row.outcome is not None) for row in rows]
     return Found(filter_ends(connection, tenant, ends, units), None if page.next is None else parse_id(page.next))
 
 
 def read_jobs_in_order(
-    connection: Connection, tenant: int, wanted: Filter, ends: Letters | None, limit: int, after: int
+    connection: Connection, tenant: int, wanted: Filter, ends: DeadLetterConditions | None, limit: int, after: int
 ) -> Found:
     """Reads a page of the jobs that fit, the lowest id first, behind the id `after`."""
-    page = oldest(connection, tenant, wanted, limit, after)
+    page = read_oldest_units(connection, tenant, wanted, limit, after)
     return Found(filter_ends(connection, tenant, ends, page.units), page.next)
 
 
-def filter_ends(connection: Connection, tenant: int, ends: Letters | None, units: Sequence[UnitRef]) -> list[UnitRef]:
+def filter_ends(
+    connection: Connection, tenant: int, ends: DeadLetterConditions | None, units: Sequence[UnitRef]
+) -> list[UnitRef]:
     """Returns those that fit the filter of dead letters."""
     if ends is None:
         return list(units)

@@ -14,7 +14,7 @@ from interlock.kernel.ids import format_id
 from interlock.kernel.lifecycle import SETTLED, Category, Lifecycle, Owner
 from interlock.kernel.rows import Event, Note
 from interlock.store.connection import Connection
-from interlock.store.queries.trees import Tree, events_in, notes_in, tree_of
+from interlock.store.queries.trees import Tree, read_events_in, read_notes_in, read_tree
 from interlock.store.queries.views import View
 
 LATER = 2**62  # later than every event
@@ -82,11 +82,11 @@ def read_tree_snapshot(
 
 def read_tree_rows(connection: Connection, tenant: int, unit: int, at: int | None) -> TreeRows:
     """Reads the rows of a tree, now or up to `at`, in microseconds UTC. Raises Unknown."""
-    tree, until = tree_of(connection, tenant, unit), LATER if at is None else at
+    tree, until = read_tree(connection, tenant, unit), LATER if at is None else at
     held = [] if at is not None else [view.unit.id for _, view in tree.units if view.unit.holder is not None]
     return TreeRows(
-        tree, until, at is not None, connection.now(), events_in(connection, tenant, tree.ids, until),
-        notes_in(connection, tenant, tree.ids, "vote"), notes_in(connection, tenant, held, "progress"),
+        tree, until, at is not None, connection.now(), read_events_in(connection, tenant, tree.ids, until),
+        read_notes_in(connection, tenant, tree.ids, "vote"), read_notes_in(connection, tenant, held, "progress"),
     )  # fmt: skip
 
 

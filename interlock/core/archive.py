@@ -11,7 +11,7 @@ from interlock.kernel.errors import InterlockError
 from interlock.kernel.rows import Archived, Row, Unit
 from interlock.store.flush import flush
 from interlock.store.queries.metrics import count_renewals
-from interlock.store.retention import find_acts, forget, heads_of, kept_rows, still_needed, tree
+from interlock.store.retention import find_acts, find_needing, forget, load_tree, read_head_digests, read_kept_rows
 from interlock.store.unit_of_work import UnitOfWork
 
 TREE = b'{"table":"tree",'  # how the line begins that closes a tree in a file
@@ -33,16 +33,16 @@ def archive(tx: UnitOfWork, command: Archive) -> int:
     root = tx.unit(command.unit)
     if root.parent is not None:
         raise InterlockError(f"unit {root.id} is a child of {root.parent}; a whole tree is archived, from its top")
-    units = tree(tx, root)
+    units = load_tree(tx, root)
     if unsettled := [unit for unit in units if not tx.lifecycle(unit).settled(unit.state)]:
         raise InterlockError(f"unit {unsettled[0].id} is {unsettled[0].state}; only what has ended is archived")
     ids = [unit.id for unit in units]
-    if needy := still_needed(tx, ids):
+    if needy := find_needing(tx, ids):
         raise InterlockError(f"unit {needy[0]} has not ended and needs one of these")
     if (digest := digest_of(lines(tx, units))) != command.digest:
         raise InterlockError(f"the file is said to hold {command.digest}, but what would be deleted is {digest}")
     refuse_unless_operator(tx, "archive", Archived.table)
-    heads = heads_of(tx, units)
+    heads = read_head_digests(tx, units)
     for unit in units:
         tx.add(
             Archived(
@@ -59,7 +59,7 @@ def archive(tx: UnitOfWork, command: Archive) -> int:
 def lines(tx: UnitOfWork, units: list[Unit]) -> Iterator[bytes]:
     """What an archive file holds: one JSON object a row, tables and rows in a fixed order."""
     ids = [unit.id for unit in units]
-    for row in kept_rows(tx, ids):
+    for row in read_kept_rows(tx, ids):
         yield as_line(row)
 
 

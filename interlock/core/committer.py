@@ -49,7 +49,7 @@ from interlock.store.connection import Connection, LostCommit, Taken, Unreachabl
 from interlock.store.held_cache import HeldCache
 from interlock.store.hooks import NONE, Hooks
 from interlock.store.ids import Ids, OutOfIds
-from interlock.store.observer import Observers, notify, timed
+from interlock.store.observer import Observers, notify, time_call
 from interlock.store.unit_of_work import Picks, UnitOfWork, open_unit_of_work
 
 log = logging.getLogger("interlock.core")
@@ -172,7 +172,7 @@ class Committer:
         try:
             if self.observers:
                 run = self.run_verb
-                return timed(self.observers, "on_command", command, call=lambda: run(tx, command)), None
+                return time_call(self.observers, "on_command", command, call=lambda: run(tx, command)), None
             return self.run_verb(tx, command), None
         except StoreError:
             raise
@@ -209,7 +209,7 @@ class Committer:
         """Commits. A transaction whose COMMIT got no answer is not run again before it is known to be lost."""
         try:
             if self.observers:
-                timed(self.observers, "on_commit", len(tx.changes.written), call=self.connection.commit)
+                time_call(self.observers, "on_commit", len(tx.changes.written), call=self.connection.commit)
             else:
                 self.connection.commit()
         except LostCommit as lost:

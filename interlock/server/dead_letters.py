@@ -19,14 +19,14 @@ from interlock.server.errors import ApiError
 from interlock.server.operations import Operation, Request, parse_unit_id
 from interlock.server.request_schemas import BulkRequeueRequest, DeadLetterFilter, DeadLettersQuery
 from interlock.store.connection import Connection
-from interlock.store.queries.dead_letters import END, Letter, Letters, Place, find_place, read_newest
+from interlock.store.queries.dead_letters import END, DeadLetter, DeadLetterConditions, Place, find_place, read_newest
 from interlock.store.queries.lists import UnitRef
 from interlock.store.queries.views import read_last_tracebacks, views_of
 
 BULK_MOST, TOGETHER, SHOWN_MOST = 10_000, 200, 1_000  # letters of one order, at a time, and told by id
 
 
-def make_dead_letter_filter(request: Request, filters: DeadLetterFilter) -> Letters:
+def make_dead_letter_filter(request: Request, filters: DeadLetterFilter) -> DeadLetterConditions:
     """The letters that are meant. Raises InterlockError."""
     words = {name: getattr(filters, name) for name in DeadLetterFilter.__struct_fields__}
     return make_ends_filter(request.app.lifecycles, **words)
@@ -39,8 +39,8 @@ async def list_dead_letters(request: Request) -> responses.DeadLettersResponse:
 
 
 def read_page(
-    connection: Connection, tenant: int, filters: Letters, query: DeadLettersQuery
-) -> tuple[list[responses.DeadLetterResponse], Letter | None]:
+    connection: Connection, tenant: int, filters: DeadLetterConditions, query: DeadLettersQuery
+) -> tuple[list[responses.DeadLetterResponse], DeadLetter | None]:
     before = END if query.after is None else find_place(connection, tenant, parse_unit_id(query.after))
     if before is None:
         raise InterlockError(f"'{query.after}' is no dead letter any more; begin with the first page")
@@ -71,12 +71,14 @@ async def requeue(request: Request) -> responses.BulkRequeueResponse:
     return await requeue_all(request, dead_letters, more, body.reason)
 
 
-async def collect_dead_letters(request: Request, filters: Letters, at: int) -> tuple[list[Letter], bool]:
+async def collect_dead_letters(
+    request: Request, filters: DeadLetterConditions, at: int
+) -> tuple[list[DeadLetter], bool]:
     """Letters that died by then and were not done again by then, at most so many, and whether there are more.
 
     Those that were done again later are among them: so an order that comes twice means the same ones twice.
     """
-    dead_letters: list[Letter] = []
+    dead_letters: list[DeadLetter] = []
     before: Place = (at, 2**62)
     while len(dead_letters) < BULK_MOST:
         batch, last = await request.read(read_newest, filters, TOGETHER * 5, before)
@@ -88,7 +90,7 @@ async def collect_dead_letters(request: Request, filters: Letters, at: int) -> t
 
 
 async def requeue_all(
-    request: Request, dead_letters: list[Letter], more: bool, reason: str
+    request: Request, dead_letters: list[DeadLetter], more: bool, reason: str
 ) -> responses.BulkRequeueResponse:
     """Each letter is done again, some at a time; whoever does so twice gets the same units twice."""
     caller, outcomes = request.caller, list[RequeueOutcome]()

@@ -25,8 +25,8 @@ from interlock.server.request_schemas import (
 )
 from interlock.store.connection import Connection
 from interlock.store.queries.job_events import JOB as JOB_LIFE
-from interlock.store.queries.job_events import Place, job_events, place_of
-from interlock.store.queries.lists import amount, newest
+from interlock.store.queries.job_events import Place, place_of, read_job_events
+from interlock.store.queries.lists import amount, read_newest_units
 from interlock.store.queries.views import (
     Filter,
     Glimpse,
@@ -117,7 +117,7 @@ async def read_page(request: Request, wanted: Filter, name: str) -> dict[str, An
     """A page of units, where the next one begins, and if it is asked for how many there are."""
     query: JobsQuery = request.query
     after = None if query.after is None else parse_unit_id(query.after)
-    rows = await request.read(newest, request.app.lifecycles.values(), wanted, query.limit, after)
+    rows = await request.read(read_newest_units, request.app.lifecycles.values(), wanted, query.limit, after)
     count = await request.read(amount, wanted) if query.count else None
     return {name: [json_views.make_job(item) for item in rows.units], "next": rows.next, "count": count}
 
@@ -169,7 +169,7 @@ async def job_events_page(request: Request, unit: int) -> responses.JobEventsRes
     if query.after:
         raise InterlockError("after is not allowed with shape=002; its pages go on with `cursor`")
     after = Place() if query.cursor is None else place_of(query.cursor)
-    rows = await request.read(job_events, unit, after, query.limit + 1)
+    rows = await request.read(read_job_events, unit, after, query.limit + 1)
     page = rows[: query.limit]
     following = str(page[-1].place) if len(rows) > len(page) else None
     return responses.JobEventsResponse([json_views.make_job_event(item) for item in page], following)

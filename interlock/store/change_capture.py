@@ -10,7 +10,7 @@ from interlock.store.queries.snapshots import read_leases, read_rows
 WATCHED = {"unit": "id", "lease": "unit", "worker": "unit", "slot": "0", "token": "0", "need": "unit"}
 
 
-def keep_track(connection: Connection) -> None:
+def start_capture(connection: Connection) -> None:
     """From now on what this connection writes is remembered with the transaction that wrote it."""
     connection.rows(
         "CREATE TEMP TABLE IF NOT EXISTS written (kind TEXT, id INTEGER, PRIMARY KEY (kind, id)) WITHOUT ROWID"
@@ -24,7 +24,7 @@ def keep_track(connection: Connection) -> None:
             )
 
 
-def written(connection: Connection) -> list[tuple[str, int]]:
+def take_written(connection: Connection) -> list[tuple[str, int]]:
     """The tables and rows that were written since this was asked last."""
     rows = connection.rows("SELECT kind, id FROM written ORDER BY kind, id")
     if rows:
@@ -32,12 +32,12 @@ def written(connection: Connection) -> list[tuple[str, int]]:
     return [(kind, row_id) for kind, row_id in rows]
 
 
-def units(connection: Connection, ids: Iterable[int]) -> list[Unit]:
+def read_units(connection: Connection, ids: Iterable[int]) -> list[Unit]:
     """These units, with what their live leases say."""
     rows = read_rows(connection, Unit, "WHERE id {ids} ORDER BY id", ids=list(ids))
     read_leases(connection, rows)
     return rows
 
 
-def needs_of(connection: Connection, ids: Iterable[int]) -> list[Need]:
+def read_needs(connection: Connection, ids: Iterable[int]) -> list[Need]:
     return read_rows(connection, Need, "WHERE unit {ids} ORDER BY unit, needs", ids=list(ids))

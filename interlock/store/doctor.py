@@ -49,7 +49,7 @@ POOLED = (
 Check = Callable[[Connection], Iterator[str]]
 
 
-def findings(connection: Connection, lifecycles: Mapping[str, Lifecycle]) -> list[str]:
+def diagnose(connection: Connection, lifecycles: Mapping[str, Lifecycle]) -> list[str]:
     """Everything that is wrong with a database; an empty one has nothing else that could be."""
     at, newest = migrate.version(connection), migrate.numbers()[-1]
     if at == 0:
@@ -64,9 +64,10 @@ def findings(connection: Connection, lifecycles: Mapping[str, Lifecycle]) -> lis
 def check_guard(connection: Connection, lifecycles: Mapping[str, Lifecycle]) -> Iterator[str]:
     """The guard is what this program ships. What is only unknown is named too, and is no tampering by itself."""
     yield from (
-        f"the guard is not what this program ships: {text}" for text in guard.findings(connection, lifecycles.values())
+        f"the guard is not what this program ships: {text}"
+        for text in guard.find_differences(connection, lifecycles.values())
     )
-    if unknown := guard.unknown_lifecycles(connection, lifecycles.values()):
+    if unknown := guard.find_unknown_lifecycles(connection, lifecycles.values()):
         yield (
             f"the guard knows lifecycles that this program does not: {', '.join(unknown)}; if they are yours, name "
             "their files (--lifecycles FILE)"
@@ -102,7 +103,7 @@ def check_server(connection: Connection) -> Iterator[str]:
 
 
 def check_paths(connection: Connection) -> Iterator[str]:
-    home = rights.home_of(connection)
+    home = rights.find_home(connection)
     for (function,) in connection.rows(DEFINERS, {"home": home}):
         path = f"search_path = pg_catalog, {home}, pg_temp"
         yield (
@@ -112,10 +113,10 @@ def check_paths(connection: Connection) -> Iterator[str]:
 
 
 def check_superusers(connection: Connection) -> Iterator[str]:
-    for (owner,) in connection.rows(SUPERUSER_OWNERS, {"home": rights.home_of(connection)}):
+    for (owner,) in connection.rows(SUPERUSER_OWNERS, {"home": rights.find_home(connection)}):
         yield (
-            f"schema {rights.home_of(connection)}, its tables or its functions are owned by the superuser {owner}, as "
-            "whom the guard then runs: let an ordinary role own them (ALTER … OWNER TO …)"
+            f"schema {rights.find_home(connection)}, its tables or its functions are owned by the superuser {owner}, "
+            "as whom the guard then runs: let an ordinary role own them (ALTER … OWNER TO …)"
         )
 
 
@@ -125,7 +126,7 @@ def check_public(connection: Connection) -> Iterator[str]:
             "PUBLIC may create temporary objects in this database, with which attacks on functions begin: "
             f"REVOKE TEMPORARY ON DATABASE {database} FROM PUBLIC"
         )
-    home = rights.home_of(connection)
+    home = rights.find_home(connection)
     if connection.rows(PUBLIC_CREATE, {"home": home}):
         yield (
             f"PUBLIC may create objects in schema {home}, among those of ours: "
@@ -141,16 +142,16 @@ def check_roles(connection: Connection) -> Iterator[str]:
             "that an illegal move is impossible is kept by `interlock audit` alone, and an anchor kept elsewhere; let "
             f"programs use a role that was granted {rights.APP}"
         )
-    if missing := rights.missing_roles(connection):
+    if missing := rights.find_missing_roles(connection):
         yield (
             f"the server has no role {' and no role '.join(missing)}; somebody who may make roles runs: "
-            + " ".join(line.partition("  --")[0] for line in rights.lines_for_dba(connection))
+            + " ".join(line.partition("  --")[0] for line in rights.format_for_dba(connection))
             + " and then the owner runs `interlock db upgrade`"
         )
 
 
 def check_rights(connection: Connection) -> Iterator[str]:
-    yield from guard.missing_rights(connection)
+    yield from guard.find_missing_rights(connection)
 
 
 def check_generation(connection: Connection) -> Iterator[str]:

@@ -62,18 +62,18 @@ CURE = (
 )
 
 
-def findings(connection: Connection, lifecycles: Iterable[Lifecycle]) -> list[str]:
+def find_differences(connection: Connection, lifecycles: Iterable[Lifecycle]) -> list[str]:
     """What weakens the guard of a database, if anything does."""
     lifecycles = list(lifecycles)
     differences = [
-        *changed_items(connection),
-        *changed_edges(connection, lifecycles),
-        *changed_paths(connection, lifecycles),
+        *find_changed_items(connection),
+        *find_changed_edges(connection, lifecycles),
+        *find_changed_paths(connection, lifecycles),
     ]
-    return [*differences, *added_rights(connection)] if connection.name == "postgres" else differences
+    return [*differences, *find_added_rights(connection)] if connection.name == "postgres" else differences
 
 
-def damage(connection: Connection) -> list[str]:
+def find_damage(connection: Connection) -> list[str]:
     """Pages of a SQLite file that do not fit together; a server looks after its own."""
     if connection.name != "sqlite":
         return []
@@ -84,7 +84,7 @@ def damage(connection: Connection) -> list[str]:
 def refuse_changed(connection: Connection, lifecycles: Iterable[Lifecycle]) -> None:
     """Raises InterlockError if the guard is not what this program ships; it says what differs and what to do."""
     lifecycles = list(lifecycles)
-    differences = findings(connection, lifecycles)
+    differences = find_differences(connection, lifecycles)
     kinds = ("edge", "path")
     lacking = [
         name for name in (lifecycle.name for lifecycle in lifecycles)
@@ -94,7 +94,7 @@ def refuse_changed(connection: Connection, lifecycles: Iterable[Lifecycle]) -> N
         # Nothing that was refused passes now: it may be no more than a lifecycle that has grown.
         names = " nor this ".join(lacking)
         raise InterlockError(
-            f"the guard of the database does not know this {names}: {shortened(differences)}; {UPGRADE}"
+            f"the guard of the database does not know this {names}: {shorten_list(differences)}; {UPGRADE}"
         )
     refuse(differences)
 
@@ -102,26 +102,29 @@ def refuse_changed(connection: Connection, lifecycles: Iterable[Lifecycle]) -> N
 def refuse_changed_file(connection: Connection) -> None:
     """The same for a SQLite file before it is brought to other lifecycles: its edges are those of its last upgrade."""
     noted = connection.rows(EDGES_NOTED)
-    tampered = bool(noted) and noted[0][0] != edges_digest(connection)
+    tampered = bool(noted) and noted[0][0] != digest_edges(connection)
     refuse(
-        [*changed_items(connection), *(["edges were added or taken away since the last upgrade"] if tampered else [])]
+        [
+            *find_changed_items(connection),
+            *(["edges were added or taken away since the last upgrade"] if tampered else []),
+        ]
     )
 
 
 def refuse(differences: list[str]) -> None:
     if differences:
         raise InterlockError(
-            f"the guard of the database is not what this program ships: {shortened(differences)}; {CURE}"
+            f"the guard of the database is not what this program ships: {shorten_list(differences)}; {CURE}"
         )
 
 
-def shortened(differences: list[str]) -> str:
+def shorten_list(differences: list[str]) -> str:
     """The first of these findings, and how many there are more."""
     more = f" and {len(differences) - NAMED_MAX} more" if len(differences) > NAMED_MAX else ""
     return f"{', '.join(differences[:NAMED_MAX])}{more}"
 
 
-def changed_items(connection: Connection) -> Iterator[str]:
+def find_changed_items(connection: Connection) -> Iterator[str]:
     """What the program ships and the database has not, or otherwise; and what was added to it."""
     wanted, there = inventory.shipped(connection.name), inventory.found(connection)
     for name, digest in wanted.items():
@@ -139,39 +142,39 @@ def changed_items(connection: Connection) -> Iterator[str]:
 
 def is_optional(name: str) -> bool:
     """Whether an item is there only if a role is, which a server need not have."""
-    return any(name.startswith(f"policy {rights.policy_of(role)} on ") for role in rights.SEES_ALL)
+    return any(name.startswith(f"policy {rights.name_policy(role)} on ") for role in rights.SEES_ALL)
 
 
-def changed_edges(connection: Connection, lifecycles: Iterable[Lifecycle]) -> Iterator[str]:
+def find_changed_edges(connection: Connection, lifecycles: Iterable[Lifecycle]) -> Iterator[str]:
     """The edges of these lifecycles are exactly those that the guard lets pass."""
     there: dict[str, set[tuple[Any, ...]]] = {}
     for edge in connection.rows(EDGES):
         there.setdefault(edge[0], set()).add(tuple(edge))
     for lifecycle in lifecycles:
-        wanted, known = edges_of(lifecycle), there.get(lifecycle.name, set())
+        wanted, known = list_edges(lifecycle), there.get(lifecycle.name, set())
         for word, edges in ((MISSING, wanted - known), ("was added", known - wanted)):
             for _, source, trigger, target, *_ in sorted(edges):
                 yield f"edge {lifecycle.name}: {source or 'birth'} -> {target} by '{trigger}' {word}"
 
 
-def changed_paths(connection: Connection, lifecycles: Sequence[Lifecycle]) -> Iterator[str]:
+def find_changed_paths(connection: Connection, lifecycles: Sequence[Lifecycle]) -> Iterator[str]:
     """The paths of these lifecycles are exactly those that an act may follow."""
     there: dict[str, dict[int, tuple[str, str]]] = {}
     for path_id, name, source, target in connection.rows(PATHS):
         there.setdefault(name, {})[path_id] = source, target
     for lifecycle in lifecycles:
-        wanted = {path.id: (path.source, path.target) for path in paths_of_lifecycle(lifecycles, lifecycle)}
+        wanted = {path.id: (path.source, path.target) for path in list_paths(lifecycles, lifecycle)}
         known = there.get(lifecycle.name, {})
-        for word, ways in ((MISSING, unlike(wanted, known)), ("was added", unlike(known, wanted))):
+        for word, ways in ((MISSING, subtract_paths(wanted, known)), ("was added", subtract_paths(known, wanted))):
             for path_id, (source, target) in ways:
                 yield f"path {lifecycle.name}: {source or 'birth'} -> {target} ({path_id}) {word}"
 
 
-def unlike(paths: dict[int, tuple[str, str]], others: Container[int]) -> list[tuple[int, tuple[str, str]]]:
+def subtract_paths(paths: dict[int, tuple[str, str]], others: Container[int]) -> list[tuple[int, tuple[str, str]]]:
     return sorted((path_id, ends) for path_id, ends in paths.items() if path_id not in others)
 
 
-def edges_of(lifecycle: Lifecycle) -> set[tuple[Any, ...]]:
+def list_edges(lifecycle: Lifecycle) -> set[tuple[Any, ...]]:
     """The rows of a lifecycle in the table of edges."""
     return {
         (
@@ -183,7 +186,7 @@ def edges_of(lifecycle: Lifecycle) -> set[tuple[Any, ...]]:
     }  # fmt: skip
 
 
-def paths_of_lifecycle(lifecycles: Iterable[Lifecycle], lifecycle: Lifecycle) -> Iterable[TransitionPath]:
+def list_paths(lifecycles: Iterable[Lifecycle], lifecycle: Lifecycle) -> Iterable[TransitionPath]:
     """The paths of one of these lifecycles; the lease has none of its own, it goes along with units."""
     leases = next(candidate for candidate in lifecycles if candidate.name == LEASE)
     if lifecycle is leases:
@@ -194,13 +197,13 @@ def paths_of_lifecycle(lifecycles: Iterable[Lifecycle], lifecycle: Lifecycle) ->
     return known[2]
 
 
-def unknown_lifecycles(connection: Connection, lifecycles: Iterable[Lifecycle]) -> list[str]:
+def find_unknown_lifecycles(connection: Connection, lifecycles: Iterable[Lifecycle]) -> list[str]:
     """Lifecycles whose edges the guard knows and this program does not."""
     known = {lifecycle.name for lifecycle in lifecycles}
     return sorted({row[0] for row in connection.rows(EDGES)} - known)
 
 
-def edges_digest(connection: Connection) -> str:
+def digest_edges(connection: Connection) -> str:
     rows = sorted(map(repr, (tuple(row) for sql in (EDGES, PATHS) for row in connection.rows(sql))))
     text = "\n".join(rows)
     return hashlib.sha256(text.encode()).hexdigest()
@@ -208,32 +211,32 @@ def edges_digest(connection: Connection) -> str:
 
 def note_edges(connection: Connection, lifecycles: Iterable[Lifecycle]) -> None:
     """A file knows the edges of its last upgrade: so a lifecycle that changed is told from an edge that was added."""
-    for name, now in (("edges", edges_digest(connection)), ("lifecycles", lifecycles_digest(lifecycles))):
+    for name, now in (("edges", digest_edges(connection)), ("lifecycles", digest_lifecycles(lifecycles))):
         connection.rows("DELETE FROM about WHERE name = :name", {"name": name})
         connection.rows("INSERT INTO about (name, value) VALUES (:name, :digest)", {"name": name, "digest": now})
 
 
 def knows_lifecycles(connection: Connection, lifecycles: Iterable[Lifecycle]) -> bool:
     """Whether the last upgrade of a file was for these lifecycles, so that there is nothing to list."""
-    return connection.rows(LIFECYCLES_NOTED) == [(lifecycles_digest(lifecycles),)]
+    return connection.rows(LIFECYCLES_NOTED) == [(digest_lifecycles(lifecycles),)]
 
 
-def lifecycles_digest(lifecycles: Iterable[Lifecycle]) -> str:
+def digest_lifecycles(lifecycles: Iterable[Lifecycle]) -> str:
     """Of all that edges and paths are made of."""
-    facts = sorted((lifecycle.name, lifecycle.leased, sorted(edges_of(lifecycle))) for lifecycle in lifecycles)
+    facts = sorted((lifecycle.name, lifecycle.leased, sorted(list_edges(lifecycle))) for lifecycle in lifecycles)
     return hashlib.sha256(f"{LISTING} {facts!r}".encode()).hexdigest()
 
 
-def granted(connection: Connection) -> dict[tuple[str, str], str]:
+def read_granted(connection: Connection) -> dict[tuple[str, str], str]:
     """By role and table: its rights there, with commas between them; by role alone: what it is and should not be."""
-    names = ",".join((*rights.shipped_names("TABLE"), *rights.shipped_names("VIEW")))
+    names = ",".join((*rights.list_shipped_names("TABLE"), *rights.list_shipped_names("VIEW")))
     rows = connection.rows(RIGHTS, {"tables": names, "roles": ",".join(rights.PURPOSES), "least": rights.APP})
     return {(role, table): given for role, table, given in rows}
 
 
-def added_rights(connection: Connection) -> Iterator[str]:
+def find_added_rights(connection: Connection) -> Iterator[str]:
     """Rights that no role of ours has; of our roles, those that are not theirs; of PUBLIC, any."""
-    there = granted(connection)
+    there = read_granted(connection)
     if there.pop(("", "")) == "replica":
         yield "session_replication_role is replica, so that no trigger fires"
     for (role, table), given in sorted(there.items()):
@@ -241,24 +244,24 @@ def added_rights(connection: Connection) -> Iterator[str]:
             if given:
                 yield f"role {role} {given}"
             continue
-        ours = rights.rights_of(role, table) if role in rights.PURPOSES else most_rights(table)
+        ours = rights.list_rights(role, table) if role in rights.PURPOSES else list_all_rights(table)
         if extra := set(given.split(",")) - set(() if role == "PUBLIC" else ours):
             yield f"{role} may {', '.join(sorted(extra))} on {table}"
 
 
-def most_rights(table: str) -> tuple[str, ...]:
+def list_all_rights(table: str) -> tuple[str, ...]:
     """What some role of ours may do with a table."""
-    return tuple({right for role in rights.PURPOSES for right in rights.rights_of(role, table)})
+    return tuple({right for role in rights.PURPOSES for right in rights.list_rights(role, table)})
 
 
-def missing_rights(connection: Connection) -> Iterator[str]:
+def find_missing_rights(connection: Connection) -> Iterator[str]:
     """What a role of ours should be able to do and cannot. Nothing is less safe, but a program may be refused."""
-    there, absent = granted(connection), rights.missing_roles(connection)
+    there, absent = read_granted(connection), rights.find_missing_roles(connection)
     for role in (role for role in rights.PURPOSES if role not in absent):
         lacks = [
             table
-            for table in (*rights.shipped_names("TABLE"), *rights.shipped_names("VIEW"))
-            if set(rights.rights_of(role, table)) - set(there.get((role, table), "").split(","))
+            for table in (*rights.list_shipped_names("TABLE"), *rights.list_shipped_names("VIEW"))
+            if set(rights.list_rights(role, table)) - set(there.get((role, table), "").split(","))
         ]
         if lacks:
             yield f"role {role} lacks rights on {', '.join(lacks)}: the owner runs `interlock db upgrade`"

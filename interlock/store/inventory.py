@@ -114,8 +114,8 @@ def found(connection: Connection) -> dict[str, Item]:
     if connection.name == "sqlite":
         return sqlite_items(connection)
     names = {
-        "tables": ",".join((*rights.shipped_names("TABLE"), *rights.shipped_names("VIEW"))),
-        "functions": ",".join(rights.shipped_names("FUNCTION")),
+        "tables": ",".join((*rights.list_shipped_names("TABLE"), *rights.list_shipped_names("VIEW"))),
+        "functions": ",".join(rights.list_shipped_names("FUNCTION")),
     }
     return {
         f"{kind} {name}": Item(fault, digest(comparable(facts) if kind == "view" else facts))

@@ -74,7 +74,7 @@ class Lanes:
         return Served(lanes, runs)
 
 
-def remember(memory: dict[int, Lanes], tenant: int, lanes: Lanes) -> None:
+def remember_lanes(memory: dict[int, Lanes], tenant: int, lanes: Lanes) -> None:
     """A connection knows these lanes from now on; when it knows too many, it begins again."""
     if sum(len(known.lanes) for known in memory.values()) > LANES_MAX:
         memory.clear()

@@ -10,7 +10,7 @@ from interlock.kernel.paths import Path as TransitionPath
 from interlock.store import guard, restore, rights
 from interlock.store.catalog import has_table, lock_migration
 from interlock.store.connection import Connection
-from interlock.store.guard import EDGE_COLUMNS, LEASE, paths_of_lifecycle
+from interlock.store.guard import EDGE_COLUMNS, LEASE, list_paths
 from interlock.store.migrations import numbers as numbers
 from interlock.store.migrations import sql as sql
 from interlock.store.plugin_tables import has_tables, install_tables
@@ -118,7 +118,7 @@ def install(database: Connection, lifecycles: Iterable[Lifecycle]) -> None:
 
 def install_edges(database: Connection, lifecycle: Lifecycle) -> None:
     """The edges of a lifecycle are listed; those that it has no more are retired, unless a live unit could need one."""
-    wanted = guard.edges_of(lifecycle)
+    wanted = guard.list_edges(lifecycle)
     listed = f"SELECT {', '.join(EDGE_COLUMNS)}, retired FROM edge WHERE lifecycle = :name"
     known = {tuple(row[:-1]): row[-1] for row in database.rows(listed, {"name": lifecycle.name})}
     gone = [
@@ -134,7 +134,7 @@ def install_edges(database: Connection, lifecycle: Lifecycle) -> None:
 
 def install_paths(database: Connection, lifecycles: Sequence[Lifecycle], lifecycle: Lifecycle) -> None:
     """The paths of a lifecycle are listed, and which of them a command takes."""
-    wanted = {path.id: path for path in paths_of_lifecycle(lifecycles, lifecycle)}
+    wanted = {path.id: path for path in list_paths(lifecycles, lifecycle)}
     sql = "SELECT id, retired FROM transition_path WHERE lifecycle = :name AND forced = 0"
     known: dict[int, bool] = dict(database.rows(sql, {"name": lifecycle.name}))
     moved = [

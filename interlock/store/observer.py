@@ -44,7 +44,7 @@ def notify(observers: Observers, method: str, *facts: Any) -> None:
             log.exception("observer %s failed in %s", type(observer).__name__, method)
 
 
-def timed(observers: Observers, method: str, *facts: Any, call: Callable[[], T]) -> T:
+def time_call(observers: Observers, method: str, *facts: Any, call: Callable[[], T]) -> T:
     """What a call answers; observers are told how long it took and what it raised."""
     began, error = perf_counter(), None
     try:
@@ -67,13 +67,13 @@ class ObservedDriver:
 
     def execute(self, sql: str, params: Mapping[str, Any] | Sequence[Any] = ()) -> Any:
         call = self.raw_driver.execute
-        return timed(self.observers, "on_statement", sql, call=lambda: call(sql, params) if params else call(sql))
+        return time_call(self.observers, "on_statement", sql, call=lambda: call(sql, params) if params else call(sql))
 
     def executemany(self, sql: str, rows: Sequence[Any]) -> Any:
-        return timed(self.observers, "on_statement", sql, call=lambda: self.raw_driver.executemany(sql, rows))
+        return time_call(self.observers, "on_statement", sql, call=lambda: self.raw_driver.executemany(sql, rows))
 
 
-def observed(raw: R, observers: Observers) -> R:
+def wrap_connection(raw: R, observers: Observers) -> R:
     """The same connection of a driver's; if somebody observes, its statements are told of."""
     plain = raw.raw_driver if isinstance(raw, ObservedDriver) else raw
     return cast("R", ObservedDriver(plain, observers) if observers else plain)

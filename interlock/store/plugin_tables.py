@@ -23,7 +23,7 @@ def has_tables(database: Connection, tables: Mapping[str, str]) -> bool:
     return all(database.rows(INSTALLED, {"name": f"plugin {name}"}) for name in tables)
 
 
-def tables_of_plugins(database: Connection) -> list[str]:
+def list_plugin_tables(database: Connection) -> list[str]:
     """The tables that plugins have brought."""
     rows = database.rows("SELECT value FROM about WHERE name LIKE 'plugin %' ORDER BY name")
     return [name for (names,) in rows for name in names.split(", ") if name]
@@ -34,7 +34,7 @@ def install_tables(database: Connection, tables: Mapping[str, str]) -> None:
     for plugin, text in tables.items():
         if database.rows(INSTALLED, {"name": f"plugin {plugin}"}):
             continue
-        names = tables_in(plugin, text)
+        names = parse_tables(plugin, text)
         database.script(as_strict(text) if database.name == "sqlite" else text)
         if database.name == "postgres":
             database.script("".join(POLICIES.format(table=name) for name in names))
@@ -42,7 +42,7 @@ def install_tables(database: Connection, tables: Mapping[str, str]) -> None:
         database.rows(sql, {"name": f"plugin {plugin}", "tables": ", ".join(names)})
 
 
-def tables_in(plugin: str, text: str) -> list[str]:
+def parse_tables(plugin: str, text: str) -> list[str]:
     tables = MADE.findall(text)
     for name, columns in tables:
         if not re.search(r"^\s*tenant\s+INTEGER NOT NULL", columns, re.MULTILINE):

@@ -116,7 +116,7 @@ def begin_again(connection: Connection, now: int) -> Begun:
     return Begun(generation, epoch, leases)
 
 
-def ended_epoch(connection: Connection, epoch: str) -> Before | None:
+def find_ended_epoch(connection: Connection, epoch: str) -> Before | None:
     """When this store had that epoch, if it ever had."""
     rows = connection.rows("SELECT value FROM about WHERE name = 'before'")
     before = msgspec.json.decode(rows[0][0], type=list[Before]) if rows else []

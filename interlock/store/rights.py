@@ -12,7 +12,7 @@ from functools import cache
 from interlock.store.connection import Connection
 from interlock.store.flush import BODY_WRITTEN, COUNTED, WRITTEN
 from interlock.store.migrations import SCHEMA
-from interlock.store.plugin_tables import tables_of_plugins
+from interlock.store.plugin_tables import list_plugin_tables
 
 APP, SYSTEM, OPERATOR = "interlock_app", "interlock_system", "interlock_operator"
 PURPOSES = {
@@ -76,28 +76,28 @@ MAY_LET_LOOK_IN = "SELECT has_schema_privilege(current_user, (:home)::regnamespa
 
 
 @cache
-def shipped_names(kind: str) -> tuple[str, ...]:
+def list_shipped_names(kind: str) -> tuple[str, ...]:
     """What the migrations of PostgreSQL make of this kind: TABLE, VIEW or FUNCTION."""
     texts = (path.read_text(encoding="utf-8") for path in SCHEMA.glob("*.sql") if ".sqlite" not in path.suffixes)
     return tuple(sorted({name for text in texts for made, name in MADE.findall(text) if made == kind}))
 
 
-def rights_of(role: str, table: str) -> tuple[str, ...]:
+def list_rights(role: str, table: str) -> tuple[str, ...]:
     """What a role may do with a table or a view."""
     return OF_ROLE.get((role, table)) or OF_TABLE.get(table, WRITE)
 
 
-def policy_of(role: str) -> str:
+def name_policy(role: str) -> str:
     """The name of the policy that shows a role the rows of every tenant."""
     return "everybody" if role == SYSTEM else f"everybody_{role}"
 
 
-def home_of(connection: Connection) -> str:
+def find_home(connection: Connection) -> str:
     """The schema that holds our tables, quoted."""
     return str(connection.rows(HOME)[0][0])
 
 
-def missing_roles(connection: Connection) -> list[str]:
+def find_missing_roles(connection: Connection) -> list[str]:
     """Our roles that the server does not have."""
     there = {name for (name,) in connection.rows("SELECT rolname FROM pg_roles WHERE rolname LIKE 'interlock%'")}
     return [role for role in PURPOSES if role not in there]
@@ -111,11 +111,11 @@ def apply(connection: Connection) -> None:
 
 def statements(connection: Connection) -> list[str]:
     """What puts the rights right, in order. The tables are there already."""
-    home, missing = home_of(connection), missing_roles(connection)
+    home, missing = find_home(connection), find_missing_roles(connection)
     made = missing if missing and connection.rows(MAY_CREATE_ROLES)[0][0] else []
     roles = [role for role in PURPOSES if role in made or role not in missing]
     may_let_look_in = connection.rows(MAY_LET_LOOK_IN, {"home": home})[0][0]
-    names = ",".join((*shipped_names("TABLE"), *shipped_names("VIEW"), *tables_of_plugins(connection)))
+    names = ",".join((*list_shipped_names("TABLE"), *list_shipped_names("VIEW"), *list_plugin_tables(connection)))
     tables = sorted(name for (name,) in connection.rows(TABLES, {"home": home, "names": names}))
     every = ", ".join(f"{home}.{table}" for table in tables)
     sql = [f"CREATE ROLE {role} NOLOGIN" for role in made]
@@ -131,7 +131,7 @@ def statements(connection: Connection) -> list[str]:
         if may_let_look_in:
             sql.append(f"GRANT USAGE ON SCHEMA {home} TO {role}")
         if role in SEES_ALL:
-            policy = policy_of(role)
+            policy = name_policy(role)
             bare = connection.rows(WITHOUT_POLICY, {"home": home, "names": names, "policy": policy})
             sql += [
                 f"CREATE POLICY {policy} ON {home}.{table} TO {role} USING (true) WITH CHECK (true)"
@@ -144,7 +144,7 @@ def grants(home: str, role: str, tables: Iterable[str]) -> list[str]:
     """The statements that give a role its rights in tables."""
     by_rights: dict[tuple[str, ...], list[str]] = {}
     for table in tables:
-        by_rights.setdefault(rights_of(role, table), []).append(f"{home}.{table}")
+        by_rights.setdefault(list_rights(role, table), []).append(f"{home}.{table}")
     return [f"GRANT {', '.join(rights)} ON {', '.join(named)} TO {role}" for rights, named in by_rights.items()]
 
 
@@ -156,20 +156,22 @@ def function_statements(connection: Connection, home: str) -> list[str]:
     along that then run as the guard's owner.
     """
     sql = []
-    for function, definer in connection.rows(FUNCTIONS, {"home": home, "names": ",".join(shipped_names("FUNCTION"))}):
+    for function, definer in connection.rows(
+        FUNCTIONS, {"home": home, "names": ",".join(list_shipped_names("FUNCTION"))}
+    ):
         sql.append(f"ALTER FUNCTION {function} SET search_path = pg_catalog, {home}, pg_temp")
         if definer:
             sql.append(f"REVOKE ALL ON FUNCTION {function} FROM PUBLIC")
     return sql
 
 
-def lines_for_dba(connection: Connection) -> list[str]:
+def format_for_dba(connection: Connection) -> list[str]:
     """What somebody who may make roles can run, before the owner upgrades once more; nothing if all is there."""
-    missing = missing_roles(connection)
+    missing = find_missing_roles(connection)
     lines = [f"CREATE ROLE {role} NOLOGIN;  -- {PURPOSES[role]}" for role in missing]
     if missing:
         lines.append(f"GRANT {APP} TO your_program;  -- the role that your program logs in with")
-    home = home_of(connection)
+    home = find_home(connection)
     if not connection.rows(MAY_LET_LOOK_IN, {"home": home})[0][0]:
         closed = [
             role

@@ -60,14 +60,14 @@ def roll(root: str, digests: Iterable[str]) -> str:
     return root
 
 
-def last_seal(connection: Connection, tenant: int) -> Seal | None:
+def read_last_seal(connection: Connection, tenant: int) -> Seal | None:
     rows = read_rows(connection, Seal, "WHERE tenant = :tenant ORDER BY number DESC LIMIT 1", tenant=tenant)
     return rows[0] if rows else None
 
 
-def next_seal(connection: Connection, tenant: int, now: int) -> Seal | None:
+def make_next_seal(connection: Connection, tenant: int, now: int) -> Seal | None:
     """The seal of what was committed since the last one; None if nothing was, or that one is too new."""
-    last = last_seal(connection, tenant)
+    last = read_last_seal(connection, tenant)
     if last is not None and last.acts < SEALED_MOST and now - last.at < EVERY_US:
         return None
     after = last.last_act if last else 0
@@ -86,12 +86,14 @@ def write_seal(connection: Connection, tenant: int, now: int) -> None:
     """What was committed since the last seal is sealed; if somebody else does it at this moment, they do."""
     if connection.many_writers and not connection.rows(ALONE, {"tenant": tenant})[0][0]:
         return
-    seal = next_seal(connection, tenant, now)
+    seal = make_next_seal(connection, tenant, now)
     if seal is not None:
         connection.rows(INSERT, msgspec.structs.asdict(seal))
 
 
-def chain(connection: Connection, tenant: int, begin: Sealed = NOTHING, end: int | None = None) -> Iterator[Sealed]:
+def walk_chain(
+    connection: Connection, tenant: int, begin: Sealed = NOTHING, end: int | None = None
+) -> Iterator[Sealed]:
     """How the chain of a tenant goes on from somewhere, act by act, up to where others may still come between."""
     until = read_horizon(connection) if end is None else end
     at = begin

@@ -160,10 +160,10 @@ def test_a_change_of_the_guard_is_found_on_postgres(server: str, tmp_path: Path,
     with fresh_postgres(server, f"gc{abs(hash(tmp_path))}") as made:
         owner = PostgresConnection(made.replace("//ordinary@", "//postgres@"))
         try:
-            assert guard.findings(owner, shipped().values()) == []
+            assert guard.find_differences(owner, shipped().values()) == []
             owner.script(statement)
-            assert said in "\n".join(guard.findings(owner, shipped().values()))
-            assert said in "\n".join(doctor.findings(owner, shipped()))
+            assert said in "\n".join(guard.find_differences(owner, shipped().values()))
+            assert said in "\n".join(doctor.diagnose(owner, shipped()))
             told = refused(owner)
             assert "interlock db upgrade" in told
             assert said in told or " more; " in told
@@ -222,10 +222,10 @@ def test_an_upgrade_mends_edges_and_rights(server: str, tmp_path: Path) -> None:
         for change in changes:
             owner.script(ON_POSTGRES[change][0])
         owner.script("REVOKE ALL ON unit FROM interlock_app")
-        assert "role interlock_app lacks rights on unit" in "\n".join(doctor.findings(owner, shipped()))
+        assert "role interlock_app lacks rights on unit" in "\n".join(doctor.diagnose(owner, shipped()))
         migrate.upgrade(owner, shipped().values())
-        assert guard.findings(owner, shipped().values()) == []
-        assert "lacks rights" not in "\n".join(doctor.findings(owner, shipped()))
+        assert guard.find_differences(owner, shipped().values()) == []
+        assert "lacks rights" not in "\n".join(doctor.diagnose(owner, shipped()))
         owner.close()
 
 
@@ -248,8 +248,8 @@ def test_a_lifecycle_that_changed_is_no_tampering(tmp_path: Path) -> None:
         with interlock.open(ask_url(tmp_path), lifecycles=[file]):
             pass
         connection = SqliteConnection(f"{tmp_path}/work.db")
-        assert guard.findings(connection, [*shipped().values(), load(file)]) == []
-        unknown = doctor.findings(connection, shipped())
+        assert guard.find_differences(connection, [*shipped().values(), load(file)]) == []
+        unknown = doctor.diagnose(connection, shipped())
         assert unknown == ["the guard knows lifecycles that this program does not: parcel; if they are yours, name their "
                            "files (--lifecycles FILE)"]  # fmt: skip
         connection.close()
@@ -268,7 +268,7 @@ def test_what_owners_have_of_their_own_is_no_finding(server: str, tmp_path: Path
         owner = PostgresConnection(made.replace("//ordinary@", "//postgres@"))
         owner.script("CREATE INDEX mine ON unit (state); CREATE TABLE shop (id int); GRANT SELECT ON unit TO ordinary")
         owner.script("CREATE FUNCTION mine() RETURNS int LANGUAGE sql AS 'SELECT 1'")
-        assert guard.findings(owner, shipped().values()) == []
+        assert guard.find_differences(owner, shipped().values()) == []
         owner.close()
 
 

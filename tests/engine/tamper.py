@@ -9,7 +9,7 @@ from interlock.store.acts import digest_act
 from interlock.store.postgres import PostgresConnection
 from interlock.store.queries.snapshots import read_rows, read_tenant_ids, select_acts
 from interlock.store.seals import DIGESTS, SEALED_MOST, START, roll
-from interlock.store.sqlite.connection import as_json
+from interlock.store.sqlite.connection import encode_list
 from tests.store.databases import Connection, swap
 from tests.store.raw_acts import LISTS, as_array
 
@@ -53,7 +53,7 @@ def write_again(database: Connection, act: Act) -> None:
     else:
         row["digest"] = digest_act(act)
         sets = [f"{name} = :{name}" for name in row]
-        sent = {name: as_json(value) for name, value in row.items()}
+        sent = {name: encode_list(value) for name, value in row.items()}
     database.rows(f"UPDATE act SET {', '.join(sets)} WHERE id = :id", {**sent, "id": act.id})
 
 

@@ -7,7 +7,7 @@ from interlock.kernel.commands import Archive, Submit, Work
 from interlock.kernel.errors import InterlockError
 from interlock.lifecycles import shipped
 from interlock.store.ids import Ids
-from interlock.store.retention import tree
+from interlock.store.retention import load_tree
 from interlock.store.unit_of_work import open_unit_of_work
 from tests.engine.world import World
 
@@ -18,7 +18,7 @@ def exported(world: World, unit: int) -> str:
     """The digest of what a file must hold of a tree."""
     tx = open_unit_of_work(world.connection, shipped(), Ids(world.connection), [1])
     try:
-        return digest_of(lines(tx, tree(tx, tx.unit(unit))))
+        return digest_of(lines(tx, load_tree(tx, tx.unit(unit))))
     finally:
         world.connection.rollback()
 

@@ -15,7 +15,7 @@ from interlock.kernel.rows import Event
 from interlock.lifecycles import shipped
 from interlock.store.ids import Ids
 from interlock.store.postgres import PostgresConnection
-from interlock.store.retention import tree
+from interlock.store.retention import load_tree
 from interlock.store.unit_of_work import open_unit_of_work
 from tests.engine.tamper import behind_the_guard, take_out
 from tests.engine.test_anchor import Place
@@ -29,7 +29,7 @@ def write_archive(world: World, file: Path, *units: int) -> list[str]:
     for unit in units:
         tx = open_unit_of_work(world.connection, shipped(), Ids(world.connection), [1])
         try:
-            found = tree(tx, tx.unit(unit))
+            found = load_tree(tx, tx.unit(unit))
             rows = list(lines(tx, found))
             text += b"".join(act_lines(tx, found, acts))
         finally:

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from interlock.kernel.commands import Heartbeat, Record
-from interlock.store.queries.job_events import BEATS, Place, job_events, place_of
+from interlock.store.queries.job_events import BEATS, Place, place_of, read_job_events
 from tests.engine.world import World, held
 from tests.store.databases import declare
 
@@ -15,7 +15,7 @@ NINE = ("id", "job_id", "type", "ts", "actor", "correlation_id", "cause", "paylo
 
 def listed(world: World, job: int, after: Place | None = None, limit: int = 1_000) -> list[Any]:
     declare(world.connection, 1)
-    return job_events(world.connection, 1, job, after or Place(), limit)
+    return read_job_events(world.connection, 1, job, after or Place(), limit)
 
 
 def rows(world: World, job: int) -> list[tuple[Any, ...]]:

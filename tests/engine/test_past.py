@@ -97,8 +97,8 @@ def test_what_attempts_cost_is_summed_up_the_tree(world: World) -> None:
 def test_a_large_tree_is_cut_and_says_so(world: World) -> None:
     run, *steps = workflow(world, *"abcdef")
     declare(world.connection, 1)
-    part = trees.tree_of(world.connection, 1, run, 3)
+    part = trees.read_tree(world.connection, 1, run, 3)
     assert (part.ids, part.cut) == ([run, *steps[:2]], True)
-    whole = trees.tree_of(world.connection, 1, run, 7)
+    whole = trees.read_tree(world.connection, 1, run, 7)
     assert (whole.ids, whole.cut) == ([run, *steps], False)
     assert [(need.unit, need.needs) for need in whole.needs] == list(zip(steps[1:], steps, strict=False))

@@ -46,7 +46,7 @@ def family(world: World, tenant: int) -> dict[str, int]:
 
 def tree_ids(connection: Connection, tenant: int, unit: int) -> list[int]:
     try:
-        return trees.tree_of(connection, tenant, unit).ids
+        return trees.read_tree(connection, tenant, unit).ids
     except Unknown:
         return []
 
@@ -59,7 +59,7 @@ QUESTIONS: dict[str, Callable[[Connection, int, dict[str, int]], Any]] = {
         for one in views.listing(connection, tenant, wanted, 100)
     ],
     "matching": lambda connection, tenant, its: views.find_matching(connection, tenant, views.Filter()),
-    "in order": lambda connection, tenant, its: [one.unit for one in lists.oldest(connection, tenant, views.Filter(), 100).units],
+    "in order": lambda connection, tenant, its: [one.unit for one in lists.read_oldest_units(connection, tenant, views.Filter(), 100).units],
     "of ids": lambda connection, tenant, its: [one.unit for one in lists.refs_of(connection, tenant, [*its.values()])],
     "events": lambda connection, tenant, its: [one.unit for one in views.events_of(connection, tenant, its["first"])],
     "last event": lambda connection, tenant, its: [one.unit for one in [views.last_event(connection, tenant, its["first"])] if one],
@@ -69,18 +69,18 @@ QUESTIONS: dict[str, Callable[[Connection, int, dict[str, int]], Any]] = {
     "needs": lambda connection, tenant, its: [one.unit for one in views.needs_of(connection, tenant, its["second"])],
     "seated": lambda connection, tenant, its: [one.unit.id for one in views.find_slot_holders(connection, tenant, "mutex", "m")],
     "resting": lambda connection, tenant, its: [
-        one.unit.id for one in trees.resting(connection, tenant, [("workstream", "planned")], 100)
+        one.unit.id for one in trees.find_resting(connection, tenant, [("workstream", "planned")], 100)
     ],
     "tree": lambda connection, tenant, its: tree_ids(connection, tenant, its["run"]),
     "notes of many": lambda connection, tenant, its: [
-        note.unit for some in trees.notes_in(connection, tenant, [*its.values()], "checkpoint").values() for note in some
+        note.unit for some in trees.read_notes_in(connection, tenant, [*its.values()], "checkpoint").values() for note in some
     ],
-    "births": lambda connection, tenant, its: [*trees.births_of(connection, tenant, [*its.values()])],
+    "births": lambda connection, tenant, its: [*trees.read_births(connection, tenant, [*its.values()])],
     "events of many": lambda connection, tenant, its: [
-        event.unit for some in trees.events_in(connection, tenant, [*its.values()], 2**62).values() for event in some
+        event.unit for some in trees.read_events_in(connection, tenant, [*its.values()], 2**62).values() for event in some
     ],
     "needs of many": lambda connection, tenant, its: [
-        need.unit for need in trees.needs_in(connection, tenant, [*its.values()])
+        need.unit for need in trees.read_needs_in(connection, tenant, [*its.values()])
     ],
     "by ids": lambda connection, tenant, its: [*views.views_of(connection, tenant, [*its.values()])],
     "workers": lambda connection, tenant, its: [one.unit for one, _ in views.workers_seen(connection, tenant)],

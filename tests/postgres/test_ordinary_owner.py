@@ -151,7 +151,7 @@ def test_the_commands_work_for_the_owner(url: str, owner: PostgresConnection, tm
 
 
 def test_the_doctor_says_which_promise_is_the_audits_alone(url: str, owner: PostgresConnection) -> None:
-    told = "\n".join(doctor.findings(owner, shipped()))
+    told = "\n".join(doctor.diagnose(owner, shipped()))
     assert f"this role, {OWNER}, owns the tables" in told
     assert "kept by `interlock audit` alone" in told
     assert "no role interlock_app and no role interlock_system and no role interlock_operator" in told

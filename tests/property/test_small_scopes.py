@@ -30,7 +30,7 @@ from interlock.kernel.commands import (
 )
 from interlock.kernel.errors import InterlockError
 from interlock.plugins import make_engine
-from interlock.store.change_capture import keep_track, written
+from interlock.store.change_capture import start_capture, take_written
 from interlock.testing.simulation.faulty_store import LIFECYCLES, Disk
 from interlock.testing.simulation.promises import broken_promises
 
@@ -74,7 +74,7 @@ class Scope(RuleBasedStateMachine):
         self.now = 1_893_456_000 * SECOND
         self.disk, self.laws = Disk(), IncrementalLaws(LIFECYCLES)
         self.connection = self.disk.connection(lambda: self.now, lambda place: "")
-        keep_track(self.connection)
+        start_capture(self.connection)
         self.engine = make_engine(self.connection, LIFECYCLES)
         self.grants: list[LeaseGrant] = []
         self.waiting: list[Command[Any]] = []
@@ -143,7 +143,7 @@ class Scope(RuleBasedStateMachine):
     @invariant()
     def laws_hold(self) -> None:
         if hasattr(self, "laws"):
-            seen = self.laws.check_commit(self.connection, written(self.connection))
+            seen = self.laws.check_commit(self.connection, take_written(self.connection))
             assert seen.broken == []
             assert list(broken_promises(LIFECYCLES, seen, self.laws.units)) == []
 

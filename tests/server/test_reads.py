@@ -17,7 +17,7 @@ from interlock.server import jobs
 from interlock.server.limits import Limits
 from interlock.store.connection import Connection
 from interlock.store.queries.lists import Page
-from interlock.store.queries.lists import newest as real_newest
+from interlock.store.queries.lists import read_newest_units as real_newest
 from interlock.store.url import connect
 from tests.server.house import housed
 from tests.server.stage import Stage, staged
@@ -51,7 +51,7 @@ def slow_lists(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Semaphore]
         return real_newest(connection, tenant, lifecycles, wanted, *rest)
 
     with monkeypatch.context() as patch:
-        patch.setattr(jobs, "newest", newest)
+        patch.setattr(jobs, "read_newest_units", newest)
         yield begun
 
 

@@ -21,7 +21,7 @@ from interlock.plugins import make_engine
 from interlock.store import migrate
 from interlock.store.acts import digest_act
 from interlock.store.queries.snapshots import read_rows
-from interlock.store.sqlite.connection import unborn
+from interlock.store.sqlite.connection import make_unborn
 from tests.store.databases import Connection, declare
 from tests.store.raw_acts import forced_path, newborn, path_of, unlisted
 
@@ -257,7 +257,7 @@ class Scene:
         """The row of a unit that is born by that act; on SQLite it comes before it, and is nothing yet."""
         path = path_of("job", "", None, "submit")
         unit = newborn(path, one, 1, 0, self.names["now"])
-        row = msgspec.structs.asdict(unit if self.pg else unborn(unit))
+        row = msgspec.structs.asdict(unit if self.pg else make_unborn(unit))
         names = [name for name in row if name in columns(Unit)]
         if self.pg:
             row |= {"act": Raw(HERE.format(number=number)), "born": Raw(HERE.format(number=number))}

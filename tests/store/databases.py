@@ -77,7 +77,7 @@ def upgrade_by_copy(
     lifecycles = list(lifecycles)
     if not isinstance(database, SqliteConnection) or has_table(database, "about"):
         return real_upgrade(database, lifecycles, tables)
-    key = (guard.lifecycles_digest(lifecycles), *sorted((tables or {}).items()))
+    key = (guard.digest_lifecycles(lifecycles), *sorted((tables or {}).items()))
     if key not in templates:
         templates[key] = SqliteConnection(MEMORY)
         real_upgrade(templates[key], lifecycles, tables)

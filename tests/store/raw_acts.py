@@ -20,7 +20,7 @@ from interlock.store import migrate
 from interlock.store.acts import digest_act
 from interlock.store.postgres import PostgresConnection
 from interlock.store.sqlite import SqliteConnection
-from interlock.store.sqlite.connection import as_json, unborn
+from interlock.store.sqlite.connection import encode_list, make_unborn
 from tests.store.databases import Connection, insert, swap
 
 LIFECYCLES = shipped()
@@ -152,7 +152,7 @@ def insert_act(database: Connection, row: dict[str, Any], verb: str = "INSERT") 
         values = [f"(:{name})::{LISTS[name]}" if name in LISTS else f":{name}" for name in row]
     else:
         row = {"digest": digest_act(Act(**row)), **row}
-        sent = {name: as_json(value) for name, value in row.items()}
+        sent = {name: encode_list(value) for name, value in row.items()}
         values = [f":{name}" for name in row]
     database.rows(f"{verb} INTO act ({', '.join(row)}) VALUES ({', '.join(values)})", sent)
 
@@ -174,7 +174,7 @@ def bear(
         changes.setdefault("id", next_act(database))
         born = [newborn(path, unit, tenant, changes["id"], at) for unit in units]
         if not database.many_writers:
-            write_units(database, map(unborn, born), row)
+            write_units(database, map(make_unborn, born), row)
         write_act(
             database, path, *units, **{"version": 0, "attempt": 1, "fence": 0, "before": [0] * len(units)} | changes
         )

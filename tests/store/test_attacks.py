@@ -62,7 +62,7 @@ def postgres_scene(server: str, setup: str) -> Iterator[tuple[Connection, Scene]
 
 def take_roles_away(owner: PostgresConnection) -> None:
     """As on a server that has no roles of ours: nobody but the owner may do anything."""
-    tables = ", ".join((*rights.shipped_names("TABLE"), *rights.shipped_names("VIEW")))
+    tables = ", ".join((*rights.list_shipped_names("TABLE"), *rights.list_shipped_names("VIEW")))
     owner.script(f"REVOKE ALL ON {tables} FROM {', '.join(rights.PURPOSES)}")
 
 

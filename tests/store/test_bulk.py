@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from interlock.kernel.rows import Skipped
-from interlock.store.postgres.bulk import FEW, PATTERNS_MAX, Given, array
+from interlock.store.postgres.bulk import FEW, PATTERNS_MAX, Given, encode_array_literal
 from tests.store.databases import fresh
 
 WORDS = (
@@ -70,7 +70,7 @@ def test_words_that_do_not_go_together_are_sent_one_by_one() -> None:
 
 
 def test_an_array_is_written_as_postgresql_reads_it() -> None:
-    assert array([]) == "{}"
-    assert array([1, None, -3]) == "{1,NULL,-3}"
-    assert array(["a", None, 'b"\\']) == '{"a",NULL,"b\\"\\\\"}'
-    assert array(["NULL", ""]) == '{"NULL",""}'
+    assert encode_array_literal([]) == "{}"
+    assert encode_array_literal([1, None, -3]) == "{1,NULL,-3}"
+    assert encode_array_literal(["a", None, 'b"\\']) == '{"a",NULL,"b\\"\\\\"}'
+    assert encode_array_literal(["NULL", ""]) == '{"NULL",""}'

@@ -6,7 +6,7 @@ from interlock.lifecycles import shipped
 from interlock.store import lanes
 from interlock.store.cache import EngineCache
 from interlock.store.ids import Ids
-from interlock.store.lanes import NUMBERS, Lane, Lanes, remember
+from interlock.store.lanes import NUMBERS, Lane, Lanes, remember_lanes
 from interlock.store.postgres import PostgresConnection
 from interlock.store.queries.for_verbs import find_or_make_lane, load_lanes
 from interlock.store.unit_of_work import UnitOfWork, open_unit_of_work
@@ -29,7 +29,9 @@ def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lanes, "SERVED_MAX", 3)
     memory: dict[int, Lanes] = {}
     for tenant in range(1, 100):
-        remember(memory, tenant, Lanes(tenant, [Lane(tenant * NUMBERS + place, f"q{place}", "") for place in range(3)]))
+        remember_lanes(
+            memory, tenant, Lanes(tenant, [Lane(tenant * NUMBERS + place, f"q{place}", "") for place in range(3)])
+        )
         assert sum(len(known.lanes) for known in memory.values()) <= 15
     for place in range(10):
         memory[99].served((f"q{place}",), "")

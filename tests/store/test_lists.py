@@ -30,7 +30,9 @@ def empty(
 
 def page(engine: Engine, wanted: Filter, limit: int, after: str | None = None) -> lists.Page:
     start = None if after is None else parse_id(after)
-    return engine.read(lambda connection: lists.newest(connection, 1, shipped().values(), wanted, limit, start))
+    return engine.read(
+        lambda connection: lists.read_newest_units(connection, 1, shipped().values(), wanted, limit, start)
+    )
 
 
 def everything(engine: Engine, wanted: Filter, limit: int) -> list[int]:
@@ -119,7 +121,7 @@ def reads_little(database: Connection, server: str, many: int) -> None:
     with watched(database) as reads:
         engine.read(
             lambda connection: dead_letters.read_newest(
-                connection, 1, dead_letters.Letters(task="x"), PAGE, dead_letters.END
+                connection, 1, dead_letters.DeadLetterConditions(task="x"), PAGE, dead_letters.END
             )
         )
     assert "unit_dead" in {index for read in reads for index in read.indexes}

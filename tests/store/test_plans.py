@@ -243,10 +243,10 @@ FINDERS: dict[str, tuple[Callable[[UnitOfWork], object], set[str]]] = {
 
 
 LOOKS: dict[str, tuple[Callable[[Connection], object], set[str]]] = {
-    "resting": (lambda connection: trees.resting(connection, 1, waiting(shipped()), 50), {"unit_rests"}),
-    "tree_of": (lambda connection: trees.tree_of(connection, 1, FILLED), {"unit_parent"}),
-    "births_of": (lambda connection: trees.births_of(connection, 1, [7, 8]), BIRTHS),
-    "events_in": (lambda connection: trees.events_in(connection, 1, [7, 8], 10**18), HISTORY),
+    "resting": (lambda connection: trees.find_resting(connection, 1, waiting(shipped()), 50), {"unit_rests"}),
+    "tree_of": (lambda connection: trees.read_tree(connection, 1, FILLED), {"unit_parent"}),
+    "births_of": (lambda connection: trees.read_births(connection, 1, [7, 8]), BIRTHS),
+    "events_in": (lambda connection: trees.read_events_in(connection, 1, [7, 8], 10**18), HISTORY),
 }
 
 

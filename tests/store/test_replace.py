@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from interlock.store.sqlite import SqliteConnection
-from interlock.store.sqlite.connection import unborn
+from interlock.store.sqlite.connection import make_unborn
 from tests.store.databases import fresh, insert
 from tests.store.raw_acts import archive, as_columns, bear, finish, forced_path, move, newborn, path_of, write_body
 
@@ -101,7 +101,7 @@ def test_a_row_is_not_pushed_out_by_another_under_its_rowid(database: SqliteConn
     place = database.rows(f"SELECT min(rowid) FROM {table}")[0][0]
     path = forced_path(database, 4, "succeeded")
     rows: dict[str, dict[str, Any]] = {
-        "unit": as_columns(unborn(newborn(path_of("job", "", None, "submit"), 5, 1, 0, 0))),
+        "unit": as_columns(make_unborn(newborn(path_of("job", "", None, "submit"), 5, 1, 0, 0))),
         "need": {"unit": 2, "needs": 3, "tenant": 1},
         "artifact": {"unit": 1, "attempt": 1, "name": "b", "tenant": 1, "fence": 1, "at": 0, "digest": "", "data": ""},
         "seal": {"tenant": 1, "number": 3, "first_act": 5, "last_act": 6, "acts": 2, "root": "r", "at": 9},

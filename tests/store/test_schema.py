@@ -52,13 +52,13 @@ def test_every_table_but_the_law_has_a_tenant(database: Connection) -> None:
 
 def test_the_database_holds_exactly_the_listed_hops(database: Connection) -> None:
     found = set(database.rows(f"SELECT {', '.join(guard.EDGE_COLUMNS)} FROM edge"))
-    assert found == {edge for lifecycle in shipped().values() for edge in guard.edges_of(lifecycle)}
+    assert found == {edge for lifecycle in shipped().values() for edge in guard.list_edges(lifecycle)}
 
 
 def test_the_database_holds_exactly_the_listed_paths(database: Connection) -> None:
     """With what it derives from their hops itself; the program says the same."""
     lifecycles = list(shipped().values())
-    wanted = {path.id: path for lifecycle in lifecycles for path in guard.paths_of_lifecycle(lifecycles, lifecycle)}
+    wanted = {path.id: path for lifecycle in lifecycles for path in guard.list_paths(lifecycles, lifecycle)}
     derived = ("lifecycle", "source", "target", "category", "outcome", "started", "payload_hop", "opens", "grants",
                "lease_from", "lease_to", "lease_ends", "forced")  # fmt: skip
     rows = database.rows(f"SELECT id, digest, hops, retired, {', '.join(derived)} FROM transition_path")

@@ -197,13 +197,13 @@ def test_a_schema_of_any_name_is_in_the_path(server: str, tmp_path: Path) -> Non
 
 def test_the_doctor_names_what_makes_such_attacks_worse(urls: tuple[str, str]) -> None:
     owner = PostgresConnection(urls[0])
-    told = "\n".join(doctor.findings(owner, shipped()))
+    told = "\n".join(doctor.diagnose(owner, shipped()))
     assert ("owned by the superuser postgres" in told) == ("postgres@" in urls[0])
     assert "PUBLIC may create temporary objects" in told
     assert "search_path" not in told
     owner.script("ALTER FUNCTION act_moves() RESET search_path")
-    assert "function act_moves" in "\n".join(doctor.findings(owner, shipped()))
+    assert "function act_moves" in "\n".join(doctor.diagnose(owner, shipped()))
     database = owner.rows("SELECT current_database()")[0][0]
     owner.script(f"REVOKE TEMPORARY ON DATABASE {database} FROM PUBLIC")
-    assert "PUBLIC may create temporary objects" not in "\n".join(doctor.findings(owner, shipped()))
+    assert "PUBLIC may create temporary objects" not in "\n".join(doctor.diagnose(owner, shipped()))
     owner.close()

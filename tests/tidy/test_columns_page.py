@@ -50,7 +50,7 @@ def test_the_guard_refuses_what_is_not_theirs(database: str) -> None:
 @pytest.mark.parametrize("table", ["unit", "body"])
 @pytest.mark.parametrize("role", rights.PURPOSES)
 def test_roles_may_write_the_rest_and_no_more(role: str, table: str) -> None:
-    granted = {right for right in rights.rights_of(role, table) if right.startswith("UPDATE")}
+    granted = {right for right in rights.list_rights(role, table) if right.startswith("UPDATE")}
     free = {name for names, _, _ in rows(table) for name in names} - whose(table, ACTS, BIRTH)
     assert granted == {f"UPDATE({name})" for name in free}
 

@@ -14,9 +14,9 @@ GUARDED = "the guard is what the program ships"
 
 def audit_itself(connection: Connection, lifecycles: Mapping[str, Lifecycle]) -> Iterator[Broken]:
     """Damage first: of a file that cannot be read, nothing else that is said can be trusted."""
-    for text in guard.damage(connection):
+    for text in guard.find_damage(connection):
         yield Broken(UNDAMAGED, 0, text)
-    for text in guard.findings(connection, lifecycles.values()):
+    for text in guard.find_differences(connection, lifecycles.values()):
         yield Broken(GUARDED, 0, text)
 
 

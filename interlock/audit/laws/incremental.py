@@ -22,7 +22,7 @@ from interlock.audit.laws.rows import (
 from interlock.core.reactions.roll_up import add, count_birth
 from interlock.kernel.lifecycle import Category, Lifecycle
 from interlock.kernel.rows import Event, Unit
-from interlock.store.change_capture import needs_of, units
+from interlock.store.change_capture import read_needs, read_units
 from interlock.store.connection import Connection
 from interlock.store.queries.snapshots import BEGINNING, Position, read_events_after
 
@@ -65,12 +65,12 @@ class IncrementalLaws:
             self.position = fresh[-1][0]
         review.events = [event for _, event in fresh]
         review.broken += self.judge_events(review.events)
-        now = {unit.id: unit for unit in units(connection, ids)}
+        now = {unit.id: unit for unit in read_units(connection, ids)}
         review.changed = [(self.units.get(unit_id), now.get(unit_id)) for unit_id in ids]
         for was, unit in review.changed:
             review.broken += self.replace(was, unit)
         if new := kinds.get("need"):
-            for need in needs_of(connection, new):
+            for need in read_needs(connection, new):
                 self.needs.setdefault(need.unit, []).append(need.needs)
                 self.needed_by.setdefault(need.needs, []).append(need.unit)
         review.broken += self.judge_families(review.changed)

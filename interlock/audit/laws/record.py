@@ -18,7 +18,7 @@ from interlock.store.acts import digest_act, digest_correlation
 from interlock.store.connection import Connection
 from interlock.store.queries import evidence
 from interlock.store.queries.snapshots import read_acts, read_tenant_ids
-from interlock.store.seals import Sealed, chain
+from interlock.store.seals import Sealed, walk_chain
 
 PAGE = 500  # acts, seals or leases read together
 DIGESTS = "acts are what their digests say"
@@ -162,6 +162,6 @@ def judge_seals(connection: Connection, from_seal: int = 1) -> Iterator[RecordFa
 def is_sealed_so(connection: Connection, before: Seal, seal: Seal) -> bool:
     """Whether a seal has the root, the number and the ends of the acts between the one before it and its last one."""
     first, last = 0, Sealed(before.last_act, 0, before.root)
-    for at in chain(connection, seal.tenant, last, seal.last_act + 1):
+    for at in walk_chain(connection, seal.tenant, last, seal.last_act + 1):
         first, last = first or at.act, at
     return (first, *last) == (seal.first_act, seal.last_act, seal.acts, seal.root)

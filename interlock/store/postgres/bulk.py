@@ -56,13 +56,13 @@ class Shape(NamedTuple):
 
 
 @lru_cache(maxsize=TEXTS_MAX)
-def insert_text(shape: Shape) -> str:
+def build_insert(shape: Shape) -> str:
     table, names = shape.kind.table, columns(shape.kind)
     return f"INSERT INTO {table} ({', '.join(names)}) SELECT {', '.join(map(shape.value, names))} {shape.source}"
 
 
 @lru_cache(maxsize=TEXTS_MAX)
-def update_text(shape: Shape, columns: tuple[str, ...], key: str) -> str:
+def build_update(shape: Shape, columns: tuple[str, ...], key: str) -> str:
     table, sets = shape.kind.table, ", ".join(f"{column} = {shape.value(column)}" for column in columns)
     return f"UPDATE {table} SET {sets} {shape.source} WHERE {table}.{key} = {shape.value(key)}"
 
@@ -77,7 +77,7 @@ class Given:
         self.own: dict[str, Sequence[Value]] = {}  # different in most
         for name, column in zip(names, zip(*rows, strict=True), strict=True):
             if types(kind).get(name, "").endswith("[]"):
-                column = tuple(None if values is None else array(values) for values in column)
+                column = tuple(None if values is None else encode_array_literal(values) for values in column)
             if column.count(column[0]) == len(column):
                 self.shared[name] = column[0]
             elif len(column) > FEW and len(set(column)) <= PATTERNS_MAX:
@@ -103,10 +103,10 @@ class Given:
 
     @property
     def params(self) -> dict[str, Value]:
-        return {**self.shared, **{name: array(column) for name, column in (self.own | self.few).items()}}
+        return {**self.shared, **{name: encode_array_literal(column) for name, column in (self.own | self.few).items()}}
 
 
-def array(column: Sequence[Any]) -> str:
+def encode_array_literal(column: Sequence[Any]) -> str:
     """Values of one column as PostgreSQL writes an array."""
     try:
         text = '","'.join(column)

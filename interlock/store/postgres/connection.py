@@ -15,8 +15,8 @@ from interlock.kernel.errors import Contended, InterlockError, StoreError
 from interlock.kernel.rows import Act, Row, Unit, columns
 from interlock.store.acts import ACT_BITS
 from interlock.store.connection import AUTOCOMMIT, SAVEPOINT, LostCommit, Opened, Rows, Unreachable
-from interlock.store.observer import Observers, observed
-from interlock.store.postgres.bulk import Given, array, insert_text, update_text
+from interlock.store.observer import Observers, wrap_connection
+from interlock.store.postgres.bulk import Given, build_insert, build_update, encode_array_literal
 from interlock.store.postgres.driver import (
     CallerPipeline,
     PendingResult,
@@ -75,12 +75,12 @@ class PostgresConnection:
         self.pooled = is_pooled(raw)
         # A name that is prepared here may be unknown to where a pooler sends the next transaction.
         prepares = split_prepare(self.url)[1] and not self.pooled
-        return observed(PipelineConnection(raw, prepares=prepares), self.observers)
+        return wrap_connection(PipelineConnection(raw, prepares=prepares), self.observers)
 
     def observe(self, observers: Observers) -> None:
         self.observers = observers
         if "raw" in vars(self):  # else it is made when it is first used
-            self.raw = observed(self.raw, observers)
+            self.raw = wrap_connection(self.raw, observers)
 
     def notice_pooler(self, number: int) -> None:
         """A transaction is carried out by the server's process of this number; another one's names are not its own."""
@@ -97,7 +97,7 @@ class PostgresConnection:
     def declare(self, tenants: Sequence[int], seconds: float | None = None) -> None:
         """This transaction sees and writes the rows of these tenants only, and is stopped after so many seconds."""
         limit = {} if seconds is None else {"statement_timeout": f"{max(int(seconds * 1_000), 1)}ms"}
-        self.notice_pooler(self.rows(f"SELECT {NUMBER}, {settings({**declared(tenants), **limit})}")[0][0])
+        self.notice_pooler(self.rows(f"SELECT {NUMBER}, {format_settings({**format_tenants(tenants), **limit})}")[0][0])
         self.end = None if seconds is None else time.monotonic() + seconds
 
     def now(self) -> int:
@@ -113,7 +113,7 @@ class PostgresConnection:
         names = columns(kind)
         given = Given(kind, names, (msgspec.structs.astuple(row)[: len(names)] for row in rows))
         with translate_errors():
-            self.raw.execute(insert_text(given.shape), given.params)
+            self.raw.execute(build_insert(given.shape), given.params)
 
     def act_id(self, number: int) -> int:
         """Acts begin with their transaction, so that no other one can make an act of the same id."""
@@ -130,7 +130,7 @@ class PostgresConnection:
     def update(self, rows: Sequence[Row], columns: Sequence[str], key: str) -> None:
         given = Given(type(rows[0]), (key, *columns), map(attrgetter(key, *columns), rows))
         with translate_errors():
-            self.raw.execute(update_text(given.shape, tuple(columns), key), given.params)
+            self.raw.execute(build_update(given.shape, tuple(columns), key), given.params)
 
     @contextmanager
     def pipeline(self) -> Iterator[None]:
@@ -163,7 +163,8 @@ class PostgresConnection:
     def begin(self, tenants: Sequence[int] = (), ahead: Sequence[BoundQuery[Any]] = ()) -> Opened:
         """A transaction is open that sees these tenants only: one round trip, with the queries that are sent ahead."""
         now = self.clock() if self.clock else None
-        first = f"SELECT pg_current_xact_id()::text, {BEGAN}, {NUMBER}, {settings({**declared(tenants), **PLANS})}"
+        settings = format_settings({**format_tenants(tenants), **PLANS})
+        first = f"SELECT pg_current_xact_id()::text, {BEGAN}, {NUMBER}, {settings}"
         with translate_errors():
             try:
                 with self.raw.pipeline():
@@ -244,15 +245,18 @@ class PostgresConnection:
 
 def encode_lists(params: Mapping[str, Any]) -> Mapping[str, Any]:
     """Parameters as the server reads them: lists are arrays."""
-    return {name: array(value) if isinstance(value, (list, tuple)) else value for name, value in params.items()}
+    return {
+        name: encode_array_literal(value) if isinstance(value, (list, tuple)) else value
+        for name, value in params.items()
+    }
 
 
-def declared(tenants: Sequence[int]) -> dict[str, str]:
+def format_tenants(tenants: Sequence[int]) -> dict[str, str]:
     """Whose rows a transaction sees."""
     return {"app.tenants": "{" + ",".join(str(int(tenant)) for tenant in tenants) + "}"}
 
 
-def settings(wanted: Mapping[str, str]) -> str:
+def format_settings(wanted: Mapping[str, str]) -> str:
     """What a transaction says of itself, until it ends."""
     return ", ".join(f"set_config('{name}', '{value}', true)" for name, value in wanted.items())
 

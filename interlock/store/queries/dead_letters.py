@@ -26,7 +26,7 @@ Place = tuple[int, int]  # when a letter died, and its unit
 END: Place = (2**62, 0)  # behind all of them
 
 
-class Letter(msgspec.Struct, frozen=True):
+class DeadLetter(msgspec.Struct, frozen=True):
     """A unit that was given up, and the six fields of its end."""
 
     unit: int
@@ -47,7 +47,7 @@ class Letter(msgspec.Struct, frozen=True):
         return found
 
 
-class Letters(msgspec.Struct, frozen=True, kw_only=True):
+class DeadLetterConditions(msgspec.Struct, frozen=True, kw_only=True):
     """Which dead letters are meant; nothing said is all of them."""
 
     lifecycle: str | None = None
@@ -57,7 +57,7 @@ class Letters(msgspec.Struct, frozen=True, kw_only=True):
     reason_code: str | None = None
     since: int = 0  # microseconds
 
-    def fits(self, dead_letter: Letter) -> bool:
+    def fits(self, dead_letter: DeadLetter) -> bool:
         details = dead_letter.told
         pairs = (
             (self.lifecycle, dead_letter.lifecycle), (self.task, dead_letter.task), (self.queue, dead_letter.queue),
@@ -73,24 +73,24 @@ def find_place(connection: Connection, tenant: int, unit: int) -> Place | None:
     return tuple(rows[0]) if rows else None
 
 
-def read_dead_letters(connection: Connection, tenant: int, units: Sequence[int]) -> dict[int, Letter]:
+def read_dead_letters(connection: Connection, tenant: int, units: Sequence[int]) -> dict[int, DeadLetter]:
     """Those of these units that are dead letters, by unit."""
     rows = connection.rows(f"{LETTERS} AND unit.id {{ids}}", {"tenant": tenant, "ids": list(units)})
-    return {row[0]: Letter(*row) for row in rows}
+    return {row[0]: DeadLetter(*row) for row in rows}
 
 
 def read_newest(
-    connection: Connection, tenant: int, wanted: Letters, limit: int, before: Place
-) -> tuple[list[Letter], Letter | None]:
+    connection: Connection, tenant: int, wanted: DeadLetterConditions, limit: int, before: Place
+) -> tuple[list[DeadLetter], DeadLetter | None]:
     """Letters that are meant and died before a place, the last one first; and the one behind which to go on, if any.
 
     No more are looked at than `LOOKED_MOST`, so there may be fewer than `limit`, and more to come all the same.
     """
-    letters: list[Letter] = []
+    letters: list[DeadLetter] = []
     looked, chunk_size = 0, limit
     while looked < LOOKED_MOST:
         given = {"tenant": tenant, "at": before[0], "id": before[1], "since": wanted.since, "limit": chunk_size}
-        chunk = [Letter(*row) for row in connection.rows(f"{LETTERS} {BEFORE}", given)]
+        chunk = [DeadLetter(*row) for row in connection.rows(f"{LETTERS} {BEFORE}", given)]
         for place, letter in enumerate(chunk):
             if wanted.fits(letter):
                 letters.append(letter)

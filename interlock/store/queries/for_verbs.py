@@ -9,7 +9,7 @@ import msgspec
 from interlock.kernel.rows import Answer, Artifact, Body, Event, Note, Token, Unit, Worker
 from interlock.store.acts import read_unflushed_events
 from interlock.store.connection import Queue
-from interlock.store.lanes import Lane, LaneOrLimits, Lanes, remember
+from interlock.store.lanes import Lane, LaneOrLimits, Lanes, remember_lanes
 from interlock.store.queries.snapshots import LEASES_US, read_newest_events
 from interlock.store.query import BoundQuery, Query, select
 from interlock.store.unit_of_work import UnitOfWork
@@ -120,7 +120,7 @@ def load_lanes(tx: UnitOfWork, tenant: int) -> Lanes:
     if tenant not in lanes:
         lanes[tenant] = tx.cache.lanes.get(tenant) or Lanes(tenant)
         if read_lanes(tx, lanes[tenant]):
-            remember(tx.cache.lanes, tenant, lanes[tenant])
+            remember_lanes(tx.cache.lanes, tenant, lanes[tenant])
     return lanes[tenant]
 
 

@@ -73,19 +73,19 @@ def place_of(cursor: str) -> Place:
     return Place(at, kind, number)
 
 
-def job_events(connection: Connection, tenant: int, unit: int, after: Place, limit: int) -> list[JobEvent]:
+def read_job_events(connection: Connection, tenant: int, unit: int, after: Place, limit: int) -> list[JobEvent]:
     """What happened to a job behind a place, the oldest first, at most `limit` of it."""
     ((outcome, changed_at, correlation),) = connection.rows(OF_JOB, {"unit": unit, "tenant": tenant})
     until = connection.now() if outcome is None else changed_at
     sources = (
-        moves(connection, tenant, unit, after, limit),
-        compensations(connection, tenant, unit, after, limit, correlation),
-        beats(connection, tenant, unit, after, until, correlation),
+        read_moves(connection, tenant, unit, after, limit),
+        read_compensation_events(connection, tenant, unit, after, limit, correlation),
+        read_beats(connection, tenant, unit, after, until, correlation),
     )
     return list(islice(merge(*sources, key=lambda event: event.place), limit))
 
 
-def moves(connection: Connection, tenant: int, unit: int, after: Place, limit: int) -> Iterator[JobEvent]:
+def read_moves(connection: Connection, tenant: int, unit: int, after: Place, limit: int) -> Iterator[JobEvent]:
     version = after.number if after.kind == MOVE else VERSION_MAX
     given = {"unit": unit, "tenant": tenant, "at": after.at, "version": version, "limit": limit}
     for number, name, at, actor, correlation, cause, payload in connection.rows(MOVES, given):
@@ -93,7 +93,7 @@ def moves(connection: Connection, tenant: int, unit: int, after: Place, limit: i
         yield JobEvent(place, f"{unit}.{number}", unit, name, at, actor, correlation, cause, payload, number)
 
 
-def compensations(
+def read_compensation_events(
     connection: Connection, tenant: int, unit: int, after: Place, limit: int, correlation: str
 ) -> Iterator[JobEvent]:
     given = {"unit": unit, "tenant": tenant, "at": after.at, "id": first_note(after), "limit": limit + 1}
@@ -107,7 +107,7 @@ def first_note(after: Place) -> int:
     return after.number // 2 if after.kind == NOTE else 0
 
 
-def beats(
+def read_beats(
     connection: Connection, tenant: int, unit: int, after: Place, until: int, correlation: str
 ) -> Iterator[JobEvent]:
     """The beats for a job, and the renewals that they were, read as far as somebody wants them."""

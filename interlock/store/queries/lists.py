@@ -73,7 +73,7 @@ class Birth(msgspec.Struct, frozen=True):
     hops: int
 
 
-def births(connection: Connection, lifecycles: Iterable[Lifecycle], wanted: Filter) -> list[Birth]:
+def find_births(connection: Connection, lifecycles: Iterable[Lifecycle], wanted: Filter) -> list[Birth]:
     """How units come into being, for every kind of unit that a filter may mean."""
     workers = {
         lifecycle.name for lifecycle in lifecycles if lifecycle.birth.trigger != "submit"
@@ -90,7 +90,7 @@ def births(connection: Connection, lifecycles: Iterable[Lifecycle], wanted: Filt
     return [birth for birth in listed if birth.lifecycle in kinds]
 
 
-def newest(
+def read_newest_units(
     connection: Connection,
     tenant: int,
     lifecycles: Iterable[Lifecycle],
@@ -103,8 +103,8 @@ def newest(
     Of a filter that fits few, no more than `LOOKED_MOST` are looked at: a page may be short, and have more behind it.
     """
     if any(getattr(wanted, name) is not None for name in NARROW):
-        return narrow(connection, tenant, wanted, limit, after)
-    kinds = births(connection, lifecycles, wanted)
+        return read_narrow_list(connection, tenant, wanted, limit, after)
+    kinds = find_births(connection, lifecycles, wanted)
     place: Sequence[int] = (LAST, LAST, LAST)
     if after is not None:
         place = place_of(connection, tenant, after, BIRTH)
@@ -113,8 +113,8 @@ def newest(
     looked, size = 0, limit + 1 if only_kinds else max(limit + 1, 100)
     end: str | None = None
     while kinds and looked < LOOKED_MOST:
-        chunk = born(connection, tenant, kinds, place, size)
-        fits = fitting(connection, tenant, wanted, [unit for unit, *_ in chunk])
+        chunk = read_born(connection, tenant, kinds, place, size)
+        fits = filter_units(connection, tenant, wanted, [unit for unit, *_ in chunk])
         for unit, *_ in chunk:
             if unit in fits and len(units) == limit:
                 return Page(units, named(units[-1]))
@@ -139,7 +139,9 @@ def place_of(connection: Connection, tenant: int, unit: int, sql: str) -> tuple[
     return tuple(rows[0])
 
 
-def born(connection: Connection, tenant: int, kinds: Sequence[Birth], before: Sequence[int], limit: int) -> list[Any]:
+def read_born(
+    connection: Connection, tenant: int, kinds: Sequence[Birth], before: Sequence[int], limit: int
+) -> list[Any]:
     """Units by their births, the last one first: each with its kind, and its place."""
     each = " UNION ALL ".join(f"SELECT * FROM ({BORN.format(place=place)}) AS b{place}" for place in range(len(kinds)))
     # Of the first act, behind whose unit to go on, there may be nothing left.
@@ -157,7 +159,7 @@ def born(connection: Connection, tenant: int, kinds: Sequence[Birth], before: Se
     return births[:limit]
 
 
-def fitting(connection: Connection, tenant: int, wanted: Filter, units: Sequence[int]) -> dict[int, View]:
+def filter_units(connection: Connection, tenant: int, wanted: Filter, units: Sequence[int]) -> dict[int, View]:
     """Those of these units that a filter means."""
     where, params = list_conditions(wanted)
     rows = select_views(
@@ -170,7 +172,7 @@ def fitting(connection: Connection, tenant: int, wanted: Filter, units: Sequence
     return {row.unit.id: row for row in rows}
 
 
-def narrow(connection: Connection, tenant: int, wanted: Filter, limit: int, after: int | None) -> Page:
+def read_narrow_list(connection: Connection, tenant: int, wanted: Filter, limit: int, after: int | None) -> Page:
     """The same for a filter that an index knows: all that fits is sorted."""
     where, params = list_conditions(wanted)
     where = [*where, *(sql for name, sql in NARROW.items() if getattr(wanted, name) is not None)]
@@ -181,7 +183,7 @@ def narrow(connection: Connection, tenant: int, wanted: Filter, limit: int, afte
     return Page(rows[:limit], named(rows[limit - 1]) if len(rows) > limit else None)
 
 
-def oldest(connection: Connection, tenant: int, wanted: Filter, limit: int, after: int = 0) -> Found:
+def read_oldest_units(connection: Connection, tenant: int, wanted: Filter, limit: int, after: int = 0) -> Found:
     """Units that are meant, the lowest id first, behind an id: a parent comes before its children.
 
     Of a filter that fits few, no more than `LOOKED_MOST` are looked at: a page may be short, and have more behind it.
@@ -198,7 +200,7 @@ def oldest(connection: Connection, tenant: int, wanted: Filter, limit: int, afte
             where.append("unit.id < :bound")
             given["bound"] = bound
     sql = f"SELECT {REF} {FROM} WHERE {' AND '.join([OWN, *where])} ORDER BY unit.id LIMIT :limit"
-    refs = [ref(row) for row in connection.rows(sql, given)]
+    refs = [make_ref(row) for row in connection.rows(sql, given)]
     if len(refs) == limit:
         return Found(refs, refs[-1].unit)
     return Found(refs, None if bound is None else bound - 1)
@@ -207,10 +209,10 @@ def oldest(connection: Connection, tenant: int, wanted: Filter, limit: int, afte
 def refs_of(connection: Connection, tenant: int, units: Sequence[int]) -> list[UnitRef]:
     """These units, the lowest id first; those that do not exist are left out."""
     sql = f"SELECT {REF} FROM unit WHERE {OWN} AND unit.id {{ids}} ORDER BY unit.id"
-    return [ref(row) for row in connection.rows(sql, {"tenant": tenant, "ids": list(units)})]
+    return [make_ref(row) for row in connection.rows(sql, {"tenant": tenant, "ids": list(units)})]
 
 
-def ref(row: Sequence[Any]) -> UnitRef:
+def make_ref(row: Sequence[Any]) -> UnitRef:
     unit, lifecycle, state, ended = row
     return UnitRef(unit, lifecycle, state, bool(ended))
 

@@ -16,7 +16,7 @@ TREE_MAX = 1_000  # units of a tree that are looked at
 RESTS = "rests_in IS NOT NULL"
 
 
-def resting(
+def find_resting(
     connection: Connection, tenant: int, states: Sequence[tuple[str, str]], limit: int, after: int = 0
 ) -> list[View]:
     """Units that rest in one of these states, each named with its lifecycle: the oldest first, from `after` on."""
@@ -50,7 +50,7 @@ class Tree(msgspec.Struct, frozen=True):
         return [row.unit.id for _, row in self.units]
 
 
-def tree_of(connection: Connection, tenant: int, unit: int, limit: int = TREE_MAX) -> Tree:
+def read_tree(connection: Connection, tenant: int, unit: int, limit: int = TREE_MAX) -> Tree:
     """A unit and all below it, by one question; of a larger tree its upper part. Raises Unknown."""
     below = (
         "WITH RECURSIVE tree (id) AS (SELECT id FROM unit WHERE id = :top AND tenant = :tenant UNION ALL "
@@ -62,11 +62,11 @@ def tree_of(connection: Connection, tenant: int, unit: int, limit: int = TREE_MA
     if not rows:
         raise Unknown(f"there is no unit {unit}")
     cut = len(rows) > limit
-    ordered = arranged(rows, unit)[:limit]
-    return Tree(ordered, cut, needs_in(connection, tenant, [row.unit.id for _, row in ordered]))
+    ordered = arrange_tree(rows, unit)[:limit]
+    return Tree(ordered, cut, read_needs_in(connection, tenant, [row.unit.id for _, row in ordered]))
 
 
-def arranged(rows: Sequence[View], top: int) -> list[tuple[int, View]]:
+def arrange_tree(rows: Sequence[View], top: int) -> list[tuple[int, View]]:
     """These units as a tree: each with its depth, a parent before its children and these by age."""
     below: dict[int | None, list[View]] = {}
     for row in sorted(rows, key=lambda row: row.unit.id, reverse=True):
@@ -79,13 +79,13 @@ def arranged(rows: Sequence[View], top: int) -> list[tuple[int, View]]:
     return ordered
 
 
-def needs_in(connection: Connection, tenant: int, units: Sequence[int]) -> list[Need]:
+def read_needs_in(connection: Connection, tenant: int, units: Sequence[int]) -> list[Need]:
     """What these units need."""
     rest = f"WHERE tenant = :tenant AND unit IN ({list_placeholders(units)}) ORDER BY unit, needs"
     return read_rows(connection, Need, rest, tenant=tenant, **list_params(units)) if units else []
 
 
-def notes_in(connection: Connection, tenant: int, units: Sequence[int], kind: str) -> dict[int, list[Note]]:
+def read_notes_in(connection: Connection, tenant: int, units: Sequence[int], kind: str) -> dict[int, list[Note]]:
     """The notes of one kind that these units have, by unit, the oldest first."""
     by_unit: dict[int, list[Note]] = {unit: [] for unit in units}
     rest = f"WHERE tenant = :tenant AND unit IN ({list_placeholders(units)}) AND kind = :named ORDER BY id"
@@ -94,14 +94,14 @@ def notes_in(connection: Connection, tenant: int, units: Sequence[int], kind: st
     return by_unit
 
 
-def births_of(connection: Connection, tenant: int, units: Sequence[int]) -> dict[int, str]:
+def read_births(connection: Connection, tenant: int, units: Sequence[int]) -> dict[int, str]:
     """Who made each of these units."""
     sql = "SELECT unit.id, act.actor FROM unit JOIN act ON act.id = unit.born WHERE unit.tenant = :tenant"
     sql = f"{sql} AND unit.id IN ({list_placeholders(units)})"
     return dict(connection.rows(sql, {"tenant": tenant, **list_params(units)})) if units else {}
 
 
-def events_in(connection: Connection, tenant: int, units: Sequence[int], until: int) -> dict[int, list[Event]]:
+def read_events_in(connection: Connection, tenant: int, units: Sequence[int], until: int) -> dict[int, list[Event]]:
     """What had happened to these units up to an instant, by unit, in order."""
     by_unit: dict[int, list[Event]] = {unit: [] for unit in units}
     rest = f"WHERE tenant = :tenant AND unit IN ({list_placeholders(units)}) AND at <= :until ORDER BY unit, version"

@@ -11,24 +11,24 @@ Names = tuple[str, ...]
 Places = tuple[int, ...]
 
 
-def inserts(table: str, names: Names, rows: Iterable[tuple[Any, ...]]) -> Iterator[tuple[str, list[Any]]]:
+def build_inserts(table: str, names: Names, rows: Iterable[tuple[Any, ...]]) -> Iterator[tuple[str, list[Any]]]:
     """Statements and their parameters, after which the table has these rows too, in this order."""
-    return statements(insert_text, table, names, rows, 0)
+    return build_statements(insert_text, table, names, rows, 0)
 
 
-def updates(table: str, names: Names, rows: Iterable[tuple[Any, ...]]) -> Iterator[tuple[str, list[Any]]]:
+def build_updates(table: str, names: Names, rows: Iterable[tuple[Any, ...]]) -> Iterator[tuple[str, list[Any]]]:
     """The same, after which the columns have these values in the rows that the last column names."""
-    return statements(update_text, table, names, rows, len(names) - 1)
+    return build_statements(update_text, table, names, rows, len(names) - 1)
 
 
-def statements(
+def build_statements(
     text: Callable[[str, Names, Places, int], str], table: str, names: Names, rows: Iterable[tuple[Any, ...]], key: int
 ) -> Iterator[tuple[str, list[Any]]]:
     columns, start = list(zip(*rows, strict=True)), 0
     while left := len(columns[key]) - start:
         size = next(size for size in SIZES if size <= left)
         some = [column[start : start + size] for column in columns]
-        own = tuple(place for place, column in enumerate(some) if place == key or not alike(column))
+        own = tuple(place for place, column in enumerate(some) if place == key or not are_alike(column))
         shared = [column[0] for place, column in enumerate(some) if place not in own]
         given = [None] * (size * len(own))
         for number, place in enumerate(own):
@@ -37,7 +37,7 @@ def statements(
         start += size
 
 
-def alike(column: tuple[Any, ...]) -> bool:
+def are_alike(column: tuple[Any, ...]) -> bool:
     return column[0] == column[-1] and column.count(column[0]) == len(column)
 
 

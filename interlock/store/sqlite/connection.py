@@ -13,10 +13,10 @@ from interlock.kernel.errors import InterlockError
 from interlock.kernel.rows import Act, Row, Unit, columns
 from interlock.store.acts import digest_act
 from interlock.store.connection import AUTOCOMMIT, SAVEPOINT, LostCommit, Opened, Rows
-from interlock.store.observer import Observers, observed
+from interlock.store.observer import Observers, wrap_connection
 from interlock.store.private_files import FileIdentity
 from interlock.store.query import BoundQuery
-from interlock.store.sqlite.bulk import inserts, updates
+from interlock.store.sqlite.bulk import build_inserts, build_updates
 from interlock.store.sqlite.driver import MEMORY, open_raw, translate_error, translate_errors, translate_sql, wall_clock
 
 STEPS = 10_000  # of SQLite's machine, well under a millisecond, between two looks at the clock
@@ -25,12 +25,12 @@ INSERT_ACT = (
 )
 
 
-def as_json(value: Any) -> Any:
+def encode_list(value: Any) -> Any:
     """Lists are kept as JSON."""
     return msgspec.json.encode(value).decode() if isinstance(value, list) else value
 
 
-def unborn(unit: Unit) -> Unit:
+def make_unborn(unit: Unit) -> Unit:
     """A row that no act has made anything of yet."""
     return msgspec.structs.replace(
         unit, state="", category="", outcome=None, version=0, act=0, born=0, changed_at=0, started_at=None, attempt=1,
@@ -58,12 +58,12 @@ class SqliteConnection:
 
     def open(self) -> None:
         """There is a handle on the file, whose guard knows our clock."""
-        self.raw = observed(open_raw(self.path), self.observers)
+        self.raw = wrap_connection(open_raw(self.path), self.observers)
         if self.clock is not wall_clock:
             self.keep_time(self.clock)
 
     def observe(self, observers: Observers) -> None:
-        self.observers, self.raw = observers, observed(self.raw, observers)
+        self.observers, self.raw = observers, wrap_connection(self.raw, observers)
 
     def declare(self, tenants: Sequence[int], seconds: float | None = None) -> None:
         """What is read until the next rollback is stopped after so many seconds.
@@ -88,7 +88,9 @@ class SqliteConnection:
         kind = type(rows[0])
         names = columns(kind)
         with translate_errors():
-            for statement in inserts(kind.table, names, (msgspec.structs.astuple(row)[: len(names)] for row in rows)):
+            for statement in build_inserts(
+                kind.table, names, (msgspec.structs.astuple(row)[: len(names)] for row in rows)
+            ):
                 self.raw.execute(*statement)
 
     def act_id(self, number: int) -> int:
@@ -100,16 +102,16 @@ class SqliteConnection:
     def write_acts(self, acts: Sequence[Act], born: Sequence[Unit]) -> None:
         """A unit is nothing until an act bears it, so it comes before its act."""
         if born:
-            self.insert([unborn(unit) for unit in born])
+            self.insert([make_unborn(unit) for unit in born])
         with translate_errors():
             for act in acts:
                 act.digest = digest_act(act)
-                self.raw.execute(INSERT_ACT, [as_json(value) for value in msgspec.structs.astuple(act)])
+                self.raw.execute(INSERT_ACT, [encode_list(value) for value in msgspec.structs.astuple(act)])
 
     def update(self, rows: Sequence[Row], columns: Sequence[str], key: str) -> None:
         names = (*columns, key)
         with translate_errors():
-            for statement in updates(type(rows[0]).table, names, map(attrgetter(*names), rows)):
+            for statement in build_updates(type(rows[0]).table, names, map(attrgetter(*names), rows)):
                 self.raw.execute(*statement)
 
     def pipeline(self) -> AbstractContextManager[None]:

@@ -13,7 +13,7 @@ from interlock.kernel.rows import Row
 from interlock.lifecycles import hurried, shipped
 from interlock.plugins import STANDARD
 from interlock.store import migrate
-from interlock.store.change_capture import keep_track, written
+from interlock.store.change_capture import start_capture, take_written
 from interlock.store.connection import LostCommit, Opened
 from interlock.store.query import BoundQuery
 from interlock.store.sqlite import MEMORY, SqliteConnection
@@ -91,7 +91,7 @@ class FaultyConnection(SqliteConnection):
         self.keep_time(self.clock)
         if self.disk.file:
             self.raw.execute("PRAGMA synchronous = OFF")  # no power is lost here
-            keep_track(self)
+            start_capture(self)
             self.tracks = True
 
     def reconnect(self) -> None:
@@ -102,7 +102,7 @@ class FaultyConnection(SqliteConnection):
 
     def close(self) -> None:
         if self.tracks:
-            self.disk.stash += written(self)
+            self.disk.stash += take_written(self)
             self.tracks = False
             self.raw.close()
 

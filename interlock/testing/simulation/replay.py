@@ -11,7 +11,7 @@ from interlock.core.engine import Engine
 from interlock.kernel.commands import Claim, Command, LeaseGrant, LeaseRef, Outcome, Submitted, Work
 from interlock.kernel.errors import Corrupt, InterlockError, StoreError
 from interlock.plugins import make_engine
-from interlock.store.change_capture import keep_track, written
+from interlock.store.change_capture import start_capture, take_written
 from interlock.testing.simulation.faulty_store import LIFECYCLES, Crash, Disk, FaultyConnection
 from interlock.testing.simulation.promises import broken_promises
 from interlock.testing.simulation.record import RecordedStep
@@ -85,7 +85,7 @@ class ReplayedStore:
         self.disk, self.laws, self.names = Disk(), IncrementalLaws(LIFECYCLES), Names()
         self.engines: dict[str, Engine] = {}
         self.connection = self.another()
-        keep_track(self.connection)
+        start_capture(self.connection)
         self.problems: list[str] = []
         self.replayed: list[RecordedStep] = []  # the steps as they were lived
 
@@ -116,7 +116,7 @@ class ReplayedStore:
         self.look()
 
     def look(self) -> None:
-        review = self.laws.check_commit(self.connection, written(self.connection))
+        review = self.laws.check_commit(self.connection, take_written(self.connection))
         self.problems += [f"unit {unit_id.unit}: {unit_id.law}: {unit_id.text}" for unit_id in review.broken]
         self.problems += broken_promises(LIFECYCLES, review, self.laws.units)
 

@@ -20,7 +20,7 @@ from interlock.kernel.errors import Corrupt, InterlockError, StoreError
 from interlock.kernel.rows import Body, Event
 from interlock.plugins import STANDARD
 from interlock.store import inventory
-from interlock.store.change_capture import keep_track, written
+from interlock.store.change_capture import start_capture, take_written
 from interlock.store.queries.snapshots import read_due_tenants
 from interlock.testing.simulation.faults import Faults
 from interlock.testing.simulation.faulty_store import Disk, FaultyConnection, brief_lifecycles
@@ -58,7 +58,7 @@ class World:
         self.disk, self.laws = Disk(file, registry), IncrementalLaws(self.lifecycles)
         self.eye = self.disk.connection(self.now_us, lambda place: "")
         if self.disk.shared:
-            keep_track(self.eye)
+            start_capture(self.eye)
         self.net = Net(self)
         self.server_ticks = seed % SERVER_TICKS == 2  # and no worker does
         committers, count = self.random.choice((1, COMMITTERS)), self.random.choice((1, 1, 2))
@@ -107,7 +107,7 @@ class World:
 
     def look(self) -> CommitReview:
         """All laws and promises are asked of what was committed since the last look."""
-        rows = self.disk.stash + written(self.eye) if self.disk.shared else self.disk.stash + self.all_written()
+        rows = self.disk.stash + take_written(self.eye) if self.disk.shared else self.disk.stash + self.all_written()
         self.disk.stash = []
         review = self.laws.check_commit(self.eye, rows)
         for broken in review.broken:
@@ -142,7 +142,7 @@ class World:
 
     def all_written(self) -> list[tuple[str, int]]:
         sessions: list[FaultyConnection] = [connection for server in self.servers for connection in server.sessions]
-        return [row for connection in sessions if connection.tracks for row in written(connection)]
+        return [row for connection in sessions if connection.tracks for row in take_written(connection)]
 
     def count(self, review: CommitReview) -> None:
         by_unit: dict[int, list[Event]] = {}
