@@ -148,7 +148,7 @@ def test_all_streams_share_one_reader(inside: Stage, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(stage.app.engine, "read", noted)
     until(lambda: len(looks) >= 4)
     assert set(looks) == {10}, "one question for all ten units"
-    assert len([one for one in pages if "look_up" not in one]) <= len(looks) + 1, "and no other but about keys"
+    assert len([one for one in pages if "load_key" not in one]) <= len(looks) + 1, "and no other but about keys"
     for job in jobs:
         stage.post(f"/v1/jobs/{job}/cancel")
     for thread in threads:
