@@ -67,7 +67,7 @@ def test_a_server_without_the_plugin_says_so(house: House, tmp_path: Path) -> No
             far.send(GiveReview(unit=1, verdict="fine"))
         with pytest.raises(InterlockError, match=r"there is nothing|Not Found|no such"):
             far.read(reviews_by, "ann")
-        with App(house.base, key=key) as plain, pytest.raises(InterlockError, match="'reviews_by' cannot be asked"):
+        with App(house.base, key=key) as plain, pytest.raises(InterlockError, match="'reviews_by' cannot be read"):
             plain.read(reviews_by, "ann")
 
 
