@@ -30,6 +30,7 @@ def test_a_job_from_submit_to_success(world: World) -> None:
 def test_a_result_that_is_no_json_is_refused_and_the_job_can_still_be_finished(world: World, result: str) -> None:
     world.submit(task="mail")
     (grant,) = world.claim(world.worker())
+    world.start(grant)
     with pytest.raises(
         InterlockError, match=r"result is not JSON: .*; a result is JSON text, so the text done is sent"
     ):
