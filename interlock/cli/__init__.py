@@ -1,4 +1,4 @@
-"""The command line: one verb a command. Exit codes: 0 fine, 1 something was found, 2 wrong use."""
+"""The command line: one file per command. Exit codes: 0 success, 1 something was found, 2 wrong use."""
 
 from interlock.cli.main import main
 

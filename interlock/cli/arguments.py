@@ -19,12 +19,16 @@ IN_QUERY = re.compile(r"(?<=[?&]password=)[^&]+")
 
 
 def hide_passwords() -> None:
-    """The arguments of this process show no password, and `sys.argv` is as it was given. Raises InterlockError."""
+    """Hide passwords from the arguments of this process; `sys.argv` stays as it was given.
+
+    Raises:
+        InterlockError: the process cannot be started anew.
+    """
     given = os.environ.pop(GIVEN, None)
     if given is not None:
         sys.argv[1:] = json.loads(given)
         return
-    shown = [without_password(one) for one in sys.argv[1:]]
+    shown = [hide_password(argument) for argument in sys.argv[1:]]
     if shown == sys.argv[1:] or sys.orig_argv[len(sys.orig_argv) - len(shown) :] != sys.argv[1:]:
         return
     command = [*sys.orig_argv[: len(sys.orig_argv) - len(shown)], *shown]
@@ -37,8 +41,8 @@ def hide_passwords() -> None:
         ) from None
 
 
-def without_password(argument: str) -> str:
-    """An argument in which the password of a database URL, if there is one, is replaced."""
+def hide_password(argument: str) -> str:
+    """Return an argument with the password of a database URL replaced, if there is one."""
     name, equals, value = argument.partition("=") if argument.startswith("--") else ("", "", argument)
     try:
         url = urlsplit(value)

@@ -1,4 +1,4 @@
-"""`interlock cancel`: units are asked to stop, one or many."""
+"""`interlock cancel`: stop one job or many."""
 
 from typing import Annotated
 
@@ -6,31 +6,31 @@ import typer
 
 from interlock.cli.options import (
     DEFAULT,
-    NO_WORDS,
+    NO_FILTERS,
     Actor,
     DryRun,
     Every,
+    Filters,
     Ids,
     Tenant,
     Url,
     Why,
-    Words,
-    app_on,
-    named,
+    add_filter_options,
+    get_actor,
+    open_app,
     select_some,
-    with_filter,
 )
-from interlock.cli.output import FINDING, Json, counted, dump, say
+from interlock.cli.output import FINDING, Json, print_json, print_line
 from interlock.client.selections import CancelOutcome
 
 
-@with_filter()
+@add_filter_options()
 def cancel(
     unit: Ids = None,
     hard: Annotated[
-        bool, typer.Option("--hard/--soft", help="At once, or so that its holder may end well (the default).")
+        bool, typer.Option("--hard/--soft", help="Stop immediately; by default the handler is asked to stop.")
     ] = False,
-    words: Words = NO_WORDS,
+    filters: Filters = NO_FILTERS,
     every: Every = False,
     dry_run: DryRun = False,
     actor: Actor = None,
@@ -39,22 +39,22 @@ def cancel(
     db: Url = DEFAULT,
     json: Json = False,
 ) -> None:
-    """Cancel units, by their ids or by a filter; by a filter only those that have not ended."""
-    with app_on(db, tenant) as app:
-        selection = select_some(app, words, unit, every)
-        told = selection.cancel(hard=hard, reason=reason, by=named(actor), every=every, dry_run=dry_run)
-    say_all(told, dry_run, json)
+    """Cancel jobs, runs or steps, by id or by a filter; a filter selects only those that have not ended."""
+    with open_app(db, tenant) as app:
+        selection = select_some(app, filters, unit, every)
+        outcomes = selection.cancel(hard=hard, reason=reason, by=get_actor(actor), every=every, dry_run=dry_run)
+    print_outcomes(outcomes, dry_run, json)
 
 
-def say_all(told: list[CancelOutcome], dry_run: bool, json: bool) -> None:
-    refused = [one for one in told if one.refused]
+def print_outcomes(outcomes: list[CancelOutcome], dry_run: bool, json: bool) -> None:
+    refused = [outcome for outcome in outcomes if outcome.refused]
     if json:
-        dump({"units": told, "dry_run": dry_run, "refused": len(refused)})
+        print_json({"units": outcomes, "dry_run": dry_run, "refused": len(refused)})
     else:
-        for one in told:
-            standing = f"{'asked to stop; it ' if one.applied else ''}is {one.state}"
-            say(f"{one.id}: {one.refused or standing}")
+        for outcome in outcomes:
+            standing = f"{'asked to stop; it ' if outcome.applied else ''}is {outcome.state}"
+            print_line(f"{outcome.id}: {outcome.refused or standing}")
         verb = "would be asked to stop" if dry_run else "asked to stop"
-        say(f"{counted(len(told) - len(refused), 'unit')} {verb}, {len(refused)} refused")
+        print_line(f"{len(outcomes) - len(refused)} {verb}, {len(refused)} refused")
     if refused:
         raise typer.Exit(FINDING)

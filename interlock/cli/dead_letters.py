@@ -1,35 +1,35 @@
-"""`interlock dead`: the dead letters, and what can be done with them."""
+"""`interlock dead-letters`: list dead letters, requeue them, or move them to a file."""
 
 from typing import Annotated
 
 import typer
 from msgspec.structs import asdict
 
-from interlock.cli import units
-from interlock.cli.archive import Out, move
+from interlock.cli import show
+from interlock.cli.archive import Out, move_trees
 from interlock.cli.options import (
     DEFAULT,
     KINDS,
-    NO_WORDS,
+    NO_FILTERS,
     Actor,
     After,
     DryRun,
     Every,
+    Filters,
     Id,
     Ids,
     Limit,
     Tenant,
     Url,
     Why,
-    Words,
-    app_on,
-    named,
+    add_filter_options,
+    find_unit,
+    get_actor,
+    open_app,
     select,
     select_some,
-    unit_of,
-    with_filter,
 )
-from interlock.cli.output import FINDING, Json, counted, dump, on_terminal, say, table
+from interlock.cli.output import FINDING, Json, on_terminal, print_json, print_line, print_table
 from interlock.client import json_views
 from interlock.client.app import App
 from interlock.client.inbox import format_view_id
@@ -55,45 +55,51 @@ from interlock.store.queries.views import (
     view,
 )
 
-app = typer.Typer(help="Dead letters: what was given up, why, and how to do it again.", no_args_is_help=True)
+app = typer.Typer(help="Dead letters: jobs that were given up, why, and how to requeue them.", no_args_is_help=True)
 TOGETHER = 1_000  # letters whose tracebacks are read in one statement
-# What is told of the end of a letter.
+# The fields that only a dead letter has.
 END = (
     "reason_code", "stage", "last_error", "attempts", "last_owner", "last_lease_expires_at", "correlation_id",
     "dead_since",
 )  # fmt: skip
-Codes = Annotated[str | None, typer.Option("--code", help=f"With this reason code: {', '.join(REASONS)}.")]
+Codes = Annotated[str | None, typer.Option("--code", help=f"Only with this reason code: {', '.join(REASONS)}.")]
 
 
-def letters(
-    connection: Connection, tenant: int, wanted: Filter, limit: int, after: int | None
+def list_page(
+    connection: Connection, tenant: int, selected: Filter, limit: int, after: int | None
 ) -> list[DeadLetterResponse]:
-    """Dead letters, the highest id first."""
-    found = listing(connection, tenant, wanted, limit, after)
-    ids = [one.unit.id for one in found]
+    """Return dead letters, the highest id first."""
+    views = listing(connection, tenant, selected, limit, after)
+    ids = [view.unit.id for view in views]
     ends, tracebacks = read_dead_letters(connection, tenant, ids), dict[int, Note]()
     for start in range(0, len(ids), TOGETHER):
         tracebacks |= read_last_tracebacks(connection, tenant, ids[start : start + TOGETHER])
-    return [json_views.make_dead_letter(one, ends[one.unit.id], tracebacks.get(one.unit.id)) for one in found]
+    return [json_views.make_dead_letter(view, ends[view.unit.id], tracebacks.get(view.unit.id)) for view in views]
 
 
-def look(connection: Connection, tenant: int, unit: int) -> tuple[JobDetailResponse, DeadLetterResponse, View]:
-    """A dead letter with all that is known of it. Raises InterlockError if it is none."""
-    found, end = view(connection, tenant, unit), read_dead_letters(connection, tenant, [unit]).get(unit)
+def read_dead_letter(
+    connection: Connection, tenant: int, unit: int
+) -> tuple[JobDetailResponse, DeadLetterResponse, View]:
+    """Return a dead letter with all that is known of it.
+
+    Raises:
+        InterlockError: the job is no dead letter.
+    """
+    job, end = view(connection, tenant, unit), read_dead_letters(connection, tenant, [unit]).get(unit)
     if end is None:
-        raise InterlockError(f"{format_view_id(found)} is no dead letter: it is {found.unit.state}")
+        raise InterlockError(f"{format_view_id(job)} is no dead letter: it is {job.unit.state}")
     needs, gates = needs_of(connection, tenant, unit), find_open_gates(connection, tenant, unit)
     return (
-        json_views.make_job_detail(found, needs, gates, notes_of(connection, tenant, unit)),
-        json_views.make_dead_letter(found, end, None),
-        found,
+        json_views.make_job_detail(job, needs, gates, notes_of(connection, tenant, unit)),
+        json_views.make_dead_letter(job, end, None),
+        job,
     )
 
 
 @app.command("list")
-@with_filter(*KINDS)
-def list_dead(
-    words: Words = NO_WORDS,
+@add_filter_options(*KINDS)
+def list_dead_letters(
+    filters: Filters = NO_FILTERS,
     limit: Limit = 50,
     after: After = None,
     tenant: Tenant = 1,
@@ -101,46 +107,46 @@ def list_dead(
     json: Json = False,
 ) -> None:
     """List dead letters, the newest first."""
-    with app_on(db, tenant) as app:
-        wanted = select(app, words).dead.filter
-        found = app.read(letters, wanted, limit + 1, None if after is None else parse_id(after))
-    page, more = found[:limit], len(found) > limit
+    with open_app(db, tenant) as app:
+        selected = select(app, filters).dead.filter
+        dead_letters = app.read(list_page, selected, limit + 1, None if after is None else parse_id(after))
+    page, more = dead_letters[:limit], len(dead_letters) > limit
     if json:
-        dump({"dead": page, "more": more})
+        print_json({"dead": page, "more": more})
         return
     heads = ("ID", "TASK", "REASON", "STAGE", "ATTEMPTS", "SINCE", "LAST ERROR")
     rows = [
         (
-            one.id, one.task, str(one.reason_code), one.stage or "", str(one.attempts), one.changed_at,
-            shorten(one.last_error or ""),
+            row.id, row.task, str(row.reason_code), row.stage or "", str(row.attempts), row.changed_at,
+            shorten(row.last_error or ""),
         )
-        for one in page
+        for row in page
     ]  # fmt: skip
-    table(heads, rows)
+    print_table(heads, rows)
     if on_terminal() and more:
-        say(f"\nThere are more: --after {page[-1].id}")
+        print_line(f"\nThere are more: --after {page[-1].id}")
 
 
-@app.command()
-def show(unit: Id, tenant: Tenant = 1, db: Url = DEFAULT, json: Json = False) -> None:
-    """Show one dead letter: the reason, the stage, the last error, and all that the unit says."""
-    with app_on(db, tenant) as app:
-        whole, letter, seen = app.read(look, unit_of(app, unit))
-    end = {name: getattr(letter, name) for name in END}
+@app.command("show")
+def show_dead_letter(unit: Id, tenant: Tenant = 1, db: Url = DEFAULT, json: Json = False) -> None:
+    """Show a dead letter: the reason, the stage, the last error, and all fields of the job."""
+    with open_app(db, tenant) as app:
+        whole, dead_letter, job = app.read(read_dead_letter, find_unit(app, unit))
+    end = {name: getattr(dead_letter, name) for name in END}
     if json:
-        dump({**asdict(whole), **end})
+        print_json({**asdict(whole), **end})
         return
-    facts = [*((name, str(value)) for name, value in end.items() if value is not None), *units.fields(seen)]
-    table(("FIELD", "VALUE"), list(dict(facts).items()))
-    units.say_tracebacks(whole.tracebacks)
-    say(f"\nDo it again: interlock dead requeue {whole.id}")
+    facts = [*((name, str(value)) for name, value in end.items() if value is not None), *show.list_fields(job)]
+    print_table(("FIELD", "VALUE"), list(dict(facts).items()))
+    show.print_tracebacks(whole.tracebacks)
+    print_line(f"\nRequeue it: interlock dead-letters requeue {whole.id}")
 
 
-@app.command()
-@with_filter(*KINDS)
-def requeue(
+@app.command("requeue")
+@add_filter_options(*KINDS)
+def requeue_dead_letters(
     unit: Ids = None,
-    words: Words = NO_WORDS,
+    filters: Filters = NO_FILTERS,
     code: Codes = None,
     every: Every = False,
     again: Annotated[bool, typer.Option("--again", help="Also those that were requeued before.")] = False,
@@ -151,42 +157,42 @@ def requeue(
     db: Url = DEFAULT,
     json: Json = False,
 ) -> None:
-    """Do dead letters again, each as a new unit; the dead one stays as it is. One that was requeued is left alone."""
-    with app_on(db, tenant) as app:
-        selection = select_dead(app, words, unit, code, every)
-        told = selection.requeue(again=again, reason=reason, by=named(actor), every=every, dry_run=dry_run)
-    refused = [one for one in told if one.refused]
+    """Requeue dead letters, each as a new job; the dead one stays as it is. Those requeued before are left alone."""
+    with open_app(db, tenant) as app:
+        selection = select_dead(app, filters, unit, code, every)
+        outcomes = selection.requeue(again=again, reason=reason, by=get_actor(actor), every=every, dry_run=dry_run)
+    refused = [outcome for outcome in outcomes if outcome.refused]
     if json:
-        dump({"units": told, "dry_run": dry_run, "refused": len(refused)})
+        print_json({"units": outcomes, "dry_run": dry_run, "refused": len(refused)})
     else:
-        for one in told:
-            say(f"{one.id}: {said_of(one, dry_run)}")
-        fresh = sum(one.created or (dry_run and not one.new) for one in told)
-        say(f"{counted(fresh, 'unit')} {'would be ' if dry_run else ''}requeued, {len(refused)} refused")
+        for outcome in outcomes:
+            print_line(f"{outcome.id}: {describe_outcome(outcome, dry_run)}")
+        fresh = sum(outcome.created or (dry_run and not outcome.new) for outcome in outcomes)
+        print_line(f"{fresh} {'would be ' if dry_run else ''}requeued, {len(refused)} refused")
     if refused:
         raise typer.Exit(FINDING)
 
 
-def said_of(one: RequeueOutcome, dry_run: bool) -> str:
-    if one.refused:
-        return one.refused
-    if one.created:
-        return f"done again as {one.new}"
-    return f"requeued before, as {one.new}" if one.new else "would be done again" if dry_run else "left"
+def describe_outcome(outcome: RequeueOutcome, dry_run: bool) -> str:
+    if outcome.refused:
+        return outcome.refused
+    if outcome.created:
+        return f"requeued as {outcome.new}"
+    return f"requeued before, as {outcome.new}" if outcome.new else "would be requeued" if dry_run else "left"
 
 
-def select_dead(app: App, words: Words, ids: list[str] | None, code: str | None, every: bool) -> Selection:
-    """The dead letters that are meant. By id it may be any unit that has ended, whatever its code."""
+def select_dead(app: App, filters: Filters, ids: list[str] | None, code: str | None, every: bool) -> Selection:
+    """Return the dead letters that are meant. By id it may be any job that has ended, whatever its code."""
     if code is not None:
         check_value("reason code", code, REASONS)
-    return select_some(app, words if ids else {**words, "reason_code": code}, ids, every)
+    return select_some(app, filters if ids else {**filters, "reason_code": code}, ids, every)
 
 
-@app.command()
-@with_filter(*KINDS)
-def purge(
+@app.command("purge")
+@add_filter_options(*KINDS)
+def purge_dead_letters(
     unit: Ids = None,
-    words: Words = NO_WORDS,
+    filters: Filters = NO_FILTERS,
     code: Codes = None,
     every: Every = False,
     out: Out = None,
@@ -197,12 +203,14 @@ def purge(
     db: Url = DEFAULT,
     json: Json = False,
 ) -> None:
-    """Move dead letters to a file, and out of the database; those that are part of a tree leave with it."""
-    with app_on(db, tenant) as app:
-        dead = [one.unit for one in select_dead(app, words, unit, code, every).dead.refs()]
-        for one in dead:
-            found = app.read(glimpse, one)
-            if found.outcome != Category.DEAD:
-                raise InterlockError(f"{format_id(found.lifecycle, one)} is no dead letter: it is {found.state}")
-        order = Archive(unit=0, file="", digest="", tenant=tenant, actor=named(actor), reason=reason)
-        move(app, dead, out, order, dry_run=dry_run, json=json)
+    """Move dead letters from the database to a file; those that are part of a tree are moved with it."""
+    with open_app(db, tenant) as app:
+        dead = [ref.unit for ref in select_dead(app, filters, unit, code, every).dead.refs()]
+        for number in dead:
+            dead_letter = app.read(glimpse, number)
+            if dead_letter.outcome != Category.DEAD:
+                raise InterlockError(
+                    f"{format_id(dead_letter.lifecycle, number)} is no dead letter: it is {dead_letter.state}"
+                )
+        order = Archive(unit=0, file="", digest="", tenant=tenant, actor=get_actor(actor), reason=reason)
+        move_trees(app, dead, out, order, dry_run=dry_run, json=json)

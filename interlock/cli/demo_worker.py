@@ -12,21 +12,21 @@ from interlock.worker.demo_tasks import made
 from interlock.worker.loop import Worker
 
 
-def hold(app: App, name: str) -> None:
-    """One job is claimed, begun and held until somebody says finish; then its outcome is told, come what may."""
+def hold_job(app: App, name: str) -> None:
+    """Claim and start a job, hold it until a line comes from standard input, and then send its result."""
     worker = app.send(Register(name=name, incarnation="1"))
     (grant,) = app.send(Claim(worker=worker, actor=name, key="1", nonce=make_secret()))
     held = (LeaseRef(unit=grant.unit, fence=grant.fence, lease=grant.lease),)
     app.send(Start(actor=name, held=held))
     app.send(Heartbeat(actor=name, held=held))
-    say(str(grant.fence))  # from here on it holds no lock of the file, and may be frozen
+    write_line(str(grant.fence))  # from here on it holds no lock of the file, and may be frozen
     sys.stdin.readline()
     outcome = Outcome(held=held[0], result=msgspec.json.encode(f"{name}'s late answer").decode())
-    (heard,) = app.send(Finish(actor=name, outcomes=(outcome,)))
-    say(msgspec.json.encode(heard).decode())
+    (reply,) = app.send(Finish(actor=name, outcomes=(outcome,)))
+    write_line(msgspec.json.encode(reply).decode())
 
 
-def say(line: str) -> None:
+def write_line(line: str) -> None:
     sys.stdout.write(line + "\n")
     sys.stdout.flush()
 
@@ -34,7 +34,7 @@ def say(line: str) -> None:
 def main(part: str, url: str, hurry: int, name: str) -> None:
     with made(url, hurry) as app:
         if part == "hold":
-            hold(app, name)
+            hold_job(app, name)
         else:
             asyncio.run(Worker(app, {"default": 20}, name=name).run())
 

@@ -1,23 +1,23 @@
-"""`interlock force`: what an operator does to a unit when nothing else helps."""
+"""`interlock force`: put a job into a state when nothing else helps."""
 
 from typing import Annotated
 
 import typer
 
-from interlock.cli.app_loader import known_plugins
+from interlock.cli.app_loader import load_registry
 from interlock.cli.options import (
     DEFAULT,
     Actor,
     Id,
     Tenant,
     Url,
-    known_lifecycles,
-    must_be_present,
-    must_exist,
-    named,
-    opened,
+    check_exists,
+    check_schema,
+    get_actor,
+    load_lifecycles,
+    open_connection,
 )
-from interlock.cli.output import Json, dump, say
+from interlock.cli.output import Json, print_json, print_line
 from interlock.kernel.commands import Force
 from interlock.kernel.ids import format_id, parse_id
 from interlock.plugins import make_engine
@@ -26,23 +26,23 @@ from interlock.store.queries.views import glimpse
 
 def force(
     unit: Id,
-    state: Annotated[str, typer.Argument(metavar="STATE", help="The state of its lifecycle that it is to have.")],
-    reason: Annotated[str, typer.Option(help="Why; it is kept with the event for ever.")],
+    state: Annotated[str, typer.Argument(metavar="STATE", help="The state to put it into, one of its lifecycle.")],
+    reason: Annotated[str, typer.Option(help="Why; kept with the event for ever.")],
     actor: Actor = None,
     tenant: Tenant = 1,
     db: Url = DEFAULT,
     json: Json = False,
 ) -> None:
-    """Put a unit into a state past its table. Its event says who did it and why, and bears the mark 'force'."""
-    must_exist(db)
+    """Put a job into a state that its lifecycle does not allow. The event says who did it and why."""
+    check_exists(db)
     number = int(unit) if unit.isdecimal() and len(unit) < len(str(2**63)) else parse_id(unit)
-    command = Force(unit=number, state=state, tenant=tenant, actor=named(actor), reason=reason.strip())
-    with opened(db) as connection:
-        must_be_present(connection, db)
-        engine = make_engine(connection, known_lifecycles(), registry=known_plugins())
+    command = Force(unit=number, state=state, tenant=tenant, actor=get_actor(actor), reason=reason.strip())
+    with open_connection(db) as connection:
+        check_schema(connection, db)
+        engine = make_engine(connection, load_lifecycles(), registry=load_registry())
         standing = engine.send(command)
         name = format_id(engine.read(lambda connection: glimpse(connection, tenant, number), tenant).lifecycle, number)
     if json:
-        dump({"unit": name, "state": standing.state, "version": standing.version, "applied": standing.applied})
+        print_json({"unit": name, "state": standing.state, "version": standing.version, "applied": standing.applied})
     else:
-        say(f"{name} is {standing.state} (version {standing.version}), forced by {command.actor}")
+        print_line(f"{name} is {standing.state} (version {standing.version}), forced by {command.actor}")

@@ -1,11 +1,11 @@
-"""`interlock key`: how programs across the network speak for a tenant, and what they may ask."""
+"""`interlock key`: API keys of a tenant, and what each may be used for."""
 
 from typing import Annotated
 
 import typer
 
-from interlock.cli.options import DEFAULT, Actor, Tenant, Url, app_on, length, named
-from interlock.cli.output import Json, dump, on_terminal, say, table
+from interlock.cli.options import DEFAULT, Actor, Tenant, Url, get_actor, open_app, parse_length, split_commas
+from interlock.cli.output import Json, format_heads, on_terminal, print_json, print_line, print_table
 from interlock.client.durations import format_time
 from interlock.client.keys import Secret, describe_key, issue_key
 from interlock.kernel.api_keys import KIND, SCOPES
@@ -13,23 +13,36 @@ from interlock.kernel.commands import CreateKey, RevokeKey, RotateKey
 from interlock.kernel.ids import format_id, parse_id
 from interlock.store.queries.api_keys import list_api_keys
 
-app = typer.Typer(help="Keys of the server: who may ask, and what.", no_args_is_help=True)
+app = typer.Typer(help="API keys: create, rotate, revoke, list.", no_args_is_help=True)
 Which = Annotated[str, typer.Argument(metavar="KEY", help="A key's id, as in key_4r1.")]
 Scopes = Annotated[
     list[str], typer.Option("--scope", help=f"What it may be used for: {', '.join(SCOPES)}; several are allowed.")
 ]
 Expires = Annotated[
-    str | None, typer.Option("--expires", metavar="DURATION", help="For how long it lasts, as in 90d; else for ever.")
+    str | None,
+    typer.Option("--expires", metavar="DURATION", help="Valid for this long, such as 90d (default: for ever)."),
 ]
 Roles = Annotated[
-    list[str] | None, typer.Option("--role", help="What its holder is, for approvals that ask for a role; several.")
+    list[str] | None,
+    typer.Option("--role", help="Role of its holder, for approvals that require one; several are allowed."),
 ]
-HEADS = ("id", "name", "scopes", "roles", "state", "created_at", "created_by", "expires_at", "rotated_at", "revoked_at")
+FIELDS = (
+    "id",
+    "name",
+    "scopes",
+    "roles",
+    "state",
+    "created_at",
+    "created_by",
+    "expires_at",
+    "rotated_at",
+    "revoked_at",
+)
 
 
-@app.command()
-def create(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="Whose it is, or what for.")],
+@app.command("create")
+def create_key(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Whose key it is, or what for.")],
     scope: Scopes,
     role: Roles = None,
     expires: Expires = None,
@@ -38,18 +51,18 @@ def create(
     db: Url = DEFAULT,
     json: Json = False,
 ) -> None:
-    """Make a key. It is shown once: only its digest is kept. Piped, nothing but the key is printed."""
+    """Create a key. It is shown once: only its digest is kept. Piped, nothing but the key is printed."""
     order = CreateKey(
-        tenant=tenant, actor=named(actor), name=name.strip(), scopes=listed(scope),
-        roles=listed(role or []),
-        expires_us=None if expires is None else length("expires", expires),
+        tenant=tenant, actor=get_actor(actor), name=name.strip(), scopes=split_commas(scope),
+        roles=split_commas(role),
+        expires_us=None if expires is None else parse_length("expires", expires),
     )  # fmt: skip
-    with app_on(db, tenant, make=True) as app:
-        tell(issue_key(app, order), json)
+    with open_app(db, tenant, make=True) as app:
+        print_secret(issue_key(app, order), json)
 
 
-@app.command()
-def rotate(
+@app.command("rotate")
+def rotate_key(
     which: Which,
     expires: Expires = None,
     actor: Actor = None,
@@ -57,49 +70,49 @@ def rotate(
     db: Url = DEFAULT,
     json: Json = False,
 ) -> None:
-    """Give a key another secret: its id and what it may be used for stay, and within a second the old one is void."""
+    """Give a key a new secret; its id and scopes stay, and the old secret stops working within a second."""
     order = RotateKey(
-        tenant=tenant, actor=named(actor), key=parse_id(which),
-        expires_us=None if expires is None else length("expires", expires),
+        tenant=tenant, actor=get_actor(actor), key=parse_id(which),
+        expires_us=None if expires is None else parse_length("expires", expires),
     )  # fmt: skip
-    with app_on(db, tenant) as app:
-        tell(issue_key(app, order), json)
+    with open_app(db, tenant) as app:
+        print_secret(issue_key(app, order), json)
 
 
-@app.command()
-def revoke(which: Which, actor: Actor = None, tenant: Tenant = 1, db: Url = DEFAULT, json: Json = False) -> None:
-    """Make a key void, for good; every server knows within a second."""
-    with app_on(db, tenant) as app:
-        done = app.send(RevokeKey(tenant=tenant, actor=named(actor), key=parse_id(which)))
+@app.command("revoke")
+def revoke_key(which: Which, actor: Actor = None, tenant: Tenant = 1, db: Url = DEFAULT, json: Json = False) -> None:
+    """Revoke a key for good; it stops working on every server within a second."""
+    with open_app(db, tenant) as app:
+        done = app.send(RevokeKey(tenant=tenant, actor=get_actor(actor), key=parse_id(which)))
     if json:
-        dump({"id": format_id(KIND, done.key), "revoked": done.revoked, "changed": done.changed})
+        print_json({"id": format_id(KIND, done.key), "revoked": done.revoked, "changed": done.changed})
     else:
-        say(f"{format_id(KIND, done.key)} ({done.name}) is void" + ("" if done.changed else "; it was before"))
+        print_line(
+            f"{format_id(KIND, done.key)} ({done.name}) is revoked" + ("" if done.changed else "; it was before")
+        )
 
 
 @app.command("list")
 def list_keys(tenant: Tenant = 1, db: Url = DEFAULT, json: Json = False) -> None:
-    """List the keys of a tenant, also those that are void; never a secret."""
-    with app_on(db, tenant) as app:
+    """List the keys of a tenant, revoked ones too; never a secret."""
+    with open_app(db, tenant) as app:
         now = app.engine.read(lambda connection: connection.now(), tenant)
-        found = [describe_key(row, now) for row in app.read(list_api_keys)]
+        keys = [describe_key(row, now) for row in app.read(list_api_keys)]
     if json:
-        dump({"keys": found})
+        print_json({"keys": keys})
     else:
         rows = [
-            [",".join(one[head]) if head in ("scopes", "roles") else one[head] or "" for head in HEADS] for one in found
+            [",".join(row[field]) if field in ("scopes", "roles") else row[field] or "" for field in FIELDS]
+            for row in keys
         ]
-        table([head.replace("_", " ").upper() for head in HEADS], rows)
+        print_table(format_heads(FIELDS), rows)
 
 
-def listed(words: list[str]) -> tuple[str, ...]:
-    return tuple(part.strip() for word in words for part in word.split(",") if part.strip())
-
-
-def tell(made: Secret, json: bool) -> None:
+def print_secret(made: Secret, json: bool) -> None:
+    """Print a key that was just made; when piped, nothing else."""
     name, until = format_id(KIND, made.issued.key), format_time(made.issued.expires_at)
     if json:
-        dump(
+        print_json(
             {
                 "id": name,
                 "name": made.issued.name,
@@ -110,7 +123,9 @@ def tell(made: Secret, json: bool) -> None:
             }
         )
     elif on_terminal():
-        say(f"{name} ({', '.join(made.issued.scopes)}){f', until {until}' if until else ''}. It is not shown again:")
-        say(made.text)
+        print_line(
+            f"{name} ({', '.join(made.issued.scopes)}){f', until {until}' if until else ''}. It is not shown again:"
+        )
+        print_line(made.text)
     else:
-        say(made.text)
+        print_line(made.text)

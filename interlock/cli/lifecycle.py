@@ -1,4 +1,4 @@
-"""`interlock lifecycle`: look at the law, draw it, check it."""
+"""`interlock lifecycle`: show lifecycles, draw them, check them."""
 
 import difflib
 import sys
@@ -13,12 +13,21 @@ from interlock.audit.docs import export as exporting
 from interlock.audit.docs import render
 from interlock.audit.model.check import Bounds, CheckReport, check
 from interlock.audit.model.properties import PROMISES
-from interlock.cli.output import FINDING, Json, counted, dump, report, say, table
+from interlock.cli.output import (
+    FINDING,
+    Json,
+    format_count,
+    format_problems,
+    print_findings,
+    print_json,
+    print_line,
+    print_table,
+)
 from interlock.kernel.errors import BadLifecycle, Unknown
 from interlock.kernel.lifecycle import Lifecycle
 from interlock.lifecycles import FOLDER, find, load, shipped
 
-app = typer.Typer(help="Look at lifecycles, draw them and check them.", no_args_is_help=True)
+app = typer.Typer(help="Show lifecycles, draw them and check them.", no_args_is_help=True)
 
 Which = Annotated[
     list[str] | None,
@@ -26,12 +35,12 @@ Which = Annotated[
 ]
 
 
-def chosen(which: Sequence[str] | None) -> list[Lifecycle]:
+def find_lifecycles(which: Sequence[str] | None) -> list[Lifecycle]:
     return [find(name) for name in which] if which else list(shipped().values())
 
 
 @app.command("list")
-def listing(json: Json = False) -> None:
+def list_lifecycles(json: Json = False) -> None:
     """List the lifecycles that Interlock knows."""
     lifecycles = shipped().values()
     if json:
@@ -39,7 +48,7 @@ def listing(json: Json = False) -> None:
             {"name": lifecycle.name, "document": lifecycle.document, "about": lifecycle.about}
             for lifecycle in lifecycles
         ]
-        dump({"lifecycles": rows})
+        print_json({"lifecycles": rows})
         return
     rows_of_text = [
         (
@@ -51,47 +60,51 @@ def listing(json: Json = False) -> None:
         )
         for lifecycle in lifecycles
     ]
-    table(("NAME", "DOCUMENT", "STATES", "MOVES", "WHAT IT IS"), rows_of_text)
+    print_table(("NAME", "DOCUMENT", "STATES", "TRANSITIONS", "WHAT IT IS"), rows_of_text)
 
 
-@app.command()
-def show(
+@app.command("show")
+def show_lifecycle(
     name: Annotated[str, typer.Argument(metavar="NAME|FILE", help="A lifecycle's name, or your own .toml file.")],
     mermaid: Annotated[bool, typer.Option("--mermaid", help="Print the diagram only.")] = False,
     markdown: Annotated[bool, typer.Option("--markdown", help="Print the page that `docs` writes.")] = False,
     json: Json = False,
 ) -> None:
-    """Show the states and moves of one lifecycle."""
+    """Show the states and transitions of a lifecycle."""
     lifecycle = find(name)
     if json:
-        dump(exporting.describe_lifecycle(lifecycle))
+        print_json(exporting.describe_lifecycle(lifecycle))
     elif mermaid:
-        say(render.mermaid(lifecycle, whole=True))
+        print_line(render.mermaid(lifecycle, whole=True))
     elif markdown:
         sys.stdout.write(render.page(lifecycle))
     else:
-        show_text(lifecycle)
+        print_lifecycle(lifecycle)
 
 
-def show_text(lifecycle: Lifecycle) -> None:
-    say(f"{lifecycle.name}: {lifecycle.about}\n")
+def print_lifecycle(lifecycle: Lifecycle) -> None:
+    print_line(f"{lifecycle.name}: {lifecycle.about}\n")
     states = [render.state_row(lifecycle, state) for state in lifecycle.states.values()]
-    table(("STATE", "CATEGORY", "MEANING", "CANCEL", "DEADLINE"), [tuple(map(plain, row)) for row in states])
-    say("")
+    print_table(
+        ("STATE", "CATEGORY", "MEANING", "CANCEL", "DEADLINE"), [tuple(map(remove_backticks, row)) for row in states]
+    )
+    print_line("")
     moves = [render.move_row(move) for move in lifecycle.moves.values()]
-    table(("FROM", "TRIGGER", "TO", "BY", "EVENT", "GUARD, NOTE"), [tuple(map(plain, row)) for row in moves])
-    say("\n↻ opens the next attempt.  Diagram: --mermaid.  For programs: --json.")
+    print_table(
+        ("FROM", "TRIGGER", "TO", "BY", "EVENT", "GUARD, NOTE"), [tuple(map(remove_backticks, row)) for row in moves]
+    )
+    print_line("\n↻ opens the next attempt.  Diagram: --mermaid.  For programs: --json.")
 
 
-def plain(cell: str) -> str:
+def remove_backticks(cell: str) -> str:
     return cell.replace("`", "")
 
 
-@app.command()
-def lint(files: Which = None, json: Json = False) -> None:
+@app.command("lint")
+def lint_files(files: Which = None, json: Json = False) -> None:
     """Check lifecycle files against every rule; ours, if none is named."""
     paths = [Path(name) for name in files or []] or sorted(FOLDER.glob("*.toml"))
-    paths = [FOLDER / f"{path}.toml" if str(path) in shipped_names() else path for path in paths]
+    paths = [FOLDER / f"{path}.toml" if str(path) in list_shipped_names() else path for path in paths]
     findings: list[dict[str, str]] = []
     for path in paths:
         try:
@@ -99,80 +112,82 @@ def lint(files: Which = None, json: Json = False) -> None:
         except BadLifecycle as bad:
             findings += [{"file": str(path), "message": fault} for fault in bad.faults]
     if json:
-        dump({"files": [str(path) for path in paths], "findings": findings, "ok": not findings})
+        print_json({"files": [str(path) for path in paths], "findings": findings, "ok": not findings})
     else:
         for finding in findings:
-            say(finding["message"])
-        say(f"{counted(len(paths), 'file')} checked, {counted(len(findings), 'finding')}")
+            print_line(finding["message"])
+        print_line(f"{format_count(len(paths), 'file')} checked, {format_problems(len(findings))}")
     if findings:
         raise typer.Exit(FINDING)
 
 
-def shipped_names() -> set[str]:
-    """The names alone: a broken file of ours must not keep `lint` from saying so."""
+def list_shipped_names() -> set[str]:
+    """Return the names alone: a broken file of ours must not keep `lint` from reporting it."""
     return {path.stem for path in FOLDER.glob("*.toml")}
 
 
-@app.command()
-def export(
+@app.command("export")
+def export_lifecycles(
     which: Which = None,
     documents: Annotated[
-        bool, typer.Option("--documents", help="Only what the source documents say: leave extensions out.")
+        bool, typer.Option("--documents", help="Only what the source documents say, without extensions.")
     ] = False,
     json: Json = False,
 ) -> None:
-    """Print lifecycles as data, one entry for each single hop."""
-    lifecycles = [exporting.describe_lifecycle(lifecycle, documents=documents) for lifecycle in chosen(which)]
+    """Print lifecycles as data, one entry per single transition."""
+    lifecycles = [exporting.describe_lifecycle(lifecycle, documents=documents) for lifecycle in find_lifecycles(which)]
     if json:
-        dump({"lifecycles": lifecycles})
+        print_json({"lifecycles": lifecycles})
         return
     for lifecycle in lifecycles:
         for move in lifecycle["moves"]:
             marks = " opens_attempt" * move["opens_attempt"] + " extension" * move["extension"]
             path = f"{move['from'] or '(birth)'} -> {move['to']}"
-            say(
+            print_line(
                 f"{lifecycle['name']}: {path} {move['trigger']} {move['owner']} "
                 f"{move['event']} {move['severity']}{marks}"
             )
 
 
-@app.command()
-def docs(
+@app.command("docs")
+def write_docs(
     files: Which = None,
-    out: Annotated[Path, typer.Option(help="The folder that the pages are written to.")] = Path("docs/lifecycles"),
+    out: Annotated[Path, typer.Option(help="Folder to write the pages to.")] = Path("docs/lifecycles"),
     check_only: Annotated[
         bool, typer.Option("--check", help="Write nothing; fail if a page differs from its lifecycle.")
     ] = False,
     json: Json = False,
 ) -> None:
-    """Draw one page a lifecycle: diagram, tables, owners, deadlines, events, extensions."""
-    wanted = render.pages(chosen(files))
+    """Write one page per lifecycle: diagram, tables, owners, deadlines, events, extensions."""
+    wanted = render.pages(find_lifecycles(files))
     if not files:
         wanted[Path(render.INDEX)] = render.index(shipped().values())
-    drift = {page: reason for page, text in wanted.items() if (reason := difference(out / page, text))}
-    strays = [] if files else [path for path in drawn_by_us(out) if path.relative_to(out) not in wanted]
+    drift = {page: reason for page, text in wanted.items() if (reason := describe_difference(out / page, text))}
+    strays = [] if files else [path for path in list_our_pages(out) if path.relative_to(out) not in wanted]
     if check_only:
-        told = [*drift.values(), *(f"{path}: there is no such lifecycle" for path in strays)]
-        report(told, f"{counted(len(wanted), 'page')} in {out} checked", json)
+        findings = [*drift.values(), *(f"{path}: there is no such lifecycle" for path in strays)]
+        print_findings(findings, f"{format_count(len(wanted), 'page')} in {out} checked", json)
         return
-    write(out, {page: wanted[page] for page in drift}, strays)
+    write_pages(out, {page: wanted[page] for page in drift}, strays)
     if json:
         written, removed = [str(page) for page in drift], [str(path) for path in strays]
-        dump({"folder": str(out), "pages": [str(page) for page in wanted], "written": written, "removed": removed})
+        print_json(
+            {"folder": str(out), "pages": [str(page) for page in wanted], "written": written, "removed": removed}
+        )
     else:
-        say(f"{counted(len(wanted), 'page')} in {out}, {len(drift)} of them written anew")
+        print_line(f"{format_count(len(wanted), 'page')} in {out}, {len(drift)} of them changed")
         for path in strays:
-            say(f"{path}: removed, there is no such lifecycle")
+            print_line(f"{path}: removed, there is no such lifecycle")
 
 
-def drawn_by_us(out: Path) -> list[Path]:
-    """The pages in a folder that `docs` has written; anybody else's are none of our business."""
+def list_our_pages(out: Path) -> list[Path]:
+    """Return the pages in a folder that `docs` has written; it leaves others alone."""
     pages = sorted(out.glob("*.md"))
     return [path for path in pages if render.MARK in path.read_text(encoding="utf-8", errors="replace")]
 
 
-def write(out: Path, texts: dict[Path, str], strays: list[Path]) -> None:
-    ours = drawn_by_us(out)
+def write_pages(out: Path, texts: dict[Path, str], strays: list[Path]) -> None:
+    ours = list_our_pages(out)
     for page in texts:
         if (out / page).exists() and out / page not in ours:
             raise Unknown(f"'{out / page}' was not drawn by us and is not overwritten; move it, or say --out")
@@ -186,14 +201,14 @@ def write(out: Path, texts: dict[Path, str], strays: list[Path]) -> None:
         raise Unknown(f"the pages cannot be written to '{out}': {error.strerror}") from None
 
 
-def difference(path: Path, text: str) -> str:
-    """How a page differs from what the data draws; empty if it does not."""
+def describe_difference(path: Path, text: str) -> str:
+    """Return how a page differs from its lifecycle; empty if it does not."""
     if not path.is_file():
         return f"{path}: missing; run `interlock lifecycle docs`"
-    found = path.read_bytes()
-    if found == text.encode():
+    present = path.read_bytes()
+    if present == text.encode():
         return ""
-    old, new = found.decode(errors="replace").splitlines(), text.splitlines()
+    old, new = present.decode(errors="replace").splitlines(), text.splitlines()
     lines = difflib.unified_diff(old, new, "the page", "its lifecycle", lineterm="", n=0)
     return f"{path}: differs from its lifecycle; run `interlock lifecycle docs`\n" + "\n".join(list(lines)[2:12])
 
@@ -201,12 +216,12 @@ def difference(path: Path, text: str) -> str:
 @app.command("check")
 def check_lifecycles(
     which: Which = None,
-    attempts: Annotated[int, typer.Option(min=2, max=9, help="Attempts of the unit.")] = 3,
-    messages: Annotated[int, typer.Option(min=1, max=9, help="Messages under way at once.")] = 3,
+    attempts: Annotated[int, typer.Option(min=2, max=9, help="Maximum number of attempts of a job.")] = 3,
+    messages: Annotated[int, typer.Option(min=1, max=9, help="Maximum number of messages in flight.")] = 3,
     json: Json = False,
 ) -> None:
-    """Explore everything that can happen to a unit between two workers, and prove what we promise."""
-    lifecycles, bounds = chosen(which), Bounds(attempts, messages)
+    """Explore everything that can happen to a job between two workers, and prove what we promise."""
+    lifecycles, bounds = find_lifecycles(which), Bounds(attempts, messages)
     known = {**shipped(), **{lifecycle.name: lifecycle for lifecycle in lifecycles}}
     if not which:
         lifecycles = [
@@ -214,30 +229,31 @@ def check_lifecycles(
         ]  # explored with what it follows
     if not json:
         bounds_text = f"Within {attempts} attempts, {messages} messages in flight and 2 workers"
-        say(f"{bounds_text} (and one attempt that is given back or snoozed):\n")
-    reports = [explored(lifecycle, known, bounds, quiet=json) for lifecycle in lifecycles]
-    broken = [finding for one in reports for finding in one.findings]
+        print_line(f"{bounds_text} (and one attempt that is given back or snoozed):\n")
+    reports = [explore(lifecycle, known, bounds, quiet=json) for lifecycle in lifecycles]
+    broken = [finding for report in reports for finding in report.findings]
     if json:
-        dump({"promises": PROMISES, "reports": reports, "ok": not broken})
+        print_json({"promises": PROMISES, "reports": reports, "ok": not broken})
     else:
-        say("\nPromised, and " + ("broken where said above:" if broken else "kept in every state:"))
+        print_line("\nPromised, and " + ("broken where reported above:" if broken else "kept in every state:"))
         for promise in PROMISES.values():
-            say(f"  - {promise}")
+            print_line(f"  - {promise}")
     if broken:
         raise typer.Exit(FINDING)
 
 
-def explored(lifecycle: Lifecycle, known: dict[str, Lifecycle], bounds: Bounds, *, quiet: bool) -> CheckReport:
+def explore(lifecycle: Lifecycle, known: dict[str, Lifecycle], bounds: Bounds, *, quiet: bool) -> CheckReport:
+    """Explore a lifecycle, print what came of it unless `quiet`, and return it."""
     began = time.monotonic()
-    found = check(lifecycle, known, bounds)
+    report = check(lifecycle, known, bounds)
     if not quiet:
-        name = f"{found.lifecycle} with {found.followed_by}" if found.followed_by else found.lifecycle
-        moves = f"{found.moves_taken} of {found.moves_listed} moves taken"
+        name = f"{report.lifecycle} with {report.followed_by}" if report.followed_by else report.lifecycle
+        moves = f"{report.moves_taken} of {report.moves_listed} transitions taken"
         seconds = f"{time.monotonic() - began:.1f} s"
-        counts = f"{found.states:>9,} states of {found.rows:>4} rows  {found.steps:>11,} steps"
-        say(f"{name:<23}{counts}  {moves:<24}{seconds:>8}")
-        for finding in found.findings:
-            say(f"  [{finding.promise}] {finding.text}")
+        counts = f"{report.states:>9,} states of {report.rows:>4} rows  {report.steps:>11,} steps"
+        print_line(f"{name:<23}{counts}  {moves:<31}{seconds:>8}")
+        for finding in report.findings:
+            print_line(f"  [{finding.promise}] {finding.text}")
             if finding.trace:
-                say("    after: " + "; ".join(finding.trace))
-    return found
+                print_line("    after: " + "; ".join(finding.trace))
+    return report

@@ -1,4 +1,4 @@
-"""How a worker's log reaches people and programs: lines of text or of JSON, and a live line on a terminal."""
+"""The log of workers and the server: lines of text or JSON on standard error, and a live line on a terminal."""
 
 import logging
 import sys
@@ -20,8 +20,8 @@ CHATTY = ("httpx", "httpcore")
 FACTS = ("unit", "fence")  # what a handler's own log lines carry
 
 
-class TextLines(logging.Formatter):
-    """A line for people."""
+class TextFormatter(logging.Formatter):
+    """Formats a record as a line for people."""
 
     def format(self, record: logging.LogRecord) -> str:
         at = datetime.fromtimestamp(record.created).strftime("%H:%M:%S")
@@ -29,8 +29,8 @@ class TextLines(logging.Formatter):
         return f"{at}  {mark}{super().format(record)}"
 
 
-class JsonLines(logging.Formatter):
-    """A line for programs: one JSON object."""
+class JsonFormatter(logging.Formatter):
+    """Formats a record as one JSON object."""
 
     def format(self, record: logging.LogRecord) -> str:
         at = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
@@ -39,7 +39,7 @@ class JsonLines(logging.Formatter):
         return msgspec.json.encode({**line, **facts, **getattr(record, "facts", {})}, enc_hook=str).decode()
 
 
-class Lines(logging.Handler):
+class StderrHandler(logging.Handler):
     """Writes to standard error, above the live line if there is one."""
 
     def __init__(self, console: Console | None) -> None:
@@ -55,25 +55,25 @@ class Lines(logging.Handler):
             sys.stderr.flush()
 
 
-def worth_saying(record: logging.LogRecord) -> bool:
-    """Not every request of a client is."""
+def is_worth_logging(record: logging.LogRecord) -> bool:
+    """Return whether a record is worth a line: not every request of an HTTP client is."""
     return record.levelno >= logging.WARNING or not record.name.startswith(CHATTY)
 
 
 @contextmanager
-def logged(kind: str, level: str, line: Callable[[], str]) -> Iterator[None]:
-    """The log is written while this lasts; on a terminal, `line` is shown below it."""
+def write_log(kind: str, level: str, line: Callable[[], str]) -> Iterator[None]:
+    """Write the log to standard error while this lasts; on a terminal, show `line` below it."""
     for name, word, words in (("log-format", kind, FORMATS), ("log-level", level, LEVELS)):
         if word not in words:
             raise InterlockError(f"--{name} {word} is not allowed; allowed are {', '.join(words)}")
     terminal = kind == "text" and sys.stderr.isatty()
     console = Console(stderr=True, highlight=False) if terminal else None
-    lines = Lines(console)
-    lines.addFilter(worth_saying)
-    lines.setFormatter(TextLines() if kind == "text" else JsonLines())
+    handler = StderrHandler(console)
+    handler.addFilter(is_worth_logging)
+    handler.setFormatter(TextFormatter() if kind == "text" else JsonFormatter())
     root = logging.getLogger()
     before = root.level
-    root.addHandler(lines)
+    root.addHandler(handler)
     root.setLevel(level.upper())
     try:
         if console:
@@ -83,4 +83,4 @@ def logged(kind: str, level: str, line: Callable[[], str]) -> Iterator[None]:
             yield
     finally:
         root.setLevel(before)
-        root.removeHandler(lines)
+        root.removeHandler(handler)

@@ -1,4 +1,4 @@
-"""What commands have in common: the database, the tenant, who acts, and which units are meant."""
+"""What commands have in common: the database, the tenant, who acts, and which jobs are meant."""
 
 import getpass
 import os
@@ -12,9 +12,9 @@ from urllib.parse import unquote
 
 import typer
 
-from interlock.cli.app_loader import known_plugins, named_plugins
+import interlock
+from interlock.cli.app_loader import find_plugins, load_registry
 from interlock.client.app import App
-from interlock.client.app import open as open_app
 from interlock.client.durations import length_us
 from interlock.client.selections import Selection
 from interlock.kernel.errors import InterlockError, Unknown
@@ -35,47 +35,43 @@ NUMBER_MAX = 19  # digits
 Url = Annotated[
     str, typer.Option("--db", envvar="INTERLOCK_DB", help="sqlite:///file.db or postgresql://…", show_default=True)
 ]
-Tenant = Annotated[int, typer.Option(envvar="INTERLOCK_TENANT", min=1, max=TENANT_MAX, help="Whose work it is.")]
-Actor = Annotated[
-    str | None,
-    typer.Option(envvar="INTERLOCK_ACTOR", help="Who asks; by default the user of the operating system."),
-]
-Why = Annotated[str, typer.Option("--reason", help="Why; it is kept with the event.")]
-Id = Annotated[str, typer.Argument(metavar="ID", help="A unit, as in job_4r1, or by its plain number.")]
-Ids = Annotated[list[str] | None, typer.Argument(metavar="[ID]…", help="Units, as in job_4r1.")]
-Every = Annotated[bool, typer.Option("--all", help="All that there are; without it a filter is needed.")]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Only say what would be done.")]
+Tenant = Annotated[int, typer.Option(envvar="INTERLOCK_TENANT", min=1, max=TENANT_MAX, help="Number of the tenant.")]
+Actor = Annotated[str | None, typer.Option(envvar="INTERLOCK_ACTOR", help="Who does this (default: your OS user).")]
+Why = Annotated[str, typer.Option("--reason", help="Why; kept with the event.")]
+Id = Annotated[str, typer.Argument(metavar="ID", help="A job, run or step, as in job_4r1, or its plain number.")]
+Ids = Annotated[list[str] | None, typer.Argument(metavar="[ID]…", help="Jobs, runs or steps, as in job_4r1.")]
+Every = Annotated[bool, typer.Option("--all", help="All of them; without it, ids or a filter are needed.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Only print what would be done.")]
 
-Limit = Annotated[int, typer.Option(min=1, max=LIMIT_MAX, help="So many at most.")]
-After = Annotated[
-    str | None, typer.Option(metavar="ID", help="The next page: what is older than this, the last one seen.")
-]
+Limit = Annotated[int, typer.Option(min=1, max=LIMIT_MAX, help="Maximum number to show.")]
+After = Annotated[str | None, typer.Option(metavar="ID", help="Next page: only those older than this id.")]
 
-# Which units are meant.
-States = Annotated[list[str] | None, typer.Option("--state", help="In this state; may be given several times.")]
-Categories = Annotated[
-    list[str] | None, typer.Option("--category", help=f"In a state of this category: {', '.join(Category)}.")
-]
-Lifecycles = Annotated[str | None, typer.Option("--lifecycle", help="Of this lifecycle.")]
-Tasks = Annotated[str | None, typer.Option("--task", help="Of this task.")]
-Queues = Annotated[str | None, typer.Option("--queue", help="In this queue.")]
-Keys = Annotated[str | None, typer.Option("--key", help="Submitted under this key.")]
-Correlations = Annotated[str | None, typer.Option("--correlation", help="With this correlation id.")]
-Holders = Annotated[str | None, typer.Option("--worker", help="Held by the worker of this name.")]
-Parents = Annotated[str | None, typer.Option("--parent", metavar="ID", help="Children of this unit.")]
+# Which jobs are meant.
 FILTERS: dict[str, Any] = {
-    "state": States, "category": Categories, "lifecycle": Lifecycles, "task": Tasks, "queue": Queues, "key": Keys,
-    "correlation": Correlations, "worker": Holders, "parent": Parents,
-}  # fmt: skip
+    "state": Annotated[
+        list[str] | None, typer.Option("--state", help="Only in this state; may be given several times.")
+    ],
+    "category": Annotated[
+        list[str] | None,
+        typer.Option("--category", help=f"Only in a state of this category: {', '.join(Category)}."),
+    ],
+    "lifecycle": Annotated[str | None, typer.Option("--lifecycle", help="Only of this lifecycle.")],
+    "task": Annotated[str | None, typer.Option("--task", help="Only of this task.")],
+    "queue": Annotated[str | None, typer.Option("--queue", help="Only in this queue.")],
+    "key": Annotated[str | None, typer.Option("--key", help="Only with this idempotency key.")],
+    "correlation": Annotated[str | None, typer.Option("--correlation", help="Only with this correlation id.")],
+    "worker": Annotated[str | None, typer.Option("--worker", help="Only those that this worker holds, by its name.")],
+    "parent": Annotated[str | None, typer.Option("--parent", metavar="ID", help="Only children of this job or run.")],
+}
 KINDS = ("lifecycle", "task", "queue")  # the filters of what has ended
-Words = dict[str, Any]  # what was given of the filter options
-NO_WORDS: Words = {}
+Filters = dict[str, Any]  # the filter options that were given, by name
+NO_FILTERS: Filters = {}
 NOT_TWO = "give ids, or a filter, or --all: not two of them"
 
 
 @contextmanager
-def opened(url: str) -> Iterator[Connection]:
-    """A connection that exists for one command."""
+def open_connection(url: str) -> Iterator[Connection]:
+    """Open a connection for one command."""
     connection = connect(url)
     try:
         yield connection
@@ -83,40 +79,53 @@ def opened(url: str) -> Iterator[Connection]:
         connection.close()
 
 
-def known_lifecycles() -> dict[str, Lifecycle]:
-    """The shipped lifecycles, those of plugins, and the user's own."""
+def load_lifecycles() -> dict[str, Lifecycle]:
+    """Return the shipped lifecycles, those of plugins, and the user's own."""
     own = {lifecycle.name: lifecycle for lifecycle in map(load, OWN_FILES)}
-    return known_plugins().lifecycles({**shipped(), **own})
+    return load_registry().lifecycles({**shipped(), **own})
 
 
-def must_exist(url: str) -> None:
-    """Looking at a file that is not there does not make it."""
+def check_exists(url: str) -> None:
+    """Refuse a SQLite file that is not there: looking at it must not make it.
+
+    Raises:
+        InterlockError: the file does not exist.
+    """
     path = unquote(url.removeprefix("sqlite:///"))
     if url.startswith("sqlite:///") and not os.path.exists(path):
         raise InterlockError(f"there is no database '{path}'; `interlock db upgrade --db {url}` makes one")
 
 
-def must_be_present(connection: Connection, url: str) -> None:
+def check_schema(connection: Connection, url: str) -> None:
+    """Refuse a database whose schema is not that of this program.
+
+    Raises:
+        InterlockError: the schema is older or newer.
+    """
     if migrate.version(connection) != migrate.numbers()[-1]:
         raise InterlockError(f"the schema is not the present one; run `interlock db upgrade --db {url}`")
 
 
 @contextmanager
-def app_on(url: str, tenant: int, *, make: bool = False) -> Iterator[App]:
-    """An app for one command. Only one that makes work makes a database that is not there, or upgrades a file."""
+def open_app(url: str, tenant: int, *, make: bool = False) -> Iterator[App]:
+    """Open an app for one command. With `make`, a database that is not there is made, and a file is upgraded."""
     if checked(url) == f"sqlite://{MEMORY}":
         raise InterlockError("a database in memory ends with its process; name a file: --db sqlite:///file.db")
     if not make:
-        must_exist(url)
+        check_exists(url)
         if url.startswith("sqlite:"):
-            with opened(url) as connection:
-                must_be_present(connection, url)
-    with open_app(url, tenant=tenant, lifecycles=OWN_FILES, plugins=named_plugins()) as app:
+            with open_connection(url) as connection:
+                check_schema(connection, url)
+    with interlock.open(url, tenant=tenant, lifecycles=OWN_FILES, plugins=find_plugins()) as app:
         yield app
 
 
-def named(actor: str | None) -> str:
-    """Who acts: as given, or the user of the operating system."""
+def get_actor(actor: str | None) -> str:
+    """Return who acts: as given, or the user of the operating system.
+
+    Raises:
+        InterlockError: nobody is named, and the user has no name.
+    """
     try:
         name = getpass.getuser() if actor is None else actor.strip()
     except (OSError, KeyError):
@@ -126,77 +135,92 @@ def named(actor: str | None) -> str:
     return name
 
 
-def unit_of(app: App, text: str) -> int:
-    """The unit that somebody means, which exists. Raises Unknown, which says what is there under that id."""
+def find_unit(app: App, text: str) -> int:
+    """Return the number of the job, run or step that an id names.
+
+    Raises:
+        Unknown: there is none; it says what is there under that id.
+    """
     word = text.strip()
     numbers = {parse_id(word), int(word)} if word.isdecimal() and len(word) < NUMBER_MAX else {parse_id(word)}
-    names = {unit: name for unit in sorted(numbers) if (name := name_in(app, unit))}
+    names = {unit: name for unit in sorted(numbers) if (name := find_name(app, unit))}
     if len(names) > 1:
         raise Unknown(f"'{text}' may mean {' or '.join(names.values())}; give the whole id")
     if not names:
         files = [file for unit in sorted(numbers) if (file := app.read(find_archive, unit))]
-        raise Unknown(f"'{text}' was archived in '{files[0]}'" if files else f"there is no unit '{text}'")
+        raise Unknown(f"'{text}' was archived in '{files[0]}'" if files else f"no job, run or step '{text}'")
     ((unit, name),) = names.items()
     if "_" in word and word.lower().rpartition("_")[0] != name.rpartition("_")[0]:
-        raise Unknown(f"there is no unit '{text}'; did you mean {name}?")
+        raise Unknown(f"no job, run or step '{text}'; did you mean {name}?")
     return unit
 
 
-def name_in(app: App, unit: int) -> str | None:
-    """The id of a unit as it is shown; None if there is none."""
+def find_name(app: App, unit: int) -> str | None:
+    """Return the id of a unit as it is shown; None if there is none."""
     try:
         return format_id(app.read(glimpse, unit).lifecycle, unit)
     except Unknown:
         return None
 
 
-def with_filter(*names: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """A command takes filter options, all of them or those of these names, where it says `words`, as one dictionary."""
+def add_filter_options(*names: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Give a command the filter options of these names, or all of them: it takes them as one dictionary `filters`."""
 
-    def change(command: Callable[..., None]) -> Callable[..., None]:
+    def decorate(command: Callable[..., None]) -> Callable[..., None]:
         options = {name: FILTERS[name] for name in names or FILTERS}
         parameters = list[Parameter]()
-        for one in signature(command).parameters.values():
-            if one.name != "words":
-                parameters.append(one)
+        for parameter in signature(command).parameters.values():
+            if parameter.name != "filters":
+                parameters.append(parameter)
             else:
-                parameters += [Parameter(name, one.kind, default=None, annotation=options[name]) for name in options]
+                kind = parameter.kind
+                parameters += [Parameter(name, kind, default=None, annotation=options[name]) for name in options]
 
         @wraps(command)
         def run(**given: Any) -> None:
-            words = {name: given.pop(name) for name in options}
-            command(**given, words=words)
+            filters = {name: given.pop(name) for name in options}
+            command(**given, filters=filters)
 
         run.__signature__ = signature(command).replace(parameters=parameters)  # type: ignore[attr-defined]
-        run.__annotations__ = {one.name: one.annotation for one in parameters}
+        run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
         return run
 
-    return change
+    return decorate
 
 
-def select(app: App, words: Words, ids: Sequence[str] | None = None) -> Selection:
-    """The units that somebody means by words or by ids. A wrong word is told what the right ones are."""
-    parent = words.get("parent")
-    given: Any = {**words, "parent": None if parent is None else unit_of(app, parent)}
-    by_words = app.jobs(**given)
-    if ids and not by_words.empty:
+def select(app: App, filters: Filters, ids: Sequence[str] | None = None) -> Selection:
+    """Return the jobs that filters or ids name.
+
+    Raises:
+        InterlockError: a filter has a value that is not allowed, or both are given.
+    """
+    parent = filters.get("parent")
+    values: Any = {**filters, "parent": None if parent is None else find_unit(app, parent)}
+    by_filter = app.jobs(**values)
+    if ids and not by_filter.empty:
         raise InterlockError(NOT_TWO)
-    return app.jobs(*[unit_of(app, one) for one in ids]) if ids else by_words
+    return app.jobs(*[find_unit(app, text) for text in ids]) if ids else by_filter
 
 
-def select_some(app: App, words: Words, ids: Sequence[str] | None, every: bool) -> Selection:
-    """The same for a command that acts, so that nothing is done to many units by mistake.
+def select_some(app: App, filters: Filters, ids: Sequence[str] | None, every: bool) -> Selection:
+    """Do the same for a command that changes jobs, so that nobody changes all of them by mistake.
 
     Raises:
         InterlockError: unless ids, a filter or --all is given, and only one of them.
     """
     if ids and every:
         raise InterlockError(NOT_TWO)
-    selection = select(app, words, ids)
+    selection = select(app, filters, ids)
     if selection.empty and not every:
-        raise InterlockError("which units? Give ids, a filter such as --task NAME, or --all")
+        raise InterlockError("which jobs? Give ids, a filter such as --task NAME, or --all")
     return selection
 
 
-def length(name: str, text: str) -> int:
+def parse_length(name: str, text: str) -> int:
+    """Return the length of time that an option names, in microseconds."""
     return length_us(f"--{name}", text)
+
+
+def split_commas(words: Sequence[str] | None) -> tuple[str, ...]:
+    """Return the parts of an option that may be given several times, and several at once with commas between."""
+    return tuple(part.strip() for word in words or () for part in word.split(",") if part.strip())

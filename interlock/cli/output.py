@@ -1,4 +1,4 @@
-"""How the command line speaks: JSON for programs, tables for people, errors for whoever erred."""
+"""What commands print: JSON for programs, tables for people, and errors on standard error."""
 
 import sys
 from collections.abc import Iterable, Sequence
@@ -22,63 +22,80 @@ COLOURS = {
 Cell = str | Text
 
 
-def say(text: str) -> None:
-    """A line for people, on standard output."""
+def print_line(text: str) -> None:
+    """Write a line to standard output."""
     sys.stdout.write(text + "\n")
 
 
-def complain(text: str) -> None:
-    """A line about what was wrong, on standard error."""
+def print_error(text: str) -> None:
+    """Write a line to standard error."""
     sys.stderr.write(text + "\n")
 
 
-def dump(value: Any) -> None:
-    """`value` as indented JSON, on standard output."""
-    say(msgspec.json.format(msgspec.json.encode(value), indent=2).decode())
+def print_json(value: Any) -> None:
+    """Write `value` to standard output as indented JSON."""
+    print_line(msgspec.json.format(msgspec.json.encode(value), indent=2).decode())
 
 
-def dump_line(value: Any) -> None:
-    """`value` as one line of JSON, at once."""
-    say(msgspec.json.encode(value).decode())
+def print_json_line(value: Any) -> None:
+    """Write `value` to standard output as one line of JSON, and flush it."""
+    print_line(msgspec.json.encode(value).decode())
     sys.stdout.flush()
 
 
-def state_cell(state: str, category: str) -> Text:
-    """A state in the colour of what it means."""
+def make_state_cell(state: str, category: str) -> Text:
+    """Return a state in the colour of its category."""
     return Text(state, style=COLOURS.get(Category(category), "") if category else "")
 
 
 def on_terminal() -> bool:
+    """Return whether a person reads the output."""
     return sys.stdout.isatty()
 
 
-def console() -> Console:
+def make_console() -> Console:
+    """Return a console that prints text as it is."""
     return Console(highlight=False, markup=False)
 
 
-def table(heads: Sequence[str], rows: Iterable[Sequence[Cell]]) -> None:
-    """A table: folded to the terminal's width, or a line a row with tabs where a program may read it."""
+def print_table(heads: Sequence[str], rows: Iterable[Sequence[Cell]]) -> None:
+    """Print a table: folded to the terminal's width, or one line per row with tabs between the cells when piped."""
     if on_terminal():
         drawn = Table(*(Column(head, overflow="fold") for head in heads), box=None, pad_edge=False)
         for row in rows:
             drawn.add_row(*row)
-        console().print(drawn)
+        make_console().print(drawn)
         return
     for line in (heads, *rows):
-        say("\t".join(" ".join(str(cell).split()) for cell in line))
+        print_line("\t".join(" ".join(str(cell).split()) for cell in line))
 
 
-def report(findings: list[str], summary: str, json: bool) -> None:
-    """Findings, then how many; exit 1 if there are any."""
+def format_heads(names: Iterable[str]) -> list[str]:
+    """Return the headings of fields: CREATED for created_at, MAX RUNNING for max_running."""
+    return [name.removesuffix("_at").replace("_", " ").upper() for name in names]
+
+
+def print_findings(findings: list[str], summary: str, json: bool) -> None:
+    """Print findings and how many there are.
+
+    Raises:
+        typer.Exit: there are findings; the exit code is 1.
+    """
     if json:
-        dump({"findings": findings, "ok": not findings})
+        print_json({"findings": findings, "ok": not findings})
     else:
         for finding in findings:
-            say(finding)
-        say(f"{summary}, {counted(len(findings), 'finding')}")
+            print_line(finding)
+        print_line(f"{summary}, {format_problems(len(findings))}")
     if findings:
         raise typer.Exit(FINDING)
 
 
-def counted(number: int, noun: str) -> str:
+def format_count(number: int, noun: str) -> str:
+    """Return a number with its noun: 1 file, 2 files."""
     return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
+def format_problems(number: int) -> str:
+    """Return how many problems a check has found."""
+    return f"{format_count(number, 'problem') if number else 'no problems'} found"

@@ -1,4 +1,4 @@
-"""The server that a command speaks to instead of a database, and the key that it shows there."""
+"""The server that a worker connects to instead of a database, and its key."""
 
 import os
 from pathlib import Path
@@ -8,15 +8,23 @@ from interlock.client.keys import refuse_open
 from interlock.kernel.errors import InterlockError
 
 
-def server_of(url: str) -> str:
-    """Raises InterlockError for what is no server."""
+def check_server(url: str) -> str:
+    """Return the URL of a server.
+
+    Raises:
+        InterlockError: it is no such URL.
+    """
     if not is_far(url):
         raise InterlockError(f"--server '{url}' is not allowed; allowed are http://host:port and https://host")
     return url
 
 
-def key_from(file: Path | None) -> str:
-    """The key in a file, or that of INTERLOCK_KEY. Raises InterlockError, also if others could read the file."""
+def read_key(file: Path | None) -> str:
+    """Return the key in a file, or that of INTERLOCK_KEY.
+
+    Raises:
+        InterlockError: the file cannot be read, or others can read it.
+    """
     if file is None:
         return os.environ.get("INTERLOCK_KEY", "")
     try:

@@ -1,14 +1,14 @@
-"""`interlock stats`: how the work goes, by type."""
+"""`interlock stats`: claims, retries, failures and times, by type of work."""
 
 import time
 
 import msgspec
 
-from interlock.cli.options import DEFAULT, Tenant, Url, app_on
-from interlock.cli.output import Json, dump, on_terminal, say, table
+from interlock.cli.options import DEFAULT, Tenant, Url, open_app
+from interlock.cli.output import Json, on_terminal, print_json, print_line, print_table
 from interlock.client.app import App
 from interlock.client.stats import Spread, Stats, TypeStats
-from interlock.client.stats import stats as stats_of
+from interlock.client.stats import stats as read_stats
 from interlock.store.queries.metrics import read_next_counts
 
 COUNT_SECONDS = 5.0  # that may be spent on counting what is new
@@ -17,21 +17,21 @@ HEADS = (
 )  # fmt: skip
 
 
-def stats(tenant: Tenant = 1, db: Url = DEFAULT, json: Json = False) -> None:
-    """Tell how the work goes: claims, retries and failures, and p50 and p95 of each type of work."""
-    with app_on(db, tenant) as app:
+def print_stats(tenant: Tenant = 1, db: Url = DEFAULT, json: Json = False) -> None:
+    """Print claims, retries and failures of each type of work, and p50 and p95 of its waiting and running time."""
+    with open_app(db, tenant) as app:
         behind = count_up(app)
-        found = app.read(stats_of, behind)
+        stats = app.read(read_stats, behind)
     if json:
-        dump(found)
+        print_json(stats)
         return
-    table(HEADS, [cells(one) for one in found.types])
+    print_table(HEADS, [make_cells(row) for row in stats.types])
     if on_terminal():
-        say(f"\n{summary(found)}")
+        print_line(f"\n{format_summary(stats)}")
 
 
 def count_up(app: App) -> bool:
-    """What happened is counted, as far as a few seconds allow; answers whether more is left."""
+    """Count what has happened, as far as a few seconds allow; return whether more is left."""
     end, behind = time.monotonic() + COUNT_SECONDS, True
     while behind and time.monotonic() < end:
         tally, behind = app.read(read_next_counts, app.lifecycles)
@@ -40,23 +40,23 @@ def count_up(app: App) -> bool:
     return behind
 
 
-def cells(one: TypeStats) -> list[str]:
-    counts = (one.claims, one.lease_expiries, one.retries, one.failures, one.dead_lettered)
-    return [one.type, *map(str, counts), *times(one.queue), *times(one.run)]
+def make_cells(row: TypeStats) -> list[str]:
+    counts = (row.claims, row.lease_expiries, row.retries, row.failures, row.dead_lettered)
+    return [row.type, *map(str, counts), *format_spread(row.queue), *format_spread(row.run)]
 
 
-def times(spread: Spread | None) -> list[str]:
-    return ["", ""] if spread is None else [seconds(spread.p50), seconds(spread.p95)]
+def format_spread(spread: Spread | None) -> list[str]:
+    return ["", ""] if spread is None else [format_seconds(spread.p50), format_seconds(spread.p95)]
 
 
-def seconds(number: float) -> str:
-    """A time that was estimated, in three digits or so."""
+def format_seconds(number: float) -> str:
+    """Return an estimated time with three digits or so."""
     return f"{number * 1_000:.3g}ms" if number < 1 else f"{number:.3g}s" if number < 1_000 else f"{number:.0f}s"
 
 
-def summary(found: Stats) -> str:
-    late = "; more has happened than could be counted in time, ask again" if found.behind else ""
+def format_summary(stats: Stats) -> str:
+    late = "; more has happened than could be counted in time, run it again" if stats.behind else ""
     return (
-        f"{found.DLQ_count} dead letters, {found.held} units held by {found.workers} workers, "
-        f"{found.lease_renewals} renewals, {found.claim_conflicts} claim conflicts{late}"
+        f"{stats.DLQ_count} dead letters, {stats.held} jobs held by {stats.workers} workers, "
+        f"{stats.lease_renewals} renewals, {stats.claim_conflicts} claim conflicts{late}"
     )

@@ -1,4 +1,4 @@
-"""`interlock submit`: a unit of work, without the program that defines its task."""
+"""`interlock submit`: a job, without the program that defines its task."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -7,38 +7,38 @@ from typing import Annotated, Any
 import msgspec
 import typer
 
-from interlock.cli.options import DEFAULT, Actor, Tenant, Url, Why, app_on, length, named, unit_of
-from interlock.cli.output import Json, dump, on_terminal, say
+from interlock.cli.options import DEFAULT, Actor, Tenant, Url, Why, find_unit, get_actor, open_app, parse_length
+from interlock.cli.output import Json, on_terminal, print_json, print_line
 from interlock.client.durations import instant_us
 from interlock.kernel.commands import Submit, Work
 from interlock.kernel.errors import InterlockError
 
 Arg = Annotated[
     list[str] | None,
-    typer.Option("--arg", metavar="NAME=VALUE", help="An argument; a value that is JSON counts as it."),
+    typer.Option("--arg", metavar="NAME=VALUE", help="Argument; parsed as JSON if possible, else text."),
 ]
-Input = Annotated[str | None, typer.Option("--input", metavar="JSON", help="All arguments at once.")]
-Queue = Annotated[str, typer.Option(envvar="INTERLOCK_QUEUE", help="The queue that it waits in.")]
-Key = Annotated[str | None, typer.Option(help="One unit a task and key: the same again is the same unit.")]
-OnDuplicate = Annotated[str, typer.Option(help="Of a key that is taken: return, reject or replace.")]
-Delay = Annotated[str, typer.Option(metavar="DURATION", help="Not before this has passed, as in 90s or 2h.")]
-At = Annotated[str | None, typer.Option(metavar="INSTANT", help="Not before 2030-01-31T08:00:00Z, say.")]
-Priority = Annotated[int, typer.Option(help="The highest is claimed first.")]
-Cap = Annotated[list[str] | None, typer.Option("--cap", help="A capability that its worker must have.")]
-Mutex = Annotated[str | None, typer.Option(help="One unit of that name at a time.")]
-Label = Annotated[list[str] | None, typer.Option("--label", metavar="NAME=VALUE", help="A label.")]
-Correlation = Annotated[str, typer.Option(help="What it belongs to; its children inherit it.")]
-Life = Annotated[str, typer.Option("--lifecycle", help="What kind of unit it is.")]
-Attempts = Annotated[int | None, typer.Option(help="How often it is tried.")]
-Timeout = Annotated[str | None, typer.Option(metavar="DURATION", help="For how long it may run.")]
-Parent = Annotated[str | None, typer.Option(metavar="ID", help="The unit that it is a part of.")]
+Input = Annotated[str | None, typer.Option("--input", metavar="JSON", help="All arguments as JSON.")]
+Queue = Annotated[str, typer.Option(envvar="INTERLOCK_QUEUE", help="Its queue.")]
+Key = Annotated[str | None, typer.Option(help="Idempotency key: the same task and key returns the existing job.")]
+OnDuplicate = Annotated[str, typer.Option(help="If the key is taken: return, reject or replace.")]
+Delay = Annotated[str, typer.Option(metavar="DURATION", help="Start this long from now, such as 90s or 2h.")]
+At = Annotated[str | None, typer.Option(metavar="TIME", help="Start at this time, such as 2030-01-31T08:00:00Z.")]
+Priority = Annotated[int, typer.Option(help="Higher numbers are claimed first.")]
+Cap = Annotated[list[str] | None, typer.Option("--cap", help="Capability that its worker must have.")]
+Mutex = Annotated[str | None, typer.Option(help="Only one job with this name runs at a time.")]
+Label = Annotated[list[str] | None, typer.Option("--label", metavar="NAME=VALUE", help="Label.")]
+Correlation = Annotated[str, typer.Option(help="Correlation id; its children inherit it.")]
+LifecycleName = Annotated[str, typer.Option("--lifecycle", help="Its lifecycle.")]
+Attempts = Annotated[int | None, typer.Option(help="Maximum number of attempts.")]
+Timeout = Annotated[str | None, typer.Option(metavar="DURATION", help="Maximum running time of an attempt.")]
+Parent = Annotated[str | None, typer.Option(metavar="ID", help="Job or run that it is a part of.")]
 After = Annotated[
-    list[str] | None, typer.Option("--after", "--need", metavar="ID", help="A unit that must succeed before.")
+    list[str] | None, typer.Option("--after", "--need", metavar="ID", help="Job that must succeed before.")
 ]
 
 
 def submit(
-    task: Annotated[str, typer.Argument(metavar="TASK", help="The name under which workers know the task.")],
+    task: Annotated[str, typer.Argument(metavar="TASK", help="Name of the task, as its worker knows it.")],
     arg: Arg = None,
     given: Input = None,
     queue: Queue = "default",
@@ -51,7 +51,7 @@ def submit(
     mutex: Mutex = None,
     label: Label = None,
     correlation: Correlation = "",
-    lifecycle: Life = "job",
+    lifecycle: LifecycleName = "job",
     attempts: Attempts = None,
     timeout: Timeout = None,
     parent: Parent = None,
@@ -62,34 +62,39 @@ def submit(
     db: Url = DEFAULT,
     json: Json = False,
 ) -> None:
-    """Submit a unit of work; piped, only its id is printed."""
-    with app_on(db, tenant, make=True) as app:
+    """Submit a job; when piped, only its id is printed."""
+    with open_app(db, tenant, make=True) as app:
         work = Work(
-            task=task, lifecycle=lifecycle, input=arguments(arg, given), queue=queue, key=key,
-            on_duplicate=on_duplicate, delay_us=length("delay", delay), at_us=None if at is None else instant(at),
-            priority=priority, capabilities=tuple(cap or ()), mutex=mutex, labels=packed(pairs("label", label)),
+            task=task, lifecycle=lifecycle, input=parse_input(arg, given), queue=queue, key=key,
+            on_duplicate=on_duplicate, delay_us=parse_length("delay", delay),
+            at_us=None if at is None else parse_instant(at), priority=priority,
+            capabilities=tuple(cap or ()), mutex=mutex, labels=encode(parse_pairs("label", label)),
             correlation=correlation, attempts=attempts,
-            timeout_us=None if timeout is None else length("timeout", timeout),
-            parent=None if parent is None else unit_of(app, parent),
-            after=tuple(unit_of(app, one) for one in after or ()),
+            timeout_us=None if timeout is None else parse_length("timeout", timeout),
+            parent=None if parent is None else find_unit(app, parent),
+            after=tuple(find_unit(app, text) for text in after or ()),
         )  # fmt: skip
-        (made,) = app.send(Submit(tenant=tenant, actor=named(actor), reason=reason, work=(work,)))
-        job = app.job(made.unit)
+        (submitted,) = app.send(Submit(tenant=tenant, actor=get_actor(actor), reason=reason, work=(work,)))
+        job = app.job(submitted.unit)
         name, state = job.id, job.state
     if json:
-        dump({"id": name, "created": made.created, "replaced": made.replaced, "state": state})
+        print_json({"id": name, "created": submitted.created, "replaced": submitted.replaced, "state": state})
     elif on_terminal():
-        was = "submitted" if made.created else "there already, under its key"
-        say(f"{name} was {was}; it is {state}. Look: interlock why {name}")
+        was = "submitted" if submitted.created else "there already, under its key"
+        print_line(f"{name} was {was}; it is {state}. Look: interlock why {name}")
     else:
-        say(name)
+        print_line(name)
 
 
-def arguments(named_ones: Sequence[str] | None, given: str | None) -> str:
-    """The input of a unit as JSON text."""
+def parse_input(arguments: Sequence[str] | None, given: str | None) -> str:
+    """Return the input of a job as JSON text.
+
+    Raises:
+        InterlockError: both are given, or `given` is not JSON.
+    """
     if given is None:
-        return packed({name: value_of(text) for name, text in pairs("arg", named_ones).items()})
-    if named_ones:
+        return encode({name: parse_value(text) for name, text in parse_pairs("arg", arguments).items()})
+    if arguments:
         raise InterlockError("give --arg or --input, not both")
     try:
         msgspec.json.decode(given)
@@ -98,7 +103,12 @@ def arguments(named_ones: Sequence[str] | None, given: str | None) -> str:
     return given
 
 
-def pairs(name: str, words: Sequence[str] | None) -> dict[str, str]:
+def parse_pairs(name: str, words: Sequence[str] | None) -> dict[str, str]:
+    """Return the values of an option that is given as NAME=VALUE, by name.
+
+    Raises:
+        InterlockError: one of them is not.
+    """
     split = [word.partition("=") for word in words or ()]
     for word, (left, middle, _) in zip(words or (), split, strict=True):
         if not left or not middle:
@@ -106,21 +116,22 @@ def pairs(name: str, words: Sequence[str] | None) -> dict[str, str]:
     return {left: right for left, _, right in split}
 
 
-def value_of(text: str) -> Any:
-    """A value as JSON says it, or the text itself."""
+def parse_value(text: str) -> Any:
+    """Return the value of a text that is JSON, or else the text itself."""
     try:
         return msgspec.json.decode(text)
     except msgspec.MsgspecError:
         return text
 
 
-def packed(value: Any) -> str:
+def encode(value: Any) -> str:
+    """Return a value as JSON text."""
     return msgspec.json.encode(value).decode()
 
 
-def instant(text: str) -> int:
+def parse_instant(text: str) -> int:
     try:
         at = datetime.fromisoformat(text)
     except ValueError:
-        raise InterlockError(f"--at '{text}' is no instant; one looks like 2030-01-31T08:00:00Z") from None
+        raise InterlockError(f"--at '{text}' is not a time; allowed is 2030-01-31T08:00:00Z, for example") from None
     return instant_us("--at", at)

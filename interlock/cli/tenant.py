@@ -1,11 +1,11 @@
-"""`interlock tenant`: whose work it is, and how much of it may be held and may wait at a time."""
+"""`interlock tenant`: tenants, and the limits of each."""
 
 from typing import Annotated, Any
 
 import typer
 
-from interlock.cli.options import DEFAULT, TENANT_MAX, Actor, Url, app_on, length, named
-from interlock.cli.output import Json, dump, say, table
+from interlock.cli.options import DEFAULT, TENANT_MAX, Actor, Url, get_actor, open_app, parse_length
+from interlock.cli.output import Json, format_heads, print_json, print_line, print_table
 from interlock.client.app import App
 from interlock.client.durations import format_time
 from interlock.core.notes import BEATS_US, VERBOSE_US
@@ -13,52 +13,55 @@ from interlock.kernel.commands import SetTenant
 from interlock.kernel.durations import spoken
 from interlock.kernel.errors import InterlockError, Unknown
 from interlock.kernel.rows import Tenant as Row
-from interlock.store.queries.tenants import count_held, read_tenants
-from interlock.store.queries.tenants import count_waiting as waiting_of
+from interlock.store.queries.tenants import count_held, count_waiting, read_tenants
 
-app = typer.Typer(help="Tenants, and how much of their work may be held and may wait.", no_args_is_help=True)
+app = typer.Typer(help="Tenants and their limits.", no_args_is_help=True)
 NONE = "none"
 Which = Annotated[str, typer.Argument(metavar="TENANT", envvar="INTERLOCK_TENANT", help="A tenant's number or name.")]
 Running = Annotated[
-    str | None, typer.Option("--max-running", metavar="N|none", help="So many units may workers hold at a time.")
+    str | None,
+    typer.Option("--max-running", metavar="N|none", help="Maximum number of jobs that workers hold at a time."),
 ]
 Waiting = Annotated[
-    str | None, typer.Option("--max-waiting", metavar="N|none", help="So many units may wait; more are refused.")
+    str | None,
+    typer.Option("--max-waiting", metavar="N|none", help="Maximum number of waiting jobs; more are refused."),
 ]
-Requests = Annotated[
-    str | None, typer.Option("--max-requests", metavar="N|none", help="So often may it ask the server in a minute.")
-]
+Requests = Annotated[str | None, typer.Option("--max-requests", metavar="N|none", help="Requests per minute.")]
 Beats = Annotated[
-    str | None, typer.Option("--keep-beats", metavar="DURATION|default", help="Heartbeats are kept so long; 2d.")
+    str | None,
+    typer.Option("--keep-beats", metavar="DURATION|default", help="How long heartbeats are kept (default: 2d)."),
 ]
 Verbose = Annotated[
-    str | None, typer.Option("--keep-verbose", metavar="DURATION|default", help="Progress and logs are; 14d.")
+    str | None,
+    typer.Option(
+        "--keep-verbose", metavar="DURATION|default", help="How long progress and logs are kept (default: 14d)."
+    ),
 ]
-HEADS = ("tenant", "name", "held", "max_running", "waiting", "max_waiting", "max_requests", "changed_at", "changed_by")
+FIELDS = ("tenant", "name", "held", "max_running", "waiting", "max_waiting", "max_requests", "changed_at", "changed_by")
 
 
 @app.command("list")
 def list_tenants(db: Url = DEFAULT, json: Json = False) -> None:
-    """List tenants: how much of each one's work is held and waits, and how much may."""
-    with app_on(db, 1) as app:
-        found = [facts(app, row) for row in app.engine.read(read_tenants)]
+    """List tenants: how many jobs of each are held and wait, and how many may."""
+    with open_app(db, 1) as app:
+        tenants = [describe_tenant(app, row) for row in app.engine.read(read_tenants)]
     if json:
-        dump({"tenants": found})
+        print_json({"tenants": tenants})
     else:
-        table([head.replace("_", " ").upper() for head in HEADS], [cells(one) for one in found])
+        print_table(format_heads(FIELDS), [make_cells(tenant) for tenant in tenants])
 
 
-@app.command()
-def show(which: Which = "1", db: Url = DEFAULT, json: Json = False) -> None:
+@app.command("show")
+def show_tenant(which: Which = "1", db: Url = DEFAULT, json: Json = False) -> None:
     """Show one tenant."""
-    with app_on(db, 1) as app:
-        told(facts(app, tenant_of(app, which)), json)
+    with open_app(db, 1) as app:
+        print_tenant(describe_tenant(app, find_tenant(app, which)), json)
 
 
 @app.command("set")
 def set_limits(
     which: Which,
-    name: Annotated[str | None, typer.Option(help="What it is called.")] = None,
+    name: Annotated[str | None, typer.Option(help="Its name.")] = None,
     max_running: Running = None,
     max_waiting: Waiting = None,
     max_requests: Requests = None,
@@ -68,31 +71,31 @@ def set_limits(
     db: Url = DEFAULT,
     json: Json = False,
 ) -> None:
-    """Name a tenant, or change its limits; what is not given stays. A number that has no tenant yet becomes one."""
+    """Name a tenant, or change its limits; what is not given stays. A new number makes a new tenant."""
     order: dict[str, Any] = {} if name is None else {"name": name.strip()}
     for option, text in (
         ("max_running", max_running), ("max_waiting", max_waiting), ("max_requests", max_requests),
     ):  # fmt: skip
         if text is not None:
-            order[option] = limit(option.replace("_", "-"), text)
+            order[option] = parse_limit(option.replace("_", "-"), text)
     for option, text in (("keep-beats", keep_beats), ("keep-verbose", keep_verbose)):
         if text is not None:
-            order[f"{option.replace('-', '_')}_us"] = None if text.strip() == "default" else length(option, text)
+            order[f"{option.replace('-', '_')}_us"] = None if text.strip() == "default" else parse_length(option, text)
     if not order:
         options = "--name, --max-running, --max-waiting, --max-requests, --keep-beats or --keep-verbose"
         raise InterlockError(f"what is to be set? Give {options}")
-    with app_on(db, 1) as app:
-        number = int(which) if is_number(which) else tenant_of(app, which).id
-        quota = app.send(SetTenant(tenant=number, actor=named(actor), **order))
-        found = facts(app, tenant_of(app, str(quota.tenant)))
-    told({**found, "changed": quota.changed}, json)
+    with open_app(db, 1) as app:
+        number = int(which) if is_number(which) else find_tenant(app, which).id
+        quota = app.send(SetTenant(tenant=number, actor=get_actor(actor), **order))
+        tenant = describe_tenant(app, find_tenant(app, str(quota.tenant)))
+    print_tenant({**tenant, "changed": quota.changed}, json)
 
 
 def is_number(text: str) -> bool:
     return text.isdecimal() and 1 <= int(text) <= TENANT_MAX
 
 
-def limit(option: str, text: str) -> int | None:
+def parse_limit(option: str, text: str) -> int | None:
     if text.strip().lower() == NONE:
         return None
     if not text.strip().isdecimal() or int(text) > TENANT_MAX:
@@ -100,25 +103,29 @@ def limit(option: str, text: str) -> int | None:
     return int(text)
 
 
-def tenant_of(app: App, text: str) -> Row:
-    """The tenant that somebody means, by number or name. Raises Unknown, which says who is there."""
-    found = app.engine.read(read_tenants)
-    for row in found:
+def find_tenant(app: App, text: str) -> Row:
+    """Return the tenant of a number or a name.
+
+    Raises:
+        Unknown: there is none; it says which there are.
+    """
+    rows = app.engine.read(read_tenants)
+    for row in rows:
         if text in (str(row.id), row.name):
             return row
-    there = ", ".join(f"{row.id} ({row.name})" for row in found)
+    there = ", ".join(f"{row.id} ({row.name})" for row in rows)
     raise Unknown(
         f"there is no tenant '{text}'; there are {there}. `interlock tenant set NUMBER --name NAME` makes one"
     )
 
 
-def facts(app: App, row: Row) -> dict[str, Any]:
-    """A tenant as people see it; its work is counted."""
+def describe_tenant(app: App, row: Row) -> dict[str, Any]:
+    """Return a tenant as it is shown, with its jobs counted."""
     return {
         "tenant": row.id, "name": row.name,
         "held": app.engine.read(lambda connection: count_held(connection, row.id), row.id),
         "max_running": row.max_running,
-        "waiting": app.engine.read(lambda connection: waiting_of(connection, row.id), row.id),
+        "waiting": app.engine.read(lambda connection: count_waiting(connection, row.id), row.id),
         "max_waiting": row.max_waiting,
         "max_requests": row.max_requests, "keep_beats": spoken(row.keep_beats_us or BEATS_US),
         "keep_verbose": spoken(row.keep_verbose_us or VERBOSE_US),
@@ -126,16 +133,16 @@ def facts(app: App, row: Row) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def cells(one: dict[str, Any]) -> list[str]:
-    shown = {head: NONE if head.startswith("max") else "" for head in HEADS}
-    return [shown[head] if one[head] is None else str(one[head]) for head in HEADS]
+def make_cells(tenant: dict[str, Any]) -> list[str]:
+    empty = {field: NONE if field.startswith("max") else "" for field in FIELDS}
+    return [empty[field] if tenant[field] is None else str(tenant[field]) for field in FIELDS]
 
 
-def told(one: dict[str, Any], json: bool) -> None:
+def print_tenant(tenant: dict[str, Any], json: bool) -> None:
     if json:
-        dump(one)
+        print_json(tenant)
         return
-    running, waiting = (NONE if one[name] is None else one[name] for name in ("max_running", "max_waiting"))
-    about = f"{one['held']} held, limit {running}; {one['waiting']} waiting, limit {waiting}"
-    about += "" if one["max_requests"] is None else f"; {one['max_requests']} requests a minute"
-    say(f"tenant {one['tenant']} ({one['name']}): {about}")
+    running, waiting = (NONE if tenant[name] is None else tenant[name] for name in ("max_running", "max_waiting"))
+    about = f"{tenant['held']} held, limit {running}; {tenant['waiting']} waiting, limit {waiting}"
+    about += "" if tenant["max_requests"] is None else f"; {tenant['max_requests']} requests per minute"
+    print_line(f"tenant {tenant['tenant']} ({tenant['name']}): {about}")

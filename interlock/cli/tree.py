@@ -1,16 +1,16 @@
-"""How a tree of units is drawn: lines with branches on a terminal, a row a unit when piped, objects for programs."""
+"""How a tree of jobs is printed: with branches on a terminal, one row per job when piped."""
 
 from collections.abc import Sequence
 
-from interlock.cli.output import Cell, on_terminal, say, state_cell, table
+from interlock.cli.output import Cell, make_state_cell, on_terminal, print_line, print_table
 from interlock.client.durations import format_rounded
 from interlock.client.trees import TreeNode, TreeSnapshot
 
 HEADS = ("ID", "TASK", "STATE", "ATTEMPT", "TOOK", "COST", "WORKER", "WAITS FOR")
 
 
-def branches(nodes: Sequence[TreeNode]) -> list[str]:
-    """What stands before each unit, so that one sees which belongs to which."""
+def draw_branches(nodes: Sequence[TreeNode]) -> list[str]:
+    """Return the lines to print before each job, which show whose child it is."""
     drawn, open_below = [""] * len(nodes), set[int]()
     for place in range(len(nodes) - 1, -1, -1):
         depth = nodes[place].depth - nodes[0].depth
@@ -21,22 +21,24 @@ def branches(nodes: Sequence[TreeNode]) -> list[str]:
     return drawn
 
 
-def cells(seen: TreeSnapshot, node: TreeNode) -> list[Cell]:
-    """What there is to say of a unit, its name left out."""
-    took = seen.duration_us(node)
+def make_cells(snapshot: TreeSnapshot, node: TreeNode) -> list[Cell]:
+    """Return the cells of a job, all but its id."""
+    took = snapshot.duration_us(node)
     return [
-        node.task, state_cell(node.state, node.category), str(node.attempt),
+        node.task, make_state_cell(node.state, node.category), str(node.attempt),
         "" if took is None else format_rounded(took),
         f"{node.cost:g}" if node.cost else "", node.worker or "", node.waits_for,
     ]  # fmt: skip
 
 
-def draw(seen: TreeSnapshot) -> None:
-    """The tree is on standard output."""
+def print_tree(snapshot: TreeSnapshot) -> None:
+    """Print a job and all below it."""
     if on_terminal():
-        drawn = zip(branches(seen.nodes), seen.nodes, strict=True)
-        table(HEADS, [[f"{branch}{node.id}", *cells(seen, node)] for branch, node in drawn])
+        drawn = zip(draw_branches(snapshot.nodes), snapshot.nodes, strict=True)
+        print_table(HEADS, [[f"{branch}{node.id}", *make_cells(snapshot, node)] for branch, node in drawn])
     else:
-        table(("DEPTH", *HEADS), [[str(node.depth), node.id, *cells(seen, node)] for node in seen.nodes])
-    if seen.cut:
-        say(f"\nOnly {len(seen.nodes)} units are shown; there are more: interlock list --parent ID")
+        print_table(
+            ("DEPTH", *HEADS), [[str(node.depth), node.id, *make_cells(snapshot, node)] for node in snapshot.nodes]
+        )
+    if snapshot.cut:
+        print_line(f"\nOnly {len(snapshot.nodes)} are shown; there are more: interlock list --parent ID")

@@ -11,11 +11,20 @@ from urllib.parse import unquote
 import typer
 
 from interlock import __version__
-from interlock.cli.app_loader import find_app, named_plugins, queues_of
-from interlock.cli.options import DEFAULT, Url
-from interlock.cli.output import say
-from interlock.cli.serve import extra
-from interlock.cli.worker import Capabilities, Grace, LogFormat, LogLevel, Name, Queues, run, shown_url, words
+from interlock.cli.app_loader import find_app, find_plugins, parse_queues
+from interlock.cli.options import DEFAULT, Url, split_commas
+from interlock.cli.output import print_line
+from interlock.cli.serve import import_server
+from interlock.cli.worker import (
+    Capabilities,
+    Grace,
+    LogFormat,
+    LogLevel,
+    Name,
+    Queues,
+    format_url,
+    run_until_stopped,
+)
 from interlock.client.app import App
 from interlock.client.keys import issue_key, load_or_create_key
 from interlock.kernel.commands import CreateKey
@@ -38,15 +47,18 @@ Port = Annotated[
     int | None,
     typer.Option(
         envvar="INTERLOCK_PORT", min=0, max=65535, show_default=False,
-        help=f"The port of the API; by default {PORT}, or the next one that is free.",
+        help=f"Port of the API (default: {PORT}, or the next free one).",
     ),
 ]  # fmt: skip
 
 
-def up(
+def start(
     ctx: typer.Context,
     place: Annotated[
-        str, typer.Argument(metavar="[MODULE:APP]", envvar="INTERLOCK_APP", help="By default, a few tasks to try.")
+        str,
+        typer.Argument(
+            metavar="[MODULE:APP]", envvar="INTERLOCK_APP", help="App whose tasks to run (default: a few tasks to try)."
+        ),
     ] = "",
     db: Url = DEFAULT,
     queue: Queues = None,
@@ -57,35 +69,37 @@ def up(
     log_format: LogFormat = "text",
     log_level: LogLevel = "info",
 ) -> None:
-    """Start everything in one process: store, clock, worker and API. An app has its own database, or that of --db."""
+    """Start a worker and the HTTP API in one process. An app uses its own database unless --db is given."""
     source = ctx.get_parameter_source("db")
-    named = source is not None and source.name == "COMMANDLINE"  # INTERLOCK_DB is for apps that name none
-    app = find_app(place, db if named else None) if place else demo_tasks.made(db)
-    app.add_plugins(named_plugins())
-    worker = Worker(app, queues_of(queue or (), app), name=name, capabilities=words(cap), grace=grace)
+    is_given = source is not None and source.name == "COMMANDLINE"  # INTERLOCK_DB is for apps that name none
+    app = find_app(place, db if is_given else None) if place else demo_tasks.made(db)
+    app.add_plugins(find_plugins())
+    worker = Worker(app, parse_queues(queue or (), app), name=name, capabilities=split_commas(cap), grace=grace)
     with ExitStack() as beside:
         beside.callback(app.close)
         asyncio.run(worker.client.connect())
-        told = api(app, port, beside, demo=not place)
-        say(f"Interlock {__version__} on {shown_url(app)}, worker {worker.name}")
-        say(f"Tasks: {', '.join(app.tasks)}\n\n{told}\n")
+        api = start_api(app, port, beside, demo=not place)
+        print_line(f"Interlock {__version__} on {format_url(app)}, worker {worker.name}")
+        print_line(f"Tasks: {', '.join(app.tasks)}\n\n{api}\n")
         if not place:
-            say("Or by the command, in this folder (it is .venv/bin/interlock after `make run`):")
-            known = getattr(ctx.find_root().command, "commands", {})
-            for hint in [text for verb, text in HINTS.items() if verb in known]:
-                say(f"  {hint}" + (f" --db {db}" if db != DEFAULT and not hint.startswith("interlock l") else ""))
-        say("Ctrl-C stops it.")
+            print_line("Or by the command, in this folder (it is .venv/bin/interlock after `make run`):")
+            commands = getattr(ctx.find_root().command, "commands", {})
+            for hint in [text for name, text in HINTS.items() if name in commands]:
+                print_line(
+                    f"  {hint}" + (f" --db {db}" if db != DEFAULT and not hint.startswith("interlock l") else "")
+                )
+        print_line("Ctrl-C stops it.")
         sys.stdout.flush()
-        run(worker, log_format, log_level, beside)
+        run_until_stopped(worker, log_format, log_level, beside)
 
 
-def api(app: App, port: int | None, beside: ExitStack, *, demo: bool) -> str:
-    """The API is served beside, and this says how to use it; or why it is not."""
+def start_api(app: App, port: int | None, beside: ExitStack, *, demo: bool) -> str:
+    """Start the API in a thread; return how to use it, or why there is none."""
     try:
-        server = extra()
+        server = import_server()
     except InterlockError as missing:
         return f"There is no HTTP API here: {missing}"
-    listener = listening(port)
+    listener = open_listener(port)
     beside.callback(listener.close)
     try:
         beside.enter_context(server.serving_beside(app, listener))
@@ -93,13 +107,13 @@ def api(app: App, port: int | None, beside: ExitStack, *, demo: bool) -> str:
         listener.close()
         return f"There is no HTTP API here: {unsafe}"
     base = f"http://{HOST}:{listener.getsockname()[1]}"
-    return f"The HTTP API is at {base} (try it there). {lines(base, ready_key(app), demo)}"
+    return f"The HTTP API is at {base} (try it there). {describe_use(base, get_key(app), demo)}"
 
 
-def lines(base: str, key: str | None, demo: bool) -> str:
-    """What can be pasted into another terminal as it is."""
+def describe_use(base: str, key: str | None, demo: bool) -> str:
+    """Return commands that can be pasted into another terminal as they are."""
     if key is None:
-        return "A key is made by `interlock key create NAME --scope admin --db …`."
+        return "Create a key with `interlock key create NAME --scope admin --db …`."
     sign = f"-H 'Authorization: Bearer {key}'"
     if not demo:
         return f"See the newest jobs:\n\n  curl -s {sign} {base}/v1/jobs"
@@ -110,20 +124,24 @@ def lines(base: str, key: str | None, demo: bool) -> str:
     )
 
 
-def listening(port: int | None) -> socket.socket:
-    """A socket on this machine alone, on that port; if none was named, on the first that is free."""
+def open_listener(port: int | None) -> socket.socket:
+    """Open a socket for this machine alone, on that port, or without one on the first port that is free.
+
+    Raises:
+        InterlockError: no port is free.
+    """
     wanted = range(PORT, PORT + PORTS) if port is None else [port]
-    for one in wanted:
+    for number in wanted:
         try:
-            return socket.create_server((HOST, one))
+            return socket.create_server((HOST, number))
         except OSError as error:
             why = error.strerror
     which = f"port {port}" if port is not None else f"any port from {PORT} to {PORT + PORTS - 1}"
     raise InterlockError(f"the API cannot listen on {which} of {HOST}: {why}; name a free one with --port")
 
 
-def ready_key(app: App) -> str | None:
-    """A key for everything, kept beside a SQLite file from one start to the next; elsewhere people make their own."""
+def get_key(app: App) -> str | None:
+    """Return a key for everything, kept beside a SQLite file from one start to the next; None for PostgreSQL."""
     order = CreateKey(tenant=app.tenant, name="up", scopes=("admin", "vouch"))
     if app.url == f"sqlite://{MEMORY}":
         return issue_key(app, order).text

@@ -1,4 +1,4 @@
-"""`interlock validate-log`: is every line of a transition log a legal move?"""
+"""`interlock validate-log`: is every line of a transition log a legal transition?"""
 
 import io
 import sys
@@ -9,7 +9,7 @@ import typer
 
 from interlock.audit.log.checker import Checker
 from interlock.audit.log.state import LogFinding, amount
-from interlock.cli.output import FINDING, Json, say
+from interlock.cli.output import FINDING, Json, format_problems, print_line
 from interlock.kernel.errors import InterlockError
 from interlock.lifecycles import find, shipped
 
@@ -17,14 +17,14 @@ DOCUMENT = "003"
 BUFFER = 1 << 18
 
 File = Annotated[str, typer.Argument(metavar="FILE", help="A transitions.jsonl; - is standard input.")]
-Strict = Annotated[bool, typer.Option("--strict", help="Find also what is not in document 003: our extensions.")]
-FromBirth = Annotated[bool, typer.Option("--from-birth", help="The log is whole: every entity begins in it.")]
+Strict = Annotated[bool, typer.Option("--strict", help="Report also our extensions, which are not in document 003.")]
+FromBirth = Annotated[bool, typer.Option("--from-birth", help="The log is complete: every entity begins in it.")]
 MaxRetries = Annotated[
     int | None, typer.Option("--max-retries", min=0, help="For tasks whose max_retries the log does not give.")
 ]
 Lifecycles = Annotated[
     list[str] | None,
-    typer.Option("--lifecycle", metavar="FILE", help="A lifecycle of your own (.toml) whose moves are in the log."),
+    typer.Option("--lifecycle", metavar="FILE", help="A lifecycle file of your own whose transitions are in the log."),
 ]
 
 
@@ -43,60 +43,64 @@ def validate_log(
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # a log may hold any letter, a terminal may not
     try:
-        with opened(file) as stream:
-            found = print_json(checker, file, stream) if json else print_text(checker, file, stream)
+        with open_log(file) as stream:
+            findings = print_as_json(checker, file, stream) if json else print_as_text(checker, file, stream)
     except BrokenPipeError:
         raise  # whoever read the findings has seen enough
     except (OSError, MemoryError) as error:
         reason = error.strerror if isinstance(error, OSError) else "out of memory"
         raise InterlockError(f"{file}: stopped after line {checker.number}: {reason}") from None
-    if found:
+    if findings:
         raise typer.Exit(FINDING)
 
 
-def opened(file: str) -> BinaryIO:
-    """The log, open for reading as it comes."""
+def open_log(file: str) -> BinaryIO:
+    """Open a log for reading.
+
+    Raises:
+        InterlockError: it cannot be read.
+    """
     try:
         return open(0 if file == "-" else file, "rb", buffering=BUFFER, closefd=file != "-")
     except OSError as error:
         raise InterlockError(f"{file}: cannot be read: {error.strerror}") from None
 
 
-def print_text(checker: Checker, file: str, stream: BinaryIO) -> int:
-    """A line for each finding as soon as it is found, and a summary; the answer is the number of findings."""
-    found = 0
+def print_as_text(checker: Checker, file: str, stream: BinaryIO) -> int:
+    """Print each finding as soon as it is found, and a summary; return the number of findings."""
+    findings = 0
     for finding in checker.findings(stream):
-        found += 1
-        say(f"{file}:{finding.line}: [{finding.rule}] {subject(finding)}{finding.message}")
-    parts = [f"{amount(checker.lines, 'line')} checked", amount(found, "finding")]
+        findings += 1
+        print_line(f"{file}:{finding.line}: [{finding.rule}] {format_subject(finding)}{finding.message}")
+    parts = [f"{amount(checker.lines, 'line')} checked", format_problems(findings)]
     if checker.mid_life:
         parts.append(f"{checker.mid_life} of {checker.entities} entities first seen in mid-life")
     if checker.ledger.not_followed:
         parts.append(f"{amount(checker.ledger.not_followed, 'mention')} of workers or workstreams not followed")
-    say(f"{file}: {', '.join(parts)}")
-    return found
+    print_line(f"{file}: {', '.join(parts)}")
+    return findings
 
 
-def subject(finding: LogFinding) -> str:
+def format_subject(finding: LogFinding) -> str:
     return f"{finding.entity}: " if finding.entity else ""
 
 
-def print_json(checker: Checker, file: str, stream: BinaryIO) -> int:
-    """One object, written as it comes to be known; the answer is the number of findings."""
-    sys.stdout.write(f'{{"file": {as_json(file)}, "findings": [')
-    found = 0
-    for found, finding in enumerate(checker.findings(stream), 1):
-        sys.stdout.write(f"{',' if found > 1 else ''}\n  {as_json(finding)}")
+def print_as_json(checker: Checker, file: str, stream: BinaryIO) -> int:
+    """Print one object, piece by piece; return the number of findings."""
+    sys.stdout.write(f'{{"file": {encode(file)}, "findings": [')
+    findings = 0
+    for findings, finding in enumerate(checker.findings(stream), 1):
+        sys.stdout.write(f"{',' if findings > 1 else ''}\n  {encode(finding)}")
     summary = {
         "lines": checker.lines,
         "entities": checker.entities,
         "first_seen_in_mid_life": checker.mid_life,
         "not_followed": checker.ledger.not_followed,
-        "ok": not found,
+        "ok": not findings,
     }
-    say(f"\n], {as_json(summary)[1:]}")
-    return found
+    print_line(f"\n], {encode(summary)[1:]}")
+    return findings
 
 
-def as_json(value: object) -> str:
+def encode(value: object) -> str:
     return msgspec.json.encode(value).decode()

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from interlock.audit.laws.rows import LAWS
+from interlock.cli.audit import CHECKS
 from interlock.kernel.ids import format_id
 from interlock.store.postgres import PostgresConnection
 from tests.conftest import Run
@@ -51,12 +51,12 @@ def test_one_command_audits_the_whole_database(place: Place, interlock: Run) -> 
     told = json.loads(done.stdout)
     assert told.pop("anchor")["digest"] == json.loads(first.read_text().splitlines()[-1])["digest"]
     assert told.pop("unsealed")["acts"] >= 0
-    assert told == {"laws": len(LAWS) + 1, "found": 0, "findings": [], "ok": True, "forced": []}
+    assert told == {"laws": len(CHECKS) + 1, "found": 0, "findings": [], "ok": True, "forced": []}
 
     much_work(place.world, seed=8, commands=50)
     done = interlock("audit", "--since", first, "--anchor", second, "--db", place.url)
     assert (done.returncode, done.stderr) == (0, "")
-    assert f"{len(LAWS) + 1} laws asked, 0 findings\n" in done.stdout
+    assert f"{len(CHECKS) + 1} checks run, no problems found\n" in done.stdout
     assert " anchored, digest " in done.stdout
 
     with behind_the_guard(place.connection, place.server) as owner:
@@ -66,7 +66,7 @@ def test_one_command_audits_the_whole_database(place: Place, interlock: Run) -> 
     assert done.returncode == 1
     assert "are not those that were anchored" in done.stdout
     assert "[what was anchored is still there]\n" in done.stdout
-    assert done.stdout.endswith(f"\n{len(LAWS) + 1} laws asked, 1 finding\n")
+    assert done.stdout.endswith(f"\n{len(CHECKS) + 1} checks run, 1 problem found\n")
     assert not third.exists()
 
     with behind_the_guard(place.connection, place.server) as owner:

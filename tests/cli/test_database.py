@@ -7,8 +7,8 @@ from shutil import copy
 
 import pytest
 
-from interlock.audit.laws.rows import LAWS
-from interlock.cli.output import counted
+from interlock.cli.audit import CHECKS
+from interlock.cli.output import format_count
 from interlock.kernel.commands import Tick
 from interlock.store.migrate import numbers
 from interlock.store.sqlite import SqliteConnection
@@ -25,7 +25,7 @@ def made(tmp_path_factory: pytest.TempPathFactory, interlock: Run) -> Path:
     """A database in which two jobs have lived."""
     path = tmp_path_factory.mktemp("database") / "work.db"
     upgrade = interlock("db", "upgrade", "--db", f"sqlite:///{path}")
-    assert upgrade.stdout == f"{PRESENT}, {counted(len(numbers()), 'migration')} run\n"
+    assert upgrade.stdout == f"{PRESENT}, {format_count(len(numbers()), 'migration')} run\n"
     connection = SqliteConnection(str(path))
     world = World(connection)
     for _ in range(2):
@@ -58,9 +58,9 @@ def test_the_sql_is_printed(interlock: Run) -> None:
 
 
 def test_a_healthy_database_has_no_findings(file: Path, interlock: Run) -> None:
-    assert interlock("db", "doctor", "--db", f"sqlite:///{file}").stdout == "the database was looked at, 0 findings\n"
+    assert interlock("db", "doctor", "--db", f"sqlite:///{file}").stdout == "database checked, no problems found\n"
     done = interlock("audit", "--db", f"sqlite:///{file}")
-    assert (done.returncode, done.stdout) == (0, f"{len(LAWS)} laws asked, 0 findings\n")
+    assert (done.returncode, done.stdout) == (0, f"{len(CHECKS)} checks run, no problems found\n")
 
 
 def test_an_audit_says_how_much_is_not_sealed_yet(file: Path, interlock: Run) -> None:
@@ -69,7 +69,7 @@ def test_an_audit_says_how_much_is_not_sealed_yet(file: Path, interlock: Run) ->
     interlock("submit", "mail", "--db", f"sqlite:///{file}")
     done = interlock("audit", "--db", f"sqlite:///{file}")
     assert done.returncode == 0
-    assert re.match(r"not sealed yet, no finding: 1 act since 20\d\d-.*; the next tick seals them\n", done.stdout)
+    assert re.match(r"not sealed yet, no problem: 1 change since 20\d\d-.*; the next tick seals them\n", done.stdout)
     told = json.loads(interlock("audit", "--db", f"sqlite:///{file}", "--from-seal", "2", "--json").stdout)
     assert (told["unsealed"]["acts"], told["ok"]) == (1, True)
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from interlock.audit import anchors
-from interlock.cli.server_options import key_from
+from interlock.cli.server_options import read_key
 from interlock.client.app import App
 from interlock.client.keys import load_or_create_key, refuse_open
 from interlock.kernel.commands import Cancel, CreateKey, Submit, Work
@@ -120,9 +120,9 @@ def test_a_key_that_the_group_or_others_can_read_or_write_is_refused(tmp_path: P
     file = tmp_path / "key"
     file.write_text("ilk_1_4_" + "0" * 64)
     file.chmod(bits)
-    for use in (key_from, refuse_open):
+    for use in (read_key, refuse_open):
         with pytest.raises(InterlockError, match=r"the group or others can read or write '.*key': chmod 600 it"):
             use(file)
     file.chmod(0o600)
-    assert key_from(file).startswith("ilk_")
+    assert read_key(file).startswith("ilk_")
     refuse_open(file)

@@ -40,7 +40,7 @@ def test_the_audit_lists_every_forced_move_and_it_is_no_finding(
         assert all(move["at"].startswith("2023-") for move in told)
         said = interlock("audit", "--db", place.url)
         assert said.returncode == 0
-        assert f"forced, no finding: {format_id('job', other)} to succeeded by eve at 2023-" in said.stdout
+        assert f"forced, no problem: {format_id('job', other)} to succeeded by eve at 2023-" in said.stdout
 
 
 @pytest.mark.parametrize("kind", FILES)

@@ -84,4 +84,4 @@ def test_a_program_is_told_the_same(place: Place) -> None:
 @pytest.mark.parametrize("verb", ["approve", "reject"])
 def test_what_does_not_exist_is_a_wrong_word(verb: str, place: Place) -> None:
     done = place.ask(verb, "approval_zzz")
-    assert (done.code, done.err) == (2, "there is no unit 'approval_zzz'")
+    assert (done.code, done.err) == (2, "no job, run or step 'approval_zzz'")

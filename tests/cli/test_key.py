@@ -34,7 +34,7 @@ def test_rotate_and_revoke(ask: Ask) -> None:
     again = ask("key", "rotate", made["id"], "--json").json
     assert again["id"] == made["id"]
     assert again["key"] != made["key"]
-    assert re.fullmatch(rf"{made['id']} \(ci\) is void\n", ask("key", "revoke", made["id"]).out)
+    assert re.fullmatch(rf"{made['id']} \(ci\) is revoked\n", ask("key", "revoke", made["id"]).out)
     assert "it was before" in ask("key", "revoke", made["id"]).out
     assert ask("key", "list", "--json").json["keys"][0]["state"] == "revoked"
 

@@ -46,7 +46,7 @@ def listed(interlock: Run, db: str) -> dict[str, dict[str, object]]:
 
 def test_a_list_shows_the_next_instants_in_their_time_zone(db: str, interlock: Run) -> None:
     lines = interlock("schedule", "list", "--db", db).stdout.splitlines()
-    assert lines[0].split() == ["name", "timing", "timezone", "overlap", "missed", "last", "next"]
+    assert lines[0].split() == ["NAME", "TIMING", "TIMEZONE", "OVERLAP", "MISSED", "LAST", "NEXT"]
     assert lines[1].split("\t")[:4] == ["hourly", "0 * * * *", "Europe/Berlin", "skip"]
     assert lines[1].endswith("2026-06-01T17:00:00+02:00, 2026-06-01T18:00:00+02:00, 2026-06-01T19:00:00+02:00")
     assert lines[2].endswith("2026-06-01T14:05:00Z, 2026-06-01T14:10:00Z, 2026-06-01T14:15:00Z")

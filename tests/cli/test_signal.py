@@ -21,7 +21,7 @@ def test_a_signal_wakes_what_waits_for_it_and_the_first_one_stays(place: Place) 
     again = place.ask("signal", name, "paid", "7")
     assert (again.code, again.out) == (
         0,
-        f"{name} had the signal 'paid' before, and the first one stays; it is queued\n",
+        f"{name} had the signal 'paid' before, and the first one counts; it is queued\n",
     )
     (grant,) = world.claim(world.worker())
     assert dict(grant.signals) == {"other": "null", "paid": '{"sum": 12}'}

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from interlock.cli.tree import branches
+from interlock.cli.tree import draw_branches
 from interlock.client.graphs import draw_mermaid, draw_svg, place_nodes
 from interlock.client.trees import TreeNode, TreeSnapshot
 from interlock.kernel.commands import Submit, Work
@@ -134,7 +134,7 @@ def test_a_graph_is_mermaid_or_an_svg(place: Place, tmp_path: Path) -> None:
     assert len(re.findall(r" -\.-> ", text)) == 1
     assert "classDef gate fill:" in text
     file = tmp_path / "release.svg"
-    assert place.ask("graph", run, "--output", file).out == f"{file}: 6 units\n"
+    assert place.ask("graph", run, "--output", file).out == f"{file}: 6 jobs and steps\n"
     root = ET.fromstring(file.read_text(encoding="utf-8"))
     assert len(root.findall("{*}g")) == 6
     assert place.ask("graph", run, "--format", "svg").out == file.read_text(encoding="utf-8")
@@ -154,7 +154,7 @@ def node(unit: int, depth: int = 1, needs: tuple[int, ...] = (), **facts: object
 
 def test_branches_show_which_belongs_to_which() -> None:
     depths = [0, 1, 2, 2, 1, 2, 3, 1]
-    assert branches([node(place, depth) for place, depth in enumerate(depths)]) == [
+    assert draw_branches([node(place, depth) for place, depth in enumerate(depths)]) == [
         "", "├─ ", "│  ├─ ", "│  └─ ", "├─ ", "│  └─ ", "│     └─ ", "└─ ",
     ]  # fmt: skip
 

@@ -68,7 +68,7 @@ def test_the_commands_say_so_without_a_traceback(tmp_path: Path, interlock: Run,
         for command in ("show", "events"):
             done = interlock(command, job, "--db", url)
             assert "Traceback" not in done.stderr
-            assert "there is no unit" not in done.stderr
+            assert "no job, run or step" not in done.stderr
         found = json.loads(interlock("audit", "--db", url, "--json").stdout)["findings"]
         assert [one["law"] for one in found] == [BROKEN[how][1]]
 

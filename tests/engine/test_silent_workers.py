@@ -2,7 +2,7 @@
 
 import pytest
 
-from interlock.cli.workers import state_of
+from interlock.cli.worker import describe_state
 from interlock.client import json_views
 from interlock.kernel.commands import Heartbeat, Register, Revoke, Tick
 from interlock.store.queries.views import workers_seen
@@ -94,6 +94,6 @@ def test_the_list_says_who_is_silent_and_how_many_it_runs_at_a_time(world: World
     world.engine.send(Tick())
     declare(world.connection, 1)
     ((row, unit),) = workers_seen(world.connection, 1)
-    assert state_of(row, unit).startswith("unresponsive, silent since 2023-11-14")
+    assert describe_state(row, unit).startswith("unresponsive, silent since 2023-11-14")
     told = json_views.make_worker(row, unit)
     assert (told.silent, told.concurrency, told.capacity) == (True, 4, 100)

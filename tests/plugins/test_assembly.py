@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from interlock.cli.app_loader import find_app, known_plugins, named_plugins
+from interlock.cli.app_loader import find_app, find_plugins, load_registry
 from interlock.client.app import App
 from interlock.core.plugin import Plugin, Registry
 from interlock.kernel.commands import Claim, Command, Finish, LeaseRef, Outcome, Register, Start, Submit, Work
@@ -125,7 +125,7 @@ def test_what_a_plugin_reads_ahead_is_known_to_the_engine(tmp_path: Path) -> Non
 def test_a_wrong_name_of_a_plugin_is_told_what_is_right(monkeypatch: pytest.MonkeyPatch, text: str, why: str) -> None:
     monkeypatch.setenv("INTERLOCK_PLUGINS", text)
     with pytest.raises(InterlockError, match=why):
-        known_plugins()
+        load_registry()
 
 
 def test_the_app_of_a_worker_has_the_named_plugins_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -137,7 +137,7 @@ def test_the_app_of_a_worker_has_the_named_plugins_once(monkeypatch: pytest.Monk
     )
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setenv("INTERLOCK_PLUGINS", "")
-    assert named_plugins() == []
+    assert find_plugins() == []
     assert PLUGIN not in find_app("reviewed:app").registry.plugins
     monkeypatch.setenv("INTERLOCK_PLUGINS", f" {NAMED} ,")
     for name in ("app", "own"):

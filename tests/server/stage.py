@@ -8,7 +8,7 @@ from typing import Any
 import httpx
 from litestar.testing import TestClient
 
-from interlock.cli.logs import JsonLines
+from interlock.cli.logs import JsonFormatter
 from interlock.client.app import App
 from interlock.client.keys import issue_key
 from interlock.kernel.commands import (
@@ -128,7 +128,7 @@ class Log(logging.Handler):
     def __init__(self) -> None:
         super().__init__()
         self.lines: list[str] = []
-        self.setFormatter(JsonLines())
+        self.setFormatter(JsonFormatter())
 
     def emit(self, record: logging.LogRecord) -> None:
         self.lines.append(self.format(record))

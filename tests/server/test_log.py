@@ -7,7 +7,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from interlock.cli.logs import Lines
+from interlock.cli.logs import StderrHandler
 from interlock.kernel.api_keys import read_key, redacted
 from tests.server.serving import serving
 from tests.server.stage import Stage
@@ -29,7 +29,7 @@ def test_an_event_names_the_request_that_caused_it(stage: Stage) -> None:
 
 
 def test_what_looks_like_a_secret_is_cut_short(stage: Stage, capsys: pytest.CaptureFixture[str]) -> None:
-    lines = Lines(None)
+    lines = StderrHandler(None)
     lines.setFormatter(logging.Formatter("%(message)s"))
     lease = "ab" * 32
     lines.emit(logging.LogRecord("x", 20, "", 0, f"{stage.own} and {lease}", None, None))

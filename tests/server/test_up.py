@@ -17,7 +17,7 @@ from typing import Any
 import httpx
 import pytest
 
-from interlock.cli.up import PORT, PORTS, listening, ready_key
+from interlock.cli.up import PORT, PORTS, get_key, open_listener
 from interlock.client.app import App
 from interlock.client.keys import is_valid_key
 from interlock.kernel.api_keys import read_key
@@ -111,20 +111,20 @@ def test_a_key_that_everybody_can_read_is_refused(tmp_path: Path, interlock: Run
 def test_a_file_that_holds_something_else_is_left_alone(tmp_path: Path) -> None:
     file = tmp_path / "work.db.key"
     with App(f"sqlite:///{tmp_path}/work.db") as app:
-        made = ready_key(app)
-        assert made == ready_key(app) == file.read_text().strip()
+        made = get_key(app)
+        assert made == get_key(app) == file.read_text().strip()
         file.write_text("my diary")
         with pytest.raises(InterlockError, match="holds no key"):
-            ready_key(app)
+            get_key(app)
     assert file.read_text() == "my diary"
 
 
 def test_a_port_that_is_taken(tmp_path: Path, interlock: Run) -> None:
-    with listening(0) as taken:
+    with open_listener(0) as taken:
         done = interlock("up", "--port", str(taken.getsockname()[1]), cwd=tmp_path, timeout=PATIENCE)
     assert done.returncode == 2
     assert "name a free one with --port" in done.stderr
-    with listening(None) as one, listening(None) as other:  # each the next one that is free
+    with open_listener(None) as one, open_listener(None) as other:  # each the next one that is free
         assert PORT <= one.getsockname()[1] < other.getsockname()[1] < PORT + PORTS
 
 

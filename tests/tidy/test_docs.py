@@ -20,7 +20,15 @@ DIGESTS = {
     "003-workstreams.md": "9f3009b2c6861068",
     "004-ci-runs.md": "43a9c29da1541983",
 }
-GROUPS = ("lifecycle", "db", "schedule", "dead", "tenant", "key")  # of commands; a worker's second word may be an app
+GROUPS = (
+    "lifecycle",
+    "db",
+    "schedule",
+    "dead",
+    "dead-letters",
+    "tenant",
+    "key",
+)  # of commands; a worker's second word may be an app
 OURS = [path for path in PAGES if "documents" not in path.parts]
 
 

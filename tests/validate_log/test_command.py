@@ -37,7 +37,7 @@ def bad(tmp_path: Path) -> Path:
 def test_a_good_log_exits_with_0(interlock: Run, good: Path) -> None:
     done = interlock("validate-log", good)
     assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout == f"{good}: 4 lines checked, 0 findings\n"
+    assert done.stdout == f"{good}: 4 lines checked, no problems found\n"
 
 
 @pytest.mark.req("R3-52", "R3-53")
@@ -50,7 +50,7 @@ def test_a_bad_log_exits_with_1_and_each_finding_has_its_line(interlock: Run, ba
         "legal from running: validating by execution_completed, "
     )
     assert nonsense.startswith(f"{bad}:3: [schema] it is not JSON that can be read: ")
-    assert summary == f"{bad}: 3 lines checked, 2 findings, 1 of 2 entities first seen in mid-life"
+    assert summary == f"{bad}: 3 lines checked, 2 problems found, 1 of 2 entities first seen in mid-life"
 
 
 @pytest.mark.req("R3-52")
@@ -76,19 +76,19 @@ def test_wrong_use_exits_with_2_and_a_sentence(tmp_path: Path, args: list[str], 
 
 def test_an_empty_log_is_fine() -> None:
     done = called("validate-log", "/dev/null")
-    assert (done.returncode, done.stdout) == (0, "/dev/null: 0 lines checked, 0 findings\n")
+    assert (done.returncode, done.stdout) == (0, "/dev/null: 0 lines checked, no problems found\n")
 
 
 def test_lives_that_began_before_the_log_are_counted(interlock: Run) -> None:
     done = interlock("validate-log", "-", input=text(WHOLE[1:]))
-    assert done.stdout == "-: 3 lines checked, 0 findings, 1 of 1 entities first seen in mid-life\n"
+    assert done.stdout == "-: 3 lines checked, no problems found, 1 of 1 entities first seen in mid-life\n"
 
 
 def test_standard_input(interlock: Run) -> None:
     done = interlock("validate-log", "-", input=text([ILLEGAL]))
     assert done.returncode == 1
     assert done.stdout.startswith("-:1: [legality] t1: running -> completed by execution_completed is not a listed")
-    assert done.stdout.endswith("\n-: 1 line checked, 1 finding, 1 of 1 entities first seen in mid-life\n")
+    assert done.stdout.endswith("\n-: 1 line checked, 1 problem found, 1 of 1 entities first seen in mid-life\n")
 
 
 def test_a_named_pipe(interlock: Run, good: Path, tmp_path: Path) -> None:
@@ -96,7 +96,7 @@ def test_a_named_pipe(interlock: Run, good: Path, tmp_path: Path) -> None:
     os.mkfifo(pipe)
     with subprocess.Popen(["sh", "-c", 'cat "$0" > "$1"', good, pipe]):
         done = interlock("validate-log", pipe)
-    assert (done.returncode, done.stdout) == (0, f"{pipe}: 4 lines checked, 0 findings\n")
+    assert (done.returncode, done.stdout) == (0, f"{pipe}: 4 lines checked, no problems found\n")
 
 
 def test_a_closed_input_is_a_sentence() -> None:

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 import interlock
-from interlock.cli.server_options import key_from, server_of
+from interlock.cli.server_options import check_server, read_key
 from interlock.kernel.commands import Drain, Register
 from interlock.kernel.errors import Denied, InterlockError
 from interlock.store.queries.views import artifacts_of, events_of, notes_of, view, workers_seen
@@ -214,15 +214,15 @@ def test_a_worker_may_drain_itself_and_no_other(house: House) -> None:
 
 def test_what_cannot_work_is_told_in_a_sentence(folder: Path, interlock: Run) -> None:
     with pytest.raises(InterlockError, match="is not allowed; allowed are http://host:port"):
-        server_of("sqlite:///x.db")
+        check_server("sqlite:///x.db")
     for name, mode in (("open", 0o644), ("key", 0o600)):
         (folder / name).write_text(f"ilk_1_4_{'0' * 64}\n")
         (folder / name).chmod(mode)
-    assert key_from(folder / "key") == f"ilk_1_4_{'0' * 64}"
+    assert read_key(folder / "key") == f"ilk_1_4_{'0' * 64}"
     with pytest.raises(InterlockError, match=r"the group or others can read or write '.*open': chmod 600 it"):
-        key_from(folder / "open")
+        read_key(folder / "open")
     with pytest.raises(InterlockError, match=r"the key file '.*none' cannot be read"):
-        key_from(folder / "none")
+        read_key(folder / "none")
     done = interlock("worker", "far:app", "--server", "http://127.0.0.1:9", "--key-file", "key", cwd=folder)
     assert done.returncode != 0
     assert "there is no server at http://127.0.0.1:9" in done.stdout + done.stderr

@@ -43,4 +43,4 @@ def test_an_app_works_on_the_database_that_the_command_names(folder: Path, named
 def test_a_worker_has_a_database_or_a_server(folder: Path, interlock: Run) -> None:
     done = interlock("worker", "mail:app", "--db", "sqlite:///x.db", "--server", "http://127.0.0.1:1", cwd=folder)
     assert done.returncode == 2
-    assert "--db or --server: not both" in done.stderr
+    assert "--db or --server, not both" in done.stderr

@@ -134,7 +134,7 @@ def test_a_second_signal_ends_it_at_once(folder: Path, app: interlock.App, one_s
             time.sleep(0.05)
         assert one.wait(PATIENCE) == 128 + one_signal
     assert category(job) == Category.ACTIVE  # until its lease ends
-    assert "ending at once" in (folder / "log").read_text()
+    assert "stopping immediately" in (folder / "log").read_text()
 
 
 def test_it_serves_the_queues_of_its_tasks_unless_told_which(folder: Path, app: interlock.App) -> None:
@@ -229,7 +229,7 @@ def test_make_run_ends_well_when_its_whole_group_is_told(folder: Path, one_signa
     text = (folder / "log").read_text()
     assert "interlock submit greet" in text
     assert " held=0" in text
-    assert "ending at once" not in text
+    assert "stopping immediately" not in text
     assert "Traceback" not in text
     assert text.splitlines()[-1].endswith("stopped: nothing is held any more")  # and no word of make's about errors
     assert (folder / "interlock.db").exists()

@@ -11,5 +11,6 @@ PLUGIN = Plugin(
     options=ApprovalOptions,
     commands={Vote: vote},
     routes="interlock.plugins.approvals.routes:ROUTES",
+    cli="interlock.plugins.approvals.cli:app",
     hooks=Hooks(checks=(check_approval,), on_decide=(cast_verdict,), after_decide=(reject_parent,)),
 )

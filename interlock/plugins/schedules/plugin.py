@@ -22,7 +22,7 @@ PLUGIN = Plugin(
         RemoveSchedule: remove_schedule,
         FireSchedule: fire_schedule,
     },
-    cli="interlock.cli.schedule:app",
+    cli="interlock.plugins.schedules.cli:app",
     routes="interlock.plugins.schedules.routes:ROUTES",
     hooks=Hooks(tick_timers=(run_schedules,)),
 )

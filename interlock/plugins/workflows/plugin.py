@@ -16,6 +16,7 @@ PLUGIN = Plugin(
     options=WorkflowOptions,
     commands={DefineTemplate: define_template, Signal: signal},
     routes="interlock.plugins.workflows.routes:ROUTES",
+    cli="interlock.plugins.workflows.cli:app",
     hooks=Hooks(
         checks=(check_step,),
         prepare_work=(prepare_step,),

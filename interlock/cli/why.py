@@ -1,0 +1,31 @@
+"""`interlock why`: what keeps a job or a schedule where it is."""
+
+from typing import Annotated
+
+import typer
+
+from interlock.cli.options import DEFAULT, Tenant, Url, find_unit, open_app
+from interlock.cli.output import Json, print_json, print_line
+from interlock.client.schedules import explain_schedule
+from interlock.client.why import explain
+from interlock.store.queries.views import schedule_of
+
+
+def explain_job(
+    unit: Annotated[
+        str, typer.Argument(metavar="ID|SCHEDULE", help="A job, run or step, as in job_4r1, or a schedule's name.")
+    ],
+    tenant: Tenant = 1,
+    db: Url = DEFAULT,
+    json: Json = False,
+) -> None:
+    """Explain why a job or a schedule is where it is, what keeps it, and what may move it on."""
+    with open_app(db, tenant) as app:
+        schedule = app.read(schedule_of, unit)
+        if schedule is None:
+            explanation = app.read(explain, app.lifecycles, find_unit(app, unit))
+            print_json(explanation) if json else print_line(explanation.text)
+            return
+        text = app.read(explain_schedule, unit)
+    reason = "removed" if schedule.removed_at else "paused" if schedule.paused_at else "scheduled"
+    print_json({"schedule": unit, "reason": reason, "answer": text, "text": text}) if json else print_line(text)
