@@ -115,7 +115,7 @@ def test_a_check_that_cannot_go_on_says_how_far_it_came(
                 return raw
             raise error
 
-    monkeypatch.setattr(validate_log, "opened", lambda file: Failing(text(WHOLE).encode()))
+    monkeypatch.setattr(validate_log, "open_log", lambda file: Failing(text(WHOLE).encode()))
     with pytest.raises(InterlockError, match=f"^x: stopped after line 4: {said}$"):
         validate_log.validate_log("x")
 
