@@ -17,6 +17,7 @@ from interlock import InterlockError
 from interlock.audit.laws import audit
 from interlock.client.app import App
 from interlock.core import committer
+from interlock.kernel.commands import Submit
 from interlock.kernel.ids import format_id
 from interlock.store.queries.views import Filter, listing
 from interlock.testing import staged
@@ -216,7 +217,8 @@ def test_several_tasks_and_many_jobs_share_one_transaction(app: App, url: str) -
 def test_a_command_that_needs_more_ids_than_were_taken_gets_them(
     app: App, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(committer, "ids", lambda command: 1)
+    monkeypatch.setattr(Submit, "count_rows", lambda command: 1)
+    monkeypatch.setattr(committer, "IDS_PER_ROW", 1)
     with closing(connect(url)) as mine:
         mine.execute("INSERT INTO orders VALUES (1)")
         app.tasks["mail"].submit_many([{"order": 1}, {"order": 2}], tx=mine)
