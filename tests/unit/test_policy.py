@@ -32,7 +32,7 @@ def test_attempts_left(budget: Budget, failures: int, losses: int, lost: bool, l
 
 
 def test_a_cancel_that_was_asked_for_leaves_no_attempt() -> None:
-    assert not AttemptsUsed(ONE, 0, 0, asked=True).left()
+    assert not AttemptsUsed(ONE, 0, 0, cancel_asked=True).left()
 
 
 @pytest.mark.parametrize(
@@ -42,7 +42,7 @@ def test_a_cancel_that_was_asked_for_leaves_no_attempt() -> None:
         ("job", "running", AttemptsUsed(ONE, 3, 0), True, "exhaust"),
         ("job", "running", AttemptsUsed(Budget(attempts=3, exhausted="fail"), 3, 0), True, "fail"),
         ("job", "running", AttemptsUsed(ONE, 1, 0), False, "fail"),
-        ("job", "running", AttemptsUsed(ONE, 1, 0, asked=True), True, "stopped"),
+        ("job", "running", AttemptsUsed(ONE, 1, 0, cancel_asked=True), True, "stopped"),
         ("job", "assigned", AttemptsUsed(ONE, 1, 0), True, "retry"),
         ("job", "assigned", AttemptsUsed(ONE, 1, 0), False, "bury"),
         ("step", "RUNNING", AttemptsUsed(ONE, 3, 0), True, "exhaust"),
@@ -59,13 +59,13 @@ def test_after_a_failure(name: str, state: str, tally: AttemptsUsed, retryable: 
     [
         ("job", "running", AttemptsUsed(ONE, 0, 1), "lost"),
         ("job", "running", AttemptsUsed(ONE, 0, 3), "exhaust"),
-        ("job", "running", AttemptsUsed(ONE, 0, 1, asked=True), "cancel"),
+        ("job", "running", AttemptsUsed(ONE, 0, 1, cancel_asked=True), "cancel"),
         ("agent_job", "claimed", AttemptsUsed(ONE, 0, 1), ""),
         ("agent_job", "running", AttemptsUsed(ONE, 0, 3), "exhaust"),
         ("step", "RUNNING", AttemptsUsed(ONE, 0, 1), ""),
         ("ci_attempt", "UPLOADING", AttemptsUsed(TWO, 0, 1), "lost"),
-        ("ci_attempt", "UPLOADING", AttemptsUsed(TWO, 0, 1, asked=True), "overdue"),
-        ("ci_attempt", "CANCEL_REQUESTED", AttemptsUsed(TWO, 0, 1, asked=True), "overdue"),
+        ("ci_attempt", "UPLOADING", AttemptsUsed(TWO, 0, 1, cancel_asked=True), "overdue"),
+        ("ci_attempt", "CANCEL_REQUESTED", AttemptsUsed(TWO, 0, 1, cancel_asked=True), "overdue"),
     ],
 )
 def test_after_a_lost_lease(name: str, state: str, tally: AttemptsUsed, trigger: str) -> None:
@@ -191,7 +191,7 @@ def test_a_logical_job_tries_again_while_its_budget_lasts() -> None:
 
 
 def test_a_release_under_a_cancel_is_its_end() -> None:
-    asked = AttemptsUsed(ONE, 0, 0, asked=True)
+    asked = AttemptsUsed(ONE, 0, 0, cancel_asked=True)
     assert policy.after_release(find("job"), "running", AttemptsUsed(ONE, 0, 0), "snooze") == "snooze"
     assert policy.after_release(find("job"), "running", asked, "release") == "stopped"
     assert policy.after_release(find("ci_attempt"), "UPLOADING", asked, "release") == "overdue"
