@@ -169,7 +169,7 @@ def test_a_handler_that_outlives_its_timeout_is_not_heard(interlock_app: On, cap
     job = long.submit()
     stage.drain()
     assert job.state == "dead_lettered"
-    assert f"long {job.id}: refused" in caplog.text
+    assert f"late result rejected id={job.id} task=long" in caplog.text
 
 
 def test_waiting_works_and_lets_time_pass(interlock_app: On) -> None:
