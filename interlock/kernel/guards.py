@@ -101,7 +101,7 @@ GUARDS: Mapping[str, Guard] = MappingProxyType(
         ),
         "capabilities_match": Guard(
             "the worker serves its queue and has every capability that it wants",
-            "interlock.store.queries.claims.claimable",
+            "interlock.store.queries.claims.find_claimable",
             is_claim,
         ),
         "children_say_so": Guard(

@@ -29,7 +29,7 @@ from interlock.server import (
     lifecycles,
     long_poll,
     metrics,
-    process_metrics,
+    own_metrics,
     workers,
 )
 from interlock.server.api_page import PAGE, PAGE_HEADERS
@@ -90,7 +90,7 @@ HEALTH_ROUTES = (
 )  # fmt: skip
 CORE_ROUTES: tuple[Operation, ...] = (
     *jobs.ROUTES, *bulk_cancel.ROUTES, *leases.ROUTES, *dead_letters.ROUTES, *workers.ROUTES, *lifecycles.ROUTES,
-    *keys.ROUTES, *long_poll.ROUTES, *metrics.ROUTES, *process_metrics.ROUTES, *HEALTH_ROUTES,
+    *keys.ROUTES, *long_poll.ROUTES, *metrics.ROUTES, *own_metrics.ROUTES, *HEALTH_ROUTES,
 )  # fmt: skip
 
 
@@ -109,7 +109,7 @@ def build_app(app: App, *, lent: bool = False, ticks: bool = False, limits: Limi
     """
     operations = collect_operations(app.registry)
     server = ServerState(app, limits)
-    server.observer = process_metrics.MetricsObserver()
+    server.observer = own_metrics.MetricsObserver()
     pipeline = RequestPipeline(server)
 
     @asynccontextmanager

@@ -40,4 +40,5 @@ def read_units(connection: Connection, ids: Iterable[int]) -> list[Unit]:
 
 
 def read_needs(connection: Connection, ids: Iterable[int]) -> list[Need]:
+    """Returns what these units need."""
     return read_rows(connection, Need, "WHERE unit {ids} ORDER BY unit, needs", ids=list(ids))

@@ -17,14 +17,14 @@ VIEWS = [
     function
     for module in (views, trees)
     for _, function in inspect.getmembers(module, inspect.isfunction)
-    if function.__module__ == module.__name__ and "session" in inspect.signature(function).parameters
+    if function.__module__ == module.__name__ and "connection" in inspect.signature(function).parameters
 ]
 
 
 def test_every_view_asks_for_its_tenant() -> None:
     assert len(VIEWS) > 10
     for function in VIEWS:
-        assert list(inspect.signature(function).parameters)[:2] == ["session", "tenant"], function.__name__
+        assert list(inspect.signature(function).parameters)[:2] == ["connection", "tenant"], function.__name__
 
 
 def family(world: World, tenant: int) -> dict[str, int]:

@@ -22,6 +22,7 @@ ADAPTERS = {
     "store/migrate.py": ({"secrets"}, "the name of a new store"),
     "store/restore.py": ({"secrets"}, "the name of a store that was restored"),
     "core/readers.py": ({"time"}, "it says of a question that was stopped whether it was too slow"),
+    "core/plugin.py": ({"random"}, "the stories of a plugin get the chance of a simulation"),
     "client/jobs.py": ({"time"}, "it waits for a job"),
     "client/keys.py": ({"secrets"}, "the secret of a key"),
     "client/long_poll.py": ({"secrets", "sleep"}, "it waits for a server, under a name of its own"),

@@ -4,7 +4,7 @@ from interlock.client import first_names, http_codec
 from interlock.core.engine import VERBS
 from interlock.kernel import commands
 from interlock.kernel.api_keys import SCOPES
-from interlock.kernel.commands import Route
+from interlock.kernel.commands import Command, Route
 from interlock.plugins import STANDARD
 
 KINDS = sorted({**VERBS, **STANDARD.commands}, key=lambda kind: kind.__name__)
@@ -12,7 +12,11 @@ KINDS = sorted({**VERBS, **STANDARD.commands}, key=lambda kind: kind.__name__)
 
 def test_a_command_declares_its_committer_its_scope_and_whether_it_is_public() -> None:
     for kind in KINDS:
-        declared = vars(kind)
+        declared = {
+            key: value
+            for base in reversed(kind.__mro__[: kind.__mro__.index(Command)])
+            for key, value in vars(base).items()
+        }
         assert isinstance(declared["committer"], Route), kind
         assert declared["scope"] in SCOPES, kind
         assert declared["public"] in (True, False), kind

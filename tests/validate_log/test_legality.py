@@ -50,7 +50,7 @@ def test_the_documents_own_sample_is_illegal() -> None:
 
 
 @pytest.mark.req("R3-53")
-@pytest.mark.parametrize("life", LIFECYCLES, ids=lambda lifecycle: lifecycle.name)
+@pytest.mark.parametrize("lifecycle", LIFECYCLES, ids=lambda lifecycle: lifecycle.name)
 @pytest.mark.parametrize("strict", [False, True], ids=["with extensions", "strict"])
 def test_a_move_is_legal_if_and_only_if_it_is_listed(lifecycle: Lifecycle, strict: bool) -> None:
     hops = [hop for hop in lifecycle.hops if hop.source is not None and not (strict and hop.extension)]

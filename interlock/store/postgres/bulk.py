@@ -57,12 +57,14 @@ class Shape(NamedTuple):
 
 @lru_cache(maxsize=TEXTS_MAX)
 def build_insert(shape: Shape) -> str:
+    """Returns the INSERT statement for rows of this shape."""
     table, names = shape.kind.table, columns(shape.kind)
     return f"INSERT INTO {table} ({', '.join(names)}) SELECT {', '.join(map(shape.value, names))} {shape.source}"
 
 
 @lru_cache(maxsize=TEXTS_MAX)
 def build_update(shape: Shape, columns: tuple[str, ...], key: str) -> str:
+    """Returns the UPDATE statement of these columns for rows of this shape, which are found by `key`."""
     table, sets = shape.kind.table, ", ".join(f"{column} = {shape.value(column)}" for column in columns)
     return f"UPDATE {table} SET {sets} {shape.source} WHERE {table}.{key} = {shape.value(key)}"
 

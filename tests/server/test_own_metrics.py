@@ -3,7 +3,7 @@
 import re
 
 from interlock.kernel.errors import InterlockError, Unavailable
-from interlock.server.process_metrics import BOUNDS, Histogram, MetricsObserver, name_outcome
+from interlock.server.own_metrics import BOUNDS, Histogram, MetricsObserver, name_outcome
 from tests.server.stage import Stage
 
 SAMPLE = re.compile(r"^(interlock_server_\w+)(?:\{(.*)\})? (\S+)$", re.M)
@@ -49,7 +49,7 @@ def test_a_duration_is_in_the_bucket_that_it_fits() -> None:
 
 def test_a_refusal_is_no_failure() -> None:
     outcomes = [name_outcome(error) for error in (None, InterlockError("no"), Unavailable("away"), ValueError("bug"))]
-    assert outcomes == ["ok", "refused", "failed", "failed"]
+    assert outcomes == ["ok", "refused", "error", "error"]
     observer = MetricsObserver()
     observer.on_commit(2, 0.1, Unavailable("away"))
     assert (observer.failed_commits, observer.units) == (1, 0)

@@ -97,10 +97,10 @@ class MetricsObserver(Observer):
 
 
 def name_outcome(error: Exception | None) -> str:
-    """Returns how a command ended: `ok`, `refused` because of what it asked, or `failed`."""
+    """Returns how a command ended: `ok`, `refused` because of what it asked, or `error`."""
     if error is None:
         return "ok"
-    return "refused" if isinstance(error, InterlockError) and not isinstance(error, StoreError) else "failed"
+    return "refused" if isinstance(error, InterlockError) and not isinstance(error, StoreError) else "error"
 
 
 class ProcessCollector(Collector):
