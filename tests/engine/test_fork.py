@@ -64,7 +64,7 @@ def test_a_child_is_told_that_its_app_is_the_parents(url: str) -> None:
     said = [line for line in done.stdout.splitlines() if not line.startswith("its own")]
     assert ("memory" in url) or "its own queued" in done.stdout
     *child, closed, ended, parent = said
-    assert [line.split()[0] for line in child] == ["submit", "many", "why", "watch", "calls"]
+    assert [line.split()[0] for line in child] == ["submit", "many", "why", "watch", "watch_worker"]
     for line in child:
         assert "was forked from process" in line
         assert "open an app or an engine in the child" in line

@@ -44,13 +44,15 @@ from interlock.plugins import make_engine
 from interlock.store import migrate
 from interlock.store.sqlite import MEMORY, SqliteConnection
 from tests.engine.world import World, held
-from tests.store.databases import Connection, sqlite_template
+from tests.store.databases import Connection, upgrade_by_copy
 
 
 @cache
 def prepared() -> tuple[World, dict[str, Command[Any]]]:
     """A world in which much may happen next, and commands that may."""
-    world = copy_of(sqlite_template())
+    connection = SqliteConnection(MEMORY)
+    upgrade_by_copy(connection, shipped().values())
+    world = World(connection)
     world.submit(key="k", input="1")
     world.submit(delay_us=5_000_000)
     world.submit(priority=3, rate_key="r", rate=1, rate_per_us=5_000_000)

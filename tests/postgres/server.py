@@ -16,7 +16,7 @@ assert FOUND
 assert FOUND.origin
 INSTALL = Path(FOUND.origin).parent / "pginstall18"  # the wheel's binaries; its Python code is not needed
 # What makes a server that nobody will miss quicker; it still survives a kill of its processes.
-UNSAFE = "-c fsync=off -c full_page_writes=off -c wal_level=minimal -c max_wal_senders=0"
+UNSAFE = "-c fsync=off -c full_page_writes=off"
 
 
 @contextmanager
