@@ -124,7 +124,7 @@ def test_the_key_comes_from_the_environment_and_says_whose_work_it_is(monkeypatc
 
 
 def test_without_its_library_it_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in ("remote", "post", "ears"):
+    for module in ("remote", "http_transport", "long_poll"):
         monkeypatch.delitem(sys.modules, f"interlock.client.{module}", raising=False)
     monkeypatch.setitem(sys.modules, "httpx", None)
     with pytest.raises(InterlockError, match=r"pip install 'interlock\[http\]'"):

@@ -121,7 +121,7 @@ def test_autocommit_is_refused_unless_a_transaction_is_open(app: App, url: str) 
 
 
 def test_another_database_is_refused_and_its_transaction_goes_on(
-    app: App, url: str, tmp_path: Path, server: str
+    app: App, url: str, tmp_path: Path, running_postgres: str
 ) -> None:
     with closing(sqlite3.connect(tmp_path / "elsewhere.db")) as mine:
         mine.execute("CREATE TABLE orders (id INTEGER)")
@@ -134,7 +134,10 @@ def test_another_database_is_refused_and_its_transaction_goes_on(
         second.connect()
         with closing(sqlite3.connect(tmp_path / "second.db")) as mine, pytest.raises(InterlockError, match="another"):
             app.tasks["mail"].submit(order=1, tx=mine)
-    with closing(psycopg.connect(server)) as foreign, pytest.raises(InterlockError, match=r"tx: .*(another|no conn)"):
+    with (
+        closing(psycopg.connect(running_postgres)) as foreign,
+        pytest.raises(InterlockError, match=r"tx: .*(another|no conn)"),
+    ):
         app.tasks["mail"].submit(order=1, tx=foreign)
     assert jobs(app) == []
 
@@ -250,7 +253,7 @@ def test_a_worker_that_never_polls_gets_it_with_the_callers_commit(
 
 
 def test_a_request_key_is_kept_exactly_if_the_caller_commits(app: App, url: str) -> None:
-    command = app.tasks["mail"].command([((), {"order": 1})], {})
+    command = app.tasks["mail"].make_submit([((), {"order": 1})], {})
     command = msgspec.structs.replace(command, idempotency_key="r1")
     with closing(connect(url)) as mine:
         app.sender(mine).send(command)
@@ -260,7 +263,7 @@ def test_a_request_key_is_kept_exactly_if_the_caller_commits(app: App, url: str)
         assert app.sender(mine).send(command) == [first], "the same answer inside the same transaction"
         mine.commit()
         assert app.sender(mine).send(command) == [first], "and in the next one"
-        other = msgspec.structs.replace(command, work=app.tasks["mail"].command([((), {"order": 2})], {}).work)
+        other = msgspec.structs.replace(command, work=app.tasks["mail"].make_submit([((), {"order": 2})], {}).work)
         with pytest.raises(InterlockError, match="IDEMPOTENCY_CONFLICT"):
             app.sender(mine).send(other)
         mine.commit()
@@ -269,7 +272,7 @@ def test_a_request_key_is_kept_exactly_if_the_caller_commits(app: App, url: str)
 
 
 def test_an_answer_of_ours_is_found_in_a_callers_transaction(app: App, url: str) -> None:
-    command = app.tasks["mail"].command([((), {"order": 1})], {})
+    command = app.tasks["mail"].make_submit([((), {"order": 1})], {})
     command = msgspec.structs.replace(command, idempotency_key="r1")
     (first,) = app.send(command)
     with closing(connect(url)) as mine:

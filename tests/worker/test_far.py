@@ -205,7 +205,7 @@ def test_a_worker_may_drain_itself_and_no_other(house: House) -> None:
         theirs = other.send(Register(name="other", incarnation="1"))
         with pytest.raises(Denied, match="this key lacks the scope 'operate'"):
             one.send(Drain(worker=theirs))
-        one.engine.own.add(theirs)  # type: ignore[attr-defined]
+        one.engine.own_workers.add(theirs)  # type: ignore[attr-defined]
         with pytest.raises(Denied, match="a worker may drain itself, and this one was registered with another key"):
             one.send(Drain(worker=theirs))
         assert one.send(Drain(worker=mine)).applied
