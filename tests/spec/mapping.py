@@ -10,12 +10,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--mapping", type=Path, help="where to write the map of tests to requirements")
 
 
-def pytest_collection_finish(connection: pytest.Session) -> None:
+def pytest_collection_finish(session: pytest.Session) -> None:
     tests = {
         item.nodeid: {
             "ids": sorted({name for mark in item.iter_markers("req") for name in mark.args}),
             "skips": [mark.name for mark in item.iter_markers() if mark.name in ("skip", "skipif", "xfail")],
         }
-        for item in connection.items
+        for item in session.items
     }
-    connection.config.getoption("--mapping").write_text(json.dumps(tests))
+    session.config.getoption("--mapping").write_text(json.dumps(tests))
