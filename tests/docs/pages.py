@@ -89,10 +89,19 @@ class Terminal:
             assert self.left.poll() is None, self.log.read_text()
             time.sleep(0.02)
 
+    def wait_for_output(self) -> None:
+        """Whoever is interrupted while Python still imports cannot end well; by its first words it has begun."""
+        end = time.monotonic() + PATIENCE
+        while not self.log.read_text() and self.left is not None and self.left.poll() is None:
+            assert time.monotonic() < end, f"{self.left.args} says nothing"
+            time.sleep(0.02)
+
     def stop(self) -> None:
         if self.left is not None:
+            self.wait_for_output()
             self.left.send_signal(signal.SIGINT)
-            assert self.left.wait(PATIENCE) == 0, self.log.read_text()
+            ended = self.left.wait(PATIENCE)
+            assert ended == 0, f"{self.left.args} ended with {ended}: {self.log.read_text()}"
             self.left = None
 
 
