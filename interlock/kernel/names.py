@@ -8,11 +8,11 @@ MISREAD = str.maketrans("ilo", "110")
 
 def shown(lifecycle: str, unit: int) -> str:
     """The id of a unit, as it is shown."""
-    word = ""
-    while unit:
-        unit, digit = divmod(unit, len(LETTERS))
+    word, rest = "", abs(unit)  # no id is negative, but a message may have to show one that somebody made up
+    while rest:
+        rest, digit = divmod(rest, len(LETTERS))
         word = LETTERS[digit] + word
-    return f"{lifecycle}_{word or '0'}"
+    return f"{lifecycle}_{'-' if unit < 0 else ''}{word or '0'}"
 
 
 def meant(text: str) -> int:

@@ -4,7 +4,7 @@ import pytest
 
 from interlock.kernel.access import SCOPES, allows, digest_of, read_key, spelled
 from interlock.kernel.commands import CreateKey, Issued, RevokeKey, RotateKey, SetTenant
-from interlock.kernel.errors import InterlockError
+from interlock.kernel.errors import InterlockError, Unknown
 from interlock.kernel.rows import Key as Row
 from interlock.store.keys import key_seen, keys_seen
 from tests.contract.world import SECOND, World
@@ -47,6 +47,14 @@ def test_a_revoked_key_stays_so(world: World) -> None:
     assert (again.revoked, again.changed, row(world, made.key).revoked_by) == (True, False, "eve")
     with pytest.raises(InterlockError, match="was revoked, and stays so"):
         world.send(RotateKey(key=made.key, digest=digest_of(OTHER)))
+
+
+@pytest.mark.parametrize("key", [-(2**62), -33, -1, 0, 2**62])
+def test_a_key_that_was_never_made_is_unknown(world: World, key: int) -> None:
+    """A negative number once sent the engine's only writer into an endless loop, while it made the message."""
+    for command in (RotateKey(key=key, digest=digest_of(OTHER)), RevokeKey(key=key)):
+        with pytest.raises(Unknown, match="has no key_"):
+            world.send(command)
 
 
 def test_an_expired_key_is_rotated_only_with_a_new_length(world: World) -> None:
