@@ -32,12 +32,20 @@ def broken_promises(lives: Mapping[str, Lifecycle], seen: Seen, units: Mapping[i
 
 
 def lost_workers(lives: Mapping[str, Lifecycle], seen: Seen, by_unit: Mapping[int, list[Event]]) -> Iterator[str]:
-    """A worker from which only silence took what it held has completed nothing, and is not called idle for it."""
+    """A worker from which only silence took what it held has completed nothing, and is not called idle for it.
+
+    If something was granted and taken away again in this very commit, nobody can tell whose it was: perhaps a worker's
+    that spoke at last, so nothing is promised then.
+    """
     taken: dict[int, set[bool]] = {}  # by worker: of each unit that it holds no more, whether its last lease expired
     for was, unit in seen.changed:
-        if was and unit and was.holder is not None and unit.holder != was.holder:
-            ends = [lives["lease"].category(event.lease_to) for event in by_unit.get(unit.id, ()) if event.lease_to]
+        if was is None or unit is None or (unit.holder is not None and unit.holder == was.holder):
+            continue
+        ends = [lives["lease"].category(event.lease_to) for event in by_unit.get(unit.id, ()) if event.lease_to]
+        if was.holder is not None:
             taken.setdefault(was.holder, set()).add(ends[-1:] == [Category.FAILURE])
+        elif unit.holder is None and ends:
+            return
     for worker, lost in taken.items():
         if lost == {True} and any(event.trigger == "free" for event in by_unit.get(worker, ())):
             yield f"worker {worker} was called idle, although all that it held was lost by its silence"
