@@ -52,7 +52,7 @@ def explain_end(facts: Facts) -> Reason | None:
         return Reason(Category.CANCELLED, f"{facts.name} was cancelled {when} {by}{why}", details)
     if unit.outcome == Category.FAILURE:
         error = shorten(facts.view.body.error or "") or describe_culprit(facts) or last.reason
-        requeue = f"requeue it: interlock dead requeue {facts.name}" if facts.lifecycle.leased else ""
+        requeue = f"requeue it: interlock dead-letters requeue {facts.name}" if facts.lifecycle.leased else ""
         return Reason(
             Category.FAILURE, f"{facts.name} failed {when}, attempt {unit.attempt}: {error}", drop_empty(requeue)
         )
@@ -85,7 +85,7 @@ def explain_dead_letter(facts: Facts, payload: dict[str, Any], when: str) -> Rea
     details = drop_empty(
         f"{LAST_ERROR}{shorten(str(payload.get('last_error') or 'none'))}",
         f"last holder: {payload['last_owner']}" if payload.get("last_owner") else "",
-        f"requeue it: interlock dead requeue {facts.name}",
+        f"requeue it: interlock dead-letters requeue {facts.name}",
     )
     return Reason(
         Category.DEAD, f"{facts.name} is a dead letter since {when[3:]}: {code}{stage}, attempt {tries}", details
