@@ -16,7 +16,7 @@ def main() -> None:
     with started_server() as url:
         connection = PostgresConnection(url)
         migrate.upgrade(connection, shipped().values())
-        items = {name: item.digest for name, item in sorted(inventory.found(connection).items())}
+        items = {name: item.digest for name, item in sorted(inventory.read_items(connection).items())}
         connection.close()
     manifest = {"source": inventory.source_digest(), "items": items}
     inventory.MANIFEST.write_text(json.dumps(manifest, indent=2) + "\n", encoding="utf-8")

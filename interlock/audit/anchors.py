@@ -110,7 +110,7 @@ def since(connection: Connection, path: Path, archives: Path | None = None) -> I
     archived is read back from its file, which may have moved to the folder `archives`.
     Raises if the anchor is damaged, or of another store.
     """
-    header = checked(path)
+    header = read_header(path)
     if header.epoch != identity(connection):
         raise InterlockError(f"'{path}' is an anchor of {foreign(connection, header.epoch)}")
     roots = [line for line in read(path) if isinstance(line, Root)]
@@ -155,7 +155,7 @@ def roots(connection: Connection) -> Iterator[Root]:
             yield Root(tenant, *at)
 
 
-def checked(path: Path) -> Header:
+def read_header(path: Path) -> Header:
     """The header of a file that is a whole anchor; raises if it is not."""
     lines = read(path)
     header = next(lines)

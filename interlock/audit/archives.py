@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from interlock.core.archive import ACT, EVENT, TREE, Kept
+from interlock.core.archive import ACT, EVENT, TREE, ArchivedTree
 from interlock.kernel.rows import Act, Archived, Event
 from interlock.store.acts import NOTHING, digest_act
 from interlock.store.connection import Connection
@@ -73,7 +73,7 @@ class Files:
         with path.open("rb") as file:
             for line in file:
                 if line.startswith(TREE):
-                    kept = msgspec.json.decode(line, type=Kept)
+                    kept = msgspec.json.decode(line, type=ArchivedTree)
                     if whole.hexdigest() == kept.digest and kept.digest in wanted:
                         yield kept.digest, histories
                     whole, histories = sha256(), {}

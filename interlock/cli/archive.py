@@ -29,7 +29,7 @@ from interlock.cli.options import (
 )
 from interlock.cli.output import FINDING, Json, format_count, print_json, print_line
 from interlock.client.app import App
-from interlock.core.archive import ACT, EVENT, TREE, Kept, act_lines, lines
+from interlock.core.archive import ACT, EVENT, TREE, ArchivedTree, act_lines, lines
 from interlock.kernel.commands import Archive
 from interlock.kernel.errors import InterlockError, StoreError
 from interlock.kernel.ids import format_id
@@ -38,7 +38,7 @@ from interlock.store.acts import digest_act
 from interlock.store.connection import Connection
 from interlock.store.ids import Ids
 from interlock.store.private_files import create_private
-from interlock.store.queries.views import find_matching, glimpse
+from interlock.store.queries.views import find_matching, read_summary
 from interlock.store.retention import load_tree
 from interlock.store.unit_of_work import open_unit_of_work
 
@@ -76,7 +76,7 @@ def archive(
 def move_trees(app: App, roots: list[int], out: Path | None, order: Archive, *, dry_run: bool, json: bool) -> None:
     """Write trees to a file, read it back, and delete them from the database; name those that could not be deleted."""
     if dry_run:
-        names = [format_id(app.read(glimpse, root).lifecycle, root) for root in roots]
+        names = [format_id(app.read(read_summary, root).lifecycle, root) for root in roots]
         print_summary({"trees": names, "units": None, "file": None, "left": [], "dry_run": True}, json)
         return
     if out is None:
@@ -132,11 +132,11 @@ def write_tree(connection: Connection, app: App, root: int, file: BinaryIO, acts
             digest.update(line)
     finally:
         connection.rollback()
-    kept = Kept(id=format_id(top.lifecycle, root), unit=root, units=len(units), digest=digest.hexdigest())
+    kept = ArchivedTree(id=format_id(top.lifecycle, root), unit=root, units=len(units), digest=digest.hexdigest())
     file.write(msgspec.json.encode(kept) + b"\n")
 
 
-def read_back(path: Path) -> Iterator[Kept]:
+def read_back(path: Path) -> Iterator[ArchivedTree]:
     """Yield the trees of a file, each compared with its digest.
 
     Raises:
@@ -148,7 +148,7 @@ def read_back(path: Path) -> Iterator[Kept]:
             if line.startswith(ACT):
                 acts.add(digest_act(msgspec.json.decode(line, type=Act)))
             elif line.startswith(TREE):
-                kept = msgspec.json.decode(line, type=Kept)
+                kept = msgspec.json.decode(line, type=ArchivedTree)
                 if digest.hexdigest() != kept.digest:
                     raise InterlockError(f"'{path}', line {number}: {kept.id} was not written as it was read")
                 yield kept

@@ -47,11 +47,11 @@ from interlock.store.queries.views import (
     Filter,
     View,
     find_open_gates,
-    glimpse,
     listing,
     needs_of,
     notes_of,
     read_last_tracebacks,
+    read_summary,
     view,
 )
 
@@ -207,7 +207,7 @@ def purge_dead_letters(
     with open_app(db, tenant) as app:
         dead = [ref.unit for ref in select_dead(app, filters, unit, code, every).dead.refs()]
         for number in dead:
-            dead_letter = app.read(glimpse, number)
+            dead_letter = app.read(read_summary, number)
             if dead_letter.outcome != Category.DEAD:
                 raise InterlockError(
                     f"{format_id(dead_letter.lifecycle, number)} is no dead letter: it is {dead_letter.state}"

@@ -10,11 +10,11 @@ from interlock.client import json_views
 from interlock.client.durations import format_time
 from interlock.client.selections import check_value
 from interlock.client.why.reasons import format_reason
-from interlock.core.notes import ASKED
+from interlock.core.notes import CANCEL_REQUEST
 from interlock.kernel.errors import InterlockError
 from interlock.kernel.rows import Event
 from interlock.store.queries.job_events import JOB, Place, read_job_events
-from interlock.store.queries.views import events_of, glimpse
+from interlock.store.queries.views import events_of, read_summary
 
 EVENTS_MAX = 1_000_000  # of one job
 HEADS = ("VERSION", "AT", "EVENT", "FROM", "TO", "LEASE", "ATTEMPT", "BY", "REASON")
@@ -54,7 +54,7 @@ def list_events(
 def describe_reason(event: Event) -> str:
     """Return why it happened; of a cancel also who had requested it, if somebody else carried it out."""
     payload = json_views.decode_json(event.payload)
-    request = payload.get(ASKED) if isinstance(payload, dict) else None
+    request = payload.get(CANCEL_REQUEST) if isinstance(payload, dict) else None
     return (
         f"{event.reason}; requested by {request['by']}{format_reason(request['reason'], '')}"
         if request
@@ -69,7 +69,7 @@ def list_job_events(unit: str, shape: str, after: int, tenant: int, db: str, jso
         raise InterlockError("--after names a version, and events of --shape 002 are not all versions: leave it out")
     with open_app(db, tenant) as app:
         number = find_unit(app, unit)
-        lifecycle = app.read(glimpse, number).lifecycle
+        lifecycle = app.read(read_summary, number).lifecycle
         if lifecycle != JOB:
             raise InterlockError(f"document 002's shape is of jobs, and {unit} is a {lifecycle}")
         events = [json_views.make_job_event(event) for event in app.read(read_job_events, number, Place(), EVENTS_MAX)]

@@ -21,7 +21,7 @@ from interlock.cli.output import Json, print_json, print_line
 from interlock.kernel.commands import Force
 from interlock.kernel.ids import format_id, parse_id
 from interlock.plugins import make_engine
-from interlock.store.queries.views import glimpse
+from interlock.store.queries.views import read_summary
 
 
 def force(
@@ -41,7 +41,9 @@ def force(
         check_schema(connection, db)
         engine = make_engine(connection, load_lifecycles(), registry=load_registry())
         standing = engine.send(command)
-        name = format_id(engine.read(lambda connection: glimpse(connection, tenant, number), tenant).lifecycle, number)
+        name = format_id(
+            engine.read(lambda connection: read_summary(connection, tenant, number), tenant).lifecycle, number
+        )
     if json:
         print_json({"unit": name, "state": standing.state, "version": standing.version, "applied": standing.applied})
     else:

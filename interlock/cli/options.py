@@ -23,9 +23,9 @@ from interlock.kernel.lifecycle import Category, Lifecycle
 from interlock.lifecycles import load, shipped
 from interlock.store import migrate
 from interlock.store.connection import Connection
-from interlock.store.queries.views import find_archive, glimpse
+from interlock.store.queries.views import find_archive, read_summary
 from interlock.store.sqlite import MEMORY
-from interlock.store.url import checked, connect
+from interlock.store.url import check_url, connect
 
 DEFAULT = "sqlite:///interlock.db"
 TENANT_MAX = 2**31 - 1
@@ -109,7 +109,7 @@ def check_schema(connection: Connection, url: str) -> None:
 @contextmanager
 def open_app(url: str, tenant: int, *, make: bool = False) -> Iterator[App]:
     """Open an app for one command. With `make`, a database that is not there is made, and a file is upgraded."""
-    if checked(url) == f"sqlite://{MEMORY}":
+    if check_url(url) == f"sqlite://{MEMORY}":
         raise InterlockError("a database in memory ends with its process; name a file: --db sqlite:///file.db")
     if not make:
         check_exists(url)
@@ -158,7 +158,7 @@ def find_unit(app: App, text: str) -> int:
 def find_name(app: App, unit: int) -> str | None:
     """Return the id of a unit as it is shown; None if there is none."""
     try:
-        return format_id(app.read(glimpse, unit).lifecycle, unit)
+        return format_id(app.read(read_summary, unit).lifecycle, unit)
     except Unknown:
         return None
 

@@ -23,7 +23,7 @@ from interlock.kernel.rows import Artifact, Note
 from interlock.kernel.texts import make_plain
 from interlock.store.connection import Connection
 from interlock.store.queries.views import (
-    Glimpse,
+    UnitSummary,
     View,
     artifacts_of,
     find_open_gates,
@@ -39,7 +39,7 @@ BESIDE = (*json_views.ALIASES, "lease", "needs", "waiting_on", "tracebacks")
 
 def read_all(
     connection: Connection, tenant: int, lifecycles: Mapping[str, Lifecycle], unit: int
-) -> tuple[View, TreeSnapshot, list[Glimpse], list[tuple[int, str]], list[Note], list[Artifact]]:
+) -> tuple[View, TreeSnapshot, list[UnitSummary], list[tuple[int, str]], list[Note], list[Artifact]]:
     """Return a unit with what is below it, what it needs and waits on, its notes and artifacts, from one snapshot."""
     return (
         view(connection, tenant, unit),

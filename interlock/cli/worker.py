@@ -39,8 +39,7 @@ from interlock.kernel.commands import Drain
 from interlock.kernel.errors import InterlockError, Unknown
 from interlock.kernel.ids import format_id, parse_id
 from interlock.kernel.lifecycle import Category
-from interlock.kernel.rows import Unit
-from interlock.kernel.rows import Worker as WorkerRow
+from interlock.kernel.rows import Unit, WorkerRow
 from interlock.store.queries.views import workers_seen
 from interlock.worker.loop import GRACE, Worker
 

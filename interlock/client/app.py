@@ -30,7 +30,7 @@ from interlock.kernel.ids import parse_id
 from interlock.lifecycles import hurried, load, shipped
 from interlock.plugins import STANDARD
 from interlock.store.connection import Connection
-from interlock.store.url import DEFAULT, checked
+from interlock.store.url import DEFAULT, check_url
 
 A = TypeVar("A")
 P = ParamSpec("P")
@@ -83,7 +83,7 @@ class App:
         if not is_far(url):
             if key is not None:
                 raise InterlockError("a key is for a server; a database has none")
-            self.url, self.tenant, self.key = checked(url), 1 if tenant is None else tenant, key
+            self.url, self.tenant, self.key = check_url(url), 1 if tenant is None else tenant, key
             self.opener = partial(open_here, self.url, self.lifecycles, self.registry)
             return
         own = find_tenant(key)

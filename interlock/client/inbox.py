@@ -7,8 +7,7 @@ import msgspec
 
 from interlock.client.async_pairs import Call, verb
 from interlock.core.effective_policy import policy_of
-from interlock.kernel.approvals import PEOPLE, PEOPLE_AND_CHECKS, ballot, may_vote, waiting
-from interlock.kernel.approvals import asked as asked_of
+from interlock.kernel.approvals import PEOPLE, PEOPLE_AND_CHECKS, ballot, may_vote, triggers_for, waiting
 from interlock.kernel.commands import LOCAL, Decide, Policy, Standing, Vote
 from interlock.kernel.errors import NotWanted
 from interlock.kernel.ids import format_id, parse_id
@@ -167,7 +166,7 @@ def read_items(
             for note in notes[view.unit.id]
             for vote in [ballot(note.payload)]
         )
-        words = asked_of(lifecycles[view.unit.lifecycle], view.unit.state, owners)
+        words = triggers_for(lifecycles[view.unit.lifecycle], view.unit.state, owners)
         submitter = submitters.get(view.unit.parent or view.unit.id, "")
         items.append(make_item(view, parents.get(view.unit.parent or 0), submitter, words, votes))
     return items
@@ -202,7 +201,7 @@ def to_tuple(role: Roles) -> tuple[str, ...]:
 
 def list_words(lifecycles: Mapping[str, Lifecycle], view: View) -> tuple[str, ...]:
     """Lists what may be decided about a unit."""
-    return asked_of(lifecycles[view.unit.lifecycle], view.unit.state, PEOPLE_AND_CHECKS)
+    return triggers_for(lifecycles[view.unit.lifecycle], view.unit.state, PEOPLE_AND_CHECKS)
 
 
 def has_voted(connection: Connection, tenant: int, unit: int, by: str | None) -> bool:

@@ -15,7 +15,7 @@ from interlock.kernel.commands import Cancel, Signal, Standing
 from interlock.kernel.errors import InterlockError
 from interlock.kernel.ids import format_id
 from interlock.kernel.lifecycle import Category
-from interlock.store.queries.views import Glimpse, glimpse
+from interlock.store.queries.views import UnitSummary, read_summary
 
 if TYPE_CHECKING:
     from interlock.client.app import App
@@ -49,13 +49,13 @@ class Job:
         """The state that it is in now."""
         return self.look().state
 
-    def look(self) -> Glimpse:
+    def look(self) -> UnitSummary:
         """Reads its state, outcome and result.
 
         Raises:
             Unknown: there is no such job.
         """
-        return self.app.read(glimpse, self.unit)
+        return self.app.read(read_summary, self.unit)
 
     @property
     def wait(self) -> "Wait":
@@ -76,7 +76,7 @@ class Job:
         payload = msgspec.json.encode(data).decode()
         return Call(self.app, Signal(tenant=self.app.tenant, unit=self.unit, name=name, payload=payload, actor=by))
 
-    def decode_result(self, ended: Glimpse) -> Any:
+    def decode_result(self, ended: UnitSummary) -> Any:
         """Returns what `wait` returns.
 
         Raises:

@@ -28,11 +28,11 @@ from interlock.client.trees import TreeNode, TreeSnapshot
 from interlock.core.notes import TRACEBACK
 from interlock.kernel.ids import format_id
 from interlock.kernel.lifecycle import Category
-from interlock.kernel.rows import Artifact, Event, Note, Unit, Worker
+from interlock.kernel.rows import Artifact, Event, Note, Unit, WorkerRow
 from interlock.kernel.texts import cut_middle
 from interlock.store.queries.dead_letters import DeadLetter
 from interlock.store.queries.job_events import COMPENSATED, JOB, JobEvent
-from interlock.store.queries.views import Glimpse, View
+from interlock.store.queries.views import UnitSummary, View
 
 WORKER = "worker"
 MILLION = 1_000_000  # of what a cost is kept in, and microseconds of a second
@@ -89,7 +89,7 @@ def make_job(view: View) -> JobResponse:
 
 
 def make_job_detail(
-    view: View, needs: Sequence[Glimpse] = (), gates: Sequence[tuple[int, str]] = (), notes: Iterable[Note] = ()
+    view: View, needs: Sequence[UnitSummary] = (), gates: Sequence[tuple[int, str]] = (), notes: Iterable[Note] = ()
 ) -> JobDetailResponse:
     """Makes a job with all its fields, what it needs, the open gates below it, and how its attempts failed."""
     row, body = view.unit, view.body
@@ -124,7 +124,7 @@ def make_lease(view: View) -> LeaseResponse | None:
 
 def make_dead_letter(view: View, end: DeadLetter, traceback: Note | None) -> DeadLetterResponse:
     """Makes a dead letter, with how it ended, and the head and the tail of its last traceback."""
-    payload = end.told
+    payload = end.details
     names = ("reason_code", "error_class", "stage", "last_error", "attempts", "last_owner", "correlation_id")
     facts = {
         **make_job_fields(view), **{name: payload.get(name) for name in names},
@@ -186,7 +186,7 @@ def make_artifact(row: Artifact) -> ArtifactResponse:
     )
 
 
-def make_worker(row: Worker, its: Unit) -> WorkerResponse:
+def make_worker(row: WorkerRow, its: Unit) -> WorkerResponse:
     """Makes a worker of its two rows."""
     return WorkerResponse(
         id=format_id(WORKER, row.unit), name=row.name, incarnation=row.incarnation, state=its.state,

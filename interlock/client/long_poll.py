@@ -23,7 +23,7 @@ RETRY_AFTER = 1.0  # seconds until the next long poll after one that failed
 class LongPollResponse(msgspec.Struct, frozen=True):
     """Whether something has happened since the last long poll."""
 
-    rung: bool
+    has_news: bool = msgspec.field(name="rung")
 
 
 class LongPolls:
@@ -34,7 +34,7 @@ class LongPolls:
         self.polling: dict[Subscription, asyncio.Task[None]] = {}
 
     def subscribe(self, queues: Iterable[Queue], topic: dict[str, Any]) -> Subscription:
-        """Starts long polls for a topic, from any thread; the subscription is rung when the server says so."""
+        """Starts long polls for a topic, from any thread; the subscription is notified when the server says so."""
         subscription = Subscription(queues, self.unsubscribe)
         self.loop.call_soon_threadsafe(self.start, subscription, topic)
         return subscription
@@ -58,12 +58,12 @@ class LongPolls:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     async def poll(self, subscription: Subscription, topic: dict[str, Any]) -> None:
-        """Rings the subscription for whatever happens, and after a failure also for what may have been missed."""
+        """Notifies the subscription for whatever happens, and after a failure also for what may have been missed."""
         body = msgspec.json.encode({**topic, "ear": secrets.token_hex(8), "seconds": POLL_SECONDS})
         failure = ""  # of the last long poll: the same one is logged once
         while True:
             try:
-                rung = await self.poll_once(body)
+                has_news = await self.poll_once(body)
             except (httpx.TransportError, InterlockError, msgspec.MsgspecError) as error:
                 if str(error) != failure:
                     log.warning("long poll failed, falling back to polling: %s", error, extra={"facts": topic})
@@ -72,7 +72,7 @@ class LongPolls:
                 continue
             if failure:
                 log.info("long poll works again", extra={"facts": topic})
-            if rung or failure:
+            if has_news or failure:
                 subscription.notify()
             failure = ""
 
@@ -80,4 +80,4 @@ class LongPolls:
         response = await self.transport.http.post(PATH, content=body, headers=JSON)
         if response.status_code != httpx.codes.OK:
             raise decode_response_error(response)
-        return msgspec.json.decode(response.content, type=LongPollResponse).rung
+        return msgspec.json.decode(response.content, type=LongPollResponse).has_news

@@ -180,16 +180,16 @@ class RemoteEngine:
     # Waiting.
 
     def watch(self, queues: Iterable[str], tenant: int = 1) -> Subscription:
-        """Returns a subscription that is rung when one of these queues has work."""
+        """Returns a subscription that is notified when one of these queues has work."""
         names = list(queues)
         return self.long_polls.subscribe([(tenant, name) for name in names], {"queues": names})
 
     def watch_worker(self, worker: str, tenant: int = 1) -> Subscription:
-        """Returns a subscription that is rung when somebody stopped or took what the worker of that name holds."""
+        """Returns a subscription that is notified when somebody stopped or took what the worker of that name holds."""
         return self.long_polls.subscribe([(tenant, worker)], {"worker": worker})
 
     def watch_end(self, unit: int) -> Subscription:
-        """Returns a subscription that is never rung: no job ends in this process."""
+        """Returns a subscription that is never notified: no job ends in this process."""
         return Subscription((), lambda subscription: None)
 
     def close(self) -> None:

@@ -15,7 +15,7 @@ from interlock.client.selections import read_jobs_in_order, read_jobs_page
 from interlock.client.trees import read_tree_snapshot
 from interlock.client.why import explain
 from interlock.kernel.errors import InterlockError
-from interlock.kernel.rows import Unit, Worker
+from interlock.kernel.rows import Unit, WorkerRow
 from interlock.store.queries import lists, views
 from interlock.store.queries.dead_letters import DeadLetterConditions
 
@@ -29,7 +29,7 @@ BOUNDS: dict[str, Meta] = {
 }
 # By the names that they have in URLs, which stay as they are.
 VIEWS: dict[str, Callable[..., Any]] = {
-    "glimpse": views.glimpse,
+    "glimpse": views.read_summary,
     "view": views.view,
     "views_of": views.views_of,
     "listing": views.listing,
@@ -142,7 +142,7 @@ def strip_secrets(value: Any) -> Any:
     match value:
         case Unit():
             return msgspec.structs.replace(value, lease_hash=None)
-        case Worker():
+        case WorkerRow():
             return msgspec.structs.replace(value, claim_key=None, claim_nonce_hash=None)
         case views.View():
             return msgspec.structs.replace(value, unit=strip_secrets(value.unit))

@@ -115,7 +115,7 @@ class DeadLettersResponse(msgspec.Struct):
     A page may be short, or empty, and have a `next` all the same: a filter that fits few is answered in parts.
     """
 
-    letters: list[DeadLetterResponse]
+    dead_letters: list[DeadLetterResponse] = msgspec.field(name="letters")
     next: str | None
 
 

@@ -11,7 +11,7 @@ from interlock.client.jobs import Job
 from interlock.core.effective_policy import policy_of
 from interlock.kernel.commands import Replay, Standing, Vote
 from interlock.kernel.lifecycle import Category
-from interlock.store.queries.views import Glimpse, View, children_of, last_event, view
+from interlock.store.queries.views import UnitSummary, View, children_of, last_event, view
 
 if TYPE_CHECKING:
     from interlock.client.app import App
@@ -58,7 +58,7 @@ class Run(Job):
     def read_steps(self) -> list[View]:
         return read_steps(self.app, self.unit)
 
-    def decode_result(self, ended: Glimpse) -> Any:
+    def decode_result(self, ended: UnitSummary) -> Any:
         """Returns what `wait` returns: the outputs of its steps.
 
         Raises:

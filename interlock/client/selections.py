@@ -24,7 +24,15 @@ from interlock.kernel.ids import format_id, parse_id
 from interlock.kernel.lifecycle import SETTLED, Category, Lifecycle
 from interlock.store.connection import Connection
 from interlock.store.queries.dead_letters import DeadLetterConditions, read_dead_letters
-from interlock.store.queries.lists import Amount, Found, UnitRef, amount, read_newest_units, read_oldest_units, refs_of
+from interlock.store.queries.lists import (
+    Amount,
+    UnitPage,
+    UnitRef,
+    amount,
+    read_newest_units,
+    read_oldest_units,
+    refs_of,
+)
 from interlock.store.queries.views import Filter, count_by, done_again
 
 if TYPE_CHECKING:
@@ -170,7 +178,7 @@ def read_jobs_page(
     ends: DeadLetterConditions | None,
     limit: int,
     after: int,
-) -> Found:  # fmt: skip
+) -> UnitPage:  # fmt: skip
     """Reads a page of the jobs that fit, the newest first, behind the job `after`, or from the first one on (0).
 
     `ends` filters dead letters by how they ended.
@@ -178,15 +186,15 @@ def read_jobs_page(
     page = read_newest_units(connection, tenant, lifecycles.values(), wanted, limit, after or None)
     rows = [view.unit for view in page.units]
     units = [UnitRef(row.id, row.lifecycle, row.state, row.outcome is not None) for row in rows]
-    return Found(filter_ends(connection, tenant, ends, units), None if page.next is None else parse_id(page.next))
+    return UnitPage(filter_ends(connection, tenant, ends, units), None if page.next is None else parse_id(page.next))
 
 
 def read_jobs_in_order(
     connection: Connection, tenant: int, wanted: Filter, ends: DeadLetterConditions | None, limit: int, after: int
-) -> Found:
+) -> UnitPage:
     """Reads a page of the jobs that fit, the lowest id first, behind the id `after`."""
     page = read_oldest_units(connection, tenant, wanted, limit, after)
-    return Found(filter_ends(connection, tenant, ends, page.units), page.next)
+    return UnitPage(filter_ends(connection, tenant, ends, page.units), page.next)
 
 
 def filter_ends(
@@ -355,7 +363,7 @@ class Selection:
         )
         wanted = msgspec.structs.replace(self.filter, categories=self.filter.categories or OPEN, lifecycles=lifecycles)
         order = Cancel(unit=0, hard=hard, tenant=self.app.tenant, actor=by, reason=reason)
-        outcomes, page = list[CancelOutcome](), Found([], 0)
+        outcomes, page = list[CancelOutcome](), UnitPage([], 0)
         while page.next is not None:
             page = yield from self.read_in_order(wanted, page.next)
             outcomes += yield from cancel_steps(page.units, order, dry_run=dry_run)
@@ -372,7 +380,7 @@ class Selection:
         """
         self.refuse_unfiltered(every)
         order = Replay(unit=0, tenant=self.app.tenant, actor=by, reason=reason)
-        outcomes, page = list[RequeueOutcome](), Found([], 0)
+        outcomes, page = list[RequeueOutcome](), UnitPage([], 0)
         while page.next is not None:
             page = yield from self.read_in_order(self.dead.filter, page.next)
             outcomes += yield from requeue_steps(page.units, order, again=again, dry_run=dry_run)
@@ -383,21 +391,21 @@ class Selection:
         if self.empty and not every:
             raise InterlockError(WHICH)
 
-    def read_in_order(self, wanted: Filter, after: int, limit: int = PAGE) -> Steps[Found]:
+    def read_in_order(self, wanted: Filter, after: int, limit: int = PAGE) -> Steps[UnitPage]:
         """Reads the next page, behind the id `after`. Of a selection of ids, `after` counts those that were read."""
         if not self.ids:
-            page: Found = yield Read(read_jobs_in_order, (wanted, self.ends, limit, after))
+            page: UnitPage = yield Read(read_jobs_in_order, (wanted, self.ends, limit, after))
             return page
         ids = self.ids[after : after + limit]
         refs = {ref.unit: ref for ref in (yield Read(refs_of, (ids,)))}
         for unit in ids:
             if unit not in refs:
                 raise Unknown(f"no job, run or step '{format_id('unit', unit)}'")
-        return Found([refs[unit] for unit in ids], after + limit if after + limit < len(self.ids) else None)
+        return UnitPage([refs[unit] for unit in ids], after + limit if after + limit < len(self.ids) else None)
 
     def read_refs(self, most: int | None = None) -> Steps[list[UnitRef]]:
         """Reads all of them, or at least `most` if there are so many."""
-        refs, page = list[UnitRef](), Found([], 0)
+        refs, page = list[UnitRef](), UnitPage([], 0)
         while page.next is not None and (most is None or len(refs) < most):
             page = yield from self.read_in_order(self.filter, page.next)
             refs += page.units

@@ -9,7 +9,7 @@ from interlock.audit.time_travel import PastState, fold_until
 from interlock.client.durations import format_time
 from interlock.client.runs import get_step_name
 from interlock.core.effective_policy import policy_of
-from interlock.kernel.approvals import asked, ballot
+from interlock.kernel.approvals import ballot, triggers_for
 from interlock.kernel.ids import format_id
 from interlock.kernel.lifecycle import SETTLED, Category, Lifecycle, Owner
 from interlock.kernel.rows import Event, Note
@@ -194,12 +194,12 @@ def describe_needs(around: Surroundings, unit: int) -> str:
 
 def describe_decision(lifecycle: Lifecycle, state: str, view: View, votes: Sequence[Note]) -> str:
     policy = policy_of(view.body)
-    if words := asked(lifecycle, state, (Owner.PERSON,)):
+    if words := triggers_for(lifecycle, state, (Owner.PERSON,)):
         who = ", ".join(policy.approvers) or "a person"
         approvals = sum(ballot(note.payload).approve for note in votes)
         count = f" ({approvals} of {policy.quorum} votes)" if policy.quorum else ""
         return f"{who} to say {' or '.join(words)}{count}"
-    words = asked(lifecycle, state, (Owner.VALIDATOR,))
+    words = triggers_for(lifecycle, state, (Owner.VALIDATOR,))
     return f"a check to say {' or '.join(words)}" if words else ""
 
 

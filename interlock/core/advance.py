@@ -42,8 +42,7 @@ from interlock.kernel.commands import Command
 from interlock.kernel.lifecycle import Category, Lifecycle, Move
 from interlock.kernel.paths import BORN, CLEAR, GRANT, OUTCOME, SAME_OUTCOME, SELF, SET, SET_ANEW, Path, Step
 from interlock.kernel.rows import Body, Need, Unit
-from interlock.store.acts import NOTHING, WITHHELD, LeaseTerms, copy_birth, record_move
-from interlock.store.acts import Move as Moved
+from interlock.store.acts import NOTHING, WITHHELD, LeaseTerms, RecordedMove, copy_birth, record_move
 from interlock.store.unit_of_work import UnitOfWork
 
 RESTS = (Category.GATE, Category.WAITING)
@@ -177,7 +176,7 @@ def take_path(
     if stamp.vouched_by:
         payload = {**(payload or {}), "vouched_by": stamp.vouched_by}
     copy_birth(tx, unit)
-    moved = Moved(
+    recorded = RecordedMove(
         unit, path, tx.changes.round, unit.version, unit.attempt, unit.fence, at,
         stamp.actor, stamp.reason, stamp.cause, ENCODE(payload).decode() if payload else NOTHING, terms,
         unit.lease_until if path.lease_ends else None,
@@ -200,7 +199,7 @@ def take_path(
         unit.dead_at = at if path.category == Category.DEAD else None
     if path.outcome != SAME_OUTCOME:
         unit.outcome = path.category if path.outcome == OUTCOME else None
-    record_move(tx, moved)
+    record_move(tx, recorded)
 
 
 def derive(tx: UnitOfWork, unit: Unit) -> None:
@@ -211,13 +210,13 @@ def derive(tx: UnitOfWork, unit: Unit) -> None:
     due = unit.due_at is not None and unit.due_at > tx.now
     signal = awaited(unit) if waits and (due or unit.due_at is None) else None
     wanted = waits and not due and not unit.unmet and signal is None
-    passes = [gate(tx, unit, wanted, live) for gate in tx.hooks.gates]  # each is asked: it may have to give back
-    if not (wanted and all(passes)):
+    open_gates = [gate(tx, unit, wanted, live) for gate in tx.hooks.gates]  # each is asked: it may have to give back
+    if not (wanted and all(open_gates)):
         unit.available_at = None
     elif unit.available_at is None:
         unit.available_at = tx.now
     if signal is not None or awaited(unit):
-        unit.parked_on = signal  # it takes no seat meanwhile, and waits no longer than it wanted to
+        unit.parked_on = signal  # it takes no slot meanwhile, and waits no longer than it wanted to
     if withheld:
         unit.parked_on = WITHHELD  # until somebody moves it
     unit.wake_at = None

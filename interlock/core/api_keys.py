@@ -30,7 +30,7 @@ def create_key(tx: UnitOfWork, command: CreateKey) -> Issued:
     if read_tenant(tx.connection, command.tenant) is None:
         raise Unknown(f"there is no tenant {command.tenant}; `interlock tenant set NUMBER --name NAME` makes one")
     row = Key(
-        id=tx.ids.take(), tenant=command.tenant, name=command.name, digest=checked(command.digest),
+        id=tx.ids.take(), tenant=command.tenant, name=command.name, digest=check_digest(command.digest),
         scopes=",".join(sorted(set(command.scopes))), created_at=tx.now, created_by=command.describe_actor(),
         expires_at=until(tx, command), roles=",".join(sorted(set(command.roles))),
     )  # fmt: skip
@@ -43,7 +43,7 @@ def rotate_key(tx: UnitOfWork, command: RotateKey) -> Issued:
     row = find_key(tx, command)
     if row.revoked_at is not None:
         raise InterlockError(f"{format_id(KIND, row.id)} was revoked, and stays so; create another key")
-    row.digest, row.rotated_at = checked(command.digest), tx.now
+    row.digest, row.rotated_at = check_digest(command.digest), tx.now
     if command.expires_us is not None:
         row.expires_at = until(tx, command)
     elif row.expires_at is not None and row.expires_at <= tx.now:
@@ -77,12 +77,13 @@ def until(tx: UnitOfWork, command: CreateKey | RotateKey) -> int | None:
     return tx.now + command.expires_us
 
 
-def checked(digest: str) -> str:
+def check_digest(digest: str) -> str:
     if not DIGEST.fullmatch(digest):
         raise InterlockError("digest is not allowed; allowed is the SHA-256 of the secret, in hexadecimal")
     return digest
 
 
 def issued(row: Key, *, changed: bool) -> Issued:
+    """What the caller is told of a key; `changed` is whether the command changed it."""
     scopes, roles = tuple(row.scopes.split(",")), split_roles(row)
     return Issued(row.id, row.name, scopes, row.expires_at, row.revoked_at is not None, changed, roles)

@@ -8,6 +8,7 @@ import msgspec
 from interlock.core.operator_verbs import refuse_unless_operator
 from interlock.kernel.commands import Archive
 from interlock.kernel.errors import InterlockError
+from interlock.kernel.ids import format_id
 from interlock.kernel.rows import Archived, Row, Unit
 from interlock.store.flush import flush
 from interlock.store.queries.metrics import count_renewals
@@ -19,7 +20,7 @@ EVENT = b'{"table":"event",'
 ACT = b'{"table":"act",'  # and that of an act, which has a digest of its own and is in no tree's
 
 
-class Kept(msgspec.Struct, frozen=True, tag_field="table", tag="tree"):
+class ArchivedTree(msgspec.Struct, frozen=True, tag_field="table", tag="tree"):
     """The line that closes a tree: its top, how many units it has, and the digest of its lines."""
 
     id: str
@@ -32,13 +33,16 @@ def archive(tx: UnitOfWork, command: Archive) -> int:
     """The unit and all below it are gone; `archived` says which file holds them, and how far their events went."""
     root = tx.unit(command.unit)
     if root.parent is not None:
-        raise InterlockError(f"unit {root.id} is a child of {root.parent}; a whole tree is archived, from its top")
+        raise InterlockError(
+            f"{format_id(root.lifecycle, root.id)} is a child of {root.parent}; a whole tree is archived, from its top"
+        )
     units = load_tree(tx, root)
     if unsettled := [unit for unit in units if not tx.lifecycle(unit).settled(unit.state)]:
-        raise InterlockError(f"unit {unsettled[0].id} is {unsettled[0].state}; only what has ended is archived")
+        name = format_id(unsettled[0].lifecycle, unsettled[0].id)
+        raise InterlockError(f"{name} is {unsettled[0].state}; only what has ended is archived")
     ids = [unit.id for unit in units]
     if needy := find_needing(tx, ids):
-        raise InterlockError(f"unit {needy[0]} has not ended and needs one of these")
+        raise InterlockError(f"job {needy[0]} has not ended and needs one of these")
     if (digest := digest_of(lines(tx, units))) != command.digest:
         raise InterlockError(f"the file is said to hold {command.digest}, but what would be deleted is {digest}")
     refuse_unless_operator(tx, "archive", Archived.table)

@@ -9,6 +9,7 @@ from interlock.kernel import policy
 from interlock.kernel.approvals import OWN_VERBS
 from interlock.kernel.commands import Decide, Standing
 from interlock.kernel.errors import InterlockError, NoVerdict
+from interlock.kernel.ids import format_id
 from interlock.kernel.lifecycle import Move, Owner
 from interlock.kernel.lifecycle_options import RollUp
 from interlock.kernel.rows import Unit
@@ -38,7 +39,7 @@ def apply_verdict(tx: UnitOfWork, command: Decide) -> Standing:
         )
         raise NoVerdict(lifecycle.name, unit.state, command.trigger, verdicts, explain_owner(move))
     if command.trigger == "plan" and unit.total == 0:
-        raise InterlockError(f"unit {unit.id} has no children yet; a plan has at least one")
+        raise InterlockError(f"{format_id(unit.lifecycle, unit.id)} has no children yet; a plan has at least one")
     source = unit.state
     if is_held(tx, unit):
         end_lease(tx, unit, command.trigger, "force", stamp, {})

@@ -23,7 +23,7 @@ def policy_of(body: Body) -> Policy:
     try:
         return policy_in(body.policy)
     except msgspec.MsgspecError as error:
-        raise Corrupt(f"the policy of unit {body.unit} cannot be read: {error}") from None
+        raise Corrupt(f"the policy of job {body.unit} cannot be read: {error}") from None
 
 
 def policy_at_end(body: Body) -> Policy:

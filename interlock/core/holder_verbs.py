@@ -12,6 +12,7 @@ from interlock.kernel import policy
 from interlock.kernel.commands import RECORDED_ONCE, RECORDS, Enter, LeaseStatus, Record, Release
 from interlock.kernel.errors import InterlockError, Refused
 from interlock.kernel.guards import BY_HOLDER
+from interlock.kernel.ids import format_id
 from interlock.kernel.lifecycle import Owner
 from interlock.kernel.rows import Artifact, Unit
 from interlock.store.queries.for_verbs import has_artifact, has_note
@@ -69,7 +70,9 @@ def release(tx: UnitOfWork, command: Release) -> list[LeaseStatus]:
 def keep_artifact(tx: UnitOfWork, unit: Unit, command: Record) -> None:
     """An artifact of this attempt; one of that name is never replaced."""
     if has_artifact(tx, unit.id, unit.attempt, command.name):
-        raise InterlockError(f"attempt {unit.attempt} of unit {unit.id} has an artifact '{command.name}' already")
+        raise InterlockError(
+            f"attempt {unit.attempt} of {format_id(unit.lifecycle, unit.id)} has an artifact '{command.name}' already"
+        )
     digest = sha256(command.payload.encode()).hexdigest()
     tx.add(
         Artifact(

@@ -35,6 +35,7 @@ def kept_answer(tx: UnitOfWork, command: Command[Any]) -> Any:
 
 
 def keep_answer(tx: UnitOfWork, command: Command[Any], answer: Any) -> None:
+    """Keeps the answer of a command that came with an idempotency key."""
     if command.idempotency_key is None:
         return
     kept = Answer(
@@ -57,6 +58,7 @@ def name(command: Command[Any]) -> str:
 
 
 def scope(command: Command[Any]) -> str:
+    """Under which keys are told apart: the caller's scope and the kind of command."""
     return f"{command.key_scope}:{name(command)}"
 
 
@@ -67,4 +69,5 @@ def digest(command: Command[Any]) -> str:
 
 
 def answer_type(kind: type[Command[Any]]) -> Any:
+    """The type of the answer that commands of this kind get."""
     return kind.__orig_bases__[0].__args__[0]  # type: ignore[attr-defined]

@@ -112,7 +112,7 @@ def judge_message(tx: UnitOfWork, ref: LeaseRef, index: int, apply: Apply, is_re
         return LeaseStatus(unit=ref.unit, accepted=False, why="UNKNOWN_LEASE")
     owner = unit.lease_hash or ""
     by = hash_secret(ref.lease) if ref.fence == unit.fence else owner
-    facts = {"fence": unit.fence, "said": ref.fence, "until": unit.lease_until or 0, "now": tx.now}
+    facts = {"fence": unit.fence, "message_fence": ref.fence, "until": unit.lease_until or 0, "now": tx.now}
     why = policy.why_stale(tx.lease_lifecycle, unit.lease, owner=owner, by=by, **facts)
     if why:
         ended = find_closing_event(tx, unit) if is_repeat and why in ("LEASE_ENDED", "LEASE_REVOKED") else None
@@ -200,7 +200,7 @@ def end_work(tx: UnitOfWork, unit: Unit, outcome: Outcome, stamp: Stamp) -> None
     if outcome.ended == "success":
         trigger = policy.choose(lifecycle, unit.state, "complete")
     elif outcome.ended == "cancelled":
-        trigger, cause = policy.after_stop(lifecycle, unit.state, asked=unit.asked_at is not None), "stop"
+        trigger, cause = policy.after_stop(lifecycle, unit.state, cancel_requested=unit.asked_at is not None), "stop"
     else:
         trigger, payload = count_failure(tx, unit, outcome), describe_failure(outcome)
         body.error = payload["error"]

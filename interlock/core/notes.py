@@ -21,7 +21,7 @@ BEATS_US = 2 * DAY_US  # how long beats are kept, unless their tenant says other
 VERBOSE_US = 14 * DAY_US  # the same of other verbose things
 CANCEL_REQUESTED = "cancel_requested"  # the kind of note that says who asked a unit to stop, and why
 TRACEBACK = "traceback"  # the kind of note that has the traceback of an attempt, named by its number
-ASKED = "asked"  # in the payload of a cancel: who asked for it, why and when
+CANCEL_REQUEST = "asked"  # in the payload of a cancel: who asked for it, why and when
 READ_AGAIN_US = 5_000_000
 
 
@@ -76,4 +76,4 @@ def add_asker(tx: UnitOfWork, unit: Unit, actor: str, reason: str, payload: Any)
     request = requests.get(unit.id)
     if request is None or (request["by"], request["reason"]) == (actor, reason):
         return payload
-    return {**(payload or {}), ASKED: request}
+    return {**(payload or {}), CANCEL_REQUEST: request}

@@ -66,6 +66,7 @@ def replay(tx: UnitOfWork, command: Replay) -> Submitted:
 
 
 def replay_stamp(command: Replay) -> Stamp:
+    """Who does an ended unit again, and why."""
     return Stamp(command.actor, command.reason or f"replay of {command.unit}", command.cause, command.vouched_by)
 
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-from interlock.core.notes import ASKED, TRACEBACK, note
+from interlock.core.notes import CANCEL_REQUEST, TRACEBACK, note
 from interlock.core.validation import check_choice, check_json, check_text
 from interlock.kernel.api_keys import redacted
 from interlock.kernel.commands import ENDS, ERROR_CLASSES, REASONS, STAGES, TRACEBACK_MAX, Outcome
@@ -44,6 +44,7 @@ def check_result(result: str) -> None:
 
 
 def check_cost(cost: float) -> None:
+    """Check what an attempt cost. Raises InterlockError."""
     if not 0 <= cost <= COST_MAX:  # nor what is no number
         raise InterlockError(f"cost = {cost} is not allowed; allowed is 0 to {COST_MAX}")
 
@@ -60,7 +61,7 @@ def is_said_before(event: Event, body: Body, outcome: Outcome) -> bool:
 
 def tells_no_more(event: Event) -> bool:
     """Whether an end says nothing but what it cost, and who had asked for it."""
-    return event.payload == NO_MORE or set(msgspec.json.decode(event.payload)) <= {ASKED, "cost"}
+    return event.payload == NO_MORE or set(msgspec.json.decode(event.payload)) <= {CANCEL_REQUEST, "cost"}
 
 
 def is_release_again(event: Event, verb: str, actor: str) -> bool:

@@ -11,6 +11,7 @@ from interlock.core.tenants import refuse_too_long
 from interlock.core.validation import check_work, check_work_once, encode_policy, policy_values
 from interlock.kernel.commands import Submit, Submitted, Work
 from interlock.kernel.errors import InterlockError, Unknown
+from interlock.kernel.ids import format_id
 from interlock.kernel.lifecycle import Category, Lifecycle
 from interlock.kernel.lifecycle_options import RollUp
 from interlock.kernel.paths import BORN
@@ -109,7 +110,7 @@ def check_keys(tx: UnitOfWork, command: Submit) -> None:
         body = find_by_key(tx, command.tenant, task, key)
         modes = {work.on_duplicate for work in same}
         if "reject" in modes and (body or len(same) > 1):
-            raise InterlockError(f"DUPLICATE_KEY: task '{task}' has a unit under the key '{key}' already")
+            raise InterlockError(f"DUPLICATE_KEY: task '{task}' has a job under the key '{key}' already")
         inputs = {work.input for work in same} | ({body.input} if body else set())
         if "return" in modes and len(inputs) > 1:
             raise InterlockError(f"IDEMPOTENCY_CONFLICT: key '{key}' of task '{task}' has another body")
@@ -149,7 +150,9 @@ def create_ready(tx: UnitOfWork, work: Work, stamp: Stamp, refs: dict[str, int])
         None if work.parent is None else tx.unit(refs[work.parent] if isinstance(work.parent, str) else work.parent)
     )
     if parent is not None and tx.lifecycle(parent).settled(parent.state):
-        raise InterlockError(f"unit {parent.id} has ended ({parent.state}); it gets no more children")
+        raise InterlockError(
+            f"{format_id(parent.lifecycle, parent.id)} has ended ({parent.state}); it gets no more children"
+        )
     if parent is not None:
         refuse_second_child(tx, parent)
     needs = lock_needs(tx, work, refs) if work.needs or work.after else []
@@ -213,7 +216,9 @@ def refuse_second_child(tx: UnitOfWork, parent: Unit) -> None:
         return
     born = any(unit.parent == parent.id and unit.outcome is None for unit in tx.rows.units.values())
     if born or parent.total > parent.succeeded + parent.lost:  # its counters know those of earlier transactions
-        raise InterlockError(f"unit {parent.id} has an open child already; {parent.lifecycle} has one at a time")
+        raise InterlockError(
+            f"{format_id(parent.lifecycle, parent.id)} has an open child already; {parent.lifecycle} has one at a time"
+        )
 
 
 def lock_needs(tx: UnitOfWork, work: Work, refs: dict[str, int]) -> list[Unit]:
@@ -223,6 +228,6 @@ def lock_needs(tx: UnitOfWork, work: Work, refs: dict[str, int]) -> list[Unit]:
     if len(needs) != len(names):
         known = {need.id for need in needs}
         raise Unknown(
-            f"after names {', '.join(str(need) for need in names if need not in known)}: there is no such unit"
+            f"after names {', '.join(str(need) for need in names if need not in known)}: no such job, run or step"
         )
     return needs

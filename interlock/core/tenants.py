@@ -76,5 +76,5 @@ def refuse_too_long(tx: UnitOfWork, command: Submit) -> None:
         row = read_tenant(tx.connection, command.tenant)
         name = f"'{row.name}'" if row else command.tenant
         raise LimitReached(
-            f"TENANT_LIMIT: of tenant {name} at most {most} units may wait; {now} do, and {more} more were submitted"
+            f"TENANT_LIMIT: of tenant {name} at most {most} jobs may wait; {now} do, and {more} more were submitted"
         )

@@ -204,7 +204,7 @@ class WakeupHub:
                     self.broken, queues = False, self.watched_queues()
                     log.info("wake-up channel open again")
                 else:
-                    queues = channel.heard(self.watched_queues, LOOK)
+                    queues = channel.receive(self.watched_queues, LOOK)
             except StoreError as error:
                 if not self.broken:
                     log.warning("wake-up channel failed, falling back to polling: error=%s", error)

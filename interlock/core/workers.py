@@ -10,7 +10,7 @@ from interlock.core.advance import Stamp, advance, change, make_stamp, make_unit
 from interlock.core.tx_state import WorkerCalls
 from interlock.kernel.commands import Drain, Register, Standing
 from interlock.kernel.errors import Contended, Drained, Gone
-from interlock.kernel.rows import Body, Unit, Worker
+from interlock.kernel.rows import Body, Unit, WorkerRow
 from interlock.store.connection import CALL
 from interlock.store.prefetch import declare_worker
 from interlock.store.queries.for_verbs import lock_incarnations, read_worker_unlocked
@@ -58,7 +58,7 @@ def register(tx: UnitOfWork, command: Register) -> int:
     body = Body(unit=unit.id, tenant=unit.tenant, task=LIFECYCLE, created_at=tx.now)
     make_unit(tx, unit, body, stamp, trigger="register")
     tx.add(
-        Worker(
+        WorkerRow(
             unit=unit.id, tenant=unit.tenant, name=command.name, incarnation=command.incarnation,
             capabilities=",".join(sorted(command.capabilities)), capacity=command.capacity, holding=0, draining=0,
             seen_at=tx.now, concurrency=command.concurrency, claim_key=None,
@@ -77,12 +77,12 @@ def drain(tx: UnitOfWork, command: Drain) -> Standing:
     return Standing(unit=unit.id, state=unit.state, version=unit.version, applied=moved)
 
 
-def mark_alive(tx: UnitOfWork, holder: int) -> Worker:
+def mark_alive(tx: UnitOfWork, holder: int) -> WorkerRow:
     """The worker is alive; one that did not answer for a while is back, and empty. One that shut down is refused."""
     return bring_back(tx, lock_worker(tx, holder))
 
 
-def bring_back(tx: UnitOfWork, worker: Worker) -> Worker:
+def bring_back(tx: UnitOfWork, worker: WorkerRow) -> WorkerRow:
     unit = tx.unit(worker.unit)
     if tx.lifecycle(unit).settled(unit.state):
         if worker.draining:
@@ -97,14 +97,14 @@ def bring_back(tx: UnitOfWork, worker: Worker) -> Worker:
     return worker
 
 
-def add_queues(worker: Worker, queues: tuple[str, ...]) -> None:
+def add_queues(worker: WorkerRow, queues: tuple[str, ...]) -> None:
     """The worker is known to claim from these queues, beside those that it claimed from before."""
     known = msgspec.json.decode(worker.queues, type=set[str])
     if not known.issuperset(queues):
         worker.queues = msgspec.json.encode(sorted(known.union(queues))).decode()
 
 
-def read_unlocked(tx: UnitOfWork, holder: int, key: str) -> Worker | None:
+def read_unlocked(tx: UnitOfWork, holder: int, key: str) -> WorkerRow | None:
     """A worker as it looks without a lock, if its claim may go by that and be written into its row at last.
 
     So whoever gives something back need not wait for a whole claim. One that held nothing at its last claim, is silent,
@@ -130,7 +130,7 @@ def read_unlocked(tx: UnitOfWork, holder: int, key: str) -> Worker | None:
     return None if silent or full or worker.draining or worker.claim_key == key else worker
 
 
-def mark_claim(tx: UnitOfWork, worker: Worker, mark: ClaimMark) -> None:
+def mark_claim(tx: UnitOfWork, worker: WorkerRow, mark: ClaimMark) -> None:
     """The worker holds more; with the first one it is busy. Raises Contended if it has claimed elsewhere meanwhile."""
     if worker.claim_key != mark.before or worker.draining or worker.holding + mark.units > worker.capacity:
         raise Contended(f"worker {worker.name} is no longer what it was when this claim began")
@@ -167,7 +167,7 @@ def free_workers(tx: UnitOfWork) -> None:
         lock_worker(tx, holder)
 
 
-def lock_worker(tx: UnitOfWork, holder: int) -> Worker:
+def lock_worker(tx: UnitOfWork, holder: int) -> WorkerRow:
     """A worker, locked, as this transaction leaves it; with the last unit given back it is idle, or gone if drained."""
     worker, changes = tx.worker(holder), tx.state(WorkerChanges)
     mark = changes.claims.pop((worker.tenant, holder), None)
@@ -190,7 +190,7 @@ def lock_worker(tx: UnitOfWork, holder: int) -> Worker:
     return worker
 
 
-def mark_silent(tx: UnitOfWork, worker: Worker, unit: Unit) -> None:
+def mark_silent(tx: UnitOfWork, worker: WorkerRow, unit: Unit) -> None:
     """A worker has lost its last lease by silence: it does not answer, unless it speaks in this transaction."""
     if tx.lifecycle(unit).allows(unit.state, "miss"):
         advance(tx, unit, "miss", Stamp("clock", "its lease is over, and it was not heard"))
@@ -198,7 +198,7 @@ def mark_silent(tx: UnitOfWork, worker: Worker, unit: Unit) -> None:
             bring_back(tx, worker)
 
 
-def drain_if_empty(tx: UnitOfWork, worker: Worker, stamp: Stamp) -> bool:
+def drain_if_empty(tx: UnitOfWork, worker: WorkerRow, stamp: Stamp) -> bool:
     unit = tx.unit(worker.unit)
     if not worker.draining or worker.holding or not tx.lifecycle(unit).allows(unit.state, "drain"):
         return False

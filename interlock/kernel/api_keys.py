@@ -3,7 +3,7 @@
 import re
 from hashlib import sha256
 
-from interlock.kernel.ids import LETTERS, format_id, parse_id
+from interlock.kernel.ids import ALPHABET, format_id, parse_id
 from interlock.kernel.rows import Key as Row
 
 KIND = "key"
@@ -11,9 +11,9 @@ SCOPES = ("submit", "read", "operate", "approve", "worker", "admin", "vouch")
 ADMIN = "admin"  # may do what all others may, and yet speaks for nobody else
 VOUCH = "vouch"  # may speak for people and roles that are not the key's own; it is always given by name
 SECRET_BYTES = 32
-SPELLING = re.compile(rf"ilk_([1-9][0-9]{{0,9}})_([{LETTERS}]{{1,13}})_([0-9a-f]{{{2 * SECRET_BYTES}}})")
+SPELLING = re.compile(rf"ilk_([1-9][0-9]{{0,9}})_([{ALPHABET}]{{1,13}})_([0-9a-f]{{{2 * SECRET_BYTES}}})")
 
-SECRETS = re.compile(rf"(ilk_[0-9]+_[{LETTERS}]+_|\b[0-9a-f]{{6}})[0-9a-f]{{{2 * SECRET_BYTES - 6},}}")
+SECRETS = re.compile(rf"(ilk_[0-9]+_[{ALPHABET}]+_|\b[0-9a-f]{{6}})[0-9a-f]{{{2 * SECRET_BYTES - 6},}}")
 
 
 def digest_of(secret: str) -> str:
@@ -43,4 +43,5 @@ def split_roles(row: Row) -> tuple[str, ...]:
 
 
 def allows(scopes: tuple[str, ...], wanted: str) -> bool:
+    """Whether a key with these scopes may do what needs `wanted`; an admin may do all but vouch for others."""
     return wanted in scopes or (ADMIN in scopes and wanted != VOUCH)

@@ -28,7 +28,7 @@ def ballot(payload: str) -> Ballot:
     return Ballot(vote) if isinstance(vote, bool) else vote
 
 
-def asked(lifecycle: Lifecycle, state: str, owners: Sequence[Owner] = PEOPLE) -> tuple[str, ...]:
+def triggers_for(lifecycle: Lifecycle, state: str, owners: Sequence[Owner] = PEOPLE) -> tuple[str, ...]:
     """The words that move a resting unit on, and that only these can say; none if it does not wait for them."""
     if lifecycle.category(state) not in RESTS:
         return ()
@@ -42,7 +42,7 @@ def waiting(lifecycles: Mapping[str, Lifecycle], owners: Sequence[Owner] = PEOPL
         (lifecycle.name, state)
         for lifecycle in lifecycles.values()
         for state in lifecycle.states
-        if asked(lifecycle, state, owners)
+        if triggers_for(lifecycle, state, owners)
     ]
 
 

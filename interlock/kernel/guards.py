@@ -38,6 +38,7 @@ def worked(lifecycle: Lifecycle) -> bool:
 
 
 def triggers(*names: str) -> Callable[[Lifecycle, Move], bool]:
+    """Returns a test for moves by one of these triggers, of units that workers do."""
     return lambda lifecycle, move: worked(lifecycle) and move.trigger in names
 
 

@@ -2,7 +2,7 @@
 
 from interlock.kernel.errors import Unknown
 
-LETTERS = "0123456789abcdefghjkmnpqrstvwxyz"  # without i, l, o and u, which are misread or misheard
+ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"  # without i, l, o and u, which are misread or misheard
 MISREAD = str.maketrans("ilo", "110")
 
 
@@ -10,17 +10,17 @@ def format_id(lifecycle: str, unit: int) -> str:
     """The id of a unit, as it is shown."""
     word, rest = "", abs(unit)  # no id is negative, but a message may have to show one that somebody made up
     while rest:
-        rest, digit = divmod(rest, len(LETTERS))
-        word = LETTERS[digit] + word
+        rest, digit = divmod(rest, len(ALPHABET))
+        word = ALPHABET[digit] + word
     return f"{lifecycle}_{'-' if unit < 0 else ''}{word or '0'}"
 
 
 def parse_id(text: str) -> int:
     """The unit that somebody means: by its whole id, or by its last word. Raises Unknown."""
     word = text.strip().lower().rpartition("_")[2].translate(MISREAD)
-    if not word or len(word) > 13 or any(letter not in LETTERS for letter in word):
+    if not word or len(word) > 13 or any(character not in ALPHABET for character in word):
         raise Unknown(f"'{text}' is no id; one looks like job_4r1")
     unit = 0
-    for letter in word:
-        unit = unit * len(LETTERS) + LETTERS.index(letter)
+    for character in word:
+        unit = unit * len(ALPHABET) + ALPHABET.index(character)
     return unit

@@ -30,6 +30,7 @@ def faults(lifecycle: Lifecycle) -> list[Fault]:
 
 
 def at(state: str | None) -> str:
+    """The place of a state, as faults name it."""
     return "birth" if state is None else f"state '{state}'"
 
 
@@ -243,6 +244,7 @@ def two_phases(lifecycle: Lifecycle) -> Iterator[Fault]:
 
 
 def follows(lifecycle: Lifecycle) -> Iterator[Fault]:
+    """Faults of lifecycles that follow another one."""
     if (lifecycle.options.roll_up is RollUp.FOLLOW) != bool(lifecycle.options.follows):
         yield Fault("options", "follow", "roll_up = 'follow' and follows = 'LIFECYCLE' go together")
 

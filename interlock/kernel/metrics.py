@@ -23,7 +23,7 @@ BOUNDS_US = tuple(
 STALE = ("UNKNOWN_LEASE", "LEASE_SUPERSEDED", "LEASE_REVOKED", "LEASE_ENDED", "LEASE_EXPIRED")
 
 
-class Seen(msgspec.Struct, frozen=True):
+class ObservedEvent(msgspec.Struct, frozen=True):
     """What is looked at of an event."""
 
     lifecycle: str
@@ -46,7 +46,7 @@ class Sums(Counter[tuple[str, str]]):
         super().__init__()
         self.types = set(types)
 
-    def add(self, name: str, event: Seen, *words: str, value: int = 1) -> None:
+    def add(self, name: str, event: ObservedEvent, *words: str, value: int = 1) -> None:
         """So much more for a type of work. Of all types a hundred are told apart, and the rest is `other`."""
         task = event.task or NONE
         if task not in self.types:
@@ -59,10 +59,13 @@ class Sums(Counter[tuple[str, str]]):
 
 
 def labelled(*words: str) -> str:
+    """Labels of a metric, as its row keeps them."""
     return msgspec.json.encode(words).decode()
 
 
-def counted(lifecycles: Mapping[str, Lifecycle], events: Iterable[Seen], types: Iterable[str]) -> tuple[Count, ...]:
+def counted(
+    lifecycles: Mapping[str, Lifecycle], events: Iterable[ObservedEvent], types: Iterable[str]
+) -> tuple[Count, ...]:
     """What these events add; `types` are the types of work that are told apart already."""
     sums = Sums(types)
     for event in events:
@@ -73,7 +76,7 @@ def counted(lifecycles: Mapping[str, Lifecycle], events: Iterable[Seen], types: 
     return tuple(Count(name, labels, value) for (name, labels), value in sorted(sums.items()))
 
 
-def count_lease(sums: Sums, leases: Lifecycle, event: Seen) -> None:
+def count_lease(sums: Sums, leases: Lifecycle, event: ObservedEvent) -> None:
     if event.lease_to is None:
         return
     if event.lease_from is None:
@@ -86,14 +89,14 @@ def count_lease(sums: Sums, leases: Lifecycle, event: Seen) -> None:
         count_time(sums, event, RUN, event.at - event.ran_from)
 
 
-def count_time(sums: Sums, event: Seen, phase: str, took_us: int) -> None:
+def count_time(sums: Sums, event: ObservedEvent, phase: str, took_us: int) -> None:
     """Into the first bucket that it fits in; the last one has no bound."""
     place = bisect_left(BOUNDS_US, took_us)
     sums.add(LATENCY, event, phase, str(place))
     sums.add(LATENCY_US, event, phase, value=max(took_us, 0))
 
 
-def count_end(sums: Sums, lifecycle: Lifecycle | None, event: Seen) -> None:
+def count_end(sums: Sums, lifecycle: Lifecycle | None, event: ObservedEvent) -> None:
     """An attempt that failed, that is made again, or after which the unit is a dead letter."""
     payload: dict[str, Any] = msgspec.json.decode(event.payload)
     why = payload.get("error_class") or (TIMEOUT if payload.get("timeout") else None)

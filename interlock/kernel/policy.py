@@ -106,9 +106,9 @@ def after_failure(lifecycle: Lifecycle, state: str, used: AttemptsUsed, *, retry
     return choose(lifecycle, state, used.budget.exhausted, "exhaust", "fail")
 
 
-def after_release(lifecycle: Lifecycle, state: str, used: AttemptsUsed, said: str) -> str:
+def after_release(lifecycle: Lifecycle, state: str, used: AttemptsUsed, trigger: str) -> str:
     """What giving a unit back (`release`, `snooze`) comes to: the end, if a cancel was asked for."""
-    return choose(lifecycle, state, "stopped", "overdue") if used.cancel_asked else choose(lifecycle, state, said)
+    return choose(lifecycle, state, "stopped", "overdue") if used.cancel_asked else choose(lifecycle, state, trigger)
 
 
 def after_loss(lifecycle: Lifecycle, state: str, used: AttemptsUsed) -> str:
@@ -146,9 +146,9 @@ def is_cancel_resumed(lifecycle: Lifecycle, source: str, target: str) -> bool:
     return lifecycle.states[source].cancel == "deferred" and lifecycle.allows(target, "cancel")
 
 
-def after_stop(lifecycle: Lifecycle, state: str, *, asked: bool) -> str:
+def after_stop(lifecycle: Lifecycle, state: str, *, cancel_requested: bool) -> str:
     """What a holder's word that it has stopped comes to; only an answer to a cancel is heard."""
-    if not asked:
+    if not cancel_requested:
         raise Refused(lifecycle.name, state, "stopped", lifecycle.triggers(state))
     return choose(lifecycle, state, "stopped")
 
@@ -168,12 +168,14 @@ def lease_end_trigger(lease: Lifecycle, state: str, cause: str) -> str:
     return choose(lease, state, LEASE_ENDS[cause], "revoke")
 
 
-def why_stale(lease: Lifecycle, state: str, *, fence: int, owner: str, until: int, by: str, said: int, now: int) -> str:
+def why_stale(
+    lease: Lifecycle, state: str, *, fence: int, owner: str, until: int, by: str, message_fence: int, now: int
+) -> str:
     """Why `by`, who says fence `said`, may not speak for the unit at `now`; empty if it may."""
     if by != owner:
         return "UNKNOWN_LEASE"
-    if said != fence:
-        return "LEASE_SUPERSEDED" if said < fence else "UNKNOWN_LEASE"
+    if message_fence != fence:
+        return "LEASE_SUPERSEDED" if message_fence < fence else "UNKNOWN_LEASE"
     if lease.states[state].settled:
         return "LEASE_REVOKED" if lease.category(state) is Category.CANCELLED else "LEASE_ENDED"
     return "LEASE_EXPIRED" if now >= until else ""

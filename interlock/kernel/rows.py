@@ -219,7 +219,7 @@ class Note(Row):
     payload: str
 
 
-class Worker(Row):
+class WorkerRow(Row):
     """What a worker is beside its unit row."""
 
     table = "worker"
@@ -395,6 +395,6 @@ def columns(kind: type[Row]) -> tuple[str, ...]:
 
 
 ROWS: tuple[type[Row], ...] = (
-    Unit, Body, Act, ActGone, ActDetail, Lease, Seal, Need, Note, Worker, Artifact, Tenant, Key, Slot, Token, Schedule,
-    Skipped, Answer, Archived, ForcedMove,
+    Unit, Body, Act, ActGone, ActDetail, Lease, Seal, Need, Note, WorkerRow, Artifact, Tenant, Key, Slot, Token,
+    Schedule, Skipped, Answer, Archived, ForcedMove,
 )  # fmt: skip

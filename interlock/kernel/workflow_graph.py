@@ -78,7 +78,7 @@ def place_of(refs: dict[str, int], name: str) -> int:
     if name not in refs:
         raise Unknown(
             f"nothing in this request has the ref '{name}'; there are {shown(list(refs), ', ') or 'none'}. "
-            "A unit that is there already is named by its id, in after"
+            "A job that is there already is named by its id, in after"
         )
     return refs[name]
 

@@ -121,8 +121,8 @@ def parse(text: str, file: str) -> Lifecycle:
         raise BadLifecycle([f"{file}: {fault}"]) from None
     reader = Reader()
     lifecycle = reader.lifecycle(table)
-    if found := reader.found or faults(lifecycle):
-        raise BadLifecycle([f"{file}: {fault}" for fault in dict.fromkeys(found)])
+    if broken := reader.faults or faults(lifecycle):
+        raise BadLifecycle([f"{file}: {fault}" for fault in dict.fromkeys(broken)])
     return lifecycle
 
 
@@ -130,7 +130,7 @@ class Reader:
     """Turns checked tables into a lifecycle, and collects every word that it does not know."""
 
     def __init__(self) -> None:
-        self.found: list[Fault] = []
+        self.faults: list[Fault] = []
 
     def lifecycle(self, table: FileTable) -> Lifecycle:
         if not NAME.fullmatch(table.name):
@@ -246,7 +246,7 @@ class Reader:
         try:
             return msgspec.convert(raw, kind)
         except msgspec.ValidationError as error:
-            self.found.append(shape_fault(error, kind, place))
+            self.faults.append(shape_fault(error, kind, place))
             return otherwise
 
     def each_hop(self, given: str | list[str], default: list[str], place: str, key: str) -> list[str]:
@@ -278,7 +278,7 @@ class Reader:
         return length_us
 
     def fault(self, place: str, text: str) -> None:
-        self.found.append(Fault(place, "format", text))
+        self.faults.append(Fault(place, "format", text))
 
 
 def usual_owner(trigger: str) -> Owner:
@@ -293,7 +293,7 @@ def syntax_fault(text: str, error: tomllib.TOMLDecodeError) -> Fault:
     number = int(where.group(1)) if where else 1
     lines = text.splitlines()[:number]
     line = lines[-1] if lines else ""
-    header = next((found.group(1) for row in reversed(lines) if (found := re.match(r"\s*\[([^\]]+)\]", row))), "")
+    header = next((match.group(1) for row in reversed(lines) if (match := re.match(r"\s*\[([^\]]+)\]", row))), "")
     key = line.split("=")[0].strip()
     source = re.fullmatch(r'moves\.\s*"?([^"]+?)"?', header.strip())
     if "overwrite" not in message and "twice" not in message:

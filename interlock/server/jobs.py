@@ -29,20 +29,21 @@ from interlock.store.queries.job_events import Place, place_of, read_job_events
 from interlock.store.queries.lists import amount, read_newest_units
 from interlock.store.queries.views import (
     Filter,
-    Glimpse,
+    UnitSummary,
     View,
     events_of,
     find_cause,
     find_open_gates,
-    glimpse,
     needs_of,
     notes_of,
+    read_summary,
     view,
     views_of,
 )
 
 
 async def submit(request: Request) -> Reply:
+    """Submits one job."""
     job: JobRequest = request.body
     (made,), status = await submit_work(request, [make_work(job, job.lifecycle, resolve_parent(job))])
     return Reply(made, status)
@@ -85,7 +86,7 @@ async def submit_work(request: Request, work: Sequence[Work]) -> tuple[list[resp
 
 def read_submitted(
     connection: Connection, tenant: int, made: Sequence[Submitted], request_id: str
-) -> tuple[list[Glimpse], bool]:
+) -> tuple[list[UnitSummary], bool]:
     """Where units stand, and whether this request made one of them; one that answers a key made none."""
     there = views_of(connection, tenant, [item.unit for item in made])
     now_standing = [summarize_view(there[item.unit]) if item.unit in there else last_known(item) for item in made]
@@ -93,14 +94,14 @@ def read_submitted(
     return now_standing, created is not None and find_cause(connection, tenant, created) == request_id
 
 
-def last_known(item: Submitted) -> Glimpse:
+def last_known(item: Submitted) -> UnitSummary:
     """Of a unit that has left the database since: how the command that made it left it."""
-    return Glimpse(item.unit, item.lifecycle, item.state, "", None, None, None)
+    return UnitSummary(item.unit, item.lifecycle, item.state, "", None, None, None)
 
 
-def summarize_view(item: View) -> Glimpse:
+def summarize_view(item: View) -> UnitSummary:
     unit = item.unit
-    return Glimpse(unit.id, unit.lifecycle, unit.state, unit.category, unit.outcome, None, None)
+    return UnitSummary(unit.id, unit.lifecycle, unit.state, unit.category, unit.outcome, None, None)
 
 
 def make_job_filter(lifecycles: Mapping[str, Lifecycle], wanted: JobFilterRequest) -> Filter:
@@ -161,7 +162,7 @@ async def events_page(request: Request, unit: int) -> Any:
 async def job_events_page(request: Request, unit: int) -> responses.JobEventsResponse:
     """A page of what happened to a job, in document 002's shape. Raises InterlockError for what has no such pages."""
     query: EventsQuery = request.query
-    lifecycle = (await request.read(glimpse, unit)).lifecycle
+    lifecycle = (await request.read(read_summary, unit)).lifecycle
     if lifecycle != JOB_LIFE:
         raise InterlockError(f"document 002's shape is of jobs, and this is a {lifecycle}; ask without shape=002")
     if sse.wants_stream(request):
@@ -176,10 +177,12 @@ async def job_events_page(request: Request, unit: int) -> responses.JobEventsRes
 
 
 async def why(request: Request) -> Any:
+    """Explains why a job is where it is."""
     return await request.read(explain, request.app.lifecycles, await request.find_unit())
 
 
 async def cancel(request: Request) -> responses.ActionResponse:
+    """Stops a job, or asks its handler to stop."""
     unit = await request.find_unit()
     return await make_action_response(
         request, await request.send(Cancel(unit=unit, hard=request.body.hard, reason=request.body.reason))
@@ -188,7 +191,7 @@ async def cancel(request: Request) -> responses.ActionResponse:
 
 async def make_action_response(request: Request, standing: Standing) -> responses.ActionResponse:
     """Returns where a unit stands after a command, and whether the command changed anything."""
-    now_standing = await request.read(glimpse, standing.unit)
+    now_standing = await request.read(read_summary, standing.unit)
     return responses.ActionResponse(
         format_id(now_standing.lifecycle, now_standing.unit), standing.state, standing.applied
     )
@@ -196,7 +199,7 @@ async def make_action_response(request: Request, standing: Standing) -> response
 
 async def requeue(request: Request) -> Reply:
     unit = await request.find_unit()
-    now_standing = await request.read(glimpse, unit)
+    now_standing = await request.read(read_summary, unit)
     if now_standing.category != Category.DEAD:
         lifecycle = request.app.lifecycles[now_standing.lifecycle]
         raise Refused(now_standing.lifecycle, now_standing.state, "requeue", lifecycle.triggers(now_standing.state))

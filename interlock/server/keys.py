@@ -77,8 +77,8 @@ def parse_key_id(request: Request) -> int:
 
 
 async def list_keys(request: Request) -> dict[str, Any]:
-    found, now = await request.read(lambda connection, tenant: (list_api_keys(connection, tenant), connection.now()))
-    return {"keys": [describe_key(row, now) for row in found]}
+    rows, now = await request.read(lambda connection, tenant: (list_api_keys(connection, tenant), connection.now()))
+    return {"keys": [describe_key(row, now) for row in rows]}
 
 
 async def show_tenant(request: Request) -> responses.TenantResponse:

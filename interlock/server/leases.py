@@ -26,7 +26,7 @@ from interlock.server.command_api import is_stale_lease
 from interlock.server.errors import STALE_LEASE, ApiError
 from interlock.server.operations import UNIT_MAX, Operation, Request
 from interlock.server.request_schemas import Name, Seconds, Strict, Text, encode_json, to_microseconds
-from interlock.store.queries.views import glimpse
+from interlock.store.queries.views import read_summary
 
 LEASE_MAX = 200  # characters
 
@@ -69,14 +69,17 @@ class LeaseMessageResponse(msgspec.Struct):
 
 
 async def start(request: Request) -> LeaseMessageResponse:
+    """The holder begins to work."""
     return await send_message(request, Start(held=(await read_lease(request),)))
 
 
 async def heartbeat(request: Request) -> LeaseMessageResponse:
+    """The holder is alive: its lease is renewed."""
     return await send_message(request, Heartbeat(held=(await read_lease(request),)))
 
 
 async def finish(request: Request) -> LeaseMessageResponse:
+    """The holder reports how its attempt ended."""
     body: FinishRequest = request.body
     outcome = Outcome(
         held=await read_lease(request), ended=body.ended, result=encode_json(body.result), error=body.error,
@@ -87,6 +90,7 @@ async def finish(request: Request) -> LeaseMessageResponse:
 
 
 async def release(request: Request) -> LeaseMessageResponse:
+    """The holder gives a job back, for later or until a signal comes."""
     body: ReleaseRequest = request.body
     message = Release(
         held=(await read_lease(request),), snooze_us=to_microseconds(body.snooze_seconds), signal=body.signal,
@@ -113,7 +117,7 @@ async def send_message(request: Request, message: Command[list[LeaseStatus]]) ->
         raise ApiError(409, text, code=STALE_LEASE, why=status.why, state=status.state)
     if not status.accepted:
         raise ApiError(409, status.why, state=status.state)
-    lifecycle = (await request.read(glimpse, status.unit)).lifecycle
+    lifecycle = (await request.read(read_summary, status.unit)).lifecycle
     return LeaseMessageResponse(
         format_id(lifecycle, status.unit), status.state, status.cancel, format_time(status.until or None)
     )

@@ -23,7 +23,7 @@ from interlock.server.event_feed import EventFeed
 from interlock.server.limits import Limits
 from interlock.server.subscriptions import Waiters
 from interlock.store.connection import Connection
-from interlock.store.queries.views import glimpse
+from interlock.store.queries.views import read_summary
 
 A = TypeVar("A")
 P = ParamSpec("P")
@@ -159,7 +159,7 @@ class Request:
     async def find_unit(self, *lifecycles: str) -> int:
         """Returns the unit that the path names, of one of these lifecycles if any are given. Raises Unknown."""
         number, text = parse_unit_id(self.path["id"]), self.path["id"]
-        lifecycle = (await self.read(glimpse, number)).lifecycle
+        lifecycle = (await self.read(read_summary, number)).lifecycle
         if (lifecycles and lifecycle not in lifecycles) or (
             "_" in text and text.lower().rpartition("_")[0] != lifecycle
         ):

@@ -12,7 +12,7 @@ from interlock.server.errors import ApiError
 from interlock.server.event_feed import PAGE
 from interlock.server.operations import Request
 from interlock.store.connection import Connection
-from interlock.store.queries.views import events_of, glimpse
+from interlock.store.queries.views import events_of, read_summary
 
 PING_SECONDS = 15.0  # seconds after which a sign of life is sent
 CHECK_SECONDS = 0.5  # seconds after which a stream asks whether its key is still good
@@ -42,7 +42,7 @@ def parse_last_event_id(request: Request, after: int) -> int:
 
 def read_next(connection: Connection, tenant: int, unit: int, after: int) -> tuple[list[Event], bool]:
     """The next events of a unit, and whether it has settled, from one picture."""
-    settled = glimpse(connection, tenant, unit).outcome is not None
+    settled = read_summary(connection, tenant, unit).outcome is not None
     return events_of(connection, tenant, unit, after, PAGE), settled
 
 

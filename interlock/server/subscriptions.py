@@ -1,4 +1,4 @@
-"""Who waits at a server for work: what is rung between two of its questions is kept, and time passes meanwhile."""
+"""Who waits at a server for work: what happens between two of its requests is kept for a while."""
 
 import asyncio
 import logging
@@ -13,13 +13,13 @@ from interlock.server.errors import RETRY_SOON, ApiError
 from interlock.server.logs import write_log
 
 TICK_SECONDS = 0.5  # seconds
-KEPT_SECONDS = 60.0  # seconds for which what is rung is kept for somebody who does not ask
+KEPT_SECONDS = 60.0  # seconds for which what happened is kept for a subscriber that sends no request
 WAITERS_MAX = 10_000
 Wanted = tuple[int, tuple[str, ...], str | None]  # a tenant, and its queues or one of its workers
 
 
 class Waiter:
-    """Somebody who waits, and what was rung since it was last told."""
+    """A client that waits, and whether something happened since its last response."""
 
     def __init__(self, watch: Subscription, wanted: Wanted) -> None:
         self.watch, self.wanted, self.used = watch, wanted, loop_time()
@@ -27,7 +27,7 @@ class Waiter:
         watch.on_notify(lambda: loop.call_soon_threadsafe(self.woken.set))
 
     async def wait(self, seconds: float) -> bool:
-        """Whether it was rung, until now or within so many seconds."""
+        """Whether something has happened since the last response, or happens within so many seconds."""
         self.used = loop_time()
         try:
             async with asyncio.timeout(seconds):

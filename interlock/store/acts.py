@@ -36,7 +36,7 @@ class LeaseTerms(NamedTuple):
     secret: str  # hashed
 
 
-class Move(msgspec.Struct, gc=False):
+class RecordedMove(msgspec.Struct, gc=False):
     """One path that one unit took, and where it began."""
 
     unit: Unit
@@ -53,10 +53,10 @@ class Move(msgspec.Struct, gc=False):
     terms: LeaseTerms | None = None  # of the lease that it grants
     until: int | None = None  # when the lease that it ends would have ended
     born_as: Unit | None = None  # of a birth that was not the last move: the row as it was then
-    like: "Move | None" = None  # of a birth: that of the first unit which was born so
+    like: "RecordedMove | None" = None  # of a birth: that of the first unit which was born so
 
 
-def record_move(tx: "UnitOfWork", move: Move) -> None:
+def record_move(tx: "UnitOfWork", move: RecordedMove) -> None:
     """The move is part of the next flush. A start and what it came to are one move where a path lists both."""
     last, soonest = tx.changes.last_moves.get(move.unit.id), get_soonest_round(tx, move.unit)
     if last is not None:
@@ -80,7 +80,7 @@ def record_move(tx: "UnitOfWork", move: Move) -> None:
 def repeat_birth(tx: "UnitOfWork", first: Unit, unit: Unit) -> None:
     """The unit is born as the first one was, by the same act if nothing else happens to either of them."""
     like = tx.changes.last_moves[first.id]
-    move: Move = copied(like)
+    move: RecordedMove = copied(like)
     move.unit, move.like = unit, like
     tx.changes.last_moves[unit.id] = move
     tx.changes.moves.append(move)
@@ -104,17 +104,17 @@ def copy_birth(tx: "UnitOfWork", unit: Unit) -> None:
         last.born_as.holder = last.born_as.lease_until = None
 
 
-def group_by_round(moves: Iterable[Move]) -> list[list[Move]]:
+def group_by_round(moves: Iterable[RecordedMove]) -> list[list[RecordedMove]]:
     """Moves by their rounds, in order."""
-    rounds: dict[int, list[Move]] = {}
+    rounds: dict[int, list[RecordedMove]] = {}
     for move in moves:
         rounds.setdefault(move.round, []).append(move)
     return [rounds[number] for number in sorted(rounds)]
 
 
-def make_acts(tx: "UnitOfWork", moves: list[Move]) -> tuple[list[Act], list[ActDetail]]:
+def make_acts(tx: "UnitOfWork", moves: list[RecordedMove]) -> tuple[list[Act], list[ActDetail]]:
     """The acts of one round, in the order in which the first of each group moved; units know what moved them."""
-    groups: dict[Any, list[Move]] = {}
+    groups: dict[Any, list[RecordedMove]] = {}
     alike: dict[int, Any] = {}  # by the first of those that were born alike
     for move in moves:
         if move.like is not None and is_alike(tx, move, move.like):
@@ -133,14 +133,14 @@ def make_acts(tx: "UnitOfWork", moves: list[Move]) -> tuple[list[Act], list[ActD
     return acts, details
 
 
-def is_alike(tx: "UnitOfWork", move: Move, like: Move) -> bool:
+def is_alike(tx: "UnitOfWork", move: RecordedMove, like: RecordedMove) -> bool:
     """Whether nothing has happened since to either of two units that were born alike."""
     last = tx.changes.last_moves
     untouched = last[move.unit.id] is move and last[like.unit.id] is like
     return untouched and move.unit.available_at == like.unit.available_at
 
 
-def get_group(tx: "UnitOfWork", move: Move) -> Any:
+def get_group(tx: "UnitOfWork", move: RecordedMove) -> Any:
     """What all units of an act have in common."""
     unit, path = move.unit, move.path
     last = tx.changes.last_moves[unit.id] is move
@@ -156,7 +156,7 @@ def is_apart(payload: str) -> bool:
     return any(word in payload for word in APART)
 
 
-def make_act(tx: "UnitOfWork", group: list[Move]) -> tuple[Act, list[ActDetail]]:
+def make_act(tx: "UnitOfWork", group: list[RecordedMove]) -> tuple[Act, list[ActDetail]]:
     first, path = group[0], group[0].path
     units = [move.unit for move in group]
     leases = [unit.lease_id for unit in units]
@@ -191,7 +191,7 @@ def next_act_id(tx: "UnitOfWork") -> int:
     return tx.connection.act_id(tx.changes.acts)
 
 
-def digest_details(tx: "UnitOfWork", group: list[Move], apart: bool) -> list[str | None] | None:
+def digest_details(tx: "UnitOfWork", group: list[RecordedMove], apart: bool) -> list[str | None] | None:
     """Digests of what is kept apart from an act: payloads of single units, results, and where the newborn belong."""
     if apart:
         return [sha256(move.payload.encode()).hexdigest() for move in group]
@@ -201,7 +201,7 @@ def digest_details(tx: "UnitOfWork", group: list[Move], apart: bool) -> list[str
     return digests if any(digests) else None
 
 
-def digest_results(tx: "UnitOfWork", group: list[Move]) -> list[str | None] | None:
+def digest_results(tx: "UnitOfWork", group: list[RecordedMove]) -> list[str | None] | None:
     """Digests of the results that units were given by the last move that this transaction made with them."""
     given = [
         tx.changes.results.get(move.unit.id) if tx.changes.last_moves[move.unit.id] is move else None for move in group
@@ -222,7 +222,7 @@ def digest_correlation(body: Body) -> str | None:
     return sha256(msgspec.json.encode([body.correlation, body.trace])).hexdigest()
 
 
-def apply_moves(unit: Unit, was: Unit, moves: list[Move]) -> Unit:
+def apply_moves(unit: Unit, was: Unit, moves: list[RecordedMove]) -> Unit:
     """A unit's row as its acts leave it: what else differs from it is written beside them."""
     image: Unit = copied(was)
     for move in moves:
@@ -287,7 +287,7 @@ def read_unflushed_events(tx: "UnitOfWork", unit: int) -> Iterator[Event]:
             yield from unfold_move(move, tx.body(move.unit))
 
 
-def unfold_move(move: Move, body: Body) -> Iterator[Event]:
+def unfold_move(move: RecordedMove, body: Body) -> Iterator[Event]:
     """The events of a move, one for each hop."""
     attempt, fence = move.attempt, move.fence
     for place, hop in enumerate(move.path.hops, start=1):

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from interlock.kernel.rows import Worker
+from interlock.kernel.rows import WorkerRow
 from interlock.store.held_cache import HeldCache
 from interlock.store.lanes import Lanes
 
@@ -25,7 +25,7 @@ class EngineCache:
         """Whether a unit is not to be picked for a while, because it failed when it was picked last."""
         return bool(self.passed_over) and self.passed_over.get(unit, 0) > now
 
-    def remember_worker(self, worker: Worker) -> None:
+    def remember_worker(self, worker: WorkerRow) -> None:
         """What the next claim of this worker will want to know."""
         if len(self.workers) >= WORKERS_MAX:
             self.workers.clear()

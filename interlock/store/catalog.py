@@ -10,6 +10,7 @@ HAS_TABLE = {
 
 
 def has_table(connection: Connection, name: str) -> bool:
+    """Whether the database has a table of that name."""
     return bool(connection.rows(HAS_TABLE[connection.name], {"name": name}))
 
 

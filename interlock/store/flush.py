@@ -9,8 +9,8 @@ from typing import TypeVar
 import msgspec
 
 from interlock.kernel.paths import BORN
-from interlock.kernel.rows import Row, Unit, Worker, columns, copied
-from interlock.store.acts import Move, apply_moves, group_by_round, make_acts
+from interlock.kernel.rows import Row, Unit, WorkerRow, columns, copied
+from interlock.store.acts import RecordedMove, apply_moves, group_by_round, make_acts
 from interlock.store.commit_proof import choose_proof
 from interlock.store.connection import Connection
 from interlock.store.hooks import Moved
@@ -30,7 +30,7 @@ WRITTEN_OF = attrgetter(*WRITTEN)
 BODY_WRITTEN = ("key", "result", "error", "replaced_by")
 RENEW = "UPDATE lease SET until = :until WHERE id = :id AND unit = :unit AND until < :until"
 RENEW_TOGETHER = "SELECT renew_leases(:leases, :units, :ends)"  # of PostgreSQL: an ordinary role has no other way
-WORKER_WRITTEN = tuple(name for name in Worker.__struct_fields__ if name not in ("unit", "tenant"))
+WORKER_WRITTEN = tuple(name for name in WorkerRow.__struct_fields__ if name not in ("unit", "tenant"))
 
 
 def flush(tx: UnitOfWork) -> list[Moved]:
@@ -91,7 +91,7 @@ def write_acts(tx: UnitOfWork) -> list[Row]:
 
 def write_units(tx: UnitOfWork) -> None:
     """What of units no act writes: clocks, budgets, and until when a lease lasts."""
-    moves: dict[int, list[Move]] = {}
+    moves: dict[int, list[RecordedMove]] = {}
     births: dict[int, Unit] = {}
     for move in tx.changes.moves:
         if move.path.source == BORN:
@@ -124,7 +124,7 @@ def renew_leases(connection: Connection, held: Sequence[Unit]) -> None:
         connection.many(RENEW, [{"id": unit.lease_id, "unit": unit.id, "until": unit.lease_until} for unit in held])
 
 
-def make_born_row(move: Move) -> Unit:
+def make_born_row(move: RecordedMove) -> Unit:
     """A new unit's row as the act that bears it leaves it."""
     unit = move.born_as or move.unit
     unit.act = unit.born = move.unit.act
@@ -139,7 +139,7 @@ def group_by_table(tx: UnitOfWork) -> list[list[Row]]:
     return list(tables.values())
 
 
-def get_lease_end(was: Unit, unit: Unit, moves: list[Move]) -> int | None:
+def get_lease_end(was: Unit, unit: Unit, moves: list[RecordedMove]) -> int | None:
     """Until when a live lease lasts, as far as the database knows once the acts are written."""
     grants = [move.terms for move in moves if move.terms]
     return grants[-1].until if grants else was.lease_until

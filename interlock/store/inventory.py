@@ -109,7 +109,7 @@ def digest(facts: str) -> str:
     return hashlib.sha256(" ".join(facts.replace('"', "").split()).encode()).hexdigest()[:DIGITS]
 
 
-def found(connection: Connection) -> dict[str, Item]:
+def read_items(connection: Connection) -> dict[str, Item]:
     """What guards this database, by name."""
     if connection.name == "sqlite":
         return sqlite_items(connection)

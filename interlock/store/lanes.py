@@ -45,7 +45,7 @@ class Lanes:
         self.end = self.last + NUMBERS - 1
         self.lanes: list[Lane] = []
         self.ids: dict[tuple[str, str], int] = {}
-        self.seen: dict[tuple[tuple[str, ...], str], Served] = {}
+        self.served_before: dict[tuple[tuple[str, ...], str], Served] = {}
         self.extend(lanes)
 
     def extend(self, lanes: Iterable[Lane]) -> None:
@@ -53,15 +53,15 @@ class Lanes:
         for lane in lanes:
             self.lanes.append(lane)
             self.ids[lane.queue, lane.capabilities] = self.last = lane.id
-            self.seen.clear()
+            self.served_before.clear()
 
     def served(self, queues: tuple[str, ...], capabilities: str) -> Served:
         """What a worker with these capabilities can serve of these queues."""
-        if (queues, capabilities) not in self.seen:
-            if len(self.seen) >= SERVED_MAX:
-                self.seen.clear()
-            self.seen[queues, capabilities] = self.search(set(queues), set(capabilities.split(",")) | {""})
-        return self.seen[queues, capabilities]
+        if (queues, capabilities) not in self.served_before:
+            if len(self.served_before) >= SERVED_MAX:
+                self.served_before.clear()
+            self.served_before[queues, capabilities] = self.search(set(queues), set(capabilities.split(",")) | {""})
+        return self.served_before[queues, capabilities]
 
     def search(self, wanted: set[str], able: set[str]) -> Served:
         lanes, runs, inside = dict[int, str](), list[tuple[int, int]](), False

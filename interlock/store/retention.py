@@ -2,7 +2,7 @@
 
 from collections.abc import Container, Iterator, Sequence
 
-from interlock.kernel.rows import Act, Artifact, Body, Event, ForcedMove, Need, Note, Row, Unit, Worker
+from interlock.kernel.rows import Act, Artifact, Body, Event, ForcedMove, Need, Note, Row, Unit, WorkerRow
 from interlock.store.queries.snapshots import select_acts
 from interlock.store.query import select
 from interlock.store.unit_of_work import UnitOfWork
@@ -16,7 +16,7 @@ KEPT: tuple[tuple[type[Row], str, str], ...] = (
     (Note, "unit", "unit, id"),
     (Need, "unit", "unit, needs"),
     (Artifact, "unit", "unit, attempt, name"),
-    (Worker, "unit", "unit"),
+    (WorkerRow, "unit", "unit"),
     (ForcedMove, "unit", "unit, version"),
 )
 KEPT_ROWS = [select(kind, f"WHERE {column} {{ids}} ORDER BY {order}") for kind, column, order in KEPT]

@@ -49,10 +49,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TypeVar
 
 from interlock.kernel.errors import Unknown, UnknownLifecycle
+from interlock.kernel.ids import format_id
 from interlock.kernel.lifecycle import Lifecycle
 from interlock.kernel.paths import paths_of
-from interlock.kernel.rows import Body, Lease, Note, Row, Unit, Worker, columns, copied
-from interlock.store.acts import Move
+from interlock.kernel.rows import Body, Lease, Note, Row, Unit, WorkerRow, columns, copied
+from interlock.store.acts import RecordedMove
 from interlock.store.cache import EngineCache
 from interlock.store.commit_proof import CommitProof
 from interlock.store.connection import Connection, Rows
@@ -64,7 +65,7 @@ T = TypeVar("T")
 S = TypeVar("S")
 RowKey = tuple[int | str, ...]
 UNITS_LOCKED = select(Unit, "WHERE id {ids} ORDER BY id {lock}")
-WORKER_LOCKED = select(Worker, "WHERE unit = :unit {lock}")
+WORKER_LOCKED = select(WorkerRow, "WHERE unit = :unit {lock}")
 BODIES = select(Body, "WHERE unit {ids}")
 # The last lease of each unit, found by its key however many there were.
 LAST_LEASES = (
@@ -99,7 +100,7 @@ class IdentityMap:
         self.loaded: dict[int, Unit] = {}  # copies: each unit as the database has it
         self.bodies: dict[int, Body] = {}
         self.bodiless: set[int] = set()  # units whose body is missing in the database
-        self.workers: dict[int, Worker] = {}
+        self.workers: dict[int, WorkerRow] = {}
         # By tenant, task and key: the body that has this idempotency key; None if the database was asked and has none.
         self.keys: dict[tuple[int, str, str], Body | None] = {}
         # By unit, kind and name: whether there is such a note, as far as somebody looked.
@@ -125,7 +126,7 @@ class IdentityMap:
                 self.keys[row.tenant, row.task, row.key] = row
         elif isinstance(row, Note):
             self.notes[row.unit, row.kind, row.name] = True
-        elif isinstance(row, Worker):
+        elif isinstance(row, WorkerRow):
             self.workers[row.unit] = row
 
     def forget(self, unit: int) -> None:
@@ -144,12 +145,12 @@ class Changes:
         self.born: dict[int, Unit] = {}
         self.moved: dict[int, Unit] = {}  # units that have changed and were not born since the last flush
         self.bodies: dict[int, Body] = {}
-        self.workers: dict[int, Worker] = {}
+        self.workers: dict[int, WorkerRow] = {}
         self.inserts: list[Row] = []  # new rows: bodies, needs, notes, workers, artifacts, rows of plugins
         self.new: set[int] = set()  # those of `inserts`, by identity
         self.updates: dict[TableUpdate, dict[RowKey, Row]] = {}  # changed rows of plugins' tables
-        self.moves: list[Move] = []
-        self.last_moves: dict[int, Move] = {}  # by unit
+        self.moves: list[RecordedMove] = []
+        self.last_moves: dict[int, RecordedMove] = {}  # by unit
         self.child_rounds: dict[int, int] = {}  # by parent: the last round in which a child of it has moved
         self.round = 0  # the round in which what is done now happens: later than what led to it
         self.results: dict[int, str] = {}  # by unit: results that no act has recorded yet
@@ -290,7 +291,7 @@ class UnitOfWork:
             Unknown: There is no such unit, or it is another tenant's.
         """
         if not self.lock_units([unit]):
-            raise Unknown(f"there is no unit {unit}")
+            raise Unknown(f"no job, run or step {unit}")
         return self.rows.units[unit]
 
     def merge_units(self, units: Sequence[Unit]) -> list[Unit]:
@@ -334,7 +335,7 @@ class UnitOfWork:
         self.rows.bodies[unit.id] = body
         return body
 
-    def worker(self, unit: int) -> Worker:
+    def worker(self, unit: int) -> WorkerRow:
         """Returns a worker's row, locked.
 
         Raises:
@@ -362,7 +363,8 @@ class UnitOfWork:
             return self.lifecycles[unit.lifecycle]
         except KeyError:
             raise UnknownLifecycle(
-                f"unit {unit.id} is a {unit.lifecycle}, and this program knows no such lifecycle: give it the file"
+                f"{format_id(unit.lifecycle, unit.id)} is a {unit.lifecycle}, "
+                "and this program knows no such lifecycle: give it the file"
             ) from None
 
     # Changing.
@@ -387,7 +389,7 @@ class UnitOfWork:
         if unit.id not in self.changes.born:
             self.changes.moved[unit.id] = unit
 
-    def change(self, row: Body | Worker) -> None:
+    def change(self, row: Body | WorkerRow) -> None:
         """Has a body or a worker written that has changed."""
         self.changes.count += 1
         if id(row) in self.changes.new:

@@ -33,7 +33,7 @@ def split_prepare(url: str) -> tuple[str, bool]:
     return parts._replace(query=urlencode(rest, quote_via=quote)).geturl(), False
 
 
-def checked(url: str) -> str:
+def check_url(url: str) -> str:
     """A URL that names a database of a known kind. Raises InterlockError, which says what is allowed."""
     if not url.startswith("sqlite://") and urlsplit(url).scheme not in ("postgresql", "postgres"):
         raise InterlockError(f"'{url}' is no database that Interlock knows; {ALLOWED}")
@@ -50,7 +50,7 @@ def connect(url: str, *, later: bool = False) -> Connection:
 
     With `later` a server hears of it when it is first used.
     """
-    path = file_of(checked(url))
+    path = file_of(check_url(url))
     if path:
         return SqliteConnection(path)
     connection: Connection = import_postgres("connection").PostgresConnection(url, later=later)
@@ -59,7 +59,7 @@ def connect(url: str, *, later: bool = False) -> Connection:
 
 def open_wakeups(url: str) -> WakeupChannel | None:
     """How the processes on a database tell each other of new work; None if there can be no second process."""
-    path = file_of(checked(url))
+    path = file_of(check_url(url))
     if path:
         return None if path == MEMORY else FileWatcher(path)
     channel: WakeupChannel = import_postgres("wakeups").Notify(url)

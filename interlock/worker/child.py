@@ -28,7 +28,7 @@ from interlock.kernel.errors import InterlockError, PermanentError, ValidationEr
 from interlock.worker.context import JobContext
 from interlock.worker.messages import (
     Exit,
-    LogLine,
+    LogMessage,
     NoteAnswer,
     NoteMessage,
     Returned,
@@ -128,7 +128,7 @@ class LogForwarder(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         unit, fence = getattr(record, "unit", 0), getattr(record, "fence", 0)
-        line = LogLine(unit=unit, fence=fence, level=record.levelno, text=self.format(record))
+        line = LogMessage(unit=unit, fence=fence, level=record.levelno, text=self.format(record))
         self.connection.send_line(encode_line(line))
 
 

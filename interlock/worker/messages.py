@@ -86,7 +86,7 @@ class NoteMessage(ProcessMessage, frozen=True, kw_only=True):
     number: int | None = None
 
 
-class LogLine(ProcessMessage, frozen=True, kw_only=True):
+class LogMessage(ProcessMessage, frozen=True, kw_only=True):
     """A line for the worker's log."""
 
     unit: int
@@ -103,7 +103,7 @@ class Returned(ProcessMessage, frozen=True, kw_only=True):
 
 
 ToChild = RunJob | Stop | NoteAnswer | Exit
-ToWorker = NoteMessage | LogLine | Returned | Raised
+ToWorker = NoteMessage | LogMessage | Returned | Raised
 
 
 def encode_line(message: ProcessMessage) -> bytes:

@@ -20,7 +20,7 @@ from interlock.worker.log_lines import describe_job
 from interlock.worker.messages import (
     LINE_MAX,
     Exit,
-    LogLine,
+    LogMessage,
     NoteAnswer,
     NoteMessage,
     ProcessMessage,
@@ -108,13 +108,13 @@ class Child:
                         return ended
                     case NoteMessage() as note:
                         await self.record_note(note, context)
-                    case LogLine() as logged:
+                    case LogMessage() as logged:
                         self.log_for(logged, context)
         finally:
             context.stopping.listener = None
         raise TransientError(f"the process of this handler {describe_exit(await asyncio.shield(self.exited))}")
 
-    def log_for(self, line: LogLine, context: JobContext) -> None:
+    def log_for(self, line: LogMessage, context: JobContext) -> None:
         """What the handler logged; what it logs after its end, or without its context, has no facts of this job."""
         extra: dict[str, Any] = {"unit": line.unit, "fence": line.fence}
         if (line.unit, line.fence) == (context.unit, context.fence):

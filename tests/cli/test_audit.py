@@ -126,9 +126,9 @@ def test_a_force_that_cannot_be_changes_nothing(small: Place, interlock: Run) ->
         ((given, "failed", "--reason", " "), "force needs a reason"),
         ((given, "failed", "--reason", "x", "--actor", " "), "nobody is named who does this; give --actor"),
         ((given, "paused", "--reason", "x"), "a job has no state 'paused'; it has queued, "),
-        (("999", "failed", "--reason", "x"), "there is no unit 999"),
-        ((given, "failed", "--reason", "x", "--tenant", "2"), f"there is no unit {given}"),
-        (("J1", "failed", "--reason", "x"), "there is no unit 577"),
+        (("999", "failed", "--reason", "x"), "no job, run or step 999"),
+        ((given, "failed", "--reason", "x", "--tenant", "2"), f"no job, run or step {given}"),
+        (("J1", "failed", "--reason", "x"), "no job, run or step 577"),
         (("9" * 30, "failed", "--reason", "x"), f"'{'9' * 30}' is no id; one looks like job_4r1"),
         ((given, "failed", "--reason", "x", "--db", f"sqlite:///{small.folder}/none.db"), "there is no database"),
     ):

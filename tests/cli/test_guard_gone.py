@@ -274,7 +274,7 @@ def test_what_owners_have_of_their_own_is_no_finding(server: str, tmp_path: Path
 
 def test_the_manifest_is_what_a_fresh_database_has(url: str) -> None:
     connection = PostgresConnection(url)
-    there = {name: item.digest for name, item in inventory.found(connection).items()}
+    there = {name: item.digest for name, item in inventory.read_items(connection).items()}
     connection.close()
     assert there == inventory.postgres_shipped(), "run `python scripts/manifest.py`"
     assert {name.partition(" ")[0] for name in there} >= {

@@ -25,7 +25,7 @@ def test_limits_are_set_shown_and_listed(ask: Ask) -> None:
     assert ask("submit", "mail", "--tenant", "2").code == 0
     refused = ask("submit", "mail", "--tenant", "2")
     assert (refused.code, refused.out) == (2, "")
-    assert "of tenant 'acme' at most 1 units may wait; 1 do, and 1 more were submitted" in refused.err
+    assert "of tenant 'acme' at most 1 jobs may wait; 1 do, and 1 more were submitted" in refused.err
     told = ask("tenant", "set", "acme", "--max-waiting", "none", "--json").json
     assert (told["tenant"], told["max_running"], told["max_waiting"], told["waiting"]) == (2, 5, None, 1)
     assert (told["changed"], told["changed_by"]) == (True, "ann")

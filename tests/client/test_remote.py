@@ -199,7 +199,7 @@ def test_a_refusal_is_the_same_as_beside_the_database(there: App, far: App) -> N
         else:
             assert away == here
     assert {Unknown, Refused, LimitReached} <= kinds
-    with pytest.raises(Unknown, match="there is no unit 77"):
+    with pytest.raises(Unknown, match="no job, run or step 77"):
         far.job(77).look()
 
 

@@ -401,7 +401,7 @@ def test_waiting_tells_why(stage: Stage) -> None:
         job.wait(timeout=0)
     with pytest.raises(InterlockError, match="timeout"):
         job.wait(timeout="soon")
-    with pytest.raises(InterlockError, match="there is no unit"):
+    with pytest.raises(InterlockError, match="no job, run or step"):
         stage.app.job(2**40).wait(timeout=0)
     with pytest.raises(InterlockError, match="'nonsense!' is no id; one looks like job_4r1"):
         stage.app.job("nonsense!")

@@ -68,7 +68,7 @@ def test_a_tree_leaves_whole(world: World) -> None:
 def test_what_an_open_unit_needs_stays(world: World) -> None:
     job = finished(world)
     needy = world.submit(after=(job,))
-    with pytest.raises(InterlockError, match=f"unit {needy} has not ended and needs one of these"):
+    with pytest.raises(InterlockError, match=f"job {needy} has not ended and needs one of these"):
         archive(world, job)
 
 

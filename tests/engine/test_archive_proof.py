@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from interlock.core.archive import ACT, EVENT, Kept, act_lines, digest_of, lines
+from interlock.core.archive import ACT, EVENT, ArchivedTree, act_lines, digest_of, lines
 from interlock.kernel.commands import Archive, Force, Submit, Work
 from interlock.kernel.errors import Denied
 from interlock.kernel.rows import Event
@@ -35,7 +35,7 @@ def write_archive(world: World, file: Path, *units: int) -> list[str]:
         finally:
             world.connection.rollback()
         digests.append(digest_of(iter(rows)))
-        kept = Kept(id=f"job_{unit}", unit=unit, units=1, digest=digests[-1])
+        kept = ArchivedTree(id=f"job_{unit}", unit=unit, units=1, digest=digests[-1])
         text += b"".join(rows) + msgspec.json.encode(kept) + b"\n"
     file.write_bytes(text)
     return digests
@@ -179,7 +179,7 @@ def swap_event(text: bytes, **changes: Any) -> bytes:
     """The same file with another last event, whose tree's digest was counted anew."""
     rows = swap_last(text, EVENT, **changes).splitlines(keepends=True)
     whole = digest_of(row for row in rows[:-1] if not row.startswith(ACT))
-    kept = msgspec.structs.replace(msgspec.json.decode(rows[-1], type=Kept), digest=whole)
+    kept = msgspec.structs.replace(msgspec.json.decode(rows[-1], type=ArchivedTree), digest=whole)
     return b"".join(rows[:-1]) + msgspec.json.encode(kept) + b"\n"
 
 
@@ -255,7 +255,7 @@ def test_a_file_that_fits_a_forged_row_is_found_by_its_history(place: Place, ser
     archive(place, file, place.done)
     forged = swap_event(file.read_bytes(), actor="somebody else")
     file.write_bytes(forged)
-    digest = msgspec.json.decode(forged.splitlines()[-1], type=Kept).digest
+    digest = msgspec.json.decode(forged.splitlines()[-1], type=ArchivedTree).digest
     with behind_the_guard(place.world.connection, server) as owner:
         owner.rows("UPDATE archived SET digest = :digest", {"digest": digest})
     ((unit, text),) = place.lost(place.file)

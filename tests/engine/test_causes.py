@@ -7,7 +7,7 @@ import pytest
 
 from interlock.client.why import Why, explain
 from interlock.kernel.commands import Cancel, Finish, Outcome, Submit, Work
-from interlock.store.queries.views import glimpse, notes_of
+from interlock.store.queries.views import notes_of, read_summary
 from tests.engine.test_families import workflow, workstream
 from tests.engine.world import SECOND, World, held
 from tests.store.databases import declare
@@ -146,14 +146,14 @@ def test_a_job_that_has_succeeded_has_no_old_error(world: World) -> None:
     job, grant = begun(world, backoff_us=SECOND)
     world.finish(grant, ended="failure", error="ValueError: once", traceback="Traceback: once")
     declare(world.connection, 1)
-    assert glimpse(world.connection, 1, job).error == "ValueError: once"
+    assert read_summary(world.connection, 1, job).error == "ValueError: once"
     assert why(world, job).traceback == "Traceback: once"
     world.pass_time(3_600)
     (again,) = world.claim(world.worker())
     world.start(again)
     world.finish(again)
     declare(world.connection, 1)
-    assert glimpse(world.connection, 1, job).error is None
+    assert read_summary(world.connection, 1, job).error is None
     told = why(world, job)
     assert told.traceback is None
     assert any("ValueError: once" in event.payload for event in world.events(job)), "its history still has it"

@@ -87,7 +87,7 @@ def test_a_claim_finds_what_its_group_has_submitted(world: World) -> None:
 
 def test_a_lane_that_was_never_committed_is_forgotten(world: World) -> None:
     """The next lane gets its number."""
-    with pytest.raises(InterlockError, match="there is no such unit"):
+    with pytest.raises(InterlockError, match="no such job, run or step"):
         world.send(Submit(work=(Work(task="mail", queue="lost"), Work(task="mail", after=(999,)))))
     worker = world.worker()
     found = submit(world, Work(task="mail", queue="found"))

@@ -12,7 +12,7 @@ from interlock.kernel.commands import Cancel, Claim, Decide, DefineTemplate, Fin
 from interlock.kernel.errors import InterlockError, Refused, Unknown
 from interlock.lifecycles import shipped
 from interlock.plugins import open_engine
-from interlock.store.queries.views import Filter, glimpse, listing
+from interlock.store.queries.views import Filter, listing, read_summary
 from tests.engine.world import SECOND, World, held
 from tests.store.databases import fresh_postgres
 
@@ -366,7 +366,7 @@ def at_once(url: str) -> None:
         votes = [Vote(unit=run, voter=f"v{n}") for n in range(50)]
         answers = list(pool.map(lambda n: (one, two)[n % 2].send(votes[n]), range(50)))
         assert sum(answer.applied for answer in answers) == 1
-        assert one.read(lambda connection: glimpse(connection, 1, run)).state == "RUNNING"
+        assert one.read(lambda connection: read_summary(connection, 1, run)).state == "RUNNING"
         approved = one.read(lambda connection: connection.rows("SELECT count(*) FROM event WHERE trigger = 'approve'"))
         assert approved == [(1,)]
         assert one.read(lambda connection: connection.rows("SELECT count(*) FROM unit")) == [(3,)]
@@ -423,9 +423,9 @@ def test_the_wait_is_durable(server: str, tmp_path: Path) -> None:
                 engine.send(DefineTemplate(name="r", steps=steps))
                 run = engine.send(order)[0].unit
             with open_engine(place, shipped()) as engine:
-                assert engine.read(lambda connection, one=run: glimpse(connection, 1, one)).state == GATE  # type: ignore[misc]
+                assert engine.read(lambda connection, one=run: read_summary(connection, 1, one)).state == GATE  # type: ignore[misc]
                 assert engine.send(Vote(unit=run, voter="ann")).applied
-                assert engine.read(lambda connection, one=run: glimpse(connection, 1, one)).state == DONE  # type: ignore[misc]
+                assert engine.read(lambda connection, one=run: read_summary(connection, 1, one)).state == DONE  # type: ignore[misc]
 
 
 @pytest.mark.req("R1-41", "R1-42", "R1-43")
@@ -462,7 +462,7 @@ def test_another_tenant_finds_no_run(world: World) -> None:
         assert len(set(refusals)) == 1  # nothing tells one that is there from one that is not
     assert world.engine.read(lambda connection: listing(connection, theirs, Filter(), 10), theirs) == []
     with pytest.raises(Unknown):
-        world.engine.read(lambda connection: glimpse(connection, theirs, run), theirs)
+        world.engine.read(lambda connection: read_summary(connection, theirs, run), theirs)
     with pytest.raises(Unknown, match="no template 'release'"):
         world.send(Submit(tenant=theirs, work=(Work(task="r", lifecycle="workflow_run", template="release"),)))
     assert states(world, run) == [GATE, DONE, GATE, OPEN]

@@ -132,7 +132,7 @@ def test_a_failed_step_is_told_apart_from_a_run_that_has_ended(world: World) -> 
         world.submit("late", lifecycle="step", parent=run)
     with pytest.raises(Unknown, match="nothing in this request has the ref 'nobody'"):
         world.submit("odd", needs=("nobody",))
-    with pytest.raises(Unknown, match="there is no such unit"):
+    with pytest.raises(Unknown, match="no such job, run or step"):
         world.submit("odd", after=(987654,))
 
 

@@ -315,7 +315,7 @@ def test_a_submit_that_cannot_be_made_whole_makes_nothing(world: World) -> None:
 
 
 def test_an_unknown_unit_is_said_to_be_unknown(world: World) -> None:
-    with pytest.raises(Unknown, match="there is no unit 999"):
+    with pytest.raises(Unknown, match="no job, run or step 999"):
         world.cancel(999)
 
 

@@ -26,7 +26,7 @@ def test_another_body_under_a_key_is_a_conflict(world: World) -> None:
 
 def test_a_duplicate_may_be_rejected(world: World) -> None:
     submit(world, key="k", input="1")
-    with pytest.raises(InterlockError, match="DUPLICATE_KEY: task 'mail' has a unit under the key 'k'"):
+    with pytest.raises(InterlockError, match="DUPLICATE_KEY: task 'mail' has a job under the key 'k'"):
         submit(world, key="k", input="1", on_duplicate="reject")
     with pytest.raises(InterlockError, match="DUPLICATE_KEY"):
         world.send(Submit(work=(Work(task="a", key="x", on_duplicate="reject"),) * 2))

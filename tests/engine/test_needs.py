@@ -54,13 +54,13 @@ def test_after_takes_units_that_are_there(world: World) -> None:
     first = world.submit()
     second = world.submit(after=(first,))
     assert (world.unit(second).unmet, world.unit(second).available_at) == (1, None)
-    with pytest.raises(Unknown, match="after names 999: there is no such unit"):
+    with pytest.raises(Unknown, match="after names 999: no such job, run or step"):
         world.submit(after=(first, 999))
 
 
 def test_after_takes_no_unit_of_another_tenant(world: World) -> None:
     foreign = world.send(Submit(tenant=2, work=(Work(task="a"),)))[0].unit
-    with pytest.raises(Unknown, match="there is no such unit"):
+    with pytest.raises(Unknown, match="no such job, run or step"):
         world.submit(after=(foreign,))
 
 

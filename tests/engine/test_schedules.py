@@ -22,6 +22,7 @@ from interlock.kernel.commands import (
     Work,
 )
 from interlock.kernel.errors import InterlockError, Unknown
+from interlock.kernel.ids import format_id
 from interlock.kernel.rows import Schedule, Skipped
 from interlock.lifecycles import shipped
 from interlock.plugins import make_engine
@@ -177,7 +178,7 @@ def test_overlap_skip_makes_none_while_the_last_has_not_ended(noon: World) -> No
     pass_hours(noon, 3)
     (unit,) = made(noon)
     assert [(one.count, one.first_at) for one in skips(noon)] == [(1, us(2026, 6, 1, hour)) for hour in (15, 14)]
-    assert skips(noon)[0].reason == f"unit {unit} of the instant before has not ended"
+    assert skips(noon)[0].reason == f"{format_id('job', unit)} of the instant before has not ended"
     end(noon)
     pass_hours(noon, 1)
     assert len(made(noon)) == 2

@@ -89,7 +89,7 @@ def test_a_queue_that_is_full_refuses_and_says_the_numbers(world: World) -> None
     world.submit(delay_us=60 * SECOND)
     world.submit(mutex="m")
     before = world.count("unit")
-    text = "TENANT_LIMIT: of tenant 'acme' at most 3 units may wait; 3 do, and 1 more were submitted"
+    text = "TENANT_LIMIT: of tenant 'acme' at most 3 jobs may wait; 3 do, and 1 more were submitted"
     with pytest.raises(LimitReached, match=text):
         world.submit()
     assert world.count("unit") == before
@@ -124,7 +124,7 @@ def test_a_schedule_of_a_full_tenant_skips_and_says_why(world: World) -> None:
     world.send(Tick())
     declare(world.connection, 1)
     ((reason,),) = world.connection.rows("SELECT reason FROM skipped")
-    assert reason.startswith("refused: TENANT_LIMIT: of tenant 'default' at most 1 units may wait")
+    assert reason.startswith("refused: TENANT_LIMIT: of tenant 'default' at most 1 jobs may wait")
     with pytest.raises(LimitReached):
         world.send(FireSchedule(name="s"))
 

@@ -101,8 +101,8 @@ def test_a_view_shows_what_its_tenant_has_and_nothing_else(question: str, world:
 def test_a_unit_of_another_tenant_does_not_exist(world: World) -> None:
     theirs = family(world, 2)
     declare(world.connection, 1, 2)
-    for look in (views.view, views.glimpse):
-        with pytest.raises(Unknown, match=f"there is no unit {theirs['run']}"):
+    for look in (views.view, views.read_summary):
+        with pytest.raises(Unknown, match=f"no job, run or step {theirs['run']}"):
             look(world.connection, 1, theirs["run"])
     assert views.read_slot(world.connection, 1, "mutex:m") is None
     assert views.count_by(world.connection, 1) == []

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from interlock.kernel.approvals import Ballot, asked, ballot, waiting
+from interlock.kernel.approvals import Ballot, ballot, triggers_for, waiting
 from interlock.kernel.commands import Decide, Submit, Vote, Work
 from interlock.kernel.errors import InterlockError
 from interlock.lifecycles import shipped
@@ -27,9 +27,9 @@ def test_who_waits_for_a_person_is_read_from_the_lifecycles() -> None:
         ("ci_run", "PLANNING"),
         ("workstream", "planned"),
     }
-    assert asked(lifecycles["approval"], "WAITING_APPROVAL") == ("approve", "reject")
-    assert asked(lifecycles["workflow_run"], "WAITING_APPROVAL") == ()  # its approval waits, and is asked
-    assert asked(lifecycles["agent_run"], "failed") == ()  # it has ended, whoever may resume it
+    assert triggers_for(lifecycles["approval"], "WAITING_APPROVAL") == ("approve", "reject")
+    assert triggers_for(lifecycles["workflow_run"], "WAITING_APPROVAL") == ()  # its approval waits, and is asked
+    assert triggers_for(lifecycles["agent_run"], "failed") == ()  # it has ended, whoever may resume it
 
 
 def test_only_an_approver_may_vote_by_name_or_by_role(world: World) -> None:

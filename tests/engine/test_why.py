@@ -297,7 +297,7 @@ def test_why_says_what_keeps_a_unit(name: str, world: World) -> None:
 
 @BOTH
 def test_an_unknown_unit_is_told(world: World) -> None:
-    with pytest.raises(Unknown, match="there is no unit 99"):
+    with pytest.raises(Unknown, match="no job, run or step 99"):
         why(world, 99)
 
 

@@ -55,7 +55,7 @@ def test_a_command_and_a_query_of_a_plugin_are_served_and_reach_it_from_afar(hou
                 other.read(reviews_by, "ann")
         with App(house.base, key=house.key("approve", "read", tenant=2), plugins=[PLUGIN]) as stranger:
             assert stranger.read(reviews_by, "ann") == []
-            with pytest.raises(InterlockError, match="there is no unit"):
+            with pytest.raises(InterlockError, match="no job, run or step"):
                 stranger.send(GiveReview(unit=review, verdict="fine"))
         assert far.send(GiveReview(unit=review, verdict="fine")) == "DONE"
 

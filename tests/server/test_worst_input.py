@@ -73,7 +73,7 @@ CASES = {
         api_keys.redacted(long(part) + end)
         for part in ("a", "0", "ilk_1", "ilk_1_a", "ilk_1_a_", "aaaaaa ", "a_", "ilk_") for end in ("", "!", "_")
     ],
-    "DIGEST": lambda: refused(lambda: key_verbs.checked(long("a"))),
+    "DIGEST": lambda: refused(lambda: key_verbs.check_digest(long("a"))),
     "_PART": lambda: [
         refused(lambda: durations.microseconds(long(part) + end))
         for part in ("1", "1.1", "1 ", " ", "1.", "1m") for end in ("", "x")

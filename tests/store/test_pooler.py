@@ -144,8 +144,8 @@ def live(engine: Engine, name: str, rounds: int) -> Counter[str]:
         assert [grant.unit for grant in grants] == made
         assert [grant.task for grant in grants] == [one.task for one in work]
         engine.send(Start(held=tuple(map(held, grants))))
-        heard = engine.send(Finish(outcomes=tuple(Outcome(held=held(one), result=str(turn)) for one in grants)))
-        assert {one.state for one in heard} == {"succeeded"}
+        receive = engine.send(Finish(outcomes=tuple(Outcome(held=held(one), result=str(turn)) for one in grants)))
+        assert {one.state for one in receive} == {"succeeded"}
         sql = "SELECT state, count(*) FROM unit WHERE id {ids} GROUP BY state"
         assert engine.read(lambda connection, sql=sql, made=made: connection.rows(sql, {"ids": made})) == [
             ("succeeded", 3)
@@ -201,9 +201,9 @@ def test_a_ring_waits_for_no_disk_and_leaves_no_setting(server: str) -> None:
     wire, ears = Notify(server, lambda: 0.0), Notify(server, lambda: 0.0)
     ears.listen([])
     wire.tell([(1, "a")])
-    assert ears.heard(set, 5.0) == {(1, "a")}
-    assert wire.mouth
-    assert wire.mouth.execute("SHOW synchronous_commit").fetchall() == [("on",)]
+    assert ears.receive(set, 5.0) == {(1, "a")}
+    assert wire.sender
+    assert wire.sender.execute("SHOW synchronous_commit").fetchall() == [("on",)]
     for one in (wire, ears):
         one.close()
 
@@ -261,5 +261,5 @@ def test_an_ear_that_hears_nothing_waits_no_longer_than_it_was_told(pooled: tupl
     wire = Notify(pooled[0], lambda: 0.0)
     wire.listen([(1, "a")])
     wire.tell([(1, "a")])
-    assert wire.heard(lambda: {(1, "a")}, 0.01) == set()
+    assert wire.receive(lambda: {(1, "a")}, 0.01) == set()
     wire.close()

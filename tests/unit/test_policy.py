@@ -110,9 +110,9 @@ def test_where_a_cancel_is_refused(name: str, state: str) -> None:
 
 
 def test_only_an_answer_to_a_cancel_is_heard() -> None:
-    assert policy.after_stop(find("job"), "running", asked=True) == "stopped"
+    assert policy.after_stop(find("job"), "running", cancel_requested=True) == "stopped"
     with pytest.raises(Refused):
-        policy.after_stop(find("job"), "running", asked=False)
+        policy.after_stop(find("job"), "running", cancel_requested=False)
 
 
 @pytest.mark.parametrize(
@@ -147,8 +147,8 @@ def test_what_a_worker_may_claim(name: str, state: str, held: bool, trigger: str
     [
         ({}, ""),
         ({"by": "B"}, "UNKNOWN_LEASE"),
-        ({"said": 1}, "LEASE_SUPERSEDED"),
-        ({"said": 3}, "UNKNOWN_LEASE"),
+        ({"message_fence": 1}, "LEASE_SUPERSEDED"),
+        ({"message_fence": 3}, "UNKNOWN_LEASE"),
         ({"now": 100}, "LEASE_EXPIRED"),
         ({"state": "REVOKED"}, "LEASE_REVOKED"),
         ({"state": "COMPLETED"}, "LEASE_ENDED"),
@@ -156,7 +156,16 @@ def test_what_a_worker_may_claim(name: str, state: str, held: bool, trigger: str
     ],
 )
 def test_who_may_speak(facts: dict[str, object], why: str) -> None:
-    said = {"state": "ACTIVE", "fence": 2, "owner": "A", "until": 100, "by": "A", "said": 2, "now": 99, **facts}
+    said = {
+        "state": "ACTIVE",
+        "fence": 2,
+        "owner": "A",
+        "until": 100,
+        "by": "A",
+        "message_fence": 2,
+        "now": 99,
+        **facts,
+    }
     assert policy.why_stale(find("lease"), **said) == why  # type: ignore[arg-type]
 
 

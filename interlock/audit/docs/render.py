@@ -124,6 +124,7 @@ def guards(lifecycle: Lifecycle) -> list[str]:
 
 
 def state_row(lifecycle: Lifecycle, state: State) -> tuple[str, ...]:
+    """The cells of a state in the table of states."""
     return code(state.name), str(state.category), state.about, cancel_cell(lifecycle, state), deadline_cell(state)
 
 
@@ -147,6 +148,7 @@ def deadline_cell(state: State) -> str:
 
 
 def move_row(move: Move) -> tuple[str, ...]:
+    """The cells of a move in the table of moves."""
     events = [
         event + (f" ({level})" if level != "info" else "")
         for event, level in zip(move.events, move.severities, strict=True)

@@ -153,6 +153,7 @@ class IncrementalLaws:
 
 
 def holder(unit: Unit | None) -> int | None:
+    """The worker that holds a unit, by its unit; None if nobody does."""
     return unit.holder if unit else None
 
 

@@ -40,11 +40,11 @@ def judge_paths(connection: Connection) -> Iterator[RecordFault]:
     """A path is known by what it tells, and moves units by nothing else: history cannot be renamed."""
     categories = evidence.read_lease_categories(connection)
     for row in evidence.read_listed_paths(connection):
-        digest, lifecycle = sha256(row.told.encode()).hexdigest(), row.derived[0]
+        digest, lifecycle = sha256(row.text.encode()).hexdigest(), row.derived[0]
         if digest != row.digest or path_id(digest) != row.id:
             yield RecordFault(PATHS, 0, f"path {row.id} of {lifecycle} does not tell what it was listed for")
             continue
-        path, derived, hops = derive_path(row.told)
+        path, derived, hops = derive_path(row.text)
         ends = path.lease_to is not None and categories.get(path.lease_to) not in LIVE
         if row.derived != [*derived, len(path.hops), int(ends)]:
             yield RecordFault(PATHS, 0, f"path {row.id} of {lifecycle} makes something else of a unit than it tells")
@@ -91,21 +91,23 @@ def judge_acts(connection: Connection, from_seal: int = 1) -> Iterator[RecordFau
 
 def judge_details(connection: Connection, acts: Iterable[Act]) -> Iterator[RecordFault]:
     """What was told of single units is what the act knows; what was dropped is told no more."""
-    told = {(act.id, unit): digest for act in acts for unit, digest in zip(act.units, act.details or (), strict=True)}
-    for act, unit, payload in evidence.read_details(connection, (act for act, _ in told)) if told else ():
-        if told.get((act, unit)) != sha256(payload.encode()).hexdigest():
+    digests = {
+        (act.id, unit): digest for act in acts for unit, digest in zip(act.units, act.details or (), strict=True)
+    }
+    for act, unit, payload in evidence.read_details(connection, (act for act, _ in digests)) if digests else ():
+        if digests.get((act, unit)) != sha256(payload.encode()).hexdigest():
             yield RecordFault(DIGESTS, unit, f"what act {act} tells of it is not what its digest says")
 
 
 def judge_births(connection: Connection, acts: Iterable[Act]) -> Iterator[RecordFault]:
     """A unit's correlation and trace are those that it was born with."""
-    told = {
+    digests = {
         unit: digest
         for act in acts
         for unit, digest in zip(act.units, act.details or [None] * len(act.units), strict=True)
     }
-    for body in evidence.read_bodies(connection, told):
-        if digest_correlation(body) != told[body.unit]:
+    for body in evidence.read_bodies(connection, digests):
+        if digest_correlation(body) != digests[body.unit]:
             yield RecordFault(DIGESTS, body.unit, "its correlation or its trace is not the one that it was born with")
 
 

@@ -378,7 +378,7 @@ def bodies_can_be_read(connection: Connection) -> Iterator[Broken]:
 def endings_are_told(connection: Connection, failures: Mapping[int, set[str]]) -> Iterator[Broken]:
     """Results, errors and tracebacks are kept beside the acts, which have their digests; what was erased is missed."""
     for kept in read_results(connection, PAGE):
-        if not kept.told:
+        if not kept.recorded:
             yield Broken(ENDINGS, kept.unit, "its result is not the one that its acts tell of")
         is_known = kept.error is None or kept.error in failures.get(kept.unit, ())
         if not is_known and not has_erased_details(connection, kept.unit):

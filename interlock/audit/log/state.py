@@ -68,6 +68,7 @@ class LogFinding(msgspec.Struct, frozen=True):
 
 
 def named(line: LogLine) -> str:
+    """The transition that a line tells of, as findings quote it."""
     return f"{line.from_state or 'nothing'} -> {line.to_state} by {shown(line.trigger)}"
 
 
@@ -96,6 +97,7 @@ def shown(text: str) -> str:
 
 
 def amount(number: int, noun: str) -> str:
+    """A number with its noun, in the singular or the plural."""
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 

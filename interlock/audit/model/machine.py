@@ -102,7 +102,7 @@ class Machine:
             owner=core.owner,
             until=0 if core.over else 1,
             by=worker,
-            said=fence,
+            message_fence=fence,
             now=0,
         )
 
@@ -145,7 +145,7 @@ class Machine:
             trigger = policy.after_failure(self.lifecycle, state, self.tally(failed), retryable=message == "fail")
             return self.apply(failed, trigger, "finish", retryable=message == "fail")
         if message == "stop":
-            return self.apply(core, policy.after_stop(self.lifecycle, state, asked=core.cancelling), "stop")
+            return self.apply(core, policy.after_stop(self.lifecycle, state, cancel_requested=core.cancelling), "stop")
         if message in ("release", "snooze"):
             if core.attempt > 1 + core.failures + core.losses:
                 return ModelStep(core)  # they spend no budget: once is enough here, or they would go on for ever

@@ -13,12 +13,12 @@ from interlock.kernel.commands import Policy
 from interlock.kernel.ids import format_id
 from interlock.kernel.lifecycle import Category, Lifecycle
 from interlock.kernel.lifecycle_options import Budget
-from interlock.kernel.rows import Event, Note, Slot, Tenant, Unit, Worker
+from interlock.kernel.rows import Event, Note, Slot, Tenant, Unit, WorkerRow
 from interlock.store.connection import Connection
 from interlock.store.queries import views
 from interlock.store.queries.tenants import count_held, read_tenant
 from interlock.store.queries.views import (
-    Glimpse,
+    UnitSummary,
     View,
     children_of,
     count_ahead,
@@ -51,11 +51,11 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     children: list[View] = []
     child: "Facts | None" = None  # whose moves it makes
     culprit: "Facts | None" = None  # the child whose end was its end
-    needs: list[Glimpse] = []
+    needs: list[UnitSummary] = []
     slot: Slot | None = None
     seated: list[View] = []
     token_at: int | None = None  # when the rate that it is parked on has a token again
-    workers: list[tuple[Worker, Unit]] = []
+    workers: list[tuple[WorkerRow, Unit]] = []
     ahead: int = 0
     tenant: Tenant | None = None  # if it has a limit of what is held
     held_of_tenant: int = 0

@@ -8,7 +8,7 @@ import msgspec
 from interlock.client.durations import format_rounded, format_time, format_time_relative
 from interlock.client.why.facts import Facts
 from interlock.client.why.workers import explain_no_claim
-from interlock.core.notes import ASKED
+from interlock.core.notes import CANCEL_REQUEST
 from interlock.kernel.approvals import ballot
 from interlock.kernel.ids import format_id
 from interlock.kernel.lifecycle import Category
@@ -72,7 +72,7 @@ def describe_culprit(facts: Facts) -> str:
 
 def describe_cancel(payload: dict[str, Any]) -> str:
     """Says who had asked it to stop, and why."""
-    request = payload.get(ASKED)
+    request = payload.get(CANCEL_REQUEST)
     if not request:
         return ""
     by, why = request["by"], format_reason(request["reason"], "cancel")

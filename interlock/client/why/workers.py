@@ -5,7 +5,7 @@ import msgspec
 from interlock.client.durations import format_rounded
 from interlock.client.why.facts import Facts
 from interlock.kernel.lifecycle import Category
-from interlock.kernel.rows import Unit, Worker
+from interlock.kernel.rows import Unit, WorkerRow
 from interlock.store.queries.views import AHEAD_MAX
 
 SILENT_US = 60_000_000  # a worker that has room asks for work every second or so
@@ -33,7 +33,7 @@ def explain_no_claim(facts: Facts) -> Explanation:
     return explain_capacity(facts, capable)
 
 
-def explain_capacity(facts: Facts, capable: list[tuple[Worker, Unit]]) -> Explanation:
+def explain_capacity(facts: Facts, capable: list[tuple[WorkerRow, Unit]]) -> Explanation:
     """Of the workers that could take it: one that has room, or why none has."""
     described = {worker.name: describe_worker(worker, unit, facts.now) for worker, unit in capable}
     details = tuple(f"{name} {text}" for name, (_, text) in described.items())
@@ -52,7 +52,7 @@ def explain_capacity(facts: Facts, capable: list[tuple[Worker, Unit]]) -> Explan
     )
 
 
-def describe_worker(worker: Worker, unit: Unit, now: int) -> tuple[str, str]:
+def describe_worker(worker: WorkerRow, unit: Unit, now: int) -> tuple[str, str]:
     """How it is with a worker: free, full, draining or silent, and in words."""
     load = f"holds {worker.holding} of {worker.capacity}"
     if unit.category == Category.CLOSING or now - worker.seen_at > SILENT_US:
@@ -64,15 +64,15 @@ def describe_worker(worker: Worker, unit: Unit, now: int) -> tuple[str, str]:
     return "free", load
 
 
-def list_queues(worker: Worker) -> list[str]:
+def list_queues(worker: WorkerRow) -> list[str]:
     """Returns the queues that a worker has claimed from."""
     return msgspec.json.decode(worker.queues, type=list[str])
 
 
-def list_capabilities(worker: Worker) -> set[str]:
+def list_capabilities(worker: WorkerRow) -> set[str]:
     return set(filter(None, worker.capabilities.split(",")))
 
 
-def describe_queues(worker: Worker) -> str:
+def describe_queues(worker: WorkerRow) -> str:
     queues = ", ".join(list_queues(worker))
     return f"claims from {queues}" if queues else "has not claimed yet"

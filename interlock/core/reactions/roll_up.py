@@ -50,6 +50,7 @@ def counts(moved: list[Moved]) -> dict[int, dict[str, int]]:
 
 
 def count_birth(total: dict[str, int], unit: Unit) -> None:
+    """A parent has one child more."""
     total["total"] += 1
     total["deciders"] += unit.decides
 

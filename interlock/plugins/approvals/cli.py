@@ -13,7 +13,7 @@ from interlock.client.inbox import InboxItem
 from interlock.kernel.commands import Standing
 from interlock.kernel.errors import InterlockError, StoreError
 from interlock.kernel.ids import format_id
-from interlock.store.queries.views import glimpse
+from interlock.store.queries.views import read_summary
 
 app = typer.Typer()  # without a name: its commands stand beside those of the core
 HEADS = ("ID", "TASK", "RUN", "ACTION", "APPROVERS", "VOTES", "SINCE", "EXPIRES")
@@ -113,7 +113,7 @@ def send_decision(client: App, unit: str, word: str, vote: dict[str, Any], json:
     except StoreError:
         raise
     except InterlockError as refusal:
-        job = client.read(glimpse, number)
+        job = client.read(read_summary, number)
         name = format_id(job.lifecycle, number)
         if json:
             print_json({"id": name, "state": job.state, "applied": False, "refused": str(refusal)})

@@ -15,6 +15,7 @@ from interlock.core.validation import check_name, check_text
 from interlock.kernel.approvals import VERDICTS
 from interlock.kernel.commands import Command, Decide, Policy, Standing, Vote, Work, read_options
 from interlock.kernel.errors import InterlockError, Unknown
+from interlock.kernel.ids import format_id
 from interlock.kernel.lifecycle import Category, Lifecycle
 from interlock.kernel.rows import Unit
 from interlock.store.queries.for_verbs import find_submitter, has_note, load_open_children, read_notes
@@ -78,28 +79,28 @@ def vote(tx: UnitOfWork, command: Vote) -> Standing:
     """
     check_name("voter", command.voter)
     check_text("reason", command.reason)
-    unit = meant(tx, command)
+    unit = find_voted(tx, command)
     if unit is None:
         return make_standing(tx.unit(command.unit), applied=False)
     voice = Voice(command.approve, command.reason, command.roles, command.vouched_by)
     return cast(tx, unit, policy_of(tx.body(unit)), command, command.voter, voice)
 
 
-def meant(tx: UnitOfWork, command: Vote) -> Unit | None:
+def find_voted(tx: UnitOfWork, command: Vote) -> Unit | None:
     """What waits for this vote: the unit itself, or the first gate below it, or that of the step that is named."""
     below = load_open_children(tx, command.unit)
     unit = tx.unit(command.unit)
-    names = {one.id: policy_of(tx.body(one)).step or tx.body(one).task for one in (unit, *below)}
+    names = {child.id: policy_of(tx.body(child)).step or tx.body(child).task for child in (unit, *below)}
     if command.step is not None and command.step not in names.values():
-        tasks = {one.id: tx.body(one).task for one in (unit, *below)}
+        tasks = {child.id: tx.body(child).task for child in (unit, *below)}
         if command.step not in tasks.values():
-            steps = ", ".join(names[one.id] for one in below) or "none"
-            raise Unknown(f"unit {unit.id} has no open step '{command.step}'; it has {steps}")
+            steps = ", ".join(names[child.id] for child in below) or "none"
+            raise Unknown(f"{format_id(unit.lifecycle, unit.id)} has no open step '{command.step}'; it has {steps}")
         names = tasks
     trigger = VERDICTS[not command.approve]
-    waiting = [one for one in (unit, *below) if tx.lifecycle(one).allows(one.state, trigger)]
-    waiting = [one for one in waiting if one.category == Category.GATE]
-    return next((one for one in waiting if command.step in (None, names[one.id])), None)
+    waiting = [child for child in (unit, *below) if tx.lifecycle(child).allows(child.state, trigger)]
+    waiting = [child for child in waiting if child.category == Category.GATE]
+    return next((child for child in waiting if command.step in (None, names[child.id])), None)
 
 
 def cast(tx: UnitOfWork, unit: Unit, own: Policy, command: Command[Standing], voter: str, voice: Voice) -> Standing:
@@ -108,8 +109,8 @@ def cast(tx: UnitOfWork, unit: Unit, own: Policy, command: Command[Standing], vo
     if has_note(tx, unit.id, "vote", voter):
         return make_standing(unit, applied=False)
     note(tx, unit.id, "vote", msgspec.json.encode(voice).decode(), name=voter)
-    votes = [(one.name, msgspec.json.decode(one.payload, type=Voice)) for one in read_notes(tx, [unit.id], "vote")]
-    given = [name for name, said in votes if said.approve]
+    votes = [(note.name, msgspec.json.decode(note.payload, type=Voice)) for note in read_notes(tx, [unit.id], "vote")]
+    given = [name for name, voice in votes if voice.approve]
     if voice.approve and len(given) < (own.quorum or 1):
         return make_standing(unit, applied=True)
     if voice.approve:

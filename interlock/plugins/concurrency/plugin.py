@@ -2,7 +2,7 @@
 
 from interlock.core.plugin import Plugin
 from interlock.plugins.concurrency.rates import set_capacities, spend_token, take_tokens_back
-from interlock.plugins.concurrency.slots import ConcurrencyOptions, check_keys, seat
+from interlock.plugins.concurrency.slots import ConcurrencyOptions, check_keys, take_or_park
 from interlock.store.hooks import Hooks
 
 PLUGIN = Plugin(
@@ -10,7 +10,7 @@ PLUGIN = Plugin(
     docs="engine.md",
     options=ConcurrencyOptions,
     hooks=Hooks(
-        gates=(seat,),
+        gates=(take_or_park,),
         checks=(check_keys,),
         before_birth=(set_capacities,),
         before_grant=(spend_token,),

@@ -43,10 +43,12 @@ def keys_of(body: Body, *, held: bool = False) -> tuple[str, ...]:
 
 
 def limit_name(key: str) -> str:
+    """The key of the slot of a limit."""
     return f"limit:{key}"
 
 
 def rate_name(key: str) -> str:
+    """The key of the slot of a rate."""
     return f"rate:{key}"
 
 
@@ -71,6 +73,7 @@ def set_limit(tx: UnitOfWork, tenant: int, key: str, limit: int) -> None:
 
 
 def set_capacity(tx: UnitOfWork, tenant: int, key: str, capacity: int) -> None:
+    """So many units may have a slot of the key from now on; what that makes room for is available."""
     slot = lock_slot(tx, tenant, key, capacity)
     if slot.capacity != capacity:
         slot.capacity = capacity
@@ -78,7 +81,7 @@ def set_capacity(tx: UnitOfWork, tenant: int, key: str, capacity: int) -> None:
         offer(tx, tenant, key)
 
 
-def seat(tx: UnitOfWork, unit: Unit, wanted: bool, live: bool) -> bool:
+def take_or_park(tx: UnitOfWork, unit: Unit, wanted: bool, live: bool) -> bool:
     """Whether the unit has the keys that it needs now: it has taken or given back, or is parked on a full one.
 
     All keys or none: one that is kept while another is waited for would block others for nothing.
@@ -86,7 +89,7 @@ def seat(tx: UnitOfWork, unit: Unit, wanted: bool, live: bool) -> bool:
     body = tx.body(unit)
     if body.mutex is None and body.limit_key is None and body.rate_key is None:
         return True
-    has = seats_of(tx, unit)
+    has = keys_held(tx, unit)
     needs = keys_of(body, held=not wanted) if wanted or live else ()
     missing = [lock_slot(tx, unit.tenant, key) for key in needs if key not in has]
     full = next((slot for slot in missing if slot.taken >= slot.capacity), None)
@@ -102,7 +105,7 @@ def seat(tx: UnitOfWork, unit: Unit, wanted: bool, live: bool) -> bool:
     return tx.state(SlotState).keys[unit.id] == needs  # what was given back may have led to it
 
 
-def seats_of(tx: UnitOfWork, unit: Unit) -> tuple[str, ...]:
+def keys_held(tx: UnitOfWork, unit: Unit) -> tuple[str, ...]:
     """The keys that a unit has, as far as this transaction knows."""
     was, keys = tx.rows.loaded.get(unit.id), tx.state(SlotState).keys
     if unit.id in keys or was is None or (was.available_at is None and was.holder is None):

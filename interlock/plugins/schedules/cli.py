@@ -27,7 +27,7 @@ from interlock.plugins import make_engine
 from interlock.plugins.schedules.cron import after, format_instant
 from interlock.store.connection import Connection
 from interlock.store.queries.snapshots import snapshot
-from interlock.store.queries.views import glimpse, schedule_of, schedules_of, skipped_of
+from interlock.store.queries.views import read_summary, schedule_of, schedules_of, skipped_of
 
 app = typer.Typer(name="schedule", help="Schedules: list, pause, resume, remove or fire them.", no_args_is_help=True)
 A = TypeVar("A")
@@ -69,7 +69,7 @@ def describe_schedule(connection: Connection, schedule: Schedule, following: int
 def describe_last(connection: Connection, schedule: Schedule) -> str:
     """Return the id and state of the job that it submitted last; empty if that was archived."""
     try:
-        last = glimpse(connection, schedule.tenant, schedule.last_unit or 0)
+        last = read_summary(connection, schedule.tenant, schedule.last_unit or 0)
     except Unknown:
         return ""
     return f"{format_id(last.lifecycle, last.unit)} {last.state}"
@@ -134,7 +134,7 @@ def fire_schedule(
     """Submit the job of a schedule now, whatever its next time."""
     fired = send(db, FireSchedule(name=name, tenant=tenant, actor=get_actor(actor), reason=reason.strip()))
     with open_existing(db) as connection, snapshot(connection, [tenant]):
-        job = glimpse(connection, tenant, fired.unit)
+        job = read_summary(connection, tenant, fired.unit)
     if json:
         print_json({"unit": format_id(job.lifecycle, fired.unit), "state": job.state})
     else:

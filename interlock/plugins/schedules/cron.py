@@ -77,6 +77,7 @@ def after(timing: str, timezone: str, at: int) -> Iterator[int]:
 
 
 def cron(timing: str, zone: ZoneInfo, at: int) -> Iterator[int]:
+    """Yields the instants of a cron expression after `at`, in microseconds."""
     for instant in CronSim(timing, datetime.fromtimestamp(at // SECOND_US, zone)):
         yield round(instant.timestamp()) * SECOND_US
 
@@ -89,9 +90,9 @@ def due(timing: str, timezone: str, first: int, now: int, most: int) -> list[int
     span = SPAN_US
     while True:
         start = max(first, now - span)
-        found = deque(takewhile(lambda at: at <= now, after(timing, timezone, start - 1)), maxlen=most)
-        if len(found) == most or start == first:
-            return list(found)
+        instants = deque(takewhile(lambda at: at <= now, after(timing, timezone, start - 1)), maxlen=most)
+        if len(instants) == most or start == first:
+            return list(instants)
         span *= 4
 
 

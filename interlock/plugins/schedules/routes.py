@@ -13,7 +13,7 @@ from interlock.server.jobs import read_submitted
 from interlock.server.operations import Operation, Reply, Request
 from interlock.server.request_schemas import ReasonRequest
 from interlock.store.connection import Connection
-from interlock.store.queries.views import glimpse, schedules_of
+from interlock.store.queries.views import read_summary, schedules_of
 
 
 async def list_schedules(request: Request) -> responses.SchedulesResponse:
@@ -28,7 +28,7 @@ def make_response(connection: Connection, schedule: Schedule) -> responses.Sched
     last = None
     if schedule.last_unit is not None:
         with suppress(Unknown):  # it was archived
-            lifecycle = glimpse(connection, schedule.tenant, schedule.last_unit).lifecycle
+            lifecycle = read_summary(connection, schedule.tenant, schedule.last_unit).lifecycle
             last = format_id(lifecycle, schedule.last_unit)
     return responses.ScheduleResponse(
         schedule.name, schedule.timing, schedule.timezone, schedule.overlap, schedule.missed, explain_pause(schedule),

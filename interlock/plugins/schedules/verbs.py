@@ -28,6 +28,7 @@ from interlock.kernel.commands import (
 )
 from interlock.kernel.commands.submit import encode_work
 from interlock.kernel.errors import InterlockError, Refused, StoreError
+from interlock.kernel.ids import format_id
 from interlock.kernel.rows import Schedule, Skipped, Unit
 from interlock.plugins.schedules import cron
 from interlock.plugins.schedules.queries import (
@@ -175,14 +176,14 @@ def run_schedules(tx: UnitOfWork, limit: int) -> int:
 
 def make_due(tx: UnitOfWork, schedule: Schedule) -> int:
     """Of one schedule, at most a few at once: it is due again then."""
-    found = cron.due(schedule.timing, schedule.timezone, schedule.next_at or 0, tx.now, ALL_MAX + 1)
-    if len(found) > ALL_MAX:
+    instants = cron.due(schedule.timing, schedule.timezone, schedule.next_at or 0, tx.now, ALL_MAX + 1)
+    if len(instants) > ALL_MAX:
         reason = f"more than {ALL_MAX:,} instants were missed, and these are older; from the first to the last of them"
-        skip(tx, schedule, [(schedule.next_at or 0, reason), (found[0], reason)], counted=False)
-        found = found[1:]
-    wanted = cron.caught_up(schedule.missed, found, tx.now) if found else []
+        skip(tx, schedule, [(schedule.next_at or 0, reason), (instants[0], reason)], counted=False)
+        instants = instants[1:]
+    wanted = cron.caught_up(schedule.missed, instants, tx.now) if instants else []
     reason = f"missed: nobody looked until {cron.format_instant(tx.now // 1_000_000 * 1_000_000)}"
-    skips = [(instant, reason) for instant in found if instant not in set(wanted)]
+    skips = [(instant, reason) for instant in instants if instant not in set(wanted)]
     made = 0
     for instant in wanted[:AT_ONCE]:
         why = make_at(tx, schedule, instant)
@@ -201,7 +202,7 @@ def make_at(tx: UnitOfWork, schedule: Schedule, instant: int) -> str:
     """A unit exists for the instant, or there is a reason why not."""
     last = last_open(tx, schedule)
     if last and schedule.overlap == "skip":
-        return f"unit {last.id} of the instant before has not ended"
+        return f"{format_id(last.lifecycle, last.id)} of the instant before has not ended"
     if last and schedule.overlap == "replace":
         stop(tx, last, schedule)
     before = tx.changes.count
@@ -219,7 +220,7 @@ def make_at(tx: UnitOfWork, schedule: Schedule, instant: int) -> str:
 
 
 def make(
-    tx: UnitOfWork, schedule: Schedule, instant: int | None, asked: Command[list[Submitted]] | FireSchedule
+    tx: UnitOfWork, schedule: Schedule, instant: int | None, by: Command[list[Submitted]] | FireSchedule
 ) -> Submitted:
     """The unit of an instant, which has its key; one that was triggered has none."""
     try:
@@ -234,7 +235,7 @@ def make(
     mutex = work.mutex or (f"schedule:{schedule.name}" if schedule.overlap in ONE_AT_A_TIME else None)
     work = msgspec.structs.replace(work, key=key, mutex=mutex, labels=msgspec.json.encode(labels).decode())
     order = Submit(
-        tenant=schedule.tenant, actor=asked.actor, reason=asked.reason, cause=asked.cause, vouched_by=asked.vouched_by,
+        tenant=schedule.tenant, actor=by.actor, reason=by.reason, cause=by.cause, vouched_by=by.vouched_by,
         work=(work,),
     )  # fmt: skip
     return submit(tx, order)[0]
@@ -242,8 +243,8 @@ def make(
 
 def last_open(tx: UnitOfWork, schedule: Schedule) -> Unit | None:
     """The unit that the schedule made last, if it has not ended."""
-    found = tx.lock_units([schedule.last_unit]) if schedule.last_unit is not None else []
-    return found[0] if found and found[0].outcome is None else None
+    units = tx.lock_units([schedule.last_unit]) if schedule.last_unit is not None else []
+    return units[0] if units and units[0].outcome is None else None
 
 
 def stop(tx: UnitOfWork, unit: Unit, schedule: Schedule) -> None:
@@ -255,7 +256,7 @@ def stop(tx: UnitOfWork, unit: Unit, schedule: Schedule) -> None:
 
 def skip(tx: UnitOfWork, schedule: Schedule, skips: list[tuple[int, str]], *, counted: bool = True) -> None:
     """Instants without a unit are remembered for a while, a row for each stretch with one reason."""
-    for reason, some in groupby(skips, key=lambda one: one[1]):
+    for reason, some in groupby(skips, key=lambda skipped: skipped[1]):
         of = [instant for instant, _ in some]
         tx.add(
             Skipped(

@@ -11,7 +11,7 @@ from interlock.client.app import App
 from interlock.core import validation
 from interlock.kernel.commands import Replay, Signal, Submit, Submitted, Work
 from interlock.kernel.ids import format_id
-from interlock.store.queries.views import glimpse
+from interlock.store.queries.views import read_summary
 
 app = typer.Typer()  # without a name: its commands stand beside those of the core
 RUN = "workflow_run"
@@ -100,7 +100,7 @@ def send_signal(
     with open_app(db, tenant) as client:
         command = Signal(unit=find_unit(client, unit), name=name, payload=data, tenant=tenant, actor=get_actor(actor))
         standing = client.send(command)
-        whose = format_id(client.read(glimpse, standing.unit).lifecycle, standing.unit)
+        whose = format_id(client.read(read_summary, standing.unit).lifecycle, standing.unit)
     if json:
         print_json({"id": whose, "name": name, "state": standing.state, "applied": standing.applied})
     elif standing.applied:

@@ -65,8 +65,8 @@ def compensate(tx: UnitOfWork, moved: list[Moved]) -> None:
     owners = [unit.id for unit in ended if unit.outcome != Category.SUCCESS and not undoing.get(unit.id)]
     steps = [(unit, undone) for unit in ended if (undone := undoing.get(unit.id))]
     recorded: dict[int, list[Note]] = {}
-    for one in read_compensations(tx, sorted({*owners, *(unit.parent or 0 for unit, _ in steps)})):
-        recorded.setdefault(one.unit, []).append(one)
+    for compensation in read_compensations(tx, sorted({*owners, *(unit.parent or 0 for unit, _ in steps)})):
+        recorded.setdefault(compensation.unit, []).append(compensation)
     for owner in owners:
         if owner in recorded:
             tx.act_for(tx.rows.units[owner])
@@ -78,10 +78,10 @@ def compensate(tx: UnitOfWork, moved: list[Moved]) -> None:
 def go_on(tx: UnitOfWork, unit: Unit, undone: int, recorded: list[Note]) -> None:
     """A compensation has ended; the one that was recorded before it begins."""
     owner = recorded[0].unit
-    this = next(one for one in recorded if one.id == undone)
+    this = next(row for row in recorded if row.id == undone)
     if unit.outcome == Category.SUCCESS:
         note(tx, owner, "compensated", msgspec.json.encode({"by": unit.id}).decode(), name=this.name)
-    if earlier := next((one for one in recorded if one.id < undone), None):
+    if earlier := next((row for row in recorded if row.id < undone), None):
         undo(tx, owner, earlier)
 
 

@@ -32,12 +32,12 @@ def runs_of(tx: UnitOfWork, unit: Unit) -> tuple[int, ...]:
 
 
 def by_run(tx: UnitOfWork, runs: list[int]) -> dict[int, dict[str, str]]:
-    found: dict[int, dict[str, str]] = {}
+    outputs: dict[int, dict[str, str]] = {}
     for run, policy, result in read_child_results(tx, runs):
         own = policy_in(policy)
         if own.step is not None and own.undoes is None:
-            found.setdefault(run, {})[own.step] = result or NOTHING
-    return found
+            outputs.setdefault(run, {})[own.step] = result or NOTHING
+    return outputs
 
 
 def merged(below: dict[int, dict[str, str]], runs: Sequence[int]) -> dict[str, str]:
@@ -50,7 +50,7 @@ def known_to(tx: UnitOfWork, unit: Unit) -> dict[str, Any]:
     outputs = outputs_in(tx, runs_of(tx, unit))
     return {
         **(given if isinstance(given, dict) else {}),
-        **{name: msgspec.json.decode(one) for name, one in outputs.items()},
+        **{name: msgspec.json.decode(output) for name, output in outputs.items()},
     }
 
 
@@ -68,5 +68,5 @@ def gather_outputs(tx: UnitOfWork, run: Unit, trigger: str) -> None:
 def gathered(tx: UnitOfWork, run: Unit) -> str:
     """What a run that is a step of another one came to: the outputs of its own steps, by name."""
     return msgspec.json.encode(
-        {name: msgspec.Raw(one.encode()) for name, one in outputs_in(tx, [run.id]).items()}
+        {name: msgspec.Raw(output.encode()) for name, output in outputs_in(tx, [run.id]).items()}
     ).decode()

@@ -12,6 +12,7 @@ from interlock.core.effective_policy import policy_of
 from interlock.core.notes import note
 from interlock.kernel.commands import Release, Signal, Standing
 from interlock.kernel.errors import InterlockError
+from interlock.kernel.ids import format_id
 from interlock.kernel.rows import Unit
 from interlock.store.queries.for_verbs import has_note, load_open_children, read_notes
 from interlock.store.unit_of_work import UnitOfWork
@@ -24,14 +25,16 @@ def signal(tx: UnitOfWork, command: Signal) -> Standing:
     load_open_children(tx, command.unit)  # children are locked before their parent
     unit = addressed(tx, tx.unit(command.unit))
     if tx.lifecycle(unit).settled(unit.state):
-        raise InterlockError(f"unit {unit.id} has ended ({unit.state}); nobody waits for a signal any more")
+        raise InterlockError(
+            f"{format_id(unit.lifecycle, unit.id)} has ended ({unit.state}); nobody waits for a signal any more"
+        )
     if has_note(tx, unit.id, "signal", command.name):
         return make_standing(unit, applied=False)
     note(tx, unit.id, "signal", command.payload, name=command.name)
     key = signal_name(unit.id, command.name)
-    for one in (unit, *load_open_children(tx, unit.id)):
-        if one.parked_on == key:
-            change(tx, one, parked_on=None, due_at=None)
+    for waiting in (unit, *load_open_children(tx, unit.id)):
+        if waiting.parked_on == key:
+            change(tx, waiting, parked_on=None, due_at=None)
     return make_standing(unit, applied=True)
 
 
@@ -69,7 +72,7 @@ def wait_for(tx: UnitOfWork, unit: Unit, name: str, due_at: int | None) -> dict[
     source = listens_to(tx, unit)
     if has_note(tx, source, "signal", name):
         return {"due_at": None}
-    before = [one for one in read_notes(tx, [unit.id], "wait") if one.name == name]
+    before = [wait for wait in read_notes(tx, [unit.id], "wait") if wait.name == name]
     if before:
         due_at = msgspec.json.decode(before[0].payload)  # an attempt that was lost meanwhile does not wait longer
     else:
@@ -81,7 +84,8 @@ def hand_over_signals(tx: UnitOfWork, units: list[Unit]) -> dict[int, dict[str, 
     """What a worker is told of units that were granted before: the signals that came, and those that came too late."""
     came, waited = signals_for(tx, units), over(tx, units)
     return {
-        one: {"signals": tuple(came.get(one, {}).items()), "waited": waited.get(one, ())} for one in {*came, *waited}
+        unit: {"signals": tuple(came.get(unit, {}).items()), "waited": waited.get(unit, ())}
+        for unit in {*came, *waited}
     }
 
 
@@ -89,16 +93,16 @@ def signals_for(tx: UnitOfWork, units: Sequence[Unit]) -> dict[int, dict[str, st
     """By unit that was granted before: the signals that came, by name. A first attempt learns of them when it waits."""
     sources = {unit.id: listens_to(tx, unit) for unit in units if unit.fence > 1}
     came: dict[int, dict[str, str]] = {}
-    for one in read_notes(tx, sorted(set(sources.values())), "signal"):
-        came.setdefault(one.unit, {})[one.name] = one.payload
+    for arrival in read_notes(tx, sorted(set(sources.values())), "signal"):
+        came.setdefault(arrival.unit, {})[arrival.name] = arrival.payload
     return {unit: came[source] for unit, source in sources.items() if source in came}
 
 
 def over(tx: UnitOfWork, units: Sequence[Unit]) -> dict[int, tuple[str, ...]]:
     """By unit that was granted before: the signals for which it has waited as long as it wanted to."""
-    found: dict[int, tuple[str, ...]] = {}
-    for one in read_notes(tx, [unit.id for unit in units if unit.fence > 1], "wait"):
-        until = msgspec.json.decode(one.payload)
+    ended: dict[int, tuple[str, ...]] = {}
+    for wait in read_notes(tx, [unit.id for unit in units if unit.fence > 1], "wait"):
+        until = msgspec.json.decode(wait.payload)
         if until is not None and until <= tx.now:
-            found[one.unit] = (*found.get(one.unit, ()), one.name)
-    return found
+            ended[wait.unit] = (*ended.get(wait.unit, ()), wait.name)
+    return ended

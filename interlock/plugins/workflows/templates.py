@@ -17,6 +17,7 @@ from interlock.kernel import workflow_graph
 from interlock.kernel.commands import DefineTemplate, Planned, Policy, Replay, Submitted, Work
 from interlock.kernel.commands.submit import encode_work
 from interlock.kernel.errors import InterlockError, Unknown
+from interlock.kernel.ids import format_id
 from interlock.kernel.lifecycle import Lifecycle
 from interlock.kernel.rows import Unit
 from interlock.kernel.workflow_graph import Template, order_of
@@ -31,7 +32,7 @@ def define_template(tx: UnitOfWork, command: DefineTemplate) -> Planned:
     """The newest version of the template has these steps; if it had them before, nothing has changed."""
     validation.check_name("name", command.name)
     workflow_graph.refuse_odd(command.name, command.steps)
-    text = encode_work([checked(tx, command.name, step) for step in command.steps])
+    text = encode_work([check_template_step(tx, command.name, step) for step in command.steps])
     digest = sha256(text.encode()).hexdigest()
     last = find_template(tx, command.tenant, command.name)
     if last is not None and last.digest == digest:
@@ -44,7 +45,7 @@ def define_template(tx: UnitOfWork, command: DefineTemplate) -> Planned:
     return Planned(name=command.name, changed=True, version=fresh.version)
 
 
-def checked(tx: UnitOfWork, template: str, step: Work) -> Work:
+def check_template_step(tx: UnitOfWork, template: str, step: Work) -> Work:
     """A step as it is kept: one that is a workflow itself names its version, so that no template is inside itself."""
     step = workflow_graph.as_gate(step)
     plain = Work(task=step.task)
@@ -64,11 +65,11 @@ def pinned(tx: UnitOfWork, work: Work) -> Work:
     if work.template is None:
         return work
     return msgspec.structs.replace(
-        work, template_version=found(tx, tx.tenant, work.template, work.template_version).version
+        work, template_version=get_template(tx, tx.tenant, work.template, work.template_version).version
     )
 
 
-def found(tx: UnitOfWork, tenant: int, name: str, version: int | None) -> Template:
+def get_template(tx: UnitOfWork, tenant: int, name: str, version: int | None) -> Template:
     template = find_template(tx, tenant, name, version)
     if template is None:
         which = "" if version is None else f" version {version}"
@@ -88,7 +89,7 @@ def steps_of(tx: UnitOfWork, run: Unit) -> tuple[Work, ...]:
     own = policy_of(tx.body(run))
     if own.template is None:
         return ()
-    return steps_in(found(tx, run.tenant, own.template, own.template_version).steps)
+    return steps_in(get_template(tx, run.tenant, own.template, own.template_version).steps)
 
 
 def expand(tx: UnitOfWork, run: Unit, kept: set[str] | None = None) -> list[Unit]:
@@ -130,7 +131,9 @@ def again(tx: UnitOfWork, old: Unit, first: str | None, stamp: Stamp) -> tuple[U
     body = tx.body(old)
     own = policy_of(body)
     if own.step is not None:
-        raise InterlockError(f"unit {old.id} is a step of run {old.parent}; do that run again, from '{own.step}' on")
+        raise InterlockError(
+            f"{format_id(old.lifecycle, old.id)} is a step of run {old.parent}; do that run again, from '{own.step}' on"
+        )
     runs = (*own.earlier, old.id)
     kept = workflow_graph.kept(own.template or "", steps_of(tx, old), first, outputs_in(tx, runs))
     work = Work(

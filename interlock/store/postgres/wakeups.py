@@ -32,8 +32,8 @@ class Notify:
 
     def __init__(self, url: str, clock: Callable[[], float] = time.monotonic) -> None:
         self.url, self.clock = url, clock  # in seconds, from whenever
-        self.mouth: psycopg.Connection[tuple[Any, ...]] | None = None
-        self.ears: psycopg.Connection[tuple[Any, ...]] | None = None
+        self.sender: psycopg.Connection[tuple[Any, ...]] | None = None
+        self.listener: psycopg.Connection[tuple[Any, ...]] | None = None
         self.pooled, self.ending = False, Event()  # the first is known once somebody wants to listen
         self.quiet_at = 0.0  # from when on a commit may tell
 
@@ -61,41 +61,41 @@ class Notify:
 
     def tell(self, queues: Iterable[Queue]) -> None:
         """Whoever listens hears that these queues have got work."""
-        if self.mouth is None or self.mouth.closed:
-            self.mouth = open_raw(self.url)
+        if self.sender is None or self.sender.closed:
+            self.sender = open_raw(self.url)
         with translate_errors():
-            self.mouth.execute(translate_sql(TELL_ALONE), {"channel": CHANNEL, "text": payload_of(queues)})
+            self.sender.execute(translate_sql(TELL_ALONE), {"channel": CHANNEL, "text": payload_of(queues)})
 
     def listen(self, queues: Iterable[Queue]) -> None:
         """From here on nothing is missed."""
-        if self.pooled or (self.ears is not None and not self.ears.closed):
+        if self.pooled or (self.listener is not None and not self.listener.closed):
             return
-        ears = open_raw(self.url)
+        listener = open_raw(self.url)
         try:
-            self.pooled = is_pooled(ears)
+            self.pooled = is_pooled(listener)
             if not self.pooled:
                 with translate_errors():
-                    ears.execute(f"LISTEN {CHANNEL}")
-                self.ears = ears
+                    listener.execute(f"LISTEN {CHANNEL}")
+                self.listener = listener
         finally:
-            if self.ears is not ears:
-                ears.close()
+            if self.listener is not listener:
+                listener.close()
 
-    def heard(self, watched: Callable[[], set[Queue]], timeout: float) -> set[Queue]:
+    def receive(self, watched: Callable[[], set[Queue]], timeout: float) -> set[Queue]:
         """The queues that others told of. Raises Unavailable when the connection is lost, and perhaps some with it."""
         if self.pooled:
             self.ending.wait(timeout)
             return set()
-        assert self.ears, "nobody hears before they listen"
+        assert self.listener, "listen() comes first"
         with translate_errors():
-            texts = [notice.payload for notice in self.ears.notifies(timeout=timeout, stop_after=1)]
+            texts = [notice.payload for notice in self.listener.notifies(timeout=timeout, stop_after=1)]
         if ALL in texts:
             return watched()
         return {queue for text in texts for queue in msgspec.json.decode(text, type=list[Queue])}
 
     def close(self) -> None:
         self.ending.set()
-        for connection in (self.mouth, self.ears):
+        for connection in (self.sender, self.listener):
             if connection is not None:
                 connection.close()
 

@@ -8,7 +8,7 @@ from interlock.store.unit_of_work import UnitOfWork
 
 SETS = ", ".join(f"{name} = :{name}" for name in Key.__struct_fields__ if name not in ("id", "tenant"))
 KEY = select(Key, "WHERE id = :id AND tenant = :tenant {lock}")
-ASKED = """
+REQUESTS_IN_MINUTE = """
 INSERT INTO asked (tenant, minute, count) VALUES (:tenant, :minute, 1)
 ON CONFLICT (tenant) DO UPDATE SET minute = excluded.minute,
     count = CASE WHEN asked.minute = excluded.minute THEN asked.count + 1 ELSE 1 END
@@ -19,7 +19,7 @@ RETURNING count
 def count_requests(tx: UnitOfWork, tenant: int, minute: int) -> int:
     """How often a tenant has asked in this minute, now counted."""
     tx.changes.count += 1
-    return int(tx.connection.rows(ASKED, {"tenant": tenant, "minute": minute})[0][0])
+    return int(tx.connection.rows(REQUESTS_IN_MINUTE, {"tenant": tenant, "minute": minute})[0][0])
 
 
 def lock_key(tx: UnitOfWork, tenant: int, key: int) -> Key | None:
@@ -29,6 +29,7 @@ def lock_key(tx: UnitOfWork, tenant: int, key: int) -> Key | None:
 
 
 def add_key(tx: UnitOfWork, row: Key) -> None:
+    """Inserts the row of a new key at once, so that a name that is taken is refused."""
     tx.changes.count += 1
     tx.connection.insert([row])
 
@@ -41,6 +42,7 @@ def change_key(tx: UnitOfWork, row: Key) -> None:
 
 
 def find_api_key(connection: Connection, tenant: int, key: int) -> Key | None:
+    """Returns a key of the tenant, or None."""
     rows = read_rows(connection, Key, "WHERE id = :id AND tenant = :tenant", id=key, tenant=tenant)
     return rows[0] if rows else None
 

@@ -9,7 +9,7 @@ from interlock.store.connection import Connection
 
 CHUNK, LOOKED_MOST = 1_000, 10_000  # letters that are read together at most, and that are looked at for one page
 # What is asked of a letter is looked up by its key, a letter at a time, whatever else there is.
-LETTERS = """
+DEAD_LETTERS = """
 SELECT unit.id, unit.lifecycle, unit.dead_at,
        (SELECT task FROM body WHERE body.unit = unit.id),
        (SELECT queue FROM lane WHERE lane.id = unit.lane),
@@ -42,9 +42,9 @@ class DeadLetter(msgspec.Struct, frozen=True):
         return self.at, self.unit
 
     @property
-    def told(self) -> dict[str, Any]:
-        found: dict[str, Any] = msgspec.json.decode(self.payload)
-        return found
+    def details(self) -> dict[str, Any]:
+        payload: dict[str, Any] = msgspec.json.decode(self.payload)
+        return payload
 
 
 class DeadLetterConditions(msgspec.Struct, frozen=True, kw_only=True):
@@ -58,7 +58,7 @@ class DeadLetterConditions(msgspec.Struct, frozen=True, kw_only=True):
     since: int = 0  # microseconds
 
     def fits(self, dead_letter: DeadLetter) -> bool:
-        details = dead_letter.told
+        details = dead_letter.details
         pairs = (
             (self.lifecycle, dead_letter.lifecycle), (self.task, dead_letter.task), (self.queue, dead_letter.queue),
             (self.error_class, details.get("error_class")), (self.reason_code, details.get("reason_code")),
@@ -75,7 +75,7 @@ def find_place(connection: Connection, tenant: int, unit: int) -> Place | None:
 
 def read_dead_letters(connection: Connection, tenant: int, units: Sequence[int]) -> dict[int, DeadLetter]:
     """Those of these units that are dead letters, by unit."""
-    rows = connection.rows(f"{LETTERS} AND unit.id {{ids}}", {"tenant": tenant, "ids": list(units)})
+    rows = connection.rows(f"{DEAD_LETTERS} AND unit.id {{ids}}", {"tenant": tenant, "ids": list(units)})
     return {row[0]: DeadLetter(*row) for row in rows}
 
 
@@ -86,18 +86,18 @@ def read_newest(
 
     No more are looked at than `LOOKED_MOST`, so there may be fewer than `limit`, and more to come all the same.
     """
-    letters: list[DeadLetter] = []
+    dead_letters: list[DeadLetter] = []
     looked, chunk_size = 0, limit
     while looked < LOOKED_MOST:
         given = {"tenant": tenant, "at": before[0], "id": before[1], "since": wanted.since, "limit": chunk_size}
-        chunk = [DeadLetter(*row) for row in connection.rows(f"{LETTERS} {BEFORE}", given)]
-        for place, letter in enumerate(chunk):
-            if wanted.fits(letter):
-                letters.append(letter)
-                if len(letters) == limit:
+        chunk = [DeadLetter(*row) for row in connection.rows(f"{DEAD_LETTERS} {BEFORE}", given)]
+        for place, dead_letter in enumerate(chunk):
+            if wanted.fits(dead_letter):
+                dead_letters.append(dead_letter)
+                if len(dead_letters) == limit:
                     last = place == len(chunk) - 1 and len(chunk) < chunk_size
-                    return letters, None if last else letter
+                    return dead_letters, None if last else dead_letter
         if len(chunk) < chunk_size:
-            return letters, None
+            return dead_letters, None
         looked, before, chunk_size = looked + len(chunk), chunk[-1].place, min(chunk_size * 4, CHUNK)
-    return letters, chunk[-1]
+    return dead_letters, chunk[-1]

@@ -29,7 +29,7 @@ WHERE unit.id > :last AND (listed.unit IS NULL OR listed.events <> unit.version 
 ORDER BY unit.id LIMIT :page
 """
 # SQLite finds the acts of a unit by a table of its own, which is in the order of units and is held against the acts.
-TOLD = {
+ACTS_BY_UNIT = {
     "sqlite": "(SELECT unit, act.id AS act, member.version, path FROM member CROSS JOIN act ON act.id = member.act)",
     "postgres": "journal_unit",
 }
@@ -70,13 +70,14 @@ class ListedPath(NamedTuple):
     """A row of a path: what it tells, what was derived from that, and its hops."""
 
     id: int
-    told: str
+    text: str
     digest: str
     derived: list[Any]  # in the order of DERIVED
     hops: list[tuple[Any, ...]]
 
 
 def read_listed_paths(connection: Connection) -> Iterator[ListedPath]:
+    """Every path that the database lists, with its hops."""
     hops: dict[int, list[tuple[Any, ...]]] = {}
     for path, *hop in connection.rows(f"SELECT path, {', '.join(PathHop._fields)} FROM path_hop ORDER BY path, place"):
         hops.setdefault(path, []).append(tuple(hop))
@@ -118,15 +119,15 @@ def find_recorded_digest(act: Act, unit: int) -> str | None:
     return act.details[act.units.index(unit)] if act.details else None
 
 
-class Kept(NamedTuple):
+class KeptResult(NamedTuple):
     """What is kept of a unit beside its acts, and whether its result is one that they tell of."""
 
     unit: int
     error: str | None
-    told: bool
+    recorded: bool
 
 
-def read_results(connection: Connection, page: int) -> Iterator[Kept]:
+def read_results(connection: Connection, page: int) -> Iterator[KeptResult]:
     """Every unit that has a result or an error."""
     last = 0
     while rows := connection.rows(RESULTS, {"last": last, "page": page}):
@@ -134,7 +135,7 @@ def read_results(connection: Connection, page: int) -> Iterator[Kept]:
         acts = {act.id: act for act in select_acts(connection, "WHERE id {ids}", ids=sorted({row[3] for row in rows}))}
         for unit, result, error, act in rows:
             recorded = result is None or is_recorded(connection, unit, result, acts.get(act))
-            yield Kept(unit, error, recorded)
+            yield KeptResult(unit, error, recorded)
 
 
 def is_recorded(connection: Connection, unit: int, result: str, last: Act | None) -> bool:
@@ -153,13 +154,14 @@ def read_tracebacks(connection: Connection) -> Iterator[tuple[int, str]]:
 
 
 def read_bodies(connection: Connection, units: Iterable[int]) -> list[Body]:
+    """The bodies of these units; those without one are left out."""
     ids = sorted(units)
     return read_rows(connection, Body, "WHERE unit {ids}", ids=ids) if ids else []
 
 
 def find_units_that_differ_from_their_acts(connection: Connection) -> Iterator[tuple[int, int, int]]:
     """Units that are not what their acts come to: the unit, its version, and how many events these acts tell of it."""
-    for unit, version, events in read_pages(connection, UNLIKE_ACTS.format(told=TOLD[connection.name])):
+    for unit, version, events in read_pages(connection, UNLIKE_ACTS.format(told=ACTS_BY_UNIT[connection.name])):
         yield unit, version, int(events or 0)
 
 
@@ -198,6 +200,7 @@ def read_seal_before(connection: Connection, tenant: int, number: int) -> Seal:
 
 
 def read_seals_after(connection: Connection, before: Seal, page: int) -> Sequence[Seal]:
+    """The next seals of a tenant behind one of them, a page at a time."""
     return read_rows(connection, Seal, NEXT_SEALS, tenant=before.tenant, after=before.number, page=page)
 
 

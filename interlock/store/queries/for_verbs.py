@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from interlock.kernel.rows import Answer, Artifact, Body, Event, Note, Token, Unit, Worker
+from interlock.kernel.rows import Answer, Artifact, Body, Event, Note, Token, Unit, WorkerRow
 from interlock.store.acts import read_unflushed_events
 from interlock.store.connection import Queue
 from interlock.store.lanes import Lane, LaneOrLimits, Lanes, remember_lanes
@@ -26,14 +26,14 @@ EXPIRED = select(
     "AND until <= :now ORDER BY until, lease.unit LIMIT :limit {skip_unit}",
 )
 TOKENS_BACK = select(Token, "WHERE tenant = :tenant AND back_at <= :now ORDER BY back_at LIMIT :limit {skip}")
-WORKER_UNLOCKED, UNIT_UNLOCKED = select(Worker, "WHERE unit = :unit"), select(Unit, "WHERE id = :id")
+WORKER_UNLOCKED, UNIT_UNLOCKED = select(WorkerRow, "WHERE unit = :unit"), select(Unit, "WHERE id = :id")
 OPEN_CHILDREN = select(Unit, "WHERE parent = :parent AND outcome IS NULL ORDER BY id {lock}")
 LAST_CHILD = select(Unit, "WHERE parent = :parent ORDER BY id DESC LIMIT 1 {lock}")
 NOTES_NAMED = select(Note, "WHERE unit {ids} AND kind = :kind")
 REMEMBERED = select(Note, "WHERE unit {ids} AND kind IN ('checkpoint', 'step') ORDER BY id")
 ARTIFACT = select(Artifact, "WHERE unit = :unit AND attempt = :attempt AND name = :name")
 # In the order of the index.
-INCARNATIONS = select(Worker, "WHERE tenant = :tenant AND name = :name ORDER BY incarnation {lock}")
+INCARNATIONS = select(WorkerRow, "WHERE tenant = :tenant AND name = :name ORDER BY incarnation {lock}")
 WITH_KEYS = select(Body, "WHERE tenant = :tenant AND task = :task AND key {ids}")
 ANSWER = select(Answer, "WHERE tenant = :tenant AND scope = :scope AND key = :key")
 KEYS_AT_ONCE = 500
@@ -291,13 +291,13 @@ def find_last_grant(tx: UnitOfWork, unit: Unit) -> Event | None:
     return next((event for event in events if event.lease_to and not event.lease_from), None)
 
 
-def read_worker_unlocked(tx: UnitOfWork, worker: int) -> tuple[Worker | None, Unit | None]:
+def read_worker_unlocked(tx: UnitOfWork, worker: int) -> tuple[WorkerRow | None, Unit | None]:
     """A worker and its unit as they are now; others may change them."""
     workers, units = tx.run(WORKER_UNLOCKED.bind(unit=worker)), tx.run(UNIT_UNLOCKED.bind(id=worker))
     return next(iter(workers), None), next(iter(units), None)
 
 
-def lock_incarnations(tx: UnitOfWork, tenant: int, name: str) -> list[Worker]:
+def lock_incarnations(tx: UnitOfWork, tenant: int, name: str) -> list[WorkerRow]:
     """Every worker that ever had a name, locked."""
     workers = sorted(tx.run(INCARNATIONS.bind(tenant=tenant, name=name)), key=lambda worker: worker.unit)
     return [tx.rows.workers.setdefault(worker.unit, worker) for worker in workers]

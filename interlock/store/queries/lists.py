@@ -58,7 +58,7 @@ class UnitRef(msgspec.Struct, frozen=True):
     ended: bool
 
 
-class Found(msgspec.Struct, frozen=True):
+class UnitPage(msgspec.Struct, frozen=True):
     """Units, and the id behind which to go on, if there may be more."""
 
     units: list[UnitRef]
@@ -135,7 +135,7 @@ def place_of(connection: Connection, tenant: int, unit: int, sql: str) -> tuple[
     """Where a unit stands in a list. Raises InterlockError."""
     rows = connection.rows(f"{sql} AND tenant = :tenant", {"unit": unit, "tenant": tenant})
     if not rows:
-        raise InterlockError("the unit behind which to go on is not there any more; begin with the first page")
+        raise InterlockError("the job behind which to go on is not there any more; begin with the first page")
     return tuple(rows[0])
 
 
@@ -183,7 +183,7 @@ def read_narrow_list(connection: Connection, tenant: int, wanted: Filter, limit:
     return Page(rows[:limit], named(rows[limit - 1]) if len(rows) > limit else None)
 
 
-def read_oldest_units(connection: Connection, tenant: int, wanted: Filter, limit: int, after: int = 0) -> Found:
+def read_oldest_units(connection: Connection, tenant: int, wanted: Filter, limit: int, after: int = 0) -> UnitPage:
     """Units that are meant, the lowest id first, behind an id: a parent comes before its children.
 
     Of a filter that fits few, no more than `LOOKED_MOST` are looked at: a page may be short, and have more behind it.
@@ -202,8 +202,8 @@ def read_oldest_units(connection: Connection, tenant: int, wanted: Filter, limit
     sql = f"SELECT {REF} {FROM} WHERE {' AND '.join([OWN, *where])} ORDER BY unit.id LIMIT :limit"
     refs = [make_ref(row) for row in connection.rows(sql, given)]
     if len(refs) == limit:
-        return Found(refs, refs[-1].unit)
-    return Found(refs, None if bound is None else bound - 1)
+        return UnitPage(refs, refs[-1].unit)
+    return UnitPage(refs, None if bound is None else bound - 1)
 
 
 def refs_of(connection: Connection, tenant: int, units: Sequence[int]) -> list[UnitRef]:

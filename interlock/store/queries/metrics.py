@@ -7,7 +7,7 @@ import msgspec
 
 from interlock.kernel.commands import Count, CountEvents, Position
 from interlock.kernel.lifecycle import Category, Lifecycle
-from interlock.kernel.metrics import RENEWALS, TYPE, Seen, counted, labelled
+from interlock.kernel.metrics import RENEWALS, TYPE, ObservedEvent, counted, labelled
 from interlock.store.acts import ACT_BITS
 from interlock.store.connection import Connection
 from interlock.store.lanes import NUMBERS
@@ -97,7 +97,7 @@ def read_next_counts(
     rows = connection.rows(sql, given)
     more = len(rows) == PAGE
     upto = Position(after.epoch, *rows[-1][:2]) if more else Position(after.epoch, max(end - 1, after.act), LAST)
-    counts = counted(lifecycles, (Seen(*row[2:]) for row in rows), read_types(connection, tenant))
+    counts = counted(lifecycles, (ObservedEvent(*row[2:]) for row in rows), read_types(connection, tenant))
     far = upto.act - after.act > IDLE * ACTS_APART[connection.name]
     return CountEvents(after=after, upto=upto, counts=counts) if counts or far else None, more
 
@@ -158,8 +158,8 @@ def read_gauges(connection: Connection, tenant: int) -> Gauges:
     dead = "SELECT count(*) FROM unit WHERE tenant = :tenant AND dead_at IS NOT NULL"
     category = "(SELECT category FROM unit WHERE unit.id = worker.unit)"
     alive = f"worker.tenant = :tenant AND {category} <> '{Category.CLOSED}'"
-    staff = f"SELECT count(*), coalesce(sum(holding), 0) FROM worker WHERE {alive}"
-    ((workers, held),) = connection.rows(staff, own)
+    live_workers = f"SELECT count(*), coalesce(sum(holding), 0) FROM worker WHERE {alive}"
+    ((workers, held),) = connection.rows(live_workers, own)
     renewals = connection.rows("SELECT coalesce(sum(renewals), 0) FROM worker WHERE tenant = :tenant", own)[0][0]
     return Gauges(
         connection.now(),

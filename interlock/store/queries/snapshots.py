@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from interlock.kernel.rows import Act, Archived, Event, ForcedMove, Lease, Row, Unit, Worker, columns
+from interlock.kernel.rows import Act, Archived, Event, ForcedMove, Lease, Row, Unit, WorkerRow, columns
 from interlock.store.connection import Connection
 from interlock.store.query import list_columns, list_params, list_placeholders
 from interlock.store.unit_of_work import LAST_LEASES
@@ -288,11 +288,13 @@ def read_lifecycle_names(connection: Connection, units: Sequence[int]) -> dict[i
     return dict(connection.rows(sql, list_params(units))) if units else {}
 
 
-def read_workers(connection: Connection) -> list[Worker]:
-    return read_rows(connection, Worker, "ORDER BY unit")
+def read_workers(connection: Connection) -> list[WorkerRow]:
+    """All workers, by unit."""
+    return read_rows(connection, WorkerRow, "ORDER BY unit")
 
 
 def read_tenant_ids(connection: Connection) -> list[int]:
+    """The ids of all tenants."""
     return [row[0] for row in connection.rows("SELECT id FROM tenant ORDER BY id")]
 
 

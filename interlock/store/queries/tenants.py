@@ -55,10 +55,12 @@ def get_max_waiting(tx: UnitOfWork, tenant: int) -> int | None:
 
 
 def count_held_now(tx: UnitOfWork, tenant: int) -> int:
+    """Counts the tenant's units that somebody holds, with what this transaction has changed."""
     return count_with_changes(tx, tenant, count_held, is_held)
 
 
 def count_waiting_now(tx: UnitOfWork, tenant: int) -> int:
+    """Counts the tenant's units that wait, with what this transaction has changed."""
     return count_with_changes(tx, tenant, count_waiting, is_waiting)
 
 
@@ -111,11 +113,13 @@ def read_tenants(connection: Connection) -> list[Tenant]:
 
 
 def read_tenant(connection: Connection, tenant: int) -> Tenant | None:
+    """Returns a tenant by its id, or None."""
     rows = read_rows(connection, Tenant, "WHERE id = :id", id=tenant)
     return rows[0] if rows else None
 
 
 def find_tenant(connection: Connection, name: str) -> Tenant | None:
+    """Returns the tenant of a name, or None."""
     rows = read_rows(connection, Tenant, "WHERE name = :name", name=name)
     return rows[0] if rows else None
 

@@ -60,7 +60,7 @@ def read_tree(connection: Connection, tenant: int, unit: int, limit: int = TREE_
         connection, tenant, [f"unit.id IN (SELECT id FROM ({below}) AS part)"], {"top": unit}, limit + 1
     )
     if not rows:
-        raise Unknown(f"there is no unit {unit}")
+        raise Unknown(f"no job, run or step {unit}")
     cut = len(rows) > limit
     ordered = arrange_tree(rows, unit)[:limit]
     return Tree(ordered, cut, read_needs_in(connection, tenant, [row.unit.id for _, row in ordered]))

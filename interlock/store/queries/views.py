@@ -11,14 +11,14 @@ import msgspec
 from interlock.kernel.errors import Corrupt, Unknown
 from interlock.kernel.ids import format_id
 from interlock.kernel.lifecycle import Category
-from interlock.kernel.rows import Artifact, Body, Event, Note, Schedule, Skipped, Slot, Unit, Worker
+from interlock.kernel.rows import Artifact, Body, Event, Note, Schedule, Skipped, Slot, Unit, WorkerRow
 from interlock.kernel.rows import columns as columns_of
 from interlock.kernel.workflow_graph import Template
 from interlock.store.connection import Connection
 from interlock.store.queries.snapshots import read_events_beyond, read_heads, read_leases, read_rows
 from interlock.store.query import list_columns, list_params, list_placeholders
 
-GLIMPSE = (  # what has no body can still be looked at
+SUMMARY = (  # what has no body can still be looked at
     "SELECT id, lifecycle, state, category, outcome, result, error FROM unit LEFT JOIN body ON body.unit = unit.id"
 )
 # A run that waits is in a gate too: the gates themselves are those with none below them.
@@ -34,7 +34,7 @@ WHERE unit.category = '{Category.GATE}' AND unit.gates = 0 ORDER BY unit.id
 AHEAD_MAX = 1_000  # units in line that are counted one by one
 
 
-class Glimpse(msgspec.Struct, frozen=True):
+class UnitSummary(msgspec.Struct, frozen=True):
     """Where a unit stands, and what came of it."""
 
     unit: int
@@ -78,12 +78,12 @@ class Filter(msgspec.Struct, frozen=True, kw_only=True):
         return self == Filter()
 
 
-def glimpse(connection: Connection, tenant: int, unit: int) -> Glimpse:
+def read_summary(connection: Connection, tenant: int, unit: int) -> UnitSummary:
     """Where a unit stands. Raises Unknown."""
-    rows = connection.rows(f"{GLIMPSE} WHERE id = :unit AND unit.tenant = :tenant", {"unit": unit, "tenant": tenant})
+    rows = connection.rows(f"{SUMMARY} WHERE id = :unit AND unit.tenant = :tenant", {"unit": unit, "tenant": tenant})
     if not rows:
-        raise Unknown(f"there is no unit {unit}")
-    return Glimpse(*rows[0])
+        raise Unknown(f"no job, run or step {unit}")
+    return UnitSummary(*rows[0])
 
 
 def view(connection: Connection, tenant: int, unit: int) -> View:
@@ -99,7 +99,7 @@ def read_unit(connection: Connection, tenant: int, unit: int) -> Unit:
     """A unit without its body, which may be missing. Raises Unknown."""
     rows = read_rows(connection, Unit, "WHERE id = :unit AND tenant = :tenant", unit=unit, tenant=tenant)
     if not rows:
-        raise Unknown(f"there is no unit {unit}")
+        raise Unknown(f"no job, run or step {unit}")
     return rows[0]
 
 
@@ -141,6 +141,7 @@ FROM = (
 
 
 def list_conditions(wanted: Filter) -> tuple[list[str], dict[str, Any]]:
+    """The conditions of a filter in SQL, and their parameters."""
     columns = {
         "lifecycle": "unit.lifecycle", "task": "body.task", "queue": "lane.queue", "parent": "unit.parent",
         "key": "body.key", "correlation": "body.correlation", "holder": "worker.name",
@@ -172,6 +173,7 @@ def select_views(
     limit: int,
     by: str = "unit.id DESC",
 ) -> list[View]:
+    """Returns views of units that fit these conditions, at most `limit`, in the order of `by`."""
     parent = "(SELECT above.lifecycle FROM unit AS above WHERE above.id = unit.parent)"
     columns = f"{list_columns(Unit)}, {list_columns(Body)}, lane.queue, lane.capabilities, worker.name, {parent}"
     sql = f"SELECT {columns} {FROM} WHERE {' AND '.join([OWN, *where])} ORDER BY {by} LIMIT :limit"
@@ -225,6 +227,7 @@ def last_event(connection: Connection, tenant: int, unit: int) -> Event | None:
 
 
 def notes_of(connection: Connection, tenant: int, unit: int) -> list[Note]:
+    """The notes of a unit, in the order in which they were made."""
     return read_rows(connection, Note, "WHERE unit = :unit AND tenant = :tenant ORDER BY id", unit=unit, tenant=tenant)
 
 
@@ -238,11 +241,13 @@ def read_last_tracebacks(connection: Connection, tenant: int, units: Sequence[in
 
 
 def artifacts_of(connection: Connection, tenant: int, unit: int) -> list[Artifact]:
+    """The artifacts of a unit, by attempt and name."""
     rest = "WHERE unit = :unit AND tenant = :tenant ORDER BY attempt, name"
     return read_rows(connection, Artifact, rest, unit=unit, tenant=tenant)
 
 
 def children_of(connection: Connection, tenant: int, unit: int) -> list[View]:
+    """The first thousand children of a unit, in the order of their ids."""
     return list(reversed(listing(connection, tenant, Filter(parent=unit), 1_000)))
 
 
@@ -256,10 +261,10 @@ def find_lost_children(connection: Connection, tenant: int, parent: int, limit: 
     return [child for (child,) in connection.rows(sql, given)]
 
 
-def needs_of(connection: Connection, tenant: int, unit: int) -> list[Glimpse]:
+def needs_of(connection: Connection, tenant: int, unit: int) -> list[UnitSummary]:
     """What a unit needs."""
-    sql = f"{GLIMPSE} JOIN need ON need.needs = unit.id WHERE need.unit = :unit AND need.tenant = :tenant ORDER BY id"
-    return [Glimpse(*row) for row in connection.rows(sql, {"unit": unit, "tenant": tenant})]
+    sql = f"{SUMMARY} JOIN need ON need.needs = unit.id WHERE need.unit = :unit AND need.tenant = :tenant ORDER BY id"
+    return [UnitSummary(*row) for row in connection.rows(sql, {"unit": unit, "tenant": tenant})]
 
 
 def find_open_gates(connection: Connection, tenant: int, unit: int) -> list[tuple[int, str]]:
@@ -331,13 +336,13 @@ def skipped_of(connection: Connection, tenant: int, name: str, limit: int) -> li
     return read_rows(connection, Skipped, rest, tenant=tenant, name=name, limit=limit)
 
 
-def workers_seen(connection: Connection, tenant: int, ended: bool = False) -> list[tuple[Worker, Unit]]:
+def workers_seen(connection: Connection, tenant: int, ended: bool = False) -> list[tuple[WorkerRow, Unit]]:
     """Every worker that has not shut down, or every worker, with its unit."""
-    sql = f"SELECT {list_columns(Worker)}, {list_columns(Unit)} FROM worker JOIN unit ON unit.id = worker.unit"
+    sql = f"SELECT {list_columns(WorkerRow)}, {list_columns(Unit)} FROM worker JOIN unit ON unit.id = worker.unit"
     sql += " WHERE worker.tenant = :tenant" + ("" if ended else f" AND unit.category <> '{Category.CLOSED}'")
     rows = connection.rows(f"{sql} ORDER BY worker.name, worker.unit", {"tenant": tenant})
-    width = len(columns_of(Worker))
-    return [(Worker(*row[:width]), Unit(*row[width:])) for row in rows]
+    width = len(columns_of(WorkerRow))
+    return [(WorkerRow(*row[:width]), Unit(*row[width:])) for row in rows]
 
 
 def done_again(connection: Connection, tenant: int, units: Sequence[int]) -> dict[int, int]:

@@ -81,4 +81,5 @@ def translate_errors() -> Iterator[None]:
 
 
 def wall_clock() -> int:
+    """The machine's time, in microseconds."""
     return time.time_ns() // 1_000

@@ -49,7 +49,7 @@ class FileWatcher:
         with self.lock:
             self.heads |= {queue: self.first_in_line(queue) for queue in queues}
 
-    def heard(self, watched: Callable[[], set[Queue]], timeout: float) -> set[Queue]:
+    def receive(self, watched: Callable[[], set[Queue]], timeout: float) -> set[Queue]:
         """The queues in which another unit is first in line than when we looked last."""
         end = time.monotonic() + timeout
         while (now := time.monotonic()) < end:

@@ -107,11 +107,11 @@ def broken_answers(
 ) -> Iterator[str]:
     """What clients are told exists, exists."""
     for command, answer in zip(commands, answers, strict=True):
-        for one in answer if isinstance(answer, list) else [answer]:
-            if isinstance(one, Submitted) and one.unit not in units:
-                yield f"{type(command).__name__} was answered with {one}, and there is no such unit"
-            if isinstance(one, LeaseGrant) and (one.unit not in units or units[one.unit].fence < one.fence):
-                yield f"{type(command).__name__} was answered with {one}, and nothing was granted"
+        for item in answer if isinstance(answer, list) else [answer]:
+            if isinstance(item, Submitted) and item.unit not in units:
+                yield f"{type(command).__name__} was answered with {item}, and there is no such unit"
+            if isinstance(item, LeaseGrant) and (item.unit not in units or units[item.unit].fence < item.fence):
+                yield f"{type(command).__name__} was answered with {item}, and nothing was granted"
 
 
 def broken_births(commands: Sequence[Command[Any]], review: CommitReview, actors: Sequence[str]) -> Iterator[str]:

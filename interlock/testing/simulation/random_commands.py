@@ -215,4 +215,5 @@ class Chance:
 
 
 def held(grant: LeaseGrant) -> LeaseRef:
+    """The reference to a lease that a message carries."""
     return LeaseRef(unit=grant.unit, fence=grant.fence, lease=grant.lease)

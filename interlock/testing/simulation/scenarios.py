@@ -172,6 +172,7 @@ agent work ttl=600s: claim 90 tick 180 tick
 
 
 def lines() -> list[str]:
+    """The stories, one per line."""
     return [line for line in STORIES.splitlines() if line]
 
 
