@@ -20,7 +20,7 @@ from interlock.store.queries.snapshots import read_histories, read_rows, snapsho
 from interlock.store.sqlite import SqliteConnection
 from interlock.testing.simulation.random_commands import Chance
 from tests.engine.tamper import acts_of, behind_the_guard
-from tests.engine.test_chance import ask
+from tests.engine.test_random_commands import ask
 from tests.engine.world import World
 from tests.store.databases import Connection, declare, fresh
 

@@ -11,9 +11,9 @@ from tests.conftest import ROOT
 # Suites that need no plugin, but for a few tests of them; on SQLite in memory.
 FILES = (
     "tests/unit", *(f"tests/engine/test_{name}.py" for name in (
-        "access", "choosing", "ci", "claim_keys", "families", "jobs", "keeping", "needs", "nonce", "own_lifecycle",
-        "positions", "seals",
-    )), *(f"tests/store/test_{name}.py" for name in ("lanes", "replace")),
+        "access", "ci", "claim_keys", "claim_order", "families", "jobs", "needs", "nonce", "own_lifecycle", "retention",
+        "seals",
+    )), "tests/core/test_positions.py", *(f"tests/store/test_{name}.py" for name in ("lanes", "replace")),
 )  # fmt: skip
 CHOSEN = "(memory or unit) and not postgres and not template and not rejection and not ten_thousand"
 ALONE = (sys.executable, "-m", "pytest", "-p", "no:interlock", "-p", "tests.core_alone", "-p", "no:cacheprovider", "-q")

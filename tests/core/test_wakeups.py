@@ -16,7 +16,7 @@ from interlock.plugins import open_engine
 from interlock.store.postgres import PostgresConnection
 from interlock.store.postgres.wakeups import Notify
 from tests.conftest import ROOT
-from tests.engine.test_open import PATIENCE, kill, until
+from tests.core.test_engine import PATIENCE, kill, until
 from tests.engine.world import World, held
 from tests.store.databases import fresh_postgres, swap
 
