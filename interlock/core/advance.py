@@ -221,9 +221,10 @@ def derive(tx: UnitOfWork, unit: Unit) -> None:
         unit.parked_on = WITHHELD  # until somebody moves it
     unit.wake_at = None
     if unit.state in lifecycle.unsettled:
-        clocks = [unit.deadline_at, unit.due_at if due else None]
-        clocks += [unit.asked_by] if live else []  # the lease has a clock of its own
-        unit.wake_at = min([at for at in clocks if at is not None], default=None)
+        clocks = (unit.deadline_at, unit.due_at if due else None, unit.asked_by if live else None)
+        for at in clocks:  # the lease has a clock of its own
+            if at is not None and (unit.wake_at is None or at < unit.wake_at):
+                unit.wake_at = at
 
 
 def awaited(unit: Unit) -> str | None:

@@ -14,7 +14,7 @@ from interlock.core.workers import ClaimMark, WorkerChanges, add_queues, mark_al
 from interlock.kernel import policy, timing
 from interlock.kernel.commands import Claim, LeaseGrant
 from interlock.kernel.errors import Corrupt, InterlockError, Refused
-from interlock.kernel.rows import Unit
+from interlock.kernel.rows import Body, Unit
 from interlock.store.acts import LeaseTerms
 from interlock.store.cache import EngineCache
 from interlock.store.prefetch import Queries, declare_claim
@@ -79,11 +79,27 @@ class GrantTerms(NamedTuple):
 
 def find_terms(tx: UnitOfWork, unit: Unit) -> GrantTerms:
     """Returns the terms of the next lease on a unit, and changes nothing. Raises if it cannot be leased."""
-    lifecycle, body = tx.lifecycle(unit), tx.body(unit)
+    body = tx.body(unit)
     if unit.id in tx.rows.bodiless:
         raise Corrupt("its body is missing")
     for guard in tx.hooks.grant_guards:
         guard(tx, unit)
+    known, kind = tx.state(KnownTerms).terms, (unit.lifecycle, unit.state, body.policy)
+    if kind not in known:
+        known[kind] = make_terms(tx, unit, body)
+    return known[kind]
+
+
+class KnownTerms:
+    """The terms of leases that this transaction has worked out, by lifecycle, state and policy of the unit."""
+
+    def __init__(self) -> None:
+        self.terms: dict[tuple[str, str, str], GrantTerms] = {}
+
+
+def make_terms(tx: UnitOfWork, unit: Unit, body: Body) -> GrantTerms:
+    """Works out the terms of a lease that is granted now."""
+    lifecycle = tx.lifecycle(unit)
     rules = lifecycle.options.lease
     if rules is None:
         raise InterlockError(f"the lifecycle '{lifecycle.name}' has no [lease]")

@@ -6,8 +6,7 @@ A **lease** is one worker's right to speak for one unit, for a time. It has a se
 record keeps a hash), a `fence`, which is higher with every grant, and an end, `lease_until`. It has a lifecycle of its
 own, and its hops are made together with those of its unit by `advance`.
 
-1. **Grant.** A claim (`core/claims.py`) chooses units for a worker, and for how long each is leased; `grant` moves the
-   unit to `assigned` and makes the lease.
+1. **Grant.** A claim (`core/claims.py`) chooses units for a worker and the terms of each lease, and calls `grant`.
 2. **Messages.** `start`, `heartbeat`, `finish` and `release` come with (unit, fence, secret). `apply_each` judges every
    one first: a wrong secret, an older fence, or a lease that has ended or expired is refused, and nothing has
    changed. A message that repeats what ended its lease is answered once more: its answer may have been lost.
@@ -112,8 +111,10 @@ def judge_message(tx: UnitOfWork, ref: LeaseRef, index: int, apply: Apply, is_re
         return LeaseStatus(unit=ref.unit, accepted=False, why="UNKNOWN_LEASE")
     owner = unit.lease_hash or ""
     by = hash_secret(ref.lease) if ref.fence == unit.fence else owner
-    facts = {"fence": unit.fence, "message_fence": ref.fence, "until": unit.lease_until or 0, "now": tx.now}
-    why = policy.why_stale(tx.lease_lifecycle, unit.lease, owner=owner, by=by, **facts)
+    why = policy.why_stale(
+        tx.lease_lifecycle, unit.lease, fence=unit.fence, owner=owner, until=unit.lease_until or 0, by=by,
+        sent=ref.fence, now=tx.now,
+    )  # fmt: skip
     if why:
         ended = find_closing_event(tx, unit) if is_repeat and why in ("LEASE_ENDED", "LEASE_REVOKED") else None
         if ended and is_repeat and is_repeat(ended, unit, index):
@@ -181,7 +182,6 @@ def finish(tx: UnitOfWork, command: Finish) -> list[LeaseStatus]:
     stamp = make_stamp(command)
     for outcome in command.outcomes:
         check_outcome(outcome)
-
     return apply_each(
         tx, command, [outcome.held for outcome in command.outcomes],
         lambda unit, index: end_work(tx, unit, command.outcomes[index], stamp),

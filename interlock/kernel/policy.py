@@ -168,14 +168,12 @@ def lease_end_trigger(lease: Lifecycle, state: str, cause: str) -> str:
     return choose(lease, state, LEASE_ENDS[cause], "revoke")
 
 
-def why_stale(
-    lease: Lifecycle, state: str, *, fence: int, owner: str, until: int, by: str, message_fence: int, now: int
-) -> str:
-    """Why `by`, who says fence `said`, may not speak for the unit at `now`; empty if it may."""
+def why_stale(lease: Lifecycle, state: str, *, fence: int, owner: str, until: int, by: str, sent: int, now: int) -> str:
+    """Why `by`, who sends the fence `sent`, may not speak for the unit at `now`; empty if it may."""
     if by != owner:
         return "UNKNOWN_LEASE"
-    if message_fence != fence:
-        return "LEASE_SUPERSEDED" if message_fence < fence else "UNKNOWN_LEASE"
+    if sent != fence:
+        return "LEASE_SUPERSEDED" if sent < fence else "UNKNOWN_LEASE"
     if lease.states[state].settled:
         return "LEASE_REVOKED" if lease.category(state) is Category.CANCELLED else "LEASE_ENDED"
     return "LEASE_EXPIRED" if now >= until else ""

@@ -51,7 +51,7 @@ def deaf(**ignored: bool) -> Patch:
 
     def stale(lease: Lifecycle, state: str, **facts: object) -> str:
         if ignored.get("fence"):
-            facts["fence"] = facts["message_fence"]
+            facts["fence"] = facts["sent"]
         if ignored.get("owner"):
             facts["owner"] = facts["by"]
         if ignored.get("expiry"):
@@ -104,7 +104,7 @@ RULES: list[tuple[str, str, Patch, str]] = [
     ("a beat starts what nobody acknowledged", "ci_attempt", swap("beat_trigger", lambda lifecycle, state: "beat" if lifecycle.allows(state, "beat") else "start" if lifecycle.allows(state, "start") else ""), "lease-law"),
     ("an outcome revokes the lease", "job", lambda patch: patch.setitem(policy.LEASE_ENDS, "finish", "revoke"), "lease-law"),
     ("an expiry completes the lease", "step", lambda patch: patch.setitem(policy.LEASE_ENDS, "lose", "complete"), "lease-law"),
-    ("a fence nobody granted is heard", "job", lambda patch: patch.setattr(policy, "why_stale", lambda lease, state, **facts: "" if facts["message_fence"] > facts["fence"] else REAL_STALE(lease, state, **facts)), "one-owner"),
+    ("a fence nobody granted is heard", "job", lambda patch: patch.setattr(policy, "why_stale", lambda lease, state, **facts: "" if facts["sent"] > facts["fence"] else REAL_STALE(lease, state, **facts)), "one-owner"),
     ("two budgets are one", "ci_attempt", lambda patch: patch.setattr(policy.AttemptsUsed, "left", lambda self, lost=False: not self.cancel_asked and self.failures + self.losses < self.budget.attempts), "budget"),
     ("a timeout is never tried again", "job", swap("after_timeout", lambda lifecycle, state, tally: "time_out"), "budget"),
     ("a failure under a cancel is no answer to it", "job", swap("after_failure", lambda lifecycle, state, tally, retryable: "retry" if tally.left() and retryable and lifecycle.allows(state, "retry") else policy.choose(lifecycle, state, "fail", "bury")), "cancel-holds"),
@@ -221,7 +221,7 @@ def test_a_stale_message_that_is_heard_again_is_caught(monkeypatch: pytest.Monke
 
     def revived(lease: Lifecycle, state: str, **facts: object) -> str:
         ended = lease.category(state) is Category.FAILURE
-        return "" if ended and facts["message_fence"] == facts["fence"] else real(lease, state, **facts)  # type: ignore[arg-type]
+        return "" if ended and facts["sent"] == facts["fence"] else real(lease, state, **facts)  # type: ignore[arg-type]
 
     monkeypatch.setattr(policy, "why_stale", revived)
     assert_caught(check(shipped()["agent_job"], shipped(), SMALL), "stale-stays")

@@ -147,8 +147,8 @@ def test_what_a_worker_may_claim(name: str, state: str, held: bool, trigger: str
     [
         ({}, ""),
         ({"by": "B"}, "UNKNOWN_LEASE"),
-        ({"message_fence": 1}, "LEASE_SUPERSEDED"),
-        ({"message_fence": 3}, "UNKNOWN_LEASE"),
+        ({"sent": 1}, "LEASE_SUPERSEDED"),
+        ({"sent": 3}, "UNKNOWN_LEASE"),
         ({"now": 100}, "LEASE_EXPIRED"),
         ({"state": "REVOKED"}, "LEASE_REVOKED"),
         ({"state": "COMPLETED"}, "LEASE_ENDED"),
@@ -162,7 +162,7 @@ def test_who_may_speak(facts: dict[str, object], why: str) -> None:
         "owner": "A",
         "until": 100,
         "by": "A",
-        "message_fence": 2,
+        "sent": 2,
         "now": 99,
         **facts,
     }

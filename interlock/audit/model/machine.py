@@ -102,7 +102,7 @@ class Machine:
             owner=core.owner,
             until=0 if core.over else 1,
             by=worker,
-            message_fence=fence,
+            sent=fence,
             now=0,
         )
 
