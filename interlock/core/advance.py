@@ -7,20 +7,20 @@ finds the path that goes with it (the hops of the unit, and those that its lease
 columns that follow from the path, and records the move. Nothing is sent to the database here: a flush groups the moves
 of a transaction into acts (`store/acts.py`), and inserting the acts moves the rows, checked by the database itself.
 
-There are six functions that write, and no other file assigns a column of a unit:
+These functions write, and no other file assigns a column of a unit:
 
 - `make_unit`: a unit is born, with its body and what it needs.
 - `advance`: a unit makes a listed move. `terms` are those of the lease that the move grants; other columns that change
   with the move (when it is due next, say) are given by name.
 - `hop_lease`: the lease alone moves on, and the unit stays where it is.
 - `change`: a column changes without a move: a clock is set, a wish to cancel is kept, a lease is made longer.
-- `count`: a budget is spent. Nothing follows from that by itself.
+- `count`: a budget is spent. `withhold_unit` and `park`: what an available unit waits for.
 - `move_along`: a unit takes a path that was found otherwise (an operator forces it into a state).
 
 What follows from a column is derived here as well, after every change, so that no caller has to remember it:
 `deadline_at` is the clock of the state, `available_at` is set exactly while the unit may be claimed now, `wake_at` is
-set exactly while time must look at it, and `parked_on` names what an available unit still waits for. Whether there is
-such a thing is asked of *gates* (`Hooks.gates`): functions of plugins that answer the key that a unit waits for.
+set exactly while time must look at it (a lease has its own clock), and `parked_on` names what it still waits for. That
+is asked of *gates* (`Hooks.gates`): functions of plugins that answer the key that a unit waits for.
 
 What is not pretty: the columns that acts write are written twice, here in memory and by the guard in the database; a
 flush compares nothing, but the audit's laws and the tests do. And a unit that was withheld (`withhold.py`) is

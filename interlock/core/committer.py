@@ -2,8 +2,8 @@
 
 How a command becomes a transaction
 -----------------------------------
-`put` appends a command to a queue and returns a future. `step`, called by whoever has a thread (see `CommitterThread`),
-takes what waits, at most a *group*, and answers it:
+`put` appends a command to a queue and returns a future. `step`, called by whoever has a thread (`CommitterThread` in
+`core/engine.py`), takes what waits, at most a *group*, and answers it:
 
     answer_group            every command of the group gets its answer, or an error
       run_excluding         a claim or a tick that is alone goes on without units that it fails of (`exclude.py`)
@@ -15,8 +15,8 @@ takes what waits, at most a *group*, and answers it:
 Why groups: a COMMIT is what costs, so commands that come while one runs share the next. What may go wrong:
 - A verb refuses (InterlockError) before it has changed anything: that is the answer of its command, and the group goes
   on. If it had changed something, the transaction is spoilt: everything is rolled back.
-- Anything else undoes the group. It is run once more, and then command by command, so that only the offender gets the
-  error. A bug in a verb (any other exception) is logged with its traceback.
+- The database is busy or was away: the group is run again, and then command by command.
+- A bug in a verb: command by command at once, so that only the offender gets the error. It is logged, with traceback.
 - COMMIT gets no answer: whether it stands is looked up (`store/commit_proof.py`) and never guessed, because a command
   that is run twice is as wrong as one that is lost.
 
@@ -111,7 +111,7 @@ class Committer:
             answer_all(group, results)
 
     def run_with_retries(self, group: list[PendingCommand]) -> list[Result]:
-        """Runs a group, again while the database is busy or was away. When this raises, nothing has changed."""
+        """Runs a group, again while the database is busy or was away. Raises: nothing changed, but for Unresolved."""
         left = TRIES if len(group) == 1 and not self.lent else 2
         while True:
             left -= 1

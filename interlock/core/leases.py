@@ -11,7 +11,7 @@ own, and its hops are made together with those of its unit by `advance`.
    one first: a wrong secret, an older fence, or a lease that has ended or expired is refused, and nothing has
    changed. A message that repeats what ended its lease is answered once more: its answer may have been lost.
 3. **Renewal.** A beat and a start make the lease longer, never shorter.
-4. **The end.** Whatever ends the holder's time goes through `end_lease`: the outcome that it reports (`end_work`), a
+4. **The end.** What ends the holder's time goes through `end_lease`: the outcome that it reports (`end_work`), a
    release, a cancel, a timeout, a lost lease. The unit makes its move, the lease its last hop, and the worker has room
    again (told last, by `free_workers`, so that its next claim hardly waits for this).
 5. **Loss.** A lease that nobody renewed has expired: a timer (`core/timers.py`) finds it and calls `lose_lease`. The
@@ -71,7 +71,7 @@ IsRepeat = Callable[[Event, Unit, int], bool]  # whether the message says again 
 def grant(
     tx: UnitOfWork, unit: Unit, trigger: str, terms: LeaseTerms, stamp: Stamp, payload: dict[str, str], *, active: bool
 ) -> None:
-    """Leases a unit to a worker, with a fence that is higher than all before it. Active: nothing is to acknowledge."""
+    """Leases a unit to a worker, with a fence that is higher than all before it. `active`: no start acknowledges it."""
     for hook in tx.hooks.before_grant:
         hook(tx, unit, policy.next_fence(unit.fence))
     hops = ("grant", "activate") if active else ("grant",)
@@ -110,7 +110,7 @@ def judge_message(tx: UnitOfWork, ref: LeaseRef, index: int, apply: Apply, is_re
     if unit is None or unit.lease is None or unit.tenant != tx.tenant or not 0 <= ref.fence <= FENCE_MAX:
         return LeaseStatus(unit=ref.unit, accepted=False, why="UNKNOWN_LEASE")
     owner = unit.lease_hash or ""
-    by = hash_secret(ref.lease) if ref.fence == unit.fence else owner
+    by = hash_secret(ref.lease) if ref.fence == unit.fence else owner  # of an older fence no secret is kept
     why = policy.why_stale(
         tx.lease_lifecycle, unit.lease, fence=unit.fence, owner=owner, until=unit.lease_until or 0, by=by,
         sent=ref.fence, now=tx.now,
@@ -159,7 +159,7 @@ def activation_of(tx: UnitOfWork, unit: Unit) -> tuple[str, ...]:
 
 
 def heartbeat(tx: UnitOfWork, command: Heartbeat) -> list[LeaseStatus]:
-    """The holder is alive: its leases are renewed, and kept as a note per worker."""
+    """The holder is alive: its leases are renewed, and one note per worker records it."""
     stamp = make_stamp(command)
     beats: dict[int, list[tuple[int, int, bool]]] = {}  # by worker: unit, fence, and whether its lease got longer
 

@@ -51,7 +51,7 @@ SETTLED = frozenset({Category.SUCCESS, Category.FAILURE, Category.CANCELLED, Cat
 
 
 class Owner(StrEnum):
-    """Who may fire a move. The engine alone writes it."""
+    """Who may fire a move. Whoever fires it, the engine makes the move."""
 
     ENGINE = auto()  # the engine itself: time, policy, children
     HOLDER = auto()  # the worker under its lease
@@ -95,7 +95,7 @@ class Transition:
     opens_attempt: bool = False  # closes attempt n and opens n+1, at its first hop
     extension: bool = False  # not in the document
     why: str = ""
-    guards: tuple[str, ...] = ()  # what the engine asks first; see kernel/guards.py
+    guards: tuple[str, ...] = ()  # what verbs and the policy ask before; see kernel/guards.py
     note: str = ""  # for readers; it claims nothing
 
 

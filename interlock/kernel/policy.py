@@ -1,9 +1,9 @@
 """The policy: which trigger of a lifecycle it is that has happened, and who may speak for a unit.
 
 A verb knows what happened ("the holder says that it failed"), a lifecycle knows where triggers lead. Between them
-somebody must say which trigger it is: `retry` while attempts are left, `exhaust` or `fail` when none is. That is here,
-and nowhere else. Every function is pure: it has no clock, no database and no chance, so the model check
-(`audit/model`) asks the same functions as the engine does.
+somebody must say which trigger it is: `retry` while attempts are left, `exhaust` or `fail` when none is. That is here
+(but for a failed compensation: `count_failure`). Every function is pure, without a clock, a database and chance, so the
+model check (`audit/model`) asks the same functions as the engine does.
 
 In the order of a job's life:
 

@@ -49,8 +49,8 @@ class Unit(Row):
     lease_id: int | None = None  # of the one that is live
     holder: int | None = None
     lease_until: int | None = None  # while a lease is live, its end
-    asked_at: int | None = None
-    asked_by: int | None = None
+    asked_at: int | None = None  # when somebody asked to cancel it
+    asked_by: int | None = None  # until when its holder has time to stop
     parent: int | None = None
     decides: int = 1
     unmet: int = 0
