@@ -52,7 +52,7 @@ def release(tx: UnitOfWork, command: Release) -> list[LeaseStatus]:
         if snoozes and unit.snoozes >= lifecycle.options.budget.snoozes:
             raise Refused(lifecycle.name, unit.state, verb, lifecycle.triggers(unit.state))
         if lifecycle.allows(unit.state, "reclaim") and not lifecycle.allows(unit.state, verb):
-            lose_in_place(tx, unit, "revoke", stamp)
+            lose_in_place(tx, unit, "force", stamp)
             return
         trigger = policy.after_release(lifecycle, unit.state, attempts_used(tx, unit), verb)
         if snoozes:

@@ -194,20 +194,20 @@ def end_work(tx: UnitOfWork, unit: Unit, outcome: Outcome, stamp: Stamp) -> None
     for guard in tx.hooks.end_guards:
         guard(tx, unit, outcome)
     lifecycle, body, payload = tx.lifecycle(unit), tx.body(unit), {}
-    error_before, cause = body.error, "finish"
+    error_before, ending = body.error, "finish"
     if outcome.ended == "failure" and outcome.error_class == CONFLICT:
         raise Stale("LEASE_CONFLICT")  # its holder saw another one: nothing that it says counts
     if outcome.ended == "success":
         trigger = policy.choose(lifecycle, unit.state, "complete")
     elif outcome.ended == "cancelled":
-        trigger, cause = policy.after_stop(lifecycle, unit.state, cancel_requested=unit.asked_at is not None), "stop"
+        trigger, ending = policy.after_stop(lifecycle, unit.state, cancel_requested=unit.asked_at is not None), "stop"
     else:
         trigger, payload = count_failure(tx, unit, outcome), describe_failure(outcome)
         body.error = payload["error"]
         keep_traceback(tx, unit, outcome)
     if lifecycle.category(unit.state) is Category.CLOSING:
-        cause = "stop"  # whatever it says now, it answers the cancel (A4-13)
-    end_lease(tx, unit, trigger, cause, stamp, {**payload, **add_cost(tx, unit, outcome.cost)}, outcome.after_us)
+        ending = "stop"  # whatever it says now, it answers the cancel (A4-13)
+    end_lease(tx, unit, trigger, ending, stamp, {**payload, **add_cost(tx, unit, outcome.cost)}, outcome.after_us)
     if outcome.ended == "success":
         keep_result(tx, unit, None if outcome.result == NULL else outcome.result)
     if body.error != error_before:
@@ -230,12 +230,12 @@ def count_failure(tx: UnitOfWork, unit: Unit, outcome: Outcome) -> str:
 
 
 def end_lease(
-    tx: UnitOfWork, unit: Unit, trigger: str, cause: str, stamp: Stamp, payload: dict[str, Any],
+    tx: UnitOfWork, unit: Unit, trigger: str, ending: str, stamp: Stamp, payload: dict[str, Any],
     after_us: int | None = None, **columns: Any,
 ) -> None:  # fmt: skip
     """Moves the unit on, and ends its lease unless its new state keeps it.
 
-    `cause` says what ends the lease: finish, stop, lose or force. `after_us` is when a retry is due, instead of the
+    `ending` says what ends the lease: finish, stop, lose or force. `after_us` is when a retry is due, instead of the
     backoff; `columns` change with the move.
     """
     lifecycle = tx.lifecycle(unit)
@@ -244,7 +244,7 @@ def end_lease(
         advance(tx, unit, trigger, stamp, payload=payload, **columns)
         return
     holder = unit.holder
-    hops = (policy.lease_end_trigger(tx.lease_lifecycle, unit.lease or "", cause),) if is_held(tx, unit) else ()
+    hops = (policy.lease_end_trigger(tx.lease_lifecycle, unit.lease or "", ending),) if is_held(tx, unit) else ()
     if trigger == "retry":
         columns["due_at"] = tx.now + after_us if after_us is not None else retry_at(tx, unit)
     if lifecycle.category(target) is Category.DEAD:
@@ -254,20 +254,20 @@ def end_lease(
         give_back(tx, unit, holder, Stamp(stamp.actor))
 
 
-def lose_lease(tx: UnitOfWork, unit: Unit, cause: str, lease_trigger: str, stamp: Stamp) -> None:
+def lose_lease(tx: UnitOfWork, unit: Unit, ending: str, stamp: Stamp) -> None:
     """Takes the unit from its holder: another worker gets it, or it has run out of attempts."""
     count(tx, counted(tx, unit), losses=1)
     trigger = policy.after_loss(tx.lifecycle(unit), unit.state, attempts_used(tx, unit))
     if trigger:
-        end_lease(tx, unit, trigger, cause, stamp, {})
+        end_lease(tx, unit, trigger, ending, stamp, {})
     else:
-        lose_in_place(tx, unit, lease_trigger, stamp)
+        lose_in_place(tx, unit, ending, stamp)
 
 
-def lose_in_place(tx: UnitOfWork, unit: Unit, lease_trigger: str, stamp: Stamp) -> None:
+def lose_in_place(tx: UnitOfWork, unit: Unit, ending: str, stamp: Stamp) -> None:
     """Ends the lease; the unit waits where it is for the next worker, until it is old enough for it (A1-8)."""
     holder, after_us = unit.holder, policy_of(tx.body(unit)).reclaim_after_us
     due_at = unit.due_at if after_us is None or unit.started_at is None else unit.started_at + after_us
-    hop_lease(tx, unit, lease_trigger, stamp, due_at=due_at)
+    hop_lease(tx, unit, policy.LEASE_ENDS[ending], stamp, due_at=due_at)
     if holder is not None:
         give_back(tx, unit, holder, stamp)

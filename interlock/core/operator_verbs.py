@@ -37,13 +37,8 @@ def revoke(tx: UnitOfWork, command: Revoke) -> Standing:
     if not is_held(tx, unit):
         return make_standing(unit, applied=False)
     notify_holder(tx, unit)
-    lose_lease(
-        tx,
-        unit,
-        "force",
-        "revoke",
-        Stamp(command.actor, command.reason or "revoked by an operator", command.cause, command.vouched_by),
-    )
+    reason = command.reason or "revoked by an operator"
+    lose_lease(tx, unit, "force", Stamp(command.actor, reason, command.cause, command.vouched_by))
     return make_standing(unit, applied=True)
 
 

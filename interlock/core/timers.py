@@ -62,9 +62,9 @@ def expire_lease(tx: UnitOfWork, unit: Unit) -> None:
     name = format_id(unit.lifecycle, unit.id)
     log.info("lease expired: unit=%s attempt=%d fence=%d worker=%s", name, unit.attempt, unit.fence, unit.holder)
     if terms and terms.ack_us is not None and tx.lifecycles["lease"].allows(unit.lease, "activate"):
-        lose_lease(tx, unit, "force", "revoke", Stamp(CLOCK, "the lease was not acknowledged in time"))
+        lose_lease(tx, unit, "force", Stamp(CLOCK, "the lease was not acknowledged in time"))
     else:
-        lose_lease(tx, unit, "lose", "expire", Stamp(CLOCK, "the lease is over"))
+        lose_lease(tx, unit, "lose", Stamp(CLOCK, "the lease is over"))
 
 
 def expire_deadline(tx: UnitOfWork, unit: Unit) -> None:
@@ -104,4 +104,4 @@ def lose_all_leases(tx: UnitOfWork, worker: Unit) -> None:
     """What a silent worker holds is taken from it: it comes back empty (A3-11)."""
     for unit in load_held_units(tx, worker.id):
         if is_held(tx, unit):
-            lose_lease(tx, unit, "force", "revoke", Stamp(CLOCK, "its worker does not answer"))
+            lose_lease(tx, unit, "force", Stamp(CLOCK, "its worker does not answer"))
