@@ -1,6 +1,11 @@
-"""Runs the long forms of the tests and writes what came of it to docs/proof.md and docs/reliability.md."""
+"""Runs the long forms of the tests and writes what came of it to docs/proof.md and docs/reliability.md.
+
+`PARTS="engine,around"` runs only those proofs whose title has one of these words. What the page says of the others is
+kept, with its own date and commit.
+"""
 
 import os
+import re
 import subprocess
 import sys
 import time
@@ -32,23 +37,44 @@ PROOFS = [
 ]
 
 
+KEPT = re.compile(r"## (.+)\n\n`(.+)`: (holds|FAILED), (\d+) s\. (.+)\n\n```\n(.*?)\n```\n", re.DOTALL)
+
+
 class Proved(NamedTuple):
-    """What came of one proof."""
+    """What came of one proof, of which commit."""
 
     title: str
-    command: list[str]
+    command: str
     held: bool
     seconds: float
-    said: str
+    origin: str
+    output: str
 
     @property
     def section(self) -> str:
-        verdict, said = "holds" if self.held else "FAILED", "\n".join(map(str.rstrip, self.said.strip().splitlines()))
-        head = f"## {self.title}\n\n`{' '.join(self.command)}`: {verdict}, {self.seconds:.0f} s."
-        return f"{head}\n\n```\n{said}\n```\n"
+        """Its part of the page."""
+        verdict, output = (
+            "holds" if self.held else "FAILED",
+            "\n".join(map(str.rstrip, self.output.strip().splitlines())),
+        )
+        head = f"## {self.title}\n\n`{self.command}`: {verdict}, {self.seconds:.0f} s. {self.origin}"
+        return f"{head}\n\n```\n{output}\n```\n"
 
 
-def proved(title: str, command: list[str]) -> Proved:
+def read_kept() -> dict[str, Proved]:
+    """What the page says, by title."""
+    page = (ROOT / "docs" / "proof.md").read_text(encoding="utf-8")
+    return {
+        title: Proved(title, command, verdict == "holds", float(seconds), origin, output)
+        for title, command, verdict, seconds, origin, output in KEPT.findall(page)
+    }
+
+
+def prove(title: str, command: list[str]) -> Proved:
+    """Runs one proof, or returns what is known of one that is left out."""
+    parts = [word for word in os.environ.get("PARTS", "").split(",") if word]
+    if parts and not any(word in title for word in parts):
+        return read_kept()[title]
     print(f"--- {title}", flush=True)
     began = time.monotonic()
     done = subprocess.run(
@@ -56,27 +82,29 @@ def proved(title: str, command: list[str]) -> Proved:
         env={**os.environ, "SECONDS": SECONDS},
     )  # fmt: skip
     print(done.stdout + done.stderr, end="", flush=True)
-    return Proved(title, command, done.returncode == 0, time.monotonic() - began, done.stdout)
+    held, took = done.returncode == 0, time.monotonic() - began
+    return Proved(title, " ".join(command), held, took, origin(), done.stdout)
 
 
 def main() -> int:
-    found: list[Proved] = []
-    for some in PROOFS:
-        with ThreadPoolExecutor(len(some)) as pool:
-            found += pool.map(lambda one: proved(*one), some)
-    sections, record = [one.section for one in found], "".join(one.said for one in found)
-    verdicts = [(one.title, one.held, one.seconds) for one in found]
-    (ROOT / "docs" / "proof.md").write_text("\n".join([head(TITLE), *sections]), encoding="utf-8")
-    (ROOT / "docs" / "reliability.md").write_text(reliability(verdicts, record), encoding="utf-8")
-    return 0 if all(held for _, held, _ in verdicts) else 1
+    proofs: list[Proved] = []
+    for together in PROOFS:
+        with ThreadPoolExecutor(len(together)) as pool:
+            proofs += pool.map(lambda proof: prove(*proof), together)
+    sections = [proof.section for proof in proofs]
+    (ROOT / "docs" / "proof.md").write_text("\n".join([f"{TITLE}{origin()}\n", *sections]), encoding="utf-8")
+    (ROOT / "docs" / "reliability.md").write_text(reliability(proofs), encoding="utf-8")
+    return 0 if all(proof.held for proof in proofs) else 1
 
 
-def reliability(verdicts: list[tuple[str, bool, float]], record: str) -> str:
+def reliability(proofs: list[Proved]) -> str:
     """What is promised, how it is tested, what came of it this time, and what is not covered."""
-    lines = [f"- {title}: {'holds' if held else '**FAILED**'} ({seconds:.0f} s)" for title, held, seconds in verdicts]
+    record = "".join(f"{proof.output}\n" for proof in proofs)
+    verdicts = {True: "holds", False: "**FAILED**"}
+    lines = [f"- {proof.title}: {verdicts[proof.held]} ({proof.seconds:.0f} s). {proof.origin}" for proof in proofs]
     text = (ROOT / "scripts" / "reliability.md").read_text(encoding="utf-8")
     for name, part in {
-        "head": head(""),
+        "head": f"{origin()}\n",
         "verdicts": "\n".join(lines),
         "figures": between(record, "in all", "gaps in the table"),
         "planted": between(record, "planted fault", "PASSED"),
@@ -93,12 +121,12 @@ def between(text: str, first: str, last: str) -> str:
     return "\n".join(line.rstrip() for line in lines[begin : end + 1] if line != "PASSED") or "(not run)"
 
 
-def head(title: str) -> str:
+def origin() -> str:
     """When, of what, and where: without these a figure means nothing."""
     commit = git("rev-parse", "--short", "HEAD") + (" with changes" if git("status", "--porcelain", "-uno") else "")
     today = datetime.now(tz=UTC).strftime("%Y-%m-%d")
     version = f"{sys.version_info.major}.{sys.version_info.minor}"
-    return f"{title}Date: {today}. Commit: {commit or 'unknown'}. Python {version}, {os.cpu_count()} cores.\n"
+    return f"Date: {today}. Commit: {commit or 'unknown'}. Python {version}, {os.cpu_count()} cores."
 
 
 def git(*args: str) -> str:

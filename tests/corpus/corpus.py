@@ -84,7 +84,7 @@ KEYS = {
 REWORDED = {
     r"^there is no unit (-?\d+)$": r"no job, run or step \1",
     r" units may wait; ": " jobs may wait; ",
-    r"^(unit \d+|\w+_[0-9a-z]+) has ended": "it has ended",
+    r"^(unit \d+|\w+_[0-9a-z]+) (has ended|of the instant before)": r"it \2",
 }
 Table = dict[str, dict[str, Any]]  # by key, as text
 
@@ -217,16 +217,17 @@ def replay(steps: list[Step], world: World) -> None:
             now = seen.changes()
             for table, rows in step.rows.items():
                 for key in sorted(rows.keys() | now[table].keys()):
-                    assert now[table].get(key) == rows.get(key), (
+                    assert reworded(now[table].get(key)) == reworded(rows.get(key)), (
                         f"step {place}: {table} {key}\nrecorded: {rows.get(key)}\nnow:      {now[table].get(key)}"
                     )
 
 
 def reworded(recorded: Any) -> Any:
-    """An answer with its texts as they are worded now."""
-    if isinstance(recorded, dict) and "refused" in recorded:
-        for pattern, words in REWORDED.items():
-            recorded = {**recorded, "text": re.sub(pattern, words, recorded["text"])}
+    """An answer or a row with its texts as they are worded now."""
+    for name in ("text", "reason"):
+        if isinstance(recorded, dict) and isinstance(recorded.get(name), str):
+            for pattern, words in REWORDED.items():
+                recorded = {**recorded, name: re.sub(pattern, words, recorded[name])}
     return recorded
 
 

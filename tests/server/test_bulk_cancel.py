@@ -53,8 +53,8 @@ def test_only_jobs_that_were_counted_are_cancelled(stage: Stage) -> None:
     assert states(stage, [first, later]) == ["succeeded", "queued"]
 
 
-def test_a_token_is_for_its_key_filter_verb_and_ten_minutes(stage: Stage) -> None:
-    clock = Clock(stage)
+def test_a_token_is_for_its_key_filter_verb_and_ten_minutes(inside: Stage) -> None:
+    stage, clock = inside, Clock(inside)
     job = stage.job()
     token = preview(stage)["confirm"]
     dead_letters = stage.post("/v1/dead-letters/requeue", {"filter": {"task": "mail"}})["confirm"]

@@ -19,8 +19,8 @@ def count(samples: dict[str, float], command: str, outcome: str) -> float:
     return samples.get(f'interlock_server_command_seconds_count{{command="{command}",outcome="{outcome}"}}', 0)
 
 
-def test_commands_commits_and_statements_are_counted(stage: Stage) -> None:
-    before = scrape(stage)
+def test_commands_commits_and_statements_are_counted(inside: Stage) -> None:
+    stage, before = inside, scrape(inside)
     for _ in range(3):
         stage.job()
     stage.post("/v1/jobs/job_zzzzzz/cancel", status=404)
@@ -34,7 +34,8 @@ def test_commands_commits_and_statements_are_counted(stage: Stage) -> None:
     assert after["interlock_server_failed_commits_total{}"] == 0
 
 
-def test_a_tenant_is_shown_its_own_commands_alone(stage: Stage) -> None:
+def test_a_tenant_is_shown_its_own_commands_alone(inside: Stage) -> None:
+    stage = inside
     stage.job(key=stage.foreign)
     assert count(scrape(stage), "Submit", "ok") == 0
     assert count(scrape(stage, key=stage.foreign), "Submit", "ok") == 1

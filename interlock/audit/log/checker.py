@@ -56,7 +56,7 @@ class Checker:
         self.decode: Callable[[bytes], LogLine] = msgspec.json.Decoder(StrictLine if strict else LogLine).decode
         self.ledger = EntityStates()
         self.lines = self.entities = self.mid_life = 0
-        self.findings: list[LogFinding] = []
+        self.waiting: list[LogFinding] = []
         self.number, self.entity = 0, ""
         self.timestamp, self.now = FIRST_TIME, FIRST_TIME[:-1]
         # One transaction writes several lines with one timestamp, in any order. What concerns two entities
@@ -69,15 +69,15 @@ class Checker:
             if not raw.isspace():
                 self.lines += 1
                 self.line(raw)
-            if self.findings:
-                yield from self.findings
-                self.findings.clear()
+            if self.waiting:
+                yield from self.waiting
+                self.waiting.clear()
         self.answer(until=0)
-        yield from self.findings
-        self.findings.clear()
+        yield from self.waiting
+        self.waiting.clear()
 
     def find(self, rule: str, message: str, legal: Iterable[str] = ()) -> None:
-        self.findings.append(LogFinding(self.number, rule, shown(self.entity), message, list(legal)))
+        self.waiting.append(LogFinding(self.number, rule, shown(self.entity), message, list(legal)))
 
     def line(self, raw: bytes) -> None:
         """Check one line, and remember where it leaves its entity, whatever is wrong with it."""
