@@ -11,7 +11,7 @@ import pytest
 
 from interlock.store import migrate
 from tests.postgres.server import postgres
-from tests.store.databases import upgrade_by_copy
+from tests.store.databases import upgrade_by_copy, upgrade_with_tables
 
 ROOT = Path(__file__).parent.parent
 COMMAND = Path(sys.executable).parent / "interlock"
@@ -57,6 +57,8 @@ def copied_schema(request: pytest.FixtureRequest) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         if any(request.path.is_relative_to(ROOT / "tests" / folder) for folder in BY_COPY):
             patch.setattr(migrate, "upgrade", upgrade_by_copy)
+        else:
+            patch.setattr(migrate, "upgrade", upgrade_with_tables)
         yield
 
 

@@ -22,6 +22,7 @@ from interlock.kernel.lifecycle import Category, Lifecycle
 from interlock.kernel.rows import Artifact, Note
 from interlock.kernel.texts import make_plain
 from interlock.store.connection import Connection
+from interlock.store.queries.large_values import read_large_values
 from interlock.store.queries.views import (
     UnitSummary,
     View,
@@ -42,7 +43,7 @@ def read_all(
 ) -> tuple[View, TreeSnapshot, list[UnitSummary], list[tuple[int, str]], list[Note], list[Artifact]]:
     """Return a unit with what is below it, what it needs and waits on, its notes and artifacts, from one snapshot."""
     return (
-        view(connection, tenant, unit),
+        read_large_values(connection, view(connection, tenant, unit)),
         read_tree_snapshot(connection, tenant, lifecycles, unit),
         needs_of(connection, tenant, unit),
         find_open_gates(connection, tenant, unit),

@@ -12,6 +12,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar, Unpack, overload
 
 from interlock.client.async_pairs import AsyncBridge, Sender
 from interlock.client.backend import Backend, find_tenant, is_far, open_far, open_here, parse_address
+from interlock.client.blobs import pack, pack_apart
 from interlock.client.caller_transaction import CallerTransaction
 from interlock.client.durations import Length
 from interlock.client.inbox import Inbox
@@ -183,11 +184,11 @@ class App:
         Raises:
             InterlockError: the command was refused, and nothing has changed.
         """
-        return self.engine.send(command)
+        return self.engine.send(pack(self, command))
 
     async def asend(self, command: Command[A]) -> A:
         """Does the same as `send`, and lets others run meanwhile."""
-        return await self.bridge.wait_for(self.engine.put(command))
+        return await self.bridge.wait_for(self.engine.put(await pack_apart(self, command)))
 
     @property
     def bridge(self) -> AsyncBridge:
@@ -199,7 +200,7 @@ class App:
 
     def put_all(self, commands: Sequence[Command[Any]]) -> "list[Future[Any]]":
         """Starts commands, which are carried out in this order and if possible in one transaction."""
-        return self.engine.put_all(commands)
+        return self.engine.put_all([pack(self, command) for command in commands])
 
     def read(self, view: Callable[Concatenate[Connection, int, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Returns what a view says of this app's tenant; it changes nothing."""

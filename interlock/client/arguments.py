@@ -73,18 +73,22 @@ class Arguments:
             raise InterlockError(f"task '{self.name}': argument '{twice[0]}' is given twice")
         return named
 
-    def decode(self, grant: LeaseGrant, context: Context | None = None) -> dict[str, Any]:
+    def decode(
+        self, grant: LeaseGrant, context: Context | None = None, read_value: Callable[[str], str] = str
+    ) -> dict[str, Any]:
         """Returns what the handler is called with: its arguments, and the context if it takes one.
 
-        A step takes those arguments of its run, and outputs of earlier steps, that its parameters name.
+        A step takes those arguments of its run, and outputs of earlier steps, that its parameters name. `read_value`
+        returns the text of a value that is kept elsewhere.
 
         Raises:
             msgspec.MsgspecError: the arguments do not fit the handler.
         """
-        text = grant.input.encode()
+        text = read_value(grant.input).encode()
         if grant.outputs is not None:
             values = msgspec.json.decode(text, type=dict[str, msgspec.Raw] | None) or {}
-            values |= {name: msgspec.Raw(output.encode()) for name, output in grant.outputs}
+            outputs = {name: output for name, output in grant.outputs if name in self.names}
+            values |= {name: msgspec.Raw(read_value(output).encode()) for name, output in outputs.items()}
             text = msgspec.json.encode({name: values[name] for name in self.names if name in values})
         arguments = msgspec.structs.asdict(self.decoder.decode(text))
         if self.context_name:

@@ -17,10 +17,46 @@ class Stepping(Protocol):
 
 
 class Keeping(Protocol):
-    """`ctx.artifact("report", data)`: kept with this attempt, once under each name."""
+    """`ctx.artifact("report", data)`: kept with this attempt, once under each name.
 
-    def __call__(self, name: str, data: Any) -> None: ...
-    async def aio(self, name: str, data: Any) -> None: ...
+    Bytes, and the file that a `Path` names, are kept as they are, however many; other data as JSON. `media` is the type
+    that whoever downloads it is told, as in `text/plain`.
+    """
+
+    def __call__(self, name: str, data: Any, *, media: str | None = None) -> None: ...
+    async def aio(self, name: str, data: Any, *, media: str | None = None) -> None: ...
+
+
+class JobLogger(logging.LoggerAdapter[logging.Logger]):
+    """`ctx.log("text")` adds a line to the log of the job; `ctx.log.info("text")` also logs it at the worker."""
+
+    def __init__(self, logger: logging.Logger, extra: dict[str, Any], write: Callable[[bytes], None]) -> None:
+        """`write` adds bytes to the log of the job."""
+        super().__init__(logger, extra)
+        self.write = write
+
+    def __call__(self, *parts: object, sep: str = " ", end: str = "\n") -> None:
+        """Adds to the log of the job what `print` would print; bytes are added as they are."""
+        if len(parts) == 1 and isinstance(parts[0], bytes | bytearray | memoryview):
+            self.write(bytes(parts[0]))
+        else:
+            self.write((sep.join(map(str, parts)) + end).encode(errors="backslashreplace"))
+
+    def log(self, level: int, msg: object, *args: object, **kwargs: Any) -> None:
+        """Logs a line at the worker, if it wants this level; from INFO on it is in the log of the job in any case."""
+        super().log(level, msg, *args, **kwargs)
+        if level >= logging.INFO:
+            self.write(format_record(level, msg, args))
+
+
+def format_record(level: int, msg: object, args: tuple[object, ...]) -> bytes:
+    """Returns a line of a logger as the log of a job has it."""
+    record = logging.LogRecord("", level, "", 0, msg, args, None)
+    try:
+        text = record.getMessage()
+    except Exception:  # the logger itself tells of arguments that do not fit
+        text = str(msg)
+    return f"{record.levelname} {text}\n".encode(errors="backslashreplace")
 
 
 class Context(Protocol):
@@ -28,7 +64,7 @@ class Context(Protocol):
 
     step: Stepping
     artifact: Keeping
-    log: "logging.LoggerAdapter[logging.Logger]"
+    log: JobLogger
 
     @property
     def unit(self) -> int:

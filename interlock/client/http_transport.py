@@ -1,10 +1,13 @@
 """How a client speaks HTTP: it retries where that is safe, and every response becomes bytes or an error of ours."""
 
 import asyncio
+from collections.abc import AsyncIterator
+from typing import IO
 
 import httpx
 import msgspec
 
+from interlock.blobs.store import PIECE
 from interlock.client.http_codec import COMMANDS_PATH, CommandError, ErrorResponse, decode_error
 from interlock.kernel.errors import Denied, InterlockError, LimitReached, TooSlow, Unavailable, Unknown
 
@@ -12,8 +15,12 @@ PAUSES = (0.05, 0.2, 0.5, 1.0)  # seconds before a request that got no response 
 TIMEOUT = httpx.Timeout(30.0, connect=5.0, pool=None)
 LIMITS = httpx.Limits(max_connections=64, max_keepalive_connections=16, keepalive_expiry=3.0)
 JSON = {"Content-Type": "application/json"}
+OCTETS = {"Content-Type": "application/octet-stream"}
 SERVER_ERROR = 500  # and above: the server, or a proxy in front of it, cannot answer now
-CLASS_BY_CODE = {"NOT_WANTED": "NotWanted", "STALE_LEASE": "Stale", "INVALID_STATE": "Refused", "TOO_SLOW": "TooSlow"}
+CLASS_BY_CODE = {
+    "NOT_WANTED": "NotWanted", "STALE_LEASE": "Stale", "INVALID_STATE": "Refused", "TOO_SLOW": "TooSlow",
+    "NO_BLOBS": "NoBlobs",
+}  # fmt: skip
 CLASS_BY_STATUS: dict[int, type[InterlockError]] = {
     401: Denied,
     403: Denied,
@@ -94,8 +101,61 @@ class HttpTransport:
             )
         raise Unavailable(f"the server at {self.url} does not answer: {why}; nothing was changed")
 
+    async def upload(self, path: str, file: IO[bytes]) -> None:
+        """Sends the bytes of a file, again if there is no response: they are named by their digest, and kept once.
+
+        Raises:
+            Unavailable: the server did not answer.
+            InterlockError: the error that the server answered with.
+        """
+        why = ""
+        for pause in (0.0, *PAUSES):
+            await asyncio.sleep(pause)
+            file.seek(0)
+            try:
+                response = await self.http.post(path, content=read_apart(file), headers=OCTETS)
+            except httpx.TransportError as error:
+                why = describe_transport_error(error)
+                continue
+            if response.status_code == httpx.codes.OK:
+                return
+            if response.status_code < SERVER_ERROR:
+                raise decode_response_error(response)
+            why = str(decode_response_error(response))
+        raise Unavailable(f"the server at {self.url} does not take the bytes: {why}; nothing was changed")
+
+    async def get_range(self, path: str, start: int, end: int) -> tuple[bytes, int]:
+        """Returns the bytes from `start` up to `end`, as far as there are any, and how many there are in all.
+
+        Raises:
+            Unavailable: the server did not answer.
+            InterlockError: the error that the server answered with.
+        """
+        why = ""
+        for pause in (0.0, *PAUSES):
+            await asyncio.sleep(pause)
+            try:
+                response = await self.http.get(path, headers={"Range": f"bytes={start}-{end - 1}"})
+            except httpx.TransportError as error:
+                why = describe_transport_error(error)
+                continue
+            if response.status_code == httpx.codes.PARTIAL_CONTENT:
+                return response.content, int(response.headers["content-range"].rpartition("/")[2])
+            if response.status_code == httpx.codes.REQUESTED_RANGE_NOT_SATISFIABLE:
+                return b"", start
+            if response.status_code < SERVER_ERROR:
+                raise decode_response_error(response)
+            why = str(decode_response_error(response))
+        raise Unavailable(f"the server at {self.url} does not answer: {why}; nothing was changed")
+
     async def close(self) -> None:
         await self.http.aclose()
+
+
+async def read_apart(file: IO[bytes]) -> AsyncIterator[bytes]:
+    """Yields a file in pieces."""
+    while piece := file.read(PIECE):
+        yield piece
 
 
 def describe_transport_error(error: httpx.TransportError) -> str:

@@ -9,12 +9,15 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from interlock.client.async_pairs import Call, verb
+from interlock.client.blobs import unpack
 from interlock.client.durations import Length, length_us
+from interlock.client.evidence import ArtifactReader, JobLogReader
 from interlock.client.exceptions import Failed, StillWaiting
 from interlock.kernel.commands import Cancel, Signal, Standing
 from interlock.kernel.errors import InterlockError
 from interlock.kernel.ids import format_id
 from interlock.kernel.lifecycle import Category
+from interlock.plugins.evidence.queries import ArtifactInfo, list_artifacts
 from interlock.store.queries.views import UnitSummary, read_summary
 
 if TYPE_CHECKING:
@@ -62,6 +65,21 @@ class Job:
         """`wait(timeout)` returns its result once it has ended; `await wait.aio(timeout)` likewise."""
         return Wait(self)
 
+    @property
+    def log(self) -> JobLogReader:
+        """`log()` returns what its handler has logged; `log.follow()` goes on until it has ended."""
+        return JobLogReader(self.app, self.unit)
+
+    @property
+    def artifacts(self) -> list[ArtifactInfo]:
+        """What its attempts have left, by attempt and name."""
+        return self.app.read(list_artifacts, self.unit)
+
+    @property
+    def read_artifact(self) -> ArtifactReader:
+        """`read_artifact(name)` returns the bytes of an artifact; `await read_artifact.aio(name)` likewise."""
+        return ArtifactReader(self.app, self.unit)
+
     @verb
     def cancel(self, *, hard: bool = False, reason: str = "") -> Call[Standing]:
         """Stops it: the handler is asked to stop, or with `hard` it is stopped immediately."""
@@ -84,7 +102,7 @@ class Job:
         """
         if ended.outcome != Category.SUCCESS:
             raise Failed(format_id(ended.lifecycle, ended.unit), ended.state, ended.error or "")
-        return None if ended.result is None else msgspec.json.decode(ended.result)
+        return None if ended.result is None else msgspec.json.decode(unpack(self.app, ended.result))
 
 
 class Wait:

@@ -21,6 +21,7 @@ from interlock.client.http_codec import (
 )
 from interlock.client.http_transport import HttpTransport, RequestRejected, RequestTooLarge
 from interlock.client.long_poll import LongPolls
+from interlock.client.remote_blobs import RemoteBlobs
 from interlock.client.remote_views import find_remote_view
 from interlock.core.idempotency import answer_type
 from interlock.core.wakeups import Subscription
@@ -176,6 +177,10 @@ class RemoteEngine:
 
     def send_within(self, connection: Connection, command: Command[A]) -> NoReturn:
         raise InterlockError("a server cannot join a transaction of yours")
+
+    def find_blobs(self, *, worker: bool = False) -> RemoteBlobs:
+        """Returns where the server keeps large bytes; `worker`: as a worker's key may reach it."""
+        return RemoteBlobs(self, worker=worker)
 
     # Waiting.
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from interlock.client.async_pairs import Call, verb
+from interlock.client.blobs import unpack
 from interlock.client.exceptions import Failed
 from interlock.client.jobs import Job
 from interlock.core.effective_policy import policy_of
@@ -42,7 +43,8 @@ class Run(Job):
             for step in read_steps(self.app, run):
                 if step.unit.outcome == Category.SUCCESS:
                     result = step.body.result
-                    outputs[get_step_name(step)] = None if result is None else msgspec.json.decode(result)
+                    text = None if result is None else unpack(self.app, result)
+                    outputs[get_step_name(step)] = None if text is None else msgspec.json.decode(text)
         return outputs
 
     @property

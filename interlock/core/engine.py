@@ -9,6 +9,7 @@ from threading import Condition, Lock, Thread
 from types import TracebackType
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
+from interlock.blobs.store import NO_FOLDER, BlobStore
 from interlock.core import (
     api_keys,
     archive,
@@ -32,7 +33,7 @@ from interlock.core.readers import Readers, answer
 from interlock.core.wakeups import Subscription, WakeupHub
 from interlock.kernel import commands
 from interlock.kernel.commands import Command
-from interlock.kernel.errors import InterlockError, Unavailable
+from interlock.kernel.errors import InterlockError, NoBlobs, Unavailable
 from interlock.kernel.lifecycle import Lifecycle
 from interlock.store import migrate
 from interlock.store.connection import CALL, Connection, WakeupChannel
@@ -235,6 +236,12 @@ class Engine:
     ) -> T:
         """What a view says of a tenant."""
         return self.read(lambda connection: view(connection, tenant, *args, **kwargs), tenant)
+
+    def find_blobs(self, *, worker: bool = False) -> BlobStore:
+        """Returns where this database keeps large bytes. Raises NoBlobs if it has no place for them."""
+        if self.reader.blobs is None:
+            raise NoBlobs(NO_FOLDER)
+        return self.reader.blobs
 
     def watch(self, queues: Iterable[str], tenant: int = 1) -> Subscription:
         """Whoever works for these queues learns from it when to claim; left with `with`, it is forgotten."""

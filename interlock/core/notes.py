@@ -66,6 +66,8 @@ def note_refusal(tx: UnitOfWork, command: Command[Any], ref: LeaseRef, answer: L
         note(tx, ref.unit, "refused", text, name=name, fence=ref.fence, keep_us=beats_kept_us(tx))
     if answer.why in STALE:
         tx.counters.metrics[tx.tenant, CONFLICTS, verb.lower()] += 1
+        for hook in tx.hooks.on_stale:
+            hook(tx, command, ref)
 
 
 def add_asker(tx: UnitOfWork, unit: Unit, actor: str, reason: str, payload: Any) -> Any:

@@ -51,6 +51,10 @@ class LimitReached(InterlockError):
     """A tenant has as much work as it may have; nothing was changed, and the same may be asked again later."""
 
 
+class NoBlobs(InterlockError):
+    """There is nowhere to keep large bytes; the text says how to name a folder for them."""
+
+
 class Denied(InterlockError):
     """A key that is not valid, or does not allow it; nothing was changed."""
 

@@ -7,11 +7,12 @@ from interlock.core.plugin import Registry
 from interlock.kernel.lifecycle import Lifecycle
 from interlock.plugins.approvals.plugin import PLUGIN as APPROVALS
 from interlock.plugins.concurrency.plugin import PLUGIN as CONCURRENCY
+from interlock.plugins.evidence.plugin import PLUGIN as EVIDENCE
 from interlock.plugins.schedules.plugin import PLUGIN as SCHEDULES
 from interlock.plugins.workflows.plugin import PLUGIN as WORKFLOWS
 from interlock.store.connection import Connection, WakeupChannel
 
-STANDARD = Registry((CONCURRENCY, WORKFLOWS, APPROVALS, SCHEDULES))
+STANDARD = Registry((CONCURRENCY, WORKFLOWS, APPROVALS, SCHEDULES, EVIDENCE))
 
 
 def make_engine(

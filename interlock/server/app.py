@@ -145,7 +145,10 @@ def make_route(pipeline: RequestPipeline, operation: Operation) -> HTTPRouteHand
         return await pipeline.answer(operation, request)
 
     path = operation.path.replace("}", ":str}")
-    return HTTPRouteHandler(path, http_method=operation.method, name=operation.name)(answer)  # type: ignore[arg-type]
+    return HTTPRouteHandler(
+        path, http_method=operation.method, name=operation.name,  # type: ignore[arg-type]
+        request_max_body_size=operation.takes_bytes or BODY_MAX,
+    )(answer)  # fmt: skip
 
 
 def make_page(path: str, text: bytes, media: str, headers: Mapping[str, str] | None = None) -> HTTPRouteHandler:

@@ -9,6 +9,7 @@ from interlock.kernel.errors import (
     Gone,
     InterlockError,
     LimitReached,
+    NoBlobs,
     NotWanted,
     Refused,
     Stale,
@@ -27,7 +28,7 @@ OURS = "this should not have happened; the log of the server says more"
 CODED = {"IDEMPOTENCY_CONFLICT": 409, "DUPLICATE_KEY": 409, "NOT_AN_APPROVER": 403}
 CODES = {
     400: "INVALID_REQUEST", 401: "UNAUTHORIZED", 403: "FORBIDDEN", 404: "NOT_FOUND", 405: "METHOD_NOT_ALLOWED",
-    409: "INVALID_STATE", 413: "TOO_LARGE", 415: "UNSUPPORTED_MEDIA_TYPE", 429: "LIMIT_REACHED",
+    409: "INVALID_STATE", 413: "TOO_LARGE", 415: "UNSUPPORTED_MEDIA_TYPE", 416: "NO_SUCH_RANGE", 429: "LIMIT_REACHED",
     500: "INTERNAL_ERROR", 503: "UNAVAILABLE",
 }  # fmt: skip
 
@@ -53,6 +54,8 @@ def make_api_error(error: Exception, *, by_id: bool) -> ApiError:
         case Refused():
             legal = list(error.legal)
             return ApiError(409, str(error), lifecycle=error.lifecycle, state=error.state, legal_next=legal)
+        case NoBlobs():
+            return ApiError(400, str(error), code="NO_BLOBS")
         case NotWanted():
             return ApiError(409, str(error), code="NOT_WANTED")
         case Stale():

@@ -26,6 +26,7 @@ from interlock.server.request_schemas import (
 from interlock.store.connection import Connection
 from interlock.store.queries.job_events import JOB as JOB_LIFE
 from interlock.store.queries.job_events import Place, place_of, read_job_events
+from interlock.store.queries.large_values import read_large_values
 from interlock.store.queries.lists import amount, read_newest_units
 from interlock.store.queries.views import (
     Filter,
@@ -133,7 +134,7 @@ async def show(request: Request) -> responses.JobDetailResponse:
 
 def read_job_detail(connection: Connection, tenant: int, unit: int) -> responses.JobDetailResponse:
     """A unit, what it needs, the gates that it waits for and how its attempts failed, from one picture."""
-    rows = view(connection, tenant, unit)
+    rows = read_large_values(connection, view(connection, tenant, unit))
     needs, gates = needs_of(connection, tenant, unit), find_open_gates(connection, tenant, unit)
     return json_views.make_job_detail(rows, needs, gates, notes_of(connection, tenant, unit))
 

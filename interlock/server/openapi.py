@@ -23,8 +23,9 @@ STATUS_DESCRIPTIONS = {
     403: "The key lacks the scope, or the person has no vote.",
     404: "There is nothing under this id, as far as this key can see.",
     409: "The state of things does not allow it; details say what it does allow.",
-    413: "The body is larger than 1 MiB.",
+    413: "The body is larger than is allowed: 1 MiB, but for a blob.",
     415: "The body is no JSON.",
+    416: "There are no bytes in this range.",
     429: "A limit of the tenant is reached; ask again later.",
     503: "The database does not answer; ask again.",
 }
@@ -32,8 +33,11 @@ STATUS_DESCRIPTIONS = {
 OTHER_STATES = tuple(
     kind.__name__ for kind in (responses.LeaseResponse, responses.KeyResponse, responses.HealthResponse)
 )
+OCTETS, BYTES = "application/octet-stream", {"type": "string", "format": "binary"}
 EVENT_ID = {"type": "string", "pattern": "^[0-9]{1,9}$"}
 EVENT_ID_DESCRIPTION = "With `Accept: text/event-stream`: the id of the last event that was seen."
+RANGE = {"type": "string", "pattern": "^bytes=([0-9]{1,15}-[0-9]{0,15}|-[0-9]{1,15})$"}
+RANGE_DESCRIPTION = "Which bytes: `bytes=0-99`, `bytes=100-` or `bytes=-100`."
 KEY_SHAPE = {"type": "string", "pattern": "^[ -~]{1,200}$"}
 KEY_DESCRIPTION = "The same request under the same key is carried out once and answered again; another one is refused."
 
@@ -74,6 +78,8 @@ def describe_operation(operation: Operation, of: Mapping[Any, Any], named: Mappi
     }  # fmt: skip
     if operation.scope is not None:
         described["x-scope"] = operation.scope
+    if operation.takes_bytes:
+        described["requestBody"] = {"required": True, "content": {OCTETS: {"schema": BYTES}}}
     if operation.documented_body is not None:
         required = bool(named[of[operation.documented_body]["$ref"].rpartition("/")[2]].get("required"))
         described["requestBody"] = {"required": required, "content": {JSON: {"schema": of[operation.documented_body]}}}
@@ -92,6 +98,9 @@ def describe_parameters(operation: Operation, of: Mapping[Any, Any], named: Mapp
             {"name": name, "in": "query", "required": False, "schema": schema}
             for name, schema in shape["properties"].items()
         ]
+    if operation.ranges:
+        range_header = {"schema": RANGE, "description": RANGE_DESCRIPTION}
+        described.append({"name": "Range", "in": "header", "required": False, **range_header})
     if operation.streams:
         header = {"schema": EVENT_ID, "description": EVENT_ID_DESCRIPTION}
         described.append({"name": "Last-Event-ID", "in": "header", "required": False, **header})
@@ -118,6 +127,8 @@ def describe_responses(operation: Operation, of: Mapping[Any, Any]) -> dict[str,
     done = {"description": operation.summary, "content": {media: {"schema": schema}}}
     if operation.streams:
         done["content"]["text/event-stream"] = {"schema": {"type": "string"}}  # type: ignore[index]
+    if operation.ranges:
+        done["content"] = {media: {"schema": BYTES}}
     described: dict[str, Any] = {str(status): done for status in (operation.status, *operation.other_statuses)}
     if 204 in operation.other_statuses:
         described["204"] = {"description": "Everything was seen, and it has ended: ask no more."}
@@ -142,6 +153,10 @@ def list_error_statuses(operation: Operation) -> Iterable[int]:
         yield 409
     if operation.body is not None:
         yield from (413, 415)
+    if operation.takes_bytes:
+        yield 413
+    if operation.ranges:
+        yield 416
 
 
 def add_enums(named: Mapping[str, Any], lifecycles: Mapping[str, Lifecycle]) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 import asyncio
 import secrets
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache, partial
 from typing import Any, Concatenate, ParamSpec, TypeVar
@@ -86,6 +86,15 @@ class ServerState:
             self.app.close()
 
 
+class BytesReply(msgspec.Struct, frozen=True):
+    """A response of bytes, which are told piece by piece."""
+
+    pieces: AsyncIterator[bytes]
+    media: str
+    headers: Mapping[str, str]
+    status: int = 200
+
+
 class Reply(msgspec.Struct, frozen=True):
     """A response with a status of its own."""
 
@@ -112,6 +121,7 @@ class Request:
         self.question_seconds = server.limits.question_seconds  # that each of its reads may take
         self.query: Any = None
         self.body: Any = None
+        self.pieces: AsyncIterator[bytes] | None = None  # of a body of bytes, as they come
 
     async def send(self, command: Command[A]) -> A:
         """Sends a command for the caller's tenant. Under an idempotency key it is carried out once.
@@ -178,11 +188,13 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
     response: Any
     body: Any = None
     openapi_body: Any = None  # the body as the OpenAPI text has it, if it takes more than that
+    takes_bytes: int = 0  # at most so many as its body, and no JSON
     query: Any = None
     status: int = 200
     other_statuses: tuple[int, ...] = ()  # of success
     media: str = JSON
     streams: bool = False  # also as server-sent events
+    ranges: bool = False  # answers bytes, all of them or those of the header Range
     other_responses: tuple[Any, ...] = ()  # in which a caller may ask for the same
     finds: bool = False  # the body names something, which may not be there
     keyed: bool = True  # takes an Idempotency-Key

@@ -20,7 +20,16 @@ from interlock.server.auth import Caller, InvalidKey, KeyCache, loop_time, requi
 from interlock.server.errors import TOO_SLOW, ApiError, make_api_error
 from interlock.server.limits import InvalidKeyLimiter
 from interlock.server.logs import write_log
-from interlock.server.operations import CheckAccess, NoQuery, Operation, Reply, Request, ServerState, make_request_id
+from interlock.server.operations import (
+    BytesReply,
+    CheckAccess,
+    NoQuery,
+    Operation,
+    Reply,
+    Request,
+    ServerState,
+    make_request_id,
+)
 from interlock.server.sse import EventStream
 
 BODY_MAX, DEPTH_MAX, KEY_MAX = 1 << 20, 64, 200
@@ -103,6 +112,8 @@ class RequestPipeline:
         request.idempotency_key = key
         request.question_seconds = max(request.question_seconds, operation.question_seconds)
         request.query = parse_query(operation.query or NoQuery, http_request.scope["query_string"])
+        if operation.takes_bytes:
+            request.pieces = http_request.stream()
         if operation.body is not None:
             media = http_request.headers.get("content-type", "")
             request.body = parse_body(operation.body, media, await http_request.body())
@@ -200,6 +211,9 @@ def list_parts(value: Any) -> Iterable[Any]:
 def make_response(operation: Operation, result: Any) -> Response[Any] | Stream:
     if isinstance(result, EventStream):
         return Stream(result.pieces, media_type=EVENTS, headers=dict(HEADERS))
+    if isinstance(result, BytesReply):
+        headers = {**HEADERS, **result.headers}
+        return Stream(result.pieces, media_type=result.media, headers=headers, status_code=result.status)
     reply = result if isinstance(result, Reply) else Reply(result, operation.status)
     content = reply.body.encode() if isinstance(reply.body, str) else msgspec.json.encode(reply.body)
     return Response(content, status_code=reply.status, media_type=operation.media, headers=dict(HEADERS))

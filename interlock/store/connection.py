@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, NamedTuple, Protocol
 
+from interlock.blobs.store import BlobStore
 from interlock.kernel.errors import Contended, Unavailable
 from interlock.kernel.rows import Act, Row, Unit
 from interlock.store.observer import Observers
@@ -73,6 +74,10 @@ class Connection(Protocol):
     # With many writers: the database's name for the open transaction, or the last one. With one writer: the state of
     # the database when it began and, once it is committed, when it ended; whoever writes in between changes it.
     mark: str
+
+    @property
+    def blobs(self) -> BlobStore | None:
+        """Where large bytes are kept, beside the rows; None: nowhere."""
 
     # Transactions.
 

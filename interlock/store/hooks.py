@@ -1,9 +1,20 @@
 """Where plugins take part in a transaction of the engine: lists of functions, called in the order of the list."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from interlock.kernel.commands import Decide, Outcome, Record, Release, Replay, Standing, Submitted, Work
+from interlock.kernel.commands import (
+    Command,
+    Decide,
+    LeaseRef,
+    Outcome,
+    Record,
+    Release,
+    Replay,
+    Standing,
+    Submitted,
+    Work,
+)
 from interlock.kernel.lifecycle import Lifecycle
 from interlock.kernel.rows import Unit
 
@@ -66,6 +77,10 @@ AfterDecide = Callable[["UnitOfWork", Unit, Decide], None]
 BeforeRecord = Callable[[Record], None]
 # Called with a parent that is about to make the move that its children have led to, and the trigger.
 BeforeRollUp = Callable[["UnitOfWork", Unit, str], None]
+# Called with a message of a holder that was refused because its lease is over: the command, the lease that it names.
+OnStale = Callable[["UnitOfWork", Command[Any], LeaseRef], None]
+# Called when units are deleted because they were archived, with their ids.
+OnForget = Callable[["UnitOfWork", Sequence[int]], None]
 # Does what is due beside the units' own clocks, at most so much at once. Returns how much it did.
 Timer = Callable[["UnitOfWork", int], int]
 
@@ -89,6 +104,8 @@ class Hooks(NamedTuple):
     after_decide: tuple[AfterDecide, ...] = ()
     before_record: tuple[BeforeRecord, ...] = ()
     before_roll_up: tuple[BeforeRollUp, ...] = ()
+    on_stale: tuple[OnStale, ...] = ()
+    on_forget: tuple[OnForget, ...] = ()
     reactions: tuple[Reaction, ...] = ()
     claim_timers: tuple[Timer, ...] = ()  # called by every claim and every tick
     tick_timers: tuple[Timer, ...] = ()  # called by ticks alone

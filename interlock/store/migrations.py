@@ -39,6 +39,8 @@ def sql(number: int, database: str) -> str:
 def as_strict(text: str) -> str:
     """The same tables for SQLite, which takes a value of any type in any column unless its table is STRICT.
 
-    A strict table knows no BIGINT: INT has the same 64 bits. (INTEGER would make a primary key the rowid.)
+    A strict table knows no BIGINT: INT has the same 64 bits. (INTEGER would make a primary key the rowid.) Bytes are
+    a BLOB.
     """
-    return re.sub(r"^\);$", ") STRICT;", re.sub(r"\bBIGINT\b", "INT", text), flags=re.MULTILINE)
+    text = re.sub(r"\bBYTEA\b", "BLOB", re.sub(r"\bBIGINT\b", "INT", text))
+    return re.sub(r"^\);$", ") STRICT;", text, flags=re.MULTILINE)

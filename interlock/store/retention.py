@@ -80,6 +80,8 @@ def forget(tx: UnitOfWork, ids: Sequence[int]) -> None:
             members = tx.connection.rows("SELECT DISTINCT unit FROM journal_unit WHERE act {ids}", {"ids": gone})
             tx.connection.rows("DELETE FROM act WHERE id {ids}", {"ids": gone})
             forget_members(tx, [unit for (unit,) in members])
+    for hook in tx.hooks.on_forget:
+        hook(tx, ids)
     for unit_id in ids:
         tx.rows.forget(unit_id)
 

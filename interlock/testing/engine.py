@@ -54,7 +54,7 @@ def still(url: str, lifecycles: Mapping[str, Lifecycle], clock: Callable[[], int
     """A still engine on a database. SQLite is migrated; PostgreSQL must be at the present schema."""
     connection = connect(url)
     try:
-        migrate.prepare(connection, lifecycles.values())
+        migrate.prepare(connection, lifecycles.values(), STANDARD.tables)
     except BaseException:
         connection.close()
         raise

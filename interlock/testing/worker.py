@@ -14,6 +14,7 @@ from interlock.client.app import App
 from interlock.client.exceptions import Snooze
 from interlock.client.tasks import Task
 from interlock.kernel.commands import (
+    AppendLog,
     Claim,
     Command,
     Finish,
@@ -29,8 +30,10 @@ from interlock.kernel.commands import (
 from interlock.kernel.errors import InterlockError
 from interlock.worker.context import JobContext
 from interlock.worker.execution import Execution, log_end, may_be_refused, replace_refused_outcome, run
+from interlock.worker.job_logs import JobLog
 from interlock.worker.leases import LocalLease
 from interlock.worker.outcome import GiveBack, make_release
+from interlock.worker.reporter import LOG_SIZE
 
 A = TypeVar("A")
 CAPACITY = 10_000
@@ -73,6 +76,7 @@ class StageContext(JobContext):
         self.worker = worker
         sender = SenderUntilStep(worker, worker.lost_after_step) if worker.lost_after_step else worker.app
         super().__init__(sender, grant, worker.app.tenant, self.send_note)
+        self.app, self.on_log = worker.app, self.send_log
 
     @property
     def cancelled(self) -> bool:
@@ -81,6 +85,10 @@ class StageContext(JobContext):
 
     def send_note(self, note: Record) -> None:
         self.sender.send(note)
+
+    def send_log(self, log: JobLog) -> None:
+        while entry := log.take(LOG_SIZE):
+            self.sender.send(AppendLog(tenant=self.tenant, entries=(entry,)))
 
 
 class StageWorker:

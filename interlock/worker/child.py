@@ -5,6 +5,7 @@ import contextvars
 import ctypes
 import fcntl
 import inspect
+import io
 import itertools
 import logging
 import os
@@ -12,25 +13,29 @@ import signal
 import socket
 import sys
 from concurrent.futures import Future
-from contextlib import suppress
+from contextlib import redirect_stderr, redirect_stdout, suppress
 from importlib import import_module
 from queue import SimpleQueue
 from threading import Lock, Thread
-from typing import Any, TypeVar
+from typing import Any, TextIO, TypeVar, cast
 
 import msgspec
 
 from interlock.client.app import App
 from interlock.client.exceptions import Result
 from interlock.client.tasks import RUNNING, Task
-from interlock.kernel.commands import Command, Record
+from interlock.kernel.commands import AddArtifact, Command, Record
 from interlock.kernel.errors import InterlockError, PermanentError, ValidationError
 from interlock.worker.context import JobContext
+from interlock.worker.job_logs import JobLog
 from interlock.worker.messages import (
+    ArtifactMessage,
     Exit,
+    LogBytes,
     LogMessage,
     NoteAnswer,
     NoteMessage,
+    ProcessMessage,
     Returned,
     RunJob,
     Stop,
@@ -40,6 +45,7 @@ from interlock.worker.messages import (
     encode_line,
 )
 from interlock.worker.outcome import encode_result
+from interlock.worker.reporter import LOG_SIZE
 
 A = TypeVar("A")
 BUFFER = 1 << 18  # bytes
@@ -75,6 +81,7 @@ class WorkerConnection:
         match message:
             case RunJob():
                 self.context = JobContext(self, message.grant, message.tenant, self.add_note)
+                self.context.on_log = self.add_log
                 self.jobs.put((message, self.context))
             case Stop():
                 if self.context:
@@ -84,7 +91,7 @@ class WorkerConnection:
                 if message.raised:
                     future.set_exception(decode_error(message.raised))
                 else:
-                    future.set_result(message.statuses)
+                    future.set_result(message.evidence or message.statuses)
             case Exit():
                 self.jobs.put(None)
                 return True
@@ -109,14 +116,59 @@ class WorkerConnection:
 
     def send_note(self, command: Command[Any]) -> "Future[Any]":
         """The future of the worker's answer."""
-        if not isinstance(command, Record):
+        if not isinstance(command, Record | AddArtifact):
             raise InterlockError("the process of a handler speaks for its job alone; ask the app for anything else")
         number = next(self.numbers)
         future: Future[Any] = Future()
         future.set_running_or_notify_cancel()  # whoever stops waiting leaves it to the receiver
         self.pending[number] = future
-        self.send_line(encode_line(NoteMessage(record=command, number=number)))
+        self.send_line(encode_line(make_message(command, number)))
         return future
+
+    def add_log(self, log: JobLog) -> None:
+        while entry := log.take(LOG_SIZE):
+            unit, fence = entry.held.unit, entry.held.fence
+            self.send_line(encode_line(LogBytes(unit=unit, fence=fence, data=entry.data)))
+
+
+def make_message(command: Record | AddArtifact, number: int) -> ProcessMessage:
+    """What the worker is sent for a command of a handler, without the lease, which it has itself."""
+    if isinstance(command, Record):
+        return NoteMessage(record=command, number=number)
+    return ArtifactMessage(
+        unit=command.held.unit, fence=command.held.fence, name=command.name, digest=command.digest,
+        media=command.media, number=number,
+    )  # fmt: skip
+
+
+class OutputCopy(io.TextIOBase):
+    """A stream of this process; what a handler prints to it goes to the log of its job too."""
+
+    def __init__(self, stream: TextIO, context: JobContext) -> None:
+        self.stream, self.context = stream, context
+
+    def write(self, text: str) -> int:
+        self.context.write_log(text.encode(errors="backslashreplace"))
+        return self.stream.write(text)
+
+    def flush(self) -> None:
+        self.stream.flush()
+
+    def fileno(self) -> int:
+        return self.stream.fileno()
+
+    def isatty(self) -> bool:
+        return self.stream.isatty()
+
+    @property
+    def buffer(self) -> Any:
+        """Bytes that are written past the text are not copied."""
+        return self.stream.buffer
+
+
+def copy_output(stream: TextIO, context: JobContext) -> TextIO:
+    """Returns a stream for the time of one handler; one that an earlier handler has closed stays as it is."""
+    return cast("TextIO", OutputCopy(stream, context)) if stream and not stream.closed else stream
 
 
 class LogForwarder(logging.Handler):
@@ -158,7 +210,8 @@ class JobRunner:
         """The line that says how it ended."""
         try:
             self.log.setLevel(run.log_level)
-            value = self.call_handler(runner, run, context)
+            with redirect_stdout(copy_output(sys.stdout, context)), redirect_stderr(copy_output(sys.stderr, context)):
+                value = self.call_handler(runner, run, context)
             if isinstance(value, Result):
                 context.cost(value.cost)
                 value = value.value
@@ -169,8 +222,9 @@ class JobRunner:
     def call_handler(self, runner: asyncio.Runner, run: RunJob, context: JobContext) -> Any:
         """What the handler returns."""
         task = self.find_task(run)
+        context.app = task.app
         try:
-            kwargs = task.arguments.decode(run.grant, context)
+            kwargs = task.arguments.decode(run.grant, context, context.read_value)
         except msgspec.MsgspecError as error:
             raise ValidationError(f"the arguments cannot be read: {error}") from None
         RUNNING.set((task.app, run.grant))

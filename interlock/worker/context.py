@@ -1,23 +1,35 @@
 """What a handler may ask of its job while it runs."""
 
+import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Future
 from functools import cached_property
-from typing import Any, TypeVar
+from mimetypes import guess_type
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
+from interlock.blobs.store import read_file
 from interlock.client.async_pairs import Sender
-from interlock.client.context import Context
+from interlock.client.blobs import keep_pieces, unpack
+from interlock.client.context import Context, JobLogger
 from interlock.client.durations import Length
 from interlock.client.exceptions import Await, NoSignal, checked_cost
-from interlock.kernel.commands import LeaseGrant, LeaseRef, LeaseStatus, Record
+from interlock.kernel.commands import AddArtifact, EvidenceStatus, LeaseGrant, LeaseRef, LeaseStatus, Record
 from interlock.kernel.errors import Stale
+from interlock.plugins.evidence.artifacts import check_artifact_name
+from interlock.worker.job_logs import JobLog
 from interlock.worker.log_lines import describe_job
+
+if TYPE_CHECKING:
+    from interlock.client.app import App
 
 T = TypeVar("T")
 LOG = logging.getLogger("interlock.job")
+BYTES = (bytes, bytearray, memoryview, Path)  # what an artifact is kept as it is
+OCTETS = "application/octet-stream"
 
 
 class StopFlag:
@@ -43,6 +55,10 @@ def is_never_over() -> bool:
     return False
 
 
+def drop_log(log: JobLog) -> None:
+    log.close()
+
+
 class JobContext(Context):
     """The context of one attempt. `cancelled` turns true when the job is asked to stop, or its lease is lost."""
 
@@ -54,6 +70,8 @@ class JobContext(Context):
         # By the worker's own clock, which goes on while the process is stopped.
         self.lease_over: Callable[[], bool] = is_never_over
         self.thread: Future[Any] | None = None  # where a plain handler runs; it may outlive the wait for it
+        self.app: App | None = None  # where large values and artifacts are kept
+        self.on_log: Callable[[JobLog], None] = drop_log  # has the bytes sent that wait in the log
 
     # Most handlers ask for none of these, so each is made when it is asked for.
 
@@ -66,9 +84,23 @@ class JobContext(Context):
         return ArtifactRecorder(self)
 
     @cached_property
-    def log(self) -> "logging.LoggerAdapter[logging.Logger]":  # type: ignore[override]
+    def log(self) -> JobLogger:  # type: ignore[override]
         own = {"unit": self.grant.unit, "fence": self.grant.fence}
-        return logging.LoggerAdapter(LOG, {**own, "facts": describe_job(self.grant)})
+        return JobLogger(LOG, {**own, "facts": describe_job(self.grant)}, self.write_log)
+
+    @cached_property
+    def job_log(self) -> JobLog:
+        return JobLog(self.held)
+
+    def write_log(self, data: bytes) -> None:
+        """Adds bytes to the log of the job, from any thread; sent with one of the next reports."""
+        if data:
+            self.job_log.add(data)
+            self.on_log(self.job_log)
+
+    def read_value(self, text: str) -> str:
+        """Returns a large value, which is kept beside the database; any other text stays as it is."""
+        return unpack(self.app, text, worker=True) if self.app else text
 
     @property
     def cancelled(self) -> bool:
@@ -123,7 +155,7 @@ class JobContext(Context):
     @property
     def outputs(self) -> dict[str, Any]:
         """What the steps of this run have come to, by name; empty for a job of its own."""
-        return {name: msgspec.json.decode(output) for name, output in self.grant.outputs or ()}
+        return {name: msgspec.json.decode(self.read_value(output)) for name, output in self.grant.outputs or ()}
 
     def wait_signal(self, name: str, *, timeout: Length | None = None) -> Any:
         """What came with a signal. Until it comes nobody works here: the attempt ends, and the handler is called again.
@@ -173,13 +205,37 @@ class StepRecorder:
 
 
 class ArtifactRecorder:
-    """`ctx.artifact("report", data)`: kept with this attempt, once under each name."""
+    """`ctx.artifact("report", data)`: kept with this attempt, once under each name; bytes and files as a blob."""
 
     def __init__(self, context: JobContext) -> None:
         self.context = context
 
-    def __call__(self, name: str, data: Any) -> None:
-        check_accepted(self.context.sender.send(self.context.record("artifact", data, name)))
+    def __call__(self, name: str, data: Any, *, media: str | None = None) -> None:
+        if isinstance(data, BYTES):
+            check_taken(self.context.sender.send(self.keep_bytes(name, data, media)))
+        else:
+            check_accepted(self.context.sender.send(self.context.record("artifact", data, name)))
 
-    async def aio(self, name: str, data: Any) -> None:
-        check_accepted(await self.context.sender.asend(self.context.record("artifact", data, name)))
+    async def aio(self, name: str, data: Any, *, media: str | None = None) -> None:
+        if isinstance(data, BYTES):
+            command = await asyncio.to_thread(self.keep_bytes, name, data, media)
+            check_taken(await self.context.sender.asend(command))
+        else:
+            check_accepted(await self.context.sender.asend(self.context.record("artifact", data, name)))
+
+    def keep_bytes(self, name: str, data: Any, media: str | None) -> AddArtifact:
+        """Writes a blob, and returns the command that names it. Raises InterlockError for a wrong name."""
+        check_artifact_name(name)
+        context = self.context
+        assert context.app, "a worker sets it"
+        pieces = read_file(data) if isinstance(data, Path) else (bytes(data),)
+        blob = keep_pieces(context.app, context.tenant, pieces, worker=True)
+        media = media or guess_type(name)[0] or OCTETS
+        return AddArtifact(tenant=context.tenant, held=context.held, name=name, digest=blob.digest, media=media)
+
+
+def check_taken(status: EvidenceStatus) -> None:
+    """Raises Stale if the job is another worker's by now, also if its artifact was taken although it is late."""
+    if not status.accepted or status.late:
+        kept = "; the artifact was kept, and is marked as late" if status.accepted else ""
+        raise Stale(f"this job is no longer held here: {status.why or 'its lease is over'}{kept}")

@@ -149,7 +149,9 @@ def decode_arguments(execution: Execution) -> None:
     """Raises NotStarted for arguments that do not fit the handler."""
     assert execution.task
     try:
-        execution.arguments = execution.task.arguments.decode(execution.grant, execution.context)
+        execution.arguments = execution.task.arguments.decode(
+            execution.grant, execution.context, execution.context.read_value
+        )
     except msgspec.MsgspecError as error:
         raise NotStarted(classify_unreadable_arguments(execution.held, error)) from None
 

@@ -26,6 +26,7 @@ from interlock.worker.context import JobContext
 from interlock.worker.execution import Execution, run
 from interlock.worker.executors import Executors
 from interlock.worker.heartbeats import Heartbeats
+from interlock.worker.job_logs import JobLog
 from interlock.worker.leases import Executions, LocalLease, read_clock
 from interlock.worker.log_lines import log_event, log_job
 from interlock.worker.reporter import Reporter, wait_for_event
@@ -226,7 +227,7 @@ class Worker:
             self.lose(older, "it was granted again")
         context = JobContext(self.app, grant, self.app.tenant, self.add_note)
         lease = LocalLease(grant, self.clock, sent_at)
-        context.lease_over = lease.is_over
+        context.lease_over, context.app, context.on_log = lease.is_over, self.app, self.add_log
         execution = Execution(lease, context, grant.timeout_us / 1_000_000 if grant.timeout_us else None)
         self.executions.add(execution)
         queue.waiting.append(execution)
@@ -297,6 +298,13 @@ class Worker:
             self.reporter.add_note(note, self.now)
         else:
             self.call_on_loop(lambda: self.reporter.add_note(note, self.now))
+
+    def add_log(self, log: JobLog) -> None:
+        """Has the log of a job sent soon, from any thread."""
+        if get_ident() == self.thread:
+            self.reporter.add_log(log, self.now)
+        else:
+            self.call_on_loop(lambda: self.reporter.add_log(log, self.now))
 
     # Losing.
 

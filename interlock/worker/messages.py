@@ -5,7 +5,7 @@ import asyncio
 import msgspec
 
 from interlock.client.exceptions import Await, Cancelled, Reject, Retry, Snooze
-from interlock.kernel.commands import LeaseGrant, LeaseStatus, Record
+from interlock.kernel.commands import EvidenceStatus, LeaseGrant, LeaseStatus, Record
 from interlock.kernel.errors import (
     InterlockError,
     PermanentError,
@@ -69,6 +69,7 @@ class NoteAnswer(ProcessMessage, frozen=True, kw_only=True):
 
     number: int
     statuses: list[LeaseStatus] = []
+    evidence: EvidenceStatus | None = None  # of an artifact
     raised: Raised | None = None
 
 
@@ -95,6 +96,25 @@ class LogMessage(ProcessMessage, frozen=True, kw_only=True):
     text: str
 
 
+class LogBytes(ProcessMessage, frozen=True, kw_only=True):
+    """Bytes for the log of the job."""
+
+    unit: int
+    fence: int
+    data: bytes
+
+
+class ArtifactMessage(ProcessMessage, frozen=True, kw_only=True):
+    """An artifact whose bytes are written; the process waits for the answer."""
+
+    unit: int
+    fence: int
+    name: str
+    digest: str
+    media: str
+    number: int
+
+
 class Returned(ProcessMessage, frozen=True, kw_only=True):
     """What the handler returned."""
 
@@ -103,7 +123,7 @@ class Returned(ProcessMessage, frozen=True, kw_only=True):
 
 
 ToChild = RunJob | Stop | NoteAnswer | Exit
-ToWorker = NoteMessage | LogMessage | Returned | Raised
+ToWorker = NoteMessage | LogMessage | LogBytes | ArtifactMessage | Returned | Raised
 
 
 def encode_line(message: ProcessMessage) -> bytes:

@@ -14,12 +14,15 @@ import msgspec
 
 from interlock.client.app import App
 from interlock.client.tasks import Task
+from interlock.kernel.commands import AddArtifact
 from interlock.kernel.errors import InterlockError, PermanentError, Stale, TransientError
 from interlock.worker.context import JobContext
 from interlock.worker.log_lines import describe_job
 from interlock.worker.messages import (
     LINE_MAX,
+    ArtifactMessage,
     Exit,
+    LogBytes,
     LogMessage,
     NoteAnswer,
     NoteMessage,
@@ -108,6 +111,11 @@ class Child:
                         return ended
                     case NoteMessage() as note:
                         await self.record_note(note, context)
+                    case ArtifactMessage() as artifact:
+                        await self.add_artifact(artifact, context)
+                    case LogBytes() as written:
+                        if (written.unit, written.fence) == (context.unit, context.fence):
+                            context.write_log(written.data)
                     case LogMessage() as logged:
                         self.log_for(logged, context)
         finally:
@@ -142,6 +150,20 @@ class Child:
             self.send(NoteAnswer(number=note.number, statuses=await context.sender.asend(record)))
         except InterlockError as error:
             self.send(NoteAnswer(number=note.number, raised=encode_error(error)))
+
+    async def add_artifact(self, artifact: ArtifactMessage, context: JobContext) -> None:
+        """An artifact of the handler is kept under the lease of its job."""
+        try:
+            if (artifact.unit, artifact.fence) != (context.unit, context.fence):
+                raise Stale("this job has ended; what it left running cannot speak for it")
+            command = AddArtifact(
+                tenant=context.tenant, held=context.held, name=artifact.name, digest=artifact.digest,
+                media=artifact.media,
+            )  # fmt: skip
+            status = await context.sender.asend(command)
+            self.send(NoteAnswer(number=artifact.number, evidence=status))
+        except InterlockError as error:
+            self.send(NoteAnswer(number=artifact.number, raised=encode_error(error)))
 
     def signal(self, number: signal.Signals) -> None:
         """The group gets a signal, if there still is one."""

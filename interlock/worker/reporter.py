@@ -1,4 +1,4 @@
-"""Reports to the engine what has started, what was noted and what has ended, many of them in one transaction.
+"""Reports to the engine what has started, what was noted or logged and what has ended, many of them together.
 
 An end is reported at once; a start or a note within REPORT_AFTER, so that a job which ends by then is started and
 finished in one transaction. At most AT_ONCE reports are on their way at a time, and never two about the same job: an
@@ -18,15 +18,28 @@ from typing import Any
 import msgspec
 
 from interlock.client.exceptions import Snooze
-from interlock.kernel.commands import Command, Finish, LeaseStatus, Outcome, Record, Release, Start
+from interlock.kernel.commands import (
+    AppendLog,
+    Command,
+    Finish,
+    LeaseStatus,
+    LogEntry,
+    Outcome,
+    Record,
+    Release,
+    Start,
+)
 from interlock.kernel.errors import InterlockError
 from interlock.worker.execution import Execution, log_end, may_be_refused, name_end, replace_refused_outcome
+from interlock.worker.job_logs import JobLog
 from interlock.worker.leases import Executions
-from interlock.worker.log_lines import log_job
+from interlock.worker.log_lines import log_event, log_job
 from interlock.worker.outcome import GiveBack, make_release
 from interlock.worker.retrying_client import RetryingClient
 
 REPORT_AFTER = 0.05  # seconds
+LOG_AFTER = 0.2  # seconds that bytes of logs are gathered
+LOG_SIZE = 512 * 1024  # bytes of logs per command
 CHUNK = 500  # jobs per command
 AT_ONCE = 2  # reports on their way
 WORTH = 100  # ends that make a second report worth its transaction
@@ -48,6 +61,8 @@ class Reporter:
         self.ends: list[Execution] = []
         self.notes: dict[tuple[int, int, str, str], Record] = {}
         self.oldest_note_at: float | None = None
+        self.logs: dict[tuple[int, int], JobLog] = {}  # that have bytes to send, by unit and fence
+        self.oldest_log_at: float | None = None
         self.changed, self.idle = asyncio.Event(), asyncio.Event()
         self.on_their_way = 0  # reports
         self.idle.set()
@@ -66,6 +81,13 @@ class Reporter:
         self.notes[held.unit, held.fence, note.kind, note.name] = note
         self.oldest_note_at = self.oldest_note_at or now
         self.changed.set()
+
+    def add_log(self, log: JobLog, now: float) -> None:
+        """Has the bytes of a log sent, with those of others."""
+        self.logs[log.held.unit, log.held.fence] = log
+        if self.oldest_log_at is None:
+            self.oldest_log_at = now
+            self.changed.set()
 
     def add_end(self, execution: Execution) -> None:
         if not execution.ended:
@@ -115,15 +137,17 @@ class Reporter:
         return self.on_their_way < AT_ONCE and waiting >= WORTH
 
     def due_at(self) -> float | None:
-        """Returns when the oldest start or note is due, in seconds of the loop; None if there is none."""
+        """Returns when the oldest start, note or log is due, in seconds of the loop; None if there is none."""
         times = [execution.started_at for execution in self.starts[:1]] + [self.oldest_note_at]
-        return min((time + REPORT_AFTER for time in times if time is not None), default=None)
+        due = [time + REPORT_AFTER for time in times if time is not None]
+        due += [] if self.oldest_log_at is None else [self.oldest_log_at + LOG_AFTER]
+        return min(due, default=None)
 
     # What is sent.
 
     def take_due(self, now: float) -> list[Part]:
         """Takes the commands that are due. Until `release`, no other report is about their executions."""
-        parts = [*self.due_starts(now), *self.due_notes(now), *self.due_ends()]
+        parts = [*self.due_starts(now), *self.due_notes(now), *self.due_logs(now), *self.due_ends()]
         for _, executions in parts:
             for execution in executions:
                 execution.in_report = True
@@ -163,6 +187,31 @@ class Reporter:
             elif execution:
                 yield note, [execution]
 
+    def due_logs(self, now: float) -> Iterator[Part]:
+        """Yields the bytes of all logs, but those of jobs that are in a report, in commands of a bounded size.
+
+        A log of a job that is not held here any more is sent too: it is taken for a while, and marked as late.
+        """
+        logs, self.logs, self.oldest_log_at = self.logs, {}, None
+        entries, executions, size = list[LogEntry](), list[Execution](), 0
+        for place, log in logs.items():
+            execution = self.executions.find(*place)
+            if execution and execution.in_report:
+                self.add_log(log, now)
+                continue
+            while entry := log.take(LOG_SIZE - size):
+                entries.append(entry)
+                executions += [execution] if execution else []
+                size += len(entry.data)
+                if size >= LOG_SIZE:
+                    yield self.make_append(entries), executions
+                    entries, executions, size = [], [], 0
+        if entries:
+            yield self.make_append(entries), executions
+
+    def make_append(self, entries: list[LogEntry]) -> AppendLog:
+        return AppendLog(tenant=self.tenant, actor=self.actor, entries=tuple(entries))
+
     def due_ends(self) -> Iterator[Part]:
         """Yields all ends but those that are in a report. Of an end without outcome nothing is reported."""
         ended = [each for each in self.ends if each in self.executions and not each.in_report]
@@ -191,7 +240,9 @@ class Reporter:
         answers = await self.client.send_all([command for command, _ in parts]) if parts else []
         again: list[Part] = []
         for (command, executions), answer in zip(parts, answers, strict=True):
-            if not isinstance(answer, InterlockError):
+            if isinstance(command, AppendLog):
+                self.apply_log_answer(command, executions, answer)
+            elif not isinstance(answer, InterlockError):
                 for execution, status in zip(executions, answer, strict=True):
                     self.apply_answer(command, execution, status)
             elif len(executions) > 1:
@@ -212,6 +263,20 @@ class Reporter:
             self.close(execution, answer)
         else:
             self.report_replaced(execution, answer.why)
+
+    def apply_log_answer(self, command: AppendLog, executions: list[Execution], answer: Any) -> None:
+        """What is not accepted, or late, was written under a lease that is over: its handler is stopped."""
+        if isinstance(answer, InterlockError):
+            log_event(ERROR, "log of jobs not recorded", answer, jobs=len(command.entries))
+            return
+        held_here = {(execution.grant.unit, execution.grant.fence): execution for execution in executions}
+        for entry, status in zip(command.entries, answer, strict=True):
+            execution = held_here.get((entry.held.unit, entry.held.fence))
+            if execution and not status.accepted:
+                execution.context.job_log.close()
+            if execution and (status.late or "LEASE" in status.why):
+                why = status.why or "its lease is over"
+                self.on_answer(execution, LeaseStatus(unit=status.unit, accepted=False, why=why))
 
     def apply_refusal(self, command: Command[Any], execution: Execution, refusal: InterlockError) -> None:
         """Handles a command about one job that the engine cannot carry out at all."""

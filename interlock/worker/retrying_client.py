@@ -10,6 +10,7 @@ from itertools import chain, repeat
 from logging import INFO, WARNING
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from interlock.client.blobs import pack_apart
 from interlock.kernel.commands import Command
 from interlock.kernel.errors import Contended, Denied, InterlockError, Unavailable
 from interlock.worker.log_lines import log_event
@@ -77,7 +78,7 @@ class RetryingClient:
         futures: Sequence[Future[Any]] = ()
         answers: list[Any] = []
         try:
-            futures = self.app.put_all(commands)
+            futures = self.app.put_all([await pack_apart(self.app, command) for command in commands])
             for future in futures:
                 try:
                     answers.append(await self.app.bridge.wait_for(future))

@@ -99,6 +99,10 @@ def test_the_page_about_the_inbox(tmp_path: Path) -> None:
     follow("docs/inbox.md", tmp_path, {})
 
 
+def test_the_page_about_blobs_and_logs(tmp_path: Path) -> None:
+    follow("docs/blobs-and-logs.md", tmp_path, {})
+
+
 def test_the_page_about_workflows(tmp_path: Path) -> None:
     follow("docs/workflows.md", tmp_path, {})
 

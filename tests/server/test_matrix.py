@@ -12,6 +12,7 @@ from interlock.client.remote_views import RemoteView, index_remote_views
 from interlock.kernel.api_keys import SCOPES, read_key
 from interlock.kernel.commands import RevokeKey, SetTenant
 from interlock.kernel.ids import format_id, parse_id
+from interlock.plugins import STANDARD
 from interlock.store.queries import lists, views
 from tests.server.stage import FOREIGN, OWN, Stage
 
@@ -73,6 +74,21 @@ def begun(stage: Stage) -> tuple[str, str, Any]:
     return there, unknown, body
 
 
+def artifact(stage: Stage) -> tuple[str, str, Any]:
+    """One that is named as its job is: the path takes both from the same word."""
+    there, unknown, body = begun(stage)
+    stage.post("/v1/commands/worker", {"commands": [{
+        "command": "Record", "kind": "artifact", "name": there, "payload": "1",
+        "held": [{"unit": parse_id(there), **body}],
+    }]})  # fmt: skip
+    return there, unknown, None
+
+
+def logged(stage: Stage) -> tuple[str, str, Any]:
+    there, unknown, body = begun(stage)
+    return there, unknown, {**body, "start": 0, "text": "a"}
+
+
 def schedule(stage: Stage) -> tuple[str, str, Any]:
     stage.schedule()
     return "nightly", "none", {}
@@ -97,11 +113,13 @@ FINDING = {
     "picture",
     "inbox_item",
     "why_schedule",
+    "list_logs",
+    "read_log_part",
 }  # they know that something is not there
 ASKED = {
     "ends": None,
     "limit": 1, "after": 0, "by": None, "roles": [], "checks": False, "word": "approve", "units": [1], "wanted": {},
-    "name": "nightly",
+    "name": "nightly", "attempt": None, "start": 0, "size": 1,
 }  # fmt: skip
 
 
@@ -194,7 +212,24 @@ ENTRIES |= {
     }.items()
 }
 ENTRIES |= {
-    f"post_v1_views_{one.name}": Entry(seen(one), finds=one.name in FINDING) for one in index_remote_views().values()
+    f"post_v1_views_{one.name}": Entry(seen(one), finds=one.name in FINDING)
+    for one in index_remote_views(STANDARD.queries).values()
+}
+ENTRIES |= {
+    "get_v1_jobs_id_artifacts": Entry(job()),
+    "get_v1_jobs_id_artifacts_name": Entry(artifact, plain=True),
+    "post_v1_jobs_id_artifacts": Entry(
+        lambda stage: (*begun(stage)[:2], {**begun(stage)[2], "name": "a", "digest": "x"}), 400
+    ),
+    "get_v1_jobs_id_log": Entry(job()),
+    "get_v1_jobs_id_logs": Entry(job()),
+    "post_v1_jobs_id_log": Entry(logged),
+    # Which blobs a key reaches is shown in tests/server/test_evidence.py; this path names none.
+    **{
+        f"{method}_v1_{place}blobs_digest": Entry(nothing(), 400, plain=True)
+        for method in ("get", "post")
+        for place in ("", "worker_")
+    },
 }
 ENTRIES["post_v1_wait"] = Entry(nothing({"ear": "e", "queues": ["default"]}))
 OPEN = {"get_healthz", "get_readyz"}

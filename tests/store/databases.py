@@ -9,6 +9,7 @@ from urllib.parse import urlsplit
 
 from interlock.kernel.lifecycle import Lifecycle
 from interlock.lifecycles import shipped
+from interlock.plugins import STANDARD
 from interlock.store import guard, migrate
 from interlock.store.catalog import has_table
 from interlock.store.connection import Connection as AnyConnection
@@ -73,11 +74,14 @@ def fresh_postgres(server: str, name: str, *more: Lifecycle, tables: Mapping[str
 def upgrade_by_copy(
     database: AnyConnection, lifecycles: Iterable[Lifecycle], tables: Mapping[str, str] | None = None
 ) -> list[int]:
-    """As `migrate.upgrade`, but an empty SQLite database becomes a copy of one that was upgraded before."""
-    lifecycles = list(lifecycles)
+    """As `migrate.upgrade`, but an empty SQLite database becomes a copy of one that was upgraded before.
+
+    The tables of the plugins that Interlock ships are there too.
+    """
+    lifecycles, tables = list(lifecycles), {**STANDARD.tables, **(tables or {})}
     if not isinstance(database, SqliteConnection) or has_table(database, "about"):
         return real_upgrade(database, lifecycles, tables)
-    key = (guard.digest_lifecycles(lifecycles), *sorted((tables or {}).items()))
+    key = (guard.digest_lifecycles(lifecycles), *sorted(tables.items()))
     if key not in templates:
         templates[key] = SqliteConnection(MEMORY)
         real_upgrade(templates[key], lifecycles, tables)
@@ -87,12 +91,19 @@ def upgrade_by_copy(
     return list(numbers())
 
 
+def upgrade_with_tables(
+    database: AnyConnection, lifecycles: Iterable[Lifecycle], tables: Mapping[str, str] | None = None
+) -> list[int]:
+    """As `migrate.upgrade`; the tables of the plugins that Interlock ships are there too."""
+    return real_upgrade(database, lifecycles, {**STANDARD.tables, **(tables or {})})
+
+
 def make_template(server: str) -> None:
     """What every fresh database is copied from: migrating is slower than copying."""
     with_template.add(server)
     alone(server, f"CREATE DATABASE {TEMPLATE}")
     owner = PostgresConnection(swap(server, TEMPLATE))
-    migrate.upgrade(owner, shipped().values())
+    upgrade_with_tables(owner, shipped().values())
     owner.script(
         "DO $$ BEGIN IF NOT EXISTS (SELECT 1 FROM pg_roles WHERE rolname = 'ordinary') THEN "
         "CREATE ROLE ordinary LOGIN; END IF; "

@@ -12,6 +12,10 @@ SLEEPS = {("asyncio", "sleep"), ("datetime", "now"), ("datetime", "utcnow"), ("d
 # The adapters: what each may use, and why it is one.
 ADAPTERS = {
     "cli": ({"time", "random"}, "it speaks to people, who live in time"),
+    "blobs/folder.py": ({"time", "secrets"}, "the age of files, and names of files that have no digest yet"),
+    "blobs/memory.py": ({"time"}, "the age of blobs, as a folder has it"),
+    "client/evidence.py": ({"time"}, "it waits for the next bytes of a log"),
+    "plugins/evidence/log_feed.py": ({"sleep"}, "it waits for the next bytes of logs"),
     "store/sqlite/driver.py": ({"time"}, "the store tells the time; a test gives it another clock"),
     "store/sqlite/connection.py": ({"time"}, "it stops a question that takes too long"),
     "store/sqlite/wakeups.py": ({"time"}, "it looks at a file from time to time"),

@@ -19,7 +19,8 @@ FOR_AUTHORS = (
     "interlock/cli/app_loader.py", "interlock/core/plugin.py", "interlock/store/migrate.py",
     "interlock/store/plugin_tables.py",
 )  # fmt: skip
-PAGES = ("README.md", "docs/cli.md", "docs/inbox.md", "docs/lifecycle-files.md", "docs/schedules.md", "docs/server.md",
+PAGES = ("README.md", "docs/cli.md", "docs/blobs-and-logs.md", "docs/inbox.md",
+         "docs/lifecycle-files.md", "docs/schedules.md", "docs/server.md",
          "docs/model-check.md", "docs/reliability.md", "docs/security.md", "docs/testing.md", "docs/tutorial.md",
          "docs/validate-log.md", "docs/workers.md", "docs/workflows.md")  # fmt: skip
 

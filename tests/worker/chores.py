@@ -51,6 +51,11 @@ def add(numbers: list[int], ctx: interlock.Context) -> dict[str, Any]:
 
 
 @app.task(process=True)
+def leave(ctx: interlock.Context) -> None:
+    ctx.artifact("a.bin", b"\x00\x01")
+
+
+@app.task(process=True)
 async def add_awaits(numbers: list[int], ctx: interlock.Context) -> int:
     async def total() -> int:
         return sum(numbers)

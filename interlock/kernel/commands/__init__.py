@@ -11,6 +11,7 @@ from interlock.kernel.commands.base import Command as Command
 from interlock.kernel.commands.base import Planned as Planned
 from interlock.kernel.commands.base import Route as Route
 from interlock.kernel.commands.base import Standing as Standing
+from interlock.kernel.commands.blobs import AddBlob as AddBlob
 from interlock.kernel.commands.leases import CONFLICT as CONFLICT
 from interlock.kernel.commands.leases import ENDS as ENDS
 from interlock.kernel.commands.leases import ERROR_CLASSES as ERROR_CLASSES
@@ -21,13 +22,17 @@ from interlock.kernel.commands.leases import STAGES as STAGES
 from interlock.kernel.commands.leases import TRACEBACK_MAX as TRACEBACK_MAX
 from interlock.kernel.commands.leases import TRANSIENT as TRANSIENT
 from interlock.kernel.commands.leases import VALIDATION as VALIDATION
+from interlock.kernel.commands.leases import AddArtifact as AddArtifact
+from interlock.kernel.commands.leases import AppendLog as AppendLog
 from interlock.kernel.commands.leases import Claim as Claim
 from interlock.kernel.commands.leases import Enter as Enter
+from interlock.kernel.commands.leases import EvidenceStatus as EvidenceStatus
 from interlock.kernel.commands.leases import Finish as Finish
 from interlock.kernel.commands.leases import Heartbeat as Heartbeat
 from interlock.kernel.commands.leases import LeaseGrant as LeaseGrant
 from interlock.kernel.commands.leases import LeaseRef as LeaseRef
 from interlock.kernel.commands.leases import LeaseStatus as LeaseStatus
+from interlock.kernel.commands.leases import LogEntry as LogEntry
 from interlock.kernel.commands.leases import Outcome as Outcome
 from interlock.kernel.commands.leases import Record as Record
 from interlock.kernel.commands.leases import Release as Release

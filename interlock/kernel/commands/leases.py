@@ -169,6 +169,64 @@ class Enter(LeaseCommand, frozen=True, kw_only=True):
     phase: str
 
 
+class EvidenceStatus(msgspec.Struct, frozen=True, gc=False):
+    """The answer to evidence under one lease. What is late was taken although the lease is over; it moves nothing."""
+
+    unit: int
+    accepted: bool
+    late: bool = False
+    why: str = ""
+    attempt: int = 0  # that it is kept with
+    length: int = 0  # of a log: how many bytes of this lease are kept, so where its holder goes on
+
+
+class LogEntry(msgspec.Struct, frozen=True, gc=False):
+    """Bytes that the holder of a lease adds to the log of its unit."""
+
+    held: LeaseRef
+    start: int  # how many bytes came before them under this lease: what is sent twice is kept once
+    data: bytes
+
+
+class AppendLog(Command[list[EvidenceStatus]], frozen=True, kw_only=True):
+    """Holders add bytes to the logs of their units, many of them at once; each is answered.
+
+    What comes within five minutes after a lease was revoked or has expired is taken too, and marked as late.
+    """
+
+    committer = Route.HOLDER
+    scope = "worker"
+    public = True
+    takes_key = False
+    makes_rows = False
+
+    entries: tuple[LogEntry, ...]
+
+    def count_rows(self) -> int:
+        return len(self.entries)
+
+    def held_units(self) -> Sequence[int]:
+        return [entry.held.unit for entry in self.entries]
+
+
+class AddArtifact(Command[EvidenceStatus], frozen=True, kw_only=True):
+    """The holder keeps a blob with this attempt, once under each name. Like a log, it may come late."""
+
+    committer = Route.HOLDER
+    scope = "worker"
+    public = True
+    takes_key = False
+    makes_rows = False
+
+    held: LeaseRef
+    name: str
+    digest: str  # SHA-256 of bytes that were written before
+    media: str = "application/octet-stream"
+
+    def held_units(self) -> Sequence[int]:
+        return [self.held.unit]
+
+
 class Record(LeaseCommand, frozen=True, kw_only=True):
     """The holder remembers something that moves nothing: progress, checkpoint, step, artifact, log or compensation.
 

@@ -5,6 +5,7 @@ from typing import Any
 
 import msgspec
 
+from interlock.blobs.store import read_value
 from interlock.core.effective_policy import policy_in, policy_of
 from interlock.core.outcomes import keep_result
 from interlock.kernel.rows import Unit
@@ -46,11 +47,14 @@ def merged(below: dict[int, dict[str, str]], runs: Sequence[int]) -> dict[str, s
 
 def known_to(tx: UnitOfWork, unit: Unit) -> dict[str, Any]:
     """What a step knows: the arguments of its run, and the outputs of the steps before it."""
-    given = msgspec.json.decode(tx.body(unit).input)
+    given = msgspec.json.decode(read_value(tx.connection.blobs, unit.tenant, tx.body(unit).input))
     outputs = outputs_in(tx, runs_of(tx, unit))
     return {
         **(given if isinstance(given, dict) else {}),
-        **{name: msgspec.json.decode(output) for name, output in outputs.items()},
+        **{
+            name: msgspec.json.decode(read_value(tx.connection.blobs, unit.tenant, output))
+            for name, output in outputs.items()
+        },
     }
 
 
@@ -67,6 +71,6 @@ def gather_outputs(tx: UnitOfWork, run: Unit, trigger: str) -> None:
 
 def gathered(tx: UnitOfWork, run: Unit) -> str:
     """What a run that is a step of another one came to: the outputs of its own steps, by name."""
-    return msgspec.json.encode(
-        {name: msgspec.Raw(output.encode()) for name, output in outputs_in(tx, [run.id]).items()}
-    ).decode()
+    outputs = outputs_in(tx, [run.id]).items()
+    texts = {name: read_value(tx.connection.blobs, run.tenant, output) for name, output in outputs}
+    return msgspec.json.encode({name: msgspec.Raw(text.encode()) for name, text in texts.items()}).decode()

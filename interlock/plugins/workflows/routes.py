@@ -50,6 +50,7 @@ from interlock.server.request_schemas import (
     to_microseconds,
 )
 from interlock.store.connection import Connection
+from interlock.store.queries.large_values import read_large_values
 from interlock.store.queries.views import View, read_template, read_templates
 
 TOP = "\0run"  # no step can have this ref
@@ -228,7 +229,9 @@ def read_tree(
 ) -> tuple[TreeSnapshot, dict[int, View]]:
     """Returns a unit and all below it as a snapshot, and the rows that it was made from, by id."""
     rows = read_tree_rows(connection, tenant, unit, None)
-    return build_tree_snapshot(rows, lifecycles), {row.unit.id: row for _, row in rows.tree.units}
+    return build_tree_snapshot(rows, lifecycles), {
+        row.unit.id: read_large_values(connection, row) for _, row in rows.tree.units
+    }
 
 
 async def show_cost(request: Request) -> responses.CostResponse:

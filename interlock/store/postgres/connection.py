@@ -1,16 +1,21 @@
 """PostgreSQL: many writers, told apart by row locks, each tenant behind row-level security."""
 
+import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from functools import cached_property
 from operator import attrgetter
+from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import msgspec
 import psycopg
 from psycopg.errors import Diagnostic
 
+from interlock.blobs.folder import FolderBlobs
+from interlock.blobs.store import BlobStore
 from interlock.kernel.errors import Contended, InterlockError, StoreError
 from interlock.kernel.rows import Act, Row, Unit, columns
 from interlock.store.acts import ACT_BITS
@@ -63,6 +68,12 @@ class PostgresConnection:
         self.warnings: list[str] = []
         if not later:
             self.raw = self.open()
+
+    @cached_property
+    def blobs(self) -> BlobStore | None:
+        """A folder for this database below the one that INTERLOCK_BLOBS names; databases must not share one."""
+        folder = os.environ.get("INTERLOCK_BLOBS")
+        return FolderBlobs(Path(folder) / quote(self.raw.info.dbname, safe="")) if folder else None
 
     @cached_property
     def raw(self) -> PipelineConnection:

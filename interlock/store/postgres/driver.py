@@ -347,6 +347,8 @@ def encode_value(value: Any) -> bytes | None:
     """A parameter as the server reads it."""
     if value is None:
         return None
+    if isinstance(value, bytes):
+        return b"\\x" + value.hex().encode()
     text = value if isinstance(value, str) else str(value)
     if "\0" in text:
         raise psycopg.DataError("PostgreSQL text fields cannot contain NUL (0x00) bytes")

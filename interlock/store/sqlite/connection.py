@@ -4,11 +4,15 @@ import sqlite3
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from functools import cached_property
 from operator import attrgetter
 from typing import Any
 
 import msgspec
 
+from interlock.blobs.folder import FolderBlobs
+from interlock.blobs.memory import MemoryBlobs
+from interlock.blobs.store import BlobStore
 from interlock.kernel.errors import InterlockError
 from interlock.kernel.rows import Act, Row, Unit, columns
 from interlock.store.acts import digest_act
@@ -55,6 +59,11 @@ class SqliteConnection:
         self.open()
         if not self.private:
             self.file = FileIdentity(path)
+
+    @cached_property
+    def blobs(self) -> BlobStore | None:
+        """A folder beside the file, or memory beside a database in memory."""
+        return MemoryBlobs() if self.private else FolderBlobs(f"{self.path}.blobs")
 
     def open(self) -> None:
         """There is a handle on the file, whose guard knows our clock."""

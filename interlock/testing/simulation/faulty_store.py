@@ -6,6 +6,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from interlock.blobs.memory import MemoryBlobs
 from interlock.core.plugin import Registry
 from interlock.kernel.errors import Contended, Unavailable
 from interlock.kernel.lifecycle import Category, Lifecycle
@@ -62,7 +63,7 @@ class Disk:
     """Where the data lies: in memory, behind one handle, or in a file with a handle for each session."""
 
     def __init__(self, file: Path | None = None, registry: Registry = STANDARD) -> None:
-        self.file = file
+        self.file, self.blobs = file, MemoryBlobs()
         self.stash: list[tuple[str, int]] = []  # what was written by connections that are closed
         self.shared = open_raw(MEMORY) if file is None else None
         if self.shared:
@@ -85,6 +86,7 @@ class FaultyConnection(SqliteConnection):
         self.disk, self.plan, self.tracks = disk, plan, False
         super().__init__(str(disk.file) if disk.file else MEMORY, clock)
         self.file = None
+        self.blobs = disk.blobs
 
     def open(self) -> None:
         self.raw = self.disk.shared or open_raw(self.path)

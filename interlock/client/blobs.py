@@ -1,0 +1,88 @@
+"""Large values of an app: what is over 256 KiB goes beside the database by itself, and comes back by itself.
+
+An input or a result that is that large is written as a blob before the command that has it is sent, and the command has
+a reference instead. Whoever reads the row gets the text of the blob. Where there is no place for blobs, everything
+stays in the row, as far as it fits there.
+"""
+
+import asyncio
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import msgspec
+
+from interlock.blobs.store import PIECE, read_value, write_pieces
+from interlock.kernel.blobs import BlobRef, format_reference, is_large, parse_reference
+from interlock.kernel.commands import AddBlob, Command, Finish, Submit
+from interlock.kernel.errors import NoBlobs
+
+if TYPE_CHECKING:
+    from interlock.client.app import App
+
+A = TypeVar("A")
+FITS = 1_000_000  # bytes of a value that a request can have without a blob
+
+
+def keep_pieces(app: "App", tenant: int, pieces: Iterable[bytes], *, worker: bool = False) -> BlobRef:
+    """Writes bytes as a blob that the database knows of; what nothing uses is deleted after a day.
+
+    `worker`: with the rights of a worker, and not of somebody who submits; it matters to the key of a server.
+
+    Raises:
+        NoBlobs: there is no place for blobs.
+    """
+    blob = write_pieces(app.engine.find_blobs(worker=worker), tenant, pieces)
+    if not app.engine.far:  # a server does it itself
+        app.engine.send(AddBlob(tenant=tenant, digest=blob.digest, length=blob.length))
+    return blob
+
+
+def keep_value(app: "App", tenant: int, text: str, *, worker: bool) -> str:
+    """Returns what stands in a command for a JSON text: itself, or the reference to a blob that has it."""
+    if not is_large(text):
+        return text
+    data = text.encode()
+    try:
+        pieces = (data[place : place + PIECE] for place in range(0, len(data), PIECE))
+        return format_reference(keep_pieces(app, tenant, pieces, worker=worker))
+    except NoBlobs:
+        if app.engine.far and len(data) > FITS:
+            raise
+        return text
+
+
+def has_large_value(command: Command[Any]) -> bool:
+    """Whether a command has an input or a result that is kept as a blob."""
+    if isinstance(command, Submit):
+        return any(is_large(work.input) for work in command.work)
+    return isinstance(command, Finish) and any(is_large(outcome.result) for outcome in command.outcomes)
+
+
+def pack(app: "App", command: Command[A]) -> Command[A]:
+    """Returns the same command with references for large values, which are blobs from now on."""
+    return pack_values(app, command) if has_large_value(command) else command
+
+
+def pack_values(app: "App", command: Any) -> Any:
+    replace, tenant = msgspec.structs.replace, command.tenant
+    if isinstance(command, Submit):
+        work = (replace(each, input=keep_value(app, tenant, each.input, worker=False)) for each in command.work)
+        return replace(command, work=tuple(work))
+    outcomes = (replace(each, result=keep_value(app, tenant, each.result, worker=True)) for each in command.outcomes)
+    return replace(command, outcomes=tuple(outcomes))
+
+
+async def pack_apart(app: "App", command: Command[A]) -> Command[A]:
+    """Does the same as `pack`, and lets others run meanwhile."""
+    return await asyncio.to_thread(pack, app, command) if has_large_value(command) else command
+
+
+def unpack(app: "App", text: str, *, worker: bool = False) -> str:
+    """Returns the JSON text that a row stands for: itself, or that of the blob that it names.
+
+    Raises:
+        NoBlobs: it names a blob, and this process knows of no place for blobs.
+    """
+    if parse_reference(text) is None:
+        return text
+    return read_value(app.engine.find_blobs(worker=worker), app.tenant, text)

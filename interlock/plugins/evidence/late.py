@@ -1,0 +1,72 @@
+"""Who may still add evidence: the holder of a lease, and for five minutes whoever held one that was taken from it.
+
+A worker that has lost its lease may have the very lines that say why. So its log and its artifacts are taken for a
+while after the lease was revoked or has expired, and marked as late, and so is what a step of it came to. None of
+this moves anything: the lease stays over, and the next holder is not told of it.
+"""
+
+from typing import NamedTuple
+
+from interlock.core.lease_secrets import hash_secret
+from interlock.core.leases import judge_message
+from interlock.kernel.commands import Command, EvidenceStatus, LeaseRef, Record
+from interlock.kernel.lifecycle import Category
+from interlock.kernel.rows import Unit
+from interlock.plugins.evidence.queries import ADD_LATE_STEP, LEASE_HOPS, OLD_LEASE
+from interlock.store.unit_of_work import UnitOfWork
+
+LATE_US = 5 * 60 * 1_000_000  # for which evidence is taken after the end of its lease
+TAKEN_FROM = (
+    Category.FAILURE,
+    Category.CANCELLED,
+)  # how the lifecycle of leases calls those that expired or were revoked
+
+
+class Accepted(NamedTuple):
+    """Evidence that is taken: of which unit and attempt, under which fence, and whether it is late."""
+
+    unit: Unit
+    attempt: int
+    fence: int
+    late: bool
+
+
+def judge_evidence(tx: UnitOfWork, ref: LeaseRef) -> Accepted | EvidenceStatus:
+    """Returns with which attempt evidence is kept, or why it is not taken. The unit must be loaded."""
+    status = judge_message(tx, ref, 0, lambda unit, index: None, None)
+    if status.accepted:
+        unit = tx.rows.units[ref.unit]
+        return Accepted(unit, unit.attempt, unit.fence, late=False)
+    attempt = find_late_attempt(tx, ref)
+    if attempt is None:
+        return EvidenceStatus(ref.unit, accepted=False, why=status.why)
+    return Accepted(tx.rows.units[ref.unit], attempt, ref.fence, late=True)
+
+
+def find_late_attempt(tx: UnitOfWork, ref: LeaseRef) -> int | None:
+    """The attempt of a lease that was taken from its holder no longer ago than evidence is taken; None if it was not.
+
+    The secret of a lease is compared with the one that was granted with this fence, however many came after it.
+    """
+    unit = tx.rows.units.get(ref.unit)
+    if unit is None or unit.tenant != tx.tenant:
+        return None
+    given = {"unit": unit.id, "tenant": unit.tenant}
+    leases = tx.connection.rows(OLD_LEASE, {**given, "secret": hash_secret(ref.lease)})
+    hops = tx.connection.rows(LEASE_HOPS, {**given, "fence": ref.fence}) if leases else []
+    if not hops:
+        return None
+    (until, ended_at), (attempt, _), (_, state) = leases[0], hops[0], hops[-1]
+    expired_unnoticed = ended_at is None and until <= tx.now
+    taken = expired_unnoticed or tx.lease_lifecycle.category(state) in TAKEN_FROM
+    return int(attempt) if taken and tx.now <= (ended_at or until) + LATE_US else None
+
+
+def keep_late_step(tx: UnitOfWork, command: Command[object], ref: LeaseRef) -> None:
+    """The result of a step that came too late is kept, the first one; the next attempt does not find it."""
+    if not isinstance(command, Record) or command.kind != "step":
+        return
+    attempt = find_late_attempt(tx, ref)
+    if attempt is not None:
+        place = {"unit": ref.unit, "fence": ref.fence, "name": command.name, "tenant": tx.tenant}
+        tx.connection.rows(ADD_LATE_STEP, {**place, "attempt": attempt, "at": tx.now, "result": command.payload})

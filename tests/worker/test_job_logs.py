@@ -1,0 +1,140 @@
+"""The logs of jobs at their worker: gathered, sent together and before the end, and copied from processes."""
+
+import asyncio
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+import interlock
+from interlock.kernel.commands import AppendLog, Command, Finish, LeaseRef, Revoke
+from interlock.worker.job_logs import WAITING_MAX, JobLog
+from interlock.worker.loop import Worker
+from tests.worker.stage import opened, until, working
+from tests.worker.test_process_jobs import chores, play  # noqa: F401 - a fixture
+
+HELD = LeaseRef(unit=1, fence=1, lease="secret")
+
+
+@pytest.fixture
+def app() -> Iterator[interlock.App]:
+    with opened("sqlite://:memory:", hurry=20) as made:
+        yield made
+
+
+def test_bytes_are_taken_in_order_and_each_once() -> None:
+    log = JobLog(HELD)
+    log.add(b"hello ")
+    log.add(b"world")
+    first, second = log.take(7), log.take(100)
+    assert first
+    assert second
+    assert [(entry.start, entry.data) for entry in (first, second)] == [(0, b"hello w"), (7, b"orld")]
+    assert log.take(100) is None
+    log.close()
+    log.add(b"more")
+    assert log.take(100) is None
+
+
+def test_what_comes_too_fast_is_dropped_and_a_line_says_so() -> None:
+    log = JobLog(HELD)
+    log.add(b"x" * (WAITING_MAX - 3))
+    log.add(b"does not fit")
+    while entry := log.take(1024 * 1024):
+        last = entry
+    assert last.data.endswith(b"\n[12 bytes were dropped here: they came faster than they could be sent]\n")
+    log.add(b"fits again")
+    entry = log.take(100)
+    assert entry
+    assert entry.data == b"fits again"
+
+
+def test_many_lines_of_many_jobs_are_few_commands(app: interlock.App) -> None:
+    @app.task
+    async def chat(number: int, ctx: interlock.Context) -> None:
+        for line in range(20):
+            ctx.log(number, line)
+            await asyncio.sleep(0)
+
+    sent: list[Command[Any]] = []
+
+    async def story() -> list[interlock.Job]:
+        jobs = chat.submit_many([{"number": number} for number in range(10)])
+        async with working(app) as worker:
+            send_all = worker.client.send_all
+
+            async def count(commands: Any) -> Any:
+                sent.extend(commands)
+                return await send_all(commands)
+
+            worker.client.send_all = count  # type: ignore[method-assign]
+            for job in jobs:
+                await job.wait.aio(timeout=60)
+        return jobs
+
+    jobs = asyncio.run(story())
+    for number, job in enumerate(jobs):
+        assert job.log() == "".join(f"{number} {line}\n" for line in range(20))
+    appends = [command for command in sent if isinstance(command, AppendLog)]
+    assert sum(len(command.entries) for command in appends) < 50  # of 200 lines
+    assert len(appends) <= len([command for command in sent if isinstance(command, Finish)]) + 2
+
+
+def test_a_thread_logs_while_it_runs(app: interlock.App) -> None:
+    go_on: list[bool] = []
+
+    @app.task
+    def work(ctx: interlock.Context) -> None:
+        ctx.log("begun")
+        while not go_on:
+            time.sleep(0.01)
+        ctx.log("x" * 2_000_000)
+
+    async def story() -> None:
+        job = work.submit()
+        async with working(app):
+            await until(lambda: job.log() == "begun\n")
+            go_on.append(True)
+            await job.wait.aio(timeout=60)
+        assert job.log() == "begun\n" + "x" * 2_000_000 + "\n"
+
+    asyncio.run(story())
+
+
+def test_what_a_stopped_handler_has_logged_comes_late(app: interlock.App) -> None:
+    stopped: list[bool] = []
+
+    @app.task(attempts=1)
+    def work(ctx: interlock.Context) -> None:
+        ctx.log("before")
+        while not ctx.cancelled:
+            time.sleep(0.01)
+        ctx.log("after it was stopped")
+        stopped.append(True)
+
+    async def story() -> None:
+        job = work.submit()
+        async with working(app):
+            await until(lambda: job.log() == "before\n")
+            app.send(Revoke(unit=job.unit, reason="an operator"))
+            await until(lambda: stopped)
+            await until(lambda: job.log(1) == "before\nafter it was stopped\n")
+
+    asyncio.run(story())
+
+
+def test_what_a_process_prints_and_logs_is_in_the_log_of_its_job(chores: Any) -> None:  # noqa: F811
+    async def story(worker: Worker) -> None:
+        job = chores.speak.submit()
+        await job.wait.aio(timeout=60)
+        assert sorted(job.log().splitlines()) == ["to stderr", "to stdout"]
+        added = chores.add.submit([1, 2])
+        await added.wait.aio(timeout=60)
+        assert added.log() == "WARNING adding 2 numbers\n"
+        if "memory" not in chores.app.url:  # another process has another memory
+            left = chores.leave.submit()
+            await left.wait.aio(timeout=60)
+            assert left.read_artifact("a.bin") == b"\x00\x01"
+
+    play(chores, story)
