@@ -6,12 +6,12 @@ from interlock.client.exceptions import Cancelled, Failed, NoSignal, Reject, Res
 from interlock.client.jobs import Job
 from interlock.client.runs import Run
 from interlock.client.tasks import Task, limit, rate
-from interlock.client.workflows import Workflow, approval, parallel, step
+from interlock.client.workflows import Workflow, approval, parallel, shell, step
 from interlock.kernel.errors import InterlockError, LeaseConflictError, PermanentError, TransientError, ValidationError
 
 __version__ = "0.1.0"
 __all__ = [
     "App", "Cancelled", "Context", "Failed", "InterlockError", "Job", "LeaseConflictError", "NoSignal",
     "PermanentError", "Reject", "Result", "Retry", "Run", "Snooze", "StillWaiting", "Task", "TransientError",
-    "ValidationError", "Workflow", "approval", "limit", "open", "parallel", "rate", "step",
+    "ValidationError", "Workflow", "approval", "limit", "open", "parallel", "rate", "shell", "step",
 ]  # fmt: skip

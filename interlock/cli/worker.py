@@ -14,7 +14,8 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from interlock.cli.app_loader import find_app, parse_queues
+import interlock
+from interlock.cli.app_loader import find_app, find_plugins, parse_queues
 from interlock.cli.logs import write_log
 from interlock.cli.options import (
     DEFAULT,
@@ -42,9 +43,11 @@ from interlock.kernel.lifecycle import Category
 from interlock.kernel.rows import Unit, WorkerRow
 from interlock.store.queries.views import workers_seen
 from interlock.worker.loop import GRACE, Worker
+from interlock.worker.shell import ShellSettings
 
 log = logging.getLogger("interlock.worker")
 RUN = "run"
+DEFAULT_QUEUE = "default"
 COLLECT = (50_000, 20, 100)  # a claim makes thousands of objects at once, and few of them live on
 ECHO = 0.5  # seconds within which a second signal is the first one, passed on by make or a shell
 
@@ -78,6 +81,29 @@ KeyFile = Annotated[
         envvar="INTERLOCK_KEY_FILE",
         help="File with the key for the server, which only you may read (default: INTERLOCK_KEY).",
     ),
+]
+Shell = Annotated[
+    bool, typer.Option("--shell", envvar="INTERLOCK_SHELL", help="Also run jobs that are shell commands.")
+]
+ShellFolder = Annotated[
+    str,
+    typer.Option(
+        "--shell-directory", envvar="INTERLOCK_SHELL_DIRECTORY", metavar="FOLDER", help="Where shell commands run."
+    ),
+]
+ShellEnv = Annotated[
+    list[str] | None,
+    typer.Option("--shell-env", envvar="INTERLOCK_SHELL_ENV", metavar="NAME", help="Variable that they get."),
+]
+ShellSecret = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--shell-secret", envvar="INTERLOCK_SHELL_SECRET", metavar="NAME",
+        help="Variable that they get, masked in their output.",
+    ),
+]  # fmt: skip
+ShellSandbox = Annotated[
+    str, typer.Option("--shell-sandbox", envvar="INTERLOCK_SHELL_SANDBOX", help="auto, bubblewrap or none.")
 ]
 LogFormat = Annotated[str, typer.Option(envvar="INTERLOCK_LOG_FORMAT", help="text or json.")]
 LogLevel = Annotated[str, typer.Option(envvar="INTERLOCK_LOG_LEVEL", help="debug, info, warning or error.")]
@@ -193,7 +219,9 @@ def drain_worker(client: App, unit: int, order: dict[str, Any], *, dry_run: bool
 
 @app.command(RUN)
 def run_worker(
-    place: Annotated[str, typer.Argument(metavar="MODULE:APP", envvar="INTERLOCK_APP", help="Such as mail:app.")],
+    place: Annotated[
+        str, typer.Argument(metavar="MODULE:APP", envvar="INTERLOCK_APP", help="Such as mail:app; --shell needs none.")
+    ] = "",
     queue: Queues = None,
     db: Database = None,
     cap: Capabilities = None,
@@ -201,18 +229,50 @@ def run_worker(
     grace: Grace = GRACE,
     server: Server = "",
     key_file: KeyFile = None,
+    shell: Shell = False,
+    shell_directory: ShellFolder = ".",
+    shell_env: ShellEnv = None,
+    shell_secret: ShellSecret = None,
+    shell_sandbox: ShellSandbox = "auto",
     log_format: LogFormat = "text",
     log_level: LogLevel = "info",
 ) -> None:
     """Run the tasks of an app until SIGTERM or Ctrl-C; a second one stops immediately. --server needs no database."""
     if db is not None and (server or key_file):
         raise InterlockError("give --db or --server, not both")
-    client = find_app(place, db)
+    if not place and not shell:
+        raise InterlockError("which app? Name it as in `interlock worker mail:app`, or give --shell to run commands")
+    client = find_app(place, db) if place else make_plain_app(db)
     if server or key_file:
         client.reach(check_server(server), read_key(key_file))
-    queues = parse_queues(queue or (), client)
-    worker = Worker(client, queues, name=name, capabilities=split_commas(cap), grace=grace)
+    settings = None
+    if shell:
+        settings = ShellSettings(
+            directory=shell_directory, environment=read_variables("--shell-env", shell_env),
+            secrets=read_variables("--shell-secret", shell_secret), sandbox=shell_sandbox,
+        )  # fmt: skip
+    elif shell_env or shell_secret or shell_directory != "." or shell_sandbox != "auto":
+        raise InterlockError("--shell-directory, --shell-env, --shell-secret and --shell-sandbox need --shell")
+    queues = parse_queues(queue or (() if place else (DEFAULT_QUEUE,)), client)
+    worker = Worker(client, queues, name=name, capabilities=split_commas(cap), grace=grace, shell=settings)
     run_until_stopped(worker, log_format, log_level)
+
+
+def make_plain_app(db: str | None) -> App:
+    """Return an app without tasks of its own, for a worker that only runs commands."""
+    return interlock.open(db, plugins=find_plugins())
+
+
+def read_variables(option: str, names: list[str] | None) -> dict[str, str]:
+    """Return variables of this process by their names.
+
+    Raises:
+        InterlockError: one of them is not set.
+    """
+    wanted = split_commas(names)
+    if missing := [name for name in wanted if name not in os.environ]:
+        raise InterlockError(f"{option} names {missing[0]}, which is not set here")
+    return {name: os.environ[name] for name in wanted}
 
 
 def format_url(client: App) -> str:

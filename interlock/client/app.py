@@ -10,7 +10,7 @@ from threading import Lock
 from types import TracebackType
 from typing import Any, Concatenate, ParamSpec, TypeVar, Unpack, overload
 
-from interlock.client.async_pairs import AsyncBridge, Sender
+from interlock.client.async_pairs import AsyncBridge, Call, Sender, verb
 from interlock.client.backend import Backend, find_tenant, is_far, open_far, open_here, parse_address
 from interlock.client.blobs import pack, pack_apart
 from interlock.client.caller_transaction import CallerTransaction
@@ -20,6 +20,7 @@ from interlock.client.jobs import Job
 from interlock.client.runs import Run
 from interlock.client.schedules import Schedules
 from interlock.client.selections import JobFilter, Selection
+from interlock.client.shell import make_shell_submit
 from interlock.client.tasks import Rules, Task
 from interlock.client.why import explain
 from interlock.client.workflows import Workflow
@@ -168,6 +169,19 @@ class App:
     def job(self, job: int | str) -> Job:
         """Returns a job by its id; nothing is read."""
         return Job(self, parse_id(job) if isinstance(job, str) else job)
+
+    @verb
+    def shell(self, command: str, /, **options: Any) -> Call[Job]:
+        """Submits a job that runs a shell command, on a worker that was started with `--shell`.
+
+        `options` are those of `interlock.shell` and of a submit: `key`, `delay`, `priority`, `labels` and so on.
+
+        Raises:
+            InterlockError: the command or an option is wrong; the text names it.
+        """
+        sender = self.sender(options.pop("tx", None))
+        submit = make_shell_submit(self, command, options)
+        return Call(sender, submit, lambda made: Job(self, made[0].unit, created=made[0].created, lifecycle="job"))
 
     def jobs(self, *ids: int | str, **fields: Unpack[JobFilter]) -> Selection:
         """Selects many jobs, by their ids or by a filter, to read, count, cancel or requeue them.

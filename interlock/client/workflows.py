@@ -10,6 +10,7 @@ from interlock.client.arguments import RunArguments, StepParameter
 from interlock.client.async_pairs import Call, Sender, verb
 from interlock.client.durations import Length, length_us
 from interlock.client.runs import Run
+from interlock.client.shell import ShellCommand
 from interlock.client.tasks import Task, check_options, inherit, refuse_unknown_options
 from interlock.core.validation import check_work
 from interlock.kernel import when, workflow_graph
@@ -42,9 +43,9 @@ OPTIONS = tuple(RunOptions.__annotations__)
 
 @dataclass(frozen=True)
 class WorkflowStep:
-    """A task, a workflow, or the name of a task that is defined elsewhere, with what it is in this workflow."""
+    """A task, a workflow, a command, or the name of a task elsewhere, with what it is in this workflow."""
 
-    work: "Task[Any, Any] | Workflow | str"
+    work: "Task[Any, Any] | Workflow | ShellCommand | str"
     name: str
     when: str | None = None
     undo: "Task[Any, Any] | str | None" = None
@@ -93,6 +94,22 @@ def approval(
     If nobody decides until it `expires`, the run fails. A rejection cancels the run, or fails it: `on_reject="fail"`.
     """
     return Approval(name, tuple(approvers), quorum, expires, on_reject, not_submitter, when)
+
+
+def shell(
+    name: str, command: str, *, when: str | None = None, undo: "Task[Any, Any] | str | None" = None,
+    reclaim_after: Length | None = None, **rules: Any,
+) -> WorkflowStep:  # fmt: skip
+    """A step that runs a shell command, on workers that were started with `--shell`.
+
+    `rules` are `environment`, `directory`, `limits`, `queue`, `attempts`, `timeout`, `capabilities` and `mutex`. The
+    command finds the arguments of its run as JSON in `INTERLOCK_INPUT`, and the outputs of earlier steps in
+    `INTERLOCK_OUTPUTS`; they are never a part of its text.
+
+    Raises:
+        InterlockError: the command or a rule is not allowed.
+    """
+    return WorkflowStep(ShellCommand.check(command, rules), name, when, undo, reclaim_after)
 
 
 def parallel(*steps: Any) -> Parallel:
@@ -218,7 +235,7 @@ def make_step(workflow: str, part: Any) -> WorkflowStep | Approval:
             return step(part)
     raise InterlockError(
         f"workflow '{workflow}': {part!r} is no step; a step is a task, the name of one, another workflow, "
-        "interlock.step(…), interlock.approval(…), or interlock.parallel(…) of such"
+        "interlock.step(…), interlock.shell(…), interlock.approval(…), or interlock.parallel(…) of such"
     )
 
 
@@ -237,7 +254,7 @@ def make_work(workflow: str, part: WorkflowStep | Approval, needs: tuple[str, ..
             raise InterlockError(f"workflow '{workflow}': step '{part.name}' is a workflow; its own steps say undo")
         child = part.work.name
         return Work(task=child, lifecycle=RUN, template=child, ref=part.name, needs=needs, when=part.when)
-    plain = part.work.make_work("null", {}) if isinstance(part.work, Task) else Work(task=part.work)
+    plain = Work(task=part.work) if isinstance(part.work, str) else part.work.make_work("null", {})
     reclaim = None if part.reclaim_after is None else length_us("reclaim_after", part.reclaim_after)
     work = msgspec.structs.replace(
         plain, lifecycle=STEP, ref=part.name, needs=needs, when=part.when, reclaim_after_us=reclaim,

@@ -63,6 +63,7 @@ class Plugin:
     name: str
     lifecycles: Sequence[Path] = ()  # files
     options: type[msgspec.Struct] | None = None  # what work says to it; see `read_options` and `option_of`
+    option_scope: str = ""  # that a key needs besides, to ask for work that says something to it
     tables: str = ""  # SQL that both databases read; every table has a column `tenant`
     commands: Mapping[type[Command[Any]], Verb] = field(default_factory=dict)
     prefetches: Prefetches = field(default_factory=dict)  # by command: the queries that are sent ahead, with BEGIN
@@ -86,6 +87,7 @@ class Registry:
             raise ValueError(f"a plugin is listed twice: {', '.join(sorted(names))}")
         self.plugins = tuple(plugins)
         self.options = {plugin.name: plugin.options for plugin in plugins if plugin.options}
+        self.option_scopes = {plugin.name: plugin.option_scope for plugin in plugins if plugin.option_scope}
         self.hooks = merge(plugin.hooks for plugin in plugins)._replace(options=own_options(plugins))
         self.tables = {plugin.name: plugin.tables for plugin in plugins if plugin.tables}
         self.routes = [place for plugin in plugins for place in (plugin.routes, plugin.pages) if place]

@@ -7,9 +7,10 @@ from interlock.kernel.ids import ALPHABET, format_id, parse_id
 from interlock.kernel.rows import Key as Row
 
 KIND = "key"
-SCOPES = ("submit", "read", "operate", "approve", "worker", "admin", "vouch")
-ADMIN = "admin"  # may do what all others may, and yet speaks for nobody else
+SCOPES = ("submit", "read", "operate", "approve", "worker", "admin", "vouch", "shell")
+ADMIN = "admin"  # may do what all others may, and yet speaks for nobody else and runs no commands
 VOUCH = "vouch"  # may speak for people and roles that are not the key's own; it is always given by name
+SHELL = "shell"  # may have commands run on workers, with the scope of what submits them; it is always given by name
 SECRET_BYTES = 32
 SPELLING = re.compile(rf"ilk_([1-9][0-9]{{0,9}})_([{ALPHABET}]{{1,13}})_([0-9a-f]{{{2 * SECRET_BYTES}}})")
 
@@ -43,5 +44,5 @@ def split_roles(row: Row) -> tuple[str, ...]:
 
 
 def allows(scopes: tuple[str, ...], wanted: str) -> bool:
-    """Whether a key with these scopes may do what needs `wanted`; an admin may do all but vouch for others."""
-    return wanted in scopes or (ADMIN in scopes and wanted != VOUCH)
+    """Whether a key with these scopes may do what needs `wanted`; an admin may do all but vouch and run commands."""
+    return wanted in scopes or (ADMIN in scopes and wanted not in (VOUCH, SHELL))

@@ -9,10 +9,11 @@ from interlock.plugins.approvals.plugin import PLUGIN as APPROVALS
 from interlock.plugins.concurrency.plugin import PLUGIN as CONCURRENCY
 from interlock.plugins.evidence.plugin import PLUGIN as EVIDENCE
 from interlock.plugins.schedules.plugin import PLUGIN as SCHEDULES
+from interlock.plugins.shell.plugin import PLUGIN as SHELL
 from interlock.plugins.workflows.plugin import PLUGIN as WORKFLOWS
 from interlock.store.connection import Connection, WakeupChannel
 
-STANDARD = Registry((CONCURRENCY, WORKFLOWS, APPROVALS, SCHEDULES, EVIDENCE))
+STANDARD = Registry((CONCURRENCY, WORKFLOWS, APPROVALS, SCHEDULES, EVIDENCE, SHELL))
 
 
 def make_engine(

@@ -11,8 +11,8 @@ It is run as a script, without the package and without the environment of its st
 
 In order: it reads what to start from the control socket, becomes a subreaper, starts the command as the leader of a
 session, and says `started` or `not_started`. Then it waits for three things: a child that ended, a byte from the
-starter (`T`: ask everything in the tree to end, `K`: kill it), the end of the socket (kill it). When the command itself has
-ended it says `ended`, kills what is left until nothing is left, and says `clean`.
+starter (`T`: ask everything in the tree to end, `K`: kill it), the end of the socket (kill it). When the command itself
+has ended it says `ended`, kills what is left until nothing is left, and says `clean`.
 
 What is ugly: a command of the same user can kill its supervisor. The command itself dies with it (`PR_SET_PDEATHSIG`),
 but what it has put into the background is then nobody's. Only a sandbox with a process namespace prevents that.

@@ -2,11 +2,15 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from typing import Any
 
 import msgspec
 
 from interlock.client.keys import is_valid_secret
+from interlock.core.plugin import Registry
 from interlock.kernel.api_keys import KIND, allows, digest_of, read_key, split_roles
+from interlock.kernel.commands import Command
+from interlock.kernel.commands.submit import list_option_names, list_work
 from interlock.kernel.ids import format_id
 from interlock.kernel.rows import Key
 from interlock.server.errors import ApiError
@@ -117,6 +121,14 @@ class KeyCache:
         else:
             self.cached[tenant, key] = known_key
         return known_key
+
+
+def require_option_scopes(caller: Caller, registry: Registry, command: Command[Any]) -> None:
+    """Raises ApiError (403) for a caller who asks for work with options that need a scope which its key lacks."""
+    if registry.option_scopes:
+        for name in {name for work in list_work(command) for name in list_option_names(work)}:
+            if scope := registry.option_scopes.get(name):
+                require_scope(caller, scope)
 
 
 def require_scope(caller: Caller, wanted: str) -> None:

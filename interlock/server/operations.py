@@ -17,7 +17,7 @@ from interlock.kernel.ids import parse_id
 from interlock.kernel.lifecycle import Lifecycle
 from interlock.kernel.lifecycle_options import RollUp
 from interlock.server.actors import actor_fields
-from interlock.server.auth import Caller
+from interlock.server.auth import Caller, require_option_scopes
 from interlock.server.errors import ApiError
 from interlock.server.event_feed import EventFeed
 from interlock.server.limits import Limits
@@ -138,8 +138,10 @@ class Request:
         """Returns the same command as the caller's: tenant, cause and actor are set.
 
         Raises:
-            ApiError: the command names another actor, and the key may not vouch.
+            ApiError: the command names another actor, and the key may not vouch; or it asks for work that needs a scope
+                of its own.
         """
+        require_option_scopes(self.caller, self.app.registry, command)
         fields = {"tenant": self.caller.tenant, "cause": self.request_id, "key_scope": self.caller.key, **more}
         return msgspec.structs.replace(command, **fields, **actor_fields(self.caller, command))
 

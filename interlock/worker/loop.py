@@ -31,6 +31,7 @@ from interlock.worker.leases import Executions, LocalLease, read_clock
 from interlock.worker.log_lines import log_event, log_job
 from interlock.worker.reporter import Reporter, wait_for_event
 from interlock.worker.retrying_client import RetryingClient
+from interlock.worker.shell import ShellSettings, offer_shell
 from interlock.worker.shutdown import GIVE_UP_AFTER, give_back_waiting, stop_broken, stop_gracefully
 from interlock.worker.ticker import WorkerTicker
 
@@ -73,9 +74,14 @@ class Worker:
     def __init__(
         self, app: "App", queues: Mapping[str, int], *, name: str = "", capabilities: tuple[str, ...] = (),
         grace: float = GRACE, token: Callable[[int], str] = secrets.token_hex, clock: Callable[[], float] = read_clock,
+        shell: ShellSettings | None = None,
     ) -> None:  # fmt: skip
-        """`queues`: how many jobs of each may run at a time; `clock`: seconds, also while this process is stopped."""
+        """`queues`: how many jobs of each may run at a time; `clock`: seconds, also while this process is stopped.
+
+        `shell`: how it runs jobs that are commands; without it, it claims none.
+        """
         self.clock = clock
+        capabilities = offer_shell(app, capabilities, shell)
         self.app, self.capabilities, self.grace, self.token = app, capabilities, grace, token
         self.incarnation = token(8)
         self.name = name or f"{socket.gethostname()}-{self.incarnation[:4]}"  # two on one machine are two

@@ -12,7 +12,10 @@ PAGE = ROOT / "docs" / "architecture.md"
 BEGIN, END = "<!-- modules: written by `python -m tests.docs.modules` -->\n", "<!-- end of modules -->\n"
 PACKAGE = ROOT / "interlock"
 # From the top down: a package imports those below it, and never one above it.
-LAYERS = ("cli", "testing", "server", "worker", "client", "plugins", "audit", "core", "store", "lifecycles", "blobs", "kernel")
+LAYERS = (
+    "cli", "testing", "server", "worker", "client", "plugins", "audit", "core", "store", "lifecycles", "git", "process",
+    "blobs", "kernel",
+)  # fmt: skip
 
 
 def list_modules() -> list[str]:

@@ -103,6 +103,11 @@ def test_the_page_about_blobs_and_logs(tmp_path: Path) -> None:
     follow("docs/blobs-and-logs.md", tmp_path, {})
 
 
+def test_the_page_about_shell_commands(tmp_path: Path) -> None:
+    assert shutil.which("git"), "git is not installed, so this page cannot be followed; install git 2.38 or newer"
+    follow("docs/shell.md", tmp_path, {})
+
+
 def test_the_page_about_workflows(tmp_path: Path) -> None:
     follow("docs/workflows.md", tmp_path, {})
 

@@ -107,7 +107,7 @@ def test_a_key_is_read_as_it_is_spelled() -> None:
         assert read_key(text) is None
 
 
-def test_admin_may_do_what_all_may_but_vouch() -> None:
-    assert [scope for scope in SCOPES if not allows(("admin",), scope)] == ["vouch"]
+def test_admin_may_do_what_all_may_but_vouch_and_run_commands() -> None:
+    assert [scope for scope in SCOPES if not allows(("admin",), scope)] == ["vouch", "shell"]
     assert allows(("admin", "vouch"), "vouch")
     assert [scope for scope in SCOPES if allows(("worker",), scope)] == ["worker"]

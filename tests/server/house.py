@@ -33,7 +33,7 @@ class House:
         self.guest, self.app = build_app(app), app
         app.connect()
         try:
-            yield self.key("admin", "vouch")
+            yield self.key("admin", "vouch", "shell")
         finally:
             self.guest.state.server.closing = True
             self.guest.state.server.close(lent=False)

@@ -45,7 +45,7 @@ class Stage:
             self.own, self.foreign = self.key(), self.key(tenant=FOREIGN)
 
     def key(self, *scopes: str, tenant: int = OWN, **facts: Any) -> str:
-        order = CreateKey(name="ci", scopes=scopes or ("admin", "vouch"), tenant=tenant, **facts)
+        order = CreateKey(name="ci", scopes=scopes or ("admin", "vouch", "shell"), tenant=tenant, **facts)
         made = issue_key(self.app, order).text
         self.secrets |= {made, made.rpartition("_")[2]}
         return made

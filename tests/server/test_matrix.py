@@ -146,6 +146,7 @@ RUNS = {
 ENTRIES: dict[str, Entry] = {
     "post_v1_jobs": Entry(nothing({"task": "a"}), 201),
     "post_v1_jobs_batch": Entry(nothing({"jobs": [{"task": "a"}]}), 201),
+    "post_v1_shell": Entry(nothing({"command": "true"}), 201),
     "get_metrics_server": Entry(nothing(), plain=True),
     "post_v1_jobs_cancel": Entry(nothing({"filter": {"task": "none"}})),
     "get_v1_jobs": Entry(nothing()),

@@ -39,6 +39,7 @@ ADAPTERS = {
     "worker/retrying_client.py": ({"sleep"}, "it waits on its loop"),
     "worker/leases.py": ({"time"}, "its clock goes on while the process is stopped; another one is handed in"),
     "worker/watchdog.py": ({"time"}, "it watches from a thread of its own"),
+    "process": ({"time"}, "it waits for commands, which take their time"),
     "worker/process.py": ({"sleep"}, "it waits for processes"),
     "worker/demo_tasks.py": ({"time", "sleep"}, "handlers that take a while"),
     "testing/simulation": ({"random", "sleep"}, "chance from a seed, on a loop whose time is virtual"),

@@ -44,6 +44,7 @@ class LeaseGrant(msgspec.Struct, frozen=True, gc=False):
     lasts_us: int = 0  # how long the lease lasts from this answer on
     parent: int | None = None  # the run that it is a step of
     version: int = 0  # of the unit when this was handed over: with its id, the event that did it
+    options: str | None = None  # of further plugins, if one of them hands them over
 
 
 class LeaseRef(msgspec.Struct, frozen=True, gc=False):

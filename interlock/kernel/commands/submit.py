@@ -1,6 +1,7 @@
 """Units are made."""
 
-from typing import TypeVar
+from collections.abc import Iterator
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -132,3 +133,23 @@ class Submit(Command[list[Submitted]], frozen=True, kw_only=True):
 def encode_work(work: Work | list[Work]) -> str:
     """Work as schedules and templates keep it: what no plugin is told is not written, so that old digests still fit."""
     return msgspec.json.encode(work).decode().replace(',"options":null}', "}")
+
+
+def list_work(command: Command[Any]) -> Iterator[Work]:
+    """Lists the work that a command makes or keeps, whichever of its fields has it."""
+    for name in command.__struct_fields__:
+        value = getattr(command, name)
+        if isinstance(value, Work):
+            yield value
+        elif isinstance(value, tuple) and value and isinstance(value[0], Work):
+            yield from value
+
+
+def list_option_names(work: Work) -> set[str]:
+    """Lists the plugins that work says something to. Options that cannot be read name none, and are refused later."""
+    if work.options is None:
+        return set()
+    try:
+        return set(msgspec.json.decode(work.options, type=dict[str, msgspec.Raw]))
+    except (msgspec.MsgspecError, RecursionError):
+        return set()
