@@ -1,6 +1,7 @@
 """Interlock: a durable work orchestrator on one small kernel of explicit state machines."""
 
 from interlock.client.app import App, open  # noqa: A004
+from interlock.client.children import child
 from interlock.client.context import Context
 from interlock.client.exceptions import Cancelled, Failed, NoSignal, Reject, Result, Retry, Snooze, StillWaiting
 from interlock.client.jobs import Job
@@ -13,5 +14,5 @@ __version__ = "0.1.0"
 __all__ = [
     "App", "Cancelled", "Context", "Failed", "InterlockError", "Job", "LeaseConflictError", "NoSignal",
     "PermanentError", "Reject", "Result", "Retry", "Run", "Snooze", "StillWaiting", "Task", "TransientError",
-    "ValidationError", "Workflow", "approval", "limit", "open", "parallel", "rate", "shell", "step",
+    "ValidationError", "Workflow", "approval", "child", "limit", "open", "parallel", "rate", "shell", "step",
 ]  # fmt: skip

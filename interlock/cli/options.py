@@ -23,7 +23,7 @@ from interlock.kernel.lifecycle import Category, Lifecycle
 from interlock.lifecycles import load, shipped
 from interlock.store import migrate
 from interlock.store.connection import Connection
-from interlock.store.queries.views import find_archive, read_summary
+from interlock.store.queries.views import child_named, find_archive, read_summary
 from interlock.store.sqlite import MEMORY
 from interlock.store.url import check_url, connect
 
@@ -38,7 +38,10 @@ Url = Annotated[
 Tenant = Annotated[int, typer.Option(envvar="INTERLOCK_TENANT", min=1, max=TENANT_MAX, help="Number of the tenant.")]
 Actor = Annotated[str | None, typer.Option(envvar="INTERLOCK_ACTOR", help="Who does this (default: your OS user).")]
 Why = Annotated[str, typer.Option("--reason", help="Why; kept with the event.")]
-Id = Annotated[str, typer.Argument(metavar="ID", help="A job, run or step, as in job_4r1, or its plain number.")]
+Id = Annotated[
+    str,
+    typer.Argument(metavar="ID", help="A job, run or step, as in job_4r1 or RUN/STEP, or its plain number."),
+]
 Ids = Annotated[list[str] | None, typer.Argument(metavar="[ID]…", help="Jobs, runs or steps, as in job_4r1.")]
 Every = Annotated[bool, typer.Option("--all", help="All of them; without it, ids or a filter are needed.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Only print what would be done.")]
@@ -136,11 +139,14 @@ def get_actor(actor: str | None) -> str:
 
 
 def find_unit(app: App, text: str) -> int:
-    """Return the number of the job, run or step that an id names.
+    """Return the number of the job, run or step that an id names, or a step's name behind the id of its run.
 
     Raises:
         Unknown: there is none; it says what is there under that id.
     """
+    run, slash, step = text.partition("/")
+    if slash:
+        return app.read(child_named, find_unit(app, run), step).unit
     word = text.strip()
     numbers = {parse_id(word), int(word)} if word.isdecimal() and len(word) < NUMBER_MAX else {parse_id(word)}
     names = {unit: name for unit in sorted(numbers) if (name := find_name(app, unit))}

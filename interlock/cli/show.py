@@ -17,14 +17,13 @@ from interlock.client.trees import TreeSnapshot, read_tree_snapshot
 from interlock.core.notes import TRACEBACK
 from interlock.kernel.durations import microseconds
 from interlock.kernel.errors import InterlockError
-from interlock.kernel.ids import format_id
 from interlock.kernel.lifecycle import Category, Lifecycle
 from interlock.kernel.rows import Artifact, Note
 from interlock.kernel.texts import make_plain
 from interlock.store.connection import Connection
 from interlock.store.queries.large_values import read_large_values
 from interlock.store.queries.views import (
-    UnitSummary,
+    Needed,
     View,
     artifacts_of,
     find_open_gates,
@@ -40,7 +39,7 @@ BESIDE = (*json_views.ALIASES, "lease", "needs", "waiting_on", "tracebacks")
 
 def read_all(
     connection: Connection, tenant: int, lifecycles: Mapping[str, Lifecycle], unit: int
-) -> tuple[View, TreeSnapshot, list[UnitSummary], list[tuple[int, str]], list[Note], list[Artifact]]:
+) -> tuple[View, TreeSnapshot, list[Needed], list[tuple[int, str]], list[Note], list[Artifact]]:
     """Return a unit with what is below it, what it needs and waits on, its notes and artifacts, from one snapshot."""
     return (
         read_large_values(connection, view(connection, tenant, unit)),
@@ -88,7 +87,8 @@ def show_job(
         print_line("")
     print_table(("FIELD", "VALUE"), list_fields(job))
     print_section(
-        "NEEDS", [(format_id(need.lifecycle, need.unit), make_state_cell(need.state, need.category)) for need in needs]
+        "NEEDS",
+        [(need.called, make_state_cell(need.state, need.category)) for need in needs],
     )
     print_section("NOTES", [(format_time(note.at), note.kind, note.name, note.payload) for note in others])
     print_section(

@@ -32,8 +32,16 @@ LifecycleName = Annotated[str, typer.Option("--lifecycle", help="Its lifecycle."
 Attempts = Annotated[int | None, typer.Option(help="Maximum number of attempts.")]
 Timeout = Annotated[str | None, typer.Option(metavar="DURATION", help="Maximum running time of an attempt.")]
 Parent = Annotated[str | None, typer.Option(metavar="ID", help="Job or run that it is a part of.")]
+Step = Annotated[
+    str | None, typer.Option("--step", metavar="NAME", help="Its name in its parent; adding it again adds nothing.")
+]
 After = Annotated[
     list[str] | None, typer.Option("--after", "--need", metavar="ID", help="Job that must succeed before.")
+]
+AfterEnd = Annotated[list[str] | None, typer.Option("--after-end", metavar="ID", help="Job that must end before.")]
+AfterStep = Annotated[
+    list[str] | None,
+    typer.Option("--after-step", metavar="NAME", help="Step of its parent that must succeed before; may come later."),
 ]
 
 
@@ -55,7 +63,10 @@ def submit(
     attempts: Attempts = None,
     timeout: Timeout = None,
     parent: Parent = None,
+    step: Step = None,
     after: After = None,
+    after_end: AfterEnd = None,
+    after_step: AfterStep = None,
     actor: Actor = None,
     reason: Why = "",
     tenant: Tenant = 1,
@@ -72,7 +83,8 @@ def submit(
             correlation=correlation, attempts=attempts,
             timeout_us=None if timeout is None else parse_length("timeout", timeout),
             parent=None if parent is None else find_unit(app, parent),
-            after=tuple(find_unit(app, text) for text in after or ()),
+            after=tuple(find_unit(app, text) for text in after or ()), needs=tuple(after_step or ()),
+            after_end=tuple(find_unit(app, text) for text in after_end or ()), step=step,
         )  # fmt: skip
         (submitted,) = app.send(Submit(tenant=tenant, actor=get_actor(actor), reason=reason, work=(work,)))
         job = app.job(submitted.unit)
@@ -80,7 +92,7 @@ def submit(
     if json:
         print_json({"id": name, "created": submitted.created, "replaced": submitted.replaced, "state": state})
     elif on_terminal():
-        was = "submitted" if submitted.created else "there already, under its key"
+        was = "submitted" if submitted.created else f"there already, under its {'name' if key is None else 'key'}"
         print_line(f"{name} was {was}; it is {state}. Look: interlock why {name}")
     else:
         print_line(name)

@@ -78,8 +78,9 @@ class Arguments:
     ) -> dict[str, Any]:
         """Returns what the handler is called with: its arguments, and the context if it takes one.
 
-        A step takes those arguments of its run, and outputs of earlier steps, that its parameters name. `read_value`
-        returns the text of a value that is kept elsewhere.
+        A step takes those arguments of its run, and outputs of earlier steps, that its parameters name. A parameter of
+        another job that is called like something that the job needs, and was not given, is what that came to.
+        `read_value` returns the text of a value that is kept elsewhere.
 
         Raises:
             msgspec.MsgspecError: the arguments do not fit the handler.
@@ -90,6 +91,10 @@ class Arguments:
             outputs = {name: output for name, output in grant.outputs if name in self.names}
             values |= {name: msgspec.Raw(read_value(output).encode()) for name, output in outputs.items()}
             text = msgspec.json.encode({name: values[name] for name in self.names if name in values})
+        elif needed := {name: output for name, output in grant.needed if name in self.names}:
+            given = msgspec.json.decode(text, type=dict[str, msgspec.Raw] | None) or {}
+            values = {name: msgspec.Raw(read_value(output).encode()) for name, output in needed.items()}
+            text = msgspec.json.encode({**values, **given})
         arguments = msgspec.structs.asdict(self.decoder.decode(text))
         if self.context_name:
             arguments[self.context_name] = context
@@ -157,7 +162,7 @@ class RunArguments:
         self, workflow: str, before: Mapping[str, set[str]], parameters: Sequence[StepParameter],
         reserved: tuple[str, ...],
     ) -> None:  # fmt: skip
-        """`before` has for each step the names of all steps before it. Raises InterlockError for impossible names."""
+        """`before` has for each step the names that parameters have and steps before it. Raises InterlockError."""
         self.workflow = workflow
         self.takes_anything = any(parameter.name is None for parameter in parameters)
         self.parameters = [

@@ -59,11 +59,19 @@ def format_record(level: int, msg: object, args: tuple[object, ...]) -> bytes:
     return f"{record.levelname} {text}\n".encode(errors="backslashreplace")
 
 
+class Reading(Protocol):
+    """`ctx.output("name")`: what a need came to, also one that was not handed over; `await ctx.output.aio("name")`."""
+
+    def __call__(self, name: str) -> Any: ...
+    async def aio(self, name: str) -> Any: ...
+
+
 class Context(Protocol):
     """Handed to the parameter that is annotated with it."""
 
     step: Stepping
     artifact: Keeping
+    output: Reading
     log: JobLogger
 
     @property
@@ -105,7 +113,10 @@ class Context(Protocol):
 
     @property
     def outputs(self) -> dict[str, Any]:
-        """What the steps of this run have come to, by name; empty for a job of its own."""
+        """What the steps of this run, or the jobs that this one needs, have come to, by name.
+
+        Of needs at most 1,000 are handed over, of at most 1 MiB in all; `ctx.output(name)` reads any of them.
+        """
 
     def wait_signal(self, name: str, *, timeout: Length | None = None) -> Any:
         """What came with a signal. Until it comes nobody works here: the attempt ends, and the handler is called again.

@@ -5,6 +5,7 @@ from html import escape
 
 from interlock.client.durations import format_rounded
 from interlock.client.trees import TreeNode, TreeSnapshot
+from interlock.kernel.graph import ranks
 from interlock.kernel.lifecycle import Category
 
 # What a state means, as a colour: the ground, and the line around it.
@@ -70,12 +71,7 @@ def get_colours(category: str) -> tuple[str, str]:
 
 def place_nodes(tree: TreeSnapshot) -> dict[int, tuple[int, int]]:
     """Returns the column and the row of each node."""
-    before: dict[int, list[int]] = {}
-    for source, target, _ in list_edges(tree):
-        before.setdefault(target, []).append(source)
-    columns: dict[int, int] = {}
-    for unit in sorted(node.unit for node in tree.nodes):  # whatever it follows was made before it
-        columns[unit] = 1 + max((columns.get(source, 0) for source in before.get(unit, ())), default=-1)
+    columns = ranks([node.unit for node in tree.nodes], [edge[:2] for edge in list_edges(tree)])
     filled: dict[int, int] = {}
     places = {}
     for node in tree.nodes:

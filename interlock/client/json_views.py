@@ -32,7 +32,7 @@ from interlock.kernel.rows import Artifact, Event, Note, Unit, WorkerRow
 from interlock.kernel.texts import cut_middle
 from interlock.store.queries.dead_letters import DeadLetter
 from interlock.store.queries.job_events import COMPENSATED, JOB, JobEvent
-from interlock.store.queries.views import UnitSummary, View
+from interlock.store.queries.views import Needed, View
 
 WORKER = "worker"
 MILLION = 1_000_000  # of what a cost is kept in, and microseconds of a second
@@ -88,8 +88,13 @@ def make_job(view: View) -> JobResponse:
     return JobResponse(**make_job_fields(view))
 
 
+def make_need(need: Needed) -> NeedResponse:
+    met_by = "end" if need.by_end else "success"
+    return NeedResponse(format_id(need.lifecycle, need.unit), need.state, need.name, met_by)
+
+
 def make_job_detail(
-    view: View, needs: Sequence[UnitSummary] = (), gates: Sequence[tuple[int, str]] = (), notes: Iterable[Note] = ()
+    view: View, needs: Sequence[Needed] = (), gates: Sequence[tuple[int, str]] = (), notes: Iterable[Note] = ()
 ) -> JobDetailResponse:
     """Makes a job with all its fields, what it needs, the open gates below it, and how its attempts failed."""
     row, body = view.unit, view.body
@@ -109,7 +114,7 @@ def make_job_detail(
         reclaim_after=None if reclaim_us is None else reclaim_us / MILLION,
         retry_of=format_id(row.lifecycle, body.retry_of) if body.retry_of else None,
         replaced_by=format_id(row.lifecycle, body.replaced_by) if body.replaced_by else None,
-        needs=[NeedResponse(format_id(need.lifecycle, need.unit), need.state) for need in needs],
+        needs=[make_need(need) for need in needs],
         waiting_on=[format_id(lifecycle, gate) for gate, lifecycle in gates], tracebacks=make_tracebacks(notes),
     )  # fmt: skip
 

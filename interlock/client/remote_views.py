@@ -39,6 +39,7 @@ VIEWS: dict[str, Callable[..., Any]] = {
     "artifacts_of": views.artifacts_of,
     "children_of": views.children_of,
     "needs_of": views.needs_of,
+    "child_named": views.child_named,
     "schedules_of": views.schedules_of,
     "schedule_of": views.schedule_of,
     "skipped_of": views.skipped_of,

@@ -47,10 +47,12 @@ class LeaseResponse(msgspec.Struct):
 
 
 class NeedResponse(msgspec.Struct):
-    """A unit that must succeed before."""
+    """A unit that must succeed, or only end, before; its state may be "yet to come"."""
 
     id: str
     state: str
+    name: str | None  # in its parent
+    met_by: str  # success or end
 
 
 class TracebackResponse(msgspec.Struct):

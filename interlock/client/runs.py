@@ -1,14 +1,16 @@
 """A run of a workflow as its submitter sees it: its steps, their outputs, and what it waits for."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from interlock.client.async_pairs import Call, verb
+from interlock.client.async_pairs import Call, Steps, verb, verb_of_steps
 from interlock.client.blobs import unpack
+from interlock.client.children import ChildWork, add_children, child, find_child
 from interlock.client.exceptions import Failed
 from interlock.client.jobs import Job
+from interlock.client.tasks import Task
 from interlock.core.effective_policy import policy_of
 from interlock.kernel.commands import Replay, Standing, Vote
 from interlock.kernel.lifecycle import Category
@@ -33,6 +35,39 @@ class Run(Job):
     def steps(self) -> dict[str, str]:
         """The state of each step, by name, in the order of the template."""
         return {get_step_name(step): step.unit.state for step in self.read_steps()}
+
+    @verb_of_steps
+    def step(self, name: str) -> Steps[Job]:
+        """Finds the step, or another child, that has this name in the run, however many there are.
+
+        Raises:
+            Unknown: there is none; the text says which names there are.
+        """
+        return (yield from find_child(self, name))
+
+    @verb_of_steps
+    def add(
+        self, /, task: "Task[Any, Any] | str", name: str | None = None, arguments: Mapping[str, Any] | None = None,
+        **options: Any,
+    ) -> Steps[Job]:  # fmt: skip
+        """Adds a child to the run; `options` are those of `interlock.child`, such as `needs=["build"]`.
+
+        A name that a child has already is that child: nothing is added, and `created` is false.
+
+        Raises:
+            InterlockError: an argument or an option is wrong, the run has ended, or the needs go in a circle.
+        """
+        (job,) = yield from add_children(self, [child(task, name, arguments, **options)])
+        return job
+
+    @verb_of_steps
+    def add_many(self, children: Iterable[ChildWork]) -> Steps[list[Job]]:
+        """Adds children (`interlock.child`) in any order, in pages of 1,000; adding all of them again adds what lacks.
+
+        Raises:
+            InterlockError: a child was refused, and with it its page.
+        """
+        return (yield from add_children(self, list(children)))
 
     @property
     def outputs(self) -> dict[str, Any]:

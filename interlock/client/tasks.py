@@ -22,7 +22,7 @@ from interlock.client.jobs import Job
 from interlock.core.validation import check_work
 from interlock.kernel.commands import LeaseGrant, Submit, Submitted, Work
 from interlock.kernel.errors import InterlockError
-from interlock.kernel.ids import format_id
+from interlock.kernel.ids import format_id, parse_id
 
 if TYPE_CHECKING:
     from interlock.client.app import App
@@ -65,6 +65,22 @@ def rate(key: str, n: int, per: Length) -> Rate:
     return Rate(key, n, per)
 
 
+JobId = Job | int | str
+
+
+def parse_ids(name: str, jobs: Iterable[JobId]) -> tuple[int, ...]:
+    """Returns the numbers of jobs that are given as handles, ids or numbers.
+
+    Raises:
+        InterlockError: it is no list of such, or one of them is no id.
+    """
+    given: list[Any] = list(jobs) if isinstance(jobs, Iterable) and not isinstance(jobs, str) else [None]
+    if not all(isinstance(job, Job | int | str) for job in given):
+        raise InterlockError(f"{name} = {jobs!r} is not allowed; allowed is a list of jobs or of their ids")
+    ids = (job.unit if isinstance(job, Job) else job for job in given)
+    return tuple(parse_id(job) if isinstance(job, str) else job for job in ids)
+
+
 class SubmitOptions(TypedDict, total=False):
     """What a submit may say besides the arguments of its task."""
 
@@ -81,6 +97,8 @@ class SubmitOptions(TypedDict, total=False):
     labels: Mapping[str, str]
     correlation: str
     trace: str
+    after: Iterable[JobId]  # jobs that must succeed first
+    after_end: Iterable[JobId]  # jobs that must only have ended, whatever came of them
     tx: Any  # the caller's own open transaction
 
 
@@ -182,6 +200,29 @@ def inherit(app: "App", work: Work) -> Work:
     )
 
 
+def make_work(name: str, rules: Rules, text: str, options: Mapping[str, Any]) -> Work:
+    """Makes the work that a submit of a task sends: by the task's rules, and by the options of this submit."""
+    get = options.get
+    limit, rate, at = get("limit", rules.limit), get("rate", rules.rate), get("at")
+    lengths: dict[str, Any] = {
+        us: length_us(rule, getattr(rules, rule)) for rule, us in LENGTHS.items() if getattr(rules, rule) is not None
+    }
+    labels = {**rules.labels, **get("labels", {})}
+    return Work(
+        task=name, input=text, queue=get("queue", rules.queue), priority=get("priority", rules.priority),
+        capabilities=tuple(get("capabilities", rules.capabilities)), key=get("key"),
+        on_duplicate=get("on_duplicate", "return"), mutex=get("mutex", rules.mutex),
+        limit_key=limit.key if limit else None, limit=limit.n if limit else None,
+        rate_key=rate.key if rate else None, rate=rate.n if rate else None,
+        rate_per_us=length_us("rate", rate.per) if rate else None,
+        delay_us=length_us("delay", get("delay", 0)), at_us=None if at is None else instant_us("at", at),
+        labels=msgspec.json.encode(labels).decode(), correlation=get("correlation", ""), trace=get("trace", ""),
+        after=parse_ids("after", get("after", ())), after_end=parse_ids("after_end", get("after_end", ())),
+        attempts=rules.attempts, exhausted=rules.exhausted, silent=rules.silent,
+        **lengths,
+    )  # fmt: skip
+
+
 class Task(Generic[P, R]):
     """A handler under a name. Called like the function that it is, it runs here and now."""
 
@@ -237,26 +278,7 @@ class Task(Generic[P, R]):
 
     def make_work(self, text: str, options: dict[str, Any]) -> Work:
         """Makes the work that a submit sends: by the task's rules, and by the options of this submit."""
-        rules, get = self.rules, options.get
-        limit, rate, at = get("limit", rules.limit), get("rate", rules.rate), get("at")
-        lengths: dict[str, Any] = {
-            us: length_us(name, getattr(rules, name))
-            for name, us in LENGTHS.items()
-            if getattr(rules, name) is not None
-        }
-        labels = {**rules.labels, **get("labels", {})}
-        return Work(
-            task=self.name, input=text, queue=get("queue", rules.queue), priority=get("priority", rules.priority),
-            capabilities=tuple(get("capabilities", rules.capabilities)), key=get("key"),
-            on_duplicate=get("on_duplicate", "return"), mutex=get("mutex", rules.mutex),
-            limit_key=limit.key if limit else None, limit=limit.n if limit else None,
-            rate_key=rate.key if rate else None, rate=rate.n if rate else None,
-            rate_per_us=length_us("rate", rate.per) if rate else None,
-            delay_us=length_us("delay", get("delay", 0)), at_us=None if at is None else instant_us("at", at),
-            labels=msgspec.json.encode(labels).decode(), correlation=get("correlation", ""), trace=get("trace", ""),
-            attempts=rules.attempts, exhausted=rules.exhausted, silent=rules.silent,
-            **lengths,
-        )  # fmt: skip
+        return make_work(self.name, self.rules, text, options)
 
     def make_job(self, made: Submitted) -> Job:
         return Job(self.app, made.unit, created=made.created, lifecycle=made.lifecycle)

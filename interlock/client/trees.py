@@ -12,7 +12,7 @@ from interlock.core.effective_policy import policy_of
 from interlock.kernel.approvals import ballot, triggers_for
 from interlock.kernel.ids import format_id
 from interlock.kernel.lifecycle import SETTLED, Category, Lifecycle, Owner
-from interlock.kernel.rows import Event, Note
+from interlock.kernel.rows import Event, Need, Note
 from interlock.store.connection import Connection
 from interlock.store.queries.trees import Tree, read_events_in, read_notes_in, read_tree
 from interlock.store.queries.views import View
@@ -105,7 +105,8 @@ def build_tree_snapshot(rows: TreeRows, lifecycles: Mapping[str, Lifecycle]) -> 
                 category=stand.folded.category, outcome=stand.folded.outcome, attempt=stand.folded.attempt,
                 version=stand.folded.version, born_at=stand.born_at, began_at=stand.began_at, ended_at=stand.ended_at,
                 cost=round(costs[unit.id], 6), worker=None if rows.past else view.holder,
-                waits_for=describe_wait(surroundings, view), needs=surroundings.needs.get(unit.id, ()),
+                waits_for=describe_wait(surroundings, view),
+                needs=tuple(need.needs for need in surroundings.needs.get(unit.id, ())),
                 progress=parse_progress(rows.progress.get(unit.id, ())),
             )
         )  # fmt: skip
@@ -150,17 +151,17 @@ class Surroundings(msgspec.Struct, frozen=True):
     lifecycles: Mapping[str, Lifecycle]
     stands: Mapping[int, PastState]
     names: Mapping[int, str]
-    needs: Mapping[int, tuple[int, ...]]
+    needs: Mapping[int, Sequence[Need]]
     children: Mapping[int, Sequence[PastState]]
 
 
 def make_surroundings(
     rows: TreeRows, lifecycles: Mapping[str, Lifecycle], stands: Mapping[int, PastState]
 ) -> Surroundings:
-    needs: dict[int, tuple[int, ...]] = {}
+    needs: dict[int, list[Need]] = {}
     children: dict[int, list[PastState]] = {}
     for need in rows.tree.needs:
-        needs[need.unit] = (*needs.get(need.unit, ()), need.needs)
+        needs.setdefault(need.unit, []).append(need)
     for _, view in rows.tree.units:
         if view.unit.parent is not None and view.unit.id in stands:
             children.setdefault(view.unit.parent, []).append(stands[view.unit.id])
@@ -185,9 +186,13 @@ def describe_wait(around: Surroundings, view: View) -> str:
     )
 
 
+def is_met(need: Need, outcome: str | None) -> bool:
+    return outcome == Category.SUCCESS or (need.by_end == 1 and outcome is not None)
+
+
 def describe_needs(around: Surroundings, unit: int) -> str:
-    known = [(need, around.stands[need].folded) for need in around.needs.get(unit, ()) if need in around.stands]
-    unmet = [around.names[need] for need, stand in known if stand.outcome != Category.SUCCESS]
+    known = [need for need in around.needs.get(unit, ()) if need.needs in around.stands]
+    unmet = [around.names[need.needs] for need in known if not is_met(need, around.stands[need.needs].folded.outcome)]
     more = f" and {len(unmet) - NAMED_MAX} more" if len(unmet) > NAMED_MAX else ""
     return f"{', '.join(unmet[:NAMED_MAX])}{more}" if unmet else ""
 

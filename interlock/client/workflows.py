@@ -138,7 +138,8 @@ class Workflow:
             needs = tuple(item.name for item in group) or needs
         self.definition = DefineTemplate(tenant=app.tenant, name=name, steps=tuple(works))
         self.refuse_impossible()
-        self.arguments = RunArguments(name, workflow_graph.above(works), parameters, OPTIONS)
+        taken = {parameter.name for parameter in parameters if parameter.name is not None}
+        self.arguments = RunArguments(name, workflow_graph.above(works, taken), parameters, OPTIONS)
 
     @property
     def definitions(self) -> list[DefineTemplate]:

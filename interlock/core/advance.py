@@ -27,7 +27,7 @@ flush compares nothing, but the audit's laws and the tests do. And a unit that w
 parked on a key that nobody gives back, until any move at all ends that.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from typing import Any
 
 import msgspec
@@ -70,13 +70,13 @@ def make_stamp(command: Command[Any]) -> Stamp:
 
 
 def make_unit(
-    tx: UnitOfWork, unit: Unit, body: Body, stamp: Stamp, *, needs: Sequence[Unit] = (), trigger: str = "submit"
+    tx: UnitOfWork, unit: Unit, body: Body, stamp: Stamp, *, needs: Iterable[Need] = (), trigger: str = "submit"
 ) -> Unit:
     """A unit exists, with its body and what it needs; whether it is ready is for others to say."""
     tx.add_unit(unit)
     tx.add(body)
     for need in needs:
-        tx.add(Need(unit=unit.id, needs=need.id, tenant=unit.tenant))
+        tx.add(need)
     advance(tx, unit, trigger, stamp)
     return unit
 

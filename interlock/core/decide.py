@@ -3,6 +3,7 @@
 from interlock.core.advance import Stamp, advance, make_stamp
 from interlock.core.cancel import make_standing
 from interlock.core.leases import end_lease, is_held
+from interlock.core.places import refuse_missing_children
 from interlock.core.reactions.follow import make_next_attempt
 from interlock.core.ready import make_ready
 from interlock.kernel import policy
@@ -40,6 +41,8 @@ def apply_verdict(tx: UnitOfWork, command: Decide) -> Standing:
         raise NoVerdict(lifecycle.name, unit.state, command.trigger, verdicts, explain_owner(move))
     if command.trigger == "plan" and unit.total == 0:
         raise InterlockError(f"{format_id(unit.lifecycle, unit.id)} has no children yet; a plan has at least one")
+    if command.trigger == "plan":
+        refuse_missing_children(tx, unit)
     source = unit.state
     if is_held(tx, unit):
         end_lease(tx, unit, command.trigger, "force", stamp, {})

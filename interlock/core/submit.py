@@ -6,24 +6,40 @@ from operator import attrgetter
 import msgspec
 
 from interlock.core.advance import Stamp, advance, make_stamp, make_unit
+from interlock.core.effective_policy import policy_of
+from interlock.core.places import (
+    PlaceState,
+    Prerequisite,
+    find_child,
+    load_places,
+    name_of,
+    needs_of_work,
+    refuse_circles,
+    refuse_other_work,
+    take_place,
+)
+from interlock.core.reactions.needs import LostNeeds, is_lost
 from interlock.core.ready import is_planned, make_ready
 from interlock.core.tenants import refuse_too_long
 from interlock.core.validation import check_work, check_work_once, encode_policy, policy_values
 from interlock.kernel.commands import Submit, Submitted, Work
 from interlock.kernel.errors import InterlockError, Unknown
 from interlock.kernel.ids import format_id
-from interlock.kernel.lifecycle import Category, Lifecycle
+from interlock.kernel.lifecycle import Lifecycle
 from interlock.kernel.lifecycle_options import RollUp
 from interlock.kernel.paths import BORN
-from interlock.kernel.rows import Body, Unit, copied
-from interlock.kernel.workflow_graph import STEP, as_gate, names_in, order_of
+from interlock.kernel.rows import Body, Need, Unit, copied
+from interlock.kernel.workflow_graph import STEP, as_gate, has_ref, names_in, order_of
 from interlock.store.acts import repeat_birth
 from interlock.store.cache import EngineCache
 from interlock.store.prefetch import Queries, declare_lanes
 from interlock.store.queries.for_verbs import find_by_key, find_or_make_lane, load_keys
+from interlock.store.queries.places import read_places
 from interlock.store.unit_of_work import UnitOfWork
 
-ALONE = attrgetter("key", "ref", "parent", "needs", "after", "correlation", "trace", "cause")
+ALONE = attrgetter(
+    "key", "ref", "parent", "needs", "after", "needs_end", "after_end", "correlation", "trace", "cause", "step"
+)
 
 
 def submit(tx: UnitOfWork, command: Submit) -> list[Submitted]:
@@ -41,8 +57,9 @@ def submit(tx: UnitOfWork, command: Submit) -> list[Submitted]:
     refuse_too_long(tx, command)
     refs: dict[str, int] = {}
     stamp, answers = make_stamp(command), dict[int, Submitted]()
-    places = order_of(command.work) if any(map(names_in, command.work)) else range(len(command.work))
-    tx.load_units(need for work in command.work for need in work.after)
+    places = arrange_work(tx, command.work) if any(map(names_in, command.work)) else range(len(command.work))
+    tx.load_units(need for work in command.work for need in (*work.after, *work.after_end))
+    load_named(tx, command.work)
     firsts: dict[int, Unit] = {}  # by kind of work: the others of that kind are copies of the first
     for place in places:
         work = command.work[place]
@@ -54,7 +71,43 @@ def submit(tx: UnitOfWork, command: Submit) -> list[Submitted]:
             firsts[kinds[place]] = unit
         if work.ref:
             refs[work.ref] = answers[place].unit
+    refuse_circles(tx)
     return [answers[place] for place in range(len(command.work))]
+
+
+def arrange_work(tx: UnitOfWork, works: Sequence[Work]) -> list[int]:
+    """The order in which works are made: each behind its parent, and behind those of the same command that it needs.
+
+    A child of a unit that is there already, or of one that waits for its plan, may need names that are yet to come.
+    """
+    planned = {work.ref for work in works if work.ref and waits_for_plan(tx, work)}
+    return order_of(works, lambda work: not (isinstance(work.parent, int) or work.parent in planned))
+
+
+def waits_for_plan(tx: UnitOfWork, work: Work) -> bool:
+    """Whether a unit of this work is born without its children, and waits for somebody to say that all are there."""
+    lifecycle = tx.lifecycles[work.lifecycle]
+    return lifecycle.allows(lifecycle.birth.path[-1], "plan")
+
+
+def load_named(tx: UnitOfWork, works: Sequence[Work]) -> None:
+    """Reads the places that children of units which are there already name, and locks who is in them."""
+    names: dict[int, list[str]] = {}
+    for work in works:
+        if isinstance(work.parent, int) and (work.step or has_ref(work) or work.needs or work.needs_end):
+            some = (work.step, work.ref, *work.needs, *work.needs_end)
+            names.setdefault(work.parent, []).extend(name for name in some if name and "\0" not in name)
+    if not names:
+        return
+    if tx.connection.many_writers:  # children are locked before their parents; what is read here may still change
+        read = [read_places(tx, parent, list(dict.fromkeys(named))) for parent, named in names.items()]
+        tx.load_units(place.unit for rows in read for place, is_filled in rows if is_filled)
+    tx.load_units(names)
+    for parent, named in names.items():
+        load_places(tx, parent, named)
+    state = tx.state(PlaceState)
+    known = [state.places[parent, name] for parent, named in names.items() for name in named]
+    tx.load_units(place.unit for place in known if place and place.unit not in state.reserved)
 
 
 def submit_reads(cache: EngineCache, submits: Sequence[Submit]) -> Queries:
@@ -119,12 +172,14 @@ def check_keys(tx: UnitOfWork, command: Submit) -> None:
 def submit_work(tx: UnitOfWork, command: Submit, work: Work, stamp: Stamp, refs: dict[str, int]) -> Submitted:
     body = find_by_key(tx, command.tenant, work.task, work.key) if work.key is not None else None
     if body is None:
-        return make_answer(create_ready(tx, work, stamp, refs), command)
+        return submit_child(tx, command, work, stamp, refs)
     old = tx.unit(body.unit)
     lifecycle = tx.lifecycle(old)
     unstarted = old.fence == 0 and not lifecycle.options.follows and lifecycle.allows(old.state, "cancel")
     if work.on_duplicate != "replace" or not unstarted:
         return make_answer(old, command, created=False)
+    if old.parent is not None and policy_of(tx.body(old)).step is not None:
+        raise InterlockError("on_duplicate = 'replace' is not allowed for a child with a name: the name stays with it")
     advance(
         tx,
         old,
@@ -134,48 +189,74 @@ def submit_work(tx: UnitOfWork, command: Submit, work: Work, stamp: Stamp, refs:
     )
     body.key = None
     tx.rows.keys[command.tenant, work.task, work.key or ""] = None
-    new = create_ready(tx, work, stamp, refs)
+    new = create_ready(tx, work, stamp, find_parent(tx, work, refs), refs)
     body.replaced_by = new.id
     tx.change(body)
     return make_answer(new, command, replaced=True)
+
+
+def submit_child(tx: UnitOfWork, command: Submit, work: Work, stamp: Stamp, refs: dict[str, int]) -> Submitted:
+    """Work is a unit of its own, unless its parent has a child of that name already: then it is that child."""
+    parent = find_parent(tx, work, refs)
+    child = None if parent is None else find_child(tx, parent, name_of(tx, work, parent))
+    if parent is None or child is None:
+        return make_answer(create_ready(tx, work, stamp, parent, refs), command)
+    refuse_other_work(tx, work, parent, child)
+    return make_answer(child, command, created=False)
 
 
 def make_answer(unit: Unit, command: Submit, created: bool = True, replaced: bool = False) -> Submitted:
     return Submitted(unit.id, created, replaced, unit.lifecycle, unit.state, command.cause)
 
 
-def create_ready(tx: UnitOfWork, work: Work, stamp: Stamp, refs: dict[str, int]) -> Unit:
+def find_parent(tx: UnitOfWork, work: Work, refs: dict[str, int]) -> Unit | None:
+    """The parent that work names, locked. Raises Unknown."""
+    if work.parent is None:
+        return None
+    return tx.unit(refs[work.parent] if isinstance(work.parent, str) else work.parent)
+
+
+def create_ready(tx: UnitOfWork, work: Work, stamp: Stamp, parent: Unit | None, refs: dict[str, int]) -> Unit:
     """A unit with its body and its needs, ready if nothing keeps it."""
-    parent = (
-        None if work.parent is None else tx.unit(refs[work.parent] if isinstance(work.parent, str) else work.parent)
-    )
     if parent is not None and tx.lifecycle(parent).settled(parent.state):
         raise InterlockError(
             f"{format_id(parent.lifecycle, parent.id)} has ended ({parent.state}); it gets no more children"
         )
     if parent is not None:
         refuse_second_child(tx, parent)
-    needs = lock_needs(tx, work, refs) if work.needs or work.after else []
+    needs = lock_needs(tx, work, parent, refs)
     for hook in tx.hooks.prepare_work:
         work = hook(tx, work, parent)
     if work.cause:
         stamp = msgspec.structs.replace(stamp, cause=work.cause)
-    unit = create_unit(tx, work, encode_policy(policy_values(work)), stamp, parent, needs)
+    rules = encode_policy(policy_values(work), takes_outputs(tx, work, parent))
+    unit = create_unit(tx, work, rules, stamp, parent, needs)
     if not is_ready_by_birth(tx.lifecycle(unit), unit.state, work) and not unit.unmet and is_planned(tx, unit):
         make_ready(tx, unit)
+    for need in needs:
+        if need.unit is not None and not need.is_met and is_lost(tx, need.unit):
+            tx.state(LostNeeds).units.add(need.id)
     return unit
 
 
+def takes_outputs(tx: UnitOfWork, work: Work, parent: Unit | None) -> bool:
+    """Whether a unit gets the results of what it needs; a step of a run of steps gets those of all steps before it."""
+    if parent is None:
+        return bool(work.needs or work.after or work.needs_end or work.after_end)
+    named = work.step is not None or work.needs or work.after or work.needs_end or work.after_end
+    return bool(named) and tx.lifecycle(parent).options.roll_up is not RollUp.ALL
+
+
 def create_unit(
-    tx: UnitOfWork, work: Work, policy: str, stamp: Stamp, parent: Unit | None, needs: Sequence[Unit]
+    tx: UnitOfWork, work: Work, policy: str, stamp: Stamp, parent: Unit | None, needs: Sequence[Prerequisite]
 ) -> Unit:
     """A unit with its body and its needs; whether it is ready is for others to say."""
     tenant, above = tx.tenant, tx.body(parent) if parent else None
     unit = Unit(
-        id=tx.ids.take(),
+        id=take_place(tx, parent, work.step),
         parent=parent.id if parent else None,
         decides=int(work.decides),
-        unmet=sum(need.outcome != Category.SUCCESS for need in needs),
+        unmet=sum(not need.is_met for need in needs),
         tenant=tenant,
         lane=find_or_make_lane(tx, tenant, work.queue, work.capabilities),
         lifecycle=work.lifecycle,
@@ -190,7 +271,10 @@ def create_unit(
     )  # fmt: skip
     for hook in tx.hooks.before_birth:
         hook(tx, work)
-    make_unit(tx, unit, body, stamp, needs=needs)
+    rows = [Need(unit=unit.id, needs=need.id, tenant=tenant, by_end=int(need.by_end)) for need in needs]
+    make_unit(tx, unit, body, stamp, needs=rows)
+    if needs:
+        tx.state(PlaceState).needs += [(unit.id, need.id) for need in needs]
     if tx.lifecycle(unit).options.follows:
         create_first_attempt(tx, unit)
     return unit
@@ -221,13 +305,16 @@ def refuse_second_child(tx: UnitOfWork, parent: Unit) -> None:
         )
 
 
-def lock_needs(tx: UnitOfWork, work: Work, refs: dict[str, int]) -> list[Unit]:
-    """The units that must succeed first, locked."""
-    names = list(dict.fromkeys((*(refs[name] for name in work.needs), *work.after)))
-    needs = tx.lock_units(names)
-    if len(needs) != len(names):
-        known = {need.id for need in needs}
-        raise Unknown(
-            f"after names {', '.join(str(need) for need in names if need not in known)}: no such job, run or step"
-        )
-    return needs
+def lock_needs(tx: UnitOfWork, work: Work, parent: Unit | None, refs: dict[str, int]) -> list[Prerequisite]:
+    """What must succeed or end first: units, locked, and ids of those that are yet to come. Raises Unknown."""
+    if not (work.needs or work.after or work.needs_end or work.after_end):
+        return []
+    ids = needs_of_work(tx, work, parent, refs)
+    if parent is not None and parent.id in ids:
+        called = format_id(parent.lifecycle, parent.id)
+        raise InterlockError(f"a child of {called} cannot need it: it does not end before its children")
+    reserved = tx.state(PlaceState).reserved
+    units = {unit.id: unit for unit in tx.lock_units([need for need in ids if need not in reserved])}
+    if missing := [str(need) for need in ids if need not in units and need not in reserved]:
+        raise Unknown(f"after names {', '.join(missing)}: no such job, run or step")
+    return [Prerequisite(need, units.get(need), by_end) for need, by_end in ids.items()]

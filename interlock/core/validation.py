@@ -29,7 +29,10 @@ WEBHOOK_MAX = 2_000
 POLICY_FIELDS = tuple(name for name in Policy.__struct_fields__ if name in Work.__struct_fields__)
 policy_values = attrgetter(*POLICY_FIELDS)
 # What units of one kind differ in.
-OWN_FIELDS = ("input", "key", "ref", "parent", "needs", "after", "correlation", "trace", "cause")
+OWN_FIELDS = (
+    "input", "key", "ref", "parent", "needs", "after", "needs_end", "after_end", "correlation", "trace", "cause",
+    "step",
+)  # fmt: skip
 shared_values = attrgetter(*(name for name in Work.__struct_fields__ if name not in OWN_FIELDS))
 POSITIVE = (
     "attempts", "timeout_us", "queue_timeout_us", "expires_us", "backoff_us", "backoff_cap_us", "ttl_us", "beat_us",
@@ -96,9 +99,10 @@ def make_policy(work: Work) -> Policy:
 
 
 @lru_cache(maxsize=1024)
-def encode_policy(own: tuple[Any, ...]) -> str:
+def encode_policy(own: tuple[Any, ...], takes_outputs: bool = False) -> str:
     """What a unit keeps of these values, which many units share."""
-    return msgspec.json.encode(Policy(**dict(zip(POLICY_FIELDS, own, strict=True)))).decode()
+    given = dict(zip(POLICY_FIELDS, own, strict=True))
+    return msgspec.json.encode(Policy(**given, takes_outputs=takes_outputs)).decode()
 
 
 def check_work(lifecycles: Mapping[str, Lifecycle], work: Work, hooks: Hooks) -> None:
@@ -187,5 +191,7 @@ def check_work_once(tx: UnitOfWork, work: Work) -> int:
         return kind
     if work.key is not None:
         check_name("key", work.key)
+    if work.step is not None:
+        check_name("step", work.step)
     check_json("input", work.input)
     return kind

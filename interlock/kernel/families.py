@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from interlock.kernel.lifecycle import Category, Lifecycle
+from interlock.kernel.lifecycle import Category, Lifecycle, Owner
 from interlock.kernel.lifecycle_options import RollUp
 from interlock.kernel.policy import AttemptsUsed, choose
 
@@ -60,7 +60,7 @@ def verdict_of_children(lifecycle: Lifecycle, state: str, children: Children) ->
     return trigger if trigger and lifecycle.allows(state, trigger) else ""
 
 
-def after_parent(lifecycle: Lifecycle, state: str, *, cancelled: bool) -> str:
-    """What the end of a parent does to a child; empty if nothing can be done, or the wish must wait."""
-    first = "parent_cancelled" if cancelled else "parent_failed"
-    return next((trigger for trigger in (first, "cancel") if lifecycle.allows(state, trigger)), "")
+def may_be_resumed(lifecycle: Lifecycle, state: str) -> bool:
+    """Whether a person can let a unit go on that has ended in this state."""
+    from_here = (move for (source, _), move in lifecycle.moves.items() if source == state)
+    return any(move.owner is Owner.PERSON and not lifecycle.settled(move.path[-1]) for move in from_here)

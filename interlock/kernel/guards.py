@@ -141,7 +141,7 @@ GUARDS: Mapping[str, Guard] = MappingProxyType(
             of_life("lease", "expire"),
         ),
         "needs_met": Guard(
-            "everything that it needs has succeeded, and its parent has its plan",
+            "everything that it needs has succeeded, or ended where that is enough, and its parent has its plan",
             "interlock.core.reactions.needs.go_on",
             lambda lifecycle, move: move.trigger == "ready",
         ),

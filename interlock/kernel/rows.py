@@ -198,9 +198,22 @@ class Seal(Row):
 
 
 class Need(Row):
+    """A unit waits for another one: for its success, or only for its end."""
+
     table = "need"
     unit: int
     needs: int
+    tenant: int
+    by_end: int = 0
+
+
+class NamedPlace(Row):
+    """The name of a child in its parent; the child itself may be yet to come."""
+
+    table = "place"
+    parent: int
+    name: str
+    unit: int
     tenant: int
 
 
@@ -395,6 +408,6 @@ def columns(kind: type[Row]) -> tuple[str, ...]:
 
 
 ROWS: tuple[type[Row], ...] = (
-    Unit, Body, Act, ActGone, ActDetail, Lease, Seal, Need, Note, WorkerRow, Artifact, Tenant, Key, Slot, Token,
-    Schedule, Skipped, Answer, Archived, ForcedMove,
+    Unit, Body, Act, ActGone, ActDetail, Lease, Seal, Need, NamedPlace, Note, WorkerRow, Artifact, Tenant, Key, Slot,
+    Token, Schedule, Skipped, Answer, Archived, ForcedMove,
 )  # fmt: skip

@@ -1,6 +1,6 @@
 """Work that names other work of the same request: in which order it is made, and what is done again with a step."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 
 import msgspec
 
@@ -46,20 +46,36 @@ def as_gate(work: Work) -> Work:
     return msgspec.structs.replace(work, lifecycle=APPROVAL)
 
 
+def has_ref(work: Work) -> bool:
+    """Whether somebody gave work a ref; those that the server makes up have a NUL."""
+    return bool(work.ref) and "\0" not in work.ref
+
+
 def step_name(work: Work) -> str:
     """What a step is called in its run: its ref, or its task where nobody gave it one."""
-    return work.task if not work.ref or "\0" in work.ref else work.ref
+    return work.ref if has_ref(work) else work.task
 
 
-def order_of(works: Sequence[Work]) -> list[int]:
-    """The places of these works, each behind its parent and behind those that it needs. Raises InterlockError."""
+def has_all_names(work: Work) -> bool:
+    """Every name that this work gives is that of other work in the same request."""
+    return True
+
+
+def order_of(works: Sequence[Work], is_whole: Callable[[Work], bool] = has_all_names) -> list[int]:
+    """The places of these works, each behind its parent and behind those that it needs. Raises InterlockError.
+
+    Work for which `is_whole` is false may also need names that are not among these works.
+    """
     refs: dict[str, int] = {}
     for place, work in enumerate(works):
         if work.ref and work.ref in refs:
             raise InterlockError(f"two steps are called '{work.ref}'; give one of them another name")
         refs[work.ref] = place
     refs.pop("", None)
-    before = [[place_of(refs, name) for name in names_in(work)] for work in works]
+    before = [
+        [place_of(refs, name) for name in names_in(work) if name in refs or type(name) is not str or is_whole(work)]
+        for work in works
+    ]
     order = arrange(before)
     if len(order) < len(works):
         pairs = [(works[place].ref, works[need].ref) for place, some in enumerate(before) for need in some]
@@ -69,7 +85,8 @@ def order_of(works: Sequence[Work]) -> list[int]:
 
 def names_in(work: Work) -> Iterable[str]:
     """The refs by which a work names others."""
-    return (*work.needs, work.parent) if isinstance(work.parent, str) else work.needs
+    needs = (*work.needs, *work.needs_end) if work.needs_end else work.needs
+    return (*needs, work.parent) if isinstance(work.parent, str) else needs
 
 
 def place_of(refs: dict[str, int], name: str) -> int:
@@ -78,21 +95,26 @@ def place_of(refs: dict[str, int], name: str) -> int:
     if name not in refs:
         raise Unknown(
             f"nothing in this request has the ref '{name}'; there are {shown(list(refs), ', ') or 'none'}. "
-            "A job that is there already is named by its id, in after"
+            "A job that is there already is named by its id, in after; by name, children of a parent that is there "
+            "already need each other"
         )
     return refs[name]
 
 
 def shown(names: Sequence[str], between: str) -> str:
+    """The first names as one text, and how many there are if not all of them are in it."""
     some = [name for name in names if not name.startswith("\0")][:SHOWN_MAX]
     return between.join(some) + (f"{between}… ({len(names):,} in all)" if len(names) > SHOWN_MAX else "")
 
 
-def above(steps: Iterable[Work]) -> dict[str, set[str]]:
-    """By step: all steps that must succeed before it. Each of these steps is behind those that it needs."""
+def above(steps: Iterable[Work], wanted: Collection[str]) -> dict[str, set[str]]:
+    """By step: those of the wanted names that must succeed before it. Each step is behind those that it needs.
+
+    Few names are wanted of a long graph: all steps above each would be as many as their square.
+    """
     order: dict[str, set[str]] = {}
     for step in steps:
-        order[step.ref] = {name for need in step.needs for name in (need, *order[need])}
+        order[step.ref] = {name for need in step.needs for name in (need, *order[need]) if name in wanted}
     return order
 
 
@@ -106,13 +128,14 @@ def kept(template: str, steps: Sequence[Work], first: str | None, done: Iterable
     won, names = set(done), [step.ref for step in steps]
     if first not in names:
         raise Unknown(f"template '{template}' has no step '{first}'; it has {shown(names, ', ')}")
-    before = reaching([first], [(need, step.ref) for step in steps for need in step.needs]) - {first}
-    if missing := [name for name in names if name in before - won]:
+    before = reaching([first], [(need, step.ref) for step in steps for need in names_in(step)]) - {first}
+    lacking = before - won
+    if missing := [name for name in names if name in lacking]:
         raise InterlockError(
             f"a run from '{first}' on goes on with what came before, and '{missing[0]}' has not succeeded; begin there"
         )
     left: set[str] = set()
     for step in steps:
-        if step.ref != first and step.ref in won and left.issuperset(step.needs):
+        if step.ref != first and step.ref in won and left.issuperset(names_in(step)):
             left.add(step.ref)
     return left

@@ -8,12 +8,13 @@ from interlock.kernel.lifecycle import Lifecycle
 from interlock.plugins.approvals.plugin import PLUGIN as APPROVALS
 from interlock.plugins.concurrency.plugin import PLUGIN as CONCURRENCY
 from interlock.plugins.evidence.plugin import PLUGIN as EVIDENCE
+from interlock.plugins.graphs.plugin import PLUGIN as GRAPHS
 from interlock.plugins.schedules.plugin import PLUGIN as SCHEDULES
 from interlock.plugins.shell.plugin import PLUGIN as SHELL
 from interlock.plugins.workflows.plugin import PLUGIN as WORKFLOWS
 from interlock.store.connection import Connection, WakeupChannel
 
-STANDARD = Registry((CONCURRENCY, WORKFLOWS, APPROVALS, SCHEDULES, EVIDENCE, SHELL))
+STANDARD = Registry((CONCURRENCY, WORKFLOWS, GRAPHS, APPROVALS, SCHEDULES, EVIDENCE, SHELL))
 
 
 def make_engine(

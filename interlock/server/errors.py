@@ -25,7 +25,7 @@ RETRY_SOON = {"Retry-After": "1"}
 NOT_FOUND = "there is nothing under this id"
 OURS = "this should not have happened; the log of the server says more"
 # Refusals whose text begins with their own code, and the status of each.
-CODED = {"IDEMPOTENCY_CONFLICT": 409, "DUPLICATE_KEY": 409, "NOT_AN_APPROVER": 403}
+CODED = {"IDEMPOTENCY_CONFLICT": 409, "DUPLICATE_KEY": 409, "NAME_TAKEN": 409, "NOT_AN_APPROVER": 403}
 CODES = {
     400: "INVALID_REQUEST", 401: "UNAUTHORIZED", 403: "FORBIDDEN", 404: "NOT_FOUND", 405: "METHOD_NOT_ALLOWED",
     409: "INVALID_STATE", 413: "TOO_LARGE", 415: "UNSUPPORTED_MEDIA_TYPE", 416: "NO_SUCH_RANGE", 429: "LIMIT_REACHED",

@@ -79,7 +79,10 @@ class WorkRequest(Strict, frozen=True, kw_only=True):
     trace_id: Short = ""  # document 002's name for `trace`
     needs: Refs | None = None
     after: Refs = ()
+    needs_end: Refs = ()  # like `needs` and `after`, but their end is enough
+    after_end: Refs = ()
     ref: Short = ""
+    step: Name | None = None  # its name in its parent
     decides: bool = True
     attempts: Count | None = None
     exhausted: Literal["exhaust", "fail"] | None = None
@@ -110,7 +113,8 @@ class JobRequest(WorkRequest, frozen=True, kw_only=True):
 class JobBatchRequest(Strict, frozen=True, kw_only=True):
     """Several units, all of them or none, in any order.
 
-    `needs` are `ref`s of this request, `after` ids of units that are there; `parent` is one or the other.
+    `needs` are `ref`s of this request or, if `parent` is an id, names of its children, also of those that are yet to
+    come; `after` are ids of units that are there; `parent` is a `ref` or an id.
     """
 
     jobs: Annotated[tuple[JobRequest, ...], Meta(min_length=1, max_length=MANY)]
@@ -258,7 +262,8 @@ def make_work(request: WorkRequest, lifecycle: str, parent: int | str | None) ->
         correlation=same(request, "correlation", "correlation_id"), trace=same(request, "trace", "trace_id"),
         reclaim_after_us=to_microseconds(getattr(request, "reclaim_after", None)),
         parent=parent, ref=request.ref, decides=request.decides,
-        needs=request.needs or (), after=tuple(map(parse_unit_id, request.after)), attempts=request.attempts,
+        needs=request.needs or (), after=tuple(map(parse_unit_id, request.after)), needs_end=request.needs_end,
+        after_end=tuple(map(parse_unit_id, request.after_end)), step=request.step, attempts=request.attempts,
         exhausted=request.exhausted, silent=request.silent, quorum=request.quorum, on_reject=request.on_reject,
         approvers=request.approvers, not_submitter=request.not_submitter, **lengths,
     )  # fmt: skip

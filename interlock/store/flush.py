@@ -4,12 +4,12 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from itertools import chain
 from operator import attrgetter
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import msgspec
 
 from interlock.kernel.paths import BORN
-from interlock.kernel.rows import Row, Unit, WorkerRow, columns, copied
+from interlock.kernel.rows import NamedPlace, Row, Unit, WorkerRow, columns, copied
 from interlock.store.acts import RecordedMove, apply_moves, group_by_round, make_acts
 from interlock.store.commit_proof import choose_proof
 from interlock.store.connection import Connection
@@ -132,11 +132,11 @@ def make_born_row(move: RecordedMove) -> Unit:
 
 
 def group_by_table(tx: UnitOfWork) -> list[list[Row]]:
-    """What is new, a table at a time: the guard wants units before their rows."""
-    tables: dict[type[Row], list[Row]] = {}
+    """What is new, a table at a time: the guard wants units before their rows, and places before the needs of them."""
+    tables: dict[type[Row], list[Row]] = {NamedPlace: []}
     for row in tx.changes.inserts:
         tables.setdefault(type(row), []).append(row)
-    return list(tables.values())
+    return [rows for rows in tables.values() if rows]
 
 
 def get_lease_end(was: Unit, unit: Unit, moves: list[RecordedMove]) -> int | None:
@@ -158,21 +158,30 @@ def sort_by_key(rows: Mapping[int, R]) -> list[R]:
 # Counters.
 
 
-def count_needs(tx: UnitOfWork, succeeded: Mapping[int, int]) -> list[Unit]:
-    """Counts that needs have succeeded (1) or no longer have (-1).
+class NeedChange(NamedTuple):
+    """How the outcome of a unit has changed: 1 if it has succeeded or ended, -1 if it no longer has, else 0."""
 
-    Returns the units whose last need has just succeeded, or that need something again, locked.
+    won: int
+    ended: int
+
+
+def count_needs(tx: UnitOfWork, changes: Mapping[int, NeedChange]) -> tuple[list[Unit], set[int]]:
+    """Counts the needs that are met by what has changed, by unit.
+
+    Returns the units whose last need was just met, or that need something again, locked; and those of the changed
+    units whose success somebody waits for, and that have ended without it.
     """
-    if not succeeded:
-        return []
     # Counted here: a database that groups and sorts may prefer to read all needs in that order.
-    ids = sorted(succeeded)
-    sql = "SELECT unit, needs FROM need WHERE needs {ids}"
+    sql = "SELECT unit, needs, by_end FROM need WHERE needs {ids}"
     sums: Counter[int] = Counter()
-    for unit, needs in tx.connection.rows(sql, {"ids": ids}):
-        sums[unit] -= succeeded[needs]
-    changed = add_counts(tx, {unit: {"unmet": number} for unit, number in sums.items()})
-    return [unit for unit in changed if unit.outcome is None and (unit.unmet == 0 or sums[unit.id] > 0)]
+    lost: set[int] = set()
+    for unit, needs, by_end in tx.connection.rows(sql, {"ids": sorted(changes)}):
+        change = changes[needs]
+        sums[unit] -= change.ended if by_end else change.won
+        if not by_end and change.won <= 0:
+            lost.add(needs)
+    changed = add_counts(tx, {unit: {"unmet": number} for unit, number in sums.items() if number})
+    return [unit for unit in changed if unit.outcome is None and (unit.unmet == 0 or sums[unit.id] > 0)], lost
 
 
 def add_counts(tx: UnitOfWork, sums: Mapping[int, Mapping[str, int]]) -> list[Unit]:

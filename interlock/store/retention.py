@@ -2,7 +2,7 @@
 
 from collections.abc import Container, Iterator, Sequence
 
-from interlock.kernel.rows import Act, Artifact, Body, Event, ForcedMove, Need, Note, Row, Unit, WorkerRow
+from interlock.kernel.rows import Act, Artifact, Body, Event, ForcedMove, NamedPlace, Need, Note, Row, Unit, WorkerRow
 from interlock.store.queries.snapshots import select_acts
 from interlock.store.query import select
 from interlock.store.unit_of_work import UnitOfWork
@@ -15,6 +15,7 @@ KEPT: tuple[tuple[type[Row], str, str], ...] = (
     (Event, "unit", "unit, version"),
     (Note, "unit", "unit, id"),
     (Need, "unit", "unit, needs"),
+    (NamedPlace, "parent", "parent, name"),
     (Artifact, "unit", "unit, attempt, name"),
     (WorkerRow, "unit", "unit"),
     (ForcedMove, "unit", "unit, version"),

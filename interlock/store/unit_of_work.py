@@ -99,6 +99,7 @@ class IdentityMap:
         self.children: dict[int, dict[int, Unit]] = {}  # by parent: those of `units`
         self.loaded: dict[int, Unit] = {}  # copies: each unit as the database has it
         self.bodies: dict[int, Body] = {}
+        self.unread: set[int] = set()  # units that were read without their bodies
         self.bodiless: set[int] = set()  # units whose body is missing in the database
         self.workers: dict[int, WorkerRow] = {}
         # By tenant, task and key: the body that has this idempotency key; None if the database was asked and has none.
@@ -117,6 +118,8 @@ class IdentityMap:
         for unit in units:
             self.add_unit(unit)
             self.loaded[unit.id] = copied(unit)
+            if unit.id not in self.bodies:
+                self.unread.add(unit.id)
 
     def add_new(self, row: Row) -> None:
         """Adds a row that the transaction has made, if rows of this kind are looked up again."""
@@ -320,9 +323,9 @@ class UnitOfWork:
         """Returns the body of a unit. Those of all units that this transaction knows are read with the first one."""
         body = self.rows.bodies.get(unit.id)
         if body is None:
-            missing = sorted(
-                known for known in self.rows.units if known not in self.rows.bodies and known not in self.changes.born
-            )
+            unread = {unit.id, *self.rows.unread} - self.rows.bodies.keys()
+            missing = sorted(known for known in unread if known not in self.changes.born)
+            self.rows.unread.clear()
             for row in self.run(BODIES.bind(ids=missing)):
                 self.rows.bodies[row.unit] = row
             body = self.rows.bodies.get(unit.id) or self.replace_missing_body(unit)

@@ -24,7 +24,7 @@ import msgspec
 from interlock.client.app import App
 from interlock.client.exceptions import Result
 from interlock.client.tasks import RUNNING, Task
-from interlock.kernel.commands import AddArtifact, Command, Record
+from interlock.kernel.commands import AddArtifact, Command, ReadOutput, Record
 from interlock.kernel.errors import InterlockError, PermanentError, ValidationError
 from interlock.worker.context import JobContext
 from interlock.worker.job_logs import JobLog
@@ -35,6 +35,7 @@ from interlock.worker.messages import (
     LogMessage,
     NoteAnswer,
     NoteMessage,
+    OutputRequest,
     ProcessMessage,
     Returned,
     RunJob,
@@ -91,7 +92,7 @@ class WorkerConnection:
                 if message.raised:
                     future.set_exception(decode_error(message.raised))
                 else:
-                    future.set_result(message.evidence or message.statuses)
+                    future.set_result(message.output or message.evidence or message.statuses)
             case Exit():
                 self.jobs.put(None)
                 return True
@@ -116,7 +117,7 @@ class WorkerConnection:
 
     def send_note(self, command: Command[Any]) -> "Future[Any]":
         """The future of the worker's answer."""
-        if not isinstance(command, Record | AddArtifact):
+        if not isinstance(command, Record | AddArtifact | ReadOutput):
             raise InterlockError("the process of a handler speaks for its job alone; ask the app for anything else")
         number = next(self.numbers)
         future: Future[Any] = Future()
@@ -131,10 +132,13 @@ class WorkerConnection:
             self.send_line(encode_line(LogBytes(unit=unit, fence=fence, data=entry.data)))
 
 
-def make_message(command: Record | AddArtifact, number: int) -> ProcessMessage:
+def make_message(command: Record | AddArtifact | ReadOutput, number: int) -> ProcessMessage:
     """What the worker is sent for a command of a handler, without the lease, which it has itself."""
     if isinstance(command, Record):
         return NoteMessage(record=command, number=number)
+    if isinstance(command, ReadOutput):
+        held = command.held
+        return OutputRequest(unit=held.unit, fence=held.fence, name=command.name, number=number)
     return ArtifactMessage(
         unit=command.held.unit, fence=command.held.fence, name=command.name, digest=command.digest,
         media=command.media, number=number,

@@ -17,7 +17,15 @@ from interlock.client.blobs import keep_pieces, unpack
 from interlock.client.context import Context, JobLogger
 from interlock.client.durations import Length
 from interlock.client.exceptions import Await, NoSignal, checked_cost
-from interlock.kernel.commands import AddArtifact, EvidenceStatus, LeaseGrant, LeaseRef, LeaseStatus, Record
+from interlock.kernel.commands import (
+    AddArtifact,
+    EvidenceStatus,
+    LeaseGrant,
+    LeaseRef,
+    LeaseStatus,
+    ReadOutput,
+    Record,
+)
 from interlock.kernel.errors import Stale
 from interlock.plugins.evidence.artifacts import check_artifact_name
 from interlock.worker.job_logs import JobLog
@@ -74,6 +82,10 @@ class JobContext(Context):
         self.on_log: Callable[[JobLog], None] = drop_log  # has the bytes sent that wait in the log
 
     # Most handlers ask for none of these, so each is made when it is asked for.
+
+    @cached_property
+    def output(self) -> "OutputReader":  # type: ignore[override]
+        return OutputReader(self)
 
     @cached_property
     def step(self) -> "StepRecorder":  # type: ignore[override]
@@ -154,8 +166,9 @@ class JobContext(Context):
 
     @property
     def outputs(self) -> dict[str, Any]:
-        """What the steps of this run have come to, by name; empty for a job of its own."""
-        return {name: msgspec.json.decode(self.read_value(output)) for name, output in self.grant.outputs or ()}
+        """What the steps of this run, or the jobs that this one needs, have come to, by name."""
+        outputs = (*(self.grant.outputs or ()), *self.grant.needed)
+        return {name: msgspec.json.decode(self.read_value(output)) for name, output in outputs}
 
     def wait_signal(self, name: str, *, timeout: Length | None = None) -> Any:
         """What came with a signal. Until it comes nobody works here: the attempt ends, and the handler is called again.
@@ -239,3 +252,24 @@ def check_taken(status: EvidenceStatus) -> None:
     if not status.accepted or status.late:
         kept = "; the artifact was kept, and is marked as late" if status.accepted else ""
         raise Stale(f"this job is no longer held here: {status.why or 'its lease is over'}{kept}")
+
+
+class OutputReader:
+    """`ctx.output("name")`: what a need came to, also one that was not handed over; `await ctx.output.aio("name")`."""
+
+    def __init__(self, context: JobContext) -> None:
+        grant = context.grant
+        self.context, self.known = context, dict((*(grant.outputs or ()), *grant.needed))
+
+    def __call__(self, name: str) -> Any:
+        if name not in self.known:
+            self.known[name] = self.context.sender.send(self.make_command(name))
+        return msgspec.json.decode(self.context.read_value(self.known[name]))
+
+    async def aio(self, name: str) -> Any:
+        if name not in self.known:
+            self.known[name] = await self.context.sender.asend(self.make_command(name))
+        return msgspec.json.decode(self.context.read_value(self.known[name]))
+
+    def make_command(self, name: str) -> ReadOutput:
+        return ReadOutput(tenant=self.context.tenant, held=self.context.held, name=name)

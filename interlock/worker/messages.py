@@ -65,11 +65,12 @@ class Stop(ProcessMessage, frozen=True, kw_only=True):
 
 
 class NoteAnswer(ProcessMessage, frozen=True, kw_only=True):
-    """The answer to a note that has a number."""
+    """The answer to a note that has a number, or to a request."""
 
     number: int
     statuses: list[LeaseStatus] = []
     evidence: EvidenceStatus | None = None  # of an artifact
+    output: str | None = None  # of something that the job needs, as JSON text
     raised: Raised | None = None
 
 
@@ -85,6 +86,15 @@ class NoteMessage(ProcessMessage, frozen=True, kw_only=True):
 
     record: Record
     number: int | None = None
+
+
+class OutputRequest(ProcessMessage, frozen=True, kw_only=True):
+    """The process waits for the result of something that its job needs."""
+
+    unit: int
+    fence: int
+    name: str
+    number: int
 
 
 class LogMessage(ProcessMessage, frozen=True, kw_only=True):
@@ -123,7 +133,7 @@ class Returned(ProcessMessage, frozen=True, kw_only=True):
 
 
 ToChild = RunJob | Stop | NoteAnswer | Exit
-ToWorker = NoteMessage | LogMessage | LogBytes | ArtifactMessage | Returned | Raised
+ToWorker = NoteMessage | OutputRequest | LogMessage | LogBytes | ArtifactMessage | Returned | Raised
 
 
 def encode_line(message: ProcessMessage) -> bytes:

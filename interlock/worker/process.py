@@ -26,6 +26,7 @@ from interlock.worker.messages import (
     LogMessage,
     NoteAnswer,
     NoteMessage,
+    OutputRequest,
     ProcessMessage,
     Raised,
     Returned,
@@ -113,6 +114,8 @@ class Child:
                         await self.record_note(note, context)
                     case ArtifactMessage() as artifact:
                         await self.add_artifact(artifact, context)
+                    case OutputRequest() as request:
+                        await self.read_output(request, context)
                     case LogBytes() as written:
                         if (written.unit, written.fence) == (context.unit, context.fence):
                             context.write_log(written.data)
@@ -164,6 +167,16 @@ class Child:
             self.send(NoteAnswer(number=artifact.number, evidence=status))
         except InterlockError as error:
             self.send(NoteAnswer(number=artifact.number, raised=encode_error(error)))
+
+    async def read_output(self, request: OutputRequest, context: JobContext) -> None:
+        """What the handler asks for is read under the lease of its job."""
+        try:
+            if (request.unit, request.fence) != (context.held.unit, context.held.fence):
+                raise Stale("this job has ended; what it left running cannot speak for it")
+            output = await context.sender.asend(context.output.make_command(request.name))
+            self.send(NoteAnswer(number=request.number, output=output))
+        except InterlockError as error:
+            self.send(NoteAnswer(number=request.number, raised=encode_error(error)))
 
     def signal(self, number: signal.Signals) -> None:
         """The group gets a signal, if there still is one."""

@@ -57,9 +57,25 @@ def test_a_tree_is_submitted_piece_by_piece(ask: Ask) -> None:
     second = ask("submit", "b", "--lifecycle", "step", "--parent", run, "--need", first).out.strip()
     seen = ask("show", run, "--json").json
     assert [(one["id"], one["depth"], one["parent"]) for one in seen["children"]] == [(first, 1, run), (second, 1, run)]
-    assert ask("show", second, "--json").json["needs"] == [{"id": first, "state": "PENDING"}]
+    need = {"id": first, "state": "PENDING", "name": "a", "met_by": "success"}
+    assert ask("show", second, "--json").json["needs"] == [need]
     text = ask("show", run).out
     assert f"1\t{first}\ta\tPENDING" in text
+
+
+def test_a_step_has_a_name_in_its_run_and_is_meant_by_it(ask: Ask) -> None:
+    run = ask("submit", "flow", "--lifecycle", "workflow_run").out.strip()
+    step = ("submit", "ship", "--lifecycle", "step", "--parent", run, "--step", "ship it", "--after-step", "build")
+    made = ask(*step).out.strip()
+    assert ask(*step, "--json").json == {"id": made, "created": False, "replaced": False, "state": "PENDING"}
+    assert ask("show", f"{run}/ship it", "--json").json["id"] == made
+    assert "'build' (yet to come)" in ask("why", f"{run}/ship it").out
+    assert "yet to come" in ask("show", made).out
+    missing = ask("why", f"{run}/build")
+    assert (missing.code, missing.err) == (2, f"{run} has no child 'build'; it has 'ship it'")
+    end = ask("submit", "tidy", "--after-end", f"{run}/ship it").out.strip()
+    assert ask("cancel", f"{run}/ship it").code == 0
+    assert ask("show", end, "--json").json["needs_unmet"] == 0
 
 
 @pytest.mark.parametrize(
@@ -304,7 +320,7 @@ def test_what_ended_long_ago_is_archived_and_what_is_needed_stays(place: Place, 
     done, needed, open_one = world.submit(), world.submit(), world.submit()
     for one in (done, needed):
         world.cancel(one)
-    world.submit(after=(needed,))
+    world.submit(after_end=(needed,))
     assert ask("archive", "--older", "100d", "--dry-run", "--json").json["trees"] == [f"job_{done}", f"job_{needed}"]
     assert ask("archive", "--older", "36500d", "--out", tmp_path / "none").out == "nothing to archive\n"
     told = ask("archive", "--older", "100d", "--out", tmp_path / "old.jsonl", "--json")

@@ -69,7 +69,7 @@ LOOK_EVERY = 10  # groups between two looks at the rows
 # What another way of storing may say otherwise: hashes, positions, and what is derived from secrets.
 LEFT_OUT = {
     "unit": {"head", "act", "born", "rests_in", "dead_at", "lease_id", "lease_hash"}, "event": {"hash"},
-    "worker": {"claim_nonce_hash"}, "answer": {"request"},
+    "worker": {"claim_nonce_hash"}, "answer": {"request"}, "need": {"by_end"},
 }  # fmt: skip
 KINDS: tuple[type[Row], ...] = (
     Unit, Body, Event, Need, Note, WorkerRow, Artifact, TenantRow, Slot, Token, Schedule, Template, Skipped, Answer,
@@ -86,6 +86,7 @@ REWORDED = {
     r" units may wait; ": " jobs may wait; ",
     r"^(unit \d+|\w+_[0-9a-z]+) (has ended|of the instant before)": r"it \2",
 }
+TAKES_OUTPUTS = "takes_outputs"
 Table = dict[str, dict[str, Any]]  # by key, as text
 
 
@@ -210,7 +211,8 @@ def replay(steps: list[Step], world: World) -> None:
             if command["command"] == "Claim" and isinstance(answer, list) and isinstance(recorded, list):
                 pairs = zip(recorded, answer, strict=False)
                 leases |= {grant["lease"]: actual.lease for grant, actual in pairs if isinstance(actual, LeaseGrant)}
-            told = reworded(masked(plain(answer), {actual: said for said, actual in leases.items()}))
+            told = as_recorded(plain(answer), recorded)
+            told = reworded(masked(told, {actual: said for said, actual in leases.items()}))
             recorded = reworded(recorded)
             assert told == recorded, f"step {place}: {command}\nrecorded: {recorded}\nnow:      {told}"
         if step.rows is not None:
@@ -229,6 +231,15 @@ def reworded(recorded: Any) -> Any:
             for pattern, words in REWORDED.items():
                 recorded = {**recorded, name: re.sub(pattern, words, recorded[name])}
     return recorded
+
+
+def as_recorded(told: Any, recorded: Any) -> Any:
+    """An answer without the fields that answers did not have yet when it was recorded."""
+    if isinstance(told, dict) and isinstance(recorded, dict):
+        return {name: as_recorded(value, recorded[name]) for name, value in told.items() if name in recorded}
+    if isinstance(told, list) and isinstance(recorded, list) and len(told) == len(recorded):
+        return [as_recorded(*pair) for pair in zip(told, recorded, strict=True)]
+    return told
 
 
 class Rows:
@@ -271,6 +282,9 @@ def logical(row: Row) -> dict[str, Any]:
     said = {
         name: value for name, value in msgspec.structs.asdict(row).items() if name not in LEFT_OUT.get(row.table, ())
     }
+    if isinstance(row, Body) and TAKES_OUTPUTS in row.policy:  # what is recorded is older than this
+        policy = {name: value for name, value in msgspec.json.decode(row.policy).items() if name != TAKES_OUTPUTS}
+        said["policy"] = msgspec.json.encode(policy).decode()
     if isinstance(row, Unit):
         if row.holder is None:
             said |= {"lease_until": None, "lease_ttl": None, "lease_beat": None}

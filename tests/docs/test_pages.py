@@ -112,6 +112,10 @@ def test_the_page_about_workflows(tmp_path: Path) -> None:
     follow("docs/workflows.md", tmp_path, {})
 
 
+def test_the_page_about_graphs(tmp_path: Path) -> None:
+    follow("docs/graphs.md", tmp_path, {})
+
+
 def test_the_readme(tmp_path: Path) -> None:
     follow("README.md", tmp_path, {}, skip=("sh", "text"))
 

@@ -11,7 +11,7 @@ from interlock.store.retention import load_tree
 from interlock.store.unit_of_work import open_unit_of_work
 from tests.engine.world import World
 
-TABLES = ("unit", "body", "event", "journal", "journal_unit", "note", "need", "artifact", "lease")
+TABLES = ("unit", "body", "event", "journal", "journal_unit", "note", "need", "place", "artifact", "lease")
 
 
 def exported(world: World, unit: int) -> str:

@@ -55,6 +55,7 @@ def everything(connection: Connection) -> dict[str, Any]:
         "act_detail": "unit, act",
         "lease": "unit, id",
         "need": "unit, needs",
+        "place": "parent, name",
         "artifact": "unit, attempt, name",
         "slot": "tenant, key",
         "token": "unit, fence",

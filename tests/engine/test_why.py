@@ -142,8 +142,29 @@ class Stories:
         (grant,) = world.claim(world.worker("ann"))
         world.start(grant)
         world.finish(grant)
-        world.cancel(second)
-        return world.submit(after=(first, second, third))
+        return world.submit(after=(first, second), after_end=(third,))
+
+    @staticmethod
+    def need_lost(world: World) -> int:
+        first = world.submit()
+        job = world.submit(after=(first,))
+        world.cancel(first)
+        return job
+
+    @staticmethod
+    def task_blocked(world: World) -> int:
+        parent = world.submit("site", lifecycle="workstream")
+        first = world.submit("build", lifecycle="task", parent=parent, step="build", decides=False)
+        task = world.submit("test", lifecycle="task", parent=parent, step="test", needs=("build",))
+        world.submit("other", lifecycle="task", parent=parent)
+        world.send(Decide(unit=parent, trigger="plan"))
+        world.cancel(first)
+        return task
+
+    @staticmethod
+    def name_yet_to_come(world: World) -> int:
+        parent = world.submit("flow", lifecycle="workflow_run")
+        return world.submit("ship", lifecycle="step", parent=parent, step="ship", needs=("build",))
 
     @staticmethod
     def waiting_for_approval(world: World) -> int:

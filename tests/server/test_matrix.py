@@ -115,6 +115,7 @@ FINDING = {
     "why_schedule",
     "list_logs",
     "read_log_part",
+    "child_named",
 }  # they know that something is not there
 ASKED = {
     "ends": None,

@@ -18,10 +18,10 @@ from interlock.plugins.concurrency import queries as slot_queries
 from interlock.plugins.schedules import queries as schedule_queries
 from interlock.plugins.workflows import queries as workflow_queries
 from interlock.store.acts import UNITS_MAX
-from interlock.store.flush import count_needs
+from interlock.store.flush import NeedChange, count_needs
 from interlock.store.ids import Ids
 from interlock.store.postgres import PostgresConnection
-from interlock.store.queries import for_verbs, tenants, trees, views
+from interlock.store.queries import for_verbs, places, tenants, trees, views
 from interlock.store.queries import snapshots as reads_of
 from interlock.store.sqlite import SqliteConnection
 from interlock.store.unit_of_work import UnitOfWork, open_unit_of_work
@@ -30,6 +30,9 @@ from tests.store.filling import BIRTH, ENGINE_IDS, TAGS, Read, counted, fill, st
 from tests.store.raw_acts import bear, move, place_of, transaction
 
 LIMIT, LANES = 10, 10_000
+UNIT_KEY = ("unit_pkey", "sqlite_autoindex_unit_1")
+NEED_KEY = ("need_pkey", "sqlite_autoindex_need_1")
+PLACE_KEY = ("place_pkey", "sqlite_autoindex_place_1")
 AHEAD, AHEAD_PROOF, FEW = 50_000, 500_000, 50
 OTHERS = 1_000  # units of another tenant that are available, or due
 FILLED = 10_000_007  # a unit that is filled in
@@ -238,7 +241,15 @@ FINDERS: dict[str, tuple[Callable[[UnitOfWork], object], set[str]]] = {
     "with_key": (lambda tx: for_verbs.find_by_key(tx, 1, "filled", "k7"), {"one_unit_a_key"}),
     "lock": (lambda tx: tx.lock_units([7, 8]), {"unit_pkey", "sqlite_autoindex_unit_1"}),
     "body": (lambda tx: tx.body(tx.lock_units([FILLED])[0]), {"body_pkey", "sqlite_autoindex_body_1"}),
-    "count_needs": (lambda tx: count_needs(tx, [7, 8]), {"need_reverse"}),
+    "count_needs": (lambda tx: count_needs(tx, dict.fromkeys((7, 8), NeedChange(1, 1))), {"need_reverse"}),
+    "waiting_for": (lambda tx: places.find_waiting_for(tx, [7, 8]), {"need_reverse", *UNIT_KEY}),
+    "places": (lambda tx: list(places.read_places(tx, 7, ["a", "b"])), {*PLACE_KEY, *UNIT_KEY}),
+    "names": (lambda tx: places.read_names(tx, [7, 8]), {"one_place_a_unit"}),
+    "needs_below": (lambda tx: places.read_needs_below(tx, [7, 8]), {*NEED_KEY, *UNIT_KEY}),
+    "results_of_needs": (
+        lambda tx: places.list_results_of_needs(tx, [7, 8]),
+        {*NEED_KEY, *UNIT_KEY, "one_place_a_unit", "body_pkey", "sqlite_autoindex_body_1"},
+    ),
 }
 
 

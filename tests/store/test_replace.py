@@ -39,6 +39,7 @@ def fill(database: SqliteConnection) -> None:
     finish(database, 1, 3)
     insert(database, "artifact", unit=1, attempt=1, name="a", tenant=1, fence=1, at=0, digest="d", data="x")
     insert(database, "need", unit=2, needs=1, tenant=1)
+    insert(database, "place", parent=1, name="a", unit=7, tenant=1)
     archive(database, 3)
     database.rows("INSERT INTO seal VALUES (1, 1, 1, 2, 2, 'root', 9), (1, 2, 3, 4, 2, 'root', 9)")
 
@@ -46,7 +47,7 @@ def fill(database: SqliteConnection) -> None:
 # Those that have no rowid, so that a row is pushed out by its key only.
 KEYED = ("member",)
 GUARDED = (
-    "unit", "body", "act", "need", "artifact", "archived", "lease", "seal", "act_detail", "edge", "transition_path", "path_hop", *KEYED,
+    "unit", "body", "act", "need", "place", "artifact", "archived", "lease", "seal", "act_detail", "edge", "transition_path", "path_hop", *KEYED,
 )  # fmt: skip
 
 
@@ -65,6 +66,7 @@ OTHER = {
     "body": {"input": "'forged'"},
     "act": {"actor": "'somebody else'"},
     "need": {"tenant": "tenant"},
+    "place": {"unit": "8"},
     "artifact": {"data": "'forged'"},
     "archived": {"file": "'elsewhere'"},
     "lease": {"secret": "'mine'"},
@@ -103,6 +105,7 @@ def test_a_row_is_not_pushed_out_by_another_under_its_rowid(database: SqliteConn
     rows: dict[str, dict[str, Any]] = {
         "unit": as_columns(make_unborn(newborn(path_of("job", "", None, "submit"), 5, 1, 0, 0))),
         "need": {"unit": 2, "needs": 3, "tenant": 1},
+        "place": {"parent": 1, "name": "b", "unit": 8, "tenant": 1},
         "artifact": {"unit": 1, "attempt": 1, "name": "b", "tenant": 1, "fence": 1, "at": 0, "digest": "", "data": ""},
         "seal": {"tenant": 1, "number": 3, "first_act": 5, "last_act": 6, "acts": 2, "root": "r", "at": 9},
         "edge": {"lifecycle": "job", "source": "x", "trigger": "x", "target": "x", "name": "x", "severity": "info",
@@ -138,6 +141,8 @@ def copy(database: SqliteConnection, table: str, rowid: int, **changes: Any) -> 
 def test_a_row_is_not_pushed_out_by_one_that_moves_to_its_rowid(database: SqliteConnection, table: str) -> None:
     if table == "need":
         insert(database, "need", unit=2, needs=3, tenant=1)
+    if table == "place":
+        insert(database, "place", parent=1, name="b", unit=8, tenant=1)
     if table == "artifact":
         insert(database, "artifact", unit=1, attempt=1, name="b", tenant=1, fence=1, at=0, digest="d", data="x")
     if table == "lease":  # one that is live, and may be made longer

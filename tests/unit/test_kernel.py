@@ -6,9 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from interlock.kernel.commands import Work
 from interlock.kernel.durations import microseconds, spoken
 from interlock.kernel.errors import Refused
-from interlock.kernel.graph import cycle, ranks, reachable, reaching
+from interlock.kernel.graph import arrange, cycle, ranks, reachable, reaching
+from interlock.kernel.workflow_graph import above
 from interlock.lifecycles import find, shipped
 
 DIAMOND = [("a", "b"), ("a", "c"), ("b", "d"), ("c", "d"), ("d", "e"), ("x", "y")]
@@ -91,3 +93,17 @@ def test_a_hop_is_an_extension_only_if_every_move_that_makes_it_is() -> None:
     hops = {(hop.source, hop.target): hop.extension for hop in find("ci_attempt").hops if hop.trigger == "cancel"}
     assert hops["CREATED", "CANCEL_REQUESTED"]
     assert not hops["CANCEL_REQUESTED", "CANCELED"]
+
+
+def test_a_graph_of_many_nodes_is_looked_at_once() -> None:
+    """Whoever compares every node with every other would be at it for hours."""
+    many = 100_000
+    chain = [(node, node + 1) for node in range(many)]
+    backwards = chain[::-1]
+    assert ranks(range(many + 1), backwards)[many] == many
+    assert cycle(backwards) == []
+    assert len(cycle([*backwards, (many, 0)])) == many + 2
+    assert len(arrange([[node - 1] if node else [] for node in range(many)])) == many
+    steps = [Work(task="t", ref=f"s{n}", needs=(f"s{n - 1}",) if n else ()) for n in range(many)]
+    before = above(steps, {"s7", "page"})
+    assert (before["s7"], before["s8"], before[f"s{many - 1}"]) == (set(), {"s7"}, {"s7"})

@@ -257,3 +257,14 @@ def begets(ctx: interlock.Context) -> dict[str, Any]:
 @app.task(process=True)
 async def begets_awaits(ctx: interlock.Context) -> dict[str, Any]:
     return {"correlation": ctx.correlation, "trace": ctx.trace, "made": (await begotten.submit.aio()).id}
+
+
+@app.task(process=True)
+def read_needs(names: list[str], ctx: interlock.Context) -> dict[str, Any]:
+    """What needs came to, read by name, and how many were handed over."""
+    results = [ctx.output(name)["sum"] for name in names]
+    try:
+        ctx.output("nobody")
+    except interlock.InterlockError as error:
+        return {"handed": len(ctx.outputs), "results": results, "other": str(error)}
+    return {}

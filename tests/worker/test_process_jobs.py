@@ -12,6 +12,7 @@ import pytest
 
 from interlock.client.exceptions import Failed
 from interlock.kernel.commands import Revoke
+from interlock.plugins.graphs import outputs
 from interlock.store.queries.views import notes_of
 from interlock.store.sqlite import MEMORY
 from interlock.worker.loop import Worker
@@ -93,6 +94,19 @@ def test_a_job_is_done_and_one_that_dies_is_tried_again(chores: Any, tmp_path: P
         if MEMORY not in chores.app.url:  # which is every process's own
             sower = await chores.sow.submit.aio(text="seed")
             assert await chores.app.job(await sower.wait.aio(PATIENCE)).wait.aio(PATIENCE) == "seed"
+
+    play(chores, story)
+
+
+def test_a_process_reads_what_its_job_needs(chores: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(outputs, "OUTPUTS_MAX", 1)
+
+    async def story(worker: Any) -> None:
+        needs = [await chores.add.submit.aio(numbers=[number]) for number in (3, 4)]
+        job = await chores.read_needs.submit.aio(names=[need.id for need in needs], after=needs)
+        assert await job.wait.aio(PATIENCE) == {
+            "handed": 1, "results": [3, 4], "other": "this job needs no 'nobody' that has succeeded",
+        }  # fmt: skip
 
     play(chores, story)
 

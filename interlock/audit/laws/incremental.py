@@ -21,7 +21,7 @@ from interlock.audit.laws.rows import (
 )
 from interlock.core.reactions.roll_up import add, count_birth
 from interlock.kernel.lifecycle import Category, Lifecycle
-from interlock.kernel.rows import Event, Unit
+from interlock.kernel.rows import Event, Need, Unit
 from interlock.store.change_capture import read_needs, read_units
 from interlock.store.connection import Connection
 from interlock.store.queries.snapshots import BEGINNING, Position, read_events_after
@@ -46,7 +46,8 @@ class IncrementalLaws:
         self.folded: dict[int, FoldedRow] = {}
         self.held: Counter[int] = Counter()
         self.family_counts: dict[int, dict[str, int]] = {}  # by parent: what its children come to
-        self.needs: dict[int, list[int]] = {}
+        self.needs: dict[int, list[Need]] = {}
+        self.archived: set[int] = set()
         self.needed_by: dict[int, list[int]] = {}
         self.position: Position = BEGINNING
         self.keyed = False  # whether there is a mutex, a limit or a rate
@@ -71,7 +72,7 @@ class IncrementalLaws:
             review.broken += self.replace(was, unit)
         if new := kinds.get("need"):
             for need in read_needs(connection, new):
-                self.needs.setdefault(need.unit, []).append(need.needs)
+                self.needs.setdefault(need.unit, []).append(need)
                 self.needed_by.setdefault(need.needs, []).append(need.unit)
         review.broken += self.judge_families(review.changed)
         if "worker" in kinds or any(holder(was) != holder(unit) for was, unit in review.changed):
@@ -100,6 +101,7 @@ class IncrementalLaws:
         if unit is None:
             if was is not None:
                 del self.units[was.id], self.folded[was.id]
+                self.archived.add(was.id)
             return
         self.units[unit.id] = unit
         self.count(unit, 1)
@@ -129,13 +131,15 @@ class IncrementalLaws:
         waiting = dict.fromkeys(unit_id for unit in rows for unit_id in (unit.id, *self.needed_by.get(unit.id, ())))
         for unit_id in waiting:
             if (unit := self.units.get(unit_id)) and unit.outcome is None and unit_id in self.needs:
-                unmet = sum(not self.won(needed) for needed in self.needs[unit_id])
+                unmet = sum(not self.is_met(need) for need in self.needs[unit_id])
                 if unmet != unit.unmet:
                     yield Broken(NEEDING, unit_id, f"{unit.unmet} of its needs are said to be unmet, and {unmet} are")
 
-    def won(self, unit_id: int) -> bool:
-        unit = self.units.get(unit_id)
-        return unit is None or unit.outcome == Category.SUCCESS  # what was archived is not asked
+    def is_met(self, need: Need) -> bool:
+        unit = self.units.get(need.needs)
+        if unit is None:
+            return need.needs in self.archived  # it is not asked; else it is yet to come
+        return unit.outcome == Category.SUCCESS or (need.by_end == 1 and unit.outcome is not None)
 
     def judge_parent(self, unit_id: int) -> Iterator[Broken]:
         unit, family_counts = self.units.get(unit_id), self.family_counts.get(unit_id)

@@ -24,14 +24,17 @@ from interlock.core.advance import RESTS
 from interlock.core.effective_policy import policy_in
 from interlock.core.plugin import PluginLaw
 from interlock.core.reactions.roll_up import add, count_birth
+from interlock.kernel.families import may_be_resumed
 from interlock.kernel.ids import format_id
 from interlock.kernel.lifecycle import SETTLED, Category, Lifecycle
+from interlock.kernel.lifecycle_options import RollUp
 from interlock.kernel.paths import SELF
 from interlock.kernel.rows import Event, Unit
 from interlock.store.acts import WITHHELD
 from interlock.store.connection import Connection
 from interlock.store.flush import COUNTED
 from interlock.store.queries.evidence import has_erased_details, read_results, read_tracebacks
+from interlock.store.queries.places import has_place, read_lost_needs, read_named_children, read_needs_of_nothing
 from interlock.store.queries.snapshots import (
     count_unmet_needs,
     find_orphans,
@@ -210,6 +213,8 @@ OWNED = "every event has its unit"
 HOLDING = "workers hold what they hold"
 COUNTING = "parents count their children"
 NEEDING = "needs are counted"
+HOPELESS = "nobody waits for what is lost"
+NAMES = "a name in a parent is one child"
 COSTING = "costs add up"
 MILLION = 1_000_000
 KEYS = "keys are kept"
@@ -225,8 +230,8 @@ def name_law(law: EventLaw | RowLaw) -> str:
 
 
 WHOLE = (
-    KNOWN, DIGESTS, PATHS, MOVED, LEASES, SEALS, ALLOWED, OWNED, HOLDING, COUNTING, NEEDING, COSTING, KEYS, BODIES,
-    POLICIES, ENDINGS,
+    KNOWN, DIGESTS, PATHS, MOVED, LEASES, SEALS, ALLOWED, OWNED, HOLDING, COUNTING, NEEDING, HOPELESS, NAMES, COSTING,
+    KEYS, BODIES, POLICIES, ENDINGS,
 )  # fmt: skip
 LAWS = (*(name_law(law) for law in OF_EVENTS), *(name_law(law) for law in OF_ROWS), *WHOLE)
 
@@ -281,9 +286,9 @@ def audit(
     yield from keys_are_kept(connection)
     yield from bodies_can_be_read(connection)
     yield from endings_are_told(connection, failures)
-    for unit_id, unmet, counted in count_unmet_needs(connection):
-        if unmet != counted:
-            yield Broken(NEEDING, unit_id, f"{unmet} of its needs are said to be unmet, and {counted} are")
+    yield from needs_are_counted(connection)
+    yield from nobody_waits_for_what_is_lost(connection, lifecycles)
+    yield from names_are_kept(connection, lifecycles)
     yield from of_the_record(connection, from_seal, paths)
     for law, judge_all in (laws or {}).items():
         for unit_id, text in judge_all(connection):
@@ -361,6 +366,42 @@ def parents_count_their_children(
     for parent in sorted(stated.keys() | counted_children.keys()):
         if stated.get(parent) != counted_children.get(parent):
             yield Broken(COUNTING, parent, f"it counts {stated.get(parent)}, and has {counted_children.get(parent)}")
+
+
+def needs_are_counted(connection: Connection) -> Iterator[Broken]:
+    for unit_id, unmet, counted in count_unmet_needs(connection):
+        if unmet != counted:
+            yield Broken(NEEDING, unit_id, f"{unmet} of its needs are said to be unmet, and {counted} are")
+
+
+def nobody_waits_for_what_is_lost(connection: Connection, lifecycles: Mapping[str, Lifecycle]) -> Iterator[Broken]:
+    """A unit whose need can never be met has been stopped, unless its parent judges by its critical children."""
+    for wait in read_lost_needs(connection):
+        lifecycle, above = lifecycles.get(wait.needed_lifecycle), lifecycles.get(wait.parent_lifecycle or "")
+        if lifecycle is None or may_be_resumed(lifecycle, wait.needed_state):
+            continue
+        if above is None or above.options.roll_up is not RollUp.CRITICAL:
+            yield Broken(HOPELESS, wait.unit, f"it waits for unit {wait.needs}, which is {wait.needed_state}")
+
+
+def names_are_kept(connection: Connection, lifecycles: Mapping[str, Lifecycle]) -> Iterator[Broken]:
+    """A name leads to a child that says the same of itself, and every child with a name can be found by it."""
+    for child in read_named_children(connection):
+        try:
+            own = policy_in(child.policy)
+        except msgspec.MsgspecError:
+            continue  # another law tells
+        if child.place is not None and child.place != (child.parent, own.step):
+            yield Broken(NAMES, child.unit, f"it is the child '{child.place[1]}' of unit {child.place[0]}, it is said")
+        above = lifecycles.get(child.parent_lifecycle or "")
+        if child.place or child.parent is None or own.step is None or own.undoes is not None:
+            continue
+        if above is not None and above.options.follows == child.lifecycle:
+            continue  # it repeats what its parent says
+        if not has_place(connection, child.parent, own.step):
+            yield Broken(NAMES, child.unit, f"it is called '{own.step}', and its parent knows no such child")
+    for unit, need in read_needs_of_nothing(connection):
+        yield Broken(NAMES, unit, f"it needs unit {need}, which is not there, and no place is kept for it")
 
 
 def bodies_can_be_read(connection: Connection) -> Iterator[Broken]:

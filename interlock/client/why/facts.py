@@ -18,7 +18,7 @@ from interlock.store.connection import Connection
 from interlock.store.queries import views
 from interlock.store.queries.tenants import count_held, read_tenant
 from interlock.store.queries.views import (
-    UnitSummary,
+    Needed,
     View,
     children_of,
     count_ahead,
@@ -51,7 +51,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     children: list[View] = []
     child: "Facts | None" = None  # whose moves it makes
     culprit: "Facts | None" = None  # the child whose end was its end
-    needs: list[UnitSummary] = []
+    needs: list[Needed] = []
     slot: Slot | None = None
     seated: list[View] = []
     token_at: int | None = None  # when the rate that it is parked on has a token again

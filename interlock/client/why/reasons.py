@@ -15,6 +15,7 @@ from interlock.kernel.lifecycle import Category
 from interlock.kernel.policy import LEASED
 from interlock.kernel.rows import Note
 from interlock.store.acts import WITHHELD
+from interlock.store.queries.views import YET_TO_COME
 
 TEXT_MAX = 200
 LAST_ERROR = "last error: "
@@ -177,15 +178,18 @@ def explain_worker_unit(facts: Facts) -> Reason | None:
 def explain_unmet_needs(facts: Facts) -> Reason | None:
     if not facts.unit.unmet:
         return None
-    unmet = [need for need in facts.needs if need.outcome != Category.SUCCESS]
-    lost = [need for need in unmet if need.outcome is not None]
-    names = ", ".join(f"{format_id(need.lifecycle, need.unit)} ({need.state})" for need in unmet)
+    unmet = [need for need in facts.needs if not need.is_met]
+    names = ", ".join(f"{need.called} ({need.state})" for need in unmet)
     never = [
-        f"{format_id(need.lifecycle, need.unit)} has ended without success: this need will not be met by it"
-        for need in lost
+        f"{need.called} has ended without success: this need will not be met by it"
+        for need in unmet
+        if need.outcome is not None and not need.by_end
     ]
-    answer = f"{facts.name} needs {len(unmet)} of {len(facts.needs)} that have not succeeded: {names}"
-    return Reason("needs_unmet", answer, drop_empty(*never[:1]))
+    missing = [need.called for need in unmet if need.state == YET_TO_COME]
+    add = [f"add {name} to its parent, or cancel {facts.name}" for name in missing[:1]]
+    not_met = "have not ended" if all(need.by_end for need in unmet) else "have not succeeded"
+    answer = f"{facts.name} needs {len(unmet)} of {len(facts.needs)} that {not_met}: {names}"
+    return Reason("needs_unmet", answer, drop_empty(*never[:1], *add))
 
 
 def explain_parent_plan(facts: Facts) -> Reason | None:

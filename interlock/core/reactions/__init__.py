@@ -5,19 +5,20 @@ functions over what has moved, in a fixed order, in files of their own. A round 
 
 1. followers: a unit that follows its child makes the same move (`follow.py`);
 2. a flush: what changed is in the database, acts first;
-3. needs: those whose last need has just succeeded are ready (`needs.py`), and workers hold no longer what was given
+3. needs: those whose last need was just met are ready (`needs.py`), and workers hold no longer what was given
    back. All of this is repeated until nothing is pending, because a parent must not hear half of it;
 4. the end of a family: the open children of a unit that has ended are stopped (`roll_up.py`);
 5. the reactions of plugins, in the order in which the plugins are listed (`Hooks.reactions`);
 6. the roll-up: parents count their children and do what these say (`roll_up.py`). It is last because counters are
-   written by adding, and children of one parent wait for each other no longer than that.
+   written by adding, and children of one parent wait for each other no longer than that. Then those are cancelled
+   that need what can never succeed any more, unless their parents see to them (`needs.py`).
 
 Rounds are repeated until one moves nothing. A reaction says which transitions it serves; a plain job, which has no
 parent, no children and no rules of a plugin, is served by none, and only its needs are looked up.
 """
 
 from interlock.core.reactions.follow import follow
-from interlock.core.reactions.needs import meet_needs
+from interlock.core.reactions.needs import meet_needs, stop_waiting
 from interlock.core.reactions.roll_up import END_CHILDREN, ROLL_UP
 from interlock.core.tx_state import ToFollow
 from interlock.core.workers import WorkerChanges, free_workers
@@ -34,6 +35,7 @@ def run_reactions(tx: UnitOfWork) -> None:
         for reaction in reactions:
             if served := [move for move in moved if reaction.serves(move)]:
                 reaction.run(tx, served)
+        stop_waiting(tx)
     if tx.counters.costs:
         add_costs(tx)
     if tx.counters.metrics:

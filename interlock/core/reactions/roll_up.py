@@ -110,6 +110,7 @@ def ends_a_family(moved: Moved) -> bool:
 
 
 def has_ended(unit: Unit) -> bool:
+    """Whether a unit has an outcome, or was asked to stop and is about to."""
     return unit.outcome is not None or unit.category == Category.CLOSING
 
 
@@ -132,19 +133,20 @@ def end_family(tx: UnitOfWork, parent: Unit) -> None:
     for child in load_open_children(tx, parent.id):
         if request is not None:
             requests.setdefault(child.id, request)
-        end_child(tx, child, closing or parent.outcome == Category.CANCELLED, stamp)
+        cancelled = closing or parent.outcome == Category.CANCELLED
+        end_child(tx, child, "parent_cancelled" if cancelled else "parent_failed", stamp)
 
 
-def end_child(tx: UnitOfWork, child: Unit, cancelled: bool, stamp: Stamp) -> None:
-    """A child is stopped as its own lifecycle says; of one that follows another, the other."""
+def end_child(tx: UnitOfWork, child: Unit, first: str, stamp: Stamp) -> None:
+    """A unit is stopped by the trigger `first`, or else by `cancel`; of one that follows another, the other."""
     lifecycle, requests = tx.lifecycle(child), tx.state(CancelRequests).by_unit
     attempts = load_open_children(tx, child.id) if lifecycle.options.follows else []
     if attempts:
         if child.id in requests:
             requests.setdefault(attempts[-1].id, requests[child.id])
-        end_child(tx, attempts[-1], cancelled, stamp)
+        end_child(tx, attempts[-1], first, stamp)
         return
-    trigger = families.after_parent(lifecycle, child.state, cancelled=cancelled)
+    trigger = next((trigger for trigger in (first, "cancel") if lifecycle.allows(child.state, trigger)), "")
     notify_holder(tx, child)
     if trigger and is_held(tx, child):
         request_cancel(tx, child)

@@ -34,6 +34,7 @@ from interlock.kernel.commands.leases import LeaseRef as LeaseRef
 from interlock.kernel.commands.leases import LeaseStatus as LeaseStatus
 from interlock.kernel.commands.leases import LogEntry as LogEntry
 from interlock.kernel.commands.leases import Outcome as Outcome
+from interlock.kernel.commands.leases import ReadOutput as ReadOutput
 from interlock.kernel.commands.leases import Record as Record
 from interlock.kernel.commands.leases import Release as Release
 from interlock.kernel.commands.leases import Start as Start

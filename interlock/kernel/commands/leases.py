@@ -38,6 +38,7 @@ class LeaseGrant(msgspec.Struct, frozen=True, gc=False):
     checkpoint: str | None = None  # the last one that an attempt before this one recorded
     steps: tuple[tuple[str, str], ...] = ()  # and its steps' results, by name
     outputs: tuple[tuple[str, str], ...] | None = None  # of a step of a run: what the steps before it came to
+    needed: tuple[tuple[str, str], ...] = ()  # of another unit: the results of what it needs, as far as they fit
     signals: tuple[tuple[str, str], ...] = ()  # those that came, by name
     waited: tuple[str, ...] = ()  # signals for which it has waited as long as it wanted to
     lifecycle: str = "job"  # with the unit, the id that users see
@@ -238,3 +239,18 @@ class Record(LeaseCommand, frozen=True, kw_only=True):
     kind: str
     name: str = ""
     payload: str = "null"
+
+
+class ReadOutput(Command[str], frozen=True, kw_only=True):
+    """The holder of a unit asks for the result of something that it needs, by name; it is answered with JSON text."""
+
+    committer = Route.HOLDER
+    scope = "worker"
+    public = True
+    takes_key = False
+
+    held: LeaseRef
+    name: str
+
+    def held_units(self) -> Sequence[int]:
+        return [self.held.unit]

@@ -34,8 +34,12 @@ class Work(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     trace: str = ""
     cause: str = ""  # the event that led to it, as in job_4r1:3; the command's own cause by default
     parent: int | str | None = None  # a unit, or the ref of work in the same command
-    needs: tuple[str, ...] = ()  # the refs of work in the same command that must succeed first
-    after: tuple[int, ...] = ()  # the ids of units that are there already and must succeed first
+    # What must succeed first: refs of work in the same command, or names of children of the same parent, also of those
+    # that are yet to come; and the ids of units that are there already.
+    needs: tuple[str, ...] = ()
+    after: tuple[int, ...] = ()
+    needs_end: tuple[str, ...] = ()  # the same for what must only have ended, whatever came of it
+    after_end: tuple[int, ...] = ()
     ref: str = ""  # what other work in the same command calls it
     decides: bool = True  # critical, or required, to its parent
 
@@ -59,7 +63,7 @@ class Work(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     webhook_url: str | None = None
 
     # What it is in a workflow.
-    step: str | None = None
+    step: str | None = None  # its name in its parent, which no other child of it has
     when: str | None = None
     undo: str | None = None
     template: str | None = None
@@ -95,13 +99,14 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     not_submitter: bool = False  # of an approval: whoever submitted the run has no vote
     reclaim_after_us: int | None = None  # how old a step must be before another worker takes it over
     webhook_url: str | None = None  # of a run: where its end is to be told
-    step: str | None = None  # its name in its run
+    step: str | None = None  # its name in its parent
     when: str | None = None  # a condition on the outputs of earlier steps; if it is false, the step is skipped
     undo: str | None = None  # the task that undoes it if its run ends without success
     template: str | None = None  # the template whose run it is
     template_version: int | None = None
     earlier: tuple[int, ...] = ()  # runs whose outputs it goes on with, the oldest first
     undoes: int | None = None  # the note whose compensation this is
+    takes_outputs: bool = False  # its holder is handed the results of what it needs
     rate_per_us: int | None = None  # how long a token of its rate is away
     options: str | None = None  # of further plugins, by name
 
@@ -131,8 +136,9 @@ class Submit(Command[list[Submitted]], frozen=True, kw_only=True):
 
 
 def encode_work(work: Work | list[Work]) -> str:
-    """Work as schedules and templates keep it: what no plugin is told is not written, so that old digests still fit."""
-    return msgspec.json.encode(work).decode().replace(',"options":null}', "}")
+    """Work as schedules and templates keep it: what few say is not written, so that old digests still fit."""
+    text = msgspec.json.encode(work).decode()
+    return text.replace(',"options":null}', "}").replace(',"needs_end":[],"after_end":[]', "")
 
 
 def list_work(command: Command[Any]) -> Iterator[Work]:

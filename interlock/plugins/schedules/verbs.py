@@ -46,7 +46,7 @@ ALL_MAX = 1_000  # instants that are made up for after a downtime
 AT_ONCE = 100  # of one schedule in one tick
 ONE_AT_A_TIME = ("queue", "replace")
 CLOCK = "clock"
-OWN = ("key", "parent", "needs", "after", "ref", "at_us", "delay_us")
+OWN = ("key", "parent", "needs", "after", "needs_end", "after_end", "ref", "at_us", "delay_us")
 
 
 def define_schedule(tx: UnitOfWork, command: DefineSchedule) -> Planned:

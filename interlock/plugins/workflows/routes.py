@@ -18,6 +18,7 @@ from interlock.kernel.errors import InterlockError, Unknown
 from interlock.kernel.lifecycle import Lifecycle
 from interlock.kernel.lifecycle_options import RollUp
 from interlock.kernel.workflow_graph import Template
+from interlock.server.errors import ApiError
 from interlock.server.jobs import (
     events_page,
     make_action_response,
@@ -51,7 +52,7 @@ from interlock.server.request_schemas import (
 )
 from interlock.store.connection import Connection
 from interlock.store.queries.large_values import read_large_values
-from interlock.store.queries.views import View, read_template, read_templates
+from interlock.store.queries.views import View, child_named, read_template, read_templates
 
 TOP = "\0run"  # no step can have this ref
 STEP = "step"
@@ -199,7 +200,8 @@ def make_run_work(run: RunRequest, rule: RollUp) -> list[Work]:
     work, refs = [top], list[str]()
     for index, step in enumerate(run.steps):
         ref = step.ref or f"\0{index}"
-        needs = step.needs if step.needs is not None else refs[-1:] if rule is RollUp.ALL else ()
+        first = refs[-1:] if rule is RollUp.ALL and not step.needs_end else ()
+        needs = step.needs if step.needs is not None else first
         named = msgspec.structs.replace(step, ref=ref, needs=tuple(needs))
         work.append(make_work(named, step.lifecycle or STEP_LIFECYCLES[rule], TOP))
         refs.append(ref)
@@ -232,6 +234,15 @@ def read_tree(
     return build_tree_snapshot(rows, lifecycles), {
         row.unit.id: read_large_values(connection, row) for _, row in rows.tree.units
     }
+
+
+async def show_step(request: Request) -> responses.JobDetailResponse:
+    run = await request.find_run()
+    try:
+        step = await request.read(child_named, run, request.path["name"])
+    except Unknown as missing:
+        raise ApiError(404, str(missing)) from None  # whoever may see the run may know the names of its steps
+    return await request.read(read_job_detail, step.unit)
 
 
 async def show_cost(request: Request) -> responses.CostResponse:
@@ -296,7 +307,7 @@ def make_template_work(body: TemplateRequest) -> list[Work]:
     work, refs = list[Work](), list[str]()
     for step in body.steps:
         ref = step.ref or step.task
-        needs: Any = step.needs if step.needs is not None else tuple(refs[-1:])
+        needs: Any = step.needs if step.needs is not None else () if step.needs_end else tuple(refs[-1:])
         named = msgspec.structs.replace(step, ref=ref, needs=needs)
         work.append(make_work(named, step.lifecycle or STEP, None))
         refs.append(ref)
@@ -328,6 +339,10 @@ RUN_ROUTES = (
     Operation(
         method="GET", path=f"{PATH}/steps", scope="read", summary="Show all below a run", call=list_steps,
         response=responses.StepsResponse,
+    ),
+    Operation(
+        method="GET", path=f"{PATH}/steps/{{name}}", scope="read", summary="Show the step of a run that has this name",
+        call=show_step, response=responses.JobDetailResponse,
     ),
     Operation(
         method="GET", path=f"{PATH}/events", scope="read", summary="Tell what happened to a run", call=list_events,

@@ -10,6 +10,7 @@ from interlock.core import validation
 from interlock.core.advance import Stamp
 from interlock.core.effective_policy import policy_of
 from interlock.core.operator_verbs import replay_stamp
+from interlock.core.places import Prerequisite, load_places
 from interlock.core.ready import make_ready
 from interlock.core.submit import create_unit
 from interlock.core.validation import check_work, encode_policy, make_policy, may_be_reclaimed, policy_values
@@ -25,7 +26,7 @@ from interlock.plugins.workflows.outputs import known_to, outputs_in
 from interlock.plugins.workflows.queries import add_template, find_template
 from interlock.store.unit_of_work import UnitOfWork
 
-OF_THE_RUN = ("key", "parent", "after", "input", "at_us", "correlation", "trace", "cause", "step")
+OF_THE_RUN = ("key", "parent", "after", "after_end", "input", "at_us", "correlation", "trace", "cause", "step")
 
 
 def define_template(tx: UnitOfWork, command: DefineTemplate) -> Planned:
@@ -97,13 +98,15 @@ def expand(tx: UnitOfWork, run: Unit, kept: set[str] | None = None) -> list[Unit
     own, body = policy_of(tx.body(run)), tx.body(run)
     given = body.input if own.step is None else msgspec.json.encode(known_to(tx, run)).decode()
     made: dict[str, Unit] = {}
+    load_places(tx, run.id, [step.ref for step in steps_of(tx, run)])
     for step in steps_of(tx, run):
         if kept and step.ref in kept:
             continue
         work = msgspec.structs.replace(step, input=given, step=step.ref, priority=run.priority or step.priority)
         work = with_terms_of(tx.lifecycles, own, work)
         rules = encode_policy(policy_values(work)) if not own.earlier else encoded(make_policy(work), own.earlier)
-        needs = [made[name] for name in step.needs if name in made]
+        needs = [Prerequisite(made[name].id, made[name]) for name in step.needs if name in made]
+        needs += [Prerequisite(made[name].id, made[name], True) for name in step.needs_end if name in made]
         made[step.ref] = create_unit(tx, work, rules, Stamp("engine"), run, needs)
     return list(made.values())
 

@@ -257,11 +257,11 @@ def read_remembered(tx: UnitOfWork, units: list[int]) -> dict[int, tuple[str | N
     notes += [row for row in tx.changes.inserts if isinstance(row, Note) and row.unit in units]
     by_unit: dict[int, tuple[str | None, dict[str, str]]] = {}
     for note in notes:
-        checkpoint, steps = by_unit.get(note.unit, (None, {}))
+        _, steps = by_unit.setdefault(note.unit, (None, {}))
         if note.kind == "checkpoint":
             by_unit[note.unit] = note.payload, steps
         elif note.kind == "step":
-            by_unit[note.unit] = checkpoint, {**steps, note.name: note.payload}
+            steps[note.name] = note.payload
     return by_unit
 
 

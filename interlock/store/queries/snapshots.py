@@ -183,8 +183,9 @@ def decode_list(value: str | None) -> Any:
 def count_unmet_needs(connection: Connection) -> Iterator[tuple[int, int, int]]:
     """Each open unit that has needs: how many it says are unmet, and how many are."""
     sql = (
-        "SELECT unit.id, unit.unmet, sum(CASE WHEN needed.outcome = 'success' THEN 0 ELSE 1 END) FROM need "
-        "JOIN unit ON unit.id = need.unit JOIN unit AS needed ON needed.id = need.needs WHERE need.unit > :last "
+        "SELECT unit.id, unit.unmet, sum(CASE WHEN needed.outcome = 'success' "
+        "OR (need.by_end = 1 AND needed.outcome IS NOT NULL) THEN 0 ELSE 1 END) FROM need "
+        "JOIN unit ON unit.id = need.unit LEFT JOIN unit AS needed ON needed.id = need.needs WHERE need.unit > :last "
         "AND unit.outcome IS NULL GROUP BY unit.id, unit.unmet ORDER BY unit.id LIMIT :page"
     )
     for unit, unmet, counted in read_pages(connection, sql):
@@ -210,10 +211,10 @@ def read_slots(connection: Connection) -> list[tuple[int, str, int, int, int, in
     return [(row[0], row[1], row[2], row[3], int(row[4]), row[5]) for row in connection.rows(sql)]
 
 
-def read_pages(connection: Connection, sql: str) -> Iterator[tuple[Any, ...]]:
+def read_pages(connection: Connection, sql: str, **given: str) -> Iterator[tuple[Any, ...]]:
     """The rows of a statement that wants what comes after `:last`, its first column."""
     last = 0
-    while rows := connection.rows(sql, {"last": last, "page": PAGE}):
+    while rows := connection.rows(sql, {**given, "last": last, "page": PAGE}):
         yield from rows
         last = rows[-1][0]
 

@@ -32,6 +32,8 @@ SELECT unit.id, unit.lifecycle FROM open_unit JOIN unit ON unit.id = open_unit.i
 WHERE unit.category = '{Category.GATE}' AND unit.gates = 0 ORDER BY unit.id
 """
 AHEAD_MAX = 1_000  # units in line that are counted one by one
+YET_TO_COME = "yet to come"  # instead of a state: somebody needs the name of a child that is not there
+NAMED_MAX, NAME_SHOWN = 20, 80  # names in a message, and characters of a name that was not found
 
 
 class UnitSummary(msgspec.Struct, frozen=True):
@@ -261,10 +263,50 @@ def find_lost_children(connection: Connection, tenant: int, parent: int, limit: 
     return [child for (child,) in connection.rows(sql, given)]
 
 
-def needs_of(connection: Connection, tenant: int, unit: int) -> list[UnitSummary]:
+class Needed(UnitSummary, frozen=True):
+    """A unit that another one needs, by its success or by its end. One that is yet to come has its id already."""
+
+    name: str | None = None  # in its parent
+    by_end: bool = False
+
+    @property
+    def is_met(self) -> bool:
+        """Whether nothing is to be waited for any more."""
+        return self.outcome == Category.SUCCESS or (self.by_end and self.outcome is not None)
+
+    @property
+    def called(self) -> str:
+        """What people call it: its id, or its name while it is yet to come."""
+        return f"'{self.name}'" if self.state == YET_TO_COME else format_id(self.lifecycle, self.unit)
+
+
+def needs_of(connection: Connection, tenant: int, unit: int) -> list[Needed]:
     """What a unit needs."""
-    sql = f"{SUMMARY} JOIN need ON need.needs = unit.id WHERE need.unit = :unit AND need.tenant = :tenant ORDER BY id"
-    return [UnitSummary(*row) for row in connection.rows(sql, {"unit": unit, "tenant": tenant})]
+    stand = f"coalesce(unit.lifecycle, 'unit'), coalesce(state, '{YET_TO_COME}'), coalesce(category, 'waiting')"
+    sql = (
+        f"SELECT need.needs, {stand}, outcome, body.result, body.error, place.name, need.by_end = 1 FROM need "
+        "LEFT JOIN unit ON unit.id = need.needs LEFT JOIN body ON body.unit = need.needs "
+        "LEFT JOIN place ON place.unit = need.needs "
+        "WHERE need.unit = :unit AND need.tenant = :tenant ORDER BY need.needs"
+    )
+    rows = connection.rows(sql, {"unit": unit, "tenant": tenant})
+    return [Needed(*(*row[:-1], bool(row[-1]))) for row in rows]
+
+
+def child_named(connection: Connection, tenant: int, unit: int, name: str) -> UnitSummary:
+    """The child of a unit that has this name in it. Raises Unknown, which says what the names are."""
+    own = "place.parent = :parent AND place.tenant = :tenant"
+    given = {"parent": unit, "tenant": tenant}
+    sql = f"{SUMMARY} JOIN place ON place.unit = unit.id WHERE {own} AND place.name = :name"
+    rows = [] if "\0" in name else connection.rows(sql, {**given, "name": name})
+    if rows:
+        return UnitSummary(*rows[0])
+    parent = format_id(read_summary(connection, tenant, unit).lifecycle, unit)
+    sql = f"SELECT name FROM place JOIN unit ON unit.id = place.unit WHERE {own} ORDER BY unit.id LIMIT {NAMED_MAX}"
+    names = connection.rows(sql, given)
+    there = ", ".join(f"'{name}'" for (name,) in names)
+    more = ", …" if len(names) == NAMED_MAX else ""
+    raise Unknown(f"{parent} has no child '{name[:NAME_SHOWN]}'; it has {there or 'none with a name'}{more}")
 
 
 def find_open_gates(connection: Connection, tenant: int, unit: int) -> list[tuple[int, str]]:

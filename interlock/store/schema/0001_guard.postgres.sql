@@ -539,13 +539,32 @@ BEGIN
     PERFORM set_config('app.tenants', (SELECT array_agg(DISTINCT tenant)::text FROM fresh), true);
     IF EXISTS (
         SELECT 1 FROM fresh
-        WHERE (SELECT count(*) FROM unit WHERE id IN (fresh.unit, fresh.needs) AND tenant = fresh.tenant) <> 2)
+        WHERE NOT EXISTS (SELECT 1 FROM unit WHERE id = fresh.unit AND tenant = fresh.tenant)
+           OR NOT EXISTS (SELECT 1 FROM unit WHERE id = fresh.needs AND tenant = fresh.tenant)
+              AND NOT EXISTS (SELECT 1 FROM place WHERE place.unit = fresh.needs AND tenant = fresh.tenant))
     THEN PERFORM guard_refuses('tenant', 'a unit and what it needs are of one tenant'); END IF;
     PERFORM set_config('app.tenants', declared, true);
     RETURN NULL;
 END $$;
 CREATE TRIGGER guard_need AFTER INSERT ON need REFERENCING NEW TABLE AS fresh
     FOR EACH STATEMENT EXECUTE FUNCTION guard_need();
+
+CREATE FUNCTION guard_place() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER
+SET enable_hashjoin = off SET enable_mergejoin = off AS $$
+DECLARE
+    declared text := current_setting('app.tenants', true);
+BEGIN
+    PERFORM set_config('app.tenants', (SELECT array_agg(DISTINCT tenant)::text FROM fresh), true);
+    IF EXISTS (
+        SELECT 1 FROM fresh
+        WHERE NOT EXISTS (SELECT 1 FROM unit WHERE id = fresh.parent AND tenant = fresh.tenant)
+           OR EXISTS (SELECT 1 FROM unit WHERE id = fresh.unit AND (tenant <> fresh.tenant OR parent IS DISTINCT FROM fresh.parent)))
+    THEN PERFORM guard_refuses('tenant', 'a place is in a unit of its tenant, and is that of a child of it'); END IF;
+    PERFORM set_config('app.tenants', declared, true);
+    RETURN NULL;
+END $$;
+CREATE TRIGGER guard_place AFTER INSERT ON place REFERENCING NEW TABLE AS fresh
+    FOR EACH STATEMENT EXECUTE FUNCTION guard_place();
 
 CREATE TRIGGER guard_body_update BEFORE UPDATE ON body FOR EACH ROW
     WHEN (NEW.key IS DISTINCT FROM OLD.key AND NOT (NEW.key IS NULL AND NEW.replaced_by IS NOT NULL))
@@ -556,11 +575,12 @@ CREATE TRIGGER guard_body_fixed BEFORE UPDATE OF unit, tenant, task, created_at,
 
 CREATE FUNCTION guard_fixed() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
-    PERFORM guard_refuses(CASE TG_TABLE_NAME WHEN 'need' THEN 'identity' ELSE 'append-only' END,
+    PERFORM guard_refuses(CASE WHEN TG_TABLE_NAME IN ('need', 'place') THEN 'identity' ELSE 'append-only' END,
                           'a row of ' || TG_TABLE_NAME || ' is never changed');
     RETURN NULL;
 END $$;
 CREATE TRIGGER guard_need_update BEFORE UPDATE ON need FOR EACH STATEMENT EXECUTE FUNCTION guard_fixed();
+CREATE TRIGGER guard_place_update BEFORE UPDATE ON place FOR EACH STATEMENT EXECUTE FUNCTION guard_fixed();
 CREATE TRIGGER guard_artifact_update BEFORE UPDATE ON artifact FOR EACH STATEMENT EXECUTE FUNCTION guard_fixed();
 
 -- What goes past the table, and what leaves the database.
@@ -651,7 +671,7 @@ DO $$
 DECLARE
     name text;
 BEGIN
-    FOREACH name IN ARRAY ARRAY['lane', 'unit', 'body', 'act', 'act_gone', 'act_detail', 'lease', 'seal', 'note', 'need', 'worker',
+    FOREACH name IN ARRAY ARRAY['lane', 'unit', 'body', 'act', 'act_gone', 'act_detail', 'lease', 'seal', 'note', 'need', 'place', 'worker',
                                 'slot', 'token', 'schedule', 'skipped', 'template', 'answer', 'artifact', 'log',
                                 'archived', 'forced_move', 'key', 'asked', 'tally', 'tallied']
     LOOP

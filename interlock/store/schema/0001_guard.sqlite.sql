@@ -396,7 +396,9 @@ END;
 CREATE TRIGGER guard_need BEFORE INSERT ON need
 BEGIN
     SELECT RAISE(ABORT, 'interlock guard [tenant]: a unit and what it needs are of one tenant')
-    WHERE (SELECT count(*) FROM unit WHERE id IN (NEW.unit, NEW.needs) AND tenant = NEW.tenant) <> 2;
+    WHERE NOT EXISTS (SELECT 1 FROM unit WHERE id = NEW.unit AND tenant = NEW.tenant)
+       OR NOT EXISTS (SELECT 1 FROM unit WHERE id = NEW.needs AND tenant = NEW.tenant)
+          AND NOT EXISTS (SELECT 1 FROM place WHERE place.unit = NEW.needs AND tenant = NEW.tenant);
 END;
 
 CREATE TRIGGER guard_need_update BEFORE UPDATE ON need
@@ -409,6 +411,25 @@ WHEN EXISTS (SELECT 1 FROM need WHERE unit = NEW.unit AND needs = NEW.needs)
   OR EXISTS (SELECT 1 FROM need WHERE rowid = NEW.rowid)
 BEGIN
     SELECT RAISE(ABORT, 'interlock guard [identity]: a need is unique, and is never written again');
+END;
+
+CREATE TRIGGER guard_place BEFORE INSERT ON place
+BEGIN
+    SELECT RAISE(ABORT, 'interlock guard [tenant]: a place is in a unit of its tenant, and is that of a child of it')
+    WHERE NOT EXISTS (SELECT 1 FROM unit WHERE id = NEW.parent AND tenant = NEW.tenant)
+       OR EXISTS (SELECT 1 FROM unit WHERE id = NEW.unit AND (tenant <> NEW.tenant OR parent IS NOT NEW.parent));
+END;
+
+CREATE TRIGGER guard_place_update BEFORE UPDATE ON place
+BEGIN
+    SELECT RAISE(ABORT, 'interlock guard [identity]: a place never changes');
+END;
+
+CREATE TRIGGER guard_place_replace BEFORE INSERT ON place
+WHEN EXISTS (SELECT 1 FROM place WHERE (parent = NEW.parent AND name = NEW.name) OR unit = NEW.unit)
+  OR EXISTS (SELECT 1 FROM place WHERE rowid = NEW.rowid)
+BEGIN
+    SELECT RAISE(ABORT, 'interlock guard [identity]: a place is unique, and is never written again');
 END;
 
 CREATE TRIGGER guard_artifact BEFORE INSERT ON artifact

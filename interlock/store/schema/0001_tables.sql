@@ -139,7 +139,7 @@ CREATE TABLE unit (
     asked_by      BIGINT,                   -- and is forced then
     parent        BIGINT,
     decides       INTEGER NOT NULL,         -- critical, or required, to its parent
-    unmet         INTEGER NOT NULL,         -- needs that have not succeeded
+    unmet         INTEGER NOT NULL,         -- needs that are not met
     total         INTEGER NOT NULL,         -- its children, as far as a verdict reads them
     succeeded     INTEGER NOT NULL,
     lost          INTEGER NOT NULL,
@@ -278,13 +278,26 @@ CREATE UNIQUE INDEX one_note_a_name ON note (unit, kind, name) WHERE kind IN ('v
 CREATE INDEX note_expires ON note (tenant, expires) WHERE expires IS NOT NULL;
 CREATE INDEX note_beat ON note (unit, at, id) WHERE kind = 'beat';
 
+-- What a unit needs before it may begin: the success of another one, or only its end.
 CREATE TABLE need (
     unit    BIGINT NOT NULL,
     needs   BIGINT NOT NULL,
     tenant  INTEGER NOT NULL,
+    by_end  INTEGER NOT NULL DEFAULT 0,     -- met by its end, whatever came of it
     PRIMARY KEY (unit, needs)
 );
 CREATE INDEX need_reverse ON need (needs, unit);
+
+-- The names of children in their parents. A name that is needed before its child comes has the id that the child will
+-- have, so that a need always names an id.
+CREATE TABLE place (
+    parent  BIGINT NOT NULL,
+    name    TEXT NOT NULL,
+    unit    BIGINT NOT NULL,
+    tenant  INTEGER NOT NULL,
+    PRIMARY KEY (parent, name)
+);
+CREATE UNIQUE INDEX one_place_a_unit ON place (unit);
 
 -- What a worker is beside its unit row: who it says it is, what it can do, when it was heard.
 CREATE TABLE worker (

@@ -1,0 +1,143 @@
+"""What a job of a graph costs, from its submit to its end: the same in a graph of 100,000 as in one of 10,000.
+
+A chain (each job needs the one before it), layers (each job needs two of the layer before it) and a wide graph (all
+need the first one) are submitted in pages of 1,000 and worked off by raw commands, without handlers. Prints the time a
+job, and that of the largest graph as a ratio to the one before it; more than 1.15 is too much.
+
+    python -m bench.graphs [--sizes 10000,100000] [--shapes chain,layers,wide] [--postgres]
+"""
+
+import argparse
+import itertools
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+from interlock.core.engine import Engine
+from interlock.kernel.commands import Claim, Finish, LeaseRef, Outcome, Register, Start, Submit, Work
+from interlock.lifecycles import shipped
+from interlock.plugins import make_engine
+from interlock.store import migrate
+from interlock.store.url import connect
+
+sys.path.insert(0, str(Path(__file__).parent.parent))
+from tests.postgres.server import postgres
+from tests.store.databases import swap
+
+PAGE, LAYER = 1_000, 500
+ALLOWED = 1.15  # how much longer a job may take in the largest graph than in the one before it
+
+
+def chain(number: int) -> tuple[int, ...]:
+    return (number - 1,) if number else ()
+
+
+def layers(number: int) -> tuple[int, ...]:
+    """Two of the layer before: the one above it, and its neighbour."""
+    above = number - LAYER
+    neighbour = above - 1 if above % LAYER else above + LAYER - 1
+    return (above, neighbour) if above >= 0 else ()
+
+
+def wide(number: int) -> tuple[int, ...]:
+    return (0,) if number else ()
+
+
+SHAPES: dict[str, Callable[[int], tuple[int, ...]]] = {"chain": chain, "layers": layers, "wide": wide}
+
+
+def submit_graph(engine: Engine, size: int, needs: Callable[[int], tuple[int, ...]]) -> None:
+    """Submits the jobs in their order; a need is named by its ref, or by its id if it came in an earlier page."""
+    units: list[int] = []
+    for start in range(0, size, PAGE):
+        works = []
+        for number in range(start, min(start + PAGE, size)):
+            wanted = needs(number)
+            works.append(
+                Work(
+                    task="node", ref=f"n{number}", needs=tuple(f"n{need}" for need in wanted if need >= start),
+                    after=tuple(units[need] for need in wanted if need < start),
+                )
+            )  # fmt: skip
+        units += [made.unit for made in engine.send(Submit(work=tuple(works)))]
+
+
+def work_off(engine: Engine) -> int:
+    """Claims and finishes until nothing is left; returns how many jobs there were."""
+    worker = engine.send(Register(name="w", incarnation="1", capacity=PAGE))
+    done = 0
+    for number in itertools.count():
+        grants = engine.send(Claim(worker=worker, key=f"c{number}", nonce=f"{number:0>16}", limit=PAGE))
+        if not grants:
+            return done
+        held = [LeaseRef(unit=grant.unit, fence=grant.fence, lease=grant.lease) for grant in grants]
+        engine.send(Start(held=tuple(held)))
+        engine.send(Finish(outcomes=tuple(Outcome(held=lease) for lease in held)))
+        done += len(grants)
+    return done
+
+
+def measure(url: str, size: int, needs: Callable[[int], tuple[int, ...]]) -> tuple[float, float]:
+    """The microseconds that a job takes to be submitted, and to be worked off."""
+    connection = connect(url)
+    migrate.upgrade(connection, shipped().values())
+    engine = make_engine(connection, shipped())
+    begin = time.perf_counter()
+    submit_graph(engine, size, needs)
+    middle = time.perf_counter()
+    done = work_off(engine)
+    end = time.perf_counter()
+    connection.close()
+    assert done == size, f"{done:,} of {size:,} jobs were done"
+    return (middle - begin) / size * 1e6, (end - middle) / size * 1e6
+
+
+def compare(fresh: Iterator[str], shapes: Sequence[str], sizes: Sequence[int]) -> bool:
+    """Prints every graph; returns whether the largest ones are as fast as they must be."""
+    well = True
+    for shape in shapes:
+        before = 0.0
+        for size in sizes:
+            submitting, working = measure(next(fresh), size, SHAPES[shape])
+            whole = submitting + working
+            ratio = f"  {whole / before:5.2f} x" if before else ""
+            print(
+                f"{shape:>8} {size:>9,}  submit {submitting:7.1f}  work off {working:7.1f}  µs a job{ratio}", flush=True
+            )
+            well = well and (not before or whole <= ALLOWED * before)
+            before = whole
+    return well
+
+
+def make_files(folder: str) -> Iterator[str]:
+    """The URLs of SQLite files that are not there yet."""
+    return (f"sqlite:///{folder}/{number}.db" for number in itertools.count())
+
+
+def make_databases(server: str) -> Iterator[str]:
+    """The URLs of empty databases of a PostgreSQL server."""
+    for number in itertools.count():
+        admin = connect(server)
+        admin.script(f"CREATE DATABASE graphs{number}")
+        admin.close()
+        yield swap(server, f"graphs{number}")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--sizes", default="10000,100000")
+    parser.add_argument("--shapes", default="chain,layers,wide")
+    parser.add_argument("--postgres", action="store_true")
+    options = parser.parse_args()
+    shapes, sizes = options.shapes.split(","), [int(size) for size in options.sizes.split(",")]
+    if options.postgres:
+        with postgres() as server:
+            return 0 if compare(make_databases(server), shapes, sizes) else 1
+    with tempfile.TemporaryDirectory() as folder:
+        return 0 if compare(make_files(folder), shapes, sizes) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
