@@ -37,7 +37,7 @@ PROOFS = [
 ]
 
 
-KEPT = re.compile(r"## (.+)\n\n`(.+)`: (holds|FAILED), (\d+) s\. (.+)\n\n```\n(.*?)\n```\n", re.DOTALL)
+KEPT = re.compile(r"^## (.+)\n\n`(.+)`: (holds|FAILED), (\d+) s\. (.+)\n\n```\n((?:.*\n)*?)```$", re.MULTILINE)
 
 
 class Proved(NamedTuple):
