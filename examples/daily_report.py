@@ -12,7 +12,8 @@ sent: list[str] = []
 @app.every("30 8 * * MON-FRI", timezone="Europe/Berlin", arguments={"to": "team@example.org"})
 @app.task(queue="reports", attempts=5)
 def report(to: str, ctx: interlock.Context) -> str:
-    ctx.artifact("report.csv", "day,orders\nmonday,7\n")
+    ctx.log("writing the report for", to)
+    ctx.artifact("report.csv", b"day,orders\nmonday,7\n")
     sent.append(to)
     return f"sent to {to}"
 
@@ -20,7 +21,9 @@ def report(to: str, ctx: interlock.Context) -> str:
 def main() -> None:
     """Defines the schedule without a worker, and makes one report now."""
     app.schedules.define()
-    print(app.schedules.trigger("report").wait(timeout="1m"))
+    job = app.schedules.trigger("report")
+    print(job.wait(timeout="1m"))
+    print(job.read_artifact("report.csv").decode(), job.log(), sep="", end="")
 
 
 if __name__ == "__main__":

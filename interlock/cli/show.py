@@ -18,14 +18,14 @@ from interlock.core.notes import TRACEBACK
 from interlock.kernel.durations import microseconds
 from interlock.kernel.errors import InterlockError
 from interlock.kernel.lifecycle import Category, Lifecycle
-from interlock.kernel.rows import Artifact, Note
+from interlock.kernel.rows import Note
 from interlock.kernel.texts import make_plain
+from interlock.plugins.evidence.queries import ArtifactInfo, list_artifacts
 from interlock.store.connection import Connection
 from interlock.store.queries.large_values import read_large_values
 from interlock.store.queries.views import (
     Needed,
     View,
-    artifacts_of,
     find_open_gates,
     needs_of,
     notes_of,
@@ -39,7 +39,7 @@ BESIDE = (*json_views.ALIASES, "lease", "needs", "waiting_on", "tracebacks")
 
 def read_all(
     connection: Connection, tenant: int, lifecycles: Mapping[str, Lifecycle], unit: int
-) -> tuple[View, TreeSnapshot, list[Needed], list[tuple[int, str]], list[Note], list[Artifact]]:
+) -> tuple[View, TreeSnapshot, list[Needed], list[tuple[int, str]], list[Note], list[ArtifactInfo]]:
     """Return a unit with what is below it, what it needs and waits on, its notes and artifacts, from one snapshot."""
     return (
         read_large_values(connection, view(connection, tenant, unit)),
@@ -47,7 +47,7 @@ def read_all(
         needs_of(connection, tenant, unit),
         find_open_gates(connection, tenant, unit),
         notes_of(connection, tenant, unit),
-        artifacts_of(connection, tenant, unit),
+        list_artifacts(connection, tenant, unit),
     )
 
 
@@ -93,7 +93,7 @@ def show_job(
     print_section("NOTES", [(format_time(note.at), note.kind, note.name, note.payload) for note in others])
     print_section(
         "ARTIFACTS",
-        [(item.name, f"attempt {item.attempt}", f"{len(item.data)} bytes", item.digest) for item in artifacts],
+        [(item.name, f"attempt {item.attempt}", f"{item.length} bytes", item.digest) for item in artifacts],
     )
     if job.unit.outcome != Category.SUCCESS:
         print_tracebacks(json_views.make_tracebacks(notes))

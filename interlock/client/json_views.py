@@ -28,8 +28,9 @@ from interlock.client.trees import TreeNode, TreeSnapshot
 from interlock.core.notes import TRACEBACK
 from interlock.kernel.ids import format_id
 from interlock.kernel.lifecycle import Category
-from interlock.kernel.rows import Artifact, Event, Note, Unit, WorkerRow
+from interlock.kernel.rows import Event, Note, Unit, WorkerRow
 from interlock.kernel.texts import cut_middle
+from interlock.plugins.evidence.queries import ArtifactInfo
 from interlock.store.queries.dead_letters import DeadLetter
 from interlock.store.queries.job_events import COMPENSATED, JOB, JobEvent
 from interlock.store.queries.views import Needed, View
@@ -179,16 +180,12 @@ def make_tracebacks(notes: Iterable[Note]) -> list[TracebackResponse]:
     ]
 
 
-def make_artifact(row: Artifact) -> ArtifactResponse:
+def make_artifact(row: ArtifactInfo) -> ArtifactResponse:
     """Makes an artifact."""
     return ArtifactResponse(
-        name=row.name,
-        attempt=row.attempt,
-        fence=row.fence,
-        at=format_time(row.at),
-        digest=row.digest,
-        data=decode_json(row.data),
-    )
+        name=row.name, attempt=row.attempt, fence=row.fence, at=format_time(row.at), digest=row.digest,
+        data=decode_json(row.value), length=row.length, media=row.media, late=row.late,
+    )  # fmt: skip
 
 
 def make_worker(row: WorkerRow, its: Unit) -> WorkerResponse:

@@ -367,7 +367,7 @@ class NoteResponse(msgspec.Struct, kw_only=True):
 
 
 class ArtifactResponse(msgspec.Struct, kw_only=True):
-    """What an attempt left behind."""
+    """What an attempt left behind; of bytes `data` is null."""
 
     name: str
     attempt: int
@@ -375,6 +375,9 @@ class ArtifactResponse(msgspec.Struct, kw_only=True):
     at: str
     digest: str
     data: Any
+    length: int  # bytes
+    media: str
+    late: bool  # it came after the end of its lease
 
 
 class WorkerResponse(msgspec.Struct, kw_only=True):

@@ -50,6 +50,9 @@ def test_artifacts_are_listed_and_downloaded(place: Place, tmp_path: Path) -> No
     rows = place.ask("artifacts", job).rows
     assert [row[:4] for row in rows] == [["a.txt", "1", "6", "text/plain"], ["small", "1", "3", "application/json"]]
     assert [row["name"] for row in place.ask("artifacts", job, "--json").json["artifacts"]] == ["a.txt", "small"]
+    shown = place.ask("show", job, "--json").json["artifacts"]
+    assert [(row["name"], row["length"], row["data"]) for row in shown] == [("a.txt", 6, None), ("small", 3, [1])]
+    assert "6 bytes" in place.ask("show", job).out
     target = tmp_path / "copy"
     assert place.ask("artifacts", job, "a.txt", "--to", target).out.startswith(f"{target}: 6 bytes, SHA-256 ")
     assert target.read_bytes() == b"bytes\n"

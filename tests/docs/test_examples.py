@@ -89,7 +89,9 @@ def test_the_report_comes_on_workdays(interlock_app: On, capsys: pytest.CaptureF
         times += [f"{stage.now:%a %H:%M}"] * stage.drain()
     assert times == ["Fri 07:30", "Mon 06:30"]
     example.main()
-    assert capsys.readouterr().out == "sent to team@example.org\n"
+    assert capsys.readouterr().out == (
+        "sent to team@example.org\nday,orders\nmonday,7\nwriting the report for team@example.org\n"
+    )
     assert example.sent == ["team@example.org"] * 3
 
 

@@ -336,6 +336,18 @@ def test_the_result_of_a_late_step_is_evidence_and_nothing_more(world: World) ->
     assert len(list_artifacts(world.connection, 1, grant.unit)) == 1
 
 
+def test_a_small_artifact_that_comes_late_is_kept_and_replaces_none(world: World) -> None:
+    grant = running(world)
+    world.send(Record(held=(held(grant),), kind="artifact", name="report", payload="1"))
+    world.send(Revoke(unit=grant.unit, reason="an operator"))
+    for name in ("report", "late", "late"):
+        (status,) = world.send(Record(held=(held(grant),), kind="artifact", name=name, payload="2"))
+        assert not status.accepted
+    rows = list_artifacts(world.connection, 1, grant.unit)
+    assert [(row.name, row.late, row.value) for row in rows] == [("late", True, "2"), ("report", False, "1")]
+    assert world.count("artifact") == 1
+
+
 # The laws.
 
 

@@ -15,6 +15,9 @@ from interlock.kernel.rows import Unit
 from interlock.lifecycles import shipped
 from interlock.plugins import make_engine
 from interlock.plugins.concurrency import queries as slot_queries
+from interlock.plugins.evidence import queries as evidence_queries
+from interlock.plugins.evidence.blobs import sweep_blobs
+from interlock.plugins.evidence.logs import compress_logs
 from interlock.plugins.schedules import queries as schedule_queries
 from interlock.plugins.workflows import queries as workflow_queries
 from interlock.store.acts import UNITS_MAX
@@ -229,6 +232,20 @@ FINDERS: dict[str, tuple[Callable[[UnitOfWork], object], set[str]]] = {
         {"schedule_pkey", "sqlite_autoindex_schedule_1"},
     ),
     "tokens_back": (lambda tx: slot_queries.take_due_tokens(tx, 10), {"token_back"}),
+    "due_blobs": (lambda tx: sweep_blobs(tx, 10), {"blob_look_at"}),
+    "used_blob": (
+        lambda tx: evidence_queries.use_blob_row(tx, 1, "ab" * 32, 7),
+        {"blob_pkey", "sqlite_autoindex_blob_1"},
+    ),
+    "due_logs": (lambda tx: compress_logs(tx, 10), {"unit_log_look_at"}),
+    "logs_of": (
+        lambda tx: evidence_queries.read_logs_of(tx, [7, 8]),
+        {"unit_log_pkey", "sqlite_autoindex_unit_log_1"},
+    ),
+    "log_writers": (
+        lambda tx: evidence_queries.read_writers_of(tx, [7, 8]),
+        {"log_writer_pkey", "sqlite_autoindex_log_writer_1"},
+    ),
     "answer_to": (lambda tx: for_verbs.find_answer(tx, 1, "s", "k"), {"answer_pkey", "sqlite_autoindex_answer_1"}),
     "incarnations": (
         lambda tx: for_verbs.lock_incarnations(tx, 1, "w"),

@@ -12,7 +12,8 @@ from interlock.core.leases import judge_message
 from interlock.kernel.commands import Command, EvidenceStatus, LeaseRef, Record
 from interlock.kernel.lifecycle import Category
 from interlock.kernel.rows import Unit
-from interlock.plugins.evidence.queries import ADD_LATE_STEP, LEASE_HOPS, OLD_LEASE
+from interlock.plugins.evidence.queries import ADD_LATE_VALUE, FIND_ARTIFACT, LEASE_HOPS, OLD_LEASE
+from interlock.store.queries.for_verbs import has_artifact
 from interlock.store.unit_of_work import UnitOfWork
 
 LATE_US = 5 * 60 * 1_000_000  # for which evidence is taken after the end of its lease
@@ -62,11 +63,18 @@ def find_late_attempt(tx: UnitOfWork, ref: LeaseRef) -> int | None:
     return int(attempt) if taken and tx.now <= (ended_at or until) + LATE_US else None
 
 
-def keep_late_step(tx: UnitOfWork, command: Command[object], ref: LeaseRef) -> None:
-    """The result of a step that came too late is kept, the first one; the next attempt does not find it."""
-    if not isinstance(command, Record) or command.kind != "step":
+def keep_late_value(tx: UnitOfWork, command: Command[object], ref: LeaseRef) -> None:
+    """What a step came to, or a small artifact, is kept although it came too late: of each name the first one.
+
+    The next attempt does not find it, and an artifact that came in time is not replaced.
+    """
+    if not isinstance(command, Record) or command.kind not in ("step", "artifact"):
         return
     attempt = find_late_attempt(tx, ref)
-    if attempt is not None:
-        place = {"unit": ref.unit, "fence": ref.fence, "name": command.name, "tenant": tx.tenant}
-        tx.connection.rows(ADD_LATE_STEP, {**place, "attempt": attempt, "at": tx.now, "result": command.payload})
+    if attempt is None:
+        return
+    name = f"step {command.name}" if command.kind == "step" else command.name
+    place = {"unit": ref.unit, "attempt": attempt, "name": name}
+    if not has_artifact(tx, ref.unit, attempt, name) and not tx.connection.rows(FIND_ARTIFACT, place):
+        row = {"tenant": tx.tenant, "fence": ref.fence, "at": tx.now, "value": command.payload}
+        tx.connection.rows(ADD_LATE_VALUE, {**place, **row})

@@ -4,7 +4,7 @@ from interlock.core.plugin import Plugin
 from interlock.kernel.commands import AddArtifact, AddBlob, AppendLog
 from interlock.plugins.evidence.artifacts import add_artifact
 from interlock.plugins.evidence.blobs import USE_VALUES, add_blob, sweep_blobs
-from interlock.plugins.evidence.late import keep_late_step
+from interlock.plugins.evidence.late import keep_late_value
 from interlock.plugins.evidence.laws import LAWS
 from interlock.plugins.evidence.logs import append_log, compress_logs
 from interlock.plugins.evidence.queries import TABLES, forget_rows, list_artifacts, list_logs, read_log_part
@@ -22,7 +22,7 @@ PLUGIN = Plugin(
     routes="interlock.plugins.evidence.routes:ROUTES",
     cli="interlock.plugins.evidence.cli:app",
     hooks=Hooks(
-        on_stale=(keep_late_step,),
+        on_stale=(keep_late_value,),
         on_forget=(forget_rows,),
         reactions=(USE_VALUES,),
         tick_timers=(sweep_blobs, compress_logs),

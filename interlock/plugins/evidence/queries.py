@@ -45,14 +45,14 @@ CREATE TABLE artifact_blob (
     length   BIGINT NOT NULL,
     PRIMARY KEY (unit, attempt, name)
 );
-CREATE TABLE late_step (
+CREATE TABLE late_value (
     unit     BIGINT NOT NULL,
     fence    INTEGER NOT NULL,
-    name     TEXT NOT NULL,
+    name     TEXT NOT NULL,               -- of an artifact; that of a step follows the word step
     tenant   INTEGER NOT NULL,
     attempt  INTEGER NOT NULL,
     at       BIGINT NOT NULL,
-    result   TEXT NOT NULL,               -- of a step, which came after the end of its lease
+    value    TEXT NOT NULL,               -- which came after the end of its lease
     PRIMARY KEY (unit, fence, name)
 );
 CREATE TABLE unit_log (
@@ -90,7 +90,7 @@ CREATE TABLE log_chunk (
 """
 PART_MAX = 4 * 1024 * 1024  # bytes of a log that are read together
 OFFSET_MAX = 2**62
-OF_UNITS = ("blob_use", "artifact_blob", "late_step", "unit_log", "log_writer", "log_chunk")
+OF_UNITS = ("blob_use", "artifact_blob", "late_value", "unit_log", "log_writer", "log_chunk")
 
 # Blobs.
 
@@ -129,13 +129,13 @@ SELECT name, attempt, fence, at, late, media, digest, length FROM artifact_blob 
 """
 VALUES = "SELECT name, attempt, fence, at, digest, data FROM artifact WHERE unit = :unit AND tenant = :tenant"
 
-LATE_STEPS = "SELECT name, attempt, fence, at, result FROM late_step WHERE unit = :unit AND tenant = :tenant"
+LATE_VALUES = "SELECT name, attempt, fence, at, value FROM late_value WHERE unit = :unit AND tenant = :tenant"
 
 # Leases that are over.
 
-ADD_LATE_STEP = """
-INSERT INTO late_step (unit, fence, name, tenant, attempt, at, result)
-VALUES (:unit, :fence, :name, :tenant, :attempt, :at, :result) ON CONFLICT DO NOTHING
+ADD_LATE_VALUE = """
+INSERT INTO late_value (unit, fence, name, tenant, attempt, at, value)
+VALUES (:unit, :fence, :name, :tenant, :attempt, :at, :value) ON CONFLICT DO NOTHING
 """
 
 OLD_LEASE = """
@@ -259,7 +259,7 @@ class LogPart(msgspec.Struct, frozen=True):
 
 
 def list_artifacts(connection: Connection, tenant: int, unit: int) -> list[ArtifactInfo]:
-    """The artifacts of a job, by attempt and name; those of its steps among them that came late."""
+    """The artifacts of a job, by attempt and name, and among them the results of steps that came late."""
     given = {"unit": unit, "tenant": tenant}
     rows = [
         ArtifactInfo(name, attempt, fence, at, bool(late), media, digest, length)
@@ -271,10 +271,10 @@ def list_artifacts(connection: Connection, tenant: int, unit: int) -> list[Artif
     ]
     rows += [
         ArtifactInfo(
-            f"step {name}", attempt, fence, at, True, "application/json", sha256(result.encode()).hexdigest(),
-            len(result.encode()), result,
+            name, attempt, fence, at, True, "application/json", sha256(value.encode()).hexdigest(),
+            len(value.encode()), value,
         )
-        for name, attempt, fence, at, result in connection.rows(LATE_STEPS, given)
+        for name, attempt, fence, at, value in connection.rows(LATE_VALUES, given)
     ]  # fmt: skip
     return sorted(rows, key=lambda row: (row.attempt, row.name))
 
