@@ -14,7 +14,7 @@ import msgspec
 from interlock.blobs.store import PIECE, read_value, write_pieces
 from interlock.kernel.blobs import BlobRef, format_reference, is_large, parse_reference
 from interlock.kernel.commands import AddBlob, Command, Finish, Submit
-from interlock.kernel.errors import NoBlobs
+from interlock.kernel.errors import InterlockError, NoBlobs, Unavailable
 
 if TYPE_CHECKING:
     from interlock.client.app import App
@@ -38,17 +38,26 @@ def keep_pieces(app: "App", tenant: int, pieces: Iterable[bytes], *, worker: boo
 
 
 def keep_value(app: "App", tenant: int, text: str, *, worker: bool) -> str:
-    """Returns what stands in a command for a JSON text: itself, or the reference to a blob that has it."""
+    """Returns what stands in a command for a JSON text: itself, or the reference to a blob that has it.
+
+    A result is not lost because it cannot be kept as a blob: then it is sent as it is, and fits or not.
+
+    Raises:
+        InterlockError: an argument cannot be kept.
+    """
     if not is_large(text):
         return text
     data = text.encode()
     try:
         pieces = (data[place : place + PIECE] for place in range(0, len(data), PIECE))
         return format_reference(keep_pieces(app, tenant, pieces, worker=worker))
-    except NoBlobs:
-        if app.engine.far and len(data) > FITS:
-            raise
-        return text
+    except Unavailable:
+        raise
+    except InterlockError as error:
+        fits = isinstance(error, NoBlobs) and (len(data) <= FITS or not app.engine.far)
+        if worker or fits:
+            return text
+        raise
 
 
 def has_large_value(command: Command[Any]) -> bool:

@@ -9,6 +9,7 @@ import pytest
 
 import interlock
 from interlock.kernel.commands import AppendLog, Command, Finish, LeaseRef, Revoke
+from interlock.kernel.errors import InterlockError
 from interlock.worker.job_logs import WAITING_MAX, JobLog
 from interlock.worker.loop import Worker
 from tests.worker.stage import opened, until, working
@@ -120,6 +121,24 @@ def test_what_a_stopped_handler_has_logged_comes_late(app: interlock.App) -> Non
             app.send(Revoke(unit=job.unit, reason="an operator"))
             await until(lambda: stopped)
             await until(lambda: job.log(1) == "before\nafter it was stopped\n")
+
+    asyncio.run(story())
+
+
+def test_a_result_that_cannot_be_a_blob_stays_in_its_row(app: interlock.App, monkeypatch: pytest.MonkeyPatch) -> None:
+    @app.task
+    def make() -> str:
+        return "x" * 300_000
+
+    def fail(*args: Any, **facts: Any) -> Any:
+        raise InterlockError("blobs cannot be kept in '/full': No space left on device")
+
+    monkeypatch.setattr("interlock.client.blobs.write_pieces", fail)
+
+    async def story() -> None:
+        job = make.submit()
+        async with working(app):
+            assert await job.wait.aio(timeout=60) == "x" * 300_000
 
     asyncio.run(story())
 

@@ -410,7 +410,7 @@ ROUTES = (
             ),
             Operation(
                 method="POST", path=path, scope=write_scope, summary="Send the bytes of a blob", call=send_blob,
-                response=BlobResponse, takes_bytes=BLOB_MAX, keyed=False, counted=False,
+                response=BlobResponse, takes_bytes=BLOB_MAX, keyed=False, counted=write_scope != "worker",
             ),
         )
     ),
