@@ -233,8 +233,8 @@ FINDERS: dict[str, tuple[Callable[[UnitOfWork], object], set[str]]] = {
     ),
     "tokens_back": (lambda tx: slot_queries.take_due_tokens(tx, 10), {"token_back"}),
     "due_blobs": (lambda tx: sweep_blobs(tx, 10), {"blob_look_at"}),
-    "used_blob": (
-        lambda tx: evidence_queries.use_blob_row(tx, 1, "ab" * 32, 7),
+    "known_blob": (
+        lambda tx: evidence_queries.has_blob(tx.connection, 1, "ab" * 32),
         {"blob_pkey", "sqlite_autoindex_blob_1"},
     ),
     "due_logs": (lambda tx: compress_logs(tx, 10), {"unit_log_look_at"}),
