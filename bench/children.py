@@ -16,7 +16,7 @@ from pathlib import Path
 from interlock.core.engine import Engine
 from interlock.kernel.commands import Claim, Finish, LeaseRef, Outcome, Register, Submit, Work
 from interlock.lifecycles import shipped
-from interlock.plugins import make_engine
+from interlock.plugins import STANDARD, make_engine
 from interlock.store import migrate
 from interlock.store.connection import Connection
 from interlock.store.url import connect
@@ -96,7 +96,7 @@ def race(url: str, a_parent: int, name: str) -> float:
 
 def migrated(url: str) -> str:
     connection: Connection = connect(url)
-    migrate.upgrade(connection, shipped().values())
+    migrate.upgrade(connection, shipped().values(), STANDARD.tables)
     connection.close()
     return url
 

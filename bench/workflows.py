@@ -11,6 +11,7 @@ from pathlib import Path
 
 import interlock
 from interlock.lifecycles import shipped
+from interlock.plugins import STANDARD
 from interlock.store import migrate
 from interlock.store.queries.views import count_by
 from interlock.store.url import connect
@@ -62,7 +63,7 @@ async def measured(url: str) -> tuple[list[float], list[float]]:
 def main() -> None:
     with postgres(SERVER) as server, tempfile.TemporaryDirectory() as folder:
         connection = connect(server)
-        migrate.upgrade(connection, shipped().values())
+        migrate.upgrade(connection, shipped().values(), STANDARD.tables)
         connection.close()
         for label, url in (("SQLite", f"sqlite:///{folder}/bench.db"), ("PostgreSQL", server)):
             single, many = asyncio.run(measured(url))

@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 import interlock
 from bench.mark import ran
 from interlock.lifecycles import shipped
+from interlock.plugins import STANDARD
 from interlock.store import migrate
 from interlock.store.url import connect
 
@@ -46,7 +47,7 @@ async def nothing() -> None:
 
 def prepare(url: str) -> None:
     connection = connect(url)
-    migrate.upgrade(connection, shipped().values())
+    migrate.upgrade(connection, shipped().values(), STANDARD.tables)
     if connection.many_writers:
         connection.script(ROLE)
     connection.close()

@@ -18,12 +18,17 @@ Arg = Annotated[
     typer.Option("--arg", metavar="NAME=VALUE", help="Argument; parsed as JSON if possible, else text."),
 ]
 Input = Annotated[str | None, typer.Option("--input", metavar="JSON", help="All arguments as JSON.")]
-Queue = Annotated[str, typer.Option(envvar="INTERLOCK_QUEUE", help="Its queue.")]
+Queue = Annotated[
+    str | None, typer.Option(envvar="INTERLOCK_QUEUE", help="Its queue (default: that of its task, or else default).")
+]
 Key = Annotated[str | None, typer.Option(help="Idempotency key: the same task and key returns the existing job.")]
 OnDuplicate = Annotated[str, typer.Option(help="If the key is taken: return, reject or replace.")]
 Delay = Annotated[str, typer.Option(metavar="DURATION", help="Start this long from now, such as 90s or 2h.")]
 At = Annotated[str | None, typer.Option(metavar="TIME", help="Start at this time, such as 2030-01-31T08:00:00Z.")]
 Priority = Annotated[int, typer.Option(help="Higher numbers are claimed first.")]
+OwnPriority = Annotated[
+    int | None, typer.Option("--priority", help="Higher numbers are claimed first (default: as its task says, or 0).")
+]
 Cap = Annotated[list[str] | None, typer.Option("--cap", help="Capability that its worker must have.")]
 Mutex = Annotated[str | None, typer.Option(help="Only one job with this name runs at a time.")]
 Label = Annotated[list[str] | None, typer.Option("--label", metavar="NAME=VALUE", help="Label.")]
@@ -49,12 +54,12 @@ def submit(
     task: Annotated[str, typer.Argument(metavar="TASK", help="Name of the task, as its worker knows it.")],
     arg: Arg = None,
     given: Input = None,
-    queue: Queue = "default",
+    queue: Queue = None,
     key: Key = None,
     on_duplicate: OnDuplicate = "return",
     delay: Delay = "0s",
     at: At = None,
-    priority: Priority = 0,
+    priority: OwnPriority = None,
     cap: Cap = None,
     mutex: Mutex = None,
     label: Label = None,
@@ -73,18 +78,19 @@ def submit(
     db: Url = DEFAULT,
     json: Json = False,
 ) -> None:
-    """Submit a job; when piped, only its id is printed."""
+    """Submit a job; what is left out is as the stored rules of its task say. When piped, only its id is printed."""
+    named = {"queue": queue, "priority": priority, "capabilities": tuple(cap) if cap else None}
+    rules: dict[str, Any] = {name: value for name, value in named.items() if value is not None}
     with open_app(db, tenant, make=True) as app:
         work = Work(
-            task=task, lifecycle=lifecycle, input=parse_input(arg, given), queue=queue, key=key,
-            on_duplicate=on_duplicate, delay_us=parse_length("delay", delay),
-            at_us=None if at is None else parse_instant(at), priority=priority,
-            capabilities=tuple(cap or ()), mutex=mutex, labels=encode(parse_pairs("label", label)),
-            correlation=correlation, attempts=attempts,
+            task=task, lifecycle=lifecycle, input=parse_input(arg, given), key=key, on_duplicate=on_duplicate,
+            delay_us=parse_length("delay", delay), at_us=None if at is None else parse_instant(at), mutex=mutex,
+            labels=encode(parse_pairs("label", label)), correlation=correlation, attempts=attempts,
             timeout_us=None if timeout is None else parse_length("timeout", timeout),
             parent=None if parent is None else find_unit(app, parent),
             after=tuple(find_unit(app, text) for text in after or ()), needs=tuple(after_step or ()),
-            after_end=tuple(find_unit(app, text) for text in after_end or ()), step=step,
+            after_end=tuple(find_unit(app, text) for text in after_end or ()), step=step, explicit=tuple(rules),
+            **rules,
         )  # fmt: skip
         (submitted,) = app.send(Submit(tenant=tenant, actor=get_actor(actor), reason=reason, work=(work,)))
         job = app.job(submitted.unit)

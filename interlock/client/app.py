@@ -26,7 +26,7 @@ from interlock.client.why import explain
 from interlock.client.workflows import Workflow
 from interlock.core.engine import refuse_fork
 from interlock.core.plugin import Plugin, Registry
-from interlock.kernel.commands import Command, DefineSchedule, DefineTemplate
+from interlock.kernel.commands import Command, DefineSchedule, DefineTask, DefineTemplate, Planned
 from interlock.kernel.errors import InterlockError, Unknown
 from interlock.kernel.ids import parse_id
 from interlock.lifecycles import hurried, load, shipped
@@ -136,7 +136,7 @@ class App:
         if unknown:
             known = ", ".join(Rules.__dataclass_fields__)
             raise InterlockError(f"task '{name}': there is no rule '{unknown[0]}'; there are {known}")
-        self.tasks[name] = task = Task(self, handler, name, Rules(**rules))
+        self.tasks[name] = task = Task(self, handler, name, Rules(**rules), rules)
         return task
 
     def find_task(self, name: str) -> Task[Any, Any]:
@@ -153,10 +153,19 @@ class App:
         return workflow
 
     @property
-    def definitions(self) -> list[DefineSchedule | DefineTemplate]:
-        """What the database must know of this app: its workflows, those inside others first, and its schedules."""
+    def definitions(self) -> list[DefineTask | DefineTemplate | DefineSchedule]:
+        """What the database must know of this app: tasks, workflows (those inside others first) and schedules."""
+        tasks = [task.definition for task in self.tasks.values()]
         workflows = [workflow.definition for workflow in self.workflows.values()]
-        return [*workflows, *self.schedules.definitions.values()]
+        return [*tasks, *workflows, *self.schedules.definitions.values()]
+
+    def store_definitions(self) -> list[Planned]:
+        """Stores the app's tasks, workflows and schedules in the database, as a worker does when it starts.
+
+        Raises:
+            InterlockError: one of them was refused; those before it are stored.
+        """
+        return [future.result() for future in self.put_all(self.definitions)] if self.definitions else []
 
     def run(self, run: int | str) -> Run:
         """Returns a run by its id; nothing is read."""

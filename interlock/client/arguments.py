@@ -1,7 +1,6 @@
 """The arguments of tasks and runs: checked when they are submitted, so that a wrong one never reaches a worker."""
 
 import inspect
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, get_type_hints
@@ -11,9 +10,7 @@ import msgspec
 from interlock.client.context import Context
 from interlock.kernel.commands import LeaseGrant
 from interlock.kernel.errors import InterlockError
-
-MISSING_FIELD = re.compile(r"Object missing required field `(.*)`")
-UNKNOWN_FIELD = re.compile(r"Object contains unknown field `(.*)`")
+from interlock.kernel.parameters import NO_ARGUMENTS, Parameter, describe_wrong_argument, list_kinds
 
 
 class Arguments:
@@ -73,6 +70,14 @@ class Arguments:
             raise InterlockError(f"task '{self.name}': argument '{twice[0]}' is given twice")
         return named
 
+    def decode_input(self, text: bytes | str) -> msgspec.Struct:
+        """Returns the arguments of a job that is no step; null means none.
+
+        Raises:
+            msgspec.MsgspecError: they do not fit the handler.
+        """
+        return self.decoder.decode(NO_ARGUMENTS if text in (b"null", "null") else text)
+
     def decode(
         self, grant: LeaseGrant, context: Context | None = None, read_value: Callable[[str], str] = str
     ) -> dict[str, Any]:
@@ -95,10 +100,19 @@ class Arguments:
             given = msgspec.json.decode(text, type=dict[str, msgspec.Raw] | None) or {}
             values = {name: msgspec.Raw(read_value(output).encode()) for name, output in needed.items()}
             text = msgspec.json.encode({**values, **given})
-        arguments = msgspec.structs.asdict(self.decoder.decode(text))
+        arguments = msgspec.structs.asdict(self.decode_input(text))
         if self.context_name:
             arguments[self.context_name] = context
         return arguments
+
+    @property
+    def parameters(self) -> tuple[Parameter, ...]:
+        """The parameters as the database keeps them."""
+        fields = {field.name: field for field in msgspec.structs.fields(self.kind)}
+        return tuple(
+            Parameter(name, list_kinds(fields[name].type), fields[name].required, str(self.signature.parameters[name]))
+            for name in self.names
+        )
 
     def describe(self) -> str:
         return ", ".join(str(self.signature.parameters[name]) for name in self.names) or "no arguments"
@@ -127,18 +141,6 @@ def encode_arguments(values: Mapping[str, Any]) -> bytes:
             except (TypeError, UnicodeError) as error:
                 raise TypeError(f"{error} - at `$.{name}`") from None
         raise TypeError(str(whole)) from None
-
-
-def describe_wrong_argument(text: str) -> str:
-    """Returns what msgspec says of an argument in a caller's words: the argument first."""
-    problem, _, place = text.partition(" - at `$.")
-    if place:
-        return f"argument '{place.rstrip('`')}': {problem[0].lower()}{problem[1:]}"
-    if missing := MISSING_FIELD.fullmatch(problem):
-        return f"argument '{missing[1]}' is missing"
-    if unknown := UNKNOWN_FIELD.fullmatch(problem):
-        return f"it has no argument '{unknown[1]}'"
-    return problem[0].lower() + problem[1:]
 
 
 # Runs: their arguments are what the steps take that no earlier step gives them.

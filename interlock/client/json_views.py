@@ -195,7 +195,7 @@ def make_worker(row: WorkerRow, its: Unit) -> WorkerResponse:
         draining=bool(row.draining), holding=row.holding, capacity=row.capacity,
         concurrency=row.concurrency or row.capacity, silent=its.category == Category.CLOSING,
         queues=decode_json(row.queues), capabilities=[word for word in row.capabilities.split(",") if word],
-        seen_at=format_time(row.seen_at),
+        tasks=None if row.tasks is None else decode_json(row.tasks), seen_at=format_time(row.seen_at),
     )  # fmt: skip
 
 

@@ -4,6 +4,8 @@ from typing import Any
 
 import msgspec
 
+from interlock.kernel.parameters import Parameter
+
 
 class JobResponse(msgspec.Struct, kw_only=True):
     """A unit, as lists tell it."""
@@ -392,11 +394,31 @@ class WorkerResponse(msgspec.Struct, kw_only=True):
     silent: bool
     queues: Any
     capabilities: list[str]
+    tasks: list[str] | None  # those that it knows; null: it takes any
     seen_at: str
 
 
 class WorkersResponse(msgspec.Struct):
     workers: list[WorkerResponse]
+
+
+class TaskResponse(msgspec.Struct, kw_only=True):
+    """A version of a task: what it takes, and its rules, by the names that programs give them."""
+
+    name: str
+    version: int
+    parameters: list[Parameter] | None  # null: it takes anything
+    rules: dict[str, Any]
+    defined_at: str | None
+    defined_by: str
+    waiting: int | None = None  # jobs, if they were counted
+    running: int | None = None
+
+
+class TasksResponse(msgspec.Struct):
+    """The newest version of each task."""
+
+    tasks: list[TaskResponse]
 
 
 class ScheduleResponse(msgspec.Struct):

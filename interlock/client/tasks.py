@@ -7,7 +7,7 @@ time has its own. A thread that a handler starts itself has it if it is started 
 """
 
 import inspect
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -20,9 +20,10 @@ from interlock.client.async_pairs import Call, verb
 from interlock.client.durations import Length, instant_us, length_us
 from interlock.client.jobs import Job
 from interlock.core.validation import check_work
-from interlock.kernel.commands import LeaseGrant, Submit, Submitted, Work
+from interlock.kernel.commands import DefineTask, LeaseGrant, Submit, Submitted, Work
 from interlock.kernel.errors import InterlockError
 from interlock.kernel.ids import format_id, parse_id
+from interlock.plugins.tasks.definitions import DEFAULTS
 
 if TYPE_CHECKING:
     from interlock.client.app import App
@@ -127,12 +128,13 @@ class Rules:
     limit: Limit | None = None
     rate: Rate | None = None
     labels: Mapping[str, str] = field(default_factory=dict)
+    keep: Length | None = None
 
 
 # Lengths of time in the rules, and the fields of `Work` that they become.
 LENGTHS = {
     "timeout": "timeout_us", "queue_timeout": "queue_timeout_us", "backoff": "backoff_us",
-    "backoff_cap": "backoff_cap_us", "lease": "ttl_us", "beat": "beat_us", "sla": "sla_us",
+    "backoff_cap": "backoff_cap_us", "lease": "ttl_us", "beat": "beat_us", "sla": "sla_us", "keep": "keep_us",
 }  # fmt: skip
 
 
@@ -181,6 +183,12 @@ def name_rules(text: str) -> str:
     return text
 
 
+def list_explicit(work: Work, named: Collection[str]) -> tuple[str, ...]:
+    """Returns the fields of work that rules or options of these names set to what they are anyway."""
+    fields = {LENGTHS.get(name, name) for name in named}
+    return tuple(sorted(field for field in fields if field in DEFAULTS and getattr(work, field) == DEFAULTS[field]))
+
+
 def inherit(app: "App", work: Work) -> Work:
     """Returns work with the correlation and the trace of the job whose handler submits it, unless it has its own.
 
@@ -226,9 +234,9 @@ def make_work(name: str, rules: Rules, text: str, options: Mapping[str, Any]) ->
 class Task(Generic[P, R]):
     """A handler under a name. Called like the function that it is, it runs here and now."""
 
-    def __init__(self, app: "App", handler: Callable[P, R], name: str, rules: Rules) -> None:
-        """Raises InterlockError for rules that could never hold."""
-        self.app, self.handler, self.name, self.rules = app, handler, name, rules
+    def __init__(self, app: "App", handler: Callable[P, R], name: str, rules: Rules, named: Iterable[str] = ()) -> None:
+        """`named` are the rules that the program names. Raises InterlockError for rules that could never hold."""
+        self.app, self.handler, self.name, self.rules, self.named = app, handler, name, rules, frozenset(named)
         self.arguments = Arguments(name, handler, OPTIONS)
         # Where a worker runs it: in a process of its own, on the worker's loop, or in a thread.
         self.place = "process" if rules.process else "loop" if inspect.iscoroutinefunction(handler) else "thread"
@@ -242,6 +250,12 @@ class Task(Generic[P, R]):
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         return self.handler(*args, **kwargs)
+
+    @property
+    def definition(self) -> DefineTask:
+        """What the database must know of this task."""
+        work = msgspec.structs.replace(self.plain_work, explicit=())
+        return DefineTask(tenant=self.app.tenant, work=work, parameters=self.arguments.parameters)
 
     @verb
     def submit(self, *args: Any, **kwargs: Any) -> Call[Job]:
@@ -278,7 +292,8 @@ class Task(Generic[P, R]):
 
     def make_work(self, text: str, options: dict[str, Any]) -> Work:
         """Makes the work that a submit sends: by the task's rules, and by the options of this submit."""
-        return make_work(self.name, self.rules, text, options)
+        work = make_work(self.name, self.rules, text, options)
+        return msgspec.structs.replace(work, explicit=list_explicit(work, {*self.named, *options}))
 
     def make_job(self, made: Submitted) -> Job:
         return Job(self.app, made.unit, created=made.created, lifecycle=made.lifecycle)

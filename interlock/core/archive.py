@@ -5,8 +5,10 @@ from hashlib import sha256
 
 import msgspec
 
+from interlock.core.effective_policy import policy_at_end
 from interlock.core.operator_verbs import refuse_unless_operator
 from interlock.kernel.commands import Archive
+from interlock.kernel.durations import spoken
 from interlock.kernel.errors import InterlockError
 from interlock.kernel.ids import format_id
 from interlock.kernel.rows import Archived, Row, Unit
@@ -40,6 +42,7 @@ def archive(tx: UnitOfWork, command: Archive) -> int:
     if unsettled := [unit for unit in units if not tx.lifecycle(unit).settled(unit.state)]:
         name = format_id(unsettled[0].lifecycle, unsettled[0].id)
         raise InterlockError(f"{name} is {unsettled[0].state}; only what has ended is archived")
+    refuse_kept(tx, units)
     ids = [unit.id for unit in units]
     if needy := find_needing(tx, ids):
         raise InterlockError(f"job {needy[0]} has not ended and needs one of these")
@@ -58,6 +61,15 @@ def archive(tx: UnitOfWork, command: Archive) -> int:
     count_renewals(tx, ids)
     forget(tx, ids)
     return len(units)
+
+
+def refuse_kept(tx: UnitOfWork, units: list[Unit]) -> None:
+    """Raises InterlockError if one of these is to be kept for longer after its end."""
+    for unit in units:
+        keep_us = policy_at_end(tx.body(unit)).keep_us
+        if keep_us is not None and unit.changed_at + keep_us > tx.now:
+            kept = f"{spoken(keep_us)} after its end, {spoken((tx.now - unit.changed_at) // 1_000_000 * 1_000_000)} ago"
+            raise InterlockError(f"{format_id(unit.lifecycle, unit.id)} is kept for {kept}")
 
 
 def lines(tx: UnitOfWork, units: list[Unit]) -> Iterator[bytes]:

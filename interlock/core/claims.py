@@ -50,7 +50,7 @@ def claim(tx: UnitOfWork, command: Claim) -> list[LeaseGrant]:
         room = min(room, most - count_held_now(tx, tx.tenant))
     if worker.draining or room <= 0:
         return []
-    units = tx.state(Picks).pick(find_claimable(tx, command.queues, worker.capabilities, room, command.key))
+    units = tx.state(Picks).pick(find_claimable(tx, command.queues, worker, room, command.key))
     stamp, payload = make_stamp(command), {"worker": worker.name}
     terms = ask_each(units, lambda unit: find_terms(tx, unit))
     secrets = [make_secret(command.nonce, command.key, unit.id, policy.next_fence(unit.fence)) for unit in units]

@@ -27,7 +27,7 @@ from interlock.core import (
     workers,
 )
 from interlock.core.committer import Committer
-from interlock.core.group_reads import Prefetches
+from interlock.core.group_reads import Prefetches, merge_prefetches
 from interlock.core.plugin import EMPTY, Registry
 from interlock.core.readers import Readers, answer
 from interlock.core.wakeups import Subscription, WakeupHub
@@ -108,7 +108,7 @@ class Engine:
         self.process = os.getpid()
         self.sessions = (connection, *others)
         shared = HeldCache() if connection.many_writers else None  # one writer: it is valid for one connection only
-        prefetches = {**PREFETCHES, **registry.prefetches}
+        prefetches = merge_prefetches(PREFETCHES, registry.prefetches)
         self.committers = tuple(
             Committer(
                 session, lifecycles, self.verbs, self.wakeups, registry.hooks, prefetches=prefetches,

@@ -1,6 +1,8 @@
 """What the commands of a group read, fetched for all of them at once."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from itertools import chain
 from typing import Any
 
 from interlock.kernel.commands import RECORDED_ONCE, Command, Record
@@ -12,6 +14,15 @@ from interlock.store.unit_of_work import UnitOfWork
 
 # By the class of a command: the queries that several of them will run first.
 Prefetches = Mapping[type[Command[Any]], Callable[[EngineCache, Sequence[Any]], Iterable[BoundQuery[Any]]]]
+
+
+def merge_prefetches(*several: Prefetches) -> Prefetches:
+    """What the core and the plugins declare ahead; for a command of which several do, all of it."""
+
+    def declare_all(kind: type[Command[Any]], cache: EngineCache, commands: Sequence[Any]) -> Iterable[BoundQuery[Any]]:
+        return chain.from_iterable(some[kind](cache, commands) for some in several if kind in some)
+
+    return {kind: partial(declare_all, kind) for some in several for kind in some}
 
 
 def declare_reads(

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
-from interlock.core.group_reads import Prefetches
+from interlock.core.group_reads import Prefetches, merge_prefetches
 from interlock.kernel import commands
 from interlock.kernel.commands import Command, Work
 from interlock.kernel.lifecycle import Lifecycle
@@ -96,12 +96,12 @@ class Registry:
         self.groups = {plugin.name: plugin.cli for plugin in plugins if plugin.cli}
         self.queries = tuple(query for plugin in plugins for query in plugin.queries)
         self.commands: dict[type[Command[Any]], Verb] = {}
-        self.prefetches: dict[type[Command[Any]], Any] = {}
+        self.prefetches: Prefetches = {}
         self.laws: dict[str, PluginLaw] = {}
         for plugin in plugins:
             refuse_taken_commands(plugin, {command.__name__ for command in self.commands})
             self.commands |= plugin.commands
-            self.prefetches |= plugin.prefetches
+            self.prefetches = merge_prefetches(self.prefetches, plugin.prefetches)
             self.laws |= plugin.laws
 
     def lifecycles(self, known: Mapping[str, Lifecycle]) -> dict[str, Lifecycle]:

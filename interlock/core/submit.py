@@ -46,6 +46,8 @@ def submit(tx: UnitOfWork, command: Submit) -> list[Submitted]:
     """Every piece of work is a unit; one whose key is taken is the unit that has it."""
     if any(work.lifecycle == STEP for work in command.work):
         command = msgspec.structs.replace(command, work=tuple(map(as_gate, command.work)))
+    if tx.hooks.complete_work:
+        command = msgspec.structs.replace(command, work=complete_work(tx, command.work))
     kinds = [check_work_once(tx, work) for work in command.work]
     keys: dict[str, list[str]] = {}
     for work in command.work:
@@ -110,6 +112,13 @@ def load_named(tx: UnitOfWork, works: Sequence[Work]) -> None:
     tx.load_units(place.unit for place in known if place and place.unit not in state.reserved)
 
 
+def complete_work(tx: UnitOfWork, works: Sequence[Work]) -> tuple[Work, ...]:
+    """Works with what plugins know of their tasks. Raises InterlockError if one of them may not be made."""
+    for hook in tx.hooks.complete_work:
+        works = hook(tx, works)
+    return tuple(works)
+
+
 def submit_reads(cache: EngineCache, submits: Sequence[Submit]) -> Queries:
     """The lanes of their tenants."""
     for tenant in sorted({command.tenant for command in submits}):
@@ -144,9 +153,9 @@ def make_alike(tx: UnitOfWork, first: Unit, text: str) -> Unit:
 def make_lanes(tx: UnitOfWork, command: Submit) -> None:
     """The lanes of this work are there for everybody, whatever becomes of the work itself."""
     try:
-        for work in command.work:
+        for work in complete_work(tx, command.work):
             check_work(tx.lifecycles, work, tx.hooks)
-            find_or_make_lane(tx, command.tenant, work.queue, work.capabilities)
+            find_lane_of_work(tx, command.tenant, work)
     except BaseException:
         tx.connection.rollback()
         raise
@@ -258,7 +267,7 @@ def create_unit(
         decides=int(work.decides),
         unmet=sum(not need.is_met for need in needs),
         tenant=tenant,
-        lane=find_or_make_lane(tx, tenant, work.queue, work.capabilities),
+        lane=find_lane_of_work(tx, tenant, work),
         lifecycle=work.lifecycle,
         priority=work.priority,
         due_at=max(work.at_us or 0, tx.now + work.delay_us if work.delay_us else 0) or None,
@@ -278,6 +287,13 @@ def create_unit(
     if tx.lifecycle(unit).options.follows:
         create_first_attempt(tx, unit)
     return unit
+
+
+def find_lane_of_work(tx: UnitOfWork, tenant: int, work: Work) -> int:
+    """The lane in which work waits. What workers claim waits for one that knows its task."""
+    lifecycle = tx.lifecycles[work.lifecycle]
+    claimed = lifecycle.leased or lifecycle.options.follows
+    return find_or_make_lane(tx, tenant, work.queue, work.capabilities, work.task if claimed else "")
 
 
 def create_first_attempt(tx: UnitOfWork, unit: Unit) -> None:

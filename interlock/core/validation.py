@@ -36,7 +36,7 @@ OWN_FIELDS = (
 shared_values = attrgetter(*(name for name in Work.__struct_fields__ if name not in OWN_FIELDS))
 POSITIVE = (
     "attempts", "timeout_us", "queue_timeout_us", "expires_us", "backoff_us", "backoff_cap_us", "ttl_us", "beat_us",
-    "sla_us", "reclaim_after_us",
+    "sla_us", "reclaim_after_us", "keep_us",
 )  # fmt: skip
 
 
@@ -121,6 +121,8 @@ def check_work(lifecycles: Mapping[str, Lifecycle], work: Work, hooks: Hooks) ->
     check_json("labels", work.labels)
     check_range("priority", work.priority, -PRIORITY_MAX, PRIORITY_MAX)
     check_range("delay_us", work.delay_us, 0)
+    for name in work.explicit:
+        check_choice("explicit", name, Work.__struct_fields__)
     check_choice("on_duplicate", work.on_duplicate, ON_DUPLICATE)
     check_choice("exhausted", work.exhausted or "exhaust", ("exhaust", "fail"))
     for name in POSITIVE:

@@ -11,6 +11,7 @@ from interlock.core.tx_state import WorkerCalls
 from interlock.kernel.commands import Drain, Register, Standing
 from interlock.kernel.errors import Contended, Drained, Gone
 from interlock.kernel.rows import Body, Unit, WorkerRow
+from interlock.store.cache import WorkerHint
 from interlock.store.connection import CALL
 from interlock.store.prefetch import declare_worker
 from interlock.store.queries.for_verbs import lock_incarnations, read_worker_unlocked
@@ -47,6 +48,8 @@ def register(tx: UnitOfWork, command: Register) -> int:
     validation.check_capabilities(command.capabilities)
     validation.check_range("capacity", command.capacity, 1, CAPACITY_MAX)
     validation.check_range("concurrency", command.concurrency, 0, CAPACITY_MAX)
+    for task in command.tasks or ():
+        validation.check_name("a task", task)
     stamp = make_stamp(command)
     for older in [lock_worker(tx, row.unit) for row in lock_incarnations(tx, command.tenant, command.name)]:
         if older.incarnation == command.incarnation:
@@ -62,6 +65,7 @@ def register(tx: UnitOfWork, command: Register) -> int:
             unit=unit.id, tenant=unit.tenant, name=command.name, incarnation=command.incarnation,
             capabilities=",".join(sorted(command.capabilities)), capacity=command.capacity, holding=0, draining=0,
             seen_at=tx.now, concurrency=command.concurrency, claim_key=None,
+            tasks=None if command.tasks is None else msgspec.json.encode(sorted(command.tasks)).decode(),
         )
     )  # fmt: skip
     return unit.id
@@ -110,7 +114,7 @@ def read_unlocked(tx: UnitOfWork, holder: int, key: str) -> WorkerRow | None:
     So whoever gives something back need not wait for a whole claim. One that held nothing at its last claim, is silent,
     full or drained is locked at once, and so is one that says this claim again.
     """
-    _, busy = tx.cache.workers.get(holder, ("", False))
+    busy = tx.cache.workers.get(holder, WorkerHint()).busy
     changes, name = tx.state(WorkerChanges), (tx.tenant, holder)
     touched = (
         holder in tx.rows.workers or holder in tx.rows.units or name in changes.claims or name in changes.given_back

@@ -182,7 +182,7 @@ class Lifecycle:
     def initial(self) -> str:
         return self.birth.path[0]
 
-    @property
+    @cached_property
     def leased(self) -> bool:
         """Whether workers claim units of this lifecycle."""
         return any(state.category is Category.READY for state in self.states.values())

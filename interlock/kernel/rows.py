@@ -251,6 +251,7 @@ class WorkerRow(Row):
     renewals: int = 0  # how often a beat made a lease longer
     claim_nonce_hash: str | None = None  # of the last claim
     concurrency: int = 0  # how many handlers it runs at a time; 0: it did not say
+    tasks: str | None = None  # those that it knows, a JSON list; None: it takes any
 
 
 class Artifact(Row):

@@ -11,10 +11,11 @@ from interlock.plugins.evidence.plugin import PLUGIN as EVIDENCE
 from interlock.plugins.graphs.plugin import PLUGIN as GRAPHS
 from interlock.plugins.schedules.plugin import PLUGIN as SCHEDULES
 from interlock.plugins.shell.plugin import PLUGIN as SHELL
+from interlock.plugins.tasks.plugin import PLUGIN as TASKS
 from interlock.plugins.workflows.plugin import PLUGIN as WORKFLOWS
 from interlock.store.connection import Connection, WakeupChannel
 
-STANDARD = Registry((CONCURRENCY, WORKFLOWS, GRAPHS, APPROVALS, SCHEDULES, EVIDENCE, SHELL))
+STANDARD = Registry((CONCURRENCY, WORKFLOWS, GRAPHS, APPROVALS, SCHEDULES, EVIDENCE, SHELL, TASKS))
 
 
 def make_engine(

@@ -33,9 +33,10 @@ Refs = Annotated[tuple[Name, ...], Meta(max_length=MANY)]
 LIFECYCLES = "x-lifecycles"
 SUBMITTED = Meta(extra_json_schema={LIFECYCLES: "submitted"})
 RUN = Meta(extra_json_schema={LIFECYCLES: "run"})
-LENGTHS = ("timeout", "queue_timeout", "expires", "backoff", "backoff_cap", "lease", "beat", "sla")
+LENGTHS = ("timeout", "queue_timeout", "expires", "backoff", "backoff_cap", "lease", "beat", "sla", "keep")
 IN_DOCUMENTS = {"lease": "lease_ttl_sec", "backoff": "base_delay"}
 SPELLED = {"lease": "ttl_us", "beat": "beat_us"}
+OF_TASK = ("queue", "capabilities", "priority", "silent")  # fields whose value tells, whatever it is, that it was said
 
 
 class Strict(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -58,15 +59,15 @@ class RateRequest(Strict, frozen=True, kw_only=True):
 
 
 class WorkRequest(Strict, frozen=True, kw_only=True):
-    """One unit to be made; what is not said is as its lifecycle says."""
+    """One unit to be made; what is not said is as the stored rules of its task say, or else its lifecycle."""
 
     task: Name
     input: Any = None
-    queue: Name = "default"
-    capabilities: Words = ()
+    queue: Name | None = None  # that of its task, or else "default"
+    capabilities: Words | None = None
     key: Name | None = None
     on_duplicate: Literal["return", "reject", "replace"] = "return"
-    priority: Priority = 0
+    priority: Priority | None = None  # that of its task, or else 0
     delay_seconds: Annotated[float, Meta(ge=0, le=10 * YEAR)] = 0
     at: Annotated[datetime, Meta(tz=True)] | None = None
     mutex: Name | None = None
@@ -95,8 +96,9 @@ class WorkRequest(Strict, frozen=True, kw_only=True):
     lease_ttl_sec: Seconds | None = None  # document 002's name for `lease_seconds`
     base_delay: Seconds | None = None  # document 001's name for `backoff_seconds`
     beat_seconds: Seconds | None = None
-    silent: bool = False
+    silent: bool | None = None
     sla_seconds: Seconds | None = None
+    keep_seconds: Seconds | None = None
     quorum: Count | None = None
     on_reject: Literal["cancel", "fail"] | None = None
     approvers: Words = ()
@@ -251,10 +253,10 @@ def make_work(request: WorkRequest, lifecycle: str, parent: int | str | None) ->
         for name in LENGTHS
     }  # fmt: skip
     limit, rate = request.limit, request.rate
+    rules = {name: value for name in OF_TASK if (value := getattr(request, name)) is not None}
     return Work(
-        task=request.task, lifecycle=lifecycle, input=encode_json(request.input), queue=request.queue,
-        capabilities=request.capabilities, key=request.key, on_duplicate=request.on_duplicate,
-        priority=request.priority,
+        task=request.task, lifecycle=lifecycle, input=encode_json(request.input), key=request.key,
+        on_duplicate=request.on_duplicate, explicit=tuple(rules),
         delay_us=to_microseconds(request.delay_seconds) or 0, at_us=None if request.at is None else later(request.at),
         mutex=request.mutex, limit_key=limit.key if limit else None, limit=limit.n if limit else None,
         rate_key=rate.key if rate else None, rate=rate.n if rate else None,
@@ -264,6 +266,6 @@ def make_work(request: WorkRequest, lifecycle: str, parent: int | str | None) ->
         parent=parent, ref=request.ref, decides=request.decides,
         needs=request.needs or (), after=tuple(map(parse_unit_id, request.after)), needs_end=request.needs_end,
         after_end=tuple(map(parse_unit_id, request.after_end)), step=request.step, attempts=request.attempts,
-        exhausted=request.exhausted, silent=request.silent, quorum=request.quorum, on_reject=request.on_reject,
-        approvers=request.approvers, not_submitter=request.not_submitter, **lengths,
+        exhausted=request.exhausted, quorum=request.quorum, on_reject=request.on_reject,
+        approvers=request.approvers, not_submitter=request.not_submitter, **lengths, **rules,
     )  # fmt: skip

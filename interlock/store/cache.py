@@ -1,12 +1,22 @@
 """What an engine remembers from one transaction to the next. Each committer has such a cache for its connection."""
 
 from dataclasses import dataclass, field
+from typing import NamedTuple, TypeVar
 
 from interlock.kernel.rows import WorkerRow
 from interlock.store.held_cache import HeldCache
 from interlock.store.lanes import Lanes
 
 WORKERS_MAX = 10_000
+S = TypeVar("S")
+
+
+class WorkerHint(NamedTuple):
+    """What the next claim of a worker will want to know."""
+
+    capabilities: str = ""
+    tasks: str | None = None  # those that it knows
+    busy: bool = False  # it held something when it last claimed
 
 
 @dataclass
@@ -17,8 +27,8 @@ class EngineCache:
     passed_over: dict[int, int] = field(default_factory=dict)  # units that failed when they were picked, until when
     # By tenant: when it was asked, and how long its beats and its notes are kept.
     note_terms: dict[int, tuple[int, int, int]] = field(default_factory=dict)
-    # By worker: what it can do, and whether it held something when it last claimed.
-    workers: dict[int, tuple[str, bool]] = field(default_factory=dict)
+    workers: dict[int, WorkerHint] = field(default_factory=dict)
+    states: dict[type, object] = field(default_factory=dict)  # what plugins remember, by a class of theirs
     held: HeldCache | None = None  # with many writers shared by the committers of an engine
 
     def is_passed_over(self, unit: int, now: int) -> bool:
@@ -29,8 +39,16 @@ class EngineCache:
         """What the next claim of this worker will want to know."""
         if len(self.workers) >= WORKERS_MAX:
             self.workers.clear()
-        self.workers[worker.unit] = worker.capabilities, worker.holding > 0
+        self.workers[worker.unit] = WorkerHint(worker.capabilities, worker.tasks, worker.holding > 0)
+
+    def state(self, kind: type[S]) -> S:
+        """Returns this cache's instance of a class, which is made at the first call."""
+        state = self.states.get(kind)
+        if not isinstance(state, kind):
+            state = self.states[kind] = kind()
+        return state
 
     def forget_lanes(self) -> None:
         """After a new connection: it may be to another server, or to a database that was restored."""
         self.lanes.clear()
+        self.states.clear()

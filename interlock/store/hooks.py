@@ -49,6 +49,9 @@ class Reaction(NamedTuple):
 Gate = Callable[["UnitOfWork", Unit, bool, bool], bool]
 # Called before anything is made of work. Raises InterlockError if nothing may be made of it.
 Check = Callable[[Mapping[str, Lifecycle], Work], None]
+# Returns works with what their tasks say of all their work and they leave out; called before anything else is done with
+# them. Raises InterlockError if nothing may be made of them.
+CompleteWork = Callable[["UnitOfWork", Sequence[Work]], Sequence[Work]]
 # Returns work as it is made: with what its parent says of all its parts, or with the version of its template.
 PrepareWork = Callable[["UnitOfWork", Work, Unit | None], Work]
 # Called with work of which a unit is about to be made.
@@ -91,6 +94,7 @@ class Hooks(NamedTuple):
     options: tuple[tuple[str, type], ...] = ()  # by plugin: the type of its member of `Work.options`
     gates: tuple[Gate, ...] = ()
     checks: tuple[Check, ...] = ()
+    complete_work: tuple[CompleteWork, ...] = ()
     prepare_work: tuple[PrepareWork, ...] = ()
     before_birth: tuple[BeforeBirth, ...] = ()
     before_ready: tuple[BeforeReady, ...] = ()

@@ -1,7 +1,10 @@
 """The lanes that there are, remembered between transactions, because a lane never changes once it is committed."""
 
+from bisect import bisect_left
 from collections.abc import Iterable
 from typing import NamedTuple
+
+import msgspec
 
 NUMBERS = 1 << 32  # the lanes that a tenant may have
 LANES_MAX = 100_000  # remembered by a connection
@@ -14,6 +17,7 @@ class Lane(NamedTuple):
     id: int
     queue: str
     capabilities: str  # sorted, joined by commas
+    task: str = ""  # that the worker must know
 
 
 class Served(NamedTuple):
@@ -29,6 +33,7 @@ class LaneOrLimits(NamedTuple):
     id: int
     queue: str
     capabilities: str
+    task: str
     max_running: int | None
     max_waiting: int | None
 
@@ -44,29 +49,36 @@ class Lanes:
         self.tenant, self.last = tenant, tenant * NUMBERS
         self.end = self.last + NUMBERS - 1
         self.lanes: list[Lane] = []
-        self.ids: dict[tuple[str, str], int] = {}
-        self.served_before: dict[tuple[tuple[str, ...], str], Served] = {}
+        self.ids: dict[tuple[str, str, str], int] = {}
+        self.served_before: dict[tuple[tuple[str, ...], str, str | None], Served] = {}
         self.extend(lanes)
 
     def extend(self, lanes: Iterable[Lane]) -> None:
         """Lanes with higher ids than all before are known too."""
         for lane in lanes:
             self.lanes.append(lane)
-            self.ids[lane.queue, lane.capabilities] = self.last = lane.id
+            self.ids[lane[1:]] = self.last = lane.id
             self.served_before.clear()
 
-    def served(self, queues: tuple[str, ...], capabilities: str) -> Served:
-        """What a worker with these capabilities can serve of these queues."""
-        if (queues, capabilities) not in self.served_before:
+    def find(self, lane: int) -> Lane | None:
+        """A lane by its id."""
+        place = bisect_left(self.lanes, lane, key=lambda known: known.id)
+        return self.lanes[place] if place < len(self.lanes) and self.lanes[place].id == lane else None
+
+    def served(self, queues: tuple[str, ...], capabilities: str, tasks: str | None = None) -> Served:
+        """What a worker with these capabilities, that knows these tasks (a JSON list, or any), can serve of queues."""
+        name = (queues, capabilities, tasks)
+        if name not in self.served_before:
             if len(self.served_before) >= SERVED_MAX:
                 self.served_before.clear()
-            self.served_before[queues, capabilities] = self.search(set(queues), set(capabilities.split(",")) | {""})
-        return self.served_before[queues, capabilities]
+            known = None if tasks is None else {"", *msgspec.json.decode(tasks, type=list[str])}
+            self.served_before[name] = self.search(set(queues), set(capabilities.split(",")) | {""}, known)
+        return self.served_before[name]
 
-    def search(self, wanted: set[str], able: set[str]) -> Served:
+    def search(self, wanted: set[str], able: set[str], known: set[str] | None) -> Served:
         lanes, runs, inside = dict[int, str](), list[tuple[int, int]](), False
-        for lane, queue, demands in self.lanes:
-            fits = queue in wanted and able.issuperset(demands.split(","))
+        for lane, queue, demands, task in self.lanes:
+            fits = queue in wanted and (known is None or task in known) and able.issuperset(demands.split(","))
             if fits:
                 lanes[lane] = queue
                 runs.append((runs.pop()[0] if inside else lane, lane))

@@ -7,7 +7,7 @@ transaction finds what was prefetched by the query object and its parameters.
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from interlock.store.cache import EngineCache
+from interlock.store.cache import EngineCache, WorkerHint
 from interlock.store.lanes import Lanes
 from interlock.store.queries.claims import BODIES_OF_FREE, FREE
 from interlock.store.queries.for_verbs import (
@@ -48,8 +48,8 @@ def declare_free(cache: EngineCache, tenant: int, worker: int, queues: Sequence[
     known = cache.lanes.get(tenant)
     if not known or worker not in cache.workers:
         return
-    capabilities, busy = cache.workers[worker]
-    lanes = known.served(tuple(queues), capabilities).queues
+    capabilities, tasks, busy = cache.workers[worker]
+    lanes = known.served(tuple(queues), capabilities, tasks).queues
     if len(lanes) == 1:
         (lane,) = lanes
         yield FREE.bind(limit=limit, lane=lane)
@@ -62,8 +62,7 @@ def declare_claim(
 ) -> Queries:
     """What a claim reads: its worker, what time must look at (at least so many), and what waits."""
     yield from declare_lanes(cache, tenant)
-    _, busy = cache.workers.get(worker, ("", False))
-    if busy:
+    if cache.workers.get(worker, WorkerHint()).busy:
         yield WORKER_UNLOCKED.bind(unit=worker)
         yield UNIT_UNLOCKED.bind(id=worker)
     else:

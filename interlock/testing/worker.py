@@ -107,7 +107,7 @@ class StageWorker:
         self.id = self.app.send(
             Register(
                 tenant=self.app.tenant, actor=self.name, name=self.name, incarnation=str(self.incarnation),
-                capabilities=self.capabilities, capacity=CAPACITY,
+                capabilities=self.capabilities, capacity=CAPACITY, tasks=tuple(self.app.tasks),
             )
         )  # fmt: skip
 

@@ -20,6 +20,7 @@ from logging import ERROR, INFO, WARNING
 from threading import get_ident
 from typing import TYPE_CHECKING, Any
 
+from interlock.client.deploy import check_deploy
 from interlock.kernel.commands import Claim, LeaseGrant, LeaseStatus, Record, Register
 from interlock.kernel.errors import Drained, Gone, InterlockError, Unavailable
 from interlock.worker.context import JobContext
@@ -122,15 +123,16 @@ class Worker:
         queues = ",".join(f"{queue.name}:{queue.concurrency}" for queue in self.queues.values())
         log_event(INFO, "worker started", worker=self.name, queues=queues)
         unsubscribe = self.subscribe()
+        checking = asyncio.create_task(self.log_deploy_problems())
         runs = [self.claim_until_stopped, self.reporter.run, self.heartbeats.run]
         runs += [] if self.app.engine.far else [self.ticker.run]
         loops = [asyncio.create_task(each()) for each in runs]
         try:
             await self.serve(*loops)
         finally:
-            for each in loops:
+            for each in (checking, *loops):
                 each.cancel()
-            await asyncio.gather(*loops, return_exceptions=True)
+            await asyncio.gather(checking, *loops, return_exceptions=True)
             await self.executors.close()
             unsubscribe()
 
@@ -157,8 +159,22 @@ class Worker:
             Register(
                 tenant=self.app.tenant, name=self.name, incarnation=self.incarnation, capabilities=self.capabilities,
                 capacity=self.capacity, concurrency=sum(queue.concurrency for queue in self.queues.values()),
+                tasks=tuple(self.app.tasks),
             )
         )  # fmt: skip
+
+    async def log_deploy_problems(self) -> None:
+        """Logs what waits or runs in its queues and this program does not understand."""
+        try:
+            report = await asyncio.to_thread(check_deploy, self.app, None, tuple(self.queues))
+        except InterlockError as error:
+            log_event(INFO, "what waits was not checked", error, worker=self.name)
+            return
+        for problem in report.problems:
+            log_event(
+                WARNING, "not understood by this program", problem.text, waiting=problem.waiting,
+                running=problem.running,
+            )  # fmt: skip
 
     def subscribe(self) -> Callable[[], None]:
         """Subscribes to wake-ups of the queues and calls for this worker; returns the function that ends that."""

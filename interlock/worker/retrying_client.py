@@ -41,12 +41,13 @@ class RetryingClient:
         await asyncio.to_thread(getattr, self.app, "engine")
 
     async def send_definitions(self) -> None:
-        """Sends the app's workflows and schedules, as far as this worker may define them."""
-        for definition in self.app.definitions:
-            try:
-                await self.send(definition)
-            except Denied as error:
-                log_event(WARNING, "definition not sent, the stored one stays", error, name=definition.name)
+        """Sends the app's tasks, workflows and schedules, as far as this worker may define them."""
+        definitions = self.app.definitions
+        for definition, answer in zip(definitions, await self.send_all(definitions), strict=True):
+            if isinstance(answer, Denied):
+                log_event(WARNING, "definition not sent, the stored one stays", answer, name=definition.name)
+            elif isinstance(answer, InterlockError):
+                raise answer
 
     async def send(self, command: Command[A]) -> A:
         """Returns the answer. Raises what the engine refuses with."""

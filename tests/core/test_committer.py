@@ -27,14 +27,13 @@ from interlock.kernel.commands import (
 from interlock.kernel.errors import Contended, Corrupt, InterlockError, StoreError, Unavailable
 from interlock.lifecycles import shipped
 from interlock.plugins import make_engine
-from interlock.store import migrate
 from interlock.store.postgres import PostgresConnection
 from interlock.store.sqlite import MEMORY, SqliteConnection
 from tests.engine.faults import Refusing, lose_commit
 from tests.engine.tamper import behind_the_guard
 from tests.engine.test_archive import archive, exported, finished
 from tests.engine.world import World, held
-from tests.store.databases import Connection, declare, swap
+from tests.store.databases import Connection, declare, swap, upgrade_with_tables
 
 # What differs when an id is taken once more; the rest of every row must be the same.
 IDS = {"id", "unit", "lane", "act", "born", "lease_id", "hash", "correlation"}
@@ -73,7 +72,7 @@ def prepared(world: World) -> dict[str, Command[Any]]:
 
 def in_memory() -> World:
     connection = SqliteConnection(MEMORY)
-    migrate.upgrade(connection, shipped().values())
+    upgrade_with_tables(connection, shipped().values())
     return World(connection)
 
 
@@ -272,7 +271,7 @@ def test_no_error_of_a_driver_comes_out(world: World, task: str) -> None:
 def test_a_locked_file_is_told_and_later_commands_work(tmp_path: Path) -> None:
     path = str(tmp_path / "work.db")
     connection, other = SqliteConnection(path), SqliteConnection(path)
-    migrate.upgrade(connection, shipped().values())
+    upgrade_with_tables(connection, shipped().values())
     engine = make_engine(connection, shipped())
     connection.rows("PRAGMA busy_timeout = 20")
     other.begin()

@@ -108,6 +108,10 @@ def test_the_page_about_shell_commands(tmp_path: Path) -> None:
     follow("docs/shell.md", tmp_path, {})
 
 
+def test_the_page_about_tasks(tmp_path: Path) -> None:
+    follow("docs/tasks.md", tmp_path, {})
+
+
 def test_the_page_about_workflows(tmp_path: Path) -> None:
     follow("docs/workflows.md", tmp_path, {})
 

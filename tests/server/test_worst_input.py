@@ -24,7 +24,7 @@ HEADERS = {"Content-Type": "application/json"}
 OPEN_STRING = b'{"task": "a", "input": "' + b'\\"[' * 20_000
 CHILD = """
 import sys
-from interlock.client import arguments
+from interlock.kernel import parameters
 from interlock.core import api_keys as key_verbs, validation
 from interlock.plugins.schedules import cron
 from interlock.kernel import api_keys, durations
@@ -91,7 +91,7 @@ CASES = {
     ],
     "cron": lambda: [refused(lambda: cron.spelled(long(part), "UTC", 0)) for part in ("1,", "*", "1-", "*/", "* ")],
     "MISSING_FIELD and UNKNOWN_FIELD": lambda: [
-        arguments.describe_wrong_argument(long(part) + end)
+        parameters.describe_wrong_argument(long(part) + end)
         for part in ("Object missing required field `", "Object contains unknown field `", "`") for end in ("", "`")
     ],
 }
@@ -101,7 +101,7 @@ for name, case in CASES.items():
 """
 # Where a regular expression stands, and which case above has its worst text; an empty one never meets a request.
 EXPRESSIONS = {
-    "client/arguments.py": "MISSING_FIELD and UNKNOWN_FIELD",
+    "kernel/parameters.py": "MISSING_FIELD and UNKNOWN_FIELD",
     "core/validation.py": "WEBHOOK and EVENT",
     "plugins/schedules/cron.py": "WORDS",
     "core/api_keys.py": "DIGEST",

@@ -35,7 +35,7 @@ def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
         assert sum(len(known.lanes) for known in memory.values()) <= 15
     for place in range(10):
         memory[99].served((f"q{place}",), "")
-    assert len(memory[99].seen) <= 3
+    assert len(memory[99].served_before) <= 3
 
 
 def test_a_lane_has_a_number_of_its_tenant(database: Connection) -> None:
@@ -63,6 +63,6 @@ def test_two_who_make_lanes_at_once(server: str) -> None:
         assert find_or_make_lane(mine, 1, "s", ()) == made[-1] + 1
         one.rollback()
         assert find_or_make_lane(begun(one, cache), 1, "t", ()) == made[-1] + 1
-        assert cache.lanes[1].ids.keys() == {("q", ""), ("r", "a,b")}
+        assert cache.lanes[1].ids.keys() == {("q", "", ""), ("r", "a,b", "")}
         for connection in (one, other):
             connection.close()

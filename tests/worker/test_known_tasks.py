@@ -1,4 +1,4 @@
-"""What a worker's app knows of its tasks counts for every job of them, whoever submits it. Issue L makes it so."""
+"""What a worker's app knows of its tasks counts for every job of them, whoever submits it."""
 
 import asyncio
 from collections.abc import Iterator
@@ -17,12 +17,11 @@ from interlock.store.queries.views import view
 from tests.cli.inside import inside
 from tests.server.house import housed
 from tests.store.databases import fresh_postgres
-from tests.worker.stage import PATIENCE, opened, unit, working
+from tests.worker.stage import PATIENCE, opened, unit, until, working
 
 
-@pytest.mark.xfail(strict=True, reason="issue L", raises=AssertionError)
 def test_a_worker_claims_no_task_that_it_does_not_know(url: str) -> None:
-    """Today it claims it, fails for want of a handler, and so spends the attempts that another worker needs."""
+    """It would fail for want of a handler, and so spend the attempts that another worker needs."""
 
     async def story(app: interlock.App) -> None:
         @app.task
@@ -83,16 +82,86 @@ def test_a_job_that_its_app_submits_has_the_rules_of_its_task(database: str) -> 
         }  # fmt: skip
 
 
-@pytest.mark.xfail(strict=True, reason="issue L", raises=AssertionError)
 def test_a_job_that_comes_by_the_command_line_has_the_rules_of_its_task(database: str) -> None:
     with app_with_rules(database) as app:
         made = inside(database)("submit", "mail", "--json")
         assert rules(app, made.json["id"]) == rules(app, app.tasks["mail"].submit().id)
 
 
-@pytest.mark.xfail(strict=True, reason="issue L", raises=AssertionError)
 def test_a_job_that_comes_by_http_has_the_rules_of_its_task(database: str) -> None:
     with app_with_rules(database) as app, housed() as house, house.hosts(app) as key:
         headers = {"Authorization": f"Bearer {key}", "Idempotency-Key": "k"}
         made = httpx.post(f"{house.base}/v1/jobs", json={"task": "mail"}, headers=headers)
         assert rules(app, made.raise_for_status().json()["id"]) == rules(app, app.tasks["mail"].submit().id)
+
+
+def test_a_program_that_names_no_rules_takes_the_stored_ones(database: str) -> None:
+    """As a web server does that submits jobs, and leaves it to the workers how they are done."""
+    with app_with_rules(database) as app, interlock.open(database) as other:
+
+        @other.task
+        async def mail() -> None: ...
+
+        expected = rules(app, app.tasks["mail"].submit().id)
+        assert rules(app, mail.submit().id) == expected
+        assert rules(app, asyncio.run(submit_async(mail)).id) == expected
+        assert rules(app, mail.submit(queue="default", priority=0).id) == {
+            **expected, "queue": "default", "priority": 0,
+        }  # fmt: skip
+
+
+async def submit_async(task: Any) -> Any:
+    return await task.submit.aio()
+
+
+def test_a_program_of_another_day_is_told_the_right_arguments(database: str) -> None:
+    with app_with_rules(database), interlock.open(database) as other:
+
+        @other.task
+        async def mail(to: str) -> None: ...
+
+        with pytest.raises(interlock.InterlockError, match="it has no argument 'to'; it takes no arguments"):
+            mail.submit("ann")
+        assert other.jobs().count().count == 0
+
+
+def test_tasks_are_read_over_http(database: str) -> None:
+    with app_with_rules(database) as app, housed() as house, house.hosts(app) as key:
+        headers = {"Authorization": f"Bearer {key}"}
+        (listed,) = httpx.get(f"{house.base}/v1/tasks", headers=headers).raise_for_status().json()["tasks"]
+        assert (listed["name"], listed["version"], listed["parameters"]) == ("mail", 1, [])
+        assert listed["rules"] == {
+            "queue": "post", "priority": 5, "capabilities": ["printer"], "attempts": 7, "timeout": "3m",
+        }  # fmt: skip
+        app.tasks["mail"].submit()
+        shown = httpx.get(f"{house.base}/v1/tasks/mail", headers=headers).raise_for_status().json()
+        assert (shown["waiting"], shown["running"]) == (1, 0)
+        assert httpx.get(f"{house.base}/v1/tasks/strange", headers=headers).status_code == 404
+        assert httpx.get(f"{house.base}/v1/tasks/mail?version=9", headers=headers).status_code == 404
+        wrong = httpx.post(
+            f"{house.base}/v1/jobs", json={"task": "mail", "input": {"a": 1}},
+            headers={**headers, "Idempotency-Key": "w"},
+        )  # fmt: skip
+        assert wrong.status_code in (400, 422)
+        assert "it has no argument 'a'" in wrong.text
+
+
+def test_a_worker_says_at_its_start_what_it_does_not_understand(url: str, caplog: pytest.LogCaptureFixture) -> None:
+    async def story(app: interlock.App) -> None:
+        @app.task
+        async def known(n: int) -> None: ...
+
+        works = (Work(task="strange"), Work(task="elsewhere", queue="other"), Work(task="known", input='{"m": 1}'))
+        await app.asend(Submit(tenant=app.tenant, work=works))
+        async with working(app):
+            await until(lambda: lines().count("not understood by this program") > 0)
+
+    def lines() -> str:
+        return "\n".join(record.getMessage() for record in caplog.records)
+
+    with caplog.at_level("INFO", logger="interlock.worker"), opened(url) as app:
+        asyncio.run(story(app))
+    assert (
+        "not understood by this program waiting=1 running=0: task 'strange': this program does not know it" in lines()
+    )
+    assert "elsewhere" not in lines()

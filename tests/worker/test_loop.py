@@ -336,7 +336,9 @@ def test_whatever_a_handler_raises_is_its_own_failure_and_nobody_elses(url: str)
         asyncio.run(story(app))
 
 
-def test_a_task_that_nobody_knows_here_is_tried_again_and_says_what_is_known(url: str) -> None:
+def test_a_task_that_a_worker_has_lost_is_tried_again_and_says_what_is_known(url: str) -> None:
+    """It said that it knows the task when it registered."""
+
     async def story(app: interlock.App) -> None:
         @app.task(attempts=2, backoff=0.001)
         async def known() -> None: ...
@@ -344,9 +346,10 @@ def test_a_task_that_nobody_knows_here_is_tried_again_and_says_what_is_known(url
         @app.task(attempts=2, backoff=0.001)
         async def unknown() -> None: ...
 
-        job = unknown.submit()
-        del app.tasks["unknown"]
-        async with working(app):
+        async with working(app) as worker:
+            await until(lambda: worker.claims)
+            del app.tasks["unknown"]
+            job = unknown.submit()
             await until(lambda: job.look().outcome)
         assert error(job) == "this app has no task 'unknown'; it has known"
         assert triggers(job) == ["submit", "claim", "retry", "claim", "exhaust"]

@@ -8,6 +8,7 @@ from interlock.kernel.lifecycle import Category
 from interlock.kernel.rows import Unit, WorkerRow
 from interlock.store.queries.views import AHEAD_MAX
 
+TASKS_SHOWN = 20  # of one worker
 SILENT_US = 60_000_000  # a worker that has room asks for work every second or so
 Explanation = tuple[str, str, tuple[str, ...]]  # a code, an answer, details
 
@@ -23,9 +24,15 @@ def explain_no_claim(facts: Facts) -> Explanation:
         here = tuple(f"{worker.name} {describe_queues(worker)}" for worker, _ in facts.workers)
         answer = f"{facts.name} waits in queue '{queue}', which no worker claims from"
         return "queue_without_workers", answer, (*here, start)
-    capable = [(worker, unit) for worker, unit in serving if not wanted - list_capabilities(worker)]
+    task = facts.view.body.task
+    knowing = [(worker, unit) for worker, unit in serving if knows_task(worker, task)]
+    if not knowing:
+        here = tuple(f"{worker.name} knows {describe_tasks(worker)}" for worker, _ in serving)
+        answer = f"{facts.name} waits: no worker of queue '{queue}' knows the task '{task}'"
+        return "task_unknown", answer, (*here, start)
+    capable = [(worker, unit) for worker, unit in knowing if not wanted - list_capabilities(worker)]
     if not capable:
-        worker = min((worker for worker, _ in serving), key=lambda worker: len(wanted - list_capabilities(worker)))
+        worker = min((worker for worker, _ in knowing), key=lambda worker: len(wanted - list_capabilities(worker)))
         words = ", ".join(sorted(wanted))
         lacking = ", ".join(sorted(wanted - list_capabilities(worker)))
         answer = f"{facts.name} needs a worker with {words}, and no worker of queue '{queue}' has it all"
@@ -71,6 +78,22 @@ def list_queues(worker: WorkerRow) -> list[str]:
 
 def list_capabilities(worker: WorkerRow) -> set[str]:
     return set(filter(None, worker.capabilities.split(",")))
+
+
+def list_tasks(worker: WorkerRow) -> list[str] | None:
+    """Returns the tasks that a worker knows; None if it takes any."""
+    return None if worker.tasks is None else msgspec.json.decode(worker.tasks, type=list[str])
+
+
+def knows_task(worker: WorkerRow, task: str) -> bool:
+    known = list_tasks(worker)
+    return known is None or task in known
+
+
+def describe_tasks(worker: WorkerRow) -> str:
+    known = list_tasks(worker) or []
+    more = f" and {len(known) - TASKS_SHOWN} more" if len(known) > TASKS_SHOWN else ""
+    return f"{', '.join(known[:TASKS_SHOWN]) or 'no task'}{more}"
 
 
 def describe_queues(worker: WorkerRow) -> str:

@@ -61,6 +61,7 @@ from interlock.kernel.commands.submit import Submit as Submit
 from interlock.kernel.commands.submit import Submitted as Submitted
 from interlock.kernel.commands.submit import Work as Work
 from interlock.kernel.commands.submit import read_options as read_options
+from interlock.kernel.commands.tasks import DefineTask as DefineTask
 from interlock.kernel.commands.tenants import Admission as Admission
 from interlock.kernel.commands.tenants import Admit as Admit
 from interlock.kernel.commands.tenants import Quota as Quota

@@ -68,6 +68,9 @@ class Work(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     undo: str | None = None
     template: str | None = None
     template_version: int | None = None  # the newest one by default
+    keep_us: int | None = None  # as the policy says
+    # Names of fields that hold although they have their default: the rules of the task do not take their place.
+    explicit: tuple[str, ...] = ()
     options: str | None = None  # of further plugins: a JSON object with a member for each, by the plugin's name
 
 
@@ -93,6 +96,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     beat_us: int | None = None
     silent: bool = False  # its workers cannot beat: its lease lasts for its whole TTL
     sla_us: int | None = None  # the longest time without a sign of life
+    keep_us: int | None = None  # how long it stays in the database after its end, at least
     quorum: int | None = None  # of an approval: how many votes it takes, one by default
     on_reject: str | None = None  # of an approval: "cancel" (the default) or "fail" its run
     approvers: tuple[str, ...] = ()  # of an approval: who may vote, by name or role; anybody by default
@@ -135,10 +139,13 @@ class Submit(Command[list[Submitted]], frozen=True, kw_only=True):
         return len(self.work)
 
 
+UNSAID = ',"keep_us":null,"explicit":[],"options":null}'  # the end of most work
+
+
 def encode_work(work: Work | list[Work]) -> str:
     """Work as schedules and templates keep it: what few say is not written, so that old digests still fit."""
     text = msgspec.json.encode(work).decode()
-    return text.replace(',"options":null}', "}").replace(',"needs_end":[],"after_end":[]', "")
+    return text.replace(UNSAID, "}").replace(',"needs_end":[],"after_end":[]', "")
 
 
 def list_work(command: Command[Any]) -> Iterator[Work]:

@@ -17,6 +17,7 @@ class Register(Command[int], frozen=True, kw_only=True):
     capabilities: tuple[str, ...] = ()
     capacity: int = 1  # units that it may hold
     concurrency: int = 0  # handlers that it runs at a time; 0: not said
+    tasks: tuple[str, ...] | None = None  # that it knows, and is given no other; None: it takes any
 
 
 class Drain(Command[Standing], frozen=True, kw_only=True):

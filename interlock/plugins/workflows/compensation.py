@@ -16,6 +16,7 @@ from interlock.kernel.lifecycle import Category
 from interlock.kernel.rows import Body, Note, Unit
 from interlock.plugins.workflows.queries import read_compensations
 from interlock.store.hooks import Moved, Reaction
+from interlock.store.queries.for_verbs import find_lane_of_task
 from interlock.store.unit_of_work import UnitOfWork
 
 LIFECYCLE = "job"
@@ -89,7 +90,7 @@ def undo(tx: UnitOfWork, owner: int, recorded: Note) -> None:
     """A job undoes what was recorded. Its key makes it the only one that ever does."""
     above = tx.unit(owner)
     wanted, body = msgspec.json.decode(recorded.payload, type=UndoStep), tx.body(above)
-    lane = wanted.lane or above.lane
+    lane = find_lane_of_task(tx, above.tenant, wanted.lane or above.lane, wanted.task)
     unit = Unit(
         id=tx.ids.take(), tenant=above.tenant, lane=lane, lifecycle=LIFECYCLE, parent=owner, decides=0,
         priority=above.priority,

@@ -12,7 +12,7 @@ from interlock.core.effective_policy import policy_of
 from interlock.core.operator_verbs import replay_stamp
 from interlock.core.places import Prerequisite, load_places
 from interlock.core.ready import make_ready
-from interlock.core.submit import create_unit
+from interlock.core.submit import complete_work, create_unit
 from interlock.core.validation import check_work, encode_policy, make_policy, may_be_reclaimed, policy_values
 from interlock.kernel import workflow_graph
 from interlock.kernel.commands import DefineTemplate, Planned, Policy, Replay, Submitted, Work
@@ -103,7 +103,7 @@ def expand(tx: UnitOfWork, run: Unit, kept: set[str] | None = None) -> list[Unit
         if kept and step.ref in kept:
             continue
         work = msgspec.structs.replace(step, input=given, step=step.ref, priority=run.priority or step.priority)
-        work = with_terms_of(tx.lifecycles, own, work)
+        (work,) = complete_work(tx, [with_terms_of(tx.lifecycles, own, work)])
         rules = encode_policy(policy_values(work)) if not own.earlier else encoded(make_policy(work), own.earlier)
         needs = [Prerequisite(made[name].id, made[name]) for name in step.needs if name in made]
         needs += [Prerequisite(made[name].id, made[name], True) for name in step.needs_end if name in made]

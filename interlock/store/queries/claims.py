@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from hashlib import sha256
 
-from interlock.kernel.rows import Body, Unit
+from interlock.kernel.rows import Body, Unit, WorkerRow
 from interlock.store.lanes import Served
 from interlock.store.queries.for_verbs import LaneState, Urgency, load_lanes, read_in_turn
 from interlock.store.query import select
@@ -30,18 +30,19 @@ SELECT lane, (SELECT priority || ' ' || available_at || ' ' || id FROM unit
 Here = Mapping[int, list[Unit]]  # lane by lane, what this transaction knows to be free
 
 
-def find_claimable(tx: UnitOfWork, queues: Sequence[str], capabilities: str, room: int, key: str) -> list[Unit]:
+def find_claimable(tx: UnitOfWork, queues: Sequence[str], worker: WorkerRow, room: int, key: str) -> list[Unit]:
     """What a claim takes, the most urgent first. The shares go round the queues that have something for its worker."""
-    served = load_lanes(tx, tx.tenant).served(tuple(queues), capabilities)
+    wanted = (tuple(queues), worker.capabilities, worker.tasks)
+    served = load_lanes(tx, tx.tenant).served(*wanted)
     here = group_known_free(tx, served)
-    lanes = group_waiting(served, read_lane_heads(tx, served, (tx.tenant, tuple(queues), capabilities)), here)
+    lanes = group_waiting(served, read_lane_heads(tx, served, (tx.tenant, *wanted)), here)
     hungry = rotate_queues([queue for queue in dict.fromkeys(queues) if queue in lanes], key)
     taken: dict[str, list[Unit]] = {queue: [] for queue in hungry}
     while hungry and (left := room - sum(map(len, taken.values()))):
         dealt = zip(hungry, split_room(left, len(hungry)), strict=True)
-        wanted = {queue: len(taken[queue]) + share for queue, share in dealt}
-        taken |= {queue: read_most_urgent(tx, lanes[queue], share, here) for queue, share in wanted.items() if share}
-        hungry = [queue for queue in hungry if len(taken[queue]) == wanted[queue]]  # it may have more
+        shares = {queue: len(taken[queue]) + share for queue, share in dealt}
+        taken |= {queue: read_most_urgent(tx, lanes[queue], share, here) for queue, share in shares.items() if share}
+        hungry = [queue for queue in hungry if len(taken[queue]) == shares[queue]]  # it may have more
     return sorted((unit for units in taken.values() for unit in units), key=urgency)
 
 
@@ -75,7 +76,9 @@ def group_waiting(served: Served, first: Mapping[int, Urgency], here: Here) -> d
     return by_queue
 
 
-def read_lane_heads(tx: UnitOfWork, served: Served, name: tuple[int, tuple[str, ...], str]) -> dict[int, Urgency]:
+def read_lane_heads(
+    tx: UnitOfWork, served: Served, name: tuple[int, tuple[str, ...], str, str | None]
+) -> dict[int, Urgency]:
     """The first unit of each lane that has one, as the database has them."""
     if name not in tx.state(LaneState).heads:
         if len(served.queues) == 1:  # its units will be asked for anyway

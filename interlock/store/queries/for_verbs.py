@@ -40,8 +40,8 @@ KEYS_AT_ONCE = 500
 # In one question with the limits of their tenant, which are asked for as often, and which few tenants have.
 LANES = Query(
     """
-SELECT id, queue, capabilities, NULL, NULL FROM lane WHERE id > :last AND id <= :end
-UNION ALL SELECT 0, '', '', max_running, max_waiting FROM tenant
+SELECT id, queue, capabilities, task, NULL, NULL FROM lane WHERE id > :last AND id <= :end
+UNION ALL SELECT 0, '', '', '', max_running, max_waiting FROM tenant
 WHERE id = :tenant AND (max_running IS NOT NULL OR max_waiting IS NOT NULL)
 """,
     LaneOrLimits,
@@ -55,8 +55,9 @@ class LaneState:
     lanes: dict[int, Lanes] = field(default_factory=dict)  # by tenant, with those that the transaction has made
     limits: dict[int, Limits] = field(default_factory=dict)  # by tenant
     limits_locked: bool = False
-    # By tenant, queues and capabilities: the most urgent unit of each lane that had one, as the database has them.
-    heads: dict[tuple[int, tuple[str, ...], str], dict[int, Urgency]] = field(default_factory=dict)
+    # By tenant, queues, capabilities and known tasks: the most urgent unit of each lane that had one, as the database
+    # has them.
+    heads: dict[tuple[int, tuple[str, ...], str, str | None], dict[int, Urgency]] = field(default_factory=dict)
 
 
 @dataclass
@@ -127,8 +128,8 @@ def load_lanes(tx: UnitOfWork, tenant: int) -> Lanes:
 def read_lanes(tx: UnitOfWork, known: Lanes) -> bool:
     """Lanes that were made since are known too; answers whether there were any. Their tenant's limits are, too."""
     rows = tx.run(bind_new_lanes(known))
-    fresh = sorted(Lane(*row[:3]) for row in rows if row.id)
-    tx.state(LaneState).limits[known.tenant] = next((row[3:] for row in rows if not row.id), (None, None))
+    fresh = sorted(Lane(*row[:4]) for row in rows if row.id)
+    tx.state(LaneState).limits[known.tenant] = next((row[4:] for row in rows if not row.id), (None, None))
     known.extend(fresh)
     return bool(fresh)
 
@@ -138,15 +139,23 @@ def bind_new_lanes(known: Lanes) -> BoundQuery[LaneOrLimits]:
     return LANES.bind(last=known.last, end=known.end, tenant=known.tenant)
 
 
-def find_or_make_lane(tx: UnitOfWork, tenant: int, queue: str, capabilities: Iterable[str]) -> int:
-    """The lane of a queue and a set of demands, made if there is none yet."""
-    demands = ",".join(sorted(capabilities)) if capabilities else ""
-    while (queue, demands) not in load_lanes(tx, tenant).ids:
-        make_lane(tx, tenant, queue, demands)
-    return load_lanes(tx, tenant).ids[queue, demands]
+def find_or_make_lane(tx: UnitOfWork, tenant: int, queue: str, capabilities: Iterable[str], task: str = "") -> int:
+    """The lane of a queue, a set of demands and a task that a worker must know, made if there is none yet."""
+    lane = (queue, ",".join(sorted(capabilities)) if capabilities else "", task)
+    while lane not in load_lanes(tx, tenant).ids:
+        make_lane(tx, tenant, *lane)
+    return load_lanes(tx, tenant).ids[lane]
 
 
-def make_lane(tx: UnitOfWork, tenant: int, queue: str, capabilities: str) -> None:
+def find_lane_of_task(tx: UnitOfWork, tenant: int, lane: int, task: str) -> int:
+    """The lane in which another task waits as work of this lane does: in its queue, with its demands."""
+    known = load_lanes(tx, tenant).find(lane)
+    if known is None or known.task == task:
+        return lane
+    return find_or_make_lane(tx, tenant, known.queue, filter(None, known.capabilities.split(",")), task)
+
+
+def make_lane(tx: UnitOfWork, tenant: int, queue: str, capabilities: str, task: str) -> None:
     """A lane is made, unless somebody else has just made it or taken its number: theirs is known then."""
     lanes = tx.state(LaneState).lanes
     if lanes[tenant] is tx.cache.lanes.get(tenant):
@@ -154,9 +163,9 @@ def make_lane(tx: UnitOfWork, tenant: int, queue: str, capabilities: str) -> Non
     known = lanes[tenant]
     if not known.lanes:
         ensure_tenant(tx, tenant)
-    lane = Lane(known.last + 1, queue, capabilities)
-    values = "(:id, :tenant, :queue, :capabilities) ON CONFLICT DO NOTHING RETURNING id"
-    sql = f"INSERT INTO lane (id, tenant, queue, capabilities) VALUES {values}"
+    lane = Lane(known.last + 1, queue, capabilities, task)
+    values = "(:id, :tenant, :queue, :capabilities, :task) ON CONFLICT DO NOTHING RETURNING id"
+    sql = f"INSERT INTO lane (id, tenant, queue, capabilities, task) VALUES {values}"
     if tx.connection.rows(sql, {**lane._asdict(), "tenant": tenant}):
         known.extend([lane])
     else:

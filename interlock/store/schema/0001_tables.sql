@@ -92,14 +92,16 @@ CREATE TABLE tenant (
 );
 INSERT INTO tenant (id, name, created_at) VALUES (1, 'default', 0);
 
--- A lane is a queue of one tenant together with what it asks of a worker (sorted, joined by commas).
+-- A lane is a queue of one tenant together with what it asks of a worker: the task that it must know ('': none), and
+-- capabilities (sorted, joined by commas).
 -- Its id begins with the tenant, so that the lanes of a tenant lie together in the claim index.
 CREATE TABLE lane (
     id            BIGINT PRIMARY KEY,
     tenant        INTEGER NOT NULL,
     queue         TEXT NOT NULL,
     capabilities  TEXT NOT NULL,
-    UNIQUE (tenant, queue, capabilities),
+    task          TEXT NOT NULL DEFAULT '',
+    UNIQUE (tenant, queue, capabilities, task),
     CHECK (id > tenant * 4294967296 AND id < (tenant + 1) * 4294967296)
 );
 
@@ -316,6 +318,7 @@ CREATE TABLE worker (
     renewals      BIGINT NOT NULL DEFAULT 0,   -- how often a heartbeat made a lease longer
     claim_nonce_hash TEXT,
     concurrency   INTEGER NOT NULL DEFAULT 0,  -- how many handlers it runs at a time; 0: it did not say
+    tasks         TEXT,                     -- those that it knows, a JSON list; NULL: it takes any
     UNIQUE (tenant, name, incarnation)
 );
 

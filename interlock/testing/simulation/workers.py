@@ -5,6 +5,8 @@ import random
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from interlock.client.app import App
 from interlock.kernel.errors import InterlockError
 from interlock.testing.simulation.handlers import Hand, template
@@ -57,10 +59,21 @@ class LoopWorker(Worker):
     def make_heartbeats(self) -> Heartbeats:
         return LoopHeartbeats(self.client, self.executions, self.clock, self.app.tenant, self.name, self.apply_answer)
 
+    async def log_deploy_problems(self) -> None:
+        """Logs nothing: a thread reads what waits."""
+
     def subscribe(self) -> Callable[[], None]:
         door: Any = self.app.engine
         unsubscribe: Callable[[], None] = door.hear(self.wake_up, self.heartbeats.send_soon)
         return unsubscribe
+
+
+class SimulatedApp(App):
+    """The app as it is, but that its tasks are stored as taking anything: some clients submit what no task takes."""
+
+    @property
+    def definitions(self) -> list[Any]:
+        return [msgspec.structs.replace(task.definition, parameters=None) for task in self.tasks.values()]
 
 
 class SimulatedWorkers:
@@ -76,7 +89,7 @@ class SimulatedWorkers:
         self.boots += 1
         self.process = Hand(self.name, self.world.sink)
         self.process.on_crash = self.fell
-        app = App("sqlite://:memory:")
+        app = SimulatedApp("sqlite://:memory:")
         app.lifecycles, app.tasks = self.world.lifecycles, template().tasks
         door: Any = SimulatedRemote(self.world.net, self.process)
         app.opened = door

@@ -1,0 +1,1 @@
+"""Tasks as rows: what each takes and by which rules its jobs are done, whoever submits them."""
