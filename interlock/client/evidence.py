@@ -54,18 +54,33 @@ def read_log(app: "App", unit: int, attempt: int | None = None) -> Iterator[byte
             part = app.read(read_log_part, unit, part.attempt, position, PART)
 
 
+class LogCursor:
+    """How far the logs of a job were read, attempt after attempt."""
+
+    def __init__(self, app: "App", unit: int, attempt: int | None = None) -> None:
+        self.app, self.unit, self.attempt, self.offset = app, unit, attempt or 1, 0
+
+    def read(self) -> LogPart | None:
+        """Returns the next part; None if there is nothing new now."""
+        lengths = {log.attempt: log.length for log in self.app.read(list_logs, self.unit)}
+        while True:
+            if self.offset < lengths.get(self.attempt, 0):
+                part = self.app.read(read_log_part, self.unit, self.attempt, self.offset, PART)
+                self.offset = part.start + len(part.data)
+                return part
+            later = [attempt for attempt in lengths if attempt > self.attempt]
+            if not later:
+                return None
+            self.attempt, self.offset = min(later), 0
+
+
 def follow_log(app: "App", unit: int, attempt: int | None = None) -> Iterator[LogPart]:
     """Yields parts of a job's log as they are added, from an attempt on, until the job has ended."""
-    now, position = attempt or 1, 0
+    cursor = LogCursor(app, unit, attempt)
     while True:
-        logs = {log.attempt: log for log in app.read(list_logs, unit)}
-        ended = app.job(unit).look().outcome is not None
-        part = app.read(read_log_part, unit, now, position, PART) if now in logs else None
-        if part and part.data:
-            position = part.start + len(part.data)
+        ended = app.job(unit).look().outcome is not None  # asked first: what was added before the end is read yet
+        if part := cursor.read():
             yield part
-        elif later := [number for number in logs if number > now]:
-            now, position = min(later), 0
         elif ended:
             return
         else:

@@ -6,7 +6,7 @@ import pytest
 
 from interlock.blobs.store import write_pieces
 from interlock.kernel.blobs import LARGE
-from interlock.kernel.commands import AddArtifact, AddBlob, AppendLog, LogEntry, Record
+from interlock.kernel.commands import AddArtifact, AddBlob, AppendLog, LogEntry, Record, Submit, Work
 from interlock.kernel.ids import format_id
 from tests.cli.places import Place
 from tests.engine.world import held
@@ -43,6 +43,29 @@ def test_a_log_is_printed_as_it_is(place: Place) -> None:
     assert place.ask("log", job, "--attempt", "2") == (2, "", "there is no attempt 2; there are 1 to 1")
     assert place.ask("log", job, "--json", "--follow").err == "give --follow or --json, not both"
     assert place.ask("log", "job_zzzz").code == 2
+
+
+def test_of_a_run_all_logs_are_printed(place: Place) -> None:
+    world = place.world
+    (run, first, second) = world.send(
+        Submit(
+            work=(
+                Work(task="release", lifecycle="workflow_run", ref="run"),
+                Work(task="build", lifecycle="step", parent="run", ref="build"),
+                Work(task="test", lifecycle="step", parent="run", needs=("build",)),
+            )
+        )
+    )
+    for step in (first, second):
+        (grant,) = world.claim(world.worker())
+        assert grant.unit == step.unit
+        world.start(grant)
+        world.send(AppendLog(entries=(LogEntry(held(grant), 0, b"log of %s\n" % grant.task.encode()),)))
+        world.finish(grant)
+    names = [format_id("step", step.unit) for step in (first, second)]
+    text = f"== build {names[0]}, attempt 1\nlog of build\n== test {names[1]}, attempt 1\nlog of test\n"
+    for words in ((), ("--follow",)):
+        assert place.ask("log", format_id("workflow_run", run.unit), *words).out == text
 
 
 def test_artifacts_are_listed_and_downloaded(place: Place, tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ ADAPTERS = {
     "cli": ({"time", "random"}, "it speaks to people, who live in time"),
     "blobs/folder.py": ({"time", "secrets"}, "the age of files, and names of files that have no digest yet"),
     "blobs/memory.py": ({"time"}, "the age of blobs, as a folder has it"),
+    "client/tree_logs.py": ({"time"}, "it waits for the next bytes of logs"),
     "client/evidence.py": ({"time"}, "it waits for the next bytes of a log"),
     "plugins/evidence/log_feed.py": ({"sleep"}, "it waits for the next bytes of logs"),
     "store/sqlite/driver.py": ({"time"}, "the store tells the time; a test gives it another clock"),

@@ -8,8 +8,17 @@ import typer
 
 from interlock.cli.options import DEFAULT, Id, Tenant, Url, find_unit, open_app
 from interlock.cli.output import Json, print_json, print_line, print_table
+from interlock.client.app import App
 from interlock.client.durations import format_time
-from interlock.client.evidence import find_artifact, follow_log, read_artifact, read_log, save_artifact
+from interlock.client.evidence import (
+    find_artifact,
+    follow_log,
+    read_artifact,
+    read_log,
+    save_artifact,
+)
+from interlock.client.tree_logs import read_tree_logs
+from interlock.client.trees import read_tree_snapshot
 from interlock.kernel.errors import InterlockError
 from interlock.plugins.evidence.queries import list_artifacts, list_logs
 
@@ -28,7 +37,7 @@ def print_log(
     db: Url = DEFAULT,
     json: Json = False,
 ) -> None:
-    """Print the log of a job: what its handler wrote by ctx.log, and the output of its process.
+    """Print the log of a job: what its handler wrote by ctx.log, and the output of its process; of a run, all its logs.
 
     With --json, print which logs there are: their lengths, what was dropped, and what came late.
     """
@@ -39,14 +48,25 @@ def print_log(
         if json:
             print_json({"logs": client.read(list_logs, number)})
             return
-        parts = (
-            (part.data for part in follow_log(client, number, attempt)) if follow else read_log(client, number, attempt)
-        )
         try:
-            for data in parts:
+            if attempt is None and len(client.read(read_tree_snapshot, client.lifecycles, number).nodes) > 1:
+                print_tree_logs(client, number, follow)
+                return
+            followed = (part.data for part in follow_log(client, number, attempt))
+            for data in followed if follow else read_log(client, number, attempt):
                 write_bytes(data)
         except KeyboardInterrupt:
             return
+
+
+def print_tree_logs(client: App, number: int, follow: bool) -> None:
+    """Print the logs of a run and of all below it, each behind a line that says whose it is."""
+    last = None
+    for node, part in read_tree_logs(client, number, follow=follow):
+        if (node.unit, part.attempt) != last:
+            last = node.unit, part.attempt
+            print_line(f"== {node.task} {node.id}, attempt {part.attempt}")
+        write_bytes(part.data)
 
 
 @app.command("artifacts")
