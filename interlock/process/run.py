@@ -28,11 +28,12 @@ from typing import Any
 from interlock.kernel.errors import InterlockError, PermanentError, TransientError
 from interlock.process.masking import Masker
 from interlock.process.sandbox import NO_SANDBOX, SandboxChoice
-from interlock.process.supervisor import LENGTH_BYTES
+from interlock.process.supervisor import GIVE_UP_AFTER, LENGTH_BYTES
 
 OUT, ERR, LOG = "out", "err", "log"  # the two outputs, and what is said here about the command
 SUPERVISOR = str(Path(__file__).with_name("supervisor.py"))
 LOOK_EVERY = 0.05  # seconds between two looks at clocks and at whether it should stop
+SUPERVISOR_SECONDS = GIVE_UP_AFTER + 5  # that a supervisor has to kill its tree
 DRAIN_SECONDS = 1.0  # for what the pipes still hold when the tree has ended
 CHUNK = 1 << 16
 MIB = 1 << 20
@@ -125,11 +126,13 @@ class ProcessRun:
     limits: ProcessLimits
     stop: Callable[[], bool]
     control: socket.socket
+    supervisor: "subprocess.Popen[bytes]"
     maskers: dict[str, Masker]
     selector: selectors.BaseSelector = field(default_factory=selectors.DefaultSelector)
     written: int = 0
     stopped: str = ""
     kill_at: float | None = None
+    give_up_at: float | None = None
     messages: dict[str, Any] = field(default_factory=dict)  # of the supervisor, by their first word
     unread: bytes = b""
 
@@ -146,6 +149,7 @@ class ProcessRun:
                     self.read_messages()
                 else:
                     self.read_output(key.data, key.fd)
+            self.supervisor.send_signal(signal.SIGCONT)  # a command of the same user may have stopped it
             self.keep_limits(ends_at)
         for name, pipe in pipes.items():
             self.drain(name, pipe)
@@ -209,7 +213,9 @@ class ProcessRun:
             self.ask_to_end("request")
         if self.kill_at is not None and now >= self.kill_at:
             self.send(b"K")
-            self.kill_at = None
+            self.kill_at, self.give_up_at = None, now + SUPERVISOR_SECONDS
+        if self.give_up_at is not None and now >= self.give_up_at:
+            self.supervisor.kill()
 
     def ask_to_end(self, why: str) -> None:
         """Asks the tree to end, once; it is killed after the grace."""
@@ -259,15 +265,17 @@ def run(
     maskers = {name: Masker(secrets) for name in (OUT, ERR)}
     on_output(LOG, f"{sandbox.describe()}\n".encode())
     with ExitStack() as stack:
-        control, pipes = start_supervisor(stack, stdin)
+        supervisor, control, pipes = start_supervisor(stack, stdin)
         text = json.dumps(spec).encode()
-        running = ProcessRun(on_output=on_output, limits=limits, stop=stop, control=control, maskers=maskers)
+        running = ProcessRun(
+            on_output=on_output, limits=limits, stop=stop, control=control, supervisor=supervisor, maskers=maskers
+        )
         stack.callback(running.selector.close)
         running.send(len(text).to_bytes(LENGTH_BYTES, "big") + text)
         return running.watch(pipes)
 
 
-def start_supervisor(stack: ExitStack, stdin: bytes) -> tuple[socket.socket, dict[str, int]]:
+def start_supervisor(stack: ExitStack, stdin: bytes) -> "tuple[subprocess.Popen[bytes], socket.socket, dict[str, int]]":
     """Starts a supervisor that waits for what to run. When the stack is closed, it and its whole tree have ended."""
     if sys.platform != "linux":
         raise InterlockError("running a command needs Linux: only there a process tree can be held together")
@@ -287,9 +295,19 @@ def start_supervisor(stack: ExitStack, stdin: bytes) -> tuple[socket.socket, dic
         theirs.close()
         for _, writing in pipes.values():
             os.close(writing)
-    stack.callback(supervisor.wait)
+    stack.callback(end_supervisor, supervisor)
     stack.callback(ours.close)  # which ends the tree, if anything of it is left
-    return ours, {name: reading for name, (reading, _) in pipes.items()}
+    return supervisor, ours, {name: reading for name, (reading, _) in pipes.items()}
+
+
+def end_supervisor(supervisor: "subprocess.Popen[bytes]") -> None:
+    """Waits for the end of a supervisor, which has no socket any more; one that does not end is killed."""
+    supervisor.send_signal(signal.SIGCONT)
+    try:
+        supervisor.wait(SUPERVISOR_SECONDS)
+    except subprocess.TimeoutExpired:
+        supervisor.kill()
+        supervisor.wait()
 
 
 async def arun(argv: Sequence[str], *, stop: Callable[[], bool] = never_stop, **options: Any) -> ProcessEnd:

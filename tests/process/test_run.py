@@ -81,8 +81,8 @@ def test_orphans_of_orphans_are_killed(tmp_path: Path) -> None:
 
 
 def test_the_end_of_the_process_counts_and_not_that_of_its_output(tmp_path: Path) -> None:
-    """The background process holds both outputs open, and would for a long time."""
-    end, written = run_script("sleep 1000 & echo $! > left.pid; echo last", tmp_path)
+    """The background process holds both outputs open, and would for a while."""
+    end, written = run_script("sleep 20 & echo $! > left.pid; echo last", tmp_path)
     assert (end.exit_code, end.killed, written.out) == (0, 1, "last\n")
     assert not is_alive(*read_pids(tmp_path))
 
@@ -193,6 +193,12 @@ def test_a_command_that_kills_its_supervisor_dies_with_it(tmp_path: Path) -> Non
     with pytest.raises(TransientError, match="supervisor"):
         run_script("echo $$ > main.pid; kill -9 $PPID; exec sleep 1000", tmp_path)
     wait_for(lambda: not is_alive(*read_pids(tmp_path)))
+
+
+def test_a_command_that_stops_its_supervisor_is_waited_for_all_the_same(tmp_path: Path) -> None:
+    end, written = run_script(f"{DAEMON} kill -STOP $PPID; echo after; exit 4", tmp_path)
+    assert (end.exit_code, end.killed, written.out) == (4, 1, "after\n")
+    assert not any(map(is_alive, read_pids(tmp_path)))
 
 
 def test_nothing_of_the_starter_is_open_in_the_command(tmp_path: Path) -> None:
