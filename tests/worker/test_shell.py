@@ -258,4 +258,4 @@ def test_wrong_commands_and_options_are_refused_where_they_are_written(
         for name, value in (("key", 7), ("delay", "soon"), ("at", "now"), ("priority", "high"), ("labels", "x")):
             with pytest.raises(InterlockError, match=name):
                 app.shell("true", **{name: value})
-        assert app.jobs().count() == 0
+        assert app.jobs().count().count == 0
