@@ -190,6 +190,7 @@ def call_prctl(option: int, value: int) -> None:
 
 
 def send_signal(pid: int, number: int) -> None:
+    """Sends a signal to a process, if it is still there."""
     try:
         os.kill(pid, number)
     except (ProcessLookupError, PermissionError):  # it has ended, or became another user's
