@@ -3,7 +3,19 @@
 from interlock.client.app import App, open  # noqa: A004
 from interlock.client.children import child
 from interlock.client.context import Context
-from interlock.client.exceptions import Cancelled, Failed, NoSignal, Reject, Result, Retry, Snooze, StillWaiting
+from interlock.client.exceptions import (
+    Cancelled,
+    Failed,
+    NoAnswer,
+    NoSignal,
+    NotDone,
+    Reject,
+    Rejected,
+    Result,
+    Retry,
+    Snooze,
+    StillWaiting,
+)
 from interlock.client.jobs import Job
 from interlock.client.runs import Run
 from interlock.client.tasks import Task, limit, rate
@@ -12,7 +24,8 @@ from interlock.kernel.errors import InterlockError, LeaseConflictError, Permanen
 
 __version__ = "0.1.0"
 __all__ = [
-    "App", "Cancelled", "Context", "Failed", "InterlockError", "Job", "LeaseConflictError", "NoSignal",
-    "PermanentError", "Reject", "Result", "Retry", "Run", "Snooze", "StillWaiting", "Task", "TransientError",
-    "ValidationError", "Workflow", "approval", "child", "limit", "open", "parallel", "rate", "shell", "step",
+    "App", "Cancelled", "Context", "Failed", "InterlockError", "Job", "LeaseConflictError", "NoAnswer", "NoSignal",
+    "NotDone", "PermanentError", "Reject", "Rejected", "Result", "Retry", "Run", "Snooze", "StillWaiting", "Task",
+    "TransientError", "ValidationError", "Workflow", "approval", "child", "limit", "open", "parallel", "rate", "shell",
+    "step",
 ]  # fmt: skip

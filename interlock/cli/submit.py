@@ -49,6 +49,10 @@ AfterStep = Annotated[
     typer.Option("--after-step", metavar="NAME", help="Step of its parent that must succeed before; may come later."),
 ]
 
+Options = Annotated[
+    str | None, typer.Option(metavar="JSON", help='Options by name, as in {"checks": {"jobs": ["lint"]}}.')
+]
+
 
 def submit(
     task: Annotated[str, typer.Argument(metavar="TASK", help="Name of the task, as its worker knows it.")],
@@ -72,6 +76,7 @@ def submit(
     after: After = None,
     after_end: AfterEnd = None,
     after_step: AfterStep = None,
+    options: Options = None,
     actor: Actor = None,
     reason: Why = "",
     tenant: Tenant = 1,
@@ -90,7 +95,7 @@ def submit(
             parent=None if parent is None else find_unit(app, parent),
             after=tuple(find_unit(app, text) for text in after or ()), needs=tuple(after_step or ()),
             after_end=tuple(find_unit(app, text) for text in after_end or ()), step=step, explicit=tuple(rules),
-            **rules,
+            options=options, **rules,
         )  # fmt: skip
         (submitted,) = app.send(Submit(tenant=tenant, actor=get_actor(actor), reason=reason, work=(work,)))
         job = app.job(submitted.unit)

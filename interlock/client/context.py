@@ -1,7 +1,7 @@
 """What a handler may ask of its job; the worker that runs the job gives it its parts."""
 
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any, Protocol, TypeVar
 
 from interlock.client.durations import Length
@@ -66,12 +66,79 @@ class Reading(Protocol):
     async def aio(self, name: str) -> Any: ...
 
 
+class ChildHandle(Protocol):
+    """A job below the one that runs, or something that people are asked."""
+
+    name: str
+
+    @property
+    def id(self) -> str | None:
+        """Its id; None if this attempt has just made it."""
+
+    @property
+    def done(self) -> bool:
+        """Whether it has ended."""
+
+    def wait(self, timeout: Length | None = None) -> Any:
+        """What it came to. Until it has ended nobody works here: the attempt ends, and the handler is called again.
+
+        Raises Failed if it ended without success, and StillWaiting if it has not ended in time.
+        """
+
+
+class Spawning(Protocol):
+    """`ctx.spawn(task, …)` or `ctx.spawn("name", task, …)`: a job below this one, made once under its name.
+
+    It takes the task's arguments and options, or a workflow and its arguments. In async handlers:
+    `await ctx.spawn.aio(…)`. If this job ends before it, it is stopped.
+    """
+
+    def __call__(self, first: Any, /, *args: Any, **kwargs: Any) -> ChildHandle: ...
+    async def aio(self, first: Any, /, *args: Any, **kwargs: Any) -> ChildHandle: ...
+
+
+class Asking(Protocol):
+    """`ctx.ask("delete?", what, approvers=["ops"])`: people approve `what` in the inbox, and may change it.
+
+    It returns what was approved. It raises Rejected if somebody rejects it, and NoAnswer if nobody decides until it
+    `expires`. `all({name: what, …})` asks several at once, and returns what was approved of each.
+    """
+
+    def __call__(
+        self, name: str, what: Any = None, *, approvers: Iterable[str] = (), quorum: int | None = None,
+        expires: Length | None = None, not_submitter: bool = False,
+    ) -> Any: ...  # fmt: skip
+    async def aio(
+        self, name: str, what: Any = None, *, approvers: Iterable[str] = (), quorum: int | None = None,
+        expires: Length | None = None, not_submitter: bool = False,
+    ) -> Any: ...  # fmt: skip
+    def all(self, questions: Mapping[str, Any], **terms: Any) -> dict[str, Any]: ...
+    async def all_aio(self, questions: Mapping[str, Any], **terms: Any) -> dict[str, Any]: ...
+
+
+class Effecting(Protocol):
+    """`ctx.effect("charge", call, check=look)`: a call to the outside, never repeated in silence.
+
+    It returns what the call returned, also to later attempts. If a worker was lost in the call, `check` says what the
+    call came to, or None if it did not take place. Without `check`, a person is asked in the inbox. A call that surely
+    had no effect raises NotDone. In async handlers: `await ctx.effect.aio(…)`.
+    """
+
+    def __call__(self, name: str, call: Callable[[], T], *, check: Callable[[], T | None] | None = None) -> T: ...
+    async def aio(
+        self, name: str, call: Callable[[], Awaitable[T]], *, check: Callable[[], Awaitable[T | None]] | None = None
+    ) -> T: ...
+
+
 class Context(Protocol):
     """Handed to the parameter that is annotated with it."""
 
     step: Stepping
     artifact: Keeping
     output: Reading
+    spawn: Spawning
+    ask: Asking
+    effect: Effecting
     log: JobLogger
 
     @property
@@ -123,3 +190,9 @@ class Context(Protocol):
 
         Steps that are recorded are not done again. Raises NoSignal if the signal has not come in time.
         """
+
+    def wait_any(self, *names: str, timeout: Length | None = None) -> tuple[str, Any]:
+        """The first of several signals that is there, and what came with it. Raises NoSignal as `wait_signal` does."""
+
+    def sleep(self, name: str, length: Length) -> None:
+        """Waits for so long, once under each name, however often the handler is called. Nobody works here meanwhile."""

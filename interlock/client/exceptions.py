@@ -3,7 +3,7 @@
 from typing import Any
 
 from interlock.client.durations import Length, length_us
-from interlock.kernel.errors import InterlockError, PermanentError
+from interlock.kernel.errors import InterlockError, PermanentError, TransientError
 
 COST_MAX = 1_000_000_000_000
 
@@ -26,16 +26,32 @@ class Snooze(InterlockError):
 
 
 class Await(Snooze):
-    """Call again once a signal is there, at the latest after a while. No attempt is spent."""
+    """Call again once one of these signals is there, at the latest after a while. No attempt is spent."""
 
-    def __init__(self, signal: str, timeout: Length | None = None) -> None:
-        InterlockError.__init__(self, f"waits for the signal '{signal}'")
-        self.signal, self.cost = signal, 0.0
+    def __init__(self, *signals: str, timeout: Length | None = None) -> None:
+        InterlockError.__init__(self, f"waits for the signal {' or '.join(map(repr, signals))}")
+        self.signals, self.cost = signals, 0.0
         self.after_us = None if timeout is None else length_us("timeout", timeout)
 
 
 class NoSignal(PermanentError):
     """A signal that was waited for has not come in time."""
+
+
+class Rejected(PermanentError):
+    """What a handler asked for was rejected; `by` and `comment` say by whom, and why."""
+
+    def __init__(self, name: str, by: str, comment: str = "") -> None:
+        super().__init__(f"'{name}' was rejected by {by}{f': {comment}' if comment else ''}")
+        self.by, self.comment = by, comment
+
+
+class NoAnswer(PermanentError):
+    """What a handler asked for was neither approved nor rejected in time, or was cancelled."""
+
+
+class NotDone(TransientError):
+    """Raised in a call of `ctx.effect`: the call surely had no effect, so it may be made again."""
 
 
 class Result:

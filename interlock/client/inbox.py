@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
+from msgspec import UNSET
 
 from interlock.client.async_pairs import Call, verb
 from interlock.core.effective_policy import policy_of
@@ -65,9 +66,12 @@ class InboxItem(msgspec.Struct, frozen=True, kw_only=True):
         return sum(vote.approve for vote in self.votes)
 
     @verb
-    def approve(self, *, comment: str = "", by: str = ME, role: Roles = ()) -> Call[Standing]:
-        """Votes for it; with enough of such votes it is approved."""
-        return Call(self.app, self.make_vote(by, comment, role, approve=True))
+    def approve(self, *, comment: str = "", by: str = ME, role: Roles = (), arguments: Any = UNSET) -> Call[Standing]:
+        """Votes for it; with enough of such votes it is approved. With `arguments`, these are, instead of its input."""
+        vote = self.make_vote(by, comment, role, approve=True)
+        if arguments is not UNSET:
+            vote = msgspec.structs.replace(vote, arguments=msgspec.json.encode(arguments).decode())
+        return Call(self.app, vote)
 
     @verb
     def reject(self, *, comment: str = "", by: str = ME, role: Roles = ()) -> Call[Standing]:
@@ -75,9 +79,13 @@ class InboxItem(msgspec.Struct, frozen=True, kw_only=True):
         return Call(self.app, self.make_vote(by, comment, role, approve=False))
 
     @verb
-    def decide(self, word: str, *, comment: str = "", by: str = ME) -> Call[Standing]:
-        """Decides it with one of its `words`, where one person is enough."""
-        return Call(self.app, Decide(unit=self.unit, trigger=word, actor=by, reason=comment, tenant=self.app.tenant))
+    def decide(self, word: str, *, comment: str = "", by: str = ME, data: Any = None) -> Call[Standing]:
+        """Decides it with one of its `words`, where one person is enough; some words take data."""
+        command = Decide(
+            unit=self.unit, trigger=word, actor=by, reason=comment, tenant=self.app.tenant,
+            data=msgspec.json.encode(data).decode(),
+        )  # fmt: skip
+        return Call(self.app, command)
 
     def make_vote(self, by: str, comment: str, role: Roles, *, approve: bool) -> Vote:
         return Vote(
@@ -110,9 +118,11 @@ class Inbox:
         items = self.app.read(read_inbox_page, self.app.lifecycles, by, to_tuple(role), checks, limit, last)
         return [msgspec.structs.replace(item, app=self.app) for item in items]
 
-    def approve(self, unit: int | str, *, comment: str = "", by: str = ME, role: Roles = ()) -> Standing:
+    def approve(
+        self, unit: int | str, *, comment: str = "", by: str = ME, role: Roles = (), arguments: Any = UNSET
+    ) -> Standing:
         """Votes for the approval that waits there. Raises NotWanted if none does; then nothing is changed."""
-        return self.find(unit, "approve", by).approve(comment=comment, by=by, role=role)
+        return self.find(unit, "approve", by).approve(comment=comment, by=by, role=role, arguments=arguments)
 
     def reject(self, unit: int | str, *, comment: str = "", by: str = ME, role: Roles = ()) -> Standing:
         """Votes against the approval that waits there. Raises NotWanted if none does; then nothing is changed."""

@@ -32,14 +32,13 @@ from typing import Any
 
 import msgspec
 
-from interlock.core.effective_policy import policy_of
+from interlock.core.effective_policy import find_deadline
 from interlock.core.notes import add_asker
 from interlock.core.outcomes import forget_error
 from interlock.core.tx_state import ToFollow
 from interlock.core.validation import check_text
-from interlock.kernel import timing
 from interlock.kernel.commands import Command
-from interlock.kernel.lifecycle import Category, Lifecycle, Move
+from interlock.kernel.lifecycle import Category, Move
 from interlock.kernel.paths import BORN, CLEAR, GRANT, OUTCOME, SAME_OUTCOME, SELF, SET, SET_ANEW, Path, Step
 from interlock.kernel.rows import Body, Need, Unit
 from interlock.store.acts import NOTHING, WITHHELD, LeaseTerms, RecordedMove, copy_birth, record_move
@@ -118,16 +117,16 @@ def move_along(
         forget_error(tx, unit)
     if lifecycle.settled(unit.state):
         unit.due_at = unit.asked_at = unit.asked_by = None
-    unit.deadline_at = deadline_of(tx, unit, lifecycle) if unit.state in lifecycle.clocked else None
+    unit.deadline_at = find_deadline(tx, unit) if unit.state in lifecycle.clocked else None
     derive(tx, unit)
     if path.source != BORN:
         tx.touch(unit)
 
 
-def hop_lease(tx: UnitOfWork, unit: Unit, trigger: str, stamp: Stamp, **columns: Any) -> None:
+def hop_lease(tx: UnitOfWork, unit: Unit, trigger: str, stamp: Stamp, payload: Any = None, **columns: Any) -> None:
     """The lease alone has made a hop; the unit stays where it is."""
     path = tx.paths.find(unit.lifecycle, unit.state, unit.lease, (Step(SELF, (trigger,)),))
-    take_path(tx, unit, path, stamp, None, None)
+    take_path(tx, unit, path, stamp, payload, None)
     change(tx, unit, **columns)
 
 
@@ -208,7 +207,9 @@ def derive(tx: UnitOfWork, unit: Unit) -> None:
     withheld = unit.parked_on == WITHHELD
     waits = not withheld and (unit.category == Category.READY or (not live and unit.state in lifecycle.reclaimed))
     due = unit.due_at is not None and unit.due_at > tx.now
-    signal = awaited(unit) if waits and (due or unit.due_at is None) else None
+    rests = unit.category == Category.WAITING and lifecycle.states[unit.state].deadline == "due"
+    parked = awaited(unit)
+    signal = parked if (waits or rests) and (due or unit.due_at is None) else None
     wanted = waits and not due and not unit.unmet and signal is None
     open_gates = [gate(tx, unit, wanted, live) for gate in tx.hooks.gates]  # each is asked: it may have to give back
     if not (wanted and all(open_gates)):
@@ -217,11 +218,13 @@ def derive(tx: UnitOfWork, unit: Unit) -> None:
         unit.available_at = tx.now
     if signal is not None or awaited(unit):
         unit.parked_on = signal  # it takes no slot meanwhile, and waits no longer than it wanted to
+    if parked is not None:  # its clock stands while it waits, and starts anew
+        unit.deadline_at = None if signal is not None else find_deadline(tx, unit, tx.now)
     if withheld:
         unit.parked_on = WITHHELD  # until somebody moves it
     unit.wake_at = None
     if unit.state in lifecycle.unsettled:
-        clocks = (unit.deadline_at, unit.due_at if due else None, unit.asked_by if live else None)
+        clocks = (unit.deadline_at, unit.due_at if due or rests else None, unit.asked_by if live else None)
         for at in clocks:  # the lease has a clock of its own
             if at is not None and (unit.wake_at is None or at < unit.wake_at):
                 unit.wake_at = at
@@ -230,12 +233,3 @@ def derive(tx: UnitOfWork, unit: Unit) -> None:
 def awaited(unit: Unit) -> str | None:
     """The signal that a unit is parked on, if it is one."""
     return unit.parked_on if unit.parked_on is not None and unit.parked_on.startswith(SIGNAL) else None
-
-
-def deadline_of(tx: UnitOfWork, unit: Unit, lifecycle: Lifecycle) -> int | None:
-    """When the clock of the unit's state runs out; for how long it may run counts from its start (A4-7)."""
-    limit_us = timing.time_limit(lifecycle, unit.state, policy_of(tx.body(unit)))
-    if limit_us is None:
-        return None
-    runs = lifecycle.states[unit.state].deadline == "time_out" and unit.category == Category.ACTIVE
-    return (unit.started_at if runs and unit.started_at else unit.changed_at) + limit_us

@@ -25,6 +25,8 @@ def decide(tx: UnitOfWork, command: Decide) -> Standing:
     for hook in tx.hooks.on_decide:
         if (standing := hook(tx, command)) is not None:
             return standing
+    if command.data != "null":
+        raise InterlockError(f"data are not allowed with '{command.trigger}' here")
     return apply_verdict(tx, command)
 
 

@@ -8,10 +8,11 @@ import msgspec
 
 from interlock.kernel.commands import Policy
 from interlock.kernel.errors import Corrupt
+from interlock.kernel.lifecycle import Category
 from interlock.kernel.lifecycle_options import Backoff, Budget
 from interlock.kernel.policy import AttemptsUsed
 from interlock.kernel.rows import Body, Unit
-from interlock.kernel.timing import backoff, spread
+from interlock.kernel.timing import backoff, spread, time_limit
 from interlock.store.unit_of_work import UnitOfWork
 
 T = TypeVar("T")
@@ -74,3 +75,16 @@ def retry_at(tx: UnitOfWork, unit: Unit) -> int:
     rule, own = tx.lifecycle(unit).options.backoff or NO_BACKOFF, policy_of(tx.body(unit))
     rule = replace(rule, base_us=own.backoff_us or rule.base_us, cap_us=own.backoff_cap_us or rule.cap_us)
     return tx.now + backoff(rule, unit.failures + unit.losses, spread(unit.id, unit.attempt))
+
+
+def find_deadline(tx: UnitOfWork, unit: Unit, since: int | None = None) -> int | None:
+    """When the clock of the unit's state runs out; for how long it may run counts from its start (A4-7).
+
+    `since` is an instant from which it counts instead.
+    """
+    lifecycle = tx.lifecycle(unit)
+    limit_us = time_limit(lifecycle, unit.state, policy_of(tx.body(unit)))
+    if limit_us is None:
+        return None
+    runs = lifecycle.states[unit.state].deadline == "time_out" and unit.category == Category.ACTIVE
+    return (since or (unit.started_at if runs and unit.started_at else unit.changed_at)) + limit_us

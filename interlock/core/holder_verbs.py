@@ -10,7 +10,7 @@ from interlock.core.outcomes import add_cost, check_cost, is_release_again
 from interlock.core.validation import check_choice, check_name, check_range
 from interlock.kernel import policy
 from interlock.kernel.commands import RECORDED_ONCE, RECORDS, Enter, LeaseStatus, Record, Release
-from interlock.kernel.errors import InterlockError, Refused
+from interlock.kernel.errors import InterlockError, NotWanted, Refused
 from interlock.kernel.guards import BY_HOLDER
 from interlock.kernel.ids import format_id
 from interlock.kernel.lifecycle import Owner
@@ -28,6 +28,8 @@ def record(tx: UnitOfWork, command: Record) -> list[LeaseStatus]:
         hook(command)
 
     def apply(unit: Unit, index: int) -> None:
+        if any(hook(tx, unit, command) for hook in tx.hooks.on_record):
+            return
         if command.kind == "artifact":
             keep_artifact(tx, unit, command)
         elif command.kind not in RECORDED_ONCE or not has_note(tx, unit.id, command.kind, command.name):
@@ -40,27 +42,33 @@ def record(tx: UnitOfWork, command: Record) -> list[LeaseStatus]:
 def release(tx: UnitOfWork, command: Release) -> list[LeaseStatus]:
     """The holder gives units back, for now or (snooze) for a while. No attempt is spent."""
     stamp = make_stamp(command)
-    verb = "release" if command.snooze_us is None and command.signal is None else "snooze"
+    signals = command.names()
+    verb = "release" if command.snooze_us is None and not signals else "snooze"
     check_range("snooze_us", command.snooze_us or 0, 0)
     check_cost(command.cost)
-    if command.signal is not None:
-        check_name("signal", command.signal)
+    for name in signals:
+        check_name("signal", name)
 
     def apply(unit: Unit, index: int) -> None:
         lifecycle = tx.lifecycle(unit)
-        snoozes = verb == "snooze" and command.signal is None
+        snoozes = verb == "snooze" and not signals
         if snoozes and unit.snoozes >= lifecycle.options.budget.snoozes:
             raise Refused(lifecycle.name, unit.state, verb, lifecycle.triggers(unit.state))
-        if lifecycle.allows(unit.state, "reclaim") and not lifecycle.allows(unit.state, verb):
+        in_place = lifecycle.allows(unit.state, "reclaim") and not lifecycle.allows(unit.state, verb)
+        if in_place and verb == "release":
             lose_in_place(tx, unit, "force", stamp)
             return
-        trigger = policy.after_release(lifecycle, unit.state, attempts_used(tx, unit), verb)
+        trigger = "" if in_place else policy.after_release(lifecycle, unit.state, attempts_used(tx, unit), verb)
         if snoozes:
             count(tx, unit, snoozes=1)
         due_at = unit.due_at if command.snooze_us is None else tx.now + command.snooze_us
         plugins = (hook(tx, unit, command, due_at) for hook in tx.hooks.on_release)
         payload, columns = next((answer for answer in plugins if answer is not None), ({}, {"due_at": due_at}))
-        end_lease(tx, unit, trigger, "force", stamp, {**payload, **add_cost(tx, unit, command.cost)}, **columns)
+        cost = add_cost(tx, unit, command.cost)
+        if in_place:
+            lose_in_place(tx, unit, "force", stamp, cost, **columns)
+        else:
+            end_lease(tx, unit, trigger, "force", stamp, {**payload, **cost}, **columns)
 
     return apply_each(
         tx, command, command.held, apply, lambda event, unit, index: is_release_again(event, verb, command.actor)
@@ -95,6 +103,8 @@ def enter(tx: UnitOfWork, command: Enter) -> list[LeaseStatus]:
         of_run = tx.lifecycle(run).move(run.state, command.phase)
         if run is unit or of_run.owner not in (Owner.HOLDER, Owner.VALIDATOR):
             raise Refused(run.lifecycle, run.state, command.phase, tx.lifecycle(run).triggers(run.state))
+        if of_run.owner is Owner.VALIDATOR and tx.lifecycle(run).settled(of_run.path[-1]):
+            raise NotWanted(f"'{command.phase}' is a verdict: checks or people give it, never the holder of the work")
         advance(tx, run, command.phase, stamp)
 
     return apply_each(tx, command, command.held, apply)

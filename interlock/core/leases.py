@@ -264,10 +264,10 @@ def lose_lease(tx: UnitOfWork, unit: Unit, ending: str, stamp: Stamp) -> None:
         lose_in_place(tx, unit, ending, stamp)
 
 
-def lose_in_place(tx: UnitOfWork, unit: Unit, ending: str, stamp: Stamp) -> None:
-    """Ends the lease; the unit waits where it is for the next worker, until it is old enough for it (A1-8)."""
+def lose_in_place(tx: UnitOfWork, unit: Unit, ending: str, stamp: Stamp, payload: Any = None, **columns: Any) -> None:
+    """Ends the lease; the unit waits where it is until it is old enough for the next worker (A1-8), or as told."""
     holder, after_us = unit.holder, policy_of(tx.body(unit)).reclaim_after_us
     due_at = unit.due_at if after_us is None or unit.started_at is None else unit.started_at + after_us
-    hop_lease(tx, unit, policy.LEASE_ENDS[ending], stamp, due_at=due_at)
+    hop_lease(tx, unit, policy.LEASE_ENDS[ending], stamp, payload, **{"due_at": due_at, **columns})
     if holder is not None:
         give_back(tx, unit, holder, stamp)

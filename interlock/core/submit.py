@@ -231,7 +231,7 @@ def create_ready(tx: UnitOfWork, work: Work, stamp: Stamp, parent: Unit | None, 
         raise InterlockError(
             f"{format_id(parent.lifecycle, parent.id)} has ended ({parent.state}); it gets no more children"
         )
-    if parent is not None:
+    if parent is not None and work.decides:
         refuse_second_child(tx, parent)
     needs = lock_needs(tx, work, parent, refs)
     for hook in tx.hooks.prepare_work:
@@ -311,11 +311,14 @@ def is_ready_by_birth(lifecycle: Lifecycle, state: str, work: Work) -> bool:
 
 
 def refuse_second_child(tx: UnitOfWork, parent: Unit) -> None:
-    """Raises InterlockError if one child at a time works for this unit, and one is open (A0-11)."""
+    """Raises InterlockError if one child at a time works for this unit, and one is open (A0-11).
+
+    Those that decide nothing about it, such as its checks, do other work.
+    """
     if tx.lifecycle(parent).options.roll_up is not RollUp.SINGLE:
         return
-    born = any(unit.parent == parent.id and unit.outcome is None for unit in tx.rows.units.values())
-    if born or parent.total > parent.succeeded + parent.lost:  # its counters know those of earlier transactions
+    born = any(unit.parent == parent.id and unit.decides and unit.outcome is None for unit in tx.rows.units.values())
+    if born or parent.deciders > parent.won + parent.decided:  # its counters know those of earlier transactions
         raise InterlockError(
             f"{format_id(parent.lifecycle, parent.id)} has an open child already; {parent.lifecycle} has one at a time"
         )

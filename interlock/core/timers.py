@@ -44,7 +44,7 @@ def fire_timer(tx: UnitOfWork, unit: Unit) -> None:
     elif is_past(tx, unit.deadline_at):
         expire_deadline(tx, unit)
     elif is_past(tx, unit.due_at) and tx.lifecycle(unit).allows(unit.state, "due"):
-        advance(tx, unit, "due", Stamp(CLOCK), due_at=None)
+        advance(tx, unit, "due", Stamp(CLOCK), due_at=None, parked_on=None)
     else:
         # If time could not move it before, now it can.
         change(tx, unit, parked_on=None if unit.parked_on == WITHHELD else unit.parked_on)

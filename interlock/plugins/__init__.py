@@ -6,16 +6,21 @@ from interlock.core.engine import Engine
 from interlock.core.plugin import Registry
 from interlock.kernel.lifecycle import Lifecycle
 from interlock.plugins.approvals.plugin import PLUGIN as APPROVALS
+from interlock.plugins.checks.plugin import PLUGIN as CHECKS
 from interlock.plugins.concurrency.plugin import PLUGIN as CONCURRENCY
+from interlock.plugins.effects.plugin import PLUGIN as EFFECTS
 from interlock.plugins.evidence.plugin import PLUGIN as EVIDENCE
 from interlock.plugins.graphs.plugin import PLUGIN as GRAPHS
+from interlock.plugins.parking.plugin import PLUGIN as PARKING
 from interlock.plugins.schedules.plugin import PLUGIN as SCHEDULES
 from interlock.plugins.shell.plugin import PLUGIN as SHELL
 from interlock.plugins.tasks.plugin import PLUGIN as TASKS
 from interlock.plugins.workflows.plugin import PLUGIN as WORKFLOWS
 from interlock.store.connection import Connection, WakeupChannel
 
-STANDARD = Registry((CONCURRENCY, WORKFLOWS, GRAPHS, APPROVALS, SCHEDULES, EVIDENCE, SHELL, TASKS))
+STANDARD = Registry(
+    (CONCURRENCY, PARKING, EFFECTS, CHECKS, WORKFLOWS, GRAPHS, APPROVALS, SCHEDULES, EVIDENCE, SHELL, TASKS)
+)
 
 
 def make_engine(

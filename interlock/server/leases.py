@@ -52,10 +52,14 @@ class FinishRequest(LeaseRequest, frozen=True, kw_only=True):
 
 
 class ReleaseRequest(LeaseRequest, frozen=True, kw_only=True):
-    """The unit is given back; with `snooze_seconds` to be called later, with `signal` once that is there."""
+    """The unit is given back; with `snooze_seconds` to be called later, with `signal` once that is there.
+
+    `signals` are several, of which any will do.
+    """
 
     snooze_seconds: Seconds | None = None
     signal: Name | None = None
+    signals: tuple[Name, ...] = ()
     cost: Annotated[float, Meta(ge=0)] = 0
 
 
@@ -94,7 +98,7 @@ async def release(request: Request) -> LeaseMessageResponse:
     body: ReleaseRequest = request.body
     message = Release(
         held=(await read_lease(request),), snooze_us=to_microseconds(body.snooze_seconds), signal=body.signal,
-        cost=body.cost,
+        signals=body.signals, cost=body.cost,
     )  # fmt: skip
     return await send_message(request, message)
 

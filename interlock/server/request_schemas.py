@@ -103,6 +103,7 @@ class WorkRequest(Strict, frozen=True, kw_only=True):
     on_reject: Literal["cancel", "fail"] | None = None
     approvers: Words = ()
     not_submitter: bool = False
+    options: dict[str, Any] | None = None  # of plugins, by name
 
 
 class JobRequest(WorkRequest, frozen=True, kw_only=True):
@@ -267,5 +268,6 @@ def make_work(request: WorkRequest, lifecycle: str, parent: int | str | None) ->
         needs=request.needs or (), after=tuple(map(parse_unit_id, request.after)), needs_end=request.needs_end,
         after_end=tuple(map(parse_unit_id, request.after_end)), step=request.step, attempts=request.attempts,
         exhausted=request.exhausted, quorum=request.quorum, on_reject=request.on_reject,
-        approvers=request.approvers, not_submitter=request.not_submitter, **lengths, **rules,
+        approvers=request.approvers, not_submitter=request.not_submitter,
+        options=None if request.options is None else encode_json(request.options), **lengths, **rules,
     )  # fmt: skip

@@ -78,6 +78,9 @@ OnDecide = Callable[["UnitOfWork", Decide], Standing | None]
 AfterDecide = Callable[["UnitOfWork", Unit, Decide], None]
 # Called before something is recorded that a holder sends. Raises InterlockError if it may not be.
 BeforeRecord = Callable[[Record], None]
+# Called with something that the holder of a unit records. Returns whether the plugin has kept it. Raises NotWanted if
+# it is not accepted: nothing has changed then.
+OnRecord = Callable[["UnitOfWork", Unit, Record], bool]
 # Called with a parent that is about to make the move that its children have led to, and the trigger.
 BeforeRollUp = Callable[["UnitOfWork", Unit, str], None]
 # Called with a message of a holder that was refused because its lease is over: the command, the lease that it names.
@@ -107,6 +110,7 @@ class Hooks(NamedTuple):
     on_decide: tuple[OnDecide, ...] = ()
     after_decide: tuple[AfterDecide, ...] = ()
     before_record: tuple[BeforeRecord, ...] = ()
+    on_record: tuple[OnRecord, ...] = ()
     before_roll_up: tuple[BeforeRollUp, ...] = ()
     on_stale: tuple[OnStale, ...] = ()
     on_forget: tuple[OnForget, ...] = ()

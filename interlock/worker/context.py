@@ -19,6 +19,7 @@ from interlock.client.durations import Length
 from interlock.client.exceptions import Await, NoSignal, checked_cost
 from interlock.kernel.commands import (
     AddArtifact,
+    ChildStatus,
     EvidenceStatus,
     LeaseGrant,
     LeaseRef,
@@ -26,10 +27,12 @@ from interlock.kernel.commands import (
     ReadOutput,
     Record,
 )
-from interlock.kernel.errors import Stale
+from interlock.kernel.errors import InterlockError, Stale
 from interlock.plugins.evidence.artifacts import check_artifact_name
+from interlock.worker.effects import EffectRecorder
 from interlock.worker.job_logs import JobLog
 from interlock.worker.log_lines import describe_job
+from interlock.worker.waiting import Asker, Spawner
 
 if TYPE_CHECKING:
     from interlock.client.app import App
@@ -38,6 +41,8 @@ T = TypeVar("T")
 LOG = logging.getLogger("interlock.job")
 BYTES = (bytes, bytearray, memoryview, Path)  # what an artifact is kept as it is
 OCTETS = "application/octet-stream"
+SIGNALS_MAX = 20  # that a handler may wait for at a time
+SLEEP = "sleep:"  # how the engine calls a wait that only time ends
 
 
 class StopFlag:
@@ -94,6 +99,23 @@ class JobContext(Context):
     @cached_property
     def artifact(self) -> "ArtifactRecorder":  # type: ignore[override]
         return ArtifactRecorder(self)
+
+    @cached_property
+    def spawn(self) -> Spawner:  # type: ignore[override]
+        return Spawner(self)
+
+    @cached_property
+    def ask(self) -> Asker:  # type: ignore[override]
+        return Asker(self)
+
+    @cached_property
+    def effect(self) -> EffectRecorder:  # type: ignore[override]
+        return EffectRecorder(self)
+
+    @cached_property
+    def children(self) -> dict[str, ChildStatus]:
+        """The children that earlier attempts made, by name."""
+        return {child.name: child for child in self.grant.children}
 
     @cached_property
     def log(self) -> JobLogger:  # type: ignore[override]
@@ -175,12 +197,24 @@ class JobContext(Context):
 
         Raises NoSignal if it has not come in time.
         """
+        return self.wait_any(name, timeout=timeout)[1]
+
+    def wait_any(self, *names: str, timeout: Length | None = None) -> tuple[str, Any]:
+        """The first of several signals that is there, and what came with it. Raises NoSignal as `wait_signal` does."""
+        if not 1 <= len(names) <= SIGNALS_MAX:
+            raise InterlockError(f"the number of signals = {len(names)} is not allowed; allowed is 1 to {SIGNALS_MAX}")
         signals = dict(self.grant.signals)
-        if name in signals:
-            return msgspec.json.decode(signals[name])
-        if name in self.grant.waited:
-            raise NoSignal(f"the signal '{name}' has not come in time")
-        raise Await(name, timeout)
+        for name in names:
+            if name in signals:
+                return name, msgspec.json.decode(signals[name])
+        if all(name in self.grant.waited for name in names):
+            raise NoSignal(f"the signal {' or '.join(map(repr, names))} has not come in time")
+        raise Await(*names, timeout=timeout)
+
+    def sleep(self, name: str, length: Length) -> None:
+        """Waits for so long, once under each name, however often the handler is called. Nobody works here meanwhile."""
+        if SLEEP + name not in self.grant.waited:
+            raise Await(SLEEP + name, timeout=length)
 
     def record(self, kind: str, data: Any, name: str = "") -> Record:
         payload = msgspec.json.encode(data).decode()

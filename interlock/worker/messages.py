@@ -40,7 +40,7 @@ class Raised(ProcessMessage, frozen=True, kw_only=True):
     counts_as: str
     text: str
     after_us: int | None = None
-    signal: str | None = None
+    signals: tuple[str, ...] = ()
     cost: float = 0
     traceback: str = ""
 
@@ -155,9 +155,9 @@ def encode_error(error: BaseException, cost: float = 0) -> Raised:
     text = make_storable(read_text(error))
     after_us = error.after_us if isinstance(error, Retry | Snooze) else None
     counts_as = kinds[0] if kinds else TransientError.__name__
-    signal = error.signal if isinstance(error, Await) else None
+    signals = error.signals if isinstance(error, Await) else ()
     return Raised(
-        name=type(error).__name__, counts_as=counts_as, text=text, after_us=after_us, signal=signal, cost=cost,
+        name=type(error).__name__, counts_as=counts_as, text=text, after_us=after_us, signals=signals, cost=cost,
         traceback=format_traceback(error),
     )  # fmt: skip
 
@@ -173,5 +173,5 @@ def decode_error(raised: Raised) -> InterlockError:
     elif isinstance(error, Snooze):
         error.after_us, error.cost = raised.after_us, 0.0
     if isinstance(error, Await):
-        error.signal = raised.signal or ""
+        error.signals = raised.signals
     return error

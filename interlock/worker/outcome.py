@@ -104,8 +104,8 @@ def add_cost(ending: Ending, cost: float) -> Ending:
 
 def make_release(snooze: Snooze, held: LeaseRef, **fields: Any) -> Release:
     """The command for a handler that wants to be called again, later or once a signal is there."""
-    signal = snooze.signal if isinstance(snooze, Await) else None
-    return Release(held=(held,), snooze_us=snooze.after_us, signal=signal, cost=snooze.cost, **fields)
+    signals = snooze.signals if isinstance(snooze, Await) else ()
+    return Release(held=(held,), snooze_us=snooze.after_us, signals=signals, cost=snooze.cost, **fields)
 
 
 def describe_error(error: BaseException) -> str:

@@ -122,3 +122,15 @@ def test_the_transactional_submit(interlock_app: On, tmp_path: Path) -> None:
         stage = interlock_app(app, app.url)
         assert stage.drain() == 1
         assert confirm.submit(2).wait() == "confirmed 2"
+
+
+def test_the_branch_cleaner_asks_before_it_deletes(interlock_app: On) -> None:
+    example = loaded("branch_cleaner")
+    stage = interlock_app(example.app)
+    job = example.clean.submit(names=["main", "old", "older"])
+    stage.drain()
+    (item,) = example.app.inbox(role="ops")
+    assert (item.task, item.input, example.deleted) == ("delete these?", ["old", "older"], [])
+    item.approve(by="ann", role="ops", arguments=["older"])
+    assert job.wait() == ["older"]
+    assert (example.deleted, list(example.branches)) == (["older"], ["main", "old"])

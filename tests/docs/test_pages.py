@@ -120,6 +120,14 @@ def test_the_page_about_graphs(tmp_path: Path) -> None:
     follow("docs/graphs.md", tmp_path, {})
 
 
+def test_the_page_about_waiting(tmp_path: Path) -> None:
+    follow("docs/waiting.md", tmp_path, {})
+
+
+def test_the_page_about_checks(tmp_path: Path) -> None:
+    follow("docs/checks.md", tmp_path, {})
+
+
 def test_the_readme(tmp_path: Path) -> None:
     follow("README.md", tmp_path, {}, skip=("sh", "text"))
 

@@ -18,6 +18,7 @@ from interlock.store.postgres import PostgresConnection
 from interlock.store.sqlite import MEMORY, SqliteConnection
 
 TEMPLATE = "interlock_template"
+LIFECYCLES = STANDARD.lifecycles(shipped())  # those of the plugins too
 with_template: set[str] = set()  # servers that have it
 KINDS = ("sqlite file", "sqlite memory", "postgres")
 Connection = SqliteConnection | PostgresConnection
@@ -46,9 +47,9 @@ def fresh(
             connection.close()
         return
     connection = SqliteConnection(str(folder / "test.db") if kind == "sqlite file" else MEMORY)
-    upgrade_by_copy(connection, shipped().values())
+    upgrade_by_copy(connection, LIFECYCLES.values())
     if more or tables:
-        migrate.upgrade(connection, [*shipped().values(), *more], tables)
+        migrate.upgrade(connection, [*LIFECYCLES.values(), *more], tables)
     yield connection
     connection.close()
 
@@ -63,7 +64,7 @@ def fresh_postgres(server: str, name: str, *more: Lifecycle, tables: Mapping[str
     # It is a store of its own, and no copy.
     owner.script("UPDATE about SET value = replace(gen_random_uuid()::text, '-', '') WHERE name = 'epoch'")
     if more or tables:
-        migrate.upgrade(owner, [*shipped().values(), *more], tables)
+        migrate.upgrade(owner, [*LIFECYCLES.values(), *more], tables)
     owner.close()
     try:
         yield swap(server, name).replace("//postgres@", "//ordinary@")
@@ -103,7 +104,7 @@ def make_template(server: str) -> None:
     with_template.add(server)
     alone(server, f"CREATE DATABASE {TEMPLATE}")
     owner = PostgresConnection(swap(server, TEMPLATE))
-    upgrade_with_tables(owner, shipped().values())
+    upgrade_with_tables(owner, LIFECYCLES.values())
     owner.script(
         "DO $$ BEGIN IF NOT EXISTS (SELECT 1 FROM pg_roles WHERE rolname = 'ordinary') THEN "
         "CREATE ROLE ordinary LOGIN; END IF; "

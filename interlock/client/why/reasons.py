@@ -209,7 +209,22 @@ def explain_signal(facts: Facts) -> Reason | None:
     until = f", until {format_time_relative(unit.due_at, facts.now)}" if unit.due_at else ""
     above = facts.parent if facts.parent is not None and facts.parent.unit.id == int(source) else facts.view
     whose = format_id(above.unit.lifecycle, int(source))
-    return Reason("signal", f"{facts.name} waits for the signal '{name}' of {whose}{until}")
+    word, _, child = name.partition(":")
+    if word == "sleep":
+        return Reason("signal", f"{facts.name} sleeps ('{child}'){until}")
+    if word == "child":
+        answer = f"{facts.name} waits until its child '{child}' has ended{until}"
+        return Reason("signal", answer, tell_child(facts, child))
+    names = " or ".join(f"'{each}'" for each in name.split("\n"))
+    return Reason("signal", f"{facts.name} waits for the signal {names} of {whose}{until}")
+
+
+def tell_child(facts: Facts, name: str) -> tuple[str, ...]:
+    """Says which child of a handler that is, and how it stands."""
+    made = [note.payload for note in facts.notes if note.kind == "child" and note.name == name]
+    unit = msgspec.json.decode(made[-1])["unit"] if made else 0
+    child = next((view for view in facts.children if view.unit.id == unit), None)
+    return drop_empty(f"{format_id(child.unit.lifecycle, unit)} is {child.unit.state}" if child else "")
 
 
 def explain_delay(facts: Facts) -> Reason | None:
@@ -282,6 +297,8 @@ def explain_gate(facts: Facts) -> Reason | None:
             if child.unit.category == Category.GATE
         ]
         return Reason("gate", f"{facts.name} waits, as {', '.join(names)} does, for a verdict")
+    if any(note.kind == "gate" and note.name == str(unit.version) for note in facts.notes):
+        return explain_checks(facts)
     verdicts = [
         trigger for trigger in lifecycle.triggers(unit.state) if lifecycle.move(unit.state, trigger).owner in DECIDERS
     ]
@@ -295,6 +312,17 @@ def explain_gate(facts: Facts) -> Reason | None:
 
 
 DECIDERS = ("person", "validator", "reporter")
+
+
+def explain_checks(facts: Facts) -> Reason:
+    """Says which checks of its gate have not ended."""
+    checks = [child for child in facts.children if child.unit.outcome is None and not child.unit.decides]
+    names = ", ".join(
+        f"{format_id(child.unit.lifecycle, child.unit.id)} ('{child.body.task}', {child.unit.state})"
+        for child in checks[:5]
+    )
+    until = f", until {format_time_relative(facts.unit.deadline_at, facts.now)}" if facts.unit.deadline_at else ""
+    return Reason("gate", f"{facts.name} waits for {len(checks)} of its checks: {names}{until}")
 
 
 def explain_plan(facts: Facts) -> Reason | None:
@@ -325,11 +353,11 @@ EXPLANATIONS: tuple[Callable[[Facts], Reason | None], ...] = (
     explain_cancel_request,
     explain_follower,
     explain_lease,
+    explain_signal,
     explain_unheld,
     explain_worker_unit,
     explain_unmet_needs,
     explain_parent_plan,
-    explain_signal,
     explain_delay,
     explain_parking,
     explain_tenant_limit,

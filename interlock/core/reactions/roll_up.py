@@ -89,8 +89,8 @@ def hear_children(tx: UnitOfWork, parent: Unit, moved: list[Unit]) -> None:
 
 
 def current_child(lifecycle: Lifecycle, parent: Unit, moved: list[Unit]) -> str:
-    """What the one child that does the work says; older ones are not asked."""
-    child = max(moved, key=lambda unit: unit.id, default=None)
+    """What the one child that does the work says; older ones are not asked, nor those that decide nothing."""
+    child = max((unit for unit in moved if unit.decides), key=lambda unit: unit.id, default=None)
     if child is None:
         return ""
     if child.outcome is not None:

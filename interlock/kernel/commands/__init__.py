@@ -24,7 +24,9 @@ from interlock.kernel.commands.leases import TRANSIENT as TRANSIENT
 from interlock.kernel.commands.leases import VALIDATION as VALIDATION
 from interlock.kernel.commands.leases import AddArtifact as AddArtifact
 from interlock.kernel.commands.leases import AppendLog as AppendLog
+from interlock.kernel.commands.leases import ChildStatus as ChildStatus
 from interlock.kernel.commands.leases import Claim as Claim
+from interlock.kernel.commands.leases import EffectStatus as EffectStatus
 from interlock.kernel.commands.leases import Enter as Enter
 from interlock.kernel.commands.leases import EvidenceStatus as EvidenceStatus
 from interlock.kernel.commands.leases import Finish as Finish

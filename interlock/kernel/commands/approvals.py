@@ -16,6 +16,7 @@ class Decide(Command[Standing], frozen=True, kw_only=True):
 
     unit: int
     trigger: str
+    data: str = "null"  # JSON: what belongs to the decision, where it takes any
 
     def needed_scope(self, own_workers: Collection[int] = ()) -> str:
         """Of all that is decided, only the verdicts of an approval are an approver's."""
@@ -37,3 +38,4 @@ class Vote(Command[Standing], frozen=True, kw_only=True):
     approve: bool = True
     roles: tuple[str, ...] = ()  # that the voter has
     step: str | None = None
+    arguments: str | None = None  # JSON: approved are these, instead of what was asked for

@@ -8,8 +8,8 @@ from interlock.kernel.commands.base import Command, Route
 
 STAGES = ("fetch", "input", "exec", "output", "commit")
 ENDS = ("success", "failure", "cancelled")
-RECORDS = ("progress", "checkpoint", "step", "artifact", "log", "compensation")
-RECORDED_ONCE = ("step", "compensation")  # of one name, the first is kept
+RECORDS = ("progress", "checkpoint", "step", "artifact", "log", "compensation", "child", "effect", "effect_result")
+RECORDED_ONCE = ("step", "compensation", "child", "effect_result")  # of one name, the first is kept
 # What a holder may say of a failure; for a dead letter, the reason code that it stands for unless another is given.
 TRANSIENT, PERMANENT, VALIDATION, CONFLICT = (
     "TransientError", "PermanentError", "ValidationError", "LeaseConflictError",
@@ -18,6 +18,35 @@ TRACEBACK_MAX = 16 * 1024  # bytes that are kept of the traceback of one attempt
 ERROR_CLASSES = {
     TRANSIENT: "exhausted_retries", PERMANENT: "policy_violation", VALIDATION: "validation_failed", CONFLICT: "",
 }  # fmt: skip
+
+
+class ChildStatus(msgspec.Struct, frozen=True, gc=False):
+    """A child that a holder made below its unit, and what came of it."""
+
+    name: str
+    unit: int
+    lifecycle: str
+    state: str
+    outcome: str | None  # None while it is open
+    result: str | None = None
+    error: str | None = None
+    trigger: str = ""  # what ended it, by whom and why
+    by: str = ""
+    reason: str = ""
+
+
+class EffectStatus(msgspec.Struct, frozen=True, gc=False):
+    """What is known of a call to the outside: how often it was begun and was not done after all, and its result."""
+
+    name: str
+    begun: int
+    undone: int
+    result: str | None = None
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it was begun, and nobody has said what came of it."""
+        return self.result is None and self.begun > self.undone
 
 
 class LeaseGrant(msgspec.Struct, frozen=True, gc=False):
@@ -41,6 +70,8 @@ class LeaseGrant(msgspec.Struct, frozen=True, gc=False):
     needed: tuple[tuple[str, str], ...] = ()  # of another unit: the results of what it needs, as far as they fit
     signals: tuple[tuple[str, str], ...] = ()  # those that came, by name
     waited: tuple[str, ...] = ()  # signals for which it has waited as long as it wanted to
+    children: tuple[ChildStatus, ...] = ()  # that earlier attempts made, by name
+    effects: tuple[EffectStatus, ...] = ()  # that earlier attempts began, by name
     lifecycle: str = "job"  # with the unit, the id that users see
     lasts_us: int = 0  # how long the lease lasts from this answer on
     parent: int | None = None  # the run that it is a step of
@@ -155,7 +186,7 @@ class Finish(Command[list[LeaseStatus]], frozen=True, kw_only=True):
 class Release(LeaseCommand, frozen=True, kw_only=True):
     """The holder gives units back; with a delay, it asks to be called again later. No attempt is spent.
 
-    With a signal, it asks to be called again once the signal is there, at the latest after the delay.
+    With signals, it asks to be called again once one of them is there, at the latest after the delay.
     """
 
     takes_key = False
@@ -163,6 +194,11 @@ class Release(LeaseCommand, frozen=True, kw_only=True):
     snooze_us: int | None = None
     signal: str | None = None
     cost: float = 0  # of each
+    signals: tuple[str, ...] = ()  # any of these, instead of one
+
+    def names(self) -> tuple[str, ...]:
+        """The signals that it waits for."""
+        return self.signals if self.signal is None else (self.signal, *self.signals)
 
 
 class Enter(LeaseCommand, frozen=True, kw_only=True):
@@ -230,10 +266,12 @@ class AddArtifact(Command[EvidenceStatus], frozen=True, kw_only=True):
 
 
 class Record(LeaseCommand, frozen=True, kw_only=True):
-    """The holder remembers something that moves nothing: progress, checkpoint, step, artifact, log or compensation.
+    """The holder remembers something: progress, a checkpoint, a step, an artifact, a log, a compensation, a child, an
+    effect or its result.
 
     A compensation is work that undoes what the holder has just done; it is started, the last first, if the unit ends
-    without success. Its payload is a JSON object with `task`, and perhaps `input`.
+    without success. Its payload is a JSON object with `task`, and perhaps `input`. A child is work that is made below
+    the unit, once under its name; its payload is a JSON object with fields of `Work`.
     """
 
     kind: str

@@ -1,7 +1,9 @@
 """`interlock inbox`, `approve`, `reject` and `decide`: what waits for a person, and the person's decision."""
 
+from collections.abc import Callable
 from typing import Annotated, Any
 
+import msgspec
 import typer
 
 from interlock.cli.options import DEFAULT, Limit, Tenant, Url, find_unit, get_actor, open_app
@@ -10,6 +12,7 @@ from interlock.client import json_views
 from interlock.client.app import App
 from interlock.client.durations import format_time
 from interlock.client.inbox import InboxItem
+from interlock.core import validation
 from interlock.kernel.commands import Standing
 from interlock.kernel.errors import InterlockError, StoreError
 from interlock.kernel.ids import format_id
@@ -20,6 +23,9 @@ HEADS = ("ID", "TASK", "RUN", "ACTION", "APPROVERS", "VOTES", "SINCE", "EXPIRES"
 Which = Annotated[str, typer.Argument(metavar="ID", help="What waits, as in approval_4r1, or its run.")]
 By = Annotated[str | None, typer.Option(envvar="INTERLOCK_ACTOR", help="Who decides (default: your OS user).")]
 Role = Annotated[list[str] | None, typer.Option(help="Role in which you decide; several are allowed.")]
+Arguments = Annotated[
+    str | None, typer.Option(metavar="JSON", help="Approve this instead of what was asked for with ctx.ask.")
+]
 Comment = Annotated[str, typer.Option(help="Why; kept with the vote.")]
 
 
@@ -62,13 +68,18 @@ def approve(
     comment: Comment = "",
     by: By = None,
     role: Role = None,
+    arguments: Arguments = None,
     tenant: Tenant = 1,
     db: Url = DEFAULT,
     json: Json = False,
 ) -> None:
     """Approve what waits for a person. If nothing waits, nothing changes and the exit code is 1."""
+    vote: dict[str, Any] = {"comment": comment, "by": get_actor(by), "role": role or ()}
+    if arguments is not None:
+        validation.check_json("arguments", arguments)
+        vote["arguments"] = msgspec.Raw(arguments.encode())
     with open_app(db, tenant) as client:
-        send_decision(client, unit, "approve", {"comment": comment, "by": get_actor(by), "role": role or ()}, json)
+        send_decision(client, unit, "approve", vote, json)
 
 
 @app.command()
@@ -93,14 +104,19 @@ def decide(
         str, typer.Argument(metavar="ACTION", help="One of the actions that the inbox lists: plan, valid …")
     ],
     comment: Comment = "",
+    data: Annotated[str, typer.Option(metavar="JSON", help="What belongs to the decision, where it takes any.")] = "",
     by: By = None,
     tenant: Tenant = 1,
     db: Url = DEFAULT,
     json: Json = False,
 ) -> None:
     """Decide what waits for another action than approve or reject."""
+    decision: dict[str, Any] = {"comment": comment, "by": get_actor(by)}
+    if data:
+        validation.check_json("data", data)
+        decision["data"] = msgspec.Raw(data.encode())
     with open_app(db, tenant) as client:
-        send_decision(client, unit, word, {"comment": comment, "by": get_actor(by)}, json)
+        send_decision(client, unit, word, decision, json)
 
 
 def send_decision(client: App, unit: str, word: str, vote: dict[str, Any], json: bool) -> None:
@@ -108,7 +124,7 @@ def send_decision(client: App, unit: str, word: str, vote: dict[str, Any], json:
     number = find_unit(client, unit)
     try:
         item = client.inbox.find(number, word, vote["by"])
-        verbs = {"approve": item.approve, "reject": item.reject}
+        verbs: dict[str, Callable[..., Standing]] = {"approve": item.approve, "reject": item.reject}
         standing = verbs[word](**vote) if word in verbs else item.decide(word, **vote)
     except StoreError:
         raise

@@ -1,5 +1,9 @@
 """Approvals over HTTP: the inbox, votes and other decisions of people."""
 
+from typing import Any
+
+import msgspec
+
 from interlock.client import json_views, responses
 from interlock.client.http_codec import find_scope
 from interlock.client.inbox import read_inbox_page, to_tuple
@@ -7,7 +11,7 @@ from interlock.kernel.commands import Decide, Vote
 from interlock.server.auth import require_scope
 from interlock.server.jobs import make_action_response
 from interlock.server.operations import Operation, Request, parse_unit_id, with_short_paths
-from interlock.server.request_schemas import Id, Name, Page, Strict, Text, Words
+from interlock.server.request_schemas import Id, Name, Page, Strict, Text, Words, encode_json
 
 
 class VoteRequest(Strict, frozen=True, kw_only=True):
@@ -19,12 +23,19 @@ class VoteRequest(Strict, frozen=True, kw_only=True):
     step: Name | None = None
 
 
+class ApproveRequest(VoteRequest, frozen=True, kw_only=True):
+    """The same. With `arguments`, these are approved instead of what was asked for."""
+
+    arguments: Any = msgspec.UNSET
+
+
 class DecideRequest(Strict, frozen=True, kw_only=True):
     """Another verdict than approve or reject, as the inbox asks for it."""
 
     word: Name
     by: Name | None = None
     comment: Text = ""
+    data: Any = None  # that belongs to the decision, where it takes any
 
 
 class InboxQuery(Strict, frozen=True, kw_only=True):
@@ -69,9 +80,10 @@ async def reject_in_run(request: Request) -> responses.ActionResponse:
 async def vote(request: Request, unit: int, *, approve: bool) -> responses.ActionResponse:
     """Sends a person's vote on what waits at a unit or below it. If nothing waits there, nothing has changed."""
     body: VoteRequest = request.body
+    given = body.arguments if isinstance(body, ApproveRequest) else msgspec.UNSET
     command = Vote(
         unit=unit, voter=body.by or request.caller.name, roles=body.roles, approve=approve, step=body.step,
-        reason=body.comment,
+        reason=body.comment, arguments=None if given is msgspec.UNSET else encode_json(given),
     )  # fmt: skip
     return await make_action_response(request, await request.send(command))
 
@@ -80,7 +92,10 @@ async def decide(request: Request) -> responses.ActionResponse:
     """Sends a verdict. One on an approval needs the scope `approve`; every other one needs `operate`."""
     body: DecideRequest = request.body
     unit = await request.find_unit()
-    command = Decide(unit=unit, trigger=body.word, actor=body.by or request.caller.name, reason=body.comment)
+    command = Decide(
+        unit=unit, trigger=body.word, actor=body.by or request.caller.name, reason=body.comment,
+        data=encode_json(body.data),
+    )  # fmt: skip
     require_scope(request.caller, find_scope(command))
     return await make_action_response(request, await request.send(command))
 
@@ -89,7 +104,7 @@ RUN, ITEM = "/v1/runs/{id}", "/v1/inbox/{id}"
 RUN_ROUTES = (
     Operation(
         method="POST", path=f"{RUN}/approve", scope="approve", summary="Approve what waits in a run",
-        call=approve_in_run, body=VoteRequest, response=responses.ActionResponse,
+        call=approve_in_run, body=ApproveRequest, response=responses.ActionResponse,
     ),
     Operation(
         method="POST", path=f"{RUN}/reject", scope="approve", summary="Reject what waits in a run",
@@ -103,7 +118,7 @@ ROUTES = (
     ),
     Operation(
         method="POST", path=f"{ITEM}/approve", scope="approve", summary="Approve what waits for a person",
-        call=approve, body=VoteRequest, response=responses.ActionResponse,
+        call=approve, body=ApproveRequest, response=responses.ActionResponse,
     ),
     Operation(
         method="POST", path=f"{ITEM}/reject", scope="approve", summary="Reject what waits for a person",

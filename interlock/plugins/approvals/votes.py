@@ -18,6 +18,7 @@ from interlock.kernel.errors import InterlockError, Unknown
 from interlock.kernel.ids import format_id
 from interlock.kernel.lifecycle import Category, Lifecycle
 from interlock.kernel.rows import Unit
+from interlock.plugins.approvals.queries import find_top
 from interlock.store.queries.for_verbs import find_submitter, has_note, load_open_children, read_notes
 from interlock.store.unit_of_work import UnitOfWork
 
@@ -38,6 +39,7 @@ class Voice(msgspec.Struct, frozen=True):
     comment: str = ""
     roles: tuple[str, ...] = ()
     vouched_by: str = ""  # the key that spoke for the voter
+    arguments: str | None = None  # JSON: what is approved, instead of what was asked for
 
 
 def cast_verdict(tx: UnitOfWork, command: Decide) -> Standing | None:
@@ -79,10 +81,14 @@ def vote(tx: UnitOfWork, command: Vote) -> Standing:
     """
     check_name("voter", command.voter)
     check_text("reason", command.reason)
+    if command.arguments is not None:
+        validation.check_json("arguments", command.arguments)
+        if not command.approve:
+            raise InterlockError("arguments are not allowed for a rejection; an approval may have them")
     unit = find_voted(tx, command)
     if unit is None:
         return make_standing(tx.unit(command.unit), applied=False)
-    voice = Voice(command.approve, command.reason, command.roles, command.vouched_by)
+    voice = Voice(command.approve, command.reason, command.roles, command.vouched_by, command.arguments)
     return cast(tx, unit, policy_of(tx.body(unit)), command, command.voter, voice)
 
 
@@ -108,13 +114,17 @@ def cast(tx: UnitOfWork, unit: Unit, own: Policy, command: Command[Standing], vo
     refuse_stranger(tx, unit, own, voter, voice.roles)
     if has_note(tx, unit.id, "vote", voter):
         return make_standing(unit, applied=False)
+    refuse_other_arguments(tx, unit, voice)
     note(tx, unit.id, "vote", msgspec.json.encode(voice).decode(), name=voter)
     votes = [(note.name, msgspec.json.decode(note.payload, type=Voice)) for note in read_notes(tx, [unit.id], "vote")]
     given = [name for name, voice in votes if voice.approve]
     if voice.approve and len(given) < (own.quorum or 1):
         return make_standing(unit, applied=True)
     if voice.approve:
-        keep_result(tx, unit, msgspec.json.encode({"by": given, "comment": voice.comment}).decode())
+        result: dict[str, object] = {"by": given, "comment": voice.comment}
+        if voice.arguments is not None:
+            result["arguments"] = msgspec.Raw(voice.arguments.encode())
+        keep_result(tx, unit, msgspec.json.encode(result).decode())
     order = Decide(
         unit=unit.id, trigger=VERDICTS[not voice.approve], tenant=command.tenant, actor=voter, reason=voice.comment,
         cause=command.cause, vouched_by=command.vouched_by,
@@ -122,9 +132,18 @@ def cast(tx: UnitOfWork, unit: Unit, own: Policy, command: Command[Standing], vo
     return apply_verdict(tx, order)
 
 
+def refuse_other_arguments(tx: UnitOfWork, unit: Unit, voice: Voice) -> None:
+    """Raises InterlockError if others have approved something else: a quorum is one for the same thing."""
+    votes = [msgspec.json.decode(vote.payload, type=Voice) for vote in read_notes(tx, [unit.id], "vote")]
+    other = next((vote for vote in votes if vote.approve), None)
+    if voice.approve and other is not None and other.arguments != voice.arguments:
+        approved = "what was asked for" if other.arguments is None else other.arguments[:200]
+        raise InterlockError(f"OTHER_ARGUMENTS: others have approved {approved}; approve the same, or reject it")
+
+
 def refuse_stranger(tx: UnitOfWork, unit: Unit, own: Policy, voter: str, roles: tuple[str, ...]) -> None:
     """Raises InterlockError for somebody who has no vote here."""
     if own.approvers and not {voter, *roles} & set(own.approvers):
         raise InterlockError(f"NOT_AN_APPROVER: '{voter}' has no vote here; these have: {', '.join(own.approvers)}")
-    if own.not_submitter and voter == find_submitter(tx, unit.parent or unit.id):
+    if own.not_submitter and voter == find_submitter(tx, find_top(tx, unit)):
         raise InterlockError(f"NOT_AN_APPROVER: '{voter}' submitted this, so another one must decide")

@@ -1,1 +1,1 @@
-"""Workflows: runs of stored templates, outputs of steps, conditions, compensation and signals (document 001)."""
+"""Workflows: runs of stored templates, outputs of steps, conditions and compensation (document 001)."""

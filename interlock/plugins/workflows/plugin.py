@@ -1,11 +1,10 @@
 """What workflows add to the core."""
 
 from interlock.core.plugin import Plugin
-from interlock.kernel.commands import DefineTemplate, Signal
+from interlock.kernel.commands import DefineTemplate
 from interlock.plugins.workflows.compensation import COMPENSATE, REMEMBER_UNDO, check_compensation
 from interlock.plugins.workflows.outputs import gather_outputs, hand_over_outputs
 from interlock.plugins.workflows.readiness import expand_or_skip
-from interlock.plugins.workflows.signals import hand_over_signals, signal, wait_for_signal
 from interlock.plugins.workflows.steps import WorkflowOptions, check_step, prepare_step
 from interlock.plugins.workflows.templates import define_template, replay_run
 from interlock.store.hooks import Hooks
@@ -14,15 +13,14 @@ PLUGIN = Plugin(
     name="workflows",
     docs="workflows.md",
     options=WorkflowOptions,
-    commands={DefineTemplate: define_template, Signal: signal},
+    commands={DefineTemplate: define_template},
     routes="interlock.plugins.workflows.routes:ROUTES",
     cli="interlock.plugins.workflows.cli:app",
     hooks=Hooks(
         checks=(check_step,),
         prepare_work=(prepare_step,),
         before_ready=(expand_or_skip,),
-        grant_fields=(hand_over_outputs, hand_over_signals),
-        on_release=(wait_for_signal,),
+        grant_fields=(hand_over_outputs,),
         on_replay=(replay_run,),
         before_record=(check_compensation,),
         before_roll_up=(gather_outputs,),

@@ -276,7 +276,7 @@ CREATE TABLE note (
     payload  TEXT NOT NULL
 );
 CREATE INDEX note_unit ON note (unit, kind, name);
-CREATE UNIQUE INDEX one_note_a_name ON note (unit, kind, name) WHERE kind IN ('vote', 'step', 'compensation');
+CREATE UNIQUE INDEX one_note_a_name ON note (unit, kind, name) WHERE kind IN ('vote', 'step', 'compensation', 'child', 'signal', 'checked', 'effect_result');
 CREATE INDEX note_expires ON note (tenant, expires) WHERE expires IS NOT NULL;
 CREATE INDEX note_beat ON note (unit, at, id) WHERE kind = 'beat';
 

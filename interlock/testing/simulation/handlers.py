@@ -117,6 +117,16 @@ async def perform(act: str, number: float, ctx: Context) -> None:
         ctx.progress(number)
     elif act == "checkpoint":
         ctx.checkpoint({"last": number, "before": ctx.saved is not None})
+    elif act == "effect":
+        await ctx.effect.aio(f"effect {number}", lambda: stepped(ctx), check=lambda: looked(ctx))
+    elif act == "spawn":
+        await ctx.spawn.aio(f"child {number}", "play", acts=[["step", number]])
+    elif act == "join":
+        (await ctx.spawn.aio(f"child {number}", "play", acts=[["step", number]])).wait(timeout="1h")
+    elif act == "nap":
+        ctx.sleep(f"nap {number}", number)
+    elif act == "signal":
+        ctx.wait_signal("go", timeout=number)
     elif act == "mind":
         if ctx.cancelled:
             raise Cancelled
@@ -142,3 +152,8 @@ def end(act: str, number: float) -> NoReturn:
 async def stepped(ctx: Context) -> int:
     effect(ctx)
     return ctx.attempt
+
+
+async def looked(ctx: Context) -> int | None:
+    """What came of a call, as the outside tells: sometimes it has happened."""
+    return ctx.attempt if ctx.unit % 2 else None

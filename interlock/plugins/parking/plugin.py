@@ -1,0 +1,25 @@
+"""What parking adds to the core."""
+
+from interlock.core.plugin import Plugin
+from interlock.kernel.commands import Signal
+from interlock.plugins.parking.children import TELL_PARENTS, Spawned, hand_over_children, make_child
+from interlock.plugins.parking.laws import find_sleepers
+from interlock.plugins.parking.signals import hand_over_signals, signal, start_clock_above, wait_for_signals
+from interlock.plugins.parking.stories import wait_for_a_signal, wait_for_children
+from interlock.store.hooks import Hooks
+
+PLUGIN = Plugin(
+    name="parking",
+    docs="waiting.md",
+    options=Spawned,
+    commands={Signal: signal},
+    laws={"nobody waits for what has come": find_sleepers},
+    stories=(wait_for_children, wait_for_a_signal),
+    hooks=Hooks(
+        before_grant=(start_clock_above,),
+        grant_fields=(hand_over_signals, hand_over_children),
+        on_release=(wait_for_signals,),
+        on_record=(make_child,),
+        reactions=(TELL_PARENTS,),
+    ),
+)

@@ -1,0 +1,96 @@
+"""`ctx.effect(name, call, check=…)`: a call to the outside that is never repeated in silence.
+
+Before the call it is recorded that it begins, after it its result. A worker that is lost in between leaves an effect
+that is *open*: nobody knows whether the call took place. The next attempt asks `check`; without one, a person is asked
+in the inbox, and the job waits for the answer without a worker.
+"""
+
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import msgspec
+
+from interlock.client.exceptions import Await, NotDone, Reject
+from interlock.kernel.commands import EffectStatus, Record, Work
+from interlock.worker.waiting import CHILD, Steps, await_steps, make_record, run_steps
+
+if TYPE_CHECKING:
+    from interlock.worker.context import JobContext
+
+T = TypeVar("T")
+LIFECYCLE = "effect"
+BEGUN, NOT_DONE = "begun", "not_done"
+
+
+class EffectRecorder:
+    """The effects of one job, as this attempt knows them."""
+
+    def __init__(self, context: "JobContext") -> None:
+        self.context = context
+        self.known = {status.name: status for status in context.grant.effects}
+
+    def __call__(self, name: str, call: Callable[[], T], *, check: Callable[[], T | None] | None = None) -> T:
+        result: T = run_steps(self.perform(name, call, check))
+        return result
+
+    async def aio(
+        self, name: str, call: Callable[[], Awaitable[T]], *, check: Callable[[], Awaitable[T | None]] | None = None
+    ) -> T:
+        result: T = await await_steps(self.perform(name, call, check))
+        return result
+
+    def perform(self, name: str, call: Callable[[], Any], check: Callable[[], Any] | None) -> Steps[Any]:
+        sender, status = self.context.sender, self.known.get(name)
+        if status is not None and status.result is not None:
+            return msgspec.json.decode(status.result)
+        if status is not None and status.is_open:
+            if check is None:
+                yield from self.ask(status)
+            elif (value := (yield check)) is not None:
+                yield sender, self.make_result(name, value)
+                return value
+            else:
+                yield sender, self.make_mark(name, NOT_DONE)
+        yield sender, self.make_mark(name, BEGUN)
+        try:
+            value = yield call
+        except NotDone:
+            yield sender, self.make_mark(name, NOT_DONE)
+            raise
+        yield sender, self.make_result(name, value)
+        return value
+
+    # What is recorded.
+
+    def make_mark(self, name: str, state: str) -> Record:
+        """The record that it begins, or was not done; what is known of it is told apart by its counts."""
+        status = self.known.get(name) or EffectStatus(name, 0, 0)
+        place = f"{self.context.fence}.{status.begun}.{status.undone}"
+        begun, undone = status.begun + (state == BEGUN), status.undone + (state == NOT_DONE)
+        self.known[name] = msgspec.structs.replace(status, begun=begun, undone=undone)
+        return self.context.record("effect", {"state": state, "place": place, "by": ""}, name)
+
+    def make_result(self, name: str, value: Any) -> Record:
+        record = self.context.record("effect_result", value, name)
+        self.known[name] = msgspec.structs.replace(self.known[name], result=record.payload)
+        return record
+
+    # What people are asked.
+
+    def ask(self, status: EffectStatus) -> Steps[None]:
+        """Raises Await until a person has answered, and Reject if the answer is that nothing more is done."""
+        child = self.name_question(status)
+        if child not in self.context.children:
+            yield self.context.sender, self.make_question(child, status.name)
+        question = self.context.children.get(child)
+        if question is None or question.outcome is None:
+            raise Await(CHILD + child)
+        raise Reject(f"the effect '{status.name}' is not known to have happened, and {question.by} has stopped it")
+
+    def name_question(self, status: EffectStatus) -> str:
+        """Each call of which nothing is known has a question of its own."""
+        return f"effect {status.name} {status.begun}"
+
+    def make_question(self, child: str, name: str) -> Record:
+        text = msgspec.json.encode({"effect": name}).decode()
+        return make_record(self.context, child, Work(task=name, lifecycle=LIFECYCLE, input=text))

@@ -1,0 +1,219 @@
+"""How a handler makes children of its job and waits for them: `ctx.spawn`, `ctx.ask`.
+
+A handler that waits raises `Await`, which ends its attempt here: the job is parked, and nothing of it is left in this
+process. It is called again from its beginning when what it waits for is there; what it recorded before (steps,
+children) is not done again, and the grant of the new attempt says what came of every child.
+"""
+
+from collections.abc import Callable, Generator, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import msgspec
+
+from interlock.client.async_pairs import Sender
+from interlock.client.context import ChildHandle
+from interlock.client.durations import Length, length_us
+from interlock.client.exceptions import Await, Failed, NoAnswer, Rejected, StillWaiting
+from interlock.client.tasks import OPTIONS, Task, check_options
+from interlock.client.workflows import Workflow
+from interlock.kernel.commands import ChildStatus, Command, Record, Work
+from interlock.kernel.errors import InterlockError, PermanentError, Stale
+from interlock.kernel.ids import format_id
+from interlock.kernel.lifecycle import Category
+from interlock.kernel.metrics import STALE
+
+if TYPE_CHECKING:
+    from interlock.worker.context import JobContext
+
+CHILD = "child:"  # as the engine calls the signal that a child has ended
+APPROVAL = "approval"
+
+
+# What a verb of the context does, written once: it yields a command with its sender, or a call to user code, and gets
+# the answer. Whoever runs it waits, or lets others run meanwhile.
+T = TypeVar("T")
+Step = tuple[Sender, Command[Any]] | Callable[[], Any]
+Steps = Generator[Step, Any, T]
+
+
+def run_steps(steps: Steps[T]) -> T:
+    """Takes the steps one after another, here and now. Returns what they come to."""
+    resume, answer = steps.send, None
+    while True:
+        try:
+            step = resume(answer)
+        except StopIteration as end:
+            result: T = end.value
+            return result
+        try:
+            answer = check_recorded(step[0].send(step[1])) if isinstance(step, tuple) else step()
+            resume = steps.send
+        except Exception as error:
+            resume, answer = steps.throw, error
+
+
+async def await_steps(steps: Steps[T]) -> T:
+    """The same; calls to user code are awaited, and others run while an answer is on its way."""
+    resume, answer = steps.send, None
+    while True:
+        try:
+            step = resume(answer)
+        except StopIteration as end:
+            result: T = end.value
+            return result
+        try:
+            answer = check_recorded(await step[0].asend(step[1])) if isinstance(step, tuple) else await step()
+            resume = steps.send
+        except Exception as error:
+            resume, answer = steps.throw, error
+
+
+def check_recorded(answer: Any) -> Any:
+    """The answer to a command. Raises Stale if the job is another worker's, and PermanentError if it is refused."""
+    if not isinstance(answer, list) or answer[0].accepted:
+        return answer
+    if answer[0].why in STALE:
+        raise Stale(f"this job is no longer held here: {answer[0].why}")
+    raise PermanentError(answer[0].why)
+
+
+class ChildJob(ChildHandle):
+    """A child of the job that runs, as its handler sees it."""
+
+    def __init__(self, context: "JobContext", name: str) -> None:
+        self.context, self.name = context, name
+        self.status: ChildStatus | None = context.children.get(name)  # None: it was made by this attempt
+
+    def __repr__(self) -> str:
+        return f"<child '{self.name}' {self.status.state if self.status else 'made just now'}>"
+
+    @property
+    def id(self) -> str | None:
+        return None if self.status is None else format_id(self.status.lifecycle, self.status.unit)
+
+    @property
+    def done(self) -> bool:
+        return self.status is not None and self.status.outcome is not None
+
+    def wait(self, timeout: Length | None = None) -> Any:
+        status = self.look(timeout)
+        if status.outcome != Category.SUCCESS:
+            raise Failed(self.id or self.name, status.state, status.error or "")
+        return None if status.result is None else msgspec.json.decode(status.result)
+
+    def look(self, timeout: Length | None = None) -> ChildStatus:
+        """What came of it. Raises Await until it has ended, and StillWaiting after so much time."""
+        if self.status is not None and self.status.outcome is not None:
+            return self.status
+        if CHILD + self.name in self.context.grant.waited:
+            raise StillWaiting(f"the child '{self.name}' has not ended in time")
+        raise Await(CHILD + self.name, timeout=timeout)
+
+
+class Spawner:
+    """`ctx.spawn(task, …)`: a job below this one, made once, however often this one is tried."""
+
+    def __init__(self, context: "JobContext") -> None:
+        self.context = context
+
+    def __call__(self, first: Any, /, *args: Any, **kwargs: Any) -> ChildHandle:
+        return run_steps(self.spawn(first, args, kwargs))
+
+    async def aio(self, first: Any, /, *args: Any, **kwargs: Any) -> ChildHandle:
+        return await await_steps(self.spawn(first, args, kwargs))
+
+    def spawn(self, first: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Steps[ChildHandle]:
+        name, what, args = parse_call(first, args)
+        if name not in self.context.children:
+            work = make_child_work(what, args, kwargs)
+            if isinstance(what, Workflow):
+                for definition in what.definitions:
+                    planned = yield what.app, definition
+                work = msgspec.structs.replace(work, template_version=planned.version)
+            yield self.context.sender, make_record(self.context, name, work)
+        return ChildJob(self.context, name)
+
+
+def parse_call(first: Any, args: tuple[Any, ...]) -> tuple[str, Any, tuple[Any, ...]]:
+    """The name of a child, what it is made of, and its arguments. Without a name it is called as its task is."""
+    if isinstance(first, Task | Workflow):
+        return first.name, first, args
+    if isinstance(first, str) and args and isinstance(args[0], Task | Workflow | str):
+        return first, args[0], args[1:]
+    raise InterlockError(
+        f"ctx.spawn({first!r}, …) is not allowed; allowed is ctx.spawn(task, …) or ctx.spawn(name, task, …), with a "
+        "task, a workflow, or the name of a task"
+    )
+
+
+def make_child_work(what: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Work:
+    """The work of a child. Raises InterlockError for a wrong argument or option."""
+    if isinstance(what, Workflow):
+        if args:
+            raise InterlockError(f"workflow '{what.name}' takes arguments by name")
+        _, command = what.make_submit([kwargs], {})
+        return command.work[0]
+    options = {name: kwargs.pop(name) for name in OPTIONS if name in kwargs}
+    if refused := [name for name in ("key", "on_duplicate", "tx") if name in options]:
+        raise InterlockError(f"ctx.spawn has no option '{refused[0]}': a child is made once under its name")
+    if isinstance(what, Task):
+        return what.make_submit([(args, kwargs)], options).work[0]
+    check_options(options)
+    if args or options:
+        raise InterlockError(f"task '{what}' is not defined here, so it takes arguments by name, and no options")
+    return Work(task=what, input=msgspec.json.encode(kwargs).decode())
+
+
+def make_record(context: "JobContext", name: str, work: Work) -> Record:
+    """The record by which a child is made; what work does not say is left out."""
+    defaults = Work(task=work.task)
+    given = {key: value for key, value in msgspec.structs.asdict(work).items() if value != getattr(defaults, key)}
+    return context.record("child", {**given, "task": work.task}, name)
+
+
+class Asker:
+    """`ctx.ask("delete?", what, …)`: people approve it, in the inbox, and may change it."""
+
+    def __init__(self, context: "JobContext") -> None:
+        self.context = context
+
+    def __call__(self, name: str, what: Any = None, **terms: Any) -> Any:
+        return run_steps(self.ask({name: what}, terms))[name]
+
+    async def aio(self, name: str, what: Any = None, **terms: Any) -> Any:
+        return (await await_steps(self.ask({name: what}, terms)))[name]
+
+    def all(self, questions: Mapping[str, Any], **terms: Any) -> dict[str, Any]:
+        """Asks several at once. Returns what was approved of each, by name, once all are decided."""
+        return run_steps(self.ask(questions, terms))
+
+    async def all_aio(self, questions: Mapping[str, Any], **terms: Any) -> dict[str, Any]:
+        return await await_steps(self.ask(questions, terms))
+
+    def ask(self, questions: Mapping[str, Any], terms: dict[str, Any]) -> Steps[dict[str, Any]]:
+        for name, what in questions.items():
+            if name not in self.context.children:
+                yield self.context.sender, make_record(self.context, name, make_approval(name, what, **terms))
+        return {name: self.read(name, what) for name, what in questions.items()}
+
+    def read(self, name: str, what: Any) -> Any:
+        """What was approved: as it was asked for, or as somebody changed it. Raises Rejected and NoAnswer."""
+        status = ChildJob(self.context, name).look()
+        if status.outcome == Category.SUCCESS:
+            answer = {} if status.result is None else msgspec.json.decode(status.result)
+            return answer.get("arguments", what)
+        if status.trigger == "reject":
+            raise Rejected(name, status.by, status.reason)
+        raise NoAnswer(f"'{name}' was not decided in time" if status.by == "clock" else f"'{name}' was cancelled")
+
+
+def make_approval(
+    name: str, what: Any, *, approvers: Iterable[str] = (), quorum: int | None = None, expires: Length | None = None,
+    not_submitter: bool = False,
+) -> Work:  # fmt: skip
+    """The work of an approval below a job. A rejection is for the handler to answer: it ends nothing by itself."""
+    return Work(
+        task=name, lifecycle=APPROVAL, input=msgspec.json.encode(what).decode(), quorum=quorum, on_reject="fail",
+        approvers=tuple([approvers] if isinstance(approvers, str) else approvers), not_submitter=not_submitter,
+        expires_us=None if expires is None else length_us("expires", expires),
+    )  # fmt: skip
