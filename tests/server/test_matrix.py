@@ -137,10 +137,23 @@ def seen(one: RemoteView) -> Prepare:
     return prepare
 
 
+def named(stage: Stage) -> tuple[str, str, Any]:
+    """A run with a step that is named as the run is: the path takes both from the same word."""
+    there = stage.run()
+    stage.post("/v1/jobs", {"task": "a", "lifecycle": "step", "parent": there, "step": there}, status=201)
+    return there, "workflow_run_zzzzzz", None
+
+
+def seen_by_name(stage: Stage) -> tuple[str, str, Any]:
+    there, _, _ = named(stage)
+    return "", "", {"unit": parse_id(there), "name": there}
+
+
 STEPS = {"task": "release", "steps": [{"task": "ship"}]}
 RUNS = {
     "": Entry(run()),
     "_steps": Entry(run()),
+    "_steps_name": Entry(named),
     "_events": Entry(run()),
     "_cost": Entry(run()),
 }
@@ -233,6 +246,7 @@ ENTRIES |= {
         for place in ("", "worker_")
     },
 }
+ENTRIES["post_v1_views_child_named"] = Entry(seen_by_name, finds=True)
 ENTRIES["post_v1_wait"] = Entry(nothing({"ear": "e", "queues": ["default"]}))
 OPEN = {"get_healthz", "get_readyz"}
 EMPTY = (None, [], {}, {"count": 0, "more": False}, {"units": [], "next": None})  # what views say where nothing is
