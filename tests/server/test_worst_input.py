@@ -27,6 +27,7 @@ import sys
 from interlock.kernel import parameters
 from interlock.core import api_keys as key_verbs, validation
 from interlock.plugins.schedules import cron
+from interlock.plugins.shell import plugin as shell
 from interlock.kernel import api_keys, durations
 from interlock.kernel.commands import Work
 from interlock.kernel.errors import InterlockError
@@ -89,6 +90,10 @@ CASES = {
         told(lambda: validation.check_work_once(None, Work(task="a", cause=start + long(part) + end)))
         for start in ("", "a:") for part in ("a", "1", ":", "a:1", "_-") for end in ("", ":", ":1", "!")
     ],
+    "VARIABLE": lambda: [
+        refused(lambda: shell.check_shell_options(shell.ShellOptions(command="a", environment={long(part) + end: "1"})))
+        for part in ("a", "_", "1", "a_1") for end in ("", "-", "=")
+    ],
     "cron": lambda: [refused(lambda: cron.spelled(long(part), "UTC", 0)) for part in ("1,", "*", "1-", "*/", "* ")],
     "MISSING_FIELD and UNKNOWN_FIELD": lambda: [
         parameters.describe_wrong_argument(long(part) + end)
@@ -108,6 +113,11 @@ EXPRESSIONS = {
     "kernel/api_keys.py": "SPELLING",
     "kernel/durations.py": "_PART",
     "server/request_schemas.py": "Id",
+    "plugins/shell/plugin.py": "VARIABLE",
+    "plugins/shell/routes.py": "NO_NUL",
+    "git/command.py": "",  # reads what git writes
+    "git/repository.py": "",  # reads names that programs give
+    "process/masking.py": "",  # reads what commands write, for words without a choice in them
     "cli/arguments.py": "",  # reads our own command line
     "server/api_page.py": "",  # reads our own page
     "audit/log/state.py": "",  # reads a log file
