@@ -9,6 +9,7 @@ from interlock.client.exceptions import (
     NoAnswer,
     NoSignal,
     NotDone,
+    Outage,
     Reject,
     Rejected,
     Result,
@@ -18,14 +19,14 @@ from interlock.client.exceptions import (
 )
 from interlock.client.jobs import Job
 from interlock.client.runs import Run
-from interlock.client.tasks import Task, limit, rate
+from interlock.client.tasks import Task, counted, exclusive, limit, rate, rated, shared
 from interlock.client.workflows import Workflow, approval, parallel, shell, step
 from interlock.kernel.errors import InterlockError, LeaseConflictError, PermanentError, TransientError, ValidationError
 
 __version__ = "0.1.0"
 __all__ = [
     "App", "Cancelled", "Context", "Failed", "InterlockError", "Job", "LeaseConflictError", "NoAnswer", "NoSignal",
-    "NotDone", "PermanentError", "Reject", "Rejected", "Result", "Retry", "Run", "Snooze", "StillWaiting", "Task",
-    "TransientError", "ValidationError", "Workflow", "approval", "child", "limit", "open", "parallel", "rate", "shell",
-    "step",
+    "NotDone", "Outage", "PermanentError", "Reject", "Rejected", "Result", "Retry", "Run", "Snooze", "StillWaiting",
+    "Task", "TransientError", "ValidationError", "Workflow", "approval", "child", "counted", "exclusive", "limit",
+    "open", "parallel", "rate", "rated", "shared", "shell", "step",
 ]  # fmt: skip

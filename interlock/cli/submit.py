@@ -9,8 +9,10 @@ import typer
 
 from interlock.cli.options import DEFAULT, Actor, Tenant, Url, Why, find_unit, get_actor, open_app, parse_length
 from interlock.cli.output import Json, on_terminal, print_json, print_line
+from interlock.client.app import App
 from interlock.client.durations import instant_us
-from interlock.kernel.commands import Submit, Work
+from interlock.client.tasks import counted, exclusive, rated, shared
+from interlock.kernel.commands import Resource, Submit, Submitted, Work
 from interlock.kernel.errors import InterlockError
 
 Arg = Annotated[
@@ -31,11 +33,26 @@ OwnPriority = Annotated[
 ]
 Cap = Annotated[list[str] | None, typer.Option("--cap", help="Capability that its worker must have.")]
 Mutex = Annotated[str | None, typer.Option(help="Only one job with this name runs at a time.")]
+ResourceOption = Annotated[
+    list[str] | None,
+    typer.Option("--resource", help="What it needs while it runs: db (alone), db:shared, gpu:2/8 (2 of 8), api:10/1s."),
+]
 Label = Annotated[list[str] | None, typer.Option("--label", metavar="NAME=VALUE", help="Label.")]
 Correlation = Annotated[str, typer.Option(help="Correlation id; its children inherit it.")]
 LifecycleName = Annotated[str, typer.Option("--lifecycle", help="Its lifecycle.")]
 Attempts = Annotated[int | None, typer.Option(help="Maximum number of attempts.")]
 Timeout = Annotated[str | None, typer.Option(metavar="DURATION", help="Maximum running time of an attempt.")]
+QueueTimeout = Annotated[str | None, typer.Option(metavar="DURATION", help="Maximum time until it is claimed.")]
+PlanTimeout = Annotated[str | None, typer.Option(metavar="DURATION", help="Maximum time until it is planned.")]
+CancelTimeout = Annotated[
+    str | None, typer.Option(metavar="DURATION", help="Time that its worker has to stop, after a cancel.")
+]
+Losses = Annotated[int | None, typer.Option(help="Maximum number of lost leases; else they count as attempts.")]
+Settle = Annotated[
+    str | None,
+    typer.Option(help="Of a run: fail with the first lost step (first, the default), or when all have ended (all)."),
+]
+DIGITS_MAX = 12
 Parent = Annotated[str | None, typer.Option(metavar="ID", help="Job or run that it is a part of.")]
 Step = Annotated[
     str | None, typer.Option("--step", metavar="NAME", help="Its name in its parent; adding it again adds nothing.")
@@ -66,11 +83,17 @@ def submit(
     priority: OwnPriority = None,
     cap: Cap = None,
     mutex: Mutex = None,
+    resource: ResourceOption = None,
     label: Label = None,
     correlation: Correlation = "",
     lifecycle: LifecycleName = "job",
     attempts: Attempts = None,
     timeout: Timeout = None,
+    queue_timeout: QueueTimeout = None,
+    plan_timeout: PlanTimeout = None,
+    cancel_timeout: CancelTimeout = None,
+    losses: Losses = None,
+    settle: Settle = None,
     parent: Parent = None,
     step: Step = None,
     after: After = None,
@@ -86,27 +109,55 @@ def submit(
     """Submit a job; what is left out is as the stored rules of its task say. When piped, only its id is printed."""
     named = {"queue": queue, "priority": priority, "capabilities": tuple(cap) if cap else None}
     rules: dict[str, Any] = {name: value for name, value in named.items() if value is not None}
+    clocks = parse_clocks(
+        timeout=timeout, queue_timeout=queue_timeout, plan_timeout=plan_timeout, cancel_timeout=cancel_timeout
+    )
     with open_app(db, tenant, make=True) as app:
         work = Work(
             task=task, lifecycle=lifecycle, input=parse_input(arg, given), key=key, on_duplicate=on_duplicate,
             delay_us=parse_length("delay", delay), at_us=None if at is None else parse_instant(at), mutex=mutex,
             labels=encode(parse_pairs("label", label)), correlation=correlation, attempts=attempts,
-            timeout_us=None if timeout is None else parse_length("timeout", timeout),
+            resources=tuple(map(parse_resource, resource or ())), losses=losses, settle=settle, **clocks,
             parent=None if parent is None else find_unit(app, parent),
             after=tuple(find_unit(app, text) for text in after or ()), needs=tuple(after_step or ()),
             after_end=tuple(find_unit(app, text) for text in after_end or ()), step=step, explicit=tuple(rules),
             options=options, **rules,
         )  # fmt: skip
         (submitted,) = app.send(Submit(tenant=tenant, actor=get_actor(actor), reason=reason, work=(work,)))
-        job = app.job(submitted.unit)
-        name, state = job.id, job.state
+        print_submitted(app, submitted, "name" if key is None else "key", json)
+
+
+def print_submitted(app: App, submitted: Submitted, known_by: str, json: bool) -> None:
+    """Print the job that a submit made, or found under its name or key."""
+    job = app.job(submitted.unit)
+    name, state = job.id, job.state
     if json:
         print_json({"id": name, "created": submitted.created, "replaced": submitted.replaced, "state": state})
     elif on_terminal():
-        was = "submitted" if submitted.created else f"there already, under its {'name' if key is None else 'key'}"
+        was = "submitted" if submitted.created else f"there already, under its {known_by}"
         print_line(f"{name} was {was}; it is {state}. Look: interlock why {name}")
     else:
         print_line(name)
+
+
+def parse_clocks(**lengths: str | None) -> dict[str, Any]:
+    """Return the fields of work that options for lengths of time stand for. Raises InterlockError."""
+    given = {name: text for name, text in lengths.items() if text is not None}
+    return {f"{name}_us": parse_length(name.replace("_", "-"), text) for name, text in given.items()}
+
+
+def parse_resource(text: str) -> Resource:
+    """Return the resource that an option names. Raises InterlockError."""
+    name, _, use = text.partition(":")
+    count, _, whole = use.partition("/")
+    if use in ("", "exclusive"):
+        return exclusive(name)
+    if use == "shared":
+        return shared(name)
+    if not count.isdecimal() or not whole or len(count) > DIGITS_MAX or len(whole) > DIGITS_MAX:
+        allowed = "NAME, NAME:shared, NAME:2/8 (2 of 8) and NAME:10/1s (a rate)"
+        raise InterlockError(f"--resource {text!r} is not allowed; allowed are {allowed}")
+    return counted(name, int(count), of=int(whole)) if whole.isdecimal() else rated(name, int(count), whole)
 
 
 def parse_input(arguments: Sequence[str] | None, given: str | None) -> str:

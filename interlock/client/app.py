@@ -17,6 +17,7 @@ from interlock.client.caller_transaction import CallerTransaction
 from interlock.client.durations import Length
 from interlock.client.inbox import Inbox
 from interlock.client.jobs import Job
+from interlock.client.pauses import Until, parse_until
 from interlock.client.runs import Run
 from interlock.client.schedules import Schedules
 from interlock.client.selections import JobFilter, Selection
@@ -26,11 +27,23 @@ from interlock.client.why import explain
 from interlock.client.workflows import Workflow
 from interlock.core.engine import refuse_fork
 from interlock.core.plugin import Plugin, Registry
-from interlock.kernel.commands import Command, DefineSchedule, DefineTask, DefineTemplate, Planned
+from interlock.kernel.commands import (
+    LOCAL,
+    Command,
+    DefineSchedule,
+    DefineTask,
+    DefineTemplate,
+    PauseStatus,
+    PauseWork,
+    Planned,
+    UnpauseWork,
+)
 from interlock.kernel.errors import InterlockError, Unknown
 from interlock.kernel.ids import parse_id
+from interlock.kernel.rows import PauseRow
 from interlock.lifecycles import hurried, load, shipped
 from interlock.plugins import STANDARD
+from interlock.plugins.pauses.queries import pauses_of
 from interlock.store.connection import Connection
 from interlock.store.url import DEFAULT, check_url
 
@@ -198,6 +211,33 @@ class App:
         `app.jobs(task="mail", state="queued")` selects jobs that fit all fields; without fields it selects all jobs.
         """
         return Selection(self, ids, **fields)
+
+    @verb
+    def pause(
+        self, *, queue: str | None = None, task: str | None = None, reason: str = "", until: Until | None = None,
+        by: str = LOCAL,
+    ) -> Call[PauseStatus]:  # fmt: skip
+        """Pauses a queue or a task: nothing of it starts after the answer; what runs goes on.
+
+        `until` is a time of day (`"18:00"`), a length of time, or a time; without it, it is paused until `unpause`.
+        """
+        end = parse_until(until)
+        return Call(self, PauseWork(tenant=self.tenant, queue=queue, task=task, reason=reason, actor=by, **end))
+
+    @verb
+    def unpause(
+        self, *, queue: str | None = None, task: str | None = None, outage: str | None = None, reason: str = "",
+        by: str = LOCAL,
+    ) -> Call[PauseStatus]:  # fmt: skip
+        """Lets a queue or a task go on, or all that waits for something that was away (`outage`)."""
+        command = UnpauseWork(
+            tenant=self.tenant, queue=queue, task=task, outage=outage, reason=reason, actor=by
+        )  # fmt: skip
+        return Call(self, command)
+
+    def pauses(self, *, ended: bool = False, limit: int = 100) -> list[PauseRow]:
+        """Returns what is paused now, or with `ended` also what was, the latest first."""
+        return self.read(pauses_of, ended=ended, limit=limit)
 
     # Commands and views.
 

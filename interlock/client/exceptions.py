@@ -34,6 +34,18 @@ class Await(Snooze):
         self.after_us = None if timeout is None else length_us("timeout", timeout)
 
 
+class Outage(Snooze):
+    """Something that the work depends on is away: whatever declares `depends` of that name waits. No attempt is spent.
+
+    After `retry_after` one job is let through to try; if it is still away, the next one later.
+    """
+
+    def __init__(self, dependency: str, why: str = "", *, retry_after: Length = "30s") -> None:
+        InterlockError.__init__(self, f"{dependency} is away{f': {why}' if why else ''}")
+        self.dependency, self.cost = dependency, 0.0
+        self.after_us = length_us("retry_after", retry_after)
+
+
 class NoSignal(PermanentError):
     """A signal that was waited for has not come in time."""
 

@@ -13,7 +13,8 @@ from interlock.client.blobs import unpack
 from interlock.client.durations import Length, length_us
 from interlock.client.evidence import ArtifactReader, JobLogReader
 from interlock.client.exceptions import Failed, StillWaiting
-from interlock.kernel.commands import Cancel, Signal, Standing
+from interlock.client.pauses import Until, parse_until
+from interlock.kernel.commands import LOCAL, Cancel, PauseStatus, PauseWork, Signal, Standing, UnpauseWork
 from interlock.kernel.errors import InterlockError
 from interlock.kernel.ids import format_id
 from interlock.kernel.lifecycle import Category
@@ -84,6 +85,20 @@ class Job:
     def cancel(self, *, hard: bool = False, reason: str = "") -> Call[Standing]:
         """Stops it: the handler is asked to stop, or with `hard` it is stopped immediately."""
         return Call(self.app, Cancel(tenant=self.app.tenant, unit=self.unit, hard=hard, reason=reason))
+
+    @verb
+    def pause(self, *, reason: str = "", until: Until | None = None, by: str = LOCAL) -> Call[PauseStatus]:
+        """Pauses it: neither it nor anything below it starts after the answer; what runs goes on.
+
+        `until` is a time of day (`"18:00"`), a length of time, or a time; without it, it is paused until `unpause`.
+        """
+        command = PauseWork(tenant=self.app.tenant, unit=self.unit, reason=reason, actor=by, **parse_until(until))
+        return Call(self.app, command)
+
+    @verb
+    def unpause(self, *, reason: str = "", by: str = LOCAL) -> Call[PauseStatus]:
+        """Lets it go on."""
+        return Call(self.app, UnpauseWork(tenant=self.app.tenant, unit=self.unit, reason=reason, actor=by))
 
     @verb
     def signal(self, name: str, data: Any = None, *, by: str = "local") -> Call[Standing]:

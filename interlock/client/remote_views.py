@@ -16,6 +16,7 @@ from interlock.client.trees import read_tree_snapshot
 from interlock.client.why import explain
 from interlock.kernel.errors import InterlockError
 from interlock.kernel.rows import Unit, WorkerRow
+from interlock.plugins.pauses.queries import pauses_of
 from interlock.store.queries import lists, views
 from interlock.store.queries.dead_letters import DeadLetterConditions
 
@@ -43,6 +44,7 @@ VIEWS: dict[str, Callable[..., Any]] = {
     "schedules_of": views.schedules_of,
     "schedule_of": views.schedule_of,
     "skipped_of": views.skipped_of,
+    "pauses_of": pauses_of,
     "workers_seen": views.workers_seen,
     "done_again": views.done_again,
     "amount": lists.amount,

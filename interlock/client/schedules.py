@@ -70,13 +70,15 @@ class Schedules:
 
     @verb
     def pause(self, name: str, *, reason: str = "") -> Call[Planned]:
-        """Pauses a schedule: until it is resumed, it makes no jobs."""
+        """Pauses a schedule: until it is unpaused, it makes no jobs."""
         return Call(self.app, PauseSchedule(tenant=self.app.tenant, name=name, reason=reason))
 
     @verb
-    def resume(self, name: str) -> Call[Planned]:
-        """Resumes a paused schedule."""
+    def unpause(self, name: str) -> Call[Planned]:
+        """Lets a paused schedule go on."""
         return Call(self.app, ResumeSchedule(tenant=self.app.tenant, name=name))
+
+    resume = unpause  # the same
 
     @verb
     def remove(self, name: str, *, reason: str = "") -> Call[Planned]:
@@ -113,7 +115,7 @@ def explain_pause(schedule: Schedule) -> str:
     at = format_second(schedule.paused_at, schedule)
     return (
         f"schedule {schedule.name} was paused by {schedule.paused_by} at {at}{note}; "
-        f"it goes on with `interlock schedule resume {schedule.name}`"
+        f"it goes on with `interlock schedule unpause {schedule.name}`"
     )
 
 

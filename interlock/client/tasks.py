@@ -20,9 +20,10 @@ from interlock.client.async_pairs import Call, verb
 from interlock.client.durations import Length, instant_us, length_us
 from interlock.client.jobs import Job
 from interlock.core.validation import check_work
-from interlock.kernel.commands import DefineTask, LeaseGrant, Submit, Submitted, Work
+from interlock.kernel.commands import DefineTask, LeaseGrant, Resource, Submit, Submitted, Work
 from interlock.kernel.errors import InterlockError
 from interlock.kernel.ids import format_id, parse_id
+from interlock.plugins.concurrency.resources import check_resource
 from interlock.plugins.tasks.definitions import DEFAULTS
 
 if TYPE_CHECKING:
@@ -82,6 +83,34 @@ def parse_ids(name: str, jobs: Iterable[JobId]) -> tuple[int, ...]:
     return tuple(parse_id(job) if isinstance(job, str) else job for job in ids)
 
 
+def exclusive(name: str) -> Resource:
+    """A resource that nobody else uses while a job that names it runs."""
+    return make_resource(name, "exclusive")
+
+
+def shared(name: str) -> Resource:
+    """A resource that nobody uses exclusively while a job that names it runs; many may share it."""
+    return make_resource(name, "shared")
+
+
+def counted(name: str, n: int, *, of: int) -> Resource:
+    """`n` of the `of` that there are of a resource, such as 2 of 8 graphics cards."""
+    return make_resource(name, "counted", n, of=of)
+
+
+def rated(name: str, n: int, per: Length) -> Resource:
+    """A resource that at most `n` jobs begin to use in any stretch of time that is `per` long."""
+    return make_resource(name, "rated", n, per_us=length_us("per", per))
+
+
+def make_resource(name: str, mode: str, n: int = 1, **numbers: int) -> Resource:
+    """Raises InterlockError for one that could never be had."""
+    check_options({"resource.name": name, "resource.n": n, **{f"resource.{key}": numbers[key] for key in numbers}})
+    resource = Resource(name, mode, n, **numbers)
+    check_resource(resource)
+    return resource
+
+
 class SubmitOptions(TypedDict, total=False):
     """What a submit may say besides the arguments of its task."""
 
@@ -94,6 +123,7 @@ class SubmitOptions(TypedDict, total=False):
     mutex: str
     limit: Limit
     rate: Rate
+    resources: Iterable[Resource]
     capabilities: Iterable[str]
     labels: Mapping[str, str]
     correlation: str
@@ -115,6 +145,9 @@ class Rules:
     attempts: int | None = None
     timeout: Length | None = None
     queue_timeout: Length | None = None
+    cancel_timeout: Length | None = None
+    losses: int | None = None
+    depends: str | Iterable[str] = ()
     backoff: Length | None = None
     backoff_cap: Length | None = None
     exhausted: str | None = None
@@ -127,14 +160,16 @@ class Rules:
     mutex: str | None = None
     limit: Limit | None = None
     rate: Rate | None = None
+    resources: Iterable[Resource] = ()
     labels: Mapping[str, str] = field(default_factory=dict)
     keep: Length | None = None
 
 
 # Lengths of time in the rules, and the fields of `Work` that they become.
 LENGTHS = {
-    "timeout": "timeout_us", "queue_timeout": "queue_timeout_us", "backoff": "backoff_us",
-    "backoff_cap": "backoff_cap_us", "lease": "ttl_us", "beat": "beat_us", "sla": "sla_us", "keep": "keep_us",
+    "timeout": "timeout_us", "queue_timeout": "queue_timeout_us", "cancel_timeout": "cancel_timeout_us",
+    "backoff": "backoff_us", "backoff_cap": "backoff_cap_us", "lease": "ttl_us", "beat": "beat_us", "sla": "sla_us",
+    "keep": "keep_us",
 }  # fmt: skip
 
 
@@ -143,13 +178,19 @@ TYPES: dict[str, tuple[Any, str]] = {  # of each option its type, and how a mess
     **dict.fromkeys(
         ("key", "on_duplicate", "queue", "mutex", "correlation", "trace", "exhausted", "limit.key", "rate.key"), TEXT
     ),
-    **dict.fromkeys(("priority", "attempts", "limit.n", "rate.n"), (int, "a whole number")),
+    "settle": TEXT,
+    **dict.fromkeys(("priority", "attempts", "losses", "limit.n", "rate.n"), (int, "a whole number")),
+    "retry_of": (int | str, "the id of a run"),
     "limit": (Limit, "interlock.limit(key, n)"),
     "rate": (Rate, "interlock.rate(key, n, per)"),
     "capabilities": (list[str], "a list of words"),
+    "resources": (list[Resource], "a list of interlock.exclusive(name), shared, counted or rated"),
+    "resource.name": TEXT,
+    **dict.fromkeys(("resource.n", "resource.of", "resource.per_us"), (int, "a whole number")),
+    "depends": (str | list[str], "a name or a list of names"),
     "labels": (dict[str, str], "a mapping of text to text"),
 }
-OPTIONAL = ("key", "mutex", "limit", "rate", "exhausted", "attempts")
+OPTIONAL = ("key", "mutex", "limit", "rate", "exhausted", "attempts", "losses", "settle", "retry_of")
 
 
 def check_options(options: Mapping[str, Any]) -> None:
@@ -226,7 +267,9 @@ def make_work(name: str, rules: Rules, text: str, options: Mapping[str, Any]) ->
         delay_us=length_us("delay", get("delay", 0)), at_us=None if at is None else instant_us("at", at),
         labels=msgspec.json.encode(labels).decode(), correlation=get("correlation", ""), trace=get("trace", ""),
         after=parse_ids("after", get("after", ())), after_end=parse_ids("after_end", get("after_end", ())),
-        attempts=rules.attempts, exhausted=rules.exhausted, silent=rules.silent,
+        resources=tuple(get("resources", rules.resources)),
+        depends=(rules.depends,) if isinstance(rules.depends, str) else tuple(rules.depends),
+        attempts=rules.attempts, losses=rules.losses, exhausted=rules.exhausted, silent=rules.silent,
         **lengths,
     )  # fmt: skip
 

@@ -215,6 +215,8 @@ def describe_parking(view: View, now: int) -> str:
         return f"the signal '{key.partition(':')[2]}'"
     if view.unit.due_at is not None and view.unit.due_at > now:
         return format_time(view.unit.due_at)
+    if kind == "pause":
+        return "the end of a pause"
     return f"the {kind} '{key}'" if kind else ""
 
 

@@ -16,6 +16,7 @@ from interlock.core.validation import check_work
 from interlock.kernel import when, workflow_graph
 from interlock.kernel.commands import Command, DefineTemplate, Submit, Submitted, Work
 from interlock.kernel.errors import InterlockError
+from interlock.kernel.ids import parse_id
 from interlock.kernel.workflow_graph import APPROVAL, STEP
 
 if TYPE_CHECKING:
@@ -35,6 +36,8 @@ class RunOptions(TypedDict, total=False):
     correlation: str
     trace: str
     by: str  # who submits it
+    settle: str  # whether the first lost step ends it (first, by default), or it fails when all have ended (all)
+    retry_of: int | str  # the id of an ended run that this one does again
     tx: Any  # the caller's own open transaction
 
 
@@ -183,6 +186,8 @@ class Workflow:
         if by is not None and not isinstance(by, str):
             raise InterlockError(f"by = {by!r} is not allowed; allowed is text")
         labels = msgspec.json.encode(options.pop("labels", {})).decode()
+        if isinstance(options.get("retry_of"), str):
+            options["retry_of"] = parse_id(options["retry_of"])
         plain = inherit(self.app, Work(task=self.name, lifecycle=RUN, template=self.name, labels=labels, **options))
         works = tuple(msgspec.structs.replace(plain, input=self.arguments.encode(call)) for call in calls)
         command = Submit(tenant=self.app.tenant, work=works, actor=by or "local")

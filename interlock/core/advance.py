@@ -35,9 +35,9 @@ import msgspec
 from interlock.core.effective_policy import find_deadline
 from interlock.core.notes import add_asker
 from interlock.core.outcomes import forget_error
+from interlock.core.stamps import Stamp as Stamp
+from interlock.core.stamps import make_stamp as make_stamp
 from interlock.core.tx_state import ToFollow
-from interlock.core.validation import check_text
-from interlock.kernel.commands import Command
 from interlock.kernel.lifecycle import Category, Move
 from interlock.kernel.paths import BORN, CLEAR, GRANT, OUTCOME, SAME_OUTCOME, SELF, SET, SET_ANEW, Path, Step
 from interlock.kernel.rows import Body, Need, Unit
@@ -46,23 +46,8 @@ from interlock.store.unit_of_work import UnitOfWork
 
 RESTS = (Category.GATE, Category.WAITING)
 SIGNAL = "signal:"  # how the key begins that a unit is parked on while it waits for a signal
+KEPT_BACK = ("pause:",)  # the same for units that a claim came across and may not grant
 ENCODE = msgspec.json.Encoder(order="sorted").encode
-
-
-class Stamp(msgspec.Struct, frozen=True):
-    """Who moves a unit, and why."""
-
-    actor: str
-    reason: str = ""
-    cause: str | None = None
-    vouched_by: str = ""  # the key that spoke for the actor
-
-
-def make_stamp(command: Command[Any]) -> Stamp:
-    """Who sends a command, and why. Raises InterlockError if a text cannot be kept."""
-    for name in ("actor", "reason", "cause"):
-        check_text(name, getattr(command, name))
-    return Stamp(command.actor, command.reason, command.cause, command.vouched_by)
 
 
 # Writing.
@@ -208,9 +193,9 @@ def derive(tx: UnitOfWork, unit: Unit) -> None:
     waits = not withheld and (unit.category == Category.READY or (not live and unit.state in lifecycle.reclaimed))
     due = unit.due_at is not None and unit.due_at > tx.now
     rests = unit.category == Category.WAITING and lifecycle.states[unit.state].deadline == "due"
-    parked = awaited(unit)
+    parked, kept_on = awaited(unit), kept_back(unit) if waits else None
     signal = parked if (waits or rests) and (due or unit.due_at is None) else None
-    wanted = waits and not due and not unit.unmet and signal is None
+    wanted = waits and not due and not unit.unmet and signal is None and kept_on is None
     open_gates = [gate(tx, unit, wanted, live) for gate in tx.hooks.gates]  # each is asked: it may have to give back
     if not (wanted and all(open_gates)):
         unit.available_at = None
@@ -220,6 +205,8 @@ def derive(tx: UnitOfWork, unit: Unit) -> None:
         unit.parked_on = signal  # it takes no slot meanwhile, and waits no longer than it wanted to
     if parked is not None:  # its clock stands while it waits, and starts anew
         unit.deadline_at = None if signal is not None else find_deadline(tx, unit, tx.now)
+    if kept_on is not None or kept_back(unit):
+        unit.parked_on = kept_on  # until somebody takes it from there, and it takes no slot meanwhile
     if withheld:
         unit.parked_on = WITHHELD  # until somebody moves it
     unit.wake_at = None
@@ -233,3 +220,8 @@ def derive(tx: UnitOfWork, unit: Unit) -> None:
 def awaited(unit: Unit) -> str | None:
     """The signal that a unit is parked on, if it is one."""
     return unit.parked_on if unit.parked_on is not None and unit.parked_on.startswith(SIGNAL) else None
+
+
+def kept_back(unit: Unit) -> str | None:
+    """The pause that a unit is parked on, if it is one."""
+    return unit.parked_on if unit.parked_on is not None and unit.parked_on.startswith(KEPT_BACK) else None

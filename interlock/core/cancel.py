@@ -3,6 +3,7 @@
 import msgspec
 
 from interlock.core.advance import Stamp, advance, change, make_stamp
+from interlock.core.effective_policy import policy_at_end
 from interlock.core.leases import end_lease, is_held
 from interlock.core.notes import CANCEL_REQUESTED, note
 from interlock.core.tx_state import CancelRequests
@@ -43,7 +44,9 @@ def cancel(tx: UnitOfWork, command: Cancel) -> Standing:
 
 def request_cancel(tx: UnitOfWork, unit: Unit) -> None:
     """Notes on the unit that somebody wants it to stop, and until when its holder may take to do so."""
-    change(tx, unit, asked_at=tx.now, asked_by=tx.now + (tx.lifecycle(unit).options.cancel_within_us or 0))
+    own = policy_at_end(tx.body(unit)).cancel_timeout_us
+    within_us = own or tx.lifecycle(unit).options.cancel_within_us or 0
+    change(tx, unit, asked_at=tx.now, asked_by=tx.now + within_us)
 
 
 def keep_cancel(tx: UnitOfWork, unit: Unit, stamp: Stamp) -> None:

@@ -14,9 +14,10 @@ from interlock.core.workers import ClaimMark, WorkerChanges, add_queues, mark_al
 from interlock.kernel import policy, timing
 from interlock.kernel.commands import Claim, LeaseGrant
 from interlock.kernel.errors import Corrupt, InterlockError, Refused
-from interlock.kernel.rows import Body, Unit
+from interlock.kernel.rows import Body, Unit, WorkerRow
 from interlock.store.acts import LeaseTerms
 from interlock.store.cache import EngineCache
+from interlock.store.hooks import Find
 from interlock.store.prefetch import Queries, declare_claim
 from interlock.store.queries.claims import find_claimable
 from interlock.store.queries.for_verbs import load_held_units, read_remembered
@@ -50,7 +51,7 @@ def claim(tx: UnitOfWork, command: Claim) -> list[LeaseGrant]:
         room = min(room, most - count_held_now(tx, tx.tenant))
     if worker.draining or room <= 0:
         return []
-    units = tx.state(Picks).pick(find_claimable(tx, command.queues, worker, room, command.key))
+    units = tx.state(Picks).pick(choose_units(tx, command, worker, room))
     stamp, payload = make_stamp(command), {"worker": worker.name}
     terms = ask_each(units, lambda unit: find_terms(tx, unit))
     secrets = [make_secret(command.nonce, command.key, unit.id, policy.next_fence(unit.fence)) for unit in units]
@@ -65,6 +66,21 @@ def claim(tx: UnitOfWork, command: Claim) -> list[LeaseGrant]:
     else:
         mark_claim(tx, worker, mark)
     return make_grants(tx, units, secrets)
+
+
+def choose_units(tx: UnitOfWork, command: Claim, worker: WorkerRow, room: int) -> list[Unit]:
+    """Returns what a claim takes, at most `room` units: what it finds, without what plugins keep from being granted."""
+    queues: Sequence[str] = command.queues
+    for allow in tx.hooks.claim_queues:
+        queues = allow(tx, queues)
+
+    def find_any(wanted: int) -> list[Unit]:
+        return find_claimable(tx, queues, worker, wanted, command.key)
+
+    find: Find = find_any
+    for hook in tx.hooks.claim_filters:
+        find = hook(tx, find)
+    return find(room)
 
 
 class GrantTerms(NamedTuple):

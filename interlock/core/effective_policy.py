@@ -61,12 +61,22 @@ def counted(tx: UnitOfWork, unit: Unit) -> Unit:
     return follower(tx, unit) or unit
 
 
+def budget_of(budget: Budget, own: Policy) -> Budget:
+    """How often a unit may be tried: as its lifecycle says, with what it says of itself."""
+    return replace(
+        budget,
+        attempts=own.attempts or budget.attempts,
+        losses=own.losses or budget.losses,
+        exhausted=own.exhausted or budget.exhausted,
+    )
+
+
 def attempts_used(tx: UnitOfWork, unit: Unit, *, failures: int = 0) -> AttemptsUsed:
     """What a unit has used up of its attempts, after so many failures more."""
     spender = counted(tx, unit)
     own = policy_of(tx.body(spender))
     budget: Budget = tx.lifecycle(spender).options.budget
-    budget = replace(budget, attempts=own.attempts or budget.attempts, exhausted=own.exhausted or budget.exhausted)
+    budget = budget_of(budget, own)
     return AttemptsUsed(budget, spender.failures + failures, spender.losses, unit.asked_at is not None)
 
 

@@ -108,7 +108,8 @@ class Engine:
         self.process = os.getpid()
         self.sessions = (connection, *others)
         shared = HeldCache() if connection.many_writers else None  # one writer: it is valid for one connection only
-        prefetches = merge_prefetches(PREFETCHES, registry.prefetches)
+        # Those of plugins first: they may lock what is locked before units.
+        prefetches = merge_prefetches(registry.prefetches, PREFETCHES)
         self.committers = tuple(
             Committer(
                 session, lifecycles, self.verbs, self.wakeups, registry.hooks, prefetches=prefetches,

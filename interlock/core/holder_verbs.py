@@ -43,15 +43,17 @@ def release(tx: UnitOfWork, command: Release) -> list[LeaseStatus]:
     """The holder gives units back, for now or (snooze) for a while. No attempt is spent."""
     stamp = make_stamp(command)
     signals = command.names()
-    verb = "release" if command.snooze_us is None and not signals else "snooze"
+    verb = "release" if command.snooze_us is None and command.outage is None and not signals else "snooze"
     check_range("snooze_us", command.snooze_us or 0, 0)
     check_cost(command.cost)
     for name in signals:
         check_name("signal", name)
+    if command.outage is not None:
+        check_name("outage", command.outage)
 
     def apply(unit: Unit, index: int) -> None:
         lifecycle = tx.lifecycle(unit)
-        snoozes = verb == "snooze" and not signals
+        snoozes = verb == "snooze" and command.outage is None and not signals
         if snoozes and unit.snoozes >= lifecycle.options.budget.snoozes:
             raise Refused(lifecycle.name, unit.state, verb, lifecycle.triggers(unit.state))
         in_place = lifecycle.allows(unit.state, "reclaim") and not lifecycle.allows(unit.state, verb)

@@ -38,8 +38,9 @@ from interlock.store.queries.places import read_places
 from interlock.store.unit_of_work import UnitOfWork
 
 ALONE = attrgetter(
-    "key", "ref", "parent", "needs", "after", "needs_end", "after_end", "correlation", "trace", "cause", "step"
-)
+    "key", "ref", "parent", "needs", "after", "needs_end", "after_end", "correlation", "trace", "cause", "step",
+    "retry_of",
+)  # fmt: skip
 
 
 def submit(tx: UnitOfWork, command: Submit) -> list[Submitted]:
@@ -132,10 +133,15 @@ def is_independent(work: Work) -> bool:
 
 def is_plain(tx: UnitOfWork, unit: Unit, work: Work) -> bool:
     """Whether its birth is all that follows from a unit's work: nothing is made with it, and no limit counts it."""
-    if not is_ready_by_birth(tx.lifecycle(unit), unit.state, work) or work.mutex or work.limit_key or work.rate_key:
+    if not is_ready_by_birth(tx.lifecycle(unit), unit.state, work) or names_key(work):
         return False
     move = tx.changes.last_moves.get(unit.id)
     return move is not None and move.path.source == BORN
+
+
+def names_key(work: Work) -> bool:
+    """Whether others that name the same may keep it waiting."""
+    return bool(work.mutex or work.limit_key or work.rate_key or work.resources)
 
 
 def make_alike(tx: UnitOfWork, first: Unit, text: str) -> Unit:
@@ -236,6 +242,8 @@ def create_ready(tx: UnitOfWork, work: Work, stamp: Stamp, parent: Unit | None, 
     needs = lock_needs(tx, work, parent, refs)
     for hook in tx.hooks.prepare_work:
         work = hook(tx, work, parent)
+    if work.retry_of is not None:
+        refuse_wrong_retry(tx, work, work.retry_of)
     if work.cause:
         stamp = msgspec.structs.replace(stamp, cause=work.cause)
     rules = encode_policy(policy_values(work), takes_outputs(tx, work, parent))
@@ -254,6 +262,16 @@ def takes_outputs(tx: UnitOfWork, work: Work, parent: Unit | None) -> bool:
         return bool(work.needs or work.after or work.needs_end or work.after_end)
     named = work.step is not None or work.needs or work.after or work.needs_end or work.after_end
     return bool(named) and tx.lifecycle(parent).options.roll_up is not RollUp.ALL
+
+
+def refuse_wrong_retry(tx: UnitOfWork, work: Work, old: int) -> None:
+    """Raises Unknown or InterlockError unless work does a unit of its own kind again that has ended."""
+    unit = tx.unit(old)
+    name = format_id(unit.lifecycle, unit.id)
+    if unit.lifecycle != work.lifecycle:
+        raise InterlockError(f"retry_of names {name}; allowed is a {work.lifecycle}")
+    if not tx.lifecycle(unit).settled(unit.state):
+        raise InterlockError(f"retry_of names {name}, which is {unit.state}; allowed is one that has ended")
 
 
 def create_unit(
@@ -276,7 +294,7 @@ def create_unit(
         unit=unit.id, tenant=tenant, task=work.task, key=work.key, created_at=tx.now, input=work.input,
         labels=work.labels, policy=policy, mutex=work.mutex,
         limit_key=work.limit_key, rate_key=work.rate_key, trace=work.trace or (above.trace if above else ""),
-        correlation=work.correlation or (above.correlation if above else str(unit.id)),
+        correlation=work.correlation or (above.correlation if above else str(unit.id)), retry_of=work.retry_of,
     )  # fmt: skip
     for hook in tx.hooks.before_birth:
         hook(tx, work)

@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from interlock.kernel import timing
-from interlock.kernel.commands import ON_DUPLICATE, Policy, Work
+from interlock.kernel.commands import ON_DUPLICATE, SETTLES, Policy, Work
 from interlock.kernel.errors import InterlockError, Unknown
 from interlock.kernel.lifecycle import Lifecycle
 from interlock.kernel.lifecycle_options import RollUp
@@ -36,8 +36,9 @@ OWN_FIELDS = (
 shared_values = attrgetter(*(name for name in Work.__struct_fields__ if name not in OWN_FIELDS))
 POSITIVE = (
     "attempts", "timeout_us", "queue_timeout_us", "expires_us", "backoff_us", "backoff_cap_us", "ttl_us", "beat_us",
-    "sla_us", "reclaim_after_us", "keep_us",
+    "sla_us", "reclaim_after_us", "keep_us", "plan_timeout_us", "cancel_timeout_us", "losses",
 )  # fmt: skip
+SETTLED_BY_CHILDREN = (RollUp.ALL, RollUp.CRITICAL, RollUp.REQUIRED)
 
 
 def check_choice(name: str, word: str, allowed: tuple[str, ...]) -> None:
@@ -125,6 +126,9 @@ def check_work(lifecycles: Mapping[str, Lifecycle], work: Work, hooks: Hooks) ->
         check_choice("explicit", name, Work.__struct_fields__)
     check_choice("on_duplicate", work.on_duplicate, ON_DUPLICATE)
     check_choice("exhausted", work.exhausted or "exhaust", ("exhaust", "fail"))
+    check_choice("settle", work.settle or SETTLES[0], SETTLES)
+    if work.settle is not None and lifecycle.options.roll_up not in SETTLED_BY_CHILDREN:
+        raise InterlockError(f"settle is not allowed for a {work.lifecycle}; allowed is it for a run")
     for name in POSITIVE:
         if getattr(work, name) is not None:
             check_range(name, getattr(work, name), 1)

@@ -35,10 +35,11 @@ class Children:
     begun: int  # held, active or closing
 
 
-def verdict_of_children(lifecycle: Lifecycle, state: str, children: Children) -> str:
+def verdict_of_children(lifecycle: Lifecycle, state: str, children: Children, *, waits: bool = False) -> str:
     """The one thing that children say to their parent: the first that is true, if its lifecycle lists it here.
 
-    Never a list to choose from: with a list, two triggers can undo each other for ever.
+    Never a list to choose from: with a list, two triggers can undo each other for ever. With `waits`, a lost child or
+    enough successes say nothing before all have ended, or those that are left cannot begin any more.
     """
     rule = lifecycle.options.roll_up
     ended = children.total > 0 and children.succeeded + children.lost == children.total
@@ -48,10 +49,11 @@ def verdict_of_children(lifecycle: Lifecycle, state: str, children: Children) ->
         well = children.won == children.deciders  # whatever the optional ones do (A4-28)
     else:
         well = ended and (children.succeeded == children.total if rule is RollUp.CRITICAL else not children.decided)
+    over = not waits or ended or not moving
     verdicts = {
         "stopped": ended and lifecycle.category(state) is Category.CLOSING,
-        "fail": children.decided > 0,
-        "succeed": well,
+        "fail": children.decided > 0 and over,
+        "succeed": well and over,
         "stall": rule is RollUp.CRITICAL and children.total > 0 and not moving,
         "gate": children.gates > 0 and not children.begun and not ready,
         "begin": children.begun + children.succeeded + children.lost > 0,

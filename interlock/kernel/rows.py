@@ -362,6 +362,36 @@ class Skipped(Row):
     expires: int
 
 
+class PauseRow(Row):
+    """Of a queue, a task, a unit with all below it, or what depends on something that is away nothing is granted from
+    `since` on, until it has ended.
+    """
+
+    table = "pause"
+    id: int
+    tenant: int
+    kind: str  # queue, task, unit or outage
+    name: str  # of the queue, the task or what is away; of a unit, its number
+    unit: int | None
+    since: int
+    until: int | None  # of an outage: when time looks at it
+    actor: str
+    reason: str
+    ended_at: int | None = None
+    ended_by: str | None = None
+    live: int = 1  # 0: it has ended, and no unit is parked on it any more
+    detail: str = ""  # of an outage, JSON
+
+    @property
+    def key(self) -> str:
+        """What units are parked on that a claim has come across."""
+        return f"pause:{self.kind}:{self.name}"
+
+    def holds(self, now: int) -> bool:
+        """Whether it keeps units from being granted at that time (microseconds)."""
+        return self.ended_at is None and (self.until is None or self.until > now or self.kind == "outage")
+
+
 class Answer(Row):
     """What a command under an idempotency key was answered."""
 

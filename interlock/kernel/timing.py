@@ -81,16 +81,22 @@ def time_limit(lifecycle: Lifecycle, state: str, own: Policy) -> int | None:
     rule = lifecycle.states[state]
     if state not in lifecycle.clocked:
         return None
-    return (own_limit(rule.category, own) if rule.deadline == "time_out" else None) or rule.within_us
+    return own_limit(lifecycle, state, own) or rule.within_us
 
 
-def own_limit(category: Category, own: Policy) -> int | None:
-    """What a unit says of itself about how long it may wait, run, or be asked about."""
-    if category is Category.ACTIVE:
+def own_limit(lifecycle: Lifecycle, state: str, own: Policy) -> int | None:
+    """What a unit says of itself about how long it may wait, be planned, run, be asked about, or take to stop."""
+    rule = lifecycle.states[state]
+    if rule.deadline == "overdue":
+        return own.cancel_timeout_us
+    if rule.deadline != "time_out":
+        return None
+    if rule.category is Category.ACTIVE:
         return own.timeout_us
-    if category is Category.READY or category is Category.WAITING:
-        return own.queue_timeout_us
-    return own.expires_us if category is Category.GATE else None
+    if rule.category is Category.READY or rule.category is Category.WAITING:
+        planned = own.plan_timeout_us if lifecycle.allows(state, "plan") else None
+        return planned or own.queue_timeout_us
+    return own.expires_us if rule.category is Category.GATE else None
 
 
 def is_quiet(beat_us: int, within_us: int) -> bool:

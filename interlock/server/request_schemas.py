@@ -8,7 +8,7 @@ from msgspec import Meta
 
 from interlock.client.durations import instant_us
 from interlock.kernel.api_keys import SCOPES
-from interlock.kernel.commands import ERROR_CLASSES, REASONS, Work
+from interlock.kernel.commands import ERROR_CLASSES, REASONS, Resource, Work
 from interlock.kernel.errors import InterlockError
 from interlock.server.operations import parse_unit_id
 
@@ -33,7 +33,10 @@ Refs = Annotated[tuple[Name, ...], Meta(max_length=MANY)]
 LIFECYCLES = "x-lifecycles"
 SUBMITTED = Meta(extra_json_schema={LIFECYCLES: "submitted"})
 RUN = Meta(extra_json_schema={LIFECYCLES: "run"})
-LENGTHS = ("timeout", "queue_timeout", "expires", "backoff", "backoff_cap", "lease", "beat", "sla", "keep")
+LENGTHS = (
+    "timeout", "queue_timeout", "plan_timeout", "cancel_timeout", "expires", "backoff", "backoff_cap", "lease", "beat",
+    "sla", "keep",
+)  # fmt: skip
 IN_DOCUMENTS = {"lease": "lease_ttl_sec", "backoff": "base_delay"}
 SPELLED = {"lease": "ttl_us", "beat": "beat_us"}
 OF_TASK = ("queue", "capabilities", "priority", "silent")  # fields whose value tells, whatever it is, that it was said
@@ -58,6 +61,16 @@ class RateRequest(Strict, frozen=True, kw_only=True):
     per_seconds: Seconds
 
 
+class ResourceRequest(Strict, frozen=True, kw_only=True):
+    """What it needs while it runs: exclusively, shared, `n` of the `of` that there are, or `n` in a stretch of time."""
+
+    name: Name
+    mode: Literal["exclusive", "shared", "counted", "rated"] = "exclusive"
+    n: Count = 1
+    of: Count | None = None
+    per_seconds: Seconds | None = None
+
+
 class WorkRequest(Strict, frozen=True, kw_only=True):
     """One unit to be made; what is not said is as the stored rules of its task say, or else its lifecycle."""
 
@@ -73,6 +86,8 @@ class WorkRequest(Strict, frozen=True, kw_only=True):
     mutex: Name | None = None
     limit: LimitRequest | None = None
     rate: RateRequest | None = None
+    resources: Annotated[tuple[ResourceRequest, ...], Meta(max_length=20)] = ()
+    depends: Annotated[tuple[Name, ...], Meta(max_length=10)] = ()
     labels: Labels = {}
     correlation: Short = ""
     trace: Short = ""
@@ -89,6 +104,11 @@ class WorkRequest(Strict, frozen=True, kw_only=True):
     exhausted: Literal["exhaust", "fail"] | None = None
     timeout_seconds: Seconds | None = None
     queue_timeout_seconds: Seconds | None = None
+    plan_timeout_seconds: Seconds | None = None
+    cancel_timeout_seconds: Seconds | None = None
+    losses: Count | None = None
+    settle: Literal["first", "all"] | None = None
+    retry_of: Id | None = None
     expires_seconds: Seconds | None = None
     backoff_seconds: Seconds | None = None
     backoff_cap_seconds: Seconds | None = None
@@ -267,6 +287,12 @@ def make_work(request: WorkRequest, lifecycle: str, parent: int | str | None) ->
         parent=parent, ref=request.ref, decides=request.decides,
         needs=request.needs or (), after=tuple(map(parse_unit_id, request.after)), needs_end=request.needs_end,
         after_end=tuple(map(parse_unit_id, request.after_end)), step=request.step, attempts=request.attempts,
+        losses=request.losses, settle=request.settle, depends=request.depends,
+        resources=tuple(
+            Resource(each.name, each.mode, each.n, each.of, to_microseconds(each.per_seconds))
+            for each in request.resources
+        ),
+        retry_of=None if request.retry_of is None else parse_unit_id(request.retry_of),
         exhausted=request.exhausted, quorum=request.quorum, on_reject=request.on_reject,
         approvers=request.approvers, not_submitter=request.not_submitter,
         options=None if request.options is None else encode_json(request.options), **lengths, **rules,

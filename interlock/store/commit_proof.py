@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from interlock.kernel.errors import StoreError
-from interlock.kernel.rows import Act, Answer, Archived, Artifact, Note, Row
+from interlock.kernel.rows import Act, Answer, Archived, Artifact, Note, PauseRow, Row
 from interlock.store.connection import Connection, LostCommit, Unreachable
 
 if TYPE_CHECKING:
@@ -20,6 +20,7 @@ IDENTITY: dict[type[Row], tuple[str, ...]] = {
     Note: ("id",),
     Artifact: ("unit", "attempt", "name", "digest", "fence"),
     Answer: ("tenant", "scope", "key", "request", "expires"),
+    PauseRow: ("id",),
 }
 OUTCOME_PAUSE, OUTCOME_WAIT = 0.05, 60.0  # seconds
 

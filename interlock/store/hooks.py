@@ -61,6 +61,12 @@ BeforeReady = Callable[["UnitOfWork", Unit], bool]
 # Called before a unit is granted to a worker; nothing has changed yet. Raises InterlockError if it must not be granted:
 # then the unit is withheld, and its reason is shown by `why`.
 GrantGuard = Callable[["UnitOfWork", Unit], None]
+# Called by a claim with the queues that it asks for. Returns those of which something may be granted now.
+ClaimQueues = Callable[["UnitOfWork", Sequence[str]], Sequence[str]]
+# Called by a claim with the function that finds at most so many units for it. Returns one that finds only units that
+# may be granted now; it parks those that it comes across and that may not.
+ClaimFilter = Callable[["UnitOfWork", "Find"], "Find"]
+Find = Callable[[int], list[Unit]]
 # Called with a unit that is being granted to a worker, and the fence that it will have.
 BeforeGrant = Callable[["UnitOfWork", Unit, int], None]
 # Called before the end that a holder reports is accepted. Raises NotWanted if it is not: nothing has changed then, the
@@ -102,6 +108,8 @@ class Hooks(NamedTuple):
     before_birth: tuple[BeforeBirth, ...] = ()
     before_ready: tuple[BeforeReady, ...] = ()
     grant_guards: tuple[GrantGuard, ...] = ()
+    claim_queues: tuple[ClaimQueues, ...] = ()
+    claim_filters: tuple[ClaimFilter, ...] = ()
     before_grant: tuple[BeforeGrant, ...] = ()
     end_guards: tuple[EndGuard, ...] = ()
     grant_fields: tuple[GrantFields, ...] = ()

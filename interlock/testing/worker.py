@@ -173,7 +173,7 @@ class StageWorker:
             case Outcome():
                 return Finish(outcomes=(outcome,), **fields)
             case Snooze():
-                return make_release(outcome, execution.held, **fields)
+                return make_release(outcome, execution.held, **fields, reason=str(outcome))
             case GiveBack():
                 return Release(held=(execution.held,), **fields)
 

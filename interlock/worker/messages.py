@@ -4,7 +4,7 @@ import asyncio
 
 import msgspec
 
-from interlock.client.exceptions import Await, Cancelled, Reject, Retry, Snooze
+from interlock.client.exceptions import Await, Cancelled, Outage, Reject, Retry, Snooze
 from interlock.kernel.commands import EvidenceStatus, LeaseGrant, LeaseStatus, Record
 from interlock.kernel.errors import (
     InterlockError,
@@ -23,8 +23,8 @@ LINE_MAX = 64 * 1024 * 1024  # bytes
 KEPT_CLASSES: dict[str, type[InterlockError]] = {
     kind.__name__: kind
     for kind in (
-        Retry, Snooze, Await, Reject, Cancelled, ResultNotStorable, PermanentError, ValidationError, TransientError,
-        Stale, Unavailable, InterlockError,
+        Retry, Snooze, Await, Outage, Reject, Cancelled, ResultNotStorable, PermanentError, ValidationError,
+        TransientError, Stale, Unavailable, InterlockError,
     )
 }  # fmt: skip
 
@@ -41,6 +41,7 @@ class Raised(ProcessMessage, frozen=True, kw_only=True):
     text: str
     after_us: int | None = None
     signals: tuple[str, ...] = ()
+    dependency: str = ""
     cost: float = 0
     traceback: str = ""
 
@@ -158,7 +159,7 @@ def encode_error(error: BaseException, cost: float = 0) -> Raised:
     signals = error.signals if isinstance(error, Await) else ()
     return Raised(
         name=type(error).__name__, counts_as=counts_as, text=text, after_us=after_us, signals=signals, cost=cost,
-        traceback=format_traceback(error),
+        traceback=format_traceback(error), dependency=error.dependency if isinstance(error, Outage) else "",
     )  # fmt: skip
 
 
@@ -174,4 +175,6 @@ def decode_error(raised: Raised) -> InterlockError:
         error.after_us, error.cost = raised.after_us, 0.0
     if isinstance(error, Await):
         error.signals = raised.signals
+    if isinstance(error, Outage):
+        error.dependency = raised.dependency
     return error

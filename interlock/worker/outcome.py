@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-from interlock.client.exceptions import Await, Cancelled, Reject, Result, Retry, Snooze
+from interlock.client.exceptions import Await, Cancelled, Outage, Reject, Result, Retry, Snooze
 from interlock.kernel.commands import PERMANENT, TRANSIENT, VALIDATION, LeaseRef, Outcome, Release
 from interlock.kernel.errors import PermanentError, Stale, ValidationError
 from interlock.kernel.texts import make_storable
@@ -105,7 +105,10 @@ def add_cost(ending: Ending, cost: float) -> Ending:
 def make_release(snooze: Snooze, held: LeaseRef, **fields: Any) -> Release:
     """The command for a handler that wants to be called again, later or once a signal is there."""
     signals = snooze.signals if isinstance(snooze, Await) else ()
-    return Release(held=(held,), snooze_us=snooze.after_us, signals=signals, cost=snooze.cost, **fields)
+    outage = snooze.dependency if isinstance(snooze, Outage) else None
+    return Release(
+        held=(held,), snooze_us=snooze.after_us, signals=signals, outage=outage, cost=snooze.cost, **fields
+    )  # fmt: skip
 
 
 def describe_error(error: BaseException) -> str:

@@ -60,7 +60,7 @@ def test_pause_and_resume(db: str, interlock: Run) -> None:
     assert interlock(*paused).stdout == "schedule hourly is paused; it was so before\n"
     row = listed(interlock, db)["hourly"]
     assert str(row["paused"]).startswith("schedule hourly was paused by ann at ")
-    assert str(row["paused"]).endswith(": holidays; it goes on with `interlock schedule resume hourly`")
+    assert str(row["paused"]).endswith(": holidays; it goes on with `interlock schedule unpause hourly`")
     assert row["next"] == []
     resumed = interlock("schedule", "resume", "hourly", "--db", db, "--json")
     told = json.loads(resumed.stdout)

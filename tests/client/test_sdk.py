@@ -520,7 +520,8 @@ def test_every_rule_and_option_reaches_the_work() -> None:
     app = interlock.open("sqlite://:memory:")
     task = app.task(
         queue="q", priority=1, attempts=4, timeout="1m", queue_timeout="2m", backoff="3s", backoff_cap="4m",
-        exhausted="fail", lease="60s", beat="15s", sla="5m", capabilities=["c"], mutex="m",
+        cancel_timeout="6s", losses=7, depends="d",
+        resources=[interlock.exclusive("r")], exhausted="fail", lease="60s", beat="15s", sla="5m", capabilities=["c"], mutex="m",
         limit=interlock.limit("l", 2), rate=interlock.rate("r", 3, "1s"), labels={"a": "b"},
     )(order_free)  # fmt: skip
     work = task.make_work("null", {"key": "k", "delay": 1, "at": datetime(2030, 1, 1, tzinfo=UTC), "trace": "t"})
@@ -528,7 +529,7 @@ def test_every_rule_and_option_reaches_the_work() -> None:
     assert unsaid == {
         "lifecycle", "input", "on_duplicate", "correlation", "parent", "needs", "ref", "decides", "expires_us", "silent",
         "quorum", "on_reject", "approvers", "not_submitter", "reclaim_after_us", "step", "when", "undo", "template", "options",
-        "template_version", "webhook_url", "after", "needs_end", "after_end", "cause",
+        "template_version", "webhook_url", "after", "needs_end", "after_end", "cause", "plan_timeout_us", "settle", "retry_of",
     }  # fmt: skip
 
 

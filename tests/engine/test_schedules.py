@@ -528,6 +528,8 @@ def test_an_app_says_what_it_does_by_the_clock(tmp_path: Path) -> None:
         assert "paused by local" in explain_pause(paused)
         assert app.read(explain_schedule, "send") == explain_pause(paused)
         assert "waits for its next instant" in app.read(explain_schedule, "often")
+        assert not app.schedules.unpause("send").paused
+        assert app.schedules.pause("send").paused
         assert not app.schedules.resume("send").paused
         assert app.schedules.skipped("send") == []
 

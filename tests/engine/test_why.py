@@ -348,7 +348,7 @@ def test_a_schedule_that_is_paused_says_by_whom_and_how_it_goes_on(world: World)
     declare(world.connection, 1)
     assert explain_schedule(world.connection, 1, "nightly") == (
         "schedule nightly was paused by ann at 2023-11-14T22:13:20Z: the disk is full; "
-        "it goes on with `interlock schedule resume nightly`"
+        "it goes on with `interlock schedule unpause nightly`"
     )
 
 

@@ -18,6 +18,7 @@ from interlock.plugins.concurrency import queries as slot_queries
 from interlock.plugins.evidence import queries as evidence_queries
 from interlock.plugins.evidence.blobs import sweep_blobs
 from interlock.plugins.evidence.logs import compress_logs
+from interlock.plugins.pauses import queries as pause_queries
 from interlock.plugins.schedules import queries as schedule_queries
 from interlock.plugins.workflows import queries as workflow_queries
 from interlock.store.acts import UNITS_MAX
@@ -184,7 +185,7 @@ def test_a_tick_reads_its_own_tenants_clocks(database: Connection) -> None:
     engine = make_engine(database, shipped())
     with watched(database) as reads:
         assert engine.send(Tick()) == 0
-    clocks = {"unit_wake", "lease_until", "token_back", "schedule_next"}
+    clocks = {"unit_wake", "lease_until", "token_back", "schedule_next", "pause_live"}
     assert {index for read in reads for index in read.indexes if not index.endswith(KEYS)} - SEALING == clocks
     assert read_of_unit(reads) == 0
     assert engine.send(Tick(tenant=2, limit=200)) == 200
@@ -226,6 +227,10 @@ FINDERS: dict[str, tuple[Callable[[UnitOfWork], object], set[str]]] = {
     "last_grant": (lambda tx: for_verbs.find_last_grant(tx, Unit(**GONE)), HISTORY),
     "parked": (lambda tx: slot_queries.find_parked(tx, 1, "limit:k"), {"unit_parked"}),
     "slot_for": (lambda tx: slot_queries.lock_slot(tx, 1, "limit:k", 1), {"slot_pkey", "sqlite_autoindex_slot_1"}),
+    "parked_urgency": (lambda tx: slot_queries.read_parked_urgency(tx, 1, "resource:lock:k", 4), {"unit_parked"}),
+    "pauses": (lambda tx: pause_queries.peek_pauses(tx), {"pause_live"}),
+    "outage": (lambda tx: pause_queries.lock_outage(tx, "stripe"), {"pause_name"}),
+    "parked_on_pause": (lambda tx: pause_queries.find_parked_on(tx, "pause:task:t", 10), {"unit_parked"}),
     "due_schedules": (lambda tx: schedule_queries.lock_due_schedules(tx, 10), {"schedule_next"}),
     "known_schedule": (
         lambda tx: schedule_queries.find_schedule(tx, 1, "s"),

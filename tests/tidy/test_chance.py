@@ -29,6 +29,7 @@ ADAPTERS = {
     "core/readers.py": ({"time"}, "it says of a question that was stopped whether it was too slow"),
     "core/plugin.py": ({"random"}, "the stories of a plugin get the chance of a simulation"),
     "client/jobs.py": ({"time"}, "it waits for a job"),
+    "client/pauses.py": ({"now"}, "a time of day is the next one by the clock of whoever says it"),
     "client/keys.py": ({"secrets"}, "the secret of a key"),
     "client/long_poll.py": ({"secrets", "sleep"}, "it waits for a server, under a name of its own"),
     "client/http_transport.py": ({"sleep"}, "it waits for a server"),

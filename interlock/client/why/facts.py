@@ -1,19 +1,19 @@
 """What is known about a job, run or step that bears on its state, read from one snapshot of the database."""
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 import msgspec
 
-from interlock.core.effective_policy import policy_of
+from interlock.core.effective_policy import budget_of, policy_of
 from interlock.core.notes import TRACEBACK
 from interlock.core.reactions.roll_up import BY_PARENT
 from interlock.kernel.commands import Policy
 from interlock.kernel.ids import format_id
 from interlock.kernel.lifecycle import Category, Lifecycle
 from interlock.kernel.lifecycle_options import Budget
-from interlock.kernel.rows import Event, Note, Slot, Tenant, Unit, WorkerRow
+from interlock.kernel.rows import Event, Note, PauseRow, Slot, Tenant, Unit, WorkerRow
+from interlock.plugins.pauses.queries import find_pauses_over
 from interlock.store.connection import Connection
 from interlock.store.queries import views
 from interlock.store.queries.tenants import count_held, read_tenant
@@ -59,6 +59,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     ahead: int = 0
     tenant: Tenant | None = None  # if it has a limit of what is held
     held_of_tenant: int = 0
+    pauses: list[tuple[PauseRow, str]] = []  # that keep it or what is below it from starting, with what is paused
 
     @property
     def unit(self) -> Unit:
@@ -84,8 +85,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def budget(self) -> Budget:
-        rule, own = self.lifecycle.options.budget, self.policy
-        return replace(rule, attempts=own.attempts or rule.attempts, exhausted=own.exhausted or rule.exhausted)
+        return budget_of(self.lifecycle.options.budget, self.policy)
 
     @property
     def last(self) -> Event | None:
@@ -148,11 +148,12 @@ def gather_surroundings(connection: Connection, tenant: int, facts: Facts) -> Fa
         kind, _, key = unit.parked_on.partition(":")
         more["slot"] = read_slot(connection, tenant, unit.parked_on)
         more["seated"] = find_slot_holders(connection, tenant, COLUMNS[kind], key) if kind in COLUMNS else []
-        more["token_at"] = find_next_token(connection, tenant, unit.parked_on) if kind == "rate" else None
+        more["token_at"] = find_next_token(connection, tenant, unit.parked_on) if kind in ("rate", "resource") else None
     if facts.claimable and not unit.parked_on:
         more["workers"] = workers_seen(connection, tenant)
         more["ahead"] = count_ahead(connection, tenant, unit) if unit.available_at is not None else 0
         row = read_tenant(connection, tenant)
         if row and row.max_running is not None:
             more |= {"tenant": row, "held_of_tenant": count_held(connection, tenant)}
+    more["pauses"] = find_pauses_over(connection, facts.view, facts.now)
     return msgspec.structs.replace(facts, **more)

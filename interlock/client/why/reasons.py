@@ -6,14 +6,18 @@ from typing import Any
 import msgspec
 
 from interlock.client.durations import format_rounded, format_time, format_time_relative
+from interlock.client.pauses import describe_pause, name_options
 from interlock.client.why.facts import Facts
 from interlock.client.why.workers import explain_no_claim
 from interlock.core.notes import CANCEL_REQUEST
 from interlock.kernel.approvals import ballot
+from interlock.kernel.commands import Resource
 from interlock.kernel.ids import format_id
 from interlock.kernel.lifecycle import Category
 from interlock.kernel.policy import LEASED
-from interlock.kernel.rows import Note
+from interlock.kernel.rows import Note, PauseRow
+from interlock.plugins.pauses.outages import read_detail
+from interlock.plugins.pauses.queries import OUTAGE
 from interlock.store.acts import WITHHELD
 from interlock.store.queries.views import YET_TO_COME
 
@@ -241,6 +245,38 @@ def explain_delay(facts: Facts) -> Reason | None:
     return Reason("delayed", f"{facts.name} is delayed: {due}")
 
 
+def explain_pause(facts: Facts) -> Reason | None:
+    """Why it does not start, or why nothing below it does: somebody has paused it."""
+    whole = [(pause, name) for pause, name in facts.pauses if pause.unit == facts.unit.id]
+    if not facts.pauses or not (facts.claimable or whole):
+        return None
+    pause, name = (whole or facts.pauses)[0]
+    if pause.kind == OUTAGE:
+        return explain_outage(facts, pause)
+    goes_on = f"{facts.unit.begun} of its steps have begun, and go on" if facts.unit.begun else ""
+    end = f"let it go on: interlock unpause {name_options(pause, name)}"
+    state = describe_pause(pause, facts.now)
+    if whole:
+        return Reason("paused", f"{facts.name} is {state}", drop_empty(goes_on, end))
+    return Reason("paused", f"{facts.name} waits: {name} is {state}", drop_empty(end))
+
+
+def explain_outage(facts: Facts, outage: PauseRow) -> Reason | None:
+    """What it depends on is away, as somebody has reported."""
+    detail = read_detail(outage)
+    if facts.unit.id in detail.wave:
+        return None  # it is let through
+    tries = f", after {detail.tries} that failed" if detail.tries else ""
+    coming = (
+        f"{len(detail.wave)} of those that wait are let through now, and more if all goes well"
+        if detail.size
+        else f"the next try is at {format_time_relative(outage.until or facts.now, facts.now)}{tries}"
+    )
+    report = f"reported by {outage.actor} at {format_time(outage.since)}: {shorten(outage.reason)}"
+    end = f"let all go on: interlock unpause --outage {outage.name}"
+    return Reason("outage", f"{facts.name} waits for '{outage.name}', which is away, {report}", (coming, end))
+
+
 def explain_parking(facts: Facts) -> Reason | None:
     unit = facts.unit
     if unit.parked_on is None:
@@ -252,6 +288,10 @@ def explain_parking(facts: Facts) -> Reason | None:
         for view in facts.seated[:5]
     )
     more = f" and {len(facts.seated) - 5} more" if len(facts.seated) > 5 else ""
+    if kind == "pause":
+        return Reason("paused", f"{facts.name} was paused, and goes on as soon as a tick has come to it")
+    if kind == "resource":
+        return explain_resource(facts, key, taken, capacity)
     if kind == "mutex":
         return Reason("mutex", f"{facts.name} waits for the mutex '{key}', which {holders or 'another'} has{more}")
     if kind == "rate":
@@ -264,6 +304,24 @@ def explain_parking(facts: Facts) -> Reason | None:
         return Reason(kind, began, drop_empty(back, f"about to begin: {holders}{more}" if holders else ""))
     answer = f"{facts.name} waits for the {kind} '{key}': {taken} of {capacity} are taken"
     return Reason(kind, answer, drop_empty(f"taken by {holders}{more}" if holders else ""))
+
+
+def explain_resource(facts: Facts, key: str, taken: int, capacity: int) -> Reason:
+    """It waits for a resource: somebody uses it, or too much of it is used."""
+    kind, _, name = key.partition(":")
+    uses = {"lock": "others use it", "count": f"{taken} of {capacity} are taken"}
+    how = uses.get(kind, f"{taken} of {capacity} have begun, or are about to")
+    own = [resource for resource in facts.policy.resources if resource.name == name]
+    mode = f", which it needs {describe_use(own[0])}" if own else ""
+    back = (
+        f"the next may begin at {format_time_relative(facts.token_at, facts.now)}" if facts.token_at is not None else ""
+    )
+    return Reason("resource", f"{facts.name} waits for the resource '{name}'{mode}: {how}", drop_empty(back))
+
+
+def describe_use(resource: Resource) -> str:
+    uses = {"exclusive": "for itself alone", "shared": "shared with others", "counted": f"{resource.n} of"}
+    return uses.get(resource.mode, "at its rate")
 
 
 def explain_tenant_limit(facts: Facts) -> Reason | None:
@@ -359,6 +417,7 @@ EXPLANATIONS: tuple[Callable[[Facts], Reason | None], ...] = (
     explain_unmet_needs,
     explain_parent_plan,
     explain_delay,
+    explain_pause,
     explain_parking,
     explain_tenant_limit,
     explain_missing_worker,

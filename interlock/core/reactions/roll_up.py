@@ -2,6 +2,7 @@
 
 from interlock.core.advance import Stamp, advance
 from interlock.core.cancel import keep_cancel, request_cancel
+from interlock.core.effective_policy import policy_of
 from interlock.core.leases import end_lease, is_held
 from interlock.core.tx_state import CancelRequests
 from interlock.core.workers import notify_holder
@@ -15,6 +16,7 @@ from interlock.store.queries.for_verbs import load_open_children
 from interlock.store.unit_of_work import UnitOfWork
 
 BY_PARENT = ("its parent ended", "its parent was cancelled")  # why a child was stopped
+VERDICTS = ("fail", "succeed")  # by which a family is over
 COUNTED_ROLL_UPS = (RollUp.ALL, RollUp.CRITICAL, RollUp.REQUIRED, RollUp.SINGLE)
 
 
@@ -79,13 +81,19 @@ def hear_children(tx: UnitOfWork, parent: Unit, moved: list[Unit]) -> None:
     if lifecycle.options.roll_up is RollUp.SINGLE:
         trigger = current_child(lifecycle, parent, moved)
     else:
-        trigger = families.verdict_of_children(
-            lifecycle, parent.state, families.Children(**{name: getattr(parent, name) for name in COUNTED[1:]})
-        )
+        children = families.Children(**{name: getattr(parent, name) for name in COUNTED[1:]})
+        trigger = families.verdict_of_children(lifecycle, parent.state, children)
+        if trigger in VERDICTS and parent.succeeded + parent.lost < parent.total and waits_for_all(tx, parent):
+            trigger = families.verdict_of_children(lifecycle, parent.state, children, waits=True)
     if trigger:
         for hook in tx.hooks.before_roll_up:
             hook(tx, parent, trigger)
         advance(tx, parent, trigger, Stamp("engine", "its children"))
+
+
+def waits_for_all(tx: UnitOfWork, parent: Unit) -> bool:
+    """Whether the verdict on a unit falls only when all its children have ended."""
+    return policy_of(tx.body(parent)).settle == "all"
 
 
 def current_child(lifecycle: Lifecycle, parent: Unit, moved: list[Unit]) -> str:

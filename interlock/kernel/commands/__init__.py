@@ -50,6 +50,9 @@ from interlock.kernel.commands.operators import Cancel as Cancel
 from interlock.kernel.commands.operators import Force as Force
 from interlock.kernel.commands.operators import Replay as Replay
 from interlock.kernel.commands.operators import Revoke as Revoke
+from interlock.kernel.commands.pauses import PauseStatus as PauseStatus
+from interlock.kernel.commands.pauses import PauseWork as PauseWork
+from interlock.kernel.commands.pauses import UnpauseWork as UnpauseWork
 from interlock.kernel.commands.schedules import MISSED as MISSED
 from interlock.kernel.commands.schedules import OVERLAP as OVERLAP
 from interlock.kernel.commands.schedules import DefineSchedule as DefineSchedule
@@ -58,7 +61,9 @@ from interlock.kernel.commands.schedules import PauseSchedule as PauseSchedule
 from interlock.kernel.commands.schedules import RemoveSchedule as RemoveSchedule
 from interlock.kernel.commands.schedules import ResumeSchedule as ResumeSchedule
 from interlock.kernel.commands.submit import ON_DUPLICATE as ON_DUPLICATE
+from interlock.kernel.commands.submit import SETTLES as SETTLES
 from interlock.kernel.commands.submit import Policy as Policy
+from interlock.kernel.commands.submit import Resource as Resource
 from interlock.kernel.commands.submit import Submit as Submit
 from interlock.kernel.commands.submit import Submitted as Submitted
 from interlock.kernel.commands.submit import Work as Work

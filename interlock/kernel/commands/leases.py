@@ -194,6 +194,7 @@ class Release(LeaseCommand, frozen=True, kw_only=True):
     snooze_us: int | None = None
     signal: str | None = None
     cost: float = 0  # of each
+    outage: str | None = None  # what is away that the work depends on; the delay is when to try again
     signals: tuple[str, ...] = ()  # any of these, instead of one
 
     def names(self) -> tuple[str, ...]:

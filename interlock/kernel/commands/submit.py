@@ -10,6 +10,29 @@ from interlock.kernel.commands.base import Command, Route
 ON_DUPLICATE = ("return", "reject", "replace")
 
 
+# When the verdict on a run falls: with the first lost child that decides, or when all children have ended.
+SETTLES = ("first", "all")
+# Fields of work that are not written where they say nothing: so the digests of what is stored stay as they are.
+SILENT = (
+    "needs_end", "after_end", "plan_timeout_us", "cancel_timeout_us", "losses", "settle", "retry_of", "depends",
+    "resources",
+)  # fmt: skip
+
+
+class Resource(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
+    """Something that work needs while it is held, in one of four ways.
+
+    `exclusive`: nobody else uses it. `shared`: nobody uses it exclusively. `counted`: it takes `n` of the `of` that
+    there are. `rated`: `n` units begin in any stretch of time that is `per_us` long.
+    """
+
+    name: str
+    mode: str = "exclusive"
+    n: int = 1
+    of: int | None = None
+    per_us: int | None = None
+
+
 class Work(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One unit to be made."""
 
@@ -42,12 +65,19 @@ class Work(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     after_end: tuple[int, ...] = ()
     ref: str = ""  # what other work in the same command calls it
     decides: bool = True  # critical, or required, to its parent
+    retry_of: int | None = None  # the unit that has ended and that it does again
 
     # What differs from the lifecycle's own rules, by the names of `Policy`.
     attempts: int | None = None
     exhausted: str | None = None
     timeout_us: int | None = None
     queue_timeout_us: int | None = None
+    plan_timeout_us: int | None = None
+    cancel_timeout_us: int | None = None
+    losses: int | None = None
+    settle: str | None = None
+    depends: tuple[str, ...] = ()
+    resources: tuple[Resource, ...] = ()
     expires_us: int | None = None
     backoff_us: int | None = None
     backoff_cap_us: int | None = None
@@ -89,6 +119,12 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     exhausted: str | None = None  # when none is left: "exhaust" (a dead letter) or "fail"
     timeout_us: int | None = None  # for how long it may run
     queue_timeout_us: int | None = None  # for how long it may wait to be claimed
+    plan_timeout_us: int | None = None  # for how long it may wait for its plan; as long as to be claimed by default
+    cancel_timeout_us: int | None = None  # for how long its holder may take to stop
+    losses: int | None = None  # how many leases may be lost; by default they share `attempts` with failures
+    settle: str | None = None  # of a run: "first" (by default) or "all", see SETTLES
+    depends: tuple[str, ...] = ()  # what outside systems it needs; while one of them is away, it waits
+    resources: tuple[Resource, ...] = ()  # what it needs while it is held, all of it or none
     expires_us: int | None = None  # for how long it may wait for a verdict
     backoff_us: int | None = None
     backoff_cap_us: int | None = None
@@ -144,8 +180,10 @@ UNSAID = ',"keep_us":null,"explicit":[],"options":null}'  # the end of most work
 
 def encode_work(work: Work | list[Work]) -> str:
     """Work as schedules and templates keep it: what few say is not written, so that old digests still fit."""
-    text = msgspec.json.encode(work).decode()
-    return text.replace(UNSAID, "}").replace(',"needs_end":[],"after_end":[]', "")
+    text = msgspec.json.encode(work).decode().replace(UNSAID, "}")
+    for name in SILENT:
+        text = text.replace(f',"{name}":null', "").replace(f',"{name}":[]', "")
+    return text
 
 
 def list_work(command: Command[Any]) -> Iterator[Work]:

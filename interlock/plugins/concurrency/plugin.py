@@ -2,6 +2,7 @@
 
 from interlock.core.plugin import Plugin
 from interlock.plugins.concurrency.rates import set_capacities, spend_token, take_tokens_back
+from interlock.plugins.concurrency.resources import check_resources, find_wrong_amounts
 from interlock.plugins.concurrency.slots import ConcurrencyOptions, check_keys, take_or_park
 from interlock.store.hooks import Hooks
 
@@ -11,9 +12,10 @@ PLUGIN = Plugin(
     options=ConcurrencyOptions,
     hooks=Hooks(
         gates=(take_or_park,),
-        checks=(check_keys,),
+        checks=(check_keys, check_resources),
         before_birth=(set_capacities,),
         before_grant=(spend_token,),
         claim_timers=(take_tokens_back,),
     ),
+    laws={"a resource is taken by those who have it, and by nobody else": find_wrong_amounts},
 )

@@ -10,6 +10,7 @@ from interlock.core.effective_policy import policy_of
 from interlock.kernel.commands import Work
 from interlock.kernel.rows import Token, Unit
 from interlock.plugins.concurrency.queries import SlotState, take_due_tokens
+from interlock.plugins.concurrency.resources import capacity_of, key_of, resources_of
 from interlock.plugins.concurrency.slots import give_back, keys_of, rate_name, set_capacity, set_limit
 from interlock.store.unit_of_work import UnitOfWork
 
@@ -20,6 +21,8 @@ def set_capacities(tx: UnitOfWork, work: Work) -> None:
         set_limit(tx, tx.tenant, work.limit_key, work.limit)
     if work.rate_key is not None and work.rate is not None:
         set_rate(tx, tx.tenant, work.rate_key, work.rate)
+    for resource in work.resources:
+        set_capacity(tx, tx.tenant, key_of(resource), capacity_of(resource))
 
 
 def set_rate(tx: UnitOfWork, tenant: int, key: str, rate: int) -> None:
@@ -28,12 +31,14 @@ def set_rate(tx: UnitOfWork, tenant: int, key: str, rate: int) -> None:
 
 
 def spend_token(tx: UnitOfWork, unit: Unit, fence: int) -> None:
-    """A unit that is being granted has its token no longer: it comes back, but not to this unit."""
+    """A unit that is being granted has its tokens no longer: they come back, but not to this unit."""
     body = tx.body(unit)
-    if body.rate_key is None:
+    spent = {rate_name(body.rate_key): policy_of(body).rate_per_us or 0} if body.rate_key is not None else {}
+    spent |= {key_of(resource): resource.per_us or 0 for resource in resources_of(body) if resource.mode == "rated"}
+    if not spent:
         return
-    back_at = tx.now + (policy_of(body).rate_per_us or 0)
-    tx.add(Token(unit=unit.id, fence=fence, tenant=unit.tenant, key=rate_name(body.rate_key), back_at=back_at))
+    for key, per_us in spent.items():
+        tx.add(Token(unit=unit.id, fence=fence, tenant=unit.tenant, key=key, back_at=tx.now + per_us))
     tx.state(SlotState).keys[unit.id] = keys_of(body, held=True)
 
 

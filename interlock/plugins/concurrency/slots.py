@@ -1,4 +1,4 @@
-"""Mutexes, limits and rates: a unit that names a key is available only while it has a slot of that key.
+"""Mutexes, limits, rates and resources: a unit that names a key is available only while it has what it needs of it.
 
 What is full is not waited for in the claim index: the unit is parked on the key, and whoever gives a slot back makes
 the next one available in the same transaction. A mutex and a limit are kept while the unit is held; of a rate only the
@@ -14,8 +14,9 @@ from interlock.core.advance import change, park
 from interlock.kernel.commands import Work, read_options
 from interlock.kernel.errors import InterlockError
 from interlock.kernel.lifecycle import Lifecycle
-from interlock.kernel.rows import Body, Unit
+from interlock.kernel.rows import Body, Slot, Unit
 from interlock.plugins.concurrency.queries import SLOTS, SlotState, find_parked, lock_slot
+from interlock.plugins.concurrency.resources import IN_POLICY, RESOURCE, amounts_in, is_overtaking, resources_of
 from interlock.store.unit_of_work import UnitOfWork
 
 SLOTS_MAX = 2**31 - 1
@@ -34,12 +35,18 @@ class ConcurrencyOptions(msgspec.Struct, frozen=True, kw_only=True):
     rate_per_us: int | None = None
 
 
-def keys_of(body: Body, *, held: bool = False) -> tuple[str, ...]:
-    """The keys that a unit has while it is available, or held, in the order in which everybody takes them."""
-    limit = (limit_name(body.limit_key),) if body.limit_key is not None else ()
-    mutex = (f"mutex:{body.mutex}",) if body.mutex is not None else ()
-    rate = (rate_name(body.rate_key),) if body.rate_key is not None and not held else ()
-    return limit + mutex + rate
+def keys_of(body: Body, *, held: bool = False) -> dict[str, int]:
+    """The keys that a unit has while it is available, or held, and how much of each, in the order of taking them."""
+    keys: dict[str, int] = {}
+    if body.limit_key is not None:
+        keys[limit_name(body.limit_key)] = 1
+    if body.mutex is not None:
+        keys[f"mutex:{body.mutex}"] = 1
+    if body.rate_key is not None and not held:
+        keys[rate_name(body.rate_key)] = 1
+    if IN_POLICY in body.policy:
+        keys |= amounts_in(resources_of(body), held=held)
+    return keys
 
 
 def limit_name(key: str) -> str:
@@ -87,29 +94,38 @@ def take_or_park(tx: UnitOfWork, unit: Unit, wanted: bool, live: bool) -> bool:
     All keys or none: one that is kept while another is waited for would block others for nothing.
     """
     body = tx.body(unit)
-    if body.mutex is None and body.limit_key is None and body.rate_key is None:
+    if body.mutex is None and body.limit_key is None and body.rate_key is None and IN_POLICY not in body.policy:
         return True
-    has = keys_held(tx, unit)
-    needs = keys_of(body, held=not wanted) if wanted or live else ()
-    missing = [lock_slot(tx, unit.tenant, key) for key in needs if key not in has]
-    full = next((slot for slot in missing if slot.taken >= slot.capacity), None)
+    has, waited_for = keys_held(tx, unit), unit.parked_on or ""
+    needs = keys_of(body, held=not wanted) if wanted or live else {}
+    missing = [(lock_slot(tx, unit.tenant, key), amount) for key, amount in needs.items() if key not in has]
+    full = next((slot for slot, amount in missing if not has_room(tx, unit, slot, amount)), None)
     park(unit, full.key if full else None)
-    keeps = () if full else needs
+    if full is not None and full.key.startswith(RESOURCE):
+        tx.state(SlotState).waiting.setdefault(full.key, set()).add(unit.id)
+    keeps = {} if full else needs
     tx.state(SlotState).keys[unit.id] = keeps
-    for slot in missing if full is None else []:
-        slot.taken += 1
+    for slot, amount in missing if full is None else []:
+        slot.taken += amount
         tx.update(SLOTS, slot)
-    for key in has:
+    for key, amount in has.items():
         if key not in keeps:
-            give_back(tx, unit.tenant, key)
+            give_back(tx, unit.tenant, key, amount)
+    if waited_for.startswith(RESOURCE) and unit.parked_on != waited_for:
+        offer(tx, unit.tenant, waited_for)  # others may have waited behind it, though there is enough for them
     return tx.state(SlotState).keys[unit.id] == needs  # what was given back may have led to it
 
 
-def keys_held(tx: UnitOfWork, unit: Unit) -> tuple[str, ...]:
-    """The keys that a unit has, as far as this transaction knows."""
+def has_room(tx: UnitOfWork, unit: Unit, slot: Slot, amount: int) -> bool:
+    """Whether there is so much left of a key, and nobody who waits for it comes first."""
+    return slot.taken + amount <= slot.capacity and not is_overtaking(tx, unit, slot)
+
+
+def keys_held(tx: UnitOfWork, unit: Unit) -> dict[str, int]:
+    """The keys that a unit has and how much of each, as far as this transaction knows."""
     was, keys = tx.rows.loaded.get(unit.id), tx.state(SlotState).keys
     if unit.id in keys or was is None or (was.available_at is None and was.holder is None):
-        return keys.get(unit.id, ())
+        return keys.get(unit.id, {})
     return keys_of(tx.body(unit), held=was.available_at is None)
 
 
@@ -125,3 +141,5 @@ def offer(tx: UnitOfWork, tenant: int, key: str) -> None:
     slot = lock_slot(tx, tenant, key)
     while slot.taken < slot.capacity and (unit := find_parked(tx, tenant, key)):
         change(tx, unit, parked_on=None)  # it may still have to wait, for another key
+        if unit.parked_on == key:
+            return  # it needs more than there is, and nobody who needs less overtakes it

@@ -1,4 +1,4 @@
-"""`interlock schedule`: list schedules, pause, resume, remove and fire them."""
+"""`interlock schedule`: list schedules, pause, unpause, remove and fire them."""
 
 from itertools import islice
 from typing import Annotated, Any, TypeVar
@@ -29,7 +29,7 @@ from interlock.store.connection import Connection
 from interlock.store.queries.snapshots import snapshot
 from interlock.store.queries.views import read_summary, schedule_of, schedules_of, skipped_of
 
-app = typer.Typer(name="schedule", help="Schedules: list, pause, resume, remove or fire them.", no_args_is_help=True)
+app = typer.Typer(name="schedule", help="Schedules: list, pause, unpause, remove or fire them.", no_args_is_help=True)
 A = TypeVar("A")
 Name = Annotated[str, typer.Argument(metavar="NAME", envvar="INTERLOCK_SCHEDULE", help="The schedule's name.")]
 Reason = Annotated[str, typer.Option(envvar="INTERLOCK_REASON", help="Why; shown by `interlock why`.")]
@@ -105,16 +105,21 @@ def list_skipped(name: Name, db: Url = DEFAULT, tenant: Tenant = 1, limit: Limit
 def pause_schedule(
     name: Name, reason: Reason = "", actor: Actor = None, db: Url = DEFAULT, tenant: Tenant = 1, json: Json = False
 ) -> None:
-    """Pause a schedule: it submits nothing until it is resumed."""
+    """Pause a schedule: it submits nothing until it is unpaused."""
     print_schedule(
         send(db, PauseSchedule(name=name, tenant=tenant, actor=get_actor(actor), reason=reason.strip())), json
     )
 
 
-@app.command("resume")
-def resume_schedule(name: Name, actor: Actor = None, db: Url = DEFAULT, tenant: Tenant = 1, json: Json = False) -> None:
-    """Resume a paused schedule from its next time on."""
+@app.command("unpause")
+def unpause_schedule(
+    name: Name, actor: Actor = None, db: Url = DEFAULT, tenant: Tenant = 1, json: Json = False
+) -> None:
+    """Let a paused schedule go on from its next time."""
     print_schedule(send(db, ResumeSchedule(name=name, tenant=tenant, actor=get_actor(actor))), json)
+
+
+app.command("resume", help="The same as unpause.")(unpause_schedule)
 
 
 @app.command("remove")

@@ -1,4 +1,4 @@
-"""Schedules over HTTP: list, pause, resume, remove, trigger."""
+"""Schedules over HTTP: list, pause, unpause, remove, trigger."""
 
 from contextlib import suppress
 
@@ -48,7 +48,7 @@ async def pause(request: Request) -> responses.ScheduleActionResponse:
     return await change(request, PauseSchedule)
 
 
-async def resume(request: Request) -> responses.ScheduleActionResponse:
+async def unpause(request: Request) -> responses.ScheduleActionResponse:
     return await change(request, ResumeSchedule)
 
 
@@ -72,8 +72,12 @@ ROUTES = (
         call=pause, body=ReasonRequest, response=responses.ScheduleActionResponse,
     ),
     Operation(
-        method="POST", path="/v1/schedules/{name}/resume", scope="operate", summary="Let a schedule go on",
-        call=resume, body=ReasonRequest, response=responses.ScheduleActionResponse,
+        method="POST", path="/v1/schedules/{name}/unpause", scope="operate", summary="Let a schedule go on",
+        call=unpause, body=ReasonRequest, response=responses.ScheduleActionResponse,
+    ),
+    Operation(
+        method="POST", path="/v1/schedules/{name}/resume", scope="operate", summary="The same as unpause",
+        call=unpause, body=ReasonRequest, response=responses.ScheduleActionResponse,
     ),
     Operation(
         method="POST", path="/v1/schedules/{name}/remove", scope="operate", summary="Take a schedule away",

@@ -19,7 +19,7 @@ import msgspec
 
 from interlock.core import validation
 from interlock.kernel.blobs import parse_reference
-from interlock.kernel.commands import DefineTask, Planned, Submit, Work
+from interlock.kernel.commands import DefineTask, Planned, Resource, Submit, Work
 from interlock.kernel.errors import Corrupt, InterlockError
 from interlock.kernel.parameters import ArgumentChecker, Parameter, check_parameters
 from interlock.kernel.workflow_graph import STEP
@@ -35,6 +35,7 @@ GROUPS: tuple[tuple[str, ...], ...] = (
     ("queue",), ("priority",), ("capabilities",), ("mutex",), ("limit_key", "limit"),
     ("rate_key", "rate", "rate_per_us"), ("attempts",), ("exhausted",), ("timeout_us",), ("queue_timeout_us",),
     ("backoff_us", "backoff_cap_us"), ("ttl_us", "beat_us", "silent"), ("sla_us",), ("keep_us",),
+    ("cancel_timeout_us",), ("losses",), ("depends",), ("resources",),
 )  # fmt: skip
 LABELS = "labels"
 RULES = (*(name for group in GROUPS for name in group), LABELS)
@@ -109,6 +110,10 @@ def read_rules(row: TaskDefinition) -> dict[str, Any]:
     rules: dict[str, Any] = decode_stored(row, row.rules, dict[str, Any])
     if "capabilities" in rules:
         rules["capabilities"] = tuple(rules["capabilities"])
+    if "depends" in rules:
+        rules["depends"] = tuple(rules["depends"])
+    if "resources" in rules:
+        rules["resources"] = msgspec.convert(rules["resources"], tuple[Resource, ...])
     return rules
 
 

@@ -6,7 +6,7 @@ import typer
 
 from interlock.cli.options import DEFAULT, Actor, Tenant, Url, Why, find_unit, get_actor, open_app, parse_length
 from interlock.cli.output import Json, on_terminal, print_json, print_line
-from interlock.cli.submit import Arg, Input, Key, Label, Priority, encode, parse_input, parse_pairs
+from interlock.cli.submit import Arg, Input, Key, Label, Priority, Settle, encode, parse_input, parse_pairs
 from interlock.client.app import App
 from interlock.core import validation
 from interlock.kernel.commands import Replay, Signal, Submit, Submitted, Work
@@ -35,6 +35,7 @@ def submit_run(
     priority: Priority = 0,
     label: Label = None,
     reclaim_after: ReclaimAfter = None,
+    settle: Settle = None,
     webhook_url: WebhookUrl = None,
     actor: Actor = None,
     reason: Why = "",
@@ -48,6 +49,7 @@ def submit_run(
             task=workflow, lifecycle=RUN, template=workflow, template_version=version, input=parse_input(arg, given),
             key=key, priority=priority, labels=encode(parse_pairs("label", label)), webhook_url=webhook_url,
             reclaim_after_us=None if reclaim_after is None else parse_length("reclaim-after", reclaim_after),
+            settle=settle,
         )  # fmt: skip
         (submitted,) = client.send(Submit(tenant=tenant, actor=get_actor(actor), reason=reason, work=(work,)))
         print_run(client, submitted, json)

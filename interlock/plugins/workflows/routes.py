@@ -4,7 +4,7 @@ Runs answer under `/v1/runs` and under the paths of document 001, which lack the
 """
 
 from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import Meta
@@ -27,7 +27,7 @@ from interlock.server.jobs import (
     read_page,
     submit_work,
 )
-from interlock.server.operations import Operation, Reply, Request, with_short_paths
+from interlock.server.operations import Operation, Reply, Request, parse_unit_id, with_short_paths
 from interlock.server.request_schemas import (
     MANY,
     RUN,
@@ -35,6 +35,7 @@ from interlock.server.request_schemas import (
     CancelRequest,
     Count,
     EventsQuery,
+    Id,
     JobsQuery,
     Labels,
     Name,
@@ -79,7 +80,9 @@ class RunRequest(Strict, frozen=True, kw_only=True):
     """A run of a template, or a run with its name (`task`) and its steps.
 
     In a workflow run a step that says no `needs` needs the one before it. `reclaim_after` (seconds) holds for every
-    step that says none itself. `webhook_url` is kept with the run and shown; nothing is sent to it yet.
+    step that says none itself. With `settle` all the run fails when all its steps have ended, not with the first that
+    is lost. `retry_of` is an ended run that it does again. `webhook_url` is kept with the run and shown; nothing is
+    sent to it yet.
     """
 
     template_name: Name | None = None
@@ -94,6 +97,11 @@ class RunRequest(Strict, frozen=True, kw_only=True):
     correlation_id: Short = ""  # document 002's name for `correlation`
     trace_id: Short = ""  # document 002's name for `trace`
     timeout_seconds: Seconds | None = None
+    queue_timeout_seconds: Seconds | None = None
+    plan_timeout_seconds: Seconds | None = None
+    cancel_timeout_seconds: Seconds | None = None
+    settle: Literal["first", "all"] | None = None
+    retry_of: Id | None = None
     reclaim_after: Seconds | None = None
     webhook_url: WebhookUrl | None = None
     steps: Annotated[tuple[StepRequest, ...], Meta(max_length=MANY)] = ()
@@ -195,7 +203,11 @@ def make_run_work(run: RunRequest, rule: RollUp) -> list[Work]:
         lifecycle=run.lifecycle, input=encode_json(run.input), priority=run.priority,
         labels=encode_json(run.labels), correlation=same(run, "correlation", "correlation_id"),
         trace=same(run, "trace", "trace_id"), ref=TOP, timeout_us=to_microseconds(run.timeout_seconds),
-        webhook_url=run.webhook_url, reclaim_after_us=to_microseconds(run.reclaim_after),
+        webhook_url=run.webhook_url, reclaim_after_us=to_microseconds(run.reclaim_after), settle=run.settle,
+        queue_timeout_us=to_microseconds(run.queue_timeout_seconds),
+        plan_timeout_us=to_microseconds(run.plan_timeout_seconds),
+        cancel_timeout_us=to_microseconds(run.cancel_timeout_seconds),
+        retry_of=None if run.retry_of is None else parse_unit_id(run.retry_of),
     )  # fmt: skip
     work, refs = [top], list[str]()
     for index, step in enumerate(run.steps):

@@ -193,7 +193,10 @@ def count_unmet_needs(connection: Connection) -> Iterator[tuple[int, int, int]]:
 
 
 def read_slots(connection: Connection) -> list[tuple[int, str, int, int, int, int]]:
-    """Each key: tenant, name, capacity, how many slots are taken, how many units have one, how many wait for one."""
+    """Each key: tenant, name, capacity, how many slots are taken, how many units have one, how many wait for one.
+
+    Resources are not among them: how much a unit takes of one is in its policy.
+    """
     available, held = "unit.available_at IS NOT NULL", "unit.holder IS NOT NULL"
     kinds = (("mutex", "mutex", f"{available} OR {held}"), ("limit", "limit_key", f"{available} OR {held}"))
     by_name = " UNION ALL ".join(
@@ -206,7 +209,8 @@ def read_slots(connection: Connection) -> list[tuple[int, str, int, int, int, in
     waiting = "SELECT count(*) FROM unit WHERE unit.tenant = slot.tenant AND parked_on = slot.key"
     sql = (
         f"SELECT slot.tenant, slot.key, capacity, taken, coalesce(seated, 0), ({waiting}) FROM slot "
-        f"LEFT JOIN ({by_name}) AS named ON named.tenant = slot.tenant AND named.key = slot.key ORDER BY 1, 2"
+        f"LEFT JOIN ({by_name}) AS named ON named.tenant = slot.tenant AND named.key = slot.key "
+        "WHERE slot.key NOT LIKE 'resource:%' ORDER BY 1, 2"
     )
     return [(row[0], row[1], row[2], row[3], int(row[4]), row[5]) for row in connection.rows(sql)]
 
@@ -300,8 +304,8 @@ def read_tenant_ids(connection: Connection) -> list[int]:
 
 
 def read_due_tenants(connection: Connection) -> list[int]:
-    """Tenants for whom time has something to do: work, a lease, a rate, a schedule, acts that are not sealed, or what
-    was kept for a while.
+    """Tenants for whom time has something to do: work, a lease, a rate, a schedule, a pause, acts that are not sealed,
+    or what was kept for a while.
     """
     clocks = (
         ("unit", "wake_at"), ("token", "back_at"), ("schedule", "next_at"), ("note", "expires"), ("answer", "expires"),
@@ -314,6 +318,7 @@ def read_due_tenants(connection: Connection) -> list[int]:
         ),
         "EXISTS (SELECT 1 FROM lease WHERE lease.tenant = tenant.id AND ended_at IS NULL AND until <= :now)",
         "EXISTS (SELECT 1 FROM lease WHERE lease.tenant = tenant.id AND ended_at <= :forgotten)",
+        "EXISTS (SELECT 1 FROM pause WHERE pause.tenant = tenant.id AND live = 1 AND (ended_at > 0 OR until <= :now))",
         "(SELECT max(id) FROM act WHERE act.tenant = tenant.id) "
         "> coalesce((SELECT max(last_act) FROM seal WHERE seal.tenant = tenant.id), 0)",
     ))  # fmt: skip
@@ -329,12 +334,13 @@ def read_queues(connection: Connection, tenant: int) -> list[str]:
 
 
 def read_next_wake(connection: Connection, tenant: int) -> int | None:
-    """When time must look at work, at a rate or at a schedule next; None: never, as things are."""
+    """When time must look at work, at a rate, at a schedule or at a pause next; None: never, as things are."""
     clocks = (
         "SELECT min(wake_at) AS at FROM unit WHERE wake_at IS NOT NULL AND lane <> 0 AND tenant = :tenant",
         "SELECT min(until) FROM lease WHERE ended_at IS NULL AND tenant = :tenant",
         "SELECT min(back_at) FROM token WHERE tenant = :tenant",
         "SELECT min(next_at) FROM schedule WHERE next_at IS NOT NULL AND tenant = :tenant",
+        "SELECT min(until) FROM pause WHERE live = 1 AND ended_at IS NULL AND tenant = :tenant",
     )
     rows = connection.rows(f"SELECT min(at) FROM ({' UNION ALL '.join(clocks)}) AS clock", {"tenant": tenant})
     return None if rows[0][0] is None else int(rows[0][0])

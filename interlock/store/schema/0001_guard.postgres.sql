@@ -672,7 +672,7 @@ DECLARE
     name text;
 BEGIN
     FOREACH name IN ARRAY ARRAY['lane', 'unit', 'body', 'act', 'act_gone', 'act_detail', 'lease', 'seal', 'note', 'need', 'place', 'worker',
-                                'slot', 'token', 'schedule', 'skipped', 'template', 'answer', 'artifact', 'log',
+                                'slot', 'token', 'schedule', 'skipped', 'pause', 'template', 'answer', 'artifact', 'log',
                                 'archived', 'forced_move', 'key', 'asked', 'tally', 'tallied']
     LOOP
         EXECUTE format('ALTER TABLE %I ENABLE ROW LEVEL SECURITY', name);

@@ -322,7 +322,7 @@ CREATE TABLE worker (
     UNIQUE (tenant, name, incarnation)
 );
 
--- A mutex, a limit or a rate: at most so many of the units that name it are available or held.
+-- A mutex, a limit, a rate or a resource: at most so much of it is taken by units that are available or held.
 CREATE TABLE slot (
     tenant    INTEGER NOT NULL,
     key       TEXT NOT NULL,
@@ -331,14 +331,14 @@ CREATE TABLE slot (
     PRIMARY KEY (tenant, key)
 );
 
--- A token that is away: it was spent on one grant, and comes back then.
+-- A token of a rate that is away: it was spent on one grant, and comes back then.
 CREATE TABLE token (
     unit     BIGINT NOT NULL,
     fence    INTEGER NOT NULL,
     tenant   INTEGER NOT NULL,
     key      TEXT NOT NULL,                 -- of its slot
     back_at  BIGINT NOT NULL,
-    PRIMARY KEY (unit, fence)
+    PRIMARY KEY (unit, fence, key)
 );
 CREATE INDEX token_back ON token (tenant, back_at);
 
@@ -380,6 +380,26 @@ CREATE TABLE skipped (
 );
 CREATE INDEX skipped_schedule ON skipped (tenant, schedule, id);
 CREATE INDEX skipped_expires ON skipped (tenant, expires);
+
+-- What is paused: a queue, a task, a unit with all below it, or all that depends on something which is away. Of it
+-- nothing is granted until the row has ended. Rows are kept, because they say who paused what.
+CREATE TABLE pause (
+    id        BIGINT PRIMARY KEY,
+    tenant    INTEGER NOT NULL,
+    kind      TEXT NOT NULL,                -- queue, task, unit or outage
+    name      TEXT NOT NULL,                -- of the queue, the task or what is away; of a unit, its number
+    unit      BIGINT,                       -- NULL unless it is one
+    since     BIGINT NOT NULL,              -- nothing is granted later than that
+    until     BIGINT,                       -- NULL: until somebody ends it; of an outage: when time looks at it
+    actor     TEXT NOT NULL,
+    reason    TEXT NOT NULL,
+    ended_at  BIGINT,
+    ended_by  TEXT,
+    live      INTEGER NOT NULL,             -- 0: it has ended, and no unit is parked on it any more
+    detail    TEXT NOT NULL                 -- of an outage, JSON: when it is tried next, and who is let through
+);
+CREATE UNIQUE INDEX pause_name ON pause (tenant, kind, name) WHERE ended_at IS NULL;
+CREATE INDEX pause_live ON pause (tenant, id) WHERE live = 1;
 
 -- The steps of a workflow. A version never changes: a run keeps the one that it began with.
 CREATE TABLE template (
