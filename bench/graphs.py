@@ -20,7 +20,7 @@ from typing import NamedTuple
 from interlock.core.engine import Engine
 from interlock.kernel.commands import Claim, Finish, LeaseRef, Outcome, Register, Start, Submit, Work
 from interlock.lifecycles import shipped
-from interlock.plugins import make_engine
+from interlock.plugins import STANDARD, make_engine
 from interlock.store import migrate
 from interlock.store.url import connect
 
@@ -96,7 +96,7 @@ class Cost(NamedTuple):
 def measure(url: str, size: int, needs: Callable[[int], tuple[int, ...]]) -> Cost:
     """What a job costs in a graph of that size."""
     connection = connect(url)
-    migrate.upgrade(connection, shipped().values())
+    migrate.upgrade(connection, shipped().values(), STANDARD.tables)
     engine = make_engine(connection, shipped())
     processor, begin = time.process_time(), time.perf_counter()
     submit_graph(engine, size, needs)

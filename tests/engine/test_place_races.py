@@ -13,7 +13,7 @@ from interlock.core.engine import Engine
 from interlock.kernel.commands import Submit, Work
 from interlock.kernel.errors import InterlockError
 from interlock.lifecycles import shipped
-from interlock.plugins import make_engine
+from interlock.plugins import STANDARD, make_engine
 from interlock.store import migrate
 from interlock.store.postgres import PostgresConnection
 from interlock.store.sqlite import SqliteConnection
@@ -30,7 +30,7 @@ def url(request: pytest.FixtureRequest, tmp_path: Path, server: str) -> Iterator
         return
     path = tmp_path / "work.db"
     with closing(SqliteConnection(str(path))) as first:
-        migrate.upgrade(first, shipped().values())
+        migrate.upgrade(first, shipped().values(), STANDARD.tables)
     yield f"sqlite:///{path}"
 
 
