@@ -70,15 +70,21 @@ def child(
     """
     if name is not None and not isinstance(name, str):
         raise InterlockError(f"name = {name!r} is not allowed; allowed is text")
-    for word, value in (("needs", needs), ("needs_end", needs_end)):
-        if isinstance(value, str) or not isinstance(value, Iterable):
-            raise InterlockError(f"{word} = {value!r} is not allowed; allowed is a list of names")
+    needs, needs_end = parse_names("needs", needs), parse_names("needs_end", needs_end)
     refuse_unknown_options("add", options, tuple(option for option in OPTIONS if option not in NOT_FOR_CHILDREN))
     check_options(options)
     return ChildWork(
-        task, name, dict(arguments or {}), tuple(needs), tuple(needs_end), parse_ids("after", after),
+        task, name, dict(arguments or {}), needs, needs_end, parse_ids("after", after),
         parse_ids("after_end", after_end), decides, options,
     )  # fmt: skip
+
+
+def parse_names(word: str, names: Iterable[str]) -> tuple[str, ...]:
+    """Returns names of children. Raises InterlockError for what is no list of names."""
+    given: list[Any] = list(names) if isinstance(names, Iterable) and not isinstance(names, str) else [None]
+    if not all(isinstance(name, str) for name in given):
+        raise InterlockError(f"{word} = {names!r} is not allowed; allowed is a list of names")
+    return tuple(given)
 
 
 def make_child_work(app: "App", parent: int, lifecycle: str, child: ChildWork) -> Work:

@@ -129,7 +129,7 @@ def test_the_rest_of_the_outputs_is_read_when_asked_for(site: Site, monkeypatch:
 
 WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "needs": ({"needs": "a"}, "needs = 'a' is not allowed; allowed is a list of names"),
-    "no names": ({"needs": [3]}, "needs = 3 is not allowed"),
+    "no names": ({"needs": [3]}, r"needs = \[3\] is not allowed; allowed is a list of names"),
     "name": ({"name": 3}, "name = 3 is not allowed; allowed is text"),
     "empty name": ({"name": ""}, "1 to 200 characters"),
     "option": ({"colour": "red"}, "add has no option 'colour'"),
