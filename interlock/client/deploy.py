@@ -12,7 +12,7 @@ from interlock.kernel.ids import format_id
 from interlock.kernel.lifecycle import Lifecycle
 from interlock.kernel.parameters import describe_wrong_argument
 from interlock.kernel.workflow_graph import Template
-from interlock.plugins.shell.plugin import SHELL
+from interlock.plugins.shell.options import SHELL
 from interlock.plugins.tasks.queries import (
     OpenTask,
     OpenWork,

@@ -11,7 +11,7 @@ from interlock.client.durations import Length, instant_us, length_us
 from interlock.client.tasks import check_options, inherit, refuse_unknown_options
 from interlock.kernel.commands import Submit, Work
 from interlock.kernel.errors import InterlockError
-from interlock.plugins.shell.plugin import SHELL, ShellOptions, check_shell_options, encode_shell
+from interlock.plugins.shell.options import SHELL, ShellOptions, check_shell_options, encode_shell
 
 if TYPE_CHECKING:
     from interlock.client.app import App

@@ -17,7 +17,7 @@ from interlock.client.context import Context
 from interlock.client.exceptions import Cancelled
 from interlock.kernel.errors import InterlockError, PermanentError, TransientError
 from interlock.kernel.ids import format_id
-from interlock.plugins.shell.plugin import SHELL, ShellOptions, make_limits, read_shell
+from interlock.plugins.shell.options import SHELL, ShellOptions, make_limits, read_shell
 from interlock.process import Masker, ProcessEnd, ProcessLimits, arun, choose_sandbox
 from interlock.process.run import LOG
 from interlock.worker.context import JobContext

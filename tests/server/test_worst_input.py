@@ -27,7 +27,7 @@ import sys
 from interlock.kernel import parameters
 from interlock.core import api_keys as key_verbs, validation
 from interlock.plugins.schedules import cron
-from interlock.plugins.shell import plugin as shell
+from interlock.plugins.shell import options as shell
 from interlock.kernel import api_keys, durations
 from interlock.kernel.commands import Work
 from interlock.kernel.errors import InterlockError
@@ -113,7 +113,7 @@ EXPRESSIONS = {
     "kernel/api_keys.py": "SPELLING",
     "kernel/durations.py": "_PART",
     "server/request_schemas.py": "Id",
-    "plugins/shell/plugin.py": "VARIABLE",
+    "plugins/shell/options.py": "VARIABLE",
     "plugins/shell/routes.py": "NO_NUL",
     "git/command.py": "",  # reads what git writes
     "git/repository.py": "",  # reads names that programs give

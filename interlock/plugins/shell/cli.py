@@ -22,7 +22,7 @@ from interlock.cli.submit import (
     parse_value,
 )
 from interlock.client.shell import make_shell_submit
-from interlock.plugins.shell.plugin import LIMITS
+from interlock.plugins.shell.options import LIMITS
 
 app = typer.Typer()  # without a name: its command stands beside those of the core
 

@@ -7,7 +7,7 @@ from msgspec import Meta
 
 from interlock.client import responses
 from interlock.client.shell import ShellCommand
-from interlock.plugins.shell.plugin import COMMAND_MAX
+from interlock.plugins.shell.options import COMMAND_MAX
 from interlock.server.jobs import submit_work
 from interlock.server.operations import Operation, Reply, Request
 from interlock.server.request_schemas import (
