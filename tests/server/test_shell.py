@@ -84,7 +84,9 @@ def test_every_command_that_has_work_is_looked_at() -> None:
         for kind in {**VERBS, **STANDARD.commands}
         if any("Work" in str(hint).replace("Worker", "") for hint in kind.__annotations__.values())
     }
-    assert having == {"Submit", "DefineTemplate", "DefineSchedule"}, "is the work of this command found by list_work?"
+    assert having == {"Submit", "DefineTemplate", "DefineSchedule", "DefineTask"}, (
+        "is the work of this command found by list_work?"
+    )
 
 
 def test_plain_work_needs_no_more_than_before(stage: Stage) -> None:
