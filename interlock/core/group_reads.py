@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from itertools import chain
 from typing import Any
 
 from interlock.kernel.commands import RECORDED_ONCE, Command, Record
@@ -12,17 +11,22 @@ from interlock.store.queries.for_verbs import load_notes
 from interlock.store.query import BoundQuery
 from interlock.store.unit_of_work import UnitOfWork
 
+Declare = Callable[[EngineCache, Sequence[Any]], Iterable[BoundQuery[Any]]]
 # By the class of a command: the queries that several of them will run first.
-Prefetches = Mapping[type[Command[Any]], Callable[[EngineCache, Sequence[Any]], Iterable[BoundQuery[Any]]]]
+Prefetches = Mapping[type[Command[Any]], Declare]
 
 
 def merge_prefetches(*several: Prefetches) -> Prefetches:
     """What the core and the plugins declare ahead; for a command of which several do, all of it."""
+    merged: dict[type[Command[Any]], Declare] = {}
+    for some in several:
+        for kind, declare in some.items():
+            merged[kind] = partial(declare_both, merged[kind], declare) if kind in merged else declare
+    return merged
 
-    def declare_all(kind: type[Command[Any]], cache: EngineCache, commands: Sequence[Any]) -> Iterable[BoundQuery[Any]]:
-        return chain.from_iterable(some[kind](cache, commands) for some in several if kind in some)
 
-    return {kind: partial(declare_all, kind) for some in several for kind in some}
+def declare_both(first: Declare, second: Declare, cache: EngineCache, commands: Sequence[Any]) -> list[Any]:
+    return [*first(cache, commands), *second(cache, commands)]
 
 
 def declare_reads(

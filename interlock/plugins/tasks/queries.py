@@ -183,7 +183,7 @@ def find_unsound_definitions(connection: Connection) -> Iterator[tuple[int, str]
 
 MISPLACED = (
     "SELECT unit.id, body.task, lane.task FROM unit JOIN lane ON lane.id = unit.lane JOIN body ON body.unit = unit.id "
-    "WHERE unit.outcome IS NULL AND lane.task <> '' AND lane.task <> body.task"
+    "WHERE unit.available_at IS NOT NULL AND lane.task <> '' AND lane.task <> body.task"
 )
 HOLDERS = (
     "SELECT lease.unit, body.task, worker.name, worker.tasks FROM lease JOIN worker ON worker.unit = lease.worker "
