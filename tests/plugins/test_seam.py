@@ -104,7 +104,7 @@ def test_time_reminds_a_reviewer_once(world: World) -> None:
     [
         ('{"reviews": {"by": 7}}', "option 'reviews': Expected `str`"),
         ('{"reviews": {}}', "missing required field"),
-        ('{"reveiw": {}}', "there is no option 'reveiw'; there are reviews"),
+        ('{"reveiw": {}}', r"there is no option 'reveiw'; there are .*\breviews"),
         ("[]", "options are a JSON object"),
         ("{", "is not JSON"),
     ],
@@ -165,11 +165,11 @@ def test_its_law_is_asked(world: World, server: str) -> None:
 
 
 def test_what_work_says_is_the_cores_or_one_plugins() -> None:
-    """Outwardly all of it is spelled as fields of work; each plugin owns a type with its own."""
+    """What is spelled as fields of work is the type of one plugin; the others have a member of its options."""
     owners: dict[str, str] = {}
     fields = {field.name: field for field in msgspec.structs.fields(Work)}
     for name, options in STANDARD.options.items():
-        for field in msgspec.structs.fields(options):
+        for field in () if name in dict(STANDARD.hooks.options) else msgspec.structs.fields(options):
             assert owners.setdefault(field.name, name) == name
             assert (field.type, field.default) == (fields[field.name].type, fields[field.name].default)
     assert {name: [field for field in owners if owners[field] == name] for name in owners.values()} == {
