@@ -24,12 +24,11 @@ from interlock.kernel.lifecycle import Category, Lifecycle
 from interlock.kernel.policy import LEASED
 from interlock.kernel.rows import Event
 from interlock.store.connection import Connection
-from interlock.store.queries.snapshots import read_cursor, read_events_after
+from interlock.store.queries.feed import NOW
 from interlock.store.queries.trees import read_notes_in, read_tree
 from interlock.store.queries.views import Filter, View, count_by, events_of, listing, view
 
 PAUSE = 0.25  # seconds between two looks
-EVENTS = 1_000  # read together
 SHOWN = 20  # jobs on a screen
 TREE_SHOWN = 40
 BAR_WIDTH = 24
@@ -172,12 +171,10 @@ def find_progress(below: trees.TreeSnapshot, node: trees.TreeNode) -> tuple[floa
 
 def follow_all(app: App, until: float | None) -> Iterator[dict[str, Any]]:
     """Yield every event from now on."""
-    at = app.engine.read(read_cursor, app.tenant)
-    while True:
-        events = app.engine.read(lambda connection, at=at: read_events_after(connection, at, EVENTS), app.tenant)  # type: ignore[misc]
-        yield from (describe_event(event) for _, event in events if event.tenant == app.tenant)
-        at = events[-1][0] if events else at
-        if len(events) < EVENTS and not wait_for_next(until):
+    feed = app.events(after=NOW, follow=True)
+    for events in feed.pages():
+        yield from ({"change": "event", **msgspec.to_builtins(event)} for event in events)
+        if until is not None and time.monotonic() >= until:
             return
 
 

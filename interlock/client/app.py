@@ -15,6 +15,7 @@ from interlock.client.backend import Backend, find_tenant, is_far, open_far, ope
 from interlock.client.blobs import pack, pack_apart
 from interlock.client.caller_transaction import CallerTransaction
 from interlock.client.durations import Length
+from interlock.client.feed import EventFilter, Feed
 from interlock.client.inbox import Inbox
 from interlock.client.jobs import Job
 from interlock.client.pauses import Until, parse_until
@@ -238,6 +239,17 @@ class App:
     def pauses(self, *, ended: bool = False, limit: int = 100) -> list[PauseRow]:
         """Returns what is paused now, or with `ended` also what was, the latest first."""
         return self.read(pauses_of, ended=ended, limit=limit)
+
+    def events(self, *, after: str | None = None, follow: bool = False, **fields: Unpack[EventFilter]) -> Feed:
+        """Reads what happened to all jobs, runs and steps, in the order of commits: with `for` or with `async for`.
+
+        `app.events(after=cursor, task="mail", state="failed")` has the events that fit all fields, behind a cursor.
+
+        Parameters:
+            after: the `cursor` of an event, or `now`; by default it begins with the first event that there is.
+            follow: at the end it waits for what comes next, and never ends by itself.
+        """
+        return Feed(self, after, follow, **fields)
 
     # Commands and views.
 

@@ -71,6 +71,14 @@ class Trigger(Renamed, frozen=True, kw_only=True):
     name: str
 
 
+class Replay(Renamed, frozen=True, kw_only=True):
+    """The first name of Rerun."""
+
+    stands_for = (commands.Rerun,)
+    unit: int
+    step: str | None = None
+
+
 class KeyOrder(Renamed, frozen=True, kw_only=True):
     """The first name of CreateKey, RotateKey and RevokeKey, by its order: create, rotate or revoke."""
 
@@ -91,4 +99,4 @@ class KeyOrder(Renamed, frozen=True, kw_only=True):
         return named.as_a(self.stands_for[orders.index(self.order)])
 
 
-FIRST_NAMES: tuple[type[Renamed], ...] = (Define, Pause, Resume, Remove, Trigger, KeyOrder)
+FIRST_NAMES: tuple[type[Renamed], ...] = (Define, Pause, Resume, Remove, Trigger, Replay, KeyOrder)

@@ -1,4 +1,8 @@
-"""A job as its submitter sees it: its state, its result, and how to stop it."""
+"""A job as its submitter sees it: its state, its result, what happened to it, and how to stop it.
+
+Whatever kind of work it is of, a handle has `id`, `state`, `outcome`, `wait`, `cancel`, `why`, `events`, `log`,
+`children`, `outputs` and `cost`; kinds of work add to these.
+"""
 
 import asyncio
 import time
@@ -8,24 +12,31 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from interlock.client.async_pairs import Call, verb
+from interlock.client.async_pairs import Call, Read, Steps, verb, verb_of_steps
 from interlock.client.blobs import unpack
 from interlock.client.durations import Length, length_us
+from interlock.client.event_views import make_event
 from interlock.client.evidence import ArtifactReader, JobLogReader
 from interlock.client.exceptions import Failed, StillWaiting
 from interlock.client.pauses import Until, parse_until
+from interlock.client.responses import EventResponse
+from interlock.client.steps import read_outputs
+from interlock.client.why import explain
 from interlock.kernel.commands import LOCAL, Cancel, PauseStatus, PauseWork, Signal, Standing, UnpauseWork
 from interlock.kernel.errors import InterlockError
 from interlock.kernel.ids import format_id
 from interlock.kernel.lifecycle import Category
+from interlock.kernel.rows import Event
 from interlock.plugins.evidence.queries import ArtifactInfo, list_artifacts
-from interlock.store.queries.views import UnitSummary, read_summary
+from interlock.store.queries.views import UnitSummary, events_of, read_summary, view
 
 if TYPE_CHECKING:
     from interlock.client.app import App
+    from interlock.client.selections import Selection
 
 # Seconds between two looks at a job that another process ends; of one that ends in this process the waiter is told.
 POLL_FIRST, POLL_MAX = 0.002, 0.25
+MILLION = 1_000_000  # of what a cost is kept in
 
 
 class Job:
@@ -52,6 +63,39 @@ class Job:
     def state(self) -> str:
         """The state that it is in now."""
         return self.look().state
+
+    @property
+    def outcome(self) -> str | None:
+        """How it ended: `success`, `failure`, `cancelled` or `dead`; None while it has not."""
+        return self.look().outcome
+
+    @property
+    def outputs(self) -> dict[str, Any]:
+        """The outputs of the steps below it that have succeeded, by name; its own result is what `wait` returns."""
+        return read_outputs(self.app, self.unit)
+
+    @property
+    def cost(self) -> float:
+        """What it and all below it have cost so far, attempts that failed included."""
+        return self.app.read(view, self.unit).unit.cost / MILLION
+
+    @property
+    def children(self) -> "Selection":
+        """What is directly below it: steps, tasks, attempts. It is read when it is iterated over, the newest first."""
+        return self.app.jobs(parent=self.unit)
+
+    @verb_of_steps
+    def why(self) -> Steps[str]:
+        """Explains why it is in its state, and what would move it on."""
+        explanation = yield Read(explain, (self.app.lifecycles, self.unit))
+        text: str = explanation.text
+        return text
+
+    @verb_of_steps
+    def events(self, after: int = 0) -> Steps[list[EventResponse]]:
+        """Lists what happened to it, from behind the version `after` on; `app.events(run=…)` has all below it too."""
+        events: list[Event] = yield Read(events_of, (self.unit, after))
+        return [make_event(event) for event in events]
 
     def look(self) -> UnitSummary:
         """Reads its state, outcome and result.

@@ -3,14 +3,13 @@
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-import msgspec
-
 from interlock.client.durations import format_time
+from interlock.client.event_views import decode_json as decode_json
+from interlock.client.event_views import make_event as make_event
 from interlock.client.inbox import InboxItem, format_view_id
 from interlock.client.responses import (
     ArtifactResponse,
     DeadLetterResponse,
-    EventResponse,
     InboxItemResponse,
     JobDetailResponse,
     JobEventResponse,
@@ -28,7 +27,7 @@ from interlock.client.trees import TreeNode, TreeSnapshot
 from interlock.core.notes import TRACEBACK
 from interlock.kernel.ids import format_id
 from interlock.kernel.lifecycle import Category
-from interlock.kernel.rows import Event, Note, Unit, WorkerRow
+from interlock.kernel.rows import Note, Unit, WorkerRow
 from interlock.kernel.texts import cut_middle
 from interlock.plugins.evidence.queries import ArtifactInfo
 from interlock.store.queries.dead_letters import DeadLetter
@@ -40,14 +39,6 @@ MILLION = 1_000_000  # of what a cost is kept in, and microseconds of a second
 TRACEBACK_SHOWN = 4_000  # bytes of each in a list
 # Names of documents 001 and 002 for fields that have another name too; people are shown only one of the two.
 ALIASES = ("status", "correlation_id", "trace_id", "output", "total_cost")
-
-
-def decode_json(text: str | None) -> Any:
-    """Decodes JSON text; text that is no JSON stays as it is."""
-    try:
-        return None if text is None else msgspec.json.decode(text)
-    except msgspec.MsgspecError:
-        return text
 
 
 def format_parent_id(view: View) -> str | None:
@@ -139,17 +130,6 @@ def make_dead_letter(view: View, end: DeadLetter, traceback: Note | None) -> Dea
         "traceback": None if traceback is None else cut_middle(decode_json(traceback.payload), TRACEBACK_SHOWN),
     }  # fmt: skip
     return DeadLetterResponse(**facts)
-
-
-def make_event(row: Event) -> EventResponse:
-    """Makes an event."""
-    return EventResponse(
-        unit=format_id(row.lifecycle, row.unit), version=row.version, at=format_time(row.at), name=row.name,
-        trigger=row.trigger, source=row.source, target=row.target, lease_from=row.lease_from,
-        lease_to=row.lease_to, attempt=row.attempt, fence=row.fence, severity=row.severity,
-        actor=row.actor, reason=row.reason, cause=row.cause, correlation=row.correlation,
-        trace=row.trace, payload=decode_json(row.payload), hash=row.hash,
-    )  # fmt: skip
 
 
 def make_job_event(row: JobEvent) -> JobEventResponse:

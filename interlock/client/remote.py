@@ -22,6 +22,7 @@ from interlock.client.http_codec import (
 from interlock.client.http_transport import HttpTransport, RequestRejected, RequestTooLarge
 from interlock.client.long_poll import LongPolls
 from interlock.client.remote_blobs import RemoteBlobs
+from interlock.client.remote_feed import RemoteFeed
 from interlock.client.remote_views import find_remote_view
 from interlock.core.idempotency import answer_type
 from interlock.core.wakeups import Subscription
@@ -70,6 +71,7 @@ class RemoteEngine:
         self.waiting: list[list[OutgoingCommand]] = []  # each list was put together
         self.on_their_way: set[asyncio.Task[None]] = set()
         self.own_workers: set[int] = set()  # that were registered here
+        self.feeds: set[RemoteFeed] = set()  # that are followed
         self.closed = False
         self.transport = HttpTransport(url, key)
         self.long_polls = LongPolls(self.transport, self.loop)
@@ -182,6 +184,12 @@ class RemoteEngine:
         """Returns where the server keeps large bytes; `worker`: as a worker's key may reach it."""
         return RemoteBlobs(self, worker=worker)
 
+    def stream_feed(self, query: Sequence[tuple[str, str]], after: str | None) -> RemoteFeed:
+        """Follows the feed of the server behind a cursor."""
+        if self.closed:
+            raise Unavailable(CLOSED)
+        return RemoteFeed(self.transport, self.loop, query, after, self.feeds)
+
     # Waiting.
 
     def watch(self, queues: Iterable[str], tenant: int = 1) -> Subscription:
@@ -203,6 +211,8 @@ class RemoteEngine:
             if self.closed:
                 return
             self.closed = True
+        for feed in list(self.feeds):
+            feed.cut()
         self.run_on_loop(self.close_connections())
         self.loop.call_soon_threadsafe(self.loop.stop)
         self.thread.join()

@@ -17,7 +17,7 @@ from interlock.client.why import explain
 from interlock.kernel.errors import InterlockError
 from interlock.kernel.rows import Unit, WorkerRow
 from interlock.plugins.pauses.queries import pauses_of
-from interlock.store.queries import lists, views
+from interlock.store.queries import feed, lists, views
 from interlock.store.queries.dead_letters import DeadLetterConditions
 
 PAGE_MAX = 1_000
@@ -35,6 +35,7 @@ VIEWS: dict[str, Callable[..., Any]] = {
     "views_of": views.views_of,
     "listing": views.listing,
     "events_of": views.events_of,
+    "feed_page": feed.read_feed_page,
     "last_event": views.last_event,
     "notes_of": views.notes_of,
     "artifacts_of": views.artifacts_of,
@@ -134,7 +135,7 @@ def make_bounded_field(name: str, hint: Any, default: Any) -> Any:
 
 def convert_filter(value: Any) -> Any:
     """Returns a filter that was sent as the store knows it; any other value stays as it is."""
-    for kind in (views.Filter, DeadLetterConditions):
+    for kind in (views.Filter, DeadLetterConditions, feed.FeedFilter):
         if isinstance(value, make_strict(kind)):
             return msgspec.convert(value, kind, from_attributes=True)
     return value

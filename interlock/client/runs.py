@@ -1,25 +1,18 @@
 """A run of a workflow as its submitter sees it: its steps, their outputs, and what it waits for."""
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any
-
-import msgspec
+from typing import Any
 
 from interlock.client.async_pairs import Call, Steps, verb, verb_of_steps
-from interlock.client.blobs import unpack
 from interlock.client.children import ChildWork, add_children, child, find_child
 from interlock.client.exceptions import Failed
 from interlock.client.jobs import Job
+from interlock.client.steps import get_step_name, read_steps
 from interlock.client.tasks import Task
-from interlock.core.effective_policy import policy_of
-from interlock.kernel.commands import Replay, Standing, Vote
+from interlock.kernel.commands import Rerun, Standing, Vote
 from interlock.kernel.lifecycle import Category
-from interlock.store.queries.views import UnitSummary, View, children_of, last_event, view
+from interlock.store.queries.views import UnitSummary, View, last_event
 
-if TYPE_CHECKING:
-    from interlock.client.app import App
-
-MILLION = 1_000_000
 ENGINE = "engine"  # ends those that are left
 
 
@@ -70,27 +63,9 @@ class Run(Job):
         return (yield from add_children(self, list(children)))
 
     @property
-    def outputs(self) -> dict[str, Any]:
-        """The outputs of the steps that have succeeded, by name; of a rerun, also of those that it goes on with."""
-        runs = (*policy_of(self.app.read(view, self.unit).body).earlier, self.unit)
-        outputs: dict[str, Any] = {}
-        for run in runs:
-            for step in read_steps(self.app, run):
-                if step.unit.outcome == Category.SUCCESS:
-                    result = step.body.result
-                    text = None if result is None else unpack(self.app, result)
-                    outputs[get_step_name(step)] = None if text is None else msgspec.json.decode(text)
-        return outputs
-
-    @property
     def waiting_on(self) -> list[str]:
         """The steps that wait for a person now."""
         return [get_step_name(step) for step in self.read_steps() if step.unit.category == Category.GATE]
-
-    @property
-    def cost(self) -> float:
-        """What it has cost so far, attempts that failed included."""
-        return self.app.read(view, self.unit).unit.cost / MILLION
 
     def read_steps(self) -> list[View]:
         return read_steps(self.app, self.unit)
@@ -138,16 +113,6 @@ class Run(Job):
         """Makes a new run of the same steps, from one of them on; the outputs of those before it are taken over."""
         return Call(
             self.app,
-            Replay(tenant=self.app.tenant, unit=self.unit, step=from_, actor=by, reason=reason),
+            Rerun(tenant=self.app.tenant, unit=self.unit, step=from_, actor=by, reason=reason),
             lambda made: Run(self.app, made.unit, created=True, lifecycle=made.lifecycle),
         )
-
-
-def read_steps(app: "App", run: int) -> list[View]:
-    """Reads the steps of a run, without those that undo another."""
-    return [step for step in app.read(children_of, run) if policy_of(step.body).undoes is None]
-
-
-def get_step_name(step: View) -> str:
-    """Returns what people call a step: its name in the workflow, or its task."""
-    return policy_of(step.body).step or step.body.task

@@ -18,7 +18,7 @@ import msgspec
 from interlock.client.async_pairs import Read, SendAll, Steps, verb_of_steps
 from interlock.client.durations import instant_us
 from interlock.client.jobs import Job
-from interlock.kernel.commands import ERROR_CLASSES, LOCAL, REASONS, Cancel, Command, Replay
+from interlock.kernel.commands import ERROR_CLASSES, LOCAL, REASONS, Cancel, Command, Requeue
 from interlock.kernel.errors import Contended, InterlockError, StoreError, Unknown
 from interlock.kernel.ids import format_id, parse_id
 from interlock.kernel.lifecycle import SETTLED, Category, Lifecycle
@@ -167,6 +167,7 @@ def find_known_states(app: "App", lifecycle: str | None, states: Sequence[str]) 
 
 
 def to_tuple(values: Texts | None) -> tuple[str, ...]:
+    """Returns one text or several as a tuple; None is none."""
     return () if values is None else (values,) if isinstance(values, str) else tuple(values)
 
 
@@ -230,7 +231,7 @@ def cancel_steps(refs: Sequence[UnitRef], order: Cancel, *, dry_run: bool = Fals
 
 
 def requeue_steps(
-    refs: Sequence[UnitRef], order: Replay, *, again: bool = False, dry_run: bool = False
+    refs: Sequence[UnitRef], order: Requeue, *, again: bool = False, dry_run: bool = False
 ) -> Steps[list[RequeueOutcome]]:
     """Requeues each job as a new one. One that was requeued before is left alone, unless `again` is set."""
     before: dict[int, int] = {} if again or not refs else (yield Read(done_again, ([ref.unit for ref in refs],)))
@@ -250,7 +251,7 @@ def requeue_steps(
     return outcomes
 
 
-def make_requeue(unit: int, order: Replay, *, again: bool = False) -> Replay:
+def make_requeue(unit: int, order: Requeue, *, again: bool = False) -> Requeue:
     """Makes the command that requeues a job; two callers at the same time make one job, unless `again` is set."""
     if again:
         return msgspec.structs.replace(order, unit=unit)
@@ -259,7 +260,7 @@ def make_requeue(unit: int, order: Replay, *, again: bool = False) -> Replay:
 
 def is_requeue(command: Command[Any]) -> bool:
     """Whether a command is one that `make_requeue` makes once for everybody."""
-    return isinstance(command, Replay) and command.idempotency_key == f"{REQUEUE} {command.unit}"
+    return isinstance(command, Requeue) and command.idempotency_key == f"{REQUEUE} {command.unit}"
 
 
 def get_refusal(error: Exception, *, also: type[StoreError] | tuple[()] = ()) -> str:
@@ -379,7 +380,7 @@ class Selection:
         may name any job that has ended.
         """
         self.refuse_unfiltered(every)
-        order = Replay(unit=0, tenant=self.app.tenant, actor=by, reason=reason)
+        order = Requeue(unit=0, tenant=self.app.tenant, actor=by, reason=reason)
         outcomes, page = list[RequeueOutcome](), UnitPage([], 0)
         while page.next is not None:
             page = yield from self.read_in_order(self.dead.filter, page.next)

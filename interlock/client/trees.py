@@ -7,7 +7,7 @@ import msgspec
 from interlock.audit.laws.rebuild import FoldedRow
 from interlock.audit.time_travel import PastState, fold_until
 from interlock.client.durations import format_time
-from interlock.client.runs import get_step_name
+from interlock.client.steps import get_step_name
 from interlock.core.effective_policy import policy_of
 from interlock.kernel.approvals import ballot, triggers_for
 from interlock.kernel.ids import format_id

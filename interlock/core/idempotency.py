@@ -6,13 +6,13 @@ from typing import Any
 import msgspec
 
 from interlock.core.notes import DAY_US
-from interlock.kernel.commands import Command, FireSchedule, Replay, Submit
+from interlock.kernel.commands import Command, FireSchedule, Requeue, Rerun, Submit
 from interlock.kernel.errors import InterlockError
 from interlock.kernel.rows import Answer
 from interlock.store.queries.for_verbs import KeptAnswers, find_answer, forget_answer
 from interlock.store.unit_of_work import UnitOfWork
 
-MAKES_UNITS = (Submit, Replay, FireSchedule)
+MAKES_UNITS = (Submit, Requeue, Rerun, FireSchedule)
 NEVER = 2**62  # microseconds; no clock gets there
 
 

@@ -9,7 +9,7 @@ from interlock.core.reactions.follow import make_next_attempt
 from interlock.core.ready import make_ready
 from interlock.core.validation import check_choice
 from interlock.core.workers import give_back, notify_holder
-from interlock.kernel.commands import REASONS, Bury, Force, Replay, Revoke, Standing, Submitted
+from interlock.kernel.commands import REASONS, Bury, Force, Requeue, Rerun, Revoke, Standing, Submitted
 from interlock.kernel.errors import Denied, InterlockError, Refused, Unknown
 from interlock.kernel.rows import ForcedMove, Unit
 from interlock.store.catalog import may_insert
@@ -42,27 +42,43 @@ def revoke(tx: UnitOfWork, command: Revoke) -> Standing:
     return make_standing(unit, applied=True)
 
 
-def replay(tx: UnitOfWork, command: Replay) -> Submitted:
-    """A new unit does what an ended one did; the old one stays as it is."""
+def requeue(tx: UnitOfWork, command: Requeue) -> Submitted:
+    """A new job does what a dead letter, or another job that has ended, did; the old one stays as it is."""
+    return make_again(tx, command)
+
+
+def rerun(tx: UnitOfWork, command: Rerun) -> Submitted:
+    """A new run, or job, does what an ended one did; the old one stays as it is."""
+    return make_again(tx, command)
+
+
+def make_again(tx: UnitOfWork, command: Requeue | Rerun) -> Submitted:
+    """Makes the unit that does another one again, and names it as `retry_of`."""
     old = tx.unit(command.unit)
     lifecycle = tx.lifecycle(old)
     if not lifecycle.settled(old.state):
-        raise Refused(lifecycle.name, old.state, "replay", lifecycle.triggers(old.state))
-    for hook in tx.hooks.on_replay:
+        raise Refused(lifecycle.name, old.state, name_again(command), lifecycle.triggers(old.state))
+    for hook in tx.hooks.on_rerun:
         if (made := hook(tx, old, command)) is not None:
             return made
-    if command.step is not None:
+    if isinstance(command, Rerun) and command.step is not None:
         raise InterlockError(f"a {lifecycle.name} has no steps of a template; leave step out")
     if not lifecycle.leased or follower(tx, old):
         raise InterlockError(f"a {lifecycle.name} is not done again by itself; submit it anew, with what belongs to it")
-    unit = make_next_attempt(tx, None, replay_stamp(command), old)
+    unit = make_next_attempt(tx, None, make_again_stamp(command), old)
     make_ready(tx, unit)
     return Submitted(unit=unit.id, created=True, lifecycle=unit.lifecycle, state=unit.state)
 
 
-def replay_stamp(command: Replay) -> Stamp:
+def name_again(command: Requeue | Rerun) -> str:
+    """Returns the word for doing it again: requeue or rerun."""
+    return type(command).__name__.lower()
+
+
+def make_again_stamp(command: Requeue | Rerun) -> Stamp:
     """Who does an ended unit again, and why."""
-    return Stamp(command.actor, command.reason or f"replay of {command.unit}", command.cause, command.vouched_by)
+    reason = command.reason or f"{name_again(command)} of {command.unit}"
+    return Stamp(command.actor, reason, command.cause, command.vouched_by)
 
 
 def refuse_unless_operator(tx: UnitOfWork, what: str, table: str) -> None:

@@ -23,6 +23,7 @@ from interlock.server import (
     bulk_cancel,
     command_api,
     dead_letters,
+    events,
     jobs,
     keys,
     leases,
@@ -89,8 +90,8 @@ HEALTH_ROUTES = (
     ),
 )  # fmt: skip
 CORE_ROUTES: tuple[Operation, ...] = (
-    *jobs.ROUTES, *bulk_cancel.ROUTES, *leases.ROUTES, *dead_letters.ROUTES, *workers.ROUTES, *lifecycles.ROUTES,
-    *keys.ROUTES, *long_poll.ROUTES, *metrics.ROUTES, *own_metrics.ROUTES, *HEALTH_ROUTES,
+    *jobs.ROUTES, *events.ROUTES, *bulk_cancel.ROUTES, *leases.ROUTES, *dead_letters.ROUTES, *workers.ROUTES,
+    *lifecycles.ROUTES, *keys.ROUTES, *long_poll.ROUTES, *metrics.ROUTES, *own_metrics.ROUTES, *HEALTH_ROUTES,
 )  # fmt: skip
 
 

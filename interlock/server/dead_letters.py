@@ -5,7 +5,7 @@ from hashlib import sha256
 from interlock.client import json_views, responses
 from interlock.client.async_pairs import run_steps
 from interlock.client.selections import RequeueOutcome, make_ends_filter, requeue_steps
-from interlock.kernel.commands import Replay
+from interlock.kernel.commands import Requeue
 from interlock.kernel.errors import InterlockError
 from interlock.kernel.ids import format_id
 from interlock.server.confirmations import (
@@ -94,7 +94,7 @@ async def requeue_all(
 ) -> responses.BulkRequeueResponse:
     """Each letter is done again, some at a time; whoever does so twice gets the same units twice."""
     caller, outcomes = request.caller, list[RequeueOutcome]()
-    command = Replay(unit=0, tenant=caller.tenant, actor=caller.name, cause=request.request_id, reason=reason)
+    command = Requeue(unit=0, tenant=caller.tenant, actor=caller.name, cause=request.request_id, reason=reason)
     for start in range(0, len(dead_letters), TOGETHER):
         batch = [UnitRef(row.unit, row.lifecycle, "", True) for row in dead_letters[start : start + TOGETHER]]
         outcomes += await run_steps(requeue_steps(batch, command), request.read, request.server.send_all)

@@ -1,47 +1,62 @@
 """One reader for all streams of events: it asks once for every tenant what has moved, and hands new events around.
 
-A stream reads the past of its unit by itself, and then subscribes behind the last event that it has told. The reader
-asks for the version of every unit that somebody listens to, in one statement per tenant, and reads the events of
-those that have moved. A thousand streams of quiet units cost one small question, four times a second. A listener that
-does not keep up is told so, and reads by itself again.
+A stream reads the past by itself, and then subscribes behind the last event that it has sent.
+
+Streams of one unit: the reader asks for the version of every unit that somebody listens to, in one statement per
+tenant, and reads the events of those that have moved. A thousand streams of quiet units cost one small question, four
+times a second.
+
+Streams of the whole feed share the tail of their tenant: what is new is read once, encoded once, and handed to all of
+them; each takes what its filter means. A hundred followers read the database as often as one does.
+
+A listener that does not keep up is told so, and reads by itself again.
 """
 
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from functools import partial
+from typing import Any, Generic, TypeVar
 
+import msgspec
+
+from interlock.client.event_views import make_feed_event
 from interlock.kernel.errors import InterlockError
 from interlock.kernel.rows import Event
 from interlock.server.errors import RETRY_SOON, ApiError
 from interlock.server.logs import write_log
 from interlock.store.connection import Connection
+from interlock.store.queries.feed import FeedEvent, read_feed
+from interlock.store.queries.snapshots import Position
 from interlock.store.queries.views import events_of, find_moved_since
 
 POLL_SECONDS = 0.25  # seconds between two looks
 PAGE = 200  # events of one unit, read together
 BACKLOG_MAX = 1_000  # events that a listener has not taken
+TAIL_PAGE, TAIL_BACKLOG_MAX = 1_000, 20_000  # the same of a whole feed, whose events all listeners share
+T = TypeVar("T")
 Moved = list[tuple[int, list[Event], bool]]  # a unit, its new events, and whether it has ended
 
 
-class Listener:
+class Listener(Generic[T]):
     """One stream: what has happened since it last looked."""
 
-    def __init__(self) -> None:
-        self.events: list[Event] = []
+    def __init__(self, backlog_max: int = BACKLOG_MAX) -> None:
+        self.events: list[T] = []
+        self.backlog_max = backlog_max
         self.ended = self.behind = False
         self.changed = asyncio.Event()
 
-    def push(self, events: Sequence[Event], ended: bool) -> None:
-        if len(self.events) + len(events) > BACKLOG_MAX:
+    def push(self, events: Sequence[T], ended: bool) -> None:
+        if len(self.events) + len(events) > self.backlog_max:
             self.events, self.behind = [], True
         elif not self.behind:
             self.events.extend(events)
         self.ended = ended
         self.changed.set()
 
-    async def wait(self, seconds: float) -> list[Event]:
+    async def wait(self, seconds: float) -> list[T]:
         """New events, as soon as there are some; none after so many seconds, or when it is over or behind."""
         try:
             async with asyncio.timeout(seconds):
@@ -57,7 +72,31 @@ class Topic:
     """A unit that somebody listens to, up to which version it was read, and who listens."""
 
     def __init__(self, version: int) -> None:
-        self.version, self.listeners = version, set[Listener]()
+        self.version, self.listeners = version, set[Listener[Event]]()
+
+
+class TailEvent:
+    """An event at the tail of a feed; its text is made once, for all who send it."""
+
+    __slots__ = ("item", "text")
+
+    def __init__(self, item: FeedEvent) -> None:
+        self.item, self.text = item, b""
+
+    def encode(self) -> bytes:
+        """Returns the event as a stream has it; its id is the cursor."""
+        if not self.text:
+            data = msgspec.json.encode(make_feed_event(self.item)).decode()
+            name = " ".join(self.item.event.name.split())
+            self.text = f"id: {self.item.cursor}\nevent: {name}\ndata: {data}\n\n".encode()
+        return self.text
+
+
+class Tail:
+    """The end of a tenant's feed: up to where it was read, and who follows it."""
+
+    def __init__(self, position: Position) -> None:
+        self.position, self.listeners = position, set[Listener[TailEvent]]()
 
 
 class EventFeed:
@@ -66,6 +105,7 @@ class EventFeed:
     def __init__(self, read: Callable[[Callable[[Connection], Any], int], Awaitable[Any]], limit: int) -> None:
         self.read, self.limit = read, limit
         self.topics: dict[int, dict[int, Topic]] = {}  # by tenant and unit
+        self.tails: dict[int, Tail] = {}  # by tenant
         self.open: dict[str, int] = {}  # streams by key
         self.reader: asyncio.Task[None] | None = None
         self.closed = False  # nothing can be read any more
@@ -89,15 +129,14 @@ class EventFeed:
         return leave
 
     @contextmanager
-    def listen(self, tenant: int, unit: int, version: int) -> Iterator[Listener]:
+    def listen(self, tenant: int, unit: int, version: int) -> Iterator[Listener[Event]]:
         """While this lasts, the listener is told what happens to a unit behind that version."""
         topics = self.topics.setdefault(tenant, {})
         topic = topics.setdefault(unit, Topic(version))
         topic.version = min(topic.version, version)
-        listener = Listener()
+        listener = Listener[Event]()
         topic.listeners.add(listener)
-        if self.reader is None or self.reader.done():
-            self.reader = asyncio.create_task(self.run())
+        self.start()
         try:
             yield listener
         finally:
@@ -107,12 +146,32 @@ class EventFeed:
                 if not topics and self.topics.get(tenant) is topics:
                     del self.topics[tenant]
 
+    @contextmanager
+    def follow(self, tenant: int, position: Position) -> Iterator[Listener[TailEvent]]:
+        """While this lasts, the listener gets every event of a tenant behind that position, and maybe some before."""
+        tail = self.tails.setdefault(tenant, Tail(position))
+        tail.position = min(tail.position, position)
+        listener = Listener[TailEvent](TAIL_BACKLOG_MAX)
+        tail.listeners.add(listener)
+        self.start()
+        try:
+            yield listener
+        finally:
+            tail.listeners.discard(listener)
+            if not tail.listeners and self.tails.get(tenant) is tail:
+                del self.tails[tenant]
+
+    def start(self) -> None:
+        if self.reader is None or self.reader.done():
+            self.reader = asyncio.create_task(self.run())
+
     async def run(self) -> None:
         """Reads for everybody until nobody listens any more."""
-        while self.topics and not self.closed:
-            for tenant in list(self.topics):
+        while (self.topics or self.tails) and not self.closed:
+            for tenant in {*self.topics, *self.tails}:
                 try:
                     await self.read_tenant(tenant)
+                    await self.read_tail(tenant)
                 except InterlockError as error:
                     write_log(logging.WARNING, f"event streams: read failed, trying again: {error}", tenant=tenant)
                 except Exception:
@@ -136,11 +195,34 @@ class EventFeed:
                 for listener in list(topic.listeners):
                     listener.push(events, ended)
 
+    async def read_tail(self, tenant: int) -> None:
+        """Reads what is new in the feed of a tenant, once, and hands it to all who follow."""
+        while tail := self.tails.get(tenant):
+            position = tail.position
+            items: list[FeedEvent] = await self.read(partial(read_new, tenant, position), tenant)
+            if not items:
+                return
+            if tail.position == position:  # else somebody came who has read less
+                tail.position = items[-1].position
+            events = [TailEvent(item) for item in items]
+            for listener in list(tail.listeners):
+                listener.push(events, False)
+            if len(items) < TAIL_PAGE:
+                return
+
     def end_all(self) -> None:
+        for tail in self.tails.values():
+            for follower in tail.listeners:
+                follower.push([], True)
         for topics in self.topics.values():
             for topic in topics.values():
                 for listener in topic.listeners:
                     listener.push([], True)
+
+
+def read_new(tenant: int, after: Position, connection: Connection) -> list[FeedEvent]:
+    """The events of a tenant behind a position."""
+    return read_feed(connection, tenant, after, TAIL_PAGE)
 
 
 def read_moved(connection: Connection, tenant: int, wanted: dict[int, int]) -> Moved:

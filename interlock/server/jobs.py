@@ -5,8 +5,9 @@ from typing import Any
 
 from interlock.client import json_views, responses
 from interlock.client.selections import list_states, make_filter
+from interlock.client.trees import TreeSnapshot, build_tree_snapshot, read_tree_rows
 from interlock.client.why import explain
-from interlock.kernel.commands import Cancel, Replay, Standing, Submit, Submitted, Work
+from interlock.kernel.commands import Cancel, Requeue, Rerun, Standing, Submit, Submitted, Work
 from interlock.kernel.errors import InterlockError, Refused, Unknown
 from interlock.kernel.ids import format_id
 from interlock.kernel.lifecycle import Category, Lifecycle
@@ -21,6 +22,7 @@ from interlock.server.request_schemas import (
     JobRequest,
     JobsQuery,
     ReasonRequest,
+    RerunRequest,
     make_work,
 )
 from interlock.store.connection import Connection
@@ -140,6 +142,7 @@ def read_job_detail(connection: Connection, tenant: int, unit: int) -> responses
 
 
 async def events(request: Request) -> Any:
+    """Returns a page of what happened to the unit that the path names, or all of it as it happens."""
     return await events_page(request, await request.find_unit())
 
 
@@ -177,6 +180,28 @@ async def job_events_page(request: Request, unit: int) -> responses.JobEventsRes
     return responses.JobEventsResponse([json_views.make_job_event(item) for item in page], following)
 
 
+async def list_steps(request: Request) -> responses.StepsResponse:
+    return await read_steps(request, await request.find_unit())
+
+
+async def read_steps(request: Request, unit: int) -> responses.StepsResponse:
+    """Returns all below a unit, a parent before its children."""
+    tree, units = await request.read(read_tree, request.app.lifecycles, unit)
+    return responses.StepsResponse(
+        [json_views.make_step(tree, node, units[node.unit]) for node in tree.nodes[1:]], tree.cut
+    )
+
+
+def read_tree(
+    connection: Connection, tenant: int, lifecycles: Mapping[str, Lifecycle], unit: int
+) -> tuple[TreeSnapshot, dict[int, View]]:
+    """Returns a unit and all below it as a snapshot, and the rows that it was made from, by id."""
+    rows = read_tree_rows(connection, tenant, unit, None)
+    return build_tree_snapshot(rows, lifecycles), {
+        row.unit.id: read_large_values(connection, row) for _, row in rows.tree.units
+    }
+
+
 async def why(request: Request) -> Any:
     """Explains why a job is where it is."""
     return await request.read(explain, request.app.lifecycles, await request.find_unit())
@@ -204,7 +229,22 @@ async def requeue(request: Request) -> Reply:
     if now_standing.category != Category.DEAD:
         lifecycle = request.app.lifecycles[now_standing.lifecycle]
         raise Refused(now_standing.lifecycle, now_standing.state, "requeue", lifecycle.triggers(now_standing.state))
-    done = await request.send(Replay(unit=unit, reason=request.body.reason))
+    return await make_again_reply(request, await request.send(Requeue(unit=unit, reason=request.body.reason)))
+
+
+async def rerun(request: Request) -> Reply:
+    """Does the unit that the path names again, as a new one."""
+    return await rerun_unit(request, await request.find_unit())
+
+
+async def rerun_unit(request: Request, unit: int) -> Reply:
+    """Does a unit that has ended again, as a new one."""
+    command = Rerun(unit=unit, step=request.body.step, reason=request.body.reason)
+    return await make_again_reply(request, await request.send(command))
+
+
+async def make_again_reply(request: Request, done: Submitted) -> Reply:
+    """Returns the unit that does another one again: 201 if this request made it, else 200."""
     (now,), own = await request.read(read_submitted, [done], request.request_id)
     return Reply(responses.SubmitResponse(format_id(now.lifecycle, now.unit), now.state), 201 if own else 200)
 
@@ -234,6 +274,14 @@ ROUTES = (
     Operation(
         method="GET", path=f"{JOB}/why", scope="read", summary="Say why a unit is where it is", call=why,
         response=responses.WhyResponse,
+    ),
+    Operation(
+        method="GET", path=f"{JOB}/steps", scope="read", summary="Show all below a unit", call=list_steps,
+        response=responses.StepsResponse,
+    ),
+    Operation(
+        method="POST", path=f"{JOB}/rerun", scope="operate", summary="Do a unit that has ended again, as a new unit",
+        call=rerun, body=RerunRequest, response=responses.SubmitResponse, status=201, other_statuses=(200,),
     ),
     Operation(
         method="POST", path=f"{JOB}/cancel", scope="operate", summary="Stop a unit", call=cancel, body=CancelRequest,

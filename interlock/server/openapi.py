@@ -34,7 +34,6 @@ OTHER_STATES = tuple(
     kind.__name__ for kind in (responses.LeaseResponse, responses.KeyResponse, responses.HealthResponse)
 )
 OCTETS, BYTES = "application/octet-stream", {"type": "string", "format": "binary"}
-EVENT_ID = {"type": "string", "pattern": "^[0-9]{1,9}$"}
 EVENT_ID_DESCRIPTION = "With `Accept: text/event-stream`: the id of the last event that was seen."
 RANGE = {"type": "string", "pattern": "^bytes=([0-9]{1,15}-[0-9]{0,15}|-[0-9]{1,15})$"}
 RANGE_DESCRIPTION = "Which bytes: `bytes=0-99`, `bytes=100-` or `bytes=-100`."
@@ -102,7 +101,10 @@ def describe_parameters(operation: Operation, of: Mapping[Any, Any], named: Mapp
         range_header = {"schema": RANGE, "description": RANGE_DESCRIPTION}
         described.append({"name": "Range", "in": "header", "required": False, **range_header})
     if operation.streams:
-        header = {"schema": EVENT_ID, "description": EVENT_ID_DESCRIPTION}
+        header = {
+            "schema": {"type": "string", "pattern": operation.event_id},
+            "description": EVENT_ID_DESCRIPTION,
+        }
         described.append({"name": "Last-Event-ID", "in": "header", "required": False, **header})
     if operation.takes_key:
         described.append(

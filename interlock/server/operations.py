@@ -197,6 +197,7 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
     media: str = JSON
     streams: bool = False  # also as server-sent events
     ranges: bool = False  # answers bytes, all of them or those of the header Range
+    event_id: str = "^[0-9]{1,9}$"  # what the ids of those events look like
     other_responses: tuple[Any, ...] = ()  # in which a caller may ask for the same
     finds: bool = False  # the body names something, which may not be there
     keyed: bool = True  # takes an Idempotency-Key

@@ -154,6 +154,12 @@ class ReasonRequest(Strict, frozen=True, kw_only=True):
     reason: Text = ""
 
 
+class RerunRequest(ReasonRequest, frozen=True, kw_only=True):
+    """The step of a run of a template from which on it is done again; unsaid, all of it."""
+
+    step: Name | None = None
+
+
 class KeyExpiryRequest(Strict, frozen=True, kw_only=True):
     """For how long a key is good from now on; unsaid, for ever, or as long as before."""
 

@@ -10,7 +10,8 @@ from interlock.kernel.commands import (
     Outcome,
     Record,
     Release,
-    Replay,
+    Requeue,
+    Rerun,
     Standing,
     Submitted,
     Work,
@@ -77,7 +78,7 @@ GrantFields = Callable[["UnitOfWork", list[Unit]], Mapping[int, Mapping[str, Any
 # Called when a holder gives a unit back, with the time at which it is due. Returns a payload and columns, or None.
 OnRelease = Callable[["UnitOfWork", Unit, Release, int | None], tuple[dict[str, Any], dict[str, Any]] | None]
 # Called to do an ended unit again. Returns the new one, or None if the unit is no business of this plugin.
-OnReplay = Callable[["UnitOfWork", Unit, Replay], Submitted | None]
+OnRerun = Callable[["UnitOfWork", Unit, Requeue | Rerun], Submitted | None]
 # Called to carry out a verdict. Returns where the unit stands, or None if the engine is to do it.
 OnDecide = Callable[["UnitOfWork", Decide], Standing | None]
 # Called after a verdict was carried out.
@@ -114,7 +115,7 @@ class Hooks(NamedTuple):
     end_guards: tuple[EndGuard, ...] = ()
     grant_fields: tuple[GrantFields, ...] = ()
     on_release: tuple[OnRelease, ...] = ()
-    on_replay: tuple[OnReplay, ...] = ()
+    on_rerun: tuple[OnRerun, ...] = ()
     on_decide: tuple[OnDecide, ...] = ()
     after_decide: tuple[AfterDecide, ...] = ()
     before_record: tuple[BeforeRecord, ...] = ()

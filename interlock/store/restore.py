@@ -116,8 +116,12 @@ def begin_again(connection: Connection, now: int) -> Begun:
     return Begun(generation, epoch, leases)
 
 
+def read_ended_epochs(connection: Connection) -> list[Before]:
+    """The epochs that this store had before its restores, the oldest first."""
+    rows = connection.rows("SELECT value FROM about WHERE name = 'before'")
+    return msgspec.json.decode(rows[0][0], type=list[Before]) if rows else []
+
+
 def find_ended_epoch(connection: Connection, epoch: str) -> Before | None:
     """When this store had that epoch, if it ever had."""
-    rows = connection.rows("SELECT value FROM about WHERE name = 'before'")
-    before = msgspec.json.decode(rows[0][0], type=list[Before]) if rows else []
-    return next((epoch_before for epoch_before in before if epoch_before.epoch == epoch), None)
+    return next((before for before in read_ended_epochs(connection) if before.epoch == epoch), None)

@@ -281,7 +281,7 @@ def test_a_dead_letter_is_requeued_once(place: Place) -> None:
     assert ask("dead", "requeue", first["id"], "--again", "--json").json["units"][0]["created"]
     assert len(ask("list", "--state", "queued", "--json").json["units"]) == 3
     done = ask("dead", "requeue", first["new"])
-    assert (done.code, "no 'replay' from 'queued'" in done.out) == (1, True)
+    assert (done.code, "no 'requeue' from 'queued'" in done.out) == (1, True)
 
 
 def test_the_last_lease_is_told_also_of_what_has_ended(place: Place) -> None:

@@ -305,7 +305,7 @@ def test_a_rerun_that_cannot_be_is_refused(shop: Shop) -> None:
     a, b, c = shop.task("a"), shop.task("b", interlock.Reject("no")), shop.task("c")
     flow = shop.app.workflow("flow", steps=[a, b, c])
     run = flow.submit()
-    with pytest.raises(InterlockError, match="no 'replay' from 'PENDING'"):
+    with pytest.raises(InterlockError, match="no 'rerun' from 'PENDING'"):
         run.rerun()
     shop.stage.drain()
     with pytest.raises(InterlockError, match="'b' has not succeeded; begin there"):

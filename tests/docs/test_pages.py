@@ -91,6 +91,11 @@ def test_the_readers_environment_has_what_make_run_installs_and_no_more(tmp_path
     assert (can("pytest"), can("psycopg")) == (True, False)
 
 
+def test_the_page_about_events(tmp_path: Path) -> None:
+    port = free_port()
+    follow("docs/events.md", tmp_path, {"8000": str(port)}, env={"INTERLOCK_UP_PORT": str(port)})
+
+
 def test_the_page_about_testing(tmp_path: Path) -> None:
     follow("docs/testing.md", tmp_path, {})
 

@@ -15,7 +15,7 @@ from interlock.kernel.commands import (
     LeaseGrant,
     Outcome,
     Record,
-    Replay,
+    Requeue,
     Start,
     Submit,
     Work,
@@ -485,11 +485,11 @@ def test_an_error_class_decides_what_follows(world: World) -> None:
 
 
 @pytest.mark.req("X-15")
-def test_a_dead_letter_is_replayed_as_a_new_job_that_names_it(world: World) -> None:
+def test_a_dead_letter_is_requeued_as_a_new_job_that_names_it(world: World) -> None:
     grant = running(world, attempts=1)
     world.finish(grant, ended="failure")
     assert world.count("unit", "category = 'dead'") == 1
-    new = world.send(Replay(unit=grant.unit)).unit
+    new = world.send(Requeue(unit=grant.unit)).unit
     assert (world.body(new).retry_of, world.unit(new).state) == (grant.unit, "queued")
     assert world.unit(grant.unit).state == "dead_lettered"
 

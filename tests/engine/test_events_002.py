@@ -13,7 +13,7 @@ from interlock.kernel.commands import (
     Outcome,
     Register,
     Release,
-    Replay,
+    Requeue,
     Revoke,
     Start,
     Submit,
@@ -87,7 +87,7 @@ def test_every_event_says_who_asked_when_why_and_for_what(world: World) -> None:
     asked.says(revoked.unit, "queued", "c-6")
     world.send(Cancel(unit=units[-1], **asked.next()))
     asked.says(units[-1], "cancelled", "c-7")
-    again = world.send(Replay(unit=buried.unit, **asked.next())).unit
+    again = world.send(Requeue(unit=buried.unit, **asked.next())).unit
     asked.says(again, "queued", "c-5")
 
 

@@ -18,7 +18,7 @@ from interlock.kernel.commands import (
     Outcome,
     Record,
     Register,
-    Replay,
+    Rerun,
     Revoke,
     Start,
     Submit,
@@ -103,9 +103,9 @@ def test_a_revoked_lease_is_a_lost_one(world: World) -> None:
 def test_a_dead_letter_is_done_again_as_a_new_job(world: World) -> None:
     job = world.submit(input="7")
     with pytest.raises(Refused):
-        world.send(Replay(unit=job))
+        world.send(Rerun(unit=job))
     world.send(Bury(unit=job, reason="timeout"))
-    again = world.send(Replay(unit=job)).unit
+    again = world.send(Rerun(unit=job)).unit
     (grant,) = world.claim(world.worker())
     assert (grant.unit, grant.input) == (again, "7")
     assert world.unit(job).state == "dead_lettered"
@@ -114,7 +114,7 @@ def test_a_dead_letter_is_done_again_as_a_new_job(world: World) -> None:
 def test_a_task_that_is_done_again_waits_for_a_worker(world: World) -> None:
     _, task = (one.unit for one in world.send(Submit(work=WORKSTREAM)))
     world.cancel(task)
-    again = world.send(Replay(unit=task)).unit
+    again = world.send(Rerun(unit=task)).unit
     assert [grant.unit for grant in world.claim(world.worker())] == [again]
 
 
@@ -125,7 +125,7 @@ def test_what_is_nothing_by_itself_is_not_done_again(which: int, world: World) -
     world.cancel(run)
     before = world.connection.rows("SELECT count(*) FROM unit")
     with pytest.raises(InterlockError, match="is not done again by itself; submit it anew"):
-        world.send(Replay(unit=(run, build, build + 1)[which]))
+        world.send(Rerun(unit=(run, build, build + 1)[which]))
     assert world.connection.rows("SELECT count(*) FROM unit") == before
 
 

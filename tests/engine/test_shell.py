@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from interlock.audit.laws import audit
-from interlock.kernel.commands import DefineSchedule, DefineTemplate, FireSchedule, Replay, Submit, Work
+from interlock.kernel.commands import DefineSchedule, DefineTemplate, FireSchedule, Rerun, Submit, Work
 from interlock.kernel.errors import InterlockError
 from interlock.plugins import STANDARD
 from tests.engine.tamper import behind_the_guard
@@ -41,7 +41,7 @@ def test_a_job_that_is_done_again_is_the_same_command_for_the_same_workers(world
     (grant,) = world.claim(world.worker("shell", capabilities=("shell",)))
     world.start(grant)
     world.finish(grant, ended="failure", error="exit code 1")
-    again = world.send(Replay(unit=job)).unit
+    again = world.send(Rerun(unit=job)).unit
     assert world.claim(world.worker("plain"), limit=9) == []
     (grant,) = world.claim(world.worker("other", capabilities=("shell",)))
     assert (grant.unit, "make test" in (grant.options or "")) == (again, True)

@@ -25,7 +25,7 @@ from interlock.store.acts import UNITS_MAX
 from interlock.store.flush import NeedChange, count_needs
 from interlock.store.ids import Ids
 from interlock.store.postgres import PostgresConnection
-from interlock.store.queries import for_verbs, places, tenants, trees, views
+from interlock.store.queries import feed, for_verbs, places, tenants, trees, views
 from interlock.store.queries import snapshots as reads_of
 from interlock.store.sqlite import SqliteConnection
 from interlock.store.unit_of_work import UnitOfWork, open_unit_of_work
@@ -385,6 +385,25 @@ def test_a_cursor_reads_what_it_shows(database: Connection, server: str) -> None
         if isinstance(database, PostgresConnection):
             assert reads[-1].rows.get("act", 0) <= 4
             assert reads[-1].rows.get("unit", 0) == 0
+    database.rollback()
+
+
+@pytest.mark.parametrize("tenant", [1, 2])
+def test_a_page_of_the_feed_reads_what_it_shows(database: Connection, server: str, tenant: int) -> None:
+    """Also of a tenant that has few acts among the many of another one, wherever its cursor is."""
+    analyze(database, server)
+    declare(database, tenant)
+    own = {"tenant": tenant}
+    acts = [act for (act,) in database.rows("SELECT id FROM act WHERE tenant = :tenant ORDER BY id", own)]
+    for after in ((0, 0), (acts[len(acts) // 2], 2), (acts[-1], 10**6)):
+        with watched(database) as reads:
+            found = feed.read_feed(database, tenant, after, LIMIT)
+        assert all(item.position > after and item.event.tenant == tenant for item in found)
+        assert large_scans(reads) == []
+        journal = next(read for read in reads if "journal" in read.sql)
+        assert set(journal.sorts) <= {"Incremental Sort"}  # of each act's own units
+        if isinstance(database, PostgresConnection):
+            assert journal.rows.get("act", 0) <= 4
     database.rollback()
 
 

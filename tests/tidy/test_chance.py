@@ -33,6 +33,8 @@ ADAPTERS = {
     "client/keys.py": ({"secrets"}, "the secret of a key"),
     "client/long_poll.py": ({"secrets", "sleep"}, "it waits for a server, under a name of its own"),
     "client/http_transport.py": ({"sleep"}, "it waits for a server"),
+    "client/feed.py": ({"time", "sleep"}, "it waits for events"),
+    "client/remote_feed.py": ({"sleep"}, "it waits for a server"),
     "client/remote.py": ({"secrets"}, "the names under which commands are done once"),
     "server/operations.py": ({"secrets"}, "the name of a request"),
     "server/event_feed.py": ({"sleep"}, "it waits for events"),

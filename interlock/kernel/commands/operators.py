@@ -40,8 +40,18 @@ class Revoke(Command[Standing], frozen=True, kw_only=True):
     unit: int
 
 
-class Replay(Command[Submitted], frozen=True, kw_only=True):
-    """A unit that has ended is done again, as a new one that names it; of a run, the steps from one of them on."""
+class Requeue(Command[Submitted], frozen=True, kw_only=True):
+    """A dead letter, or another job that has ended, waits in its queue again, as a new job that names the old one."""
+
+    committer = Route.OTHER
+    scope = "operate"
+    public = True
+
+    unit: int
+
+
+class Rerun(Command[Submitted], frozen=True, kw_only=True):
+    """A run, or a job, that has ended is done again, as a new one that names it; of a run, from one of its steps on."""
 
     committer = Route.OTHER
     scope = "operate"

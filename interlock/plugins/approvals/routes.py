@@ -100,7 +100,7 @@ async def decide(request: Request) -> responses.ActionResponse:
     return await make_action_response(request, await request.send(command))
 
 
-RUN, ITEM = "/v1/runs/{id}", "/v1/inbox/{id}"
+RUN, JOB, ITEM = "/v1/runs/{id}", "/v1/jobs/{id}", "/v1/inbox/{id}"
 RUN_ROUTES = (
     Operation(
         method="POST", path=f"{RUN}/approve", scope="approve", summary="Approve what waits in a run",
@@ -127,6 +127,14 @@ ROUTES = (
     Operation(
         method="POST", path=f"{ITEM}/decide", scope="operate", summary="Give another verdict to what waits for one",
         call=decide, body=DecideRequest, response=responses.ActionResponse,
+    ),
+    Operation(
+        method="POST", path=f"{JOB}/approve", scope="approve", summary="Approve what waits at a unit or below it",
+        call=approve, body=VoteRequest, response=responses.ActionResponse,
+    ),
+    Operation(
+        method="POST", path=f"{JOB}/reject", scope="approve", summary="Reject what waits at a unit or below it",
+        call=reject, body=VoteRequest, response=responses.ActionResponse,
     ),
     *with_short_paths(RUN_ROUTES),
 )  # fmt: skip

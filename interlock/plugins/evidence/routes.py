@@ -263,8 +263,15 @@ async def show_logs(request: Request) -> LogListResponse:
 
 
 async def read_log(request: Request) -> Any:
+    return await reply_log(request, await request.find_unit())
+
+
+async def read_log_of_run(request: Request) -> Any:
+    return await reply_log(request, await request.find_run())
+
+
+async def reply_log(request: Request, unit: int) -> Any:
     """The bytes of a log, all of them or a range, or as they are written."""
-    unit = await request.find_unit()
     query: AttemptQuery = request.query
     if wants_stream(request):
         return await open_log_stream(request, unit, query.attempt)
@@ -373,6 +380,7 @@ def encode_part(part: LogPart, position: LogPosition) -> bytes:
 
 
 JOB = "/v1/jobs/{id}"
+LOG_POSITION = r"^[0-9]{1,9}\.[0-9]{1,15}$"
 ROUTES = (
     Operation(
         method="GET", path=f"{JOB}/artifacts", scope="read", summary="List the artifacts of a job", call=show_artifacts,
@@ -393,6 +401,12 @@ ROUTES = (
     Operation(
         method="GET", path=f"{JOB}/log", scope="read", summary="Read the log of a job, or follow it", call=read_log,
         query=AttemptQuery, response=bytes, media=PLAIN, ranges=True, streams=True, other_statuses=(204, 206),
+        event_id=LOG_POSITION,
+    ),
+    Operation(
+        method="GET", path="/v1/runs/{id}/log", scope="read", summary="Read the log of a run, or follow it",
+        call=read_log_of_run, query=AttemptQuery, response=bytes, media=PLAIN, ranges=True, streams=True,
+        other_statuses=(204, 206), event_id=LOG_POSITION,
     ),
     Operation(
         method="POST", path=f"{JOB}/log", scope="worker", summary="Add to the log of a job, under a lease",

@@ -9,7 +9,7 @@ from interlock.cli.output import Json, on_terminal, print_json, print_line
 from interlock.cli.submit import Arg, Input, Key, Label, Priority, Settle, encode, parse_input, parse_pairs
 from interlock.client.app import App
 from interlock.core import validation
-from interlock.kernel.commands import Replay, Signal, Submit, Submitted, Work
+from interlock.kernel.commands import Rerun, Signal, Submit, Submitted, Work
 from interlock.kernel.ids import format_id
 from interlock.store.queries.views import read_summary
 
@@ -57,7 +57,7 @@ def submit_run(
 
 @app.command("rerun")
 def rerun_workflow(
-    unit: Annotated[str, typer.Argument(metavar="RUN", help="A run that has ended.")],
+    unit: Annotated[str, typer.Argument(metavar="ID", help="A run, or a job, that has ended.")],
     first: Annotated[
         str | None,
         typer.Option(
@@ -70,9 +70,9 @@ def rerun_workflow(
     db: Url = DEFAULT,
     json: Json = False,
 ) -> None:
-    """Run a workflow again as it was, whole or from a step on; when piped, only the id of the new run is printed."""
+    """Do a run or a job again as it was, a run also from a step on; when piped, only the new id is printed."""
     with open_app(db, tenant) as client:
-        command = Replay(tenant=tenant, unit=find_unit(client, unit), step=first, actor=get_actor(actor), reason=reason)
+        command = Rerun(tenant=tenant, unit=find_unit(client, unit), step=first, actor=get_actor(actor), reason=reason)
         print_run(client, client.send(command), json)
 
 

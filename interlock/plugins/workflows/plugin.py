@@ -6,7 +6,7 @@ from interlock.plugins.workflows.compensation import COMPENSATE, REMEMBER_UNDO, 
 from interlock.plugins.workflows.outputs import gather_outputs, hand_over_outputs
 from interlock.plugins.workflows.readiness import expand_or_skip
 from interlock.plugins.workflows.steps import WorkflowOptions, check_step, prepare_step
-from interlock.plugins.workflows.templates import define_template, replay_run
+from interlock.plugins.workflows.templates import define_template, rerun_template
 from interlock.store.hooks import Hooks
 
 PLUGIN = Plugin(
@@ -21,7 +21,7 @@ PLUGIN = Plugin(
         prepare_work=(prepare_step,),
         before_ready=(expand_or_skip,),
         grant_fields=(hand_over_outputs,),
-        on_replay=(replay_run,),
+        on_rerun=(rerun_template,),
         before_record=(check_compensation,),
         before_roll_up=(gather_outputs,),
         reactions=(REMEMBER_UNDO, COMPENSATE),

@@ -3,19 +3,17 @@
 Runs answer under `/v1/runs` and under the paths of document 001, which lack the `/v1`.
 """
 
-from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import Meta
 
-from interlock.client import json_views, responses
+from interlock.client import responses
 from interlock.client.durations import format_time
-from interlock.client.trees import TreeSnapshot, build_tree_snapshot, read_tree_rows, read_tree_snapshot
+from interlock.client.trees import read_tree_snapshot
 from interlock.client.why import explain
 from interlock.kernel.commands import Cancel, Decide, DefineTemplate, Signal, Work
 from interlock.kernel.errors import InterlockError, Unknown
-from interlock.kernel.lifecycle import Lifecycle
 from interlock.kernel.lifecycle_options import RollUp
 from interlock.kernel.workflow_graph import Template
 from interlock.server.errors import ApiError
@@ -25,6 +23,8 @@ from interlock.server.jobs import (
     make_job_filter,
     read_job_detail,
     read_page,
+    read_steps,
+    rerun_unit,
     submit_work,
 )
 from interlock.server.operations import Operation, Reply, Request, parse_unit_id, with_short_paths
@@ -41,6 +41,7 @@ from interlock.server.request_schemas import (
     Name,
     Priority,
     ReasonRequest,
+    RerunRequest,
     Seconds,
     Short,
     Strict,
@@ -51,9 +52,7 @@ from interlock.server.request_schemas import (
     same,
     to_microseconds,
 )
-from interlock.store.connection import Connection
-from interlock.store.queries.large_values import read_large_values
-from interlock.store.queries.views import View, child_named, read_template, read_templates
+from interlock.store.queries.views import child_named, read_template, read_templates
 
 TOP = "\0run"  # no step can have this ref
 STEP = "step"
@@ -232,20 +231,7 @@ async def show_run(request: Request) -> responses.JobDetailResponse:
 
 
 async def list_steps(request: Request) -> responses.StepsResponse:
-    tree, units = await request.read(read_tree, request.app.lifecycles, await request.find_run())
-    return responses.StepsResponse(
-        [json_views.make_step(tree, node, units[node.unit]) for node in tree.nodes[1:]], tree.cut
-    )
-
-
-def read_tree(
-    connection: Connection, tenant: int, lifecycles: Mapping[str, Lifecycle], unit: int
-) -> tuple[TreeSnapshot, dict[int, View]]:
-    """Returns a unit and all below it as a snapshot, and the rows that it was made from, by id."""
-    rows = read_tree_rows(connection, tenant, unit, None)
-    return build_tree_snapshot(rows, lifecycles), {
-        row.unit.id: read_large_values(connection, row) for _, row in rows.tree.units
-    }
+    return await read_steps(request, await request.find_run())
 
 
 async def show_step(request: Request) -> responses.JobDetailResponse:
@@ -276,6 +262,10 @@ async def explain_run(request: Request) -> Any:
 async def cancel(request: Request) -> responses.ActionResponse:
     command = Cancel(unit=await request.find_run(), hard=request.body.hard, reason=request.body.reason)
     return await make_action_response(request, await request.send(command))
+
+
+async def rerun(request: Request) -> Reply:
+    return await rerun_unit(request, await request.find_run())
 
 
 async def resume(request: Request) -> responses.ActionResponse:
@@ -371,6 +361,10 @@ RUN_ROUTES = (
     Operation(
         method="GET", path=f"{PATH}/why", scope="read", summary="Say why a run is where it is", call=explain_run,
         response=responses.WhyResponse,
+    ),
+    Operation(
+        method="POST", path=f"{PATH}/rerun", scope="operate", summary="Do a run again, from a step on, as a new run",
+        call=rerun, body=RerunRequest, response=responses.SubmitResponse, status=201, other_statuses=(200,),
     ),
     Operation(
         method="POST", path=f"{PATH}/resume", scope="operate", summary="Let a run go on", call=resume,

@@ -9,13 +9,13 @@ import msgspec
 from interlock.core import validation
 from interlock.core.advance import Stamp
 from interlock.core.effective_policy import policy_of
-from interlock.core.operator_verbs import replay_stamp
+from interlock.core.operator_verbs import make_again_stamp
 from interlock.core.places import Prerequisite, load_places
 from interlock.core.ready import make_ready
 from interlock.core.submit import complete_work, create_unit
 from interlock.core.validation import check_work, encode_policy, make_policy, may_be_reclaimed, policy_values
 from interlock.kernel import workflow_graph
-from interlock.kernel.commands import DefineTemplate, Planned, Policy, Replay, Submitted, Work
+from interlock.kernel.commands import DefineTemplate, Planned, Policy, Requeue, Rerun, Submitted, Work
 from interlock.kernel.commands.submit import encode_work
 from interlock.kernel.errors import InterlockError, Unknown
 from interlock.kernel.ids import format_id
@@ -118,11 +118,11 @@ def with_terms_of(lifecycles: Mapping[str, Lifecycle], run: Policy, work: Work) 
     return msgspec.structs.replace(work, reclaim_after_us=run.reclaim_after_us)
 
 
-def replay_run(tx: UnitOfWork, old: Unit, command: Replay) -> Submitted | None:
+def rerun_template(tx: UnitOfWork, old: Unit, command: Requeue | Rerun) -> Submitted | None:
     """An ended run of a template is done again, from a step on; None if it is no such run."""
     if policy_of(tx.body(old)).template is None:
         return None
-    run, steps = again(tx, old, command.step, replay_stamp(command))
+    run, steps = again(tx, old, command.step if isinstance(command, Rerun) else None, make_again_stamp(command))
     for step in steps:
         if not step.unmet:
             make_ready(tx, step)

@@ -27,7 +27,7 @@ HORIZON = {
 }
 # SQLite reads the units and hops of an act in their order by itself: the view joins them so. It would sort all acts.
 IN_ORDER = {"sqlite": "act", "postgres": "act, place"}
-AFTER = "WHERE (act, place) > (:act, :place) AND act >= :act AND act < :horizon ORDER BY {order} LIMIT :limit"
+AFTER = "(act, place) > (:act, :place) AND act >= :act AND act < :horizon ORDER BY {order} LIMIT :limit"
 # The acts that took a unit beyond a version, found from its last one back.
 BEYOND = {
     "sqlite": "SELECT act FROM member WHERE unit = :unit AND version >= "
@@ -265,14 +265,16 @@ def read_cursor(connection: Connection) -> Position:
     return rows[0][0], last[0][0] or 0
 
 
-def read_events_after(connection: Connection, after: Position, limit: int) -> list[tuple[Position, Event]]:
-    """Events behind a position, each with its own, in an order into which none can come later."""
+def read_events_after(
+    connection: Connection, after: Position, limit: int, tenant: int | None = None
+) -> list[tuple[Position, Event]]:
+    """Events behind a position, each with its own, in an order into which none can come later; of one tenant or all."""
     act, place = after or BEGINNING
     given = {"act": act, "place": place, "limit": limit, "horizon": read_horizon(connection)}
-    names = ", ".join(columns(Event))
-    rows = connection.rows(
-        f"SELECT act, place, {names} FROM journal {AFTER.format(order=IN_ORDER[connection.name])}", given
-    )
+    own = "" if tenant is None else "tenant = :tenant AND "
+    given |= {} if tenant is None else {"tenant": tenant}
+    sql = f"SELECT act, place, {', '.join(columns(Event))} FROM journal WHERE {own}{AFTER}"
+    rows = connection.rows(sql.format(order=IN_ORDER[connection.name]), given)
     return [((row[0], row[1]), Event(*row[2:])) for row in rows]
 
 

@@ -29,7 +29,8 @@ from interlock.kernel.commands import (
     Record,
     Register,
     Release,
-    Replay,
+    Requeue,
+    Rerun,
     Start,
     Submit,
     Vote,
@@ -307,7 +308,8 @@ class Stranger(Client):
         unit = self.random.choice(others)
         tries: list[Command[Any]] = [
             Cancel(tenant=STRANGER, unit=unit), Decide(tenant=STRANGER, unit=unit, trigger="approve"),
-            Bury(tenant=STRANGER, unit=unit, reason="timeout"), Replay(tenant=STRANGER, unit=unit),
+            Bury(tenant=STRANGER, unit=unit, reason="timeout"), Requeue(tenant=STRANGER, unit=unit),
+            Rerun(tenant=STRANGER, unit=unit),
             Vote(tenant=STRANGER, unit=unit, voter="x"), Drain(tenant=STRANGER, worker=unit),
         ]  # fmt: skip
         answer = await self.ask(command := self.random.choice(tries))

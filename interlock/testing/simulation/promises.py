@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from interlock.audit.laws.incremental import CommitReview
-from interlock.kernel.commands import REASONS, Command, LeaseGrant, Replay, Submit, Submitted
+from interlock.kernel.commands import REASONS, Command, LeaseGrant, Requeue, Rerun, Submit, Submitted
 from interlock.kernel.lifecycle import Category, Lifecycle
 from interlock.kernel.rows import Event, Unit
 
@@ -118,7 +118,9 @@ def broken_births(commands: Sequence[Command[Any]], review: CommitReview, actors
     """Nobody gets more units than were asked for."""
     requested: Counter[str] = Counter()
     for command in commands:
-        requested[command.actor] += len(command.work) if isinstance(command, Submit) else isinstance(command, Replay)
+        requested[command.actor] += (
+            len(command.work) if isinstance(command, Submit) else isinstance(command, Requeue | Rerun)
+        )
     born = Counter(event.actor for event in review.events if event.source is None and event.actor in actors)
     for actor, number in born.items():
         if number > requested[actor]:

@@ -24,7 +24,8 @@ from interlock.kernel.commands import (
     Record,
     Register,
     Release,
-    Replay,
+    Requeue,
+    Rerun,
     Revoke,
     Start,
     Submit,
@@ -76,7 +77,7 @@ class Chance:
             self.units |= {item.unit: work.lifecycle for item, work in made if item.created}
             if command.work[0].lifecycle in PLANNED and self.random.random() < 0.8:
                 self.plans.append(answer[0].unit)
-        elif isinstance(command, Replay):
+        elif isinstance(command, Requeue | Rerun):
             self.units[answer.unit] = self.units[command.unit]
         elif isinstance(command, Register):
             self.workers.append(answer)
@@ -208,7 +209,8 @@ class Chance:
         decide = Decide(unit=near, trigger=self.random.choice(verdicts))
         return self.random.choice([
             *[decide] * 9, *[Cancel(unit=near, hard=self.random.random() < 0.3)] * 2,
-            Bury(unit=near, reason=self.random.choice(REASONS)), Revoke(unit=near), Replay(unit=unit),
+            Bury(unit=near, reason=self.random.choice(REASONS)), Revoke(unit=near),
+            (Requeue, Rerun)[self.count % 2](unit=unit),
             Vote(unit=near, voter=self.random.choice("xyz"), approve=self.random.random() < 0.7),
             Drain(worker=self.random.choice(self.workers)),
         ])  # fmt: skip

@@ -30,6 +30,7 @@ from interlock.testing.simulation.clients import (
     Submitter,
     Timekeeper,
 )
+from interlock.testing.simulation.feed_reader import FeedReader
 from interlock.testing.simulation.histories import broken_histories
 from interlock.testing.simulation.net import Op
 from interlock.testing.simulation.record import RecordedStep
@@ -107,7 +108,8 @@ class Play:
         ]
         self.timekeeper = Timekeeper(world, "timekeeper") if self.random.random() < 0.2 else None
         self.canceller = Canceller(world, "canceller")
-        world.on_commit.append(self.canceller.watch)
+        self.feed_reader = FeedReader(world)
+        world.on_commit += [self.canceller.watch, self.feed_reader.watch]
         if not world.faults.on:
             world.on_commit.append(self.judge_calm)
 
@@ -152,6 +154,7 @@ class Play:
             await self.fill(LEAST)
             await self.close()
         await asyncio.gather(*(unit_id.end(30.0) for unit_id in self.workers))
+        self.feed_reader.judge()
 
     def begin(self, client: Client, doing: Any) -> "asyncio.Task[None]":
         task: asyncio.Task[None] = self.world.loop.create_task(doing, context=client.process.context)
