@@ -132,8 +132,9 @@ class Play:
         ]
         if world.seed % POISONED == 1:
             clients.append((Poisoner(world, "poisoner"), 2))
-        if world.registry.stories:
-            clients.append((PluginPlayer(world, "plugin player"), 1))
+        clients += [
+            (PluginPlayer(world, f"plugin player {number}"), number) for number in range(len(world.registry.stories))
+        ]
         return [*clients, (self.timekeeper, 1)] if self.timekeeper else clients
 
     async def run(self) -> None:
