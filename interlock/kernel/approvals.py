@@ -20,7 +20,6 @@ class Ballot(msgspec.Struct, frozen=True):
     comment: str = ""
     roles: tuple[str, ...] = ()
     vouched_by: str = ""  # the key that spoke for the voter
-    arguments: str | None = None  # JSON: what was approved, if it is not what was asked for
 
 
 def ballot(payload: str) -> Ballot:

@@ -62,7 +62,7 @@ from tests.postgres.server import postgres
 from tests.store.databases import Connection, declare, fresh
 
 FOLDER = Path(__file__).parent / "recorded"
-SEEDS = range(8)
+SEEDS = (0, 1, 3, 4, 5, 6, 7, 10)  # together they take most transitions
 COMMANDS = 500  # of each seed
 GROUP_MAX = 4  # commands that share a transaction
 LOOK_EVERY = 10  # groups between two looks at the rows

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
 from interlock.core import validation
 from interlock.core.advance import advance, make_stamp
@@ -39,7 +40,7 @@ class Voice(msgspec.Struct, frozen=True):
     comment: str = ""
     roles: tuple[str, ...] = ()
     vouched_by: str = ""  # the key that spoke for the voter
-    arguments: str | None = None  # JSON: what is approved, instead of what was asked for
+    arguments: str | UnsetType = UNSET  # JSON: what is approved, instead of what was asked for
 
 
 def cast_verdict(tx: UnitOfWork, command: Decide) -> Standing | None:
@@ -88,7 +89,8 @@ def vote(tx: UnitOfWork, command: Vote) -> Standing:
     unit = find_voted(tx, command)
     if unit is None:
         return make_standing(tx.unit(command.unit), applied=False)
-    voice = Voice(command.approve, command.reason, command.roles, command.vouched_by, command.arguments)
+    given = UNSET if command.arguments is None else command.arguments
+    voice = Voice(command.approve, command.reason, command.roles, command.vouched_by, given)
     return cast(tx, unit, policy_of(tx.body(unit)), command, command.voter, voice)
 
 
@@ -122,7 +124,7 @@ def cast(tx: UnitOfWork, unit: Unit, own: Policy, command: Command[Standing], vo
         return make_standing(unit, applied=True)
     if voice.approve:
         result: dict[str, object] = {"by": given, "comment": voice.comment}
-        if voice.arguments is not None:
+        if voice.arguments is not UNSET:
             result["arguments"] = msgspec.Raw(voice.arguments.encode())
         keep_result(tx, unit, msgspec.json.encode(result).decode())
     order = Decide(
@@ -137,7 +139,7 @@ def refuse_other_arguments(tx: UnitOfWork, unit: Unit, voice: Voice) -> None:
     votes = [msgspec.json.decode(vote.payload, type=Voice) for vote in read_notes(tx, [unit.id], "vote")]
     other = next((vote for vote in votes if vote.approve), None)
     if voice.approve and other is not None and other.arguments != voice.arguments:
-        approved = "what was asked for" if other.arguments is None else other.arguments[:200]
+        approved = "what was asked for" if other.arguments is UNSET else other.arguments[:200]
         raise InterlockError(f"OTHER_ARGUMENTS: others have approved {approved}; approve the same, or reject it")
 
 
