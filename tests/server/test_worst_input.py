@@ -28,7 +28,8 @@ from interlock.kernel import parameters
 from interlock.core import api_keys as key_verbs, validation
 from interlock.plugins.schedules import cron
 from interlock.plugins.shell import options as shell
-from interlock.kernel import api_keys, durations
+from interlock.kernel import api_keys, blobs, durations
+from interlock.plugins.evidence import artifacts
 from interlock.kernel.commands import Work
 from interlock.kernel.errors import InterlockError
 from interlock.lifecycles import shipped
@@ -94,6 +95,14 @@ CASES = {
         refused(lambda: shell.check_shell_options(shell.ShellOptions(command="a", environment={long(part) + end: "1"})))
         for part in ("a", "_", "1", "a_1") for end in ("", "-", "=")
     ],
+    "REFERENCE and DIGEST of blobs": lambda: [
+        (blobs.parse_reference(blobs.PREFIX + long(part)), refused(lambda: blobs.check_digest(long(part))))
+        for part in ("a", "0", '","bytes":', '"}')
+    ],
+    "NAME and MEDIA of artifacts": lambda: [
+        (refused(lambda: artifacts.check_artifact_name(long(part))), artifacts.MEDIA.fullmatch(long(part) + end))
+        for part in ("a", ".", "/", "a/", "+") for end in ("", "/", "!")
+    ],
     "cron": lambda: [refused(lambda: cron.spelled(long(part), "UTC", 0)) for part in ("1,", "*", "1-", "*/", "* ")],
     "MISSING_FIELD and UNKNOWN_FIELD": lambda: [
         parameters.describe_wrong_argument(long(part) + end)
@@ -110,6 +119,8 @@ EXPRESSIONS = {
     "core/validation.py": "WEBHOOK and EVENT",
     "plugins/schedules/cron.py": "WORDS",
     "core/api_keys.py": "DIGEST",
+    "kernel/blobs.py": "REFERENCE and DIGEST of blobs",
+    "plugins/evidence/artifacts.py": "NAME and MEDIA of artifacts",
     "kernel/api_keys.py": "SPELLING",
     "kernel/durations.py": "_PART",
     "server/request_schemas.py": "Id",
