@@ -7,14 +7,17 @@ from pathlib import Path
 
 import pytest
 
-from interlock.cli.audit import CHECKS
+from interlock.cli.audit import CHECKS as CORE_CHECKS
 from interlock.kernel.ids import format_id
+from interlock.plugins import STANDARD
 from interlock.store.postgres import PostgresConnection
 from tests.conftest import Run
 from tests.engine.tamper import behind_the_guard, rewrite
 from tests.engine.test_rebuild import much_work
 from tests.engine.world import World
 from tests.store.databases import Connection, fresh
+
+CHECKS = len(CORE_CHECKS) + len(STANDARD.laws)
 
 
 class Place:
@@ -51,12 +54,12 @@ def test_one_command_audits_the_whole_database(place: Place, interlock: Run) -> 
     told = json.loads(done.stdout)
     assert told.pop("anchor")["digest"] == json.loads(first.read_text().splitlines()[-1])["digest"]
     assert told.pop("unsealed")["acts"] >= 0
-    assert told == {"laws": len(CHECKS) + 1, "found": 0, "findings": [], "ok": True, "forced": []}
+    assert told == {"laws": CHECKS + 1, "found": 0, "findings": [], "ok": True, "forced": []}
 
     much_work(place.world, seed=8, commands=50)
     done = interlock("audit", "--since", first, "--anchor", second, "--db", place.url)
     assert (done.returncode, done.stderr) == (0, "")
-    assert f"{len(CHECKS) + 1} checks run, no problems found\n" in done.stdout
+    assert f"{CHECKS + 1} checks run, no problems found\n" in done.stdout
     assert " anchored, digest " in done.stdout
 
     with behind_the_guard(place.connection, place.server) as owner:
@@ -66,7 +69,7 @@ def test_one_command_audits_the_whole_database(place: Place, interlock: Run) -> 
     assert done.returncode == 1
     assert "are not those that were anchored" in done.stdout
     assert "[what was anchored is still there]\n" in done.stdout
-    assert done.stdout.endswith(f"\n{len(CHECKS) + 1} checks run, 1 problem found\n")
+    assert done.stdout.endswith(f"\n{CHECKS + 1} checks run, 1 problem found\n")
     assert not third.exists()
 
     with behind_the_guard(place.connection, place.server) as owner:

@@ -7,14 +7,17 @@ from shutil import copy
 
 import pytest
 
-from interlock.cli.audit import CHECKS
+from interlock.cli.audit import CHECKS as CORE_CHECKS
 from interlock.cli.output import format_count
 from interlock.kernel.commands import Tick
+from interlock.plugins import STANDARD
 from interlock.store.migrate import numbers
 from interlock.store.sqlite import SqliteConnection
 from tests.cli.inside import inside
 from tests.conftest import Run
 from tests.engine.world import World
+
+CHECKS = len(CORE_CHECKS) + len(STANDARD.laws)
 
 PRESENT = f"schema {numbers()[-1]}"
 GUARDS = ("act", "act_delete", "path_hop_update", "seal_update", "unit")
@@ -60,7 +63,7 @@ def test_the_sql_is_printed(interlock: Run) -> None:
 def test_a_healthy_database_has_no_findings(file: Path, interlock: Run) -> None:
     assert interlock("db", "doctor", "--db", f"sqlite:///{file}").stdout == "database checked, no problems found\n"
     done = interlock("audit", "--db", f"sqlite:///{file}")
-    assert (done.returncode, done.stdout) == (0, f"{len(CHECKS)} checks run, no problems found\n")
+    assert (done.returncode, done.stdout) == (0, f"{CHECKS} checks run, no problems found\n")
 
 
 def test_an_audit_says_how_much_is_not_sealed_yet(file: Path, interlock: Run) -> None:

@@ -9,6 +9,7 @@ import pytest
 import interlock
 from interlock.kernel.errors import InterlockError
 from interlock.lifecycles import load, shipped
+from interlock.plugins import STANDARD
 from interlock.store import doctor, guard, inventory, migrate
 from interlock.store.connection import Connection
 from interlock.store.postgres import PostgresConnection
@@ -248,8 +249,9 @@ def test_a_lifecycle_that_changed_is_no_tampering(tmp_path: Path) -> None:
         with interlock.open(ask_url(tmp_path), lifecycles=[file]):
             pass
         connection = SqliteConnection(f"{tmp_path}/work.db")
-        assert guard.find_differences(connection, [*shipped().values(), load(file)]) == []
-        unknown = doctor.diagnose(connection, shipped())
+        known = STANDARD.lifecycles(shipped())
+        assert guard.find_differences(connection, [*known.values(), load(file)]) == []
+        unknown = doctor.diagnose(connection, known)
         assert unknown == ["the guard knows lifecycles that this program does not: parcel; if they are yours, name their "
                            "files (--lifecycles FILE)"]  # fmt: skip
         connection.close()

@@ -119,7 +119,7 @@ def unpause_schedule(
     print_schedule(send(db, ResumeSchedule(name=name, tenant=tenant, actor=get_actor(actor))), json)
 
 
-app.command("resume", help="The same as unpause.")(unpause_schedule)
+app.command("resume", hidden=True)(unpause_schedule)
 
 
 @app.command("remove")
