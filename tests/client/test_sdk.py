@@ -530,6 +530,7 @@ def test_every_rule_and_option_reaches_the_work() -> None:
         "lifecycle", "input", "on_duplicate", "correlation", "parent", "needs", "ref", "decides", "expires_us", "silent",
         "quorum", "on_reject", "approvers", "not_submitter", "reclaim_after_us", "step", "when", "undo", "template", "options",
         "template_version", "webhook_url", "after", "needs_end", "after_end", "cause", "plan_timeout_us", "settle", "retry_of",
+        "keep_us", "explicit",
     }  # fmt: skip
 
 
