@@ -184,14 +184,14 @@ def read_ancestors(
 
 
 def read_feed_page(
-    connection: Connection, tenant: int, wanted: FeedFilter, limit: int, after: str | None = None
+    connection: Connection, tenant: int, wanted: FeedFilter, limit: int, cursor: str | None = None
 ) -> FeedPage:
     """Returns a page of the events that a filter means, behind a cursor (None: from the first one on).
 
     Raises:
         InterlockError: it is no cursor of this store.
     """
-    position = parse_cursor(connection, after)
+    position = parse_cursor(connection, cursor)
     epoch, events, more = read_epoch(connection) or "", list[FeedEvent](), True
     together = min(READ, limit + 1) if wanted == EVERYTHING else READ
     for _ in range(LOOKED_AT // READ):
