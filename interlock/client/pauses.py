@@ -37,14 +37,14 @@ def parse_until(until: Until | None, zone: tzinfo | None = None, now: datetime |
     try:
         return {"for_us": length_us("until", until)}
     except InterlockError:
-        raise InterlockError(f"until = {str(until)!r} is not allowed; {ALLOWED}") from None
+        raise InterlockError(f"until = {str(until)[:40]!r} is not allowed; {ALLOWED}") from None
 
 
 def parse_instant(text: str, zone: tzinfo | None) -> datetime:
     try:
         at = datetime.fromisoformat(text.strip())
     except ValueError:
-        raise InterlockError(f"until = {text!r} is not allowed; {ALLOWED}") from None
+        raise InterlockError(f"until = {text[:40]!r} is not allowed; {ALLOWED}") from None
     return at if at.tzinfo else at.replace(tzinfo=zone)
 
 

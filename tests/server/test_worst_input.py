@@ -30,6 +30,8 @@ from interlock.plugins.schedules import cron
 from interlock.plugins.shell import options as shell
 from interlock.kernel import api_keys, blobs, durations
 from interlock.plugins.evidence import artifacts
+from interlock.client import pauses
+from interlock.store.queries import feed
 from interlock.kernel.commands import Work
 from interlock.kernel.errors import InterlockError
 from interlock.lifecycles import shipped
@@ -103,6 +105,14 @@ CASES = {
         (refused(lambda: artifacts.check_artifact_name(long(part))), artifacts.MEDIA.fullmatch(long(part) + end))
         for part in ("a", ".", "/", "a/", "+") for end in ("", "/", "!")
     ],
+    "CURSOR of the feed": lambda: [
+        feed.CURSOR.fullmatch(long(part) + end)
+        for part in ("a", "0", ".", "a.0", "0.0.") for end in ("", "!", ".0")
+    ],
+    "TIME_OF_DAY and INSTANT": lambda: [
+        refused(lambda: pauses.parse_until(start + long(part)))
+        for start in ("", "18:00", "2026-11-16") for part in ("1", ":", "0:0", "-", " ", "T1")
+    ],
     "cron": lambda: [refused(lambda: cron.spelled(long(part), "UTC", 0)) for part in ("1,", "*", "1-", "*/", "* ")],
     "MISSING_FIELD and UNKNOWN_FIELD": lambda: [
         parameters.describe_wrong_argument(long(part) + end)
@@ -115,6 +125,8 @@ for name, case in CASES.items():
 """
 # Where a regular expression stands, and which case above has its worst text; an empty one never meets a request.
 EXPRESSIONS = {
+    "client/pauses.py": "TIME_OF_DAY and INSTANT",
+    "store/queries/feed.py": "CURSOR of the feed",
     "kernel/parameters.py": "MISSING_FIELD and UNKNOWN_FIELD",
     "core/validation.py": "WEBHOOK and EVENT",
     "plugins/schedules/cron.py": "WORDS",
