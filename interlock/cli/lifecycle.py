@@ -13,6 +13,7 @@ from interlock.audit.docs import export as exporting
 from interlock.audit.docs import render
 from interlock.audit.model.check import Bounds, CheckReport, check
 from interlock.audit.model.properties import PROMISES
+from interlock.cli.app_loader import load_registry
 from interlock.cli.output import (
     FINDING,
     Json,
@@ -35,14 +36,20 @@ Which = Annotated[
 ]
 
 
+def find_lifecycle(name: str) -> Lifecycle:
+    """Return a lifecycle by its name, also one of a plugin, or the one in a TOML file."""
+    known = load_registry().lifecycles(shipped())
+    return known[name] if name in known else find(name)
+
+
 def find_lifecycles(which: Sequence[str] | None) -> list[Lifecycle]:
-    return [find(name) for name in which] if which else list(shipped().values())
+    return [find_lifecycle(name) for name in which] if which else list(shipped().values())
 
 
 @app.command("list")
 def list_lifecycles(json: Json = False) -> None:
     """List the lifecycles that Interlock knows."""
-    lifecycles = shipped().values()
+    lifecycles = load_registry().lifecycles(shipped()).values()
     if json:
         rows = [
             {"name": lifecycle.name, "document": lifecycle.document, "about": lifecycle.about}
@@ -71,7 +78,7 @@ def show_lifecycle(
     json: Json = False,
 ) -> None:
     """Show the states and transitions of a lifecycle."""
-    lifecycle = find(name)
+    lifecycle = find_lifecycle(name)
     if json:
         print_json(exporting.describe_lifecycle(lifecycle))
     elif mermaid:

@@ -33,9 +33,10 @@ def parcel(tmp_path: Path) -> Path:
     return path
 
 
-def test_list_has_all_thirteen(interlock: Run) -> None:
+def test_list_has_those_of_the_documents_and_of_plugins(interlock: Run) -> None:
     done = interlock("lifecycle", "list", "--json")
-    assert {lifecycle["name"] for lifecycle in json.loads(done.stdout)["lifecycles"]} == NAMES
+    assert {lifecycle["name"] for lifecycle in json.loads(done.stdout)["lifecycles"]} == NAMES | {"effect"}
+    assert "unknown" in interlock("lifecycle", "show", "effect").stdout
     text = interlock("lifecycle", "list").stdout
     assert all(name in text for name in NAMES)
 
