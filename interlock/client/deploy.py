@@ -142,7 +142,7 @@ def find_lifecycle_problems(app: "App", read: Read) -> Iterator[DeployProblem]:
     """Finds lifecycles of which something is open and whose transitions are not those of the program's file."""
     stored: dict[str, set[tuple[Any, ...]]] = {}
     for edge in read(read_edges):
-        stored.setdefault(edge[0], set()).add(tuple(edge))
+        stored.setdefault(edge.lifecycle, set()).add(msgspec.structs.astuple(edge))
     differing = [
         lifecycle for lifecycle in app.lifecycles.values()
         if lifecycle.name in stored and set(list_edges(lifecycle)) != stored[lifecycle.name]

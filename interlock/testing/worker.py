@@ -99,15 +99,21 @@ class StageWorker:
     def __init__(self, app: App, number: int, capabilities: tuple[str, ...]) -> None:
         self.app, self.name, self.capabilities = app, f"worker-{number}", capabilities
         self.id = self.incarnation = self.claims = 0
+        self.tasks: tuple[str, ...] = ()  # that it has told of
         self.running: list[StageContext] = []  # a handler that waits for another job has that one's above it
         self.lost_after_step = ""  # it is lost once a step of that name is recorded
 
     def register(self) -> None:
         self.incarnation += 1
+        self.send_tasks()
+
+    def send_tasks(self) -> None:
+        """Registers, or says under the same registration which tasks there are now."""
+        self.tasks = tuple(self.app.tasks)
         self.id = self.app.send(
             Register(
                 tenant=self.app.tenant, actor=self.name, name=self.name, incarnation=str(self.incarnation),
-                capabilities=self.capabilities, capacity=CAPACITY, tasks=tuple(self.app.tasks),
+                capabilities=self.capabilities, capacity=CAPACITY, tasks=self.tasks,
             )
         )  # fmt: skip
 
@@ -115,6 +121,8 @@ class StageWorker:
         """What is most urgent in these queues now, at most so many."""
         if not self.id:
             self.register()
+        elif len(self.tasks) != len(self.app.tasks):
+            self.send_tasks()
         self.claims += 1
         key = f"{self.name}.{self.claims}"
         command = Claim(

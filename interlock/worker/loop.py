@@ -97,7 +97,7 @@ class Worker:
         self.capacity = sum(2 * (queue.concurrency + AHEAD_MAX) for queue in self.queues.values())  # with unreported
         self.executors = Executors(sum(queues.values()))
         self.call_handler, self.report_end = self.executors.call_handler, self.reporter.add_end
-        self.id = self.claims = 0
+        self.id = self.claims = self.registered_tasks = 0
         self.wakeups = 0  # of all queues; a queue that was empty is asked again after the next one
         self.stopping = False
         self.loop: asyncio.AbstractEventLoop | None = None
@@ -155,6 +155,7 @@ class Worker:
             await asyncio.gather(stopping, return_exceptions=True)
 
     async def register(self) -> int:
+        self.registered_tasks = len(self.app.tasks)
         return await self.client.send(
             Register(
                 tenant=self.app.tenant, name=self.name, incarnation=self.incarnation, capabilities=self.capabilities,
@@ -223,6 +224,8 @@ class Worker:
 
     async def claim(self, queue: WorkerQueue) -> None:
         """Claims jobs and starts them. One claim at a time: only the last one can be answered again."""
+        if self.registered_tasks != len(self.app.tasks):  # the program has got further ones
+            self.id = await self.register()
         self.claims += 1
         sent_at, wakeups, limit = self.clock(), self.wakeups, self.claim_limit(queue)
         command = Claim(

@@ -25,7 +25,11 @@ def read_without(app: interlock.App, lifecycle: str, trigger: str) -> Any:
 
     def read(query: Any, *args: Any) -> Any:
         rows = app.read(query, *args)
-        return [row for row in rows if row[0] != lifecycle or row[2] != trigger] if query is read_edges else rows
+        return (
+            [row for row in rows if row.lifecycle != lifecycle or row.trigger != trigger]
+            if query is read_edges
+            else rows
+        )
 
     return read
 

@@ -7,7 +7,7 @@ import pytest
 
 from interlock.client.why import explain
 from interlock.core.effective_policy import policy_of
-from interlock.kernel.commands import DefineSchedule, DefineTask, DefineTemplate, FireSchedule, Submit, Work
+from interlock.kernel.commands import DefineSchedule, DefineTask, DefineTemplate, FireSchedule, Register, Submit, Work
 from interlock.kernel.errors import InterlockError
 from interlock.kernel.parameters import Parameter
 from interlock.plugins import make_engine
@@ -341,3 +341,12 @@ def test_a_job_is_kept_as_long_as_its_task_says(world: World) -> None:
         archive(world, unit)
     world.pass_time(60)
     archive(world, unit)
+
+
+def test_a_program_that_gets_further_tasks_is_given_their_jobs(world: World) -> None:
+    """The same registration again, with other tasks, changes what the worker is given, and makes no second worker."""
+    unit, facts = world.submit("late"), {"name": "w", "incarnation": "1", "capacity": 10}
+    worker = world.send(Register(**facts, tasks=("early",)))
+    assert world.claim(worker) == []
+    assert world.send(Register(**facts, tasks=("early", "late"))) == worker
+    assert [grant.unit for grant in world.claim(worker)] == [unit]

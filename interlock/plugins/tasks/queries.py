@@ -150,12 +150,22 @@ def count_open_work(connection: Connection, tenant: int) -> list[OpenWork]:
     return [OpenWork(*row) for row in connection.rows(OPEN, {"tenant": tenant})]
 
 
-def read_edges(connection: Connection, tenant: int) -> list[tuple[str, str, str, str, str, str, int, str]]:
-    """The transitions that the database allows: lifecycle, source, trigger, target, event, severity, attempt, category.
+class StoredEdge(msgspec.Struct, frozen=True):
+    """A transition that the database allows."""
 
-    They are the same for every tenant.
-    """
-    return [(*row,) for row in connection.rows(EDGES)]
+    lifecycle: str
+    source: str
+    trigger: str
+    target: str
+    event: str
+    severity: str
+    opens_attempt: int
+    category: str
+
+
+def read_edges(connection: Connection, tenant: int) -> list[StoredEdge]:
+    """The transitions that the database allows. They are the same for every tenant."""
+    return [StoredEdge(*row) for row in connection.rows(EDGES)]
 
 
 def digest_definition(parameters: str | None, rules: str) -> str:
