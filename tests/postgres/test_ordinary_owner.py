@@ -16,7 +16,7 @@ from tests.cli.inside import inside
 from tests.engine.world import World
 from tests.lifecycles.sample import PARCEL
 from tests.postgres.server import postgres as started_server
-from tests.store.databases import alone, declare
+from tests.store.databases import LIFECYCLES, alone, declare
 from tests.store.owners import OWNER, PROGRAM, empty_database, login, make_role
 from tests.store.raw_acts import bear, unlisted, write_act
 from tests.store.test_guard import refuses
@@ -41,7 +41,7 @@ def url(bare_server: str, tmp_path: Path) -> Iterator[str]:
 @pytest.fixture
 def owner(url: str) -> Iterator[PostgresConnection]:
     connection = PostgresConnection(url)
-    migrate.upgrade(connection, shipped().values())
+    migrate.upgrade(connection, LIFECYCLES.values())
     yield connection
     connection.close()
 
@@ -83,7 +83,7 @@ def test_a_role_for_all_tenants_that_comes_later_sees_them(
     declare(owner, 1)
     bear(owner, 1)
     alone(bare_server, "CREATE ROLE interlock_system NOLOGIN")
-    migrate.upgrade(owner, shipped().values())
+    migrate.upgrade(owner, LIFECYCLES.values())
     system = PostgresConnection(login(bare_server, "postgres").rsplit("/", 1)[0] + "/" + url.rsplit("/", 1)[1])
     system.script("SET ROLE interlock_system")
     assert system.rows("SELECT count(*) FROM event") == [(1,)]

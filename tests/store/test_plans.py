@@ -185,7 +185,15 @@ def test_a_tick_reads_its_own_tenants_clocks(database: Connection) -> None:
     engine = make_engine(database, shipped())
     with watched(database) as reads:
         assert engine.send(Tick()) == 0
-    clocks = {"unit_wake", "lease_until", "token_back", "schedule_next", "pause_live"}
+    clocks = {
+        "unit_wake",
+        "lease_until",
+        "token_back",
+        "schedule_next",
+        "pause_live",
+        "blob_look_at",
+        "unit_log_look_at",
+    }
     assert {index for read in reads for index in read.indexes if not index.endswith(KEYS)} - SEALING == clocks
     assert read_of_unit(reads) == 0
     assert engine.send(Tick(tenant=2, limit=200)) == 200
@@ -240,7 +248,7 @@ FINDERS: dict[str, tuple[Callable[[UnitOfWork], object], set[str]]] = {
     "due_blobs": (lambda tx: sweep_blobs(tx, 10), {"blob_look_at"}),
     "known_blob": (
         lambda tx: evidence_queries.has_blob(tx.connection, 1, "ab" * 32),
-        {"blob_pkey", "sqlite_autoindex_blob_1"},
+        {"blob_pkey", "sqlite_autoindex_blob_1", "blob_look_at"},
     ),
     "due_logs": (lambda tx: compress_logs(tx, 10), {"unit_log_look_at"}),
     "logs_of": (
@@ -264,10 +272,10 @@ FINDERS: dict[str, tuple[Callable[[UnitOfWork], object], set[str]]] = {
     "lock": (lambda tx: tx.lock_units([7, 8]), {"unit_pkey", "sqlite_autoindex_unit_1"}),
     "body": (lambda tx: tx.body(tx.lock_units([FILLED])[0]), {"body_pkey", "sqlite_autoindex_body_1"}),
     "count_needs": (lambda tx: count_needs(tx, dict.fromkeys((7, 8), NeedChange(1, 1))), {"need_reverse"}),
-    "waiting_for": (lambda tx: places.find_waiting_for(tx, [7, 8]), {"need_reverse", *UNIT_KEY}),
-    "places": (lambda tx: list(places.read_places(tx, 7, ["a", "b"])), {*PLACE_KEY, *UNIT_KEY}),
+    "waiting_for": (lambda tx: places.find_waiting_for(tx, [7, 8]), {"need_reverse", *NEED_KEY, *UNIT_KEY}),
+    "places": (lambda tx: list(places.read_places(tx, 7, ["a", "b"])), {*PLACE_KEY, "one_place_a_unit", *UNIT_KEY}),
     "names": (lambda tx: places.read_names(tx, [7, 8]), {"one_place_a_unit"}),
-    "needs_below": (lambda tx: places.read_needs_below(tx, [7, 8]), {*NEED_KEY, *UNIT_KEY}),
+    "needs_below": (lambda tx: places.read_needs_below(tx, [7, 8]), {*NEED_KEY, "need_reverse", *UNIT_KEY}),
     "results_of_needs": (
         lambda tx: places.list_results_of_needs(tx, [7, 8]),
         {*NEED_KEY, *UNIT_KEY, "one_place_a_unit", "body_pkey", "sqlite_autoindex_body_1"},

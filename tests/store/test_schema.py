@@ -14,7 +14,7 @@ from interlock.lifecycles import shipped
 from interlock.store import guard, migrate
 from interlock.store.migrations import WORDS
 from interlock.store.queries import snapshots
-from tests.store.databases import KINDS, Connection, fresh
+from tests.store.databases import KINDS, LIFECYCLES, Connection, fresh
 from tests.store.raw_acts import archive, bear, finish, forget
 
 
@@ -52,12 +52,12 @@ def test_every_table_but_the_law_has_a_tenant(database: Connection) -> None:
 
 def test_the_database_holds_exactly_the_listed_hops(database: Connection) -> None:
     found = set(database.rows(f"SELECT {', '.join(guard.EDGE_COLUMNS)} FROM edge"))
-    assert found == {edge for lifecycle in shipped().values() for edge in guard.list_edges(lifecycle)}
+    assert found == {edge for lifecycle in LIFECYCLES.values() for edge in guard.list_edges(lifecycle)}
 
 
 def test_the_database_holds_exactly_the_listed_paths(database: Connection) -> None:
     """With what it derives from their hops itself; the program says the same."""
-    lifecycles = list(shipped().values())
+    lifecycles = list(LIFECYCLES.values())
     wanted = {path.id: path for lifecycle in lifecycles for path in guard.list_paths(lifecycles, lifecycle)}
     derived = ("lifecycle", "source", "target", "category", "outcome", "started", "payload_hop", "opens", "grants",
                "lease_from", "lease_to", "lease_ends", "forced")  # fmt: skip
