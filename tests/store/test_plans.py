@@ -413,7 +413,6 @@ def test_a_page_of_the_feed_reads_what_it_shows(database: Connection, server: st
         if isinstance(database, PostgresConnection):
             assert journal.rows.get("act", 0) <= 4
     database.rollback()
-    declare(database, 1)  # as the other tests expect it
 
 
 def test_an_audit_of_a_file_grows_with_it_and_no_faster(tmp_path_factory: pytest.TempPathFactory) -> None:
@@ -433,6 +432,7 @@ def test_an_audit_of_a_file_grows_with_it_and_no_faster(tmp_path_factory: pytest
 def test_the_newest_events_cost_what_is_read_of_them(database: Connection, many: int) -> None:
     """However long the history of the unit is: the acts before are not read."""
     unit = ENGINE_IDS - many
+    declare(database, 1)
     bear(database, unit, lifecycle="agent_run")
     with transaction(database):
         for _ in range(many // 2):
