@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from interlock.core.advance import change
-from interlock.core.effective_policy import policy_of
+from interlock.core.effective_policy import policy_at_end
 from interlock.core.validation import check_name
 from interlock.kernel.commands import Release, Work
 from interlock.kernel.errors import InterlockError
@@ -156,7 +156,7 @@ def end_outage(tx: UnitOfWork, outage: PauseRow) -> None:
 
 def find_outage_key(tx: UnitOfWork, outages: dict[str, tuple[str, OutageDetail]], unit: Unit) -> str | None:
     """Returns the key that a unit is to be parked on because something is away that it depends on."""
-    for name in policy_of(tx.body(unit)).depends:
+    for name in policy_at_end(tx.body(unit)).depends:  # what cannot be read is withheld by the claim itself
         if name in outages and unit.id not in outages[name][1].wave:
             return outages[name][0]
     return None

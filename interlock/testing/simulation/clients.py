@@ -352,7 +352,8 @@ class Poisoner(Client):
             if isinstance(answer, list):
                 units = [self.world.laws.units[work] for work in sound]
                 for unit in units:
-                    if not unit.fence and unit.outcome is None:
+                    paused = (unit.parked_on or "").startswith("pause:")  # a story of a plugin may do so
+                    if not unit.fence and unit.outcome is None and not paused:
                         self.world.violated(f"unit {unit.id} was not granted, because unit {broken} cannot be")
                 return
             await self.pause(0.3)

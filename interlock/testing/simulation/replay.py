@@ -46,7 +46,7 @@ class Names:
             if name in ("unit", "worker"):
                 changes[name] = self.unit(value)
             elif name == "held":
-                changes[name] = tuple(map(self.held, value))
+                changes[name] = self.held(value) if isinstance(value, LeaseRef) else tuple(map(self.held, value))
             elif name == "outcomes":
                 changes[name] = tuple(map(self.outcome, value))
             elif name == "work" and isinstance(value, tuple):
