@@ -121,7 +121,7 @@ class StageWorker:
         """What is most urgent in these queues now, at most so many."""
         if not self.id:
             self.register()
-        elif len(self.tasks) != len(self.app.tasks):
+        elif len(self.tasks) < len(self.app.tasks):
             self.send_tasks()
         self.claims += 1
         key = f"{self.name}.{self.claims}"

@@ -224,7 +224,7 @@ class Worker:
 
     async def claim(self, queue: WorkerQueue) -> None:
         """Claims jobs and starts them. One claim at a time: only the last one can be answered again."""
-        if self.registered_tasks != len(self.app.tasks):  # the program has got further ones
+        if self.registered_tasks < len(self.app.tasks):  # the program has got further ones
             self.id = await self.register()
         self.claims += 1
         sent_at, wakeups, limit = self.clock(), self.wakeups, self.claim_limit(queue)
