@@ -96,7 +96,7 @@ def race(url: str, a_parent: int, name: str) -> float:
 
 def migrated(url: str) -> str:
     connection: Connection = connect(url)
-    migrate.upgrade(connection, shipped().values(), STANDARD.tables)
+    migrate.upgrade(connection, STANDARD.lifecycles(shipped()).values(), STANDARD.tables)
     connection.close()
     return url
 

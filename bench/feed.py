@@ -16,6 +16,7 @@ import interlock
 from interlock.client.app import App
 from interlock.kernel.commands import Submit, Work
 from interlock.lifecycles import shipped
+from interlock.plugins import STANDARD
 from interlock.store import migrate
 from interlock.store.url import connect
 
@@ -81,7 +82,7 @@ def main() -> None:
         measure("SQLite", f"sqlite:///{folder}/feed.db")
     with postgres() as server:
         connection = connect(server)
-        migrate.upgrade(connection, shipped().values())
+        migrate.upgrade(connection, STANDARD.lifecycles(shipped()).values(), STANDARD.tables)
         connection.close()
         measure("PostgreSQL", server)
 

@@ -96,7 +96,7 @@ class Cost(NamedTuple):
 def measure(url: str, size: int, needs: Callable[[int], tuple[int, ...]]) -> Cost:
     """What a job costs in a graph of that size."""
     connection = connect(url)
-    migrate.upgrade(connection, shipped().values(), STANDARD.tables)
+    migrate.upgrade(connection, STANDARD.lifecycles(shipped()).values(), STANDARD.tables)
     engine = make_engine(connection, shipped())
     processor, begin = time.process_time(), time.perf_counter()
     submit_graph(engine, size, needs)

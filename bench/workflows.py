@@ -63,7 +63,7 @@ async def measured(url: str) -> tuple[list[float], list[float]]:
 def main() -> None:
     with postgres(SERVER) as server, tempfile.TemporaryDirectory() as folder:
         connection = connect(server)
-        migrate.upgrade(connection, shipped().values(), STANDARD.tables)
+        migrate.upgrade(connection, STANDARD.lifecycles(shipped()).values(), STANDARD.tables)
         connection.close()
         for label, url in (("SQLite", f"sqlite:///{folder}/bench.db"), ("PostgreSQL", server)):
             single, many = asyncio.run(measured(url))

@@ -47,7 +47,7 @@ async def nothing() -> None:
 
 def prepare(url: str) -> None:
     connection = connect(url)
-    migrate.upgrade(connection, shipped().values(), STANDARD.tables)
+    migrate.upgrade(connection, STANDARD.lifecycles(shipped()).values(), STANDARD.tables)
     if connection.many_writers:
         connection.script(ROLE)
     connection.close()
