@@ -75,6 +75,28 @@ def fill(connection: Connection, many: int, lanes: int, tenant: int = 1, due_at:
     connection.commit()
 
 
+def fill_beside(connection: Connection, many: int) -> None:
+    """There are many needs, names of children that are yet to come, and blobs: a planner knows nothing of empty tables."""
+    units = 10_000_000  # the first kind of those that are filled in
+    given = {"count": many, "first": units, "later": units + many, "at": LATER}
+    connection.begin([1])
+    connection.rows(
+        f"{NUMBER}INSERT INTO need (unit, needs, tenant) SELECT :first + n, :later + n, 1 FROM number",
+        given,
+    )
+    connection.rows(
+        f"{NUMBER}INSERT INTO place (parent, name, unit, tenant) "
+        "SELECT :first + n, 'filled', :later + 900000000 + n, 1 FROM number",
+        given,
+    )
+    connection.rows(
+        f"{NUMBER}INSERT INTO blob (tenant, digest, length, made_at, look_at) "
+        "SELECT 1, 'd' || CAST(n AS TEXT), n, n, :at + n FROM number",
+        given,
+    )
+    connection.commit()
+
+
 def unfit_place(n: int, lanes: int) -> int:
     """Which of the lanes that the worker cannot serve is that of the n-th unit."""
     return BLOCK + n % (lanes // 2) // BLOCK * 2 * BLOCK + n % BLOCK

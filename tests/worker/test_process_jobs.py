@@ -41,6 +41,7 @@ def chores(request: pytest.FixtureRequest, tmp_path: Path, server: str) -> Itera
     with pytest.MonkeyPatch.context() as patch, url_of(request.param, tmp_path, server) as url:
         patch.setenv("CHORES_URL", url)
         patch.setenv("CHORES_HURRY", "20")
+        patch.setenv("INTERLOCK_BLOBS", str(tmp_path / "blobs"))
         sys.modules.pop(name, None)
         fresh = importlib.import_module(name)
         yield fresh
