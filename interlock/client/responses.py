@@ -8,7 +8,7 @@ from interlock.kernel.parameters import Parameter
 
 
 class JobResponse(msgspec.Struct, kw_only=True):
-    """A unit, as lists tell it."""
+    """A job, as lists tell it."""
 
     id: str
     task: str
@@ -40,7 +40,7 @@ class JobResponse(msgspec.Struct, kw_only=True):
 
 
 class LeaseResponse(msgspec.Struct):
-    """The last lease of a unit, without its secret; `worker` is null once nobody holds it."""
+    """The last lease of a job, without its secret; `worker` is null once nobody holds it."""
 
     state: str
     worker: str | None
@@ -49,7 +49,7 @@ class LeaseResponse(msgspec.Struct):
 
 
 class NeedResponse(msgspec.Struct):
-    """A unit that must succeed, or only end, before; its state may be "yet to come"."""
+    """A job that must succeed, or only end, before; its state may be "yet to come"."""
 
     id: str
     state: str
@@ -66,7 +66,7 @@ class TracebackResponse(msgspec.Struct):
 
 
 class JobDetailResponse(JobResponse, kw_only=True):
-    """A unit with all that is known of it."""
+    """A job with all that is known of it."""
 
     available_at: str | None
     due_at: str | None
@@ -98,7 +98,7 @@ class JobDetailResponse(JobResponse, kw_only=True):
 class DeadLetterResponse(JobResponse, kw_only=True):
     """A dead letter, with what was told of its end; `again` says that it was done again.
 
-    `traceback` is the head and the tail of that of the last attempt; the unit itself has all of them.
+    `traceback` is the head and the tail of that of the last attempt; the job itself has all of them.
     """
 
     reason_code: str | None
@@ -139,7 +139,7 @@ class BulkRequeueResponse(msgspec.Struct):
 
 
 class EventResponse(msgspec.Struct, kw_only=True, rename={"source": "from", "target": "to"}):
-    """One act as it happened; (unit, version) is its identity."""
+    """One transition of a job as it happened; `unit` and `version` are its identity."""
 
     unit: str
     version: int
@@ -185,7 +185,7 @@ class TreeNodeResponse(msgspec.Struct, kw_only=True):
 
 
 class StepResponse(TreeNodeResponse, kw_only=True):
-    """One unit of a tree, with what came of it."""
+    """One job, run or step of a tree, with what came of it."""
 
     attempts: int
     next_run_at: str | None
@@ -202,7 +202,7 @@ class CountResponse(msgspec.Struct):
 
 
 class JobsResponse(msgspec.Struct):
-    """A page of units, the newest first; `next` is where the next page begins, null at the end.
+    """A page of jobs, the newest first; `next` is where the next page begins, null at the end.
 
     A page may be short, or empty, and have a `next` all the same: a filter that fits few is answered in parts.
     """
@@ -221,7 +221,7 @@ class RunsResponse(msgspec.Struct):
 
 
 class SubmitResponse(msgspec.Struct):
-    """The unit that a submit made, or found under its key."""
+    """The job that a submit made, or found under its key."""
 
     id: str
     state: str
@@ -271,7 +271,7 @@ class CostResponse(msgspec.Struct):
 
 
 class ActionResponse(msgspec.Struct):
-    """Where a unit stands after an order, and whether the order changed anything."""
+    """Where a job stands after an order, and whether the order changed anything."""
 
     id: str
     state: str
@@ -283,7 +283,7 @@ class ActionResponse(msgspec.Struct):
 
 
 class ClockResponse(msgspec.Struct):
-    """An instant at which time will look at the unit."""
+    """An instant at which time will look at the job."""
 
     at: str
     what: str
@@ -301,7 +301,7 @@ class NextMoveResponse(msgspec.Struct):
 
 
 class WhyResponse(msgspec.Struct):
-    """Why a unit is where it is, what keeps it, and what may move it on."""
+    """Why a job is where it is, what keeps it, and what may move it on."""
 
     unit: str
     state: str
@@ -527,9 +527,9 @@ class JobEventsResponse(msgspec.Struct):
 
 
 class BulkCancelResponse(msgspec.Struct):
-    """Which units are meant, and what became of them.
+    """Which jobs are meant, and what became of them.
 
-    Without a `confirm`: `count` units would be asked to stop, or more than that; send `confirm` back within ten
+    Without a `confirm`: `count` jobs would be asked to stop, or more than that; send `confirm` back within ten
     minutes. With it: `done` of them were, `units` are the first thousand of those, and `refused` could not be.
     """
 

@@ -43,7 +43,7 @@ class TypeStats(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StateCount(msgspec.Struct, frozen=True):
-    """How many units are in a state, those that were archived there included."""
+    """How many jobs are in a state, those that were archived there included."""
 
     lifecycle: str
     state: str
@@ -51,7 +51,7 @@ class StateCount(msgspec.Struct, frozen=True):
 
 
 class QueueStats(msgspec.Struct, frozen=True):
-    """How many units of a queue may be claimed now, and for how long the oldest has waited, in seconds."""
+    """How many jobs of a queue may be claimed now, and for how long the oldest has waited, in seconds."""
 
     queue: str
     waiting: int

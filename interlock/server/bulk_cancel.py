@@ -108,7 +108,7 @@ def decode_ids(text: str) -> set[int]:
 ROUTES = (
     Operation(
         method="POST", path="/v1/jobs/cancel", scope="operate",
-        summary="Stop all units that a filter means: first told how many, then confirmed", call=cancel_many,
+        summary="Stop all jobs that a filter means: first told how many, then confirmed", call=cancel_many,
         body=BulkCancelRequest, response=responses.BulkCancelResponse, keyed=False,
     ),
 )  # fmt: skip

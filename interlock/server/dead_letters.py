@@ -111,7 +111,7 @@ ROUTES = (
     ),
     Operation(
         method="POST", path="/v1/dead-letters/requeue", scope="operate",
-        summary="Do dead letters again, each as a new unit: first told how many, then confirmed", call=requeue,
+        summary="Do dead letters again, each as a new job: first told how many, then confirmed", call=requeue,
         body=BulkRequeueRequest, response=responses.BulkRequeueResponse, keyed=False,
     ),
 )  # fmt: skip

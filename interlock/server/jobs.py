@@ -252,43 +252,44 @@ async def make_again_reply(request: Request, done: Submitted) -> Reply:
 JOB = "/v1/jobs/{id}"
 ROUTES = (
     Operation(
-        method="POST", path="/v1/jobs", scope="submit", summary="Submit a unit of work", call=submit, body=JobRequest,
+        method="POST", path="/v1/jobs", scope="submit", summary="Submit a job", call=submit, body=JobRequest,
         response=responses.SubmitResponse, status=201, other_statuses=(200,),
     ),
     Operation(
-        method="POST", path="/v1/jobs/batch", scope="submit", summary="Submit several units, all of them or none",
+        method="POST", path="/v1/jobs/batch", scope="submit", summary="Submit several jobs, all of them or none",
         call=submit_batch, body=JobBatchRequest, response=responses.SubmitManyResponse, status=201,
         other_statuses=(200,),
     ),
     Operation(
-        method="GET", path="/v1/jobs", scope="read", summary="List units, the newest first", call=list_jobs,
+        method="GET", path="/v1/jobs", scope="read", summary="List jobs, the newest first", call=list_jobs,
         query=JobsQuery, response=responses.JobsResponse,
     ),
-    Operation(method="GET", path=JOB, scope="read", summary="Show one unit", call=show,
+    Operation(method="GET", path=JOB, scope="read", summary="Show one job or run", call=show,
     response=responses.JobDetailResponse),
     Operation(
-        method="GET", path=f"{JOB}/events", scope="read", summary="Tell what happened to a unit", call=events,
+        method="GET", path=f"{JOB}/events", scope="read", summary="Tell what happened to a job", call=events,
         query=EventsQuery, response=responses.EventsResponse, other_responses=(responses.JobEventsResponse,),
         other_statuses=(204,), streams=True,
     ),
     Operation(
-        method="GET", path=f"{JOB}/why", scope="read", summary="Say why a unit is where it is", call=why,
+        method="GET", path=f"{JOB}/why", scope="read", summary="Say why a job is where it is", call=why,
         response=responses.WhyResponse,
     ),
     Operation(
-        method="GET", path=f"{JOB}/steps", scope="read", summary="Show all below a unit", call=list_steps,
+        method="GET", path=f"{JOB}/steps", scope="read", summary="Show all below a job or run", call=list_steps,
         response=responses.StepsResponse,
     ),
     Operation(
-        method="POST", path=f"{JOB}/rerun", scope="operate", summary="Do a unit that has ended again, as a new unit",
+        method="POST", path=f"{JOB}/rerun", scope="operate",
+        summary="Do a job or run that has ended again, as a new one",
         call=rerun, body=RerunRequest, response=responses.SubmitResponse, status=201, other_statuses=(200,),
     ),
     Operation(
-        method="POST", path=f"{JOB}/cancel", scope="operate", summary="Stop a unit", call=cancel, body=CancelRequest,
-        response=responses.ActionResponse,
+        method="POST", path=f"{JOB}/cancel", scope="operate", summary="Stop a job or run", call=cancel,
+        body=CancelRequest, response=responses.ActionResponse,
     ),
     Operation(
-        method="POST", path=f"{JOB}/requeue", scope="operate", summary="Do a dead letter again, as a new unit",
+        method="POST", path=f"{JOB}/requeue", scope="operate", summary="Do a dead letter again, as a new job",
         call=requeue, body=ReasonRequest, response=responses.SubmitResponse, status=201, other_statuses=(200,),
     ),
 )  # fmt: skip

@@ -52,7 +52,7 @@ class FinishRequest(LeaseRequest, frozen=True, kw_only=True):
 
 
 class ReleaseRequest(LeaseRequest, frozen=True, kw_only=True):
-    """The unit is given back; with `snooze_seconds` to be called later, with `signal` once that is there.
+    """The job is given back; with `snooze_seconds` to be called later, with `signal` once that is there.
 
     `signals` are several, of which any will do.
     """
@@ -64,7 +64,7 @@ class ReleaseRequest(LeaseRequest, frozen=True, kw_only=True):
 
 
 class LeaseMessageResponse(msgspec.Struct):
-    """A message that was accepted: where the unit stands, whether its holder is asked to stop, and until when it is."""
+    """A message that was accepted: where the job stands, whether its holder is asked to stop, and until when it is."""
 
     id: str
     state: str
@@ -134,9 +134,9 @@ ROUTES = tuple(
         response=LeaseMessageResponse, keyed=False, counted=False,
     )
     for call, body, summary in (
-        (start, LeaseRequest, "Begin a unit that the caller holds"),
-        (heartbeat, LeaseRequest, "Say that the holder of a unit is alive"),
-        (finish, FinishRequest, "Say how a held unit ended"),
-        (release, ReleaseRequest, "Give a held unit back"),
+        (start, LeaseRequest, "Begin a job that the caller holds"),
+        (heartbeat, LeaseRequest, "Say that the holder of a job is alive"),
+        (finish, FinishRequest, "Say how a held job ended"),
+        (release, ReleaseRequest, "Give a held job back"),
     )
 )  # fmt: skip

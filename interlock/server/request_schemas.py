@@ -47,14 +47,14 @@ class Strict(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 
 class LimitRequest(Strict, frozen=True, kw_only=True):
-    """At most `n` units that name `key` run at a time."""
+    """At most `n` jobs that name `key` run at a time."""
 
     key: Name
     n: Count
 
 
 class RateRequest(Strict, frozen=True, kw_only=True):
-    """At most `n` units that name `key` begin in any stretch of time of that length."""
+    """At most `n` jobs that name `key` begin in any stretch of time of that length."""
 
     key: Name
     n: Count
@@ -127,17 +127,17 @@ class WorkRequest(Strict, frozen=True, kw_only=True):
 
 
 class JobRequest(WorkRequest, frozen=True, kw_only=True):
-    """A job, or a unit of another lifecycle; `parent` and `after` are ids."""
+    """A job, or work of another lifecycle; `parent` and `after` are ids."""
 
     lifecycle: Annotated[Name, SUBMITTED] = "job"
     parent: Name | None = None
 
 
 class JobBatchRequest(Strict, frozen=True, kw_only=True):
-    """Several units, all of them or none, in any order.
+    """Several jobs, all of them or none, in any order.
 
     `needs` are `ref`s of this request or, if `parent` is an id, names of its children, also of those that are yet to
-    come; `after` are ids of units that are there; `parent` is a `ref` or an id.
+    come; `after` are ids of jobs that are there; `parent` is a `ref` or an id.
     """
 
     jobs: Annotated[tuple[JobRequest, ...], Meta(min_length=1, max_length=MANY)]
@@ -175,7 +175,7 @@ class KeyRequest(KeyExpiryRequest, frozen=True, kw_only=True):
 
 
 class JobFilterRequest(Strict, frozen=True, kw_only=True):
-    """Which units are meant; what is not said does not matter."""
+    """Which jobs are meant; what is not said does not matter."""
 
     state: tuple[Name, ...] = ()
     status: tuple[Name, ...] = ()  # the same as `state`
@@ -190,7 +190,7 @@ class JobFilterRequest(Strict, frozen=True, kw_only=True):
 
 
 class JobsQuery(JobFilterRequest, frozen=True, kw_only=True):
-    """Which units are meant, which page of them, and whether they are to be counted."""
+    """Which jobs are meant, which page of them, and whether they are to be counted."""
 
     count: bool = False
     limit: Page = 50
@@ -198,7 +198,7 @@ class JobsQuery(JobFilterRequest, frozen=True, kw_only=True):
 
 
 class BulkCancelRequest(Strict, frozen=True, kw_only=True):
-    """Which units are to stop; without `confirm` nothing is done yet. An empty filter needs `every`."""
+    """Which jobs are to stop; without `confirm` nothing is done yet. An empty filter needs `every`."""
 
     filter: JobFilterRequest
     every: bool = False

@@ -7,6 +7,9 @@ from collections.abc import Iterator
 from typer.main import get_command
 
 from interlock.cli.main import app
+from interlock.plugins import STANDARD
+from interlock.server.app import collect_operations
+from interlock.server.openapi import build_openapi
 from tests.conftest import ROOT
 from tests.tidy.sources import PRODUCT, name_of, nodes_of, texts_of
 
@@ -62,6 +65,33 @@ def pages() -> Iterator[tuple[str, str]]:
             yield name, re.sub(r"`[^`]*`|\]\([^)]*\)", "", line)
 
 
+def api_texts() -> Iterator[tuple[str, str]]:
+    """Summaries and descriptions of the API, without what stands in code.
+
+    What takes a command or answers a query of the engine as it is has its words.
+    """
+    operations = [
+        operation
+        for operation in collect_operations(STANDARD)
+        if not operation.path.startswith(("/v1/commands/", "/v1/views/"))
+    ]
+    assert len(operations) > 50
+    yield from described(build_openapi(operations, STANDARD.lifecycles({})), "openapi")
+
+
+def described(part: object, place: str) -> Iterator[tuple[str, str]]:
+    """What a part of an OpenAPI text says in sentences, and where."""
+    if isinstance(part, list):
+        for item in part:
+            yield from described(item, place)
+    elif isinstance(part, dict):
+        for key, value in part.items():
+            if key in ("summary", "description") and isinstance(value, str):
+                yield place, re.sub(r"`[^`]*`", "", value)
+            else:
+                yield from described(value, f"{place}/{key}")
+
+
 def listed(texts: Iterator[tuple[str, str]]) -> list[str]:
     """The texts that have a word of the core, and where they stand."""
     return [f"{place}: {text}" for place, text in texts if breaks(text)]
@@ -73,6 +103,10 @@ def test_help_says_job_run_step_and_task() -> None:
 
 def test_messages_say_job_run_step_and_task() -> None:
     assert listed(messages()) == []
+
+
+def test_summaries_and_descriptions_of_the_api_say_job_run_step_and_task() -> None:
+    assert listed(api_texts()) == []
 
 
 def test_the_readme_and_the_pages_for_users_say_so_too() -> None:

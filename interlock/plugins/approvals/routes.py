@@ -129,11 +129,13 @@ ROUTES = (
         call=decide, body=DecideRequest, response=responses.ActionResponse,
     ),
     Operation(
-        method="POST", path=f"{JOB}/approve", scope="approve", summary="Approve what waits at a unit or below it",
+        method="POST", path=f"{JOB}/approve", scope="approve",
+        summary="Approve what waits at a job or run, or below it",
         call=approve, body=VoteRequest, response=responses.ActionResponse,
     ),
     Operation(
-        method="POST", path=f"{JOB}/reject", scope="approve", summary="Reject what waits at a unit or below it",
+        method="POST", path=f"{JOB}/reject", scope="approve",
+        summary="Reject what waits at a job or run, or below it",
         call=reject, body=VoteRequest, response=responses.ActionResponse,
     ),
     *with_short_paths(RUN_ROUTES),

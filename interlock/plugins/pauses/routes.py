@@ -153,11 +153,11 @@ ROUTES = (
         call=unpause_target, body=UnpauseTargetRequest, response=ACTION,
     ),
     Operation(
-        method="POST", path=f"{JOB}/pause", scope="operate", summary="Let nothing of a unit start",
+        method="POST", path=f"{JOB}/pause", scope="operate", summary="Let nothing of a job or run start",
         call=pause_job, body=PauseRequest, response=ACTION,
     ),
     Operation(
-        method="POST", path=f"{JOB}/unpause", scope="operate", summary="Let a unit go on", call=unpause_job,
+        method="POST", path=f"{JOB}/unpause", scope="operate", summary="Let a job or run go on", call=unpause_job,
         body=ReasonRequest, response=ACTION,
     ),
     Operation(

@@ -85,7 +85,7 @@ ROUTES = (
     ),
     Operation(
         method="POST", path="/v1/schedules/{name}/trigger", scope="operate",
-        summary="Make a unit of a schedule now", call=trigger, body=ReasonRequest, response=responses.SubmitResponse,
+        summary="Make a job of a schedule now", call=trigger, body=ReasonRequest, response=responses.SubmitResponse,
         status=201,
     ),
 )  # fmt: skip

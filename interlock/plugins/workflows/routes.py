@@ -66,7 +66,7 @@ STEP_LIFECYCLES = {
 
 
 class StepRequest(WorkRequest, frozen=True, kw_only=True):
-    """A step of a run; `needs` are `ref`s of its steps, in any order, and `after` ids of units that are there.
+    """A step of a run; `needs` are `ref`s of its steps, in any order, and `after` ids of jobs that are there.
 
     `reclaim_after` is how old it must be, in seconds, before another worker takes it over from one that was lost.
     """
@@ -107,7 +107,7 @@ class RunRequest(Strict, frozen=True, kw_only=True):
 
 
 class SignalRequest(Strict, frozen=True, kw_only=True):
-    """Something has happened that a unit, or a step of a run, waits for or will wait for."""
+    """Something has happened that a job, or a step of a run, waits for or will wait for."""
 
     name: Name
     payload: Any = None
@@ -387,7 +387,7 @@ ROUTES = (
     ),
     Operation(
         method="POST", path="/v1/jobs/{id}/signal", scope="operate",
-        summary="Tell a unit that something has happened", call=signal, body=SignalRequest,
+        summary="Tell a job that something has happened", call=signal, body=SignalRequest,
         response=responses.ActionResponse,
     ),
 )  # fmt: skip
