@@ -6,11 +6,10 @@ from typing import Annotated
 import typer
 
 from interlock.cli.options import DEFAULT, Id, Tenant, Url, find_unit, open_app
-from interlock.cli.output import print_line
+from interlock.cli.output import print_line, write_file
 from interlock.client.graphs import draw_mermaid, draw_svg
 from interlock.client.selections import check_value
 from interlock.client.trees import read_tree_snapshot
-from interlock.kernel.errors import InterlockError
 
 FORMATS = {"mermaid": draw_mermaid, "svg": draw_svg}
 
@@ -34,8 +33,5 @@ def draw_graph(
     if output is None:
         print_line(text.rstrip("\n"))
         return
-    try:
-        output.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise InterlockError(f"'{output}' cannot be written: {error.strerror}") from None
+    write_file(output, text)
     print_line(f"{output}: {len(tree.nodes)} jobs and steps")

@@ -11,6 +11,7 @@ import typer
 
 from interlock.audit.docs import export as exporting
 from interlock.audit.docs import render
+from interlock.audit.draw import draw_lifecycle
 from interlock.audit.model.check import Bounds, CheckReport, check
 from interlock.audit.model.properties import PROMISES
 from interlock.cli.app_loader import load_registry
@@ -23,6 +24,7 @@ from interlock.cli.output import (
     print_json,
     print_line,
     print_table,
+    write_file,
 )
 from interlock.kernel.errors import BadLifecycle, Unknown
 from interlock.kernel.lifecycle import Lifecycle
@@ -87,6 +89,20 @@ def show_lifecycle(
         sys.stdout.write(render.page(lifecycle))
     else:
         print_lifecycle(lifecycle)
+
+
+@app.command("draw")
+def draw_to_file(
+    name: Annotated[str, typer.Argument(metavar="NAME|FILE", help="A lifecycle's name, or your own .toml file.")],
+    output: Annotated[Path | None, typer.Option("--output", "-o", metavar="FILE", help="File to write it to.")] = None,
+) -> None:
+    """Draw a lifecycle as an SVG: from birth to the ends, with triggers, owners and guards as hints."""
+    drawing = draw_lifecycle(find_lifecycle(name))
+    if output is None:
+        print_line(drawing.rstrip("\n"))
+        return
+    write_file(output, drawing)
+    print_line(f"{output}: the lifecycle {find_lifecycle(name).name}")
 
 
 def print_lifecycle(lifecycle: Lifecycle) -> None:

@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import Annotated, Any
 
 import msgspec
@@ -10,6 +11,7 @@ from rich.console import Console
 from rich.table import Column, Table
 from rich.text import Text
 
+from interlock.kernel.errors import InterlockError
 from interlock.kernel.lifecycle import Category
 
 FINDING, USAGE = 1, 2
@@ -20,6 +22,18 @@ COLOURS = {
     Category.CANCELLED: "dim", Category.DEAD: "bold red", Category.CLOSED: "dim",
 }  # fmt: skip
 Cell = str | Text
+
+
+def write_file(path: Path, text: str) -> None:
+    """Write a text to a file that the user names.
+
+    Raises:
+        InterlockError: it cannot be written.
+    """
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise InterlockError(f"'{path}' cannot be written: {error.strerror}") from None
 
 
 def print_line(text: str) -> None:

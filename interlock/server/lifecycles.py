@@ -30,7 +30,7 @@ async def show_lifecycle(request: Request) -> dict[str, Any]:
     return export.describe_lifecycle(find_lifecycle(request))
 
 
-async def draw_lifecycle(request: Request) -> str:
+async def draw_mermaid_text(request: Request) -> str:
     return render.mermaid(find_lifecycle(request), whole=True) + "\n"
 
 
@@ -46,6 +46,6 @@ ROUTES = (
     ),
     Operation(
         method="GET", path="/v1/lifecycles/{name}/mermaid", scope="read", summary="Draw a lifecycle as Mermaid text",
-        call=draw_lifecycle, response=str, media=TEXT,
+        call=draw_mermaid_text, response=str, media=TEXT,
     ),
 )  # fmt: skip

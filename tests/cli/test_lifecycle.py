@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from interlock.audit.docs.render import mermaid, page
+from interlock.audit.draw import draw_lifecycle
 from interlock.lifecycles import shipped
 from interlock.lifecycles.loader import parse
 from tests.cli.inside import called
@@ -53,6 +54,14 @@ def test_show_tells_states_and_moves(interlock: Run) -> None:
     assert "WAITING_APPROVAL\tgate" in text
     assert "approve" in text
     assert "approval_expired (error)" in text
+
+
+def test_draw_writes_an_svg(interlock: Run, tmp_path: Path) -> None:
+    lifecycle = shipped()["job"]
+    assert interlock("lifecycle", "draw", "job").stdout == draw_lifecycle(lifecycle)
+    file = tmp_path / "job.svg"
+    assert interlock("lifecycle", "draw", "job", "-o", str(file)).stdout == f"{file}: the lifecycle job\n"
+    assert file.read_text(encoding="utf-8") == draw_lifecycle(lifecycle)
 
 
 def test_show_draws(interlock: Run) -> None:
@@ -160,7 +169,10 @@ def test_a_broken_file_is_refused_by_every_verb(verb: str, parcel: Path, interlo
         (("lifecycle", "lint", "none.toml"), "none.toml: cannot be read: No such file"),
         (("lifecycle", "lint", "jbo"), "there is no lifecycle 'jbo'; there are agent_job"),
         (("lifecycle", "show"), "Missing argument"),
-        (("lifecycle", "draw"), "No such command"),
+        (("lifecycle", "paint"), "No such command"),
+        (("lifecycle", "draw"), "Missing argument"),
+        (("lifecycle", "draw", "jobs"), "there is no lifecycle 'jobs'; there are agent_job"),
+        (("lifecycle", "draw", "job", "-o", "/dev/null/job.svg"), "'/dev/null/job.svg' cannot be written"),
         (("lifecycle", "list", "--yaml"), "No such option"),
         (("life",), "No such command"),
         (("lifecycle", "docs", "--out", "/dev/null/pages"), "the pages cannot be written"),
