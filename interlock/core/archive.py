@@ -20,6 +20,15 @@ from interlock.store.unit_of_work import UnitOfWork
 TREE = b'{"table":"tree",'  # how the line begins that closes a tree in a file
 EVENT = b'{"table":"event",'
 ACT = b'{"table":"act",'  # and that of an act, which has a digest of its own and is in no tree's
+BLOB = b'{"table":"blob",'  # and one that names bytes, which are copied to the folder beside the file
+
+
+class ArchivedBlob(msgspec.Struct, frozen=True, tag_field="table", tag="blob"):
+    """A line that names bytes of a tree, by their SHA-256; they are in the folder beside the file."""
+
+    tenant: int
+    digest: str
+    length: int
 
 
 class ArchivedTree(msgspec.Struct, frozen=True, tag_field="table", tag="tree"):
@@ -77,6 +86,9 @@ def lines(tx: UnitOfWork, units: list[Unit]) -> Iterator[bytes]:
     ids = [unit.id for unit in units]
     for row in read_kept_rows(tx, ids):
         yield as_line(row)
+    for hook in tx.hooks.archive_rows:
+        for table, columns in hook(tx, ids):
+            yield msgspec.json.encode({"table": table, **columns}) + b"\n"
 
 
 def act_lines(tx: UnitOfWork, units: list[Unit], written: set[int]) -> Iterator[bytes]:

@@ -1,6 +1,6 @@
 """Where plugins take part in a transaction of the engine: lists of functions, called in the order of the list."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from interlock.kernel.commands import (
@@ -92,6 +92,9 @@ OnRecord = Callable[["UnitOfWork", Unit, Record], bool]
 BeforeRollUp = Callable[["UnitOfWork", Unit, str], None]
 # Called with a message of a holder that was refused because its lease is over: the command, the lease that it names.
 OnStale = Callable[["UnitOfWork", Command[Any], LeaseRef], None]
+# Called with the ids of units that are written to an archive. Yields the plugin's own rows of them, each with the name
+# of its table and its columns, always in one order. A row of `blob` names bytes that are copied beside the archive.
+ArchiveRows = Callable[["UnitOfWork", Sequence[int]], Iterator[tuple[str, Mapping[str, Any]]]]
 # Called when units are deleted because they were archived, with their ids.
 OnForget = Callable[["UnitOfWork", Sequence[int]], None]
 # Does what is due beside the units' own clocks, at most so much at once. Returns how much it did.
@@ -122,6 +125,7 @@ class Hooks(NamedTuple):
     on_record: tuple[OnRecord, ...] = ()
     before_roll_up: tuple[BeforeRollUp, ...] = ()
     on_stale: tuple[OnStale, ...] = ()
+    archive_rows: tuple[ArchiveRows, ...] = ()
     on_forget: tuple[OnForget, ...] = ()
     reactions: tuple[Reaction, ...] = ()
     claim_timers: tuple[Timer, ...] = ()  # called by every claim and every tick

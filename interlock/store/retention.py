@@ -109,5 +109,6 @@ def find_acts(tx: UnitOfWork, ids: Sequence[int], but: Container[int]) -> Iterat
 
 
 def split_ids(ids: Sequence[int]) -> Iterator[list[int]]:
+    """Ids in parts that one statement takes."""
     for start in range(0, len(ids), SOME):
         yield list(ids[start : start + SOME])

@@ -1,13 +1,19 @@
 """`interlock log` and `interlock artifacts`, and large values by the command line."""
 
+import base64
+import gzip
+import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from interlock.blobs.folder import FolderBlobs
 from interlock.blobs.store import write_pieces
 from interlock.kernel.blobs import LARGE
 from interlock.kernel.commands import AddArtifact, AddBlob, AppendLog, LogEntry, Record, Submit, Work
 from interlock.kernel.ids import format_id
+from interlock.plugins.evidence.queries import OF_UNITS
 from tests.cli.places import Place
 from tests.engine.world import held
 
@@ -91,3 +97,74 @@ def test_a_large_input_is_shown_as_it_was_given(place: Place) -> None:
     job = place.ask("submit", "mail", "--arg", f"text={text}").out.strip()
     assert place.world.count("blob_use") == 1
     assert place.ask("show", job, "--json").json["input"] == {"text": text}
+
+
+def archived_lines(file: Path) -> dict[str, list[dict[str, Any]]]:
+    """The lines of an archive, by table."""
+    by_table: dict[str, list[dict[str, Any]]] = {}
+    for line in file.read_text().splitlines():
+        row = json.loads(line)
+        by_table.setdefault(row["table"], []).append(row)
+    return by_table
+
+
+def test_an_archive_has_the_artifacts_and_logs_of_its_jobs_and_their_bytes(place: Place, tmp_path: Path) -> None:
+    job, file = leave(place), tmp_path / "old.jsonl"
+    assert place.ask("archive", "--all", "--out", file, "--json").json["trees"] == [job]
+    lines = archived_lines(file)
+    (artifact,) = lines["artifact_blob"]
+    assert (artifact["name"], artifact["length"]) == ("a.txt", 6)
+    assert [row["digest"] for row in lines["blob"]] == [artifact["digest"]]
+    assert b"".join(FolderBlobs(f"{file}.blobs").read(1, artifact["digest"])) == b"bytes\n"
+    chunks = lines["log_chunk"]
+    assert (sum(row["length"] for row in chunks), lines["unit_log"][0]["length"]) == (19, 19)
+    plain = [base64.b64decode(row["data"]) for row in chunks]
+    assert b"".join(
+        gzip.decompress(data) if row["compressed"] else data for row, data in zip(chunks, plain, strict=True)
+    ) == ("a line\nund noch é\n".encode())
+    assert [row["name"] for row in lines["artifact"]] == ["small"]
+    for table in OF_UNITS:
+        assert place.world.count(table) == 0, table
+    assert place.ask("audit").code == 0
+    again = place.ask("archive", "--all", "--out", file.with_name("other.jsonl"))
+    assert again.out == "nothing to archive\n"
+
+
+def test_a_compressed_log_is_in_the_folder_beside_the_archive(place: Place, tmp_path: Path) -> None:
+    job, world, file = leave(place), place.world, tmp_path / "old.jsonl"
+    for _ in range(3):
+        world.pass_time(600)
+        world.tick()
+    assert place.ask("archive", "--all", "--out", file, "--json").json["trees"] == [job]
+    lines = archived_lines(file)
+    assert "log_chunk" not in lines
+    (log,) = lines["unit_log"]
+    whole = b"".join(FolderBlobs(f"{file}.blobs").read(1, log["digest"]))
+    assert gzip.decompress(whole) == "a line\nund noch é\n".encode()
+
+
+def test_a_job_whose_bytes_are_lost_stays_and_is_named(place: Place, tmp_path: Path) -> None:
+    job, world, file = leave(place), place.world, tmp_path / "old.jsonl"
+    world.submit()
+    (grant,) = world.claim(world.worker("other"))
+    world.start(grant)
+    world.finish(grant)
+    digest = world.connection.rows("SELECT digest FROM artifact_blob")[0][0]
+    assert world.connection.blobs is not None
+    assert world.connection.blobs.delete(1, digest, 0.0)
+    done = place.ask("archive", "--all", "--out", file, "--json")
+    assert (done.code, done.json["trees"]) == (1, [format_id("job", grant.unit)])
+    assert done.json["left"] == [
+        {"id": job, "why": f"its bytes sha256:{digest} cannot be copied: there is no blob sha256:{digest}"}
+    ]
+    assert world.count("artifact_blob") == 1
+    (tree,) = archived_lines(file)["tree"]
+    assert tree["unit"] == grant.unit
+
+
+def test_a_folder_of_another_archive_is_not_written_to(place: Place, tmp_path: Path) -> None:
+    leave(place)
+    (tmp_path / "old.jsonl.blobs").mkdir()
+    refused = place.ask("archive", "--all", "--out", tmp_path / "old.jsonl")
+    assert (refused.code, "old.jsonl.blobs' exists; an archive is not written over" in refused.err) == (2, True)
+    assert place.world.count("unit_log") == 1

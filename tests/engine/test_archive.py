@@ -6,6 +6,7 @@ from interlock.core.archive import digest_of, lines
 from interlock.kernel.commands import Archive, Submit, Work
 from interlock.kernel.errors import InterlockError
 from interlock.lifecycles import shipped
+from interlock.plugins import STANDARD
 from interlock.store.ids import Ids
 from interlock.store.retention import load_tree
 from interlock.store.unit_of_work import open_unit_of_work
@@ -16,7 +17,7 @@ TABLES = ("unit", "body", "event", "journal", "journal_unit", "note", "need", "p
 
 def exported(world: World, unit: int) -> str:
     """The digest of what a file must hold of a tree."""
-    tx = open_unit_of_work(world.connection, shipped(), Ids(world.connection), [1])
+    tx = open_unit_of_work(world.connection, shipped(), Ids(world.connection), [1], STANDARD.hooks)
     try:
         return digest_of(lines(tx, load_tree(tx, tx.unit(unit))))
     finally:

@@ -13,6 +13,7 @@ from interlock.kernel.commands import Archive, Force, Submit, Work
 from interlock.kernel.errors import Denied
 from interlock.kernel.rows import Event
 from interlock.lifecycles import shipped
+from interlock.plugins import STANDARD
 from interlock.store.ids import Ids
 from interlock.store.postgres import PostgresConnection
 from interlock.store.retention import load_tree
@@ -27,7 +28,7 @@ def write_archive(world: World, file: Path, *units: int) -> list[str]:
     """A file as `interlock archive` writes it; answers the digest of each tree."""
     digests, text, acts = [], b"", set[int]()
     for unit in units:
-        tx = open_unit_of_work(world.connection, shipped(), Ids(world.connection), [1])
+        tx = open_unit_of_work(world.connection, shipped(), Ids(world.connection), [1], STANDARD.hooks)
         try:
             found = load_tree(tx, tx.unit(unit))
             rows = list(lines(tx, found))

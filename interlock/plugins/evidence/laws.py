@@ -9,6 +9,8 @@ from interlock.plugins.evidence.queries import (
     ALL_BLOBS,
     ALL_CHUNKS,
     ALL_LOGS,
+    LEFT_BEHIND,
+    OF_UNITS,
     UNUSED_ROWS,
     USES_WITHOUT_BLOB,
     LogRow,
@@ -63,8 +65,16 @@ def find_gaps_in_logs(connection: Connection) -> Iterator[tuple[int, str]]:
         yield unit, f"attempt {attempt} has bytes of a log, and no log"
 
 
+def find_rows_left_behind(connection: Connection) -> Iterator[tuple[int, str]]:
+    """Rows of artifacts and logs whose job is not there any more: nobody would ever delete them."""
+    for table in OF_UNITS:
+        for (unit,) in connection.rows(LEFT_BEHIND.format(table=table)):
+            yield unit, f"rows of {table} are left, and the job is gone"
+
+
 LAWS = {
     "every row's blob is known and kept": find_missing_blobs,
     "every blob has the bytes of its digest": find_damaged_blobs,
     "the offsets of a log have no gap": find_gaps_in_logs,
+    "artifacts and logs go with their job": find_rows_left_behind,
 }

@@ -7,7 +7,14 @@ from interlock.plugins.evidence.blobs import USE_VALUES, add_blob, sweep_blobs
 from interlock.plugins.evidence.late import keep_late_value
 from interlock.plugins.evidence.laws import LAWS
 from interlock.plugins.evidence.logs import append_log, compress_logs
-from interlock.plugins.evidence.queries import TABLES, forget_rows, list_artifacts, list_logs, read_log_part
+from interlock.plugins.evidence.queries import (
+    TABLES,
+    forget_rows,
+    list_artifacts,
+    list_logs,
+    read_log_part,
+    read_rows_to_archive,
+)
 from interlock.plugins.evidence.stories import log_under_a_lease
 from interlock.store.hooks import Hooks
 
@@ -23,6 +30,7 @@ PLUGIN = Plugin(
     cli="interlock.plugins.evidence.cli:app",
     hooks=Hooks(
         on_stale=(keep_late_value,),
+        archive_rows=(read_rows_to_archive,),
         on_forget=(forget_rows,),
         reactions=(USE_VALUES,),
         tick_timers=(sweep_blobs, compress_logs),

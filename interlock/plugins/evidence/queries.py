@@ -12,6 +12,7 @@ from interlock.kernel.blobs import BlobRef
 from interlock.kernel.errors import NoBlobs, Unknown
 from interlock.plugins.evidence.frames import Frame, decompress, find_frames
 from interlock.store.connection import Connection
+from interlock.store.retention import split_ids
 from interlock.store.unit_of_work import UnitOfWork
 
 TABLES = """
@@ -90,6 +91,27 @@ CREATE TABLE log_chunk (
 """
 PART_MAX = 4 * 1024 * 1024  # bytes of a log that are read together
 OFFSET_MAX = 2**62
+# What an archive holds of units, in this order; the bytes of chunks are read apart.
+ARCHIVED_ROWS = (
+    ("blob_use", "tenant, digest, unit", "digest, unit"),
+    ("artifact_blob", "unit, attempt, name, tenant, fence, at, late, media, digest, length", "unit, attempt, name"),
+    ("late_value", "unit, fence, name, tenant, attempt, at, value", "unit, fence, name"),
+    (
+        "unit_log",
+        "unit, attempt, tenant, length, gap_start, gap_end, late, added_at, look_at, digest, frames",
+        "unit, attempt",
+    ),
+)
+USED_BLOBS = """
+SELECT DISTINCT blob.tenant, blob.digest, blob.length FROM blob JOIN blob_use
+ON blob.tenant = blob_use.tenant AND blob.digest = blob_use.digest WHERE blob_use.unit {ids} ORDER BY blob.digest
+"""
+CHUNKED_LOGS = "SELECT DISTINCT unit, attempt FROM log_chunk WHERE unit {ids} ORDER BY unit, attempt"
+CHUNK_COLUMNS = ("unit", "attempt", "start", "tenant", "length", "compressed", "data")
+CHUNKS_PAGE = f"""
+SELECT {", ".join(CHUNK_COLUMNS)} FROM log_chunk
+WHERE unit = :unit AND attempt = :attempt AND start > :after ORDER BY start LIMIT 16
+"""
 OF_UNITS = ("blob_use", "artifact_blob", "late_value", "unit_log", "log_writer", "log_chunk")
 
 # Blobs.
@@ -203,6 +225,10 @@ WHERE NOT EXISTS (
     SELECT 1 FROM blob_use WHERE blob_use.tenant = artifact_blob.tenant AND blob_use.unit = artifact_blob.unit
     AND blob_use.digest = artifact_blob.digest
 )
+"""
+LEFT_BEHIND = """
+SELECT DISTINCT unit FROM {table}
+WHERE NOT EXISTS (SELECT 1 FROM unit WHERE unit.id = {table}.unit) ORDER BY unit LIMIT 100
 """
 ALL_LOGS = f"SELECT {LOG_COLUMNS} FROM unit_log ORDER BY unit, attempt"
 ALL_CHUNKS = "SELECT unit, attempt, start, length FROM log_chunk ORDER BY unit, attempt, start"
@@ -376,10 +402,32 @@ def use_blob_row(tx: UnitOfWork, tenant: int, digest: str, unit: int) -> int | N
     return int(rows[0][0])
 
 
+def read_rows_to_archive(tx: UnitOfWork, units: Sequence[int]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """What units have left, by table: the blobs that they use, their artifacts and their logs.
+
+    The bytes of a log that is not compressed yet are in its rows, in base64.
+    """
+    for part in split_ids(units):
+        given = {"ids": part}
+        for tenant, digest, length in tx.connection.rows(USED_BLOBS, given):
+            yield "blob", {"tenant": tenant, "digest": digest, "length": length}
+        for table, columns, order in ARCHIVED_ROWS:
+            sql = f"SELECT {columns} FROM {table} WHERE unit {{ids}} ORDER BY {order}"
+            for row in tx.connection.rows(sql, given):
+                yield table, dict(zip(columns.split(", "), row, strict=True))
+        for unit, attempt in tx.connection.rows(CHUNKED_LOGS, given):
+            after = -1
+            while chunks := tx.connection.rows(CHUNKS_PAGE, {"unit": unit, "attempt": attempt, "after": after}):
+                for row in chunks:
+                    yield "log_chunk", dict(zip(CHUNK_COLUMNS, (*row[:-1], bytes(row[-1])), strict=True))
+                after = chunks[-1][2]
+
+
 def forget_rows(tx: UnitOfWork, units: Sequence[int]) -> None:
     """What units have left is gone with them. Their blobs are deleted later, if nothing else uses them."""
     for table in OF_UNITS:
-        tx.connection.rows(f"DELETE FROM {table} WHERE unit {{ids}}", {"ids": list(units)})
+        for part in split_ids(units):
+            tx.connection.rows(f"DELETE FROM {table} WHERE unit {{ids}}", {"ids": part})
 
 
 def read_logs_of(tx: UnitOfWork, units: Iterable[int]) -> dict[tuple[int, int], LogRow]:
