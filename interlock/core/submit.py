@@ -75,7 +75,10 @@ def submit(tx: UnitOfWork, command: Submit) -> list[Submitted]:
         if work.ref:
             refs[work.ref] = answers[place].unit
     refuse_circles(tx)
-    return [answers[place] for place in range(len(command.work))]
+    made = [answers[place] for place in range(len(command.work))]
+    for hook in tx.hooks.after_submit:
+        hook(tx, command, made)
+    return made
 
 
 def arrange_work(tx: UnitOfWork, works: Sequence[Work]) -> list[int]:

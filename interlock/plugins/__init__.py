@@ -17,11 +17,15 @@ from interlock.plugins.schedules.plugin import PLUGIN as SCHEDULES
 from interlock.plugins.shell.plugin import PLUGIN as SHELL
 from interlock.plugins.tasks.plugin import PLUGIN as TASKS
 from interlock.plugins.workflows.plugin import PLUGIN as WORKFLOWS
+from interlock.plugins.workstreams.plugin import PLUGIN as WORKSTREAMS
 from interlock.store.connection import Connection, WakeupChannel
 
 STANDARD = Registry(
-    (CONCURRENCY, PARKING, EFFECTS, CHECKS, WORKFLOWS, GRAPHS, APPROVALS, SCHEDULES, EVIDENCE, SHELL, TASKS, PAUSES)
-)
+    (
+        CONCURRENCY, PARKING, EFFECTS, CHECKS, WORKFLOWS, GRAPHS, APPROVALS, SCHEDULES, EVIDENCE, SHELL, TASKS, PAUSES,
+        WORKSTREAMS,
+    )
+)  # fmt: skip
 
 
 def make_engine(

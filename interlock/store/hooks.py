@@ -13,6 +13,7 @@ from interlock.kernel.commands import (
     Requeue,
     Rerun,
     Standing,
+    Submit,
     Submitted,
     Work,
 )
@@ -57,6 +58,8 @@ CompleteWork = Callable[["UnitOfWork", Sequence[Work]], Sequence[Work]]
 PrepareWork = Callable[["UnitOfWork", Work, Unit | None], Work]
 # Called with work of which a unit is about to be made.
 BeforeBirth = Callable[["UnitOfWork", Work], None]
+# Called when everything of a submit was made, with its answers. Raises InterlockError if nothing of it may be made.
+AfterSubmit = Callable[["UnitOfWork", Submit, Sequence[Submitted]], None]
 # Called before a unit is made ready. Returns whether it is not to be made ready after all.
 BeforeReady = Callable[["UnitOfWork", Unit], bool]
 # Called before a unit is granted to a worker; nothing has changed yet. Raises InterlockError if it must not be granted:
@@ -110,6 +113,7 @@ class Hooks(NamedTuple):
     complete_work: tuple[CompleteWork, ...] = ()
     prepare_work: tuple[PrepareWork, ...] = ()
     before_birth: tuple[BeforeBirth, ...] = ()
+    after_submit: tuple[AfterSubmit, ...] = ()
     before_ready: tuple[BeforeReady, ...] = ()
     grant_guards: tuple[GrantGuard, ...] = ()
     claim_queues: tuple[ClaimQueues, ...] = ()

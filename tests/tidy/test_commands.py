@@ -25,11 +25,12 @@ def test_a_command_declares_its_committer_its_scope_and_whether_it_is_public() -
 
 
 def test_what_is_asked_under_a_lease_or_to_get_one_has_a_committer_and_a_scope_of_its_own() -> None:
-    of_leases = {kind for kind in KINDS if kind.__module__ == "interlock.kernel.commands.leases"}
+    of_leases = {kind for kind in KINDS if kind.__module__ == "interlock.kernel.commands.leases"} | {commands.AddTasks}
     assert of_leases == {kind for kind in KINDS if kind.committer in (Route.HOLDER, Route.CLAIM)}
     assert {kind.scope for kind in of_leases} == {"worker"}
     assert {kind.__name__ for kind in KINDS if not kind.takes_key} == {
         "Claim", "Start", "Heartbeat", "Finish", "ReadOutput", "Release", "AppendLog", "AddArtifact",
+        "AddTasks",
     }  # fmt: skip
 
 

@@ -79,3 +79,4 @@ from interlock.kernel.commands.workers import Drain as Drain
 from interlock.kernel.commands.workers import Register as Register
 from interlock.kernel.commands.workflows import DefineTemplate as DefineTemplate
 from interlock.kernel.commands.workflows import Signal as Signal
+from interlock.kernel.commands.workstreams import AddTasks as AddTasks

@@ -1,0 +1,25 @@
+"""What is asked of the tasks of a workstream, beside what is asked of any job."""
+
+from collections.abc import Sequence
+
+from interlock.kernel.commands.base import Command, Route
+from interlock.kernel.commands.leases import LeaseRef
+from interlock.kernel.commands.submit import Submitted, Work
+
+
+class AddTasks(Command[list[Submitted]], frozen=True, kw_only=True):
+    """The holder of a task adds tasks to its workstream, each under a name of its own; adding them again adds none."""
+
+    committer = Route.HOLDER
+    scope = "worker"
+    public = True
+    takes_key = False
+
+    lease: LeaseRef  # of the task that adds them
+    work: tuple[Work, ...]
+
+    def count_rows(self) -> int:
+        return len(self.work)
+
+    def held_units(self) -> Sequence[int]:
+        return [self.lease.unit]
