@@ -1,8 +1,8 @@
 """Large values of an app: what is over 256 KiB goes beside the database by itself, and comes back by itself.
 
-An input or a result that is that large is written as a blob before the command that has it is sent, and the command has
-a reference instead. Whoever reads the row gets the text of the blob. Where there is no place for blobs, everything
-stays in the row, as far as it fits there.
+An input, a result, or what a handler records (results of steps and effects, checkpoints) that is that large is written
+as a blob before the command that has it is sent, and the command has a reference instead. Whoever reads the row gets
+the text of the blob. Where there is no place for blobs, everything stays in the row, as far as it fits there.
 """
 
 import asyncio
@@ -13,7 +13,7 @@ import msgspec
 
 from interlock.blobs.store import PIECE, read_value, write_pieces
 from interlock.kernel.blobs import BlobRef, format_reference, is_large, parse_reference
-from interlock.kernel.commands import AddBlob, Command, Finish, Submit
+from interlock.kernel.commands import RECORDED_VALUES, AddBlob, Command, Finish, Record, Submit
 from interlock.kernel.errors import InterlockError, NoBlobs, Unavailable
 
 if TYPE_CHECKING:
@@ -61,9 +61,11 @@ def keep_value(app: "App", tenant: int, text: str, *, worker: bool) -> str:
 
 
 def has_large_value(command: Command[Any]) -> bool:
-    """Whether a command has an input or a result that is kept as a blob."""
+    """Whether a command has an input, a result or a recorded value that is kept as a blob."""
     if isinstance(command, Submit):
         return any(is_large(work.input) for work in command.work)
+    if isinstance(command, Record):
+        return command.kind in RECORDED_VALUES and is_large(command.payload)
     return isinstance(command, Finish) and any(is_large(outcome.result) for outcome in command.outcomes)
 
 
@@ -77,6 +79,8 @@ def pack_values(app: "App", command: Any) -> Any:
     if isinstance(command, Submit):
         work = (replace(each, input=keep_value(app, tenant, each.input, worker=False)) for each in command.work)
         return replace(command, work=tuple(work))
+    if isinstance(command, Record):
+        return replace(command, payload=keep_value(app, tenant, command.payload, worker=True))
     outcomes = (replace(each, result=keep_value(app, tenant, each.result, worker=True)) for each in command.outcomes)
     return replace(command, outcomes=tuple(outcomes))
 

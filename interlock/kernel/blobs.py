@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from interlock.kernel.errors import InterlockError
 
-LARGE = 256 * 1024  # bytes of an input or a result; a longer one is kept as a blob
+LARGE = 256 * 1024  # bytes of an input, a result or a step's result; a longer one is kept as a blob
 DIGEST = re.compile(r"[0-9a-f]{64}")
 PREFIX = '{"$blob":"sha256:'  # how every reference begins
 REFERENCE = re.compile(r'\{"\$blob":"sha256:([0-9a-f]{64})","bytes":(0|[1-9][0-9]{0,15})\}')

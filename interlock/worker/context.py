@@ -167,7 +167,7 @@ class JobContext(Context):
     @property
     def saved(self) -> Any:
         """What the last checkpoint of an earlier attempt said; None if there was none."""
-        return None if self.grant.checkpoint is None else msgspec.json.decode(self.grant.checkpoint)
+        return None if self.grant.checkpoint is None else msgspec.json.decode(self.read_value(self.grant.checkpoint))
 
     def refuse_late_start(self) -> None:
         """Called right before the handler. Raises LeaseOver."""
@@ -237,14 +237,14 @@ class StepRecorder:
         if name not in self.done:
             self.done[name] = msgspec.json.encode(fn()).decode()
             check_accepted(self.context.sender.send(self.make_record(name)))
-        result: T = msgspec.json.decode(self.done[name])
+        result: T = msgspec.json.decode(self.context.read_value(self.done[name]))
         return result
 
     async def aio(self, name: str, fn: Callable[[], Awaitable[T]]) -> T:
         if name not in self.done:
             self.done[name] = msgspec.json.encode(await fn()).decode()
             check_accepted(await self.context.sender.asend(self.make_record(name)))
-        result: T = msgspec.json.decode(self.done[name])
+        result: T = msgspec.json.decode(self.context.read_value(self.done[name]))
         return result
 
     def make_record(self, name: str) -> Record:

@@ -42,7 +42,7 @@ class EffectRecorder:
     def perform(self, name: str, call: Callable[[], Any], check: Callable[[], Any] | None) -> Steps[Any]:
         sender, status = self.context.sender, self.known.get(name)
         if status is not None and status.result is not None:
-            return msgspec.json.decode(status.result)
+            return msgspec.json.decode(self.context.read_value(status.result))
         if status is not None and status.is_open:
             if check is None:
                 yield from self.ask(status)

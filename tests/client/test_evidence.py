@@ -9,9 +9,9 @@ import pytest
 import interlock
 from interlock import InterlockError
 from interlock.kernel.blobs import LARGE, parse_reference
-from interlock.kernel.commands import Revoke
+from interlock.kernel.commands import RECORDED_VALUES, Revoke
 from interlock.kernel.errors import NoBlobs, Unknown
-from interlock.store.queries.views import view
+from interlock.store.queries.views import notes_of, view
 from interlock.testing import Stage
 
 BIG = "é" * LARGE  # twice as many bytes
@@ -50,6 +50,47 @@ def test_so_do_those_of_an_async_handler(stage: Stage) -> None:
         return await job.wait.aio()
 
     assert asyncio.run(ask()) == BIG * 2
+
+
+def test_large_results_of_recorded_steps_and_checkpoints_come_back_to_the_next_attempt(stage: Stage) -> None:
+    calls: list[str] = []
+
+    @stage.app.task(attempts=2, backoff="1ms")
+    def work(ctx: interlock.Context) -> list[int]:
+        def fetch() -> str:
+            calls.append("fetch")
+            return BIG
+
+        text, paid = ctx.step("fetch", fetch), ctx.effect("pay", fetch)
+        if ctx.attempt == 1:
+            ctx.checkpoint({"text": BIG})
+            raise interlock.TransientError("once more")
+        return [len(text), len(paid), len(ctx.saved["text"])]
+
+    job = work.submit()
+    assert job.wait() == [len(BIG)] * 3
+    assert calls == ["fetch"] * 2
+    notes = [note for note in stage.app.read(notes_of, job.unit) if note.kind in RECORDED_VALUES]
+    assert sorted(note.kind for note in notes) == ["checkpoint", "effect_result", "step"]
+    blobs = [parse_reference(note.payload) for note in notes]
+    assert all(blob and blob.length > 2 * LARGE for blob in blobs)
+
+
+def test_so_do_those_of_an_async_handlers_steps(stage: Stage) -> None:
+    @stage.app.task(attempts=2, backoff="1ms")
+    async def work(ctx: interlock.Context) -> int:
+        async def fetch() -> str:
+            return BIG
+
+        text = await ctx.step.aio("fetch", fetch)
+        if ctx.attempt == 1:
+            raise interlock.TransientError("once more")
+        return len(text)
+
+    job = work.submit()
+    assert job.wait() == len(BIG)
+    (note,) = [note for note in stage.app.read(notes_of, job.unit) if note.kind == "step"]
+    assert parse_reference(note.payload)
 
 
 def test_large_outputs_of_steps_reach_later_steps(stage: Stage) -> None:

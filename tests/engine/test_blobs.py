@@ -12,12 +12,13 @@ from interlock.blobs.folder import FolderBlobs
 from interlock.blobs.memory import MemoryBlob, MemoryBlobs
 from interlock.blobs.store import read_whole, write_pieces
 from interlock.kernel.blobs import LARGE, BlobRef, format_reference, is_large, parse_reference
-from interlock.kernel.commands import AddBlob, Submit, Work
+from interlock.kernel.commands import AddBlob, Record, Revoke, Submit, Work
 from interlock.kernel.errors import Corrupt, InterlockError, NoBlobs, Unknown
 from interlock.plugins import STANDARD
+from interlock.plugins.evidence.queries import list_artifacts
 from tests.engine.tamper import behind_the_guard
 from tests.engine.test_archive import archive
-from tests.engine.world import World
+from tests.engine.world import World, held
 from tests.store.databases import declare
 
 HOUR, DAY = 3_600, 86_400
@@ -184,6 +185,41 @@ def test_work_uses_the_blob_of_its_input_and_of_its_result(world: World) -> None
     declare(world.connection, 1)
     uses = world.connection.rows("SELECT digest, unit FROM blob_use ORDER BY digest")
     assert uses == sorted([(given.digest, unit), (result.digest, unit)])
+
+
+@pytest.mark.parametrize("kind", ["step", "checkpoint"])
+def test_work_uses_the_blob_of_what_its_holder_records(world: World, kind: str) -> None:
+    blob = add(world, b'"what a step came to"')
+    unit = world.submit()
+    (grant,) = world.claim(world.worker())
+    world.start(grant)
+    missing = format_reference(BlobRef("0" * 64, 5))
+    with pytest.raises(InterlockError, match="there is no blob sha256:0000"):
+        world.send(Record(held=(held(grant),), kind=kind, name="fetch", payload=missing))
+    assert world.count("note", f"kind = '{kind}'") == 0
+    (status,) = world.send(Record(held=(held(grant),), kind=kind, name="fetch", payload=format_reference(blob)))
+    assert status.accepted
+    assert world.connection.rows("SELECT unit, digest FROM blob_use") == [(unit, blob.digest)]
+    age(world, blob)
+    sweep(world, 2 * HOUR)
+    sweep(world, 2 * DAY)
+    assert is_there(world, blob)
+    assert broken(world) == []
+
+
+def test_the_late_blob_of_a_step_is_an_artifact(world: World) -> None:
+    blob = add(world, b'"what a step came to"')
+    unit = world.submit()
+    (grant,) = world.claim(world.worker())
+    world.start(grant)
+    world.send(Revoke(unit=unit, actor="ops", reason="r"))
+    (status,) = world.send(Record(held=(held(grant),), kind="step", name="fetch", payload=format_reference(blob)))
+    assert not status.accepted
+    (row,) = list_artifacts(world.connection, 1, unit)
+    assert (row.name, row.late, row.digest, row.length, row.value) == (
+        "step fetch", True, blob.digest, blob.length, None,
+    )  # fmt: skip
+    assert world.count("blob_use") == 1
 
 
 def test_many_alike_each_use_it(world: World) -> None:

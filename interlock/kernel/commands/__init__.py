@@ -17,6 +17,7 @@ from interlock.kernel.commands.leases import ENDS as ENDS
 from interlock.kernel.commands.leases import ERROR_CLASSES as ERROR_CLASSES
 from interlock.kernel.commands.leases import PERMANENT as PERMANENT
 from interlock.kernel.commands.leases import RECORDED_ONCE as RECORDED_ONCE
+from interlock.kernel.commands.leases import RECORDED_VALUES as RECORDED_VALUES
 from interlock.kernel.commands.leases import RECORDS as RECORDS
 from interlock.kernel.commands.leases import STAGES as STAGES
 from interlock.kernel.commands.leases import TRACEBACK_MAX as TRACEBACK_MAX

@@ -9,6 +9,7 @@ from interlock.kernel.commands.base import Command, Route
 STAGES = ("fetch", "input", "exec", "output", "commit")
 ENDS = ("success", "failure", "cancelled")
 RECORDS = ("progress", "checkpoint", "step", "artifact", "log", "compensation", "child", "effect", "effect_result")
+RECORDED_VALUES = ("step", "effect_result", "checkpoint")  # which are kept as blobs if they are large
 RECORDED_ONCE = ("step", "compensation", "child", "effect_result")  # of one name, the first is kept
 # What a holder may say of a failure; for a dead letter, the reason code that it stands for unless another is given.
 TRANSIENT, PERMANENT, VALIDATION, CONFLICT = (

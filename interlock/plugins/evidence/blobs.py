@@ -9,9 +9,10 @@ the two wait for each other; whoever writes bytes anew makes the file new, and a
 
 from interlock.blobs.store import NO_FOLDER
 from interlock.kernel.blobs import BlobRef, check_digest, parse_reference
-from interlock.kernel.commands import AddBlob
+from interlock.kernel.commands import RECORDED_VALUES, AddBlob, Record
 from interlock.kernel.errors import InterlockError, NoBlobs
 from interlock.kernel.lifecycle import Category
+from interlock.kernel.rows import Unit
 from interlock.plugins.evidence.queries import DELETE_UNUSED, DUE_BLOBS, MARK_BLOB, add_blob_row, use_blob_row
 from interlock.store.hooks import Moved, Reaction
 from interlock.store.unit_of_work import UnitOfWork
@@ -62,6 +63,18 @@ def use_values(tx: UnitOfWork, moved: list[Moved]) -> None:
 def serves_values(move: Moved) -> bool:
     """Whether a unit was born, or has just succeeded."""
     return move.was is None or (move.has_ended and move.unit.outcome == Category.SUCCESS)
+
+
+def use_recorded_value(tx: UnitOfWork, unit: Unit, command: Record) -> bool:
+    """A unit whose holder records a large value uses its blob. The core keeps the record itself.
+
+    Raises:
+        InterlockError: the database knows of no such blob.
+    """
+    blob = parse_reference(command.payload) if command.kind in RECORDED_VALUES else None
+    if blob and use_blob(tx, unit.tenant, blob.digest, unit.id) != blob.length:
+        raise InterlockError(f"blob sha256:{blob.digest} has not {blob.length:,} bytes")
+    return False
 
 
 USE_VALUES = Reaction("use the blobs of large values", serves_values, use_values)

@@ -9,10 +9,11 @@ from typing import NamedTuple
 
 from interlock.core.lease_secrets import hash_secret
 from interlock.core.leases import judge_message
+from interlock.kernel.blobs import parse_reference
 from interlock.kernel.commands import Command, EvidenceStatus, LeaseRef, Record
 from interlock.kernel.lifecycle import Category
 from interlock.kernel.rows import Unit
-from interlock.plugins.evidence.queries import ADD_LATE_VALUE, FIND_ARTIFACT, LEASE_HOPS, OLD_LEASE
+from interlock.plugins.evidence.queries import ADD_LATE_VALUE, FIND_ARTIFACT, LEASE_HOPS, OLD_LEASE, use_blob_row
 from interlock.store.queries.for_verbs import has_artifact
 from interlock.store.unit_of_work import UnitOfWork
 
@@ -76,5 +77,7 @@ def keep_late_value(tx: UnitOfWork, command: Command[object], ref: LeaseRef) -> 
     name = f"step {command.name}" if command.kind == "step" else command.name
     place = {"unit": ref.unit, "attempt": attempt, "name": name}
     if not has_artifact(tx, ref.unit, attempt, name) and not tx.connection.rows(FIND_ARTIFACT, place):
+        if blob := parse_reference(command.payload):
+            use_blob_row(tx, tx.tenant, blob.digest, ref.unit)
         row = {"tenant": tx.tenant, "fence": ref.fence, "at": tx.now, "value": command.payload}
         tx.connection.rows(ADD_LATE_VALUE, {**place, **row})

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from contextlib import closing
 from hashlib import sha256
 
+from interlock.kernel.blobs import PREFIX
 from interlock.kernel.errors import InterlockError
 from interlock.plugins.evidence.queries import (
     ALL_BLOBS,
@@ -11,6 +12,7 @@ from interlock.plugins.evidence.queries import (
     ALL_LOGS,
     LEFT_BEHIND,
     OF_UNITS,
+    UNUSED_NOTES,
     UNUSED_ROWS,
     USES_WITHOUT_BLOB,
     LogRow,
@@ -25,6 +27,8 @@ def find_missing_blobs(connection: Connection) -> Iterator[tuple[int, str]]:
         yield unit, f"it uses blob sha256:{digest}, which is not there"
     for unit, digest in connection.rows(UNUSED_ROWS):
         yield unit, f"its artifact sha256:{digest} may be deleted: no row says that it is used"
+    for unit, digest in connection.rows(UNUSED_NOTES, {"reference": f"{PREFIX}%"}):
+        yield unit, f"what it recorded as sha256:{digest} may be deleted: no row says that it is used"
 
 
 def find_damaged_blobs(connection: Connection) -> Iterator[tuple[int, str]]:

@@ -3,7 +3,7 @@
 from interlock.core.plugin import Plugin
 from interlock.kernel.commands import AddArtifact, AddBlob, AppendLog
 from interlock.plugins.evidence.artifacts import add_artifact
-from interlock.plugins.evidence.blobs import USE_VALUES, add_blob, sweep_blobs
+from interlock.plugins.evidence.blobs import USE_VALUES, add_blob, sweep_blobs, use_recorded_value
 from interlock.plugins.evidence.late import keep_late_value
 from interlock.plugins.evidence.laws import LAWS
 from interlock.plugins.evidence.logs import append_log, compress_logs
@@ -29,6 +29,7 @@ PLUGIN = Plugin(
     routes="interlock.plugins.evidence.routes:ROUTES",
     cli="interlock.plugins.evidence.cli:app",
     hooks=Hooks(
+        on_record=(use_recorded_value,),
         on_stale=(keep_late_value,),
         archive_rows=(read_rows_to_archive,),
         on_forget=(forget_rows,),

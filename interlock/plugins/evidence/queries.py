@@ -8,7 +8,7 @@ import msgspec
 
 from interlock.blobs.store import NO_FOLDER
 from interlock.core.validation import check_range
-from interlock.kernel.blobs import BlobRef
+from interlock.kernel.blobs import PREFIX, BlobRef, parse_reference
 from interlock.kernel.errors import NoBlobs, Unknown
 from interlock.plugins.evidence.frames import Frame, decompress, find_frames
 from interlock.store.connection import Connection
@@ -226,6 +226,15 @@ WHERE NOT EXISTS (
     AND blob_use.digest = artifact_blob.digest
 )
 """
+# A value that a holder recorded may be the name of a blob.
+UNUSED_NOTES = f"""
+SELECT unit, substr(payload, {len(PREFIX) + 1}, 64) FROM note
+WHERE kind IN ('step', 'effect_result', 'checkpoint') AND payload LIKE :reference
+AND NOT EXISTS (
+    SELECT 1 FROM blob_use WHERE blob_use.tenant = note.tenant AND blob_use.unit = note.unit
+    AND blob_use.digest = substr(note.payload, {len(PREFIX) + 1}, 64)
+)
+"""
 LEFT_BEHIND = """
 SELECT DISTINCT unit FROM {table}
 WHERE NOT EXISTS (SELECT 1 FROM unit WHERE unit.id = {table}.unit) ORDER BY unit LIMIT 100
@@ -295,13 +304,11 @@ def list_artifacts(connection: Connection, tenant: int, unit: int) -> list[Artif
         ArtifactInfo(name, attempt, fence, at, False, "application/json", digest, len(data.encode()), data)
         for name, attempt, fence, at, digest, data in connection.rows(VALUES, given)
     ]
-    rows += [
-        ArtifactInfo(
-            name, attempt, fence, at, True, "application/json", sha256(value.encode()).hexdigest(),
-            len(value.encode()), value,
-        )
-        for name, attempt, fence, at, value in connection.rows(LATE_VALUES, given)
-    ]  # fmt: skip
+    for name, attempt, fence, at, value in connection.rows(LATE_VALUES, given):
+        large, data = parse_reference(value), value.encode()
+        digest, length = large or (sha256(data).hexdigest(), len(data))
+        small = None if large else value
+        rows.append(ArtifactInfo(name, attempt, fence, at, True, "application/json", digest, length, small))
     return sorted(rows, key=lambda row: (row.attempt, row.name))
 
 
