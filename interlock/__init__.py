@@ -21,12 +21,15 @@ from interlock.client.jobs import Job
 from interlock.client.runs import Run
 from interlock.client.tasks import Task, counted, exclusive, limit, rate, rated, shared
 from interlock.client.workflows import Workflow, approval, parallel, shell, step
+from interlock.client.workstream_runs import WorkstreamRun
+from interlock.client.workstream_tasks import task
+from interlock.client.workstreams import Workstream
 from interlock.kernel.errors import InterlockError, LeaseConflictError, PermanentError, TransientError, ValidationError
 
 __version__ = "0.1.0"
 __all__ = [
     "App", "Cancelled", "Context", "Failed", "InterlockError", "Job", "LeaseConflictError", "NoAnswer", "NoSignal",
     "NotDone", "Outage", "PermanentError", "Reject", "Rejected", "Result", "Retry", "Run", "Snooze", "StillWaiting",
-    "Task", "TransientError", "ValidationError", "Workflow", "approval", "child", "counted", "exclusive", "limit",
-    "open", "parallel", "rate", "rated", "shared", "shell", "step",
+    "Task", "TransientError", "ValidationError", "Workflow", "Workstream", "WorkstreamRun", "approval", "child",
+    "counted", "exclusive", "limit", "open", "parallel", "rate", "rated", "shared", "shell", "step", "task",
 ]  # fmt: skip

@@ -26,6 +26,8 @@ from interlock.client.shell import make_shell_submit
 from interlock.client.tasks import Rules, Task
 from interlock.client.why import explain
 from interlock.client.workflows import Workflow
+from interlock.client.workstream_runs import WorkstreamRun
+from interlock.client.workstreams import Workstream
 from interlock.core.engine import refuse_fork
 from interlock.core.plugin import Plugin, Registry
 from interlock.kernel.commands import (
@@ -71,6 +73,7 @@ class App:
         self.lifecycles = hurried(all_lifecycles, hurry) if hurry != 1 else all_lifecycles
         self.tasks: dict[str, Task[Any, Any]] = {}
         self.workflows: dict[str, Workflow] = {}
+        self.workstreams: dict[str, Workstream] = {}
         self.schedules = Schedules(self)
         self.every = self.schedules.every
         self.inbox = Inbox(self)
@@ -166,6 +169,13 @@ class App:
         self.workflows[name] = workflow = Workflow(self, name, steps)
         return workflow
 
+    def workstream(self, name: str, tasks: Iterable[Any], **options: Any) -> Workstream:
+        """Defines a workstream: a graph of tasks under a name; `options` are those of `Workstream`."""
+        if name in self.workstreams:
+            raise InterlockError(f"this app has a workstream '{name}' already; give one of them another name")
+        self.workstreams[name] = workstream = Workstream(self, name, tasks, **options)
+        return workstream
+
     @property
     def definitions(self) -> list[DefineTask | DefineTemplate | DefineSchedule]:
         """What the database must know of this app: tasks, workflows (those inside others first) and schedules."""
@@ -182,8 +192,9 @@ class App:
         return [future.result() for future in self.put_all(self.definitions)] if self.definitions else []
 
     def run(self, run: int | str) -> Run:
-        """Returns a run by its id; nothing is read."""
-        return Run(self, parse_id(run) if isinstance(run, str) else run)
+        """Returns a run by its id; of a workstream, a handle of one. Nothing is read."""
+        kind = WorkstreamRun if isinstance(run, str) and run.startswith("workstream_") else Run
+        return kind(self, parse_id(run) if isinstance(run, str) else run)
 
     def rerun(self, run: int | str, *, from_: str | None = None, by: str = "local", reason: str = "") -> Run:
         """Makes a new run of the same steps, from one of them on; the outputs of those before it are taken over."""

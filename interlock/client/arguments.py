@@ -12,6 +12,8 @@ from interlock.kernel.commands import LeaseGrant
 from interlock.kernel.errors import InterlockError
 from interlock.kernel.parameters import NO_ARGUMENTS, Parameter, describe_wrong_argument, list_kinds
 
+TASK = "task"  # the lifecycle of a task of a workstream
+
 
 class Arguments:
     """The parameters of one handler."""
@@ -83,8 +85,9 @@ class Arguments:
     ) -> dict[str, Any]:
         """Returns what the handler is called with: its arguments, and the context if it takes one.
 
-        A step takes those arguments of its run, and outputs of earlier steps, that its parameters name. A parameter of
-        another job that is called like something that the job needs, and was not given, is what that came to.
+        A step takes those arguments of its run, and outputs of earlier steps, that its parameters name, and a task of a
+        workstream those of the workstream. A parameter of another job that is called like something that the job needs,
+        and was not given, is what that came to.
         `read_value` returns the text of a value that is kept elsewhere.
 
         Raises:
@@ -96,8 +99,12 @@ class Arguments:
             outputs = {name: output for name, output in grant.outputs if name in self.names}
             values |= {name: msgspec.Raw(read_value(output).encode()) for name, output in outputs.items()}
             text = msgspec.json.encode({name: values[name] for name in self.names if name in values})
-        elif needed := {name: output for name, output in grant.needed if name in self.names}:
+        elif (needed := {name: output for name, output in grant.needed if name in self.names}) or (
+            grant.lifecycle == TASK
+        ):
             given = msgspec.json.decode(text, type=dict[str, msgspec.Raw] | None) or {}
+            if grant.lifecycle == TASK:
+                given = {name: value for name, value in given.items() if name in self.names}
             values = {name: msgspec.Raw(read_value(output).encode()) for name, output in needed.items()}
             text = msgspec.json.encode({**values, **given})
         arguments = msgspec.structs.asdict(self.decode_input(text))
@@ -157,15 +164,21 @@ class StepParameter:
     of_any_step: bool = False  # the task that undoes a step may take the output of any other step
 
 
+BEFORE = {"step": "before it", "task": "that it needs"}  # how a message calls what gives a part its input
+
+
 class RunArguments:
-    """The arguments of the runs of one workflow."""
+    """The arguments of the runs of one workflow, or of one workstream."""
 
     def __init__(
         self, workflow: str, before: Mapping[str, set[str]], parameters: Sequence[StepParameter],
-        reserved: tuple[str, ...],
+        reserved: tuple[str, ...], *, kind: str = "workflow", part: str = "step",
     ) -> None:  # fmt: skip
-        """`before` has for each step the names that parameters have and steps before it. Raises InterlockError."""
-        self.workflow = workflow
+        """`before` has for each step the names that parameters have and steps before it. Raises InterlockError.
+
+        `kind` and `part` are how messages call the whole and its steps.
+        """
+        self.called, self.part = f"{kind} '{workflow}'", part
         self.takes_anything = any(parameter.name is None for parameter in parameters)
         self.parameters = [
             parameter
@@ -174,9 +187,9 @@ class RunArguments:
             and parameter.name not in (before if parameter.of_any_step else before[parameter.step])
         ]
         for parameter in self.parameters:
-            step_takes = f"workflow '{workflow}': step '{parameter.step}' takes '{parameter.name}'"
+            step_takes = f"{self.called}: {part} '{parameter.step}' takes '{parameter.name}'"
             if parameter.name in before:
-                raise InterlockError(f"{step_takes}, which is a step, but none before it")
+                raise InterlockError(f"{step_takes}, which is a {part}, but none {BEFORE[part]}")
             if parameter.name in reserved:
                 names = ", ".join(reserved)
                 raise InterlockError(f"{step_takes}, which must have another name; submit uses {names}")
@@ -193,7 +206,9 @@ class RunArguments:
             raise self.make_error(f"it has no argument '{unknown[0]}'")
         for parameter in self.parameters:
             if parameter.required and parameter.name not in values:
-                raise self.make_error(f"argument '{parameter.name}' is missing: step '{parameter.step}' needs it")
+                raise self.make_error(
+                    f"argument '{parameter.name}' is missing: {self.part} '{parameter.step}' needs it"
+                )
         try:
             text = encode_arguments(values)
             for parameter in self.parameters:
@@ -207,4 +222,4 @@ class RunArguments:
 
     def make_error(self, why: str) -> InterlockError:
         names = ", ".join(dict.fromkeys(str(parameter.name) for parameter in self.parameters))
-        return InterlockError(f"workflow '{self.workflow}': {why}; it takes {names or 'no arguments'}")
+        return InterlockError(f"{self.called}: {why}; it takes {names or 'no arguments'}")

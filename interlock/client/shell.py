@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from interlock.client.durations import Length, instant_us, length_us
-from interlock.client.tasks import check_options, inherit, refuse_unknown_options
-from interlock.kernel.commands import Submit, Work
+from interlock.client.tasks import check_options, inherit, parse_resources, refuse_unknown_options
+from interlock.kernel.commands import Resource, Submit, Work
 from interlock.kernel.errors import InterlockError
 from interlock.plugins.shell.options import SHELL, ShellOptions, check_shell_options, encode_shell
 
 if TYPE_CHECKING:
     from interlock.client.app import App
 
-RULES = ("environment", "directory", "limits", "queue", "attempts", "timeout", "capabilities", "mutex")
+RULES = ("environment", "directory", "limits", "queue", "attempts", "timeout", "capabilities", "mutex", "resources")
 SUBMITTED = ("key", "on_duplicate", "delay", "at", "priority", "labels", "correlation", "trace")
 
 
@@ -30,6 +30,7 @@ class ShellCommand:
     timeout: Length | None = None
     capabilities: tuple[str, ...] = ()
     mutex: str | None = None
+    resources: tuple[Resource, ...] = ()
 
     @property
     def name(self) -> str:
@@ -47,6 +48,7 @@ class ShellCommand:
             raise InterlockError(f"shell: {error}") from None
         check_shell_options(options)
         others = {name: rules[name] for name in ("queue", "attempts", "timeout", "mutex") if name in rules}
+        others["resources"] = parse_resources(rules.get("resources") or ())
         capabilities = rules.get("capabilities") or ()
         check_options({**others, "capabilities": capabilities})
         return cls(options=options, capabilities=tuple(capabilities), **others)
@@ -56,6 +58,7 @@ class ShellCommand:
         timeout = None if self.timeout is None else length_us("timeout", self.timeout)
         capabilities = tuple(dict.fromkeys((SHELL, *self.capabilities)))
         fields = {"attempts": self.attempts, "timeout_us": timeout, "mutex": self.mutex, **options}
+        fields["resources"] = self.resources
         return Work(
             task=SHELL, input=text, queue=self.queue, capabilities=capabilities, options=encode_shell(self.options),
             **fields,

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 P = ParamSpec("P")
 R = TypeVar("R")
+MODES = ("exclusive", "shared")  # of a resource that is given as in {"repo": "exclusive"}
 RUNNING: "ContextVar[tuple[App, LeaseGrant] | None]" = ContextVar("interlock_running", default=None)
 
 
@@ -109,6 +110,26 @@ def make_resource(name: str, mode: str, n: int = 1, **numbers: int) -> Resource:
     resource = Resource(name, mode, n, **numbers)
     check_resource(resource)
     return resource
+
+
+def parse_list(word: str, values: Any) -> tuple[Any, ...]:
+    """Returns a list that somebody gave. Raises InterlockError for what is none, text among it."""
+    if isinstance(values, str | bytes | Mapping) or not isinstance(values, Iterable):
+        raise InterlockError(f"{word} = {values!r} is not allowed; allowed is a list")
+    return tuple(values)
+
+
+def parse_resources(resources: Any) -> tuple[Resource, ...]:
+    """Returns resources that are given as a list, or as in `{"repo": "exclusive"}`. Raises InterlockError."""
+    if not isinstance(resources, Mapping):
+        return parse_list("resources", resources)
+    for name, mode in resources.items():
+        if mode not in MODES:
+            raise InterlockError(
+                f"resources: '{name}' = {mode!r} is not allowed; allowed are {' and '.join(MODES)}, or a list of "
+                "interlock.exclusive(name), shared, counted or rated"
+            )
+    return tuple(make_resource(name, mode) for name, mode in resources.items())
 
 
 class SubmitOptions(TypedDict, total=False):

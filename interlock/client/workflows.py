@@ -12,6 +12,7 @@ from interlock.client.durations import Length, length_us
 from interlock.client.runs import Run
 from interlock.client.shell import ShellCommand
 from interlock.client.tasks import Task, check_options, inherit, refuse_unknown_options
+from interlock.client.workstream_tasks import WorkstreamTask, make_part
 from interlock.core.validation import check_work
 from interlock.kernel import when, workflow_graph
 from interlock.kernel.commands import Command, DefineTemplate, Submit, Submitted, Work
@@ -53,6 +54,7 @@ class WorkflowStep:
     when: str | None = None
     undo: "Task[Any, Any] | str | None" = None
     reclaim_after: Length | None = None
+    in_workstream: WorkstreamTask | None = None  # what it says as a task of a workstream
 
 
 @dataclass(frozen=True)
@@ -101,18 +103,23 @@ def approval(
 
 def shell(
     name: str, command: str, *, when: str | None = None, undo: "Task[Any, Any] | str | None" = None,
-    reclaim_after: Length | None = None, **rules: Any,
+    reclaim_after: Length | None = None, needs: Iterable[Any] = (), arguments: Mapping[str, Any] | None = None,
+    critical: bool = True, checks: Iterable[Any] = (), **rules: Any,
 ) -> WorkflowStep:  # fmt: skip
-    """A step that runs a shell command, on workers that were started with `--shell`.
+    """A step, a task of a workstream or a check that runs a shell command, on workers started with `--shell`.
 
-    `rules` are `environment`, `directory`, `limits`, `queue`, `attempts`, `timeout`, `capabilities` and `mutex`. The
-    command finds the arguments of its run as JSON in `INTERLOCK_INPUT`, and the outputs of earlier steps in
-    `INTERLOCK_OUTPUTS`; they are never a part of its text.
+    `rules` are `environment`, `directory`, `limits`, `queue`, `attempts`, `timeout`, `capabilities`, `mutex` and
+    `resources`. The command finds the arguments of its run as JSON in `INTERLOCK_INPUT`, and the outputs of earlier
+    steps, or of what it needs, in `INTERLOCK_OUTPUTS`; they are never a part of its text. `needs`, `arguments`,
+    `critical` and `checks` are those of `interlock.task`, for workstreams; `when`, `undo` and `reclaim_after` those of
+    `interlock.step`, for workflows.
 
     Raises:
         InterlockError: the command or a rule is not allowed.
     """
-    return WorkflowStep(ShellCommand.check(command, rules), name, when, undo, reclaim_after)
+    work = ShellCommand.check(command, rules)
+    part = make_part(work, name, needs=needs, arguments=arguments, critical=critical, checks=checks)
+    return WorkflowStep(work, name, when, undo, reclaim_after, part)
 
 
 def parallel(*steps: Any) -> Parallel:
@@ -233,6 +240,11 @@ class DefiningSender:
 
 def make_step(workflow: str, part: Any) -> WorkflowStep | Approval:
     match part:
+        case WorkflowStep(in_workstream=WorkstreamTask() as task) if not task.is_plain:
+            raise InterlockError(
+                f"workflow '{workflow}': step '{part.name}': needs, arguments, critical and checks are for "
+                "workstreams; the steps of a workflow follow each other"
+            )
         case WorkflowStep() | Approval():
             return part
         case workflow_graph.APPROVAL_STEP:

@@ -15,6 +15,7 @@ import msgspec
 
 from interlock.kernel import timing
 from interlock.kernel.commands import ON_DUPLICATE, SETTLES, Policy, Work
+from interlock.kernel.commands.submit import list_inner_work
 from interlock.kernel.errors import InterlockError, Unknown
 from interlock.kernel.lifecycle import Lifecycle
 from interlock.kernel.lifecycle_options import RollUp
@@ -135,6 +136,9 @@ def check_work(lifecycles: Mapping[str, Lifecycle], work: Work, hooks: Hooks) ->
     check_options_known(work, dict(hooks.options))
     for check_options in hooks.checks:
         check_options(lifecycles, work)
+    for inner in list_inner_work(work):
+        if inner.options is not None:  # of what has none, whoever holds it has checked the rest
+            check_work(lifecycles, inner, hooks)
     if work.reclaim_after_us is not None and not may_be_reclaimed(lifecycles, work):
         raise InterlockError(
             f"reclaim_after is not allowed for a {work.lifecycle}; allowed is it for a run and its steps"

@@ -10,6 +10,7 @@ from interlock.kernel.errors import InterlockError
 from tests.engine.world import SECOND, World, held
 
 MINUTE = 60
+COMMAND = '{"shell": {"command": "make lint"}}'
 
 
 def options(*jobs: Any, **more: Any) -> str:
@@ -54,6 +55,16 @@ def test_all_checks_run_at_once_and_the_last_one_is_the_verdict(world: World) ->
     assert world.unit(stream).state == "completed"  # and its own gate has nothing to check
     ends = {world.events(unit)[-1].at for unit in (task, stream, grants["unit"].unit)}
     assert len(ends) == 1  # one transaction
+
+
+def test_a_command_is_a_check_with_what_it_runs(world: World) -> None:
+    command = {"task": "shell", "capabilities": ["shell"], "options": COMMAND}
+    _, task, worker = stream_of(world, options(command))
+    finish_next(world, worker, "build")
+    assert world.claim(worker) == [], "it needs a worker that runs commands"
+    grant = finish_next(world, world.worker("runner", capabilities=("shell",)), "shell")
+    assert msgspec.json.decode(grant.options or "")["shell"] == {"command": "make lint"}
+    assert world.unit(task).state == "completed"
 
 
 def test_a_check_that_fails_is_told_when_all_have_ended(world: World) -> None:
@@ -207,6 +218,16 @@ def test_checks_of_an_agent_run_decide_it_and_its_job_goes_on_meanwhile(world: W
         ("task", options("lint" * 60), "the task of a check = "),
         ("task", options(*["lint"] * 101), "the number of checks = 101 is not allowed; allowed is 0 to 100"),
         ("task", options({"task": "lint", "key": "k"}), "key is not allowed for a check"),
+        ("task", options({"task": "lint", "options": options("unit")}), "checks are not allowed for a check"),
+        ("task", options({"task": "lint", "options": '{"checks": 7}'}), "checks are not allowed for a check"),
+        ("task", options({"task": "lint", "options": "no"}), "options is not JSON"),
+        ("task", options({"task": "lint", "options": "[]"}), "options are a JSON object"),
+        ("task", options({"task": "lint", "options": '{"odd": 1}'}), "there is no option 'odd'"),
+        (
+            "task",
+            options({"task": "lint", "options": COMMAND}),
+            "a command is run by the task 'shell', on workers with",
+        ),
         ("task", options({"task": "lint", "lifecycle": "workflow_run"}), "a check is no workflow_run; allowed are"),
         ("task", '{"checks": {"job": []}}', "option 'checks': .*`job`"),
         ("task", '{"checks": "lint"}', "option 'checks'"),

@@ -12,6 +12,9 @@ from tests.server.stage import Stage
 
 OPTIONS = '{"shell": {"command": "id"}}'
 SHELL = {"task": "shell", "capabilities": ["shell"], "options": OPTIONS}
+CHECKED = {"task": "site", "lifecycle": "workstream"}
+# A key may be spelled in other letters: they are the same key.
+SPELLED = '{"checks": {"jobs": [{"\\u0074ask": "shell", "capabilities": ["shell"], "options": "{\\"\\\\u0073hell\\": {\\"command\\": \\"id\\"}}"}]}}'
 WAYS: dict[str, tuple[str, str, dict[str, Any]]] = {  # by name: the scope of the way in, the path, and the body
     "route": ("submit", "/v1/shell", {"command": "id"}),
     "submit": ("submit", "/v1/commands/submit", {"commands": [{"command": "Submit", "work": [{"task": "a"}, SHELL]}]}),
@@ -24,6 +27,17 @@ WAYS: dict[str, tuple[str, str, dict[str, Any]]] = {  # by name: the scope of th
         "submit",
         "/v1/commands/submit",
         {"commands": [{"command": "DefineTemplate", "name": "t", "steps": [{**SHELL, "lifecycle": "step", "ref": "s"}]}]},
+    ),
+    "check": ("submit", "/v1/jobs", {**CHECKED, "options": {"checks": {"jobs": ["lint", SHELL]}}}),
+    "check of a step": (
+        "submit",
+        "/v1/runs",
+        {**CHECKED, "steps": [{"task": "a", "options": {"checks": {"jobs": [SHELL]}}}]},
+    ),
+    "spelled check": (
+        "submit",
+        "/v1/commands/submit",
+        {"commands": [{"command": "Submit", "work": [{**CHECKED, "options": SPELLED}]}]},
     ),
     "schedule": (
         "operate",

@@ -1,6 +1,7 @@
 """Units are made."""
 
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any, TypeVar
 
 import msgspec
@@ -196,11 +197,33 @@ def list_work(command: Command[Any]) -> Iterator[Work]:
             yield from value
 
 
+def list_inner_work(work: Work) -> Iterator[Work]:
+    """Lists the work that the options of work hold, such as its checks. Options that cannot be read hold none."""
+    text = work.options
+    if text is None or ('"task"' not in text and "\\" not in text):  # which may spell any letter
+        return
+    try:
+        parts: list[Any] = [msgspec.json.decode(text)]
+    except (msgspec.MsgspecError, RecursionError):
+        return
+    while parts:
+        part = parts.pop()
+        if isinstance(part, dict) and "task" in part:
+            with suppress(msgspec.ValidationError):
+                yield msgspec.convert(part, Work)
+        elif isinstance(part, dict | list):
+            parts += part.values() if isinstance(part, dict) else part
+
+
 def list_option_names(work: Work) -> set[str]:
-    """Lists the plugins that work says something to. Options that cannot be read name none, and are refused later."""
+    """Lists the plugins that work says something to, itself or by the work that it holds.
+
+    Options that cannot be read name none, and are refused later.
+    """
     if work.options is None:
         return set()
     try:
-        return set(msgspec.json.decode(work.options, type=dict[str, msgspec.Raw]))
+        own = set(msgspec.json.decode(work.options, type=dict[str, msgspec.Raw]))
     except (msgspec.MsgspecError, RecursionError):
         return set()
+    return own.union(*(list_option_names(inner) for inner in list_inner_work(work)))

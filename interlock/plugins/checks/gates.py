@@ -36,7 +36,7 @@ NAME = "checks"  # of the plugin, and of its member of `Work.options`
 ENTERED, ENDED = "gate", "checked"  # the kinds of notes: a gate was entered; a check of it has ended
 APPROVAL, PERSON = "approval", "person"
 CHECKS_MAX = 100  # of one gate
-NOT_ALLOWED = ("parent", "needs", "after", "needs_end", "after_end", "ref", "key", "step", "undo", "when", "options")
+NOT_ALLOWED = ("parent", "needs", "after", "needs_end", "after_end", "ref", "key", "step", "undo", "when")
 VALID, INVALID = "valid", "invalid"
 
 
@@ -72,6 +72,8 @@ def check_job(lifecycles: Mapping[str, Lifecycle], job: Work) -> None:
     for name in NOT_ALLOWED:
         if getattr(job, name):
             raise InterlockError(f"{name} is not allowed for a check; it is made below what it checks")
+    if NAME in read_all_options(job):
+        raise InterlockError("checks are not allowed for a check; it is one itself")
     if job.lifecycle not in lifecycles or not (lifecycles[job.lifecycle].leased or job.lifecycle == APPROVAL):
         allowed = ", ".join([name for name, lifecycle in lifecycles.items() if lifecycle.leased] + [APPROVAL])
         raise InterlockError(f"a check is no {job.lifecycle}; allowed are {allowed}")
@@ -79,8 +81,17 @@ def check_job(lifecycles: Mapping[str, Lifecycle], job: Work) -> None:
 
 def read_checks(work: Work) -> Checks | None:
     """What work says of its checks, before it is made."""
-    given = msgspec.json.decode(work.options) if work.options else {}
-    return msgspec.convert(given[NAME], Checks) if isinstance(given, dict) and NAME in given else None
+    given = read_all_options(work)
+    return msgspec.convert(given[NAME], Checks) if NAME in given else None
+
+
+def read_all_options(work: Work) -> dict[str, Any]:
+    """What work says to all plugins, by their names. Raises InterlockError for what is no JSON."""
+    if work.options is None:
+        return {}
+    validation.check_json("options", work.options)
+    given = msgspec.json.decode(work.options)
+    return given if isinstance(given, dict) else {}
 
 
 def as_work(job: str | Work) -> Work:
@@ -119,9 +130,10 @@ def enter_gate(tx: UnitOfWork, unit: Unit, given: Checks, jobs: Sequence[str | W
 def make_check(tx: UnitOfWork, unit: Unit, entry: int, index: int, job: str | Work) -> None:
     """A check is made below what it checks. It takes the arguments of that, unless it has its own."""
     work, body = as_work(job), tx.body(unit)
+    options = {**read_all_options(work), NAME: Checks(entry=entry, index=index)}
     work = msgspec.structs.replace(
         work, parent=unit.id, decides=False, input=body.input if work.input == "null" else work.input,
-        options=encode_note({NAME: Checks(entry=entry, index=index)}), priority=work.priority or unit.priority,
+        options=encode_note(options), priority=work.priority or unit.priority,
     )  # fmt: skip
     stamp = Stamp("engine", "check", f"{format_id(unit.lifecycle, unit.id)}:{entry}")
     create_ready(tx, work, stamp, unit, {})

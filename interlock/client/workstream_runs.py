@@ -1,0 +1,102 @@
+"""A workstream as its submitter sees it: its tasks, their outputs, and what people do to it."""
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from interlock.client.async_pairs import Read, Steps, verb_of_steps
+from interlock.client.blobs import unpack
+from interlock.client.children import find_child
+from interlock.client.jobs import Job
+from interlock.client.runs import Run
+from interlock.client.steps import get_step_name
+from interlock.client.tasks import inherit, parse_list
+from interlock.client.workstream_tasks import WorkstreamTask, task
+from interlock.client.workstream_works import (
+    TASK,
+    check_part,
+    encode_input,
+    make_task_work,
+    read_part,
+    send_pages,
+    split_pages,
+)
+from interlock.kernel.commands import LOCAL
+from interlock.kernel.lifecycle import Category
+from interlock.store.queries.views import View, view
+
+if TYPE_CHECKING:
+    from interlock.kernel.commands import Work
+
+
+class WorkstreamRun(Run):
+    """A workstream that was submitted. `app.run(id)` finds it again."""
+
+    @property
+    def tasks(self) -> dict[str, str]:
+        """The state of each task, by name."""
+        return self.steps
+
+    @verb_of_steps
+    def task(self, name: str) -> Steps[Job]:
+        """Finds the task that has this name in the workstream. Raises Unknown."""
+        return (yield from find_child(self, name))
+
+    @property
+    def outputs(self) -> dict[str, Any]:
+        """The outputs of the tasks that are completed, by name."""
+        outputs: dict[str, Any] = {}
+        for row in self.read_steps():
+            if row.unit.outcome == Category.SUCCESS:
+                result = row.body.result
+                outputs[get_step_name(row)] = None if result is None else msgspec.json.decode(unpack(self.app, result))
+        return outputs
+
+    def read_steps(self) -> list[View]:
+        """Reads its tasks; checks, which are below it too, are none."""
+        return [child for child in super().read_steps() if child.unit.lifecycle == TASK]
+
+    def describe_failure(self) -> str:
+        """Says which task ended the workstream, and why; or which check of the whole did."""
+        for row in self.read_steps():
+            if row.unit.outcome == Category.FAILURE:
+                return f"task '{get_step_name(row)}' is {row.unit.state}: {row.body.error or ''}"
+        return self.look().error or ""
+
+    @verb_of_steps
+    def add(self, part: Any, /, *, by: str = LOCAL, **options: Any) -> Steps[Job]:  # type: ignore[override]
+        """Adds a task while the workstream is planned, ready or executing.
+
+        `part` is what a workstream is declared with: a task or the name of one, for which `options` are those of
+        `interlock.task`, or `interlock.shell(…)`. It takes arguments of the workstream and what its needs came to, as
+        the others do. A name that is there already is that task: nothing is added, and `created` is false.
+
+        Raises:
+            InterlockError: it is not allowed, or no task is added any more.
+        """
+        (job,) = yield from add_parts(self, [task(part, **options) if options else part], by)
+        return job
+
+    @verb_of_steps
+    def add_many(self, parts: Iterable[Any], *, by: str = LOCAL) -> Steps[list[Job]]:  # type: ignore[override]
+        """Adds tasks in any order, in pages of 1,000; adding all of them again adds what lacks."""
+        return (yield from add_parts(self, parse_list("tasks", parts), by))
+
+
+def add_parts(stream: Job, given: Iterable[Any], by: str) -> Steps[list[Job]]:
+    """Adds tasks to a workstream. Raises InterlockError if one is refused, and with it its page."""
+    app, parts = stream.app, [read_part(part) for part in given]
+    top: View = yield Read(view, (stream.unit,))
+    arguments = msgspec.json.decode(unpack(app, top.body.input), type=dict[str, Any] | None) or {}
+    works = [inherit(app, make_added(stream, part, arguments, top.unit.priority)) for part in parts]
+    made = yield from send_pages(app, stream.unit, split_pages(works), by)
+    return [Job(app, each.unit, created=each.created, lifecycle=each.lifecycle) for each in made]
+
+
+def make_added(stream: Job, part: WorkstreamTask, arguments: dict[str, Any], priority: int) -> "Work":
+    """Makes the work of a task that is added to a workstream with these arguments. Raises InterlockError."""
+    work = check_part(stream.app, f"task '{part.name}'", make_task_work(part))
+    return msgspec.structs.replace(
+        work, input=encode_input(part, arguments), parent=stream.unit, priority=work.priority or priority
+    )

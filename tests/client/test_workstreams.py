@@ -1,0 +1,295 @@
+"""Workstreams as a program writes them: a graph of tasks with needs, checks and rules, and the handle of one."""
+
+import asyncio
+from itertools import pairwise
+from typing import Any
+
+import msgspec
+import pytest
+
+import interlock
+from interlock import InterlockError
+from interlock.client import workstream_works
+from interlock.client.workstream_works import encode_options, split_pages
+from interlock.core.effective_policy import policy_of
+from interlock.kernel.commands import Submit, Work
+from interlock.kernel.errors import Unknown
+from interlock.store.queries.views import Filter, children_of, listing, needs_of, view
+from interlock.testing import Stage
+
+
+class Site:
+    """The tasks of a site, which note what they did."""
+
+    def __init__(self, stage: Stage) -> None:
+        self.stage, self.app, self.did = stage, stage.app, list[str]()
+        self.fails: set[str] = set()
+
+        @self.app.task
+        def fetch(ref: str) -> dict[str, Any]:
+            self.note("fetch")
+            return {"ref": ref, "images": ["a", "b"]}
+
+        @self.app.task(attempts=4, timeout="1h")
+        def build(fetch: dict[str, Any], ref: str, fast: bool = False) -> str:
+            self.note("build")
+            return f"{fetch['ref']} {ref} {fast}"
+
+        @self.app.task
+        def docs(ctx: interlock.Context) -> list[str]:
+            self.note("docs")
+            return sorted(ctx.outputs)
+
+        @self.app.task
+        def lint(result: Any, ref: str) -> None:
+            self.note(f"lint {result}")
+
+        @self.app.task
+        def smoke(ref: str) -> None:
+            self.note(f"smoke {ref}")
+
+        self.fetch, self.build, self.docs, self.lint, self.smoke = fetch, build, docs, lint, smoke
+
+    def note(self, name: str) -> None:
+        self.did.append(name)
+        if name.split()[0] in self.fails:
+            raise interlock.Reject(f"{name} does not work")
+
+    def whole(self) -> interlock.Workstream:
+        return self.app.workstream(
+            "site",
+            tasks=[
+                interlock.task(self.docs, needs=[self.build], critical=False),
+                interlock.task(self.build, needs=[self.fetch], attempts=2, checks=[self.lint], labels={"a": "b"}),
+                self.fetch,
+            ],
+            checks=[self.smoke],
+        )
+
+
+@pytest.fixture
+def site(stage: Stage) -> Site:
+    return Site(stage)
+
+
+def test_a_workstream_from_submit_to_its_outputs(site: Site) -> None:
+    stream = site.whole().submit(ref="v1", key="site-1", by="ann")
+    assert stream.created
+    assert stream.id.startswith("workstream_")
+    assert (stream.state, stream.outcome) == ("ready", None)
+    assert stream.tasks == {"docs": "pending", "build": "pending", "fetch": "queued"}
+    outputs = stream.wait("1d")
+    assert outputs == stream.outputs == {
+        "docs": ["build"], "build": "v1 v1 False", "fetch": {"ref": "v1", "images": ["a", "b"]},
+    }  # fmt: skip
+    assert site.did == ["fetch", "build", "lint v1 v1 False", "docs", "smoke v1"]
+    assert stream.tasks == dict.fromkeys(("docs", "build", "fetch"), "completed")
+    assert site.stage.transitions(stream) == ["planned", "ready", "executing", "validating", "completed"]
+    assert site.stage.transitions(stream.task("build"))[-2:] == ["validating", "completed"]
+    with pytest.raises(Unknown, match="has no child 'biuld'"):
+        stream.task("biuld")
+    same = site.app.run(stream.id)
+    assert isinstance(same, interlock.WorkstreamRun)
+    assert (same.outputs, same.outcome, same.cost) == (outputs, "success", 0.0)
+    assert "succeeded" in stream.why()
+    assert [event.actor for event in stream.events()][:2] == ["ann", "engine"]
+
+
+def test_a_key_is_one_workstream(site: Site) -> None:
+    whole = site.whole()
+    first = whole.submit(ref="v1", key="k")
+    again = asyncio.run(whole.submit.aio(ref="v1", key="k"))
+    assert (again.unit, again.created) == (first.unit, False)
+    first.wait("1d")
+    assert whole.submit(ref="v1", key="k").unit == first.unit, "also when it has ended"
+    with pytest.raises(InterlockError, match="IDEMPOTENCY_CONFLICT"):
+        whole.submit(ref="v2", key="k")
+    with pytest.raises(InterlockError, match="DUPLICATE_KEY"):
+        whole.submit(ref="v1", key="k", on_duplicate="reject")
+    del site.app.workstreams["site"]
+    other = site.app.workstream("site", tasks=[site.fetch, interlock.task(site.fetch, name="more")])
+    assert other.submit(ref="v1", key="k").unit == first.unit
+    assert "more" not in first.tasks, "a key adds nothing to what is there"
+    assert whole.submit(ref="v1").unit != first.unit
+    assert len(site.app.read(listing, Filter(lifecycle="workstream"), 10)) == 2
+
+
+def test_rules_needs_and_checks_reach_the_database(site: Site) -> None:
+    stream = site.whole().submit(ref="v1", priority=7, labels={"team": "web"})
+    rows = {policy_of(row.body).step: row for row in site.app.read(children_of, stream.unit)}
+    assert (rows["build"].body.task, policy_of(rows["build"].body).attempts) == ("build", 2)
+    assert policy_of(rows["build"].body).timeout_us == 3_600_000_000, "what the use does not say, the task says"
+    assert {rows[name].unit.priority for name in rows} == {7}
+    assert [bool(rows[name].unit.decides) for name in ("fetch", "docs")] == [True, False]
+    assert [need.unit for need in site.app.read(needs_of, rows["build"].unit.id)] == [rows["fetch"].unit.id]
+    assert {rows[name].body.input for name in rows} == {'{"ref":"v1"}'}
+    top = site.app.read(view, stream.unit).body
+    assert (top.input, msgspec.json.decode(top.labels)) == ('{"ref":"v1"}', {"team": "web"})
+
+
+def test_a_check_that_fails_fails_its_task_and_the_workstream(site: Site) -> None:
+    site.fails = {"lint"}
+    stream = site.whole().submit(ref="v1")
+    with pytest.raises(interlock.Failed, match="is failed: task 'build' is failed: check 'lint': Reject: lint v1"):
+        stream.wait("1d")
+    assert stream.tasks == {"docs": "cancelled", "build": "failed", "fetch": "completed"}
+    site.fails = {"smoke"}
+    late = site.app.workstream("late", tasks=[site.fetch], checks=["smoke"]).submit(ref="v1")
+    with pytest.raises(interlock.Failed, match="check 'smoke': Reject: smoke v1 does not work"):
+        late.wait("1d")
+    assert late.tasks == {"fetch": "completed"}
+
+
+def test_a_failure_that_is_not_critical_stops_only_what_needs_it(site: Site) -> None:
+    site.fails = {"build"}
+    tasks = [site.fetch, interlock.task(site.build, needs=["fetch"], critical=False), interlock.task(site.docs)]
+    stream = site.app.workstream("site", tasks=tasks).submit(ref="v1")
+    with pytest.raises(interlock.Failed):
+        stream.wait("1d")
+    assert stream.tasks == {"fetch": "completed", "build": "failed", "docs": "completed"}
+
+
+def test_people_and_commands_check_too(site: Site) -> None:
+    ship = interlock.approval("ship", approvers=["ops"], quorum=2, expires="2h")
+    command = interlock.shell("lint", "make lint", timeout="5m", environment={"CI": "1"})
+    tasks = [interlock.task(site.fetch, checks=[ship]), interlock.task(site.docs, checks=[command, "lint"])]
+    stream = site.app.workstream("site", tasks=tasks).submit(ref="v1")
+    site.stage.drain()
+    rows = {policy_of(row.body).step: row for row in site.app.read(children_of, stream.unit)}
+    (gate,) = site.app.read(children_of, rows["fetch"].unit.id)
+    own = policy_of(gate.body)
+    assert (gate.unit.lifecycle, own.approvers, own.quorum, own.expires_us) == ("approval", ("ops",), 2, 7_200_000_000)
+    shell, _ = site.app.read(children_of, rows["docs"].unit.id)
+    options = msgspec.json.decode(policy_of(shell.body).options or "")
+    assert (shell.body.task, options["shell"]) == ("shell", {"command": "make lint", "environment": {"CI": "1"}})
+    assert policy_of(shell.body).timeout_us == 300_000_000
+    for voter in ("ann", "bob"):
+        assert stream.task("fetch").state == "validating"
+        site.app.run(gate.unit.id).approve(by=voter, roles=["ops"])
+    assert stream.task("fetch").state == "completed"
+
+
+def test_commands_are_tasks_with_needs_and_resources(site: Site) -> None:
+    bundle = interlock.shell(
+        "bundle", "make bundle", needs=[site.build], resources={"repo": "exclusive"}, arguments={"deep": True},
+        checks=["lint"], critical=False, attempts=2,
+    )  # fmt: skip
+    tasks = [site.fetch, interlock.task(site.build, needs=[site.fetch]), bundle]
+    stream = site.app.workstream("site", tasks=tasks).submit(ref="v1", fast=True)
+    row = site.app.read(view, stream.task("bundle").unit)
+    own = policy_of(row.body)
+    options = msgspec.json.decode(own.options or "")
+    assert (row.body.task, options) == ("shell", {"shell": {"command": "make bundle"}, "checks": {"jobs": ["lint"]}})
+    assert msgspec.json.decode(row.body.input) == {"ref": "v1", "fast": True, "deep": True}
+    assert (own.attempts, bool(row.unit.decides), [each.name for each in own.resources]) == (2, False, ["repo"])
+    with pytest.raises(InterlockError, match="needs, arguments, critical and checks are for workstreams"):
+        site.app.workflow("flow", steps=[bundle])
+    with pytest.raises(InterlockError, match="when, undo and reclaim_after are for steps of a workflow"):
+        site.app.workstream("odd", tasks=[interlock.shell("a", "true", when="x")])
+
+
+def test_arguments_are_checked_when_it_is_submitted(site: Site) -> None:
+    whole = site.whole()
+    wrong: list[tuple[dict[str, Any], str]] = [
+        ({}, "workstream 'site': argument 'ref' is missing: task 'build' needs it; it takes ref, fast"),
+        ({"ref": 1}, "argument 'ref': expected `str`, got `int`"),
+        ({"ref": "v1", "rfe": "v1"}, "it has no argument 'rfe'"),
+        ({"ref": "v1", "priority": "high"}, "priority = 'high' is not allowed"),
+        ({"ref": "v1", "by": 5}, "by = 5 is not allowed"),
+    ]
+    for given, why in wrong:
+        with pytest.raises(InterlockError, match=why):
+            whole.submit(**given)
+    assert site.app.read(listing, Filter(lifecycle="workstream"), 10) == []
+    own = interlock.task(site.fetch, arguments={"ref": "mine"})
+    stream = site.app.workstream("own", tasks=[own]).submit()
+    assert stream.wait("1d")["fetch"]["ref"] == "mine"
+
+
+def test_what_could_never_be_is_refused_where_it_is_written(site: Site) -> None:
+    def task(name: str, *needs: str, **more: Any) -> Any:
+        return interlock.task(site.docs, name=name, needs=needs, **more)
+
+    cases: list[tuple[Any, str]] = [
+        ([], "has no tasks; it takes at least one"),
+        ("docs", "tasks = 'docs' is not allowed; allowed is a list"),
+        ({"a": 1}, "is not allowed; allowed is a list"),
+        ([site.docs, site.docs], "two tasks are called 'docs'; give one of them another name"),
+        ([7], "workstream 'odd': 7 is no task; a task is one of an app, the name of one, interlock.task"),
+        ([task("a", "b"), task("b", "c"), task("c", "a")], "a circle of needs: "),
+        ([task("a", "a")], "a circle of needs: a needs a; none of them could ever begin"),
+        ([task("build"), task("b", "biuld")], "task 'b' needs 'biuld', which is no task of it; did you mean 'build'"),
+        ([task("a"), task("b", "zzz")], "needs 'zzz', which is no task of it; there are a, b"),
+        ([site.build, site.fetch], "task 'build' takes 'fetch', which is a task, but none that it needs"),
+        ([task("a", attempts=0)], "workstream 'odd', task 'a': attempts = 0 is not allowed"),
+        ([task("a", checks=[interlock.shell("x", "true", needs=["b"])])], "check 'x': a check has no needs"),
+        ([task("a", checks=[7])], "7 is no task"),
+        ([task("n" * 201)], "step = 'n+' is not allowed"),
+    ]  # fmt: skip
+    for tasks, why in cases:
+        with pytest.raises(InterlockError, match=why):
+            site.app.workstream("odd", tasks=tasks)
+    with pytest.raises(InterlockError) as circle:
+        site.app.workstream("odd", tasks=[task("a", "b"), task("b", "c"), task("c", "a")])
+    names = str(circle.value).partition("needs: ")[2].partition(";")[0].split(" needs ")
+    assert (names[0], sorted(names[1:])) == (names[-1], ["a", "b", "c"])
+    assert all(need == {"a": "b", "b": "c", "c": "a"}[name] for name, need in pairwise(names))
+    wrong: list[tuple[dict[str, Any], str]] = [
+        ({"needs": "a"}, "needs = 'a' is not allowed; allowed is a list"),
+        ({"needs": [7]}, "allowed is a list of tasks or of their names"),
+        ({"critical": "no"}, "critical = 'no' is not allowed; allowed are True and False"),
+        ({"arguments": [1]}, "allowed is a mapping of names to values"),
+        ({"retires": 2}, "interlock.task has no option 'retires'; it has"),
+        (
+            {"resources": {"repo": "half"}},
+            "resources: 'repo' = 'half' is not allowed; allowed are exclusive and shared",
+        ),
+        ({"name": ""}, "name = '' is not allowed"),
+    ]
+    for options, why in wrong:
+        with pytest.raises(InterlockError, match=why):
+            interlock.task(site.docs, **options)
+    site.app.workstream("fine", tasks=[site.docs])
+    with pytest.raises(InterlockError, match="has a workstream 'fine' already"):
+        site.app.workstream("fine", tasks=[site.docs])
+
+
+def test_many_tasks_come_in_pages_and_go_on_under_their_key(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(workstream_works, "PAGE", 4)
+    names = [f"t{number}" for number in range(10)]
+    tasks = [interlock.task(site.docs, name=name, needs=names[place - 1 : place]) for place, name in enumerate(names)]
+    chain = site.app.workstream("chain", tasks=tasks)
+    top, works = chain.make_works({}, {"key": "k"})
+    assert [len(page) for page in split_pages(works)] == [3, 3, 3, 1]
+    (made, *_) = site.app.send(Submit(work=(top, *works[:3])))  # a program that was killed after its first page
+    assert site.app.run(made.unit).state == "planned"
+    stream = chain.submit(key="k")
+    assert (stream.unit, stream.state, len(stream.tasks)) == (made.unit, "ready", 10)
+    assert stream.wait("1d")["t9"] == ["t8"]
+
+
+def test_tasks_are_added_while_it_runs_and_not_after(site: Site) -> None:
+    stream = site.whole().submit(ref="v1")
+    added = stream.add(site.build, name="hotfix", needs=["fetch"], attempts=1)
+    assert (added.created, added.state) == (True, "pending")
+    assert asyncio.run(stream.add.aio(site.build, name="hotfix", needs=["fetch"])).unit == added.unit
+    assert not stream.add(site.build, name="hotfix", needs=["fetch"]).created
+    more = [interlock.task(site.fetch, name=name, arguments={"ref": name}) for name in ("x", "y")]
+    assert [job.created for job in stream.add_many(more)] == [True, True]
+    outputs = stream.wait("1d")
+    assert (outputs["hotfix"], outputs["x"]["ref"]) == ("v1 v1 False", "x"), "it takes what the others take"
+    with pytest.raises(InterlockError, match="has ended"):
+        stream.add(site.fetch, name="late")
+    for part, options, why in (
+        (7, {}, "7 is no task"),
+        (site.fetch, {"needs": "a"}, "allowed is a list"),
+        (site.fetch, {"attempts": 0}, "task 'fetch': attempts = 0 is not allowed"),
+    ):
+        with pytest.raises(InterlockError, match=why):
+            stream.add(part, **options)
+
+
+def test_pages_are_not_larger_than_a_server_takes() -> None:
+    works = [Work(task="a", input="x" * 250_000) for _ in range(5)]
+    assert [len(page) for page in split_pages(works)] == [2, 2, 1]
+    assert encode_options({}) is None
