@@ -5,7 +5,6 @@ import contextvars
 import ctypes
 import fcntl
 import inspect
-import io
 import itertools
 import logging
 import os
@@ -13,11 +12,10 @@ import signal
 import socket
 import sys
 from concurrent.futures import Future
-from contextlib import redirect_stderr, redirect_stdout, suppress
 from importlib import import_module
 from queue import SimpleQueue
 from threading import Lock, Thread
-from typing import Any, TextIO, TypeVar, cast
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -26,6 +24,7 @@ from interlock.client.exceptions import Result
 from interlock.client.tasks import RUNNING, Task
 from interlock.kernel.commands import AddArtifact, Command, ReadOutput, Record
 from interlock.kernel.errors import InterlockError, PermanentError, ValidationError
+from interlock.worker.captured_output import CapturedOutput
 from interlock.worker.context import JobContext
 from interlock.worker.job_logs import JobLog
 from interlock.worker.messages import (
@@ -145,36 +144,6 @@ def make_message(command: Record | AddArtifact | ReadOutput, number: int) -> Pro
     )  # fmt: skip
 
 
-class OutputCopy(io.TextIOBase):
-    """A stream of this process; what a handler prints to it goes to the log of its job too."""
-
-    def __init__(self, stream: TextIO, context: JobContext) -> None:
-        self.stream, self.context = stream, context
-
-    def write(self, text: str) -> int:
-        self.context.write_log(text.encode(errors="backslashreplace"))
-        return self.stream.write(text)
-
-    def flush(self) -> None:
-        self.stream.flush()
-
-    def fileno(self) -> int:
-        return self.stream.fileno()
-
-    def isatty(self) -> bool:
-        return self.stream.isatty()
-
-    @property
-    def buffer(self) -> Any:
-        """Bytes that are written past the text are not copied."""
-        return self.stream.buffer
-
-
-def copy_output(stream: TextIO, context: JobContext) -> TextIO:
-    """Returns a stream for the time of one handler; one that an earlier handler has closed stays as it is."""
-    return cast("TextIO", OutputCopy(stream, context)) if stream and not stream.closed else stream
-
-
 class LogForwarder(logging.Handler):
     """What a job logs is logged by its worker."""
 
@@ -192,7 +161,7 @@ class JobRunner:
     """What this process does, on its main thread: job after job."""
 
     def __init__(self, connection: WorkerConnection) -> None:
-        self.connection = connection
+        self.connection, self.output = connection, CapturedOutput()
         self.apps: dict[str, App] = {}
         self.log = logging.getLogger("interlock.job")
         self.log.addHandler(LogForwarder(connection))
@@ -202,11 +171,7 @@ class JobRunner:
         """Every job that came has been answered when this ends."""
         with asyncio.Runner() as runner:
             while job := self.connection.jobs.get():
-                ended = self.run_job(runner, *job)
-                for stream in (sys.stdout, sys.stderr):
-                    with suppress(OSError, ValueError):  # the handler may have closed it
-                        stream.flush()
-                self.connection.send_line(ended)
+                self.connection.send_line(self.run_job(runner, *job))
         for app in self.apps.values():
             app.close()
 
@@ -214,7 +179,7 @@ class JobRunner:
         """The line that says how it ended."""
         try:
             self.log.setLevel(run.log_level)
-            with redirect_stdout(copy_output(sys.stdout, context)), redirect_stderr(copy_output(sys.stderr, context)):
+            with self.output.capture(context):
                 value = self.call_handler(runner, run, context)
             if isinstance(value, Result):
                 context.cost(value.cost)

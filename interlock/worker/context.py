@@ -68,6 +68,10 @@ def is_never_over() -> bool:
     return False
 
 
+def ignore() -> None:
+    """A handler whose output is not captured has nothing to add."""
+
+
 def drop_log(log: JobLog) -> None:
     log.close()
 
@@ -85,6 +89,7 @@ class JobContext(Context):
         self.thread: Future[Any] | None = None  # where a plain handler runs; it may outlive the wait for it
         self.app: App | None = None  # where large values and artifacts are kept
         self.on_log: Callable[[JobLog], None] = drop_log  # has the bytes sent that wait in the log
+        self.read_captured: Callable[[], None] = ignore  # adds what was printed before to the log
 
     # Most handlers ask for none of these, so each is made when it is asked for.
 
@@ -129,8 +134,12 @@ class JobContext(Context):
     def write_log(self, data: bytes) -> None:
         """Adds bytes to the log of the job, from any thread; sent with one of the next reports."""
         if data:
-            self.job_log.add(data)
-            self.on_log(self.job_log)
+            self.read_captured()
+            self.add_to_log(data)
+
+    def add_to_log(self, data: bytes) -> None:
+        self.job_log.add(data)
+        self.on_log(self.job_log)
 
     def read_value(self, text: str) -> str:
         """Returns a large value, which is kept beside the database; any other text stays as it is."""

@@ -38,6 +38,31 @@ def speak() -> None:
 
 
 @app.task(process=True)
+def start_programs(ctx: interlock.Context) -> None:
+    """Prints, logs, and starts programs that print, in this order."""
+    print("printed first")
+    subprocess.run(["sh", "-c", "echo by a program; echo its error >&2"], check=True)
+    ctx.log("logged after it")
+    sys.stdout.buffer.write(b"as bytes \xff\n")
+    subprocess.run(["echo", "given its output"], stdout=sys.stdout, check=True)
+    os.write(1, b"past python\n")
+    print("printed last", end="")
+
+
+@app.task(process=True)
+def leave_program(folder: str) -> int:
+    """Leaves a program behind, which prints once more when it is told to."""
+    script = "while [ ! -e go ]; do sleep 0.02; done; echo late; touch done; exec sleep 60"
+    return subprocess.Popen(["sh", "-c", script], cwd=folder).pid
+
+
+@app.task(process=True)
+def look_for(path: str) -> None:
+    while not Path(path).exists():
+        time.sleep(0.01)
+
+
+@app.task(process=True)
 def add(numbers: list[int], ctx: interlock.Context) -> dict[str, Any]:
     """Everything that a plain handler may ask."""
     ctx.progress(0.5, "half")

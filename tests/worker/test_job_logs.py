@@ -1,8 +1,11 @@
 """The logs of jobs at their worker: gathered, sent together and before the end, and copied from processes."""
 
 import asyncio
+import os
+import signal
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -151,9 +154,33 @@ def test_what_a_process_prints_and_logs_is_in_the_log_of_its_job(chores: Any) ->
         added = chores.add.submit([1, 2])
         await added.wait.aio(timeout=60)
         assert added.log() == "WARNING adding 2 numbers\n"
+        started = chores.start_programs.submit()
+        await started.wait.aio(timeout=60)
+        lines = started.log().splitlines()
+        out, error = [line for line in lines if line != "its error"], lines.index("its error")
+        assert out == [
+            "printed first", "by a program", "logged after it", r"as bytes \xff", "given its output", "past python",
+            "printed last",
+        ]  # fmt: skip
+        assert lines.index("printed first") < error < lines.index("logged after it")
         if "memory" not in chores.app.url:  # another process has another memory
             left = chores.leave.submit()
             await left.wait.aio(timeout=60)
             assert left.read_artifact("a.bin") == b"\x00\x01"
+
+    play(chores, story)
+
+
+def test_what_a_left_program_prints_is_in_no_other_jobs_log(chores: Any, tmp_path: Path) -> None:  # noqa: F811
+    async def story(worker: Worker) -> None:
+        left = chores.leave_program.submit(str(tmp_path))
+        pid = await left.wait.aio(timeout=60)
+        try:
+            waits = chores.look_for.submit(str(tmp_path / "done"))
+            (tmp_path / "go").touch()
+            await waits.wait.aio(timeout=60)
+            assert waits.log() + left.log() == ""
+        finally:
+            os.kill(pid, signal.SIGKILL)
 
     play(chores, story)
