@@ -8,7 +8,9 @@ import typer
 from interlock.cli.options import DEFAULT, Id, Tenant, Url, find_unit, open_app
 from interlock.cli.output import print_line, write_file
 from interlock.client.graphs import draw_mermaid, draw_svg
+from interlock.client.progress import WORKSTREAM
 from interlock.client.selections import check_value
+from interlock.client.stages import read_stage_snapshot
 from interlock.client.trees import read_tree_snapshot
 
 FORMATS = {"mermaid": draw_mermaid, "svg": draw_svg}
@@ -24,14 +26,21 @@ def draw_graph(
     tenant: Tenant = 1,
     db: Url = DEFAULT,
 ) -> None:
-    """Draw a job or run and all below it, coloured by state: Mermaid text, or an SVG for a browser."""
+    """Draw a job or run and all below it, coloured by state: Mermaid text, or an SVG for a browser.
+
+    A workstream with more than 1,000 tasks is drawn by stage.
+    """
     drawing = kind or ("svg" if output is not None and output.suffix.lower() == ".svg" else "mermaid")
     check_value("format", drawing, list(FORMATS))
     with open_app(db, tenant) as app:
-        tree = app.read(read_tree_snapshot, app.lifecycles, find_unit(app, unit))
+        number = find_unit(app, unit)
+        tree = app.read(read_tree_snapshot, app.lifecycles, number)
+        by_stage = tree.cut and tree.nodes[0].lifecycle == WORKSTREAM
+        if by_stage:
+            tree = app.read(read_stage_snapshot, number)
     text = FORMATS[drawing](tree)
     if output is None:
         print_line(text.rstrip("\n"))
         return
     write_file(output, text)
-    print_line(f"{output}: {len(tree.nodes)} jobs and steps")
+    print_line(f"{output}: {len(tree.nodes)} {'boxes, by stage' if by_stage else 'jobs and steps'}")

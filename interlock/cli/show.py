@@ -10,8 +10,10 @@ from msgspec.structs import asdict
 from interlock.cli import tree
 from interlock.cli.options import DEFAULT, Id, Tenant, Url, find_unit, open_app
 from interlock.cli.output import Cell, Json, make_state_cell, on_terminal, print_json, print_line, print_table
+from interlock.cli.progress import list_progress
 from interlock.client import json_views
 from interlock.client.durations import format_time, instant_us
+from interlock.client.progress import WORKSTREAM, Progress, read_progress
 from interlock.client.responses import TracebackResponse
 from interlock.client.trees import TreeSnapshot, read_tree_snapshot
 from interlock.core.notes import TRACEBACK
@@ -39,15 +41,19 @@ BESIDE = (*json_views.ALIASES, "lease", "needs", "waiting_on", "tracebacks")
 
 def read_all(
     connection: Connection, tenant: int, lifecycles: Mapping[str, Lifecycle], unit: int
-) -> tuple[View, TreeSnapshot, list[Needed], list[tuple[int, str]], list[Note], list[ArtifactInfo]]:
-    """Return a unit with what is below it, what it needs and waits on, its notes and artifacts, from one snapshot."""
+) -> tuple[View, TreeSnapshot, list[Needed], list[tuple[int, str]], list[Note], list[ArtifactInfo], Progress | None]:
+    """Return a unit with what is below it, what it needs and waits on, its notes, its artifacts and, of a workstream,
+    its progress, from one snapshot.
+    """
+    row = view(connection, tenant, unit)
     return (
-        read_large_values(connection, view(connection, tenant, unit)),
+        read_large_values(connection, row),
         read_tree_snapshot(connection, tenant, lifecycles, unit),
         needs_of(connection, tenant, unit),
         find_open_gates(connection, tenant, unit),
         notes_of(connection, tenant, unit),
         list_artifacts(connection, tenant, unit),
+        read_progress(connection, tenant, unit) if row.unit.lifecycle == WORKSTREAM else None,
     )
 
 
@@ -66,7 +72,7 @@ def show_job(
         show_past(unit, at, tenant, db, json)
         return
     with open_app(db, tenant) as app:
-        job, below, needs, gates, notes, artifacts = app.read(read_all, app.lifecycles, find_unit(app, unit))
+        job, below, needs, gates, notes, artifacts, progress = app.read(read_all, app.lifecycles, find_unit(app, unit))
         family = app.read(views_of, [node.unit for node in below.nodes[1:]]) if json else {}
     others = [note for note in notes if note.kind != TRACEBACK]
     if json:
@@ -79,11 +85,15 @@ def show_job(
                 "children": children,
                 "notes": [json_views.make_note(note) for note in others],
                 "artifacts": [json_views.make_artifact(artifact) for artifact in artifacts],
+                **({} if progress is None else {"progress": progress}),
             }
         )
         return
     if len(below.nodes) > 1:
         tree.print_tree(below)
+        print_line("")
+    if progress is not None:
+        print_table(("PROGRESS", ""), list_progress(progress))
         print_line("")
     print_table(("FIELD", "VALUE"), list_fields(job))
     print_section(

@@ -16,10 +16,12 @@ from rich.text import Text
 from interlock.cli import tree
 from interlock.cli.options import DEFAULT, Tenant, Url, find_unit, open_app, parse_length
 from interlock.cli.output import FINDING, Json, make_console, make_state_cell, on_terminal, print_json_line, print_line
+from interlock.cli.progress import describe_blocked, describe_progress
 from interlock.client import json_views, trees
 from interlock.client.app import App
 from interlock.client.durations import format_rounded
 from interlock.client.inbox import format_view_id
+from interlock.client.progress import WORKSTREAM, Progress, read_progress
 from interlock.kernel.lifecycle import Category, Lifecycle
 from interlock.kernel.policy import LEASED
 from interlock.kernel.rows import Event
@@ -29,9 +31,11 @@ from interlock.store.queries.trees import read_notes_in, read_tree
 from interlock.store.queries.views import Filter, View, count_by, events_of, listing, view
 
 PAUSE = 0.25  # seconds between two looks
+REST = 4  # times as long as a look took, at least: a large workstream takes a second to read
 SHOWN = 20  # jobs on a screen
 TREE_SHOWN = 40
 BAR_WIDTH = 24
+BLOCKED_SHOWN = 5
 
 
 class Snapshot(msgspec.Struct, frozen=True):
@@ -41,6 +45,7 @@ class Snapshot(msgspec.Struct, frozen=True):
     progress: dict[int, tuple[float, str]]
     counts: list[tuple[Any, ...]]
     tree: trees.TreeSnapshot | None = None  # of one job and all below it
+    workstream: Progress | None = None  # of one workstream
 
 
 def watch(
@@ -83,16 +88,19 @@ def watch(
 def take_snapshots(app: App, unit: int | None, until: float | None, *, draw: bool = False) -> Iterator[Snapshot]:
     """Yield a snapshot every so often until the job has ended or the time is over; the last change is always in one."""
     while True:
+        began = time.monotonic()
         snapshot = app.read(take_snapshot, unit, app.lifecycles if draw else None)
+        took = time.monotonic() - began
         yield snapshot
-        if (unit is not None and snapshot.units[0].unit.outcome is not None) or not wait_for_next(until):
+        if (unit is not None and snapshot.units[0].unit.outcome is not None) or not wait_for_next(until, took):
             return
 
 
-def wait_for_next(until: float | None) -> bool:
-    """Wait until the next snapshot is due; return False if the time is over."""
-    left = PAUSE if until is None else until - time.monotonic()
-    time.sleep(min(PAUSE, max(left, 0)))
+def wait_for_next(until: float | None, took: float) -> bool:
+    """Wait until the next snapshot is due, which is later if the last one took long; return False if time is over."""
+    pause = max(PAUSE, REST * took)
+    left = pause if until is None else until - time.monotonic()
+    time.sleep(min(pause, max(left, 0)))
     return left > 0
 
 
@@ -108,9 +116,11 @@ def take_snapshot(
     held = [row.unit.id for row in units if row.unit.holder is not None]
     notes = read_notes_in(connection, tenant, held, "progress")
     progress = {number: step for number in held if (step := trees.parse_progress(notes[number]))}
-    if unit is not None and lifecycles is not None:
-        return Snapshot(units, progress, [], trees.read_tree_snapshot(connection, tenant, lifecycles, unit))
-    return Snapshot(units, progress, count_by(connection, tenant, ("lifecycle", "state", "category")))
+    if unit is None:
+        return Snapshot(units, progress, count_by(connection, tenant, ("lifecycle", "state", "category")))
+    below = None if lifecycles is None else trees.read_tree_snapshot(connection, tenant, lifecycles, unit)
+    whole = read_progress(connection, tenant, unit) if units[0].unit.lifecycle == WORKSTREAM else None
+    return Snapshot(units, progress, [], below, whole)
 
 
 # On a terminal.
@@ -119,7 +129,8 @@ def take_snapshot(
 def draw(snapshot: Snapshot) -> RenderableType:
     """Return the screen: how many there are in which state, and the jobs with their progress."""
     if snapshot.tree is not None:
-        return draw_tree(snapshot.tree)
+        below = draw_tree(snapshot.tree)
+        return below if snapshot.workstream is None else Group(draw_workstream(snapshot.workstream), Text(""), below)
     counts = [
         Text.assemble(f"{count} {lifecycle} ", make_state_cell(state, category))
         for lifecycle, state, category, count in snapshot.counts
@@ -133,6 +144,15 @@ def draw(snapshot: Snapshot) -> RenderableType:
         jobs.add_row(format_view_id(job), job.body.task, state, job.holder or "", bar, text)
     more = len(snapshot.units) - SHOWN
     return Group(Text("   ").join(counts), Text(""), jobs, Text(f"and {more} more" if more > 0 else ""))
+
+
+def draw_workstream(progress: Progress) -> RenderableType:
+    """Return how far a workstream is: a bar, counts, critical path and ETA, and what is blocked."""
+    bar = ProgressBar(total=1.0, completed=progress.done / progress.of if progress.of else 0.0, width=BAR_WIDTH)
+    blocked = [Text(f"blocked: {describe_blocked(task)}") for task in progress.blocked_tasks[:BLOCKED_SHOWN]]
+    whole = Table.grid(padding=(0, 2))
+    whole.add_row(bar, Text(describe_progress(progress)))
+    return Group(whole, *blocked)
 
 
 def draw_tree(below: trees.TreeSnapshot) -> RenderableType:
@@ -182,6 +202,7 @@ def follow_job(app: App, unit: int, until: float | None) -> Iterator[dict[str, A
     """Yield every event of a job and of those below it, from the first on, and the progress that they report."""
     reached: dict[int, int] = {}
     steps: dict[int, tuple[float, str]] = {}
+    counts = None
     for snapshot in take_snapshots(app, unit, until):
         for row in snapshot.units:
             number = row.unit.id
@@ -192,6 +213,12 @@ def follow_job(app: App, unit: int, until: float | None) -> Iterator[dict[str, A
             if step is not None and step != steps.get(number):
                 steps[number] = step
                 yield {"change": "progress", "unit": format_view_id(row), "done": step[0], "text": step[1]}
+        whole = snapshot.workstream
+        if whole is not None and (whole.done, whole.of, whole.running, whole.blocked) != counts:
+            counts = (whole.done, whole.of, whole.running, whole.blocked)
+            text, share = describe_progress(whole), whole.done / whole.of if whole.of else 0.0
+            change = {"change": "progress", "unit": whole.id, "done": share, "text": text}
+            yield {**change, "workstream": msgspec.to_builtins(whole)}
 
 
 def describe_event(event: Event) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""`interlock why`: what keeps a job or a schedule where it is."""
+"""`interlock why`: what keeps a job, a schedule or a worker where it is."""
 
 from typing import Annotated
 
@@ -9,21 +9,27 @@ from interlock.cli.output import Json, print_json, print_line
 from interlock.client.schedules import explain_schedule
 from interlock.client.why import explain
 from interlock.store.queries.views import schedule_of
+from interlock.store.queries.workers import find_worker_named
 
 
 def explain_job(
     unit: Annotated[
-        str, typer.Argument(metavar="ID|SCHEDULE", help="A job, run or step, as in job_4r1, or a schedule's name.")
+        str,
+        typer.Argument(
+            metavar="ID|SCHEDULE|WORKER",
+            help="A job, run or step (job_4r1), or the name of a schedule or worker.",
+        ),
     ],
     tenant: Tenant = 1,
     db: Url = DEFAULT,
     json: Json = False,
 ) -> None:
-    """Explain why a job or a schedule is where it is, what keeps it, and what may move it on."""
+    """Explain why a job, a schedule or a worker is where it is, what keeps it, and what may move it on."""
     with open_app(db, tenant) as app:
         schedule = app.read(schedule_of, unit)
         if schedule is None:
-            explanation = app.read(explain, app.lifecycles, find_unit(app, unit))
+            worker = app.read(find_worker_named, unit)
+            explanation = app.read(explain, app.lifecycles, find_unit(app, unit) if worker is None else worker)
             print_json(explanation) if json else print_line(explanation.text)
             return
         text = app.read(explain_schedule, unit)

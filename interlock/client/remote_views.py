@@ -10,6 +10,7 @@ from msgspec import Meta
 
 from interlock.client.http_codec import make_strict
 from interlock.client.inbox import find_inbox_item, read_inbox_page
+from interlock.client.progress import read_plan, read_progress
 from interlock.client.schedules import explain_schedule
 from interlock.client.selections import read_jobs_in_order, read_jobs_page
 from interlock.client.trees import read_tree_snapshot
@@ -21,10 +22,12 @@ from interlock.store.queries import feed, lists, views
 from interlock.store.queries.dead_letters import DeadLetterConditions
 
 PAGE_MAX = 1_000
+UNITS_MAX = 2**62
 YEAR_9999 = 253_000_000_000_000_000  # microseconds
 LIFECYCLES = "lifecycles"  # a parameter that is not sent: the server takes its own
 BOUNDS: dict[str, Meta] = {
     "limit": Meta(ge=1, le=PAGE_MAX),
+    "first": Meta(ge=0, le=UNITS_MAX),
     "at": Meta(ge=0, le=YEAR_9999),
     "units": Meta(max_length=PAGE_MAX),
 }
@@ -54,6 +57,8 @@ VIEWS: dict[str, Callable[..., Any]] = {
     "jobs_in_order": read_jobs_in_order,
     "explain": explain,
     "picture": read_tree_snapshot,
+    "progress": read_progress,
+    "plan": read_plan,
     "inbox_page": read_inbox_page,
     "inbox_item": find_inbox_item,
     "why_schedule": explain_schedule,

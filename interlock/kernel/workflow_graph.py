@@ -78,9 +78,14 @@ def order_of(works: Sequence[Work], is_whole: Callable[[Work], bool] = has_all_n
     ]
     order = arrange(before)
     if len(order) < len(works):
-        pairs = [(works[place].ref, works[need].ref) for place, some in enumerate(before) for need in some]
-        raise InterlockError(f"a circle of needs: {shown(cycle(pairs), ' needs ')}; none of them could ever begin")
+        refuse_cycle((works[place].ref, works[need].ref) for place, some in enumerate(before) for need in some)
     return order
+
+
+def refuse_cycle(needs: Iterable[tuple[str, str]]) -> None:
+    """Pairs of a name and the name that it needs are in no circle. Raises InterlockError, which names one in order."""
+    if names := cycle(needs):
+        raise InterlockError(f"a circle of needs: {shown(names, ' needs ')}; none of them could ever begin")
 
 
 def names_in(work: Work) -> Iterable[str]:

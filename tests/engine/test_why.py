@@ -15,6 +15,7 @@ from interlock.kernel.commands import (
     Force,
     PauseSchedule,
     Record,
+    Revoke,
     SetTenant,
     Submit,
     Vote,
@@ -22,7 +23,7 @@ from interlock.kernel.commands import (
 )
 from interlock.kernel.errors import Unknown
 from interlock.lifecycles import shipped
-from tests.engine.test_families import workflow
+from tests.engine.test_families import workflow, workstream
 from tests.engine.world import SECOND, World, held
 from tests.store.databases import declare
 
@@ -279,6 +280,54 @@ class Stories:
     @staticmethod
     def a_worker(world: World) -> int:
         return world.worker("ann")
+
+    @staticmethod
+    def a_silent_worker(world: World) -> int:
+        """It has finished, released and snoozed jobs, and lost two: one by its silence, one to an operator."""
+        worker = world.worker("ann", capacity=4)
+        for _ in range(5):
+            world.submit()
+        done, freed, snoozed, revoked = world.claim(worker, 4)
+        for grant in (done, freed, snoozed, revoked):
+            world.start(grant)
+        world.finish(done)
+        world.release(freed)
+        world.release(snoozed, snooze_us=3600 * SECOND)
+        world.send(Revoke(unit=revoked.unit, reason="it hangs", actor="eve"))
+        world.claim(worker)
+        world.pass_time(91)
+        world.tick()
+        world.pass_time(9)
+        return worker
+
+    @staticmethod
+    def a_worker_that_was_given_up(world: World) -> int:
+        worker = world.worker("ann")
+        world.submit()
+        world.claim(worker)
+        for seconds in (91, 181):
+            world.pass_time(seconds)
+            world.tick()
+        return worker
+
+    @staticmethod
+    def a_worker_that_is_busy(world: World) -> int:
+        worker = world.worker("ann")
+        for _ in range(7):
+            world.submit()
+        world.claim(worker, 7)
+        world.pass_time(3)
+        return worker
+
+    @staticmethod
+    def a_blocked_task(world: World) -> int:
+        _, docs, _, publish = workstream(
+            world, ("docs", False, ()), ("pages", False, ("docs",)), ("publish", False, ("pages",))
+        )
+        world.submit("lint", lifecycle="task", parent=world.unit(docs).parent)
+        (grant,) = world.claim(world.worker("ann"))
+        world.finish(grant, ended="failure", error="no such page")
+        return publish
 
     @staticmethod
     def forced(world: World) -> int:

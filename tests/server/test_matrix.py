@@ -272,6 +272,12 @@ ENTRIES |= {
     },
 }
 ENTRIES["post_v1_views_child_named"] = Entry(seen_by_name, finds=True)
+ENTRIES |= {
+    f"post_v1_views_{name}": Entry(
+        lambda stage: ("", "", {"unit": parse_id(stage.job(lifecycle="workstream", task="site"))}), finds=True
+    )
+    for name in ("progress", "plan")
+}
 ENTRIES["post_v1_wait"] = Entry(nothing({"ear": "e", "queues": ["default"]}))
 OPEN = {"get_healthz", "get_readyz"}
 

@@ -16,6 +16,7 @@ from interlock.kernel.rows import Event, Note, PauseRow, Slot, Tenant, Unit, Wor
 from interlock.plugins.pauses.queries import find_pauses_over
 from interlock.store.connection import Connection
 from interlock.store.queries import views
+from interlock.store.queries.task_graphs import Blocker, find_blockers
 from interlock.store.queries.tenants import count_held, read_tenant
 from interlock.store.queries.views import (
     Needed,
@@ -32,9 +33,12 @@ from interlock.store.queries.views import (
     read_slot,
     workers_seen,
 )
+from interlock.store.queries.workers import EndedLease, list_ended_leases, list_held, read_worker
 
 NO_SUCCESS = (Category.FAILURE, Category.CANCELLED, Category.DEAD)
 CULPRITS_MAX = 20  # children that are looked at for the one that ended its parent
+HELD_MAX, LEASES_MAX = 5, 100  # units that a worker holds, and leases of it that have ended
+BLOCKERS_MAX = 5
 EVENTS_MAX = 200  # of the last ones that are looked at
 COLUMNS = {"mutex": "mutex", "limit": "limit_key", "rate": "rate_key"}  # by what a parked unit is parked on
 
@@ -59,6 +63,10 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     ahead: int = 0
     tenant: Tenant | None = None  # if it has a limit of what is held
     held_of_tenant: int = 0
+    worker: WorkerRow | None = None  # if it is a worker
+    holds: list[tuple[int, str, str]] = []  # by it: units, each with its lifecycle and its state
+    ended_leases: list[EndedLease] = []  # of it, the last one first
+    blockers: list[Blocker] = []  # what it can never begin behind
     pauses: list[tuple[PauseRow, str]] = []  # that keep it or what is below it from starting, with what is paused
 
     @property
@@ -118,6 +126,10 @@ def gather(connection: Connection, tenant: int, lifecycles: Mapping[str, Lifecyc
     facts = Facts(now=connection.now(), view=view, lifecycles=lifecycles, events=events, notes=notes)
     if view.unit.lifecycle not in lifecycles:
         return facts
+    if worker := read_worker(connection, tenant, unit) if view.unit.lane == 0 else None:
+        holds = list_held(connection, tenant, unit, HELD_MAX)
+        ended_leases = list_ended_leases(connection, tenant, unit, LEASES_MAX)
+        return msgspec.structs.replace(facts, worker=worker, holds=holds, ended_leases=ended_leases)
     parent = views.view(connection, tenant, view.unit.parent) if view.unit.parent is not None else None
     children = children_of(connection, tenant, unit) if view.unit.total else []
     facts = msgspec.structs.replace(facts, parent=parent, children=children)
@@ -144,6 +156,7 @@ def gather_surroundings(connection: Connection, tenant: int, facts: Facts) -> Fa
     more: dict[str, Any] = {}
     if unit.unmet:
         more["needs"] = needs_of(connection, tenant, unit.id)
+        more["blockers"] = find_blockers(connection, tenant, unit.id, BLOCKERS_MAX)
     if unit.parked_on:
         kind, _, key = unit.parked_on.partition(":")
         more["slot"] = read_slot(connection, tenant, unit.parked_on)

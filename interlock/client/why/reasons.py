@@ -8,7 +8,7 @@ import msgspec
 from interlock.client.durations import format_rounded, format_time, format_time_relative
 from interlock.client.pauses import describe_pause, name_options
 from interlock.client.why.facts import Facts
-from interlock.client.why.workers import explain_no_claim
+from interlock.client.why.workers import describe_taken, explain_no_claim, explain_worker
 from interlock.core.notes import CANCEL_REQUEST
 from interlock.kernel.approvals import ballot
 from interlock.kernel.commands import Resource
@@ -61,7 +61,9 @@ def explain_end(facts: Facts) -> Reason | None:
         return Reason(
             Category.FAILURE, f"{facts.name} failed {when}, attempt {unit.attempt}: {error}", drop_empty(requeue)
         )
-    return Reason(Category.CLOSED, f"{facts.name} is {unit.state} since {format_time(last.at)} {by}{why}")
+    answer = f"{facts.name} is {unit.state} since {format_time(last.at)} {by}{why}"
+    last_word = f"last heard at {format_time_relative(facts.worker.seen_at, facts.now)}" if facts.worker else ""
+    return Reason(Category.CLOSED, answer, drop_empty(last_word, *describe_taken(facts)))
 
 
 def describe_culprit(facts: Facts) -> str:
@@ -174,9 +176,23 @@ def explain_unheld(facts: Facts) -> Reason | None:
 
 
 def explain_worker_unit(facts: Facts) -> Reason | None:
-    if facts.lifecycle.birth.trigger != "register":
+    """How it is with a worker: since when it is silent, what it holds, and what was taken from it."""
+    return None if facts.worker is None else Reason(*explain_worker(facts, facts.worker))
+
+
+def explain_blocked(facts: Facts) -> Reason | None:
+    """A task that can never begin, because of what has ended before it."""
+    if not facts.blockers:
         return None
-    return Reason("worker", f"{facts.name} is a worker, and {facts.unit.state}")
+    first, *others = facts.blockers
+    called = f"'{first.name or first.task}' ({format_id(first.lifecycle, first.unit)})"
+    error = f": {shorten(first.error)}" if first.error else ""
+    answer = f"{facts.name} is blocked: {called} is {first.state} since {format_time(first.changed_at)}{error}"
+    more = ", ".join(f"'{blocker.name or blocker.task}' ({blocker.state})" for blocker in others)
+    through = ", ".join(need.called for need in facts.needs if not need.is_met and need.outcome is None)
+    return Reason(
+        "blocked", answer, drop_empty(f"and by {more}" if more else "", f"it waits for {through}" if through else "")
+    )
 
 
 def explain_unmet_needs(facts: Facts) -> Reason | None:
@@ -414,6 +430,7 @@ EXPLANATIONS: tuple[Callable[[Facts], Reason | None], ...] = (
     explain_signal,
     explain_unheld,
     explain_worker_unit,
+    explain_blocked,
     explain_unmet_needs,
     explain_parent_plan,
     explain_delay,

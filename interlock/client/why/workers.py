@@ -1,14 +1,17 @@
-"""Who could take a unit that waits for a worker, and what keeps each of them from it."""
+"""Who could take a unit that waits for a worker, what keeps each of them from it, and how it is with a worker."""
 
 import msgspec
 
-from interlock.client.durations import format_rounded
+from interlock.client.durations import format_rounded, format_time, format_time_relative
 from interlock.client.why.facts import Facts
-from interlock.kernel.lifecycle import Category
+from interlock.kernel.ids import format_id
+from interlock.kernel.lifecycle import Category, Owner
 from interlock.kernel.rows import Unit, WorkerRow
 from interlock.store.queries.views import AHEAD_MAX
+from interlock.store.queries.workers import EndedLease
 
 TASKS_SHOWN = 20  # of one worker
+TAKEN_SHOWN = 5  # leases that were taken from it
 SILENT_US = 60_000_000  # a worker that has room asks for work every second or so
 Explanation = tuple[str, str, tuple[str, ...]]  # a code, an answer, details
 
@@ -69,6 +72,45 @@ def describe_worker(worker: WorkerRow, unit: Unit, now: int) -> tuple[str, str]:
     if worker.holding >= worker.capacity:
         return "full", load
     return "free", load
+
+
+# A worker itself.
+
+
+def explain_worker(facts: Facts, worker: WorkerRow) -> Explanation:
+    """How it is with a worker: since when it is silent, what it holds, and what was taken from it."""
+    code, text = describe_worker(worker, facts.unit, facts.now)
+    last_word = f"last heard at {format_time_relative(worker.seen_at, facts.now)}"
+    if code == "silent":
+        answer = f"{facts.name} ('{worker.name}') is {facts.unit.state}: silent, {last_word}"
+    else:
+        answer = f"{facts.name} ('{worker.name}') is {facts.unit.state}: it {text}; {last_word}"
+    holds = ", ".join(f"{format_id(lifecycle, unit)} ({state})" for unit, lifecycle, state in facts.holds)
+    more = f" and {worker.holding - len(facts.holds)} more" if worker.holding > len(facts.holds) else ""
+    back = "its next claim or heartbeat brings it back, empty" if facts.unit.category == Category.CLOSING else ""
+    details = (f"it holds {holds}{more}" if holds else "", *describe_taken(facts), back)
+    return "worker", answer, tuple(detail for detail in details if detail)
+
+
+def describe_taken(facts: Facts) -> list[str]:
+    """Which leases were taken from a worker within a day, the last one first."""
+    taken = [lease for lease in facts.ended_leases if was_taken(facts, lease)]
+    lines = [
+        f"taken from it at {format_time(lease.ended_at)}: {format_id(lease.lifecycle, lease.unit)} "
+        f"(now {lease.state}), by {lease.actor}: {lease.reason}"
+        for lease in taken[:TAKEN_SHOWN]
+    ]
+    more = len(taken) - TAKEN_SHOWN
+    return [*lines, f"and {more} more were taken from it"] if more > 0 else lines
+
+
+def was_taken(facts: Facts, ended: EndedLease) -> bool:
+    """Whether somebody else than the worker has ended its lease: neither lease nor unit moved by its holder's word."""
+    lease_moves = facts.lifecycles["lease"].moves.values()
+    lifecycle = facts.lifecycles.get(ended.lifecycle)
+    move = lifecycle.moves.get((ended.source, ended.trigger)) if lifecycle else None
+    by_holder = any(move.owner is Owner.HOLDER for move in lease_moves if move.path[-1] == ended.lease)
+    return not by_holder and (move is None or move.owner is not Owner.HOLDER)
 
 
 def list_queues(worker: WorkerRow) -> list[str]:
