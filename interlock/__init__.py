@@ -18,6 +18,7 @@ from interlock.client.exceptions import (
     StillWaiting,
 )
 from interlock.client.jobs import Job
+from interlock.client.repositories import merge
 from interlock.client.runs import Run
 from interlock.client.tasks import Task, counted, exclusive, limit, rate, rated, shared
 from interlock.client.workflows import Workflow, approval, parallel, shell, step
@@ -31,5 +32,5 @@ __all__ = [
     "App", "Cancelled", "Context", "Failed", "InterlockError", "Job", "LeaseConflictError", "NoAnswer", "NoSignal",
     "NotDone", "Outage", "PermanentError", "Reject", "Rejected", "Result", "Retry", "Run", "Snooze", "StillWaiting",
     "Task", "TransientError", "ValidationError", "Workflow", "Workstream", "WorkstreamRun", "approval", "child",
-    "counted", "exclusive", "limit", "open", "parallel", "rate", "rated", "shared", "shell", "step", "task",
+    "counted", "exclusive", "limit", "merge", "open", "parallel", "rate", "rated", "shared", "shell", "step", "task",
 ]  # fmt: skip

@@ -22,6 +22,7 @@ from interlock.cli.worker import (
     LogLevel,
     Name,
     Queues,
+    Repo,
     format_url,
     run_until_stopped,
 )
@@ -32,6 +33,7 @@ from interlock.kernel.errors import InterlockError
 from interlock.store.sqlite import MEMORY
 from interlock.worker import demo_tasks
 from interlock.worker.loop import GRACE, Worker
+from interlock.worker.repositories import parse_repositories
 
 HOST, PORT, PORTS = "127.0.0.1", 8000, 100  # so many ports are tried, from the first one on
 HINTS = {
@@ -66,6 +68,7 @@ def start(
     name: Name = "",
     port: Port = None,
     grace: Grace = GRACE,
+    repo: Repo = None,
     log_format: LogFormat = "text",
     log_level: LogLevel = "info",
 ) -> None:
@@ -74,7 +77,10 @@ def start(
     is_given = source is not None and source.name == "COMMANDLINE"  # INTERLOCK_DB is for apps that name none
     app = find_app(place, db if is_given else None) if place else demo_tasks.made(db)
     app.add_plugins(find_plugins())
-    worker = Worker(app, parse_queues(queue or (), app), name=name, capabilities=split_commas(cap), grace=grace)
+    worker = Worker(
+        app, parse_queues(queue or (), app), name=name, capabilities=split_commas(cap), grace=grace,
+        repositories=parse_repositories(repo or []),
+    )  # fmt: skip
     with ExitStack() as beside:
         beside.callback(app.close)
         asyncio.run(worker.client.connect())

@@ -43,6 +43,7 @@ from interlock.kernel.lifecycle import Category
 from interlock.kernel.rows import Unit, WorkerRow
 from interlock.store.queries.views import workers_seen
 from interlock.worker.loop import GRACE, Worker
+from interlock.worker.repositories import parse_repositories
 from interlock.worker.shell import ShellSettings
 
 log = logging.getLogger("interlock.worker")
@@ -105,6 +106,13 @@ ShellSecret = Annotated[
 ShellSandbox = Annotated[
     str, typer.Option("--shell-sandbox", envvar="INTERLOCK_SHELL_SANDBOX", help="auto, bubblewrap or none.")
 ]
+Repo = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--repo", envvar="INTERLOCK_REPO", metavar="NAME=FOLDER",
+        help="Git repository that this worker has, for jobs that need it.",
+    ),
+]  # fmt: skip
 LogFormat = Annotated[str, typer.Option(envvar="INTERLOCK_LOG_FORMAT", help="text or json.")]
 LogLevel = Annotated[str, typer.Option(envvar="INTERLOCK_LOG_LEVEL", help="debug, info, warning or error.")]
 
@@ -234,13 +242,14 @@ def run_worker(
     shell_env: ShellEnv = None,
     shell_secret: ShellSecret = None,
     shell_sandbox: ShellSandbox = "auto",
+    repo: Repo = None,
     log_format: LogFormat = "text",
     log_level: LogLevel = "info",
 ) -> None:
     """Run the tasks of an app until SIGTERM or Ctrl-C; a second one stops immediately. --server needs no database."""
     if db is not None and (server or key_file):
         raise InterlockError("give --db or --server, not both")
-    if not place and not shell:
+    if not place and not shell and not repo:
         raise InterlockError("which app? Name it as in `interlock worker mail:app`, or give --shell to run commands")
     client = find_app(place, db) if place else make_plain_app(db)
     if server or key_file:
@@ -254,7 +263,10 @@ def run_worker(
     elif shell_env or shell_secret or shell_directory != "." or shell_sandbox != "auto":
         raise InterlockError("--shell-directory, --shell-env, --shell-secret and --shell-sandbox need --shell")
     queues = parse_queues(queue or (() if place else (DEFAULT_QUEUE,)), client)
-    worker = Worker(client, queues, name=name, capabilities=split_commas(cap), grace=grace, shell=settings)
+    worker = Worker(
+        client, queues, name=name, capabilities=split_commas(cap), grace=grace, shell=settings,
+        repositories=parse_repositories(repo or []),
+    )  # fmt: skip
     run_until_stopped(worker, log_format, log_level)
 
 

@@ -165,6 +165,9 @@ class Context(Protocol):
     def cancelled(self) -> bool:
         """Whether the handler should stop: somebody asked for it, or the job is another worker's by now."""
 
+    worktree: str | None = None
+    """Where this attempt has the files of its repository, for itself alone; None if the job has no repository."""
+
     @property
     def saved(self) -> Any:
         """What the last checkpoint of an earlier attempt said; None if there was none."""

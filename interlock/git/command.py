@@ -15,6 +15,7 @@ reads it: whoever may write to a worktree can also write to the configuration of
 import os
 import re
 import shutil
+import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -58,6 +59,10 @@ class BranchMoved(GitError):
     """Somebody else moved the branch meanwhile; nothing was changed, and it may be tried again."""
 
 
+class LocalChanges(GitError):
+    """A checkout has changes that are not committed and would be lost; nothing was changed."""
+
+
 @dataclass(frozen=True)
 class GitResult:
     """What git wrote, and its exit code."""
@@ -92,7 +97,7 @@ def find_git() -> str:
 def run_git(
     arguments: Sequence[str], *, directory: str | Path, environment: Mapping[str, str] | None = None,
     settings: Mapping[str, str] | None = None, protocol: str | None = None, stdin: bytes = b"",
-    seconds: float = SECONDS, accepted: Sequence[int] = (0,), check_drivers: bool = False,
+    seconds: float = SECONDS, accepted: Sequence[int] = (0,), check_drivers: bool = False, finishes: bool = False,
 ) -> GitResult:  # fmt: skip
     """Runs git, and returns what it wrote.
 
@@ -104,6 +109,8 @@ def run_git(
         seconds: how long it may take.
         accepted: exit codes that are no failure.
         check_drivers: whether it could run programs that the repository's configuration names for files.
+        finishes: whether it comes to its end also if this process is killed: killed while it moves a branch, git would
+            leave a lock behind, and nobody could move that branch any more.
 
     Raises:
         GitError: it failed, or took too long.
@@ -119,7 +126,7 @@ def run_git(
         own[f"protocol.{protocol}.allow"] = "always"
     result = run_git_program(
         program, arguments, directory=directory, environment=environment, settings=own, protocol=protocol, stdin=stdin,
-        seconds=seconds,
+        seconds=seconds, finishes=finishes,
     )  # fmt: skip
     if result.code not in accepted:
         words = "git " + " ".join(arguments[:2])
@@ -130,7 +137,7 @@ def run_git(
 def run_git_program(
     program: str, arguments: Sequence[str], *, directory: str | Path, environment: Mapping[str, str] | None = None,
     settings: Mapping[str, str] | None = None, protocol: str | None = None, stdin: bytes = b"",
-    seconds: float = SECONDS,
+    seconds: float = SECONDS, finishes: bool = False,
 ) -> GitResult:  # fmt: skip
     """Runs git by its path, whatever its exit code is. Raises GitError if it took too long or wrote too much."""
     outputs: dict[str, list[bytes]] = {"out": [], "err": [], "log": []}
@@ -139,6 +146,8 @@ def run_git_program(
         **ENVIRONMENT, "PATH": f"{os.path.dirname(program)}:{PATHS}", "GIT_ALLOW_PROTOCOL": protocol or "none",
         **(environment or {}),
     }  # fmt: skip
+    if finishes:
+        return run_to_its_end([program, *configured, *arguments], directory, variables, stdin, seconds)
     end = run(
         [program, *configured, *arguments], directory=directory, environment=variables, stdin=stdin,
         on_output=lambda stream, data: outputs[stream].append(data),
@@ -152,6 +161,20 @@ def run_git_program(
     if end.exit_code is None:
         raise GitError(f"{words}: it was ended by {end.signal}")
     return GitResult(end.exit_code, b"".join(outputs["out"]), b"".join(outputs["err"]).decode(errors="replace"))
+
+
+def run_to_its_end(
+    argv: Sequence[str], directory: str | Path, environment: Mapping[str, str], stdin: bytes, seconds: float
+) -> GitResult:
+    """Runs a command in a session of its own, which does not end with this process. Raises GitError."""
+    try:
+        done = subprocess.run(
+            argv, cwd=directory, env=environment, input=stdin, capture_output=True, timeout=seconds,
+            start_new_session=True, check=False,
+        )  # fmt: skip
+    except subprocess.TimeoutExpired:
+        raise GitError(f"git: it took longer than {seconds:g} s and was ended") from None
+    return GitResult(done.returncode, done.stdout, done.stderr.decode(errors="replace"))
 
 
 def read_setting_names(program: str, directory: str | Path, environment: Mapping[str, str]) -> list[str]:

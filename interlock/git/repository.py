@@ -8,12 +8,13 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from interlock.git.command import PROTOCOLS, SECONDS, BranchMoved, GitError, GitResult, run_git
+from interlock.git.command import PROTOCOLS, SECONDS, BranchMoved, GitError, GitResult, LocalChanges, run_git
 from interlock.kernel.errors import InterlockError
 
 NOTHING = "0" * 40  # as the old value of a branch: it must not exist
@@ -154,7 +155,8 @@ class Repository:
         """
         check_branch_name(branch)
         before = NOTHING if old is None else self.resolve(old)
-        result = self.git("update-ref", f"refs/heads/{branch}", self.resolve(new), before, accepted=(0, 1, 128))
+        names = (f"refs/heads/{branch}", self.resolve(new), before)
+        result = self.git("update-ref", *names, accepted=(0, 1, 128), finishes=True)
         if result.code:
             raise BranchMoved(f"branch '{branch}' was moved meanwhile: {result.err.strip()}")
 
@@ -163,36 +165,54 @@ class Repository:
         check_branch_name(branch)
         if where := self.find_checkout(branch):
             raise GitError(f"branch '{branch}' is checked out in '{where.path}'; it is not deleted")
-        result = self.git("update-ref", "-d", f"refs/heads/{branch}", self.resolve(old), accepted=(0, 1, 128))
+        names = (f"refs/heads/{branch}", self.resolve(old))
+        result = self.git("update-ref", "-d", *names, accepted=(0, 1, 128), finishes=True)
         if result.code:
             raise BranchMoved(f"branch '{branch}' was moved meanwhile: {result.err.strip()}")
 
     # Merging.
 
-    def merge(self, branch: str, source: str, message: str) -> MergeOutcome:
-        """Merges a revision into a branch without a checkout; a clean checkout of the branch follows it.
+    def merge(
+        self, branch: str, source: str, message: str, *, before_move: Callable[[], None] = lambda: None
+    ) -> MergeOutcome:
+        """Merges a revision into a branch without a checkout; where the branch is checked out, its files follow it.
+
+        Parameters:
+            before_move: called when all that is left is to move the branch; it raises if that must not be done.
 
         Raises:
             BranchMoved: somebody else moved the branch meanwhile; nothing was changed.
-            GitError: the branch is checked out with changes that are not committed, or the two have no common history.
+            LocalChanges: the branch is checked out, and changes that are not committed there would be lost.
+            GitError: there is no such branch, or the two have no common history.
         """
         check_branch_name(branch)
+        target = self.find(f"refs/heads/{branch}^{{commit}}", branch)
+        merged = self.make_merge(target, source, message)
+        if merged.commit is None or merged.already:
+            return merged
+        before_move()
+        checkout = self.find_checkout(branch)
+        if checkout is None:
+            self.move_branch(branch, merged.commit, target)
+        else:
+            self.follow(checkout, branch, merged.commit, target)
+        return merged
+
+    def make_merge(self, target: str, source: str, message: str) -> MergeOutcome:
+        """Makes the commit that merges a revision into another one, and moves nothing.
+
+        Raises:
+            GitError: the two have no common history.
+        """
         if not isinstance(message, str) or not message.strip() or "\0" in message:
             raise InterlockError("a merge needs a message, which is text without NUL")
-        target, commit = self.find(f"refs/heads/{branch}^{{commit}}", branch), self.resolve(source)
-        if self.git("merge-base", "--is-ancestor", commit, target, accepted=(0, 1)).code == 0:
-            return MergeOutcome(target, self.read_tree_id(target), already=True)
-        checkout = self.find_checkout(branch)
-        if checkout is not None and self.is_dirty(checkout.path):
-            raise GitError(f"branch '{branch}' is checked out in '{checkout.path}' with changes; commit or undo them")
-        merged = self.merge_trees(target, commit)
+        ours, theirs = self.resolve(target), self.resolve(source)
+        if self.git("merge-base", "--is-ancestor", theirs, ours, accepted=(0, 1)).code == 0:
+            return MergeOutcome(ours, self.read_tree_id(ours), already=True)
+        merged = self.merge_trees(ours, theirs)
         if merged.conflicts:
             return merged
-        made = self.git("commit-tree", merged.tree, "-p", target, "-p", commit, "-F", "-", stdin=message.encode()).text
-        if checkout is None:
-            self.move_branch(branch, made, target)
-        else:
-            self.follow(checkout, branch, made, target)
+        made = self.git("commit-tree", merged.tree, "-p", ours, "-p", theirs, "-F", "-", stdin=message.encode()).text
         return MergeOutcome(made, merged.tree)
 
     def merge_trees(self, ours: str, theirs: str) -> MergeOutcome:
@@ -206,10 +226,25 @@ class Repository:
         return MergeOutcome(None, tree, tuple(dict.fromkeys(files)) if result.code else ())
 
     def follow(self, checkout: Worktree, branch: str, commit: str, old: str) -> None:
-        """Moves a branch where it is checked out, with its files. Raises BranchMoved."""
-        result = self.git_in(checkout.path, "merge", "--ff-only", "--quiet", commit, accepted=(0, 1, 128))
+        """Moves a branch where it is checked out, with its files. Raises BranchMoved or LocalChanges."""
+        words = ("merge", "--ff-only", "--quiet", commit)
+        result = self.git_in(checkout.path, *words, accepted=(0, 1, 128), finishes=True)
+        if result.code and "would be overwritten" in result.err:
+            files = ", ".join(line.strip() for line in result.err.splitlines() if line.startswith("\t"))
+            raise LocalChanges(
+                f"branch '{branch}' is checked out in '{checkout.path}' with changes that would be lost ({files}); "
+                "commit or undo them"
+            )
         if result.code:
             raise BranchMoved(f"branch '{branch}' was moved meanwhile from {old}: {result.err.strip()}")
+
+    # References that are no branches: they keep commits, and people do not see them.
+
+    def keep(self, reference: str, commit: str) -> str:
+        """Makes a reference below refs/interlock, and returns where it points: one that is there stays as it is."""
+        name = f"refs/interlock/{check_branch_name(reference)}"
+        self.git("update-ref", name, self.resolve(commit), NOTHING, accepted=(0, 1, 128), finishes=True)
+        return self.find(f"{name}^{{commit}}", name)
 
     # Worktrees.
 
@@ -295,8 +330,9 @@ class Repository:
         if os.path.isdir(place) and place == os.path.dirname(self.folder) and os.path.basename(self.folder) == ".git":
             return self.folder
         for entry in sorted(Path(self.folder, "worktrees").glob("*/gitdir")):
-            if os.path.dirname(os.path.realpath(entry.read_text().strip())) == place and os.path.isdir(place):
-                return str(entry.parent)
+            with suppress(FileNotFoundError):  # it is being removed
+                if os.path.dirname(os.path.realpath(entry.read_text().strip())) == place and os.path.isdir(place):
+                    return str(entry.parent)
         raise GitError(f"'{path}' is no worktree of '{self.folder}'")
 
     def find_checkout(self, branch: str) -> Worktree | None:

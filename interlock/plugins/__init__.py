@@ -13,6 +13,7 @@ from interlock.plugins.evidence.plugin import PLUGIN as EVIDENCE
 from interlock.plugins.graphs.plugin import PLUGIN as GRAPHS
 from interlock.plugins.parking.plugin import PLUGIN as PARKING
 from interlock.plugins.pauses.plugin import PLUGIN as PAUSES
+from interlock.plugins.repositories.plugin import PLUGIN as REPOSITORIES
 from interlock.plugins.schedules.plugin import PLUGIN as SCHEDULES
 from interlock.plugins.shell.plugin import PLUGIN as SHELL
 from interlock.plugins.tasks.plugin import PLUGIN as TASKS
@@ -23,7 +24,7 @@ from interlock.store.connection import Connection, WakeupChannel
 STANDARD = Registry(
     (
         CONCURRENCY, PARKING, EFFECTS, CHECKS, WORKFLOWS, GRAPHS, APPROVALS, SCHEDULES, EVIDENCE, SHELL, TASKS, PAUSES,
-        WORKSTREAMS,
+        WORKSTREAMS, REPOSITORIES,
     )
 )  # fmt: skip
 

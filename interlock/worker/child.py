@@ -81,7 +81,7 @@ class WorkerConnection:
         match message:
             case RunJob():
                 self.context = JobContext(self, message.grant, message.tenant, self.add_note)
-                self.context.on_log = self.add_log
+                self.context.on_log, self.context.worktree = self.add_log, message.worktree
                 self.jobs.put((message, self.context))
             case Stop():
                 if self.context:

@@ -86,6 +86,7 @@ class JobContext(Context):
         self.spent = 0.0
         # By the worker's own clock, which goes on while the process is stopped.
         self.lease_over: Callable[[], bool] = is_never_over
+        self.worktree: str | None = None  # if its job has a repository
         self.thread: Future[Any] | None = None  # where a plain handler runs; it may outlive the wait for it
         self.app: App | None = None  # where large values and artifacts are kept
         self.on_log: Callable[[JobLog], None] = drop_log  # has the bytes sent that wait in the log

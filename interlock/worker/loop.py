@@ -31,6 +31,7 @@ from interlock.worker.job_logs import JobLog
 from interlock.worker.leases import Executions, LocalLease, read_clock
 from interlock.worker.log_lines import log_event, log_job
 from interlock.worker.reporter import Reporter, wait_for_event
+from interlock.worker.repositories import ServedRepositories, offer_repositories
 from interlock.worker.retrying_client import RetryingClient
 from interlock.worker.shell import ShellSettings, offer_shell
 from interlock.worker.shutdown import GIVE_UP_AFTER, give_back_waiting, stop_broken, stop_gracefully
@@ -75,14 +76,16 @@ class Worker:
     def __init__(
         self, app: "App", queues: Mapping[str, int], *, name: str = "", capabilities: tuple[str, ...] = (),
         grace: float = GRACE, token: Callable[[int], str] = secrets.token_hex, clock: Callable[[], float] = read_clock,
-        shell: ShellSettings | None = None,
+        shell: ShellSettings | None = None, repositories: Mapping[str, str] | None = None,
     ) -> None:  # fmt: skip
         """`queues`: how many jobs of each may run at a time; `clock`: seconds, also while this process is stopped.
 
-        `shell`: how it runs jobs that are commands; without it, it claims none.
+        `shell`: how it runs jobs that are commands; without it, it claims none. `repositories`: the folders of git
+        repositories by name; jobs that need others are not for it.
         """
         self.clock = clock
-        capabilities = offer_shell(app, capabilities, shell)
+        served = ServedRepositories(repositories) if repositories else None
+        capabilities = offer_repositories(app, offer_shell(app, capabilities, shell), served)
         self.app, self.capabilities, self.grace, self.token = app, capabilities, grace, token
         self.incarnation = token(8)
         self.name = name or f"{socket.gethostname()}-{self.incarnation[:4]}"  # two on one machine are two
@@ -96,7 +99,9 @@ class Worker:
         self.ticker = WorkerTicker(app, self.client, self.name)
         self.capacity = sum(2 * (queue.concurrency + AHEAD_MAX) for queue in self.queues.values())  # with unreported
         self.executors = Executors(sum(queues.values()))
-        self.call_handler, self.report_end = self.executors.call_handler, self.reporter.add_end
+        call = self.executors.call_handler
+        self.call_handler = partial(served.call_handler, call) if served else call
+        self.report_end = self.reporter.add_end
         self.id = self.claims = self.registered_tasks = 0
         self.wakeups = 0  # of all queues; a queue that was empty is asked again after the next one
         self.stopping = False

@@ -58,6 +58,7 @@ class RunJob(ProcessMessage, frozen=True, kw_only=True):
     grant: LeaseGrant
     tenant: int
     log_level: int
+    worktree: str | None = None
     far: tuple[str, str] | None = None  # a server and a key, if that is what the worker's app speaks to
 
 

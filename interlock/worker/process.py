@@ -256,6 +256,7 @@ class InProcess:
         return RunJob(
             path=sys.path, app=app, module=module, grant=msgspec.structs.replace(context.grant, lease=""),
             tenant=context.tenant, log_level=context.log.getEffectiveLevel(), far=task.app.far,
+            worktree=context.worktree,
         )  # fmt: skip
 
     async def take_child(self) -> Child:

@@ -82,13 +82,13 @@ def make_handler(settings: ShellSettings) -> Any:
         options = read_shell(ctx.grant.options)
         if options is None:
             raise PermanentError(f"this job has the name '{SHELL}', and no command; `interlock shell` submits one")
-        output = CommandOutput(ctx)
+        output, root = CommandOutput(ctx), ctx.worktree or settings.directory
         end = await arun(
             ["sh", "-e", "-c", options.command], stop=lambda: ctx.cancelled, on_output=output.add,
-            directory=find_directory(settings, options), environment=make_environment(settings, options, ctx),
+            directory=find_directory(root, options), environment=make_environment(settings, options, ctx),
             limits=add_time_limit(make_limits(options), ctx.grant.timeout_us),
             secrets=[value for value in settings.secrets.values() if value],
-            sandbox=choose_sandbox(settings.sandbox, settings.directory),
+            sandbox=choose_sandbox(settings.sandbox, root),
         )  # fmt: skip
         return read_end(end, output.tail, ctx)
 
@@ -112,9 +112,9 @@ def add_time_limit(limits: ProcessLimits, timeout_us: int | None) -> ProcessLimi
     return replace(limits, seconds=seconds - min(limits.grace_seconds + 1, seconds / 5))
 
 
-def find_directory(settings: ShellSettings, options: ShellOptions) -> str:
-    """Returns where a command runs. Raises PermanentError for a folder that leads out of its worker's."""
-    root = os.path.realpath(settings.directory)
+def find_directory(folder: str, options: ShellOptions) -> str:
+    """Returns where a command runs. Raises PermanentError for a folder that leads out of its worker's or worktree."""
+    root = os.path.realpath(folder)
     place = os.path.realpath(os.path.join(root, options.directory))
     if os.path.commonpath((root, place)) != root:
         raise PermanentError(f"the directory '{options.directory}' leads out of the folder of this worker")
@@ -123,10 +123,10 @@ def find_directory(settings: ShellSettings, options: ShellOptions) -> str:
 
 def make_environment(settings: ShellSettings, options: ShellOptions, ctx: JobContext) -> dict[str, str]:
     """Returns all variables that a command gets."""
-    grant = ctx.grant
+    grant, home = ctx.grant, os.path.realpath(ctx.worktree or settings.directory)
     handed = {"INTERLOCK_INPUT": grant.input, "INTERLOCK_OUTPUTS": msgspec.json.encode(ctx.outputs).decode()}
     return {
-        **PLAIN, "HOME": os.path.realpath(settings.directory), **settings.environment, **settings.secrets,
+        **PLAIN, "HOME": home, **settings.environment, **settings.secrets,
         **options.environment, "INTERLOCK_JOB": format_id(grant.lifecycle, grant.unit),
         "INTERLOCK_ATTEMPT": str(grant.attempt), "INTERLOCK_FENCE": str(grant.fence),
         "INTERLOCK_CORRELATION": grant.correlation,

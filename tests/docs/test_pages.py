@@ -113,6 +113,11 @@ def test_the_page_about_shell_commands(tmp_path: Path) -> None:
     follow("docs/shell.md", tmp_path, {})
 
 
+def test_the_page_about_repositories(tmp_path: Path) -> None:
+    assert shutil.which("git"), "git is not installed, so this page cannot be followed; install git 2.38 or newer"
+    follow("docs/repositories.md", tmp_path, {})
+
+
 def test_the_page_about_tasks(tmp_path: Path) -> None:
     follow("docs/tasks.md", tmp_path, {})
 

@@ -237,3 +237,35 @@ def test_checks_that_cannot_be_are_refused(world: World, lifecycle: str, text: s
     with pytest.raises(InterlockError, match=why):
         world.submit("build", lifecycle=lifecycle, options=text)
     assert world.count("unit") == 0
+
+
+def test_the_last_checks_are_made_when_the_others_have_passed(world: World) -> None:
+    _, task, worker = stream_of(world, options("lint", "unit", last=["merge", "tell"]))
+    finish_next(world, worker, "build")
+    grants = {grant.task: grant for grant in world.claim(worker, limit=9)}
+    assert set(grants) == {"lint", "unit"}
+    for name in ("unit", "lint"):
+        assert world.claim(worker) == []
+        world.start(grants[name])
+        world.finish(grants[name])
+    for name in ("merge", "tell"):
+        assert world.unit(task).state == "validating"
+        finish_next(world, worker, name)
+    assert world.unit(task).state == "completed"
+
+
+@pytest.mark.parametrize("in_order", [True, False])
+def test_the_last_checks_are_not_made_when_another_has_failed(world: World, in_order: bool) -> None:
+    _, task, worker = stream_of(world, options("lint", "unit", last=["merge"], in_order=in_order))
+    finish_next(world, worker, "build")
+    finish_next(world, worker, "lint")
+    finish_next(world, worker, "unit", ended="failure", error_class="PermanentError")
+    assert world.unit(task).state == "failed"
+    assert world.claim(worker) == []
+
+
+def test_a_last_check_alone_decides(world: World) -> None:
+    _, task, worker = stream_of(world, options(last=["merge"]))
+    finish_next(world, worker, "build")
+    finish_next(world, worker, "merge", ended="failure", error="no", error_class="PermanentError")
+    assert (world.unit(task).state, world.body(task).error) == ("failed", "check 'merge': no")

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from interlock.git import BranchMoved, FileChange, GitError, Repository
+from interlock.git import BranchMoved, FileChange, GitError, LocalChanges, Repository
 from interlock.kernel.errors import InterlockError
 from tests.git.repositories import commit_files, commit_on, git, write_files
 
@@ -94,15 +94,48 @@ def test_a_clean_checkout_of_the_branch_follows_the_merge(repository: Repository
     assert (shop / "c.txt").read_text() == "c\n"
 
 
-def test_a_dirty_checkout_of_the_branch_is_refused_and_left(repository: Repository, tmp_path: Path) -> None:
+@pytest.mark.parametrize("file", ["a.txt", "new.txt"])
+def test_changes_in_a_checkout_that_a_merge_would_lose_are_left(
+    file: str, repository: Repository, tmp_path: Path
+) -> None:
     shop = tmp_path / "shop"
-    commit_on(shop, "feature", {"c.txt": "c\n"})
+    commit_on(shop, "feature", {file: "theirs\n", "c.txt": "c\n"})
     before = git(shop, "rev-parse", "main")
-    write_files(shop, {"a.txt": "not committed\n"})
-    with pytest.raises(GitError, match=r"branch 'main' is checked out in '.*shop' with changes; commit or undo them"):
+    write_files(shop, {file: "not committed\n"})
+    with pytest.raises(LocalChanges, match=rf"is checked out in '.*shop' with changes that would be lost \({file}\)"):
         repository.merge("main", "feature", "merge it")
     assert git(shop, "rev-parse", "main") == before
-    assert (shop / "a.txt").read_text() == "not committed\n"
+    assert (shop / file).read_text() == "not committed\n"
+    assert not (shop / "c.txt").exists()
+
+
+def test_changes_in_a_checkout_that_a_merge_does_not_touch_stay(repository: Repository, tmp_path: Path) -> None:
+    shop = tmp_path / "shop"
+    commit_on(shop, "feature", {"c.txt": "c\n"})
+    write_files(shop, {"a.txt": "not committed\n", "new.txt": "new\n"})
+    merged = repository.merge("main", "feature", "merge it")
+    assert git(shop, "rev-parse", "main") == merged.commit
+    assert git(shop, "status", "--porcelain").splitlines() == [" M a.txt", "?? new.txt"]
+    assert (shop / "c.txt").read_text() == "c\n"
+
+
+def test_a_merge_that_must_not_be_done_any_more_moves_nothing(repository: Repository, tmp_path: Path) -> None:
+    commit_on(tmp_path / "shop", "feature", {"c.txt": "c\n"})
+    before = repository.resolve("main")
+
+    def refuse() -> None:
+        raise GitError("too late")
+
+    with pytest.raises(GitError, match="too late"):
+        repository.merge("main", "feature", "merge it", before_move=refuse)
+    assert repository.resolve("main") == before
+
+
+def test_a_kept_commit_stays_where_it_is(repository: Repository, tmp_path: Path) -> None:
+    first = repository.resolve("main")
+    second = commit_on(tmp_path / "shop", "feature", {"c.txt": "c\n"})
+    assert repository.keep("ws_1/base", first) == first
+    assert repository.keep("ws_1/base", second) == first
 
 
 def test_a_branch_that_was_moved_meanwhile_is_left(bare: Repository) -> None:

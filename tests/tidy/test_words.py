@@ -23,7 +23,7 @@ FOR_AUTHORS = (
     "interlock/store/plugin_tables.py",
 )  # fmt: skip
 PAGES = ("README.md", "docs/cli.md", "docs/blobs-and-logs.md", "docs/inbox.md",
-         "docs/lifecycle-files.md", "docs/schedules.md", "docs/server.md", "docs/shell.md", "docs/tasks.md",
+         "docs/lifecycle-files.md", "docs/repositories.md", "docs/schedules.md", "docs/server.md", "docs/shell.md", "docs/tasks.md",
          "docs/model-check.md", "docs/reliability.md", "docs/security.md", "docs/testing.md", "docs/tutorial.md",
          "docs/validate-log.md", "docs/workers.md", "docs/workflows.md")  # fmt: skip
 

@@ -4,8 +4,8 @@ What is checked says so when it is submitted: `Work(options='{"checks": {"jobs":
 gate (a state from which its lifecycle lists `valid` and `invalid`), its checks are made as children of it: all at once,
 or one after another. The verdict falls in the transaction in which the last of them ends: `valid` if all succeeded,
 else `invalid`, with the names and errors of those that did not. Without any check it is `valid` at once. `person`
-stands for an approval, which is in the inbox as any other. Whoever says nothing of checks waits for a verdict from
-outside, as before.
+stands for an approval, which is in the inbox as any other. What is in `last` is made when all the others have
+succeeded, one after another. Whoever says nothing of checks waits for a verdict from outside, as before.
 
 Each way into the gate is an *entry*, named by the version that the unit has there. A check that ends after the unit has
 left the gate decides nothing. How many have ended is counted under the lock of the unit, so of two that end at the same
@@ -45,6 +45,7 @@ class Checks(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defau
 
     jobs: tuple[str | Work, ...] | None = None  # names of tasks, or work; None: the verdict comes from outside
     in_order: bool = False  # one after another, as long as they succeed
+    last: tuple[str | Work, ...] = ()  # when all of `jobs` have succeeded, one after another: such as a merge
     entry: int | None = None
     index: int = 0
 
@@ -61,8 +62,8 @@ def check_checks(lifecycles: Mapping[str, Lifecycle], work: Work) -> None:
     if not any(trigger == VALID for _, trigger in lifecycle.moves):
         gated = ", ".join(name for name, other in lifecycles.items() if any(word == VALID for _, word in other.moves))
         raise InterlockError(f"checks are not allowed for a {work.lifecycle}, which has no gate; {gated} have one")
-    validation.check_range("the number of checks", len(given.jobs), 0, CHECKS_MAX)
-    for job in given.jobs:
+    validation.check_range("the number of checks", len(given.jobs) + len(given.last), 0, CHECKS_MAX)
+    for job in (*given.jobs, *given.last):
         check_job(lifecycles, as_work(job))
 
 
@@ -117,14 +118,16 @@ def enter_gates(tx: UnitOfWork, moved: list[Moved]) -> None:
 
 
 def enter_gate(tx: UnitOfWork, unit: Unit, given: Checks, jobs: Sequence[str | Work]) -> None:
-    if not jobs:
+    every = (*jobs, *given.last)
+    if not every:
         advance(tx, unit, VALID, Stamp("engine", "there is nothing to check"))
         return
     entry = unit.version
-    note(tx, unit.id, ENTERED, encode_note(GateNote(len(jobs), given.in_order)), name=str(entry))
-    change(tx, unit, deadline_at=deadline_of_gate(tx, unit, given, [as_work(job) for job in jobs]))
-    for index in range(1 if given.in_order else len(jobs)):
-        make_check(tx, unit, entry, index, jobs[index])
+    gate = GateNote(len(jobs), given.in_order, len(given.last))
+    note(tx, unit.id, ENTERED, encode_note(gate), name=str(entry))
+    change(tx, unit, deadline_at=deadline_of_gate(tx, unit, given, [as_work(job) for job in every]))
+    for index in range(1 if given.in_order or not jobs else len(jobs)):
+        make_check(tx, unit, entry, index, every[index])
 
 
 def make_check(tx: UnitOfWork, unit: Unit, entry: int, index: int, job: str | Work) -> None:
@@ -148,7 +151,8 @@ def deadline_of_gate(tx: UnitOfWork, unit: Unit, given: Checks, jobs: Sequence[W
     if own_at is None or any(job.lifecycle == APPROVAL for job in jobs):
         return None
     each_us = [(job.queue_timeout_us or 0) + (job.timeout_us or 0) * (job.attempts or 1) for job in jobs]
-    return max(own_at, tx.now + (sum(each_us) if given.in_order else max(each_us)))
+    first_us, last_us = each_us[: len(jobs) - len(given.last)], each_us[len(jobs) - len(given.last) :]
+    return max(own_at, tx.now + (sum(first_us) if given.in_order else max(first_us, default=0)) + sum(last_us))
 
 
 # A check has ended.
@@ -175,15 +179,17 @@ def count_check(tx: UnitOfWork, unit: Unit, check: Unit, own: Checks) -> None:
     body, passed = tx.body(check), check.outcome == Category.SUCCESS
     error = "" if passed else (body.error or f"it is {check.state}")
     note(tx, unit.id, ENDED, encode_note(CheckNote(check.id, body.task, passed, error)), name=name)
-    if given.in_order and passed and own.index + 1 < len(given.jobs):
-        make_check(tx, unit, entry, own.index + 1, given.jobs[own.index + 1])
-        return
     ended = [
         msgspec.json.decode(kept.payload, type=CheckNote)
         for kept in read_notes(tx, [unit.id], ENDED)
         if kept.name.startswith(f"{entry}.")
     ]
-    if given.in_order or len(ended) == len(given.jobs):
+    every, all_passed = (*given.jobs, *given.last), all(check.passed for check in ended)
+    if not given.in_order and len(ended) < len(given.jobs):
+        return
+    if all_passed and len(ended) < len(every):
+        make_check(tx, unit, entry, len(ended), every[len(ended)])
+    else:
         give_verdict(tx, unit, ended)
 
 

@@ -17,10 +17,9 @@ def find_wrong_gates(connection: Connection) -> Iterator[tuple[int, str]]:
         for gate in page:
             ended = checks.get((gate.unit, gate.entry), [])
             failed = any(not check.passed for check in ended)
-            is_last = len(ended) == gate.note.checks or (gate.note.in_order and failed)
-            if gate.category == "gate" and gate.version == gate.entry and is_last:
+            if gate.category == "gate" and gate.version == gate.entry and gate.note.is_over(len(ended), failed):
                 yield gate.unit, "its checks have ended, and it has no verdict"
-            if len(ended) > gate.note.checks:
-                yield gate.unit, f"it has {gate.note.checks} checks, and {len(ended)} ended"
+            if len(ended) > gate.note.checks + gate.note.last:
+                yield gate.unit, f"it has {gate.note.checks + gate.note.last} checks, and {len(ended)} ended"
             if failed and gate.outcome == "success" and gate.version == gate.entry + 1:
                 yield gate.unit, "a check of it has failed, and it has passed"

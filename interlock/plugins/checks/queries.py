@@ -21,6 +21,13 @@ class GateNote(msgspec.Struct, frozen=True):
 
     checks: int
     in_order: bool = False
+    last: int = 0  # how many more are made when these have succeeded, one after another
+
+    def is_over(self, ended: int, failed: bool) -> bool:
+        """Whether so many checks that have ended, with a failure among them or without, are all that there will be."""
+        if failed:
+            return self.in_order or ended >= self.checks
+        return ended == self.checks + self.last
 
 
 class CheckNote(msgspec.Struct, frozen=True):

@@ -1,0 +1,30 @@
+"""What repositories add to the core."""
+
+from interlock.core.plugin import Plugin
+from interlock.plugins.repositories.laws import LAWS
+from interlock.plugins.repositories.options import NAME, RepositoryOptions, check_repository
+from interlock.plugins.repositories.stories import merge_a_workstream
+from interlock.plugins.repositories.streams import (
+    CLEAN_UP,
+    KEEP_MERGES,
+    PLAN_MERGES,
+    complete_repositories,
+    hand_over_repositories,
+    prepare_repository,
+)
+from interlock.store.hooks import Hooks
+
+PLUGIN = Plugin(
+    name=NAME,
+    docs="repositories.md",
+    options=RepositoryOptions,
+    laws=LAWS,
+    stories=(merge_a_workstream,),
+    hooks=Hooks(
+        checks=(check_repository,),
+        complete_work=(complete_repositories,),
+        prepare_work=(prepare_repository,),
+        grant_fields=(hand_over_repositories,),
+        reactions=(KEEP_MERGES, PLAN_MERGES, CLEAN_UP),
+    ),
+)
