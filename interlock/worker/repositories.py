@@ -260,14 +260,15 @@ def refuse_conflicts(merged: MergeOutcome, where: str) -> None:
 def publish(repository: Repository, branch: str, commit: str) -> None:
     """Moves the branch of a workstream to where the engine is; whoever has it checked out with changes keeps it."""
     with suppress(GitError):
-        found = repository.git("rev-parse", "--verify", "--quiet", f"refs/heads/{branch}^{{commit}}", accepted=(0, 1))
-        if found.text == commit:
+        words = ("rev-parse", "--verify", "--quiet", f"refs/heads/{branch}^{{commit}}")
+        old = repository.git(*words, accepted=(0, 1)).text
+        if old == commit:
             return
         checkout = repository.find_checkout(branch)
         if checkout is None:
-            repository.move_branch(branch, commit, found.text or None)
+            repository.move_branch(branch, commit, old or None)
         else:
-            repository.follow(checkout, branch, commit, found.text)
+            repository.follow(checkout, branch, commit, old)
 
 
 def find_start(repository: Repository, order: RepositoryOrder) -> str:

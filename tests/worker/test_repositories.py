@@ -3,6 +3,7 @@
 import asyncio
 import os
 import shutil
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -10,14 +11,14 @@ import msgspec
 import pytest
 
 import interlock
-from interlock.git import Repository
+from interlock.git import BranchMoved, Repository, Worktree
 from interlock.kernel.commands import Decide, Revoke, Submit, Work
 from interlock.kernel.errors import InterlockError
 from interlock.kernel.ids import format_id
 from interlock.store.queries.views import view
 from interlock.worker.loop import Worker
 from interlock.worker.shell import ShellSettings
-from tests.git.repositories import commit_files, git, write_files
+from tests.git.repositories import commit_files, commit_on, git, write_files
 from tests.worker.stage import opened, until, working
 from tests.worker.test_shell import on_loop
 
@@ -338,3 +339,64 @@ async def test_a_branch_or_a_revision_that_is_not_there_is_named(file_url: str, 
             await settled(app, stream, other)
             assert "there is no branch 'none' in the repository 'site'" in error_of(app, stream)
             assert "there is no revision 'none'" in error_of(app, task)
+
+
+@on_loop
+async def test_what_somebody_puts_on_the_branch_of_a_workstream_is_not_merged(file_url: str, site: Path) -> None:
+    """Only commits that an accepted result names are merged, whatever the branch points to."""
+    with opened(file_url) as app:
+        define_edit(app)
+
+        @app.task
+        def smoke(checked: str) -> None:
+            rogue = commit_on(site, "rogue", {"rogue.txt": "rogue\n"})
+            git(site, "update-ref", f"refs/heads/interlock/{checked}", rogue)
+
+        async with working(app, repositories={"site": str(site)}):
+            own = said(repositories={"repo": "site"}, checks={"jobs": [MERGE, "smoke"]})
+            work = (
+                Work(task="all", lifecycle="workstream", ref="all", options=own),
+                Work(task="edit", lifecycle="task", parent="all", step="t0", **edit(c="c\n")),
+            )
+            stream = app.send(Submit(work=work))[0].unit
+            app.send(Decide(unit=stream, trigger="plan"))
+            await settled(app, stream)
+            assert (state_of(app, stream), error_of(app, stream)) == ("completed", "")
+    assert git(site, "ls-tree", "--name-only", "main").split() == [".gitignore", "a.txt", "b.txt", "c.txt"]
+
+
+@on_loop
+async def test_of_two_mergers_that_race_one_moves_the_branch(
+    file_url: str, site: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A worker is stopped right before it moves the branch, loses its lease to another one, and goes on then."""
+    held, goes_on, plain = threading.Event(), threading.Event(), Repository.follow
+    moves: list[str] = []
+
+    def follow(repository: Repository, checkout: Worktree, branch: str, commit: str, old: str) -> None:
+        is_first = branch == "main" and not held.is_set()
+        if is_first:
+            held.set()
+            assert goes_on.wait(60)
+        try:
+            plain(repository, checkout, branch, commit, old)
+        except BranchMoved:
+            moves.append("late" if is_first else "refused")
+            raise
+        moves.append("moved")
+
+    monkeypatch.setattr(Repository, "follow", follow)
+    with opened(file_url) as app:
+        define_edit(app)
+        async with working(app, repositories={"site": str(site)}):
+            stream, _ = submit_stream(app, edit(c="c\n"))
+            await until(held.is_set)
+            merge = find_task(app, "git.merge")[-1][0]
+            app.send(Revoke(unit=merge))
+            await settled(app, stream)
+            assert state_of(app, stream) == "completed"
+            goes_on.set()
+            await until(lambda: len(moves) == 2)
+    assert moves == ["moved", "late"]
+    assert git(site, "log", "--first-parent", "--merges", "--format=%s", "main").count("onto main") == 1
+    assert git(site, "status", "--porcelain") == ""

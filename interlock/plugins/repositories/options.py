@@ -84,6 +84,7 @@ def read_order(text: str | None) -> RepositoryOrder | None:
 
 
 def encode_members(members: Mapping[str, Any]) -> str:
+    """Returns members of options, or another object, as JSON text."""
     return msgspec.json.encode(members).decode()
 
 
@@ -117,6 +118,7 @@ def list_merges(work: Work) -> list[Mapping[str, Any]]:
 
 
 def is_merge(job: Any) -> bool:
+    """Whether a check, as options spell it, is a merge."""
     return job == MERGE or (isinstance(job, dict) and job.get("task") == MERGE)
 
 
