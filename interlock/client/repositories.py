@@ -1,10 +1,19 @@
 """Repositories as programs write them: `interlock.merge(onto="main")` as a check of a workstream."""
 
+from collections.abc import MutableMapping
+from typing import TYPE_CHECKING, Any
+
 import msgspec
 
-from interlock.git.repository import check_branch_name
+from interlock.git.repository import check_branch_name, check_revision
 from interlock.kernel.commands import Work
-from interlock.plugins.repositories.options import MERGE, MERGE_TERMS
+from interlock.kernel.errors import InterlockError
+from interlock.plugins.repositories.options import MERGE, MERGE_TERMS, NAME, check_repository_name
+
+if TYPE_CHECKING:
+    from interlock.client.workstreams import Workstream
+
+REF = "ref"
 
 
 def merge(*, onto: str) -> Work:
@@ -18,3 +27,33 @@ def merge(*, onto: str) -> Work:
         task=MERGE, input=msgspec.json.encode({"onto": check_branch_name(onto)}).decode(), attempts=terms["attempts"],
         losses=terms["losses"], backoff_us=terms["backoff_us"], backoff_cap_us=terms["backoff_cap_us"],
     )  # fmt: skip
+
+
+def make_repository(repo: str | None) -> dict[str, Any]:
+    """Returns what work says of its repository; nothing if it has none. Raises InterlockError for a wrong name."""
+    if repo is None:
+        return {}
+    if not isinstance(repo, str):
+        raise InterlockError(f"repo = {repo!r} is not allowed; allowed is the name of a repository")
+    return {NAME: {"repo": check_repository_name(repo)}}
+
+
+def take_ref(workstream: "Workstream", arguments: MutableMapping[str, Any]) -> str | None:
+    """Returns the revision at which a workstream begins, which is an argument only if one of its tasks takes it.
+
+    Raises:
+        InterlockError: no revision can have that name.
+    """
+    if workstream.repo is None or arguments.get(REF) is None:
+        return None
+    takes_it = any(parameter.name == REF for parameter in workstream.arguments.parameters)
+    return check_revision(arguments[REF] if takes_it else arguments.pop(REF))
+
+
+def begin_at(work: Work, ref: str | None) -> Work:
+    """Returns the work of a workstream that begins at a revision; None leaves it as it is."""
+    if ref is None:
+        return work
+    options = msgspec.json.decode(work.options or "{}")
+    options[NAME] = {**options.get(NAME, {}), REF: ref}
+    return msgspec.structs.replace(work, options=msgspec.json.encode(options).decode())

@@ -15,6 +15,7 @@ import msgspec
 from interlock.client.arguments import RunArguments, StepParameter
 from interlock.client.async_pairs import Read, Steps, verb_of_steps
 from interlock.client.durations import Length, length_us
+from interlock.client.repositories import begin_at, make_repository, take_ref
 from interlock.client.tasks import Task, check_options, inherit, parse_list
 from interlock.client.workstream_runs import WorkstreamRun
 from interlock.client.workstream_tasks import TOP, WorkstreamTask
@@ -52,6 +53,7 @@ class WorkstreamSubmitOptions(TypedDict, total=False):
     correlation: str
     trace: str
     by: str  # who submits it
+    # And `ref`, of one with a repository: the revision at which it begins, by default what is checked out there.
 
 
 OPTIONS = tuple(WorkstreamSubmitOptions.__annotations__)
@@ -65,10 +67,10 @@ class Workstream:
 
     def __init__(
         self, app: "App", name: str, tasks: Iterable[Any], *, checks: Iterable[Any] = (),
-        timeout: Length | None = None,
+        timeout: Length | None = None, repo: str | None = None,
     ) -> None:  # fmt: skip
         """Raises InterlockError for tasks that could never be run."""
-        self.app, self.name = app, name
+        self.app, self.name, self.repo = app, name, repo
         self.tasks = [self.read_part(part) for part in parse_list("tasks", tasks)]
         order_tasks(name, self.tasks)
         self.checks = [make_check(check) for check in parse_list("checks", checks)]
@@ -81,7 +83,7 @@ class Workstream:
             part.name: check_part(app, f"{called}, task '{part.name}'", make_task_work(part)) for part in self.tasks
         }
         own = {"expects": len(self.tasks)}
-        options = encode_options({"workstreams": own, "checks": encode_checks(self.checks)})
+        options = encode_options({"workstreams": own, "checks": encode_checks(self.checks), **make_repository(repo)})
         top = Work(task=name, lifecycle=WORKSTREAM, ref=TOP, timeout_us=self.timeout_us, options=options)
         self.top = check_part(app, called, top)
 
@@ -105,7 +107,9 @@ class Workstream:
         if by is not None and not isinstance(by, str):
             raise InterlockError(f"by = {by!r} is not allowed; allowed is text")
         check_options(options)
+        ref = take_ref(self, kwargs)
         top, tasks = self.make_works(kwargs, options)
+        top = begin_at(top, ref)
         made = yield from send_workstream(self.app, top, tasks, by or LOCAL)
         return WorkstreamRun(self.app, made.unit, created=made.created, lifecycle=WORKSTREAM)
 

@@ -1,6 +1,8 @@
 """The examples work: each is played on a stage, with the trouble that it is about."""
 
 import importlib.util
+import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -134,3 +136,18 @@ def test_the_branch_cleaner_asks_before_it_deletes(interlock_app: On) -> None:
     item.approve(by="ann", role="ops", arguments=["older"])
     assert job.wait() == ["older"]
     assert (example.deleted, list(example.branches)) == (["older"], ["main", "old"])
+
+
+def test_three_coding_agents_work_on_one_repository(tmp_path: Path) -> None:
+    assert shutil.which("git"), "git is not installed, so this example cannot be played; install git 2.38 or newer"
+    assert loaded("coding_agents").site.name == "improve prices"
+    clean = {name: value for name, value in os.environ.items() if not name.startswith("INTERLOCK")}
+    words = [sys.executable, str(EXAMPLES / "coding_agents.py")]
+    done = subprocess.run(words, cwd=tmp_path, env=clean, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (
+        0,
+        "Merge workstream_1 onto main\nfirst\ndef total(prices):\n    return sum(prices)\n",
+    ), done.stderr
+    assert sorted(path.name for path in (tmp_path / "site").iterdir()) == [
+        ".git", "README.md", "agents", "prices.py", "prices.pyi", "test_prices.py",
+    ]  # fmt: skip

@@ -400,3 +400,32 @@ async def test_of_two_mergers_that_race_one_moves_the_branch(
     assert moves == ["moved", "late"]
     assert git(site, "log", "--first-parent", "--merges", "--format=%s", "main").count("onto main") == 1
     assert git(site, "status", "--porcelain") == ""
+
+
+@on_loop
+async def test_a_program_declares_a_workstream_on_a_repository(file_url: str, site: Path, tmp_path: Path) -> None:
+    first = git(site, "rev-parse", "main")
+    commit_files(site, {"b.txt": "newer\n"}, "second")
+    with opened(file_url) as app:
+        define_edit(app)
+        shell = ShellSettings(directory=str(tmp_path), sandbox="none")
+        stream = app.workstream(
+            "site", repo="site", checks=[interlock.merge(onto="main")],
+            tasks=[
+                interlock.task(app.tasks["edit"], arguments={"files": {"c.txt": "c\n"}}),
+                interlock.shell("count", "cat b.txt; ls *.txt | wc -l > count.txt", needs=["edit"]),
+            ],
+        )  # fmt: skip
+        async with working(app, repositories={"site": str(site)}, shell=shell):
+            run = await stream.submit.aio(ref=first, key="one")
+            await settled(app, run.unit)
+            assert (state_of(app, run.unit), error_of(app, run.unit)) == ("completed", "")
+            assert (await stream.submit.aio(ref=first, key="one")).unit == run.unit
+        with pytest.raises(InterlockError, match="the revision '-x' is not allowed"):
+            stream.submit(ref="-x")
+        with pytest.raises(InterlockError, match="the repository 'a b' is not allowed"):
+            app.workstream("other", repo="a b", tasks=[app.tasks["edit"]])
+        with pytest.raises(InterlockError, match="the branch 'a b' is not allowed"):
+            interlock.merge(onto="a b")
+    assert (site / "count.txt").read_text().strip() == "3"  # it began at the first commit, with what `edit` added
+    assert (site / "b.txt").read_text() == "newer\n"
