@@ -7,7 +7,8 @@ child will have is taken now, the row of `place` keeps it, and needs name it lik
 
 So a graph may come in any order. A circle of needs can only be closed by a child that takes a place which was needed
 before it came; `refuse_circles` looks for one then, and not otherwise: what comes behind its needs costs nothing, and
-neither does what comes before all of them. Submits under one parent wait for each other, because they lock it.
+neither does what comes before all of them. Submits under one parent wait for each other, because they lock it. Two that
+close a circle through two parents would not: whoever comes across a unit of another parent looks again, one at a time.
 """
 
 from collections.abc import Iterable, Sequence
@@ -23,7 +24,14 @@ from interlock.kernel.lifecycle import Category
 from interlock.kernel.lifecycle_options import RollUp
 from interlock.kernel.rows import NamedPlace, Unit
 from interlock.kernel.workflow_graph import SHOWN_MAX, has_ref, shown
-from interlock.store.queries.places import find_missing_places, read_names, read_needs_below, read_places
+from interlock.store.queries.places import (
+    find_missing_places,
+    look_for_circles_alone,
+    read_names,
+    read_needs_below,
+    read_parents,
+    read_places,
+)
 from interlock.store.unit_of_work import UnitOfWork
 
 
@@ -159,9 +167,12 @@ def refuse_circles(tx: UnitOfWork) -> None:
         return
     state.filled.clear()
     needs = state.needs
-    waiting = {need for _, need in needs if need in units and need not in tx.changes.born and units[need].unmet}
-    edges = [*needs, *(read_needs_below(tx, sorted(waiting)) if waiting else ())]
-    if circle := cycle(edges):
+    waiting = sorted({need for _, need in needs if need in units and need not in tx.changes.born and units[need].unmet})
+    below = read_needs_below(tx, waiting) if waiting else []
+    own = {units[unit].parent for unit, _ in needs if unit in units}
+    if waiting and read_parents(tx, [*waiting, *(need for _, need in below)]) - own and look_for_circles_alone(tx):
+        below = read_needs_below(tx, waiting)  # with what others have closed meanwhile
+    if circle := cycle([*needs, *below]):
         raise InterlockError(
             f"a circle of needs: {shown(name_units(tx, circle), ' needs ')}; none of them could ever begin"
         )

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
 from pathlib import Path
+from threading import Barrier
 
 import pytest
 
@@ -84,3 +85,32 @@ def test_of_two_halves_of_a_circle_one_is_refused(url: str) -> None:
                 first = pool.submit(add, engines[0], run, "a", "b")
                 second = pool.submit(add, engines[1], run, "b", "a")
                 assert {first.result(), second.result()} == {"", "a circle of needs"}
+
+
+def test_of_two_halves_of_a_circle_through_two_runs_one_is_refused(url: str) -> None:
+    """Each half is in a run of its own, so neither program waits for the other's run."""
+    with ExitStack() as stack:
+        connections = [stack.enter_context(closing(connect(url))) for _ in range(2)]
+        engines = [make_engine(connection, shipped()) for connection in connections]
+        barrier = Barrier(2)
+
+        def close_half(engine: Engine, run: int, name: str, after: int) -> str:
+            barrier.wait()
+            try:
+                engine.send(Submit(work=(Work(task="t", lifecycle="step", parent=run, step=name, after=(after,)),)))
+            except InterlockError as refused:
+                return str(refused).partition(":")[0]
+            return ""
+
+        for _ in range(10):
+            runs, waiting = [], []
+            for name in "ab":
+                runs.append(engines[0].send(Submit(work=(Work(task="run", lifecycle="workflow_run"),)))[0].unit)
+                step = Work(task="t", lifecycle="step", parent=runs[-1], step="waits", needs=(name,))
+                waiting.append(engines[0].send(Submit(work=(step,)))[0].unit)
+            with ThreadPoolExecutor(2) as pool:
+                halves = [
+                    pool.submit(close_half, engines[place], runs[place], "ab"[place], waiting[1 - place])
+                    for place in range(2)
+                ]
+                assert {half.result() for half in halves} == {"", "a circle of needs"}
