@@ -11,6 +11,7 @@ from interlock.core.validation import check_choice
 from interlock.core.workers import give_back, notify_holder
 from interlock.kernel.commands import REASONS, Bury, Force, Requeue, Rerun, Revoke, Standing, Submitted
 from interlock.kernel.errors import Denied, InterlockError, Refused, Unknown
+from interlock.kernel.lifecycle import Category
 from interlock.kernel.rows import ForcedMove, Unit
 from interlock.store.catalog import may_insert
 from interlock.store.migrate import make_path
@@ -108,7 +109,12 @@ def force(tx: UnitOfWork, command: Force) -> Standing:
 
 
 def force_move(tx: UnitOfWork, unit: Unit, state: str, stamp: Stamp) -> None:
-    """Puts a unit into a state, whatever its table lists; the event says who did it and why."""
+    """Puts a unit into a state, whatever its table lists; the event says who did it and why.
+
+    A dead letter has its fields, however it became one.
+    """
+    is_dead = tx.lifecycle(unit).category(state) is Category.DEAD
+    payload = describe_dead_letter(tx, unit, "force", stamp, {}) if is_dead else None
     path = tx.paths.force(unit.lifecycle, unit.state, unit.lease if unit.holder is not None else None, state)
     make_path(tx.connection, path)
     version = unit.version + len(path.hops)
@@ -117,4 +123,4 @@ def force_move(tx: UnitOfWork, unit: Unit, state: str, stamp: Stamp) -> None:
         at=max(unit.changed_at, tx.now),
     )  # fmt: skip
     tx.connection.insert([allowed])  # before its act, which the guard compares with it
-    move_along(tx, unit, path, stamp, due_at=None)
+    move_along(tx, unit, path, stamp, payload, due_at=None)

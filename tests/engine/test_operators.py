@@ -155,6 +155,23 @@ def test_force_leaves_its_mark(world: World) -> None:
     assert len(world.claim(world.worker("other"))) == 1
 
 
+@pytest.mark.parametrize("reason", ["the disk is gone", "timeout"])
+def test_what_is_forced_among_the_dead_letters_has_their_fields(world: World, reason: str) -> None:
+    job = world.submit(correlation="order 7")
+    (grant,) = world.claim(world.worker("w"))
+    world.start(grant)
+    assert world.send(Force(unit=job, state="dead_lettered", actor="ann", reason=reason)).applied
+    told = msgspec.json.decode(world.events(job)[-1].payload)
+    assert told == {
+        "reason_code": "timeout" if reason == "timeout" else "policy_violation", "last_error": reason, "attempts": 1,
+        "last_owner": "w", "last_lease_expires_at": grant.until, "correlation_id": "order 7", "stage": None,
+    }  # fmt: skip
+    world.submit(task="other")
+    (grant,) = world.claim(world.worker("w"))
+    world.send(Force(unit=grant.unit, state="failed", actor="ann", reason=reason))
+    assert msgspec.json.decode(world.events(grant.unit)[-1].payload) == {}
+
+
 def test_what_a_holder_records_moves_nothing(world: World) -> None:
     job = world.submit()
     (grant,) = world.claim(world.worker())
