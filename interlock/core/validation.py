@@ -35,6 +35,7 @@ OWN_FIELDS = (
     "step",
 )  # fmt: skip
 shared_values = attrgetter(*(name for name in Work.__struct_fields__ if name not in OWN_FIELDS))
+CLOCKS = ("timeout_us", "queue_timeout_us", "plan_timeout_us", "cancel_timeout_us")
 POSITIVE = (
     "attempts", "timeout_us", "queue_timeout_us", "expires_us", "backoff_us", "backoff_cap_us", "ttl_us", "beat_us",
     "sla_us", "reclaim_after_us", "keep_us", "plan_timeout_us", "cancel_timeout_us", "losses",
@@ -133,6 +134,8 @@ def check_work(lifecycles: Mapping[str, Lifecycle], work: Work, hooks: Hooks) ->
     for name in POSITIVE:
         if getattr(work, name) is not None:
             check_range(name, getattr(work, name), 1)
+    if lifecycle.options.roll_up is RollUp.ALL:
+        check_clocks(work, lifecycle)
     check_options_known(work, dict(hooks.options))
     for check_options in hooks.checks:
         check_options(lifecycles, work)
@@ -150,6 +153,16 @@ def check_work(lifecycles: Mapping[str, Lifecycle], work: Work, hooks: Hooks) ->
     )  # it is the attempt that is leased
     if leased.options.lease:
         timing.check_lease_terms(leased.options.lease, make_policy(work))
+
+
+def check_clocks(work: Work, lifecycle: Lifecycle) -> None:
+    """A run is given no clock that none of its states has: it would never strike. Raises InterlockError."""
+    for name in CLOCKS:
+        of_work = Policy(**{name: getattr(work, name)})
+        if getattr(work, name) and not any(timing.own_limit(lifecycle, state, of_work) for state in lifecycle.states):
+            raise InterlockError(
+                f"{name} is not allowed for a {work.lifecycle}, which has no such clock; allowed is it for its steps"
+            )
 
 
 def check_options_known(work: Work, kinds: Mapping[str, type]) -> None:

@@ -30,6 +30,15 @@ def end(world: World, name: str, **facts: Any) -> Unit:
 LOST: dict[str, Any] = {"ended": "failure", "error": "no", "error_class": "PermanentError"}
 
 
+@pytest.mark.parametrize("clock", ["timeout_us", "queue_timeout_us", "plan_timeout_us", "cancel_timeout_us"])
+def test_a_workflow_run_has_no_clock_of_its_own_and_says_so(world: World, clock: str) -> None:
+    """The document gives it none: its steps have them."""
+    with pytest.raises(InterlockError, match=f"{clock} is not allowed for a workflow_run.*allowed is it for its steps"):
+        make_run(world, **{clock: SECOND})
+    assert world.count("unit") == 0
+    assert make_run(world, "ci_run", "ci_job", timeout_us=SECOND, queue_timeout_us=SECOND)
+
+
 def test_by_default_the_first_lost_step_ends_a_run(world: World) -> None:
     run, _, b, c = make_run(world)
     end(world, "a", **LOST)
