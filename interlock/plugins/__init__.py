@@ -16,6 +16,7 @@ from interlock.plugins.pauses.plugin import PLUGIN as PAUSES
 from interlock.plugins.repositories.plugin import PLUGIN as REPOSITORIES
 from interlock.plugins.schedules.plugin import PLUGIN as SCHEDULES
 from interlock.plugins.shell.plugin import PLUGIN as SHELL
+from interlock.plugins.state_files.plugin import PLUGIN as STATE_FILES
 from interlock.plugins.tasks.plugin import PLUGIN as TASKS
 from interlock.plugins.workflows.plugin import PLUGIN as WORKFLOWS
 from interlock.plugins.workstreams.plugin import PLUGIN as WORKSTREAMS
@@ -24,7 +25,7 @@ from interlock.store.connection import Connection, WakeupChannel
 STANDARD = Registry(
     (
         CONCURRENCY, PARKING, EFFECTS, CHECKS, WORKFLOWS, GRAPHS, APPROVALS, SCHEDULES, EVIDENCE, SHELL, TASKS, PAUSES,
-        WORKSTREAMS, REPOSITORIES,
+        WORKSTREAMS, REPOSITORIES, STATE_FILES,
     )
 )  # fmt: skip
 

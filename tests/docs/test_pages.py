@@ -96,6 +96,11 @@ def test_the_page_about_events(tmp_path: Path) -> None:
     follow("docs/events.md", tmp_path, {"8000": str(port)}, env={"INTERLOCK_UP_PORT": str(port)})
 
 
+def test_the_page_about_recovery(tmp_path: Path) -> None:
+    port = free_port()
+    follow("docs/recovery.md", tmp_path, {"8000": str(port)}, env={"INTERLOCK_UP_PORT": str(port)})
+
+
 def test_the_page_about_testing(tmp_path: Path) -> None:
     follow("docs/testing.md", tmp_path, {})
 

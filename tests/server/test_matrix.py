@@ -283,12 +283,15 @@ OPEN = {"get_healthz", "get_readyz"}
 
 
 class EmptyFeed:
-    """A page without events: it has a cursor all the same."""
+    """A page without events, or an overview of nothing: it has a cursor or a time all the same."""
 
     __hash__ = None  # type: ignore[assignment]
 
     def __eq__(self, answer: object) -> bool:
-        return isinstance(answer, dict) and answer.get("events") == []
+        lists = ("events", "transitions", "open_tasks")
+        counts = answer.get("counts", {}) if isinstance(answer, dict) else {}
+        empty = isinstance(answer, dict) and any(answer.get(name) == [] for name in lists)
+        return empty and not any(counts.values())
 
 
 # What views say where nothing is.

@@ -355,11 +355,14 @@ class Checker:
             self.find("invariant", f"its dependency {shown(name)} {stands}; it must be {' or '.join(wanted)}", wanted)
 
     def overload(self, worker: int, name: str) -> None:
-        """A worker runs no more tasks than it may, and none after its end. One fault is told once."""
+        """A worker runs no more tasks than it may, and none after its end. One fault is told once.
+
+        A task may be assigned, end, and let its worker shut down, all in one instant.
+        """
         ledger, state = self.ledger, self.ledger.worker_states[worker]
         number, limit = ledger.running[worker], ledger.capacity[worker]
         machine = self.machines.get(EVENT.format(WORKER))
-        if machine and machine.categories[state] in SETTLED:
+        if machine and number and machine.categories[state] in SETTLED:
             self.find("invariant", f"it is assigned to worker {shown(name)}, which is {machine.names[state]}")
         elif 0 <= limit < number:
             text = f"worker {shown(name)} has {amount(number, 'task')}, above max_concurrent_tasks {limit}"

@@ -1,0 +1,121 @@
+"""Writes the state folder from the feed: every transition as it is committed, and documents at most once a second."""
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from interlock.kernel.errors import InterlockError
+from interlock.kernel.ids import format_id
+from interlock.plugins.state_files.documents import Overview, TaskGraph, list_workstreams, read_graph, read_overview
+from interlock.plugins.state_files.folder import ARCHIVES, StateFolder
+from interlock.plugins.state_files.transitions import PAGE, LoggedTransition, TransitionPage, read_transitions
+
+EVERY = 1.0  # seconds between two documents of one kind, at least
+SHARE = 10  # documents are written for at most a tenth of the time
+POLL_SECONDS = 0.25  # between two looks at a database in which nothing new has happened
+Read = Callable[..., Any]  # asks a query of the plugin, beside the database or over HTTP
+WriteArchive = Callable[[int, Path], bool]  # writes a workstream that has ended to a new file; False: not yet
+
+
+class Exporter:
+    """Keeps a state folder as the database is. Only this object writes to it."""
+
+    def __init__(
+        self, folder: StateFolder, read: Read, write_archive: WriteArchive | None = None, page: int = PAGE
+    ) -> None:
+        """`write_archive` is left out where there is no database to read whole trees from, as over HTTP."""
+        self.folder, self.read, self.write_archive, self.page = folder, read, write_archive, page
+        self.cursor = folder.cursor
+        self.known = folder.last.metadata.event_id if folder.last else ""  # the line that was written last
+        self.changed: set[int] | None = None  # workstreams whose documents are to be written; None: all that are open
+        self.ended: set[int] = set()  # workstreams that may have to be archived
+        self.moved = True  # something has happened since the overview was written
+        self.next_at = 0.0  # when documents may be written again
+
+    def copy_page(self) -> bool:
+        """Adds the next transitions to the log. Returns whether there are more already. Raises InterlockError."""
+        try:
+            page: TransitionPage = self.read(read_transitions, self.cursor, self.page)
+        except InterlockError as refused:
+            if self.cursor is None or "cursor" not in str(refused):
+                raise
+            raise InterlockError(
+                f"the log in '{self.folder.path}' was written from another database, or before this one was restored "
+                "from a backup, and cannot be gone on with; name another folder"
+            ) from None
+        self.folder.append(self.leave_out_known(page.transitions))
+        self.cursor = page.next
+        if page.workstreams:
+            self.moved = True
+            if self.changed is not None:
+                self.changed.update(page.workstreams)
+        self.moved = self.moved or bool(page.transitions)
+        return page.more
+
+    def leave_out_known(self, transitions: list[LoggedTransition]) -> list[LoggedTransition]:
+        """Returns transitions without those up to the last one that is in the log: a page may begin in front of it."""
+        ids = [transition.metadata.event_id for transition in transitions]
+        known, self.known = self.known, ids[-1] if ids else self.known
+        return transitions[ids.index(known) + 1 :] if known in ids else transitions
+
+    def write_documents(self, *, at_once: bool = False) -> None:
+        """Writes what has changed: at most once a second, and for a tenth of the time. Raises InterlockError."""
+        began = time.monotonic()
+        if began < self.next_at and not at_once:
+            return
+        if self.moved:
+            self.moved = False
+            self.write_overview(self.read(read_overview))
+        if self.changed is None:
+            self.ended.update(self.read(list_workstreams, True))
+            self.changed = set(self.read(list_workstreams, False))
+        while self.changed:
+            self.write_graph(self.changed.pop())
+        self.archive_ended()
+        took = time.monotonic() - began
+        self.next_at = began + max(EVERY, took * SHARE)
+
+    def write_overview(self, overview: Overview) -> None:
+        rest = sum(overview.counts["task"].values())
+        self.folder.replace(
+            "current.json",
+            {
+                "at": overview.at, "transitions": self.folder.lines, "counts": overview.counts, "tasks": rest,
+                "open_tasks": overview.open_tasks,
+            },
+        )  # fmt: skip
+        self.folder.replace(
+            "metrics.json",
+            {
+                "at": overview.at, "transitions": self.folder.lines, "counts": overview.counts,
+                "workstreams": overview.workstreams, "workers": overview.workers,
+            },
+        )  # fmt: skip
+
+    def write_graph(self, unit: int) -> None:
+        """Writes the graph of a workstream and its plan."""
+        graph: TaskGraph | None = self.read(read_graph, unit)
+        if graph is None:
+            return  # it was archived meanwhile
+        self.folder.replace(f"dag_{graph.id}.json", graph)
+        if graph.has_ended:
+            self.ended.add(unit)
+
+    def archive_ended(self) -> None:
+        """Writes each workstream that has ended to a file of its own, once, when all below it have ended too."""
+        for unit in sorted(self.ended) if self.write_archive else ():
+            path = self.folder.path / ARCHIVES / f"{format_id('workstream', unit)}.jsonl"
+            assert self.write_archive
+            if path.exists() or self.write_archive(unit, path):
+                self.ended.discard(unit)
+
+    def run(self, *, follow: bool) -> None:
+        """Writes everything that has happened, and with `follow` what happens from then on. Raises InterlockError."""
+        while True:
+            while self.copy_page():
+                self.write_documents()
+            self.write_documents(at_once=not follow)
+            if not follow:
+                return
+            time.sleep(POLL_SECONDS)
