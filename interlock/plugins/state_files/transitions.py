@@ -23,6 +23,7 @@ from interlock.kernel.lifecycle import SETTLED, Category
 from interlock.kernel.rows import Event, columns
 from interlock.lifecycles import shipped
 from interlock.plugins.state_files.transaction_order import Followed, Placed, get_transaction, put_in_order
+from interlock.store.acts import ACT_BITS
 from interlock.store.connection import Connection
 from interlock.store.queries.feed import LOOKED_AT, READ, format_cursor, parse_cursor
 from interlock.store.queries.snapshots import Position, read_epoch, read_events_after, read_horizon, select_acts
@@ -275,6 +276,7 @@ class LineReader:
         freed of a task.
         """
         followed: set[Followed] = set()
+        rested: set[tuple[int, int, int]] = set()  # who let a worker rest, who had freed it, and who granted the lease
         later: dict[int, list[tuple[int, int]]] = {}  # by unit: versions and transactions that stand behind
         completed: dict[int, int] = {}  # tasks, with the transaction that stands behind
         of_workstream: dict[int, set[int]] = {}
@@ -287,7 +289,7 @@ class LineReader:
             if event.lifecycle == WORKSTREAM and category in ENDED:
                 sources += of_workstream.get(unit, ())
             elif event.lifecycle == WORKER and category in RESTING:
-                sources += [source for lease, source in freed.get(unit, ()) if lease < position[0]]
+                rested |= {(own, source, lease >> ACT_BITS) for lease, source in freed.get(unit, ())}
             elif event.lifecycle == TASK:
                 if category == Category.READY:
                     sources += [completed[needed] for needed in self.needs.get(unit, ()) if needed in completed]
@@ -299,7 +301,10 @@ class LineReader:
                 if lease in self.granted_to and category != Category.ACTIVE:
                     freed.setdefault(self.granted_to[lease], []).append((lease, own))
             followed |= {(own, source) for source in sources if source > own}
-        return followed
+        # A lease that was granted after the rest has nothing to do with it.
+        return followed | {
+            (own, source) for own, source, grant in rested if grant < own < source and (grant, own) not in followed
+        }
 
 
 @lru_cache(maxsize=4096)
