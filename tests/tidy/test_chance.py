@@ -17,6 +17,7 @@ ADAPTERS = {
     "client/tree_logs.py": ({"time"}, "it waits for the next bytes of logs"),
     "client/evidence.py": ({"time"}, "it waits for the next bytes of a log"),
     "plugins/evidence/log_feed.py": ({"sleep"}, "it waits for the next bytes of logs"),
+    "plugins/state_files/exporter.py": ({"time"}, "it waits for events, and writes documents once a second"),
     "store/sqlite/driver.py": ({"time"}, "the store tells the time; a test gives it another clock"),
     "store/sqlite/connection.py": ({"time"}, "it stops a question that takes too long"),
     "store/sqlite/wakeups.py": ({"time"}, "it looks at a file from time to time"),

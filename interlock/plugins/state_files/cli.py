@@ -1,6 +1,6 @@
 """`interlock export`: the state of workstreams as files."""
 
-import os
+import shutil
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -51,9 +51,12 @@ def write_archive(client: App, unit: int, path: Path) -> bool:
     """
     whole = client.read(can_be_archived, unit)
     if whole:
-        unfinished = path.with_suffix(".tmp")
+        unfinished, blobs = path.with_suffix(".tmp"), path.with_name(f"{path.name}.blobs")
         unfinished.unlink(missing_ok=True)
         with open_connection(client.url) as connection:
             write_trees(connection, client, [unit], unfinished)
-        os.replace(unfinished, path)
+        if (copied := unfinished.with_name(f"{unfinished.name}.blobs")).exists():
+            shutil.rmtree(blobs, ignore_errors=True)
+            copied.rename(blobs)
+        unfinished.rename(path)
     return whole is not False

@@ -7,51 +7,21 @@ import msgspec
 from interlock.audit.log.checker import TASK, WORKER, WORKSTREAM
 from interlock.kernel.ids import format_id
 from interlock.plugins.state_files.folder import format_instant
+from interlock.plugins.state_files.queries import (
+    COUNTS,
+    NEEDS_BELOW,
+    OPEN_BELOW,
+    OPEN_TASKS,
+    OPEN_WORKSTREAMS,
+    TASKS_BELOW,
+    WORKER_LOADS,
+    WORKSTREAM_FACTS,
+    WORKSTREAMS_BEHIND,
+)
 from interlock.store.connection import Connection
 from interlock.store.queries.snapshots import PAGE
 
 OPEN_MAX = 1_000  # open tasks that are listed one by one
-COUNTS = """
-SELECT lifecycle, state, count(*) FROM unit
-WHERE tenant = :tenant AND lifecycle IN ('task', 'workstream', 'worker') GROUP BY lifecycle, state ORDER BY 1, 2
-"""
-OPEN_TASKS = """
-SELECT unit.id, unit.parent, unit.state, unit.attempt, unit.changed_at, unit.holder, unit.unmet, body.task, place.name
-FROM unit JOIN body ON body.unit = unit.id LEFT JOIN place ON place.unit = unit.id
-WHERE unit.tenant = :tenant AND unit.lifecycle = 'task' AND unit.outcome IS NULL ORDER BY unit.id LIMIT :limit
-"""
-WORKERS = """
-SELECT unit.id, worker.name, unit.state, worker.holding, worker.capacity FROM worker JOIN unit ON unit.id = worker.unit
-WHERE unit.tenant = :tenant AND unit.outcome IS NULL AND unit.category <> 'closed' ORDER BY unit.id
-"""
-OPEN_WORKSTREAMS = """
-SELECT unit.id, body.task, unit.state, unit.started_at, unit.total, unit.succeeded, unit.lost
-FROM unit JOIN body ON body.unit = unit.id
-WHERE unit.tenant = :tenant AND unit.lifecycle = 'workstream' AND unit.outcome IS NULL ORDER BY unit.id
-"""
-IDS = """
-SELECT id, outcome FROM unit
-WHERE tenant = :tenant AND lifecycle = 'workstream' AND id > :last ORDER BY id LIMIT :page
-"""
-TOP = """
-SELECT body.task, unit.state, unit.outcome, body.created_at FROM unit JOIN body ON body.unit = unit.id
-WHERE unit.tenant = :tenant AND unit.id = :unit AND unit.lifecycle = 'workstream'
-"""
-TASKS = """
-SELECT unit.id, unit.state, unit.decides, body.task, place.name FROM unit JOIN body ON body.unit = unit.id
-LEFT JOIN place ON place.unit = unit.id
-WHERE unit.tenant = :tenant AND unit.parent = :unit AND unit.lifecycle = 'task' ORDER BY unit.id
-"""
-OPEN_BELOW = """
-WITH RECURSIVE below (id, outcome) AS (
-    SELECT id, outcome FROM unit WHERE tenant = :tenant AND id = :unit
-    UNION ALL SELECT unit.id, unit.outcome FROM unit JOIN below ON unit.parent = below.id)
-SELECT count(*), sum(CASE WHEN outcome IS NULL THEN 1 ELSE 0 END), (SELECT parent FROM unit WHERE id = :unit) FROM below
-"""
-NEEDS = """
-SELECT need.unit, need.needs FROM need JOIN unit ON unit.id = need.unit
-WHERE unit.tenant = :tenant AND unit.parent = :unit ORDER BY need.unit, need.needs
-"""
 
 
 class UnfinishedTask(msgspec.Struct):
@@ -101,7 +71,7 @@ class Overview(msgspec.Struct):
     workers: list[WorkerLoad]
 
 
-class GraphTask(msgspec.Struct):
+class StoredTask(msgspec.Struct):
     """A task of a workstream, and the tasks that it needs."""
 
     id: str
@@ -112,7 +82,7 @@ class GraphTask(msgspec.Struct):
     needs: list[str]
 
 
-class TaskGraph(msgspec.Struct):
+class StoredGraph(msgspec.Struct):
     """A workstream as a graph of tasks, in the order in which they were made."""
 
     id: str
@@ -120,7 +90,7 @@ class TaskGraph(msgspec.Struct):
     state: str
     has_ended: bool
     created_at: str
-    tasks: list[GraphTask]
+    tasks: list[StoredTask]
 
 
 def read_overview(connection: Connection, tenant: int) -> Overview:
@@ -139,7 +109,7 @@ def read_overview(connection: Connection, tenant: int) -> Overview:
     ]  # fmt: skip
     workers = [
         WorkerLoad(format_id(WORKER, unit), name, state, holding, capacity, round(holding / capacity, 4))
-        for unit, name, state, holding, capacity in connection.rows(WORKERS, given)
+        for unit, name, state, holding, capacity in connection.rows(WORKER_LOADS, given)
     ]
     return Overview(format_instant(now), counts, tasks, workstreams, workers)
 
@@ -155,20 +125,20 @@ def make_open_task(
     )  # fmt: skip
 
 
-def read_graph(connection: Connection, tenant: int, unit: int) -> TaskGraph | None:
+def read_graph(connection: Connection, tenant: int, unit: int) -> StoredGraph | None:
     """Returns a workstream with its tasks and what they need; None if there is none of this number."""
     given = {"tenant": tenant, "unit": unit}
-    if not (top := connection.rows(TOP, given)):
+    if not (top := connection.rows(WORKSTREAM_FACTS, given)):
         return None
     ((name, state, outcome, created_at),) = top
     needs: dict[int, list[str]] = {}
-    for task, needed in connection.rows(NEEDS, given):
+    for task, needed in connection.rows(NEEDS_BELOW, given):
         needs.setdefault(task, []).append(format_id(TASK, needed))
     tasks = [
-        GraphTask(format_id(TASK, task), place or kind, kind, at, bool(decides), needs.get(task, []))
-        for task, at, decides, kind, place in connection.rows(TASKS, given)
+        StoredTask(format_id(TASK, task), place or kind, kind, at, bool(decides), needs.get(task, []))
+        for task, at, decides, kind, place in connection.rows(TASKS_BELOW, given)
     ]
-    return TaskGraph(
+    return StoredGraph(
         format_id(WORKSTREAM, unit), name, state, outcome is not None, format_instant(created_at), tasks
     )  # fmt: skip
 
@@ -177,7 +147,7 @@ def list_workstreams(connection: Connection, tenant: int, ended: bool = False) -
     """Returns the workstreams that have ended, or those that have not."""
     rows = list[tuple[Any, ...]]()
     last = 0
-    while page := connection.rows(IDS, {"tenant": tenant, "last": last, "page": PAGE}):
+    while page := connection.rows(WORKSTREAMS_BEHIND, {"tenant": tenant, "last": last, "page": PAGE}):
         rows += page
         last = page[-1][0]
     return [unit for unit, outcome in rows if (outcome is not None) is ended]

@@ -7,7 +7,7 @@ from typing import Any
 
 from interlock.kernel.errors import InterlockError
 from interlock.kernel.ids import format_id
-from interlock.plugins.state_files.documents import Overview, TaskGraph, list_workstreams, read_graph, read_overview
+from interlock.plugins.state_files.documents import Overview, StoredGraph, list_workstreams, read_graph, read_overview
 from interlock.plugins.state_files.folder import ARCHIVES, StateFolder
 from interlock.plugins.state_files.transitions import PAGE, LoggedTransition, TransitionPage, read_transitions
 
@@ -95,7 +95,7 @@ class Exporter:
 
     def write_graph(self, unit: int) -> None:
         """Writes the graph of a workstream and its plan."""
-        graph: TaskGraph | None = self.read(read_graph, unit)
+        graph: StoredGraph | None = self.read(read_graph, unit)
         if graph is None:
             return  # it was archived meanwhile
         self.folder.replace(f"dag_{graph.id}.json", graph)

@@ -20,8 +20,18 @@ from interlock.core.effective_policy import budget_of, policy_in
 from interlock.kernel.commands import Policy
 from interlock.kernel.ids import format_id
 from interlock.kernel.lifecycle import SETTLED, Category
-from interlock.kernel.rows import Event, columns
+from interlock.kernel.rows import Event
 from interlock.lifecycles import shipped
+from interlock.plugins.state_files.queries import (
+    EDGES,
+    ENTITY_FACTS,
+    FROM_THERE_ON,
+    GRANTED_TO,
+    HISTORIES,
+    NEEDS_OF_TASKS,
+    TASK_NAMES,
+    WORKER_NAMES,
+)
 from interlock.plugins.state_files.transaction_order import Followed, Placed, get_transaction, put_in_order
 from interlock.store.acts import ACT_BITS
 from interlock.store.connection import Connection
@@ -34,25 +44,6 @@ AHEAD = 1_000  # events that may belong before those of a page
 RETRY = "retry"  # the trigger that spends one of a task's retries
 ENDED = SETTLED | {Category.GATE}  # of a workstream: its tasks move no more
 RESTING = SETTLED | {Category.WAITING}  # of a worker: it has no task
-FACTS = """
-SELECT unit.id, unit.lifecycle, unit.parent, unit.decides, body.task, body.policy, body.retry_of, above.lifecycle
-FROM unit JOIN body ON body.unit = unit.id LEFT JOIN unit AS above ON above.id = unit.parent
-WHERE unit.tenant = :tenant AND unit.id {ids}
-"""
-NAMES = "SELECT unit, name FROM place WHERE tenant = :tenant AND unit {ids}"
-WORKERS = "SELECT unit, name, capacity FROM worker WHERE tenant = :tenant AND unit {ids}"
-NEEDS = """
-SELECT need.unit, need.needs FROM need JOIN unit ON unit.id = need.needs
-WHERE need.tenant = :tenant AND need.by_end = 0 AND unit.lifecycle = 'task' AND need.unit {ids}
-ORDER BY need.unit, need.needs
-"""
-HISTORIES = "SELECT unit, version, source, target, name, at FROM event WHERE unit {ids} ORDER BY unit, version"
-EDGES = "SELECT lifecycle, trigger, source, target, name, category FROM edge"
-GRANTED_TO = "SELECT id, worker FROM act WHERE id {ids}"
-FROM_THERE_ON = f"""
-SELECT act, place, {", ".join(columns(Event))} FROM journal
-WHERE tenant = :tenant AND (act, place) > (:act, :place) AND act >= :act ORDER BY act, place LIMIT :limit
-"""
 
 
 class TransitionMetadata(msgspec.Struct, omit_defaults=True):
@@ -137,12 +128,12 @@ def read_transitions(
         ordered = put_in_order(reader.find_followed(), start, events, end, ahead, horizon)
         more = more or bool(ordered.events and ordered.end != end)
         events, end, changed_places = ordered
-    told = [(place, event) for place, event in events if is_transition(event) and event.unit in facts]
-    behind = [start if changed_places else place for place, _ in told]
-    if changed_places and told:
+    shown = [(place, event) for place, event in events if is_transition(event) and event.unit in facts]
+    behind = [start if changed_places else place for place, _ in shown]
+    if changed_places and shown:
         behind[-1] = end
     epoch = read_epoch(connection) or ""
-    lines = [reader.make_line(*placed, format_cursor(epoch, at)) for placed, at in zip(told, behind, strict=True)]
+    lines = [reader.make_line(*placed, format_cursor(epoch, at)) for placed, at in zip(shown, behind, strict=True)]
     workstreams = {facts[event.unit].workstream for _, event in events if event.unit in facts}
     return TransitionPage(lines, format_cursor(epoch, end), more, sorted(unit for unit in workstreams if unit))
 
@@ -180,7 +171,7 @@ def is_transition(event: Event) -> bool:
 
 def read_facts(connection: Connection, tenant: int, units: Iterable[int]) -> dict[int, EntityFacts]:
     ids = sorted(units)
-    rows = connection.rows(FACTS, {"tenant": tenant, "ids": ids}) if ids else []
+    rows = connection.rows(ENTITY_FACTS, {"tenant": tenant, "ids": ids}) if ids else []
     return {row[0]: EntityFacts(*row) for row in rows}
 
 
@@ -200,10 +191,12 @@ class LineReader:
             return connection.rows(sql, {"tenant": tenant, "ids": ids}) if ids else []
 
         units = {event.unit: event.lifecycle for _, event in events}
-        self.names: dict[int, str] = dict(read(NAMES, units))
-        self.workers = {row[0]: row[1:] for row in read(WORKERS, units)}
+        self.names: dict[int, str] = dict(read(TASK_NAMES, units))
+        self.workers = {row[0]: row[1:] for row in read(WORKER_NAMES, units)}
         self.needs: dict[int, list[int]] = {}
-        for unit, needed in read(NEEDS, (event.unit for _, event in events if self.is_in(Category.READY, event))):
+        for unit, needed in read(
+            NEEDS_OF_TASKS, (event.unit for _, event in events if self.is_in(Category.READY, event))
+        ):
             self.needs.setdefault(unit, []).append(needed)
         self.counts = self.count(read(HISTORIES, (unit for unit in units if units[unit] != WORKER)), units)
         self.leases, self.granted_to = read_leases_of(connection, {place[0] for place, _ in events})

@@ -112,6 +112,7 @@ def fits_any(word: str, allowed: Collection[str]) -> bool:
 
 
 def format_cursor(epoch: str, position: Position) -> str:
+    """Returns the cursor of a position in the store of this epoch."""
     return f"{epoch[:NAMED]}.{position[0]}.{position[1]}"
 
 
