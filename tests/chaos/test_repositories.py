@@ -28,7 +28,6 @@ from tests.conftest import ROOT
 from tests.git.repositories import commit_files, git
 from tests.store.databases import fresh_postgres
 
-pytestmark = pytest.mark.skipif(not shutil.which("git"), reason="git is not installed, so nothing of it can be shown")
 MERGE = {"task": "git.merge", "input": '{"onto": "main"}', "losses": MANY, "attempts": MANY}
 LEASE = 60.0  # seconds, of a task that nobody hurries
 PATIENCE = 900.0  # seconds until a test gives up
@@ -38,6 +37,12 @@ HOW = ("kill", "holder", "freeze", "kill", "holder", "kill")  # and round again
 SETTLED = "SELECT count(*) FROM unit WHERE outcome IS NOT NULL AND lifecycle IN ('task', 'job')"
 OPEN = "SELECT count(*) FROM unit WHERE outcome IS NULL AND lifecycle IN ('task', 'workstream', 'job')"
 STREAMS = "SELECT id, state FROM unit WHERE lifecycle = 'workstream' ORDER BY id"
+
+
+@pytest.fixture(autouse=True)
+def git_is_installed() -> None:
+    if not shutil.which("git"):
+        pytest.skip("git is not installed, so nothing about it can be shown; install git 2.38 or newer")
 
 
 @pytest.fixture

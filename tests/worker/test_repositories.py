@@ -22,8 +22,13 @@ from tests.git.repositories import commit_files, commit_on, git, write_files
 from tests.worker.stage import opened, until, working
 from tests.worker.test_shell import on_loop
 
-pytestmark = pytest.mark.skipif(not shutil.which("git"), reason="git is not installed, so nothing of it can be shown")
 MERGE = {"task": "git.merge", "input": '{"onto": "main"}'}
+
+
+@pytest.fixture(autouse=True)
+def git_is_installed() -> None:
+    if not shutil.which("git"):
+        pytest.skip("git is not installed, so nothing about it can be shown; install git 2.38 or newer")
 
 
 @pytest.fixture
@@ -103,6 +108,7 @@ def list_worktrees(site: Path) -> list[str]:
     return [line.split()[0] for line in git(site, "worktree", "list").splitlines()[1:]]
 
 
+@pytest.mark.req("R3-27")
 @on_loop
 async def test_a_workstream_ends_on_its_target_branch(url: str, site: Path) -> None:
     with opened(url) as app:
@@ -237,6 +243,7 @@ async def test_several_workstreams_onto_one_branch_lose_nothing(file_url: str, s
     assert sorted(merges) == sorted(f"Merge {format_id('workstream', stream)} onto main" for stream in streams)
 
 
+@pytest.mark.req("R3-35")
 @on_loop
 async def test_changes_of_an_attempt_that_failed_are_kept_and_named(file_url: str, site: Path) -> None:
     with opened(file_url) as app:
@@ -429,3 +436,17 @@ async def test_a_program_declares_a_workstream_on_a_repository(file_url: str, si
             interlock.merge(onto="a b")
     assert (site / "count.txt").read_text().strip() == "3"  # it began at the first commit, with what `edit` added
     assert (site / "b.txt").read_text() == "newer\n"
+
+
+@on_loop
+async def test_work_for_a_repository_that_no_worker_has_says_which(file_url: str, site: Path) -> None:
+    with opened(file_url) as app:
+        define_edit(app)
+        async with working(app, name="here", repositories={"site": str(site)}):
+            options = said(repositories={"repo": "shop"})
+            (made,) = app.send(Submit(work=(Work(task="edit", input=said(files={}), options=options),)))
+            await until(lambda: "comes closest" in app.why(made.unit))
+            why = app.why(made.unit)
+    assert "needs a worker with repo:shop, and no worker of queue 'default' has it all" in why
+    assert "here comes closest: it lacks repo:shop" in why
+    assert "--repo shop=FOLDER" in why

@@ -7,6 +7,8 @@ from interlock.client.why.facts import Facts
 from interlock.kernel.ids import format_id
 from interlock.kernel.lifecycle import Category, Owner
 from interlock.kernel.rows import Unit, WorkerRow
+from interlock.plugins.repositories.options import CAPABILITY
+from interlock.plugins.shell.options import SHELL
 from interlock.store.queries.views import AHEAD_MAX
 from interlock.store.queries.workers import EndedLease
 
@@ -19,7 +21,7 @@ Explanation = tuple[str, str, tuple[str, ...]]  # a code, an answer, details
 def explain_no_claim(facts: Facts) -> Explanation:
     """Why no worker has claimed a unit that could be claimed."""
     queue, wanted = facts.view.queue, set(facts.view.capabilities)
-    start = f"start one: interlock worker MODULE:APP -q {queue}" + "".join(f" --cap {word}" for word in sorted(wanted))
+    start = f"start one: interlock worker MODULE:APP -q {queue}" + "".join(map(name_option, sorted(wanted)))
     if not facts.workers:
         return "no_workers", f"{facts.name} waits for a worker, and none is registered", (start,)
     serving = [(worker, unit) for worker, unit in facts.workers if queue in list_queues(worker)]
@@ -41,6 +43,13 @@ def explain_no_claim(facts: Facts) -> Explanation:
         answer = f"{facts.name} needs a worker with {words}, and no worker of queue '{queue}' has it all"
         return "no_capable_worker", answer, (f"{worker.name} comes closest: it lacks {lacking}", start)
     return explain_capacity(facts, capable)
+
+
+def name_option(capability: str) -> str:
+    """Returns the option of a worker that gives it a capability."""
+    if capability.startswith(CAPABILITY):
+        return f" --repo {capability.removeprefix(CAPABILITY)}=FOLDER"
+    return " --shell" if capability == SHELL else f" --cap {capability}"
 
 
 def explain_capacity(facts: Facts, capable: list[tuple[WorkerRow, Unit]]) -> Explanation:

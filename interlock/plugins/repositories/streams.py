@@ -61,6 +61,7 @@ from interlock.store.hooks import Moved, Reaction
 from interlock.store.queries.for_verbs import has_artifact, load_lanes
 from interlock.store.unit_of_work import UnitOfWork
 
+WORKSTREAMS = "workstreams"  # the member that says what a task is in its workstream
 PLAN = "merge_plan"  # the name of the artifact
 PLAN_MAX = 1_000  # merges that a plan lists
 DEFAULT = "default"  # the queue of work that names none
@@ -112,7 +113,7 @@ def prepare_repository(tx: UnitOfWork, work: Work, parent: Unit | None) -> Work:
     stream = parent.id if parent.lifecycle == WORKSTREAM else above.stream
     if is_check:
         return prepare_check(tx, work, above, stream)
-    if not stream or (own is not None and own.repo != above.repo):
+    if not stream or is_map(work) or (own is not None and own.repo != above.repo):
         return work  # it has none, or another one than its workstream: nothing of it is merged
     given = msgspec.structs.replace(own or RepositoryOptions(repo=above.repo), stream=stream)
     work = with_repository(tx, work, given)
@@ -127,6 +128,11 @@ def prepare_check(tx: UnitOfWork, work: Work, above: RepositoryOptions, stream: 
     mutex = f"git:{above.repo}:{onto or stream}"
     work = msgspec.structs.replace(work, mutex=mutex)
     return with_repository(tx, work, RepositoryOptions(repo=above.repo, stream=stream, role=MERGING, onto=onto))
+
+
+def is_map(work: Work) -> bool:
+    """Whether a task runs nothing itself: it stands for those that are made from a list."""
+    return (read_members(work.options).get(WORKSTREAMS) or {}).get("map") is not None
 
 
 def has_gate(tx: UnitOfWork, work: Work) -> bool:
