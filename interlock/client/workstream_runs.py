@@ -9,6 +9,7 @@ from interlock.client.async_pairs import Read, Steps, verb_of_steps
 from interlock.client.blobs import unpack
 from interlock.client.children import find_child
 from interlock.client.jobs import Job
+from interlock.client.progress import ExecutionPlan, Progress, read_plan, read_progress
 from interlock.client.runs import Run
 from interlock.client.steps import get_step_name
 from interlock.client.tasks import inherit, parse_list
@@ -27,6 +28,7 @@ from interlock.kernel.lifecycle import Category
 from interlock.store.queries.views import View, view
 
 if TYPE_CHECKING:
+    from interlock.client.app import App
     from interlock.kernel.commands import Work
 
 
@@ -42,6 +44,20 @@ class WorkstreamRun(Run):
     def task(self, name: str) -> Steps[Job]:
         """Finds the task that has this name in the workstream. Raises Unknown."""
         return (yield from find_child(self, name))
+
+    @property
+    def progress(self) -> Progress:
+        """How far it is: what is done, runs and is blocked, the critical path that is left, and when it ends."""
+        return self.app.read(read_progress, self.unit)
+
+    @property
+    def plan(self) -> ExecutionPlan:
+        """The execution plan: stages, critical path, and all tasks in an order in which they can be done."""
+        page = plan = self.app.read(read_plan, self.unit)
+        while page.next is not None:
+            page = self.app.read(read_plan, self.unit, page.next)
+            plan = msgspec.structs.replace(plan, tasks=plan.tasks + page.tasks, next=page.next)
+        return plan
 
     @property
     def outputs(self) -> dict[str, Any]:
@@ -89,14 +105,14 @@ def add_parts(stream: Job, given: Iterable[Any], by: str) -> Steps[list[Job]]:
     app, parts = stream.app, [read_part(part) for part in given]
     top: View = yield Read(view, (stream.unit,))
     arguments = msgspec.json.decode(unpack(app, top.body.input), type=dict[str, Any] | None) or {}
-    works = [inherit(app, make_added(stream, part, arguments, top.unit.priority)) for part in parts]
+    works = [inherit(app, make_added(app, stream.unit, part, arguments, top.unit.priority)) for part in parts]
     made = yield from send_pages(app, stream.unit, split_pages(works), by)
     return [Job(app, each.unit, created=each.created, lifecycle=each.lifecycle) for each in made]
 
 
-def make_added(stream: Job, part: WorkstreamTask, arguments: dict[str, Any], priority: int) -> "Work":
+def make_added(app: "App", unit: int, part: WorkstreamTask, arguments: dict[str, Any], priority: int) -> "Work":
     """Makes the work of a task that is added to a workstream with these arguments. Raises InterlockError."""
-    work = check_part(stream.app, f"task '{part.name}'", make_task_work(part))
+    work = check_part(app, f"task '{part.name}'", lambda: make_task_work(part))
     return msgspec.structs.replace(
-        work, input=encode_input(part, arguments), parent=stream.unit, priority=work.priority or priority
+        work, input=encode_input(part, arguments), parent=unit, priority=work.priority or priority
     )

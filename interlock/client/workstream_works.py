@@ -1,6 +1,6 @@
 """The works that are sent for the parts of a workstream: tasks, their checks, and pages of them."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -43,9 +43,10 @@ def read_part(part: Any) -> WorkstreamTask:
     )
 
 
-def check_part(app: "App", called: str, work: Work) -> Work:
+def check_part(app: "App", called: str, make: Callable[[], Work]) -> Work:
     """Returns the work of a part, if it could ever be run. Raises InterlockError, which says how the part is called."""
     try:
+        work = make()
         check_work(app.lifecycles, work, app.registry.hooks)
     except InterlockError as wrong:
         raise InterlockError(f"{called}: {name_rules(str(wrong))}") from None

@@ -7,6 +7,7 @@ ends in the same parts, `WorkstreamTask`, and in the same works.
 
 from collections.abc import Iterable, Mapping, Sequence
 from difflib import get_close_matches
+from functools import partial
 from graphlib import CycleError, TopologicalSorter
 from typing import TYPE_CHECKING, Any, TypedDict
 
@@ -67,25 +68,32 @@ class Workstream:
 
     def __init__(
         self, app: "App", name: str, tasks: Iterable[Any], *, checks: Iterable[Any] = (),
-        timeout: Length | None = None, repo: str | None = None,
+        timeout: Length | None = None, repo: str | None = None, expects: int | None = None,
     ) -> None:  # fmt: skip
-        """Raises InterlockError for tasks that could never be run."""
+        """`expects`: how many tasks it has when it is planned, if more than these are to come.
+
+        Raises:
+            InterlockError: a task could never be run.
+        """
         self.app, self.name, self.repo = app, name, repo
         self.tasks = [self.read_part(part) for part in parse_list("tasks", tasks)]
-        order_tasks(name, self.tasks)
+        whole = expects in (None, len(self.tasks))
+        order_tasks(name, self.tasks, whole=whole)
         self.checks = [make_check(check) for check in parse_list("checks", checks)]
         self.timeout_us = None if timeout is None else length_us("timeout", timeout)
         parameters = [parameter for part in self.tasks for parameter in list_parameters(part)]
+        parameters += [] if whole else [StepParameter(name, None)]  # nobody knows what those take that are to come
         before = {part.name: set(part.needs) for part in self.tasks}
         self.arguments = RunArguments(name, before, parameters, OPTIONS, kind=WORKSTREAM, part=TASK)
         called = f"workstream '{name}'"
         self.works = {
-            part.name: check_part(app, f"{called}, task '{part.name}'", make_task_work(part)) for part in self.tasks
+            part.name: check_part(app, f"{called}, task '{part.name}'", partial(make_task_work, part))
+            for part in self.tasks
         }
-        own = {"expects": len(self.tasks)}
+        own = {"expects": len(self.tasks) if expects is None else expects}
         options = encode_options({"workstreams": own, "checks": encode_checks(self.checks), **make_repository(repo)})
         top = Work(task=name, lifecycle=WORKSTREAM, ref=TOP, timeout_us=self.timeout_us, options=options)
-        self.top = check_part(app, called, top)
+        self.top = check_part(app, called, lambda: top)
 
     def read_part(self, part: Any) -> WorkstreamTask:
         try:
@@ -107,18 +115,17 @@ class Workstream:
         if by is not None and not isinstance(by, str):
             raise InterlockError(f"by = {by!r} is not allowed; allowed is text")
         check_options(options)
-        ref = take_ref(self, kwargs)
         top, tasks = self.make_works(kwargs, options)
-        top = begin_at(top, ref)
         made = yield from send_workstream(self.app, top, tasks, by or LOCAL)
         return WorkstreamRun(self.app, made.unit, created=made.created, lifecycle=WORKSTREAM)
 
     def make_works(self, arguments: Mapping[str, Any], options: Mapping[str, Any]) -> tuple[Work, list[Work]]:
         """Makes the works of a workstream and of its tasks with these arguments. Raises InterlockError."""
-        fields = dict(options)
+        fields, arguments = dict(options), dict(arguments)
+        ref = take_ref(self, arguments)
         fields["labels"] = msgspec.json.encode(fields.get("labels", {})).decode()
         top = inherit(self.app, msgspec.structs.replace(self.top, input=self.arguments.encode(arguments), **fields))
-        return top, [self.make_task_of(top, part, arguments) for part in self.tasks]
+        return begin_at(top, ref), [self.make_task_of(top, part, arguments) for part in self.tasks]
 
     def make_task_of(self, top: Work, part: WorkstreamTask, arguments: Mapping[str, Any]) -> Work:
         """Makes the work of a task of one workstream."""
@@ -129,14 +136,14 @@ class Workstream:
         )  # fmt: skip
 
 
-def order_tasks(workstream: str, tasks: Sequence[WorkstreamTask]) -> list[str]:
-    """Returns the names of tasks, each behind those that it needs.
+def order_tasks(workstream: str, tasks: Sequence[WorkstreamTask], *, whole: bool = True) -> list[str]:
+    """Returns the names of tasks, each behind those that it needs; unless they are the `whole`, some may be to come.
 
     Raises:
         InterlockError: there is none, two have one name, one needs what is not there, or they need each other in a
             circle; the text names them.
     """
-    if not tasks:
+    if not tasks and whole:
         raise InterlockError(f"workstream '{workstream}' has no tasks; it takes at least one")
     needs: dict[str, tuple[str, ...]] = {}
     for part in tasks:
@@ -147,7 +154,7 @@ def order_tasks(workstream: str, tasks: Sequence[WorkstreamTask]) -> list[str]:
         needs[part.name] = part.needs
     for name, some in needs.items():
         for need in some:
-            if need not in needs:
+            if need not in needs and whole:
                 raise InterlockError(
                     f"workstream '{workstream}': task '{name}' needs '{need}', which is no task of it"
                     f"{guess_name(need, needs)}"

@@ -268,6 +268,20 @@ def test_many_tasks_come_in_pages_and_go_on_under_their_key(site: Site, monkeypa
     assert stream.wait("1d")["t9"] == ["t8"]
 
 
+def test_progress_and_plan_are_read(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    stream = site.whole().submit(ref="v1")
+    progress, plan = stream.progress, stream.plan
+    assert (progress.of, progress.done, progress.ready, progress.waiting) == (3, 0, 1, 2)
+    assert progress.critical_path == ("fetch", "build", "docs")
+    assert [(task.name, task.stage, task.needs) for task in plan.tasks] == [
+        ("fetch", 1, ()), ("build", 2, ("fetch",)), ("docs", 3, ("build",)),
+    ]  # fmt: skip
+    stream.wait("1d")
+    assert (stream.progress.done, stream.progress.state, stream.progress.critical_path) == (3, "completed", ())
+    wide = [interlock.task(site.docs, name=f"t{number}") for number in range(1_005)]
+    assert len(site.app.workstream("wide", tasks=wide).submit().plan.tasks) == 1_005
+
+
 def test_tasks_are_added_while_it_runs_and_not_after(site: Site) -> None:
     stream = site.whole().submit(ref="v1")
     added = stream.add(site.build, name="hotfix", needs=["fetch"], attempts=1)

@@ -99,6 +99,13 @@ def key(stage: Stage) -> tuple[str, str, Any]:
     return stage.post("/v1/keys", {"name": "n", "scopes": ["read"]}, status=201)["id"], "key_zzzzzz", {}
 
 
+STREAM = {"name": "site", "tasks": [{"name": "build"}]}
+
+
+def stream(body: Any = None) -> Prepare:
+    return lambda stage: (stage.post("/v1/workstreams", STREAM, status=201)["id"], "workstream_zzzzzz", body)
+
+
 TEMPLATE = {"name": "release", "steps": [{"task": "build"}, {"task": "sign", "lifecycle": "approval"}]}
 
 
@@ -233,6 +240,13 @@ ENTRIES: dict[str, Entry] = {
     "get_v1_tenant": Entry(nothing(), plain=True),
     "get_v1_tasks": Entry(task),
     "get_v1_tasks_name": Entry(task),
+    "post_v1_workstreams": Entry(nothing(STREAM), 201),
+    "get_v1_workstreams": Entry(stream()),
+    "get_v1_workstreams_id": Entry(stream()),
+    "get_v1_workstreams_id_tasks": Entry(stream()),
+    "get_v1_workstreams_id_progress": Entry(stream()),
+    "get_v1_workstreams_id_plan": Entry(stream()),
+    "post_v1_workstreams_id_tasks": Entry(stream({"tasks": [{"name": "more"}]}), 201),
     "get_v1_templates": Entry(template),
     "get_v1_templates_name": Entry(template),
     "post_v1_templates": Entry(nothing({**TEMPLATE, "name": "other"})),

@@ -39,6 +39,13 @@ WAYS: dict[str, tuple[str, str, dict[str, Any]]] = {  # by name: the scope of th
         "/v1/commands/submit",
         {"commands": [{"command": "Submit", "work": [{**CHECKED, "options": SPELLED}]}]},
     ),
+    "workstream": ("submit", "/v1/workstreams", {"name": "a", "tasks": [{"name": "b", "run": "id"}]}),
+    "check of a workstream": (
+        "submit",
+        "/v1/workstreams",
+        {"name": "a", "tasks": [{"name": "b"}], "checks": [{"run": "id"}]},
+    ),
+    "check of a task": ("submit", "/v1/workstreams", {"name": "a", "tasks": [{"name": "b", "checks": [{"run": "id"}]}]}),
     "schedule": (
         "operate",
         "/v1/commands/operate",
@@ -77,6 +84,28 @@ def test_the_scope_alone_is_not_enough(way: str, stage: Stage) -> None:
     scope, path, body = WAYS[way]
     answer = stage.ask("POST", path, body, key=stage.key("shell"))
     assert (answer.status_code, answer.json()["error"]["details"]["needs"]) == (403, scope)
+
+
+@pytest.mark.parametrize("task", [{"run": "id"}, {"checks": [{"run": "id"}]}])
+def test_a_command_is_added_with_the_scope_alone(stage: Stage, task: dict[str, Any]) -> None:
+    stream = stage.post("/v1/workstreams", {"name": "a", "tasks": [{"name": "b"}]}, status=201)["id"]
+    body = {"tasks": [{"name": "c"}, {"name": "d", **task}]}
+    for scopes in (("submit",), ("admin",), ("submit", "read", "operate", "approve", "worker")):
+        answer = stage.ask("POST", f"/v1/workstreams/{stream}/tasks", body, key=stage.key(*scopes))
+        assert is_refused(answer.status_code, answer.json()), (scopes, answer.text)
+    assert [one["name"] for one in stage.get(f"/v1/workstreams/{stream}/tasks")["tasks"]] == ["b"]
+    stage.post(f"/v1/workstreams/{stream}/tasks", body, status=201, key=stage.key("submit", "shell"))
+
+
+def test_the_holder_of_a_task_adds_commands_with_the_scope_alone(stage: Stage) -> None:
+    stream = stage.post("/v1/workstreams", {"name": "a", "tasks": [{"name": "b"}]}, status=201)["id"]
+    grant = stage.claim()
+    lease = {"unit": grant.unit, "fence": grant.fence, "lease": grant.lease}
+    added = {"command": "AddTasks", "lease": lease, "work": [{**SHELL, "lifecycle": "task", "step": "c"}]}
+    for scopes, taken in ((("worker",), False), (("admin",), False), (("worker", "shell"), True)):
+        answer = stage.ask("POST", "/v1/commands/worker", {"commands": [added]}, key=stage.key(*scopes))
+        assert is_refused(answer.status_code, answer.json()) is not taken, (scopes, answer.text)
+    assert len(stage.get(f"/v1/workstreams/{stream}/tasks")["tasks"]) == 2
 
 
 def test_an_administrator_cannot_give_a_scope_that_it_lacks(stage: Stage) -> None:

@@ -138,6 +138,7 @@ EXPRESSIONS = {
     "server/request_schemas.py": "Id",
     "plugins/shell/options.py": "VARIABLE",
     "plugins/shell/routes.py": "NO_NUL",
+    "client/workstream_files.py": "NO_NUL",
     "git/command.py": "",  # reads what git writes
     "git/repository.py": "",  # reads names that programs give
     "process/masking.py": "",  # reads what commands write, for words without a choice in them

@@ -11,7 +11,7 @@ CLOCKS = {"time", "random", "uuid", "secrets"}
 SLEEPS = {("asyncio", "sleep"), ("datetime", "now"), ("datetime", "utcnow"), ("datetime", "today"), ("os", "urandom")}
 # The adapters: what each may use, and why it is one.
 ADAPTERS = {
-    "cli": ({"time", "random"}, "it speaks to people, who live in time"),
+    "cli": ({"time", "random", "sleep"}, "it speaks to people, who live in time"),
     "blobs/folder.py": ({"time", "secrets"}, "the age of files, and names of files that have no digest yet"),
     "blobs/memory.py": ({"time"}, "the age of blobs, as a folder has it"),
     "client/tree_logs.py": ({"time"}, "it waits for the next bytes of logs"),

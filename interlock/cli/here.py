@@ -1,0 +1,55 @@
+"""A worker that runs for the length of a command: until the workstream that it submitted has ended."""
+
+import asyncio
+import os
+import sys
+
+import typer
+
+from interlock.cli.output import FINDING, print_line
+from interlock.client.app import App
+from interlock.client.exceptions import Failed
+from interlock.client.workstream_runs import WorkstreamRun
+from interlock.kernel.errors import InterlockError
+from interlock.worker.loop import Worker
+from interlock.worker.shell import ShellSettings
+
+QUEUES = {"default": 4}  # with how many tasks at a time
+PAUSE = 0.2  # seconds between two looks at the tasks
+SHOWN_MAX = 500  # tasks of which every change is printed
+
+
+def run_here(client: App, stream: WorkstreamRun, sandbox: str) -> None:
+    """Run commands of the workstream here until it has ended. Exits with 1 if it did not succeed."""
+    settings = ShellSettings(directory=os.getcwd(), environment={}, secrets={}, sandbox=sandbox)
+    worker = Worker(client, QUEUES, shell=settings)
+    try:
+        asyncio.run(work_until_ended(worker, stream))
+        stream.wait(0)
+    except KeyboardInterrupt:
+        raise InterlockError(f"{stream.id} is {stream.state}: other workers go on with it") from None
+    except Failed as failed:
+        print_line(str(failed))
+        raise typer.Exit(FINDING) from None
+    print_line(f"{stream.id} is {stream.state}")
+
+
+async def work_until_ended(worker: Worker, stream: WorkstreamRun) -> None:
+    """Run a worker, and print what becomes of the tasks, until the workstream has ended."""
+    running = asyncio.create_task(worker.run())
+    printed: dict[str, str] = {}
+    try:
+        while not running.done():
+            outcome = (await asyncio.to_thread(stream.look)).outcome
+            tasks = await asyncio.to_thread(lambda: stream.tasks)
+            for name, state in tasks.items() if len(tasks) <= SHOWN_MAX else ():
+                if printed.get(name) != state:
+                    print_line(f"{name}\t{state}")
+            printed = tasks
+            sys.stdout.flush()
+            if outcome is not None:
+                break
+            await asyncio.sleep(PAUSE)
+    finally:
+        worker.stop()
+        await running

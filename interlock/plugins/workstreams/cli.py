@@ -1,0 +1,148 @@
+"""`interlock workstream`: submit the workstream of a file, add tasks to one, and print its plan."""
+
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from interlock.cli.here import run_here
+from interlock.cli.options import DEFAULT, Actor, Id, Tenant, Url, find_unit, get_actor, open_app
+from interlock.cli.output import Json, format_count, on_terminal, print_json, print_line, print_table
+from interlock.cli.submit import Arg, Correlation, Key, Label, OnDuplicate, Priority, parse_pairs, parse_value
+from interlock.client.app import App
+from interlock.client.progress import PlannedTask
+from interlock.client.workstream_files import (
+    make_options,
+    make_task_part,
+    make_workstream,
+    read_spec,
+    read_task_specs,
+    read_text,
+)
+from interlock.client.workstream_runs import WorkstreamRun
+from interlock.kernel.errors import InterlockError, Unknown
+from interlock.store.queries.views import read_summary
+
+app = typer.Typer(
+    name="workstream",
+    help="Workstreams: submit the one of a file, add tasks to one, or print its plan.",
+    no_args_is_help=True,
+)
+WORKSTREAM = "workstream"
+KINDS = {".toml": "toml", ".json": "json"}  # of a file, by the end of its name
+File = Annotated[str, typer.Argument(metavar="FILE", help="A TOML or JSON file; - is standard input.")]
+Sandbox = Annotated[
+    str, typer.Option("--shell-sandbox", help="With --here, where commands run: auto, bubblewrap or none.")
+]
+
+
+def read_file(name: str) -> dict[str, Any]:
+    """Return what a file says. Raises InterlockError, which names the file."""
+    where = "standard input" if name == "-" else f"'{name}'"
+    try:
+        data = sys.stdin.buffer.read() if name == "-" else Path(name).read_bytes()
+        text = data.decode()
+    except OSError as error:
+        raise InterlockError(f"{where} cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise InterlockError(f"{where} is no text in UTF-8") from None
+    return read_text(text, where, kind=KINDS.get(Path(name).suffix.lower(), ""))
+
+
+@app.command("submit")
+def submit_file(
+    file: File,
+    arg: Arg = None,
+    key: Key = None,
+    on_duplicate: OnDuplicate = "return",
+    priority: Priority = 0,
+    label: Label = None,
+    correlation: Correlation = "",
+    here: Annotated[
+        bool, typer.Option("--here", help="Run its commands here, until it has ended; exit with 1 if it fails.")
+    ] = False,
+    shell_sandbox: Sandbox = "auto",
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only check the file.")] = False,
+    actor: Actor = None,
+    tenant: Tenant = 1,
+    db: Url = DEFAULT,
+    json: Json = False,
+) -> None:
+    """Submit the workstream of a file, with all its tasks; when piped, only its id is printed."""
+    spec = read_spec(read_file(file))
+    given = {
+        "key": key, "on_duplicate": on_duplicate, "priority": priority, "labels": parse_pairs("label", label),
+        "correlation": correlation,
+    }  # fmt: skip
+    options = {**make_options(spec), **{name: value for name, value in given.items() if value}}
+    arguments = {**spec.arguments, **{name: parse_value(text) for name, text in parse_pairs("arg", arg).items()}}
+    with open_app(db, tenant, make=True) as client:
+        workstream = make_workstream(client, spec)
+        if dry_run:
+            workstream.arguments.encode(arguments)
+            print_line(f"workstream '{spec.name}' with {format_count(len(spec.tasks), 'task')} can be submitted")
+            return
+        stream = workstream.submit(**arguments, **options, by=get_actor(actor))
+        print_made(stream, len(spec.tasks), json)
+        if here:
+            run_here(client, stream, shell_sandbox)
+
+
+def print_made(stream: WorkstreamRun, count: int, json: bool) -> None:
+    """Print the workstream that a submit made, or found under its key."""
+    if json:
+        print_json({"id": stream.id, "created": stream.created, "state": stream.state, "tasks": count})
+    elif on_terminal():
+        was = "submitted" if stream.created else "there already, under its key"
+        print_line(f"{stream.id} was {was}, with {format_count(count, 'task')}; it is {stream.state}")
+    else:
+        print_line(stream.id)
+    sys.stdout.flush()
+
+
+@app.command("add")
+def add_from_file(
+    unit: Id, file: File, actor: Actor = None, tenant: Tenant = 1, db: Url = DEFAULT, json: Json = False
+) -> None:
+    """Add the tasks of a file to a workstream that has not ended; those that are there already stay as they are."""
+    specs = read_task_specs(read_file(file))
+    with open_app(db, tenant) as client:
+        stream = find_workstream(client, unit)
+        jobs = stream.add_many([make_task_part(client, spec) for spec in specs], by=get_actor(actor))
+        made = [
+            {"id": job.id, "name": spec.name, "created": job.created} for job, spec in zip(jobs, specs, strict=True)
+        ]
+        state = stream.state
+    if json:
+        print_json({"id": stream.id, "state": state, "tasks": made})
+        return
+    for item in made:
+        print_line(f"{item['id']}\t{item['name']}\t{'added' if item['created'] else 'there already'}")
+
+
+@app.command("plan")
+def print_plan(unit: Id, tenant: Tenant = 1, db: Url = DEFAULT, json: Json = False) -> None:
+    """Print the execution plan of a workstream: its tasks by stage, and those on the critical path."""
+    with open_app(db, tenant) as client:
+        plan = find_workstream(client, unit).plan
+    if json:
+        print_json(plan)
+        return
+    heads = ("STAGE", "TASK", "STATE", "NEEDS", "SECONDS", "CRITICAL PATH")
+    print_table(heads, [make_plan_row(task) for task in plan.tasks])
+
+
+def make_plan_row(task: PlannedTask) -> list[str]:
+    seconds = "" if task.seconds is None else f"{task.seconds:.1f}"
+    needs, path = ", ".join(task.needs), "yes" if task.on_critical_path else ""
+    return [str(task.stage), task.name, task.state, needs, seconds, path]
+
+
+def find_workstream(client: App, text: str) -> WorkstreamRun:
+    """Return the workstream that an id names. Raises Unknown."""
+    unit = find_unit(client, text)
+    lifecycle = client.read(read_summary, unit).lifecycle
+    if lifecycle != WORKSTREAM:
+        raise Unknown(f"'{text}' is no workstream; it is a {lifecycle}")
+    return WorkstreamRun(client, unit, lifecycle=lifecycle)
