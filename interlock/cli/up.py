@@ -23,7 +23,13 @@ from interlock.cli.worker import (
     Name,
     Queues,
     Repo,
+    Shell,
+    ShellEnv,
+    ShellFolder,
+    ShellSandbox,
+    ShellSecret,
     format_url,
+    make_shell_settings,
     run_until_stopped,
 )
 from interlock.client.app import App
@@ -68,23 +74,29 @@ def start(
     name: Name = "",
     port: Port = None,
     grace: Grace = GRACE,
+    shell: Shell = False,
+    shell_directory: ShellFolder = ".",
+    shell_env: ShellEnv = None,
+    shell_secret: ShellSecret = None,
+    shell_sandbox: ShellSandbox = "auto",
     repo: Repo = None,
     log_format: LogFormat = "text",
     log_level: LogLevel = "info",
 ) -> None:
     """Start a worker and the HTTP API in one process. An app uses its own database unless --db is given."""
+    settings = make_shell_settings(shell, shell_directory, shell_env, shell_secret, shell_sandbox)
     source = ctx.get_parameter_source("db")
     is_given = source is not None and source.name == "COMMANDLINE"  # INTERLOCK_DB is for apps that name none
     app = find_app(place, db if is_given else None) if place else demo_tasks.made(db)
     app.add_plugins(find_plugins())
     worker = Worker(
-        app, parse_queues(queue or (), app), name=name, capabilities=split_commas(cap), grace=grace,
+        app, parse_queues(queue or (), app), name=name, capabilities=split_commas(cap), grace=grace, shell=settings,
         repositories=parse_repositories(repo or []),
     )  # fmt: skip
     with ExitStack() as beside:
         beside.callback(app.close)
         asyncio.run(worker.client.connect())
-        api = start_api(app, port, beside, demo=not place)
+        api = start_api(app, port, beside, demo=not place, shell=shell)
         print_line(f"Interlock {__version__} on {format_url(app)}, worker {worker.name}")
         print_line(f"Tasks: {', '.join(app.tasks)}\n\n{api}\n")
         if not place:
@@ -99,7 +111,7 @@ def start(
         run_until_stopped(worker, log_format, log_level, beside)
 
 
-def start_api(app: App, port: int | None, beside: ExitStack, *, demo: bool) -> str:
+def start_api(app: App, port: int | None, beside: ExitStack, *, demo: bool, shell: bool) -> str:
     """Start the API in a thread; return how to use it, or why there is none."""
     try:
         server = import_server()
@@ -113,7 +125,7 @@ def start_api(app: App, port: int | None, beside: ExitStack, *, demo: bool) -> s
         listener.close()
         return f"There is no HTTP API here: {unsafe}"
     base = f"http://{HOST}:{listener.getsockname()[1]}"
-    return f"The HTTP API is at {base} (try it there). {describe_use(base, get_key(app), demo)}"
+    return f"The HTTP API is at {base} (try it there). {describe_use(base, get_key(app, shell=shell), demo)}"
 
 
 def describe_use(base: str, key: str | None, demo: bool) -> str:
@@ -146,12 +158,16 @@ def open_listener(port: int | None) -> socket.socket:
     raise InterlockError(f"the API cannot listen on {which} of {HOST}: {why}; name a free one with --port")
 
 
-def get_key(app: App) -> str | None:
-    """Return a key for everything, kept beside a SQLite file from one start to the next; None for PostgreSQL."""
-    order = CreateKey(tenant=app.tenant, name="up", scopes=("admin", "vouch"))
+def get_key(app: App, *, shell: bool = False) -> str | None:
+    """Return a key for everything, kept beside a SQLite file from one start to the next; None for PostgreSQL.
+
+    With `shell` it may submit shell commands too. That key is kept apart, so that no other start has it.
+    """
+    scopes = ("admin", "vouch", "shell") if shell else ("admin", "vouch")
+    order = CreateKey(tenant=app.tenant, name="up", scopes=scopes)
     if app.url == f"sqlite://{MEMORY}":
         return issue_key(app, order).text
     if not app.url.startswith("sqlite:///"):
         return None
     file = Path(unquote(app.url.removeprefix("sqlite:///")))
-    return load_or_create_key(app, file.with_name(f"{file.name}.key"), order)
+    return load_or_create_key(app, file.with_name(f"{file.name}.shell.key" if shell else f"{file.name}.key"), order)

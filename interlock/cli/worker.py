@@ -254,20 +254,31 @@ def run_worker(
     client = find_app(place, db) if place else make_plain_app(db)
     if server or key_file:
         client.reach(check_server(server), read_key(key_file))
-    settings = None
-    if shell:
-        settings = ShellSettings(
-            directory=shell_directory, environment=read_variables("--shell-env", shell_env),
-            secrets=read_variables("--shell-secret", shell_secret), sandbox=shell_sandbox,
-        )  # fmt: skip
-    elif shell_env or shell_secret or shell_directory != "." or shell_sandbox != "auto":
-        raise InterlockError("--shell-directory, --shell-env, --shell-secret and --shell-sandbox need --shell")
+    settings = make_shell_settings(shell, shell_directory, shell_env, shell_secret, shell_sandbox)
     queues = parse_queues(queue or (() if place else (DEFAULT_QUEUE,)), client)
     worker = Worker(
         client, queues, name=name, capabilities=split_commas(cap), grace=grace, shell=settings,
         repositories=parse_repositories(repo or []),
     )  # fmt: skip
     run_until_stopped(worker, log_format, log_level)
+
+
+def make_shell_settings(
+    shell: bool, directory: str, environment: list[str] | None, secrets: list[str] | None, sandbox: str
+) -> ShellSettings | None:
+    """Return how a worker runs shell commands; None if it runs none.
+
+    Raises:
+        InterlockError: a variable is not set, or something is said of commands that are not to be run.
+    """
+    if shell:
+        return ShellSettings(
+            directory=directory, environment=read_variables("--shell-env", environment),
+            secrets=read_variables("--shell-secret", secrets), sandbox=sandbox,
+        )  # fmt: skip
+    if environment or secrets or directory != "." or sandbox != "auto":
+        raise InterlockError("--shell-directory, --shell-env, --shell-secret and --shell-sandbox need --shell")
+    return None
 
 
 def make_plain_app(db: str | None) -> App:

@@ -98,6 +98,23 @@ def test_what_is_printed_works_and_the_key_is_kept(tmp_path: Path) -> None:
         assert file.read_text().strip() == key_in(submit)
 
 
+def test_shell_commands_run_where_it_is_started_for_them(tmp_path: Path, interlock: Run) -> None:
+    with upped(tmp_path, "--shell", "--shell-sandbox", "none") as (_, (submit, _)):
+        base, sign = re.findall(r"(http://\S+)/v1", submit)[0], {"Authorization": f"Bearer {key_in(submit)}"}
+        made = httpx.post(f"{base}/v1/shell", headers=sign, json={"command": "echo $((6 * 7)) > made"}, timeout=30)
+        assert made.status_code == 201, made.text
+        job = f"{base}/v1/jobs/{made.json()['id']}"
+        until(
+            lambda: httpx.get(job, headers=sign, timeout=30).json()["outcome"],
+            lambda: (tmp_path / "log").read_text(),
+        )
+        assert (tmp_path / "made").read_text() == "42\n"
+    with App(f"sqlite:///{tmp_path}/interlock.db") as app:
+        assert get_key(app) != key_in(submit)  # the key of a start without --shell may not submit commands
+    done = interlock("up", "--shell-sandbox", "none", cwd=tmp_path, timeout=PATIENCE)
+    assert (done.returncode, "need --shell" in done.stderr) == (2, True)
+
+
 def test_a_key_that_everybody_can_read_is_refused(tmp_path: Path, interlock: Run) -> None:
     file = tmp_path / "interlock.db.key"
     file.touch(0o600)
