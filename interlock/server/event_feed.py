@@ -14,14 +14,15 @@ A listener that does not keep up is told so, and reads by itself again.
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
-from typing import Any, Generic, TypeVar
+from typing import Any
 
 import msgspec
 
 from interlock.client.event_views import make_feed_event
+from interlock.core.listeners import Listener
 from interlock.kernel.errors import InterlockError
 from interlock.kernel.rows import Event
 from interlock.server.errors import RETRY_SOON, ApiError
@@ -33,39 +34,9 @@ from interlock.store.queries.views import events_of, find_moved_since
 
 POLL_SECONDS = 0.25  # seconds between two looks
 PAGE = 200  # events of one unit, read together
-BACKLOG_MAX = 1_000  # events that a listener has not taken
+BACKLOG_MAX = 1_000  # events of one unit that a listener has not taken
 TAIL_PAGE, TAIL_BACKLOG_MAX = 1_000, 20_000  # the same of a whole feed, whose events all listeners share
-T = TypeVar("T")
 Moved = list[tuple[int, list[Event], bool]]  # a unit, its new events, and whether it has ended
-
-
-class Listener(Generic[T]):
-    """One stream: what has happened since it last looked."""
-
-    def __init__(self, backlog_max: int = BACKLOG_MAX) -> None:
-        self.events: list[T] = []
-        self.backlog_max = backlog_max
-        self.ended = self.behind = False
-        self.changed = asyncio.Event()
-
-    def push(self, events: Sequence[T], ended: bool) -> None:
-        if len(self.events) + len(events) > self.backlog_max:
-            self.events, self.behind = [], True
-        elif not self.behind:
-            self.events.extend(events)
-        self.ended = ended
-        self.changed.set()
-
-    async def wait(self, seconds: float) -> list[T]:
-        """New events, as soon as there are some; none after so many seconds, or when it is over or behind."""
-        try:
-            async with asyncio.timeout(seconds):
-                await self.changed.wait()
-        except TimeoutError:
-            return []
-        self.changed.clear()
-        events, self.events = self.events, []
-        return events
 
 
 class Topic:
@@ -134,7 +105,7 @@ class EventFeed:
         topics = self.topics.setdefault(tenant, {})
         topic = topics.setdefault(unit, Topic(version))
         topic.version = min(topic.version, version)
-        listener = Listener[Event]()
+        listener = Listener[Event](BACKLOG_MAX)
         topic.listeners.add(listener)
         self.start()
         try:

@@ -19,6 +19,7 @@ import pytest
 
 from interlock.client.app import App
 from interlock.client.keys import issue_key
+from interlock.core.listeners import Listener
 from interlock.kernel.commands import CreateKey, Submit, Work
 from interlock.server import event_feed
 from interlock.server.errors import ApiError
@@ -161,10 +162,10 @@ def test_all_streams_share_one_reader(inside: Stage, monkeypatch: pytest.MonkeyP
 
 
 def test_a_listener_that_does_not_keep_up_reads_by_itself() -> None:
-    listener = event_feed.Listener()
-    listener.push([None] * event_feed.BACKLOG_MAX, False)  # type: ignore[list-item]
+    listener = Listener[None](event_feed.BACKLOG_MAX)
+    listener.push([None] * event_feed.BACKLOG_MAX, False)
     assert not listener.behind
-    listener.push([None], True)  # type: ignore[list-item]
+    listener.push([None], True)
     assert (listener.behind, listener.events) == (True, [])
 
 

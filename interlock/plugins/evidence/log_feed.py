@@ -1,8 +1,8 @@
 """One reader per log, however many follow it: what is new is read once, and handed to everybody.
 
 A follower reads what is there by itself, and then listens. The reader looks four times a second at every log that
-somebody listens to, in one transaction per tenant. A follower that has missed something, because it was slow or came
-between two looks, notices that the next bytes are not its next ones, and reads by itself again.
+somebody listens to, in one transaction per tenant. A follower that was too slow is told so, and one that came between
+two looks notices that the next bytes are not its next ones; both read by themselves again.
 """
 
 import asyncio
@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from interlock.core.listeners import Listener
 from interlock.kernel.errors import InterlockError, Unknown
 from interlock.plugins.evidence.queries import LogPart, list_logs, read_log_part, read_standing
 from interlock.store.connection import Connection
@@ -75,37 +76,11 @@ def follow_part(position: LogPosition, part: LogPart) -> LogPosition:
     return LogPosition(part.attempt, part.start + len(part.data))
 
 
-class LogFollower:
-    """One who follows a log: what was read since it last looked."""
-
-    def __init__(self) -> None:
-        self.parts: list[LogPart] = []
-        self.ended = False
-        self.changed = asyncio.Event()
-
-    def push(self, new: NewParts) -> None:
-        self.parts = (self.parts + new.parts)[-BACKLOG_MAX:]
-        self.ended = new.ended
-        if new.parts or new.ended:
-            self.changed.set()
-
-    async def wait(self, seconds: float) -> list[LogPart]:
-        """New parts, as soon as there are some; none after so many seconds."""
-        try:
-            async with asyncio.timeout(seconds):
-                await self.changed.wait()
-        except TimeoutError:
-            return []
-        self.changed.clear()
-        parts, self.parts = self.parts, []
-        return parts
-
-
 class FollowedLog:
     """A log that somebody follows, how far it was read, and who follows it."""
 
     def __init__(self, position: LogPosition) -> None:
-        self.position, self.followers = position, set[LogFollower]()
+        self.position, self.followers = position, set[Listener[LogPart]]()
 
 
 class LogFeed:
@@ -118,11 +93,11 @@ class LogFeed:
         self.reads = 0  # of parts of logs, for whoever counts what followers cost
 
     @contextmanager
-    def listen(self, tenant: int, unit: int, position: LogPosition) -> Iterator[LogFollower]:
+    def listen(self, tenant: int, unit: int, position: LogPosition) -> Iterator[Listener[LogPart]]:
         """While this lasts, the follower is given what is added behind that position."""
         logs = self.logs.setdefault(tenant, {})
         log = logs.setdefault(unit, FollowedLog(position))
-        follower = LogFollower()
+        follower = Listener[LogPart](BACKLOG_MAX)
         log.followers.add(follower)
         if self.reader is None or self.reader.done():
             self.reader = asyncio.create_task(self.run())
@@ -163,5 +138,5 @@ class LogFeed:
             if (log := logs.get(unit)) and log.position == wanted[unit]:
                 for part in parts.parts:
                     log.position = follow_part(log.position, part)
-                for follower in list(log.followers):
-                    follower.push(parts)
+                for follower in list(log.followers) if parts.parts or parts.ended else ():
+                    follower.push(parts.parts, parts.ended)

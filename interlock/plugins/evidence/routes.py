@@ -353,7 +353,7 @@ async def stream_log(
                 continue
             with feed.listen(request.caller.tenant, unit, position) as follower:
                 missed = False
-                while not (request.server.closing or follower.ended or missed):
+                while not (request.server.closing or follower.ended or follower.behind or missed):
                     for part in await follower.wait(CHECK_SECONDS):
                         if (part.attempt, part.start) != position and (part.attempt, part.start) != (
                             position.attempt + 1,
