@@ -1,4 +1,4 @@
-"""A workflow with people in it: two builds side by side, a gate of two votes, a deploy that is undone if it goes wrong.
+"""A workflow with people in it: two builds side by side, a gate of two votes, a deploy that can wait and is undone.
 
 Run it with `interlock up release_train:app`, and in another terminal `python release_train.py`.
 """
@@ -58,8 +58,10 @@ def main() -> None:
         run.wait(timeout="1m")
     except interlock.StillWaiting:
         print(f"waiting on {run.waiting_on} at a cost of {run.cost}")
+    app.pause(task="deploy", reason="nothing goes live during the fair", until="8h")
     run.approve(by="bob", comment="looks good")
     run.approve(by="cy")
+    app.unpause(task="deploy")  # the fair is over: what was approved meanwhile begins now
     print(f"deployed by {run.wait(timeout='1m')['deploy']}")
 
 
