@@ -11,18 +11,24 @@ from interlock.client.app import App
 from interlock.client.exceptions import Failed
 from interlock.client.workstream_runs import WorkstreamRun
 from interlock.kernel.errors import InterlockError
+from interlock.plugins.repositories.options import CLEAN
+from interlock.store.queries.views import Filter, listing
 from interlock.worker.loop import Worker
 from interlock.worker.shell import ShellSettings
 
+CLEANED_MAX = 100  # of the newest jobs that remove worktrees, among which that of the workstream is
 QUEUES = {"default": 4}  # with how many tasks at a time
 PAUSE = 0.2  # seconds between two looks at the tasks
 SHOWN_MAX = 500  # tasks of which every change is printed
 
 
-def run_here(client: App, stream: WorkstreamRun, sandbox: str) -> None:
-    """Run commands of the workstream here until it has ended. Exits with 1 if it did not succeed."""
+def run_here(client: App, stream: WorkstreamRun, sandbox: str, repo: str | None = None) -> None:
+    """Run commands of the workstream here until it has ended. Exits with 1 if it did not succeed.
+
+    `repo` is the name of the repository that this folder is, for the workstream.
+    """
     settings = ShellSettings(directory=os.getcwd(), environment={}, secrets={}, sandbox=sandbox)
-    worker = Worker(client, QUEUES, shell=settings)
+    worker = Worker(client, QUEUES, shell=settings, repositories={} if repo is None else {repo: os.getcwd()})
     try:
         asyncio.run(work_until_ended(worker, stream))
         stream.wait(0)
@@ -47,9 +53,16 @@ async def work_until_ended(worker: Worker, stream: WorkstreamRun) -> None:
                     print_line(f"{name}\t{state}")
             printed = tasks
             sys.stdout.flush()
-            if outcome is not None:
+            if outcome is not None and not await asyncio.to_thread(has_worktrees, stream):
                 break
             await asyncio.sleep(PAUSE)
     finally:
         worker.stop()
         await running
+
+
+def has_worktrees(stream: WorkstreamRun) -> bool:
+    """Whether the job that removes the worktrees of a workstream has not ended."""
+    rows = stream.app.read(listing, Filter(task=CLEAN), CLEANED_MAX)
+    name = f'"{stream.id}"'
+    return any(row.unit.outcome is None and name in (row.body.input or "") for row in rows)

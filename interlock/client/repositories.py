@@ -29,13 +29,16 @@ def merge(*, onto: str) -> Work:
     )  # fmt: skip
 
 
-def make_repository(repo: str | None) -> dict[str, Any]:
-    """Returns what work says of its repository; nothing if it has none. Raises InterlockError for a wrong name."""
+def make_repository(repo: str | None, ref: str | None = None) -> dict[str, Any]:
+    """Returns what a workstream says of its repository; nothing if it has none. Raises InterlockError."""
+    if repo is None and ref is not None:
+        raise InterlockError("ref is not allowed without repo: it is a revision of the repository")
     if repo is None:
         return {}
     if not isinstance(repo, str):
         raise InterlockError(f"repo = {repo!r} is not allowed; allowed is the name of a repository")
-    return {NAME: {"repo": check_repository_name(repo)}}
+    own = {} if ref is None else {REF: check_revision(ref)}
+    return {NAME: {"repo": check_repository_name(repo), **own}}
 
 
 def take_ref(workstream: "Workstream", arguments: MutableMapping[str, Any]) -> str | None:

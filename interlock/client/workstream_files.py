@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 import msgspec
 from msgspec import Meta
 
+from interlock.client.repositories import merge
 from interlock.client.shell import ShellCommand
 from interlock.client.tasks import counted, make_resource, rated
 from interlock.client.workflows import approval
@@ -81,8 +82,9 @@ class RunSpec(StrictSpec, frozen=True, kw_only=True):
 
 
 class CheckSpec(RunSpec, frozen=True, kw_only=True):
-    """A check: a task, a command, or people who approve."""
+    """A check: a task, a command, a merge, or people who approve."""
 
+    merge: Word | None = None  # the branch onto which the workstream is merged
     approval: Word | None = None  # what people see
     approvers: Words = ()
     quorum: Number | None = None
@@ -108,6 +110,8 @@ class WorkstreamSpec(StrictSpec, frozen=True, kw_only=True):
     tasks: tuple[TaskSpec, ...] = ()
     checks: Annotated[tuple[Word | CheckSpec, ...], Meta(max_length=100)] = ()
     timeout: Time | None = None
+    repo: Word | None = None  # the repository on which its tasks work, by the name that workers know
+    ref: Word | None = None  # the revision at which it begins
     arguments: dict[str, Any] = msgspec.field(default_factory=dict)
     key: Word | None = None
     priority: Priority = 0
@@ -220,7 +224,7 @@ def make_workstream(app: "App", spec: WorkstreamSpec, expects: int | None = None
     return Workstream(
         app, spec.name, [make_task_part(app, task) for task in spec.tasks],
         checks=[make_check_part(app, check) for check in spec.checks], timeout=spec.timeout,
-        expects=expects,
+        expects=expects, repo=spec.repo, ref=spec.ref,
     )  # fmt: skip
 
 
@@ -283,11 +287,15 @@ def make_check_part(app: "App", spec: "str | CheckSpec") -> Any:
     """Makes a check that a file or a request says. Raises InterlockError."""
     if isinstance(spec, str):
         return app.tasks.get(spec, spec)
-    kinds = [name for name in ("task", "run", "approval") if getattr(spec, name) is not None]
+    kinds = [name for name in ("task", "run", "merge", "approval") if getattr(spec, name) is not None]
     if len(kinds) != 1:
         raise InterlockError(
-            f"a check says one of task, run and approval, and this one says {' and '.join(kinds) or 'none'}"
+            f"a check says one of task, run, merge and approval, and this one says {' and '.join(kinds) or 'none'}"
         )
+    if spec.merge is not None:
+        if spec != CheckSpec(merge=spec.merge):
+            raise InterlockError('a merge says nothing but the branch, as in {merge = "main"}')
+        return merge(onto=spec.merge)
     if spec.approval is None:
         for name in ("approvers", "quorum", "expires", "not_submitter"):
             if getattr(spec, name):

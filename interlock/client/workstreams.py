@@ -68,7 +68,7 @@ class Workstream:
 
     def __init__(
         self, app: "App", name: str, tasks: Iterable[Any], *, checks: Iterable[Any] = (),
-        timeout: Length | None = None, repo: str | None = None, expects: int | None = None,
+        timeout: Length | None = None, repo: str | None = None, ref: str | None = None, expects: int | None = None,
     ) -> None:  # fmt: skip
         """`expects`: how many tasks it has when it is planned, if more than these are to come.
 
@@ -91,7 +91,9 @@ class Workstream:
             for part in self.tasks
         }
         own = {"expects": len(self.tasks) if expects is None else expects}
-        options = encode_options({"workstreams": own, "checks": encode_checks(self.checks), **make_repository(repo)})
+        options = encode_options(
+            {"workstreams": own, "checks": encode_checks(self.checks), **make_repository(repo, ref)}
+        )
         top = Work(task=name, lifecycle=WORKSTREAM, ref=TOP, timeout_us=self.timeout_us, options=options)
         self.top = check_part(app, called, lambda: top)
 

@@ -134,7 +134,7 @@ def test_a_task_of_the_program_brings_its_rules(app: interlock.App) -> None:
         ('name = "a"\n[tasks.x]\nrun = "a"\nenvironment = {"A B" = "1"}', "task 'x': environment: the name 'A B'"),
         ('name = "a"\n[tasks.x]\nrun = "a"\nlimits = {seconds = 1}', "task 'x': limits: there is no limit 'seconds'"),
         ('name = "a"\n[tasks.x]\nrun = "a"\ntimeout = "soon"', "task 'x': timeout: 'soon'"),
-        ('name = "a"\n[tasks.x]\nchecks = [{}]', "task 'x': a check says one of task, run and approval, and this one"),
+        ('name = "a"\n[tasks.x]\nchecks = [{}]', "task 'x': a check says one of task, run, merge and approval, and"),
         ('name = "a"\nchecks = [{run = "a", approval = "b"}]\n[tasks.x]', "this one says run and approval"),
         ('name = "a"\nchecks = [{run = "a", quorum = 2}]\n[tasks.x]', "quorum is not allowed for this check"),
         ('name = "a"\n[tasks.x]\nneeds = ["y"]\n[tasks.y]\nneeds = ["x"]', "a circle of needs: [xy] needs [xy] needs"),

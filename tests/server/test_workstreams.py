@@ -114,7 +114,7 @@ def test_a_key_and_an_idempotency_key_make_one(stage: Stage) -> None:
         ({"name": "a", "tasks": [{"name": "b", "timeout": "soon"}]}, "task 'b': timeout: 'soon'"),
         ({"name": "a", "tasks": [{"name": "b", "attempts": 0}]}, "attempts"),
         ({"name": "a", "tasks": [{"name": f"t{n}"} for n in range(1_001)]}, "tasks"),
-        ({"name": "a", "tasks": [{"name": "b", "checks": [{}]}]}, "a check says one of task, run and approval"),
+        ({"name": "a", "tasks": [{"name": "b", "checks": [{}]}]}, "a check says one of task, run, merge and approval"),
         ({"name": "a", "tasks": [{"name": "b", "resources": {"gpu": {"mode": "counted", "n": 9, "of": 8}}}]}, "gpu"),
         ({"name": "a", "timeout": 1e9, "tasks": [{"name": "b", "timeout": 1e9}]}, ""),
     ],

@@ -86,7 +86,7 @@ def submit_file(
         stream = workstream.submit(**arguments, **options, by=get_actor(actor))
         print_made(stream, len(spec.tasks), json)
         if here:
-            run_here(client, stream, shell_sandbox)
+            run_here(client, stream, shell_sandbox, spec.repo)
 
 
 def print_made(stream: WorkstreamRun, count: int, json: bool) -> None:
