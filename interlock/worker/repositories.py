@@ -212,7 +212,16 @@ class ServedRepositories:
                 removed.append(place)
                 ctx.log(f"removed: {place}")
         remove_empty_folder(folder)
+        forget_merged(repository, order)
         return {"removed": len(removed), "kept": kept, "branch": order.branch}
+
+
+def forget_merged(repository: Repository, order: RepositoryOrder) -> None:
+    """Deletes the references of attempts whose commits the branch of the workstream has; others stay."""
+    with suppress(GitError):  # there is no such branch, or somebody else does the same
+        words = ("--format=delete %(refname) %(objectname)", f"--merged=refs/heads/{order.branch}")
+        merged = repository.git("for-each-ref", *words, f"refs/interlock/{order.name}/").out
+        repository.git("update-ref", "--stdin", stdin=merged, finishes=True)
 
 
 def merge_into_workstream(repository: Repository, order: RepositoryOrder, ctx: JobContext) -> dict[str, Any]:

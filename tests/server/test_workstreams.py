@@ -116,6 +116,10 @@ def test_a_key_and_an_idempotency_key_make_one(stage: Stage) -> None:
         ({"name": "a", "tasks": [{"name": f"t{n}"} for n in range(1_001)]}, "tasks"),
         ({"name": "a", "tasks": [{"name": "b", "checks": [{}]}]}, "a check says one of task, run, merge and approval"),
         ({"name": "a", "tasks": [{"name": "b", "resources": {"gpu": {"mode": "counted", "n": 9, "of": 8}}}]}, "gpu"),
+        ({"name": "a", "repo": "a b", "tasks": [{"name": "b"}]}, "the repository 'a b' is not allowed"),
+        ({"name": "a", "ref": "v1", "tasks": [{"name": "b"}]}, "ref is not allowed without repo"),
+        ({"name": "a", "checks": [{"merge": "main"}], "tasks": [{"name": "b"}]}, "that has a repository"),
+        ({"name": "a", "repo": "s", "checks": [{"merge": "a b"}], "tasks": [{"name": "b"}]}, "the branch 'a b' is not"),
         ({"name": "a", "timeout": 1e9, "tasks": [{"name": "b", "timeout": 1e9}]}, ""),
     ],
 )  # fmt: skip
@@ -125,6 +129,13 @@ def test_a_wrong_body_is_a_sentence_and_makes_nothing(stage: Stage, body: dict[s
         assert (answer.status_code, why in answer.text) == (400, True), answer.text
         assert stage.get("/v1/workstreams")["workstreams"] == []
     assert answer.status_code < 500
+
+
+def test_the_tasks_of_a_workstream_with_a_repository_need_a_worker_that_has_it(stage: Stage) -> None:
+    body = {"name": "a", "repo": "site", "ref": "v1", "checks": [{"merge": "main"}], "tasks": [{"name": "b"}]}
+    made = stage.post("/v1/workstreams", body, status=201)["id"]
+    (task,) = stage.get(f"/v1/workstreams/{made}/tasks")["tasks"]
+    assert stage.get(f"/v1/jobs/{task['id']}")["capabilities"] == ["repo:site"]
 
 
 def test_cycles_over_pages_and_tasks_of_others_are_refused(stage: Stage) -> None:

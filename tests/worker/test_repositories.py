@@ -15,7 +15,7 @@ from interlock.git import BranchMoved, Repository, Worktree
 from interlock.kernel.commands import Decide, Revoke, Submit, Work
 from interlock.kernel.errors import InterlockError
 from interlock.kernel.ids import format_id
-from interlock.store.queries.views import view
+from interlock.store.queries.views import Filter, listing, view
 from interlock.worker.loop import Worker
 from interlock.worker.shell import ShellSettings
 from tests.git.repositories import commit_files, commit_on, git, write_files
@@ -89,16 +89,15 @@ async def settled(app: interlock.App, *units: int) -> None:
     await until(lambda: all(app.read(view, unit).unit.outcome is not None for unit in units))
 
 
-def find_task(app: interlock.App, task: str) -> list[Any]:
+def find_task(app: interlock.App, task: str) -> list[int]:
     """The jobs of a task."""
-    sql = "SELECT unit FROM body WHERE task = :task ORDER BY unit"
-    return app.read(lambda connection, tenant: connection.rows(sql, {"task": task}))
+    return sorted(row.unit.id for row in app.read(listing, Filter(task=task), 100))
 
 
 async def cleaned(app: interlock.App) -> dict[str, Any]:
     """What the job that cleans up came to."""
     await until(lambda: find_task(app, "git.clean"))
-    ((unit,),) = find_task(app, "git.clean")
+    (unit,) = find_task(app, "git.clean")
     await settled(app, unit)
     made: dict[str, Any] = result_of(app, unit)
     return made
@@ -130,6 +129,7 @@ async def test_a_workstream_ends_on_its_target_branch(url: str, site: Path) -> N
         assert str(result["worktree"]).startswith(f"{site}.interlock/{name}/task_")
         assert git(site, "merge-base", "main", result["commit"]) == result["commit"]
     assert list_worktrees(site) == []
+    assert git(site, "for-each-ref", "refs/interlock/") == ""  # the branch has all of them
     assert not os.path.exists(f"{site}.interlock")
 
 
@@ -169,7 +169,7 @@ async def test_commands_and_their_checks_run_in_worktrees(file_url: str, site: P
             await settled(app, stream)
             assert error_of(app, stream) == ""
             result = result_of(app, task)
-            ((check,),) = find_task(app, "look")
+            (check,) = find_task(app, "look")
             assert result_of(app, check) == "new\n"
     assert result["output"].startswith(f"{site}.interlock/")
     assert git(site, "ls-tree", "--name-only", "main").split() == [".gitignore", "a.txt", "b.txt", "c.txt"]
@@ -261,7 +261,7 @@ async def test_changes_of_an_attempt_that_failed_are_kept_and_named(file_url: st
             stream, (task,) = submit_stream(app, {"input": said(files={"c.txt": "half"})})
             await settled(app, stream)
             await until(lambda: len(find_task(app, "git.clean")) == 2)
-            job = find_task(app, "git.clean")[-1][0]
+            job = find_task(app, "git.clean")[-1]
             await settled(app, job)
             (kept,) = result_of(app, job)["kept"]
     assert (Path(kept) / "c.txt").read_text() == "half"
@@ -317,6 +317,7 @@ async def test_the_commit_of_a_stale_attempt_stays_on_its_own_reference(file_url
             ends.set()
             await until(lambda: execution.asyncio_task is None or execution.asyncio_task.done())
             assert (state_of(app, stream), error_of(app, stream)) == ("completed", "")
+            await cleaned(app)
     name = format_id("workstream", stream)
     stale = f"refs/interlock/{name}/{format_id('task', task)}-1"
     assert git(site, "show", f"{stale}:c.txt") == "1"
@@ -398,7 +399,7 @@ async def test_of_two_mergers_that_race_one_moves_the_branch(
         async with working(app, repositories={"site": str(site)}):
             stream, _ = submit_stream(app, edit(c="c\n"))
             await until(held.is_set)
-            merge = find_task(app, "git.merge")[-1][0]
+            merge = find_task(app, "git.merge")[-1]
             app.send(Revoke(unit=merge))
             await settled(app, stream)
             assert state_of(app, stream) == "completed"
