@@ -17,6 +17,7 @@ from interlock.kernel.rows import Unit
 from interlock.store.queries.for_verbs import load_last_child, load_open_children
 from interlock.store.unit_of_work import UnitOfWork
 
+COMMANDS = {"skip": "SkipTask"}  # that are not called like their trigger
 DECIDERS = (Owner.PERSON, Owner.VALIDATOR, Owner.REPORTER)
 
 
@@ -69,7 +70,7 @@ def is_verdict(move: Move) -> bool:
 def explain_owner(move: Move) -> str:
     """Who fires a move that is no verdict."""
     if move.trigger in OWN_VERBS:
-        return f"the command {move.trigger.capitalize()} does it"
+        return f"the command {COMMANDS.get(move.trigger) or move.trigger.capitalize()} does it"
     return "the worker that holds the unit fires it" if move.owner is Owner.HOLDER else "the engine fires it by itself"
 
 

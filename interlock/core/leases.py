@@ -37,6 +37,7 @@ from interlock.core.outcomes import (
     NULL,
     add_cost,
     check_outcome,
+    choose_end,
     describe_failure,
     is_said_before,
     keep_result,
@@ -238,7 +239,7 @@ def end_lease(
     `ending` says what ends the lease: finish, stop, lose or force. `after_us` is when a retry is due, instead of the
     backoff; `columns` change with the move.
     """
-    lifecycle = tx.lifecycle(unit)
+    lifecycle, trigger = tx.lifecycle(unit), choose_end(tx, unit, trigger, payload)
     target = lifecycle.move(unit.state, trigger).path[-1]
     if policy.keeps_lease(lifecycle, target):
         advance(tx, unit, trigger, stamp, payload=payload, **columns)

@@ -12,6 +12,7 @@ from interlock.core.workers import give_back, notify_holder
 from interlock.kernel.commands import REASONS, Bury, Force, Requeue, Rerun, Revoke, Standing, Submitted
 from interlock.kernel.errors import Denied, InterlockError, Refused, Unknown
 from interlock.kernel.lifecycle import Category
+from interlock.kernel.lifecycle_options import RollUp
 from interlock.kernel.rows import ForcedMove, Unit
 from interlock.store.catalog import may_insert
 from interlock.store.migrate import make_path
@@ -59,6 +60,9 @@ def make_again(tx: UnitOfWork, command: Requeue | Rerun) -> Submitted:
     lifecycle = tx.lifecycle(old)
     if not lifecycle.settled(old.state):
         raise Refused(lifecycle.name, old.state, name_again(command), lifecycle.triggers(old.state))
+    takes_over = isinstance(command, Rerun) and (command.failed or command.from_task is not None)
+    if takes_over and lifecycle.options.roll_up is not RollUp.CRITICAL:
+        raise InterlockError(f"failed and from_task are not allowed for a {lifecycle.name}; a workstream has tasks")
     for hook in tx.hooks.on_rerun:
         if (made := hook(tx, old, command)) is not None:
             return made

@@ -1,5 +1,6 @@
 """What a holder says of the end of its work: checked, recognised when it is said again, and kept."""
 
+from collections.abc import Mapping
 from hashlib import sha256
 from typing import Any
 
@@ -10,6 +11,7 @@ from interlock.core.validation import check_choice, check_json, check_text
 from interlock.kernel.api_keys import redacted
 from interlock.kernel.commands import ENDS, ERROR_CLASSES, REASONS, STAGES, TRACEBACK_MAX, Outcome
 from interlock.kernel.errors import InterlockError
+from interlock.kernel.lifecycle import Category
 from interlock.kernel.paths import SELF
 from interlock.kernel.rows import Body, Event, Unit
 from interlock.kernel.texts import cut_middle
@@ -17,6 +19,7 @@ from interlock.store.unit_of_work import UnitOfWork
 
 NULL = "null"  # a result that is not written: it says no more than there being none
 NO_MORE = "{}"  # the payload of an end of which there is no more to tell; a failure tells more
+FAILED = (Category.FAILURE, Category.DEAD)
 MILLION, COST_MAX = 1_000_000, 1_000_000_000_000
 
 
@@ -89,6 +92,15 @@ def keep_traceback(tx: UnitOfWork, unit: Unit, outcome: Outcome) -> None:
     """The traceback of a failed attempt is kept as long as its unit."""
     if outcome.traceback:
         note(tx, unit.id, TRACEBACK, traceback_text(outcome), name=str(unit.attempt), fence=unit.fence)
+
+
+def choose_end(tx: UnitOfWork, unit: Unit, trigger: str, payload: Mapping[str, Any]) -> str:
+    """The trigger by which a unit ends: a plugin may have another one for what would be no success."""
+    lifecycle = tx.lifecycle(unit)
+    if tx.hooks.before_failure and lifecycle.category(lifecycle.move(unit.state, trigger).path[-1]) in FAILED:
+        for hook in tx.hooks.before_failure:
+            trigger = hook(tx, unit, trigger, payload)
+    return trigger
 
 
 def keep_result(tx: UnitOfWork, unit: Unit, result: str | None) -> None:

@@ -6,7 +6,7 @@ import msgspec
 
 from interlock.kernel.lifecycle import Category, Lifecycle, Owner
 
-OWN_VERBS = ("cancel", "bury", "drain")  # do more than move, so they are commands of their own
+OWN_VERBS = ("cancel", "bury", "drain", "skip")  # do more than move, so they are commands of their own
 VERDICTS = ("approve", "reject")  # of an approval
 PEOPLE = (Owner.PERSON,)
 PEOPLE_AND_CHECKS = (Owner.PERSON, Owner.VALIDATOR)

@@ -73,6 +73,9 @@ ClaimFilter = Callable[["UnitOfWork", "Find"], "Find"]
 Find = Callable[[int], list[Unit]]
 # Called with a unit that is being granted to a worker, and the fence that it will have.
 BeforeGrant = Callable[["UnitOfWork", Unit, int], None]
+# Called when a failure, a lost lease or a timeout is about to end a unit without success, with the trigger and what is
+# recorded of it. Returns the trigger by which the unit ends instead, or the same.
+BeforeFailure = Callable[["UnitOfWork", Unit, str, Mapping[str, Any]], str]
 # Called before the end that a holder reports is accepted. Raises NotWanted if it is not: nothing has changed then, the
 # holder is told why, and it still holds the unit.
 EndGuard = Callable[["UnitOfWork", Unit, Outcome], None]
@@ -120,6 +123,7 @@ class Hooks(NamedTuple):
     claim_filters: tuple[ClaimFilter, ...] = ()
     before_grant: tuple[BeforeGrant, ...] = ()
     end_guards: tuple[EndGuard, ...] = ()
+    before_failure: tuple[BeforeFailure, ...] = ()
     grant_fields: tuple[GrantFields, ...] = ()
     on_release: tuple[OnRelease, ...] = ()
     on_rerun: tuple[OnRerun, ...] = ()

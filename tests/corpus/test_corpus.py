@@ -16,6 +16,7 @@ from tests.store.databases import KINDS, fresh
 NOT_RECORDED = {
     "Archive", "CreateKey", "RotateKey", "RevokeKey", "Admit", "CountEvents", "AddBlob", "AddArtifact", "AppendLog",
     "DefineTask", "ReadOutput", "PauseWork", "UnpauseWork", "AddTasks",
+    "RetryTask", "SkipTask", "ReassignTask",
 }  # fmt: skip
 
 

@@ -2,7 +2,18 @@
 
 from collections.abc import Callable
 
-from interlock.kernel.commands import PERMANENT, Bury, Decide, Drain, Enter, LeaseGrant, LeaseStatus, Submit
+from interlock.kernel.commands import (
+    PERMANENT,
+    Bury,
+    Decide,
+    Drain,
+    Enter,
+    LeaseGrant,
+    LeaseStatus,
+    Rerun,
+    SkipTask,
+    Submit,
+)
 from interlock.testing.simulation.scenarios import PHASES, SECOND, works
 from tests.engine.world import World, held
 
@@ -32,6 +43,10 @@ class Journey:
             assert self.world.cancel(unit, hard=verb == "hard").applied
         elif verb == "bury":
             self.world.send(Bury(unit=unit, reason="policy_violation"))
+        elif verb == "skip":
+            self.world.send(SkipTask(unit=unit))
+        elif verb == "again":
+            self.world.send(Rerun(unit=unit, failed=True))
         else:
             self.world.send(Decide(unit=self.units[0] if verb == "plan" else unit, trigger=verb))
 
@@ -42,6 +57,7 @@ class Journey:
             "start": lambda: world.start(self.grant),
             "beat": lambda: world.beat(self.grant),
             "complete": lambda: world.finish(self.grant),
+            "list": lambda: world.finish(self.grant, result="[]"),
             "fail": lambda: world.finish(self.grant, ended="failure"),
             "break": lambda: world.finish(self.grant, ended="failure", error_class=PERMANENT),
             "stop": lambda: world.finish(self.grant, ended="cancelled"),

@@ -5,40 +5,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from interlock.kernel.commands import AddTasks, Decide, LeaseGrant, Submit, Work
+from interlock.kernel.commands import AddTasks, Decide, Submit, Work
 from interlock.kernel.errors import InterlockError, Stale
 from interlock.kernel.ids import format_id
+from tests.engine.streams import do, options, stream, task
 from tests.engine.world import World, held
-
-NO_CHECKS = {"checks": {"jobs": []}}
-
-
-def options(**own: Any) -> str:
-    """Options of a workstream or a task, without checks."""
-    return msgspec.json.encode({**NO_CHECKS, "workstreams": own}).decode()
-
-
-def task(name: str, parent: int | str, **facts: Any) -> Work:
-    return Work(
-        task=facts.pop("task", name), lifecycle="task", parent=parent, step=name,
-        options=facts.pop("options", options()), **facts,
-    )  # fmt: skip
-
-
-def stream(world: World, *tasks: Work, **own: Any) -> list[int]:
-    """A workstream with tasks whose parent is "ws", made in one submit; the ids of all, the workstream's first."""
-    work = Work(task="site", lifecycle="workstream", ref="ws", options=options(**own))
-    return [made.unit for made in world.send(Submit(work=(work, *tasks)))]
-
-
-def do(world: World, worker: int, name: str, **facts: Any) -> LeaseGrant:
-    """The next task that a worker gets is this one, and it ends."""
-    (grant,) = world.claim(worker)
-    assert grant.task == name
-    world.start(grant)
-    assert world.finish(grant, **facts).accepted
-    return grant
-
 
 # How many are expected.
 

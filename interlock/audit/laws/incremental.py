@@ -24,7 +24,7 @@ from interlock.kernel.lifecycle import Category, Lifecycle
 from interlock.kernel.rows import Event, Need, Unit
 from interlock.store.change_capture import read_needs, read_units
 from interlock.store.connection import Connection
-from interlock.store.queries.snapshots import BEGINNING, Position, read_events_after
+from interlock.store.queries.snapshots import BEGINNING, Position, find_replaced, read_events_after
 
 EVENTS_MAX = 1_000_000  # of one commit
 
@@ -46,6 +46,7 @@ class IncrementalLaws:
         self.folded: dict[int, FoldedRow] = {}
         self.held: Counter[int] = Counter()
         self.family_counts: dict[int, dict[str, int]] = {}  # by parent: what its children come to
+        self.replaced: set[int] = set()  # children that count no more
         self.needs: dict[int, list[Need]] = {}
         self.archived: set[int] = set()
         self.needed_by: dict[int, list[int]] = {}
@@ -70,9 +71,11 @@ class IncrementalLaws:
         review.changed = [(self.units.get(unit_id), now.get(unit_id)) for unit_id in ids]
         for was, unit in review.changed:
             review.broken += self.replace(was, unit)
+        self.forget_replaced(connection, [unit.id for was, unit in review.changed if was is None and unit is not None])
         if new := kinds.get("need"):
+            self.needs |= {unit: [] for unit in new}
             for need in read_needs(connection, new):
-                self.needs.setdefault(need.unit, []).append(need)
+                self.needs[need.unit].append(need)
                 self.needed_by.setdefault(need.needs, []).append(need.unit)
         review.broken += self.judge_families(review.changed)
         if "worker" in kinds or any(holder(was) != holder(unit) for was, unit in review.changed):
@@ -112,7 +115,7 @@ class IncrementalLaws:
     def count(self, unit: Unit, sign: int) -> None:
         if unit.holder is not None:
             self.held[unit.holder] += sign
-        if unit.parent is not None:
+        if unit.parent is not None and unit.id not in self.replaced:
             family = self.family_counts.setdefault(unit.parent, dict.fromkeys(CHILDREN, 0))
             if sign > 0:
                 count_birth(family, unit)
@@ -120,6 +123,13 @@ class IncrementalLaws:
                 family["total"] -= 1
                 family["deciders"] -= unit.decides
             add(family, unit, sign)
+
+    def forget_replaced(self, connection: Connection, born: list[int]) -> None:
+        """Children whose place one of these units has taken count no more."""
+        for unit in find_replaced(connection, born) if born else ():
+            if unit not in self.replaced and unit in self.units:
+                self.count(self.units[unit], -1)
+                self.replaced.add(unit)
 
     def judge_families(self, changed: list[tuple[Unit | None, Unit | None]]) -> Iterator[Broken]:
         """Parents count their children, and needs are counted, wherever one of them changed."""

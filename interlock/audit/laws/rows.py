@@ -38,6 +38,7 @@ from interlock.store.queries.places import has_place, read_lost_needs, read_name
 from interlock.store.queries.snapshots import (
     count_unmet_needs,
     find_orphans,
+    find_replaced,
     read_forced_moves,
     read_histories,
     read_policies,
@@ -261,8 +262,9 @@ def audit(
     stated: dict[int, dict[str, int]] = {}  # by parent: what it counts, and what it has
     counted_children: dict[int, dict[str, int]] = {}
     allowed = {(move.unit, move.version) for move in read_forced_moves(connection)}
+    replaced = set(find_replaced(connection))
     for unit, events in read_histories(connection):
-        if unit.parent is not None:
+        if unit.parent is not None and unit.id not in replaced:
             family = counted_children.setdefault(unit.parent, dict.fromkeys(CHILDREN, 0))
             count_birth(family, unit)
             add(family, unit, 1)

@@ -236,6 +236,8 @@ class Checker:
             value = self.assignment(meta, step, value)
         if meta.critical:
             value |= 1 << bits.CRITICAL
+        if meta.retry_of:
+            self.forget(machine, key(TASK, meta.retry_of))
         if meta.workstream_id or value >> bits.WORKSTREAM:
             value = self.membership(machine, meta, step, value)
         if step.readies:
@@ -303,6 +305,13 @@ class Checker:
         if machine.categories[step.target] is Category.FAILURE and value >> bits.CRITICAL & 1:
             self.ask(self.doomed, number, meta.workstream_id)
         return value | number << bits.WORKSTREAM
+
+    def forget(self, machine: LogMachine, entity: int) -> None:
+        """A task whose place another one took counts no more in its workstream."""
+        value = self.ledger.get(entity)
+        if number := value >> bits.WORKSTREAM:
+            self.ledger.tasks[machine.counts_as[value & bits.STATE]][number] -= 1
+            self.ledger.put(entity, value & ((1 << bits.WORKSTREAM) - 1))
 
     def workstream(self, machine: LogMachine, line: LogLine, step: LogStep, value: int) -> int:
         """Hold a workstream's move against its tasks, once they have moved as well."""

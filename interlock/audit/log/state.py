@@ -34,6 +34,7 @@ class Metadata(msgspec.Struct, gc=False):
     completed_at: TextOrNull = None
     worker_id: TextOrNull = None
     workstream_id: Text = ""
+    retry_of: TextOrNull = None  # the task whose place it takes
     dependencies: Annotated[tuple[str, ...], Meta(description="a list of strings")] = ()
     critical: Annotated[bool, Meta(description="true or false")] = False
     task_count: Count = -1

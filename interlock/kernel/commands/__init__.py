@@ -81,3 +81,6 @@ from interlock.kernel.commands.workers import Register as Register
 from interlock.kernel.commands.workflows import DefineTemplate as DefineTemplate
 from interlock.kernel.commands.workflows import Signal as Signal
 from interlock.kernel.commands.workstreams import AddTasks as AddTasks
+from interlock.kernel.commands.workstreams import ReassignTask as ReassignTask
+from interlock.kernel.commands.workstreams import RetryTask as RetryTask
+from interlock.kernel.commands.workstreams import SkipTask as SkipTask

@@ -51,7 +51,10 @@ class Requeue(Command[Submitted], frozen=True, kw_only=True):
 
 
 class Rerun(Command[Submitted], frozen=True, kw_only=True):
-    """A run, or a job, that has ended is done again, as a new one that names it; of a run, from one of its steps on."""
+    """A run, or a job, that has ended is done again, as a new one that names it; of a run, from one of its steps on.
+
+    Of a workstream, `failed` takes over what was completed, and `from_task` what does not come after that task.
+    """
 
     committer = Route.OTHER
     scope = "operate"
@@ -59,6 +62,8 @@ class Rerun(Command[Submitted], frozen=True, kw_only=True):
 
     unit: int
     step: str | None = None
+    failed: bool = False
+    from_task: str | None = None
 
 
 class Force(Command[Standing], frozen=True, kw_only=True):

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from interlock.kernel.commands.base import Command, Route
+from interlock.kernel.commands.base import Command, Route, Standing
 from interlock.kernel.commands.leases import LeaseRef
 from interlock.kernel.commands.submit import Submitted, Work
 
@@ -23,3 +23,33 @@ class AddTasks(Command[list[Submitted]], frozen=True, kw_only=True):
 
     def held_units(self) -> Sequence[int]:
         return [self.lease.unit]
+
+
+class RetryTask(Command[Submitted], frozen=True, kw_only=True):
+    """A task that failed or was cancelled is done again by a new one in its place, while its workstream goes on."""
+
+    committer = Route.OTHER
+    scope = "operate"
+    public = True
+
+    unit: int
+
+
+class SkipTask(Command[Standing], frozen=True, kw_only=True):
+    """A task that has not started, and whose needs are met, is completed without having been run."""
+
+    committer = Route.OTHER
+    scope = "operate"
+    public = True
+
+    unit: int
+
+
+class ReassignTask(Command[Standing], frozen=True, kw_only=True):
+    """The lease of a running task is revoked, so that another worker takes it; no attempt is used up."""
+
+    committer = Route.OTHER
+    scope = "operate"
+    public = True
+
+    unit: int

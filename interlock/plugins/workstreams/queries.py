@@ -1,11 +1,31 @@
-"""What workstreams read: what one says of itself, without a lock."""
+"""What workstreams read and write beside the rows of units: children, needs, names and results."""
 
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from interlock.kernel.rows import Unit
+from interlock.kernel.rows import Body, Need, Unit
 from interlock.plugins.workstreams.options import WorkstreamOptions, options_in
+from interlock.store.connection import Connection
 from interlock.store.queries.for_verbs import UNIT_UNLOCKED
+from interlock.store.query import select
 from interlock.store.unit_of_work import UnitOfWork
+
+AT_ONCE = 500  # names in one question
+CHILDREN = select(Unit, "WHERE parent = :parent ORDER BY id")
+CHILD_BODIES = select(Body, "JOIN unit ON unit.id = body.unit WHERE unit.parent = :parent ORDER BY body.unit")
+WAITING = select(
+    Need, "JOIN unit ON unit.id = need.unit WHERE need.needs = :needs AND need.by_end = 0 AND unit.outcome IS NULL"
+)
+UNMET = (
+    "SELECT coalesce(place.name, 'job ' || need.needs) FROM need LEFT JOIN unit ON unit.id = need.needs "
+    "LEFT JOIN place ON place.unit = need.needs WHERE need.unit = :unit AND (unit.outcome IS NULL "
+    "OR (need.by_end = 0 AND unit.outcome <> 'success')) ORDER BY need.needs LIMIT :limit"
+)
+NEEDS_OF_CHILDREN = (
+    "SELECT need.unit, need.needs, need.tenant, need.by_end, "
+    "CASE WHEN needed.parent = :parent THEN 1 ELSE 0 END FROM unit JOIN need ON need.unit = unit.id "
+    "LEFT JOIN unit AS needed ON needed.id = need.needs WHERE unit.parent = :parent ORDER BY need.unit, need.needs"
+)
 
 
 class Unplanned(NamedTuple):
@@ -22,3 +42,97 @@ def read_unplanned(tx: UnitOfWork, unit: int) -> Unplanned | None:
         return None
     policies = tx.connection.rows("SELECT policy FROM body WHERE unit = :unit", {"unit": unit})
     return Unplanned(rows[0], options_in(policies[0][0]) if policies else None)
+
+
+# For operations on tasks.
+
+
+def read_waiting(tx: UnitOfWork, unit: int) -> list[Need]:
+    """The needs of open units for the success of a unit."""
+    return tx.run(WAITING.bind(needs=unit))
+
+
+def read_needs(tx: UnitOfWork, unit: int) -> dict[int, bool]:
+    """What a unit needs, each with whether the end is enough."""
+    sql = "SELECT needs, by_end FROM need WHERE unit = :unit ORDER BY needs"
+    return {needs: bool(by_end) for needs, by_end in tx.connection.rows(sql, {"unit": unit})}
+
+
+def read_unmet_names(tx: UnitOfWork, unit: int) -> list[str]:
+    """The names of what a unit needs and has not got, at most ten."""
+    return [name for (name,) in tx.connection.rows(UNMET, {"unit": unit, "limit": 10})]
+
+
+def forget_needs(tx: UnitOfWork, needs: Iterable[Need]) -> None:
+    """Needs are deleted: others take their place."""
+    rows = [{"unit": need.unit, "needs": need.needs} for need in needs]
+    if rows:
+        tx.connection.many("DELETE FROM need WHERE unit = :unit AND needs = :needs", rows)
+
+
+def forget_place(tx: UnitOfWork, unit: int) -> None:
+    """The name of a unit in its parent is free: another one takes it."""
+    tx.connection.rows("DELETE FROM place WHERE unit = :unit", {"unit": unit})
+
+
+# For reruns.
+
+
+def read_children(tx: UnitOfWork, parent: int) -> Iterator[tuple[Unit, Body]]:
+    """The children of a unit that has ended, with their bodies; they do not change any more."""
+    bodies = {body.unit: body for body in tx.run(CHILD_BODIES.bind(parent=parent))}
+    yield from ((unit, bodies[unit.id]) for unit in tx.run(CHILDREN.bind(parent=parent)) if unit.id in bodies)
+
+
+def read_needs_of_children(tx: UnitOfWork, parent: int) -> list[tuple[Need, bool]]:
+    """What the children of a unit need, each with whether that is a child of it too."""
+    rows = tx.connection.rows(NEEDS_OF_CHILDREN, {"parent": parent})
+    return [(Need(unit, needs, tenant, by_end), bool(sibling)) for unit, needs, tenant, by_end, sibling in rows]
+
+
+# For maps.
+
+
+def read_result(tx: UnitOfWork, unit: int) -> str | None:
+    """The result of a unit, as the database keeps it."""
+    if unit in tx.rows.bodies:
+        return tx.rows.bodies[unit].result
+    rows = tx.connection.rows("SELECT result FROM body WHERE unit = :unit", {"unit": unit})
+    return rows[0][0] if rows else None
+
+
+def read_named_results(tx: UnitOfWork, parent: int, names: Sequence[str]) -> dict[str, str | None]:
+    """The results of children, by name."""
+    sql = (
+        "SELECT place.name, body.result FROM place JOIN body ON body.unit = place.unit "
+        "WHERE place.parent = :parent AND place.name {ids}"
+    )
+    results: dict[str, str | None] = {}
+    for start in range(0, len(names), AT_ONCE):
+        some = list(names[start : start + AT_ONCE])
+        results |= dict(tx.connection.rows(sql, {"parent": parent, "ids": some}))
+    return results
+
+
+# For people and stories.
+
+
+class TaskStatus(NamedTuple):
+    """A task of a workstream that counts, as it is now."""
+
+    unit: int
+    name: str
+    state: str
+    outcome: str | None
+    held: bool
+
+
+def list_tasks(connection: Connection, tenant: int, workstream: int) -> list[TaskStatus]:
+    """The tasks of a workstream that have a name and count, by name."""
+    sql = (
+        "SELECT unit.id, place.name, unit.state, unit.outcome, CASE WHEN unit.holder IS NULL THEN 0 ELSE 1 END "
+        "FROM place JOIN unit ON unit.id = place.unit WHERE place.parent = :parent AND unit.tenant = :tenant "
+        "ORDER BY place.name"
+    )
+    rows = connection.rows(sql, {"parent": workstream, "tenant": tenant})
+    return [TaskStatus(unit, name, state, outcome, bool(held)) for unit, name, state, outcome, held in rows]

@@ -80,6 +80,19 @@ def read_histories(connection: Connection) -> Iterator[tuple[Unit, Iterator[Even
                 yield unit, iter(())
 
 
+def find_replaced(connection: Connection, by: Sequence[int] | None = None) -> list[int]:
+    """Children that have ended and whose place another one took that does their work again: they count no more.
+
+    With `by`, only those whose place one of these units took.
+    """
+    sql = (
+        "SELECT old.unit FROM body AS fresh JOIN body AS old ON old.unit = fresh.retry_of "
+        "WHERE fresh.retry_of IS NOT NULL AND old.replaced_by = fresh.unit"
+    )
+    rows = connection.rows(sql) if by is None else connection.rows(f"{sql} AND fresh.unit {{ids}}", {"ids": list(by)})
+    return [unit for (unit,) in rows]
+
+
 def read_leases(connection: Connection, units: Sequence[Unit]) -> None:
     """What the live leases of these units say."""
     held = {unit.id: unit for unit in units if unit.lease_id is not None}

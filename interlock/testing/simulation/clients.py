@@ -31,6 +31,7 @@ from interlock.kernel.commands import (
     Release,
     Requeue,
     Rerun,
+    SkipTask,
     Start,
     Submit,
     Vote,
@@ -252,6 +253,7 @@ class Player(Client):
 
         return {
             "start": lambda: Start(held=mine), "beat": lambda: Heartbeat(held=mine), "complete": finish(),
+            "list": finish(result="[]"),
             "fail": finish(ended="failure"), "break": finish(ended="failure", error_class=PERMANENT),
             "stop": finish(ended="cancelled"), "release": lambda: Release(held=mine),
             "snooze": lambda: Release(held=mine, snooze_us=SECOND), "drain": lambda: Drain(worker=self.worker),
@@ -264,6 +266,10 @@ class Player(Client):
             return Cancel(unit=unit, hard=verb == "hard")
         if verb == "bury":
             return Bury(unit=unit, reason="policy_violation")
+        if verb == "skip":
+            return SkipTask(unit=unit)
+        if verb == "again":
+            return Rerun(unit=unit, failed=True)
         return Decide(unit=self.units[0] if verb == "plan" else unit, trigger=verb)
 
 

@@ -92,7 +92,13 @@ async def play(acts: list[Act], ctx: Context) -> Any:
     for act, number in acts:
         await perform(act, number, ctx)
     effect(ctx)
-    return len(acts)
+    return next((make_list(number) for act, number in acts if act == "list"), len(acts))
+
+
+def make_list(number: float) -> list[list[Act]]:
+    """So many lists of acts, for handlers that each do one of them; of an even number the last one fails."""
+    lists: list[list[Act]] = [[("step", float(place))] for place in range(int(number))]
+    return [*lists[:-1], [("reject", 0.1)]] if number % 2 == 0 else lists
 
 
 async def as_told(ctx: Context) -> str:
@@ -107,6 +113,8 @@ def effect(ctx: Context) -> None:
 
 
 async def perform(act: str, number: float, ctx: Context) -> None:
+    if act == "list":
+        return
     if act == "sleep":
         await asyncio.sleep(number)
     elif act == "step":

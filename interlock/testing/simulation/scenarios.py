@@ -1,9 +1,10 @@
 """Short stories that together take every listed move, each a line: what is made, then what happens to it.
 
 Before the colon stand the kind of work, its children and their facts. A child after `>` needs the one before it; a
-child is `task` or `extra` (a task that is not critical), `build` or `lint` (a job that is not required), `step` or
-`ship` (an approval); `run.` before a fact means the parent. After the colon stand verbs. They speak of the first
-child, or of a job; `run.` before a verb means the parent, `2.` the second child. A number lets seconds pass.
+child is `task`, `extra` (a task that is not critical), `risky` (one that may fail) or `each` (a map over the first
+task), `build` or `lint` (a job that is not required), `step` or `ship` (an approval); `run.` before a fact means the
+parent. After the colon stand verbs. They speak of the first child, or of a job; `run.` before a verb means the parent,
+`2.` the second child. A number lets seconds pass.
 """
 
 from collections.abc import Iterator, Mapping
@@ -18,9 +19,14 @@ SECOND = 1_000_000
 Move = tuple[str, str | None, str]  # lifecycle, source, trigger
 LIFECYCLES = {
     "job": "job", "flow": "workflow_run", "step": "step", "ship": "approval", "stream": "workstream", "task": "task",
-    "extra": "task", "agent": "agent_run", "work": "agent_job", "ci": "ci_run", "build": "ci_job", "lint": "ci_job",
+    "extra": "task", "risky": "task", "each": "task",
+    "agent": "agent_run", "work": "agent_job", "ci": "ci_run", "build": "ci_job", "lint": "ci_job",
 }  # fmt: skip
 PHASES = ("run", "correct", "optimize", "check", "upload")
+OPTIONS = {
+    "risky": '{"workstreams": {"allow_failure": true}}',
+    "each": '{"workstreams": {"map": {"over": "c1"}}}',
+}
 LIGHT = ("extra", "lint")  # do not decide their parent's fate
 
 STORIES = """
@@ -96,6 +102,12 @@ stream task expires=60s: plan claim complete 60 tick
 stream task run.expires=60s: plan claim complete valid 60 tick
 stream extra: plan cancel
 stream extra: plan claim break
+stream task run.timeout=5s: plan claim 5 tick
+stream risky: plan claim break
+stream task: plan skip
+stream task > each: plan claim complete valid
+stream task > each: plan claim list valid
+stream task > task: plan claim complete valid 2.cancel run.again
 
 agent work: cancel
 agent work run.queue_timeout=60s: 60 tick
@@ -196,9 +208,10 @@ def works(words: list[str], queue: str) -> Iterator[Work]:
     for place, kind in enumerate(kinds[1:], start=1):
         if kind != ">":
             needs = (f"c{place - 2}",) if kinds[place - 1] == ">" else ()
+            named = {"step": f"c{place}", "options": OPTIONS.get(kind)} if "each" in kinds or kind in OPTIONS else {}
             yield Work(
                 task="t", lifecycle=LIFECYCLES[kind], queue=queue, parent="run", ref=f"c{place}", needs=needs,
-                decides=kind not in LIGHT, **facts[""],
+                decides=kind not in LIGHT, **named, **facts[""],
             )  # fmt: skip
 
 

@@ -1,0 +1,135 @@
+"""Maps: a task that is done once for each element of a list, which is known when its needs are met.
+
+A map is a task of its workstream that runs nothing itself. When what it needs is completed, the list is read from the
+output that it names (`fetch.images`), and in the same transaction a task is made for each element, called `resize[0]`,
+`resize[1]` and so on. The map needs them all. When the last of them is completed the map is completed too, with their
+outputs as a list in the order of the elements; what comes after it needs the map alone.
+
+What is no list, or too long, is found out only now: the map fails, and says so.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from interlock.blobs.store import read_value
+from interlock.core.advance import Stamp, advance
+from interlock.core.effective_policy import policy_of
+from interlock.core.notes import note
+from interlock.core.outcomes import keep_result
+from interlock.core.places import find_place, load_places
+from interlock.core.submit import create_ready
+from interlock.kernel.errors import InterlockError
+from interlock.kernel.ids import format_id
+from interlock.kernel.rows import Need, Unit
+from interlock.plugins.workstreams.copies import describe_work
+from interlock.plugins.workstreams.options import MapOptions, WorkstreamOptions, encode_options, options_of
+from interlock.plugins.workstreams.queries import read_named_results, read_result
+from interlock.plugins.workstreams.tasks import take_one
+from interlock.store.flush import add_counts
+from interlock.store.queries.for_verbs import has_note, read_notes
+from interlock.store.unit_of_work import UnitOfWork
+
+ITEMS_MAX = 10_000  # of one map
+MAPPED = "mapped"  # the kind of note that says how many tasks a map has made
+LIMIT = "map:{}"  # the resource of which each task of a map takes one
+
+
+class MapNote(msgspec.Struct, frozen=True):
+    """How many tasks a map has made."""
+
+    items: int
+
+
+def run_map(tx: UnitOfWork, unit: Unit) -> bool:
+    """A map whose needs are met makes its tasks; one whose tasks are completed has their outputs."""
+    own = options_of(tx.body(unit))
+    if own is None or own.map is None or unit.parent is None:
+        return False
+    if has_note(tx, unit.id, MAPPED, ""):
+        gather(tx, unit)
+        return True
+    try:
+        items = read_items(tx, unit, own.map)
+    except InterlockError as wrong:
+        refuse(tx, unit, str(wrong))
+        return True
+    make_items(tx, unit, own, own.map, items)
+    if not items:
+        gather(tx, unit)
+    return True
+
+
+def refuse(tx: UnitOfWork, unit: Unit, error: str) -> None:
+    """A map that cannot be done has failed, and says why."""
+    body = tx.body(unit)
+    body.error = error
+    tx.change(body)
+    advance(tx, unit, "refuse", Stamp("engine", "there is nothing to map"), payload={"error": error})
+
+
+def read_items(tx: UnitOfWork, unit: Unit, own: MapOptions) -> list[Any]:
+    """The list that a map goes over. Raises InterlockError if it is none, or too long."""
+    name, _, path = own.over.partition(".")
+    assert unit.parent is not None
+    place = find_place(tx, tx.unit(unit.parent), name)
+    text = None if place is None else read_result(tx, place.unit)
+    value = msgspec.json.decode(read_value(tx.connection.blobs, unit.tenant, text)) if text is not None else None
+    for part in path.split(".") if path else ():
+        value = value.get(part) if isinstance(value, dict) else None
+    if not isinstance(value, list):
+        raise InterlockError(f"map: '{own.over}' is no list; allowed is a list of up to {ITEMS_MAX:,} elements")
+    if len(value) > ITEMS_MAX:
+        raise InterlockError(f"map: '{own.over}' has {len(value):,} elements; allowed are up to {ITEMS_MAX:,}")
+    return value
+
+
+def make_items(tx: UnitOfWork, unit: Unit, own: WorkstreamOptions, given: MapOptions, items: Sequence[Any]) -> None:
+    """A task for each element; the map needs them all."""
+    body = tx.body(unit)
+    name, parent = policy_of(body).step or "", tx.unit(unit.parent or 0)
+    options = encode_options(policy_of(body).options, msgspec.structs.replace(own, map=None, item_of=unit.id))
+    base = msgspec.structs.replace(describe_work(tx, unit, body), options=options, parent=parent.id)
+    if given.at_once is not None:
+        base = take_one(base, LIMIT.format(unit.id), given.at_once)
+    load_places(tx, parent.id, [name_item(name, index) for index in range(len(items))])
+    stamp = Stamp("engine", f"element of {name}", f"{format_id(unit.lifecycle, unit.id)}:{unit.version}")
+    for index, item in enumerate(items):
+        work = msgspec.structs.replace(base, step=name_item(name, index), input=make_input(body.input, given, item))
+        task = create_ready(tx, work, stamp, parent, {})
+        tx.add(Need(unit=unit.id, needs=task.id, tenant=unit.tenant))
+    note(tx, unit.id, MAPPED, msgspec.json.encode(MapNote(len(items))).decode())
+    if items:
+        add_counts(tx, {unit.id: {"unmet": len(items)}})
+
+
+def name_item(name: str, index: int) -> str:
+    """The name of the task for an element."""
+    return f"{name}[{index}]"
+
+
+def make_input(text: str, own: MapOptions, item: Any) -> str:
+    """The arguments of the task for an element: those of the map, and the element."""
+    given = msgspec.json.decode(text)
+    return msgspec.json.encode({**(given if isinstance(given, dict) else {}), own.argument: item}).decode()
+
+
+def gather(tx: UnitOfWork, unit: Unit) -> None:
+    """All tasks of a map are completed: it has their outputs, in order."""
+    name, count = policy_of(tx.body(unit)).step or "", read_count(tx, unit)
+    names = [name_item(name, index) for index in range(count)]
+    results = read_named_results(tx, unit.parent or 0, names)
+    outputs = [msgspec.Raw(read_output(tx, unit, results.get(each)).encode()) for each in names]
+    keep_result(tx, unit, msgspec.json.encode(outputs).decode())
+    advance(tx, unit, "gather", Stamp("engine", f"all {count} tasks of it are completed"))
+
+
+def read_count(tx: UnitOfWork, unit: Unit) -> int:
+    """How many tasks a map has made."""
+    return sum(msgspec.json.decode(kept.payload, type=MapNote).items for kept in read_notes(tx, [unit.id], MAPPED))
+
+
+def read_output(tx: UnitOfWork, unit: Unit, text: str | None) -> str:
+    """The output of a task as JSON text."""
+    return "null" if text is None else read_value(tx.connection.blobs, unit.tenant, text)

@@ -1,0 +1,171 @@
+"""What operators do to one task of a workstream that goes on: retry it, skip it, have another worker do it.
+
+A task that has ended stays as it is (A3-22). What does it again is a new task in its place, with its name and its work;
+whatever waits for the old one waits for the new one from then on, in the same commit, and the old one counts no more
+(S-15). So the counters of the workstream, its laws and its log all know the tasks that count, and no others.
+"""
+
+from typing import Any
+
+import msgspec
+
+from interlock.core.advance import Stamp, advance
+from interlock.core.cancel import make_standing
+from interlock.core.effective_policy import policy_of
+from interlock.core.leases import end_lease, is_held
+from interlock.core.notes import note
+from interlock.core.places import PlaceState
+from interlock.core.ready import is_planned, make_ready
+from interlock.core.workers import notify_holder
+from interlock.kernel import policy
+from interlock.kernel.commands import Command, ReassignTask, RetryTask, SkipTask, Standing, Submitted
+from interlock.kernel.errors import InterlockError
+from interlock.kernel.ids import format_id
+from interlock.kernel.lifecycle import Category
+from interlock.kernel.rows import NamedPlace, Need, Unit
+from interlock.plugins.workstreams.adding import find_workstream, is_unplanned
+from interlock.plugins.workstreams.copies import copy_task, name_all
+from interlock.plugins.workstreams.queries import (
+    forget_needs,
+    forget_place,
+    read_needs,
+    read_unmet_names,
+    read_waiting,
+)
+from interlock.store.flush import add_counts
+from interlock.store.unit_of_work import UnitOfWork
+
+GOES_ON = (Category.WAITING, Category.ACTIVE)  # a workstream that has not been judged
+
+
+def stamp_of(command: Command[Any], reason: str) -> Stamp:
+    """Who asks, and why."""
+    return Stamp(command.actor, command.reason or reason, command.cause, command.vouched_by)
+
+
+def find_open_workstream(tx: UnitOfWork, task: Unit) -> Unit:
+    """The workstream of a task, locked. Raises InterlockError if it has none that goes on."""
+    parent = find_workstream(tx, task)
+    if parent.category not in GOES_ON:
+        name = format_id(parent.lifecycle, parent.id)
+        raise InterlockError(
+            f"{name} is {parent.state}: nothing of it is changed any more; when it has ended, rerun it"
+        )
+    return parent
+
+
+# Retry.
+
+
+def retry_task(tx: UnitOfWork, command: RetryTask) -> Submitted:
+    """A new task takes the place of one that failed or was cancelled.
+
+    Raises:
+        InterlockError: the task has not ended so, or its workstream is over.
+    """
+    waiting = read_waiting(tx, command.unit)
+    tx.load_units([command.unit, *(need.unit for need in waiting)])  # children are locked before their parent
+    old = tx.unit(command.unit)
+    parent, name = find_open_workstream(tx, old), format_id(old.lifecycle, old.id)
+    body = tx.body(old)
+    if body.replaced_by is not None:
+        raise InterlockError(f"{name} was retried already: {format_id(old.lifecycle, body.replaced_by)} does its work")
+    if old.outcome not in (Category.FAILURE, Category.CANCELLED):
+        raise InterlockError(f"{name} is {old.state}; retried is a task that failed or was cancelled")
+    if old.decides and not is_unplanned(tx, parent):
+        raise InterlockError(f"{name} is critical: its workstream ends with it, and is rerun as a whole")
+    needs = follow_needs(tx, read_needs(tx, old.id))
+    unmet = sum(not is_met(tx.rows.units.get(need), by_end) for need, by_end in needs.items())
+    stamp = stamp_of(command, f"retry of {name}")
+    unit = copy_task(tx, tx.ids.take(), old, body, parent, needs, unmet, stamp, key=body.key)
+    body.key, body.replaced_by = None, unit.id
+    tx.change(body)
+    payload = {"by": command.describe_actor(), "reason": stamp.reason, "as": unit.id}
+    note(tx, old.id, "retried", msgspec.json.encode(payload).decode())
+    take_over_place(tx, old, unit, policy_of(body).step)
+    move_needs(tx, old, unit, [need for need in waiting if tx.rows.units[need.unit].outcome is None])
+    add_counts(tx, {parent.id: {"total": -1, "lost": -1, "decided": -old.decides, "deciders": -old.decides}})
+    if not unit.unmet and is_planned(tx, unit):
+        make_ready(tx, unit)
+    return Submitted(unit=unit.id, created=True, replaced=True, lifecycle=unit.lifecycle, state=unit.state)
+
+
+def follow_needs(tx: UnitOfWork, needs: dict[int, bool]) -> dict[int, bool]:
+    """What a task needs, locked: whatever was replaced meanwhile is what took its place."""
+    followed: dict[int, bool] = {}
+    tx.load_units(needs)
+    for need, by_end in needs.items():
+        while not by_end and need in tx.rows.units and (fresh := tx.body(tx.rows.units[need]).replaced_by):
+            tx.load_units([fresh])
+            need = fresh
+        followed[need] = by_end
+    return followed
+
+
+def is_met(need: Unit | None, by_end: bool) -> bool:
+    """Whether a need is met; one that is yet to come is not."""
+    if need is None or need.outcome is None:
+        return False
+    return by_end or need.outcome == Category.SUCCESS
+
+
+def take_over_place(tx: UnitOfWork, old: Unit, unit: Unit, name: str | None) -> None:
+    """The name of a task in its workstream leads to the new one."""
+    if name is None or old.parent is None:
+        return
+    forget_place(tx, old.id)
+    place = NamedPlace(parent=old.parent, name=name, unit=unit.id, tenant=unit.tenant)
+    tx.add(place)
+    tx.state(PlaceState).places[old.parent, name] = place
+
+
+def move_needs(tx: UnitOfWork, old: Unit, unit: Unit, waiting: list[Need]) -> None:
+    """What waits for the success of a task waits for that of the new one."""
+    forget_needs(tx, waiting)
+    for need in waiting:
+        tx.add(Need(unit=need.unit, needs=unit.id, tenant=need.tenant))
+
+
+# Skip.
+
+
+def skip_task(tx: UnitOfWork, command: SkipTask) -> Standing:
+    """A task that nobody has begun is completed without a result, and the rest goes on.
+
+    Raises:
+        InterlockError: it has started or ended, or its needs are not met; the text says what to do first.
+    """
+    task = tx.unit(command.unit)
+    parent, lifecycle = find_open_workstream(tx, task), tx.lifecycle(task)
+    name = format_id(task.lifecycle, task.id)
+    if task.outcome is not None:
+        raise InterlockError(f"{name} has ended ({task.state})")
+    if task.fence:
+        raise InterlockError(f"{name} has started ({task.state}); skipped is a task that has not: cancel it")
+    if task.unmet:
+        unmet = name_all(read_unmet_names(tx, task.id))
+        raise InterlockError(f"{name} waits for {unmet}; retry or skip that first")
+    if not lifecycle.allows(task.state, "skip"):
+        raise InterlockError(f"{format_id(parent.lifecycle, parent.id)} is {parent.state}: it has no plan yet")
+    advance(tx, task, "skip", stamp_of(command, "skipped"), due_at=None)
+    return make_standing(task, applied=True)
+
+
+# Reassign.
+
+
+def reassign_task(tx: UnitOfWork, command: ReassignTask) -> Standing:
+    """The lease of a task is revoked, and it waits for the next worker; no attempt is used up.
+
+    Raises:
+        InterlockError: nobody holds it.
+    """
+    task = tx.unit(command.unit)
+    find_workstream(tx, task)
+    if not is_held(tx, task):
+        name = format_id(task.lifecycle, task.id)
+        raise InterlockError(f"{name} is {task.state}: nobody holds it, and the next worker takes it")
+    notify_holder(tx, task)
+    trigger = policy.choose(tx.lifecycle(task), task.state, "release")
+    end_lease(tx, task, trigger, "force", stamp_of(command, "reassigned"), {"reassigned": True}, due_at=None)
+    return make_standing(task, applied=True)

@@ -1,0 +1,114 @@
+"""What the simulation plays of workstreams while faults strike: tasks are added, retried, skipped and mapped."""
+
+from typing import Any
+
+import msgspec
+
+from interlock.core.plugin import Storyteller
+from interlock.kernel.commands import (
+    PauseWork,
+    ReassignTask,
+    Rerun,
+    RetryTask,
+    SkipTask,
+    Submit,
+    UnpauseWork,
+    Work,
+)
+from interlock.plugins.workstreams.queries import list_tasks
+
+ACTOR = "workstream player"
+DONE, REJECTED, FAILED = '{"acts": []}', '{"acts": [["reject", 0.1]]}', '{"acts": [["fail", 0.1]]}'
+SECOND_US = 1_000_000
+TURNS = 6
+
+
+def make_task(parent: int | str, name: str, **facts: Any) -> Work:
+    """A task that passes its gate at once; some of its options are the plugin's own."""
+    own = {"checks": {"jobs": []}, "workstreams": facts.pop("own", {})}
+    return Work(
+        task="play", lifecycle="task", parent=parent, step=name, options=msgspec.json.encode(own).decode(),
+        **{"input": DONE, "attempts": 2, **facts},
+    )  # fmt: skip
+
+
+def make_stream(**own: Any) -> Work:
+    options = {"checks": {"jobs": []}, "workstreams": own}
+    return Work(task="stream", lifecycle="workstream", ref="ws", options=msgspec.json.encode(options).decode())
+
+
+async def add_in_pages(teller: Storyteller) -> None:
+    """A workstream gets the tasks that it expects in pages, some twice, then one too many, then some more."""
+    dice = teller.random
+    made = await teller.ask(Submit(work=(make_stream(expects=4, at_once=2),), actor=ACTOR))
+    if isinstance(made, BaseException):
+        return
+    ws = made[0].unit
+    tasks = [make_task(ws, f"t{number}", needs=(f"t{number - 1}",) if number % 2 else ()) for number in range(4)]
+    dice.shuffle(tasks)
+    for page in (tasks[:2], tasks[:3], tasks[2:]):
+        await teller.ask(Submit(work=tuple(page), actor=ACTOR))
+        await teller.pause(dice.random())
+    await teller.ask(Submit(work=(make_task(ws, "more", needs=("t1",)),), actor=ACTOR))
+    await change_tasks(teller, ws)
+
+
+async def change_a_graph(teller: Storyteller) -> None:
+    """Tasks of a graph fail, and are retried, skipped, reassigned; the whole is paused for a while, and rerun."""
+    dice = teller.random
+    works = [make_stream(at_once=dice.choice((None, 2)))]
+    for number in range(6):
+        needs = tuple(dice.sample([f"t{other}" for other in range(number)], min(number, dice.randrange(3))))
+        works.append(
+            make_task(
+                "ws", f"t{number}", needs=needs, decides=dice.random() < 0.2,
+                input=dice.choice((DONE, DONE, REJECTED, FAILED)), own={"allow_failure": dice.random() < 0.3},
+            )
+        )  # fmt: skip
+    made = await teller.ask(Submit(work=tuple(works), actor=ACTOR))
+    if isinstance(made, BaseException):
+        return
+    ws = made[0].unit
+    if dice.random() < 0.5:
+        await teller.ask(PauseWork(unit=ws, for_us=dice.randrange(1, 3) * SECOND_US, actor=ACTOR))
+    await change_tasks(teller, ws)
+    await teller.ask(UnpauseWork(unit=ws, actor=ACTOR))
+    await teller.pause(2)
+    again = await teller.ask(Rerun(unit=ws, failed=dice.random() < 0.7, actor=ACTOR))
+    if not isinstance(again, BaseException):
+        await change_tasks(teller, again.unit)
+
+
+async def map_a_list(teller: Storyteller) -> None:
+    """A map goes over what a task came to; what it makes may fail, and be retried."""
+    dice = teller.random
+    works = (
+        make_stream(),
+        make_task("ws", "fetch", input=dice.choice(('{"acts": [["list", 3]]}', '{"acts": [["list", 4]]}'))),
+        make_task(
+            "ws", "each", needs=("fetch",), decides=False,
+            own={"map": {"over": dice.choice(("fetch", "fetch", "fetch.none")), "argument": "acts", "at_once": 2}},
+        ),
+        make_task("ws", "after", needs=("each",)),
+        make_task("ws", "beside", input='{"acts": [["sleep", 1.5]]}'),
+    )  # fmt: skip
+    made = await teller.ask(Submit(work=works, actor=ACTOR))
+    if not isinstance(made, BaseException):
+        await change_tasks(teller, made[0].unit)
+
+
+async def change_tasks(teller: Storyteller, ws: int) -> None:
+    """An operator changes what there is of a workstream, a few times."""
+    for _ in range(TURNS):
+        await teller.pause(teller.random.random())
+        tasks = teller.read(list_tasks, ws) or []
+        for task in tasks:
+            if task.outcome in ("failure", "cancelled"):
+                await teller.ask(RetryTask(unit=task.unit, actor=ACTOR))
+            elif task.held and teller.random.random() < 0.2:
+                await teller.ask(ReassignTask(unit=task.unit, actor=ACTOR))
+            elif task.outcome is None and teller.random.random() < 0.1:
+                await teller.ask(SkipTask(unit=task.unit, actor=ACTOR))
+
+
+STORIES = (add_in_pages, change_a_graph, map_a_list)
