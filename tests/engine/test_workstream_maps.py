@@ -145,3 +145,48 @@ def test_a_rerun_takes_a_completed_map_over_and_makes_another_anew(world: World)
     for name in ("resize", "resize", "bundle"):
         do(world, worker, name)
     assert world.unit(anew).state == "completed"
+
+
+def test_a_rerun_takes_over_the_completed_tasks_of_a_map_that_failed(world: World) -> None:
+    ws, worker = gallery(world, '{"images": [1, 2, 3]}')
+    do(world, worker, "resize", result="10")
+    fail(world, worker, "resize")
+    assert world.unit(ws).state == "failed"
+    again = world.send(Rerun(unit=ws, failed=True)).unit
+    done = {name: state for name, state in states(world, again).items() if name.startswith("resize")}
+    assert done == {"resize": "pending", "resize[0]": "completed", "resize[1]": "queued", "resize[2]": "queued"}
+    assert world.body(named(world, again, "resize[0]")).retry_of == named(world, ws, "resize[0]")
+    for result in ("20", "30"):
+        do(world, worker, "resize", result=result)
+    assert world.body(named(world, again, "resize")).result == "[10,20,30]"
+    do(world, worker, "bundle")
+    assert world.unit(again).state == "completed"
+    anew = world.send(Rerun(unit=ws, from_task="fetch")).unit
+    do(world, worker, "fetch", result='{"images": [1]}')
+    assert states(world, anew)["resize[0]"] == "queued"
+
+
+def test_a_rerun_of_a_rerun_takes_over_what_that_took_over(world: World) -> None:
+    ws, *_ = stream(
+        world,
+        task("fetch", "ws", priority=9),
+        task("each", "ws", needs=("fetch",), options=options(map={"over": "fetch"}), decides=False, priority=5),
+        task("other", "ws", priority=1),
+    )
+    worker = world.worker()
+    do(world, worker, "fetch", result="[1, 2]")
+    do(world, worker, "each", result="10")
+    fail(world, worker, "each")
+    fail(world, worker, "other")
+    part = world.send(Rerun(unit=ws, failed=True)).unit
+    assert states(world, part)["each[0]"] == "completed"
+    world.cancel(part)
+    anew = world.send(Rerun(unit=part, failed=True)).unit
+    assert states(world, anew)["each[0]"] == "completed"
+    other = world.send(Rerun(unit=ws, from_task="other")).unit
+    assert states(world, other)["each[0]"] == "completed"
+    for unit in (anew, other):
+        world.cancel(unit)
+    changed = world.send(Rerun(unit=ws)).unit
+    do(world, worker, "fetch", result="[7, 2]")
+    assert states(world, changed)["each[0]"] == "queued"

@@ -19,19 +19,22 @@ from interlock.core.effective_policy import policy_of
 from interlock.core.notes import note
 from interlock.core.outcomes import keep_result
 from interlock.core.places import find_place, load_places
-from interlock.core.submit import create_ready
+from interlock.core.submit import create_ready, create_unit
+from interlock.core.validation import encode_policy, policy_values
+from interlock.kernel.commands import Work
 from interlock.kernel.errors import InterlockError
 from interlock.kernel.ids import format_id
 from interlock.kernel.rows import Need, Unit
 from interlock.plugins.workstreams.copies import describe_work
 from interlock.plugins.workstreams.options import MapOptions, WorkstreamOptions, encode_options, options_of
-from interlock.plugins.workstreams.queries import read_named_results, read_result
+from interlock.plugins.workstreams.queries import DoneItem, read_done_items, read_named_results, read_result
 from interlock.plugins.workstreams.tasks import take_one
 from interlock.store.flush import add_counts
 from interlock.store.queries.for_verbs import has_note, read_notes
 from interlock.store.unit_of_work import UnitOfWork
 
 ITEMS_MAX = 10_000  # of one map
+TAKES_ITEMS = "takes_items"  # the kind of note that names the workstream whose completed tasks a map takes over
 MAPPED = "mapped"  # the kind of note that says how many tasks a map has made
 LIMIT = "map:{}"  # the resource of which each task of a map takes one
 
@@ -94,14 +97,38 @@ def make_items(tx: UnitOfWork, unit: Unit, own: WorkstreamOptions, given: MapOpt
     if given.at_once is not None:
         base = take_one(base, LIMIT.format(unit.id), given.at_once)
     load_places(tx, parent.id, [name_item(name, index) for index in range(len(items))])
+    done = find_done(tx, unit, name, len(items))
     stamp = Stamp("engine", f"element of {name}", f"{format_id(unit.lifecycle, unit.id)}:{unit.version}")
     for index, item in enumerate(items):
         work = msgspec.structs.replace(base, step=name_item(name, index), input=make_input(body.input, given, item))
-        task = create_ready(tx, work, stamp, parent, {})
+        old = done.get(name_item(name, index))
+        if old is not None and old.input == work.input:
+            task = take_over(tx, work, stamp, parent, old)
+        else:
+            task = create_ready(tx, work, stamp, parent, {})
         tx.add(Need(unit=unit.id, needs=task.id, tenant=unit.tenant))
     note(tx, unit.id, MAPPED, msgspec.json.encode(MapNote(len(items))).decode())
     if items:
         add_counts(tx, {unit.id: {"unmet": len(items)}})
+
+
+def find_done(tx: UnitOfWork, unit: Unit, name: str, count: int) -> dict[str, DoneItem]:
+    """By name, the completed tasks that a map takes over from the workstream that its own does again."""
+    notes = read_notes(tx, [unit.id], TAKES_ITEMS)
+    if not notes:
+        return {}
+    return read_done_items(tx, int(notes[0].payload), [name_item(name, index) for index in range(count)])
+
+
+def take_over(tx: UnitOfWork, work: Work, stamp: Stamp, parent: Unit, old: DoneItem) -> Unit:
+    """The task for an element that was completed before: it is completed at once, with the same output."""
+    for hook in tx.hooks.prepare_work:
+        work = hook(tx, work, parent)
+    work = msgspec.structs.replace(work, retry_of=old.unit)
+    task = create_unit(tx, work, encode_policy(policy_values(work)), stamp, parent, ())
+    keep_result(tx, task, old.result)
+    advance(tx, task, "take_over", Stamp("engine", f"completed as {format_id(task.lifecycle, old.unit)}"))
+    return task
 
 
 def name_item(name: str, index: int) -> str:

@@ -114,6 +114,28 @@ def read_named_results(tx: UnitOfWork, parent: int, names: Sequence[str]) -> dic
     return results
 
 
+class DoneItem(NamedTuple):
+    """A completed task: what it was given, and what it came to."""
+
+    unit: int
+    input: str
+    result: str | None
+
+
+def read_done_items(tx: UnitOfWork, parent: int, names: Sequence[str]) -> dict[str, DoneItem]:
+    """The completed children of a unit, by name."""
+    sql = (
+        "SELECT place.name, unit.id, body.input, body.result FROM place JOIN unit ON unit.id = place.unit "
+        "JOIN body ON body.unit = unit.id WHERE place.parent = :parent AND unit.outcome = 'success' "
+        "AND place.name {ids}"
+    )
+    done: dict[str, DoneItem] = {}
+    for start in range(0, len(names), AT_ONCE):
+        rows = tx.connection.rows(sql, {"parent": parent, "ids": list(names[start : start + AT_ONCE])})
+        done |= {name: DoneItem(*row) for name, *row in rows}
+    return done
+
+
 # For people and stories.
 
 
@@ -127,7 +149,7 @@ class TaskStatus(NamedTuple):
     held: bool
 
 
-def list_tasks(connection: Connection, tenant: int, workstream: int) -> list[TaskStatus]:
+def list_named_tasks(connection: Connection, tenant: int, workstream: int) -> list[TaskStatus]:
     """The tasks of a workstream that have a name and count, by name."""
     sql = (
         "SELECT unit.id, place.name, unit.state, unit.outcome, CASE WHEN unit.holder IS NULL THEN 0 ELSE 1 END "
@@ -136,3 +158,68 @@ def list_tasks(connection: Connection, tenant: int, workstream: int) -> list[Tas
     )
     rows = connection.rows(sql, {"parent": workstream, "tenant": tenant})
     return [TaskStatus(unit, name, state, outcome, bool(held)) for unit, name, state, outcome, held in rows]
+
+
+# For laws. A task that another one replaced has `replaced_by` in its body, and that one names it as `retry_of`.
+
+
+def find_not_completed(connection: Connection) -> list[tuple[int, int, str]]:
+    """Completed workstreams, each with a task that counts and is not completed, and the state of that."""
+    sql = (
+        "SELECT stream.id, unit.id, unit.state FROM unit AS stream JOIN unit ON unit.parent = stream.id "
+        "JOIN body ON body.unit = unit.id WHERE stream.lifecycle = 'workstream' AND stream.outcome = 'success' "
+        "AND unit.lifecycle = 'task' AND coalesce(unit.outcome, '') <> 'success' AND NOT EXISTS "
+        "(SELECT 1 FROM body AS fresh WHERE fresh.unit = body.replaced_by AND fresh.retry_of = body.unit)"
+    )
+    return [(stream, task, state) for stream, task, state in connection.rows(sql)]
+
+
+def read_expecting(connection: Connection, plugin: str) -> list[tuple[int, int, int, str | None, str]]:
+    """Workstreams that expect a number of tasks: id, version, tasks, outcome and policy."""
+    sql = (
+        "SELECT unit.id, unit.version, unit.total, unit.outcome, body.policy FROM unit "
+        "JOIN body ON body.unit = unit.id WHERE unit.lifecycle = 'workstream' AND body.policy LIKE :named"
+    )
+    rows = connection.rows(sql, {"named": f"%{plugin}%expects%"})
+    return [(unit, version, total, outcome, policy) for unit, version, total, outcome, policy in rows]
+
+
+REPLACED = (
+    "FROM body AS fresh JOIN body AS old ON old.unit = fresh.retry_of AND old.replaced_by = fresh.unit "
+    "JOIN unit AS was ON was.id = old.unit"
+)
+
+
+def read_replacements(connection: Connection) -> list[tuple[int, int, str | None, int | None, int | None]]:
+    """Tasks that were replaced: id, the one in its place, outcome, parent, and the parent of the other."""
+    sql = (
+        f"SELECT old.unit, old.replaced_by, was.outcome, was.parent, unit.parent {REPLACED} "
+        "JOIN unit ON unit.id = fresh.unit WHERE fresh.retry_of IS NOT NULL"
+    )
+    return [(old, fresh, outcome, parent, other) for old, fresh, outcome, parent, other in connection.rows(sql)]
+
+
+def read_needs_of_replaced(connection: Connection) -> list[tuple[int, int]]:
+    """Open units that wait for the success of a task that was replaced, each with that task."""
+    sql = (
+        f"SELECT need.unit, need.needs {REPLACED} JOIN need ON need.needs = old.unit AND need.by_end = 0 "
+        "JOIN unit ON unit.id = need.unit WHERE fresh.retry_of IS NOT NULL AND unit.outcome IS NULL"
+    )
+    return [(unit, needs) for unit, needs in connection.rows(sql)]
+
+
+def read_maps(connection: Connection, kind: str) -> list[tuple[int, str | None, str, str, str | None]]:
+    """Maps that have made their tasks: id, outcome, name, what the note of this kind says, and result."""
+    sql = (
+        "SELECT unit.id, unit.outcome, place.name, note.payload, body.result FROM note "
+        "JOIN unit ON unit.id = note.unit JOIN body ON body.unit = unit.id JOIN place ON place.unit = unit.id "
+        "WHERE note.kind = :kind"
+    )
+    rows = connection.rows(sql, {"kind": kind})
+    return [(unit, outcome, name, payload, result) for unit, outcome, name, payload, result in rows]
+
+
+def is_needed_by_name(connection: Connection, unit: int, name: str) -> bool:
+    """Whether a unit needs something of this name."""
+    sql = "SELECT 1 FROM need JOIN place ON place.unit = need.needs WHERE need.unit = :unit AND place.name = :name"
+    return bool(connection.rows(sql, {"unit": unit, "name": name}))

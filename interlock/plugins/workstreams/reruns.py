@@ -2,7 +2,8 @@
 
 It has the tasks that counted in the old one, each again with its name, its work and its needs. With `failed`, those
 that were completed are taken over with their outputs; with `from_task`, those that were completed and do not come after
-that task. A map that is done again makes its tasks anew.
+that task. A map that is done again makes its tasks anew, but for those that were completed with the same element and
+that would have been taken over too.
 """
 
 from collections.abc import Iterable, Mapping
@@ -13,6 +14,7 @@ import msgspec
 from interlock.core.advance import Stamp, advance, make_unit
 from interlock.core.decide import ready_children
 from interlock.core.effective_policy import policy_in
+from interlock.core.notes import note
 from interlock.core.operator_verbs import make_again_stamp
 from interlock.core.outcomes import keep_result
 from interlock.core.places import take_place
@@ -24,6 +26,7 @@ from interlock.kernel.lifecycle import Category
 from interlock.kernel.rows import Body, Need, Unit
 from interlock.plugins.workstreams.adding import PLAN
 from interlock.plugins.workstreams.copies import copy_task, name_all
+from interlock.plugins.workstreams.maps import TAKES_ITEMS
 from interlock.plugins.workstreams.options import is_workstream, options_in
 from interlock.plugins.workstreams.queries import read_children, read_needs_of_children
 from interlock.store.unit_of_work import UnitOfWork
@@ -46,20 +49,23 @@ def rerun_workstream(tx: UnitOfWork, old: Unit, command: Requeue | Rerun) -> Sub
         return None
     if command.step is not None:
         raise InterlockError(f"a {old.lifecycle} has tasks and no steps; say from_task instead of step")
-    tasks, replaced = list_tasks(tx, old)
+    tasks, replaced = list_counting_tasks(tx, old)
     if not tasks:
         raise InterlockError(f"{format_id(old.lifecycle, old.id)} has no task; there is nothing to do again")
     needs = list_needs(tx, old, tasks, replaced)
-    kept = choose_kept(command, tasks, needs)
+    kept, partly = choose_kept(command, tasks, needs)
     stamp = make_again_stamp(command)
     fresh = copy_workstream(tx, old, stamp)
-    copy_tasks(tx, fresh, tasks, needs, kept, stamp)
+    made = copy_tasks(tx, fresh, tasks, needs, kept, stamp)
+    for task in sorted(partly - kept):
+        if is_map(tasks[task].body):
+            note(tx, made[task], TAKES_ITEMS, str(old.id))
     advance(tx, fresh, PLAN, Stamp("engine", f"all {len(tasks)} tasks are there"))
     ready_children(tx, fresh)
     return Submitted(unit=fresh.id, created=True, lifecycle=fresh.lifecycle, state=fresh.state)
 
 
-def list_tasks(tx: UnitOfWork, old: Unit) -> tuple[dict[int, OldTask], dict[int, int]]:
+def list_counting_tasks(tx: UnitOfWork, old: Unit) -> tuple[dict[int, OldTask], dict[int, int]]:
     """The tasks of a workstream that count, by id; and by task that was replaced, the one in its place.
 
     Those that a map made are the map's, and checks are no tasks.
@@ -78,6 +84,12 @@ def is_check(body: Body) -> bool:
     """Whether a child is a check of its parent."""
     options = policy_in(body.policy).options
     return options is not None and "entry" in msgspec.json.decode(options).get("checks", {})
+
+
+def is_map(body: Body) -> bool:
+    """Whether a task is a map."""
+    own = options_in(body.policy)
+    return own is not None and own.map is not None
 
 
 def is_item(body: Body) -> bool:
@@ -101,17 +113,20 @@ def list_needs(
     return needs
 
 
-def choose_kept(command: Rerun, tasks: Mapping[int, OldTask], needs: Mapping[int, Iterable[Need]]) -> set[int]:
-    """The tasks that are taken over. Raises Unknown if there is no task of the name."""
+def choose_kept(
+    command: Rerun, tasks: Mapping[int, OldTask], needs: Mapping[int, Iterable[Need]]
+) -> tuple[set[int], set[int]]:
+    """The tasks that are taken over, and those of which parts may be. Raises Unknown if none has the name."""
     completed = {unit for unit, task in tasks.items() if task.unit.outcome == Category.SUCCESS}
     if command.from_task is None:
-        return completed if command.failed else set()
+        return (completed, set(tasks)) if command.failed else (set(), set())
     first = [unit for unit, task in tasks.items() if task.name == command.from_task]
     if not first:
         names = name_all([task.name for task in tasks.values() if task.name is not None])
         raise Unknown(f"there is no task '{command.from_task}'; there are {names or 'none with a name'}")
     edges = [(need.needs, unit) for unit, some in needs.items() for need in some]
-    return completed - reachable(first, edges)
+    after = reachable(first, edges)
+    return completed - after, tasks.keys() - after
 
 
 def copy_workstream(tx: UnitOfWork, old: Unit, stamp: Stamp) -> Unit:
@@ -124,8 +139,11 @@ def copy_workstream(tx: UnitOfWork, old: Unit, stamp: Stamp) -> Unit:
 def copy_tasks(
     tx: UnitOfWork, parent: Unit, tasks: Mapping[int, OldTask], needs: Mapping[int, list[Need]], kept: set[int],
     stamp: Stamp,
-) -> None:  # fmt: skip
-    """The tasks are there again. Those that are kept are completed at once, which meets the needs of others."""
+) -> dict[int, int]:  # fmt: skip
+    """The tasks are there again. Those that are kept are completed at once, which meets the needs of others.
+
+    Returns the new tasks by the old ones.
+    """
     ids = {unit: take_place(tx, parent, task.name) for unit, task in tasks.items()}
     outside = {need.needs for some in needs.values() for need in some if need.needs not in ids}
     tx.load_units(outside)
@@ -138,6 +156,7 @@ def copy_tasks(
         if old in kept:
             keep_result(tx, fresh, body.result)
             advance(tx, fresh, "take_over", Stamp("engine", f"completed as {format_id(unit.lifecycle, unit.id)}"))
+    return ids
 
 
 def is_met_outside(tx: UnitOfWork, need: int, by_end: bool) -> bool:

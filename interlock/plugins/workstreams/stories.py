@@ -15,7 +15,7 @@ from interlock.kernel.commands import (
     UnpauseWork,
     Work,
 )
-from interlock.plugins.workstreams.queries import list_tasks
+from interlock.plugins.workstreams.queries import list_named_tasks
 
 ACTOR = "workstream player"
 DONE, REJECTED, FAILED = '{"acts": []}', '{"acts": [["reject", 0.1]]}', '{"acts": [["fail", 0.1]]}'
@@ -101,7 +101,7 @@ async def change_tasks(teller: Storyteller, ws: int) -> None:
     """An operator changes what there is of a workstream, a few times."""
     for _ in range(TURNS):
         await teller.pause(teller.random.random())
-        tasks = teller.read(list_tasks, ws) or []
+        tasks = teller.read(list_named_tasks, ws) or []
         for task in tasks:
             if task.outcome in ("failure", "cancelled"):
                 await teller.ask(RetryTask(unit=task.unit, actor=ACTOR))

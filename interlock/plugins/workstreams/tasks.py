@@ -19,6 +19,12 @@ UNSAID = {"exhaust": "its worker was lost", "time_out": "it ran too long"}  # wh
 LIMIT = "workstream:{}"  # the resource of which each task of a workstream takes one
 
 
+class FailureOutput(msgspec.Struct, frozen=True):
+    """The output of a task whose failure is allowed: what it failed with."""
+
+    failed: str
+
+
 @dataclass
 class AllowedFailures:
     """By task whose failure a transaction has allowed: what it failed with."""
@@ -62,7 +68,7 @@ def pass_allowed(tx: UnitOfWork, moved: list[Moved]) -> None:
         unit = tx.rows.units[each.unit.id]
         if unit.id in errors and tx.lifecycle(unit).allows(unit.state, "valid"):
             tx.act_for(unit)
-            keep_result(tx, unit, msgspec.json.encode({"failed": errors.pop(unit.id)}).decode())
+            keep_result(tx, unit, msgspec.json.encode(FailureOutput(errors.pop(unit.id))).decode())
             advance(tx, unit, "valid", Stamp("engine", "its failure is allowed"))
 
 

@@ -208,10 +208,11 @@ def works(words: list[str], queue: str) -> Iterator[Work]:
     for place, kind in enumerate(kinds[1:], start=1):
         if kind != ">":
             needs = (f"c{place - 2}",) if kinds[place - 1] == ">" else ()
-            named = {"step": f"c{place}", "options": OPTIONS.get(kind)} if "each" in kinds or kind in OPTIONS else {}
+            is_named = "each" in kinds  # a map says by name what it goes over
             yield Work(
                 task="t", lifecycle=LIFECYCLES[kind], queue=queue, parent="run", ref=f"c{place}", needs=needs,
-                decides=kind not in LIGHT, **named, **facts[""],
+                decides=kind not in LIGHT, step=f"c{place}" if is_named else None, options=OPTIONS.get(kind),
+                **facts[""],
             )  # fmt: skip
 
 
