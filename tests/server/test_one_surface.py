@@ -1,6 +1,6 @@
 """One surface for every kind of work: the same verbs take any id, and answer in the same shape.
 
-A new kind of work adds a line to `KINDS`. Everything else is the same for all: the six verbs over HTTP (by `/v1/jobs`,
+A new kind of work adds a line to `KINDS`. Everything else is the same for all: the same verbs over HTTP (by `/v1/jobs`,
 and of runs by `/v1/runs` too), the commands of the command line, and the handle of the SDK.
 """
 
@@ -17,11 +17,12 @@ from tests.server.stage import Stage
 
 
 class Kind(NamedTuple):
-    """How a unit of a kind is made, whether it is a run, and whether it can be done again by itself."""
+    """How a unit of a kind is made, whether it is a run, whether it can be done again by itself, and what it shows more."""
 
     make: Callable[[Stage], str]
     is_run: bool = False
     again: bool = False
+    shows: frozenset[str] = frozenset()
 
 
 def run_of(lifecycle: str) -> Callable[[Stage], str]:
@@ -43,7 +44,7 @@ KINDS = {
     "workflow_run": Kind(Stage.run, is_run=True),
     "approval": Kind(below(Stage.run)),
     "step": Kind(below(Stage.run, 1), again=True),
-    "workstream": Kind(WORKSTREAM, is_run=True),
+    "workstream": Kind(WORKSTREAM, is_run=True, again=True, shows=frozenset({"progress"})),
     "task": Kind(below(WORKSTREAM), again=True),
     "agent_run": Kind(AGENT_RUN, is_run=True),
     "agent_job": Kind(below(AGENT_RUN), again=True),
@@ -60,7 +61,7 @@ FREE = (
     "result",
     "output",
 )  # what these hold is the user's, or the kind's
-LOOKS, ACTS = ("", "/why", "/events", "/steps"), ("/cancel", "/rerun")
+LOOKS, ACTS = ("", "/why", "/events", "/steps"), ("/pause", "/unpause", "/cancel", "/rerun")
 HANDLE = ("id", "state", "outcome", "wait", "cancel", "why", "events", "log", "children", "outputs", "cost")
 NOTHING: Any = object()
 
@@ -100,7 +101,7 @@ def test_every_kind_of_work_is_here() -> None:
     assert KINDS.keys() | NOT_WORK == shipped().keys()
 
 
-def test_six_verbs_over_http_answer_alike_for_every_kind(stage: Stage) -> None:
+def test_the_same_verbs_over_http_answer_alike_for_every_kind(stage: Stage) -> None:
     known: dict[str, Any] = {}
     for name, kind in KINDS.items():
         for root in ("/v1/jobs", "/v1/runs") if kind.is_run else ("/v1/jobs",):
@@ -133,16 +134,18 @@ def test_the_command_line_takes_any_id_and_answers_alike(stage: Stage) -> None:
         graph = ask("graph", unit)
         assert (graph.code, graph.out.startswith("flowchart")) == (0, True), (name, graph.out)
         assert (ask("log", unit).code, ask("log", unit).out) == (0, ""), name
-        for verb in ("show", "why", "events", "cancel"):
+        for verb in ("pause", "show", "why", "unpause", "events", "cancel"):
             done = ask(verb, unit, "--json")
             assert done.code == 0, (name, verb, done.err)
-            known[verb] = merge(known.get(verb, NOTHING), shape(done.json))
+            told = {field: part for field, part in done.json.items() if field not in kind.shows}
+            assert verb != "show" or done.json.keys() - told.keys() == kind.shows, name
+            known[verb] = merge(known.get(verb, NOTHING), shape(told))
         assert ask("watch", unit, "--for", "1ms").code == 1, "it has ended without success"
         done = ask("rerun", unit, "--json")
         assert done.code == (0 if kind.again else 2), (name, done.err)
         if kind.again:
             known["rerun"] = merge(known.get("rerun", NOTHING), shape(done.json))
-    assert known.keys() == {"show", "why", "events", "cancel", "rerun"}
+    assert known.keys() == {"pause", "show", "why", "unpause", "events", "cancel", "rerun"}
 
 
 def test_every_handle_of_the_sdk_has_the_same_members(stage: Stage) -> None:
