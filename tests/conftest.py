@@ -1,8 +1,10 @@
 """What all suites share: the real command, and the rule that a test for a requirement is never skipped."""
 
 import os
+import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from typing import Any
@@ -10,13 +12,14 @@ from typing import Any
 import pytest
 
 from interlock.store import migrate
-from tests.postgres.server import postgres
+from tests.postgres.server import find_memory, postgres
 from tests.store.databases import upgrade_by_copy, upgrade_with_tables
 
 ROOT = Path(__file__).parent.parent
 COMMAND = Path(sys.executable).parent / "interlock"
 Run = Callable[..., subprocess.CompletedProcess[str]]
 OTHER_DATABASES = ("sqlite", "http")  # a server of a test's own has a SQLite file, unless it says otherwise
+IN_MEMORY = ("client", "core", "corpus", "engine", "plugins", "property", "store")  # folders that write much
 BY_COPY = ("cli", "client", "server", "testing", "worker")  # folders of tests that open a fresh store each
 TERMINAL = {"NO_COLOR": "1", "TERM": "dumb", "COLUMNS": "200"}  # whose width and colours change nothing
 
@@ -36,8 +39,20 @@ def interlock() -> Run:
 @pytest.fixture(scope="session")
 def running_postgres() -> Iterator[str]:
     """The URL of a real PostgreSQL that lives as long as the session."""
-    with postgres() as url:
+    with postgres(in_memory=True) as url:
         yield url
+
+
+@pytest.fixture
+def tmp_path(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Path]:
+    """A folder of a test's own. Where many stores are written, it is in memory: a disk takes long to sync each commit."""
+    memory = find_memory() if request.path.relative_to(ROOT / "tests").parts[0] in IN_MEMORY else None
+    if memory is None:
+        yield tmp_path
+        return
+    folder = Path(tempfile.mkdtemp(prefix="interlock-test-", dir=memory))
+    yield folder
+    shutil.rmtree(folder, ignore_errors=True)
 
 
 @pytest.fixture

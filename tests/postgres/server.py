@@ -17,12 +17,16 @@ assert FOUND.origin
 INSTALL = Path(FOUND.origin).parent / "pginstall18"  # the wheel's binaries; its Python code is not needed
 # What makes a server that nobody will miss quicker; it still survives a kill of its processes.
 UNSAFE = "-c fsync=off -c full_page_writes=off"
+MEMORY, ROOM = Path("/dev/shm"), 4 * 1024**3  # where its files are if there is so much room: copies are quicker there
 
 
 @contextmanager
-def postgres(more: str = UNSAFE) -> Iterator[str]:
-    """The URL of a fresh server on loopback. PostgreSQL refuses to run as root, so root lends it `nobody`."""
-    folder = Path(tempfile.mkdtemp(prefix="interlock-pg-"))
+def postgres(more: str = UNSAFE, *, in_memory: bool = False) -> Iterator[str]:
+    """The URL of a fresh server on loopback. PostgreSQL refuses to run as root, so root lends it `nobody`.
+
+    `in_memory`: its files are not on a disk, if there is room for them; not for what is measured.
+    """
+    folder = Path(tempfile.mkdtemp(prefix="interlock-pg-", dir=find_memory() if in_memory else None))
     options: dict[str, object] = {}
     install = INSTALL
     if os.geteuid() == 0:
@@ -44,6 +48,12 @@ def postgres(more: str = UNSAFE) -> Iterator[str]:
         if (data / "postmaster.pid").exists():
             run(install, "pg_ctl", "-w", "-D", data, "-m", "immediate", "stop", folder=folder, **options)
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def find_memory() -> Path | None:
+    """The file system in memory, if it has room for databases of tests; None: where all temporary files are."""
+    has_room = MEMORY.is_dir() and os.access(MEMORY, os.W_OK) and shutil.disk_usage(MEMORY).free > ROOM
+    return MEMORY if has_room else None
 
 
 def copied(folder: Path) -> Path:

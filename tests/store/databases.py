@@ -59,7 +59,7 @@ def fresh_postgres(server: str, name: str, *more: Lifecycle, tables: Mapping[str
     """A database of its own on the server, migrated by its owner; the URL is that of an ordinary role."""
     if server not in with_template:
         make_template(server)
-    alone(server, f"CREATE DATABASE {name} TEMPLATE {TEMPLATE}")
+    alone(server, f"CREATE DATABASE {name} TEMPLATE {TEMPLATE} STRATEGY file_copy")
     owner = PostgresConnection(swap(server, name))
     # It is a store of its own, and no copy.
     owner.script("UPDATE about SET value = replace(gen_random_uuid()::text, '-', '') WHERE name = 'epoch'")
