@@ -1,4 +1,7 @@
-"""Workers that merge are killed and frozen: what completed is on the branch once, and nothing else is."""
+"""Workers that merge are killed and frozen: what completed is on the branch once, and nothing else is.
+
+Beside them the log of all transitions is written by a process that is killed too: it has every transition once.
+"""
 
 import os
 import random
@@ -21,10 +24,13 @@ from interlock.git import Repository
 from interlock.kernel.commands import Decide, Submit, Work
 from interlock.kernel.ids import format_id
 from interlock.plugins import STANDARD
+from interlock.plugins.state_files.exporter import Exporter
+from interlock.plugins.state_files.folder import open_folder
 from interlock.store.connection import Connection
 from interlock.store.queries.views import workers_seen
 from tests.chaos.edits import MANY, made
-from tests.conftest import ROOT
+from tests.conftest import COMMAND, ROOT
+from tests.engine.test_state_files import LOGGED, find_problems, read_lines
 from tests.git.repositories import commit_files, git
 from tests.store.databases import fresh_postgres
 
@@ -33,9 +39,11 @@ LEASE = 60.0  # seconds, of a task that nobody hurries
 PATIENCE = 900.0  # seconds until a test gives up
 POINTS = ("merge-tree>", "commit-tree>", "update-ref<", "update-ref>")
 KINDS = ("plain", "plain", "plain", "fail", "conflict")
-HOW = ("kill", "holder", "freeze", "kill", "holder", "kill")  # and round again
+HOW = ("kill", "holder", "exporter", "freeze", "holder", "kill")  # and round again
 SETTLED = "SELECT count(*) FROM unit WHERE outcome IS NOT NULL AND lifecycle IN ('task', 'job')"
 OPEN = "SELECT count(*) FROM unit WHERE outcome IS NULL AND lifecycle IN ('task', 'workstream', 'job')"
+TRANSITIONS = f"SELECT count(*) FROM event WHERE {LOGGED}"
+LOG_BYTES = 64 << 20  # after which another file of the log is begun
 STREAMS = "SELECT id, state FROM unit WHERE lifecycle = 'workstream' ORDER BY id"
 
 
@@ -90,6 +98,7 @@ class Crew:
 
     def __init__(self, app: interlock.App, site: Path, hurry: int, stack: ExitStack) -> None:
         self.app, self.site, self.hurry, self.number = app, site, hurry, 0
+        self.state, self.exporter = site.parent / "state", subprocess.Popen[bytes]([sys.executable, "-c", ""])
         self.alive: dict[str, subprocess.Popen[bytes]] = {}
         self.log = stack.enter_context(tempfile.TemporaryFile())  # noqa: SIM115
         stack.callback(self.end)
@@ -104,6 +113,9 @@ class Crew:
 
     def strike(self, how: str, dice: random.Random) -> None:
         """One of them is killed and replaced, or is frozen until its leases are over, and goes on then."""
+        if how == "exporter":
+            self.export()
+            return
         name = self.find_holder(dice) if how == "holder" else dice.choice(sorted(self.alive))
         if how == "freeze":
             self.alive[name].send_signal(signal.SIGSTOP)
@@ -114,6 +126,13 @@ class Crew:
         process.kill()
         process.wait()
         self.hire()
+
+    def export(self) -> None:
+        """The exporter is killed, if there is one, and another one goes on."""
+        self.exporter.kill()
+        self.exporter.wait()
+        words = [str(COMMAND), "export", "--state", str(self.state), "--follow", "--db", self.app.url]
+        self.exporter = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=self.log)
 
     def find_holder(self, dice: random.Random) -> str:
         """Returns somebody who holds something; anybody, if nobody does."""
@@ -127,7 +146,7 @@ class Crew:
         assert [process.poll() for process in self.alive.values()] == [None] * len(self.alive), text
 
     def end(self) -> None:
-        for process in self.alive.values():
+        for process in (self.exporter, *self.alive.values()):
             process.kill()
             process.wait()
 
@@ -160,6 +179,7 @@ def chaos(url: str, site: Path, *, seed: int, streams: int, workers: int, strike
         for number, kind in enumerate(kinds):
             submit_stream(app, number, kind)
         crew = Crew(app, site, hurry, stack)
+        crew.export()
         for _ in range(workers):
             crew.hire()
         points = sorted(dice.randrange(5 * streams) for _ in range(strikes))  # each stream ends seven of them or more
@@ -168,7 +188,19 @@ def chaos(url: str, site: Path, *, seed: int, streams: int, workers: int, strike
             time.sleep(dice.random() * 0.3)  # somewhere within what goes on then
             crew.strike(HOW[place % len(HOW)], dice)
         until(lambda: not count(app, OPEN), crew.check)
+        crew.end()  # what workers hold no more is told too
         app.read(lambda connection, tenant: judge(connection, app, site, kinds))
+        judge_log(app, crew.state)
+
+
+def judge_log(app: interlock.App, state: Path) -> None:
+    """The log has every transition once, and the checker finds nothing."""
+    with open_folder(state, LOG_BYTES) as folder:
+        Exporter(folder, app.read).run(follow=False)
+    lines = read_lines(state)
+    assert len(lines) == count(app, TRANSITIONS)
+    assert len({line["metadata"]["event_id"] for line in lines}) == len(lines)
+    assert find_problems(state) == []
 
 
 def test_a_merge_whose_worker_is_killed_at_any_point_is_done_once(tmp_path: Path, site: Path) -> None:
