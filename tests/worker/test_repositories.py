@@ -12,7 +12,7 @@ import pytest
 
 import interlock
 from interlock.git import BranchMoved, Repository, Worktree
-from interlock.kernel.commands import Decide, Revoke, Submit, Work
+from interlock.kernel.commands import Decide, Rerun, Revoke, Submit, Work
 from interlock.kernel.errors import InterlockError
 from interlock.kernel.ids import format_id
 from interlock.store.queries.views import Filter, listing, view
@@ -451,3 +451,33 @@ async def test_work_for_a_repository_that_no_worker_has_says_which(file_url: str
     assert "needs a worker with repo:shop, and no worker of queue 'default' has it all" in why
     assert "here comes closest: it lacks repo:shop" in why
     assert "--repo shop=FOLDER" in why
+
+
+@on_loop
+async def test_a_workstream_that_is_done_again_goes_on_with_what_was_merged(file_url: str, site: Path) -> None:
+    with opened(file_url) as app:
+        define_edit(app)
+        broken = [True]
+
+        @app.task
+        def mend(ctx: interlock.Context) -> None:
+            assert ctx.worktree
+            write_files(Path(ctx.worktree), {"d.txt": (Path(ctx.worktree) / "c.txt").read_text()})
+            if broken:
+                raise interlock.Reject("not yet")
+
+        async with working(app, repositories={"site": str(site)}):
+            late = {"task": "mend", "input": "{}", "needs": ("t0",)}
+            stream, _ = submit_stream(app, edit(c="c\n"), late)
+            await settled(app, stream)
+            assert state_of(app, stream) == "failed"
+            broken.clear()
+            again = app.send(Rerun(unit=stream, failed=True)).unit
+            await settled(app, again)
+            assert (state_of(app, again), error_of(app, again)) == ("completed", "")
+            whole = app.send(Rerun(unit=again)).unit
+            await settled(app, whole)
+            assert (state_of(app, whole), error_of(app, whole)) == ("completed", "")
+    names = git(site, "log", "--first-parent", "--format=%(trailers:key=Interlock-Unit,valueonly)", "main").split()
+    assert names == [format_id("workstream", again)]  # done again as a whole, it changed nothing any more
+    assert (site / "d.txt").read_text() == "c\n"

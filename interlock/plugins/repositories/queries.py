@@ -12,6 +12,9 @@ STREAMS = "SELECT unit, policy, retry_of FROM body WHERE unit {ids}"
 NEWEST = """
 SELECT name, payload FROM note WHERE unit = :unit AND kind = 'merged' ORDER BY name DESC LIMIT 1
 """
+TAKEN_OVER = """
+SELECT 1 FROM unit WHERE parent = :unit AND lifecycle = 'task' AND outcome = 'success' AND fence = 0 LIMIT 1
+"""
 MERGES = "SELECT payload FROM note WHERE unit = :unit AND kind = 'merged' ORDER BY name LIMIT :limit"
 ALL_MERGES = "SELECT unit, name, payload FROM note WHERE kind = 'merged' ORDER BY unit, name"
 RESULTS = """
@@ -45,6 +48,11 @@ def read_newest_merge(tx: UnitOfWork, stream: int) -> tuple[int, MergeNote | Non
     """How many commits were merged into a workstream, and the last of them."""
     rows = tx.connection.rows(NEWEST, {"unit": stream})
     return (int(rows[0][0]), msgspec.json.decode(rows[0][1], type=MergeNote)) if rows else (0, None)
+
+
+def has_taken_over(tx: UnitOfWork, stream: int) -> bool:
+    """Whether a workstream has a task that was completed in the one which it does again."""
+    return bool(tx.connection.rows(TAKEN_OVER, {"unit": stream}))
 
 
 def read_merges(connection: Connection, stream: int, limit: int) -> list[MergeNote]:

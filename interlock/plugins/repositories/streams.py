@@ -53,6 +53,7 @@ from interlock.plugins.repositories.queries import (
     DIGITS,
     MERGED,
     MergeNote,
+    has_taken_over,
     read_merges,
     read_newest_merge,
     read_streams,
@@ -110,7 +111,8 @@ def prepare_repository(tx: UnitOfWork, work: Work, parent: Unit | None) -> Work:
     above = read_repository(policy_of(tx.body(parent)).options)
     if above is None or not above.repo or not tx.lifecycles[work.lifecycle].leased:
         return work
-    stream = parent.id if parent.lifecycle == WORKSTREAM else above.stream
+    # A task that was copied into a workstream that does another again still names that one.
+    stream = parent.id if parent.lifecycle == WORKSTREAM else (parent.parent or 0) if above.stream else 0
     if is_check:
         return prepare_check(tx, work, above, stream)
     if not stream or is_map(work) or (own is not None and own.repo != above.repo):
@@ -173,7 +175,12 @@ def with_merges_last(work: Work) -> Work:
 def hand_over_repositories(tx: UnitOfWork, units: list[Unit]) -> dict[int, dict[str, Any]]:
     """What a worker is told of the repositories of these units: where they begin, and which branch they move."""
     texts = {unit.id: policy_of(tx.body(unit)).options for unit in units}
-    given = {unit: read for unit, text in texts.items() if (read := read_repository(text)) is not None and read.repo}
+    given: dict[int, RepositoryOptions] = {}
+    for unit in units:
+        own = read_repository(texts[unit.id])
+        if own is not None and own.repo:
+            copied = own.stream and not own.role and unit.parent is not None
+            given[unit.id] = msgspec.structs.replace(own, stream=unit.parent) if copied else own
     if not given:
         return {}
     streams = read_streams(tx, (options.stream for options in given.values() if options.stream))
@@ -203,12 +210,12 @@ def make_order(
 
 
 def find_head(tx: UnitOfWork, stream: int, retry_of: int | None) -> str:
-    """The commit at which tasks of a workstream begin; one that does another again goes on where that one stopped."""
+    """The commit at which tasks of a workstream begin; one that takes over from another goes on where that stopped."""
     for _ in range(EARLIER_MAX):
         _, newest = read_newest_merge(tx, stream)
         if newest is not None:
             return newest.head
-        if retry_of is None:
+        if retry_of is None or not has_taken_over(tx, stream):
             return ""
         stream, (_, retry_of) = retry_of, read_streams(tx, [retry_of]).get(retry_of, ("{}", None))
     return ""
