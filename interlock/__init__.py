@@ -23,7 +23,7 @@ from interlock.client.runs import Run
 from interlock.client.tasks import Task, counted, exclusive, limit, rate, rated, shared
 from interlock.client.workflows import Workflow, approval, parallel, shell, step
 from interlock.client.workstream_runs import WorkstreamRun
-from interlock.client.workstream_tasks import task
+from interlock.client.workstream_tasks import map, task  # noqa: A004
 from interlock.client.workstreams import Workstream
 from interlock.kernel.errors import InterlockError, LeaseConflictError, PermanentError, TransientError, ValidationError
 
@@ -32,5 +32,6 @@ __all__ = [
     "App", "Cancelled", "Context", "Failed", "InterlockError", "Job", "LeaseConflictError", "NoAnswer", "NoSignal",
     "NotDone", "Outage", "PermanentError", "Reject", "Rejected", "Result", "Retry", "Run", "Snooze", "StillWaiting",
     "Task", "TransientError", "ValidationError", "Workflow", "Workstream", "WorkstreamRun", "approval", "child",
-    "counted", "exclusive", "limit", "merge", "open", "parallel", "rate", "rated", "shared", "shell", "step", "task",
+    "counted", "exclusive", "limit", "map", "merge", "open", "parallel", "rate", "rated", "shared", "shell", "step",
+    "task",
 ]  # fmt: skip

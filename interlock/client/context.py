@@ -97,6 +97,18 @@ class Spawning(Protocol):
     async def aio(self, first: Any, /, *args: Any, **kwargs: Any) -> ChildHandle: ...
 
 
+class Adding(Protocol):
+    """`ctx.add(fix, name="fix-1", needs=["build"])`: adds a task to the workstream of this one, once under its name.
+
+    It takes what `interlock.task` takes, or `interlock.shell(…)`, and has the arguments of this task beside its own. It
+    returns the task, with `created` false if the name was there. It raises InterlockError if this job is no task of a
+    workstream, or is another worker's by now. In async handlers: `await ctx.add.aio(…)`.
+    """
+
+    def __call__(self, part: Any, /, **options: Any) -> Any: ...
+    async def aio(self, part: Any, /, **options: Any) -> Any: ...
+
+
 class Asking(Protocol):
     """`ctx.ask("delete?", what, approvers=["ops"])`: people approve `what` in the inbox, and may change it.
 
@@ -137,6 +149,7 @@ class Context(Protocol):
     artifact: Keeping
     output: Reading
     spawn: Spawning
+    add: Adding
     ask: Asking
     effect: Effecting
     log: JobLogger

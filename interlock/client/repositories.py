@@ -41,6 +41,11 @@ def make_repository(repo: str | None, ref: str | None = None) -> dict[str, Any]:
     return {NAME: {"repo": check_repository_name(repo), **own}}
 
 
+def make_own_repository(repo: str | None) -> dict[str, Any]:
+    """Returns what a task says of a repository of its own; "" is none, although its workstream has one."""
+    return {NAME: {"repo": ""}} if repo == "" else make_repository(repo)
+
+
 def take_ref(workstream: "Workstream", arguments: MutableMapping[str, Any]) -> str | None:
     """Returns the revision at which a workstream begins, which is an argument only if one of its tasks takes it.
 

@@ -28,7 +28,7 @@ from interlock.client.repositories import merge
 from interlock.client.shell import ShellCommand
 from interlock.client.tasks import counted, make_resource, rated
 from interlock.client.workflows import approval
-from interlock.client.workstream_tasks import WorkstreamTask, check_rules, make_part
+from interlock.client.workstream_tasks import WorkstreamTask, add_map, check_rules, make_part
 from interlock.client.workstreams import Workstream
 from interlock.kernel.commands import Resource
 from interlock.kernel.errors import InterlockError
@@ -40,6 +40,7 @@ TASKS_MAX = 1_000  # of one request; a file may have more
 FILE_MAX = 64 << 20  # bytes
 NO_NUL = r"^[^\u0000]*$"
 Word = Annotated[str, Meta(min_length=1, max_length=200, pattern=NO_NUL)]
+Short = Annotated[str, Meta(max_length=200, pattern=NO_NUL)]
 Script = Annotated[str, Meta(min_length=1, max_length=65_536, pattern=NO_NUL)]
 Text = Annotated[str, Meta(max_length=2_000, pattern=NO_NUL)]
 # A length of time: as in "20m", or a number of seconds.
@@ -98,6 +99,11 @@ class TaskSpec(RunSpec, frozen=True, kw_only=True):
     name: Word
     needs: Needs = ()
     critical: bool = True
+    allow_failure: bool = False  # after its last attempt it counts as completed, with the output {"failed": …}
+    over: Word | None = None  # of a map: a list in the output of a need, as in fetch.images
+    argument: Word | None = None  # of a map: the argument that gets the element
+    at_once: Number | None = None  # of a map: how many of its tasks run at a time
+    repo: Short | None = None  # a repository of its own; "" is none
     priority: Priority | None = None
     labels: dict[str, Text] = msgspec.field(default_factory=dict)
     checks: Annotated[tuple[Word | CheckSpec, ...], Meta(max_length=100)] = ()
@@ -112,6 +118,7 @@ class WorkstreamSpec(StrictSpec, frozen=True, kw_only=True):
     timeout: Time | None = None
     repo: Word | None = None  # the repository on which its tasks work, by the name that workers know
     ref: Word | None = None  # the revision at which it begins
+    at_once: Number | None = None  # how many of its tasks run at a time
     arguments: dict[str, Any] = msgspec.field(default_factory=dict)
     key: Word | None = None
     priority: Priority = 0
@@ -224,7 +231,7 @@ def make_workstream(app: "App", spec: WorkstreamSpec, expects: int | None = None
     return Workstream(
         app, spec.name, [make_task_part(app, task) for task in spec.tasks],
         checks=[make_check_part(app, check) for check in spec.checks], timeout=spec.timeout,
-        expects=expects, repo=spec.repo, ref=spec.ref,
+        expects=expects, repo=spec.repo, ref=spec.ref, at_once=spec.at_once,
     )  # fmt: skip
 
 
@@ -240,10 +247,16 @@ def make_task_part(app: "App", spec: TaskSpec) -> WorkstreamTask:
         work, rules = make_run(app, spec, spec.name)
         more: dict[str, Any] = {"priority": spec.priority, "labels": spec.labels}
         rules |= {name: value for name, value in more.items() if value}
-        return make_part(
+        part = make_part(
             work, spec.name, needs=spec.needs, arguments=spec.arguments, critical=spec.critical,
             checks=[make_check_part(app, check) for check in spec.checks], rules=check_rules(rules),
+            allow_failure=spec.allow_failure, repo=spec.repo,
         )  # fmt: skip
+        if spec.over is not None:
+            return add_map(part, spec.over, spec.argument, spec.at_once)
+        if spec.argument is not None or spec.at_once is not None:
+            raise InterlockError("argument and at_once are not allowed without over; they are those of a map")
+        return part
     except InterlockError as wrong:
         raise InterlockError(f"task '{spec.name}': {wrong}") from None
 

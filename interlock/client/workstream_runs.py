@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from interlock.client.async_pairs import Read, Steps, verb_of_steps
+from interlock.client.async_pairs import Call, Read, Steps, verb, verb_of_steps
 from interlock.client.blobs import unpack
 from interlock.client.children import find_child
 from interlock.client.jobs import Job
@@ -20,10 +20,11 @@ from interlock.client.workstream_works import (
     encode_input,
     make_task_work,
     read_part,
+    send_one,
     send_pages,
     split_pages,
 )
-from interlock.kernel.commands import LOCAL
+from interlock.kernel.commands import LOCAL, ReassignTask, Rerun, RetryTask, SkipTask, Standing, Submitted
 from interlock.kernel.lifecycle import Category
 from interlock.store.queries.views import View, view
 
@@ -98,6 +99,51 @@ class WorkstreamRun(Run):
     def add_many(self, parts: Iterable[Any], *, by: str = LOCAL) -> Steps[list[Job]]:  # type: ignore[override]
         """Adds tasks in any order, in pages of 1,000; adding all of them again adds what lacks."""
         return (yield from add_parts(self, parse_list("tasks", parts), by))
+
+    @verb_of_steps
+    def retry(self, task: str, *, by: str = LOCAL, reason: str = "") -> Steps[Job]:
+        """Does a task again that failed or was cancelled, while the workstream goes on: a new task in its place.
+
+        What needed the old one needs the new one. A critical task ends its workstream, which is rerun as a whole.
+        """
+        job = yield from find_child(self, task)
+        made: Submitted = yield from self.send(RetryTask, job, by, reason)
+        return Job(self.app, made.unit, created=made.created, lifecycle=made.lifecycle)
+
+    @verb_of_steps
+    def skip(self, task: str, *, by: str = LOCAL, reason: str = "") -> Steps[Standing]:
+        """Completes a task without having run it; it has not started, and what it needs is completed."""
+        job = yield from find_child(self, task)
+        standing: Standing = yield from self.send(SkipTask, job, by, reason)
+        return standing
+
+    @verb_of_steps
+    def reassign(self, task: str, *, by: str = LOCAL, reason: str = "") -> Steps[Standing]:
+        """Takes a running task from its worker, so that another one takes it; no attempt is used up."""
+        job = yield from find_child(self, task)
+        standing: Standing = yield from self.send(ReassignTask, job, by, reason)
+        return standing
+
+    def send(self, command: type[Any], task: Job, by: str, reason: str) -> Steps[Any]:
+        """Sends what an operator asks of a task, and returns the answer. Raises InterlockError."""
+        return (yield from send_one(command(tenant=self.app.tenant, unit=task.unit, actor=by, reason=reason)))
+
+    @verb
+    def rerun(  # type: ignore[override]
+        self, *, failed: bool = False, from_: str | None = None, by: str = LOCAL, reason: str = ""
+    ) -> "Call[WorkstreamRun]":
+        """Makes a new workstream that does what this one did, once it has ended.
+
+        Parameters:
+            failed: what was completed is taken over, with its outputs, and only the rest is done again.
+            from_: only this task is done again, and those that come after it.
+        """
+        command = Rerun(
+            tenant=self.app.tenant, unit=self.unit, failed=failed, from_task=from_, actor=by, reason=reason
+        )  # fmt: skip
+        return Call(
+            self.app, command, lambda made: WorkstreamRun(self.app, made.unit, created=True, lifecycle=made.lifecycle)
+        )
 
 
 def add_parts(stream: Job, given: Iterable[Any], by: str) -> Steps[list[Job]]:

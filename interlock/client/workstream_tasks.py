@@ -1,14 +1,18 @@
 """The parts of a workstream, as programs, files and requests say them: tasks with their needs, checks and rules."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
 
 from interlock.client.shell import ShellCommand
 from interlock.client.tasks import Rules, Task, check_options, parse_list, parse_resources, refuse_unknown_options
 from interlock.kernel.errors import InterlockError
 
+if TYPE_CHECKING:
+    from interlock.client.workflows import WorkflowStep
+
 TOP = "(workstream)"  # what tasks call their workstream in the command that makes both; no task is called so
+ITEM = "item"  # the argument that gets the element, where no parameter is known
 NOT_FOR_TASKS = ("process",)  # rules that are of a function, and not of one use of it
 RULES = tuple(name for name in Rules.__dataclass_fields__ if name not in NOT_FOR_TASKS)
 
@@ -24,16 +28,21 @@ class WorkstreamTask:
     critical: bool = True
     checks: tuple[Any, ...] = ()
     rules: Mapping[str, Any] = field(default_factory=dict)
+    allow_failure: bool = False
+    map: Mapping[str, Any] = field(default_factory=dict)  # of a map: what it goes over, and how
+    repo: str | None = None
 
     @property
     def is_plain(self) -> bool:
         """Whether it says nothing that only a task of a workstream can say."""
-        return not (self.needs or self.arguments or self.checks) and self.critical
+        others = (self.needs, self.arguments, self.checks, self.allow_failure, self.repo)
+        return not any(others) and self.critical
 
 
 def task(
     work: "Task[Any, Any] | str", *, name: str | None = None, needs: Iterable[Any] = (),
-    arguments: Mapping[str, Any] | None = None, critical: bool = True, checks: Iterable[Any] = (), **rules: Any,
+    arguments: Mapping[str, Any] | None = None, critical: bool = True, allow_failure: bool = False,
+    checks: Iterable[Any] = (), repo: str | None = None, **rules: Any,
 ) -> WorkstreamTask:  # fmt: skip
     """A task of a workstream that says more than its function does; nothing is sent.
 
@@ -43,7 +52,9 @@ def task(
             is what that came to.
         arguments: arguments of its own; others are those of the workstream.
         critical: whether the workstream fails with it.
+        allow_failure: after its last attempt it counts as completed, with the output `{"failed": …}`.
         checks: what must succeed before it counts: tasks, their names, `interlock.shell(…)`, `interlock.approval(…)`.
+        repo: the repository that it works on, if it is not the workstream's; "" is none.
         rules: those of a task, in place of what its function says: `attempts`, `timeout`, `capabilities` and so on.
 
     Raises:
@@ -54,8 +65,56 @@ def task(
     own = work if isinstance(work, str) else work.name
     return make_part(
         work, own if name is None else name, needs=needs, arguments=arguments, critical=critical, checks=checks,
-        rules=check_rules(rules),
+        rules=check_rules(rules), allow_failure=allow_failure, repo=repo,
     )  # fmt: skip
+
+
+def map(  # noqa: A001
+    work: "Task[Any, Any] | str | WorkflowStep", *, over: str, argument: str | None = None, at_once: int | None = None,
+    **options: Any,
+) -> WorkstreamTask:  # fmt: skip
+    """A task that is done once for each element of a list, which is known when its needs are met; nothing is sent.
+
+    The tasks are called `resize[0]`, `resize[1]` and so on. What needs the map gets their outputs as a list, in order.
+
+    Parameters:
+        work: a task, the name of one, or `interlock.shell(…)`.
+        over: the list: a task that it needs, with a path into its output, as in `fetch.images`.
+        argument: the parameter that gets the element; by default the first one.
+        at_once: how many of the tasks run at a time.
+        options: those of `interlock.task`.
+
+    Raises:
+        InterlockError: one of them is not allowed; the text names it.
+    """
+    part = getattr(work, "in_workstream", None)
+    if part is not None and options:
+        raise InterlockError(f"map has no option '{next(iter(options))}' here; interlock.shell(…) takes it")
+    return add_map(part or task(work, **options), over, argument, at_once)  # type: ignore[arg-type]
+
+
+def add_map(part: WorkstreamTask, over: str, argument: str | None, at_once: int | None) -> WorkstreamTask:
+    """Makes a map of a task. Raises InterlockError."""
+    if not isinstance(over, str) or not over:
+        raise InterlockError(f"over = {over!r} is not allowed; allowed is a task and a path, as in fetch.images")
+    if argument is not None and not isinstance(argument, str):
+        raise InterlockError(f"argument = {argument!r} is not allowed; allowed is the name of a parameter")
+    if at_once is not None and (not isinstance(at_once, int) or isinstance(at_once, bool) or at_once < 1):
+        raise InterlockError(f"at_once = {at_once!r} is not allowed; allowed is a whole number from 1 on")
+    needs = tuple(dict.fromkeys((*part.needs, over.partition(".")[0])))
+    if taken := [name for name in get_parameters(part.work) if name in needs]:
+        raise InterlockError(
+            f"map '{part.name}': parameter '{taken[0]}' has the name of a need; a task of a map gets its element and "
+            "the arguments, and no output of a need"
+        )
+    free = [name for name in get_parameters(part.work) if name not in part.arguments]
+    own = {"over": over, "argument": argument or (free[0] if free else ITEM)}
+    return replace(part, needs=needs, map={**own, **({} if at_once is None else {"at_once": at_once})})
+
+
+def get_parameters(work: Any) -> list[str]:
+    """Returns the parameters of a task, as far as they are known here."""
+    return work.arguments.names if isinstance(work, Task) else []
 
 
 def check_rules(rules: Mapping[str, Any]) -> dict[str, Any]:
@@ -70,18 +129,21 @@ def check_rules(rules: Mapping[str, Any]) -> dict[str, Any]:
 
 def make_part(
     work: Any, name: str, *, needs: Iterable[Any], arguments: Mapping[str, Any] | None, critical: bool,
-    checks: Iterable[Any], rules: Mapping[str, Any] | None = None,
+    checks: Iterable[Any], rules: Mapping[str, Any] | None = None, allow_failure: bool = False,
+    repo: str | None = None,
 ) -> WorkstreamTask:  # fmt: skip
     """Makes a part of a workstream. Raises InterlockError for what is of a wrong type."""
     if not isinstance(name, str) or name in ("", TOP):
         raise InterlockError(f"name = {name!r} is not allowed; allowed is any other text")
-    if not isinstance(critical, bool):
-        raise InterlockError(f"critical = {critical!r} is not allowed; allowed are True and False")
+    for word, flag in (("critical", critical), ("allow_failure", allow_failure)):
+        if not isinstance(flag, bool):
+            raise InterlockError(f"{word} = {flag!r} is not allowed; allowed are True and False")
     if arguments is not None and not isinstance(arguments, Mapping):
         raise InterlockError(f"arguments = {arguments!r} is not allowed; allowed is a mapping of names to values")
     return WorkstreamTask(
-        work, name, parse_needs(needs), dict(arguments or {}), critical, parse_list("checks", checks), dict(rules or {})
-    )
+        work, name, parse_needs(needs), dict(arguments or {}), critical, parse_list("checks", checks),
+        dict(rules or {}), allow_failure, repo=repo,
+    )  # fmt: skip
 
 
 def parse_needs(needs: Iterable[Any]) -> tuple[str, ...]:

@@ -9,6 +9,7 @@ import msgspec
 from interlock.client.arguments import encode_arguments
 from interlock.client.async_pairs import SendAll, Steps
 from interlock.client.durations import length_us
+from interlock.client.repositories import make_own_repository
 from interlock.client.shell import ShellCommand
 from interlock.client.tasks import Rules, Task, list_explicit, make_work, name_rules
 from interlock.client.workflows import Approval, WorkflowStep
@@ -67,6 +68,8 @@ def make_task_work(part: WorkstreamTask) -> Work:
         plain = msgspec.structs.replace(plain, explicit=list_explicit(plain, named))
         options = {}
     options["checks"] = encode_checks([make_check(check) for check in part.checks])
+    own = {**({"allow_failure": True} if part.allow_failure else {}), **({"map": part.map} if part.map else {})}
+    options |= {**({"workstreams": own} if own else {}), **make_own_repository(part.repo)}
     return msgspec.structs.replace(
         plain, lifecycle=TASK, parent=TOP, step=part.name, needs=part.needs, decides=part.critical,
         options=encode_options(options),
@@ -103,8 +106,10 @@ def make_check(check: Any) -> Work:
                 expires_us=expires, not_submitter=check.not_submitter,
             )  # fmt: skip
     part = read_part(check)
-    if part.needs or part.checks or not part.critical:
-        raise InterlockError(f"check '{part.name}': a check has no needs and no checks, and it always counts")
+    if part.needs or part.checks or part.allow_failure or not part.critical or part.repo is not None:
+        raise InterlockError(
+            f"check '{part.name}': a check has no needs, no checks and no repository of its own, and it always counts"
+        )
     work = make_task_work(part)
     shell = {"shell": msgspec.json.decode(work.options or "{}")["shell"]} if isinstance(part.work, ShellCommand) else {}
     text = encode_arguments(part.arguments).decode() if part.arguments else "null"

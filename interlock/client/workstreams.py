@@ -68,9 +68,12 @@ class Workstream:
 
     def __init__(
         self, app: "App", name: str, tasks: Iterable[Any], *, checks: Iterable[Any] = (),
-        timeout: Length | None = None, repo: str | None = None, ref: str | None = None, expects: int | None = None,
+        timeout: Length | None = None, repo: str | None = None, ref: str | None = None, at_once: int | None = None,
+        expects: int | None = None,
     ) -> None:  # fmt: skip
-        """`expects`: how many tasks it has when it is planned, if more than these are to come.
+        """`at_once` is how many of its tasks run at a time.
+
+        `expects` is how many tasks it has when it is planned, if more than these are to come.
 
         Raises:
             InterlockError: a task could never be run.
@@ -90,7 +93,10 @@ class Workstream:
             part.name: check_part(app, f"{called}, task '{part.name}'", partial(make_task_work, part))
             for part in self.tasks
         }
+        if at_once is not None and (not isinstance(at_once, int) or isinstance(at_once, bool)):
+            raise InterlockError(f"{called}: at_once = {at_once!r} is not allowed; allowed is a whole number")
         own = {"expects": len(self.tasks) if expects is None else expects}
+        own |= {} if at_once is None else {"at_once": at_once}
         options = encode_options(
             {"workstreams": own, "checks": encode_checks(self.checks), **make_repository(repo, ref)}
         )
@@ -187,7 +193,7 @@ def list_parameters(part: WorkstreamTask) -> list[StepParameter]:
     return [
         StepParameter(part.name, field.name, field.type, field.required)
         for field in fields
-        if field.name not in part.arguments
+        if field.name not in part.arguments and field.name != part.map.get("argument")
     ]
 
 

@@ -32,6 +32,7 @@ from interlock.plugins.evidence.artifacts import check_artifact_name
 from interlock.worker.effects import EffectRecorder
 from interlock.worker.job_logs import JobLog
 from interlock.worker.log_lines import describe_job
+from interlock.worker.task_adder import TaskAdder
 from interlock.worker.waiting import Asker, Spawner
 
 if TYPE_CHECKING:
@@ -109,6 +110,10 @@ class JobContext(Context):
     @cached_property
     def spawn(self) -> Spawner:  # type: ignore[override]
         return Spawner(self)
+
+    @cached_property
+    def add(self) -> TaskAdder:  # type: ignore[override]
+        return TaskAdder(self)
 
     @cached_property
     def ask(self) -> Asker:  # type: ignore[override]

@@ -74,6 +74,25 @@ def test_tasks_are_added_from_a_file(ask: Ask, folder: Path) -> None:
     assert (wrong.code, wrong.err) == (2, f"'{task}' is no workstream; it is a task")
 
 
+def test_tasks_are_skipped_retried_and_reassigned_with_a_reason(ask: Ask, folder: Path) -> None:
+    (folder / "a.toml").write_text('name = "a"\n[tasks.x]\nrun = "a"\ncritical = false\n[tasks.y]\nrun = "b"\n')
+    stream = ask("workstream", "submit", folder / "a.toml").out.strip()
+    assert ask("cancel", f"{stream}/x").code == 0
+    done = ask("workstream", "retry", f"{stream}/x", "--reason", "again", "--json").json
+    assert (done["created"], done["state"]) == (True, "queued")
+    skipped = ask("workstream", "skip", f"{stream}/x", "--reason", "not wanted")
+    assert (skipped.code, skipped.out) == (0, f"{done['id']} was skipped; it is completed\n")
+    wrong = ask("workstream", "reassign", f"{stream}/y")
+    assert (wrong.code, "nobody holds it" in wrong.err) == (2, True)
+    assert ask("workstream", "skip", f"{stream}/y", "--json").json["state"] == "completed"
+    assert ask("show", stream, "--json").json["state"] == "completed"
+    again = ask("workstream", "rerun", stream, "--from", "y").out.strip()
+    states = sorted(task[1:3] for task in ask("workstream", "plan", again).rows)
+    assert states == [["x", "completed"], ["y", "queued"]]
+    event = ask("events", done["id"], "--json").json["events"][-1]
+    assert (event["actor"], event["reason"]) == ("ann", "not wanted")
+
+
 @pytest.mark.parametrize(
     ("name", "text", "why"),
     [

@@ -307,3 +307,114 @@ def test_pages_are_not_larger_than_a_server_takes() -> None:
     works = [Work(task="a", input="x" * 250_000) for _ in range(5)]
     assert [len(page) for page in split_pages(works)] == [2, 2, 1]
     assert encode_options({}) is None
+
+
+def test_the_holder_of_a_task_adds_others_once(site: Site) -> None:
+    added: list[tuple[bool, str]] = []
+
+    @site.app.task(attempts=2, backoff="1s")
+    def triage(ref: str, ctx: interlock.Context) -> str:
+        job = ctx.add(site.fetch, name="found", needs=["docs"], arguments={"ref": "own"})
+        ctx.add(interlock.task(site.docs, name="more"))
+        added.append((job.created, job.id))
+        if ctx.attempt == 1:
+            raise interlock.Retry(after="1s")
+        with pytest.raises(InterlockError, match="7 is no task"):
+            ctx.add(7)
+        with pytest.raises(InterlockError, match="NAME_TAKEN"):
+            ctx.add(site.fetch, name="found", arguments={"ref": "other"})
+        return "done"
+
+    @site.app.task
+    async def alone(ctx: interlock.Context) -> None:
+        await ctx.add.aio(site.docs, name="x")
+
+    stream = site.app.workstream("site", tasks=[triage, site.docs]).submit(ref="v1")
+    outputs = stream.wait("1d")
+    assert (outputs["found"]["ref"], sorted(outputs)) == ("own", ["docs", "found", "more", "triage"])
+    assert [created for created, _ in added] == [True, False]
+    assert added[0][1] == added[1][1] == stream.task("found").id
+    job = alone.submit()
+    with pytest.raises(interlock.Failed, match="is no task of a workstream"):
+        job.wait("1d")
+    assert site.app.workstream("async", tasks=[alone]).submit().wait("1d").keys() == {"alone", "x"}
+
+
+def test_a_map_is_done_for_each_element(site: Site) -> None:
+    @site.app.task
+    def resize(image: str, ref: str) -> str:
+        return f"{image} {ref}"
+
+    @site.app.task
+    def join(resize: list[str]) -> str:
+        return "+".join(resize)
+
+    tasks = [site.fetch, interlock.map(resize, over="fetch.images", at_once=1), interlock.task(join, needs=[resize])]
+    stream = site.app.workstream("site", tasks=tasks, at_once=2).submit(ref="v1")
+    assert stream.task("resize").state == "pending"
+    assert stream.wait("1d")["join"] == "a v1+b v1"
+    with pytest.raises(InterlockError, match="map 'build': parameter 'fetch' has the name of a need"):
+        interlock.map(site.build, over="fetch.images")
+    own = interlock.map(site.fetch, name="each", over="fetch.images", argument="ref", critical=False)
+    stream = site.app.workstream("own", tasks=[site.fetch, own, interlock.task(site.docs, needs=["each"])]).submit(
+        ref="v"
+    )
+    outputs = stream.wait("1d")
+    assert [output["ref"] for output in outputs["each"]] == ["a", "b"]
+    assert stream.tasks["each[1]"] == "completed"
+    for wrong, why in (
+        ({"over": 7}, "over = 7 is not allowed"),
+        ({"over": "fetch", "at_once": 0}, "at_once = 0 is not allowed"),
+        ({"over": "fetch", "argument": 7}, "argument = 7 is not allowed"),
+    ):
+        with pytest.raises(InterlockError, match=why):
+            interlock.map(site.docs, **wrong)
+    command = interlock.map(interlock.shell("each", "true"), over="fetch.images")
+    assert (command.needs, command.map) == (("fetch",), {"over": "fetch.images", "argument": "item"})
+    with pytest.raises(InterlockError, match="at_once = 'x' is not allowed"):
+        site.app.workstream("odd", tasks=[site.docs], at_once="x")
+
+
+def test_a_failure_that_is_allowed_counts_as_completed(site: Site) -> None:
+    site.fails = {"docs"}
+    tasks = [interlock.task(site.docs, allow_failure=True), interlock.task(site.fetch, needs=["docs"])]
+    stream = site.app.workstream("site", tasks=tasks).submit(ref="v1")
+    assert "failed" in stream.wait("1d")["docs"]
+
+
+def test_an_operator_retries_skips_reruns_and_reassigns(site: Site) -> None:
+    site.fails = {"build"}
+    tasks = [
+        site.fetch,
+        interlock.task(site.build, needs=["fetch"], critical=False),
+        interlock.task(site.docs, needs=["build"], critical=False),
+        interlock.task(site.fetch, name="held", capabilities=["rare"]),
+    ]
+    stream = site.app.workstream("site", tasks=tasks).submit(ref="v1")
+    site.stage.drain()
+    assert stream.tasks == {"fetch": "completed", "build": "failed", "docs": "pending", "held": "queued"}
+    with pytest.raises(InterlockError, match="waits for 'build'; retry or skip that first"):
+        stream.skip("docs", by="ann", reason="not now")
+    with pytest.raises(InterlockError, match="nobody holds it"):
+        stream.reassign("held")
+    with pytest.raises(Unknown, match="has no child 'nothing'"):
+        stream.retry("nothing")
+    site.fails = set()
+    again = stream.retry("build", by="ann", reason="a mirror was down")
+    assert again.created
+    assert again.events()[0].actor == "ann"
+    site.stage.drain()
+    assert stream.tasks == {"fetch": "completed", "build": "completed", "docs": "completed", "held": "queued"}
+    assert asyncio.run(stream.skip.aio("held", by="ann", reason="not wanted")).state == "completed"
+    assert stream.state == "completed"
+    site.fails = {"docs"}
+    lost = site.app.workstream("lost", tasks=[site.fetch, interlock.task(site.docs, needs=["fetch"])]).submit(ref="v1")
+    with pytest.raises(interlock.Failed):
+        lost.wait("1d")
+    site.fails, site.did = set(), []
+    rerun = lost.rerun(failed=True, by="ann")
+    assert isinstance(rerun, interlock.WorkstreamRun)
+    assert (sorted(rerun.wait("1d")), site.did) == (["docs", "fetch"], ["docs"])
+    site.did = []
+    assert rerun.rerun(from_="fetch").wait("1d")["docs"] == ["fetch"]
+    assert site.did == ["fetch", "docs"]

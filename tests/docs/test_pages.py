@@ -131,6 +131,12 @@ def test_the_page_about_workflows(tmp_path: Path) -> None:
     follow("docs/workflows.md", tmp_path, {})
 
 
+def test_the_page_about_workstreams(tmp_path: Path) -> None:
+    assert shutil.which("git"), "git is not installed, so this page cannot be followed; install git 2.38 or newer"
+    port = free_port()
+    follow("docs/workstreams.md", tmp_path, {"8000": str(port)})
+
+
 def test_the_page_about_graphs(tmp_path: Path) -> None:
     follow("docs/graphs.md", tmp_path, {})
 

@@ -106,6 +106,29 @@ def stream(body: Any = None) -> Prepare:
     return lambda stage: (stage.post("/v1/workstreams", STREAM, status=201)["id"], "workstream_zzzzzz", body)
 
 
+def cancelled_stream(stage: Stage) -> tuple[str, str, Any]:
+    there = stage.post("/v1/workstreams", STREAM, status=201)["id"]
+    stage.post(f"/v1/runs/{there}/cancel", {})
+    return there, "workstream_zzzzzz", {}
+
+
+def stream_task(state: str) -> Prepare:
+    """A task in this state, which is not critical, of a workstream that goes on."""
+
+    def prepare(stage: Stage) -> tuple[str, str, Any]:
+        queue = f"{state}{stage.claims}"
+        tasks = [{"name": "build", "critical": False, "queue": queue}, {"name": "other", "queue": "none"}]
+        there = stage.post("/v1/workstreams", {"name": "site", "tasks": tasks}, status=201)["id"]
+        named = {task["name"]: task["id"] for task in stage.get(f"/v1/workstreams/{there}/tasks")["tasks"]}
+        if state == "cancelled":
+            stage.post(f"/v1/jobs/{named['build']}/cancel", {"hard": True})
+        if state == "running":
+            stage.claim(queue=queue)
+        return named["build"], "task_zzzzzz", {}
+
+    return prepare
+
+
 TEMPLATE = {"name": "release", "steps": [{"task": "build"}, {"task": "sign", "lifecycle": "approval"}]}
 
 
@@ -245,6 +268,10 @@ ENTRIES: dict[str, Entry] = {
     "get_v1_workstreams_id": Entry(stream()),
     "get_v1_workstreams_id_tasks": Entry(stream()),
     "get_v1_workstreams_id_progress": Entry(stream()),
+    "post_v1_workstreams_id_rerun": Entry(cancelled_stream, 201),
+    "post_v1_tasks_id_retry": Entry(stream_task("cancelled"), 201),
+    "post_v1_tasks_id_skip": Entry(stream_task("queued")),
+    "post_v1_tasks_id_reassign": Entry(stream_task("running")),
     "get_v1_workstreams_id_plan": Entry(stream()),
     "post_v1_workstreams_id_tasks": Entry(stream({"tasks": [{"name": "more"}]}), 201),
     "get_v1_templates": Entry(template),

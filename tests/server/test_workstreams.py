@@ -156,3 +156,38 @@ def test_cycles_over_pages_and_tasks_of_others_are_refused(stage: Stage) -> None
     late = stage.ask("POST", path, {"tasks": [{"name": "z"}]})
     assert (late.status_code, "has ended" in late.text) == (400, True), late.text
     assert parse_id(made)
+
+
+def test_operators_retry_skip_reassign_and_rerun(stage: Stage) -> None:
+    """R3-09, R3-10, R3-13, R3-31 by their routes, and X-18: each has who and why in an event."""
+    tasks = [
+        {"name": "a", "critical": False, "attempts": 1},
+        {"name": "b", "needs": ["a"], "critical": False},
+        {"name": "c", "queue": "other"},
+    ]
+    made = stage.post("/v1/workstreams", {"name": "site", "tasks": tasks}, status=201)["id"]
+    path = f"/v1/workstreams/{made}"
+    ids = {task["name"]: task["id"] for task in stage.get(f"{path}/tasks")["tasks"]}
+    grant = stage.claim()
+    again = stage.post(f"/v1/tasks/{ids['a']}/reassign", {"reason": "its disk is full"})
+    assert (again["applied"], again["state"]) == (True, "queued")
+    finish_next(stage, "a", ended="failure", error="it broke")
+    assert stage.get(f"/v1/jobs/{ids['a']}")["state"] == "failed"
+    blocked = stage.ask("POST", f"/v1/tasks/{ids['b']}/skip", {})
+    assert (blocked.status_code, "retry or skip that first" in blocked.text) == (400, True), blocked.text
+    for verb in ("retry", "skip", "reassign"):
+        assert stage.ask("POST", f"/v1/tasks/{made}/{verb}", {}).status_code == 404, "a workstream is no task"
+    new = stage.post(f"/v1/tasks/{ids['a']}/retry", {"reason": "a mirror was down"}, status=201)["id"]
+    assert stage.get(f"/v1/jobs/{new}")["retry_of"] == ids["a"]
+    assert stage.get(f"/v1/jobs/{new}/events")["events"][0]["reason"] == "a mirror was down"
+    assert stage.ask("POST", f"/v1/tasks/{ids['a']}/retry", {}).status_code == 400, "once"
+    finish_next(stage, "a")
+    assert stage.post(f"/v1/tasks/{ids['b']}/skip", {"reason": "not wanted"})["state"] == "completed"
+    early = stage.ask("POST", f"{path}/rerun", {})
+    assert (early.status_code, "no 'rerun' from 'executing'" in early.text) == (409, True), early.text
+    stage.finish(stage.claim(queue="other"))
+    assert stage.get(path)["state"] == "completed"
+    rerun = stage.post(f"{path}/rerun", {"from_task": "c"}, status=201)["id"]
+    states = {task["name"]: task["state"] for task in stage.get(f"/v1/workstreams/{rerun}/tasks")["tasks"]}
+    assert states == {"a": "completed", "b": "completed", "c": "queued"}
+    assert grant.unit == parse_id(ids["a"])

@@ -25,7 +25,7 @@ FOR_AUTHORS = (
 PAGES = ("README.md", "docs/cli.md", "docs/blobs-and-logs.md", "docs/inbox.md",
          "docs/lifecycle-files.md", "docs/repositories.md", "docs/schedules.md", "docs/server.md", "docs/shell.md", "docs/tasks.md",
          "docs/model-check.md", "docs/reliability.md", "docs/security.md", "docs/testing.md", "docs/tutorial.md",
-         "docs/validate-log.md", "docs/workers.md", "docs/workflows.md")  # fmt: skip
+         "docs/validate-log.md", "docs/workers.md", "docs/workflows.md", "docs/workstreams.md")  # fmt: skip
 
 
 def breaks(text: str) -> bool:

@@ -1,4 +1,4 @@
-"""`interlock workstream`: submit the workstream of a file, add tasks to one, and print its plan."""
+"""`interlock workstream`: submit the workstream of a file, add tasks, print a plan, and what operators do to tasks."""
 
 import sys
 from pathlib import Path
@@ -7,9 +7,19 @@ from typing import Annotated, Any
 import typer
 
 from interlock.cli.here import run_here
-from interlock.cli.options import DEFAULT, Actor, Id, Tenant, Url, find_unit, get_actor, open_app
+from interlock.cli.options import DEFAULT, Actor, Id, Tenant, Url, Why, find_unit, get_actor, open_app
 from interlock.cli.output import Json, format_count, on_terminal, print_json, print_line, print_table
-from interlock.cli.submit import Arg, Correlation, Key, Label, OnDuplicate, Priority, parse_pairs, parse_value
+from interlock.cli.submit import (
+    Arg,
+    Correlation,
+    Key,
+    Label,
+    OnDuplicate,
+    Priority,
+    parse_pairs,
+    parse_value,
+    print_submitted,
+)
 from interlock.client.app import App
 from interlock.client.progress import PlannedTask
 from interlock.client.workstream_files import (
@@ -21,15 +31,18 @@ from interlock.client.workstream_files import (
     read_text,
 )
 from interlock.client.workstream_runs import WorkstreamRun
+from interlock.kernel.commands import ReassignTask, RetryTask, SkipTask, Standing
 from interlock.kernel.errors import InterlockError, Unknown
+from interlock.kernel.ids import format_id
 from interlock.store.queries.views import read_summary
 
 app = typer.Typer(
     name="workstream",
-    help="Workstreams: submit the one of a file, add tasks to one, or print its plan.",
+    help="Workstreams: submit the one of a file, add tasks, print a plan, or retry, skip and reassign tasks.",
     no_args_is_help=True,
 )
-WORKSTREAM = "workstream"
+WORKSTREAM, TASK = "workstream", "task"
+TaskId = Annotated[str, typer.Argument(metavar="TASK", help="A task, as in task_4r1, or WORKSTREAM/NAME.")]
 KINDS = {".toml": "toml", ".json": "json"}  # of a file, by the end of its name
 File = Annotated[str, typer.Argument(metavar="FILE", help="A TOML or JSON file; - is standard input.")]
 Sandbox = Annotated[
@@ -137,6 +150,68 @@ def make_plan_row(task: PlannedTask) -> list[str]:
     seconds = "" if task.seconds is None else f"{task.seconds:.1f}"
     needs, path = ", ".join(task.needs), "yes" if task.on_critical_path else ""
     return [str(task.stage), task.name, task.state, needs, seconds, path]
+
+
+@app.command("retry")
+def retry_task(
+    unit: TaskId, reason: Why = "", actor: Actor = None, tenant: Tenant = 1, db: Url = DEFAULT, json: Json = False
+) -> None:
+    """Do a failed or cancelled task again, while its workstream goes on: a new task in its place."""
+    with open_app(db, tenant) as client:
+        command = RetryTask(tenant=tenant, unit=find_unit(client, unit), actor=get_actor(actor), reason=reason)
+        print_submitted(client, client.send(command), "name", json)
+
+
+@app.command("skip")
+def skip_task(
+    unit: TaskId, reason: Why = "", actor: Actor = None, tenant: Tenant = 1, db: Url = DEFAULT, json: Json = False
+) -> None:
+    """Complete a task without running it; it has not started, and what it needs is completed."""
+    with open_app(db, tenant) as client:
+        command = SkipTask(tenant=tenant, unit=find_unit(client, unit), actor=get_actor(actor), reason=reason)
+        print_standing(client.send(command), "skipped", json)
+
+
+@app.command("reassign")
+def reassign_task(
+    unit: TaskId, reason: Why = "", actor: Actor = None, tenant: Tenant = 1, db: Url = DEFAULT, json: Json = False
+) -> None:
+    """Take a running task from its worker, so that another one takes it; no attempt is used up."""
+    with open_app(db, tenant) as client:
+        command = ReassignTask(tenant=tenant, unit=find_unit(client, unit), actor=get_actor(actor), reason=reason)
+        print_standing(client.send(command), "reassigned", json)
+
+
+def print_standing(standing: Standing, word: str, json: bool) -> None:
+    """Print where a task stands after a command."""
+    name = format_id(TASK, standing.unit)
+    if json:
+        print_json({"id": name, "state": standing.state, "applied": standing.applied})
+    else:
+        print_line(f"{name} was {word}; it is {standing.state}")
+
+
+@app.command("rerun")
+def rerun_workstream(
+    unit: Id,
+    failed: Annotated[
+        bool, typer.Option("--failed", help="Take over what was completed; do only the rest again.")
+    ] = False,
+    first: Annotated[
+        str | None,
+        typer.Option("--from", metavar="TASK", help="Do only this task again, and those that come after it."),
+    ] = None,
+    reason: Why = "",
+    actor: Actor = None,
+    tenant: Tenant = 1,
+    db: Url = DEFAULT,
+    json: Json = False,
+) -> None:
+    """Do a workstream that has ended again, as a new one; when piped, only its id is printed."""
+    with open_app(db, tenant) as client:
+        stream = find_workstream(client, unit)
+        again = stream.rerun(failed=failed, from_=first, by=get_actor(actor), reason=reason)
+        print_made(again, len(again.tasks), json)
 
 
 def find_workstream(client: App, text: str) -> WorkstreamRun:

@@ -14,7 +14,7 @@ from interlock.store.hooks import Hooks
 
 PLUGIN = Plugin(
     name=NAME,
-    docs="graphs.md",
+    docs="workstreams.md",
     options=WorkstreamOptions,
     routes="interlock.plugins.workstreams.routes:ROUTES",
     cli="interlock.plugins.workstreams.cli:app",

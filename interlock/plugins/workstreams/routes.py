@@ -1,6 +1,7 @@
 """Workstreams over HTTP: submit one in pages of up to 1,000 tasks, add tasks, list them.
 
-Everything that a run has under `/v1/runs/{id}` (why, events, cost, cancel, pause and so on) a workstream has there too.
+Tasks are retried, skipped and reassigned under `/v1/tasks/{id}`. Everything that a run has under `/v1/runs/{id}` (why,
+events, cost, cancel, pause and so on) a workstream has there too.
 """
 
 from collections.abc import Sequence
@@ -17,11 +18,18 @@ from interlock.client.workstream_files import make_workstream as make_definition
 from interlock.client.workstream_runs import make_added
 from interlock.client.workstream_works import TASK, WORKSTREAM
 from interlock.core.effective_policy import policy_of
-from interlock.kernel.commands import Work
+from interlock.kernel.commands import ReassignTask, Rerun, RetryTask, SkipTask, Work
 from interlock.kernel.errors import InterlockError
-from interlock.server.jobs import make_job_filter, read_job_detail, read_page, submit_work
+from interlock.server.jobs import (
+    make_action_response,
+    make_again_reply,
+    make_job_filter,
+    read_job_detail,
+    read_page,
+    submit_work,
+)
 from interlock.server.operations import Operation, Reply, Request, parse_unit_id
-from interlock.server.request_schemas import Id, JobsQuery, Name, Strict
+from interlock.server.request_schemas import Id, JobsQuery, Name, ReasonRequest, Strict
 from interlock.store.connection import Connection
 from interlock.store.queries.large_values import read_large_values
 from interlock.store.queries.lists import read_newest_units
@@ -52,6 +60,13 @@ class TasksQuery(Strict, frozen=True, kw_only=True):
     state: tuple[Name, ...] = ()
     limit: Annotated[int, Meta(ge=1, le=TASKS_MAX)] = 200
     after: Id | None = None
+
+
+class WorkstreamRerunRequest(ReasonRequest, frozen=True, kw_only=True):
+    """What is done again: all of it, only what was not completed (`failed`), or a task and those that come after it."""
+
+    failed: bool = False
+    from_task: Name | None = None
 
 
 class PlanQuery(Strict, frozen=True, kw_only=True):
@@ -159,6 +174,31 @@ async def show_plan(request: Request) -> ExecutionPlan:
     return await request.read(read_plan, await request.find_unit(WORKSTREAM), query.first, query.limit)
 
 
+# What operators do.
+
+
+async def retry_task(request: Request) -> Reply:
+    command = RetryTask(unit=await request.find_unit(TASK), reason=request.body.reason)
+    return await make_again_reply(request, await request.send(command))
+
+
+async def skip_task(request: Request) -> responses.ActionResponse:
+    command = SkipTask(unit=await request.find_unit(TASK), reason=request.body.reason)
+    return await make_action_response(request, await request.send(command))
+
+
+async def reassign_task(request: Request) -> responses.ActionResponse:
+    command = ReassignTask(unit=await request.find_unit(TASK), reason=request.body.reason)
+    return await make_action_response(request, await request.send(command))
+
+
+async def rerun_workstream(request: Request) -> Reply:
+    """Does a workstream that has ended again, as a new one."""
+    unit, body = await request.find_unit(WORKSTREAM), request.body
+    command = Rerun(unit=unit, failed=body.failed, from_task=body.from_task, reason=body.reason)
+    return await make_again_reply(request, await request.send(command))
+
+
 def check_states(known: Any, states: Sequence[str]) -> tuple[str, ...]:
     """Returns states of a task. Raises InterlockError for a word that is none."""
     for state in states:
@@ -205,5 +245,24 @@ ROUTES = (
         method="POST", path=f"{PATH}/tasks", scope="submit", summary="Add tasks to a workstream",
         call=add_workstream_tasks, body=TasksRequest, response=responses.SubmitManyResponse, status=201,
         other_statuses=(200,),
+    ),
+    Operation(
+        method="POST", path=f"{PATH}/rerun", scope="operate",
+        summary="Do a workstream that has ended again, as a new one", call=rerun_workstream,
+        body=WorkstreamRerunRequest, response=responses.SubmitResponse, status=201, other_statuses=(200,),
+    ),
+    Operation(
+        method="POST", path="/v1/tasks/{id}/retry", scope="operate",
+        summary="Do a task that failed or was cancelled again, as a new one in its place", call=retry_task,
+        body=ReasonRequest, response=responses.SubmitResponse, status=201, other_statuses=(200,),
+    ),
+    Operation(
+        method="POST", path="/v1/tasks/{id}/skip", scope="operate", summary="Complete a task without running it",
+        call=skip_task, body=ReasonRequest, response=responses.ActionResponse,
+    ),
+    Operation(
+        method="POST", path="/v1/tasks/{id}/reassign", scope="operate",
+        summary="Take a task from its worker, so that another one takes it", call=reassign_task, body=ReasonRequest,
+        response=responses.ActionResponse,
     ),
 )  # fmt: skip
