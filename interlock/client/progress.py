@@ -1,8 +1,8 @@
 """How far a workstream is, and its plan: what is done, what runs, what is blocked, the critical path, and when it ends.
 
-All of it is read from one moment of the database. How long a task will take is what tasks of the same name took in the
-same workstream; before any has ended, what the task says of itself (`takes_us`), or what the others took. Without any
-of these, without a worker, and while the workstream is paused, nobody knows when it ends.
+All of it is read from one moment of the database. How long a task will take is what it says of itself (`takes_us`), or
+what tasks of the same name took in the same workstream; before any has ended, what the others took. Without any of
+these, without a worker, and while the workstream is paused, nobody knows when it ends.
 """
 
 from collections import Counter
@@ -12,14 +12,13 @@ from typing import Any
 import msgspec
 
 from interlock.client.durations import format_time
-from interlock.core.effective_policy import option_of
-from interlock.kernel.commands import Policy
 from interlock.kernel.errors import Unknown
 from interlock.kernel.ids import format_id
 from interlock.kernel.lifecycle import SETTLED, Category
 from interlock.kernel.plan import Durations, Plan, estimate_left_us, find_blocked, find_critical_path, make_plan
 from interlock.kernel.policy import LEASED
 from interlock.plugins.pauses.queries import find_pauses_over
+from interlock.plugins.workstreams.options import WorkstreamOptions, options_in
 from interlock.store.connection import Connection
 from interlock.store.queries.task_graphs import (
     GraphTask,
@@ -35,14 +34,6 @@ SHOWN_MAX = 20  # blocked tasks that are named in a progress
 PATH_MAX = 1_000  # tasks of a critical path that are named
 PAGE = 1_000  # tasks of a plan
 MILLION = 1_000_000
-
-
-class PlanOptions(msgspec.Struct, frozen=True):
-    """What a plan reads of the options `workstreams` of a workstream and of a task."""
-
-    expects: int | None = None  # tasks
-    at_once: int | None = None
-    takes_us: int | None = None
 
 
 class BlockedTask(msgspec.Struct, frozen=True):
@@ -128,7 +119,7 @@ class TaskGraph:
         self.names = {**others, **{unit: task.name or task.task for unit, task in tasks.items()}}
         self.needs = {unit: [need for need, _ in needs.get(unit, ())] for unit in self.tasks}
         self.hard_needs = {unit: [need for need, by_end in needs.get(unit, ()) if not by_end] for unit in self.tasks}
-        self.options = option_of(top.body, "workstreams", PlanOptions) or PlanOptions()
+        self.options = options_in(top.body.policy) or WorkstreamOptions()
         self.takes_us = self.estimate_durations()
         self.plan: Plan[int] = make_plan(self.needs, {unit: took or 0 for unit, took in self.takes_us.items()})
         self.open = [unit for unit in self.plan.order if self.tasks[unit].outcome is None]
@@ -183,12 +174,9 @@ class TaskGraph:
 
 
 def estimate_duration(task: GraphTask, durations: Durations) -> int | None:
-    """How long a task that has not succeeded will take: as others of its name did, as it says, or as all did."""
-    if task.task not in durations.by_name and '"takes_us"' in task.policy.replace("\\", ""):
-        options = msgspec.json.decode(task.policy, type=Policy).options or "{}"
-        declared: Any = msgspec.json.decode(options).get("workstreams", {}).get("takes_us")
-        if isinstance(declared, int):
-            return declared
+    """How long a task that has not succeeded will take: as it says, as others of its name did, or as all did."""
+    if "takes_us" in task.policy and (own := options_in(task.policy)) is not None and own.takes_us is not None:
+        return own.takes_us
     return durations.estimate_us(task.task)
 
 

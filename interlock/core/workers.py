@@ -10,6 +10,7 @@ from interlock.core.advance import Stamp, advance, change, make_stamp, make_unit
 from interlock.core.tx_state import WorkerCalls
 from interlock.kernel.commands import Drain, Register, Standing
 from interlock.kernel.errors import Contended, Drained, Gone
+from interlock.kernel.lifecycle import Category
 from interlock.kernel.rows import Body, Unit, WorkerRow
 from interlock.store.cache import WorkerHint
 from interlock.store.connection import CALL
@@ -37,7 +38,8 @@ class WorkerChanges:
     """What the rows of workers are told last in a transaction, by tenant and worker."""
 
     claims: dict[tuple[int, int], ClaimMark] = field(default_factory=dict)
-    given_back: dict[tuple[int, int], tuple[int, Stamp]] = field(default_factory=dict)  # how many units, and why
+    # How many units, how many of them because the worker has finished them, and why.
+    given_back: dict[tuple[int, int], tuple[int, int, Stamp]] = field(default_factory=dict)
     silent: set[int] = field(default_factory=set)  # workers that have lost a lease because they were not heard
 
 
@@ -161,8 +163,9 @@ def notify_holder(tx: UnitOfWork, unit: Unit) -> None:
 def give_back(tx: UnitOfWork, unit: Unit, holder: int, stamp: Stamp) -> None:
     """The worker will hold this unit no more; it is told last, so that its next claim hardly waits for this."""
     given_back = tx.state(WorkerChanges).given_back
-    count, _ = given_back.get((unit.tenant, holder), (0, stamp))
-    given_back[unit.tenant, holder] = count + 1, stamp
+    count, finished, _ = given_back.get((unit.tenant, holder), (0, 0, stamp))
+    by_word = unit.lease is not None and tx.lease_lifecycle.category(unit.lease) is Category.SUCCESS
+    given_back[unit.tenant, holder] = count + 1, finished + by_word, stamp
 
 
 def free_workers(tx: UnitOfWork) -> None:
@@ -184,10 +187,11 @@ def lock_worker(tx: UnitOfWork, holder: int) -> WorkerRow:
         mark_claim(tx, worker, mark)
     if (worker.tenant, holder) not in changes.given_back:
         return worker
-    count, stamp = changes.given_back.pop((worker.tenant, holder))
+    count, finished, stamp = changes.given_back.pop((worker.tenant, holder))
     silent = holder in changes.silent
     changes.silent.discard(holder)
     worker.holding -= count
+    worker.completions += finished
     tx.change(worker)
     if worker.holding == 0 and not drain_if_empty(tx, worker, stamp):
         unit = tx.unit(worker.unit)

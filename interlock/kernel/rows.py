@@ -252,6 +252,7 @@ class WorkerRow(Row):
     claim_nonce_hash: str | None = None  # of the last claim
     concurrency: int = 0  # how many handlers it runs at a time; 0: it did not say
     tasks: str | None = None  # those that it knows, a JSON list; None: it takes any
+    completions: int = 0  # how many leases ended by its own word, whatever came of the unit
 
 
 class Artifact(Row):

@@ -50,10 +50,10 @@ def read_wfformat(text: bytes | str, scale: float = 1.0) -> RecordedWorkflow:
     if not isfinite(scale) or not 0 <= scale <= 1_000:
         raise InterlockError(f"scale = {scale!r} is not allowed; allowed is a number from 0 to 1000")
     document = decode_document(text)
-    version = read_text(document, "schemaVersion", "")
+    version = read_name(document, "schemaVersion", "")
     if version not in VERSIONS:
         raise InterlockError(f"schemaVersion = '{version[:40]}' is not allowed; allowed are {', '.join(VERSIONS)}")
-    name = read_text(document, "name", "")
+    name = read_name(document, "name", "")
     workflow = read_object(document, "workflow", "")
     rows = list(list_recorded_tasks(workflow, version))
     keys = name_tasks(rows, by_id=version >= SPLIT_FROM)
@@ -105,7 +105,7 @@ def name_tasks(rows: Rows, *, by_id: bool) -> list[str]:
     field = "id" if by_id else "name"
     keys, paths = [], dict[str, str]()
     for path, row in rows:
-        key = read_text(row, field, f"{path}.")
+        key = read_name(row, field, f"{path}.")
         if key in paths:
             raise InterlockError(f"{path}.{field} = '{key}' is that of {paths[key]} too; each task has its own")
         paths[key] = path
@@ -148,7 +148,7 @@ def read_execution(workflow: Mapping[str, Any], keys: Sequence[str]) -> dict[str
     known = set(keys)
     seconds: dict[str, float] = {}
     for path, row in list_objects(read_object(workflow, "execution", "workflow."), "workflow.execution.tasks"):
-        key = read_text(row, "id", f"{path}.")
+        key = read_name(row, "id", f"{path}.")
         if key not in known:
             raise InterlockError(f"{path}.id = '{key}' is none of workflow.specification.tasks")
         seconds[key] = read_seconds(row, path)
@@ -172,13 +172,15 @@ def scale_seconds(seconds: float, scale: float) -> int:
 
 
 def read_object(above: Mapping[str, Any], field: str, path: str) -> dict[str, Any]:
+    """A member that is an object. Raises InterlockError."""
     value = above.get(field)
     if not isinstance(value, dict):
         raise InterlockError(f"{path}{field} is {describe_value(value)}; allowed is an object")
     return value
 
 
-def read_text(above: Mapping[str, Any], field: str, path: str) -> str:
+def read_name(above: Mapping[str, Any], field: str, path: str) -> str:
+    """A text that names something. Raises InterlockError."""
     value = above.get(field)
     if not isinstance(value, str) or not 0 < len(value) <= NAME_MAX or "\0" in value:
         raise InterlockError(f"{path}{field} is {describe_value(value)}; allowed is text of 1 to {NAME_MAX} characters")

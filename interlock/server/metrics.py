@@ -75,7 +75,13 @@ def render(connection: Connection, tenant: int, of_plugins: Sequence[PluginMetri
 def render_text(rows: Rows, now: Gauges, of_plugins: Sequence[Gauge] = (), *, behind: bool) -> str:
     """All of it as Prometheus reads it."""
     collector = FixedCollector(
-        [*make_counters(rows, now), make_latency(rows), *make_gauges(now, behind), *make_plugin_gauges(of_plugins)]
+        [
+            *make_counters(rows, now),
+            make_latency(rows),
+            *make_gauges(now, behind),
+            *make_worker_metrics(now),
+            *make_plugin_gauges(of_plugins),
+        ]
     )
     return generate_latest(collector).decode()
 
@@ -133,6 +139,20 @@ def make_gauges(now: Gauges, behind: bool) -> Iterator[Metric]:
         ("counting_behind", "1 if not all that happened is counted yet", int(behind)),
     ):
         yield GaugeMetricFamily(f"interlock_{name}", description, value=value)
+
+
+def make_worker_metrics(now: Gauges) -> Iterator[Metric]:
+    """How busy each worker is, and how much it has done; of those that have not shut down."""
+    use = GaugeMetricFamily(
+        "interlock_worker_utilization", "Share of its places that a worker uses, 1 is all", labels=("worker",)
+    )
+    done = CounterMetricFamily(
+        "interlock_worker_completions", "Jobs that a worker has finished, whatever came of them", labels=("worker",)
+    )
+    for load in now.loads:
+        use.add_metric([load.name], load.holding / load.places)
+        done.add_metric([load.name], load.completions)
+    yield from (use, done)
 
 
 def group_queues(depths: Sequence[Depth]) -> list[Depth]:

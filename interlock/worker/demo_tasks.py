@@ -12,7 +12,7 @@ from interlock.worker.context import JobContext
 def made(url: str, hurry: int = 1) -> App:
     """An app with these tasks."""
     app = App(url, hurry=hurry)
-    for task in (greet, slow, flaky, broken, refused, stoppable):
+    for task in (greet, slow, sleep, flaky, broken, refused, stoppable):
         app.task(task)
     return app
 
@@ -28,6 +28,11 @@ async def slow(seconds: float = 5.0, *, ctx: JobContext) -> str:
         await asyncio.sleep(seconds / 10)
         ctx.progress(part / 10, f"{part} of 10")
     return f"took {seconds:g} s"
+
+
+async def sleep(seconds: float = 1.0) -> None:
+    """Does nothing for so long."""
+    await asyncio.sleep(seconds)
 
 
 def flaky(failures: int = 1, *, ctx: JobContext) -> str:

@@ -69,7 +69,7 @@ LOOK_EVERY = 10  # groups between two looks at the rows
 # What another way of storing may say otherwise: hashes, positions, and what is derived from secrets.
 LEFT_OUT = {
     "unit": {"head", "act", "born", "rests_in", "dead_at", "lease_id", "lease_hash"}, "event": {"hash"},
-    "worker": {"claim_nonce_hash", "tasks"}, "answer": {"request"}, "need": {"by_end"},
+    "worker": {"claim_nonce_hash", "tasks", "completions"}, "answer": {"request"}, "need": {"by_end"},
 }  # fmt: skip
 KINDS: tuple[type[Row], ...] = (
     Unit, Body, Event, Need, Note, WorkerRow, Artifact, TenantRow, Slot, Token, Schedule, Template, Skipped, Answer,

@@ -141,6 +141,17 @@ def test_the_page_about_graphs(tmp_path: Path) -> None:
     follow("docs/graphs.md", tmp_path, {})
 
 
+def test_the_page_about_scheduling(tmp_path: Path) -> None:
+    follow("docs/scheduling.md", tmp_path, {})
+
+
+@pytest.mark.req("R3-57")
+@pytest.mark.parametrize("page", ["scheduling.md", "architecture.md", "recovery.md"])
+def test_the_pages_that_document_003_points_to_are_linked(page: str) -> None:
+    assert (ROOT / "docs" / page).read_text(encoding="utf-8").startswith("# ")
+    assert f"](docs/{page})" in (ROOT / "README.md").read_text(encoding="utf-8")
+
+
 def test_the_page_about_waiting(tmp_path: Path) -> None:
     follow("docs/waiting.md", tmp_path, {})
 

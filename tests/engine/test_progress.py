@@ -6,8 +6,8 @@ import msgspec
 import pytest
 
 from interlock.client.progress import Progress, make_plan_document, read_plan, read_progress
-from interlock.kernel.commands import Decide, PauseWork, Submit, UnpauseWork, Work
-from interlock.kernel.errors import Unknown
+from interlock.kernel.commands import Decide, PauseWork, RetryTask, Submit, UnpauseWork, Work
+from interlock.kernel.errors import InterlockError, Unknown
 from tests.engine.world import World
 from tests.store.databases import declare
 
@@ -96,6 +96,29 @@ def test_the_eta_is_shared_among_workers_and_limited_by_the_critical_path(world:
     assert (paused.paused, paused.eta, paused.critical_path) == (True, None, ("part[8]", "part[9]"))
     world.send(UnpauseWork(unit=site))
     assert progress(world, site).left_seconds == 20.0
+
+
+def test_a_task_is_expected_to_take_what_it_says_and_so_many_run_at_once(world: World) -> None:
+    says = '{"checks": {"jobs": []}, "workstreams": {"takes_us": 30000000}}'
+    own = '{"checks": {"jobs": []}, "workstreams": {"expects": 5, "at_once": 2}}'
+    site = world.submit("site", lifecycle="workstream", options=own)
+    world.worker("w", concurrency=50)
+    for name in "abcd":
+        world.submit(name, lifecycle="task", parent=site, step=name, options=says)
+    told = progress(world, site)
+    assert (told.of, told.waiting, told.left_seconds) == (5, 4, 60.0)  # one of five is yet to come
+    with pytest.raises(InterlockError, match="takes_us"):
+        world.submit("e", lifecycle="task", parent=site, step="e", options=says.replace("30000000", "-1"))
+
+
+def test_a_task_that_was_retried_counts_once(world: World) -> None:
+    units = submit(world, {"docs": (), "pages": ("docs",), "lint": ()})
+    worker = world.worker(concurrency=1)
+    assert run(world, worker, 3, ended="failure") == "docs"
+    assert counts(progress(world, units["site"])) == {"failed": 1, "blocked": 1, "ready": 1}
+    world.send(RetryTask(unit=units["docs"], reason="mended"))
+    told = progress(world, units["site"])
+    assert (counts(told), told.critical_path) == ({"ready": 2, "waiting": 1}, ("docs", "pages"))
 
 
 def test_blocked_tasks_are_named_with_what_blocks_them(world: World) -> None:

@@ -46,6 +46,7 @@ def taken(world: World, key: str) -> int:
     return int(world.connection.rows("SELECT taken FROM slot WHERE key = :key", {"key": f"resource:{key}"})[0][0])
 
 
+@pytest.mark.req("X-17")
 def test_one_uses_it_alone_or_many_share_it(world: World) -> None:
     readers = [submit(world, SHARED) for _ in range(3)]
     writer = submit(world, ALONE)
@@ -74,6 +75,7 @@ def test_a_writer_of_the_same_command_is_not_overtaken(world: World) -> None:
     assert take(world) == [late]
 
 
+@pytest.mark.req("X-17")
 def test_so_many_of_it_are_taken_and_no_more(world: World) -> None:
     first, second = submit(world, gpus(5)), submit(world, gpus(3))
     third, small = submit(world, gpus(4)), submit(world, gpus(1))
@@ -103,6 +105,7 @@ def test_more_of_it_lets_others_in(world: World) -> None:
     assert take(world) == [waiting, more]
 
 
+@pytest.mark.req("X-17")
 def test_so_many_begin_in_a_time(world: World) -> None:
     jobs = [submit(world, rated(2)) for _ in range(5)]
     grants = claim(world)

@@ -85,6 +85,7 @@ def count_transitions(world: World) -> int:
     return world.count("event", LOGGED)
 
 
+@pytest.mark.req("R3-49", "R3-51")
 def test_a_workstream_from_plan_to_merge_is_told_line_by_line(world: World, tmp_path: Path) -> None:
     stream, build, ship = workstream(world, ("build", True, ()), ("ship", True, ("build",)))
     worker = world.worker("ann")
@@ -131,6 +132,7 @@ def test_two_incarnations_of_a_name_are_told_apart(world: World, tmp_path: Path)
     assert find_problems(tmp_path) == []
 
 
+@pytest.mark.req("R3-49", "R3-50")
 @pytest.mark.parametrize("seed", range(4))
 def test_random_lives_are_told_whole_and_the_checker_accepts_them(world: World, tmp_path: Path, seed: int) -> None:
     live(world, seed)
@@ -142,6 +144,7 @@ def test_random_lives_are_told_whole_and_the_checker_accepts_them(world: World, 
     assert times == sorted(times)
 
 
+@pytest.mark.req("R3-49")
 @pytest.mark.parametrize("seed", range(3))
 def test_a_writer_that_is_killed_anywhere_loses_nothing_and_repeats_nothing(
     world: World, tmp_path: Path, seed: int

@@ -12,12 +12,15 @@ from interlock.core.reactions import run_reactions
 from interlock.kernel.commands import (
     Archive,
     Claim,
+    Drain,
     Finish,
     Heartbeat,
     LeaseGrant,
     LeaseRef,
     Outcome,
     Register,
+    Release,
+    Revoke,
     Submit,
     Tick,
     Work,
@@ -28,7 +31,7 @@ from interlock.store.connection import Connection
 from interlock.store.ids import Ids
 from interlock.store.unit_of_work import open_unit_of_work
 from interlock.store.url import connect
-from tests.server.stage import FOREIGN, Stage, staged
+from tests.server.stage import FOREIGN, OWN, Stage, staged
 
 SECOND = 1_000_000
 LINE = re.compile(r"^interlock_(\w+?)(?:\{(.*)\})? (\S+)$", re.M)
@@ -107,6 +110,7 @@ def test_a_scenario_is_counted_exactly(stage: Stage) -> None:
         ("latency_seconds_count", "run", "flaky"): 2, ("latency_seconds_sum", "run", "flaky"): 7,
         ("latency_seconds_count", "run", "bad"): 1,
         ("queue_depth", "lost"): 1, ("workers",): 4,
+        **{("worker_completions_total", name): 1 for name in ("good", "flaky", "bad")},
     }  # fmt: skip
     found = scraped(stage)
     buckets = {
@@ -116,6 +120,36 @@ def test_a_scenario_is_counted_exactly(stage: Stage) -> None:
     }
     assert (buckets["5.0"], buckets["10.0"], buckets["+Inf"]) == (0, 1, 1)
     assert found["counting_behind",] == 0
+
+
+@pytest.mark.req("R3-37", "R3-38")
+@pytest.mark.usefixtures("inside")
+def test_the_use_of_workers_and_what_they_finished(stage: Stage) -> None:
+    """A success and a failure are both finished; what was released or taken is not. One that has shut down is gone."""
+    own = {"tenant": OWN}
+    busy, idle = (stage.app.send(Register(name=name, incarnation="1", capacity=2, **own)) for name in ("busy", "idle"))
+    for _ in range(4):
+        stage.job(attempts=1)
+
+    def claim(key: str, limit: int) -> list[LeaseGrant]:
+        return stage.app.send(Claim(worker=busy, key=key, nonce=f"{key:0>16}", limit=limit, **own))
+
+    def of_workers() -> dict[tuple[str, ...], float]:
+        return {name: value for name, value in scraped(stage).items() if name[0].startswith("worker_")}
+
+    first, second = claim("a", 2)
+    assert of_workers() == {
+        ("worker_utilization", "busy"): 1.0, ("worker_utilization", "idle"): 0.0,
+        ("worker_completions_total", "busy"): 0.0, ("worker_completions_total", "idle"): 0.0,
+    }  # fmt: skip
+    stage.finish(first)
+    assert of_workers()["worker_utilization", "busy"] == 0.5
+    stage.finish(second, ended="failure", error="no")
+    third, fourth = claim("b", 2)
+    stage.app.send(Release(held=(held(third),), **own))
+    stage.app.send(Revoke(unit=fourth.unit, **own))
+    stage.app.send(Drain(worker=idle, **own))
+    assert of_workers() == {("worker_utilization", "busy"): 0.0, ("worker_completions_total", "busy"): 2.0}
 
 
 def moves(connection: Connection, tenant: int) -> Counter[tuple[str, ...]]:

@@ -1,4 +1,4 @@
-"""`interlock workstream`: submit the workstream of a file, add tasks, print a plan, and what operators do to tasks."""
+"""`interlock workstream`: submit the workstream of a file, add tasks, print a plan, import one; what operators do."""
 
 import sys
 from pathlib import Path
@@ -30,10 +30,13 @@ from interlock.client.workstream_files import (
     read_task_specs,
     read_text,
 )
+from interlock.client.workstream_imports import SLEEP, RecordedWorkstream
 from interlock.client.workstream_runs import WorkstreamRun
 from interlock.kernel.commands import ReassignTask, RetryTask, SkipTask, Standing
 from interlock.kernel.errors import InterlockError, Unknown
 from interlock.kernel.ids import format_id
+from interlock.kernel.plan import make_plan
+from interlock.kernel.wfformat import RecordedWorkflow, read_wfformat
 from interlock.store.queries.views import read_summary
 
 app = typer.Typer(
@@ -52,15 +55,21 @@ Sandbox = Annotated[
 
 def read_file(name: str) -> dict[str, Any]:
     """Return what a file says. Raises InterlockError, which names the file."""
-    where = "standard input" if name == "-" else f"'{name}'"
+    data, where = read_bytes(name)
     try:
-        data = sys.stdin.buffer.read() if name == "-" else Path(name).read_bytes()
         text = data.decode()
-    except OSError as error:
-        raise InterlockError(f"{where} cannot be read: {error.strerror}") from None
     except UnicodeDecodeError:
         raise InterlockError(f"{where} is no text in UTF-8") from None
     return read_text(text, where, kind=KINDS.get(Path(name).suffix.lower(), ""))
+
+
+def read_bytes(name: str) -> tuple[bytes, str]:
+    """Return a file, and how it is called in messages. Raises InterlockError, which names the file."""
+    where = "standard input" if name == "-" else f"'{name}'"
+    try:
+        return sys.stdin.buffer.read() if name == "-" else Path(name).read_bytes(), where
+    except OSError as error:
+        raise InterlockError(f"{where} cannot be read: {error.strerror}") from None
 
 
 @app.command("submit")
@@ -132,6 +141,50 @@ def add_from_file(
         return
     for item in made:
         print_line(f"{item['id']}\t{item['name']}\t{'added' if item['created'] else 'there already'}")
+
+
+@app.command("import")
+def import_recorded(
+    file: Annotated[str, typer.Argument(metavar="FILE", help="A file in WfFormat 1.3 to 1.6; - is standard input.")],
+    scale: Annotated[float, typer.Option("--scale", help="Multiplies the recorded times; 0: tasks take none.")] = 1.0,
+    task: Annotated[str, typer.Option("--task", help="Runs each task, with its time as the argument seconds.")] = SLEEP,
+    key: Key = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only read the file, and print its plan.")] = False,
+    actor: Actor = None,
+    tenant: Tenant = 1,
+    db: Url = DEFAULT,
+    json: Json = False,
+) -> None:
+    """Submit a recorded workflow (WfFormat JSON) as a workstream whose tasks do nothing but take their time."""
+    data, where = read_bytes(file)
+    try:
+        recorded = read_wfformat(data, scale)
+    except InterlockError as error:
+        raise InterlockError(f"{where}: {error}") from None
+    if dry_run:
+        print_recorded(recorded, json)
+        return
+    with open_app(db, tenant, make=True) as client:
+        stream = RecordedWorkstream(client, recorded, task).submit(key=key, by=get_actor(actor))
+        print_made(stream, len(recorded.tasks), json)
+
+
+def print_recorded(recorded: RecordedWorkflow, json: bool) -> None:
+    """Print the plan of a recorded workflow."""
+    plan = make_plan(
+        {task.name: task.needs for task in recorded.tasks}, {task.name: task.lasted_us for task in recorded.tasks}
+    )
+    seconds = plan.length_us / 1_000_000
+    if json:
+        print_json({
+            "name": recorded.name, "version": recorded.version, "tasks": len(recorded.tasks),
+            "stages": len(plan.stages), "width": plan.width, "critical_path": plan.critical_path,
+            "length_seconds": seconds,
+        })  # fmt: skip
+        return
+    count = format_count(len(recorded.tasks), "task")
+    print_line(f"'{recorded.name}' (WfFormat {recorded.version}): {count} in {format_count(len(plan.stages), 'stage')}")
+    print_line(f"at most {plan.width} at the same time; the critical path has {len(plan.critical_path)}, {seconds:g} s")
 
 
 @app.command("plan")

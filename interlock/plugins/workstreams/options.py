@@ -8,6 +8,7 @@ import msgspec
 from interlock.core import validation
 from interlock.core.effective_policy import policy_in, policy_of
 from interlock.kernel.commands import Work
+from interlock.kernel.durations import LONGEST_US
 from interlock.kernel.errors import InterlockError
 from interlock.kernel.lifecycle import Lifecycle
 from interlock.kernel.lifecycle_options import RollUp
@@ -18,7 +19,7 @@ MEMBER = f'"{NAME}"'
 EXPECTS_MAX = 1_000_000
 AT_ONCE_MAX = 2**31 - 1
 OF_WORKSTREAM = ("expects", "at_once")
-OF_TASK = ("allow_failure", "map")
+OF_TASK = ("allow_failure", "map", "takes_us")
 ALLOWED = "failure_allowed"  # the trigger by which a task that may fail ends
 
 
@@ -40,6 +41,7 @@ class WorkstreamOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
     map: MapOptions | None = None  # of a task: it is done once for each element of a list
     item_of: int | None = None  # of a task that a map made: the map
     repo: str | None = None  # the repository that it works on, by name
+    takes_us: int | None = None  # of a task: how long it will take, for the plan; nothing else heeds it
 
 
 def is_workstream(lifecycle: Lifecycle) -> bool:
@@ -65,6 +67,8 @@ def check_workstream(lifecycles: Mapping[str, Lifecycle], work: Work) -> None:
         validation.check_range("expects", own.expects, 1, EXPECTS_MAX)
     if own.at_once is not None:
         validation.check_range("at_once", own.at_once, 1, AT_ONCE_MAX)
+    if own.takes_us is not None:
+        validation.check_range("takes_us", own.takes_us, 0, LONGEST_US)
     if own.map is not None:
         check_map(work, own.map)
 

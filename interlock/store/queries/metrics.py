@@ -19,6 +19,7 @@ PAGE = 2_000  # events that are counted together
 ACTS_APART = {"sqlite": 1, "postgres": 1 << ACT_BITS}
 IDLE = 100_000  # transactions; so far may a tenant that does nothing stay behind
 LANES_MOST, DEPTH_MOST, PRIORITIES_MOST = 1_000, 100_000, 100
+WORKERS_MOST = 100  # told apart; programs choose their names
 LAST = 2**62
 ADD = """
 INSERT INTO tally (tenant, name, labels, value) VALUES (:tenant, :name, :labels, :value)
@@ -62,6 +63,15 @@ class Depth(msgspec.Struct, frozen=True):
     oldest_at: int
 
 
+class MeasuredWorker(msgspec.Struct, frozen=True):
+    """How much a worker that has not shut down holds and may hold, and how many leases it has ended itself."""
+
+    name: str
+    holding: int
+    places: int
+    completions: int
+
+
 class Gauges(msgspec.Struct, frozen=True):
     """What is so at this instant."""
 
@@ -71,6 +81,7 @@ class Gauges(msgspec.Struct, frozen=True):
     held: int
     workers: int
     renewals: int
+    loads: list[MeasuredWorker] = []  # of the workers that were heard last
 
 
 def read_position(connection: Connection, tenant: int) -> Position:
@@ -168,7 +179,20 @@ def read_gauges(connection: Connection, tenant: int) -> Gauges:
         int(held),
         workers,
         int(renewals),
+        read_loads(connection, tenant, alive),
     )
+
+
+def read_loads(connection: Connection, tenant: int, alive: str) -> list[MeasuredWorker]:
+    """The load of the hundred workers that were heard last, by name; of one name, the one that registered last."""
+    sql = (
+        f"SELECT name, holding, CASE WHEN concurrency > 0 THEN concurrency ELSE capacity END, completions FROM worker "
+        f"WHERE {alive} ORDER BY seen_at DESC, unit DESC LIMIT :limit"
+    )
+    by_name: dict[str, MeasuredWorker] = {}
+    for row in connection.rows(sql, {"tenant": tenant, "limit": WORKERS_MOST}):
+        by_name.setdefault(row[0], MeasuredWorker(*row))
+    return [by_name[name] for name in sorted(by_name)]
 
 
 def read_depths(connection: Connection, tenant: int) -> list[Depth]:

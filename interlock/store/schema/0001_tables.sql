@@ -319,6 +319,7 @@ CREATE TABLE worker (
     claim_nonce_hash TEXT,
     concurrency   INTEGER NOT NULL DEFAULT 0,  -- how many handlers it runs at a time; 0: it did not say
     tasks         TEXT,                     -- those that it knows, a JSON list; NULL: it takes any
+    completions   BIGINT NOT NULL DEFAULT 0,   -- how many leases ended by its own word, whatever came of the unit
     UNIQUE (tenant, name, incarnation)
 );
 
