@@ -421,7 +421,7 @@ async def test_a_program_declares_a_workstream_on_a_repository(file_url: str, si
             "site", repo="site", checks=[interlock.merge(onto="main")],
             tasks=[
                 interlock.task(app.tasks["edit"], arguments={"files": {"c.txt": "c\n"}}),
-                interlock.shell("count", "cat b.txt; ls *.txt | wc -l > count.txt", needs=["edit"]),
+                interlock.shell("count", "cat b.txt; ls *.txt | wc -l > count", needs=["edit"]),
             ],
         )  # fmt: skip
         async with working(app, repositories={"site": str(site)}, shell=shell):
@@ -435,7 +435,7 @@ async def test_a_program_declares_a_workstream_on_a_repository(file_url: str, si
             app.workstream("other", repo="a b", tasks=[app.tasks["edit"]])
         with pytest.raises(InterlockError, match="the branch 'a b' is not allowed"):
             interlock.merge(onto="a b")
-    assert (site / "count.txt").read_text().strip() == "3"  # it began at the first commit, with what `edit` added
+    assert (site / "count").read_text().strip() == "3"  # it began at the first commit, with what `edit` added
     assert (site / "b.txt").read_text() == "newer\n"
 
 
