@@ -2,7 +2,10 @@
 
 from pathlib import Path
 
+import msgspec
+
 from interlock.kernel.commands import Decide, Submit, Work
+from interlock.kernel.ids import format_id
 from interlock.plugins.state_files.folder import LOG, open_folder
 from tests.cli.places import Place
 
@@ -27,6 +30,55 @@ def test_a_folder_is_written_and_gone_on_with_and_its_log_is_sound(place: Place,
     assert place.ask("export", "--state", folder).out == f"0 lines written to {folder}; 14 in all\n"
     checked = place.ask("validate-log", "--from-birth", folder / LOG)
     assert (checked.code, checked.out) == (0, f"{folder / LOG}: 14 lines checked, no problems found\n")
+
+
+def end(place: Place) -> int:
+    """A workstream that has completed."""
+    work = (
+        Work(task="site", lifecycle="workstream", ref="w"),
+        Work(task="t", lifecycle="task", parent="w", step="build"),
+    )
+    stream, task = (made.unit for made in place.world.send(Submit(work=work)))
+    if place.world.unit(stream).state == "planned":
+        place.world.send(Decide(unit=stream, trigger="plan"))
+    (grant,) = place.world.claim(place.world.worker("w", incarnation="9"))
+    place.world.finish(grant)
+    for unit in (task, stream):
+        place.world.send(Decide(unit=unit, trigger="valid"))
+    return stream
+
+
+def test_documents_and_an_archive_that_comes_back(place: Place, tmp_path: Path) -> None:
+    stream = format_id("workstream", end(place))
+    folder = tmp_path / ".state"
+    place.ask("export", "--state", folder)
+    assert sorted(file.name for file in folder.iterdir() if file.name != ".lock") == [
+        "archive", "current.json", f"dag_{stream}.json", f"execution_plan_{stream}.json", "metrics.json", LOG,
+    ]  # fmt: skip
+    current = msgspec.json.decode((folder / "current.json").read_bytes())
+    assert current["counts"]["workstream"] == {"completed": 1}
+    assert current["open_tasks"] == []
+    dag = msgspec.json.decode((folder / f"dag_{stream}.json").read_bytes())
+    assert [(task["name"], task["state"]) for task in dag["tasks"]] == [("build", "completed")]
+    plan = msgspec.json.decode((folder / f"execution_plan_{stream}.json").read_bytes())
+    assert (plan["stages"], [task["name"] for task in plan["tasks"]]) == (1, ["build"])
+    file = folder / "archive" / f"{stream}.jsonl"
+    said = place.ask("restore", file)
+    assert (said.code, said.out) == (1, f"{stream} did not come back: {stream} is in this database already\n")
+    empty = f"sqlite:///{tmp_path}/restored.db"
+    assert place.ask("restore", file, "--db", empty, "--dry-run").out == f"{stream} would come back\n"
+    assert place.ask("restore", file, "--db", empty).out == f"{stream} came back\n"
+    assert place.ask("show", stream, "--db", empty, "--json").json["state"] == "completed"
+    assert place.ask("audit", "--db", empty).code == 0
+    assert place.ask("restore", file, "--db", empty, "--json").json["left"][0]["id"] == stream
+
+
+def test_a_file_that_is_no_archive_is_refused(place: Place, tmp_path: Path) -> None:
+    (tmp_path / "x").write_text("hello\n")
+    said = place.ask("restore", tmp_path / "x")
+    assert (said.code, said.err) == (2, f"'{tmp_path / 'x'}' is no archive of `interlock archive`")
+    said = place.ask("restore", tmp_path / "none")
+    assert (said.code, said.err) == (2, f"'{tmp_path / 'none'}' cannot be read: No such file or directory")
 
 
 def test_a_folder_that_cannot_be_written_is_refused_in_a_sentence(place: Place, tmp_path: Path) -> None:

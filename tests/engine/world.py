@@ -31,6 +31,7 @@ from interlock.kernel.lifecycle import Lifecycle
 from interlock.kernel.rows import Body, Event, Note, Unit
 from interlock.lifecycles import shipped
 from interlock.plugins import STANDARD
+from interlock.plugins.state_files.restoring import RestoreTree
 from interlock.store.postgres import PostgresConnection
 from interlock.store.queries.snapshots import read_leases, read_rows
 from interlock.store.query import list_columns
@@ -66,7 +67,9 @@ class World:
 
     def carry_out(self, command: Command[A]) -> A:
         """By a connection that may: where there are roles, programs neither force nor archive, and operators do."""
-        if not isinstance(self.connection, PostgresConnection) or not isinstance(command, Force | Archive):
+        if not isinstance(self.connection, PostgresConnection) or not isinstance(
+            command, Force | Archive | RestoreTree
+        ):
             return self.engine.send(command)
         info = self.connection.raw.info
         url = f"postgresql://operator@{info.host}:{info.port}/{info.dbname}"

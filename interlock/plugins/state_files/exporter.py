@@ -15,6 +15,7 @@ EVERY = 1.0  # seconds between two documents of one kind, at least
 SHARE = 10  # documents are written for at most a tenth of the time
 POLL_SECONDS = 0.25  # between two looks at a database in which nothing new has happened
 Read = Callable[..., Any]  # asks a query of the plugin, beside the database or over HTTP
+ReadPlan = Callable[[int], Any]  # reads the execution plan of a workstream
 WriteArchive = Callable[[int, Path], bool]  # writes a workstream that has ended to a new file; False: not yet
 
 
@@ -22,13 +23,16 @@ class Exporter:
     """Keeps a state folder as the database is. Only this object writes to it."""
 
     def __init__(
-        self, folder: StateFolder, read: Read, write_archive: WriteArchive | None = None, page: int = PAGE
-    ) -> None:
+        self, folder: StateFolder, read: Read, read_plan: ReadPlan | None = None,
+        write_archive: WriteArchive | None = None, page: int = PAGE,
+    ) -> None:  # fmt: skip
         """`write_archive` is left out where there is no database to read whole trees from, as over HTTP."""
-        self.folder, self.read, self.write_archive, self.page = folder, read, write_archive, page
+        self.folder, self.read, self.page = folder, read, page
+        self.read_plan, self.write_archive = read_plan, write_archive
         self.cursor = folder.cursor
         self.known = folder.last.metadata.event_id if folder.last else ""  # the line that was written last
-        self.changed: set[int] | None = None  # workstreams whose documents are to be written; None: all that are open
+        self.changed: set[int] = set()  # workstreams whose documents are to be written
+        self.is_new = True  # no documents were written yet: those of a writer before may be older than the log
         self.ended: set[int] = set()  # workstreams that may have to be archived
         self.moved = True  # something has happened since the overview was written
         self.next_at = 0.0  # when documents may be written again
@@ -46,11 +50,8 @@ class Exporter:
             ) from None
         self.folder.append(self.leave_out_known(page.transitions))
         self.cursor = page.next
-        if page.workstreams:
-            self.moved = True
-            if self.changed is not None:
-                self.changed.update(page.workstreams)
-        self.moved = self.moved or bool(page.transitions)
+        self.changed.update(page.workstreams)
+        self.moved = self.moved or bool(page.transitions or page.workstreams)
         return page.more
 
     def leave_out_known(self, transitions: list[LoggedTransition]) -> list[LoggedTransition]:
@@ -67,9 +68,10 @@ class Exporter:
         if self.moved:
             self.moved = False
             self.write_overview(self.read(read_overview))
-        if self.changed is None:
+        if self.is_new:
+            self.is_new = False
             self.ended.update(self.read(list_workstreams, True))
-            self.changed = set(self.read(list_workstreams, False))
+            self.changed.update(self.read(list_workstreams, False))
         while self.changed:
             self.write_graph(self.changed.pop())
         self.archive_ended()
@@ -99,6 +101,8 @@ class Exporter:
         if graph is None:
             return  # it was archived meanwhile
         self.folder.replace(f"dag_{graph.id}.json", graph)
+        if self.read_plan is not None and graph.tasks:
+            self.folder.replace(f"execution_plan_{graph.id}.json", self.read_plan(unit))
         if graph.has_ended:
             self.ended.add(unit)
 

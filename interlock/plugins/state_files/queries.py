@@ -1,12 +1,36 @@
-"""What the writer of state files asks of the database."""
+"""What the writer of state files and who brings archives back ask of the database, and tables of their own."""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 from interlock.kernel.rows import Event, columns
+from interlock.store.connection import Connection
+from interlock.store.retention import split_ids
+from interlock.store.unit_of_work import UnitOfWork
 
+TABLES = """
+-- What came back from an archive: its transitions are told in the log of the database in which they happened.
+CREATE TABLE restored (
+    unit    BIGINT PRIMARY KEY,
+    tenant  INTEGER NOT NULL,
+    top     BIGINT NOT NULL,                -- of its tree
+    at      BIGINT NOT NULL,
+    actor   TEXT NOT NULL,
+    file    TEXT NOT NULL
+);
+-- Ids that no program was given, because archived trees with such ids came back.
+CREATE TABLE skipped_ids (
+    first_id  BIGINT PRIMARY KEY,
+    last_id   BIGINT NOT NULL,
+    tenant    INTEGER NOT NULL
+);
+"""
 # Of some transitions.
 ENTITY_FACTS = """
 SELECT unit.id, unit.lifecycle, unit.parent, unit.decides, body.task, body.policy, body.retry_of, above.lifecycle
 FROM unit JOIN body ON body.unit = unit.id LEFT JOIN unit AS above ON above.id = unit.parent
 WHERE unit.tenant = :tenant AND unit.id {ids}
+AND NOT EXISTS (SELECT 1 FROM restored WHERE restored.unit = unit.id)
 """
 TASK_NAMES = "SELECT unit, name FROM place WHERE tenant = :tenant AND unit {ids}"
 WORKER_NAMES = "SELECT unit, name, capacity FROM worker WHERE tenant = :tenant AND unit {ids}"
@@ -64,3 +88,45 @@ NEEDS_BELOW = """
 SELECT need.unit, need.needs FROM need JOIN unit ON unit.id = need.unit
 WHERE unit.tenant = :tenant AND unit.parent = :unit ORDER BY need.unit, need.needs
 """
+# Of archives.
+LANES = """
+SELECT DISTINCT lane.id, lane.queue, lane.capabilities, lane.task FROM unit JOIN lane ON lane.id = unit.lane
+WHERE unit.id {ids} ORDER BY lane.id
+"""
+UNITS_AMONG = "SELECT id, lifecycle FROM unit WHERE id {ids} ORDER BY id"
+NOTES_AMONG = "SELECT id FROM note WHERE id {ids} UNION ALL SELECT id FROM unit WHERE id {ids}"
+ARCHIVED_AMONG = "SELECT unit FROM archived WHERE unit {ids} ORDER BY unit"
+TAKEN_KEY = "SELECT unit FROM body WHERE tenant = :tenant AND task = :task AND key = :key"
+LOCK_IDS = "UPDATE id_block SET next_id = next_id WHERE name = 'unit' RETURNING next_id"
+RAISE_IDS = "UPDATE id_block SET next_id = :beyond WHERE name = 'unit'"
+SKIPPED_IDS = "SELECT first_id, last_id FROM skipped_ids"
+ADD_SKIPPED_IDS = "INSERT INTO skipped_ids (first_id, last_id, tenant) VALUES (:first, :last, :tenant)"
+PATHS = """
+SELECT digest, id, source, target, category, outcome, started, hops, opens, forced, retired FROM transition_path
+"""
+ADD_RESTORED = """
+INSERT INTO restored (unit, tenant, top, at, actor, file) VALUES (:unit, :tenant, :top, :at, :actor, :file)
+"""
+FORGET_RESTORED = "DELETE FROM restored WHERE unit {ids}"
+RESTORED_AND_GONE = """
+SELECT unit FROM restored WHERE NOT EXISTS (SELECT 1 FROM unit WHERE unit.id = restored.unit) ORDER BY unit LIMIT 100
+"""
+
+
+def read_lanes_to_archive(tx: UnitOfWork, units: Sequence[int]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yields what units asked of a worker: the number of a lane says nothing outside its database."""
+    lanes = {row for part in split_ids(units) for row in tx.connection.rows(LANES, {"ids": part})}
+    for number, queue, capabilities, task in sorted(lanes):
+        yield "lane", {"id": number, "queue": queue, "capabilities": capabilities, "task": task}
+
+
+def forget_restored(tx: UnitOfWork, units: Sequence[int]) -> None:
+    """Units that came back and are archived once more are gone."""
+    for part in split_ids(units):
+        tx.connection.rows(FORGET_RESTORED, {"ids": part})
+
+
+def find_restored_and_gone(connection: Connection) -> Iterator[tuple[int, str]]:
+    """Finds units that came back from an archive and are not there."""
+    for (unit,) in connection.rows(RESTORED_AND_GONE):
+        yield unit, "it came back from an archive, and is not there"
