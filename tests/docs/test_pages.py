@@ -97,8 +97,7 @@ def test_the_page_about_events(tmp_path: Path) -> None:
 
 
 def test_the_page_about_recovery(tmp_path: Path) -> None:
-    port = free_port()
-    follow("docs/recovery.md", tmp_path, {"8000": str(port)}, env={"INTERLOCK_UP_PORT": str(port)})
+    follow("docs/recovery.md", tmp_path, {})
 
 
 def test_the_page_about_testing(tmp_path: Path) -> None:

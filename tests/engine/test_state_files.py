@@ -14,12 +14,15 @@ import pytest
 from interlock.audit.log.checker import Checker
 from interlock.core.engine import Engine
 from interlock.kernel.commands import Claim, Decide, Drain, Register, Submit, Work
+from interlock.kernel.errors import InterlockError
 from interlock.lifecycles import shipped
 from interlock.plugins import open_engine
 from interlock.plugins.state_files.exporter import Exporter
 from interlock.plugins.state_files.folder import LOG, open_folder
 from interlock.plugins.state_files.transitions import TransitionPage, read_transitions
 from interlock.store.caller_transaction import join_transaction
+from interlock.store.postgres import PostgresConnection
+from interlock.store.restore import begin_again
 from interlock.testing.simulation.random_commands import Chance
 from tests.engine.test_families import workstream
 from tests.engine.test_random_commands import ask_together
@@ -190,3 +193,39 @@ def test_a_transaction_that_began_first_and_ended_last_is_told_behind_what_it_fo
 
 def read_page(engine: Engine, cursor: str | None) -> TransitionPage:
     return engine.read(lambda connection: read_transitions(connection, 1, cursor), 1)
+
+
+def test_a_log_that_is_empty_goes_on_behind_the_older_ones(world: World, tmp_path: Path) -> None:
+    """A writer may be killed when it has given the log a number, and has written nothing to the next one."""
+    live(world, 3, commands=100)
+    lines = export(world, tmp_path, 5_000)
+    assert list(tmp_path.glob("transitions.0*.jsonl")) != []
+    (tmp_path / LOG).unlink()
+    assert export(world, tmp_path, 5_000) == lines
+
+
+def read_file(path: Path) -> list[Line]:
+    return [msgspec.json.decode(line) for line in path.read_bytes().splitlines()]
+
+
+def test_a_log_is_not_rotated_inside_an_instant(world: World, tmp_path: Path) -> None:
+    workstream(world, *((f"t{place}", True, ()) for place in range(30)))  # 31 transitions at once
+    world.pass_time(1)
+    world.worker()
+    export(world, tmp_path, 500)
+    (older,) = tmp_path.glob("transitions.0*.jsonl")
+    assert len({line["timestamp"] for line in read_file(older)}) == 1
+    assert len(read_file(older)) == 31
+    assert len(read_file(tmp_path / LOG)) == 1
+
+
+def test_the_database_restored_from_a_backup_is_another_one(world: World, tmp_path: Path) -> None:
+    live(world, 4, commands=60)
+    lines = export(world, tmp_path)
+    declare(world.connection, 1)
+    if isinstance(world.connection, PostgresConnection):
+        return  # only its owner may say so: tests/engine/test_restored.py
+    begin_again(world.connection, world.now_us)
+    with pytest.raises(InterlockError, match=r"or before this one was restored from a backup.*name another folder"):
+        export(world, tmp_path)
+    assert read_lines(tmp_path) == lines
