@@ -44,10 +44,10 @@ def reader(world: World) -> Callable[..., Any]:
     return read
 
 
-def export(world: World, path: Path, rotate_bytes: int = MB) -> list[Line]:
+def export(world: World, path: Path, rotate_bytes: int = MB, page: int = 7) -> list[Line]:
     """The lines of the log when everything was written."""
     with open_folder(path, rotate_bytes) as folder:
-        Exporter(folder, reader(world)).run(follow=False)
+        Exporter(folder, reader(world), page=page).run(follow=False)
     return read_lines(path)
 
 
