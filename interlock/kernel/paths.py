@@ -195,6 +195,7 @@ def compose(lifecycle: Lifecycle, leases: Lifecycle, source: str, lease: str | N
 
 
 def forced(lifecycle: Lifecycle, leases: Lifecycle, source: str, lease: str | None, target: str) -> Path:
+    """The path by which an operator forces a unit into a state."""
     live = lease is not None and leases.category(lease) in LIVE
     with_lease = next(lease_path(leases, lease, (REVOKE,))) if live else (None, None)
     hop = PathHop(FORCE, source, target, "forced", "warning", 0, 0, *with_lease)

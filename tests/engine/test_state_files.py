@@ -13,7 +13,7 @@ import pytest
 
 from interlock.audit.log.checker import Checker
 from interlock.core.engine import Engine
-from interlock.kernel.commands import Claim, Decide, Drain, Register, Submit, Work
+from interlock.kernel.commands import Claim, Decide, Drain, Register, Rerun, Submit, Work
 from interlock.kernel.errors import InterlockError
 from interlock.lifecycles import shipped
 from interlock.plugins import open_engine
@@ -26,8 +26,9 @@ from interlock.store.restore import begin_again
 from interlock.testing.simulation.random_commands import Chance
 from tests.engine.test_families import workstream
 from tests.engine.test_random_commands import ask_together
+from tests.engine.test_workstream_histories import COMMANDS, ENDS, History, Trusting
 from tests.engine.world import World
-from tests.store.databases import declare, fresh_postgres
+from tests.store.databases import declare, fresh, fresh_postgres
 
 MB = 1 << 20
 LOGGED = "lifecycle IN ('task', 'workstream', 'worker') AND source IS NOT NULL AND source <> target"
@@ -229,3 +230,15 @@ def test_the_database_restored_from_a_backup_is_another_one(world: World, tmp_pa
     with pytest.raises(InterlockError, match=r"or before this one was restored from a backup.*name another folder"):
         export(world, tmp_path)
     assert read_lines(tmp_path) == lines
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_tasks_that_are_added_retried_skipped_and_reassigned_leave_a_sound_log(tmp_path: Path, seed: int) -> None:
+    with fresh("sqlite memory", tmp_path, "") as connection:
+        world = Trusting(connection)
+        history = History(world, seed)
+        history.play(COMMANDS)
+        if history.state in ENDS:
+            world.send(Rerun(unit=history.stream, failed=True))
+        assert len(export(world, tmp_path / "state")) == count_transitions(world)
+        assert find_problems(tmp_path / "state") == []

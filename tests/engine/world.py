@@ -21,6 +21,7 @@ from interlock.kernel.commands import (
     Outcome,
     Register,
     Release,
+    RestoreTree,
     Standing,
     Start,
     Submit,
@@ -31,7 +32,6 @@ from interlock.kernel.lifecycle import Lifecycle
 from interlock.kernel.rows import Body, Event, Note, Unit
 from interlock.lifecycles import shipped
 from interlock.plugins import STANDARD
-from interlock.plugins.state_files.restoring import RestoreTree
 from interlock.store.postgres import PostgresConnection
 from interlock.store.queries.snapshots import read_leases, read_rows
 from interlock.store.query import list_columns

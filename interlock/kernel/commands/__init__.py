@@ -46,11 +46,13 @@ from interlock.kernel.commands.metrics import CountEvents as CountEvents
 from interlock.kernel.commands.metrics import Position as Position
 from interlock.kernel.commands.operators import REASONS as REASONS
 from interlock.kernel.commands.operators import Archive as Archive
+from interlock.kernel.commands.operators import ArchivedLane as ArchivedLane
 from interlock.kernel.commands.operators import Bury as Bury
 from interlock.kernel.commands.operators import Cancel as Cancel
 from interlock.kernel.commands.operators import Force as Force
 from interlock.kernel.commands.operators import Requeue as Requeue
 from interlock.kernel.commands.operators import Rerun as Rerun
+from interlock.kernel.commands.operators import RestoreTree as RestoreTree
 from interlock.kernel.commands.operators import Revoke as Revoke
 from interlock.kernel.commands.pauses import PauseStatus as PauseStatus
 from interlock.kernel.commands.pauses import PauseWork as PauseWork

@@ -1,7 +1,10 @@
 """What an operator asks of one unit."""
 
+import msgspec
+
 from interlock.kernel.commands.base import Command, Route, Standing
 from interlock.kernel.commands.submit import Submitted
+from interlock.kernel.rows import Act, Row
 
 REASONS = (
     "parse_error", "validation_failed", "dependency_unavailable", "timeout", "exhausted_retries",
@@ -87,3 +90,31 @@ class Archive(Command[int], frozen=True, kw_only=True):
     unit: int
     file: str
     digest: str  # of what the file holds; other contents are refused
+
+
+class ArchivedLane(msgspec.Struct, frozen=True):
+    """What the units of a lane asked of a worker; lanes have other ids in every database."""
+
+    id: int
+    queue: str
+    capabilities: str
+    task: str
+
+
+class RestoreTree(Command[int], frozen=True, kw_only=True):
+    """An archived tree comes back, as its file holds it. Answers how many jobs, runs and steps it has."""
+
+    committer = Route.OTHER
+    scope = "admin"
+    public = False
+    makes_rows = False
+
+    unit: int  # its top
+    file: str
+    acts: tuple[Act, ...]
+    rows: tuple[Row, ...]
+    lanes: tuple[ArchivedLane, ...] = ()
+
+    def count_rows(self) -> int:
+        """Returns how many rows come back."""
+        return len(self.rows)

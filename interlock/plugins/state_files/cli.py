@@ -16,12 +16,12 @@ from interlock.cli.output import FINDING, Json, format_count, print_json, print_
 from interlock.client.app import App
 from interlock.client.progress import PAGE, ExecutionPlan, read_plan
 from interlock.core.archive import ACT, TREE, ArchivedTree
+from interlock.kernel.commands import ArchivedLane, RestoreTree
 from interlock.kernel.errors import InterlockError, StoreError
 from interlock.kernel.rows import Act, Row, Unit
 from interlock.plugins.state_files.documents import can_be_archived
 from interlock.plugins.state_files.exporter import Exporter
 from interlock.plugins.state_files.folder import open_folder
-from interlock.plugins.state_files.restoring import ArchivedLane, RestoreTree
 from interlock.store.retention import KEPT
 
 LANE = b'{"table":"lane",'

@@ -1,6 +1,7 @@
 """What files of the state of workstreams add to the core: queries for their writer, and archives that come back."""
 
 from interlock.core.plugin import Plugin
+from interlock.kernel.commands import RestoreTree
 from interlock.plugins.state_files.documents import list_workstreams, read_graph, read_overview
 from interlock.plugins.state_files.queries import (
     TABLES,
@@ -8,7 +9,7 @@ from interlock.plugins.state_files.queries import (
     forget_restored,
     read_lanes_to_archive,
 )
-from interlock.plugins.state_files.restoring import RestoreTree, restore_tree
+from interlock.plugins.state_files.restoring import restore_tree
 from interlock.plugins.state_files.transitions import read_transitions
 from interlock.store.hooks import Hooks
 

@@ -27,8 +27,9 @@ CREATE TABLE skipped_ids (
 """
 # Of some transitions.
 ENTITY_FACTS = """
-SELECT unit.id, unit.lifecycle, unit.parent, unit.decides, body.task, body.policy, body.retry_of, above.lifecycle
+SELECT unit.id, unit.lifecycle, unit.parent, unit.decides, body.task, body.policy, replaced.unit, above.lifecycle
 FROM unit JOIN body ON body.unit = unit.id LEFT JOIN unit AS above ON above.id = unit.parent
+LEFT JOIN body AS replaced ON replaced.unit = body.retry_of AND replaced.replaced_by = body.unit
 WHERE unit.tenant = :tenant AND unit.id {ids}
 AND NOT EXISTS (SELECT 1 FROM restored WHERE restored.unit = unit.id)
 """

@@ -17,7 +17,7 @@ from hashlib import sha256
 import msgspec
 
 from interlock.core.operator_verbs import refuse_unless_operator
-from interlock.kernel.commands import Command
+from interlock.kernel.commands import ArchivedLane, RestoreTree
 from interlock.kernel.errors import InterlockError
 from interlock.kernel.ids import format_id
 from interlock.kernel.lifecycle import Category
@@ -60,15 +60,6 @@ DIFFERENT = ("act", "born", "lane")  # columns that name what is another one in 
 RESTS = (Category.GATE, Category.WAITING)
 
 
-class ArchivedLane(msgspec.Struct, frozen=True):
-    """What the units of a lane asked of a worker; lanes have other ids in every database."""
-
-    id: int
-    queue: str
-    capabilities: str
-    task: str
-
-
 class KnownPath(msgspec.Struct, frozen=True):
     """What a path makes of a unit."""
 
@@ -84,22 +75,6 @@ class KnownPath(msgspec.Struct, frozen=True):
     retired: int
 
 
-class RestoreTree(Command[int], frozen=True, kw_only=True):
-    """An archived tree comes back, as its file holds it. Answers how many jobs, runs and steps it has."""
-
-    scope = "admin"
-    makes_rows = False
-
-    unit: int  # its top
-    file: str
-    acts: tuple[Act, ...]
-    rows: tuple[Row, ...]
-    lanes: tuple[ArchivedLane, ...] = ()
-
-    def count_rows(self) -> int:
-        return len(self.rows)
-
-
 def restore_tree(tx: UnitOfWork, command: RestoreTree) -> int:
     """The tree is there, with its history, and `restored` says where from.
 
@@ -113,7 +88,7 @@ def restore_tree(tx: UnitOfWork, command: RestoreTree) -> int:
     take_ids(tx, [*tree, *(row.id for row in command.rows if isinstance(row, Note))])
     lanes = {lane.id: find_lane(tx, command.tenant, lane) for lane in command.lanes}
     units = {number: msgspec.structs.replace(unit, lane=lanes.get(unit.lane, 0)) for number, unit in tree.items()}
-    Replay(tx, units, command.rows).write(command.acts)
+    ActWriter(tx, units, command.rows).write(command.acts)
     for kind in (Body, NamedPlace, Need, Note, Artifact, WorkerRow):  # places before the needs of them
         rows = [row for row in command.rows if isinstance(row, kind)]
         insert(tx, [row for row in rows if not isinstance(row, Need) or row.needs in units])
@@ -186,7 +161,7 @@ def take_ids(tx: UnitOfWork, ids: Sequence[int]) -> None:
             raise InterlockError(f"the id {taken[0][0]} is another one's in this database")
 
 
-class Replay:
+class ActWriter:
     """Writes the acts of a tree once more."""
 
     def __init__(self, tx: UnitOfWork, units: dict[int, Unit], rows: Sequence[Row]) -> None:

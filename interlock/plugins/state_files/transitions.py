@@ -100,7 +100,7 @@ class EntityFacts(msgspec.Struct, frozen=True):
     decides: int
     task: str
     policy: str
-    retry_of: int | None
+    retry_of: int | None  # the task that it was made in place of
     above: str | None  # the lifecycle of the parent
 
     @property
