@@ -190,3 +190,22 @@ def test_a_rerun_of_a_rerun_takes_over_what_that_took_over(world: World) -> None
     changed = world.send(Rerun(unit=ws)).unit
     do(world, worker, "fetch", result="[7, 2]")
     assert states(world, changed)["each[0]"] == "queued"
+
+
+def test_a_map_that_was_cancelled_is_retried_without_new_tasks(world: World) -> None:
+    ws, *_ = stream(
+        world,
+        task("fetch", "ws", priority=9),
+        task("each", "ws", needs=("fetch",), options=options(map={"over": "fetch"}), decides=False, priority=5),
+        task("slow", "ws"),
+    )
+    worker = world.worker()
+    do(world, worker, "fetch", result="[1, 2]")
+    do(world, worker, "each", result="10")
+    world.cancel(named(world, ws, "each"))
+    again = world.send(RetryTask(unit=named(world, ws, "each"))).unit
+    assert world.unit(ws).total == 5
+    do(world, worker, "each", result="20")
+    assert (world.unit(again).state, world.body(again).result) == ("completed", "[10,20]")
+    do(world, worker, "slow")
+    assert world.unit(ws).state == "completed"

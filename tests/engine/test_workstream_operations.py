@@ -2,7 +2,7 @@
 
 import pytest
 
-from interlock.kernel.commands import AddTasks, Decide, ReassignTask, Rerun, RetryTask, SkipTask, Submit
+from interlock.kernel.commands import AddTasks, Decide, Force, ReassignTask, Rerun, RetryTask, SkipTask, Submit
 from interlock.kernel.errors import InterlockError, Refused, Unknown
 from tests.engine.streams import do, fail, named, options, states, stream, task
 from tests.engine.world import World, held
@@ -266,4 +266,20 @@ def test_what_a_holder_added_is_retried_too(world: World) -> None:
     world.send(RetryTask(unit=made.unit))
     world.finish(grant)
     do(world, worker, "b")
+    assert world.unit(ws).state == "completed"
+
+
+def test_a_workstream_that_ended_before_its_tasks_were_there_is_not_rerun(world: World) -> None:
+    (ws,) = stream(world, expects=2)
+    with pytest.raises(InterlockError):
+        world.send(Rerun(unit=ws))
+    world.send(Submit(work=(task("a", ws),)))
+    world.cancel(ws)
+    with pytest.raises(InterlockError, match="ended with 1 of the 2 tasks that it expects; submit it anew"):
+        world.send(Rerun(unit=ws))
+
+
+def test_a_workstream_that_was_forced_to_its_end_is_not_found_by_the_laws(world: World) -> None:
+    ws, _ = stream(world, task("a", "ws"))
+    world.send(Force(unit=ws, state="completed", reason="shipped by hand"))
     assert world.unit(ws).state == "completed"

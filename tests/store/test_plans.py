@@ -21,6 +21,7 @@ from interlock.plugins.evidence.logs import compress_logs
 from interlock.plugins.pauses import queries as pause_queries
 from interlock.plugins.schedules import queries as schedule_queries
 from interlock.plugins.workflows import queries as workflow_queries
+from interlock.plugins.workstreams import queries as stream_queries
 from interlock.store.acts import UNITS_MAX
 from interlock.store.flush import NeedChange, count_needs
 from interlock.store.ids import Ids
@@ -36,6 +37,7 @@ from tests.store.raw_acts import bear, move, place_of, transaction
 LIMIT, LANES = 10, 10_000
 UNIT_KEY = ("unit_pkey", "sqlite_autoindex_unit_1")
 NEED_KEY = ("need_pkey", "sqlite_autoindex_need_1")
+BODY_KEY = ("body_pkey", "sqlite_autoindex_body_1")
 PLACE_KEY = ("place_pkey", "sqlite_autoindex_place_1")
 AHEAD, AHEAD_PROOF, FEW = 50_000, 500_000, 50
 OTHERS = 1_000  # units of another tenant that are available, or due
@@ -274,6 +276,16 @@ FINDERS: dict[str, tuple[Callable[[UnitOfWork], object], set[str]]] = {
     "body": (lambda tx: tx.body(tx.lock_units([FILLED])[0]), {"body_pkey", "sqlite_autoindex_body_1"}),
     "count_needs": (lambda tx: count_needs(tx, dict.fromkeys((7, 8), NeedChange(1, 1))), {"need_reverse"}),
     "waiting_for": (lambda tx: places.find_waiting_for(tx, [7, 8]), {"need_reverse", *UNIT_KEY}),
+    "waiting_for_a_task": (lambda tx: stream_queries.read_waiting(tx, 7), {"need_reverse", *UNIT_KEY}),
+    "needs_of_a_task": (lambda tx: stream_queries.read_needs(tx, 7), {*NEED_KEY}),
+    "unmet_names": (lambda tx: stream_queries.read_unmet_names(tx, 7), {*NEED_KEY, *UNIT_KEY, "one_place_a_unit"}),
+    "children_of_a_stream": (lambda tx: list(stream_queries.read_children(tx, 7)), {"unit_parent", *UNIT, *BODY_KEY}),
+    "needs_of_children": (
+        lambda tx: stream_queries.read_needs_of_children(tx, 7),
+        {"unit_parent", *NEED_KEY, *UNIT_KEY},
+    ),
+    "named_results": (lambda tx: stream_queries.read_named_results(tx, 7, ["a", "b"]), {*PLACE_KEY, *BODY_KEY}),
+    "done_items": (lambda tx: stream_queries.read_done_items(tx, 7, ["a", "b"]), {*PLACE_KEY, *UNIT_KEY, *BODY_KEY}),
     "places": (lambda tx: list(places.read_places(tx, 7, ["a", "b"])), {*PLACE_KEY, *UNIT_KEY}),
     "names": (lambda tx: places.read_names(tx, [7, 8]), {"one_place_a_unit"}),
     "needs_below": (lambda tx: places.read_needs_below(tx, [7, 8]), {*NEED_KEY, *UNIT_KEY}),

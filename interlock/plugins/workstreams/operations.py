@@ -25,6 +25,7 @@ from interlock.kernel.lifecycle import Category
 from interlock.kernel.rows import NamedPlace, Need, Unit
 from interlock.plugins.workstreams.adding import find_workstream, is_unplanned
 from interlock.plugins.workstreams.copies import copy_task, name_all
+from interlock.plugins.workstreams.maps import MAPPED
 from interlock.plugins.workstreams.queries import (
     forget_needs,
     forget_place,
@@ -33,6 +34,7 @@ from interlock.plugins.workstreams.queries import (
     read_waiting,
 )
 from interlock.store.flush import add_counts
+from interlock.store.queries.for_verbs import read_notes
 from interlock.store.unit_of_work import UnitOfWork
 
 GOES_ON = (Category.WAITING, Category.ACTIVE)  # a workstream that has not been judged
@@ -82,6 +84,8 @@ def retry_task(tx: UnitOfWork, command: RetryTask) -> Submitted:
     tx.change(body)
     payload = {"by": command.describe_actor(), "reason": stamp.reason, "as": unit.id}
     note(tx, old.id, "retried", msgspec.json.encode(payload).decode())
+    for kept in read_notes(tx, [old.id], MAPPED):  # a map has its tasks already, and they are needed again
+        note(tx, unit.id, MAPPED, kept.payload)
     take_over_place(tx, old, unit, policy_of(body).step)
     move_needs(tx, old, unit, [need for need in waiting if tx.rows.units[need.unit].outcome is None])
     add_counts(tx, {parent.id: {"total": -1, "lost": -1, "decided": -old.decides, "deciders": -old.decides}})

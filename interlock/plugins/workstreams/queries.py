@@ -169,7 +169,8 @@ def find_not_completed(connection: Connection) -> list[tuple[int, int, str]]:
         "SELECT stream.id, unit.id, unit.state FROM unit AS stream JOIN unit ON unit.parent = stream.id "
         "JOIN body ON body.unit = unit.id WHERE stream.lifecycle = 'workstream' AND stream.outcome = 'success' "
         "AND unit.lifecycle = 'task' AND coalesce(unit.outcome, '') <> 'success' AND NOT EXISTS "
-        "(SELECT 1 FROM body AS fresh WHERE fresh.unit = body.replaced_by AND fresh.retry_of = body.unit)"
+        "(SELECT 1 FROM body AS fresh WHERE fresh.unit = body.replaced_by AND fresh.retry_of = body.unit) "
+        "AND NOT EXISTS (SELECT 1 FROM forced_move WHERE forced_move.unit IN (stream.id, unit.id))"
     )
     return [(stream, task, state) for stream, task, state in connection.rows(sql)]
 
@@ -178,7 +179,8 @@ def read_expecting(connection: Connection, plugin: str) -> list[tuple[int, int, 
     """Workstreams that expect a number of tasks: id, version, tasks, outcome and policy."""
     sql = (
         "SELECT unit.id, unit.version, unit.total, unit.outcome, body.policy FROM unit "
-        "JOIN body ON body.unit = unit.id WHERE unit.lifecycle = 'workstream' AND body.policy LIKE :named"
+        "JOIN body ON body.unit = unit.id WHERE unit.lifecycle = 'workstream' AND body.policy LIKE :named "
+        "AND NOT EXISTS (SELECT 1 FROM forced_move WHERE forced_move.unit = unit.id)"
     )
     rows = connection.rows(sql, {"named": f"%{plugin}%expects%"})
     return [(unit, version, total, outcome, policy) for unit, version, total, outcome, policy in rows]

@@ -27,7 +27,7 @@ from interlock.kernel.rows import Body, Need, Unit
 from interlock.plugins.workstreams.adding import PLAN
 from interlock.plugins.workstreams.copies import copy_task, name_all
 from interlock.plugins.workstreams.maps import TAKES_ITEMS
-from interlock.plugins.workstreams.options import is_workstream, options_in
+from interlock.plugins.workstreams.options import is_workstream, options_in, options_of
 from interlock.plugins.workstreams.queries import read_children, read_needs_of_children
 from interlock.store.unit_of_work import UnitOfWork
 
@@ -52,6 +52,7 @@ def rerun_workstream(tx: UnitOfWork, old: Unit, command: Requeue | Rerun) -> Sub
     tasks, replaced = list_counting_tasks(tx, old)
     if not tasks:
         raise InterlockError(f"{format_id(old.lifecycle, old.id)} has no task; there is nothing to do again")
+    refuse_unplanned(tx, old, len(tasks))
     needs = list_needs(tx, old, tasks, replaced)
     kept, partly = choose_kept(command, tasks, needs)
     stamp = make_again_stamp(command)
@@ -63,6 +64,14 @@ def rerun_workstream(tx: UnitOfWork, old: Unit, command: Requeue | Rerun) -> Sub
     advance(tx, fresh, PLAN, Stamp("engine", f"all {len(tasks)} tasks are there"))
     ready_children(tx, fresh)
     return Submitted(unit=fresh.id, created=True, lifecycle=fresh.lifecycle, state=fresh.state)
+
+
+def refuse_unplanned(tx: UnitOfWork, old: Unit, count: int) -> None:
+    """Raises InterlockError if a workstream ended before it had the tasks that it expects."""
+    own = options_of(tx.body(old))
+    if own is not None and own.expects is not None and count < own.expects:
+        name = format_id(old.lifecycle, old.id)
+        raise InterlockError(f"{name} ended with {count} of the {own.expects} tasks that it expects; submit it anew")
 
 
 def list_counting_tasks(tx: UnitOfWork, old: Unit) -> tuple[dict[int, OldTask], dict[int, int]]:

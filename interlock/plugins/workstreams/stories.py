@@ -6,8 +6,14 @@ import msgspec
 
 from interlock.core.plugin import Storyteller
 from interlock.kernel.commands import (
+    AddTasks,
+    Claim,
+    Finish,
+    LeaseRef,
+    Outcome,
     PauseWork,
     ReassignTask,
+    Register,
     Rerun,
     RetryTask,
     SkipTask,
@@ -53,6 +59,30 @@ async def add_in_pages(teller: Storyteller) -> None:
     await change_tasks(teller, ws)
 
 
+async def add_under_a_lease(teller: Storyteller) -> None:
+    """The holder of a task adds tasks to its workstream, more than once, and once too late."""
+    queue = f"adds.{teller.random.randrange(10**9)}"
+    worker = await teller.ask(Register(name=queue, incarnation="1", capacity=9, actor=ACTOR))
+    made = await teller.ask(
+        Submit(work=(make_stream(), make_task("ws", "first", queue=queue, attempts=9)), actor=ACTOR)
+    )
+    if isinstance(made, BaseException) or not isinstance(worker, int):
+        return
+    for turn in range(TURNS):
+        key = f"{queue}.{turn}"
+        grants = await teller.ask(Claim(worker=worker, key=key, nonce=f"{key:0>16}", queues=(queue,), actor=ACTOR))
+        for grant in grants if isinstance(grants, list) else ():
+            held = LeaseRef(grant.unit, grant.fence, grant.lease)
+            more = (make_task(made[0].unit, "second", needs=("first",)), make_task(made[0].unit, "third"))
+            await teller.ask(AddTasks(lease=held, work=more, actor=ACTOR))
+            await teller.pause(teller.random.random())
+            await teller.ask(AddTasks(lease=held, work=more, actor=ACTOR))
+            await teller.ask(Finish(outcomes=(Outcome(held=held),), actor=ACTOR))
+            late = await teller.ask(AddTasks(lease=held, work=(make_task(made[0].unit, "late"),), actor=ACTOR))
+            assert isinstance(late, BaseException), "who holds a task no more adds none"
+        await teller.pause(1)
+
+
 async def change_a_graph(teller: Storyteller) -> None:
     """Tasks of a graph fail, and are retried, skipped, reassigned; the whole is paused for a while, and rerun."""
     dice = teller.random
@@ -84,10 +114,10 @@ async def map_a_list(teller: Storyteller) -> None:
     dice = teller.random
     works = (
         make_stream(),
-        make_task("ws", "fetch", input=dice.choice(('{"acts": [["list", 3]]}', '{"acts": [["list", 4]]}'))),
+        make_task("ws", "fetch", input=f'{{"acts": [["list", {dice.choice((3, 3, 4))}]]}}'),
         make_task(
             "ws", "each", needs=("fetch",), decides=False,
-            own={"map": {"over": dice.choice(("fetch", "fetch", "fetch.none")), "argument": "acts", "at_once": 2}},
+            own={"map": {"over": dice.choice((*["fetch"] * 3, "fetch.none")), "argument": "acts", "at_once": 2}},
         ),
         make_task("ws", "after", needs=("each",)),
         make_task("ws", "beside", input='{"acts": [["sleep", 1.5]]}'),
@@ -111,4 +141,4 @@ async def change_tasks(teller: Storyteller, ws: int) -> None:
                 await teller.ask(SkipTask(unit=task.unit, actor=ACTOR))
 
 
-STORIES = (add_in_pages, change_a_graph, map_a_list)
+STORIES = (add_in_pages, add_under_a_lease, change_a_graph, map_a_list)
