@@ -8,7 +8,7 @@ PIP := $(BIN)/python -m pip -qq --disable-pip-version-check install --no-input
 PYTEST := $(BIN)/python -m pytest -q
 # The suites of `make test`, in the order in which they run; those of one word run together, and each word prints its time.
 SUITES ?= tidy+unit+lifecycles+model+validate_log+process+git spec+cli postgres+store+core+engine+corpus+plugins client+worker+testing \
-	simulation+property+regressions+mutants server docs+chaos
+	simulation+property+regressions+mutants server dashboard docs+chaos
 
 SECONDS ?= 60
 SEED ?= 100000

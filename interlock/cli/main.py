@@ -28,6 +28,7 @@ from interlock.cli import (
     stats,
     submit,
     tenant,
+    ui,
     up,
     validate_log,
     watch,
@@ -54,6 +55,7 @@ app.command("info")(info.print_info)
 app.command("hello", hidden=True)(info.print_info)
 app.command("up")(up.start)
 app.command("serve")(serve.start_server)
+app.command("ui")(ui.print_link)
 app.command("submit")(submit.submit)
 app.command("list")(list_jobs)
 app.command("show")(show.show_job)

@@ -1,6 +1,7 @@
 """`interlock serve`: the HTTP API, until it is stopped."""
 
 import sys
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any
@@ -71,6 +72,13 @@ MaxWrongKeys = Annotated[
         help="Wrong keys per minute and address; further ones get 429.",
     ),
 ]  # fmt: skip
+PublicUrl = Annotated[
+    str | None,
+    typer.Option(
+        "--public-url", envvar="INTERLOCK_PUBLIC_URL", metavar="URL",
+        help="Where people reach the pages, such as https://jobs.example.com (default: this machine only).",
+    ),
+]  # fmt: skip
 SECOND_US = 1_000_000
 
 
@@ -86,10 +94,11 @@ def start_server(
     request_timeout: RequestTimeout = "30s",
     question_timeout: QueryTimeout = "2s",
     max_wrong_keys: MaxWrongKeys = 10,
+    public_url: PublicUrl = None,
     log_format: LogFormat = "text",
     log_level: LogLevel = "info",
 ) -> None:
-    """Serve the HTTP API until SIGTERM or Ctrl-C. Other machines are served only by TLS or --behind-proxy."""
+    """Serve the HTTP API and the pages until SIGTERM or Ctrl-C. Other machines need TLS or --behind-proxy."""
     server = import_server()
     if db == f"sqlite://{MEMORY}":
         raise InterlockError("a database in memory ends with its process; name a file: --db sqlite:///file.db")
@@ -100,12 +109,13 @@ def start_server(
             request_seconds=parse_seconds("request-timeout", request_timeout),
             question_seconds=parse_seconds("question-timeout", question_timeout), wrong_keys=max_wrong_keys,
         ),
+        make_pages=import_pages(public_url),
     )  # fmt: skip
     server.check_options(place)
     with interlock.open(db, lifecycles=OWN_FILES, plugins=find_plugins()) as app:
         scheme = "https" if tls_cert else "http"
         print_line(
-            f"Interlock {__version__} on {format_url(app)}: {scheme}://{host}:{port} (try it there). Ctrl-C stops it."
+            f"Interlock {__version__} on {format_url(app)}: {scheme}://{host}:{port} (pages at /ui/). Ctrl-C stops it."
         )
         sys.stdout.flush()
         with write_log(log_format, log_level, lambda: f"serving {scheme}://{host}:{port}"):
@@ -122,6 +132,16 @@ def parse_seconds(name: str, text: str) -> float:
     if us < SECOND_US:
         raise InterlockError(f"--{name} = {text} is not allowed; the minimum is 1s")
     return us / SECOND_US
+
+
+def import_pages(public_url: str | None = None) -> Any:
+    """Return the function that makes the routes of the pages.
+
+    Raises:
+        InterlockError: the URL is not allowed.
+    """
+    site, pages = import_module("interlock.dashboard.site"), import_module("interlock.dashboard.pages")
+    return partial(site.make_routes, public=None if public_url is None else pages.parse_public_url(public_url))
 
 
 def import_server() -> Any:

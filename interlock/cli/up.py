@@ -4,9 +4,7 @@ import asyncio
 import socket
 import sys
 from contextlib import ExitStack
-from pathlib import Path
 from typing import Annotated
-from urllib.parse import unquote
 
 import typer
 
@@ -14,7 +12,8 @@ from interlock import __version__
 from interlock.cli.app_loader import find_app, find_plugins, parse_queues
 from interlock.cli.options import DEFAULT, Url, split_commas
 from interlock.cli.output import print_line
-from interlock.cli.serve import import_server
+from interlock.cli.serve import import_pages, import_server
+from interlock.cli.ui import get_key, make_link
 from interlock.cli.worker import (
     Capabilities,
     Grace,
@@ -33,10 +32,7 @@ from interlock.cli.worker import (
     run_until_stopped,
 )
 from interlock.client.app import App
-from interlock.client.keys import issue_key, load_or_create_key
-from interlock.kernel.commands import CreateKey
 from interlock.kernel.errors import InterlockError
-from interlock.store.sqlite import MEMORY
 from interlock.worker import demo_tasks
 from interlock.worker.loop import GRACE, Worker
 from interlock.worker.repositories import parse_repositories
@@ -120,12 +116,20 @@ def start_api(app: App, port: int | None, beside: ExitStack, *, demo: bool, shel
     listener = open_listener(port)
     beside.callback(listener.close)
     try:
-        beside.enter_context(server.serving_beside(app, listener))
+        beside.enter_context(server.serving_beside(app, listener, import_pages()))
     except server.UnsafeRole as unsafe:
         listener.close()
         return f"There is no HTTP API here: {unsafe}"
     base = f"http://{HOST}:{listener.getsockname()[1]}"
-    return f"The HTTP API is at {base} (try it there). {describe_use(base, get_key(app, shell=shell), demo)}"
+    key = get_key(app, shell=shell)
+    return f"{describe_pages(base, key)}\n\nThe HTTP API is at {base}/api. {describe_use(base, key, demo)}"
+
+
+def describe_pages(base: str, key: str | None) -> str:
+    """Return where the pages are, with a link that signs in if there is a key to sign in with."""
+    if key is None:
+        return f"The pages are at {base}/ui/."
+    return f"The pages are at {base}/ui/. This link signs in, once, within ten minutes:\n\n  {make_link(base, key)}"
 
 
 def describe_use(base: str, key: str | None, demo: bool) -> str:
@@ -156,18 +160,3 @@ def open_listener(port: int | None) -> socket.socket:
             why = error.strerror
     which = f"port {port}" if port is not None else f"any port from {PORT} to {PORT + PORTS - 1}"
     raise InterlockError(f"the API cannot listen on {which} of {HOST}: {why}; name a free one with --port")
-
-
-def get_key(app: App, *, shell: bool = False) -> str | None:
-    """Return a key for everything, kept beside a SQLite file from one start to the next; None for PostgreSQL.
-
-    With `shell` it may submit shell commands too. That key is kept apart, so that no other start has it.
-    """
-    scopes = ("admin", "vouch", "shell") if shell else ("admin", "vouch")
-    order = CreateKey(tenant=app.tenant, name="up", scopes=scopes)
-    if app.url == f"sqlite://{MEMORY}":
-        return issue_key(app, order).text
-    if not app.url.startswith("sqlite:///"):
-        return None
-    file = Path(unquote(app.url.removeprefix("sqlite:///")))
-    return load_or_create_key(app, file.with_name(f"{file.name}.shell.key" if shell else f"{file.name}.key"), order)

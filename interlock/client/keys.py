@@ -57,8 +57,12 @@ def issue_key(app: "App", order: CreateKey | RotateKey) -> Secret:
 
 def is_valid_secret(row: Row, secret: str, now: int) -> bool:
     """Whether this is the secret of the key, and the key is valid at `now`, in microseconds of the store's clock."""
-    right = hmac.compare_digest(row.digest, digest_of(secret))
-    return right and row.revoked_at is None and (row.expires_at is None or now < row.expires_at)
+    return hmac.compare_digest(row.digest, digest_of(secret)) and is_valid_at(row, now)
+
+
+def is_valid_at(row: Row, now: int) -> bool:
+    """Whether a key is neither revoked nor expired at `now`, in microseconds of the store's clock."""
+    return row.revoked_at is None and (row.expires_at is None or now < row.expires_at)
 
 
 def is_valid_key(app: "App", text: str) -> bool:

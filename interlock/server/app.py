@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any
@@ -101,12 +101,19 @@ def collect_operations(registry: Registry) -> tuple[Operation, ...]:
     return (*CORE_ROUTES, *command_api.make_routes(registry), *plugin_routes)
 
 
-def build_app(app: App, *, lent: bool = False, ticks: bool = False, limits: Limits = LIMITS) -> Litestar:
+# Makes the routes of pages: asked with the state of the server, its pipeline and its operations.
+MakePages = Callable[[ServerState, RequestPipeline, Sequence[Operation]], Sequence[HTTPRouteHandler]]
+
+
+def build_app(
+    app: App, *, lent: bool = False, ticks: bool = False, limits: Limits = LIMITS, make_pages: MakePages | None = None
+) -> Litestar:
     """Builds the server of an app's database. It connects when it starts, and answers what it took before it ends.
 
     Parameters:
         lent: the app is closed by whoever lent it.
         ticks: the server sends the ticks of every tenant while it serves.
+        make_pages: makes the pages that are served beside the API.
     """
     operations = collect_operations(app.registry)
     server = ServerState(app, limits)
@@ -129,7 +136,10 @@ def build_app(app: App, *, lent: bool = False, ticks: bool = False, limits: Limi
             server.close(lent=lent)
 
     text = msgspec.json.encode(build_openapi(operations, app.lifecycles))
-    pages = [make_page("/openapi.json", text, JSON), make_page("/", PAGE.encode(), HTML, PAGE_HEADERS)]
+    pages = [make_page("/openapi.json", text, JSON), make_page("/api", PAGE.encode(), HTML, PAGE_HEADERS)]
+    pages += (
+        make_pages(server, pipeline, operations) if make_pages else [make_page("/", PAGE.encode(), HTML, PAGE_HEADERS)]
+    )
     return Litestar(
         [*map(partial(make_route, pipeline), operations), *pages],
         lifespan=[run_lifespan],

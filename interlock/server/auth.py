@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from interlock.client.keys import is_valid_secret
+from interlock.client.keys import is_valid_at, is_valid_secret
 from interlock.core.plugin import Registry
 from interlock.kernel.api_keys import KIND, allows, digest_of, read_key, split_roles
 from interlock.kernel.commands import Command
@@ -79,9 +79,18 @@ class KeyCache:
         known_key = await self.find(*read) if read else None
         if known_key is None or read is None or not is_valid_secret(known_key.row, read[2], known_key.now()):
             raise InvalidKey(401, BAD, headers=ASK)
-        row = known_key.row
-        scopes, seal = tuple(row.scopes.split(",")), digest_of(f"seal {row.digest}")
-        return Caller(row.tenant, format_id(KIND, row.id), row.name, scopes, split_roles(row), known_key.limited, seal)
+        return make_caller(known_key)
+
+    async def find_by_id(self, tenant: int, key: int) -> Caller | None:
+        """Whose key has this id, for somebody who has shown its secret before; None if it is not valid any more."""
+        if tenant >= 2**31 or key >= 2**63:
+            return None
+        known_key = self.cached.get((tenant, key))
+        if known_key is None or loop_time() - known_key.read_at >= TRUSTED_SECONDS:
+            known_key = await self.load_key(tenant, key)
+        if known_key is None or not is_valid_at(known_key.row, known_key.now()):
+            return None
+        return make_caller(known_key)
 
     async def find(self, tenant: int, key: int, secret: str) -> CachedKey | None:
         """What is known of a key. One that does not open is looked up again: it may have another secret by now."""
@@ -121,6 +130,13 @@ class KeyCache:
         else:
             self.cached[tenant, key] = known_key
         return known_key
+
+
+def make_caller(known_key: CachedKey) -> Caller:
+    """Whoever has this key, and what it allows."""
+    row = known_key.row
+    scopes, seal = tuple(row.scopes.split(",")), digest_of(f"seal {row.digest}")
+    return Caller(row.tenant, format_id(KIND, row.id), row.name, scopes, split_roles(row), known_key.limited, seal)
 
 
 def require_option_scopes(caller: Caller, registry: Registry, command: Command[Any]) -> None:

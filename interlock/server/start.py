@@ -19,7 +19,7 @@ import uvicorn
 from interlock.client.app import App
 from interlock.client.keys import refuse_open
 from interlock.kernel.errors import InterlockError
-from interlock.server.app import LIMITS, build_app
+from interlock.server.app import LIMITS, MakePages, build_app
 from interlock.server.connections import protocol_for
 from interlock.server.limits import Limits
 from interlock.server.operations import ServerState
@@ -39,9 +39,11 @@ class ServerOptions(msgspec.Struct, frozen=True, kw_only=True):
     certificate: Path | None = None
     private_key: Path | None = None
     limits: Limits = LIMITS
+    make_pages: MakePages | None = None
 
 
 def is_loopback(host: str) -> bool:
+    """Returns whether a host, by name or by address, is this machine."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
@@ -82,7 +84,9 @@ class Server(uvicorn.Server):
     """A server that ends well once it is told to stop, and then also ends what would go on and on."""
 
     def __init__(self, app: App, options: ServerOptions, *, lent: bool = False) -> None:
-        asgi = build_app(app, lent=lent, ticks=not lent, limits=options.limits)  # who lends it ticks
+        asgi = build_app(  # who lends it ticks
+            app, lent=lent, ticks=not lent, limits=options.limits, make_pages=options.make_pages
+        )
         self.state: ServerState = asgi.state.server
         self.limits = options.limits
         files = {"ssl_certfile": options.certificate, "ssl_keyfile": options.private_key}
@@ -137,10 +141,12 @@ def serve(app: App, options: ServerOptions) -> None:
 
 
 @contextmanager
-def serving_beside(app: App, listener: socket.socket) -> Iterator[Server]:
+def serving_beside(
+    app: App, listener: socket.socket, make_pages: MakePages | None = None
+) -> Iterator[Server]:  # fmt: skip
     """While this lasts, a thread serves an app that others use too, and close; at the end all it took is answered."""
     app.connect().read(check_role)
-    server = Server(app, ServerOptions(), lent=True)
+    server = Server(app, ServerOptions(make_pages=make_pages), lent=True)
     thread = threading.Thread(target=server.run, args=([listener],), name="interlock server", daemon=True)
     thread.start()
     try:

@@ -13,8 +13,8 @@ BEGIN, END = "<!-- modules: written by `python -m tests.docs.modules` -->\n", "<
 PACKAGE = ROOT / "interlock"
 # From the top down: a package imports those below it, and never one above it.
 LAYERS = (
-    "cli", "testing", "server", "worker", "client", "plugins", "audit", "core", "store", "lifecycles", "git", "process",
-    "blobs", "kernel",
+    "cli", "testing", "dashboard", "server", "worker", "client", "plugins", "audit", "core", "store", "lifecycles", "git",
+    "process", "blobs", "kernel",
 )  # fmt: skip
 
 

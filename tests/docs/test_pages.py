@@ -178,12 +178,15 @@ def test_the_commands_of_the_readmes_table(tmp_path: Path, monkeypatch: pytest.M
     lasting = ("up", "demo", "worker", "lifecycle check")
     shutil.copy(ROOT / "interlock" / "lifecycles" / "job.toml", tmp_path / "job.toml")
     (tmp_path / "log.jsonl").write_text(text([line(1, "w1", REGISTER), line(2, "w1", DRAIN)]))
+    (tmp_path / "site.toml").write_text('name = "site"\n\n[tasks.build]\nrun = "make"\n')
+    files = {"validate-log": "log.jsonl", "workstream": "site.toml"}
     listed = re.findall(r"^\| `interlock ([^`]+)` \|", (ROOT / "README.md").read_text(encoding="utf-8"), re.MULTILINE)
     assert len(listed) > 10
     ask = inside("sqlite:///interlock.db")
     ask("db", "upgrade")
     for said in listed:
-        words = said.replace("FILE", "log.jsonl" if said.startswith("validate-log") else "job.toml")
+        file = next((name for word, name in files.items() if said.startswith(word)), "job.toml")
+        words = said.replace("FILE", file)
         if said.startswith(lasting):
             words = words.replace("mail:app", "run") + " --help"
         assert ask(*words.split()).code == 0, said
@@ -210,7 +213,7 @@ def test_make_run_starts_and_stops(tmp_path: Path) -> None:
             run.wait(PATIENCE)
     assert "Tasks: " in log.read_text()
     (told,) = [one for one in blocks((ROOT / "README.md").read_text(encoding="utf-8")) if one.language == "text"]
-    port = re.findall(r"http://127.0.0.1:(\d+) ", log.read_text())[0]  # that of the page may be taken
+    port = re.findall(r"http://127.0.0.1:(\d+)/", log.read_text())[0]  # that of the page may be taken
     assert re.search(pattern(told.text.replace("8000", port)), log.read_text()), log.read_text()
 
 

@@ -1,0 +1,98 @@
+"""Templates become text: everything is escaped, times are relative with the instant as a hint, JSON is coloured."""
+
+from datetime import UTC, datetime
+from functools import cache
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlencode
+
+import msgspec
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup, escape
+
+from interlock import __version__
+from interlock.client.durations import format_rounded
+
+HERE = Path(__file__).parent
+SHOWN_MAX = 64 * 1024  # characters of a value that are shown; the API has the whole
+
+
+@cache
+def get_environment() -> Environment:
+    environment = Environment(
+        loader=FileSystemLoader(HERE / "templates"), autoescape=True, undefined=StrictUndefined, trim_blocks=True,
+        lstrip_blocks=True,
+    )  # fmt: skip
+    environment.filters.update(ago=format_ago, json=format_json, printable=make_printable, took=format_took)
+    environment.globals.update(release=__version__, with_query=with_query)
+    return environment
+
+
+def render(template: str, **shown: Any) -> str:
+    """Returns a page."""
+    return get_environment().get_template(template).render(**shown)
+
+
+def make_printable(value: Any) -> str:
+    """Returns text without what would turn or hide the text around it: control and direction marks are shown."""
+    text = "" if value is None else str(value)
+    return "".join(char if char.isprintable() or char in "\n\t" else "\N{REPLACEMENT CHARACTER}" for char in text)
+
+
+def format_ago(text: str | None) -> Markup:
+    """Returns an instant as how long ago it was, or in how long it will be, with the instant as a hint."""
+    if not text:
+        return Markup("–")
+    instant = datetime.fromisoformat(text)
+    us = round((datetime.now(UTC) - instant).total_seconds() * 1_000_000)
+    length = format_rounded(abs(us)).split(" ")[0]  # the largest part is enough; the hint has the rest
+    words = "now" if abs(us) < 1_000_000 else f"{length} ago" if us > 0 else f"in {length}"
+    return Markup('<time datetime="{}" title="{}">{}</time>').format(text, text, words)
+
+
+def format_took(ms: int | None) -> str:
+    """Returns a length of time that is given in milliseconds."""
+    return "–" if ms is None else format_rounded(ms * 1_000)
+
+
+def format_json(value: Any) -> Markup:
+    """Returns a value as coloured JSON; of a long one the beginning, with how much is left."""
+    text = msgspec.json.format(msgspec.json.encode(value), indent=2).decode()
+    cut = len(text) - SHOWN_MAX
+    if cut > 0:
+        return escape(make_printable(text[:SHOWN_MAX])) + Markup(
+            "\n… {:,} more characters; the API has the whole"
+        ).format(cut)
+    return Markup("").join(colour(line) for line in make_printable(text).splitlines(keepends=True))
+
+
+def colour(line: str) -> Markup:
+    """Returns a line of formatted JSON with its key and value marked by what they are."""
+    body = line.lstrip(" ")
+    indent = line[: len(line) - len(body)]
+    key = Markup("")
+    if body.startswith('"'):
+        end = find_end(body)
+        if body[end : end + 1] == ":":
+            key, body = Markup('<span class="k">{}</span>: ').format(body[:end]), body[end + 2 :]
+    value = body.rstrip("\n").rstrip(",")
+    rest = body[len(value) :]
+    kind = "s" if value.startswith('"') else "b" if value in ("true", "false", "null") else "n"
+    if value in ("{", "}", "[", "]", "{}", "[]", ""):
+        return Markup(indent) + key + escape(value + rest)
+    return Markup(indent) + key + Markup('<span class="{}">{}</span>').format(kind, value) + escape(rest)
+
+
+def find_end(text: str) -> int:
+    """Returns where the JSON string at the beginning of a text ends."""
+    place = 1
+    while place < len(text) and text[place] != '"':
+        place += 2 if text[place] == "\\" else 1
+    return place + 1
+
+
+def with_query(pairs: list[tuple[str, str]], **changes: str | None) -> str:
+    """Returns the query of a page with some fields changed, or taken away."""
+    kept = [(name, value) for name, value in pairs if name not in changes]
+    kept += [(name, value) for name, value in changes.items() if value is not None]
+    return f"?{urlencode(kept)}" if kept else "?"

@@ -1,0 +1,336 @@
+"""All pages and actions in one table, and the routes that are made of it."""
+
+import asyncio
+import mimetypes
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from functools import partial
+from typing import Any
+from urllib.parse import urlsplit
+
+from litestar import Response
+from litestar.handlers import HTTPRouteHandler
+from litestar.response import Stream
+
+from interlock.dashboard import job_pages, system_pages, work_pages
+from interlock.dashboard.pages import (
+    HEADERS,
+    PLAIN_HTTP,
+    UI,
+    Action,
+    PageRequest,
+    PublicUrl,
+    Site,
+    WebPage,
+    finish,
+    make_page_error,
+    read_form,
+    read_pairs,
+    redirect,
+)
+from interlock.dashboard.render import HERE, render
+from interlock.kernel.commands.operators import REASONS, Bury
+from interlock.kernel.errors import InterlockError
+from interlock.server.auth import loop_time, require_scope
+from interlock.server.errors import ApiError
+from interlock.server.operations import Operation, ServerState, parse_unit_id
+from interlock.server.request_pipeline import HttpRequest, RequestPipeline
+
+PAGES = (
+    WebPage(path="/", template="overview.html", call=work_pages.show_overview, menu="Overview", icon="home", live=True),
+    WebPage(path="/jobs", template="jobs.html", call=job_pages.list_jobs, menu="Jobs", icon="list", live=True),
+    WebPage(path="/runs", template="jobs.html", call=job_pages.list_runs, menu="Runs", icon="tree", live=True),
+    WebPage(path="/inbox", template="inbox.html", call=work_pages.show_inbox, menu="Inbox", icon="inbox", live=True),
+    WebPage(
+        path="/dead-letters", template="dead_letters.html", call=work_pages.show_dead_letters, menu="Dead letters",
+        icon="c-dead",
+    ),
+    WebPage(path="/queues", template="queues.html", call=work_pages.show_queues, menu="Queues", icon="hook", live=True),
+    WebPage(
+        path="/workers", template="workers.html", call=system_pages.show_workers, menu="Workers", icon="worker",
+        live=True,
+    ),
+    WebPage(
+        path="/schedules", template="schedules.html", call=system_pages.show_schedules, menu="Schedules", icon="clock"
+    ),
+    WebPage(
+        path="/lifecycles", template="lifecycles.html", call=system_pages.show_lifecycles, menu="Lifecycles",
+        icon="life",
+    ),
+    WebPage(path="/start", template="tasks.html", call=work_pages.show_tasks, menu="Start", icon="key"),
+    WebPage(path="/start/{name}", template="start.html", call=work_pages.show_start),
+    WebPage(path="/jobs/{id}", template="job.html", call=job_pages.show_job),
+    WebPage(path="/runs/{id}", template="run.html", call=job_pages.show_run),
+    WebPage(
+        path="/dead-letters/requeue", template="requeue.html", call=work_pages.preview_requeue, scope="operate"
+    ),
+    WebPage(path="/lifecycles/{name}", template="lifecycle.html", call=system_pages.show_lifecycle),
+    WebPage(path="/search", template="error.html", call=system_pages.find),
+    WebPage(path="/me", template="me.html", call=system_pages.show_me, scope=None),
+)  # fmt: skip
+OF_JOB = {
+    "cancel": ("reason", "hard"), "requeue": ("reason",), "rerun": ("reason", "step"), "approve": ("comment",),
+    "reject": ("comment",), "pause": ("reason", "until"), "unpause": ("reason",),
+}  # fmt: skip
+AGAIN = ("requeue", "rerun")
+DECIDE = ("word", "comment")
+CHANGE_SECONDS = 0.7  # between two words to a page that something has happened
+ACTIONS = (
+    *(
+        Action(
+            path=f"/{kind}/{{id}}/{verb}", operation=f"/v1/jobs/{{id}}/{verb}", page=f"/{kind}/{{id}}", fields=fields,
+            leads_to_new=verb in AGAIN,
+        )
+        for kind in ("jobs", "runs")
+        for verb, fields in OF_JOB.items()
+    ),
+    *(
+        Action(path=f"/{kind}/{{id}}/decide", operation="/v1/inbox/{id}/decide", page=f"/{kind}/{{id}}", fields=DECIDE)
+        for kind in ("jobs", "runs")
+    ),
+    *(
+        Action(path=f"/inbox/{{id}}/{verb}", operation=f"/v1/inbox/{{id}}/{verb}", page="/inbox", fields=fields)
+        for verb, fields in {"approve": ("comment",), "reject": ("comment",), "decide": DECIDE}.items()
+    ),
+    *(
+        Action(
+            path=f"/queues/{{name}}/{verb}", operation=f"/v1/{verb}", page="/queues", fields=("reason", "until"),
+            fixed={"name": "queue"},
+        )
+        for verb in ("pause", "unpause")
+    ),
+    *(
+        Action(path=f"/schedules/{{name}}/{verb}", operation=f"/v1/schedules/{{name}}/{verb}", page="/schedules")
+        for verb in ("pause", "unpause", "trigger")
+    ),
+    Action(path="/workers/{id}/drain", operation="/v1/workers/{id}/drain", page="/workers"),
+)  # fmt: skip
+
+
+def make_routes(
+    server: ServerState, pipeline: RequestPipeline, operations: Sequence[Operation], public: PublicUrl | None = None
+) -> list[HTTPRouteHandler]:
+    """Returns the routes of all pages, their actions, signing in and out, and the files that they load."""
+    site = Site(server, pipeline, operations, PAGES, ACTIONS, public)
+    return [
+        *(make_route("GET", f"{UI}{page.path}", partial(site.answer, page)) for page in PAGES),
+        *(make_route("POST", f"{UI}{action.path}", partial(site.act, action)) for action in site.actions),
+        make_route("POST", f"{UI}/start/{{name}}", partial(start_job, site)),
+        make_route("POST", f"{UI}/jobs/{{id}}/bury", partial(bury_job, site)),
+        make_route("POST", f"{UI}/dead-letters/requeue", partial(requeue_dead_letters, site)),
+        make_route("GET", f"{UI}/live", partial(stream_changes, site)),
+        make_route("GET", f"{UI}/login", partial(show_sign_in, site)),
+        make_route("POST", f"{UI}/login", partial(sign_in, site)),
+        make_route("POST", f"{UI}/logout", partial(sign_out, site)),
+        make_route("GET", f"{UI}/enter/{{token}}", partial(enter, site)),
+        make_route("GET", f"{UI}/static/{{file}}", send_file),
+        make_route("GET", "/", partial(lead_to_pages, site)),
+    ]
+
+
+def make_route(
+    method: str, path: str, call: Callable[[HttpRequest], Awaitable[Response[Any]]]
+) -> HTTPRouteHandler:  # fmt: skip
+    async def answer(request: HttpRequest) -> Response[Any]:  # the name by which Litestar knows the argument
+        return await call(request)
+
+    name = f"{method.lower()}_{path.replace('/', '_').replace('{', '').replace('}', '')}"
+    return HTTPRouteHandler(path.replace("}", ":str}"), http_method=method, name=name)(answer)  # type: ignore[arg-type]
+
+
+async def lead_to_pages(site: Site, http_request: HttpRequest) -> Response[Any]:
+    return finish(redirect(f"{site.prefix}{UI}/"), http_request, "/", loop_time(), None)
+
+
+async def send_file(http_request: HttpRequest) -> Response[Any]:
+    """Sends a file that pages load. It may be kept for an hour."""
+    name = str(http_request.path_params["file"])
+    files = {file.name: file for file in (HERE / "static").iterdir()}
+    if name not in files:
+        return Response("there is no such file", media_type="text/plain", status_code=404, headers=HEADERS)
+    media = mimetypes.guess_type(name)[0] or "application/octet-stream"
+    headers = {**HEADERS, "Cache-Control": "public, max-age=3600"}
+    return Response(files[name].read_bytes(), media_type=media, headers=headers)
+
+
+# What a page that is open is told.
+
+
+async def stream_changes(site: Site, http_request: HttpRequest) -> Response[Any]:
+    """Tells a page when something has happened, at most about once a second; the page then loads itself anew."""
+    began, session = loop_time(), None
+    try:
+        site.check_place(http_request)
+        session = await site.find_session(http_request)
+        if session is None:
+            raise ApiError(401, "the session is over; sign in again")
+        request = PageRequest(site, session, "/live", {}, read_pairs(http_request))
+        request.check_access = partial(check_session, site, http_request)  # type: ignore[method-assign]
+        pieces = await request.open_stream("/v1/events", [("after", "now"), *request.pairs])
+        response: Response[Any] = Stream(tell_changes(pieces), media_type="text/event-stream")
+        response.headers["X-Accel-Buffering"] = "no"
+    except Exception as error:
+        response = site.show_error(error, session)
+    return finish(response, http_request, f"{UI}/live", began, session)
+
+
+async def check_session(site: Site, http_request: HttpRequest) -> Any:
+    """Raises ApiError once the session is over."""
+    if await site.find_session(http_request) is None:
+        raise ApiError(401, "the session is over")
+
+
+async def tell_changes(pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    """Sends one word for all events that come together."""
+    async for piece in pieces:
+        if b"event: " in piece:
+            yield b"event: change\ndata: \n\n"
+            await asyncio.sleep(CHANGE_SECONDS)
+        else:
+            yield b": still here\n\n"
+
+
+# Signing in and out.
+
+
+async def show_sign_in(site: Site, http_request: HttpRequest) -> Response[Any]:
+    """Shows the form that takes a key."""
+    return await guard(site, http_request, "/login", partial(make_sign_in, site, http_request))
+
+
+async def make_sign_in(site: Site, http_request: HttpRequest, refusal: str = "", status: int = 200) -> Response[Any]:
+    wanted = dict(read_pairs(http_request)).get("next", "")
+    text = render("login.html", **site.describe(None), next=wanted, refusal=refusal)
+    return Response(text, media_type="text/html", status_code=status)
+
+
+async def sign_in(site: Site, http_request: HttpRequest) -> Response[Any]:
+    """Takes a key and gives a cookie that stands for it; leads to the page that was asked for."""
+
+    async def take_key() -> Response[Any]:
+        if not site.is_private(http_request):
+            raise ApiError(403, PLAIN_HTTP)
+        form = dict(await read_form(http_request))
+        address = http_request.client.host if http_request.client else ""
+        try:
+            cookie = await site.sessions.sign_in(form.get("key", ""), address)
+        except ApiError as refusal:
+            response = await make_sign_in(site, http_request, str(refusal), refusal.status)
+            response.headers.update(refusal.headers)
+            return response
+        response = redirect(f"{site.prefix}{choose_next(form.get('next', ''))}")
+        response.cookies.append(site.make_cookie(http_request, cookie))
+        return response
+
+    return await guard(site, http_request, "/login", take_key)
+
+
+def choose_next(wanted: str) -> str:
+    """Returns the page to lead to: one of ours, never another site's."""
+    parts = urlsplit(wanted)
+    ours = wanted.startswith(f"{UI}/") and not parts.scheme and not parts.netloc and "\\" not in wanted
+    return wanted if ours and wanted.isprintable() else f"{UI}/"
+
+
+async def sign_out(site: Site, http_request: HttpRequest) -> Response[Any]:
+    """Takes the cookie away."""
+
+    async def forget() -> Response[Any]:
+        await site.read_own_form(http_request)
+        response = redirect(f"{site.prefix}{UI}/login")
+        response.cookies.append(site.make_cookie(http_request, "", 0))
+        return response
+
+    return await guard(site, http_request, "/logout", forget)
+
+
+async def enter(site: Site, http_request: HttpRequest) -> Response[Any]:
+    """Signs in whoever has a link that `interlock ui` or `make run` printed; it is good once."""
+
+    async def take_token() -> Response[Any]:
+        if not site.is_private(http_request):
+            raise ApiError(403, PLAIN_HTTP)
+        cookie = await site.sessions.enter(str(http_request.path_params["token"]))
+        if cookie is None:
+            raise ApiError(401, "this link is over or was used before; `interlock ui` prints another one")
+        response = redirect(f"{site.prefix}{UI}/")
+        response.cookies.append(site.make_cookie(http_request, cookie))
+        return response
+
+    return await guard(site, http_request, "/enter/{token}", take_token)
+
+
+async def guard(
+    site: Site, http_request: HttpRequest, path: str, call: Callable[[], Awaitable[Response[Any]]]
+) -> Response[Any]:
+    """Returns what a call answers, or the page that says why it could not."""
+    began = loop_time()
+    try:
+        site.check_place(http_request)
+        response = await call()
+    except Exception as error:
+        response = site.show_error(error, None)
+    return finish(response, http_request, f"{UI}{path}", began, None)
+
+
+# Forms that need more than one request to the API.
+
+
+async def start_job(site: Site, http_request: HttpRequest) -> Response[Any]:
+    """Starts a job of a task with the input that was typed."""
+
+    async def submit(request: PageRequest, form: dict[str, str]) -> str:
+        body = {"task": request.path["name"], "input": work_pages.parse_input(form.get("input", ""))}
+        made = await request.ask("POST", "/v1/jobs", body=body, key=form.get("form_key"))
+        return f"/jobs/{made['id']}"
+
+    return await send_form(site, http_request, "/start/{name}", submit)
+
+
+async def bury_job(site: Site, http_request: HttpRequest) -> Response[Any]:
+    """Makes a job a dead letter."""
+
+    async def bury(request: PageRequest, form: dict[str, str]) -> str:
+        job = await request.ask("GET", "/v1/jobs/{id}", parameters=request.path)
+        require_scope(request.caller, Bury.scope)
+        reason = form.get("reason", "")
+        if reason not in REASONS:
+            raise ApiError(400, f"reason = {reason} is not allowed; allowed are {', '.join(REASONS)}")
+        await request.send(Bury(unit=parse_unit_id(job["id"]), reason=reason))
+        return f"/jobs/{job['id']}"
+
+    return await send_form(site, http_request, "/jobs/{id}", bury)
+
+
+async def requeue_dead_letters(site: Site, http_request: HttpRequest) -> Response[Any]:
+    """Does dead letters again that were shown and are confirmed."""
+
+    async def requeue(request: PageRequest, form: dict[str, str]) -> str:
+        wanted = {name: form[name] for name in ("task", "reason_code", "error_class", "queue") if form.get(name)}
+        body = {"filter": wanted, "reason": form.get("reason", ""), "confirm": form.get("confirm")}
+        await request.ask("POST", "/v1/dead-letters/requeue", body=body)
+        return "/dead-letters"
+
+    return await send_form(site, http_request, "/dead-letters/requeue", requeue)
+
+
+async def send_form(
+    site: Site, http_request: HttpRequest, path: str, call: Callable[[PageRequest, dict[str, str]], Awaitable[str]]
+) -> Response[Any]:
+    """Sends a form of a session, and leads to where the call says; a refusal is shown above the form."""
+    began, session = loop_time(), None
+    try:
+        site.check_place(http_request)
+        session, form = await site.read_own_form(http_request)
+        parameters = {name: str(value) for name, value in http_request.path_params.items()}
+        request = PageRequest(site, session, path, parameters, ())
+        try:
+            response = redirect(f"{site.prefix}{UI}{await call(request, form)}")
+        except (ApiError, InterlockError) as error:
+            refusal = make_page_error(error)
+            if refusal.status in (404, 500):
+                raise
+            fields = [(name, value) for name, value in form.items() if not name.startswith(("form_", "confirm"))]
+            response = await site.show(site.pages[path], session, parameters, fields, refusal)
+    except Exception as error:
+        response = site.show_error(error, session)
+    return finish(response, http_request, f"{UI}{path}", began, session)

@@ -1,0 +1,294 @@
+"""What pages show and do: lists, one job with its past, runs, the inbox, dead letters, queues, starting a job."""
+
+import re
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+
+from interlock.kernel.commands import Register
+from interlock.kernel.lifecycle import Owner
+from tests.dashboard.test_access import store_task
+from tests.dashboard.visitor import Forms, Visitor
+from tests.server.stage import Stage
+
+HOSTILE = "\"><script>alert(1)</script><b onmouseover=x>\u202e\u0007'&lt;"
+
+
+def make_job(stage: Stage, **facts: Any) -> str:
+    return str(stage.post("/v1/jobs", {"task": "mail", **facts}, status=201)["id"])
+
+
+def test_a_list_shows_jobs_and_filters_by_its_url(visitor: Visitor, stage: Stage) -> None:
+    mail, other = stage.job(), make_job(stage, task="other", key="order-7")
+    everything = visitor.get("/ui/jobs")
+    assert mail in everything
+    assert other in everything
+    page = visitor.get("/ui/jobs?task=other")
+    assert other in page
+    assert mail not in page
+
+
+def test_a_list_goes_on_where_a_page_ends(visitor: Visitor, stage: Stage) -> None:
+    jobs = [stage.job() for _ in range(5)]
+    first = visitor.open("/ui/jobs?limit=3")
+    (older,) = [link for link in first.links if "after=" in link]
+    rest = visitor.get(f"/ui/jobs{older}")
+    assert [job for job in jobs if f">{job}<" in rest] == jobs[:2]
+
+
+def test_a_wrong_word_of_a_filter_is_told_what_is_allowed(visitor: Visitor) -> None:
+    page = visitor.open("/ui/jobs?state=runing")
+    assert "there is no state 'runing'" in page.text
+    assert "running" in page.text
+    assert "Unknown" not in page.text
+    assert (
+        "not allowed" in visitor.open("/ui/jobs?limit=9999").text or "limit" in visitor.open("/ui/jobs?limit=9999").text
+    )
+
+
+def test_an_id_a_key_a_correlation_or_a_task_leads_to_what_has_it(visitor: Visitor, stage: Stage) -> None:
+    job = make_job(stage, key="order-7", correlation="c-9")
+    for text, place in ((job, f"/ui/jobs/{job}"), ("order-7", "/ui/jobs?key=order-7"),
+                        ("c-9", "/ui/jobs?correlation=c-9"), ("mail", "/ui/jobs?task=mail")):  # fmt: skip
+        assert visitor.send("GET", f"/ui/search?q={text}").headers["location"] == place
+    assert "nothing has the id" in visitor.open("/ui/search?q=none", 404).text
+
+
+def test_a_job_says_why_it_waits_and_is_drawn_where_it_stands(visitor: Visitor, stage: Stage) -> None:
+    job = stage.job()
+    text = visitor.get(f"/ui/jobs/{job}")
+    assert stage.get(f"/v1/jobs/{job}/why")["answer"] in Forms(text).text
+    assert lit_states(text) == ["queued"]
+
+
+def lit_states(text: str) -> list[str]:
+    """The states that are lit in the drawing of a page."""
+    return [name for kind, name in drawn_states(text) if "lit" in kind.split()]
+
+
+def drawn_states(text: str) -> list[tuple[str, str]]:
+    (drawing,) = re.findall(r'<svg class="lifecycle".*?</svg>', text, re.DOTALL)
+    space = "{http://www.w3.org/2000/svg}"
+    groups = ElementTree.fromstring(drawing).iter(f"{space}g")
+    return [(str(group.get("class")), str(group.findtext(f"{space}text"))) for group in groups]
+
+
+def taken_edges(text: str) -> set[tuple[str, str]]:
+    titles = re.findall(r'<path class="edge[^"]* taken"[^>]*><title>(\w+) → (\w+)', text)
+    return set(titles)
+
+
+def test_each_version_shows_what_the_events_up_to_it_make(visitor: Visitor, stage: Stage) -> None:
+    job = stage.job()
+    stage.finish(stage.claim(), ended="failure", error="it broke")
+    events = stage.get(f"/v1/jobs/{job}/events")["events"]
+    assert len(events) > 3
+    for event in events:
+        text = visitor.get(f"/ui/jobs/{job}?version={event['version']}")
+        past = [each for each in events if each["version"] <= event["version"]]
+        assert lit_states(text) == [event["to"]]
+        moved = {(each["from"], each["to"]) for each in past if each["from"] not in (None, each["to"])}
+        assert taken_edges(text) == moved
+        assert ("As it was at version" in text) == (event["version"] < events[-1]["version"])
+        rows = re.findall(r'<td class="num dim">(\d+)</td>', text)
+        assert rows == [str(each["version"]) for each in reversed(past)]
+    for wrong in ("0", "99", "x", "-1"):
+        assert "allowed are 1 to" in visitor.open(f"/ui/jobs/{job}?version={wrong}", 400).text
+
+
+def test_a_past_version_has_no_buttons(visitor: Visitor, stage: Stage) -> None:
+    job = stage.job()
+    stage.claim()
+    assert f"/ui/jobs/{job}/cancel" in visitor.get(f"/ui/jobs/{job}")
+    assert f"/ui/jobs/{job}/cancel" not in visitor.get(f"/ui/jobs/{job}?version=1")
+
+
+def test_buttons_are_the_moves_that_the_lifecycle_lists_for_a_person(visitor: Visitor, stage: Stage) -> None:
+    job = stage.job()
+    for lifecycle_id in (job, stage.run()):
+        detail = stage.get(f"/v1/jobs/{lifecycle_id}")
+        lifecycle = stage.app.lifecycles[detail["lifecycle"]]
+        listed = {move.trigger for (state, _), move in lifecycle.moves.items()
+                  if state == detail["state"] and move.owner is Owner.PERSON}  # fmt: skip
+        page = visitor.open(f"/ui/jobs/{lifecycle_id}")
+        shown = {form["action"].rpartition("/")[2] for form in page.forms if lifecycle_id in form["action"]}
+        assert shown == listed
+
+
+def test_cancel_does_it_once_and_keeps_the_reason(visitor: Visitor, stage: Stage) -> None:
+    job = stage.job()
+    form = visitor.open(f"/ui/jobs/{job}").find(f"/ui/jobs/{job}/cancel")
+    sent = {**form["fields"], "reason": "not needed"}
+    for _ in range(2):  # a double click
+        answer = visitor.send("POST", form["action"], data=sent)
+        assert (answer.status_code, answer.headers["location"]) == (303, f"/ui/jobs/{job}")
+    events = stage.get(f"/v1/jobs/{job}/events")["events"]
+    (cancelled,) = [event for event in events if event["to"] == "cancelled"]
+    assert (cancelled["reason"], cancelled["actor"]) == ("not needed", "ci")
+
+
+def test_run_again_and_requeue_lead_to_the_new_job_and_make_one(visitor: Visitor, stage: Stage) -> None:
+    dead = stage.dead()
+    form = visitor.open(f"/ui/jobs/{dead}").find(f"/ui/jobs/{dead}/requeue")
+    places = {visitor.send("POST", form["action"], data=form["fields"]).headers["location"] for _ in range(2)}
+    (place,) = places
+    assert stage.get(f"/v1/jobs/{place.rpartition('/')[2]}")["retry_of"] == dead
+
+
+def test_a_refusal_is_shown_in_the_engines_words(visitor: Visitor, stage: Stage) -> None:
+    dead = stage.dead()
+    form = visitor.open(f"/ui/jobs/{dead}").find(f"/ui/jobs/{dead}/requeue")
+    job = stage.job(queue="other")
+    answer = visitor.send("POST", f"/ui/jobs/{job}/requeue", data=form["fields"])
+    api = stage.ask("POST", f"/v1/jobs/{job}/requeue", {})
+    assert answer.status_code == api.status_code == 409
+    assert api.json()["error"]["message"] in Forms(answer.text).text
+    assert stage.get(f"/v1/jobs/{job}")["state"] == "queued"
+
+
+def test_a_run_shows_its_steps_and_its_id_leads_there(visitor: Visitor, stage: Stage) -> None:
+    run = stage.run()
+    assert visitor.send("GET", f"/ui/jobs/{run}").headers["location"] == f"/ui/runs/{run}"
+    page = visitor.get(f"/ui/runs/{run}")
+    for step in stage.get(f"/v1/runs/{run}/steps")["steps"]:
+        assert step["id"] in page
+        assert step["state"] in page
+    assert page.count('<rect class="f-') >= 2
+
+
+def test_the_inbox_takes_votes_as_the_keys_own_name(visitor: Visitor, stage: Stage) -> None:
+    run = stage.run()
+    (item,) = stage.get("/v1/inbox")["items"]
+    page = visitor.open("/ui/inbox")
+    assert "sign" in page.text
+    form = page.find(f"/ui/inbox/{item['id']}/approve")
+    sent = {**form["fields"], "comment": "fine", "by": "somebody else", "roles": "boss"}
+    assert visitor.send("POST", form["action"], data=sent).status_code == 303
+    votes = [event for event in stage.get(f"/v1/jobs/{item['id']}/events")["events"] if event["to"] == "SUCCEEDED"]
+    assert [event["actor"] for event in votes] == ["ci"]
+    assert item["id"] not in visitor.get("/ui/inbox")
+    assert stage.get(f"/v1/runs/{run}")["state"] == "RUNNING"
+
+
+def test_the_inbox_shows_the_soonest_due_first(visitor: Visitor, stage: Stage) -> None:
+    def ask(task: str, **facts: Any) -> None:
+        stage.post("/v1/runs", {"task": "r", "steps": [{"task": task, "lifecycle": "approval", **facts}]}, status=201)
+
+    ask("never")
+    ask("late", expires_seconds=7200)
+    ask("soon", expires_seconds=3600)
+    text = visitor.open("/ui/inbox").text
+    assert text.index("soon") < text.index("late") < text.index("never")
+
+
+def test_dead_letters_are_grouped_and_requeued_after_a_preview(visitor: Visitor, stage: Stage) -> None:
+    dead = [stage.dead(), stage.dead()]
+    page = visitor.open("/ui/dead-letters")
+    (link,) = [link for link in page.links if "/requeue?" in link]
+    preview = visitor.open(link)
+    assert "Requeue 2 dead letters?" in preview.text
+    asked = visitor.open(f"{link}&reason=the+bank+is+back")
+    form = asked.find("/ui/dead-letters/requeue")
+    assert visitor.send("POST", form["action"], data=form["fields"]).headers["location"] == "/ui/dead-letters"
+    for job in dead:
+        (letter,) = [each for each in stage.get("/v1/dead-letters")["letters"] if each["id"] == job]
+        assert letter["again"]
+    again = visitor.send("POST", form["action"], data=form["fields"])
+    assert again.status_code in (303, 409)
+    assert len(stage.get("/v1/jobs?limit=100")["jobs"]) == 4  # a double click did it once
+
+
+def test_a_preview_that_is_out_of_date_does_nothing(visitor: Visitor, stage: Stage) -> None:
+    stage.dead()
+    (link,) = [link for link in visitor.open("/ui/dead-letters").links if "/requeue?" in link]
+    form = visitor.open(f"{link}&reason=x").find("/ui/dead-letters/requeue")
+    answer = visitor.send("POST", form["action"], data={**form["fields"], "reason": "another"})
+    assert answer.status_code == 409
+    assert "this token was given for another filter or reason" in Forms(answer.text).text
+    assert len(stage.get("/v1/jobs?limit=100")["jobs"]) == 1
+
+
+def test_a_queue_is_paused_with_a_reason_and_goes_on(visitor: Visitor, stage: Stage) -> None:
+    stage.job()
+    visitor.press("/ui/queues", "/ui/queues/default/pause", reason="freeze", until="1h")
+    (pause,) = stage.get("/v1/pauses")["pauses"]
+    assert (pause["name"], pause["reason"], pause["by"]) == ("default", "freeze", "ci")
+    assert "freeze" in visitor.get("/ui/queues")
+    visitor.press("/ui/queues", "/ui/queues/default/unpause")
+    assert "freeze" not in visitor.get("/ui/queues")
+    refused = visitor.press("/ui/queues", "/ui/queues/default/pause", status=400, until="sometime")
+    assert "sometime" in Forms(refused.text).text
+
+
+def test_workers_and_schedules_are_listed_and_told(visitor: Visitor, stage: Stage) -> None:
+    stage.schedule()
+    stage.app.send(Register(name="press-1", incarnation="i", capacity=3, tenant=1))
+    assert "press-1" in visitor.get("/ui/workers")
+    assert "0 3 * * *" in visitor.get("/ui/schedules")
+    visitor.press("/ui/schedules", "/ui/schedules/nightly/pause")
+    assert stage.get("/v1/schedules")["schedules"][0]["paused"]
+    visitor.press("/ui/schedules", "/ui/schedules/nightly/unpause")
+    visitor.press("/ui/schedules", "/ui/schedules/nightly/trigger")
+    assert stage.get("/v1/jobs?task=mail")["jobs"]
+
+
+def test_every_lifecycle_is_drawn(visitor: Visitor, stage: Stage) -> None:
+    text = visitor.get("/ui/lifecycles")
+    for name, lifecycle in stage.app.lifecycles.items():
+        assert f"/ui/lifecycles/{name}" in text
+        page = visitor.get(f"/ui/lifecycles/{name}")
+        assert {state for _, state in drawn_states(page)} == set(lifecycle.states)
+    assert visitor.open("/ui/lifecycles/none", 404).text
+
+
+def test_a_job_is_started_from_the_form_of_a_task(visitor: Visitor, stage: Stage) -> None:
+    store_task(stage)
+    page = visitor.open("/ui/start/mail")
+    assert "to" in page.text
+    form = page.find("/ui/start/mail")
+    sent = {**form["fields"], "input": '{"to": "ann"}'}
+    places = {visitor.send("POST", form["action"], data=sent).headers["location"] for _ in range(2)}
+    (place,) = places
+    assert stage.get(f"/v1/jobs/{place.rpartition('/')[2]}")["input"] == {"to": "ann"}
+    for wrong, words in (('{"to"', "no JSON"), ('{"of": 1}', "of")):
+        refused = visitor.send("POST", form["action"], data={**form["fields"], "form_key": "x", "input": wrong})
+        assert refused.status_code == 400
+        assert words in Forms(refused.text).text
+    assert visitor.open("/ui/start/none", 404).text
+
+
+@pytest.mark.parametrize("field", ["task", "key", "correlation", "queue", "labels", "input", "error"])
+def test_text_of_strangers_is_text(visitor: Visitor, stage: Stage, field: str) -> None:
+    text = HOSTILE.replace("\u0007", "")
+    facts: dict[str, Any] = {field: text}
+    if field == "labels":
+        facts = {"labels": {text[:100]: text}}
+    if field == "input":
+        facts = {"input": {text: [text, {"deep": text}]}}
+    if field == "error":
+        facts = {"attempts": 1}
+    job = make_job(stage, **facts)
+    if field == "error":
+        stage.finish(stage.claim(), ended="failure", error=text)
+    for path in (f"/ui/jobs/{job}", "/ui/jobs", "/ui/", "/ui/queues", "/ui/dead-letters"):
+        page = visitor.get(path)
+        assert "<script>alert" not in page
+        assert "\u202e" not in page
+        tags = Forms(page).tags
+        assert not [tag for tag, own in tags if tag == "b" and "onmouseover" in own]
+        assert not [tag for tag, own in tags if tag == "script" and "src" not in own]
+
+
+def test_a_large_input_is_folded(visitor: Visitor, stage: Stage) -> None:
+    job = stage.job(input="x" * 200_000)
+    page = visitor.get(f"/ui/jobs/{job}")
+    assert len(page) < 100_000
+    assert "more characters" in page
+
+
+def test_with_nothing_there_the_overview_says_what_to_paste(visitor: Visitor, stage: Stage) -> None:
+    assert "interlock submit" in visitor.open("/ui/").text
+    stage.job()
+    assert "interlock submit" not in visitor.open("/ui/").text
+    assert "mail" in visitor.open("/ui/").text
