@@ -13,7 +13,7 @@ from typing import NamedTuple
 FENCE = re.compile(r"^```(\w+)[ ]?([^\n]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 PICTURES = ("mermaid",)
 OTHERS = ("in another terminal", "in a third terminal")
-PATIENCE = 60.0  # seconds until a command is given up; none takes so long
+PATIENCE = 180.0  # seconds until a command is given up; none takes so long, also where others run beside it
 STOPPED = "^C"
 
 

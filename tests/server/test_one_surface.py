@@ -38,7 +38,12 @@ def below(make: Callable[[Stage], str], place: int = 0) -> Callable[[Stage], str
     return lambda stage: str(stage.get(f"/v1/runs/{make(stage)}/steps")["steps"][place]["id"])
 
 
-WORKSTREAM, AGENT_RUN, CI_RUN = run_of("workstream"), run_of("agent_run"), run_of("ci_run")
+def make_workstream(stage: Stage) -> str:
+    body = {"name": "whole", "expects": 2, "tasks": [{"name": "part", "task": "part"}]}
+    return str(stage.post("/v1/workstreams", body, status=201)["id"])
+
+
+WORKSTREAM, AGENT_RUN, CI_RUN = make_workstream, run_of("agent_run"), run_of("ci_run")
 KINDS = {
     "job": Kind(Stage.job, again=True),
     "workflow_run": Kind(Stage.run, is_run=True),
@@ -146,6 +151,17 @@ def test_the_command_line_takes_any_id_and_answers_alike(stage: Stage) -> None:
         if kind.again:
             known["rerun"] = merge(known.get("rerun", NOTHING), shape(done.json))
     assert known.keys() == {"pause", "show", "why", "unpause", "events", "cancel", "rerun"}
+
+
+def test_a_workstream_has_its_own_members_besides(stage: Stage) -> None:
+    unit = make_workstream(stage)
+    handle = stage.app.run(unit)
+    own = ("tasks", "task", "progress", "plan", "add", "pause", "unpause", "retry", "skip", "reassign", "rerun")
+    assert [member for member in own if not hasattr(handle, member)] == []
+    whole, alone = (shape(stage.get(f"/v1/{root}/{unit}")) for root in ("jobs", "workstreams"))
+    assert merge(whole, alone) == whole
+    listed = stage.get("/v1/workstreams")["workstreams"]
+    assert [shape(one) for one in listed] == [shape(one) for one in stage.get("/v1/runs")["runs"]]
 
 
 def test_every_handle_of_the_sdk_has_the_same_members(stage: Stage) -> None:
