@@ -51,7 +51,7 @@ def test_watch_tells_progress_when_it_changes(place: Place) -> None:
     (change,) = [change for change in changes if change["change"] == "progress"]
     assert (change["unit"], change["done"], change["workstream"]["blocked"]) == (site, 0.2, 2)
     drawn = on_a_terminal(place.url, "watch", site, "--for", "1ms")
-    assert re.search(r"━ +1 of 5 done; .* critical path lint; eta ", drawn)
+    assert re.search(r"[━╸] +1 of 5 done; .* critical path lint; eta ", drawn)
     assert re.search(r"^blocked: 'pages' \(task_\w+\) by 'docs'", drawn, re.M)
 
 
