@@ -153,6 +153,7 @@ def test_a_key_that_is_not_valid_or_lacks_the_scope_is_told(house: House, there:
 def test_every_command_has_a_scope_or_is_asked_beside_the_database(far: App) -> None:
     beside = {
         commands.Archive, commands.SetTenant, commands.Tick, commands.Admit, commands.CountEvents, commands.AddBlob,
+        commands.RestoreTree,
     }  # fmt: skip
     assert {kind for kind in {**VERBS, **STANDARD.commands} if not kind.public} == beside
     with pytest.raises(InterlockError, match="Tick cannot be sent over HTTP; send it beside the database"):

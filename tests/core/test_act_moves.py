@@ -138,7 +138,7 @@ def test_a_payload_goes_with_the_last_hop_of_the_unit_itself(world: World) -> No
 
 def test_an_acts_digest_is_the_same_on_every_database(world: World) -> None:
     """PostgreSQL computes it by itself."""
-    much_work(world, commands=60)
+    much_work(world, commands=120)
     declare(world.connection, 1, 2)
     acts = select_acts(world.connection, "ORDER BY id")
     assert len(acts) > 20

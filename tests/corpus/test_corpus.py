@@ -14,9 +14,9 @@ from tests.store.databases import KINDS, fresh
 
 # The digest of an archive covers hashes; the rest leaves units alone.
 NOT_RECORDED = {
-    "Archive", "CreateKey", "RotateKey", "RevokeKey", "Admit", "CountEvents", "AddBlob", "AddArtifact", "AppendLog",
-    "DefineTask", "ReadOutput", "PauseWork", "UnpauseWork", "AddTasks",
-    "RetryTask", "SkipTask", "ReassignTask",
+    "Archive", "RestoreTree", "CreateKey", "RotateKey", "RevokeKey", "Admit", "CountEvents", "AddBlob", "AddArtifact",
+    "AppendLog", "DefineTask", "ReadOutput", "PauseWork", "UnpauseWork", "AddTasks", "RetryTask", "SkipTask",
+    "ReassignTask",
 }  # fmt: skip
 
 
