@@ -6,6 +6,7 @@ makes a repository `site` with a failing test, lets three agents work on it side
 """
 
 import asyncio
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -14,7 +15,7 @@ import interlock
 from interlock.worker.loop import Worker
 from interlock.worker.shell import ShellSettings
 
-PYTHON = sys.executable
+PYTHON = shlex.quote(sys.executable)
 FILES = {
     "prices.py": "def total(prices):\n    return 0\n",
     "test_prices.py": "from prices import total\n\nassert total([1, 2]) == 3\n",

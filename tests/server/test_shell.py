@@ -127,7 +127,7 @@ def test_every_command_that_has_work_is_looked_at() -> None:
         for kind in {**VERBS, **STANDARD.commands}
         if any("Work" in str(hint).replace("Worker", "") for hint in kind.__annotations__.values())
     }
-    assert having == {"Submit", "DefineTemplate", "DefineSchedule", "DefineTask"}, (
+    assert having == {"Submit", "DefineTemplate", "DefineSchedule", "DefineTask", "AddTasks"}, (
         "is the work of this command found by list_work?"
     )
 

@@ -53,7 +53,8 @@ def test_serve_answers_until_it_is_told_to_stop(tmp_path: Path) -> None:
             assert client.get("/healthz").json() == {"status": "ok"}
             assert client.post("/v1/jobs", json={"task": "a"}).status_code == 201
             assert len(client.get("/v1/jobs").json()["jobs"]) == 1
-            assert "Interlock API" in client.get("/").text
+            assert "Interlock API" in client.get("/api").text
+            assert client.get("/", follow_redirects=True).url.path == "/ui/login"
         process.send_signal(signal.SIGTERM)
         assert process.wait(30) == 0
         assert process.stderr

@@ -27,6 +27,7 @@ import sys
 from interlock.kernel import parameters
 from interlock.core import api_keys as key_verbs, validation
 from interlock.plugins.schedules import cron
+from interlock.plugins.repositories import options as repositories
 from interlock.plugins.shell import options as shell
 from interlock.kernel import api_keys, blobs, durations
 from interlock.plugins.evidence import artifacts
@@ -97,6 +98,7 @@ CASES = {
         refused(lambda: shell.check_shell_options(shell.ShellOptions(command="a", environment={long(part) + end: "1"})))
         for part in ("a", "_", "1", "a_1") for end in ("", "-", "=")
     ],
+    "REPOSITORY": lambda: [repositories.REPOSITORY.fullmatch(long(part) + end) for part in ("a", ".", "-") for end in ("", "/")],
     "REFERENCE and DIGEST of blobs": lambda: [
         (blobs.parse_reference(blobs.PREFIX + long(part)), refused(lambda: blobs.check_digest(long(part))))
         for part in ("a", "0", '","bytes":', '"}')
@@ -137,6 +139,7 @@ EXPRESSIONS = {
     "kernel/durations.py": "_PART",
     "server/request_schemas.py": "Id",
     "plugins/shell/options.py": "VARIABLE",
+    "plugins/repositories/options.py": "REPOSITORY",
     "plugins/shell/routes.py": "NO_NUL",
     "client/workstream_files.py": "NO_NUL",
     "git/command.py": "",  # reads what git writes

@@ -21,6 +21,7 @@ from interlock.kernel.commands import (
     UnpauseWork,
     Work,
 )
+from interlock.kernel.errors import Unavailable
 from interlock.plugins.workstreams.queries import list_named_tasks
 
 ACTOR = "workstream player"
@@ -43,10 +44,22 @@ def make_stream(**own: Any) -> Work:
     return Work(task="stream", lifecycle="workstream", ref="ws", options=msgspec.json.encode(options).decode())
 
 
+async def insist(teller: Storyteller, command: Submit) -> Any:
+    """Asks until there is an answer: a workstream that expects tasks waits for them for ever."""
+    answer: Any = Unavailable("not asked yet")
+    for _ in range(60):
+        answer = await teller.ask(command)
+        if not isinstance(answer, Unavailable):
+            break
+        await teller.pause(1)
+    return answer
+
+
 async def add_in_pages(teller: Storyteller) -> None:
     """A workstream gets the tasks that it expects in pages, some twice, then one too many, then some more."""
     dice = teller.random
-    made = await teller.ask(Submit(work=(make_stream(expects=4, at_once=2),), actor=ACTOR))
+    stream = msgspec.structs.replace(make_stream(expects=4, at_once=2), key=f"pages.{dice.randrange(10**9)}")
+    made = await insist(teller, Submit(work=(stream,), actor=ACTOR))
     if isinstance(made, BaseException):
         return
     ws = made[0].unit
@@ -55,6 +68,7 @@ async def add_in_pages(teller: Storyteller) -> None:
     for page in (tasks[:2], tasks[:3], tasks[2:]):
         await teller.ask(Submit(work=tuple(page), actor=ACTOR))
         await teller.pause(dice.random())
+    await insist(teller, Submit(work=tuple(tasks), actor=ACTOR))  # what came before adds nothing
     await teller.ask(Submit(work=(make_task(ws, "more", needs=("t1",)),), actor=ACTOR))
     await change_tasks(teller, ws)
 
