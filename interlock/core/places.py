@@ -41,12 +41,19 @@ class Prerequisite(NamedTuple):
     id: int
     unit: Unit | None
     by_end: bool = False
+    is_met: bool = False
 
-    @property
-    def is_met(self) -> bool:
-        if self.unit is None or self.unit.outcome is None:
-            return False
-        return self.by_end or self.unit.outcome == Category.SUCCESS
+
+def is_met(unit: Unit | None, by_end: bool) -> bool:
+    """Whether a unit, as it is or was, is all that somebody needs of it; one that is yet to come is not."""
+    if unit is None or unit.outcome is None:
+        return False
+    return by_end or unit.outcome == Category.SUCCESS
+
+
+def is_counted(tx: UnitOfWork, need: int, by_end: bool) -> bool:
+    """Whether a need is met and was counted. What meets it in this transaction is counted when it is written."""
+    return is_met(tx.rows.loaded.get(need), by_end)
 
 
 @dataclass

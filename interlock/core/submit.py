@@ -11,6 +11,7 @@ from interlock.core.places import (
     PlaceState,
     Prerequisite,
     find_child,
+    is_counted,
     load_places,
     name_of,
     needs_of_work,
@@ -357,4 +358,4 @@ def lock_needs(tx: UnitOfWork, work: Work, parent: Unit | None, refs: dict[str, 
     units = {unit.id: unit for unit in tx.lock_units([need for need in ids if need not in reserved])}
     if missing := [str(need) for need in ids if need not in units and need not in reserved]:
         raise Unknown(f"after names {', '.join(missing)}: no such job, run or step")
-    return [Prerequisite(need, units.get(need), by_end) for need, by_end in ids.items()]
+    return [Prerequisite(need, units.get(need), by_end, is_counted(tx, need, by_end)) for need, by_end in ids.items()]

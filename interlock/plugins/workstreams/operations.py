@@ -14,7 +14,7 @@ from interlock.core.cancel import make_standing
 from interlock.core.effective_policy import policy_of
 from interlock.core.leases import end_lease, is_held
 from interlock.core.notes import note
-from interlock.core.places import PlaceState
+from interlock.core.places import PlaceState, is_counted
 from interlock.core.ready import is_planned, make_ready
 from interlock.core.workers import notify_holder
 from interlock.kernel import policy
@@ -77,7 +77,7 @@ def retry_task(tx: UnitOfWork, command: RetryTask) -> Submitted:
     if old.decides and not is_unplanned(tx, parent):
         raise InterlockError(f"{name} is critical: its workstream ends with it, and is rerun as a whole")
     needs = follow_needs(tx, read_needs(tx, old.id))
-    unmet = sum(not is_met(tx.rows.units.get(need), by_end) for need, by_end in needs.items())
+    unmet = sum(not is_counted(tx, need, by_end) for need, by_end in needs.items())
     stamp = stamp_of(command, f"retry of {name}")
     unit = copy_task(tx, tx.ids.take(), old, body, parent, needs, unmet, stamp, key=body.key)
     body.key, body.replaced_by = None, unit.id
@@ -104,13 +104,6 @@ def follow_needs(tx: UnitOfWork, needs: dict[int, bool]) -> dict[int, bool]:
             need = fresh
         followed[need] = by_end
     return followed
-
-
-def is_met(need: Unit | None, by_end: bool) -> bool:
-    """Whether a need is met; one that is yet to come is not."""
-    if need is None or need.outcome is None:
-        return False
-    return by_end or need.outcome == Category.SUCCESS
 
 
 def take_over_place(tx: UnitOfWork, old: Unit, unit: Unit, name: str | None) -> None:

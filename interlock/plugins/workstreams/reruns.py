@@ -17,7 +17,7 @@ from interlock.core.effective_policy import policy_in
 from interlock.core.notes import note
 from interlock.core.operator_verbs import make_again_stamp
 from interlock.core.outcomes import keep_result
-from interlock.core.places import take_place
+from interlock.core.places import is_counted, take_place
 from interlock.kernel.commands import Requeue, Rerun, Submitted
 from interlock.kernel.errors import InterlockError, Unknown
 from interlock.kernel.graph import reachable
@@ -158,7 +158,7 @@ def copy_tasks(
     tx.load_units(outside)
     for old, (unit, body) in tasks.items():
         wanted = {ids.get(need.needs, need.needs): bool(need.by_end) for need in needs[old]}
-        unmet = sum(not is_met_outside(tx, need, by_end) for need, by_end in wanted.items())
+        unmet = sum(not is_counted(tx, need, by_end) for need, by_end in wanted.items())
         fresh = copy_task(
             tx, ids[old], unit, body, parent, wanted, unmet, stamp, correlation=tx.body(parent).correlation
         )
@@ -166,11 +166,3 @@ def copy_tasks(
             keep_result(tx, fresh, body.result)
             advance(tx, fresh, "take_over", Stamp("engine", f"completed as {format_id(unit.lifecycle, unit.id)}"))
     return ids
-
-
-def is_met_outside(tx: UnitOfWork, need: int, by_end: bool) -> bool:
-    """Whether something is met that a task needs and that is no task of its workstream."""
-    unit = tx.rows.units.get(need)
-    if unit is None or unit.outcome is None or unit.id in tx.changes.born:
-        return False
-    return by_end or unit.outcome == Category.SUCCESS
