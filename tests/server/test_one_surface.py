@@ -39,7 +39,7 @@ def below(make: Callable[[Stage], str], place: int = 0) -> Callable[[Stage], str
 
 
 def make_workstream(stage: Stage) -> str:
-    body = {"name": "whole", "expects": 2, "tasks": [{"name": "part", "task": "part"}]}
+    body = {"name": "whole", "tasks": [{"name": "part", "task": "part"}]}
     return str(stage.post("/v1/workstreams", body, status=201)["id"])
 
 
