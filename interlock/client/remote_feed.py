@@ -5,6 +5,7 @@ import logging
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Sequence
 from concurrent.futures import CancelledError, Future
 from contextlib import suppress
+from threading import Lock
 from typing import Any
 
 import httpx
@@ -33,6 +34,7 @@ class RemoteFeed:
         self.transport, self.loop, self.query, self.cursor = transport, loop, list(query), cursor
         self.batches = self.read_batches()
         self.waiting: Future[Batch] | None = None
+        self.turn = Lock()  # whoever closes the client does so before the next batch is asked for, or after
         self.open_feeds = open_feeds
         open_feeds.add(self)
 
@@ -80,10 +82,11 @@ class RemoteFeed:
         async def take_next() -> Batch:
             return await anext(self.batches)
 
-        if self not in self.open_feeds:
-            raise Unavailable(CUT)
-        self.waiting = asyncio.run_coroutine_threadsafe(take_next(), self.loop)
-        return self.waiting
+        with self.turn:
+            if self not in self.open_feeds:
+                raise Unavailable(CUT)
+            self.waiting = asyncio.run_coroutine_threadsafe(take_next(), self.loop)
+            return self.waiting
 
     def __iter__(self) -> Iterator[Batch]:
         try:
@@ -107,15 +110,16 @@ class RemoteFeed:
 
     def cut(self) -> "Future[Any] | None":
         """Ends the connection soon, from any thread; returns a future if there is something to wait for."""
-        if self not in self.open_feeds:
-            return None
-        self.open_feeds.discard(self)
-        if self.loop.is_closed():
-            return None
-        if self.waiting is not None and not self.waiting.done():
-            self.waiting.cancel()
-            return None
-        return asyncio.run_coroutine_threadsafe(self.batches.aclose(), self.loop)
+        with self.turn:
+            if self not in self.open_feeds:
+                return None
+            self.open_feeds.discard(self)
+            if self.loop.is_closed():
+                return None
+            if self.waiting is not None and not self.waiting.done():
+                self.waiting.cancel()
+                return None
+            return asyncio.run_coroutine_threadsafe(self.batches.aclose(), self.loop)
 
     def close(self) -> None:
         """Ends the connection, from a thread that may wait."""

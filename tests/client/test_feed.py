@@ -2,7 +2,9 @@
 
 import asyncio
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncGenerator, Callable, Iterator
+from concurrent.futures import CancelledError
+from typing import Any, cast
 
 import pytest
 
@@ -10,6 +12,7 @@ import interlock
 from interlock.client.app import App
 from interlock.client.event_views import FeedEventResponse
 from interlock.client.feed import Feed
+from interlock.client.remote_feed import RemoteFeed
 from interlock.kernel.errors import InterlockError
 
 SYNC, AIO = "sync", "aio"
@@ -157,6 +160,42 @@ def test_a_wrong_word_is_told_what_is_right(app: App, fields: dict[str, object],
 def test_a_page_has_a_limit(app: App, limit: int) -> None:
     with pytest.raises(InterlockError, match=r"allowed is a number from 1 to 1,000"):
         app.events().page(limit)
+
+
+class ClosedMeanwhile(set[Any]):
+    """The feeds of a client, of which each is cut by another thread just when it has seen that it is open."""
+
+    def __contains__(self, feed: object) -> bool:
+        found = super().__contains__(feed)
+        if found and threading.current_thread() is threading.main_thread() and not hasattr(self, "closer"):
+            self.closer = threading.Thread(target=feed.cut)  # type: ignore[attr-defined]
+            self.closer.start()
+            self.closer.join(0.3)  # it comes through only if nothing keeps it from doing so
+        return found
+
+
+def test_a_feed_that_is_cut_while_it_asks_for_more_ends() -> None:
+    """Whoever closes a client comes before the next batch is asked for, or after: never in between."""
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever)
+    thread.start()
+    feeds = ClosedMeanwhile()
+    feed = RemoteFeed(cast("Any", None), loop, (), None, feeds)
+
+    async def wait_for_ever() -> AsyncGenerator[Any, None]:
+        await asyncio.Event().wait()
+        yield
+
+    feed.batches = wait_for_ever()
+    try:
+        with pytest.raises(CancelledError):
+            feed.start_next().result(PATIENCE)
+        feeds.closer.join(PATIENCE)
+        assert not feeds
+    finally:
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join()
+        loop.close()
 
 
 def test_a_client_that_is_closed_ends_its_feeds(app: App) -> None:
