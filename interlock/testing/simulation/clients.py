@@ -337,6 +337,16 @@ class Stranger(Client):
 class Poisoner(Client):
     """Submits units of which one is then broken in the store: whoever claims gets its neighbours all the same."""
 
+    def __init__(self, world: "World", name: str) -> None:
+        super().__init__(world, name)
+        self.was_paused: set[int] = set()  # units that a pause, which may have ended since, kept from a claim
+        world.on_commit.append(self.watch)
+
+    def watch(self, review: CommitReview) -> None:
+        for _, unit in review.changed:
+            if unit is not None and (unit.parked_on or "").startswith("pause:"):
+                self.was_paused.add(unit.id)
+
     async def run(self, rounds: int) -> None:
         for number in range(rounds):
             self.queue = f"{self.name}.{number}"
@@ -358,8 +368,7 @@ class Poisoner(Client):
             if isinstance(answer, list):
                 units = [self.world.laws.units[work] for work in sound]
                 for unit in units:
-                    paused = (unit.parked_on or "").startswith("pause:")  # a story of a plugin may do so
-                    if not unit.fence and unit.outcome is None and not paused:
+                    if not unit.fence and unit.outcome is None and unit.id not in self.was_paused:
                         self.world.violated(f"unit {unit.id} was not granted, because unit {broken} cannot be")
                 return
             await self.pause(0.3)
