@@ -153,7 +153,6 @@ class PageRequest:
             require_scope(self.caller, operation.scope)
         request = Request(self.site.server, self.caller, parameters, headers, self.check_access)
         request.request_id = self.request_id
-        request.question_seconds = max(request.question_seconds, operation.question_seconds)
         request.query = parse_query(operation.query or NoQuery, urlencode(query).encode())
         return request
 

@@ -11,7 +11,7 @@ from litestar import Response
 from litestar.handlers import HTTPRouteHandler
 from litestar.response import Stream
 
-from interlock.dashboard import job_pages, system_pages, work_pages
+from interlock.dashboard import job_pages, overview, system_pages, work_pages
 from interlock.dashboard.pages import (
     HEADERS,
     PLAIN_HTTP,
@@ -36,7 +36,7 @@ from interlock.server.operations import Operation, ServerState, parse_unit_id
 from interlock.server.request_pipeline import HttpRequest, RequestPipeline
 
 PAGES = (
-    WebPage(path="/", template="overview.html", call=work_pages.show_overview, menu="Overview", icon="home", live=True),
+    WebPage(path="/", template="overview.html", call=overview.show_overview, menu="Overview", icon="home", live=True),
     WebPage(path="/jobs", template="jobs.html", call=job_pages.list_jobs, menu="Jobs", icon="list", live=True),
     WebPage(path="/runs", template="jobs.html", call=job_pages.list_runs, menu="Runs", icon="tree", live=True),
     WebPage(path="/inbox", template="inbox.html", call=work_pages.show_inbox, menu="Inbox", icon="inbox", live=True),

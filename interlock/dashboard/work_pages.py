@@ -1,4 +1,4 @@
-"""The pages of the day: the overview, the inbox, dead letters, queues, and starting a job."""
+"""The pages of the day: the inbox, dead letters, queues, and starting a job."""
 
 import asyncio
 from collections import Counter
@@ -8,26 +8,6 @@ import msgspec
 
 from interlock.dashboard.pages import PageRequest
 from interlock.server.errors import ApiError
-
-RECENT = 15  # events on the overview
-TOP = 5
-
-
-async def show_overview(request: PageRequest) -> dict[str, Any]:
-    """Shows how it goes: what waits, what runs, what failed, and what needs a person."""
-    stats, inbox, dead_letters, workers, newest = await asyncio.gather(
-        request.ask("GET", "/v1/stats"),
-        request.ask("GET", "/v1/inbox", [("limit", str(TOP))]),
-        request.ask("GET", "/v1/dead-letters", [("limit", "100")]),
-        request.ask("GET", "/v1/workers"),
-        request.ask("GET", "/v1/jobs", [("limit", str(RECENT))]),
-    )
-    open_dead_letters = [row for row in dead_letters["letters"] if not row["again"]]
-    return {
-        "stats": stats, "inbox": inbox["items"], "groups": group_dead_letters(open_dead_letters)[:TOP],
-        "silent": [worker for worker in workers["workers"] if worker["silent"]], "newest": newest["jobs"],
-        "waiting": sum(queue["waiting"] for queue in stats["queues"]), "is_empty": not newest["jobs"],
-    }  # fmt: skip
 
 
 def group_dead_letters(dead_letters: list[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -37,6 +37,7 @@ class ObservedEvent(msgspec.Struct, frozen=True):
     task: str | None
     waited_from: int | None  # of a grant: the event before it
     ran_from: int | None  # of the end of a lease: when it became active
+    queue: str | None = None  # of a grant and of the end of a lease
 
 
 class Sums(Counter[tuple[str, str]]):

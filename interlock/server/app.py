@@ -24,6 +24,7 @@ from interlock.server import (
     command_api,
     dead_letters,
     events,
+    history,
     jobs,
     keys,
     leases,
@@ -91,7 +92,8 @@ HEALTH_ROUTES = (
 )  # fmt: skip
 CORE_ROUTES: tuple[Operation, ...] = (
     *jobs.ROUTES, *events.ROUTES, *bulk_cancel.ROUTES, *leases.ROUTES, *dead_letters.ROUTES, *workers.ROUTES,
-    *lifecycles.ROUTES, *keys.ROUTES, *long_poll.ROUTES, *metrics.ROUTES, *own_metrics.ROUTES, *HEALTH_ROUTES,
+    *lifecycles.ROUTES, *keys.ROUTES, *long_poll.ROUTES, *metrics.ROUTES, *history.ROUTES,
+    *own_metrics.ROUTES, *HEALTH_ROUTES,
 )  # fmt: skip
 
 

@@ -50,6 +50,7 @@ class ServerState:
         self.app_for = cache(self.make_app)
         self.waiters = Waiters(app)
         self.streams = EventFeed(self.read, limits.streams)
+        self.counting = cache(lambda tenant: asyncio.Lock())  # by tenant: held while its events are counted
         self.observer: Any = None  # a MetricsObserver, once the server runs
         self.closing = False  # the server is told to stop: streams and long polls end
 

@@ -11,6 +11,7 @@ from interlock.audit.laws import audit, record
 from interlock.audit.laws.rebuild import FoldedRow, Listed, fold, rebuilt
 from interlock.audit.laws.rows import LAWS, REBUILT
 from interlock.kernel.commands import Force, Submit, Work
+from interlock.kernel.minute_metrics import MINUTE_US
 from interlock.kernel.rows import Unit
 from interlock.lifecycles import shipped
 from interlock.store import seals
@@ -26,6 +27,7 @@ from tests.store.databases import Connection, declare, fresh
 
 DETERMINED = tuple(FoldedRow.__struct_fields__)
 LIFECYCLES = shipped()
+LATER = 4_000_000_000 * 1_000_000  # a minute that is kept
 
 
 def much_work(world: World, seed: int = 7, commands: int = 300) -> None:
@@ -202,6 +204,10 @@ CASES = [
     ("results and errors are those that acts tell of", "UPDATE note SET payload = '\"x\"' WHERE kind = 'traceback'"),
     ("keys are kept", "UPDATE slot SET taken = 0"),
     ("keys are kept", "UPDATE slot SET capacity = 2"),
+    (
+        "minutes add up to hours",
+        f"INSERT INTO metric_minute VALUES (1, {MINUTE_US}, 'run', {LATER}, 'q', 3, 1, {LATER})",
+    ),
     (REBUILT, "UPDATE unit SET changed_at = changed_at - 1 WHERE id = {done}"),
     (REBUILT, "UPDATE unit SET outcome = 'failure' WHERE id = {done}"),
 ]

@@ -26,9 +26,11 @@ from interlock.kernel.commands import (
     Work,
 )
 from interlock.kernel.metrics import TYPES_MOST
+from interlock.kernel.minute_metrics import HOUR_US, KEPT_US, MINUTE_US
 from interlock.lifecycles import shipped
 from interlock.store.connection import Connection
 from interlock.store.ids import Ids
+from interlock.store.queries.minute_metrics import find_wrong_minutes
 from interlock.store.unit_of_work import open_unit_of_work
 from interlock.store.url import connect
 from tests.server.stage import FOREIGN, OWN, Stage, staged
@@ -120,6 +122,56 @@ def test_a_scenario_is_counted_exactly(stage: Stage) -> None:
     }
     assert (buckets["5.0"], buckets["10.0"], buckets["+Inf"]) == (0, 1, 1)
     assert found["counting_behind",] == 0
+    minutes_are_those_of_the_events(stage)
+    minutes_are_forgotten_in_time(stage, clock)
+
+
+def minutes_are_those_of_the_events(stage: Stage) -> None:
+    """The scenario above, as charts see it: what happened in each of its two minutes."""
+    told = stage.get("/v1/stats/history")
+    series = {**told["ended"], **{name: told[name] for name in ("failures", "waiting", "held", "workers")}}
+    assert {name: values[-2:] for name, values in series.items()} == {
+        "success": [1, 0], "failure": [1, 0], "cancelled": [0, 0], "dead": [0, 1], "failures": [2, 1], "waiting": [1, 1],
+        "held": [1, 0], "workers": [4, 4],
+    }  # fmt: skip
+    assert all(not any(values[:-2]) for values in series.values())
+    assert {len(values) for values in series.values()} == {60}
+    assert told["errors"] == [{"error": "TransientError", "attempts": 2}, {"error": "PermanentError", "attempts": 1}]
+    queues = {one["queue"]: one for one in told["queues"]}
+    assert {name: one["attempts"] for name, one in queues.items()} == {"flaky": 2, "bad": 1, "good": 1, "lost": 0}
+    assert 5 < queues["good"]["run_p95"] <= 10
+    assert queues["good"]["per_minute"] == round(1 / 59.533, 2)
+    assert (queues["lost"]["run_p95"], 2.5 < queues["lost"]["wait_p95"] <= 5) == (None, True)
+    for name, steps in (("24h", 96), ("7d", 84)):  # the same, in longer steps
+        wide = stage.get(f"/v1/stats/history?range={name}")
+        assert {name: sum(values) for name, values in wide["ended"].items()} == {
+            "success": 1, "failure": 1, "cancelled": 0, "dead": 1,
+        }  # fmt: skip
+        assert (len(wide["failures"]), wide["errors"], wide["waiting"][-1]) == (steps, told["errors"], 1)
+        assert [(one["queue"], one["attempts"]) for one in wide["queues"]] == [
+            (one["queue"], one["attempts"]) for one in told["queues"]
+        ]
+    assert stage.get("/v1/stats/history", key=stage.foreign)["queues"] == []
+    refused = stage.ask("GET", "/v1/stats/history?range=2h")
+    assert (refused.status_code, "allowed are 1h, 24h, 7d" in refused.text) == (400, True)
+
+
+def minutes_are_forgotten_in_time(stage: Stage, clock: Clock) -> None:
+    """Minutes after two days, hours after ninety; as long as both are there, the minutes of an hour add up to it."""
+
+    def spans(connection: Connection, tenant: int) -> set[int]:
+        return {span for (span,) in connection.rows("SELECT DISTINCT span FROM metric_minute")}
+
+    def wrong(connection: Connection, tenant: int) -> list[str]:
+        return list(find_wrong_minutes(connection))
+
+    assert (stage.app.read(spans), stage.app.read(wrong)) == ({MINUTE_US, HOUR_US}, [])
+    clock.now += KEPT_US[MINUTE_US] + HOUR_US
+    stage.app.send(Tick(limit=10_000))
+    assert (stage.app.read(spans), stage.app.read(wrong)) == ({HOUR_US}, [])
+    clock.now += KEPT_US[HOUR_US]
+    stage.app.send(Tick(limit=10_000))
+    assert stage.app.read(spans) == set()
 
 
 @pytest.mark.req("R3-37", "R3-38")

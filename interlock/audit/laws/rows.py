@@ -34,6 +34,7 @@ from interlock.store.acts import WITHHELD
 from interlock.store.connection import Connection
 from interlock.store.flush import COUNTED
 from interlock.store.queries.evidence import has_erased_details, read_results, read_tracebacks
+from interlock.store.queries.minute_metrics import find_wrong_minutes
 from interlock.store.queries.places import has_place, read_lost_needs, read_named_children, read_needs_of_nothing
 from interlock.store.queries.snapshots import (
     count_unmet_needs,
@@ -222,6 +223,7 @@ KEYS = "keys are kept"
 ENDINGS = "results and errors are those that acts tell of"
 BODIES = "every unit has its body"
 POLICIES = "policies can be read"
+MINUTES = "minutes add up to hours"
 REBUILT = "rows are rebuilt from events"
 
 
@@ -232,7 +234,7 @@ def name_law(law: EventLaw | RowLaw) -> str:
 
 WHOLE = (
     KNOWN, DIGESTS, PATHS, MOVED, LEASES, SEALS, ALLOWED, OWNED, HOLDING, COUNTING, NEEDING, HOPELESS, NAMES, COSTING,
-    KEYS, BODIES, POLICIES, ENDINGS,
+    KEYS, BODIES, POLICIES, ENDINGS, MINUTES,
 )  # fmt: skip
 LAWS = (*(name_law(law) for law in OF_EVENTS), *(name_law(law) for law in OF_ROWS), *WHOLE)
 
@@ -300,13 +302,15 @@ def audit(
 
 
 def of_the_record(connection: Connection, from_seal: int, paths: bool) -> Iterator[Broken]:
-    """What is wrong with the record itself: paths, acts, leases and seals."""
+    """What is wrong with the record itself: paths, acts, leases and seals; and with what is counted of it by minute."""
     of_record = (
         judge_paths(connection) if paths else (), judge_acts(connection, from_seal), judge_members(connection),
         judge_leases(connection), judge_seals(connection, from_seal),
     )  # fmt: skip
     for fault in chain.from_iterable(of_record):
         yield Broken(fault.law, fault.unit, fault.text)
+    for text in find_wrong_minutes(connection):
+        yield Broken(MINUTES, 0, text)
 
 
 def paid(events: Iterable[Event], costs: dict[int, int]) -> Iterator[Event]:

@@ -43,6 +43,7 @@ from interlock.kernel.commands.leases import Release as Release
 from interlock.kernel.commands.leases import Start as Start
 from interlock.kernel.commands.metrics import Count as Count
 from interlock.kernel.commands.metrics import CountEvents as CountEvents
+from interlock.kernel.commands.metrics import MinuteCount as MinuteCount
 from interlock.kernel.commands.metrics import Position as Position
 from interlock.kernel.commands.operators import REASONS as REASONS
 from interlock.kernel.commands.operators import Archive as Archive

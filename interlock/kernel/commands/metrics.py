@@ -21,6 +21,23 @@ class Count(msgspec.Struct, frozen=True):
     value: int
 
 
+class MinuteCount(msgspec.Struct, frozen=True):
+    """So much more of one metric in one minute or one hour.
+
+    Parameters:
+        span: how long it is, in microseconds: a minute or an hour.
+        at: when it began.
+        bucket: of a time, the place of its bucket; else 0.
+    """
+
+    span: int
+    metric: str
+    at: int
+    label: str
+    bucket: int
+    value: int
+
+
 class CountEvents(Command[bool], frozen=True, kw_only=True):
     """Events behind one position and up to another are counted; false: somebody was faster, and nothing changed."""
 
@@ -31,3 +48,4 @@ class CountEvents(Command[bool], frozen=True, kw_only=True):
     after: Position
     upto: Position
     counts: tuple[Count, ...]
+    minutes: tuple[MinuteCount, ...] = ()

@@ -10,6 +10,7 @@ from interlock.kernel.rows import Answer, Artifact, Body, Event, Note, Token, Un
 from interlock.store.acts import read_unflushed_events
 from interlock.store.connection import Queue
 from interlock.store.lanes import Lane, LaneOrLimits, Lanes, remember_lanes
+from interlock.store.queries.minute_metrics import forget_minutes
 from interlock.store.queries.snapshots import LEASES_US, read_newest_events
 from interlock.store.query import BoundQuery, Query, select
 from interlock.store.unit_of_work import UnitOfWork
@@ -345,13 +346,13 @@ def forget_answer(tx: UnitOfWork, old: Answer) -> None:
 
 
 def forget_expired(tx: UnitOfWork, limit: int) -> int:
-    """Notes, answers and skipped instants whose time has come are gone, at most `limit` of each."""
+    """Notes, answers, skipped instants and minutes of metrics whose time has come are gone, at most `limit` of each."""
     gone = 0
     for table, key in (("note", "id"), ("answer", "key"), ("skipped", "id")):
         due = f"SELECT {key} FROM {table} WHERE expires <= :now AND tenant = :tenant ORDER BY expires LIMIT :limit"
         sql = f"DELETE FROM {table} WHERE tenant = :tenant AND expires <= :now AND {key} IN ({due}) RETURNING 1"
         gone += len(tx.connection.rows(sql, {"now": tx.now, "tenant": tx.tenant, "limit": limit}))
-    return gone + forget_leases(tx, limit)
+    return gone + forget_leases(tx, limit) + forget_minutes(tx, limit)
 
 
 def forget_leases(tx: UnitOfWork, limit: int) -> int:

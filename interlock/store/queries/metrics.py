@@ -8,9 +8,11 @@ import msgspec
 from interlock.kernel.commands import Count, CountEvents, Position
 from interlock.kernel.lifecycle import Category, Lifecycle
 from interlock.kernel.metrics import RENEWALS, TYPE, ObservedEvent, counted, labelled
+from interlock.kernel.minute_metrics import sum_minutes
 from interlock.store.acts import ACT_BITS
 from interlock.store.connection import Connection
 from interlock.store.lanes import NUMBERS
+from interlock.store.queries.minute_metrics import add_minutes, list_minutes
 from interlock.store.queries.snapshots import IN_ORDER, read_epoch, read_horizon
 from interlock.store.unit_of_work import UnitOfWork
 
@@ -39,7 +41,9 @@ SELECT told.act, told.place, told.lifecycle, told.trigger, told.source, told.tar
        CASE WHEN told.lease_to IN ({ends}) THEN (
            SELECT max(began.at) FROM event AS began
            WHERE began.unit = told.unit AND began.version <= told.version AND began.fence = told.fence
-             AND began.lease_to = :active) END
+             AND began.lease_to = :active) END,
+       CASE WHEN told.lease_to IS NOT NULL AND (told.lease_from IS NULL OR told.lease_to IN ({ends})) THEN (
+           SELECT lane.queue FROM unit JOIN lane ON lane.id = unit.lane WHERE unit.id = told.unit) END
 FROM journal AS told WHERE told.tenant = :tenant AND (told.act, told.place) > (:act, :place) AND told.act >= :act
 AND told.act < :horizon ORDER BY {order} LIMIT :limit
 """
@@ -108,9 +112,11 @@ def read_next_counts(
     rows = connection.rows(sql, given)
     more = len(rows) == PAGE
     upto = Position(after.epoch, *rows[-1][:2]) if more else Position(after.epoch, max(end - 1, after.act), LAST)
-    counts = counted(lifecycles, (ObservedEvent(*row[2:]) for row in rows), read_types(connection, tenant))
+    events = [ObservedEvent(*row[2:]) for row in rows]
+    counts = counted(lifecycles, events, read_types(connection, tenant))
+    minutes = list_minutes(connection, tenant, sum_minutes(lifecycles, events))
     far = upto.act - after.act > IDLE * ACTS_APART[connection.name]
-    return CountEvents(after=after, upto=upto, counts=counts) if counts or far else None, more
+    return CountEvents(after=after, upto=upto, counts=counts, minutes=minutes) if counts or far else None, more
 
 
 def read_types(connection: Connection, tenant: int) -> list[str]:
@@ -136,9 +142,11 @@ def add_event_counts(tx: UnitOfWork, command: CountEvents) -> bool:
     at = Position(*rows[0])
     if at.epoch != command.after.epoch:  # what was counted in another store counts no more
         tx.connection.rows("DELETE FROM tally WHERE tenant = :tenant AND name <> :kept", {**tenant, "kept": RENEWALS})
+        tx.connection.rows("DELETE FROM metric_minute WHERE tenant = :tenant", tenant)
     elif at != command.after:
         return False
     add_metrics(tx, command.tenant, command.counts)
+    add_minutes(tx, command.tenant, command.minutes)
     tx.connection.rows(MOVE_ON, {**tenant, **msgspec.structs.asdict(command.upto)})
     return True
 

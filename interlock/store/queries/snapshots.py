@@ -324,7 +324,7 @@ def read_due_tenants(connection: Connection) -> list[int]:
     """
     clocks = (
         ("unit", "wake_at"), ("token", "back_at"), ("schedule", "next_at"), ("note", "expires"), ("answer", "expires"),
-        ("skipped", "expires"),
+        ("skipped", "expires"), ("metric_minute", "expires"),
     )  # fmt: skip
     due = " OR ".join((
         *(

@@ -673,7 +673,7 @@ DECLARE
 BEGIN
     FOREACH name IN ARRAY ARRAY['lane', 'unit', 'body', 'act', 'act_gone', 'act_detail', 'lease', 'seal', 'note', 'need', 'place', 'worker',
                                 'slot', 'token', 'schedule', 'skipped', 'pause', 'template', 'answer', 'artifact', 'log',
-                                'archived', 'forced_move', 'key', 'asked', 'tally', 'tallied']
+                                'archived', 'forced_move', 'key', 'asked', 'tally', 'tallied', 'metric_minute']
     LOOP
         EXECUTE format('ALTER TABLE %I ENABLE ROW LEVEL SECURITY', name);
         EXECUTE format('ALTER TABLE %I FORCE ROW LEVEL SECURITY', name);

@@ -511,3 +511,17 @@ CREATE TABLE tallied (
     act     BIGINT NOT NULL,
     place   BIGINT NOT NULL
 );
+
+-- The same by minute and by hour, from the time of the events, for charts.
+CREATE TABLE metric_minute (
+    tenant   INTEGER NOT NULL,
+    span     BIGINT NOT NULL,               -- how long it is: a minute or an hour
+    metric   TEXT NOT NULL,
+    at       BIGINT NOT NULL,               -- when it began
+    label    TEXT NOT NULL,
+    bucket   INTEGER NOT NULL,              -- of a time; else 0
+    value    BIGINT NOT NULL,
+    expires  BIGINT NOT NULL,
+    PRIMARY KEY (tenant, span, metric, at, label, bucket)
+);
+CREATE INDEX metric_minute_expires ON metric_minute (tenant, expires);

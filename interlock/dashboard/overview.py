@@ -1,0 +1,112 @@
+"""The overview: how the work goes now, and how it went in the last hour, day or week."""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any
+
+from interlock.dashboard import charts
+from interlock.dashboard.pages import PageRequest
+from interlock.dashboard.work_pages import group_dead_letters
+from interlock.kernel.errors import TooSlow
+from interlock.server.errors import ApiError
+
+RANGES = {"1h": "1 h", "24h": "24 h", "7d": "7 days"}
+OUTCOMES = {"success": "successes", "failure": "failures", "cancelled": "cancelled", "dead": "dead letters"}
+NEWEST = 15
+TOP = 5
+QUEUES_MOST = 12
+
+
+async def show_overview(request: PageRequest) -> dict[str, Any]:
+    """Shows how it goes: what ended, waits, failed and works; queues; failures; and what needs a person.
+
+    A question that takes too long leaves its part of the page out, and the page says so.
+    """
+    name = request.query.get("range", "1h")
+    if name not in RANGES:
+        raise ApiError(400, f"range = {name} is not allowed; allowed are {', '.join(RANGES)}")
+    slow: list[str] = []
+
+    async def ask(part: str, path: str, query: Sequence[tuple[str, str]] = ()) -> Any:
+        try:
+            return await request.ask("GET", path, query)
+        except TooSlow:
+            slow.append(part)
+            return None
+
+    history, inbox, dead_letters, workers, newest = await asyncio.gather(
+        ask("how it went", "/v1/stats/history", [("range", name)]),
+        ask("the inbox", "/v1/inbox", [("limit", str(TOP))]),
+        ask("dead letters", "/v1/dead-letters", [("limit", "100")]),
+        ask("workers", "/v1/workers"),
+        ask("the newest jobs", "/v1/jobs", [("limit", str(NEWEST))]),
+    )
+    stats = await ask("what waits", "/v1/stats")  # behind the history: what that has counted, this one need not
+    open_dead_letters = [row for row in (dead_letters or {"letters": []})["letters"] if not row["again"]]
+    return {
+        "ranges": RANGES, "range": name, "slow": slow, "stats": stats, "history": history,
+        "figures": list_figures(history, stats) if history else [],
+        "chart": make_chart(history) if history else None,
+        "queues": list_queues(stats, history), "errors": list_errors(history) if history else [],
+        "inbox": inbox["items"] if inbox else [], "groups": group_dead_letters(open_dead_letters)[:TOP],
+        "silent": [worker for worker in workers["workers"] if worker["silent"]] if workers else [],
+        "newest": newest["jobs"] if newest else [], "is_empty": bool(newest) and not newest["jobs"],
+        "behind": any(answer and answer["behind"] for answer in (stats, history)),
+    }  # fmt: skip
+
+
+def list_figures(history: Mapping[str, Any], stats: Mapping[str, Any] | None) -> list[dict[str, Any]]:
+    """Returns the numbers at the top: each with its name, its spark, and a line below it."""
+    done = history["ended"]["success"]
+    ready = f"{sum(queue['waiting'] for queue in stats['queues']):,} can start now" if stats else ""
+    retried = f"{stats['retries']:,} retried in all" if stats else ""
+    rows = (
+        ("Done", sum(done), done, "success", f"{rate(done, history):,.1f} per minute"),
+        ("Waiting", history["waiting"][-1], history["waiting"], "ready", ready),
+        ("Failed attempts", sum(history["failures"]), history["failures"], "failure", retried),
+        ("Workers", history["workers"][-1], history["workers"], "active", f"{history['held'][-1]:,} jobs running"),
+    )
+    return [
+        {"name": name, "value": f"{value:,}", "spark": charts.draw_spark(values, name), "kind": kind, "below": below}
+        for name, value, values, kind, below in rows
+    ]  # fmt: skip
+
+
+def rate(values: Sequence[int], history: Mapping[str, Any]) -> float:
+    """Returns how many there were per minute."""
+    return sum(values) * 60 / float(history["step"] * max(len(values), 1))
+
+
+def make_chart(history: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the chart of what ended, stacked by outcome, with its legend, its instants and its numbers."""
+    since, step = datetime.fromisoformat(history["since"]), timedelta(seconds=history["step"])
+    parts = [charts.Part(outcome, name, history["ended"][outcome]) for outcome, name in OUTCOMES.items()]
+    sums = [sum(values) for values in zip(*(part.values for part in parts), strict=True)]
+    return {
+        "drawing": charts.draw_stack(parts, since, step, "Jobs that ended"),
+        "legend": [(part.category, part.name, f"{sum(part.values):,}") for part in parts],
+        "ticks": charts.list_ticks(since, step, len(sums)),
+        "rows": list(charts.list_rows(parts, since, step)),
+        "top": f"{charts.find_top(max(sums, default=0)):,}",
+        "step": {60: "minute", 900: "15 minutes", 7200: "2 hours"}.get(history["step"], f"{history['step']} s"),
+    }  # fmt: skip
+
+
+def list_queues(stats: Mapping[str, Any] | None, history: Mapping[str, Any] | None) -> list[dict[str, Any]]:
+    """Returns the queues in which something waits or was done, those first in which most waits."""
+    rows: dict[str, dict[str, Any]] = {}
+    for queue in stats["queues"] if stats else ():
+        rows[queue["queue"]] = {"name": queue["queue"], "waiting": queue["waiting"], "oldest": queue["oldest"]}
+    for queue in history["queues"] if history else ():
+        row = rows.setdefault(queue["queue"], {"name": queue["queue"], "waiting": 0, "oldest": None})
+        row |= {name: queue[name] for name in ("attempts", "per_minute", "wait_p95", "run_p95")}
+    ordered = sorted(rows.values(), key=lambda row: (-row["waiting"], -row.get("attempts", 0), row["name"]))
+    return ordered[:QUEUES_MOST]
+
+
+def list_errors(history: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Returns the errors that attempts failed with most often."""
+    errors = history["errors"][:TOP]
+    most = max((row["attempts"] for row in errors), default=1)
+    return [{**row, "bar": charts.draw_share(row["attempts"] / most, "failure")} for row in errors]
