@@ -1,7 +1,7 @@
 """Claims: units are chosen for a worker, and leased to it."""
 
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 from interlock.core.advance import Stamp, make_stamp
 from interlock.core.effective_policy import policy_of
@@ -17,7 +17,7 @@ from interlock.kernel.errors import Corrupt, InterlockError, Refused
 from interlock.kernel.rows import Body, Unit, WorkerRow
 from interlock.store.acts import LeaseTerms
 from interlock.store.cache import EngineCache
-from interlock.store.hooks import Find
+from interlock.store.hooks import Find, GrantKind
 from interlock.store.prefetch import Queries, declare_claim
 from interlock.store.queries.claims import find_claimable
 from interlock.store.queries.for_verbs import load_held_units, read_remembered
@@ -137,7 +137,7 @@ def claim_reads(cache: EngineCache, claims: Sequence[Claim]) -> Queries:
 def make_grants(tx: UnitOfWork, units: list[Unit], secrets: list[str]) -> list[LeaseGrant]:
     """What a worker is told of units that it holds, with what earlier attempts left for this one."""
     memory = read_remembered(tx, [unit.id for unit in units if unit.fence > 1])
-    extras = [hook(tx, units) for hook in tx.hooks.grant_fields]
+    extras = read_grant_fields(tx, units)
     grants = []
     for unit, secret in zip(units, secrets, strict=True):
         body, (checkpoint, steps) = tx.body(unit), memory.get(unit.id, (None, {}))
@@ -152,6 +152,30 @@ def make_grants(tx: UnitOfWork, units: list[Unit], secrets: list[str]) -> list[L
             )
         )  # fmt: skip
     return grants
+
+
+def read_grant_fields(tx: UnitOfWork, units: list[Unit]) -> list[Mapping[int, Mapping[str, Any]]]:
+    """Returns what plugins tell a worker of units, in the order of the plugins: each of those that it serves."""
+    hooks, known = tx.hooks.grant_fields, tx.cache.state(ServedGrants).places
+    served: dict[int, list[Unit]] = {}
+    for unit in units:
+        own = policy_of(tx.body(unit))
+        kind = GrantKind(
+            unit.fence > 1, unit.parent is not None, bool(unit.decides), own.step is not None, own.takes_outputs,
+            own.options is not None,
+        )  # fmt: skip
+        if kind not in known:
+            known[kind] = tuple(place for place, hook in enumerate(hooks) if hook.serves(kind))
+        for place in known[kind]:
+            served.setdefault(place, []).append(unit)
+    return [hooks[place].read(tx, served[place]) for place in sorted(served)]
+
+
+class ServedGrants:
+    """The places of the hooks that serve a kind of grant, for the kinds that an engine has met."""
+
+    def __init__(self) -> None:
+        self.places: dict[GrantKind, tuple[int, ...]] = {}
 
 
 def repeat_claim(tx: UnitOfWork, command: Claim) -> list[LeaseGrant]:

@@ -5,9 +5,10 @@ could ever be done. Every check returns nothing, and raises InterlockError if th
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
+from itertools import count
 from operator import attrgetter
 from typing import Any
 
@@ -27,6 +28,7 @@ PRIORITY_MAX = 2**31 - 1
 WEBHOOK = re.compile(r"https?://[^\s/?#@\\]+([/?#][!-~]*)?")
 EVENT = re.compile(r"[A-Za-z0-9_-]{1,80}:[0-9]{1,18}")  # the id of a unit, and a version
 WEBHOOK_MAX = 2_000
+RULES_MAX = 200  # that an engine remembers to be allowed
 POLICY_FIELDS = tuple(name for name in Policy.__struct_fields__ if name in Work.__struct_fields__)
 policy_values = attrgetter(*POLICY_FIELDS)
 # What units of one kind differ in.
@@ -91,9 +93,10 @@ def check_json(name: str, text: str) -> None:
 
 @dataclass
 class CheckedWork:
-    """Rules of work that this transaction has found to be allowed, each with a number."""
+    """Rules of work that an engine has lately found to be allowed, each with a number."""
 
     rules: dict[tuple[Any, ...], int] = field(default_factory=dict)
+    numbers: Iterator[int] = field(default_factory=count)  # never used again, though rules are forgotten
 
 
 def make_policy(work: Work) -> Policy:
@@ -202,15 +205,19 @@ def check_webhook(url: str, lifecycle: Lifecycle) -> None:
 def check_work_once(tx: UnitOfWork, work: Work) -> int:
     """The same, for one of many that mostly say the same: what was found sound once is not looked at again.
 
-    Answers a number that all work of this transaction has which differs only in what is each one's own.
+    Returns a number that all work has which differs only in what is each one's own.
     """
     if work.cause and not EVENT.fullmatch(work.cause):
         raise InterlockError(f"cause = {work.cause[:40]!r} is not allowed; allowed is an event, as in job_4r1:3")
     rules = shared_values(work)
-    checked = tx.state(CheckedWork).rules
-    if (kind := checked.get(rules)) is None:
+    if work.options is not None:  # a plugin may look at these as well
+        rules = (*rules, work.step is None, work.needs)
+    checked = tx.cache.state(CheckedWork)
+    if (kind := checked.rules.get(rules)) is None:
         check_work(tx.lifecycles, work, tx.hooks)
-        kind = checked[rules] = len(checked)
+        if len(checked.rules) >= RULES_MAX:
+            checked.rules.clear()
+        kind = checked.rules[rules] = next(checked.numbers)
         return kind
     if work.key is not None:
         check_name("key", work.key)

@@ -31,17 +31,54 @@ class Moved(NamedTuple):
     was: Unit | None
 
     @property
-    def has_ended(self) -> bool:
-        """Whether it has just got its outcome."""
-        return self.unit.outcome is not None and not (self.was and self.was.outcome)
+    def kind(self) -> "MoveKind":
+        """By what reactions choose it."""
+        unit, was = self
+        return MoveKind(
+            unit.lifecycle, unit.category, unit.outcome, was is None,
+            was is None or was.state != unit.state, unit.outcome is not None and not (was and was.outcome),
+            unit.parent is not None, unit.total > 0, bool(unit.decides),
+        )  # fmt: skip
+
+
+class MoveKind(NamedTuple):
+    """What thousands of moves have in common, and all that a reaction chooses by: it is asked once for each kind."""
+
+    lifecycle: str
+    category: str  # of the state that the unit is in now
+    outcome: str | None
+    is_birth: bool
+    has_entered: bool  # the unit has just come into its state
+    has_ended: bool  # the unit has just got its outcome
+    is_child: bool
+    is_parent: bool
+    decides: bool  # the unit counts for its parent's outcome
 
 
 class Reaction(NamedTuple):
-    """What follows from transitions. It is run with those that it serves, and not at all if there is none."""
+    """What follows from transitions. It is run with those of the kinds that it serves, and not at all without any."""
 
     name: str
-    serves: Callable[[Moved], bool]
+    serves: Callable[[MoveKind], bool]
     run: Callable[["UnitOfWork", list[Moved]], None]
+
+
+class GrantKind(NamedTuple):
+    """What thousands of grants have in common, and all by which fields are added to them."""
+
+    is_repeated: bool  # the unit was granted before
+    is_child: bool
+    decides: bool  # the unit counts for its parent's outcome
+    is_named: bool  # it has a name in its parent
+    takes_outputs: bool  # its holder is handed the results of what it needs
+    has_options: bool
+
+
+class GrantFields(NamedTuple):
+    """Fields of the grants that a worker gets. They are read for the units of the kinds that it serves."""
+
+    serves: Callable[[GrantKind], bool]
+    read: Callable[["UnitOfWork", list[Unit]], Mapping[int, Mapping[str, Any]]]  # by unit
 
 
 # Each of these is called within the transaction, in the order of the plugins.
@@ -79,8 +116,6 @@ BeforeFailure = Callable[["UnitOfWork", Unit, str, Mapping[str, Any]], str]
 # Called before the end that a holder reports is accepted. Raises NotWanted if it is not: nothing has changed then, the
 # holder is told why, and it still holds the unit.
 EndGuard = Callable[["UnitOfWork", Unit, Outcome], None]
-# Returns, by unit, fields of the grants that a worker gets for units that it holds.
-GrantFields = Callable[["UnitOfWork", list[Unit]], Mapping[int, Mapping[str, Any]]]
 # Called when a holder gives a unit back, with the time at which it is due. Returns a payload and columns, or None.
 OnRelease = Callable[["UnitOfWork", Unit, Release, int | None], tuple[dict[str, Any], dict[str, Any]] | None]
 # Called to do an ended unit again. Returns the new one, or None if the unit is no business of this plugin.

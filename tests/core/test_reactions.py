@@ -8,7 +8,7 @@ import pytest
 from interlock.core.plugin import Plugin, Registry
 from interlock.kernel.commands import Submit, Work
 from interlock.plugins import STANDARD
-from interlock.store.hooks import Hooks, Moved, Reaction
+from interlock.store.hooks import Hooks, Moved, MoveKind, Reaction
 from interlock.store.unit_of_work import UnitOfWork
 from tests.engine.world import World
 from tests.store.databases import KINDS, fresh
@@ -25,7 +25,7 @@ def spied(request: pytest.FixtureRequest, tmp_path: Path, server: str) -> Iterat
         def run(tx: UnitOfWork, moved: list[Moved]) -> None:
             seen.append((name, [tx.unit(unit.parent).state for unit, _ in moved if unit.parent is not None]))
 
-        return Reaction(name, lambda one: one.has_ended and one.unit.lifecycle == "step", run)
+        return Reaction(name, lambda kind: kind.has_ended and kind.lifecycle == "step", run)
 
     hooks = Hooks(reactions=(note_parents("first"), note_parents("second")))
     with fresh(request.param, tmp_path, server) as connection:
@@ -51,3 +51,29 @@ def test_what_a_reaction_does_not_serve_it_does_not_see(spied: tuple[World, Seen
     world.start(grant)
     world.finish(grant)
     assert seen == []
+
+
+def test_a_reaction_is_asked_once_for_each_kind_of_move(tmp_path: Path) -> None:
+    kinds: list[MoveKind] = []
+    served: list[str] = []
+
+    def serves(kind: MoveKind) -> bool:
+        kinds.append(kind)
+        return kind.is_birth
+
+    def run(tx: UnitOfWork, moved: list[Moved]) -> None:
+        served.extend(unit.lifecycle for unit, was in moved if was is None)
+
+    plugin = Plugin(name="spy", hooks=Hooks(reactions=(Reaction("spy", serves, run),)))
+    with fresh("sqlite memory", tmp_path, "") as connection:
+        world = World(connection, registry=Registry((*STANDARD.plugins, plugin)))
+        for _ in range(3):
+            world.submit()
+        worker = world.worker()
+        for grant in world.claim(worker, limit=3):
+            world.start(grant)
+            world.finish(grant)
+    assert served == ["job", "job", "job", "worker"]
+    assert len(kinds) == len(set(kinds))
+    ended = [kind for kind in kinds if kind.lifecycle == "job" and kind.has_ended]
+    assert ended == [MoveKind("job", "success", "success", False, True, True, False, False, True)]

@@ -96,6 +96,9 @@ def test_a_map_goes_over_what_it_needs(world: World) -> None:
     ):
         with pytest.raises(InterlockError, match=r"map: over = 'b|at_once = 0 is not allowed"):
             stream(world, task("a", "ws"), work)
+    given = options(map={"over": "a"})
+    with pytest.raises(InterlockError, match="it needs nothing"):  # though another one with these options is allowed
+        stream(world, task("a", "ws"), task("m", "ws", needs=("a",), options=given), task("n", "ws", options=given))
     assert world.count("unit") == 0
 
 

@@ -126,9 +126,7 @@ PAGES = [Operation(method="GET", path="/reviews", scope="read", summary="Reviews
 cli = typer.Typer(name="review", help="Reviews of what jobs came to.", no_args_is_help=True)
 cli.command("who")(lambda: typer.echo("ann"))
 cli.command("nobody")(lambda: typer.echo("nobody"))
-ended_well = Reaction(
-    "open reviews", lambda move: move.has_ended and move.unit.outcome == Category.SUCCESS, open_reviews
-)
+ended_well = Reaction("open reviews", lambda kind: kind.has_ended and kind.outcome == Category.SUCCESS, open_reviews)
 PLUGIN = Plugin(
     name="reviews", lifecycles=(Path(__file__).parent / "review.toml",), options=Wanted, tables=TABLE,
     commands={GiveReview: give_review}, queries=(reviews_by,), laws={"every review is of a job": find_reviews_of_no_job},

@@ -13,8 +13,8 @@ functions over what has moved, in a fixed order, in files of their own. A round 
    written by adding, and children of one parent wait for each other no longer than that. Then those are cancelled
    that need what can never succeed any more, unless their parents see to them (`needs.py`).
 
-Rounds are repeated until one moves nothing. A reaction says which transitions it serves; a plain job, which has no
-parent, no children and no rules of a plugin, is served by none, and only its needs are looked up.
+Rounds are repeated until one moves nothing. A reaction says which kinds of transitions it serves, and is asked once for
+each kind; a plain job, which has no parent, no children and no rules of a plugin, costs one look into a table.
 """
 
 from interlock.core.reactions.follow import follow
@@ -23,23 +23,36 @@ from interlock.core.reactions.roll_up import END_CHILDREN, ROLL_UP
 from interlock.core.tx_state import ToFollow
 from interlock.core.workers import WorkerChanges, free_workers
 from interlock.store.flush import add_costs, flush
-from interlock.store.hooks import Moved
+from interlock.store.hooks import Moved, MoveKind
 from interlock.store.queries.metrics import write_metrics
 from interlock.store.unit_of_work import UnitOfWork
 
 
 def run_reactions(tx: UnitOfWork) -> None:
     """Everything that follows from what this transaction did is done, and all of it is in the database."""
-    reactions = (END_CHILDREN, *tx.hooks.reactions, ROLL_UP)
+    reactions, known = (END_CHILDREN, *tx.hooks.reactions, ROLL_UP), tx.cache.state(ServedKinds).places
     while moved := write_round(tx):
-        for reaction in reactions:
-            if served := [move for move in moved if reaction.serves(move)]:
-                reaction.run(tx, served)
+        served: dict[int, list[Moved]] = {}
+        for move in moved:
+            kind = move.kind
+            if kind not in known:
+                known[kind] = tuple(place for place, reaction in enumerate(reactions) if reaction.serves(kind))
+            for place in known[kind]:
+                served.setdefault(place, []).append(move)
+        for place in sorted(served):
+            reactions[place].run(tx, served[place])
         stop_waiting(tx)
     if tx.counters.costs:
         add_costs(tx)
     if tx.counters.metrics:
         write_metrics(tx)
+
+
+class ServedKinds:
+    """The places of the reactions that serve a kind of transition, for the kinds that an engine has met."""
+
+    def __init__(self) -> None:
+        self.places: dict[MoveKind, tuple[int, ...]] = {}
 
 
 def write_round(tx: UnitOfWork) -> list[Moved]:

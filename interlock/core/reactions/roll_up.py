@@ -111,10 +111,10 @@ def current_child(lifecycle: Lifecycle, parent: Unit, moved: list[Unit]) -> str:
 # The end of a family.
 
 
-def ends_a_family(moved: Moved) -> bool:
-    """Whether a unit with children has just ended, or was asked to, and some of them may be left."""
+def leaves_children(moved: Moved) -> bool:
+    """Whether a unit has just ended, or was asked to, and some of its children may be left."""
     unit, was = moved
-    return bool(unit.total) and has_ended(unit) and not (was and has_ended(was)) and not all_won(unit)
+    return has_ended(unit) and not (was and has_ended(was)) and not all_won(unit)
 
 
 def has_ended(unit: Unit) -> bool:
@@ -129,8 +129,9 @@ def all_won(unit: Unit) -> bool:
 
 def end_children(tx: UnitOfWork, moved: list[Moved]) -> None:
     """The open children of units that have ended, or were asked to, are stopped as well."""
-    for unit, _ in moved:
-        end_family(tx, tx.act_for(tx.rows.units[unit.id]))
+    for move in moved:
+        if leaves_children(move):
+            end_family(tx, tx.act_for(tx.rows.units[move.unit.id]))
 
 
 def end_family(tx: UnitOfWork, parent: Unit) -> None:
@@ -167,5 +168,5 @@ def end_child(tx: UnitOfWork, child: Unit, first: str, stamp: Stamp) -> None:
         keep_cancel(tx, child, Stamp(request["by"], request["reason"]))
 
 
-ROLL_UP = Reaction("roll up", lambda moved: moved.unit.parent is not None, roll_up)
-END_CHILDREN = Reaction("end children", ends_a_family, end_children)
+ROLL_UP = Reaction("roll up", lambda kind: kind.is_child, roll_up)
+END_CHILDREN = Reaction("end children", lambda kind: kind.is_parent, end_children)

@@ -216,7 +216,6 @@ def hand_over_results(tx: UnitOfWork, units: list[Unit]) -> dict[int, dict[str, 
         unit.id: unit.parent
         for unit in units
         if unit.parent is not None
-        and not unit.decides
         and (own := option_of(tx.body(unit), NAME, Checks)) is not None
         and own.entry is not None
     }
@@ -234,15 +233,5 @@ def encode_note(value: Any) -> str:
     return msgspec.json.encode(value).decode()
 
 
-def enters_gate(moved: Moved) -> bool:
-    """Whether a unit has just come to a gate."""
-    return moved.unit.category == Category.GATE and (moved.was is None or moved.was.state != moved.unit.state)
-
-
-def ends_child(moved: Moved) -> bool:
-    """Whether a child that decides nothing by itself has just ended."""
-    return moved.has_ended and moved.unit.parent is not None and not moved.unit.decides
-
-
-ENTER_GATES = Reaction("enter gates", enters_gate, enter_gates)
-END_CHECKS = Reaction("end checks", ends_child, end_checks)
+ENTER_GATES = Reaction("enter gates", lambda kind: kind.category == Category.GATE and kind.has_entered, enter_gates)
+END_CHECKS = Reaction("end checks", lambda kind: kind.has_ended and kind.is_child and not kind.decides, end_checks)

@@ -5,7 +5,7 @@ from pathlib import Path
 from interlock.core.plugin import Plugin
 from interlock.plugins.effects.records import answer_question, find_silent_calls, hand_over_effects, record_effect
 from interlock.plugins.effects.stories import call_the_outside
-from interlock.store.hooks import Hooks
+from interlock.store.hooks import GrantFields, Hooks
 
 PLUGIN = Plugin(
     name="effects",
@@ -13,5 +13,9 @@ PLUGIN = Plugin(
     lifecycles=(Path(__file__).parent / "effect.toml",),
     laws={"no call to the outside is repeated in silence": find_silent_calls},
     stories=(call_the_outside,),
-    hooks=Hooks(grant_fields=(hand_over_effects,), on_record=(record_effect,), on_decide=(answer_question,)),
+    hooks=Hooks(
+        grant_fields=(GrantFields(lambda kind: kind.is_repeated, hand_over_effects),),
+        on_record=(record_effect,),
+        on_decide=(answer_question,),
+    ),
 )

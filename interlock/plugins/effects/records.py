@@ -109,7 +109,7 @@ def count_effect(name: str, words: Iterable[tuple[str, str]]) -> EffectStatus:
 def hand_over_effects(tx: UnitOfWork, units: list[Unit]) -> dict[int, dict[str, Any]]:
     """What a worker is told of units that were granted before: their effects, and what is known of each."""
     by_unit: dict[int, list[Note]] = {}
-    for kept in read_effects(tx, [unit.id for unit in units if unit.fence > 1]):
+    for kept in read_effects(tx, [unit.id for unit in units]):
         by_unit.setdefault(kept.unit, []).append(kept)
     return {unit: {"effects": tuple(count_effects(notes))} for unit, notes in by_unit.items()}
 

@@ -14,7 +14,7 @@ from interlock.kernel.errors import InterlockError, NoBlobs
 from interlock.kernel.lifecycle import Category
 from interlock.kernel.rows import Unit
 from interlock.plugins.evidence.queries import DELETE_UNUSED, DUE_BLOBS, MARK_BLOB, add_blob_row, use_blob_row
-from interlock.store.hooks import Moved, Reaction
+from interlock.store.hooks import Moved, MoveKind, Reaction
 from interlock.store.unit_of_work import UnitOfWork
 
 HOUR_US = 3_600_000_000
@@ -60,9 +60,9 @@ def use_values(tx: UnitOfWork, moved: list[Moved]) -> None:
                 raise InterlockError(f"blob sha256:{blob.digest} has not {blob.length:,} bytes")
 
 
-def serves_values(move: Moved) -> bool:
+def serves_values(kind: MoveKind) -> bool:
     """Whether a unit was born, or has just succeeded."""
-    return move.was is None or (move.has_ended and move.unit.outcome == Category.SUCCESS)
+    return kind.is_birth or (kind.has_ended and kind.outcome == Category.SUCCESS)
 
 
 def use_recorded_value(tx: UnitOfWork, unit: Unit, command: Record) -> bool:

@@ -6,7 +6,6 @@ A step of a run of steps is no business of this plugin: it gets what all steps b
 from collections.abc import Sequence
 from typing import Any
 
-from interlock.core.effective_policy import policy_of
 from interlock.core.leases import apply_each
 from interlock.core.validation import check_name
 from interlock.kernel.commands import ReadOutput
@@ -23,9 +22,7 @@ NOTHING = "null"
 
 def hand_over_needed(tx: UnitOfWork, units: list[Unit]) -> dict[int, dict[str, Any]]:
     """What a worker is told of those of these units that need others: the results of these, as far as they fit."""
-    owners = {find_owner(tx, unit): unit.id for unit in units if policy_of(tx.body(unit)).takes_outputs}
-    if not owners:
-        return {}
+    owners = {find_owner(tx, unit): unit.id for unit in units}
     chosen: dict[int, list[ResultOfNeed]] = {}
     for owner, results in list_results_of_needs(tx, sorted(owners)).items():
         chosen[owner] = choose_fitting(results)

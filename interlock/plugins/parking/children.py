@@ -105,7 +105,7 @@ def tell_parents(tx: UnitOfWork, moved: list[Moved]) -> None:
 def hand_over_children(tx: UnitOfWork, units: list[Unit]) -> dict[int, dict[str, Any]]:
     """What a worker is told of units that were granted before: their children, and what came of each."""
     names: dict[int, tuple[int, str]] = {}  # by child: its parent, and its name there
-    for made in read_notes(tx, [unit.id for unit in units if unit.fence > 1], KIND):
+    for made in read_notes(tx, [unit.id for unit in units], KIND):
         names[msgspec.json.decode(made.payload, type=ChildNote).unit] = made.unit, made.name
     if not names:
         return {}
@@ -114,6 +114,6 @@ def hand_over_children(tx: UnitOfWork, units: list[Unit]) -> dict[int, dict[str,
 
 TELL_PARENTS = Reaction(
     "tell parents",
-    lambda moved: moved.has_ended and moved.unit.parent is not None and not moved.unit.decides,
+    lambda kind: kind.has_ended and kind.is_child and not kind.decides,
     tell_parents,
 )

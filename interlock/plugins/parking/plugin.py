@@ -6,7 +6,7 @@ from interlock.plugins.parking.children import TELL_PARENTS, Spawned, hand_over_
 from interlock.plugins.parking.laws import find_sleepers
 from interlock.plugins.parking.signals import hand_over_signals, signal, start_clock_above, wait_for_signals
 from interlock.plugins.parking.stories import wait_for_a_signal, wait_for_children
-from interlock.store.hooks import Hooks
+from interlock.store.hooks import GrantFields, Hooks
 
 PLUGIN = Plugin(
     name="parking",
@@ -17,7 +17,10 @@ PLUGIN = Plugin(
     stories=(wait_for_children, wait_for_a_signal),
     hooks=Hooks(
         before_grant=(start_clock_above,),
-        grant_fields=(hand_over_signals, hand_over_children),
+        grant_fields=(
+            GrantFields(lambda kind: kind.is_repeated, hand_over_signals),
+            GrantFields(lambda kind: kind.is_repeated, hand_over_children),
+        ),
         on_release=(wait_for_signals,),
         on_record=(make_child,),
         reactions=(TELL_PARENTS,),

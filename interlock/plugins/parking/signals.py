@@ -164,7 +164,7 @@ def hand_over_signals(tx: UnitOfWork, units: list[Unit]) -> dict[int, dict[str, 
 
 def signals_for(tx: UnitOfWork, units: Sequence[Unit]) -> dict[int, dict[str, str]]:
     """By unit that was granted before: the signals that came, by name. A first attempt learns of them when it waits."""
-    sources = {unit.id: source_of(tx, unit) for unit in units if unit.fence > 1}
+    sources = {unit.id: source_of(tx, unit) for unit in units}
     came: dict[int, dict[str, str]] = {}
     for sent in read_notes(tx, sorted(set(sources.values())), "signal"):
         if not sent.name.startswith(OWN):
@@ -175,7 +175,7 @@ def signals_for(tx: UnitOfWork, units: Sequence[Unit]) -> dict[int, dict[str, st
 def find_waited(tx: UnitOfWork, units: Sequence[Unit]) -> dict[int, tuple[str, ...]]:
     """By unit that was granted before: the signals for which it has waited as long as it wanted to."""
     names: dict[int, tuple[str, ...]] = {}
-    for waited in read_notes(tx, [unit.id for unit in units if unit.fence > 1], "wait"):
+    for waited in read_notes(tx, [unit.id for unit in units], "wait"):
         until = msgspec.json.decode(waited.payload)
         if until is not None and until <= tx.now:
             names[waited.unit] = (*names.get(waited.unit, ()), waited.name)

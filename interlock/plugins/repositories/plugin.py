@@ -12,7 +12,7 @@ from interlock.plugins.repositories.streams import (
     hand_over_repositories,
     prepare_repository,
 )
-from interlock.store.hooks import Hooks
+from interlock.store.hooks import GrantFields, Hooks
 
 PLUGIN = Plugin(
     name=NAME,
@@ -24,7 +24,7 @@ PLUGIN = Plugin(
         checks=(check_repository,),
         complete_work=(complete_repositories,),
         prepare_work=(prepare_repository,),
-        grant_fields=(hand_over_repositories,),
+        grant_fields=(GrantFields(lambda kind: kind.has_options, hand_over_repositories),),
         reactions=(KEEP_MERGES, PLAN_MERGES, CLEAN_UP),
     ),
 )

@@ -58,7 +58,7 @@ from interlock.plugins.repositories.queries import (
     read_newest_merge,
     read_streams,
 )
-from interlock.store.hooks import Moved, Reaction
+from interlock.store.hooks import Moved, MoveKind, Reaction
 from interlock.store.queries.for_verbs import has_artifact, load_lanes
 from interlock.store.unit_of_work import UnitOfWork
 
@@ -224,12 +224,9 @@ def find_head(tx: UnitOfWork, stream: int, retry_of: int | None) -> str:
 # A merge has succeeded.
 
 
-def is_merged(moved: Moved) -> bool:
+def is_merged(kind: MoveKind) -> bool:
     """Whether a check has just succeeded."""
-    unit = moved.unit
-    return (
-        moved.has_ended and unit.outcome == Category.SUCCESS and unit.parent is not None and not unit.decides
-    )  # fmt: skip
+    return kind.has_ended and kind.outcome == Category.SUCCESS and kind.is_child and not kind.decides
 
 
 def keep_merges(tx: UnitOfWork, moved: list[Moved]) -> None:
@@ -256,9 +253,8 @@ def keep_merges(tx: UnitOfWork, moved: list[Moved]) -> None:
 # A workstream enters its gate, and ends.
 
 
-def enters_final_gate(moved: Moved) -> bool:
-    unit, was = moved
-    return unit.lifecycle == WORKSTREAM and unit.category == Category.GATE and (was is None or was.state != unit.state)
+def enters_final_gate(kind: MoveKind) -> bool:
+    return kind.lifecycle == WORKSTREAM and kind.category == Category.GATE and kind.has_entered
 
 
 def plan_merges(tx: UnitOfWork, moved: list[Moved]) -> None:
@@ -289,8 +285,8 @@ def plan_merges(tx: UnitOfWork, moved: list[Moved]) -> None:
         )  # fmt: skip
 
 
-def ends_workstream(moved: Moved) -> bool:
-    return moved.unit.lifecycle == WORKSTREAM and moved.has_ended
+def ends_workstream(kind: MoveKind) -> bool:
+    return kind.lifecycle == WORKSTREAM and kind.has_ended
 
 
 def clean_up(tx: UnitOfWork, moved: list[Moved]) -> None:

@@ -21,7 +21,7 @@ from interlock.plugins.shell.options import SHELL, ShellOptions, check_shell_opt
 from interlock.plugins.shell.queries import read_command_holders, read_commands
 from interlock.plugins.shell.stories import claim_commands
 from interlock.store.connection import Connection
-from interlock.store.hooks import Hooks
+from interlock.store.hooks import GrantFields, Hooks
 from interlock.store.unit_of_work import UnitOfWork
 
 
@@ -70,5 +70,5 @@ PLUGIN = Plugin(
     cli="interlock.plugins.shell.cli:app",
     stories=(claim_commands,),
     laws={"commands are held by workers that run commands": find_unguarded_commands},
-    hooks=Hooks(checks=(check_shell,), grant_fields=(hand_over_command,)),
+    hooks=Hooks(checks=(check_shell,), grant_fields=(GrantFields(lambda kind: kind.has_options, hand_over_command),)),
 )

@@ -104,11 +104,9 @@ def undo(tx: UnitOfWork, owner: int, recorded: Note) -> None:
     make_unit(tx, unit, fresh, Stamp("engine", "compensation", f"{above.id}.{above.version}"))
 
 
-REMEMBER_UNDO = Reaction(
-    "remember undo", lambda moved: moved.has_ended and moved.unit.parent is not None, remember_undo
-)
+REMEMBER_UNDO = Reaction("remember undo", lambda kind: kind.has_ended and kind.is_child, remember_undo)
 COMPENSATE = Reaction(
     "compensate",
-    lambda moved: moved.has_ended and (moved.unit.parent is not None or moved.unit.outcome != Category.SUCCESS),
+    lambda kind: kind.has_ended and (kind.is_child or kind.outcome != Category.SUCCESS),
     compensate,
 )

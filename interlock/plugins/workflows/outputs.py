@@ -8,7 +8,6 @@ import msgspec
 from interlock.blobs.store import read_value
 from interlock.core.effective_policy import policy_in, policy_of
 from interlock.core.outcomes import keep_result
-from interlock.kernel.commands import Policy
 from interlock.kernel.rows import Unit
 from interlock.plugins.workflows.queries import read_child_results
 from interlock.store.unit_of_work import UnitOfWork
@@ -18,14 +17,9 @@ NOTHING = "null"
 
 def outputs_for(tx: UnitOfWork, units: Iterable[Unit]) -> dict[int, dict[str, str]]:
     """By unit that is a step: what the steps of its run have come to, and those of the runs that it goes on with."""
-    runs = {unit.id: runs_of(tx, unit) for unit in units if is_step(policy_of(tx.body(unit)))}
+    runs = {unit.id: runs_of(tx, unit) for unit in units}
     below = by_run(tx, sorted({run for some in runs.values() for run in some}))
     return {unit: merged(below, some) for unit, some in runs.items()}
-
-
-def is_step(own: Policy) -> bool:
-    """Whether a unit is a step of a run of steps; other units with a name get the results of what they need."""
-    return own.step is not None and not own.takes_outputs
 
 
 def outputs_in(tx: UnitOfWork, runs: Sequence[int]) -> dict[str, str]:

@@ -7,7 +7,7 @@ from interlock.plugins.workflows.outputs import gather_outputs, hand_over_output
 from interlock.plugins.workflows.readiness import expand_or_skip
 from interlock.plugins.workflows.steps import WorkflowOptions, check_step, prepare_step
 from interlock.plugins.workflows.templates import define_template, rerun_template
-from interlock.store.hooks import Hooks
+from interlock.store.hooks import GrantFields, Hooks
 
 PLUGIN = Plugin(
     name="workflows",
@@ -20,7 +20,7 @@ PLUGIN = Plugin(
         checks=(check_step,),
         prepare_work=(prepare_step,),
         before_ready=(expand_or_skip,),
-        grant_fields=(hand_over_outputs,),
+        grant_fields=(GrantFields(lambda kind: kind.is_named and not kind.takes_outputs, hand_over_outputs),),
         on_rerun=(rerun_template,),
         before_record=(check_compensation,),
         before_roll_up=(gather_outputs,),

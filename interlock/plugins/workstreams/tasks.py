@@ -73,4 +73,4 @@ def pass_allowed(tx: UnitOfWork, moved: list[Moved]) -> None:
 
 
 # Before the reaction by which checks are made: what has left its gate gets none.
-PASS_ALLOWED = Reaction("pass allowed failures", lambda moved: moved.unit.category == Category.GATE, pass_allowed)
+PASS_ALLOWED = Reaction("pass allowed failures", lambda kind: kind.category == Category.GATE, pass_allowed)

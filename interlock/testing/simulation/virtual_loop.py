@@ -90,6 +90,8 @@ class VirtualLoop(BaseEventLoop):
         while timers and timers[0]._when < end:
             handle = heapq.heappop(timers)
             handle._scheduled = False
+            # Whoever looks at the time finds that its own has come: else it might wait for the rest for ever.
+            self.now = max(self.now, handle._when)
             ready.append(handle)
         for _ in range(len(ready)):
             self.resume(ready.popleft())
