@@ -285,6 +285,21 @@ class Repository:
             raise GitError(f"worktree '{path}' has changes that are not committed; force removes it with them")
         self.git("worktree", "remove", "--force", "--force", "--", place)
 
+    def remove_half_made(self, folder: str) -> list[str]:
+        """Removes worktrees of a folder that git was killed while making; nobody has worked in them.
+
+        Git itself does not remove them: they are locked, and `git fsck` fails until they are gone. Returns their paths.
+        """
+        removed = []
+        for entry in sorted(Path(self.folder, "worktrees").glob("*/gitdir")):
+            with suppress(FileNotFoundError):  # it is being removed
+                place = os.path.dirname(os.path.realpath(entry.read_text().strip()))
+                if os.path.dirname(place) == os.path.realpath(folder) and is_half_made(entry.parent):
+                    shutil.rmtree(place, ignore_errors=True)
+                    shutil.rmtree(entry.parent)
+                    removed.append(place)
+        return removed
+
     def is_dirty(self, path: str | Path) -> bool:
         """Returns whether a worktree has changes that are not committed, new files among them."""
         return bool(self.git_in(path, "status", "--porcelain", "-z", "--no-renames").out)
@@ -394,3 +409,9 @@ def check_url(url: str, protocol: str) -> None:
         raise InterlockError(f"the address {url!r} is not allowed; allowed is one that begins with {protocol}://")
     if urlsplit(url).password is not None:
         raise InterlockError("an address with a password is not allowed: everybody on this machine could read it")
+
+
+def is_half_made(own: Path) -> bool:
+    """Returns whether git has begun to make a worktree, of which a repository keeps this folder, and not ended."""
+    lock, head = own / "locked", own / "HEAD"
+    return (lock.exists() and lock.read_text().startswith("initial")) or not head.read_text().strip("0\n")

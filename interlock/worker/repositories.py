@@ -200,8 +200,9 @@ class ServedRepositories:
             raise PermanentError("this job has nothing to remove; a workstream that has ended makes one that has")
         repository = self.find(order)
         folder = os.path.join(find_folder(repository), order.name)
+        half_made = repository.remove_half_made(folder)
         places = [tree.path for tree in repository.list_worktrees() if os.path.dirname(tree.path) == folder]
-        removed, kept = [], []
+        removed, kept = half_made, []
         for place in places:
             if self.has_changes(order, place):
                 kept.append(place)

@@ -41,6 +41,24 @@ def test_a_dirty_worktree_is_removed_only_by_force(bare: Repository, tmp_path: P
     assert not place.exists()
 
 
+@pytest.mark.parametrize("head", ["", "0" * 40 + "\n", None])
+def test_a_worktree_that_git_was_killed_in_is_removed(bare: Repository, tmp_path: Path, head: str | None) -> None:
+    for name in ("whole", "half"):
+        bare.add_worktree(tmp_path / "trees" / name, "main")
+    own = Path(bare.folder, "worktrees", "half")
+    if head is None:  # it is locked until its files are there
+        (own / "locked").write_text("initializing")
+        (tmp_path / "trees" / "half" / "a.txt").unlink()
+    else:
+        (own / "HEAD").write_text(head)
+        with pytest.raises(AssertionError, match="worktrees/half/HEAD"):
+            git(Path(bare.folder), "fsck")
+    assert bare.remove_half_made(str(tmp_path / "others")) == []
+    assert bare.remove_half_made(str(tmp_path / "trees")) == [str(tmp_path / "trees" / "half")]
+    git(Path(bare.folder), "fsck")
+    assert [tree.path for tree in bare.list_worktrees() if not tree.bare] == [str(tmp_path / "trees" / "whole")]
+
+
 def test_a_folder_or_branch_that_is_there_is_refused(bare: Repository, tmp_path: Path) -> None:
     (tmp_path / "taken").mkdir()
     with pytest.raises(GitError, match="is there already; a worktree is made in a new folder"):

@@ -78,7 +78,7 @@ class Chance:
             if command.work[0].lifecycle in PLANNED and self.random.random() < 0.8:
                 self.plans.append(answer[0].unit)
         elif isinstance(command, Requeue | Rerun):
-            self.units[answer.unit] = self.units[command.unit]
+            self.units[answer.unit] = answer.lifecycle  # it may do a child of another's again
         elif isinstance(command, Register):
             self.workers.append(answer)
         elif isinstance(command, Claim):
