@@ -256,6 +256,7 @@ ENTRIES: dict[str, Entry] = {
     "post_v1_schedules_name_trigger": Entry(schedule, 201),
     "get_metrics": Entry(nothing(), plain=True),
     "get_v1_stats": Entry(nothing()),
+    "get_v1_stats_history": Entry(nothing(), plain=True),
     "post_v1_keys": Entry(nothing({"name": "n", "scopes": ["read"]}), 201),
     "get_v1_keys": Entry(nothing(), plain=True),
     "post_v1_keys_id_rotate": Entry(key),

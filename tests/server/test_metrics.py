@@ -151,7 +151,9 @@ def minutes_are_those_of_the_events(stage: Stage) -> None:
         assert [(one["queue"], one["attempts"]) for one in wide["queues"]] == [
             (one["queue"], one["attempts"]) for one in told["queues"]
         ]
-    assert stage.get("/v1/stats/history", key=stage.foreign)["queues"] == []
+    foreign = stage.get("/v1/stats/history", key=stage.foreign)
+    assert (foreign["queues"], foreign["errors"]) == ([], [])
+    assert not any(any(values) for values in (*foreign["ended"].values(), foreign["failures"], foreign["waiting"]))
     refused = stage.ask("GET", "/v1/stats/history?range=2h")
     assert (refused.status_code, "allowed are 1h, 24h, 7d" in refused.text) == (400, True)
 
