@@ -25,14 +25,14 @@ run: .venv/.run ## Start Interlock on a SQLite file: the API, a worker and a few
 test: .venv/.dev ## Run every test, with a real PostgreSQL of its own
 	@failed=; for suite in $(SUITES); do \
 		start=$$(date +%s); folders=$$(echo "tests/$$suite" | sed 's|+| tests/|g'); \
-		$(PYTEST) -n 2 -m "not proof" $$folders || failed="$$failed $$suite"; \
+		$(PYTEST) -n 2 --dist worksteal -m "not proof" $$folders || failed="$$failed $$suite"; \
 		echo "--- $$suite: $$(( $$(date +%s) - start )) s"; \
 	done; test -z "$$failed" || { echo "failed:$$failed"; exit 1; }
 
 quick: .venv/.dev ## Check in under a minute: before every commit
 	@$(MAKE) --no-print-directory lint types layers drift
-	@$(PYTEST) -n 2 -m "not proof" tests/tidy tests/unit tests/lifecycles tests/testing
-	@$(PYTEST) -n 2 -m "not proof" -k "not http and not postgres" tests/client
+	@$(PYTEST) -n 2 --dist worksteal -m "not proof" tests/tidy tests/unit tests/lifecycles tests/testing
+	@$(PYTEST) -n 2 --dist worksteal -m "not proof" -k "not http and not postgres" tests/client
 
 check: .venv/.dev ## Everything that must hold: lint, types, layering, docs drift and all tests
 	@for part in lint types layers drift; do \
