@@ -8,8 +8,9 @@ taken is thick, so that the drawing is read without colours too.
 
 from collections.abc import Mapping, Sequence
 from html import escape
+from unicodedata import east_asian_width
 
-from interlock.audit.layout import HEIGHT, Box, Edge, Layout, Point, lay_out
+from interlock.audit.layout import HEIGHT, Box, Edge, Layout, Point, find_forward, lay_out
 from interlock.kernel.lifecycle import Category, Lifecycle
 
 CHARACTER = 7.6  # width of a letter of the font, which is monospaced
@@ -33,10 +34,14 @@ STYLE = """<style>
 .state.active circle{stroke:#3b5bdb}.state.active.passed circle,.state.active.lit circle{fill:#3b5bdb}
 .state.gate circle{stroke:#e67700}.state.gate.passed circle,.state.gate.lit circle{fill:#e67700}
 </style>"""
-TIP_OF_LINE = (
-    '<defs><marker id="tip" viewBox="0 0 6 6" refX="1" refY="3" markerWidth="6" markerHeight="6" orient="auto" '
-    'markerUnits="userSpaceOnUse"><path d="M0 0L6 3L0 6z" fill="context-stroke"/></marker></defs>'
-)
+
+
+def make_tip(name: str) -> str:
+    """The head of a line, by which `marker-end` knows it."""
+    return (
+        f'<defs><marker id="{name}" viewBox="0 0 6 6" refX="1" refY="3" markerWidth="6" markerHeight="6" orient="auto" '
+        'markerUnits="userSpaceOnUse"><path d="M0 0L6 3L0 6z" fill="context-stroke"/></marker></defs>'
+    )
 
 
 def draw_lifecycle(
@@ -56,7 +61,7 @@ def draw_lifecycle(
         f'<svg class="lifecycle" xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" '
         f'height="{height}" role="img" aria-label="{escape(label)}">',
         *([STYLE] if styled else []),
-        TIP_OF_LINE,
+        make_tip("tip"),
         *draw_edges(lifecycle, layout, passed),
     ]
     visited = {state for pair in passed for state in pair}
@@ -69,16 +74,26 @@ def draw_lifecycle(
 def lay_out_lifecycle(lifecycle: Lifecycle) -> Layout:
     """Where the states and transitions of a lifecycle are drawn."""
     edges = list_transitions(lifecycle)
-    forward = find_forward(lifecycle, edges)
+    forward = list_forward(lifecycle, edges)
     ends = {name: ENDS.index(state.category) for name, state in lifecycle.states.items() if state.settled}
     widths = {name: measure_text(name) + BEFORE_TEXT + AFTER_TEXT for name in lifecycle.states}
     back = [edge for edge in edges if edge not in forward]
     return lay_out(widths, forward, back=back, main=find_main_line(lifecycle, forward), last=ends)
 
 
-def measure_text(text: str) -> float:
-    """How wide a text of the drawing is."""
-    return len(text) * CHARACTER
+def measure_text(text: str, character: float = CHARACTER) -> float:
+    """How wide a text of the drawing is; some letters, as those of Chinese, take the room of two."""
+    return (len(text) + sum(east_asian_width(each) in "WF" for each in text)) * character
+
+
+def cut_to_fit(text: str, room: int) -> str:
+    """A text on one line, without what no drawing can show, cut to the room of so many letters."""
+    words = "".join(each if each.isprintable() else "\N{REPLACEMENT CHARACTER}" for each in text[: room + 1])
+    if measure_text(words, 1) <= room:
+        return words
+    while measure_text(words, 1) > room - 1:
+        words = words[:-1]
+    return f"{words}…"
 
 
 def list_transitions(lifecycle: Lifecycle) -> dict[Edge, bool]:
@@ -91,29 +106,9 @@ def list_transitions(lifecycle: Lifecycle) -> dict[Edge, bool]:
     return edges
 
 
-def find_forward(lifecycle: Lifecycle, edges: Mapping[Edge, bool]) -> list[Edge]:
+def list_forward(lifecycle: Lifecycle, edges: Mapping[Edge, bool]) -> list[Edge]:
     """The transitions without those that open an attempt, and without those that lead back to where it has been."""
-    after: dict[str, list[Edge]] = {}
-    for edge, opens in edges.items():
-        if not opens and edge[0] != edge[1]:
-            after.setdefault(edge[0], []).append(edge)
-    forward: list[Edge] = []
-    done: set[str] = set()
-    for root in (lifecycle.initial, *lifecycle.states):
-        path, branches = [root], [list(reversed(after.get(root, ())))]
-        while branches and root not in done:
-            if not branches[-1]:
-                branches.pop()
-                done.add(path.pop())
-                continue
-            edge = branches[-1].pop()
-            if edge[1] in path:
-                continue
-            forward.append(edge)
-            if edge[1] not in done:
-                path.append(edge[1])
-                branches.append(list(reversed(after.get(edge[1], ()))))
-    return forward
+    return find_forward((lifecycle.initial, *lifecycle.states), [edge for edge, opens in edges.items() if not opens])
 
 
 def find_main_line(lifecycle: Lifecycle, forward: list[Edge]) -> list[str]:

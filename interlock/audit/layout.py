@@ -1,22 +1,27 @@
 """Where the boxes and lines of a drawing go; pure geometry, the same for lifecycles and for the graphs of runs.
 
 Boxes stand in columns, each behind those that lead to it. One way through the graph, the *main line*, is straight and
-on top; everything else is below it. A line that passes a column has room of its own there, so no line runs behind a
-box; all lines to the same box share that room, which makes them one rail. Lines that lead back run above the main line,
-one rail per target. A box that has something above it is left and entered from the side, in the gap between columns.
+on top; everything else is below it. The graph of a run has none: there, each box is near the middle of those that it
+is joined to. A line that passes a column has room of its own there, so no line runs behind a box; all lines to the same
+box share that room, which makes them one rail. Lines that lead back run above everything, one rail per target. A box
+that has something above it is left and entered from the side, in the gap between columns.
+
+The order within the columns is improved by sweeps over them, and the one with the fewest crossings is kept.
 
 Equal input gives equal output: nothing here depends on the order of a set.
 """
 
-from collections.abc import Mapping, Sequence
+from bisect import bisect_right, insort
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
+from math import inf
 from statistics import median
 from typing import NamedTuple
 
 from interlock.kernel.graph import ranks, successors
 
-ROW, RAIL = 50.0, 16.0  # room from top to bottom of a box, and of a line that passes a column
+RAIL, BETWEEN = 16.0, 18.0  # room of a line that passes a column, and between a box and what is below it
 HEIGHT, GAP, EDGE, SIDE = 32.0, 56.0, 14.0, 28.0  # of a box; between columns; above and below all; left and right of it
 TIP = 5.0  # a line ends so far before a box: its head has that length
 LANE = 18.0  # between two lines that lead back
@@ -67,6 +72,7 @@ class Columns:
     column: Mapping[Name, int]
     main: Sequence[Name]
     rank: Mapping[Name, int]  # among what ends in the same column: lower is higher up
+    height: float  # of a box
     slots: dict[int, list[Slot]] = field(default_factory=dict)
     routes: dict[Edge, list[Slot]] = field(default_factory=dict)
     above: set[Slot] = field(default_factory=set)  # on the main line
@@ -76,23 +82,57 @@ class Columns:
         return self.column[slot[0]] == slot[1]
 
     def get_size(self, slot: Slot) -> float:
-        return ROW if self.is_box(slot) else RAIL
+        return self.height + BETWEEN if self.is_box(slot) else RAIL
 
 
 def lay_out(
     widths: Mapping[Name, float], edges: Sequence[Edge], *, back: Sequence[Edge] = (), main: Sequence[Name] = (),
-    last: Mapping[Name, int] | None = None,
+    last: Mapping[Name, int] | None = None, height: float = HEIGHT,
 ) -> Layout:  # fmt: skip
-    """Lays out boxes of these widths.
+    """Lays out boxes of these widths, and of one height.
 
     `edges` must have no cycle; `back` are the others. `main` is a way along the edges. `last` are the names that stand
     in the last columns, with their rank from top to bottom.
     """
-    columns = Columns(find_columns(widths, edges, last or {}), main, last or {})
+    columns = Columns(find_columns(widths, edges, last or {}), main, last or {}, height)
     fill_columns(columns, widths, edges)
+    before, behind = list_neighbours(columns)
+    best, fewest = dict(columns.middle), count_crossings(columns)
     for sweep in range(SWEEPS):
-        arrange_columns(columns, from_left=sweep % 2 == 1)
+        from_left = sweep % 2 == 1
+        arrange_columns(columns, before if from_left else behind, from_left=from_left)
+        if from_left and (crossings := count_crossings(columns)) <= fewest:
+            best, fewest = dict(columns.middle), crossings
+    columns.middle = best
     return place(columns, widths, back)
+
+
+def find_forward(names: Iterable[Name], edges: Iterable[Edge]) -> list[Edge]:
+    """The edges without those that lead back to where a walk from these names, in their order, has been."""
+    after: dict[Name, list[Edge]] = {}
+    for edge in edges:
+        if edge[0] != edge[1]:
+            after.setdefault(edge[0], []).append(edge)
+    forward: list[Edge] = []
+    done: set[Name] = set()
+    for root in names:
+        path, branches = (
+            {root: None},
+            [list(reversed(after.get(root, ())))],
+        )  # a dict keeps its order, and is asked fast
+        while branches and root not in done:
+            if not branches[-1]:
+                branches.pop()
+                done.add(path.popitem()[0])
+                continue
+            edge = branches[-1].pop()
+            if edge[1] in path:
+                continue
+            forward.append(edge)
+            if edge[1] not in done:
+                path[edge[1]] = None
+                branches.append(list(reversed(after.get(edge[1], ()))))
+    return forward
 
 
 def find_columns(widths: Mapping[Name, float], edges: Sequence[Edge], last: Mapping[Name, int]) -> dict[Name, int]:
@@ -125,13 +165,19 @@ def fill_columns(columns: Columns, widths: Mapping[Name, float], edges: Sequence
         stack(columns, number, dict.fromkeys(slots, 0.0))
 
 
-def arrange_columns(columns: Columns, *, from_left: bool) -> None:
-    """Moves each slot towards the middle of those that it is joined to in the column before, or in the one behind."""
-    joined: dict[Slot, list[Slot]] = {}
+def list_neighbours(columns: Columns) -> tuple[dict[Slot, list[Slot]], dict[Slot, list[Slot]]]:
+    """What each slot is joined to in the column before it, and in the one behind it."""
+    before: dict[Slot, dict[Slot, None]] = {}
+    behind: dict[Slot, dict[Slot, None]] = {}
     for route in columns.routes.values():
         for near, far in pairwise(route):
-            slot, other = (far, near) if from_left else (near, far)
-            joined.setdefault(slot, []).append(other)
+            before.setdefault(far, {})[near] = None
+            behind.setdefault(near, {})[far] = None
+    return {slot: list(some) for slot, some in before.items()}, {slot: list(some) for slot, some in behind.items()}
+
+
+def arrange_columns(columns: Columns, joined: Mapping[Slot, Sequence[Slot]], *, from_left: bool) -> None:
+    """Moves each slot towards the middle of those that it is joined to in the column before, or in the one behind."""
     for number in sorted(columns.slots, reverse=not from_left):
         wishes = {
             slot: median(columns.middle[other] for other in joined[slot]) if slot in joined else columns.middle[slot]
@@ -148,15 +194,49 @@ def arrange_columns(columns: Columns, *, from_left: bool) -> None:
 
 
 def stack(columns: Columns, number: int, wishes: Mapping[Slot, float]) -> None:
-    """Places the slots of a column below each other, each where it wishes to be or below the one before it."""
-    floor = None
-    for slot in columns.slots[number]:
+    """Places the slots of a column in their order, together as near as they can be to where they wish to be.
+
+    Slots that would overlap become a group, whose middle is the mean of what its members wish. Nothing stands as high
+    as the main line.
+    """
+    offset, groups = 0.0, list[list[float]]()  # of each group: the sum of wishes for its first member, and its size
+    offsets: list[float] = []
+    slots = [slot for slot in columns.slots[number] if slot not in columns.above]
+    columns.middle |= dict.fromkeys((slot for slot in columns.slots[number] if slot in columns.above), 0.0)
+    for place, slot in enumerate(slots):
         half = columns.get_size(slot) / 2
-        if slot in columns.above:
-            columns.middle[slot] = 0.0
-        else:
-            columns.middle[slot] = max(wishes[slot], (ROW / 2 if floor is None else floor) + half)
-        floor = columns.middle[slot] + half
+        offset += half if place else 0.0
+        offsets.append(offset)
+        groups.append([wishes[slot] - offset, 1.0])
+        while len(groups) > 1 and groups[-2][0] / groups[-2][1] > groups[-1][0] / groups[-1][1]:
+            total, size = groups.pop()
+            groups[-1] = [groups[-1][0] + total, groups[-1][1] + size]
+        offset += half
+    lowest = (columns.height + BETWEEN) / 2 + columns.get_size(slots[0]) / 2 if slots and columns.main else -inf
+    starts = [max(total / size, lowest) for total, size in groups for _ in range(int(size))]
+    for slot, start, down in zip(slots, starts, offsets, strict=True):
+        columns.middle[slot] = start + down
+
+
+def count_crossings(columns: Columns) -> int:
+    """How often two lines cross between two columns."""
+    pieces: dict[int, dict[tuple[float, float], None]] = {}
+    for route in columns.routes.values():
+        for near, far in pairwise(route):
+            pieces.setdefault(near[1], {})[columns.middle[near], columns.middle[far]] = None
+    crossings = 0
+    for between in pieces.values():
+        passed: list[float] = []  # where the lines that begin higher up end, in order
+        level: list[float] = []  # of lines that begin together: they do not cross each other
+        begins = None
+        for begin, end in sorted(between):
+            if begin != begins:
+                for place in level:
+                    insort(passed, place)
+                begins, level = begin, []
+            crossings += len(passed) - bisect_right(passed, end)
+            level.append(end)
+    return crossings
 
 
 def place(columns: Columns, widths: Mapping[Name, float], back: Sequence[Edge]) -> Layout:
@@ -173,7 +253,7 @@ def place(columns: Columns, widths: Mapping[Name, float], back: Sequence[Edge]) 
     for number in sorted(columns.slots):
         left[number], at = at, at + wide[number] + GAP
     boxes = {
-        name: Box(left[number], columns.middle[name, number] + shift - HEIGHT / 2, wide[number])
+        name: Box(left[number], columns.middle[name, number] + shift - columns.height / 2, wide[number], columns.height)
         for name, number in columns.column.items()
     }
     lines = {edge: follow(columns, route, boxes, left, wide, shift) for edge, route in columns.routes.items()}

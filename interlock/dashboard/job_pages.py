@@ -1,24 +1,32 @@
 """The pages of jobs and runs: the list, one of them with its lifecycle lit, and how it stood at an earlier version."""
 
 import asyncio
-from collections import Counter
-from collections.abc import Mapping, Sequence
-from datetime import datetime
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from markupsafe import Markup
 
 from interlock.audit.draw import draw_lifecycle
+from interlock.client.durations import format_time
+from interlock.client.json_views import make_job
+from interlock.client.timelines import list_attempts, list_leases
 from interlock.dashboard.pages import MovedPage, PageRequest
+from interlock.dashboard.panels import find_standing, list_live_states, make_tabs, make_timeline
 from interlock.kernel.commands.operators import REASONS
 from interlock.kernel.errors import InterlockError
-from interlock.kernel.lifecycle import SETTLED, Category, Lifecycle, Owner
+from interlock.kernel.lifecycle import Category, Lifecycle, Owner
 from interlock.kernel.lifecycle_options import RollUp
+from interlock.kernel.rows import Event, Note
+from interlock.plugins.evidence.queries import ArtifactInfo, list_artifacts
 from interlock.server.errors import ApiError, make_api_error
+from interlock.server.operations import parse_unit_id
+from interlock.store.connection import Connection
+from interlock.store.queries.views import View, children_of, events_of, read_newest_notes, read_newest_version
 
 FILTERS = ("state", "category", "lifecycle", "task", "queue", "key", "correlation", "parent", "worker")
-EVENTS_MAX = 200  # of a job that a page shows
-BAR = 1_000  # units of width of the waterfall
+EVENTS_MAX, NOTES_MAX = 2_000, 500  # of a job that a page reads, the last ones
+SHOWN_MAX = 200  # rows of a tab
+TABS = ("events", "attempts", "steps", "leases", "notes", "artifacts")
 SUBMIT = "submit"  # births of what people and programs ask for; workers and leases are born otherwise
 
 
@@ -44,6 +52,7 @@ BUTTONS = {
     "cancel": Button("cancel", "Cancel", "operate", "no"),
     "bury": Button("bury", "Make it a dead letter", "operate", "no", "reason", "Reason", choices=REASONS),
     "drain": Button("drain", "Drain"),
+    "skip": Button("skip", "Skip"),
     "plan": Button("decide", "Plan", "operate", "go", "comment", COMMENT, "plan"),
     "resume": Button("decide", "Resume", "operate", "go", "comment", COMMENT, "resume"),
 }
@@ -81,106 +90,115 @@ async def list_work(request: PageRequest, operation: str, name: str, title: str)
     }
 
 
+class JobRows(NamedTuple):
+    """What the page of a job reads beside its fields."""
+
+    events: list[Event]
+    notes: list[Note]
+    artifacts: list[ArtifactInfo]
+    children: list[View]
+    now: int
+
+
+def read_job_rows(connection: Connection, tenant: int, unit: int) -> JobRows:
+    """Reads the last events of a job, its last notes, its artifacts and its children."""
+    newest = read_newest_version(connection, tenant, unit)
+    return JobRows(
+        events_of(connection, tenant, unit, max(0, newest - EVENTS_MAX)),
+        read_newest_notes(connection, tenant, unit, NOTES_MAX), list_artifacts(connection, tenant, unit),
+        children_of(connection, tenant, unit), connection.now(),
+    )  # fmt: skip
+
+
 async def show_job(request: PageRequest) -> dict[str, Any]:
     """Shows a job with its lifecycle, why it is where it is, and what happened."""
-    unit = request.path["id"]
-    detail, why, events = await asyncio.gather(
-        request.ask("GET", "/v1/jobs/{id}", parameters={"id": unit}),
-        request.ask("GET", "/v1/jobs/{id}/why", parameters={"id": unit}),
-        read_events(request, unit),
+    detail, why, rows = await asyncio.gather(
+        request.ask("GET", "/v1/jobs/{id}", parameters=request.path),
+        request.ask("GET", "/v1/jobs/{id}/why", parameters=request.path),
+        request.read(read_job_rows, parse_unit_id(request.path["id"])),
     )
-    lifecycle = request.site.server.app.lifecycles[detail["lifecycle"]]
-    if lifecycle.options.roll_up not in (RollUp.NONE, RollUp.FOLLOW) and request.page != "/runs/{id}":
+    lifecycle = find_lifecycle(request, detail)
+    if lifecycle.options.roll_up not in (RollUp.NONE, RollUp.FOLLOW):
         raise MovedPage(f"/runs/{detail['id']}")
-    version = read_version(request, events)
-    past = [event for event in events if event["version"] <= version]
-    now = past[-1] if past else None
-    taken = Counter((event["from"], event["to"]) for event in past if event["from"] not in (None, event["to"]))
-    state = now["to"] if now else detail["state"]
+    version = read_number(request, "version", rows.events[0].version, rows.events[-1].version)
+    past = [event for event in rows.events if event.version <= version]
+    slider = Slider("version", version, rows.events[0].version, rows.events[-1].version, "version")
+    return describe_job(request, detail, why, lifecycle, rows, past, slider)
+
+
+def find_lifecycle(request: PageRequest, detail: Mapping[str, Any]) -> Lifecycle:
+    """Returns the lifecycle of a job. Raises ApiError if this server was started without it."""
+    lifecycle = request.site.server.app.lifecycles.get(detail["lifecycle"])
+    if lifecycle is None:
+        raise ApiError(409, f"this server does not know the lifecycle '{detail['lifecycle']}'; start it with its file")
+    return lifecycle
+
+
+class Slider(NamedTuple):
+    """Where one looks among the events: the name of the field in the URL, its value, and what it may be."""
+
+    name: str
+    value: int
+    least: int
+    most: int
+    label: str
+
+    @property
+    def is_past(self) -> bool:
+        return self.value < self.most
+
+
+def describe_job(
+    request: PageRequest, detail: Mapping[str, Any], why: Mapping[str, Any], lifecycle: Lifecycle, rows: JobRows,
+    past: Sequence[Event], slider: Slider,
+) -> dict[str, Any]:  # fmt: skip
+    """Returns what the page of a job shows: everything as these events left it."""
+    lifecycles = request.site.server.app.lifecycles
+    standing, live = find_standing(past, lifecycle), list_live_states(lifecycles)
+    until = standing.at if slider.is_past else rows.now
+    leases, attempts = list_leases(past, live), list_attempts(past, lifecycle)
+    children = [make_job(view) for view in rows.children if view.body.created_at <= until]
+    tabs = make_tabs(past, lifecycle, live, rows.notes, rows.artifacts, children, until)
+    tab = request.query.get("tab", "events")
+    if tab not in TABS:
+        raise ApiError(400, f"tab = {tab} is not allowed; allowed are {', '.join(TABS)}")
     return {
-        "job": detail, "why": why, "events": list(reversed(past)), "version": version,
-        "versions": events[-1]["version"] if events else 1, "earliest": events[0]["version"] if events else 1,
-        "is_past": bool(events) and version < events[-1]["version"], "state": state,
-        "category": lifecycle.states[state].category.value if state in lifecycle.states else detail["category"],
-        "drawing": Markup(draw_lifecycle(lifecycle, lit=state, taken=dict(taken), styled=False)),
-        "attempts": split_attempts(past), "buttons": list_buttons(request, lifecycle, detail),
-        "has_ended": detail["outcome"] is not None,
-        "live": "" if detail["outcome"] is not None or request.query.get("version") else f"?run={detail['id']}",
+        "job": detail, "why": why, "standing": standing, "state": standing.state, "category": standing.category,
+        "at": format_time(standing.at), "slider": slider, "is_past": slider.is_past,
+        "drawing": Markup(draw_lifecycle(lifecycle, lit=standing.state, taken=standing.taken, styled=False)),
+        "holder": leases[-1] if leases and leases[-1].ended_at is None else None,
+        "error": next((each for each in reversed(attempts) if each.error), None),
+        "past_cost": round(sum(each.cost for each in attempts), 6),
+        "timeline": make_timeline(past, lifecycle, live, [note for note in rows.notes if note.at <= until], until),
+        "tabs": {name: len(shown) for name, shown in tabs.items()}, "tab": tab, "shown": tabs.get(tab, [])[:SHOWN_MAX],
+        "buttons": list_buttons(lifecycle, detail["state"], request.may), "has_ended": detail["outcome"] is not None,
+        "live": "" if detail["outcome"] is not None or slider.name in request.query else f"?run={detail['id']}",
     }  # fmt: skip
 
 
-async def read_events(request: PageRequest, unit: str) -> list[dict[str, Any]]:
-    """Returns the last events of a job, the oldest first."""
-    events: list[dict[str, Any]] = []
-    after = 0
-    while True:
-        page = await request.ask(
-            "GET", "/v1/jobs/{id}/events", [("after", str(after)), ("limit", "200")], parameters={"id": unit}
-        )
-        events = [*events, *page["events"]][-EVENTS_MAX:]
-        if page["next"] is None:
-            return events
-        after = page["next"]
-
-
-def read_version(request: PageRequest, events: Sequence[Mapping[str, Any]]) -> int:
-    """Returns the version that the URL names, or the newest. Raises ApiError."""
-    newest = events[-1]["version"] if events else 1
-    text = request.query.get("version")
+def read_number(request: PageRequest, name: str, least: int, most: int) -> int:
+    """Returns a number of the URL, or the greatest. Raises ApiError."""
+    text = request.query.get(name)
     if text is None:
-        return int(newest)
-    if not text.isdecimal() or not 1 <= int(text) <= newest:
-        raise ApiError(400, f"version = {text} is not allowed; allowed are 1 to {newest}")
+        return most
+    if not (text.isascii() and text.isdecimal() and len(text) < 10) or not least <= int(text) <= most:
+        raise ApiError(400, f"{name} = {text} is not allowed; allowed are {least} to {most}")
     return int(text)
 
 
-def split_attempts(events: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Returns when each attempt began and ended, and what ended it."""
-    attempts: dict[int, dict[str, Any]] = {}
-    for event in events:
-        attempt = attempts.setdefault(
-            event["attempt"], {"attempt": event["attempt"], "began": event["at"], "ended": None, "end": "", "fence": 0}
-        )
-        attempt |= {"ended": event["at"], "end": event["name"], "fence": max(attempt["fence"], event["fence"])}
-    return list(attempts.values())
+def list_buttons(lifecycle: Lifecycle, state: str, may: Callable[[str], bool]) -> list[Button]:
+    """Lists what a person may do here: exactly the moves that the lifecycle lists for one, or doing it again.
+
+    What the key does not allow is among them, and says so. `may` says whether the key has a scope.
+    """
+    listed = [move for (source, _), move in lifecycle.moves.items() if source == state]
+    buttons = [get_button(move.trigger) for move in listed if move.owner is Owner.PERSON]
+    if lifecycle.birth.trigger == SUBMIT and state in lifecycle.states and lifecycle.settled(state):
+        buttons.append(AGAIN.get(lifecycle.category(state), Button("rerun", "Run again")))
+    return [button._replace(allowed=may(button.scope)) for button in buttons]
 
 
-def list_buttons(request: PageRequest, lifecycle: Lifecycle, job: Mapping[str, Any]) -> list[Button]:
-    """Lists what a person may do here: exactly the moves that the lifecycle lists for one, or doing it again."""
-    listed = [move for (state, _), move in lifecycle.moves.items() if state == job["state"]]
-    buttons = [BUTTONS[move.trigger] for move in listed if move.owner is Owner.PERSON and move.trigger in BUTTONS]
-    if lifecycle.birth.trigger == SUBMIT and job["category"] in SETTLED:
-        buttons.append(AGAIN.get(job["category"], Button("rerun", "Run again")))
-    return [button._replace(allowed=request.may(button.scope)) for button in buttons]
-
-
-async def show_run(request: PageRequest) -> dict[str, Any]:
-    """Shows a run: as a job, with all below it as a table and a waterfall."""
-    shown, below = await asyncio.gather(
-        show_job(request), request.ask("GET", "/v1/jobs/{id}/steps", parameters={"id": request.path["id"]})
-    )
-    return {**shown, "steps": lay_out_steps(below["steps"], shown["job"]), "cut": below["cut"]}
-
-
-def lay_out_steps(steps: Sequence[Mapping[str, Any]], run: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Returns the steps with where their bars begin and end in the waterfall."""
-    first = parse_instant(run["created_at"])
-    ends = [parse_instant(step["ended_at"] or step["began_at"] or step["created_at"]) for step in steps]
-    last = max(*ends, first + 0.001) if ends else first + 0.001
-    scale = BAR / (last - first)
-    laid = []
-    for step in steps:
-        born = (parse_instant(step["created_at"]) - first) * scale
-        began = (parse_instant(step["began_at"]) - first) * scale if step["began_at"] else None
-        ended = (parse_instant(step["ended_at"]) - first) * scale if step["ended_at"] else float(BAR)
-        laid.append({
-            **step, "born": max(0, round(born)),
-            "waited": max(1, round((ended if began is None else began) - born)),
-            "began": None if began is None else max(0, round(began)),
-            "ran": 0 if began is None else max(2, round(ended - began)),
-        })  # fmt: skip
-    return laid
-
-
-def parse_instant(text: str) -> float:
-    return datetime.fromisoformat(text).timestamp()
+def get_button(trigger: str) -> Button:
+    """Returns the button of a trigger; one of a user's own lifecycle is decided by its name."""
+    name = trigger.replace("_", " ").capitalize()
+    return BUTTONS.get(trigger) or Button("decide", name, "operate", "go", "comment", COMMENT, trigger)

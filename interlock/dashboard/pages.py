@@ -8,7 +8,7 @@ nothing on a page can do what the API would refuse, and both use the same words.
 import logging
 import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Concatenate, ParamSpec, TypeVar
 from urllib.parse import parse_qsl, quote, urlencode, urlsplit
 
 import msgspec
@@ -33,7 +33,10 @@ from interlock.server.request_pipeline import (
 )
 from interlock.server.sse import EventStream
 from interlock.server.start import is_loopback
+from interlock.store.connection import Connection
 
+P = ParamSpec("P")
+T = TypeVar("T")
 UI = "/ui"
 FORM_MAX = 1 << 20  # bytes
 POLICY = (
@@ -155,6 +158,13 @@ class PageRequest:
         request.request_id = self.request_id
         request.query = parse_query(operation.query or NoQuery, urlencode(query).encode())
         return request
+
+    async def read(
+        self, view: Callable[Concatenate[Connection, int, P], T], *args: P.args, **kwargs: P.kwargs
+    ) -> T:  # fmt: skip
+        """Reads a view of the key's tenant within the time that a page has. Raises TooSlow."""
+        request = Request(self.site.server, self.caller, {}, {}, self.check_access)
+        return await request.read(view, *args, **kwargs)
 
     async def send(self, command: Command[Any]) -> Any:
         """Sends a command in the name of the key."""

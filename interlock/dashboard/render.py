@@ -11,9 +11,10 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from interlock import __version__
-from interlock.client.durations import format_rounded
+from interlock.client.durations import format_rounded, format_time
 
 HERE = Path(__file__).parent
+LINE_MAX = 500  # characters of a value that is shown on one line
 SHOWN_MAX = 64 * 1024  # characters of a value that are shown; the API has the whole
 
 
@@ -23,7 +24,14 @@ def get_environment() -> Environment:
         loader=FileSystemLoader(HERE / "templates"), autoescape=True, undefined=StrictUndefined, trim_blocks=True,
         lstrip_blocks=True,
     )  # fmt: skip
-    environment.filters.update(ago=format_ago, json=format_json, printable=make_printable, took=format_took)
+    environment.filters.update(
+        ago=format_ago,
+        instant=format_time,
+        json=format_json,
+        line=format_line,
+        printable=make_printable,
+        took=format_took,
+    )
     environment.globals.update(release=__version__, with_query=with_query)
     return environment
 
@@ -64,6 +72,12 @@ def format_json(value: Any) -> Markup:
             "\n… {:,} more characters; the API has the whole"
         ).format(cut)
     return Markup("").join(colour(line) for line in make_printable(text).splitlines(keepends=True))
+
+
+def format_line(value: Any) -> str:
+    """Returns a value as JSON on one line; of a long one the beginning."""
+    text = make_printable(msgspec.json.encode(value).decode())
+    return text if len(text) <= LINE_MAX else f"{text[:LINE_MAX]}…"
 
 
 def colour(line: str) -> Markup:

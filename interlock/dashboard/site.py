@@ -11,7 +11,7 @@ from litestar import Response
 from litestar.handlers import HTTPRouteHandler
 from litestar.response import Stream
 
-from interlock.dashboard import job_pages, overview, system_pages, work_pages
+from interlock.dashboard import job_pages, overview, run_pages, system_pages, work_pages
 from interlock.dashboard.pages import (
     HEADERS,
     PLAIN_HTTP,
@@ -59,7 +59,7 @@ PAGES = (
     WebPage(path="/start", template="tasks.html", call=work_pages.show_tasks, menu="Start", icon="key"),
     WebPage(path="/start/{name}", template="start.html", call=work_pages.show_start),
     WebPage(path="/jobs/{id}", template="job.html", call=job_pages.show_job),
-    WebPage(path="/runs/{id}", template="run.html", call=job_pages.show_run),
+    WebPage(path="/runs/{id}", template="run.html", call=run_pages.show_run),
     WebPage(
         path="/dead-letters/requeue", template="requeue.html", call=work_pages.preview_requeue, scope="operate"
     ),
@@ -103,6 +103,8 @@ ACTIONS = (
         for verb in ("pause", "unpause", "trigger")
     ),
     Action(path="/workers/{id}/drain", operation="/v1/workers/{id}/drain", page="/workers"),
+    Action(path="/jobs/{id}/drain", operation="/v1/workers/{id}/drain", page="/jobs/{id}"),
+    Action(path="/jobs/{id}/skip", operation="/v1/tasks/{id}/skip", page="/jobs/{id}"),
 )  # fmt: skip
 
 

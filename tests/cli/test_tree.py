@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from interlock.cli.tree import draw_branches
-from interlock.client.graphs import draw_mermaid, draw_svg, place_nodes
+from interlock.client.graphs import draw_mermaid, draw_svg
 from interlock.client.trees import TreeNode, TreeSnapshot
 from interlock.kernel.commands import Submit, Work
 from interlock.kernel.ids import format_id
@@ -157,11 +157,6 @@ def test_branches_show_which_belongs_to_which() -> None:
     assert draw_branches([node(place, depth) for place, depth in enumerate(depths)]) == [
         "", "├─ ", "│  ├─ ", "│  └─ ", "├─ ", "│  └─ ", "│     └─ ", "└─ ",
     ]  # fmt: skip
-
-
-def test_whatever_a_unit_follows_is_to_its_left() -> None:
-    seen = TreeSnapshot(0, (node(1, 0), node(2), node(3, needs=(2,)), node(4, needs=(2, 3)), node(5)), False)
-    assert place_nodes(seen) == {1: (0, 0), 2: (1, 0), 3: (2, 0), 4: (3, 0), 5: (1, 1)}
 
 
 @pytest.mark.parametrize(

@@ -12,9 +12,9 @@ from interlock.audit.draw import (
     AFTER_TEXT,
     BEFORE_TEXT,
     draw_lifecycle,
-    find_forward,
     find_main_line,
     lay_out_lifecycle,
+    list_forward,
     list_transitions,
     measure_text,
 )
@@ -122,13 +122,13 @@ def test_every_transition_is_drawn_from_its_state_to_its_state() -> None:
 def test_the_longest_way_to_success_is_one_straight_line() -> None:
     for lifecycle in every_lifecycle():
         layout = lay_out_lifecycle(lifecycle)
-        main = find_main_line(lifecycle, find_forward(lifecycle, list_transitions(lifecycle)))
+        main = find_main_line(lifecycle, list_forward(lifecycle, list_transitions(lifecycle)))
         heights = {layout.boxes[name].middle for name in main}
         assert len(heights) == 1, (lifecycle.name, main)
         for pair in pairwise(main):
             assert {point.y for point in layout.lines[pair]} == heights
     job = shipped()["job"]
-    main = find_main_line(job, find_forward(job, list_transitions(job)))
+    main = find_main_line(job, list_forward(job, list_transitions(job)))
     assert main == ["queued", "assigned", "running", "succeeded"]
 
 

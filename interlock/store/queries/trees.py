@@ -108,3 +108,9 @@ def read_events_in(connection: Connection, tenant: int, units: Sequence[int], un
     for event in read_rows(connection, Event, rest, tenant=tenant, until=until, **list_params(units)) if units else ():
         by_unit[event.unit].append(event)
     return by_unit
+
+
+def read_ordered_events(connection: Connection, tenant: int, units: Sequence[int]) -> list[Event]:
+    """What has happened to these units, in the order of the feed: a cause before its effect."""
+    rest = f"WHERE tenant = :tenant AND unit IN ({list_placeholders(units)}) ORDER BY act, unit, version"
+    return read_rows(connection, Event, rest, tenant=tenant, **list_params(units)) if units else []

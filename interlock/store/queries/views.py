@@ -203,6 +203,14 @@ def events_of(connection: Connection, tenant: int, unit: int, after: int = 0, li
     return read_rows(connection, Event, f"{rest} LIMIT :limit", **given, limit=limit)
 
 
+def read_newest_version(connection: Connection, tenant: int, unit: int) -> int:
+    """The version of a unit. Raises Unknown."""
+    rows = connection.rows(f"SELECT version FROM unit WHERE {OWN} AND id = :unit", {"tenant": tenant, "unit": unit})
+    if not rows:
+        raise Unknown(f"no job, run or step {unit}")
+    return int(rows[0][0])
+
+
 def find_moved_since(connection: Connection, tenant: int, versions: Mapping[int, int]) -> list[tuple[int, int, bool]]:
     """Those of these units that are past the given version or have ended: each with its version, and whether it has.
 
@@ -231,6 +239,12 @@ def last_event(connection: Connection, tenant: int, unit: int) -> Event | None:
 def notes_of(connection: Connection, tenant: int, unit: int) -> list[Note]:
     """The notes of a unit, in the order in which they were made."""
     return read_rows(connection, Note, "WHERE unit = :unit AND tenant = :tenant ORDER BY id", unit=unit, tenant=tenant)
+
+
+def read_newest_notes(connection: Connection, tenant: int, unit: int, limit: int) -> list[Note]:
+    """The last notes of a unit, so many, in the order in which they were made."""
+    rest = "WHERE unit = :unit AND tenant = :tenant ORDER BY id DESC LIMIT :limit"
+    return read_rows(connection, Note, rest, unit=unit, tenant=tenant, limit=limit)[::-1]
 
 
 def read_last_tracebacks(connection: Connection, tenant: int, units: Sequence[int]) -> dict[int, Note]:
