@@ -6,6 +6,11 @@ file that can be found by its digest is whole, also after a crash; what a crash 
 Writing and deleting may happen at once, from several processes, and need no lock. A writer that finds its bytes there
 already sets the time of the file, and looks once more whether it still is there. Who deletes moves the file away first,
 then looks at its time, and puts it back if somebody has just set it.
+
+A process may die between the moment that it has written bytes and the moment that the database knows of them. So before
+a file gets its name, a mark is left in FOLDER/TENANT/unclaimed/HOUR: an empty file with the digest as its name. Who
+sweeps looks at the marks of hours long past: what the database knows has its mark deleted, and anything else is deleted
+with its mark. Whoever tells the database of bytes makes them new first (`renew`), so they are not deleted meanwhile.
 """
 
 import os
@@ -23,14 +28,17 @@ from interlock.kernel.errors import InterlockError, Unknown
 
 OWNER_ONLY_FILE, OWNER_ONLY_FOLDER = 0o600, 0o700
 LEFTOVERS_KEPT = 86_400.0  # seconds for which a file in `new` may be being written
+PENDING = "unclaimed"  # the folder of the marks
+HOUR = 3_600  # seconds
 TRIES = 5  # of a writer whose file is deleted again and again
 
 
 class FolderBlobs:
     """Keeps blobs in a folder, which is made when the first one is written."""
 
-    def __init__(self, folder: str | Path) -> None:
-        self.folder = Path(os.path.abspath(folder))
+    def __init__(self, folder: str | Path, *, marks: bool = False) -> None:
+        """`marks`: writers leave marks for `find_pending`, because a database is to be told of what they write."""
+        self.folder, self.marks = Path(os.path.abspath(folder)), marks
 
     def find_path(self, tenant: int, digest: str) -> Path:
         return self.folder / str(tenant) / digest[:2] / digest
@@ -43,6 +51,38 @@ class FolderBlobs:
             return self.find_path(tenant, digest).stat().st_size
         except OSError:
             return None
+
+    def renew(self, tenant: int, digest: str) -> int | None:
+        path = self.find_path(tenant, digest)
+        try:
+            os.utime(path)
+            return path.stat().st_size
+        except OSError:
+            return None
+
+    def find_pending(self, tenant: int, unwritten_for: float, limit: int) -> list[str]:
+        digests: list[str] = []
+        for hour in self.list_marked_hours(tenant, unwritten_for):
+            with suppress(OSError):
+                names = [entry.name for entry in os.scandir(hour)]
+                digests += names[: limit - len(digests)]
+                if not names:
+                    hour.rmdir()
+        return digests
+
+    def list_marked_hours(self, tenant: int, unwritten_for: float) -> list[Path]:
+        """The folders of marks that nobody adds to any more, since so many seconds at least, the oldest first."""
+        try:
+            hours = [entry.name for entry in os.scandir(self.folder / str(tenant) / PENDING) if entry.name.isdecimal()]
+        except OSError:
+            return []
+        last = int(time.time() - unwritten_for) // HOUR
+        return [self.folder / str(tenant) / PENDING / hour for hour in sorted(hours, key=int) if int(hour) < last]
+
+    def forget_pending(self, tenant: int, digest: str, unwritten_for: float) -> None:
+        for hour in self.list_marked_hours(tenant, unwritten_for):
+            with suppress(OSError):
+                (hour / digest).unlink(missing_ok=True)
 
     def read(self, tenant: int, digest: str, start: int = 0, end: int | None = None) -> Iterator[bytes]:
         try:
@@ -132,6 +172,10 @@ class FolderWriter:
     def publish(self, path: Path) -> None:
         """Gives the file its name, unless a file of that name is there already, which has the same bytes."""
         make_folders(self.store.folder, path.parent)
+        if self.store.marks:
+            mark = path.parent.parent / PENDING / str(int(time.time()) // HOUR) / path.name
+            make_folders(self.store.folder, mark.parent)
+            mark.touch(OWNER_ONLY_FILE)
         for _ in range(TRIES):
             try:
                 os.link(self.path, path)

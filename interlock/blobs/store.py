@@ -45,6 +45,15 @@ class BlobStore(Protocol):
     def find_length(self, tenant: int, digest: str) -> int | None:
         """Returns how many bytes a blob has; None if there is none."""
 
+    def renew(self, tenant: int, digest: str) -> int | None:
+        """Makes a blob as new as if it had just been written. Returns how many bytes it has; None if there is none."""
+
+    def find_pending(self, tenant: int, unwritten_for: float, limit: int) -> list[str]:
+        """Returns digests of blobs that were written so many seconds ago or more, and nobody has looked at since."""
+
+    def forget_pending(self, tenant: int, digest: str, unwritten_for: float) -> None:
+        """Somebody has looked at a blob that was written so many seconds ago: `find_pending` returns it no more."""
+
     def read(self, tenant: int, digest: str, start: int = 0, end: int | None = None) -> Iterator[bytes]:
         """Yields the bytes from `start` up to `end`, in pieces.
 

@@ -13,6 +13,7 @@ from interlock.kernel.commands import LOCAL, Decide, Policy, Standing, Vote
 from interlock.kernel.errors import NotWanted
 from interlock.kernel.ids import format_id, parse_id
 from interlock.kernel.lifecycle import Lifecycle
+from interlock.kernel.timing import known_deadline
 from interlock.store.connection import Connection
 from interlock.store.queries.trees import Tree, find_resting, read_births, read_notes_in, read_tree
 from interlock.store.queries.views import View, views_of
@@ -235,7 +236,8 @@ def make_item(
         state=view.unit.state, submitter=submitter,
         run=format_view_id(run) if run else None, run_task=run.body.task if run else None, words=words,
         approvers=policy.approvers, quorum=policy.quorum or 1, votes=votes, not_submitter=policy.not_submitter,
-        since=view.unit.changed_at, expires_at=view.unit.deadline_at, input=msgspec.json.decode(view.body.input),
+        since=view.unit.changed_at, expires_at=known_deadline(view.unit.deadline_at),
+        input=msgspec.json.decode(view.body.input),
     )  # fmt: skip
 
 

@@ -29,6 +29,7 @@ from interlock.kernel.ids import format_id
 from interlock.kernel.lifecycle import Category
 from interlock.kernel.rows import Note, Unit, WorkerRow
 from interlock.kernel.texts import cut_middle
+from interlock.kernel.timing import known_deadline
 from interlock.plugins.evidence.queries import ArtifactInfo
 from interlock.store.queries.dead_letters import DeadLetter
 from interlock.store.queries.job_events import COMPENSATED, JOB, JobEvent
@@ -96,9 +97,10 @@ def make_job_detail(
     return JobDetailResponse(
         **make_job_fields(view),
         available_at=format_time(row.available_at), due_at=format_time(row.due_at),
-        deadline_at=format_time(row.deadline_at),
-        wake_at=format_time(row.wake_at), parked_on=row.parked_on, cancel_asked_at=format_time(row.asked_at),
-        cancel_forced_at=format_time(row.asked_by), needs_unmet=row.unmet, lease=make_lease(view), mutex=body.mutex,
+        deadline_at=format_time(known_deadline(row.deadline_at)),
+        wake_at=format_time(known_deadline(row.wake_at)), parked_on=row.parked_on,
+        cancel_asked_at=format_time(row.asked_at), cancel_forced_at=format_time(row.asked_by),
+        needs_unmet=row.unmet, lease=make_lease(view), mutex=body.mutex,
         limit=body.limit_key, trace=body.trace, labels=decode_json(body.labels), policy=policy,
         input=decode_json(body.input),
         result=decode_json(body.result), trace_id=body.trace, output=decode_json(body.result),

@@ -34,6 +34,14 @@ class RemoteBlobs:
     def find_length(self, tenant: int, digest: str) -> int | None:
         raise InterlockError("a server is not asked how long a blob is; read it")
 
+    def renew(self, tenant: int, digest: str) -> int | None:
+        raise InterlockError("a server is told of a blob with its bytes")
+
+    def find_pending(self, tenant: int, unwritten_for: float, limit: int) -> list[str]:
+        return []  # a server looks after its blobs itself
+
+    def forget_pending(self, tenant: int, digest: str, unwritten_for: float) -> None: ...
+
     def read(self, tenant: int, digest: str, start: int = 0, end: int | None = None) -> Iterator[bytes]:
         transport = self.engine.transport
         while end is None or start < end:

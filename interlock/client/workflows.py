@@ -105,15 +105,15 @@ def shell(
     name: str, command: str, *, when: str | None = None, undo: "Task[Any, Any] | str | None" = None,
     reclaim_after: Length | None = None, needs: Iterable[Any] = (), arguments: Mapping[str, Any] | None = None,
     critical: bool = True, allow_failure: bool = False, checks: Iterable[Any] = (), repo: str | None = None,
-    **rules: Any,
+    takes: Length | None = None, **rules: Any,
 ) -> WorkflowStep:  # fmt: skip
     """A step, a task of a workstream or a check that runs a shell command, on workers started with `--shell`.
 
     `rules` are `environment`, `directory`, `limits`, `queue`, `attempts`, `timeout`, `capabilities`, `mutex` and
     `resources`. The command finds the arguments of its run as JSON in `INTERLOCK_INPUT`, and the outputs of earlier
     steps, or of what it needs, in `INTERLOCK_OUTPUTS`; they are never a part of its text. `needs`, `arguments`,
-    `critical`, `allow_failure`, `checks` and `repo` are those of `interlock.task`, for workstreams; `when`, `undo` and
-    `reclaim_after` those of `interlock.step`, for workflows.
+    `critical`, `allow_failure`, `checks`, `repo` and `takes` are those of `interlock.task`, for workstreams; `when`,
+    `undo` and `reclaim_after` those of `interlock.step`, for workflows.
 
     Raises:
         InterlockError: the command or a rule is not allowed.
@@ -121,7 +121,7 @@ def shell(
     work = ShellCommand.check(command, rules)
     part = make_part(
         work, name, needs=needs, arguments=arguments, critical=critical, checks=checks,
-        allow_failure=allow_failure, repo=repo,
+        allow_failure=allow_failure, repo=repo, takes=takes,
     )  # fmt: skip
     return WorkflowStep(work, name, when, undo, reclaim_after, part)
 

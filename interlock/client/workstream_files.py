@@ -103,6 +103,7 @@ class TaskSpec(RunSpec, frozen=True, kw_only=True):
     over: Word | None = None  # of a map: a list in the output of a need, as in fetch.images
     argument: Word | None = None  # of a map: the argument that gets the element
     at_once: Number | None = None  # of a map: how many of its tasks run at a time
+    takes: Time | None = None  # how long it will take, for the plan
     repo: Short | None = None  # a repository of its own; "" is none
     priority: Priority | None = None
     labels: dict[str, Text] = msgspec.field(default_factory=dict)
@@ -250,7 +251,7 @@ def make_task_part(app: "App", spec: TaskSpec) -> WorkstreamTask:
         part = make_part(
             work, spec.name, needs=spec.needs, arguments=spec.arguments, critical=spec.critical,
             checks=[make_check_part(app, check) for check in spec.checks], rules=check_rules(rules),
-            allow_failure=spec.allow_failure, repo=spec.repo,
+            allow_failure=spec.allow_failure, repo=spec.repo, takes=spec.takes,
         )  # fmt: skip
         if spec.over is not None:
             return add_map(part, spec.over, spec.argument, spec.at_once)

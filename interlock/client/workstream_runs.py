@@ -74,6 +74,11 @@ class WorkstreamRun(Run):
         """Reads its tasks; checks, which are below it too, are none."""
         return [child for child in super().read_steps() if child.unit.lifecycle == TASK]
 
+    @property
+    def waiting_on(self) -> list[str]:
+        """What waits for a verdict now: the tasks in their gates, and the approvals of the whole."""
+        return [get_step_name(child) for child in super().read_steps() if child.unit.category == Category.GATE]
+
     def describe_failure(self) -> str:
         """Says which task ended the workstream, and why; or which check of the whole did."""
         for row in self.read_steps():

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+from interlock.client.durations import Length, length_us
 from interlock.client.shell import ShellCommand
 from interlock.client.tasks import Rules, Task, check_options, parse_list, parse_resources, refuse_unknown_options
 from interlock.kernel.errors import InterlockError
@@ -31,18 +32,19 @@ class WorkstreamTask:
     allow_failure: bool = False
     map: Mapping[str, Any] = field(default_factory=dict)  # of a map: what it goes over, and how
     repo: str | None = None
+    takes_us: int | None = None  # how long it will take, for the plan
 
     @property
     def is_plain(self) -> bool:
         """Whether it says nothing that only a task of a workstream can say."""
-        others = (self.needs, self.arguments, self.checks, self.allow_failure, self.repo)
+        others = (self.needs, self.arguments, self.checks, self.allow_failure, self.repo, self.takes_us)
         return not any(others) and self.critical
 
 
 def task(
     work: "Task[Any, Any] | str", *, name: str | None = None, needs: Iterable[Any] = (),
     arguments: Mapping[str, Any] | None = None, critical: bool = True, allow_failure: bool = False,
-    checks: Iterable[Any] = (), repo: str | None = None, **rules: Any,
+    checks: Iterable[Any] = (), repo: str | None = None, takes: Length | None = None, **rules: Any,
 ) -> WorkstreamTask:  # fmt: skip
     """A task of a workstream that says more than its function does; nothing is sent.
 
@@ -55,6 +57,7 @@ def task(
         allow_failure: after its last attempt it counts as completed, with the output `{"failed": …}`.
         checks: what must succeed before it counts: tasks, their names, `interlock.shell(…)`, `interlock.approval(…)`.
         repo: the repository that it works on, if it is not the workstream's; "" is none.
+        takes: how long it will take, for the plan and the estimate of the end; nothing else heeds it.
         rules: those of a task, in place of what its function says: `attempts`, `timeout`, `capabilities` and so on.
 
     Raises:
@@ -65,7 +68,7 @@ def task(
     own = work if isinstance(work, str) else work.name
     return make_part(
         work, own if name is None else name, needs=needs, arguments=arguments, critical=critical, checks=checks,
-        rules=check_rules(rules), allow_failure=allow_failure, repo=repo,
+        rules=check_rules(rules), allow_failure=allow_failure, repo=repo, takes=takes,
     )  # fmt: skip
 
 
@@ -102,12 +105,9 @@ def add_map(part: WorkstreamTask, over: str, argument: str | None, at_once: int 
     if at_once is not None and (not isinstance(at_once, int) or isinstance(at_once, bool) or at_once < 1):
         raise InterlockError(f"at_once = {at_once!r} is not allowed; allowed is a whole number from 1 on")
     needs = tuple(dict.fromkeys((*part.needs, over.partition(".")[0])))
-    if taken := [name for name in get_parameters(part.work) if name in needs]:
-        raise InterlockError(
-            f"map '{part.name}': parameter '{taken[0]}' has the name of a need; a task of a map gets its element and "
-            "the arguments, and no output of a need"
-        )
-    free = [name for name in get_parameters(part.work) if name not in part.arguments]
+    if argument in needs:
+        raise InterlockError(f"map '{part.name}': argument = {argument!r} is the name of a need, and gets its output")
+    free = [name for name in get_parameters(part.work) if name not in part.arguments and name not in needs]
     own = {"over": over, "argument": argument or (free[0] if free else ITEM)}
     return replace(part, needs=needs, map={**own, **({} if at_once is None else {"at_once": at_once})})
 
@@ -130,7 +130,7 @@ def check_rules(rules: Mapping[str, Any]) -> dict[str, Any]:
 def make_part(
     work: Any, name: str, *, needs: Iterable[Any], arguments: Mapping[str, Any] | None, critical: bool,
     checks: Iterable[Any], rules: Mapping[str, Any] | None = None, allow_failure: bool = False,
-    repo: str | None = None,
+    repo: str | None = None, takes: Length | None = None,
 ) -> WorkstreamTask:  # fmt: skip
     """Makes a part of a workstream. Raises InterlockError for what is of a wrong type."""
     if not isinstance(name, str) or name in ("", TOP):
@@ -142,7 +142,7 @@ def make_part(
         raise InterlockError(f"arguments = {arguments!r} is not allowed; allowed is a mapping of names to values")
     return WorkstreamTask(
         work, name, parse_needs(needs), dict(arguments or {}), critical, parse_list("checks", checks),
-        dict(rules or {}), allow_failure, repo=repo,
+        dict(rules or {}), allow_failure, repo=repo, takes_us=None if takes is None else length_us("takes", takes),
     )  # fmt: skip
 
 

@@ -68,7 +68,8 @@ def make_task_work(part: WorkstreamTask) -> Work:
         plain = msgspec.structs.replace(plain, explicit=list_explicit(plain, named))
         options = {}
     options["checks"] = encode_checks([make_check(check) for check in part.checks])
-    own = {**({"allow_failure": True} if part.allow_failure else {}), **({"map": part.map} if part.map else {})}
+    given = {"allow_failure": part.allow_failure, "map": part.map, "takes_us": part.takes_us}
+    own = {name: value for name, value in given.items() if value}
     options |= {**({"workstreams": own} if own else {}), **make_own_repository(part.repo)}
     return msgspec.structs.replace(
         plain, lifecycle=TASK, parent=TOP, step=part.name, needs=part.needs, decides=part.critical,

@@ -8,6 +8,7 @@ from interlock.kernel.errors import InterlockError
 from interlock.kernel.lifecycle import Category, Lifecycle
 from interlock.kernel.lifecycle_options import Backoff, LeaseRules
 
+STANDS_US = 1_000 * 366 * 86_400_000_000  # by so much a deadline is put off while its clock stands
 BEATS_HEARD = 3  # so many beats are missed before a worker counts as silent
 
 
@@ -82,6 +83,11 @@ def time_limit(lifecycle: Lifecycle, state: str, own: Policy) -> int | None:
     if state not in lifecycle.clocked:
         return None
     return own_limit(lifecycle, state, own) or rule.within_us
+
+
+def known_deadline(deadline_at: int | None) -> int | None:
+    """A deadline as people see it: a clock that stands has none until it goes on."""
+    return None if deadline_at is None or deadline_at >= STANDS_US else deadline_at
 
 
 def own_limit(lifecycle: Lifecycle, state: str, own: Policy) -> int | None:

@@ -18,6 +18,7 @@ from interlock.kernel.errors import TooSlow, Unknown
 from interlock.kernel.ids import parse_id
 from interlock.server.auth import Caller, InvalidKey, KeyCache, loop_time, require_scope
 from interlock.server.errors import TOO_SLOW, ApiError, make_api_error
+from interlock.server.guesses import guess_field
 from interlock.server.limits import InvalidKeyLimiter
 from interlock.server.logs import write_log
 from interlock.server.operations import (
@@ -165,7 +166,7 @@ def parse_query(kind: Any, text: bytes) -> Any:
     try:
         return msgspec.convert(given, kind, strict=False)
     except msgspec.ValidationError as error:
-        raise ApiError(400, f"the query is wrong: {error}") from None
+        raise ApiError(400, f"the query is wrong: {error}{guess_field(kind, str(error))}") from None
 
 
 def parse_body(kind: Any, media: str, text: bytes) -> Any:
@@ -175,7 +176,7 @@ def parse_body(kind: Any, media: str, text: bytes) -> Any:
     try:
         body = msgspec.json.decode(text or b"{}", type=kind)
     except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
-        raise ApiError(400, f"the body is wrong: {error}") from None
+        raise ApiError(400, f"the body is wrong: {error}{guess_field(kind, str(error))}") from None
     check_depth_and_nul(body, text)
     return body
 

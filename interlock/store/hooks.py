@@ -1,6 +1,6 @@
 """Where plugins take part in a transaction of the engine: lists of functions, called in the order of the list."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from interlock.kernel.commands import (
@@ -131,11 +131,17 @@ BeforeRecord = Callable[[Record], None]
 OnRecord = Callable[["UnitOfWork", Unit, Record], bool]
 # Called with a parent that is about to make the move that its children have led to, and the trigger.
 BeforeRollUp = Callable[["UnitOfWork", Unit, str], None]
+# Called with a unit whose deadline has passed. Returns whether its clock stands: then it is set aside until somebody
+# moves its deadline.
+Clock = Callable[["UnitOfWork", Unit], bool]
 # Called with a message of a holder that was refused because its lease is over: the command, the lease that it names.
 OnStale = Callable[["UnitOfWork", Command[Any], LeaseRef], None]
 # Called with the ids of units that are written to an archive. Yields the plugin's own rows of them, each with the name
 # of its table and its columns, always in one order. A row of `blob` names bytes that are copied beside the archive.
 ArchiveRows = Callable[["UnitOfWork", Sequence[int]], Iterator[tuple[str, Mapping[str, Any]]]]
+# Called when an archived tree has come back, with the ids of its units and the rows that `archive_rows` gave of them,
+# each with the name of its table as "table". Raises InterlockError if something of it cannot come back.
+RestoreRows = Callable[["UnitOfWork", Collection[int], Sequence[Mapping[str, Any]]], None]
 # Called when units are deleted because they were archived, with their ids.
 OnForget = Callable[["UnitOfWork", Sequence[int]], None]
 # Does what is due beside the units' own clocks, at most so much at once. Returns how much it did.
@@ -167,8 +173,10 @@ class Hooks(NamedTuple):
     before_record: tuple[BeforeRecord, ...] = ()
     on_record: tuple[OnRecord, ...] = ()
     before_roll_up: tuple[BeforeRollUp, ...] = ()
+    clocks: tuple[Clock, ...] = ()
     on_stale: tuple[OnStale, ...] = ()
     archive_rows: tuple[ArchiveRows, ...] = ()
+    restore_rows: tuple[RestoreRows, ...] = ()
     on_forget: tuple[OnForget, ...] = ()
     reactions: tuple[Reaction, ...] = ()
     claim_timers: tuple[Timer, ...] = ()  # called by every claim and every tick

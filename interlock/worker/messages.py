@@ -5,7 +5,7 @@ import asyncio
 import msgspec
 
 from interlock.client.exceptions import Await, Cancelled, Outage, Reject, Retry, Snooze
-from interlock.kernel.commands import EvidenceStatus, LeaseGrant, LeaseStatus, Record
+from interlock.kernel.commands import EvidenceStatus, LeaseGrant, LeaseStatus, Record, Submitted, Work
 from interlock.kernel.errors import (
     InterlockError,
     PermanentError,
@@ -73,6 +73,7 @@ class NoteAnswer(ProcessMessage, frozen=True, kw_only=True):
     statuses: list[LeaseStatus] = []
     evidence: EvidenceStatus | None = None  # of an artifact
     output: str | None = None  # of something that the job needs, as JSON text
+    made: list[Submitted] = []  # of tasks
     raised: Raised | None = None
 
 
@@ -96,6 +97,15 @@ class OutputRequest(ProcessMessage, frozen=True, kw_only=True):
     unit: int
     fence: int
     name: str
+    number: int
+
+
+class TasksMessage(ProcessMessage, frozen=True, kw_only=True):
+    """Tasks that the job adds to its workstream; the process waits for the answer."""
+
+    unit: int
+    fence: int
+    work: tuple[Work, ...]
     number: int
 
 
@@ -135,7 +145,7 @@ class Returned(ProcessMessage, frozen=True, kw_only=True):
 
 
 ToChild = RunJob | Stop | NoteAnswer | Exit
-ToWorker = NoteMessage | OutputRequest | LogMessage | LogBytes | ArtifactMessage | Returned | Raised
+ToWorker = NoteMessage | OutputRequest | TasksMessage | LogMessage | LogBytes | ArtifactMessage | Returned | Raised
 
 
 def encode_line(message: ProcessMessage) -> bytes:

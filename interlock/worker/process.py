@@ -14,7 +14,7 @@ import msgspec
 
 from interlock.client.app import App
 from interlock.client.tasks import Task
-from interlock.kernel.commands import AddArtifact
+from interlock.kernel.commands import AddArtifact, AddTasks
 from interlock.kernel.errors import InterlockError, PermanentError, Stale, TransientError
 from interlock.worker.context import JobContext
 from interlock.worker.log_lines import describe_job
@@ -32,6 +32,7 @@ from interlock.worker.messages import (
     Returned,
     RunJob,
     Stop,
+    TasksMessage,
     ToWorker,
     decode_error,
     encode_error,
@@ -40,6 +41,7 @@ from interlock.worker.messages import (
 
 MAIN = "__main__"  # the script that was started
 KILL_AFTER = 5.0  # seconds that a group has to end after it was asked
+ENDED = "this job has ended; what it left running cannot speak for it"
 LOOK = 0.02  # seconds between two looks at a group whose leader has ended
 
 
@@ -112,10 +114,8 @@ class Child:
                         return ended
                     case NoteMessage() as note:
                         await self.record_note(note, context)
-                    case ArtifactMessage() as artifact:
-                        await self.add_artifact(artifact, context)
-                    case OutputRequest() as request:
-                        await self.read_output(request, context)
+                    case ArtifactMessage() | OutputRequest() | TasksMessage() as request:
+                        await self.answer(request, context)
                     case LogBytes() as written:
                         if (written.unit, written.fence) == (context.unit, context.fence):
                             context.write_log(written.data)
@@ -149,34 +149,31 @@ class Child:
             return
         try:
             if not here:
-                raise Stale("this job has ended; what it left running cannot speak for it")
+                raise Stale(ENDED)
             self.send(NoteAnswer(number=note.number, statuses=await context.sender.asend(record)))
         except InterlockError as error:
             self.send(NoteAnswer(number=note.number, raised=encode_error(error)))
 
-    async def add_artifact(self, artifact: ArtifactMessage, context: JobContext) -> None:
-        """An artifact of the handler is kept under the lease of its job."""
+    async def answer(self, request: ArtifactMessage | OutputRequest | TasksMessage, context: JobContext) -> None:
+        """What the handler asks for is done under the lease of its job: an artifact, an output, or more tasks."""
+        tenant, held = context.tenant, context.held
         try:
-            if (artifact.unit, artifact.fence) != (context.unit, context.fence):
-                raise Stale("this job has ended; what it left running cannot speak for it")
-            command = AddArtifact(
-                tenant=context.tenant, held=context.held, name=artifact.name, digest=artifact.digest,
-                media=artifact.media,
-            )  # fmt: skip
-            status = await context.sender.asend(command)
-            self.send(NoteAnswer(number=artifact.number, evidence=status))
+            if (request.unit, request.fence) != (held.unit, held.fence):
+                raise Stale(ENDED)
+            match request:
+                case ArtifactMessage(name=name, digest=digest, media=media):
+                    add = AddArtifact(tenant=tenant, held=held, name=name, digest=digest, media=media)
+                    status = await context.sender.asend(add)
+                    answer = NoteAnswer(number=request.number, evidence=status)
+                case OutputRequest(name=name):
+                    output = await context.sender.asend(context.output.make_command(name))
+                    answer = NoteAnswer(number=request.number, output=output)
+                case TasksMessage(work=work):
+                    made = await context.sender.asend(AddTasks(tenant=tenant, lease=held, work=work))
+                    answer = NoteAnswer(number=request.number, made=made)
         except InterlockError as error:
-            self.send(NoteAnswer(number=artifact.number, raised=encode_error(error)))
-
-    async def read_output(self, request: OutputRequest, context: JobContext) -> None:
-        """What the handler asks for is read under the lease of its job."""
-        try:
-            if (request.unit, request.fence) != (context.held.unit, context.held.fence):
-                raise Stale("this job has ended; what it left running cannot speak for it")
-            output = await context.sender.asend(context.output.make_command(request.name))
-            self.send(NoteAnswer(number=request.number, output=output))
-        except InterlockError as error:
-            self.send(NoteAnswer(number=request.number, raised=encode_error(error)))
+            answer = NoteAnswer(number=request.number, raised=encode_error(error))
+        self.send(answer)
 
     def signal(self, number: signal.Signals) -> None:
         """The group gets a signal, if there still is one."""

@@ -3,6 +3,7 @@
 import base64
 import gzip
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -108,7 +109,9 @@ def archived_lines(file: Path) -> dict[str, list[dict[str, Any]]]:
     return by_table
 
 
-def test_an_archive_has_the_artifacts_and_logs_of_its_jobs_and_their_bytes(place: Place, tmp_path: Path) -> None:
+def test_an_archive_has_the_artifacts_and_logs_of_its_jobs_and_their_bytes(
+    place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     job, file = leave(place), tmp_path / "old.jsonl"
     assert place.ask("archive", "--all", "--out", file, "--json").json["trees"] == [job]
     lines = archived_lines(file)
@@ -128,9 +131,25 @@ def test_an_archive_has_the_artifacts_and_logs_of_its_jobs_and_their_bytes(place
     assert place.ask("audit").code == 0
     again = place.ask("archive", "--all", "--out", file.with_name("other.jsonl"))
     assert again.out == "nothing to archive\n"
+    come_back(place, monkeypatch, job, file)
 
 
-def test_a_compressed_log_is_in_the_folder_beside_the_archive(place: Place, tmp_path: Path) -> None:
+def come_back(place: Place, monkeypatch: pytest.MonkeyPatch, job: str, file: Path) -> None:
+    """An archived job comes back with its artifacts, its log and their bytes, or not at all."""
+    monkeypatch.setenv("INTERLOCK_BLOBS", str(file.parent / "other blobs"))
+    empty = ("--db", f"sqlite:///{file.parent}/restored.db")
+    assert place.ask("restore", file, *empty).out == f"{job} came back\n"
+    assert place.ask("log", job, *empty).out == "a line\nund noch é\n"
+    assert place.ask("artifacts", job, "a.txt", "--to", "-", *empty).out == "bytes\n"
+    assert place.ask("audit", *empty).code == 0
+    shutil.rmtree(f"{file}.blobs")
+    lost = place.ask("restore", file, "--db", f"sqlite:///{file.parent}/none.db")
+    assert (lost.code, "there is no blob sha256:" in lost.err) == (2, True)
+
+
+def test_a_compressed_log_is_in_the_folder_beside_the_archive(
+    place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     job, world, file = leave(place), place.world, tmp_path / "old.jsonl"
     for _ in range(3):
         world.pass_time(600)
@@ -141,6 +160,7 @@ def test_a_compressed_log_is_in_the_folder_beside_the_archive(place: Place, tmp_
     (log,) = lines["unit_log"]
     whole = b"".join(FolderBlobs(f"{file}.blobs").read(1, log["digest"]))
     assert gzip.decompress(whole) == "a line\nund noch é\n".encode()
+    come_back(place, monkeypatch, job, file)
 
 
 def test_a_job_whose_bytes_are_lost_stays_and_is_named(place: Place, tmp_path: Path) -> None:

@@ -37,6 +37,7 @@ needs = ["fetch"]
 capabilities = ["node"]
 attempts = 3
 timeout = "20m"
+takes = "5m"
 critical = false
 priority = 5
 labels = {a = "b"}
@@ -78,6 +79,7 @@ def test_a_file_says_what_a_program_says(app: interlock.App) -> None:
     assert (build.attempts, build.timeout_us, rows["build"].unit.priority) == (3, 1_200_000_000, 5)
     assert ([each.name for each in build.resources], bool(rows["build"].unit.decides)) == (["repo", "gpu"], False)
     assert [need.unit for need in app.read(needs_of, rows["build"].unit.id)] == [rows["fetch"].unit.id]
+    assert msgspec.json.decode(build.options or "")["workstreams"] == {"takes_us": 300_000_000}
     (lint,) = msgspec.json.decode(build.options or "")["checks"]["jobs"]
     assert (lint["task"], lint["input"]) == ("lint", '{"deep":true}')
     assert (rows["docs of all"].body.task, rows["docs of all"].body.input) == ("docs", '{"ref":"own"}')
@@ -114,6 +116,7 @@ def test_a_task_of_the_program_brings_its_rules(app: interlock.App) -> None:
         ('name = "a"\n[tasks.x]\nrun="a"\n[tasks.x]\nrun="b"', "the file is no TOML: Cannot declare"),
         ('nmae = "a"', "nmae: there is no such key; did you mean 'name'?"),
         ('name = "a"\nzzz = 1', "zzz: there is no such key; there are name, tasks, checks"),
+        ('name = "a"\n[tasks.x]\ntakes = "soon"', "task 'x': takes: 'soon'"),
         ('name = "a"\n[tasks.x]\nneed = ["y"]', "tasks.x.need: there is no such key; did you mean 'needs'?"),
         ('{"name": "a", "tasks": [{"rnu": "true"}]}', r"tasks\[0\].rnu: there is no such key; did you mean 'run'?"),
         ('name = "a"\nchecks = [{rum = "a"}]\n', r"checks\[0\].rum: there is no such key; did you mean 'run'?"),

@@ -167,6 +167,10 @@ def test_people_and_commands_check_too(site: Site) -> None:
         assert stream.task("fetch").state == "validating"
         site.app.run(gate.unit.id).approve(by=voter, roles=["ops"])
     assert stream.task("fetch").state == "completed"
+    assert stream.waiting_on == ["docs"]
+    whole = site.app.workstream("whole", tasks=[site.docs], checks=[ship]).submit()
+    site.stage.drain()
+    assert whole.waiting_on == ["ship"]
 
 
 def test_commands_are_tasks_with_needs_and_resources(site: Site) -> None:
@@ -353,8 +357,19 @@ def test_a_map_is_done_for_each_element(site: Site) -> None:
     stream = site.app.workstream("site", tasks=tasks, at_once=2).submit(ref="v1")
     assert stream.task("resize").state == "pending"
     assert stream.wait("1d")["join"] == "a v1+b v1"
-    with pytest.raises(InterlockError, match="map 'build': parameter 'fetch' has the name of a need"):
-        interlock.map(site.build, over="fetch.images")
+    with pytest.raises(InterlockError, match="map 'build': argument = 'fetch' is the name of a need"):
+        interlock.map(site.build, over="fetch.images", argument="fetch")
+
+    @site.app.task
+    def frame(fetch: dict[str, Any], image: str, docs: list[str]) -> str:
+        return f"{image} of {len(fetch['images'])} {docs}"
+
+    each = interlock.map(frame, over="fetch.images", needs=["docs"], takes="5m")
+    assert each.takes_us == interlock.shell("x", "true", takes=300).in_workstream.takes_us == 300_000_000  # type: ignore[union-attr]
+    with pytest.raises(InterlockError, match="takes: 'soon'"):
+        interlock.task(site.docs, takes="soon")
+    framed = site.app.workstream("frames", tasks=[site.fetch, site.docs, each]).submit(ref="v1").wait("1d")
+    assert framed["frame"] == [f"a of 2 {framed['docs']}", f"b of 2 {framed['docs']}"]
     own = interlock.map(site.fetch, name="each", over="fetch.images", argument="ref", critical=False)
     stream = site.app.workstream("own", tasks=[site.fetch, own, interlock.task(site.docs, needs=["each"])]).submit(
         ref="v"

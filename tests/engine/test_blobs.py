@@ -4,6 +4,7 @@ import os
 import time
 from hashlib import sha256
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,7 +16,8 @@ from interlock.kernel.blobs import LARGE, BlobRef, format_reference, is_large, p
 from interlock.kernel.commands import AddBlob, Record, Revoke, Submit, Work
 from interlock.kernel.errors import Corrupt, InterlockError, NoBlobs, Unknown
 from interlock.plugins import STANDARD
-from interlock.plugins.evidence.queries import list_artifacts
+from interlock.plugins.evidence import blobs as evidence_blobs
+from interlock.plugins.evidence.queries import add_blob_row, list_artifacts
 from tests.engine.tamper import behind_the_guard
 from tests.engine.test_archive import archive
 from tests.engine.world import World, held
@@ -322,3 +324,54 @@ def test_the_laws_notice_what_is_missing_or_damaged(world: World, server: str) -
         declare(database, 1)
         database.rows("DELETE FROM blob")
     assert any("which is not there" in each for each in broken(world))
+
+
+# Bytes of which the database is never told.
+
+
+def write_long_ago(world: World, data: bytes) -> BlobRef:
+    """Bytes that somebody wrote two days ago, and then died."""
+    store = world.connection.blobs
+    assert isinstance(store, FolderBlobs)
+    blob = write_pieces(store, 1, [data])
+    os.utime(store.find_path(1, blob.digest), (time.time() - 2 * DAY,) * 2)
+    (hour,) = (store.folder / "1" / "unclaimed").iterdir()
+    hour.rename(hour.with_name(str(int(hour.name) - 48)))
+    return blob
+
+
+def list_marks(world: World) -> list[str]:
+    assert isinstance(world.connection.blobs, FolderBlobs)
+    return [mark.name for mark in (world.connection.blobs.folder / "1" / "unclaimed").rglob("*") if mark.is_file()]
+
+
+def test_bytes_whose_writer_died_before_the_database_knew_are_deleted_after_a_day(world: World) -> None:
+    if isinstance(world.connection.blobs, MemoryBlobs):
+        return  # which ends with its writer
+    known = add(world, b"known")
+    lost = write_long_ago(world, b"nobody will ever ask for it")  # the mark of the other is as old now
+    assert set(list_marks(world)) == {known.digest, lost.digest}
+    young = write_pieces(world.connection.blobs, 1, [b"its writer is about to tell"])  # type: ignore[arg-type]
+    world.tick()
+    assert [is_there(world, blob) for blob in (known, lost, young)] == [True, False, True]
+    assert list_marks(world) == [young.digest]
+    world.tick()
+    assert broken(world) == []
+
+
+def test_bytes_that_a_transaction_is_about_to_name_are_not_swept(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Their writer tells of them two days late, and somebody sweeps before that is committed."""
+    store = world.connection.blobs
+    if not isinstance(store, FolderBlobs):
+        return
+    blob, swept = write_long_ago(world, b"late"), list[bool]()
+
+    def sweep_first(*given: Any) -> bool:
+        swept.append(store.delete(1, blob.digest, evidence_blobs.PENDING_KEPT))
+        return add_blob_row(*given)
+
+    monkeypatch.setattr(evidence_blobs, "add_blob_row", sweep_first)
+    world.send(AddBlob(digest=blob.digest, length=blob.length))
+    assert (swept, is_there(world, blob)) == ([False], True)
+    world.tick()
+    assert (list_marks(world), is_there(world, blob)) == ([], True)

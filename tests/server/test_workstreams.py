@@ -106,7 +106,10 @@ def test_a_key_and_an_idempotency_key_make_one(stage: Stage) -> None:
     [
         ({"name": "a"}, "has no tasks; it takes at least one"),
         ({"name": "a", "tasks": "b"}, "tasks"),
-        ({"name": "a", "tasks": [{"name": "b", "rnu": "x"}]}, "rnu"),
+        ({"name": "a", "tsaks": []}, "unknown field `tsaks`; did you mean 'tasks'?"),
+        ({"name": "a", "tasks": [{"name": "b", "rnu": "x"}]}, "`rnu` - at `$.tasks[0]`; did you mean 'run'?"),
+        ({"name": "a", "checks": [{"aproval": "x"}]}, "`aproval` - at `$.checks[0]`; did you mean 'approval'?"),
+        ({"name": "a", "tasks": [{"name": "b", "resources": {"x": {"mode": "counted", "off": 2}}}]}, "did you mean 'of'?"),
         ({"name": "a", "tasks": [{"name": "b"}, {"name": "b"}]}, "two tasks are called 'b'"),
         ({"name": "a", "tasks": [{"name": "b", "needs": ["b"]}]}, "a circle of needs: b needs b"),
         ({"name": "a", "tasks": [{"name": "b", "needs": ["c"]}]}, "needs 'c', which is no task of it"),

@@ -293,3 +293,10 @@ def read_needs(names: list[str], ctx: interlock.Context) -> dict[str, Any]:
     except interlock.InterlockError as error:
         return {"handed": len(ctx.outputs), "results": results, "other": str(error)}
     return {}
+
+
+@app.task(process=True)
+def add_tasks(ctx: interlock.Context) -> list[Any]:
+    """Adds a task to its workstream, twice."""
+    made = [ctx.add(add, name="more", arguments={"numbers": [3, 4]}) for _ in range(2)]
+    return [(job.id, job.created) for job in made]

@@ -112,6 +112,19 @@ def test_a_process_reads_what_its_job_needs(chores: Any, monkeypatch: pytest.Mon
     play(chores, story)
 
 
+def test_a_process_adds_tasks_to_its_workstream(chores: Any) -> None:
+    async def story(worker: Any) -> None:
+        stream = await chores.app.workstream("all", tasks=[chores.add_tasks]).submit.aio()
+        outputs = await stream.wait.aio(PATIENCE)
+        (first, created), again = outputs["add_tasks"]
+        assert (created, again, outputs["more"]["sum"]) == (True, [first, False], 7)
+        alone = await chores.add_tasks.submit.aio()
+        with pytest.raises(Failed, match="is no task of a workstream"):
+            await alone.wait.aio(PATIENCE)
+
+    play(chores, story)
+
+
 def test_the_traceback_of_a_process_is_kept_with_its_job(chores: Any) -> None:
     async def story(worker: Any) -> None:
         job = await chores.fail_deeply.submit.aio()

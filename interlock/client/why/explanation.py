@@ -12,6 +12,7 @@ from interlock.kernel.ids import format_id
 from interlock.kernel.lifecycle import Lifecycle, Move, Owner
 from interlock.kernel.rows import Unit
 from interlock.kernel.texts import make_plain
+from interlock.kernel.timing import known_deadline
 from interlock.store.acts import WITHHELD
 from interlock.store.connection import Connection
 from interlock.store.queries.views import notes_of, read_unit
@@ -128,7 +129,7 @@ def list_clocks(facts: Facts) -> tuple[Clock, ...]:
         "it is due": unit.due_at if unit.due_at and unit.due_at > facts.now else None,
         "its lease ends": unit.lease_until if facts.held else None,
         "its cancel is forced": unit.asked_by if facts.held else None,
-        f"its time is over ({lifecycle.states[unit.state].deadline})": unit.deadline_at,
+        f"its time is over ({lifecycle.states[unit.state].deadline})": known_deadline(unit.deadline_at),
     }
     in_order = sorted((at, what) for what, at in known.items() if at is not None)
     return tuple(Clock(format_time_relative(at, facts.now), what) for at, what in in_order)
@@ -187,7 +188,7 @@ def describe_condition(facts: Facts, move: Move, reason: Reason) -> str:
             else "nobody holds it"
         )
     if trigger == facts.lifecycle.states[unit.state].deadline:
-        return f"its time is over at {format_time(unit.deadline_at)}" if unit.deadline_at else "no time limit is set"
+        return explain_deadline(unit.deadline_at)
     if trigger == "stopped" and unit.asked_at is None:
         return "nobody has asked it to stop"
     if move.owner is Owner.HOLDER:
@@ -195,6 +196,13 @@ def describe_condition(facts: Facts, move: Move, reason: Reason) -> str:
     if trigger in ("retry", "exhaust"):
         return f"of {facts.budget.attempts} attempts {unit.failures} failed and {unit.losses} were lost"
     return ""
+
+
+def explain_deadline(deadline_at: int | None) -> str:
+    if deadline_at is None:
+        return "no time limit is set"
+    known_at = known_deadline(deadline_at)
+    return f"its time is over at {format_time(known_at)}" if known_at else "its clock stands while it is paused"
 
 
 def format_text(why: Why, facts: Facts) -> str:

@@ -16,6 +16,7 @@ from interlock.kernel.ids import format_id
 from interlock.kernel.lifecycle import Category
 from interlock.kernel.policy import LEASED
 from interlock.kernel.rows import Note, PauseRow
+from interlock.kernel.timing import known_deadline
 from interlock.plugins.pauses.outages import read_detail
 from interlock.plugins.pauses.queries import OUTAGE
 from interlock.store.acts import WITHHELD
@@ -381,11 +382,17 @@ def explain_gate(facts: Facts) -> Reason | None:
     votes = sum(note.kind == "vote" and ballot(note.payload).approve for note in facts.notes)
     quorum = f"{votes} of {facts.policy.quorum} votes are given" if facts.policy.quorum else ""
     approvers = f"it is for {', '.join(facts.policy.approvers)} to say" if facts.policy.approvers else ""
-    until = f", until {format_time_relative(unit.deadline_at, facts.now)}" if unit.deadline_at else ""
+    until = describe_end(facts)
     return Reason("gate", f"{facts.name} waits for a {owner} to say {words}{until}", drop_empty(quorum, approvers))
 
 
 DECIDERS = ("person", "validator", "reporter")
+
+
+def describe_end(facts: Facts) -> str:
+    """Says when the clock of a gate runs out, if it has one that goes."""
+    deadline_at = known_deadline(facts.unit.deadline_at)
+    return f", until {format_time_relative(deadline_at, facts.now)}" if deadline_at else ""
 
 
 def explain_checks(facts: Facts) -> Reason:
@@ -395,8 +402,7 @@ def explain_checks(facts: Facts) -> Reason:
         f"{format_id(child.unit.lifecycle, child.unit.id)} ('{child.body.task}', {child.unit.state})"
         for child in checks[:5]
     )
-    until = f", until {format_time_relative(facts.unit.deadline_at, facts.now)}" if facts.unit.deadline_at else ""
-    return Reason("gate", f"{facts.name} waits for {len(checks)} of its checks: {names}{until}")
+    return Reason("gate", f"{facts.name} waits for {len(checks)} of its checks: {names}{describe_end(facts)}")
 
 
 def explain_plan(facts: Facts) -> Reason | None:

@@ -1,5 +1,8 @@
 """What an operator asks of one unit."""
 
+from collections.abc import Mapping
+from typing import Any
+
 import msgspec
 
 from interlock.kernel.commands.base import Command, Route, Standing
@@ -114,7 +117,8 @@ class RestoreTree(Command[int], frozen=True, kw_only=True):
     acts: tuple[Act, ...]
     rows: tuple[Row, ...]
     lanes: tuple[ArchivedLane, ...] = ()
+    others: tuple[Mapping[str, Any], ...] = ()  # rows of plugins' own tables, each with its table
 
     def count_rows(self) -> int:
         """Returns how many rows come back."""
-        return len(self.rows)
+        return len(self.rows) + len(self.others)

@@ -3,9 +3,14 @@
 The bytes are written first, then `AddBlob` says that they are there, and then something names them: an input, a result,
 an artifact, a log. Each of these adds a row to `blob_use`, which goes with its unit. A blob is deleted in two phases.
 Every hour somebody looks whether it is used, and *marks* it if it is not. One that has been marked for a day, and is
-still not used, is *deleted*: its row first, and the file with it. Whoever begins to use a blob writes its row, so that
+still not used, is *deleted*: its row first, and the file with it. Bytes of which the database was never told, because
+their writer died, are deleted a day after they were written. Whoever begins to use a blob writes its row, so that
 the two wait for each other; whoever writes bytes anew makes the file new, and a new file is not deleted.
 """
+
+from base64 import b64decode
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
 
 from interlock.blobs.store import NO_FOLDER
 from interlock.kernel.blobs import BlobRef, check_digest, parse_reference
@@ -13,7 +18,16 @@ from interlock.kernel.commands import RECORDED_VALUES, AddBlob, Record
 from interlock.kernel.errors import InterlockError, NoBlobs
 from interlock.kernel.lifecycle import Category
 from interlock.kernel.rows import Unit
-from interlock.plugins.evidence.queries import DELETE_UNUSED, DUE_BLOBS, MARK_BLOB, add_blob_row, use_blob_row
+from interlock.plugins.evidence.queries import (
+    DELETE_UNUSED,
+    DUE_BLOBS,
+    MARK_BLOB,
+    RESTORED_COLUMNS,
+    add_blob_row,
+    add_restored_rows,
+    has_blob,
+    use_blob_row,
+)
 from interlock.store.hooks import Moved, MoveKind, Reaction
 from interlock.store.unit_of_work import UnitOfWork
 
@@ -21,6 +35,7 @@ HOUR_US = 3_600_000_000
 LOOK_EVERY_US = HOUR_US  # how often somebody looks whether a blob is used
 UNUSED_KEPT_US = 24 * HOUR_US  # how long a blob is kept that nothing uses
 FILE_KEPT = 3_600.0  # seconds for which a file that was just written is not deleted
+PENDING_KEPT = 86_400.0  # seconds that whoever has written bytes has to tell the database of them
 DELETED_AT_ONCE = 100
 
 
@@ -29,7 +44,7 @@ def add_blob(tx: UnitOfWork, command: AddBlob) -> bool:
     digest = check_digest(command.digest)
     if tx.connection.blobs is None:
         raise NoBlobs(NO_FOLDER)
-    length = tx.connection.blobs.find_length(tx.tenant, digest)
+    length = tx.connection.blobs.renew(tx.tenant, digest)  # who sweeps does not delete them before this is committed
     if length != command.length:
         there = "there are none" if length is None else f"there are {length:,}"
         raise InterlockError(f"blob sha256:{digest} has {command.length:,} bytes, and {there}: write them first")
@@ -77,6 +92,28 @@ def use_recorded_value(tx: UnitOfWork, unit: Unit, command: Record) -> bool:
     return False
 
 
+def restore_rows(tx: UnitOfWork, units: Collection[int], rows: Sequence[Mapping[str, Any]]) -> None:
+    """The artifacts, logs and large values of an archived tree are there again; their bytes were written before.
+
+    Raises:
+        InterlockError: bytes are missing, or a row is none of this tree.
+    """
+    by_table: dict[str, list[dict[str, Any]]] = {table: [] for table in RESTORED_COLUMNS}
+    for row in rows:
+        table = row["table"]
+        if table == "blob":
+            add_blob(tx, AddBlob(tenant=tx.tenant, digest=row["digest"], length=row["length"]))
+        elif table in by_table:
+            if row.get("tenant") != tx.tenant or row.get("unit") not in units:
+                raise InterlockError(f"a line of {table} is of no job of this tree")
+            by_table[table].append({column: row[column] for column in RESTORED_COLUMNS[table]})
+    for chunk in by_table["log_chunk"]:
+        chunk["data"] = b64decode(chunk["data"])
+    for table, own in by_table.items():
+        if own:
+            add_restored_rows(tx, table, own)
+
+
 USE_VALUES = Reaction("use the blobs of large values", serves_values, use_values)
 
 
@@ -91,4 +128,17 @@ def sweep_blobs(tx: UnitOfWork, limit: int) -> int:
             tx.connection.blobs.delete(tx.tenant, digest, FILE_KEPT)
         else:
             tx.connection.rows(MARK_BLOB, {**name, "now": tx.now, "look_at": tx.now + LOOK_EVERY_US})
+    return len(digests)
+
+
+def sweep_pending(tx: UnitOfWork, limit: int) -> int:
+    """Deletes bytes that were written a day ago, and of which the database does not know. Returns how many it saw."""
+    store = tx.connection.blobs
+    if store is None:
+        return 0
+    digests = store.find_pending(tx.tenant, PENDING_KEPT, min(limit, DELETED_AT_ONCE))
+    for digest in digests:
+        if not has_blob(tx.connection, tx.tenant, digest):
+            store.delete(tx.tenant, digest, PENDING_KEPT)
+        store.forget_pending(tx.tenant, digest, PENDING_KEPT)
     return len(digests)

@@ -3,7 +3,14 @@
 from interlock.core.plugin import Plugin
 from interlock.kernel.commands import AddArtifact, AddBlob, AppendLog
 from interlock.plugins.evidence.artifacts import add_artifact
-from interlock.plugins.evidence.blobs import USE_VALUES, add_blob, sweep_blobs, use_recorded_value
+from interlock.plugins.evidence.blobs import (
+    USE_VALUES,
+    add_blob,
+    restore_rows,
+    sweep_blobs,
+    sweep_pending,
+    use_recorded_value,
+)
 from interlock.plugins.evidence.late import keep_late_value
 from interlock.plugins.evidence.laws import LAWS
 from interlock.plugins.evidence.logs import append_log, compress_logs
@@ -32,8 +39,9 @@ PLUGIN = Plugin(
         on_record=(use_recorded_value,),
         on_stale=(keep_late_value,),
         archive_rows=(read_rows_to_archive,),
+        restore_rows=(restore_rows,),
         on_forget=(forget_rows,),
         reactions=(USE_VALUES,),
-        tick_timers=(sweep_blobs, compress_logs),
+        tick_timers=(sweep_blobs, sweep_pending, compress_logs),
     ),
 )

@@ -112,6 +112,9 @@ CHUNKS_PAGE = f"""
 SELECT {", ".join(CHUNK_COLUMNS)} FROM log_chunk
 WHERE unit = :unit AND attempt = :attempt AND start > :after ORDER BY start LIMIT 16
 """
+RESTORED_COLUMNS = {
+    **{table: tuple(columns.split(", ")) for table, columns, _ in ARCHIVED_ROWS}, "log_chunk": CHUNK_COLUMNS,
+}  # fmt: skip
 OF_UNITS = ("blob_use", "artifact_blob", "late_value", "unit_log", "log_writer", "log_chunk")
 
 # Blobs.
@@ -428,6 +431,13 @@ def read_rows_to_archive(tx: UnitOfWork, units: Sequence[int]) -> Iterator[tuple
                 for row in chunks:
                     yield "log_chunk", dict(zip(CHUNK_COLUMNS, (*row[:-1], bytes(row[-1])), strict=True))
                 after = chunks[-1][2]
+
+
+def add_restored_rows(tx: UnitOfWork, table: str, rows: list[dict[str, Any]]) -> None:
+    """What units had left is there again, as an archive has it."""
+    columns = RESTORED_COLUMNS[table]
+    names = ", ".join(f":{column}" for column in columns)
+    tx.connection.many(f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({names})", rows)
 
 
 def forget_rows(tx: UnitOfWork, units: Sequence[int]) -> None:

@@ -21,6 +21,7 @@ from interlock.kernel.errors import InterlockError
 from interlock.kernel.ids import format_id
 from interlock.kernel.lifecycle import Category
 from interlock.kernel.rows import Unit
+from interlock.kernel.timing import known_deadline
 from interlock.store.queries.for_verbs import has_note, load_open_children, read_notes
 from interlock.store.unit_of_work import UnitOfWork
 
@@ -131,7 +132,7 @@ def rests_after(tx: UnitOfWork, unit: Unit) -> bool:
 def stop_clock_above(tx: UnitOfWork, unit: Unit) -> None:
     """The clock of a parent stands while the unit waits, if it is the unit's own clock too (S-13)."""
     parent = find_clock_above(tx, unit)
-    if parent is not None and parent.deadline_at is not None:
+    if parent is not None and parent.deadline_at is not None and known_deadline(parent.deadline_at) is not None:
         note(tx, parent.id, CLOCK, msgspec.json.encode(max(0, parent.deadline_at - tx.now)).decode())
         change(tx, parent, deadline_at=None)
 

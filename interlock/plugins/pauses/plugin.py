@@ -2,8 +2,15 @@
 
 from interlock.core.plugin import Plugin
 from interlock.kernel.commands import Claim, PauseWork, UnpauseWork
+from interlock.plugins.pauses.clocks import is_standing, watch_pauses
 from interlock.plugins.pauses.outages import check_depends, report_outage, run_outages
-from interlock.plugins.pauses.queries import declare_pauses, find_granted_since, find_parked_on_none
+from interlock.plugins.pauses.queries import (
+    declare_pauses,
+    find_granted_since,
+    find_parked_on_none,
+    find_run_out,
+    find_stopped_for_ever,
+)
 from interlock.plugins.pauses.stories import pause_for_a_while, report_an_outage
 from interlock.plugins.pauses.verbs import (
     end_due_pauses,
@@ -24,6 +31,8 @@ PLUGIN = Plugin(
         claim_filters=(pass_over_paused,),
         checks=(check_depends,),
         on_release=(report_outage,),
+        clocks=(is_standing,),
+        claim_timers=(watch_pauses,),
         tick_timers=(run_outages, end_due_pauses),
     ),
     cli="interlock.plugins.pauses.cli:app",
@@ -31,6 +40,8 @@ PLUGIN = Plugin(
     laws={
         "what is parked on a pause is released by it": find_parked_on_none,
         "nothing is granted while it is paused": find_granted_since,
+        "no clock runs out while it is paused": find_run_out,
+        "a clock stands only while it is paused": find_stopped_for_ever,
     },
     stories=(pause_for_a_while, report_an_outage),
 )

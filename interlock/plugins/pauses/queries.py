@@ -7,6 +7,7 @@ from interlock.core.effective_policy import policy_of
 from interlock.kernel.commands import Claim
 from interlock.kernel.ids import format_id
 from interlock.kernel.rows import PauseRow, Unit
+from interlock.kernel.timing import STANDS_US
 from interlock.store.cache import EngineCache
 from interlock.store.connection import Connection
 from interlock.store.queries.snapshots import read_rows
@@ -31,6 +32,14 @@ WAVE = select(Unit, "WHERE id {ids}")
 PARKED = "SELECT id FROM unit WHERE tenant = :tenant AND parked_on = :key ORDER BY priority DESC, id LIMIT :limit"
 PARENTS = "SELECT id, parent FROM unit WHERE id {ids}"
 ENDED = "SELECT id FROM unit WHERE id {ids} AND outcome IS NOT NULL"
+# What is below a unit, and itself, and has a clock that no worker's lease goes with.
+CLOCKED_BELOW = """
+WITH RECURSIVE below (unit) AS (
+    SELECT CAST(:unit AS BIGINT) UNION ALL SELECT unit.id FROM unit JOIN below ON unit.parent = below.unit)
+SELECT id FROM unit JOIN below ON below.unit = unit.id
+WHERE deadline_at IS NOT NULL AND outcome IS NULL AND holder IS NULL
+"""
+ENDED_SINCE = select(PauseRow, "WHERE tenant = :tenant AND kind = 'unit' AND ended_at > :since ORDER BY id")
 PARKED_ON_NONE = """
 SELECT unit.id, parked_on FROM unit WHERE parked_on LIKE 'pause:%' AND NOT EXISTS (
     SELECT 1 FROM pause WHERE pause.tenant = unit.tenant AND live = 1 AND 'pause:' || kind || ':' || name = parked_on)
@@ -48,6 +57,22 @@ JOIN body ON body.unit = unit.id
 WHERE pause.ended_at IS NULL AND act.at > pause.since AND (pause.until IS NULL OR act.at < pause.until) AND (
     (pause.kind = 'queue' AND pause.name = lane.queue) OR (pause.kind = 'task' AND pause.name = body.task)
     OR EXISTS (SELECT 1 FROM below WHERE below.pause = pause.id AND below.unit = unit.id))
+"""
+# Clocks that stand although nothing is paused: nobody would move them any more.
+STANDING = """
+WITH RECURSIVE below (unit) AS (
+    SELECT unit FROM pause WHERE kind = 'unit' AND live = 1 AND ended_at IS NULL
+    UNION SELECT unit.id FROM unit JOIN below ON unit.parent = below.unit)
+SELECT id FROM unit WHERE deadline_at >= :stands AND wake_at IS NOT NULL AND id NOT IN (SELECT unit FROM below)
+"""
+# What ended because its time was over, after it was paused and while nobody held it.
+RUN_OUT = """
+WITH RECURSIVE below (since, until, unit) AS (
+    SELECT since, until, unit FROM pause WHERE kind = 'unit' AND live = 1 AND ended_at IS NULL
+    UNION SELECT below.since, below.until, unit.id FROM unit JOIN below ON unit.parent = below.unit)
+SELECT event.unit FROM below JOIN unit ON unit.id = below.unit JOIN event ON event.unit = unit.id
+WHERE unit.changed_at > below.since AND event.at > below.since AND (below.until IS NULL OR event.at < below.until)
+AND event.trigger = 'time_out' AND event.lease_to IS NULL
 """
 
 
@@ -193,6 +218,17 @@ def load_parents(tx: UnitOfWork, units: Iterable[Unit]) -> dict[int, int | None]
     return parents
 
 
+def find_clocked_below(tx: UnitOfWork, top: int) -> list[Unit]:
+    """Returns a unit and all below it, locked, as far as they have a clock and nobody holds them."""
+    ids = [unit for (unit,) in tx.connection.rows(CLOCKED_BELOW, {"unit": top})]
+    return [unit for unit in tx.lock_units(ids) if unit.deadline_at is not None and unit.holder is None]
+
+
+def read_ended_pauses(tx: UnitOfWork, since: int) -> list[PauseRow]:
+    """Returns the pauses of units of the tenant that have ended since then, those of this transaction among them."""
+    return tx.run(ENDED_SINCE.bind(tenant=tx.tenant, since=since))
+
+
 def find_ended(tx: UnitOfWork, units: Iterable[int]) -> set[int]:
     """Returns those of the units that have ended."""
     ids = sorted(units)
@@ -239,3 +275,15 @@ def find_granted_since(connection: Connection) -> Iterator[tuple[int, str]]:
     """Finds units that were granted to a worker while they were paused."""
     for unit, kind, name in connection.rows(GRANTED_SINCE):
         yield unit, f"it was granted while the {kind} {name} was paused"
+
+
+def find_stopped_for_ever(connection: Connection) -> Iterator[tuple[int, str]]:
+    """Finds units whose clock stands although neither they nor anything above them is paused."""
+    for (unit,) in connection.rows(STANDING, {"stands": STANDS_US}):
+        yield unit, "its clock stands, and it is not paused"
+
+
+def find_run_out(connection: Connection) -> Iterator[tuple[int, str]]:
+    """Finds units whose time was over while they were paused."""
+    for (unit,) in connection.rows(RUN_OUT):
+        yield unit, "its time was over while it was paused"

@@ -17,6 +17,7 @@ from interlock.kernel.commands import PauseStatus, PauseWork, UnpauseWork
 from interlock.kernel.errors import InterlockError
 from interlock.kernel.ids import format_id
 from interlock.kernel.rows import PauseRow, Unit
+from interlock.plugins.pauses.clocks import move_clocks
 from interlock.plugins.pauses.outages import find_outage_key, read_detail
 from interlock.plugins.pauses.queries import (
     OUTAGE,
@@ -62,6 +63,7 @@ def pause_work(tx: UnitOfWork, command: PauseWork) -> PauseStatus:
         return describe_pause(known, changed=False)
     if known:
         end_pause(tx, known, now, actor)
+        move_clocks(tx, known)
     elif len(live) >= PAUSED_MAX:
         raise InterlockError(f"{PAUSED_MAX} things are paused, and no more may be; pause a queue or a task instead")
     pause = PauseRow(
@@ -145,6 +147,7 @@ def note_pause(tx: UnitOfWork, unit: int, kind: str, pause: PauseRow) -> None:
 def stop_pause(tx: UnitOfWork, pause: PauseRow, actor: str) -> None:
     """A pause has ended, and the first units that were parked on it may be claimed."""
     end_pause(tx, pause, tx.now, actor)
+    move_clocks(tx, pause)
     if pause.unit is not None:
         note_pause(tx, pause.unit, "unpaused", pause)
     if pause.kind == QUEUE:

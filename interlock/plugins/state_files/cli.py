@@ -10,12 +10,14 @@ from typing import Annotated, Any
 import msgspec
 import typer
 
-from interlock.cli.archive import read_back, write_trees
+from interlock.blobs.store import write_pieces
+from interlock.cli.archive import find_blobs, read_back, write_trees
 from interlock.cli.options import DEFAULT, Actor, DryRun, Tenant, Url, Why, get_actor, open_app, open_connection
 from interlock.cli.output import FINDING, Json, format_count, print_json, print_line
 from interlock.client.app import App
 from interlock.client.progress import PAGE, ExecutionPlan, read_plan
 from interlock.core.archive import ACT, TREE, ArchivedTree
+from interlock.kernel.blobs import check_digest
 from interlock.kernel.commands import ArchivedLane, RestoreTree
 from interlock.kernel.errors import InterlockError, StoreError
 from interlock.kernel.rows import Act, Row, Unit
@@ -25,6 +27,7 @@ from interlock.plugins.state_files.folder import open_folder
 from interlock.store.retention import KEPT
 
 LANE = b'{"table":"lane",'
+BLOB_TABLE = "blob"  # of lines that name bytes
 KINDS = {kind.table: kind for kind, _, _ in KEPT}
 TASKS_MAX = 1_000_000  # of a plan that is read beside the database
 ROTATE_MB, ROTATE_MB_MAX = 64, 1 << 20
@@ -105,6 +108,7 @@ def restore(
         with open_app(db, tenant, make=True) as client:
             for name, command in trees:
                 try:
+                    bring_bytes(client, command)
                     client.send(msgspec.structs.replace(command, actor=get_actor(actor), reason=reason))
                     restored.append(name)
                 except StoreError:
@@ -112,6 +116,18 @@ def restore(
                 except InterlockError as refused:
                     left.append({"id": name, "why": str(refused)})
     print_restored(restored, left, dry_run, json)
+
+
+def bring_bytes(client: App, command: RestoreTree) -> None:
+    """Copy the bytes that a tree names from the folder beside its file to where the database keeps such bytes.
+
+    Raises:
+        InterlockError: the database keeps none, or the folder has not got them.
+    """
+    for row in command.others:
+        if row["table"] == BLOB_TABLE and (to := client.engine.find_blobs()):
+            digest = check_digest(row["digest"])
+            write_pieces(to, command.tenant, find_blobs(Path(command.file)).read(command.tenant, digest), digest)
 
 
 def print_restored(restored: list[str], left: list[dict[str, str]], dry_run: bool, json: bool) -> None:
@@ -136,7 +152,7 @@ def read_trees(path: Path, tenant: int) -> Iterator[tuple[str, RestoreTree]]:
     try:
         list(read_back(path))
         acts: dict[int, dict[int, Act]] = {}  # by unit and id: one may tell of several trees
-        rows, lanes = list[Row](), list[ArchivedLane]()
+        rows, lanes, others = list[Row](), list[ArchivedLane](), list[dict[str, Any]]()
         for line in path.read_bytes().splitlines():
             if line.startswith(ACT):
                 act = msgspec.json.decode(line, type=Act)
@@ -151,14 +167,16 @@ def read_trees(path: Path, tenant: int) -> Iterator[tuple[str, RestoreTree]]:
                     tree.id,
                     RestoreTree(
                         tenant=tenant, unit=tree.unit, file=str(path.absolute()), acts=tuple(own.values()),
-                        rows=tuple(rows), lanes=tuple(lanes),
+                        rows=tuple(rows), lanes=tuple(lanes), others=tuple(others),
                     ),
                 )  # fmt: skip
-                rows, lanes = [], []
+                rows, lanes, others = [], [], []
             elif line.startswith(LANE):
                 lanes.append(msgspec.json.decode(line, type=ArchivedLane))
-            elif (kind := KINDS.get(msgspec.json.decode(line, type=dict[str, Any])["table"])) is not None:
+            elif (kind := KINDS.get((row := msgspec.json.decode(line, type=dict[str, Any]))["table"])) is not None:
                 rows.append(msgspec.json.decode(line, type=kind))
+            else:
+                others.append(row)
     except OSError as error:
         raise InterlockError(f"'{path}' cannot be read: {error.strerror}") from None
     except (msgspec.MsgspecError, UnicodeError, KeyError):

@@ -93,6 +93,8 @@ def restore_tree(tx: UnitOfWork, command: RestoreTree) -> int:
         rows = [row for row in command.rows if isinstance(row, kind)]
         insert(tx, [row for row in rows if not isinstance(row, Need) or row.needs in units])
     compare(tx, units)
+    for hook in tx.hooks.restore_rows:
+        hook(tx, units.keys(), command.others)
     given = {"tenant": command.tenant, "at": tx.now, "actor": command.describe_actor(), "file": command.file}
     tx.connection.many(ADD_RESTORED, [{"unit": unit, "top": command.unit, **given} for unit in units])
     return len(units)

@@ -2,8 +2,9 @@
 
 A map is a task of its workstream that runs nothing itself. When what it needs is completed, the list is read from the
 output that it names (`fetch.images`), and in the same transaction a task is made for each element, called `resize[0]`,
-`resize[1]` and so on. The map needs them all. When the last of them is completed the map is completed too, with their
-outputs as a list in the order of the elements; what comes after it needs the map alone.
+`resize[1]` and so on. It needs what the map needs, and so it gets the outputs of that. The map needs them all. When the
+last of them is completed the map is completed too, with their outputs as a list in the order of the elements; what
+comes after it needs the map alone.
 
 What is no list, or too long, is found out only now: the map fails, and says so.
 """
@@ -27,7 +28,13 @@ from interlock.kernel.ids import format_id
 from interlock.kernel.rows import Need, Unit
 from interlock.plugins.workstreams.copies import describe_work
 from interlock.plugins.workstreams.options import MapOptions, WorkstreamOptions, encode_options, options_of
-from interlock.plugins.workstreams.queries import DoneItem, read_done_items, read_named_results, read_result
+from interlock.plugins.workstreams.queries import (
+    DoneItem,
+    read_done_items,
+    read_named_results,
+    read_needs,
+    read_result,
+)
 from interlock.plugins.workstreams.tasks import take_one
 from interlock.store.flush import add_counts
 from interlock.store.queries.for_verbs import has_note, read_notes
@@ -93,7 +100,12 @@ def make_items(tx: UnitOfWork, unit: Unit, own: WorkstreamOptions, given: MapOpt
     body = tx.body(unit)
     name, parent = policy_of(body).step or "", tx.unit(unit.parent or 0)
     options = encode_options(policy_of(body).options, msgspec.structs.replace(own, map=None, item_of=unit.id))
-    base = msgspec.structs.replace(describe_work(tx, unit, body), options=options, parent=parent.id)
+    needs = read_needs(tx, unit.id)  # all of them are met; an element gets their outputs as any task does
+    base = msgspec.structs.replace(
+        describe_work(tx, unit, body), options=options, parent=parent.id,
+        after=tuple(need for need, by_end in needs.items() if not by_end),
+        after_end=tuple(need for need, by_end in needs.items() if by_end),
+    )  # fmt: skip
     if given.at_once is not None:
         base = take_one(base, LIMIT.format(unit.id), given.at_once)
     load_places(tx, parent.id, [name_item(name, index) for index in range(len(items))])

@@ -73,7 +73,7 @@ class PostgresConnection:
     def blobs(self) -> BlobStore | None:
         """A folder for this database below the one that INTERLOCK_BLOBS names; databases must not share one."""
         folder = os.environ.get("INTERLOCK_BLOBS")
-        return FolderBlobs(Path(folder) / quote(self.raw.info.dbname, safe="")) if folder else None
+        return FolderBlobs(Path(folder) / quote(self.raw.info.dbname, safe=""), marks=True) if folder else None
 
     @cached_property
     def raw(self) -> PipelineConnection:

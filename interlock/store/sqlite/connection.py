@@ -63,7 +63,7 @@ class SqliteConnection:
     @cached_property
     def blobs(self) -> BlobStore | None:
         """A folder beside the file, or memory beside a database in memory."""
-        return MemoryBlobs() if self.private else FolderBlobs(f"{self.path}.blobs")
+        return MemoryBlobs() if self.private else FolderBlobs(f"{self.path}.blobs", marks=True)
 
     def open(self) -> None:
         """There is a handle on the file, whose guard knows our clock."""
