@@ -4,6 +4,8 @@ from typing import Any
 
 import msgspec
 
+from interlock.client.bulk_responses import BulkGroupResponse, LeftOutResponse
+from interlock.client.bulk_responses import BulkRequeueResponse as BulkRequeueResponse
 from interlock.kernel.parameters import Parameter
 
 
@@ -121,21 +123,6 @@ class DeadLettersResponse(msgspec.Struct):
 
     dead_letters: list[DeadLetterResponse] = msgspec.field(name="letters")
     next: str | None
-
-
-class BulkRequeueResponse(msgspec.Struct):
-    """What is meant, and what became of it.
-
-    Without a `confirm`: `count` letters would be done again, or more than that; send `confirm` back within ten minutes.
-    With it: `done` of them were, `units` are the first thousand new ones, and `refused` could not be.
-    """
-
-    count: int
-    more: bool
-    confirm: str | None
-    done: int = 0
-    refused: int = 0
-    units: list[str] = []
 
 
 class EventResponse(msgspec.Struct, kw_only=True, rename={"source": "from", "target": "to"}):
@@ -530,7 +517,8 @@ class BulkCancelResponse(msgspec.Struct):
     """Which jobs are meant, and what became of them.
 
     Without a `confirm`: `count` jobs would be asked to stop, or more than that; send `confirm` back within ten
-    minutes. With it: `done` of them were, `units` are the first thousand of those, and `refused` could not be.
+    minutes. `groups` are the hundred largest groups of them, and `left_out` is what fits and is left alone. With it:
+    `done` of them were, `units` are the first thousand of those, and `refused` could not be.
     """
 
     count: int
@@ -539,6 +527,8 @@ class BulkCancelResponse(msgspec.Struct):
     done: int = 0
     refused: int = 0
     units: list[str] = []
+    groups: list[BulkGroupResponse] = []
+    left_out: list[LeftOutResponse] = []
 
 
 # API keys and the tenant.

@@ -1,4 +1,4 @@
-"""The pages of jobs and runs: the list, one of them with its lifecycle lit, and how it stood at an earlier version."""
+"""The page of a job or a run: with its lifecycle lit, what happened, and how it stood at an earlier version."""
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
@@ -13,17 +13,15 @@ from interlock.client.timelines import list_attempts, list_leases
 from interlock.dashboard.pages import MovedPage, PageRequest
 from interlock.dashboard.panels import find_standing, list_live_states, make_tabs, make_timeline
 from interlock.kernel.commands.operators import REASONS
-from interlock.kernel.errors import InterlockError
 from interlock.kernel.lifecycle import Category, Lifecycle, Owner
 from interlock.kernel.lifecycle_options import RollUp
 from interlock.kernel.rows import Event, Note
 from interlock.plugins.evidence.queries import ArtifactInfo, list_artifacts
-from interlock.server.errors import ApiError, make_api_error
+from interlock.server.errors import ApiError
 from interlock.server.operations import parse_unit_id
 from interlock.store.connection import Connection
 from interlock.store.queries.views import View, children_of, events_of, read_newest_notes, read_newest_version
 
-FILTERS = ("state", "category", "lifecycle", "task", "queue", "key", "correlation", "parent", "worker")
 EVENTS_MAX, NOTES_MAX = 2_000, 500  # of a job that a page reads, the last ones
 SHOWN_MAX = 200  # rows of a tab
 TABS = ("events", "attempts", "steps", "leases", "notes", "artifacts")
@@ -57,37 +55,6 @@ BUTTONS = {
     "resume": Button("decide", "Resume", "operate", "go", "comment", COMMENT, "resume"),
 }
 AGAIN = {Category.DEAD: Button("requeue", "Requeue")}
-
-
-async def list_jobs(request: PageRequest) -> dict[str, Any]:
-    """Lists jobs, the newest first."""
-    return await list_work(request, "/v1/jobs", "jobs", "Jobs")
-
-
-async def list_runs(request: PageRequest) -> dict[str, Any]:
-    """Lists runs, the newest first."""
-    return await list_work(request, "/v1/runs", "runs", "Runs")
-
-
-async def list_work(request: PageRequest, operation: str, name: str, title: str) -> dict[str, Any]:
-    """Lists jobs or runs that fit the filter in the URL. A wrong word is told what is allowed, in place."""
-    wrong = ""
-    page: dict[str, Any] = {name: [], "next": None, "count": None}
-    try:
-        page = await request.ask(
-            "GET", operation, [*request.pairs, *([] if "limit" in request.query else [("limit", "25")])]
-        )
-    except (ApiError, InterlockError) as error:
-        wrong = str(make_api_error(error, by_id=False))
-    chips = [(field, value) for field, value in request.pairs if field in FILTERS]
-    return {
-        "title": title,
-        "jobs": page[name],
-        "next": page["next"],
-        "chips": chips,
-        "wrong": wrong,
-        "filters": FILTERS,
-    }
 
 
 class JobRows(NamedTuple):

@@ -5,6 +5,7 @@ and a template. It reads and acts only by asking operations of the API, in the n
 nothing on a page can do what the API would refuse, and both use the same words.
 """
 
+import asyncio
 import logging
 import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
@@ -39,6 +40,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 UI = "/ui"
 FORM_MAX = 1 << 20  # bytes
+ANSWERS_MAX = 200  # that are remembered
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; form-action 'self'; "
     "base-uri 'none'; frame-ancestors 'none'"
@@ -198,6 +200,20 @@ class Site:
         self.pages = {page.path: page for page in pages}
         self.actions = [action for action in actions if ("POST", action.operation) in self.operations]
         self.sessions = Sessions(pipeline.keys)
+        self.answers: dict[str, asyncio.Future[Any]] = {}  # to forms that are answered once
+
+    async def answer_once(self, key: str, call: Callable[[], Awaitable[T]]) -> T:
+        """Returns what a call answers; a second one with the same key gets the answer of the first, if it has one."""
+        if key not in self.answers:
+            for old in list(self.answers)[: max(0, len(self.answers) - ANSWERS_MAX)]:
+                del self.answers[old]
+            self.answers[key] = asyncio.ensure_future(call())
+        try:
+            answer: T = await asyncio.shield(self.answers[key])
+        except Exception:
+            self.answers.pop(key, None)  # nothing was done, so it may be tried again
+            raise
+        return answer
 
     # Who asks, and from where.
 

@@ -11,7 +11,16 @@ from litestar import Response
 from litestar.handlers import HTTPRouteHandler
 from litestar.response import Stream
 
-from interlock.dashboard import job_pages, overview, run_pages, system_pages, work_pages
+from interlock.dashboard import (
+    bulk_pages,
+    job_pages,
+    list_pages,
+    overview,
+    run_pages,
+    start_pages,
+    system_pages,
+    work_pages,
+)
 from interlock.dashboard.pages import (
     HEADERS,
     PLAIN_HTTP,
@@ -37,8 +46,8 @@ from interlock.server.request_pipeline import HttpRequest, RequestPipeline
 
 PAGES = (
     WebPage(path="/", template="overview.html", call=overview.show_overview, menu="Overview", icon="home", live=True),
-    WebPage(path="/jobs", template="jobs.html", call=job_pages.list_jobs, menu="Jobs", icon="list", live=True),
-    WebPage(path="/runs", template="jobs.html", call=job_pages.list_runs, menu="Runs", icon="tree", live=True),
+    WebPage(path="/jobs", template="jobs.html", call=list_pages.list_jobs, menu="Jobs", icon="list", live=True),
+    WebPage(path="/runs", template="jobs.html", call=list_pages.list_runs, menu="Runs", icon="tree", live=True),
     WebPage(path="/inbox", template="inbox.html", call=work_pages.show_inbox, menu="Inbox", icon="inbox", live=True),
     WebPage(
         path="/dead-letters", template="dead_letters.html", call=work_pages.show_dead_letters, menu="Dead letters",
@@ -56,12 +65,14 @@ PAGES = (
         path="/lifecycles", template="lifecycles.html", call=system_pages.show_lifecycles, menu="Lifecycles",
         icon="life",
     ),
-    WebPage(path="/start", template="tasks.html", call=work_pages.show_tasks, menu="Start", icon="key"),
-    WebPage(path="/start/{name}", template="start.html", call=work_pages.show_start),
+    WebPage(path="/start", template="tasks.html", call=start_pages.show_tasks, menu="Start", icon="key"),
+    WebPage(path="/start/form", template="start.html", call=start_pages.show_start),
     WebPage(path="/jobs/{id}", template="job.html", call=job_pages.show_job),
     WebPage(path="/runs/{id}", template="run.html", call=run_pages.show_run),
+    WebPage(path="/jobs/cancel", template="bulk.html", call=bulk_pages.preview_cancel, scope="operate"),
+    WebPage(path="/jobs/requeue", template="bulk.html", call=bulk_pages.preview_requeue, scope="operate"),
     WebPage(
-        path="/dead-letters/requeue", template="requeue.html", call=work_pages.preview_requeue, scope="operate"
+        path="/dead-letters/requeue", template="bulk.html", call=bulk_pages.preview_dead_letters, scope="operate"
     ),
     WebPage(path="/lifecycles/{name}", template="lifecycle.html", call=system_pages.show_lifecycle),
     WebPage(path="/search", template="error.html", call=system_pages.find),
@@ -116,9 +127,9 @@ def make_routes(
     return [
         *(make_route("GET", f"{UI}{page.path}", partial(site.answer, page)) for page in PAGES),
         *(make_route("POST", f"{UI}{action.path}", partial(site.act, action)) for action in site.actions),
-        make_route("POST", f"{UI}/start/{{name}}", partial(start_job, site)),
+        make_route("POST", f"{UI}/start/form", partial(start_job, site)),
         make_route("POST", f"{UI}/jobs/{{id}}/bury", partial(bury_job, site)),
-        make_route("POST", f"{UI}/dead-letters/requeue", partial(requeue_dead_letters, site)),
+        *(make_route("POST", f"{UI}{verb.page}", partial(confirm_many, site, verb)) for verb in bulk_pages.VERBS),
         make_route("GET", f"{UI}/live", partial(stream_changes, site)),
         make_route("GET", f"{UI}/login", partial(show_sign_in, site)),
         make_route("POST", f"{UI}/login", partial(sign_in, site)),
@@ -278,14 +289,8 @@ async def guard(
 
 
 async def start_job(site: Site, http_request: HttpRequest) -> Response[Any]:
-    """Starts a job of a task with the input that was typed."""
-
-    async def submit(request: PageRequest, form: dict[str, str]) -> str:
-        body = {"task": request.path["name"], "input": work_pages.parse_input(form.get("input", ""))}
-        made = await request.ask("POST", "/v1/jobs", body=body, key=form.get("form_key"))
-        return f"/jobs/{made['id']}"
-
-    return await send_form(site, http_request, "/start/{name}", submit)
+    """Starts a job or a run with the arguments that were typed."""
+    return await send_form(site, http_request, "/start/form", start_pages.start)
 
 
 async def bury_job(site: Site, http_request: HttpRequest) -> Response[Any]:
@@ -303,22 +308,16 @@ async def bury_job(site: Site, http_request: HttpRequest) -> Response[Any]:
     return await send_form(site, http_request, "/jobs/{id}", bury)
 
 
-async def requeue_dead_letters(site: Site, http_request: HttpRequest) -> Response[Any]:
-    """Does dead letters again that were shown and are confirmed."""
-
-    async def requeue(request: PageRequest, form: dict[str, str]) -> str:
-        wanted = {name: form[name] for name in ("task", "reason_code", "error_class", "queue") if form.get(name)}
-        body = {"filter": wanted, "reason": form.get("reason", ""), "confirm": form.get("confirm")}
-        await request.ask("POST", "/v1/dead-letters/requeue", body=body)
-        return "/dead-letters"
-
-    return await send_form(site, http_request, "/dead-letters/requeue", requeue)
+async def confirm_many(site: Site, verb: bulk_pages.BulkVerb, http_request: HttpRequest) -> Response[Any]:
+    """Cancels or requeues many jobs that were shown and are confirmed."""
+    return await send_form(site, http_request, verb.page, partial(bulk_pages.confirm, verb))
 
 
 async def send_form(
-    site: Site, http_request: HttpRequest, path: str, call: Callable[[PageRequest, dict[str, str]], Awaitable[str]]
-) -> Response[Any]:
-    """Sends a form of a session, and leads to where the call says; a refusal is shown above the form."""
+    site: Site, http_request: HttpRequest, path: str,
+    call: Callable[[PageRequest, dict[str, str]], Awaitable[str | Response[Any]]],
+) -> Response[Any]:  # fmt: skip
+    """Sends a form of a session, and shows what the call answers, or leads there; a refusal is shown above the form."""
     began, session = loop_time(), None
     try:
         site.check_place(http_request)
@@ -326,7 +325,8 @@ async def send_form(
         parameters = {name: str(value) for name, value in http_request.path_params.items()}
         request = PageRequest(site, session, path, parameters, ())
         try:
-            response = redirect(f"{site.prefix}{UI}{await call(request, form)}")
+            answer = await call(request, form)
+            response = redirect(f"{site.prefix}{UI}{answer}") if isinstance(answer, str) else answer
         except (ApiError, InterlockError) as error:
             refusal = make_page_error(error)
             if refusal.status in (404, 500):

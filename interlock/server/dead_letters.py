@@ -8,6 +8,7 @@ from interlock.client.selections import RequeueOutcome, make_ends_filter, requeu
 from interlock.kernel.commands import Requeue
 from interlock.kernel.errors import InterlockError
 from interlock.kernel.ids import format_id
+from interlock.server.bulk_previews import REQUEUED_BEFORE, describe_dead_letters, list_left_out
 from interlock.server.confirmations import (
     ADVICE,
     Confirmation,
@@ -61,11 +62,14 @@ async def requeue(request: Request) -> responses.BulkRequeueResponse:
     if body.confirm is not None:
         confirmation = check_confirmation(request, body.confirm, "requeue", filter_digest, now)
     at = confirmation.at if confirmation else now
-    dead_letters, more = await collect_dead_letters(request, filters, at)
+    dead_letters, more, before = await collect_dead_letters(request, filters, at)
     units = sha256(",".join(str(dead_letter.unit) for dead_letter in dead_letters).encode()).hexdigest()
     if confirmation is None:
         shown = Confirmation("requeue", request.caller.tenant, filter_digest, at, units)
-        return responses.BulkRequeueResponse(len(dead_letters), more, sign_confirmation(request.caller.seal, shown))
+        return responses.BulkRequeueResponse(
+            len(dead_letters), more, sign_confirmation(request.caller.seal, shown),
+            groups=describe_dead_letters(request, dead_letters), left_out=list_left_out({REQUEUED_BEFORE: before}),
+        )  # fmt: skip
     if confirmation.units != units:
         raise ApiError(409, f"there are other letters now than when this was shown; {ADVICE}", code="CONFIRM_MISMATCH")
     return await requeue_all(request, dead_letters, more, body.reason)
@@ -73,20 +77,24 @@ async def requeue(request: Request) -> responses.BulkRequeueResponse:
 
 async def collect_dead_letters(
     request: Request, filters: DeadLetterConditions, at: int
-) -> tuple[list[DeadLetter], bool]:
+) -> tuple[list[DeadLetter], bool, int]:
     """Letters that died by then and were not done again by then, at most so many, and whether there are more.
+
+    Those that were done again by then are counted.
 
     Those that were done again later are among them: so an order that comes twice means the same ones twice.
     """
     dead_letters: list[DeadLetter] = []
     before: Place = (at, 2**62)
+    looked = 0
     while len(dead_letters) < BULK_MOST:
         batch, last = await request.read(read_newest, filters, TOGETHER * 5, before)
         dead_letters += [row for row in batch if row.again_at is None or row.again_at > at]
+        looked += len(batch)
         if last is None:
-            return dead_letters[:BULK_MOST], len(dead_letters) > BULK_MOST
+            return dead_letters[:BULK_MOST], len(dead_letters) > BULK_MOST, looked - len(dead_letters)
         before = last.place
-    return dead_letters[:BULK_MOST], True
+    return dead_letters[:BULK_MOST], True, looked - len(dead_letters)
 
 
 async def requeue_all(

@@ -187,6 +187,7 @@ class JobFilterRequest(Strict, frozen=True, kw_only=True):
     correlation: Name | None = None
     worker: Name | None = None
     parent: Id | None = None
+    top: bool = False  # only what is part of nothing else
 
 
 class JobsQuery(JobFilterRequest, frozen=True, kw_only=True):
@@ -197,14 +198,24 @@ class JobsQuery(JobFilterRequest, frozen=True, kw_only=True):
     after: Id | None = None
 
 
-class BulkCancelRequest(Strict, frozen=True, kw_only=True):
-    """Which jobs are to stop; without `confirm` nothing is done yet. An empty filter needs `every`."""
+class BulkJobsRequest(Strict, frozen=True, kw_only=True):
+    """Which jobs are meant: by `ids`, or by a `filter`; an empty one needs `every`. Without `confirm` nothing is done.
+
+    With `unchanged`, nothing is done either if one of those that were counted is not meant any more.
+    """
 
     filter: JobFilterRequest
+    ids: Annotated[tuple[Id, ...], Meta(max_length=MANY)] = ()
     every: bool = False
-    hard: bool = False
     reason: Text = ""
+    unchanged: bool = False
     confirm: Annotated[str, Meta(max_length=200_000, pattern=TOKEN)] | None = None
+
+
+class BulkCancelRequest(BulkJobsRequest, frozen=True, kw_only=True):
+    """Which jobs are to stop, softly or hard."""
+
+    hard: bool = False
 
 
 class DeadLetterFilter(Strict, frozen=True, kw_only=True):

@@ -17,6 +17,7 @@ from interlock.kernel.commands import (
     Claim,
     CreateKey,
     DefineSchedule,
+    DefineTask,
     Finish,
     LeaseRef,
     Outcome,
@@ -82,6 +83,7 @@ def site(browser: Any, tmp_path: Path) -> Iterator[Site]:
 
 def list_paths(site: Site) -> list[str]:
     site.app.send(DefineSchedule(name="nightly", timing="0 3 * * *", work=Work(task="mail")))
+    site.app.send(DefineTask(work=Work(task="mail"), parameters=None))
     job = format_id("job", site.submit(input='{"a": ["long ' + "x" * 300 + '"]}', correlation="c" * 150))
     steps = (Work(task="r", lifecycle="workflow_run", ref="r"), Work(task="sign", lifecycle="approval", parent="r", step="sign"),
              Work(task="ship", lifecycle="step", parent="r", step="ship"))  # fmt: skip
@@ -89,7 +91,7 @@ def list_paths(site: Site) -> list[str]:
     held = site.claim()
     site.app.send(Finish(outcomes=(Outcome(held=held, ended="failure", error="it broke " * 50),)))
     known = {"/jobs/{id}": f"/jobs/{job}", "/runs/{id}": f"/runs/{format_id(run.lifecycle, run.unit)}",
-             "/lifecycles/{name}": "/lifecycles/ci_job", "/search": "/search?q=mail", "/start/{name}": "/start"}  # fmt: skip
+             "/lifecycles/{name}": "/lifecycles/ci_job", "/search": "/search?q=mail", "/start/form": "/start/form?task=mail"}  # fmt: skip
     return [known.get(page.path, page.path) for page in PAGES]
 
 
@@ -162,3 +164,26 @@ def test_keys_lead_from_page_to_page(site: Site) -> None:
     page.wait_for_url(f"{site.base}/ui/search?q=nothing-has-this")
     assert site.complaints == ["Failed to load resource: the server responded with a status of 404 (Not Found)"]
     site.complaints.clear()
+
+
+def test_rows_are_chosen_and_cancelled_by_keyboard_alone_and_a_view_is_kept(site: Site) -> None:
+    first, second = (format_id("job", site.submit()) for _ in range(2))
+    page = site.open()
+    page.goto(f"{site.base}/ui/jobs?task=mail")
+    page.on("dialog", lambda dialog: dialog.accept("mine"))
+    page.get_by_role("button", name="Save view…").press("Enter")
+    page.goto(f"{site.base}/ui/jobs")
+    expect(page.get_by_role("link", name="mine")).to_have_attribute("href", "?task=mail")
+    for key in "jjx":  # the second row
+        page.keyboard.press(key)
+    expect(page.locator("#chosen")).to_have_text("1 chosen")
+    page.get_by_placeholder("Reason").focus()
+    page.keyboard.type("not needed")
+    page.get_by_role("button", name="Cancel…").press("Enter")
+    expect(page.locator("h1")).to_have_text("Cancel 1 jobs?")
+    page.get_by_role("button", name="Cancel 1").press("Enter")
+    expect(page.locator("h1")).to_have_text("Cancelled 1 of 1")
+    page.get_by_role("link", name=first).press("Enter")
+    expect(page.locator(".pill.big")).to_have_text("cancelled")
+    page.goto(f"{site.base}/ui/jobs/{second}")
+    expect(page.locator(".pill.big")).to_have_text("queued")

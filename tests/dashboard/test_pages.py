@@ -8,7 +8,6 @@ import pytest
 
 from interlock.kernel.commands import Register
 from interlock.kernel.lifecycle import Owner
-from tests.dashboard.test_access import store_task
 from tests.dashboard.visitor import Forms, Visitor
 from tests.server.stage import Stage
 
@@ -182,33 +181,6 @@ def test_the_inbox_shows_the_soonest_due_first(visitor: Visitor, stage: Stage) -
     assert text.index("soon") < text.index("late") < text.index("never")
 
 
-def test_dead_letters_are_grouped_and_requeued_after_a_preview(visitor: Visitor, stage: Stage) -> None:
-    dead = [stage.dead(), stage.dead()]
-    page = visitor.open("/ui/dead-letters")
-    (link,) = [link for link in page.links if "/requeue?" in link]
-    preview = visitor.open(link)
-    assert "Requeue 2 dead letters?" in preview.text
-    asked = visitor.open(f"{link}&reason=the+bank+is+back")
-    form = asked.find("/ui/dead-letters/requeue")
-    assert visitor.send("POST", form["action"], data=form["fields"]).headers["location"] == "/ui/dead-letters"
-    for job in dead:
-        (letter,) = [each for each in stage.get("/v1/dead-letters")["letters"] if each["id"] == job]
-        assert letter["again"]
-    again = visitor.send("POST", form["action"], data=form["fields"])
-    assert again.status_code in (303, 409)
-    assert len(stage.get("/v1/jobs?limit=100")["jobs"]) == 4  # a double click did it once
-
-
-def test_a_preview_that_is_out_of_date_does_nothing(visitor: Visitor, stage: Stage) -> None:
-    stage.dead()
-    (link,) = [link for link in visitor.open("/ui/dead-letters").links if "/requeue?" in link]
-    form = visitor.open(f"{link}&reason=x").find("/ui/dead-letters/requeue")
-    answer = visitor.send("POST", form["action"], data={**form["fields"], "reason": "another"})
-    assert answer.status_code == 409
-    assert "this token was given for another filter or reason" in Forms(answer.text).text
-    assert len(stage.get("/v1/jobs?limit=100")["jobs"]) == 1
-
-
 def test_a_queue_is_paused_with_a_reason_and_goes_on(visitor: Visitor, stage: Stage) -> None:
     stage.job()
     visitor.press("/ui/queues", "/ui/queues/default/pause", reason="freeze", until="1h")
@@ -240,22 +212,6 @@ def test_every_lifecycle_is_drawn(visitor: Visitor, stage: Stage) -> None:
         page = visitor.get(f"/ui/lifecycles/{name}")
         assert {state for _, state in drawn_states(page)} == set(lifecycle.states)
     assert visitor.open("/ui/lifecycles/none", 404).text
-
-
-def test_a_job_is_started_from_the_form_of_a_task(visitor: Visitor, stage: Stage) -> None:
-    store_task(stage)
-    page = visitor.open("/ui/start/mail")
-    assert "to" in page.text
-    form = page.find("/ui/start/mail")
-    sent = {**form["fields"], "input": '{"to": "ann"}'}
-    places = {visitor.send("POST", form["action"], data=sent).headers["location"] for _ in range(2)}
-    (place,) = places
-    assert stage.get(f"/v1/jobs/{place.rpartition('/')[2]}")["input"] == {"to": "ann"}
-    for wrong, words in (('{"to"', "no JSON"), ('{"of": 1}', "of")):
-        refused = visitor.send("POST", form["action"], data={**form["fields"], "form_key": "x", "input": wrong})
-        assert refused.status_code == 400
-        assert words in Forms(refused.text).text
-    assert visitor.open("/ui/start/none", 404).text
 
 
 @pytest.mark.parametrize("field", ["task", "key", "correlation", "queue", "labels", "input", "error"])

@@ -69,9 +69,58 @@ def test_a_token_is_for_its_key_filter_verb_and_ten_minutes(inside: Stage) -> No
     assert states(stage, [job]) == ["queued"]
 
 
+def test_a_preview_tells_groups_apart_and_what_is_left_out(stage: Stage) -> None:
+    queued = [stage.job(), stage.job()]
+    stage.dead()
+    shown = preview(stage)
+    (group,) = shown["groups"]
+    assert (group["task"], group["state"], group["count"], group["oldest"]) == ("mail", "queued", 2, queued[0])
+    assert shown["left_out"] == [{"why": "has ended", "count": 1, "more": False}]
+    assert preview(stage, filter={"task": "mail", "category": ["dead"]})["count"] == 0
+    stage.claim()
+    assert {(group["state"], group["count"]) for group in preview(stage)["groups"]} == {("assigned", 1), ("queued", 1)}
+
+
+def test_ids_name_what_is_meant_and_unchanged_holds_it_to_that(stage: Stage) -> None:
+    jobs = [stage.job() for _ in range(3)]
+    ids = [*jobs[:2], stage.dead(), "job_zzzzzz"]
+    shown = preview(stage, filter={}, ids=ids)
+    assert (shown["count"], {row["why"]: row["count"] for row in shown["left_out"]}) == (
+        2, {"has ended": 1, "is no job, run or step that is there": 1},
+    )  # fmt: skip
+    stage.post(PATH, {"filter": {"task": "mail"}, "ids": ids}, status=400)
+    stage.post(f"/v1/jobs/{jobs[0]}/cancel", {})
+    changed = confirm(stage, shown["confirm"], filter={}, ids=ids, unchanged=True)
+    assert (changed.status_code, changed.json()["error"]["code"]) == (409, "CONFIRM_MISMATCH")
+    assert "1 of the 2 that were counted is not meant any more" in changed.json()["error"]["message"]
+    assert states(stage, jobs) == ["cancelled", "queued", "queued"]
+    assert confirm(stage, shown["confirm"], filter={}, ids=ids).json()["units"] == [jobs[1]]
+    assert states(stage, jobs) == ["cancelled", "cancelled", "queued"]
+
+
+def test_dead_letters_of_a_filter_of_jobs_are_done_again_once(stage: Stage) -> None:
+    dead, queued = [stage.dead(), stage.dead()], stage.job()
+    stage.post(f"/v1/jobs/{dead[0]}/requeue", {}, status=201)
+    path, body = "/v1/jobs/requeue", {"filter": {"task": "mail"}, "reason": "the bank is back"}
+    shown = stage.post(path, body)
+    exactly(shown, responses.BulkRequeueResponse)
+    (group,) = shown["groups"]
+    assert (shown["count"], group["error"], group["reason_code"], group["oldest"]) == (
+        1, "it broke", "exhausted_retries", dead[1],
+    )  # fmt: skip
+    assert {row["why"]: row["count"] for row in shown["left_out"]} == {"is no dead letter": 2, "was requeued before": 1}
+    done = [stage.post(path, {**body, "confirm": shown["confirm"], "unchanged": True}) for _ in range(2)]
+    assert [answer["done"] for answer in done] == [1, 1]
+    assert done[0]["units"] == done[1]["units"]
+    assert len(stage.get("/v1/jobs?limit=100")["jobs"]) == 5
+    assert states(stage, [queued]) == ["queued"]
+    assert stage.ask("POST", "/v1/jobs/cancel", {**body, "confirm": shown["confirm"]}).status_code == 409
+
+
 def test_an_empty_filter_must_be_meant(stage: Stage) -> None:
     stage.job()
     stage.post(PATH, {"filter": {}}, status=400)
+    stage.post(PATH, {"filter": {"top": True}}, status=400)
     assert stage.post(PATH, {"filter": {}, "every": True})["count"] == 1
     stage.post(PATH, {"filter": {"state": ["none"]}}, status=400)
 

@@ -200,6 +200,7 @@ ENTRIES: dict[str, Entry] = {
     "post_v1_shell": Entry(nothing({"command": "true"}), 201, besides=("shell",)),
     "get_metrics_server": Entry(nothing(), plain=True),
     "post_v1_jobs_cancel": Entry(nothing({"filter": {"task": "none"}})),
+    "post_v1_jobs_requeue": Entry(nothing({"filter": {"task": "none"}})),
     "get_v1_jobs": Entry(nothing()),
     "get_v1_events": Entry(nothing()),
     "get_v1_jobs_id": Entry(job()),

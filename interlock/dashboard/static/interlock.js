@@ -20,7 +20,59 @@ document.addEventListener("keydown", event => {
   if (going && event.key in places) location.href = brand.href + places[event.key];
   going = event.key === "g";
   if (event.key === "/") { document.getElementById("find")?.focus(); event.preventDefault(); }
+  if ("jkx".includes(event.key)) moveInRows(event.key);
 });
+
+// Rows of a list: j and k move, x chooses, enter opens. How many are chosen is said above them.
+const boxes = () => [...document.querySelectorAll("table.rows input[name=id]")];
+function moveInRows(key) {
+  const links = [...document.querySelectorAll("table.rows a.id")];
+  const at = links.indexOf(document.activeElement);
+  if (key !== "x") links[Math.max(0, Math.min(links.length - 1, at + (key === "j" ? 1 : -1)))]?.focus();
+  else if (at >= 0) boxes()[at]?.click();
+}
+function countChosen() {
+  const chosen = boxes().filter(box => box.checked).length;
+  const all = document.querySelector("#bulk input[name=all]")?.checked;
+  document.getElementById("chosen").textContent = all ? "All that match" : `${chosen} chosen`;
+}
+const head = document.querySelector("table.rows thead th");
+if (head && document.getElementById("bulk")) {
+  const page = document.createElement("input");
+  page.type = "checkbox";
+  page.setAttribute("aria-label", "Choose the page");
+  page.addEventListener("change", () => { for (const box of boxes()) box.checked = page.checked; countChosen(); });
+  document.getElementById("bulk").prepend(page);
+  document.addEventListener("change", event => { if (event.target.matches("[name=id], [name=all]")) countChosen(); });
+  countChosen();
+}
+
+// Views that were saved: a name and a URL, in this browser alone.
+const views = document.getElementById("views");
+function showViews() {
+  const key = `views ${views.dataset.views}`;
+  const saved = JSON.parse(localStorage.getItem(key) || "{}");
+  const keep = () => { localStorage.setItem(key, JSON.stringify(saved)); showViews(); };
+  const make = (tag, text, act) => { const made = document.createElement(tag); made.textContent = text; if (act) { made.type = "button"; made.addEventListener("click", act); } return made; };
+  views.replaceChildren(...Object.keys(saved).map(name => {
+    const chip = make("span", "");
+    const link = make("a", name);
+    const away = make("button", "×", () => { delete saved[name]; keep(); });
+    link.href = saved[name].startsWith("?") ? saved[name] : "?";
+    away.className = "quiet";
+    away.setAttribute("aria-label", `Forget the view ${name}`);
+    chip.className = "chip";
+    chip.append(link, away);
+    return chip;
+  }), make("button", "Save view…", () => { const name = prompt("Name of this view"); if (name) { saved[name] = location.search || "?"; keep(); } }));
+  views.hidden = false;
+}
+if (views) showViews();
+for (const text of document.querySelectorAll("pre.copy")) {
+  const button = Object.assign(document.createElement("button"), { type: "button", textContent: "Copy" });
+  button.addEventListener("click", () => navigator.clipboard.writeText(text.textContent).then(() => { button.textContent = "Copied"; }));
+  text.before(button);
+}
 const slider = document.getElementById("version");
 if (slider) slider.addEventListener("change", () => slider.form.submit());
 
@@ -53,7 +105,7 @@ async function refresh() {
 }
 function morph(old, next) {
   if (old.nodeType === Node.TEXT_NODE) { if (old.data !== next.data) old.data = next.data; return; }
-  if (old.nodeType !== Node.ELEMENT_NODE || old.matches("input, textarea, select")) return;
+  if (old.nodeType !== Node.ELEMENT_NODE || old.matches("input, textarea, select, #views, #chosen, #bulk, #commands")) return;
   for (const { name } of [...old.attributes]) if (!next.hasAttribute(name) && name !== "open") old.removeAttribute(name);
   for (const { name, value } of next.attributes) if (old.getAttribute(name) !== value) old.setAttribute(name, value);
   const named = new Map([...old.children].filter(child => child.id).map(child => [child.id, child]));

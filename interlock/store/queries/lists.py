@@ -212,6 +212,16 @@ def refs_of(connection: Connection, tenant: int, units: Sequence[int]) -> list[U
     return [make_ref(row) for row in connection.rows(sql, {"tenant": tenant, "ids": list(units)})]
 
 
+def read_unit_facts(connection: Connection, tenant: int, units: Sequence[int]) -> list[tuple[Any, ...]]:
+    """What tells groups of units apart: id, lifecycle, state, task, queue, the beginning of the error, and birth."""
+    sql = (
+        "SELECT unit.id, unit.lifecycle, unit.state, body.task, coalesce(lane.queue, ''), substr(body.error, 1, 1000), "
+        f"body.created_at FROM unit JOIN body ON body.unit = unit.id LEFT JOIN lane ON lane.id = unit.lane "
+        f"WHERE {OWN} AND unit.id {{ids}} ORDER BY unit.id"
+    )
+    return [tuple(row) for row in connection.rows(sql, {"tenant": tenant, "ids": list(units)})]
+
+
 def make_ref(row: Sequence[Any]) -> UnitRef:
     unit, lifecycle, state, ended = row
     return UnitRef(unit, lifecycle, state, bool(ended))
