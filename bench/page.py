@@ -60,29 +60,32 @@ class Browser:
         answer, _ = self.ask("POST", "/ui/login", f"key={key}")
         self.cookie = str(answer.getheader("Set-Cookie")).partition(";")[0]
 
-    def ask(self, method: str, path: str, body: str = "") -> tuple[http.client.HTTPResponse, bytes]:
+    def ask(
+        self, method: str, path: str, body: str = "", change: str = ""
+    ) -> tuple[http.client.HTTPResponse, bytes]:  # fmt: skip
         connection = http.client.HTTPConnection(self.place, timeout=60)
         headers = {"Cookie": self.cookie, "Content-Type": "application/x-www-form-urlencoded"}
+        headers |= {"Interlock-Change": change} if change else {}
         connection.request(method, path, body, headers)
         answer = connection.getresponse()
         text = answer.read()
         connection.close()
         return answer, text
 
-    def get(self, path: str) -> bytes:
-        answer, text = self.ask("GET", path)
+    def get(self, path: str, change: str = "") -> bytes:
+        answer, text = self.ask("GET", path, change=change)
         assert answer.status == 200, (path, answer.status, text[:500])
         return text
 
-    def follow(self, seconds: float) -> Iterator[float]:
-        """Yields the instants at which it is told that something happened."""
+    def follow(self, seconds: float) -> Iterator[str]:
+        """Yields what it is told whenever something happened."""
         connection = http.client.HTTPConnection(self.place, timeout=seconds)
         connection.request("GET", "/ui/live", headers={"Cookie": self.cookie})
         answer = connection.getresponse()
         with suppress(TimeoutError):
             while line := answer.fp.readline():
-                if line.startswith(b"event: change"):
-                    yield time.perf_counter()
+                if line.startswith(b"data: "):
+                    yield line.removeprefix(b"data: ").decode().strip()
         connection.close()
 
 
@@ -153,10 +156,10 @@ def measure_viewers(app: App, base: str, key: str, process: int) -> None:
 
     def look(browser: Browser) -> None:
         end = time.perf_counter() + SECONDS
-        for at in browser.follow(SECONDS):
-            if at > end:
+        for change in browser.follow(SECONDS):
+            if time.perf_counter() > end:
                 return
-            browser.get("/ui/")
+            browser.get("/ui/", change)
 
     used = {}
     for viewers in (0, VIEWERS):
@@ -179,9 +182,9 @@ def measure_lag(app: App, base: str, key: str) -> None:
     begun = threading.Event()
 
     def look() -> None:
-        for _ in browser.follow(30):
+        for change in browser.follow(30):
             begun.set()
-            text = browser.get("/ui/jobs").decode()
+            text = browser.get("/ui/jobs", change).decode()
             now = time.perf_counter()
             for job in list(sent):
                 if f">{job}<" in text:

@@ -9,6 +9,7 @@ import asyncio
 import logging
 import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, Concatenate, ParamSpec, TypeVar
 from urllib.parse import parse_qsl, quote, urlencode, urlsplit
 
@@ -18,6 +19,7 @@ from litestar.datastructures import Cookie
 
 from interlock.dashboard.render import render
 from interlock.dashboard.sessions import COOKIE, LASTS_SECONDS, Session, Sessions
+from interlock.dashboard.sharing import CHANGE_HEADER, SharedAnswers
 from interlock.kernel.api_keys import allows
 from interlock.kernel.commands import Command
 from interlock.kernel.errors import InterlockError, TooSlow
@@ -200,6 +202,9 @@ class Site:
         self.pages = {page.path: page for page in pages}
         self.actions = [action for action in actions if ("POST", action.operation) in self.operations]
         self.sessions = Sessions(pipeline.keys)
+        self.shared = SharedAnswers()
+        # What differs between two sessions of a key stands for itself in a shared answer.
+        self.token_place, self.key_place = secrets.token_hex(16), secrets.token_hex(16)
         self.answers: dict[str, asyncio.Future[Any]] = {}  # to forms that are answered once
 
     async def answer_once(self, key: str, call: Callable[[], Awaitable[T]]) -> T:
@@ -267,28 +272,41 @@ class Site:
             if session is None:
                 response = self.lead_to_sign_in(http_request)
             else:
-                response = await self.show(page, session, dict(http_request.path_params), read_pairs(http_request))
+                change = http_request.headers.get(CHANGE_HEADER, "") if page.live else ""
+                response = await self.show(
+                    page, session, dict(http_request.path_params), read_pairs(http_request), change=change
+                )
         except Exception as error:
             response = self.show_error(error, session)
         return finish(response, http_request, f"{UI}{page.path}", began, session)
 
     async def show(
         self, page: WebPage, session: Session, path: Mapping[str, str], pairs: Sequence[tuple[str, str]],
-        refusal: ApiError | None = None,
+        refusal: ApiError | None = None, change: str = "",
     ) -> Response[Any]:  # fmt: skip
-        """Shows a page, above which stands why something was refused, if something was."""
+        """Shows a page, above which stands why something was refused, if something was.
+
+        `change`: the change that the page was told of; then the answer may be one that others get too.
+        """
         if page.scope is not None:
             require_scope(session.caller, page.scope)
         parameters = {name: str(value) for name, value in path.items()}
         request = PageRequest(self, session, page.path, parameters, pairs)
+        make = partial(self.make_text, page, request, str(refusal) if refusal else "")
+        looked_at = (session.caller, page.path, tuple(parameters.items()), tuple(pairs))
         try:
-            shown = await page.call(request)
+            text = await (self.shared.share(change, looked_at, make) if change else make())
         except MovedPage as moved:
             return redirect(f"{self.prefix}{UI}{moved.path}")
-        shown = {"live": "?" if page.live else "", **shown}
-        shown |= {"refusal": str(refusal) if refusal else "", "query": request.query, "pairs": request.pairs}
-        text = render(page.template, **self.describe(session, page), **shown)
+        text = text.replace(self.token_place, session.make_form_token()).replace(self.key_place, secrets.token_hex(16))
         return Response(text, media_type="text/html", status_code=refusal.status if refusal else 200)
+
+    async def make_text(self, page: WebPage, request: PageRequest, refusal: str) -> str:
+        """Makes the text of a page, with places for the token and the key of its forms."""
+        shown = {"live": "?" if page.live else "", **await page.call(request)}
+        shown |= {"refusal": refusal, "query": request.query, "pairs": request.pairs}
+        known = self.describe(request.session, page) | {"form_token": self.token_place, "form_key": self.key_place}
+        return render(page.template, **known, **shown)
 
     def describe(self, session: Session | None, page: WebPage | None = None) -> dict[str, Any]:
         """Returns what every template knows: the menu, who looks, and the token of forms."""

@@ -1,6 +1,5 @@
 """All pages and actions in one table, and the routes that are made of it."""
 
-import asyncio
 import mimetypes
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from functools import partial
@@ -37,6 +36,7 @@ from interlock.dashboard.pages import (
     redirect,
 )
 from interlock.dashboard.render import HERE, render
+from interlock.dashboard.sharing import SharedAnswers
 from interlock.kernel.commands.operators import REASONS, Bury
 from interlock.kernel.errors import InterlockError
 from interlock.server.auth import loop_time, require_scope
@@ -84,7 +84,6 @@ OF_JOB = {
 }  # fmt: skip
 AGAIN = ("requeue", "rerun")
 DECIDE = ("word", "comment")
-CHANGE_SECONDS = 0.7  # between two words to a page that something has happened
 ACTIONS = (
     *(
         Action(
@@ -179,7 +178,7 @@ async def stream_changes(site: Site, http_request: HttpRequest) -> Response[Any]
         request = PageRequest(site, session, "/live", {}, read_pairs(http_request))
         request.check_access = partial(check_session, site, http_request)  # type: ignore[method-assign]
         pieces = await request.open_stream("/v1/events", [("after", "now"), *request.pairs])
-        response: Response[Any] = Stream(tell_changes(pieces), media_type="text/event-stream")
+        response: Response[Any] = Stream(tell_changes(pieces, site.shared), media_type="text/event-stream")
         response.headers["X-Accel-Buffering"] = "no"
     except Exception as error:
         response = site.show_error(error, session)
@@ -192,12 +191,11 @@ async def check_session(site: Site, http_request: HttpRequest) -> Any:
         raise ApiError(401, "the session is over")
 
 
-async def tell_changes(pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    """Sends one word for all events that come together."""
+async def tell_changes(pieces: AsyncIterator[bytes], shared: SharedAnswers) -> AsyncIterator[bytes]:
+    """Sends one word for all events that come together, at an instant that all who look have in common."""
     async for piece in pieces:
         if b"event: " in piece:
-            yield b"event: change\ndata: \n\n"
-            await asyncio.sleep(CHANGE_SECONDS)
+            yield f"event: change\ndata: {await shared.wait_for_instant()}\n\n".encode()
         else:
             yield b": still here\n\n"
 

@@ -42,7 +42,7 @@ ADAPTERS = {
     "dashboard/sessions.py": ({"time", "secrets"}, "how long a session lasts, and its nonce"),
     "dashboard/pages.py": ({"secrets"}, "the name under which a form is sent once"),
     "dashboard/render.py": ({"now"}, "how long ago something was"),
-    "dashboard/site.py": ({"sleep"}, "pages are told at most once a second"),
+    "dashboard/sharing.py": ({"sleep", "secrets"}, "pages are told at common instants, and a name of this server"),
     "worker/loop.py": ({"secrets"}, "tokens are handed in"),
     "worker/ticker.py": ({"sleep"}, "it waits on its loop"),
     "worker/retrying_client.py": ({"sleep"}, "it waits on its loop"),

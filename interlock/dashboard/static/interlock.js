@@ -85,7 +85,7 @@ function follow() {
   const wanted = main && main.dataset.live && !paused && !document.hidden;
   if (wanted && !source) {
     source = new EventSource(main.dataset.live);
-    source.addEventListener("change", refresh);
+    source.addEventListener("change", event => refresh(event.data));
     source.addEventListener("open", () => { live.textContent = "live"; });
     source.addEventListener("error", () => { live.textContent = "connecting…"; });
   } else if (!wanted && source) {
@@ -93,8 +93,8 @@ function follow() {
     source = null;
   }
 }
-async function refresh() {
-  const answer = await fetch(location.href, { headers: { Accept: "text/html" } });
+async function refresh(change = "") {
+  const answer = await fetch(location.href, { headers: { Accept: "text/html", "Interlock-Change": change } });
   if (!answer.ok || new URL(answer.url).pathname !== location.pathname) return;
   const page = new DOMParser().parseFromString(await answer.text(), "text/html");
   const next = page.querySelector("main");
