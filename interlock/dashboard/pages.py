@@ -104,7 +104,6 @@ class Action(msgspec.Struct, frozen=True, kw_only=True):
     operation: str  # the path of the POST that it sends
     page: str  # the path below /ui that it leads to, with the same parameters
     fields: tuple[str, ...] = ("reason",)  # of the form, that the body has
-    fixed: Mapping[str, str] = {}  # parameters of the path that the body has, under another name
     leads_to_new: bool = False  # to the job that was made
 
     @property
@@ -361,7 +360,6 @@ class Site:
     ) -> Response[Any]:
         request = PageRequest(self, session, action.page, path, ())
         body = {name: form[name] for name in action.fields if form.get(name)}
-        body |= {own: path[name] for name, own in action.fixed.items()}
         operation = self.operations["POST", action.operation]
         key = form.get("form_key") if operation.takes_key else None
         place = fill(action.page, path)

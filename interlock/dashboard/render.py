@@ -26,6 +26,7 @@ def get_environment() -> Environment:
     )  # fmt: skip
     environment.filters.update(
         ago=format_ago,
+        exact=escape_exactly,
         instant=format_time,
         json=format_json,
         line=format_line,
@@ -45,6 +46,11 @@ def make_printable(value: Any) -> str:
     """Returns text without what would turn or hide the text around it: control and direction marks are shown."""
     text = "" if value is None else str(value)
     return "".join(char if char.isprintable() or char in "\n\t" else "\N{REPLACEMENT CHARACTER}" for char in text)
+
+
+def escape_exactly(value: str) -> Markup:
+    """Returns text for a hidden field, which comes back as it is; marks that would turn the page's text are numbers."""
+    return Markup("".join(char if char.isprintable() else f"&#{ord(char)};" for char in str(escape(value))))
 
 
 def format_ago(text: str | None) -> Markup:

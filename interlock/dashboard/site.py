@@ -102,10 +102,7 @@ ACTIONS = (
         for verb, fields in {"approve": ("comment",), "reject": ("comment",), "decide": DECIDE}.items()
     ),
     *(
-        Action(
-            path=f"/queues/{{name}}/{verb}", operation=f"/v1/{verb}", page="/queues", fields=("reason", "until"),
-            fixed={"name": "queue"},
-        )
+        Action(path=f"/queues/{verb}", operation=f"/v1/{verb}", page="/queues", fields=("queue", "reason", "until"))
         for verb in ("pause", "unpause")
     ),
     *(

@@ -182,14 +182,14 @@ def test_the_inbox_shows_the_soonest_due_first(visitor: Visitor, stage: Stage) -
 
 
 def test_a_queue_is_paused_with_a_reason_and_goes_on(visitor: Visitor, stage: Stage) -> None:
-    stage.job()
-    visitor.press("/ui/queues", "/ui/queues/default/pause", reason="freeze", until="1h")
+    stage.job(queue='mail/in "bulk"')
+    visitor.press("/ui/queues", "/ui/queues/pause", reason="freeze", until="1h")
     (pause,) = stage.get("/v1/pauses")["pauses"]
-    assert (pause["name"], pause["reason"], pause["by"]) == ("default", "freeze", "ci")
+    assert (pause["name"], pause["reason"], pause["by"]) == ('mail/in "bulk"', "freeze", "ci")
     assert "freeze" in visitor.get("/ui/queues")
-    visitor.press("/ui/queues", "/ui/queues/default/unpause")
+    visitor.press("/ui/queues", "/ui/queues/unpause")
     assert "freeze" not in visitor.get("/ui/queues")
-    refused = visitor.press("/ui/queues", "/ui/queues/default/pause", status=400, until="sometime")
+    refused = visitor.press("/ui/queues", "/ui/queues/pause", status=400, until="sometime")
     assert "sometime" in Forms(refused.text).text
 
 
