@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import expect, sync_playwright
 
 from interlock.client.app import App
@@ -99,11 +100,24 @@ def list_paths(site: Site) -> list[str]:
 @pytest.mark.parametrize("width", [1280, 390])
 def test_every_page_fits_and_the_browser_has_nothing_to_complain(site: Site, width: int, scheme: str) -> None:
     page = site.open(viewport={"width": width, "height": 800}, color_scheme=scheme)
+    findings: dict[str, list[str]] = {}
     for path in list_paths(site):
         answer = page.goto(f"{site.base}/ui{path}")
         assert answer.status == 200, path
         assert page.evaluate("document.documentElement.scrollWidth") <= width, path
         assert page.locator("main h1").count() == 1, path
+        if width > 390:  # the same elements, wherever they stand
+            findings[path] = list_findings(page)
+    assert not any(findings.values()), findings
+
+
+def list_findings(page: Any) -> list[str]:
+    """What axe finds to be against WCAG 2.1 A and AA, each with the first element."""
+    response = Axe().run(page, options={"runOnly": ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa"]}).response
+    return [
+        f"{rule['id']}: {rule['nodes'][0]['html'][:200]} {rule['nodes'][0].get('failureSummary', '')[:300]}"
+        for rule in response["violations"]
+    ]
 
 
 def test_pages_work_without_script(site: Site) -> None:
