@@ -14,7 +14,7 @@ SECONDS ?= 60
 SEED ?= 100000
 
 .DEFAULT_GOAL := help
-.PHONY: help run test quick check proof soak bench docs lint types layers drift requirements clean
+.PHONY: help run test quick check proof soak bench docs pictures lint types layers drift requirements clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' Makefile
@@ -57,6 +57,9 @@ bench: .venv/.dev ## Measure speed beside the peers and above the floor (QUICK=1
 
 docs: .venv/.run ## Render docs/lifecycles from the lifecycles
 	@$(BIN)/interlock lifecycle docs
+
+pictures: .venv/.dev ## Make the pictures of the pages that the docs show
+	@$(BIN)/python scripts/pictures.py
 
 lint: .venv/.dev
 	@$(BIN)/ruff check --quiet . && $(BIN)/ruff format --quiet --check .
