@@ -172,6 +172,11 @@ def test_keys_lead_from_page_to_page(site: Site) -> None:
         page.keyboard.press("g")
         page.keyboard.press(letter)
         page.wait_for_url(f"{site.base}{path}")
+    page.keyboard.press("?")
+    expect(page.get_by_role("dialog", name="Keys")).to_contain_text("in a list: down, up, choose, open")
+    assert list_findings(page) == []
+    page.keyboard.press("Escape")
+    expect(page.get_by_role("dialog")).to_have_count(0)
     page.keyboard.press("/")
     page.keyboard.type("nothing-has-this")
     page.keyboard.press("Enter")

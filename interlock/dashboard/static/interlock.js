@@ -20,6 +20,7 @@ document.addEventListener("keydown", event => {
   if (going && event.key in places) location.href = brand.href + places[event.key];
   going = event.key === "g";
   if (event.key === "/") { document.getElementById("find")?.focus(); event.preventDefault(); }
+  if (event.key === "?") document.getElementById("keys")?.showModal();
   if ("jkx".includes(event.key)) moveInRows(event.key);
 });
 
