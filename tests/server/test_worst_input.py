@@ -32,6 +32,7 @@ from interlock.plugins.shell import options as shell
 from interlock.kernel import api_keys, blobs, durations
 from interlock.plugins.evidence import artifacts
 from interlock.client import pauses
+from interlock.dashboard import start_pages
 from interlock.store.queries import feed
 from interlock.kernel.commands import Work
 from interlock.kernel.errors import InterlockError
@@ -107,6 +108,10 @@ CASES = {
         (refused(lambda: artifacts.check_artifact_name(long(part))), artifacts.MEDIA.fullmatch(long(part) + end))
         for part in ("a", ".", "/", "a/", "+") for end in ("", "/", "!")
     ],
+    "NUMBER and INTEGER of forms": lambda: [
+        (start_pages.NUMBER.fullmatch(head + long(part) + end), start_pages.INTEGER.fullmatch(head + long(part) + end))
+        for head in ("", "-", "0.", "1e") for part in ("1", "0", ".", "e") for end in ("", "x", ".", "e+")
+    ],
     "CURSOR of the feed": lambda: [
         feed.CURSOR.fullmatch(long(part) + end)
         for part in ("a", "0", ".", "a.0", "0.0.") for end in ("", "!", ".0")
@@ -129,6 +134,7 @@ for name, case in CASES.items():
 EXPRESSIONS = {
     "client/pauses.py": "TIME_OF_DAY and INSTANT",
     "store/queries/feed.py": "CURSOR of the feed",
+    "dashboard/start_pages.py": "NUMBER and INTEGER of forms",
     "kernel/parameters.py": "MISSING_FIELD and UNKNOWN_FIELD",
     "core/validation.py": "WEBHOOK and EVENT",
     "plugins/schedules/cron.py": "WORDS",
