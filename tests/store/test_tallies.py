@@ -96,3 +96,22 @@ def test_a_scrape_sorts_no_events(empty: Connection, server: str, informed: bool
     # An act's own units are put in their order; all acts never are.
     sorts = [(read.sql, set(read.sorts) - {"Incremental Sort"}) for read in reads if "journal" in read.sql]
     assert [sql for sql, sorted_by in sorts if sorted_by] == []
+
+
+@pytest.mark.parametrize("few", [1, 1_000])
+def test_the_oldest_of_a_queue_is_found_whatever_its_priority(
+    empty: Connection, monkeypatch: pytest.MonkeyPatch, few: int
+) -> None:
+    monkeypatch.setattr(metrics, "FEW", few)
+    engine = make_engine(empty, shipped())
+    for priority, queue, task in ((1, "a", "x"), (9, "a", "x"), (5, "a", "y"), (5, "b", "x")):
+        engine.send(Submit(work=(Work(task=task, queue=queue, priority=priority),)))
+    declare(empty, 1)
+    born = dict(empty.rows("SELECT id, available_at FROM unit"))
+    with watched(empty) as reads:
+        depths = engine.read(lambda connection: metrics.read_gauges(connection, 1)).depths
+    assert [(depth.queue, depth.units, depth.oldest_at) for depth in depths] == [
+        ("a", 3, min(born.values())),
+        ("b", 1, max(born.values())),
+    ]
+    assert few == 1 or len(reads) < 12  # however many tasks wait: each has a lane of its own

@@ -21,6 +21,7 @@ PAGE = 2_000  # events that are counted together
 ACTS_APART = {"sqlite": 1, "postgres": 1 << ACT_BITS}
 IDLE = 100_000  # transactions; so far may a tenant that does nothing stay behind
 LANES_MOST, DEPTH_MOST, PRIORITIES_MOST = 1_000, 100_000, 100
+FEW = 1_000  # units of a lane that are looked at to find the oldest
 WORKERS_MOST = 100  # told apart; programs choose their names
 LAST = 2**62
 ADD = """
@@ -47,11 +48,28 @@ SELECT told.act, told.place, told.lifecycle, told.trigger, told.source, told.tar
 FROM journal AS told WHERE told.tenant = :tenant AND (told.act, told.place) > (:act, :place) AND told.act >= :act
 AND told.act < :horizon ORDER BY {order} LIMIT :limit
 """
-NEXT_LANE = "SELECT min(lane) FROM unit WHERE lane > :last AND lane < :end AND available_at IS NOT NULL"
-DEPTH = """
-SELECT count(*) FROM (
-    SELECT 1 FROM unit WHERE lane = :lane AND available_at IS NOT NULL
-    ORDER BY priority DESC, available_at, id LIMIT :most) AS waits
+# Lanes are found one after the other in the index; what waits in each is counted there, as far as that is told.
+DEPTHS = """
+WITH RECURSIVE served (lane, place) AS (
+    SELECT (
+        SELECT min(unit.lane) FROM unit
+        WHERE unit.lane > :first AND unit.lane < :end AND available_at IS NOT NULL
+    ), 1
+    UNION ALL
+    SELECT (
+        SELECT min(unit.lane) FROM unit
+        WHERE unit.lane > served.lane AND unit.lane < :end AND available_at IS NOT NULL
+    ), place + 1
+    FROM served WHERE served.lane IS NOT NULL AND place < :lanes
+)
+SELECT served.lane, lane.queue,
+    (SELECT count(*) FROM (
+        SELECT 1 FROM unit WHERE unit.lane = served.lane AND available_at IS NOT NULL
+        ORDER BY priority DESC, available_at, unit.id LIMIT :most) AS waits),
+    (SELECT min(available_at) FROM (
+        SELECT available_at FROM unit WHERE unit.lane = served.lane AND available_at IS NOT NULL
+        ORDER BY priority DESC, available_at, unit.id LIMIT :few) AS first_few)
+FROM served JOIN lane ON lane.id = served.lane
 """
 FIRST = """
 SELECT priority, available_at FROM unit WHERE lane = :lane AND available_at IS NOT NULL AND priority < :below
@@ -206,15 +224,12 @@ def read_loads(connection: Connection, tenant: int, alive: str) -> list[Measured
 def read_depths(connection: Connection, tenant: int) -> list[Depth]:
     """The queues in which something waits; more than a hundred thousand in a lane are told as so many."""
     by_queue: dict[str, Depth] = {}
-    last, end = tenant * NUMBERS, (tenant + 1) * NUMBERS
-    for _ in range(LANES_MOST):
-        last = connection.rows(NEXT_LANE, {"last": last, "end": end})[0][0]
-        if last is None:
-            break
-        queue = connection.rows("SELECT queue FROM lane WHERE id = :lane", {"lane": last})[0][0]
-        units = connection.rows(DEPTH, {"lane": last, "most": DEPTH_MOST})[0][0]
+    bounds = {"first": tenant * NUMBERS, "end": (tenant + 1) * NUMBERS, "lanes": LANES_MOST}
+    for lane, queue, units, oldest_at in connection.rows(DEPTHS, {**bounds, "most": DEPTH_MOST, "few": FEW}):
+        if units > FEW:
+            oldest_at = find_oldest(connection, lane)
         before = by_queue.get(queue, Depth(queue, 0, LAST))
-        by_queue[queue] = Depth(queue, before.units + units, min(before.oldest_at, find_oldest(connection, last)))
+        by_queue[queue] = Depth(queue, before.units + units, min(before.oldest_at, oldest_at))
     return [by_queue[queue] for queue in sorted(by_queue)]
 
 
