@@ -1,7 +1,7 @@
 """Runs the long forms of the tests and writes what came of it to docs/proof.md and docs/reliability.md.
 
-`PARTS="engine,around"` runs only those proofs whose title has one of these words. What the page says of the others is
-kept, with its own date and commit.
+`PARTS="engine,killed"` runs only those proofs whose title has one of these words. What the page says of the others is
+kept, with its own date and commit. The pages are written whenever a proof has ended: one that is stopped loses little.
 """
 
 import os
@@ -20,6 +20,7 @@ BIN = Path(sys.executable).parent
 SECONDS = os.environ.get("SECONDS") or "600"  # of random lives
 TESTS = ["python", "-m", "pytest", "-v", "-s", "--no-header", "-m", "proof"]
 FOLDERS = sorted(f"tests/{path.name}" for path in (ROOT / "tests").iterdir() if list(path.glob("test_*.py")))
+KILLED, PLANTED = ["tests/chaos"], ["tests/mutants"]
 AROUND = [folder for folder in FOLDERS if folder.removeprefix("tests/") in ("client", "server", "store", "worker")]
 # Each proof: what it shows, and the command that shows it. Those of one line are run beside each other.
 PROOFS = [
@@ -31,7 +32,14 @@ PROOFS = [
     ],
     [("Random lives of the whole system", ["python", "scripts/soak.py"])],
     [
-        ("The long forms of the tests: the engine", [*TESTS, *(one for one in FOLDERS if one not in AROUND)]),
+        ("The long forms of the tests: processes that are killed", [*TESTS, *KILLED]),
+        ("The long forms of the tests: planted faults", [*TESTS, *PLANTED]),
+    ],
+    [
+        (
+            "The long forms of the tests: the engine",
+            [*TESTS, *(folder for folder in FOLDERS if folder not in (*AROUND, *KILLED, *PLANTED))],
+        ),
         ("The long forms of the tests: what is around it", [*TESTS, *AROUND]),
     ],
 ]
@@ -70,11 +78,11 @@ def read_kept() -> dict[str, Proved]:
     }
 
 
-def prove(title: str, command: list[str]) -> Proved:
-    """Runs one proof, or returns what is known of one that is left out."""
+def prove(title: str, command: list[str]) -> Proved | None:
+    """Runs one proof; None if it is left out."""
     parts = [word for word in os.environ.get("PARTS", "").split(",") if word]
     if parts and not any(word in title for word in parts):
-        return read_kept()[title]
+        return None
     print(f"--- {title}", flush=True)
     began = time.monotonic()
     done = subprocess.run(
@@ -87,14 +95,18 @@ def prove(title: str, command: list[str]) -> Proved:
 
 
 def main() -> int:
-    proofs: list[Proved] = []
+    known, titles = read_kept(), [title for together in PROOFS for title, _ in together]
     for together in PROOFS:
         with ThreadPoolExecutor(len(together)) as pool:
-            proofs += pool.map(lambda proof: prove(*proof), together)
+            known |= {proof.title: proof for proof in pool.map(lambda each: prove(*each), together) if proof}
+        write_pages([known[title] for title in titles if title in known])
+    return 0 if all(title in known and known[title].held for title in titles) else 1
+
+
+def write_pages(proofs: list[Proved]) -> None:
     sections = [proof.section for proof in proofs]
     (ROOT / "docs" / "proof.md").write_text("\n".join([f"{TITLE}{origin()}\n", *sections]), encoding="utf-8")
     (ROOT / "docs" / "reliability.md").write_text(reliability(proofs), encoding="utf-8")
-    return 0 if all(proof.held for proof in proofs) else 1
 
 
 def reliability(proofs: list[Proved]) -> str:
