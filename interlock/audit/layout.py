@@ -116,10 +116,8 @@ def find_forward(names: Iterable[Name], edges: Iterable[Edge]) -> list[Edge]:
     forward: list[Edge] = []
     done: set[Name] = set()
     for root in names:
-        path, branches = (
-            {root: None},
-            [list(reversed(after.get(root, ())))],
-        )  # a dict keeps its order, and is asked fast
+        path = {root: None}  # a dict keeps its order, and is asked fast
+        branches = [list(reversed(after.get(root, ())))]
         while branches and root not in done:
             if not branches[-1]:
                 branches.pop()

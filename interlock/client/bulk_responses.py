@@ -26,13 +26,8 @@ class LeftOutResponse(msgspec.Struct):
     more: bool = False
 
 
-class BulkRequeueResponse(msgspec.Struct):
-    """What is meant, and what became of it.
-
-    Without a `confirm`: `count` letters would be done again, or more than that; send `confirm` back within ten minutes.
-    `groups` are the hundred largest groups of them, and `left_out` is what fits and is left alone. With it: `done` of
-    them were, `units` are the first thousand new ones, and `refused` could not be.
-    """
+class BulkResponse(msgspec.Struct):
+    """What is meant by an action on many jobs, and what became of it."""
 
     count: int
     more: bool
@@ -42,3 +37,21 @@ class BulkRequeueResponse(msgspec.Struct):
     units: list[str] = []
     groups: list[BulkGroupResponse] = []
     left_out: list[LeftOutResponse] = []
+
+
+class BulkCancelResponse(BulkResponse):
+    """Which jobs are meant, and what became of them.
+
+    Without a `confirm`: `count` jobs would be asked to stop, or more than that; send `confirm` back within ten
+    minutes. `groups` are the hundred largest groups of them, and `left_out` is what fits and is left alone. With it:
+    `done` of them were, `units` are the first thousand of those, and `refused` could not be.
+    """
+
+
+class BulkRequeueResponse(BulkResponse):
+    """What is meant, and what became of it.
+
+    Without a `confirm`: `count` letters would be done again, or more than that; send `confirm` back within ten minutes.
+    `groups` are the hundred largest groups of them, and `left_out` is what fits and is left alone. With it: `done` of
+    them were, `units` are the first thousand new ones, and `refused` could not be.
+    """

@@ -4,7 +4,7 @@ from typing import Any
 
 import msgspec
 
-from interlock.client.bulk_responses import BulkGroupResponse, LeftOutResponse
+from interlock.client.bulk_responses import BulkCancelResponse as BulkCancelResponse
 from interlock.client.bulk_responses import BulkRequeueResponse as BulkRequeueResponse
 from interlock.kernel.parameters import Parameter
 
@@ -508,27 +508,6 @@ class JobEventsResponse(msgspec.Struct):
 
     events: list[JobEventResponse]
     next: str | None
-
-
-# Many at once.
-
-
-class BulkCancelResponse(msgspec.Struct):
-    """Which jobs are meant, and what became of them.
-
-    Without a `confirm`: `count` jobs would be asked to stop, or more than that; send `confirm` back within ten
-    minutes. `groups` are the hundred largest groups of them, and `left_out` is what fits and is left alone. With it:
-    `done` of them were, `units` are the first thousand of those, and `refused` could not be.
-    """
-
-    count: int
-    more: bool
-    confirm: str | None
-    done: int = 0
-    refused: int = 0
-    units: list[str] = []
-    groups: list[BulkGroupResponse] = []
-    left_out: list[LeftOutResponse] = []
 
 
 # API keys and the tenant.
