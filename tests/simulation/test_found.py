@@ -5,6 +5,6 @@ import pytest
 from interlock.testing import simulate
 
 
-@pytest.mark.parametrize("seed", [70, 83, 2042, 2207, 300_275, 300_751, 1006, 1081, 100_823])
+@pytest.mark.parametrize("seed", [70, 83, 2042, 2207, 300_275, 300_751, 1006, 1081, 100_823, 100_116, 100_358, 100_545])
 def test_a_seed_that_once_broke_something(seed: int) -> None:
     assert simulate(seed).violations == []

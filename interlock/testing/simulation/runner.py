@@ -13,7 +13,7 @@ import msgspec
 from interlock.audit.laws.incremental import CommitReview
 from interlock.core.plugin import Registry
 from interlock.kernel.commands import Cancel, Command, Decide, Standing
-from interlock.kernel.lifecycle import Owner
+from interlock.kernel.lifecycle import Category, Owner
 from interlock.kernel.rows import Unit
 from interlock.lifecycles import shipped
 from interlock.plugins import STANDARD
@@ -249,7 +249,9 @@ class Play:
     def verdict(self, unit: Unit, number: int) -> Command[Any] | None:
         """What helps a unit to its end: a yes, or in the end a cancel."""
         lifecycle = self.world.lifecycles[unit.lifecycle]
-        for trigger in YES:
+        # Whoever was to add the tasks that a workstream expects may have been stopped: then no yes helps it.
+        is_forsaken = unit.parent is None and unit.category == Category.WAITING and number > 2 * FORCED
+        for trigger in () if is_forsaken else YES:
             move = lifecycle.moves.get((unit.state, trigger))
             if move and move.owner in PEOPLE and unit.tenant != STRANGER:
                 return Decide(unit=unit.id, trigger=trigger, actor="closer")
