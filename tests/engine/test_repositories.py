@@ -6,14 +6,15 @@ import msgspec
 import pytest
 
 from interlock.audit.laws import audit
-from interlock.kernel.commands import Decide, LeaseGrant, Submit, Work
+from interlock.kernel.commands import Claim, Decide, Finish, LeaseGrant, Outcome, Submit, Work
 from interlock.kernel.errors import InterlockError
 from interlock.kernel.ids import format_id
 from interlock.plugins import STANDARD
 from interlock.plugins.repositories.options import RepositoryOrder, read_order
 from interlock.store.queries.views import artifacts_of
 from tests.engine.tamper import behind_the_guard
-from tests.engine.world import World
+from tests.engine.test_claim_order import together
+from tests.engine.world import World, held
 from tests.store.databases import declare
 
 MERGE = {"task": "git.merge", "input": '{"onto": "main"}'}
@@ -108,6 +109,22 @@ def test_merges_into_one_workstream_exclude_each_other(world: World) -> None:
         commit = msgspec.json.decode(dict(grant.outputs or ())["result"])["commit"]
         world.finish(grant, result=said(**merge(f"m{number}", order.head or "b", commit)))
     assert heads == ["", "m0", "m1"]
+
+
+def test_a_merge_that_is_granted_as_another_is_accepted_begins_at_its_head(world: World) -> None:
+    """The end of a merge and the next claim share a transaction: the mutex is free before the head was noted."""
+    stream_of(world, {}, {})
+    worker = world.worker("site", capabilities=("repo:site",))
+    for grant in world.claim(worker, limit=9):
+        world.start(grant)
+        world.finish(grant, result=said(commit=f"c{grant.unit}"))
+    grant, _ = claim(world, worker)
+    commit = msgspec.json.decode(dict(grant.outputs or ())["result"])["commit"]
+    end = Finish(outcomes=(Outcome(held=held(grant), result=said(**merge("m0", "b", commit))),))
+    _, (following,) = together(world, end, Claim(worker=worker, key="next", nonce="n" * 16))
+    order = read_order(following.options)
+    assert order is not None
+    assert (order.role, order.head) == ("merge", "m0")
 
 
 def test_merges_of_several_workstreams_onto_one_branch_exclude_each_other(world: World) -> None:

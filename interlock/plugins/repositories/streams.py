@@ -211,6 +211,8 @@ def make_order(
 
 def find_head(tx: UnitOfWork, stream: int, retry_of: int | None) -> str:
     """The commit at which tasks of a workstream begin; one that takes over from another goes on where that stopped."""
+    if head := find_unkept_head(tx, stream):
+        return head
     for _ in range(EARLIER_MAX):
         _, newest = read_newest_merge(tx, stream)
         if newest is not None:
@@ -218,6 +220,19 @@ def find_head(tx: UnitOfWork, stream: int, retry_of: int | None) -> str:
         if retry_of is None or not has_taken_over(tx, stream):
             return ""
         stream, (_, retry_of) = retry_of, read_streams(tx, [retry_of]).get(retry_of, ("{}", None))
+    return ""
+
+
+def find_unkept_head(tx: UnitOfWork, stream: int) -> str:
+    """The head by a merge that this transaction has accepted and no note tells of yet.
+
+    A merge that ends frees its mutex at once, so that another command of the group may be granted the next merge.
+    """
+    for unit in tx.changes.moved.values():
+        if unit.outcome == Category.SUCCESS and unit.parent is not None:
+            options, result = read_accepted_merge(tx, unit)
+            if options is not None and options.stream == stream:
+                return str(result["commit"])
     return ""
 
 
@@ -232,13 +247,9 @@ def is_merged(kind: MoveKind) -> bool:
 def keep_merges(tx: UnitOfWork, moved: list[Moved]) -> None:
     """Merges of tasks into their workstream were accepted: from there the workstream goes on."""
     for check, _ in moved:
-        body = tx.body(check)
-        options = read_repository(policy_of(body).options)
-        if body.task != MERGE or options is None or options.role != MERGING or options.onto or check.parent is None:
+        options, result = read_accepted_merge(tx, check)
+        if options is None or check.parent is None:
             continue
-        result = msgspec.json.decode(body.result or "{}")
-        if not isinstance(result, dict) or not result.get("commit") or result.get("already"):
-            continue  # there was nothing to merge
         task = tx.unit(check.parent)  # children are locked before their parent
         tx.unit(options.stream)
         number, _ = read_newest_merge(tx, options.stream)
@@ -248,6 +259,18 @@ def keep_merges(tx: UnitOfWork, moved: list[Moved]) -> None:
         )  # fmt: skip
         text = msgspec.json.encode(merge).decode()
         note(tx, options.stream, MERGED, text, name=f"{number + 1:0{DIGITS}}")
+
+
+def read_accepted_merge(tx: UnitOfWork, check: Unit) -> tuple[RepositoryOptions | None, dict[str, Any]]:
+    """Of a check that succeeded: its options and its result if it has merged something into a workstream."""
+    body = tx.body(check)
+    options = read_repository(policy_of(body).options) if body.task == MERGE else None
+    if options is None or options.role != MERGING or options.onto:
+        return None, {}
+    result = msgspec.json.decode(body.result or "{}")
+    if not isinstance(result, dict) or not result.get("commit") or result.get("already"):
+        return None, {}  # there was nothing to merge
+    return options, result
 
 
 # A workstream enters its gate, and ends.
