@@ -382,6 +382,7 @@ class PauseRow(Row):
     ended_by: str | None = None
     live: int = 1  # 0: it has ended, and no unit is parked on it any more
     detail: str = ""  # of an outage, JSON
+    act: int = 0  # the last one before it, whatever the clocks said
 
     @property
     def key(self) -> str:

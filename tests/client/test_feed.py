@@ -186,12 +186,17 @@ def test_a_feed_that_is_cut_while_it_asks_for_more_ends() -> None:
         await asyncio.Event().wait()
         yield
 
+    async def wait_for_tasks() -> None:
+        others = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
+        await asyncio.gather(*others, return_exceptions=True)
+
     feed.batches = wait_for_ever()
     try:
         with pytest.raises(CancelledError):
             feed.start_next().result(PATIENCE)
         feeds.closer.join(PATIENCE)
         assert not feeds
+        asyncio.run_coroutine_threadsafe(wait_for_tasks(), loop).result(PATIENCE)
     finally:
         loop.call_soon_threadsafe(loop.stop)
         thread.join()

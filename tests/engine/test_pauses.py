@@ -347,6 +347,16 @@ def test_the_laws_notice_a_grant_under_a_pause_and_a_parking_on_none(world: Worl
 # On PostgreSQL claims and pauses overlap.
 
 
+def test_what_was_granted_before_the_clock_was_put_back_is_not_called_wrong(world: World) -> None:
+    job = world.submit()
+    world.pass_time(10)
+    assert take(world) == [job]
+    world.pass_time(-5)
+    pause(world, queue="default")
+    declare(world.connection, 1)
+    assert list(find_granted_since(world.connection)) == []
+
+
 def test_a_pause_waits_for_claims_that_are_on_their_way(server: str, tmp_path: Path) -> None:
     with fresh_postgres(server, f"p{abs(hash(tmp_path))}") as url, ThreadPoolExecutor() as pool:
         first, second, third = (PostgresConnection(url) for _ in range(3))

@@ -145,7 +145,7 @@ class Scope(RuleBasedStateMachine):
         if hasattr(self, "laws"):
             seen = self.laws.check_commit(self.connection, take_written(self.connection))
             assert seen.broken == []
-            assert list(broken_promises(LIFECYCLES, seen, self.laws.units)) == []
+            assert list(broken_promises(LIFECYCLES, seen, self.laws.units, self.connection)) == []
 
 
 def explore(scope: str, examples: int, steps: int) -> None:

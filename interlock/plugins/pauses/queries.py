@@ -54,10 +54,12 @@ JOIN act ON act.id = lease.id
 JOIN unit ON unit.id = lease.unit
 JOIN lane ON lane.id = unit.lane
 JOIN body ON body.unit = unit.id
-WHERE pause.ended_at IS NULL AND act.at > pause.since AND (pause.until IS NULL OR act.at < pause.until) AND (
+WHERE pause.ended_at IS NULL AND act.id > pause.act
+AND act.at > pause.since AND (pause.until IS NULL OR act.at < pause.until) AND (
     (pause.kind = 'queue' AND pause.name = lane.queue) OR (pause.kind = 'task' AND pause.name = body.task)
     OR EXISTS (SELECT 1 FROM below WHERE below.pause = pause.id AND below.unit = unit.id))
 """
+LAST_ACT = "SELECT max(id) FROM act"
 # Clocks that stand although nothing is paused: nobody would move them any more.
 STANDING = """
 WITH RECURSIVE below (unit) AS (
@@ -67,11 +69,12 @@ SELECT id FROM unit WHERE deadline_at >= :stands AND wake_at IS NOT NULL AND id 
 """
 # What ended because its time was over, after it was paused and while nobody held it.
 RUN_OUT = """
-WITH RECURSIVE below (since, until, unit) AS (
-    SELECT since, until, unit FROM pause WHERE kind = 'unit' AND live = 1 AND ended_at IS NULL
-    UNION SELECT below.since, below.until, unit.id FROM unit JOIN below ON unit.parent = below.unit)
+WITH RECURSIVE below (since, until, act, unit) AS (
+    SELECT since, until, act, unit FROM pause WHERE kind = 'unit' AND live = 1 AND ended_at IS NULL
+    UNION SELECT below.since, below.until, below.act, unit.id FROM unit JOIN below ON unit.parent = below.unit)
 SELECT event.unit FROM below JOIN unit ON unit.id = below.unit JOIN event ON event.unit = unit.id
-WHERE unit.changed_at > below.since AND event.at > below.since AND (below.until IS NULL OR event.at < below.until)
+WHERE unit.changed_at > below.since AND event.act > below.act
+AND event.at > below.since AND (below.until IS NULL OR event.at < below.until)
 AND event.trigger = 'time_out' AND event.lease_to IS NULL
 """
 
@@ -139,7 +142,8 @@ def read_time(tx: UnitOfWork) -> int:
 
 
 def add_pause(tx: UnitOfWork, pause: PauseRow) -> None:
-    """Adds a new pause."""
+    """Adds a new pause. The clock may have been put back, so that its time alone does not say what came before."""
+    pause.act = tx.connection.rows(LAST_ACT)[0][0] or 0
     tx.add(pause)
     read_to_change(tx).append(pause)
 

@@ -397,7 +397,8 @@ CREATE TABLE pause (
     ended_at  BIGINT,
     ended_by  TEXT,
     live      INTEGER NOT NULL,             -- 0: it has ended, and no unit is parked on it any more
-    detail    TEXT NOT NULL                 -- of an outage, JSON: when it is tried next, and who is let through
+    detail    TEXT NOT NULL,                -- of an outage, JSON: when it is tried next, and who is let through
+    act       BIGINT NOT NULL               -- the last one before it, whatever the clocks said; 0 of an outage
 );
 CREATE UNIQUE INDEX pause_name ON pause (tenant, kind, name) WHERE ended_at IS NULL;
 CREATE INDEX pause_live ON pause (tenant, id) WHERE live = 1;

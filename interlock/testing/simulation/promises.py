@@ -7,16 +7,19 @@ from typing import Any
 import msgspec
 
 from interlock.audit.laws.incremental import CommitReview
+from interlock.core.advance import SIGNAL
 from interlock.kernel.commands import REASONS, Command, LeaseGrant, Requeue, Rerun, Submit, Submitted
 from interlock.kernel.lifecycle import Category, Lifecycle
 from interlock.kernel.rows import Event, Unit
+from interlock.plugins.parking.signals import BETWEEN
+from interlock.store.connection import Connection
 
 BACKOFF_MAX_US = 100_000_000  # no lifecycle waits for longer
 BY_PERSON = ("resume", "force")  # may open an attempt whatever was asked for
 
 
 def broken_promises(
-    lifecycles: Mapping[str, Lifecycle], review: CommitReview, units: Mapping[int, Unit]
+    lifecycles: Mapping[str, Lifecycle], review: CommitReview, units: Mapping[int, Unit], connection: Connection
 ) -> Iterator[str]:
     """What one commit did that it should not have done; `units` are all of them, as it left them."""
     by_unit: dict[int, list[Event]] = {}
@@ -27,10 +30,22 @@ def broken_promises(
             continue
         for text in of_row(was, unit, units):
             yield f"unit {unit.id}: {text}"
+        if was is not None and has_signal(connection, was):
+            was = msgspec.structs.replace(was, due_at=None)  # it was woken before it was granted
         for event in by_unit.get(unit.id, ()):
             for text in of_event(lifecycles, was, unit, event):
                 yield f"unit {unit.id}, version {event.version}: {text}"
     yield from lost_workers(lifecycles, review, by_unit)
+
+
+def has_signal(connection: Connection, unit: Unit) -> bool:
+    """Whether a signal for which a unit was parked has come."""
+    key = unit.parked_on or ""
+    if unit.due_at is None or not key.startswith(SIGNAL):
+        return False
+    source, _, names = key.removeprefix(SIGNAL).partition(":")
+    sql = "SELECT name FROM note WHERE unit = :unit AND kind = 'signal'"
+    return any(name in names.split(BETWEEN) for (name,) in connection.rows(sql, {"unit": int(source)}))
 
 
 def lost_workers(

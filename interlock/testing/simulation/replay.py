@@ -118,7 +118,7 @@ class ReplayedStore:
     def look(self) -> None:
         review = self.laws.check_commit(self.connection, take_written(self.connection))
         self.problems += [f"unit {unit_id.unit}: {unit_id.law}: {unit_id.text}" for unit_id in review.broken]
-        self.problems += broken_promises(LIFECYCLES, review, self.laws.units)
+        self.problems += broken_promises(LIFECYCLES, review, self.laws.units, self.connection)
 
     def close(self) -> None:
         self.problems += [

@@ -114,7 +114,7 @@ class World:
             if broken.unit not in self.poisoned:
                 self.violated(f"unit {broken.unit}: {broken.law}: {broken.text}")
         if review.events or review.changed:
-            for text in broken_promises(self.lifecycles, review, self.laws.units):
+            for text in broken_promises(self.lifecycles, review, self.laws.units, self.eye):
                 self.violated(text)
             self.count(review)
             for law, judge in self.registry.laws.items():
