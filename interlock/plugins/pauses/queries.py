@@ -141,9 +141,13 @@ def read_time(tx: UnitOfWork) -> int:
     return tx.connection.now() if tx.connection.many_writers else tx.now
 
 
+def read_last_act(tx: UnitOfWork) -> int:
+    """Returns the last act; the time of a pause alone does not say what came before it: clocks are put back."""
+    return int(tx.connection.rows(LAST_ACT)[0][0] or 0)
+
+
 def add_pause(tx: UnitOfWork, pause: PauseRow) -> None:
-    """Adds a new pause. The clock may have been put back, so that its time alone does not say what came before."""
-    pause.act = tx.connection.rows(LAST_ACT)[0][0] or 0
+    """Adds a new pause."""
     tx.add(pause)
     read_to_change(tx).append(pause)
 

@@ -33,6 +33,7 @@ from interlock.plugins.pauses.queries import (
     load_parents,
     peek_pauses,
     read_for_claim,
+    read_last_act,
     read_time,
     read_to_change,
     try_to_change,
@@ -68,7 +69,7 @@ def pause_work(tx: UnitOfWork, command: PauseWork) -> PauseStatus:
         raise InterlockError(f"{PAUSED_MAX} things are paused, and no more may be; pause a queue or a task instead")
     pause = PauseRow(
         id=tx.ids.take(), tenant=tx.tenant, kind=kind, name=name, unit=command.unit, since=now, until=until,
-        actor=actor, reason=command.reason,
+        actor=actor, reason=command.reason, act=read_last_act(tx),
     )  # fmt: skip
     add_pause(tx, pause)
     for other in [other for other in live if other.key == pause.key and other is not pause]:

@@ -13,6 +13,7 @@ from interlock.kernel.lifecycle import Category, Lifecycle
 from interlock.kernel.rows import Event, Unit
 from interlock.plugins.parking.signals import BETWEEN
 from interlock.store.connection import Connection
+from interlock.store.queries.views import notes_of
 
 BACKOFF_MAX_US = 100_000_000  # no lifecycle waits for longer
 BY_PERSON = ("resume", "force")  # may open an attempt whatever was asked for
@@ -44,8 +45,8 @@ def has_signal(connection: Connection, unit: Unit) -> bool:
     if unit.due_at is None or not key.startswith(SIGNAL):
         return False
     source, _, names = key.removeprefix(SIGNAL).partition(":")
-    sql = "SELECT name FROM note WHERE unit = :unit AND kind = 'signal'"
-    return any(name in names.split(BETWEEN) for (name,) in connection.rows(sql, {"unit": int(source)}))
+    notes = notes_of(connection, unit.tenant, int(source))
+    return any(note.kind == "signal" and note.name in names.split(BETWEEN) for note in notes)
 
 
 def lost_workers(
