@@ -135,7 +135,7 @@ def between(text: str, first: str, last: str) -> str:
 
 def origin() -> str:
     """When, of what, and where: without these a figure means nothing."""
-    commit = git("rev-parse", "--short", "HEAD") + (" with changes" if git("status", "--porcelain", "-uno") else "")
+    commit = git("rev-parse", "--short", "HEAD") + (" with changes" if git("status", "--porcelain", "-uno", "--", ":!docs") else "")
     today = datetime.now(tz=UTC).strftime("%Y-%m-%d")
     version = f"{sys.version_info.major}.{sys.version_info.minor}"
     return f"Date: {today}. Commit: {commit or 'unknown'}. Python {version}, {os.cpu_count()} cores."

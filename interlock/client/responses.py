@@ -191,12 +191,14 @@ class CountResponse(msgspec.Struct):
 class JobsResponse(msgspec.Struct):
     """A page of jobs, the newest first; `next` is where the next page begins, null at the end.
 
-    A page may be short, or empty, and have a `next` all the same: a filter that fits few is answered in parts.
+    A page may be short, or empty, and have a `next` all the same: a filter that fits few is answered in parts, and
+    `looked_until` says when the last job was made that was looked at.
     """
 
     jobs: list[JobResponse]
     next: str | None
     count: CountResponse | None
+    looked_until: str | None
 
 
 class RunsResponse(msgspec.Struct):
@@ -205,6 +207,7 @@ class RunsResponse(msgspec.Struct):
     runs: list[JobResponse]
     next: str | None
     count: CountResponse | None
+    looked_until: str | None
 
 
 class SubmitResponse(msgspec.Struct):

@@ -39,12 +39,11 @@ from interlock.core.stamps import Stamp as Stamp
 from interlock.core.stamps import make_stamp as make_stamp
 from interlock.core.tx_state import ToFollow
 from interlock.kernel.lifecycle import Category, Move
-from interlock.kernel.paths import BORN, CLEAR, GRANT, OUTCOME, SAME_OUTCOME, SELF, SET, SET_ANEW, Path, Step
+from interlock.kernel.paths import BORN, CLEAR, GRANT, LISTED, OUTCOME, SAME_OUTCOME, SELF, SET, SET_ANEW, Path, Step
 from interlock.kernel.rows import Body, Need, Unit
 from interlock.store.acts import NOTHING, WITHHELD, LeaseTerms, RecordedMove, copy_birth, record_move
 from interlock.store.unit_of_work import UnitOfWork
 
-RESTS = (Category.GATE, Category.WAITING)
 SIGNAL = "signal:"  # how the key begins that a unit is parked on while it waits for a signal
 KEPT_BACK = ("pause:",)  # the same for units that a claim came across and may not grant
 ENCODE = msgspec.json.Encoder(order="sorted").encode
@@ -179,7 +178,7 @@ def take_path(
         unit.started_at = at
     if path.category is not None:
         unit.category = path.category
-        unit.rests_in = path.target if path.category in RESTS else None
+        unit.rests_in = path.target if path.category in LISTED else None
         unit.dead_at = at if path.category == Category.DEAD else None
     if path.outcome != SAME_OUTCOME:
         unit.outcome = path.category if path.outcome == OUTCOME else None

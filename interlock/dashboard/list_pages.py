@@ -40,7 +40,7 @@ async def list_work(request: PageRequest, operation: str, name: str, title: str)
     is_plain = name == "jobs" and not filtered
     wanted = [*pairs, ("top", "true")] if is_plain else list(pairs)
     wrong = ""
-    page: dict[str, Any] = {name: [], "next": None, "count": None}
+    page: dict[str, Any] = {name: [], "next": None, "count": None, "looked_until": None}
     try:
         page = await request.ask("GET", operation, [*wanted, *([] if "limit" in request.query else [("limit", ROWS)])])
     except (ApiError, InterlockError) as error:
@@ -48,6 +48,7 @@ async def list_work(request: PageRequest, operation: str, name: str, title: str)
     current = request.query.get("category", "")
     return {
         "title": title, "jobs": page[name], "next": page["next"], "count": page["count"], "wrong": wrong,
+        "looked_until": page["looked_until"],
         "chips": list_chips(pairs), "filters": [field for field in FILTERS if field not in request.query],
         "quick": [(label, change(pairs, category), current == category) for category, label in QUICK.items()],
         "is_plain": is_plain, "has_all": name == "jobs" and not wrong, "filtered": filtered or wanted[-1:] * is_plain,

@@ -27,6 +27,10 @@ GRANT, ACTIVATE, REVOKE = "grant", "activate", "revoke"
 BY_WORKER = ("complete", "acknowledge", REVOKE)  # how a lease ends by its holder's word
 LIVE = frozenset({Category.HELD, Category.ACTIVE})  # of a lease
 BORN = ""  # the source of a birth
+# Of these categories the database has an index by state (`rests_in`): few units are there, or people ask for them.
+LISTED = frozenset(
+    {Category.GATE, Category.WAITING, Category.CLOSING, Category.FAILURE, Category.CANCELLED, Category.DEAD}
+)
 # What a path does to the time at which the present attempt has begun.
 KEEP, SET, CLEAR, SET_ANEW = 0, 1, 2, 3
 # What it does to the outcome.

@@ -4,6 +4,7 @@ from collections.abc import Container, Mapping, Sequence
 from typing import Any
 
 from interlock.client import json_views, responses
+from interlock.client.durations import format_time
 from interlock.client.selections import list_states, make_filter
 from interlock.client.trees import TreeSnapshot, build_tree_snapshot, read_tree_rows
 from interlock.client.why import explain
@@ -123,7 +124,9 @@ async def read_page(request: Request, wanted: Filter, name: str) -> dict[str, An
     after = None if query.after is None else parse_unit_id(query.after)
     rows = await request.read(read_newest_units, request.app.lifecycles.values(), wanted, query.limit, after)
     count = await request.read(amount, wanted) if query.count else None
-    return {name: [json_views.make_job(item) for item in rows.units], "next": rows.next, "count": count}
+    until = None if rows.looked_until is None else format_time(rows.looked_until)
+    jobs = [json_views.make_job(item) for item in rows.units]
+    return {name: jobs, "next": rows.next, "count": count, "looked_until": until}
 
 
 async def list_jobs(request: Request) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 from psycopg.pq import TransactionStatus
 
-from interlock.kernel.paths import BORN, Path, PathHop, Step, compose, forced
+from interlock.kernel.paths import BORN, LISTED, Path, PathHop, Step, compose, forced
 from interlock.kernel.rows import Act, Unit
 from interlock.kernel.rows import columns as columns_of
 from interlock.lifecycles import shipped
@@ -192,7 +192,7 @@ def newborn(path: Path, unit: int, tenant: int, act: int, at: int) -> Unit:
         id=unit, tenant=tenant, lane=0, lifecycle=path.lifecycle, state=path.target, category=category,
         outcome=category if path.outcome == 1 else None, version=len(path.hops), act=act, born=act, changed_at=at,
         started_at=at if path.started in (1, 3) else None, attempt=1 + path.opens,
-        rests_in=path.target if category in ("gate", "waiting") else None, dead_at=at if category == "dead" else None,
+        rests_in=path.target if category in LISTED else None, dead_at=at if category == "dead" else None,
     )  # fmt: skip
 
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from interlock.core.engine import Engine
-from interlock.kernel.commands import Submit, Work
+from interlock.kernel.commands import Cancel, Submit, Work
 from interlock.kernel.ids import parse_id
 from interlock.lifecycles import shipped
 from interlock.plugins import make_engine
@@ -69,6 +69,14 @@ def test_the_newest_comes_first_whatever_its_id(empty: Connection) -> None:
         made, key=lambda one: (made.index(one) // 2, one)
     )
     assert everything(engine, Filter(task="none"), 5) == []
+    for unit in made:
+        engine.send(Cancel(unit=unit))
+    for limit in (1, 5, 24, 100):  # by the index of states
+        found = everything(engine, Filter(categories=("cancelled",)), limit)
+        assert [{*found[place : place + 2]} for place in range(0, 24, 2)] == pairs
+    assert len(everything(engine, Filter(categories=("cancelled", "dead"), task="t1"), 3)) == 8
+    assert everything(engine, Filter(categories=("failure",)), 5) == []
+    assert len(everything(engine, Filter(categories=("cancelled", "success")), 5)) == 24  # one has no index
 
 
 def test_a_filter_that_fits_few_is_answered_in_parts(empty: Connection, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -78,6 +86,7 @@ def test_a_filter_that_fits_few_is_answered_in_parts(empty: Connection, monkeypa
     engine.send(Submit(work=tuple(Work(task="usual") for _ in range(900))))
     first = page(engine, Filter(task="rare"), PAGE)
     assert (first.units, first.next is None) == ([], False)
+    assert first.looked_until is not None
     assert everything(engine, Filter(task="rare"), PAGE) == [rare.unit]
 
 
@@ -102,6 +111,8 @@ def reads_little(database: Connection, server: str, many: int) -> None:
         (Filter(lifecycles=("job", "workflow_run")), PAGE + 1),
         (Filter(lifecycle="workflow_run"), 0),
         (Filter(task="none"), lists.LOOKED_MOST + lists.CHUNK),
+        (Filter(categories=("failure", "cancelled", "dead", "gate", "closing")), 0),
+        (Filter(states=("dead_lettered",)), 0),
         (Filter(parent=7), 0),
         (Filter(holder="w"), 0),
         (Filter(correlation="none"), 0),
@@ -125,6 +136,9 @@ def reads_little(database: Connection, server: str, many: int) -> None:
             )
         )
     assert "unit_dead" in {index for read in reads for index in read.indexes}
+    with watched(database) as reads:
+        none = engine.read(lambda connection: lists.amount(connection, 1, Filter(categories=("failure", "dead"))))
+    assert (none.count, large_scans(reads)) == (0, [])
     assert engine.read(lambda connection: lists.amount(connection, 1, Filter())).more == (many > lists.COUNT_MOST)
 
 

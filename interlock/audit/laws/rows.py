@@ -20,7 +20,6 @@ from interlock.audit.laws.record import (
     judge_paths,
     judge_seals,
 )
-from interlock.core.advance import RESTS
 from interlock.core.effective_policy import policy_in
 from interlock.core.plugin import PluginLaw
 from interlock.core.reactions.roll_up import add, count_birth
@@ -28,7 +27,7 @@ from interlock.kernel.families import may_be_resumed
 from interlock.kernel.ids import format_id
 from interlock.kernel.lifecycle import SETTLED, Category, Lifecycle
 from interlock.kernel.lifecycle_options import RollUp
-from interlock.kernel.paths import SELF
+from interlock.kernel.paths import LISTED, SELF
 from interlock.kernel.rows import Event, Unit
 from interlock.store.acts import WITHHELD
 from interlock.store.connection import Connection
@@ -169,7 +168,7 @@ def columns_follow_the_state(unit: Unit, folded: FoldedRow, listed: Listed) -> I
         yield f"its category is {unit.category}, and {unit.state} is {state.category}"
     if folded.version and (unit.attempt, unit.fence) != (folded.attempt, folded.fence):
         yield "its attempt or its fence is not that of its events"
-    if unit.rests_in != (unit.state if unit.category in RESTS else None):
+    if unit.rests_in != (unit.state if unit.category in LISTED else None):
         yield f"it is {unit.state}, and is said to rest in {unit.rests_in}"
     if (unit.dead_at is not None) != (unit.category == Category.DEAD):
         yield f"it is {unit.category}, and is said to be dead since {unit.dead_at}"

@@ -21,7 +21,7 @@ from interlock.kernel.commands import ArchivedLane, RestoreTree
 from interlock.kernel.errors import InterlockError
 from interlock.kernel.ids import format_id
 from interlock.kernel.lifecycle import Category
-from interlock.kernel.paths import BORN, OUTCOME, SET, SET_ANEW
+from interlock.kernel.paths import BORN, LISTED, OUTCOME, SET, SET_ANEW
 from interlock.kernel.rows import (
     Act,
     ActDetail,
@@ -57,7 +57,6 @@ from interlock.store.unit_of_work import UnitOfWork
 
 ACTS_MAX = 200_000  # of one transaction
 DIFFERENT = ("act", "born", "lane")  # columns that name what is another one in this database
-RESTS = (Category.GATE, Category.WAITING)
 
 
 class KnownPath(msgspec.Struct, frozen=True):
@@ -233,7 +232,7 @@ def make_born(unit: Unit, act: Act, path: KnownPath) -> Unit:
         outcome=path.category if path.outcome == OUTCOME else None, changed_at=act.at, attempt=1 + path.opens, fence=0,
         started_at=act.at if path.started in (SET, SET_ANEW) else None, available_at=act.at if act.available else None,
         lease=None, lease_id=None, holder=None, lease_until=None,
-        rests_in=path.target if path.category in RESTS else None,
+        rests_in=path.target if path.category in LISTED else None,
         dead_at=act.at if path.category == Category.DEAD else None,
     )  # fmt: skip
 

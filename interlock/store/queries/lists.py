@@ -1,6 +1,6 @@
 """Lists of units, the newest first, that read little more than they show, however many units there are."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from typing import Any
 
 import msgspec
@@ -8,8 +8,10 @@ import msgspec
 from interlock.kernel.errors import InterlockError
 from interlock.kernel.ids import format_id
 from interlock.kernel.lifecycle import Lifecycle
+from interlock.kernel.paths import LISTED
 from interlock.store.connection import Connection
 from interlock.store.queries.snapshots import decode_list
+from interlock.store.queries.trees import RESTS, select_resting
 from interlock.store.queries.views import FROM, OWN, Filter, View, list_conditions, select_views
 
 CHUNK, LOOKED_MOST = 1_000, 10_000  # units that are looked at together at most, and for one page
@@ -21,6 +23,7 @@ BIRTH = (
     "SELECT at, act, place FROM journal WHERE act = (SELECT born FROM unit WHERE id = :unit) AND unit = :unit "
     "AND version = 1"
 )
+BORN_BY = "SELECT born, id FROM unit WHERE id = :unit"  # the same among units of states that have an index
 # The acts by which one kind is born, in the order of their index; one statement joins those of all kinds.
 BORN = """
 SELECT at, id, units, path FROM act WHERE tenant = :tenant AND path = :n{place}
@@ -40,6 +43,7 @@ class Page(msgspec.Struct, frozen=True):
 
     units: list[View]
     next: str | None
+    looked_until: int | None = None  # when it was born that was looked at last, if that was far and little fits
 
 
 class Amount(msgspec.Struct, frozen=True):
@@ -105,15 +109,22 @@ def read_newest_units(
     if any(getattr(wanted, name) is not None for name in NARROW):
         return read_narrow_list(connection, tenant, wanted, limit, after)
     kinds = find_births(connection, lifecycles, wanted)
-    place: Sequence[int] = (LAST, LAST, LAST)
+    states = find_listed_states(lifecycles, {kind.lifecycle for kind in kinds}, wanted)
+    if not kinds or states == []:
+        return Page([], None)
+    # Where the last unit stands that was looked at.
+    place: Sequence[int] = (LAST, LAST, LAST) if states is None else (LAST, LAST)
     if after is not None:
-        place = place_of(connection, tenant, after, BIRTH)
+        place = place_of(connection, tenant, after, BIRTH if states is None else BORN_BY)
     units: list[View] = []
     only_kinds = msgspec.structs.replace(wanted, lifecycle=None, lifecycles=()).empty
     looked, size = 0, limit + 1 if only_kinds else max(limit + 1, 100)
-    end: str | None = None
-    while kinds and looked < LOOKED_MOST:
-        chunk = read_born(connection, tenant, kinds, place, size)
+    last, kind = 0, ""
+    while looked < LOOKED_MOST:
+        if states is None:
+            chunk = read_born(connection, tenant, kinds, place, size)
+        else:
+            chunk = read_listed(connection, tenant, states, place, size)
         fits = filter_units(connection, tenant, wanted, [unit for unit, *_ in chunk])
         for unit, *_ in chunk:
             if unit in fits and len(units) == limit:
@@ -123,8 +134,39 @@ def read_newest_units(
         if len(chunk) < size:
             return Page(units, None)
         last, kind, *place = chunk[-1]
-        looked, end, size = looked + size, format_id(kind, last), min(size * 4, CHUNK)
-    return Page(units, end)
+        looked, size = looked + size, min(size * 4, CHUNK)
+    born = connection.rows("SELECT created_at FROM body WHERE unit = :unit", {"unit": last})
+    return Page(units, format_id(kind, last), born[0][0] if born else None)
+
+
+def find_listed_states(
+    lifecycles: Iterable[Lifecycle], kinds: Container[str], wanted: Filter
+) -> list[tuple[str, str]] | None:
+    """The states that a filter means, each with its lifecycle, if all of them have an index; else None."""
+    if not wanted.states and not wanted.categories:
+        return None
+    states = []
+    for lifecycle in lifecycles:
+        for state in lifecycle.states if lifecycle.name in kinds else ():
+            category = lifecycle.category(state)
+            if (wanted.states and state not in wanted.states) or (
+                wanted.categories and category not in wanted.categories
+            ):
+                continue
+            if category not in LISTED:
+                return None
+            states.append((lifecycle.name, state))
+    return states
+
+
+def read_listed(
+    connection: Connection, tenant: int, states: Sequence[tuple[str, str]], before: Sequence[int], limit: int
+) -> list[Any]:
+    """Units of states that have an index, by their births, the last one first: each with its kind, and its place."""
+    sql, given = select_resting(states, "(born, id) < (:born, :before) ORDER BY born DESC, id DESC")
+    given |= {"tenant": tenant, "born": before[0], "before": before[1], "limit": limit}
+    rows = connection.rows(f"{sql} ORDER BY 1 DESC, 2 DESC LIMIT :limit", given)
+    return [(unit, lifecycle, born, unit) for born, unit, lifecycle in rows]
 
 
 def named(view: View) -> str:
@@ -231,6 +273,8 @@ def amount(connection: Connection, tenant: int, wanted: Filter) -> Amount:
     """How many units a filter means, exactly up to `COUNT_MOST`."""
     where, params = list_conditions(wanted)
     where = [*where, *(sql for name, sql in NARROW.items() if getattr(wanted, name) is not None)]
+    if wanted.categories and LISTED.issuperset(wanted.categories):
+        where.append(RESTS)  # in the words of the index
     some = f"SELECT 1 {FROM} WHERE {' AND '.join([OWN, *where])} LIMIT :limit"
     given = {**params, "tenant": tenant, "limit": COUNT_MOST + 1}
     count = connection.rows(f"SELECT count(*) FROM ({some}) AS part", given)[0][0]

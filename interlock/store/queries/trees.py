@@ -13,7 +13,7 @@ from interlock.store.query import list_params, list_placeholders
 
 TREE_MAX = 1_000  # units of a tree that are looked at
 # The same words as in the index: else SQLite does not see that it serves.
-RESTS = "rests_in IS NOT NULL"
+RESTS = "unit.rests_in IS NOT NULL"
 
 
 def find_resting(
@@ -22,16 +22,25 @@ def find_resting(
     """Units that rest in one of these states, each named with its lifecycle: the oldest first, from `after` on."""
     if not states:
         return []
+    born = connection.rows("SELECT born FROM unit WHERE id = :unit", {"unit": after})
+    sql, given = select_resting(states, "(born, id) > (:born, :after) ORDER BY born, id")
+    given |= {"born": born[0][0] if born else 0, "after": after}
+    first = f"unit.id IN (SELECT id FROM ({sql}) AS each_state ORDER BY born, id LIMIT :limit)"
+    return select_views(connection, tenant, [first], given, limit, "unit.born, unit.id")
+
+
+def select_resting(states: Sequence[tuple[str, str]], rest: str) -> tuple[str, dict[str, object]]:
+    """The births, ids and lifecycles of units that rest in these states, as SQL with its parameters.
+
+    Of each state at most `:limit` are read, by the index: those that `rest` means, in its order.
+    """
     of_state = (
-        f"SELECT id FROM unit WHERE tenant = :tenant AND {RESTS} AND lifecycle = :life{{0}} AND rests_in = :state{{0}} "
-        "AND id > :after ORDER BY id LIMIT :limit"
+        f"SELECT born, id, lifecycle FROM unit WHERE tenant = :tenant AND {RESTS} AND lifecycle = :life{{0}} "
+        f"AND rests_in = :state{{0}} AND {rest} LIMIT :limit"
     )
-    each = " UNION ALL ".join(f"SELECT id FROM ({of_state.format(n)}) AS part{n}" for n in range(len(states)))
-    given = {f"life{n}": lifecycle for n, (lifecycle, _) in enumerate(states)} | {
-        f"state{n}": state for n, (_, state) in enumerate(states)
-    }
-    first = f"unit.id IN (SELECT id FROM ({each}) AS each_state ORDER BY id LIMIT :limit)"
-    return select_views(connection, tenant, [first], {**given, "after": after}, limit)[::-1]
+    each = " UNION ALL ".join(f"SELECT * FROM ({of_state.format(n)}) AS part{n}" for n in range(len(states)))
+    given: dict[str, object] = {f"life{n}": lifecycle for n, (lifecycle, _) in enumerate(states)}
+    return each, given | {f"state{n}": state for n, (_, state) in enumerate(states)}
 
 
 class Tree(msgspec.Struct, frozen=True):

@@ -260,7 +260,8 @@ BEGIN
            lease_id = CASE WHEN m.lease_ends > 0 THEN NULL WHEN m.grants > 0 THEN m.act ELSE u.lease_id END,
            holder = CASE WHEN m.lease_ends > 0 THEN NULL WHEN m.grants > 0 THEN m.worker ELSE u.holder END,
            lease_until = CASE WHEN m.lease_ends > 0 THEN m.until ELSE u.lease_until END,
-           rests_in = CASE WHEN m.category IN ('gate', 'waiting') THEN m.target WHEN m.category IS NULL THEN u.rests_in END,
+           rests_in = CASE WHEN m.category IN ('gate', 'waiting', 'closing', 'failure', 'cancelled', 'dead') THEN m.target
+                           WHEN m.category IS NULL THEN u.rests_in END,
            dead_at = CASE WHEN m.category = 'dead' THEN m.at WHEN m.category IS NULL THEN u.dead_at END,
            available_at = CASE WHEN m.available > 0 THEN m.at END,
            wake_at = CASE WHEN m.outcome <> 1 THEN u.wake_at END,
@@ -330,7 +331,8 @@ BEGIN
             OR g.attempt <> 1 + p.opens OR g.fence <> 0 OR g.lease IS NOT NULL OR g.lease_id IS NOT NULL
             OR g.holder IS NOT NULL OR g.lasting > 0 OR g.changed_at <> a.at
             OR g.started_at IS DISTINCT FROM CASE WHEN p.started IN (1, 3) THEN a.at END
-            OR g.rests_in IS DISTINCT FROM CASE WHEN p.category IN ('gate', 'waiting') THEN p.target END
+            OR g.rests_in IS DISTINCT FROM
+               CASE WHEN p.category IN ('gate', 'waiting', 'closing', 'failure', 'cancelled', 'dead') THEN p.target END
             OR g.dead_at IS DISTINCT FROM CASE WHEN p.category = 'dead' THEN a.at END
             OR NOT g.ids <@ a.units)
     THEN PERFORM guard_refuses('event-first', 'a unit is born by the act that says so'); END IF;

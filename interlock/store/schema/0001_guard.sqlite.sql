@@ -227,7 +227,8 @@ BEGIN
            lease_id = CASE WHEN path.lease_ends > 0 THEN NULL WHEN path.grants > 0 THEN NEW.id ELSE unit.lease_id END,
            holder = CASE WHEN path.lease_ends > 0 THEN NULL WHEN path.grants > 0 THEN NEW.worker ELSE unit.holder END,
            lease_until = CASE WHEN path.lease_ends > 0 THEN NEW.until ELSE unit.lease_until END,
-           rests_in = CASE WHEN path.category IN ('gate', 'waiting') THEN path.target WHEN path.category IS NULL THEN unit.rests_in END,
+           rests_in = CASE WHEN path.category IN ('gate', 'waiting', 'closing', 'failure', 'cancelled', 'dead') THEN path.target
+                           WHEN path.category IS NULL THEN unit.rests_in END,
            dead_at = CASE WHEN path.category = 'dead' THEN NEW.at WHEN path.category IS NULL THEN unit.dead_at END,
            available_at = CASE WHEN NEW.available > 0 THEN NEW.at END,
            wake_at = CASE WHEN path.outcome <> 1 THEN unit.wake_at END,

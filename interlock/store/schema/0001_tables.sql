@@ -130,7 +130,8 @@ CREATE TABLE unit (
     due_at        BIGINT,                   -- when a delay or a backoff ends
     deadline_at   BIGINT,                   -- when the clock of its state runs out
     parked_on     TEXT,                     -- the key whose release makes it available
-    rests_in      TEXT,                     -- its state, exactly while it waits for a verdict, a plan or a need
+    rests_in      TEXT,                     -- its state, by which lists find it: set exactly while it waits for a
+                                            -- verdict, a plan or a need, is closing, or has not succeeded
     dead_at       BIGINT,                   -- set exactly while it is a dead letter
     fence         INTEGER NOT NULL,         -- counts grants
     lease         TEXT,                     -- the state of the last lease
@@ -158,7 +159,7 @@ CREATE INDEX unit_claim ON unit (lane, priority DESC, available_at, id) WHERE av
 CREATE INDEX unit_wake ON unit (tenant, wake_at, id) WHERE wake_at IS NOT NULL;
 CREATE INDEX unit_parked ON unit (tenant, parked_on, priority DESC, id) WHERE parked_on IS NOT NULL;
 CREATE INDEX unit_parent ON unit (parent, id) WHERE parent IS NOT NULL;
-CREATE INDEX unit_rests ON unit (tenant, lifecycle, rests_in, id) WHERE rests_in IS NOT NULL;
+CREATE INDEX unit_rests ON unit (tenant, lifecycle, rests_in, born, id) WHERE rests_in IS NOT NULL;
 CREATE INDEX unit_dead ON unit (tenant, dead_at, id) WHERE dead_at IS NOT NULL;
 
 -- The rest of a unit: written at birth and at its end.
