@@ -135,7 +135,8 @@ def between(text: str, first: str, last: str) -> str:
 
 def origin() -> str:
     """When, of what, and where: without these a figure means nothing."""
-    commit = git("rev-parse", "--short", "HEAD") + (" with changes" if git("status", "--porcelain", "-uno", "--", ":!docs") else "")
+    is_changed = git("status", "--porcelain", "-uno", "--", ":!docs")  # what it writes itself is there
+    commit = git("rev-parse", "--short", "HEAD") + (" with changes" if is_changed else "")
     today = datetime.now(tz=UTC).strftime("%Y-%m-%d")
     version = f"{sys.version_info.major}.{sys.version_info.minor}"
     return f"Date: {today}. Commit: {commit or 'unknown'}. Python {version}, {os.cpu_count()} cores."
