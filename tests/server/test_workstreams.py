@@ -61,6 +61,7 @@ def test_a_workstream_from_a_request_to_its_end(stage: Stage) -> None:
     assert [one["id"] for one in stage.get("/v1/workstreams?state=completed")["workstreams"]] == [made["id"]]
 
 
+@pytest.mark.req("R3-22")
 def test_pages_come_until_all_that_are_expected_are_there(stage: Stage) -> None:
     """R3-22: it stays planned while tasks are missing, and a page with too many is refused whole."""
     made = stage.post("/v1/workstreams", {"name": "many", "expects": 3, "arguments": {"ref": "v1"}}, status=201)
@@ -141,6 +142,7 @@ def test_the_tasks_of_a_workstream_with_a_repository_need_a_worker_that_has_it(s
     assert stage.get(f"/v1/jobs/{task['id']}")["capabilities"] == ["repo:site"]
 
 
+@pytest.mark.req("R3-23")
 def test_cycles_over_pages_and_tasks_of_others_are_refused(stage: Stage) -> None:
     """R3-23: a cycle is named, and the workstream stays planned."""
     made = stage.post("/v1/workstreams", {"name": "a", "expects": 2}, status=201)["id"]

@@ -5,6 +5,7 @@ import re
 import subprocess
 import sys
 import tomllib
+from collections.abc import Collection
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ import pytest
 from tests.conftest import ROOT
 
 IDS_A_TEST = 5
+SERVER = "tests/server/"
 Mapping = dict[str, dict[str, list[str]]]
 
 
@@ -34,15 +36,18 @@ def collected(tests: list[Path], out: Path) -> Mapping:
     return found
 
 
-def claimed() -> set[str]:
+def claimed(kind: str | None = None) -> set[str]:
+    """What is claimed: all of it, or of one kind such as `wire`."""
     parts = tomllib.loads((ROOT / "tests" / "spec" / "required.toml").read_text(encoding="utf-8"))
-    return {name for part in parts.values() for names in part.values() for name in names}
+    return {name for part in parts.values() for key, names in part.items() if kind in (None, key) for name in names}
 
 
-def faults(mapping: Mapping, wanted: set[str]) -> list[str]:
-    """What is wrong with a map of tests to requirements."""
+def faults(mapping: Mapping, wanted: set[str], wire: Collection[str] = ()) -> list[str]:
+    """What is wrong with a map of tests to requirements; those of `wire` need a test of the server."""
     served = {name for test in mapping.values() if not test["skips"] for name in test["ids"]}
+    over_http = {name for node, test in mapping.items() if node.startswith(SERVER) for name in test["ids"]}
     found = [f"{name} has no test" for name in sorted(wanted - served)]
+    found += [f"{name} has no test over HTTP" for name in sorted(set(wire) - over_http)]
     found += [f"{name} is served but not claimed in required.toml" for name in sorted(served - wanted)]
     for node, test in mapping.items():
         if test["ids"] and test["skips"]:
@@ -60,7 +65,7 @@ def suites() -> list[Path]:
 
 
 def test_every_claimed_requirement_has_a_test(tmp_path: Path) -> None:
-    assert faults(collected(suites(), tmp_path / "mapping.json"), claimed()) == []
+    assert faults(collected(suites(), tmp_path / "mapping.json"), claimed(), claimed("wire")) == []
 
 
 def test_every_folder_of_tests_is_a_suite() -> None:
@@ -106,6 +111,14 @@ def only(mapping: Mapping, name: str) -> Mapping:
 def test_the_map_is_held_to_its_rules(name: str, fault: str, planted: Mapping) -> None:
     found = faults(only(planted, name), {"R0-01", "R0-02"})
     assert any(fault in text for text in found), found
+
+
+def test_a_requirement_over_http_needs_a_test_of_the_server() -> None:
+    beside, far = (
+        {f"tests/{suite}/test_a.py::test_a": {"ids": ["R0-01"], "skips": []}} for suite in ("core", "server")
+    )
+    assert faults(beside, {"R0-01"}, {"R0-01"}) == ["R0-01 has no test over HTTP"]
+    assert faults({**beside, **far}, {"R0-01"}, {"R0-01"}) == []
 
 
 def test_parameter_cases_count_apart(planted: Mapping) -> None:
