@@ -23,6 +23,7 @@ from interlock.cli import (
     info,
     key,
     lifecycle,
+    run_now,
     serve,
     show,
     stats,
@@ -65,6 +66,7 @@ app.command("stats")(stats.print_stats)
 app.command("graph")(graph.draw_graph)
 app.command("watch")(watch.watch)
 app.command("cancel")(cancel.cancel)
+app.command("run-now")(run_now.run_now)
 app.command("archive")(archive.archive)
 app.command("force")(force.force)
 app.command("audit")(audit.audit_database)

@@ -54,6 +54,8 @@ BUTTONS = {
     "plan": Button("decide", "Plan", "operate", "go", "comment", COMMENT, "plan"),
     "resume": Button("decide", "Resume", "operate", "go", "comment", COMMENT, "resume"),
 }
+RUN_NOW = Button("run-now", "Run now")
+OF_TIME = ("delayed", "backing_off", "snoozed")  # reasons of `why` that time alone ends
 AGAIN = {Category.DEAD: Button("requeue", "Requeue")}
 
 
@@ -138,7 +140,8 @@ def describe_job(
         "past_cost": round(sum(each.cost for each in attempts), 6),
         "timeline": make_timeline(past, lifecycle, live, [note for note in rows.notes if note.at <= until], until),
         "tabs": {name: len(shown) for name, shown in tabs.items()}, "tab": tab, "shown": tabs.get(tab, [])[:SHOWN_MAX],
-        "buttons": list_buttons(lifecycle, detail["state"], request.may), "has_ended": detail["outcome"] is not None,
+        "buttons": list_buttons(lifecycle, detail["state"], request.may, waits_for_time=why["reason"] in OF_TIME),
+        "has_ended": detail["outcome"] is not None,
         "live": "" if detail["outcome"] is not None or slider.name in request.query else f"?run={detail['id']}",
     }  # fmt: skip
 
@@ -153,15 +156,20 @@ def read_number(request: PageRequest, name: str, least: int, most: int) -> int:
     return int(text)
 
 
-def list_buttons(lifecycle: Lifecycle, state: str, may: Callable[[str], bool]) -> list[Button]:
+def list_buttons(
+    lifecycle: Lifecycle, state: str, may: Callable[[str], bool], *, waits_for_time: bool = False
+) -> list[Button]:
     """Lists what a person may do here: exactly the moves that the lifecycle lists for one, or doing it again.
 
-    What the key does not allow is among them, and says so. `may` says whether the key has a scope.
+    What the key does not allow is among them, and says so. `may` says whether the key has a scope. What waits for its
+    time can be run now.
     """
     listed = [move for (source, _), move in lifecycle.moves.items() if source == state]
     buttons = [get_button(move.trigger) for move in listed if move.owner is Owner.PERSON]
     if lifecycle.birth.trigger == SUBMIT and state in lifecycle.states and lifecycle.settled(state):
         buttons.append(AGAIN.get(lifecycle.category(state), Button("rerun", "Run again")))
+    if waits_for_time:
+        buttons.insert(0, RUN_NOW)
     return [button._replace(allowed=may(button.scope)) for button in buttons]
 
 

@@ -80,7 +80,7 @@ PAGES = (
 )  # fmt: skip
 OF_JOB = {
     "cancel": ("reason", "hard"), "requeue": ("reason",), "rerun": ("reason", "step"), "approve": ("comment",),
-    "reject": ("comment",), "pause": ("reason", "until"), "unpause": ("reason",),
+    "reject": ("comment",), "pause": ("reason", "until"), "unpause": ("reason",), "run-now": ("reason",),
 }  # fmt: skip
 AGAIN = ("requeue", "rerun")
 DECIDE = ("word", "comment")

@@ -8,7 +8,7 @@ from interlock.client.durations import format_time
 from interlock.client.selections import list_states, make_filter
 from interlock.client.trees import TreeSnapshot, build_tree_snapshot, read_tree_rows
 from interlock.client.why import explain
-from interlock.kernel.commands import Cancel, Requeue, Rerun, Standing, Submit, Submitted, Work
+from interlock.kernel.commands import Cancel, Requeue, Rerun, RunNow, Standing, Submit, Submitted, Work
 from interlock.kernel.errors import InterlockError, Refused, Unknown
 from interlock.kernel.ids import format_id
 from interlock.kernel.lifecycle import Category, Lifecycle
@@ -218,6 +218,12 @@ async def cancel(request: Request) -> responses.ActionResponse:
     )
 
 
+async def run_now(request: Request) -> responses.ActionResponse:
+    """Ends the delay of a job that waits for its time."""
+    unit = await request.find_unit()
+    return await make_action_response(request, await request.send(RunNow(unit=unit, reason=request.body.reason)))
+
+
 async def make_action_response(request: Request, standing: Standing) -> responses.ActionResponse:
     """Returns where a unit stands after a command, and whether the command changed anything."""
     now_standing = await request.read(read_summary, standing.unit)
@@ -290,6 +296,11 @@ ROUTES = (
     Operation(
         method="POST", path=f"{JOB}/cancel", scope="operate", summary="Stop a job or run", call=cancel,
         body=CancelRequest, response=responses.ActionResponse,
+    ),
+    Operation(
+        method="POST", path=f"{JOB}/run-now", scope="operate",
+        summary="End the delay of a job that waits for its time", call=run_now, body=ReasonRequest,
+        response=responses.ActionResponse,
     ),
     Operation(
         method="POST", path=f"{JOB}/requeue", scope="operate", summary="Do a dead letter again, as a new job",

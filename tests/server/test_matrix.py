@@ -208,6 +208,7 @@ ENTRIES: dict[str, Entry] = {
     "get_v1_jobs_id_why": Entry(job()),
     "get_v1_jobs_id_steps": Entry(job()),
     "post_v1_jobs_id_cancel": Entry(job({})),
+    "post_v1_jobs_id_run_now": Entry(lambda stage: (stage.job(delay_seconds=3600), "job_zzzzzz", {})),
     "post_v1_jobs_id_rerun": Entry(lambda stage: (stage.dead(), "job_zzzzzz", {}), 201),
     "post_v1_jobs_id_approve": Entry(run({})),
     "post_v1_jobs_id_reject": Entry(run({})),

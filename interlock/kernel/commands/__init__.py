@@ -55,6 +55,7 @@ from interlock.kernel.commands.operators import Requeue as Requeue
 from interlock.kernel.commands.operators import Rerun as Rerun
 from interlock.kernel.commands.operators import RestoreTree as RestoreTree
 from interlock.kernel.commands.operators import Revoke as Revoke
+from interlock.kernel.commands.operators import RunNow as RunNow
 from interlock.kernel.commands.pauses import PauseStatus as PauseStatus
 from interlock.kernel.commands.pauses import PauseWork as PauseWork
 from interlock.kernel.commands.pauses import UnpauseWork as UnpauseWork

@@ -46,6 +46,16 @@ class Revoke(Command[Standing], frozen=True, kw_only=True):
     unit: int
 
 
+class RunNow(Command[Standing], frozen=True, kw_only=True):
+    """A unit that waits for its time (a delay, a backoff, a snooze) waits for it no longer."""
+
+    committer = Route.OTHER
+    scope = "operate"
+    public = True
+
+    unit: int
+
+
 class Requeue(Command[Submitted], frozen=True, kw_only=True):
     """A dead letter, or another job that has ended, waits in its queue again, as a new job that names the old one."""
 
