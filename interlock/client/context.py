@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar, overload
 
 from interlock.client.durations import Length
 
@@ -10,10 +10,21 @@ T = TypeVar("T")
 
 
 class Stepping(Protocol):
-    """`ctx.step("name", fn)`: done once, however often the job is tried; `await ctx.step.aio("name", fn)`."""
+    """`ctx.step("name", fn)`: done once, however often the job is tried.
 
-    def __call__(self, name: str, fn: Callable[[], T]) -> T: ...
+    In an `async def` handler it is awaited, and `fn` may be async: `await ctx.step("name", fn)`; `.aio` is the same. A
+    name stands for one step: a second one of that name in an attempt raises PermanentError. A step that raises is not
+    recorded, and may be tried again.
+    """
+
+    @overload
+    def __call__(self, name: str, fn: Callable[[], Awaitable[T]]) -> Awaitable[T]: ...
+    @overload
+    def __call__(self, name: str, fn: Callable[[], Any]) -> Any: ...
+    @overload
     async def aio(self, name: str, fn: Callable[[], Awaitable[T]]) -> T: ...
+    @overload
+    async def aio(self, name: str, fn: Callable[[], T]) -> T: ...
 
 
 class Keeping(Protocol):

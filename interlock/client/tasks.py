@@ -303,7 +303,8 @@ class Task(Generic[P, R]):
         self.app, self.handler, self.name, self.rules, self.named = app, handler, name, rules, frozenset(named)
         self.arguments = Arguments(name, handler, OPTIONS)
         # Where a worker runs it: in a process of its own, on the worker's loop, or in a thread.
-        self.place = "process" if rules.process else "loop" if inspect.iscoroutinefunction(handler) else "thread"
+        self.is_async = inspect.iscoroutinefunction(handler)
+        self.place = "process" if rules.process else "loop" if self.is_async else "thread"
         self.__name__, self.__doc__ = name, handler.__doc__
         try:
             check_options(vars(rules))

@@ -4,7 +4,6 @@ import asyncio
 import contextvars
 import ctypes
 import fcntl
-import inspect
 import itertools
 import logging
 import os
@@ -195,7 +194,7 @@ class JobRunner:
     def call_handler(self, runner: asyncio.Runner, run: RunJob, context: JobContext) -> Any:
         """What the handler returns."""
         task = self.find_task(run)
-        context.app = task.app
+        context.app, context.is_async = task.app, task.is_async
         try:
             kwargs = task.arguments.decode(run.grant, context, context.read_value)
         except msgspec.MsgspecError as error:
@@ -204,7 +203,7 @@ class JobRunner:
         value = task.handler(**kwargs)
         # A runner has a context of its own, made once.
         here = contextvars.copy_context()
-        return runner.run(value, context=here) if inspect.iscoroutinefunction(task.handler) else value
+        return runner.run(value, context=here) if task.is_async else value
 
     def find_task(self, run: RunJob) -> Task[Any, Any]:
         """The task by its name. Raises PermanentError if this process does not find what its worker has."""

@@ -2,12 +2,14 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import Future
+from contextlib import contextmanager
 from functools import cached_property
+from inspect import isawaitable
 from mimetypes import guess_type
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -27,7 +29,7 @@ from interlock.kernel.commands import (
     ReadOutput,
     Record,
 )
-from interlock.kernel.errors import InterlockError, Stale
+from interlock.kernel.errors import InterlockError, PermanentError, Stale
 from interlock.plugins.evidence.artifacts import check_artifact_name
 from interlock.worker.effects import EffectRecorder
 from interlock.worker.job_logs import JobLog
@@ -38,7 +40,6 @@ from interlock.worker.waiting import Asker, Spawner
 if TYPE_CHECKING:
     from interlock.client.app import App
 
-T = TypeVar("T")
 LOG = logging.getLogger("interlock.job")
 BYTES = (bytes, bytearray, memoryview, Path)  # what an artifact is kept as it is
 OCTETS = "application/octet-stream"
@@ -88,6 +89,7 @@ class JobContext(Context):
         # By the worker's own clock, which goes on while the process is stopped.
         self.lease_over: Callable[[], bool] = is_never_over
         self.worktree: str | None = None  # if its job has a repository
+        self.is_async = False  # whether its handler is `async def`: then a step is awaited
         self.thread: Future[Any] | None = None  # where a plain handler runs; it may outlive the wait for it
         self.app: App | None = None  # where large values and artifacts are kept
         self.on_log: Callable[[JobLog], None] = drop_log  # has the bytes sent that wait in the log
@@ -243,27 +245,74 @@ def check_accepted(answers: list[LeaseStatus]) -> None:
 
 
 class StepRecorder:
-    """`ctx.step("name", fn)`: done once, however often the job is tried; `await ctx.step.aio("name", fn)`."""
+    """`ctx.step("name", fn)`: done once, however often the job is tried; in an `async def` handler it is awaited."""
 
     def __init__(self, context: JobContext) -> None:
         self.context, self.done = context, dict(context.grant.steps)
+        self.used: set[str] = set()  # names of this attempt
 
-    def __call__(self, name: str, fn: Callable[[], T]) -> T:
-        if name not in self.done:
-            self.done[name] = msgspec.json.encode(fn()).decode()
+    def __call__(self, name: str, fn: Callable[[], Any]) -> Any:
+        if self.context.is_async and is_on_loop():
+            return self.aio(name, fn)
+        if self.begin(name):
+            with self.undo_failed(name):
+                self.done[name] = encode_step(name, fn())
             check_accepted(self.context.sender.send(self.make_record(name)))
-        result: T = msgspec.json.decode(self.context.read_value(self.done[name]))
-        return result
+        return self.read(name)
 
-    async def aio(self, name: str, fn: Callable[[], Awaitable[T]]) -> T:
-        if name not in self.done:
-            self.done[name] = msgspec.json.encode(await fn()).decode()
+    async def aio(self, name: str, fn: Callable[[], Any]) -> Any:
+        if self.begin(name):
+            with self.undo_failed(name):
+                value = fn()
+                self.done[name] = encode_step(name, await value if isawaitable(value) else value)
             check_accepted(await self.context.sender.asend(self.make_record(name)))
-        result: T = msgspec.json.decode(self.context.read_value(self.done[name]))
-        return result
+        return self.read(name)
+
+    def begin(self, name: str) -> bool:
+        """Returns whether the step is to be done. Raises PermanentError if this attempt used its name before."""
+        if name in self.used:
+            raise PermanentError(
+                f"the step '{name}' is there twice in this attempt, and a name stands for one step; name each by what "
+                f'sets it apart, as in ctx.step(f"{name}-{{number}}", …)'
+            )
+        self.used.add(name)
+        return name not in self.done
+
+    @contextmanager
+    def undo_failed(self, name: str) -> Iterator[None]:
+        """A step that raises is not done: the handler may try it again under its name."""
+        try:
+            yield
+        except BaseException:
+            self.used.discard(name)
+            raise
+
+    def read(self, name: str) -> Any:
+        return msgspec.json.decode(self.context.read_value(self.done[name]))
 
     def make_record(self, name: str) -> Record:
         return self.context.record("step", msgspec.Raw(self.done[name].encode()), name)
+
+
+def is_on_loop() -> bool:
+    """Whether this thread runs an event loop; a helper thread of an async handler runs none."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
+
+
+def encode_step(name: str, value: Any) -> str:
+    """The result of a step as it is kept. Raises PermanentError for an awaitable, which nobody has awaited."""
+    if isawaitable(value):
+        if isinstance(value, Coroutine):
+            value.close()
+        raise PermanentError(
+            f"the function of the step '{name}' is async, and its handler is not; make the handler `async def`, and "
+            "await the step"
+        )
+    return msgspec.json.encode(value).decode()
 
 
 class ArtifactRecorder:

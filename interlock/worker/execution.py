@@ -143,6 +143,7 @@ def resolve_task(execution: Execution, worker: ExecutionRunner) -> None:
         execution.task = worker.app.find_task(execution.grant.task)
     except Unknown as error:
         raise NotStarted(Outcome(held=execution.held, ended="failure", error=str(error), stage="fetch")) from None
+    execution.context.is_async = execution.task.is_async
 
 
 def decode_arguments(execution: Execution) -> None:

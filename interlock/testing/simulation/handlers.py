@@ -89,8 +89,11 @@ def template() -> App:
 async def play(acts: list[Act], ctx: Context) -> Any:
     """Does one thing after another."""
     effect(ctx)
-    for act, number in acts:
-        await perform(act, number, ctx)
+    for place, (act, number) in enumerate(acts):
+        if act == "step":
+            await ctx.step(f"step {place} {number}", lambda: stepped(ctx))
+        else:
+            await perform(act, number, ctx)
     effect(ctx)
     return next((make_list(number) for act, number in acts if act == "list"), len(acts))
 
@@ -117,8 +120,6 @@ async def perform(act: str, number: float, ctx: Context) -> None:
         return
     if act == "sleep":
         await asyncio.sleep(number)
-    elif act == "step":
-        await ctx.step.aio(f"step {number}", lambda: stepped(ctx))
     elif act == "artifact":
         await ctx.artifact.aio(f"artifact {number}", {"n": number})
     elif act == "progress":
