@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Hashable
 
 from interlock.server.auth import loop_time
 
-CHANGE_SECONDS = 0.7  # between two words to a page that something has happened
+CHANGE_SECONDS = 1.0  # between two words to a page that something has happened
 CHANGE_HEADER = "interlock-change"
 KEPT = 5  # instants: somebody who was told longer ago gets an answer of their own
 
