@@ -9,6 +9,7 @@ from interlock.kernel.commands import Cancel, Submit, Work
 from interlock.kernel.ids import parse_id
 from interlock.lifecycles import shipped
 from interlock.plugins import make_engine
+from interlock.plugins.state_files.documents import list_workstreams
 from interlock.store.postgres import PostgresConnection
 from interlock.store.queries import dead_letters, lists
 from interlock.store.queries.views import Filter
@@ -110,6 +111,8 @@ def reads_little(database: Connection, server: str, many: int) -> None:
         (Filter(), PAGE + 1),
         (Filter(lifecycles=("job", "workflow_run")), PAGE + 1),
         (Filter(lifecycle="workflow_run"), 0),
+        (Filter(lifecycle="workstream"), 0),
+        (Filter(parent=7, lifecycle="task", states=("queued", "running")), 0),
         (Filter(task="none"), lists.LOOKED_MOST + lists.CHUNK),
         (Filter(categories=("failure", "cancelled", "dead", "gate", "closing")), 0),
         (Filter(states=("dead_lettered",)), 0),
@@ -129,6 +132,9 @@ def reads_little(database: Connection, server: str, many: int) -> None:
             for table in ("unit", "body"):
                 assert sum(read.rows.get(table, 0) for read in reads) <= most, (wanted, table)
             assert sum(read.rows.get("act", 0) for read in reads) <= 5 * most + 10, wanted
+    with watched(database) as reads:
+        assert engine.read(lambda connection: list_workstreams(connection, 1)) == []
+    assert large_scans(reads) == []
     with watched(database) as reads:
         engine.read(
             lambda connection: dead_letters.read_newest(

@@ -20,13 +20,15 @@ from interlock.plugins.evidence.blobs import sweep_blobs
 from interlock.plugins.evidence.logs import compress_logs
 from interlock.plugins.pauses import queries as pause_queries
 from interlock.plugins.schedules import queries as schedule_queries
+from interlock.plugins.state_files import queries as state_queries
+from interlock.plugins.state_files.documents import can_be_archived
 from interlock.plugins.workflows import queries as workflow_queries
 from interlock.plugins.workstreams import queries as stream_queries
 from interlock.store.acts import UNITS_MAX
 from interlock.store.flush import NeedChange, count_needs
 from interlock.store.ids import Ids
 from interlock.store.postgres import PostgresConnection
-from interlock.store.queries import feed, for_verbs, places, tenants, trees, views
+from interlock.store.queries import feed, for_verbs, places, task_graphs, tenants, trees, views, workers
 from interlock.store.queries import snapshots as reads_of
 from interlock.store.sqlite import SqliteConnection
 from interlock.store.unit_of_work import UnitOfWork, open_unit_of_work
@@ -286,6 +288,32 @@ FINDERS: dict[str, tuple[Callable[[UnitOfWork], object], set[str]]] = {
     ),
     "named_results": (lambda tx: stream_queries.read_named_results(tx, 7, ["a", "b"]), {*PLACE_KEY, *BODY_KEY}),
     "done_items": (lambda tx: stream_queries.read_done_items(tx, 7, ["a", "b"]), {*PLACE_KEY, *UNIT_KEY, *BODY_KEY}),
+    "graph_tasks": (
+        lambda tx: task_graphs.read_graph_tasks(tx.connection, 1, 7, "task"),
+        {"unit_parent", "one_place_a_unit", *UNIT, *BODY_KEY},
+    ),
+    "graph_needs": (lambda tx: task_graphs.read_graph_needs(tx.connection, 1, 7), {"unit_parent", *NEED_KEY}),
+    "graph_names": (lambda tx: task_graphs.read_place_names(tx.connection, 1, [7, 8]), {"one_place_a_unit"}),
+    "blockers": (
+        lambda tx: task_graphs.find_blockers(tx.connection, 1, 7, 5),
+        {"one_place_a_unit", *NEED_KEY, *UNIT, *BODY_KEY},
+    ),
+    "named_tasks": (lambda tx: stream_queries.list_named_tasks(tx.connection, 1, 7), {*PLACE_KEY, *UNIT}),
+    "stored_tasks": (
+        lambda tx: tx.connection.rows(state_queries.TASKS_BELOW, {"tenant": 1, "unit": 7}),
+        {"unit_parent", "one_place_a_unit", *UNIT, *BODY_KEY},
+    ),
+    "stored_needs": (
+        lambda tx: tx.connection.rows(state_queries.NEEDS_BELOW, {"tenant": 1, "unit": 7}),
+        {"unit_parent", *NEED_KEY},
+    ),
+    "open_below": (lambda tx: can_be_archived(tx.connection, 1, 7), {"unit_parent", *UNIT}),
+    "worker_named": (
+        lambda tx: workers.find_worker_named(tx.connection, 1, "nobody"),
+        {"worker_tenant_name_incarnation_key", "sqlite_autoindex_worker_2"},
+    ),
+    "held_by_a_worker": (lambda tx: workers.list_held(tx.connection, 1, 7, 10), {"lease_worker", *UNIT}),
+    "lost_by_a_worker": (lambda tx: workers.list_ended_leases(tx.connection, 3, 7, 10), {"lease_ended"}),
     "places": (lambda tx: list(places.read_places(tx, 7, ["a", "b"])), {*PLACE_KEY, *UNIT_KEY}),
     "names": (lambda tx: places.read_names(tx, [7, 8]), {"one_place_a_unit"}),
     "needs_below": (lambda tx: places.read_needs_below(tx, [7, 8]), {*NEED_KEY, *UNIT_KEY}),
@@ -301,6 +329,9 @@ LOOKS: dict[str, tuple[Callable[[Connection], object], set[str]]] = {
     "tree_of": (lambda connection: trees.read_tree(connection, 1, FILLED), {"unit_parent"}),
     "births_of": (lambda connection: trees.read_births(connection, 1, [7, 8]), BIRTHS),
     "events_in": (lambda connection: trees.read_events_in(connection, 1, [7, 8], 10**18), HISTORY),
+    "workers": (lambda connection: views.workers_seen(connection, 3), UNIT),
+    "handlers": (lambda connection: task_graphs.count_handlers(connection, 3), UNIT),
+    "worker_loads": (lambda connection: connection.rows(state_queries.WORKER_LOADS, {"tenant": 3}), UNIT),
 }
 
 

@@ -1,7 +1,5 @@
 """What the documents of a state folder say: counts and open tasks, metrics, and the graph of each workstream."""
 
-from typing import Any
-
 import msgspec
 
 from interlock.audit.log.checker import TASK, WORKER, WORKSTREAM
@@ -16,10 +14,12 @@ from interlock.plugins.state_files.queries import (
     TASKS_BELOW,
     WORKER_LOADS,
     WORKSTREAM_FACTS,
-    WORKSTREAMS_BEHIND,
 )
 from interlock.store.connection import Connection
+from interlock.store.queries.lists import LAST, find_births, read_born, refs_of
 from interlock.store.queries.snapshots import PAGE
+from interlock.store.queries.views import Filter
+from interlock.store.retention import split_ids
 
 OPEN_MAX = 1_000  # open tasks that are listed one by one
 
@@ -105,7 +105,8 @@ def read_overview(connection: Connection, tenant: int) -> Overview:
             format_id(WORKSTREAM, unit), name, state, None if began is None else max(0, now - began) / 1_000_000,
             *numbers,
         )
-        for unit, name, state, began, *numbers in connection.rows(OPEN_WORKSTREAMS, given)
+        for part in split_ids(list_workstreams(connection, tenant))
+        for unit, name, state, began, *numbers in connection.rows(OPEN_WORKSTREAMS, {**given, "ids": part})
     ]  # fmt: skip
     workers = [
         WorkerLoad(format_id(WORKER, unit), name, state, holding, capacity, round(holding / capacity, 4))
@@ -144,13 +145,13 @@ def read_graph(connection: Connection, tenant: int, unit: int) -> StoredGraph | 
 
 
 def list_workstreams(connection: Connection, tenant: int, ended: bool = False) -> list[int]:
-    """Returns the workstreams that have ended, or those that have not."""
-    rows = list[tuple[Any, ...]]()
-    last = 0
-    while page := connection.rows(WORKSTREAMS_BEHIND, {"tenant": tenant, "last": last, "page": PAGE}):
-        rows += page
-        last = page[-1][0]
-    return [unit for unit, outcome in rows if (outcome is not None) is ended]
+    """Returns the workstreams that have ended, or those that have not; no other units are read."""
+    births, place, listed = find_births(connection, (), Filter(lifecycle=WORKSTREAM)), (LAST, LAST, LAST), list[int]()
+    while page := read_born(connection, tenant, births, place, PAGE) if births else []:
+        refs = refs_of(connection, tenant, [unit for unit, *_ in page])
+        listed += [ref.unit for ref in refs if ref.ended is ended]
+        place = page[-1][2:]
+    return sorted(listed)
 
 
 def can_be_archived(connection: Connection, tenant: int, unit: int) -> bool | None:

@@ -59,16 +59,11 @@ WHERE unit.tenant = :tenant AND unit.lifecycle = 'task' AND unit.outcome IS NULL
 """
 WORKER_LOADS = """
 SELECT unit.id, worker.name, unit.state, worker.holding, worker.capacity FROM worker JOIN unit ON unit.id = worker.unit
-WHERE unit.tenant = :tenant AND unit.outcome IS NULL AND unit.category <> 'closed' ORDER BY unit.id
+WHERE worker.tenant = :tenant AND unit.category <> 'closed' ORDER BY worker.unit
 """
 OPEN_WORKSTREAMS = """
 SELECT unit.id, body.task, unit.state, unit.started_at, unit.total, unit.succeeded, unit.lost
-FROM unit JOIN body ON body.unit = unit.id
-WHERE unit.tenant = :tenant AND unit.lifecycle = 'workstream' AND unit.outcome IS NULL ORDER BY unit.id
-"""
-WORKSTREAMS_BEHIND = """
-SELECT id, outcome FROM unit
-WHERE tenant = :tenant AND lifecycle = 'workstream' AND id > :last ORDER BY id LIMIT :page
+FROM unit JOIN body ON body.unit = unit.id WHERE unit.tenant = :tenant AND unit.id {ids} ORDER BY unit.id
 """
 WORKSTREAM_FACTS = """
 SELECT body.task, unit.state, unit.outcome, body.created_at FROM unit JOIN body ON body.unit = unit.id
