@@ -5,7 +5,7 @@ import random
 import msgspec
 
 from interlock.client.why import explain
-from interlock.kernel.commands import PauseWork, Submit, UnpauseWork, Work
+from interlock.kernel.commands import PauseWork, Signal, Submit, UnpauseWork, Work
 from interlock.kernel.timing import STANDS_US
 from interlock.plugins.pauses.queries import find_run_out, find_stopped_for_ever
 from tests.engine.world import SECOND, World
@@ -106,6 +106,31 @@ def test_clocks_under_pauses_that_overlap_count_what_was_not_paused(world: World
             assert world.unit(unit).outcome is None
         let_time_pass(world, left[task] // SECOND)
         assert world.unit(task).outcome is not None
+
+
+def test_a_clock_that_starts_anew_during_a_pause_has_stood_since_then_only(world: World) -> None:
+    """What waits has a clock again when its signal comes; before, between or after what was paused."""
+    limit = 100 * SECOND
+    job = world.submit("parent", queue_timeout_us=limit)
+    (grant,) = world.claim(world.worker())
+    world.start(grant)
+    world.release(grant, signal="child")
+    assert world.unit(job).deadline_at is None
+    world.send(PauseWork(unit=job))
+    let_time_pass(world, 500)
+    world.send(Signal(unit=job, name="child"))
+    assert world.unit(job).deadline_at == world.now_us + limit
+    let_time_pass(world, 30)
+    world.send(PauseWork(unit=job, for_us=50 * SECOND, reason="for a while"))
+    let_time_pass(world, 60)  # ten seconds after its end
+    assert world.unit(job).deadline_at == world.now_us + limit - 10 * SECOND
+    world.send(PauseWork(unit=job))
+    let_time_pass(world, 500)
+    assert world.unit(job).outcome is None
+    world.send(UnpauseWork(unit=job))
+    assert world.unit(job).deadline_at == world.now_us + limit - 10 * SECOND
+    let_time_pass(world, 90)
+    assert world.unit(job).outcome is not None
 
 
 def test_the_laws_notice_a_clock_that_ran_out_under_a_pause_and_one_that_stands_for_ever(world: World) -> None:

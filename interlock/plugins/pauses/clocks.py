@@ -13,6 +13,8 @@ time that they share.
 from collections.abc import Iterator, Sequence
 
 from interlock.core.advance import change
+from interlock.core.effective_policy import find_deadline
+from interlock.kernel.lifecycle import Category
 from interlock.kernel.rows import PauseRow, Unit
 from interlock.kernel.timing import STANDS_US
 from interlock.plugins.pauses.queries import UNIT, find_clocked_below, load_parents, read_ended_pauses, read_for_claim
@@ -49,7 +51,18 @@ def move_clocks(tx: UnitOfWork, pause: PauseRow) -> None:
         counted = [other for other in others if other.unit in set(find_line(tx, unit))] if others else []
         stood_us = measure(max(pause.since, unit.changed_at), end_of(pause), counted)
         at = unit.deadline_at or 0
-        change(tx, unit, deadline_at=(at - STANDS_US if at >= STANDS_US else at) + stood_us)
+        at = at - STANDS_US if at >= STANDS_US else at
+        change(tx, unit, deadline_at=max(at, min(at + stood_us, latest_deadline(tx, unit, end_of(pause)))))
+
+
+def latest_deadline(tx: UnitOfWork, unit: Unit, end: int) -> int:
+    """The latest time to which a clock that stood until then may run: all of its time is left at most.
+
+    What waited for a signal has a clock that starts anew when it comes, without a transition. If that was during the
+    pause, the clock has stood since then only.
+    """
+    restarts = unit.category in (Category.READY, Category.WAITING)
+    return (find_deadline(tx, unit, end) if restarts else None) or 2 * STANDS_US
 
 
 def measure(since: int, until: int, others: Sequence[PauseRow]) -> int:
