@@ -120,6 +120,9 @@ EndGuard = Callable[["UnitOfWork", Unit, Outcome], None]
 OnRelease = Callable[["UnitOfWork", Unit, Release, int | None], tuple[dict[str, Any], dict[str, Any]] | None]
 # Called to do an ended unit again. Returns the new one, or None if the unit is no business of this plugin.
 OnRerun = Callable[["UnitOfWork", Unit, Requeue | Rerun], Submitted | None]
+# Called before the tasks of an ended unit are made again below a new one, some of them with what they came to: the old
+# unit, the new one, and the tasks that are to be done again. Returns further ones that must be.
+BeforeRerun = Callable[["UnitOfWork", Unit, Unit, Collection[int]], Collection[int]]
 # Called to carry out a verdict. Returns where the unit stands, or None if the engine is to do it.
 OnDecide = Callable[["UnitOfWork", Decide], Standing | None]
 # Called after a verdict was carried out.
@@ -168,6 +171,7 @@ class Hooks(NamedTuple):
     grant_fields: tuple[GrantFields, ...] = ()
     on_release: tuple[OnRelease, ...] = ()
     on_rerun: tuple[OnRerun, ...] = ()
+    before_rerun: tuple[BeforeRerun, ...] = ()
     on_decide: tuple[OnDecide, ...] = ()
     after_decide: tuple[AfterDecide, ...] = ()
     before_record: tuple[BeforeRecord, ...] = ()

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from interlock.audit.laws import audit
-from interlock.kernel.commands import Claim, Decide, Finish, LeaseGrant, Outcome, Submit, Work
+from interlock.kernel.commands import Claim, Decide, Finish, LeaseGrant, Outcome, Rerun, Submit, Work
 from interlock.kernel.errors import InterlockError
 from interlock.kernel.ids import format_id
 from interlock.plugins import STANDARD
@@ -230,6 +230,54 @@ def test_a_workstream_without_changes_has_no_head(world: World) -> None:
     finish_next(world, worker, "work", {"commit": "b"})
     finish_next(world, worker, "merge", {**merge("b", "b", "b"), "already": True})
     assert finish_next(world, worker, "merge", {"already": True}).head == ""
+
+
+def finish_all(world: World, worker: int, tag: str) -> dict[str, str]:
+    """Everything is worked on; merges are called after their tasks. Returns where each task began."""
+    began: dict[str, str] = {}
+    while grants := world.claim(worker):
+        (grant,) = grants
+        world.start(grant)
+        order = read_order(grant.options)
+        assert order is not None
+        if order.role == "work":
+            began[grant.task] = order.head
+            result: dict[str, Any] = {"commit": f"c{grant.task}"}
+        elif order.role == "merge" and not order.onto:
+            commit = msgspec.json.decode(dict(grant.outputs or ())["result"])["commit"]
+            result = merge(f"{tag}{commit[1:]}", order.head or "b", commit)
+        else:
+            began[order.onto or order.role] = order.head
+            result = {"commit": "x"}
+        world.finish(grant, result=said(**result))
+    return began
+
+
+def test_a_rerun_from_a_task_on_begins_before_its_commit(world: World) -> None:
+    """What was merged after it is done again too: it stands on what is left out. So it is in a rerun of a rerun."""
+    needs = {"t0": (), "t1": ("t0",), "t2": ("t0",), "t3": ("t2",)}
+    stream, _ = stream_of(world, *({"task": name, "needs": some} for name, some in needs.items()))
+    worker = world.worker("site", capabilities=("repo:site",))
+    began = finish_all(world, worker, "m")
+    assert (began["t0"], began["t1"], began["main"]) == ("", "mt0", "mt3")
+
+    def rerun(old: int, tag: str, **facts: Any) -> tuple[int, dict[str, str]]:
+        fresh = world.send(Rerun(unit=old, **facts)).unit
+        return fresh, finish_all(world, worker, tag)
+
+    again, began = rerun(stream, "n", from_task="t2")
+    assert (sorted(began), began["t2"], began["main"]) == (["clean", "main", "t2", "t3"], "mt1", "nt3")
+    assert rerun(stream, "o", from_task="t3")[1]["t3"] == "mt2"
+    began = rerun(stream, "p", from_task="t1")[1]
+    assert (sorted(began), began["t1"]) == (["clean", "main", "t1", "t2", "t3"], "mt0")
+    began = rerun(stream, "q", from_task="t0")[1]
+    assert (len(began), began["t0"]) == (6, "")
+    assert rerun(stream, "r", failed=True)[1]["main"] == "mt3"
+    assert rerun(stream, "s")[1]["t0"] == ""
+    began = rerun(again, "u", from_task="t3")[1]
+    assert (sorted(began), began["t3"]) == (["clean", "main", "t3"], "nt2")
+    began = rerun(again, "v", from_task="t1")[1]
+    assert (sorted(began), began["t1"]) == (["clean", "main", "t1", "t2", "t3"], "mt0")
 
 
 def test_what_only_the_engine_says_is_not_taken_from_others(world: World) -> None:

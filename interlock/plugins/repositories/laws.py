@@ -7,7 +7,13 @@ import msgspec
 from interlock.core.effective_policy import policy_in
 from interlock.kernel.blobs import parse_reference
 from interlock.plugins.repositories.options import make_capability, read_repository
-from interlock.plugins.repositories.queries import MergeNote, read_all_merges, read_needing, read_results
+from interlock.plugins.repositories.queries import (
+    MergeNote,
+    read_all_merges,
+    read_beginnings,
+    read_needing,
+    read_results,
+)
 from interlock.store.connection import Connection
 
 
@@ -27,7 +33,7 @@ def find_wrong_merges(connection: Connection) -> Iterator[tuple[int, str]]:
     merges = read_all_merges(connection)
     results = read_results(connection, (unit for _, _, merge in merges for unit in (merge.task, merge.job)))
     numbers: dict[int, int] = {}
-    heads: dict[int, str] = {}
+    heads = read_beginnings(connection)
     tasks: set[tuple[int, int]] = set()
     for stream, number, merge in merges:
         numbers[stream] = numbers.get(stream, 0) + 1
@@ -37,7 +43,7 @@ def find_wrong_merges(connection: Connection) -> Iterator[tuple[int, str]]:
         if (stream, merge.task) in tasks:
             yield stream, f"the commit of its task {merge.task} was merged twice"
         if heads.get(stream, merge.base) != merge.base:
-            yield stream, f"its merge {number} begins at {merge.base}, and the one before ended at {heads[stream]}"
+            yield stream, f"its merge {number} begins at {merge.base}, and what was before it ended at {heads[stream]}"
         tasks.add((stream, merge.task))
         heads[stream] = merge.head
         yield from ((stream, why) for why in compare_merge(merge, results))

@@ -10,6 +10,7 @@ from interlock.plugins.repositories.streams import (
     PLAN_MERGES,
     complete_repositories,
     hand_over_repositories,
+    leave_out_merges,
     prepare_repository,
 )
 from interlock.store.hooks import GrantFields, Hooks
@@ -24,6 +25,7 @@ PLUGIN = Plugin(
         checks=(check_repository,),
         complete_work=(complete_repositories,),
         prepare_work=(prepare_repository,),
+        before_rerun=(leave_out_merges,),
         grant_fields=(GrantFields(lambda kind: kind.has_options, hand_over_repositories),),
         reactions=(KEEP_MERGES, PLAN_MERGES, CLEAN_UP),
     ),

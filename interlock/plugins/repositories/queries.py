@@ -5,17 +5,21 @@ from collections.abc import Iterable
 import msgspec
 
 from interlock.store.connection import Connection
+from interlock.store.queries.for_verbs import read_notes
 from interlock.store.unit_of_work import UnitOfWork
 
+BEGINS = "begins"  # the kind of note of a workstream that does another again: the commit at which it begins
 MERGED = "merged"  # the kind of note of a workstream: a task's commit was merged into its branch
 STREAMS = "SELECT unit, policy, retry_of FROM body WHERE unit {ids}"
 NEWEST = """
 SELECT name, payload FROM note WHERE unit = :unit AND kind = 'merged' ORDER BY name DESC LIMIT 1
 """
-TAKEN_OVER = """
-SELECT 1 FROM unit WHERE parent = :unit AND lifecycle = 'task' AND outcome = 'success' AND fence = 0 LIMIT 1
+DONE_AGAIN = """
+SELECT body.retry_of, unit.id FROM unit JOIN body ON body.unit = unit.id
+WHERE unit.parent = :unit AND body.retry_of IS NOT NULL
 """
 MERGES = "SELECT payload FROM note WHERE unit = :unit AND kind = 'merged' ORDER BY name LIMIT :limit"
+ALL_BEGINNINGS = "SELECT unit, payload FROM note WHERE kind = 'begins'"
 ALL_MERGES = "SELECT unit, name, payload FROM note WHERE kind = 'merged' ORDER BY unit, name"
 RESULTS = """
 SELECT body.unit, lifecycle, outcome, result FROM body JOIN unit ON unit.id = body.unit WHERE body.unit {ids}
@@ -50,9 +54,21 @@ def read_newest_merge(tx: UnitOfWork, stream: int) -> tuple[int, MergeNote | Non
     return (int(rows[0][0]), msgspec.json.decode(rows[0][1], type=MergeNote)) if rows else (0, None)
 
 
-def has_taken_over(tx: UnitOfWork, stream: int) -> bool:
-    """Whether a workstream has a task that was completed in the one which it does again."""
-    return bool(tx.connection.rows(TAKEN_OVER, {"unit": stream}))
+def read_beginning(tx: UnitOfWork, stream: int) -> str:
+    """The commit at which a workstream begins that takes tasks over from another one; "" if it says none."""
+    notes = read_notes(tx, [stream], BEGINS)
+    return str(msgspec.json.decode(notes[-1].payload)) if notes else ""
+
+
+def read_beginnings(connection: Connection) -> dict[int, str]:
+    """By workstream that does another again: the commit at which it begins, if it says one."""
+    rows = [(unit, msgspec.json.decode(payload)) for unit, payload in connection.rows(ALL_BEGINNINGS)]
+    return {unit: head for unit, head in rows if head}
+
+
+def read_done_again(tx: UnitOfWork, stream: int) -> dict[int, int]:
+    """By task that another one below a workstream does again: that one."""
+    return dict(tx.connection.rows(DONE_AGAIN, {"unit": stream}))
 
 
 def read_merges(connection: Connection, stream: int, limit: int) -> list[MergeNote]:

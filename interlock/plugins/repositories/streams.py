@@ -13,7 +13,7 @@ engine knows is enough to never merge anything but the commit of an accepted res
 When a workstream enters its gate, it gets a merge plan as an artifact. When it has ended, a job removes its worktrees.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from hashlib import sha256
 from typing import Any
 
@@ -50,21 +50,25 @@ from interlock.plugins.repositories.options import (
     read_repository,
 )
 from interlock.plugins.repositories.queries import (
+    BEGINS,
     DIGITS,
     MERGED,
     MergeNote,
-    has_taken_over,
+    read_beginning,
+    read_done_again,
     read_merges,
     read_newest_merge,
     read_streams,
 )
 from interlock.store.hooks import Moved, MoveKind, Reaction
 from interlock.store.queries.for_verbs import has_artifact, load_lanes
+from interlock.store.retention import split_ids
 from interlock.store.unit_of_work import UnitOfWork
 
 WORKSTREAMS = "workstreams"  # the member that says what a task is in its workstream
 PLAN = "merge_plan"  # the name of the artifact
 PLAN_MAX = 1_000  # merges that a plan lists
+MERGES_MAX = 2**31  # of a workstream: all of them
 DEFAULT = "default"  # the queue of work that names none
 EARLIER_MAX = 100  # workstreams that each do the one before again
 
@@ -210,17 +214,13 @@ def make_order(
 
 
 def find_head(tx: UnitOfWork, stream: int, retry_of: int | None) -> str:
-    """The commit at which tasks of a workstream begin; one that takes over from another goes on where that stopped."""
+    """The commit at which tasks of a workstream begin; `retry_of` is the one that it does again."""
     if head := find_unkept_head(tx, stream):
         return head
-    for _ in range(EARLIER_MAX):
-        _, newest = read_newest_merge(tx, stream)
-        if newest is not None:
-            return newest.head
-        if retry_of is None or not has_taken_over(tx, stream):
-            return ""
-        stream, (_, retry_of) = retry_of, read_streams(tx, [retry_of]).get(retry_of, ("{}", None))
-    return ""
+    _, newest = read_newest_merge(tx, stream)
+    if newest is not None:
+        return newest.head
+    return "" if retry_of is None else read_beginning(tx, stream)
 
 
 def find_unkept_head(tx: UnitOfWork, stream: int) -> str:
@@ -271,6 +271,55 @@ def read_accepted_merge(tx: UnitOfWork, check: Unit) -> tuple[RepositoryOptions 
     if not isinstance(result, dict) or not result.get("commit") or result.get("already"):
         return None, {}  # there was nothing to merge
     return options, result
+
+
+# A workstream is done again.
+
+
+def leave_out_merges(tx: UnitOfWork, old: Unit, fresh: Unit, left_out: Collection[int]) -> set[int]:
+    """A workstream that takes tasks over begins before the first commit of a task that is done again.
+
+    Returns the tasks whose commits were merged from there on: they stand on what is left out.
+    """
+    options = read_repository(policy_of(tx.body(old)).options)
+    if options is None or not options.repo:
+        return set()
+    merges = list_merges(tx, old.id)
+    first = next((place for place, (task, _) in enumerate(merges) if task in left_out), len(merges))
+    head = merges[first - 1][1].head if first else ""
+    note(tx, fresh.id, BEGINS, msgspec.json.encode(head).decode())
+    return {task for task, _ in merges[first:]}
+
+
+def list_merges(tx: UnitOfWork, stream: int, depth: int = 0) -> list[tuple[int, MergeNote]]:
+    """What the head of a workstream is made of, the first merge first, each with the task, or the map that made it.
+
+    What was merged into an earlier workstream that this one does again is told of its own tasks.
+    """
+    merges = list[tuple[int, MergeNote]]()
+    beginning = read_beginning(tx, stream)
+    _, retry_of = read_streams(tx, [stream]).get(stream, ("{}", None))
+    if beginning and retry_of is not None and depth < EARLIER_MAX:
+        again = read_done_again(tx, stream)
+        for task, merge in list_merges(tx, retry_of, depth + 1):
+            merges.append((again.get(task, task), merge))
+            if merge.head == beginning:
+                break
+    if beginning and not merges:  # the earlier one was archived
+        merges.append((0, MergeNote(task=0, name="", job=0, fence=0, commit="", base="", head=beginning)))
+    own = read_merges(tx.connection, stream, MERGES_MAX)
+    policies = {
+        task: policy
+        for part in split_ids([merge.task for merge in own])
+        for task, (policy, _) in read_streams(tx, part).items()
+    }
+    return [*merges, *((find_map(policies.get(merge.task, "{}")) or merge.task, merge) for merge in own)]
+
+
+def find_map(policy: str) -> int | None:
+    """The map that made a task, if one did."""
+    own: int | None = (read_members(policy_in(policy).options).get(WORKSTREAMS) or {}).get("item_of")
+    return own
 
 
 # A workstream enters its gate, and ends.

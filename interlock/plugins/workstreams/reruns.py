@@ -3,7 +3,7 @@
 It has the tasks that counted in the old one, each again with its name, its work and its needs. With `failed`, those
 that were completed are taken over with their outputs; with `from_task`, those that were completed and do not come after
 that task. A map that is done again makes its tasks anew, but for those that were completed with the same element and
-that would have been taken over too.
+that would have been taken over too. Other plugins may name tasks that cannot be taken over because of what is left out.
 """
 
 from collections.abc import Iterable, Mapping
@@ -57,6 +57,8 @@ def rerun_workstream(tx: UnitOfWork, old: Unit, command: Requeue | Rerun) -> Sub
     kept, partly = choose_kept(command, tasks, needs)
     stamp = make_again_stamp(command)
     fresh = copy_workstream(tx, old, stamp)
+    if command.failed or command.from_task is not None:
+        kept, partly = leave_out_more(tx, old, fresh, needs, kept, partly)
     made = copy_tasks(tx, fresh, tasks, needs, kept, stamp)
     for task in sorted(partly - kept):
         if is_map(tasks[task].body):
@@ -133,9 +135,23 @@ def choose_kept(
     if not first:
         names = name_all([task.name for task in tasks.values() if task.name is not None])
         raise Unknown(f"there is no task '{command.from_task}'; there are {names or 'none with a name'}")
-    edges = [(need.needs, unit) for unit, some in needs.items() for need in some]
-    after = reachable(first, edges)
+    after = find_after(first, needs)
     return completed - after, tasks.keys() - after
+
+
+def find_after(first: Iterable[int], needs: Mapping[int, Iterable[Need]]) -> set[int]:
+    """Some tasks, and all that come after them."""
+    return set(reachable(first, [(need.needs, unit) for unit, some in needs.items() for need in some]))
+
+
+def leave_out_more(
+    tx: UnitOfWork, old: Unit, fresh: Unit, needs: Mapping[int, Iterable[Need]], kept: set[int], partly: set[int]
+) -> tuple[set[int], set[int]]:
+    """What is kept, without what plugins cannot keep because of what is left out, and without what comes after it."""
+    left_out = needs.keys() - partly
+    more = {task for hook in tx.hooks.before_rerun for task in hook(tx, old, fresh, left_out)}
+    after = find_after(more - left_out, needs)
+    return kept - after, partly - after
 
 
 def copy_workstream(tx: UnitOfWork, old: Unit, stamp: Stamp) -> Unit:
