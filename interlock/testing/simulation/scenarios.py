@@ -160,13 +160,13 @@ ci build: plan claim start release
 ci build ttl=40s: plan claim start lose claim start lose claim start lose
 ci build: plan claim start cancel stop
 ci build: plan claim start beat complete
-ci build: plan claim start beat release
+ci build ttl=40s: plan claim start beat release claim start beat lose
 ci build: plan claim start beat cancel complete
 ci build ttl=40s losses=1: plan claim start beat lose
 ci build timeout=60s: plan claim start beat endure
 ci build: plan claim start beat run.cancel break
 ci build: plan claim start beat upload break
-ci build: plan claim start beat upload release
+ci build ttl=40s: plan claim start beat upload release claim start beat upload lose
 ci build ttl=40s losses=1: plan claim start beat upload lose
 ci build timeout=60s: plan claim start beat upload endure
 ci build: plan claim start beat upload cancel 30 tick
