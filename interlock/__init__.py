@@ -1,8 +1,9 @@
 """Interlock: a durable work orchestrator on one small kernel of explicit state machines."""
 
+from interlock.client.agents import Agent, AgentRun
 from interlock.client.app import App, open  # noqa: A004
 from interlock.client.children import child
-from interlock.client.context import Context
+from interlock.client.context import AgentContext, Context
 from interlock.client.exceptions import (
     Cancelled,
     Failed,
@@ -29,9 +30,9 @@ from interlock.kernel.errors import InterlockError, LeaseConflictError, Permanen
 
 __version__ = "0.1.0"
 __all__ = [
-    "App", "Cancelled", "Context", "Failed", "InterlockError", "Job", "LeaseConflictError", "NoAnswer", "NoSignal",
-    "NotDone", "Outage", "PermanentError", "Reject", "Rejected", "Result", "Retry", "Run", "Snooze", "StillWaiting",
-    "Task", "TransientError", "ValidationError", "Workflow", "Workstream", "WorkstreamRun", "approval", "child",
-    "counted", "exclusive", "limit", "map", "merge", "open", "parallel", "rate", "rated", "shared", "shell", "step",
-    "task",
+    "Agent", "AgentContext", "AgentRun", "App", "Cancelled", "Context", "Failed", "InterlockError", "Job",
+    "LeaseConflictError", "NoAnswer", "NoSignal", "NotDone", "Outage", "PermanentError", "Reject", "Rejected", "Result",
+    "Retry", "Run", "Snooze", "StillWaiting", "Task", "TransientError", "ValidationError", "Workflow", "Workstream",
+    "WorkstreamRun", "approval", "child", "counted", "exclusive", "limit", "map", "merge", "open", "parallel", "rate",
+    "rated", "shared", "shell", "step", "task",
 ]  # fmt: skip

@@ -10,6 +10,7 @@ from threading import Lock
 from types import TracebackType
 from typing import Any, Concatenate, ParamSpec, TypeVar, Unpack, overload
 
+from interlock.client.agents import Agent, AgentRun, define_agent
 from interlock.client.async_pairs import AsyncBridge, Call, Sender, verb
 from interlock.client.backend import Backend, find_tenant, is_far, open_far, open_here, parse_address
 from interlock.client.blobs import pack, pack_apart
@@ -54,6 +55,7 @@ A = TypeVar("A")
 P = ParamSpec("P")
 R = TypeVar("R")
 T = TypeVar("T")
+RUNS: dict[str, type[Run]] = {"workstream": WorkstreamRun, "agent_run": AgentRun}  # by how their ids begin
 
 
 class App:
@@ -146,6 +148,21 @@ class App:
 
         return define if handler is None else define(handler)
 
+    def agent(
+        self, handler: Callable[..., Any] | None = None, /, *, name: str | None = None, corrections: int | None = None,
+        optimizations: int | None = None, **rules: Any,
+    ) -> Any:  # fmt: skip
+        """Makes a function an agent of this app: `.submit()` makes a run that can be resumed.
+
+        `corrections` and `optimizations` are how often a run may enter these phases, over all its jobs; without them,
+        as often as it wants. `rules` are those of a task.
+        """
+
+        def define(function: Callable[..., Any]) -> Agent:
+            return define_agent(self, function, name or function.__name__, corrections, optimizations, rules)
+
+        return define if handler is None else define(handler)
+
     def define(self, handler: Callable[P, R], name: str, rules: dict[str, Any]) -> Task[P, R]:
         if name in self.tasks:
             raise InterlockError(f"this app has a task '{name}' already; give one of them another name")
@@ -192,9 +209,9 @@ class App:
         return [future.result() for future in self.put_all(self.definitions)] if self.definitions else []
 
     def run(self, run: int | str) -> Run:
-        """Returns a run by its id; of a workstream, a handle of one. Nothing is read."""
-        kind = WorkstreamRun if isinstance(run, str) and run.startswith("workstream_") else Run
-        return kind(self, parse_id(run) if isinstance(run, str) else run)
+        """Returns a run by its id; of a workstream or an agent, a handle of one. Nothing is read."""
+        prefix = run.rpartition("_")[0] if isinstance(run, str) else ""
+        return RUNS.get(prefix, Run)(self, parse_id(run) if isinstance(run, str) else run)
 
     def rerun(self, run: int | str, *, from_: str | None = None, by: str = "local", reason: str = "") -> Run:
         """Makes a new run of the same steps, from one of them on; the outputs of those before it are taken over."""

@@ -153,6 +153,17 @@ class Effecting(Protocol):
     ) -> T: ...
 
 
+class Phasing(Protocol):
+    """`ctx.phase("optimizing")`: the run of this job enters a phase, by the name of a state or of a move.
+
+    In an `async def` handler it is awaited. It raises PermanentError if the phase cannot follow the one that the run is
+    in, or the run has entered it as often as it may.
+    """
+
+    def __call__(self, name: str) -> Any: ...
+    async def aio(self, name: str) -> None: ...
+
+
 class Context(Protocol):
     """Handed to the parameter that is annotated with it."""
 
@@ -183,7 +194,7 @@ class Context(Protocol):
 
     @property
     def fence(self) -> int:
-        """Grows with every grant of this job: hand it to systems that can refuse an older one."""
+        """Grows with every grant of this job, and over the jobs of a run: for systems that can refuse an older one."""
 
     @property
     def cancelled(self) -> bool:
@@ -223,3 +234,9 @@ class Context(Protocol):
 
     def sleep(self, name: str, length: Length) -> None:
         """Waits for so long, once under each name, however often the handler is called. Nobody works here meanwhile."""
+
+
+class AgentContext(Context, Protocol):
+    """The same for the handler of an agent."""
+
+    phase: Phasing

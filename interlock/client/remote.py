@@ -37,7 +37,7 @@ SIZE_MAX = BODY_MAX - 1_000  # bytes of all commands of one request
 GRACE = 10.0  # seconds that requests on their way get to finish, once the client is closed
 CUT_OFF = "the client was closed before there was an answer; whether this was done is not known"
 CLOSED = "this client is closed; open another one"
-IDEMPOTENT_NOTES = ("progress", "checkpoint", "step", "compensation")
+IDEMPOTENT_NOTES = ("progress", "checkpoint", "step", "compensation", "phase")
 
 
 class OutgoingCommand:

@@ -136,7 +136,7 @@ def claim_reads(cache: EngineCache, claims: Sequence[Claim]) -> Queries:
 
 def make_grants(tx: UnitOfWork, units: list[Unit], secrets: list[str]) -> list[LeaseGrant]:
     """What a worker is told of units that it holds, with what earlier attempts left for this one."""
-    memory = read_remembered(tx, [unit.id for unit in units if unit.fence > 1])
+    memory = read_remembered(tx, [unit.id for unit in units if has_memory(tx, unit)])
     extras = read_grant_fields(tx, units)
     grants = []
     for unit, secret in zip(units, secrets, strict=True):
@@ -154,6 +154,11 @@ def make_grants(tx: UnitOfWork, units: list[Unit], secrets: list[str]) -> list[L
     return grants
 
 
+def has_memory(tx: UnitOfWork, unit: Unit) -> bool:
+    """Whether earlier attempts may have left something: its own, or those of the unit that it does again in its run."""
+    return unit.fence > 1 or (unit.parent is not None and tx.body(unit).retry_of is not None)
+
+
 def read_grant_fields(tx: UnitOfWork, units: list[Unit]) -> list[Mapping[int, Mapping[str, Any]]]:
     """Returns what plugins tell a worker of units, in the order of the plugins: each of those that it serves."""
     hooks, known = tx.hooks.grant_fields, tx.cache.state(ServedGrants).places
@@ -161,7 +166,7 @@ def read_grant_fields(tx: UnitOfWork, units: list[Unit]) -> list[Mapping[int, Ma
     for unit in units:
         own = policy_of(tx.body(unit))
         kind = GrantKind(
-            unit.fence > 1, unit.parent is not None, bool(unit.decides), own.step is not None, own.takes_outputs,
+            has_memory(tx, unit), unit.parent is not None, bool(unit.decides), own.step is not None, own.takes_outputs,
             own.options is not None,
         )  # fmt: skip
         if kind not in known:

@@ -107,6 +107,8 @@ def enter(tx: UnitOfWork, command: Enter) -> list[LeaseStatus]:
             raise Refused(run.lifecycle, run.state, command.phase, tx.lifecycle(run).triggers(run.state))
         if of_run.owner is Owner.VALIDATOR and tx.lifecycle(run).settled(of_run.path[-1]):
             raise NotWanted(f"'{command.phase}' is a verdict: checks or people give it, never the holder of the work")
+        for guard in tx.hooks.phase_guards:
+            guard(tx, run, command.phase)
         advance(tx, run, command.phase, stamp)
 
     return apply_each(tx, command, command.held, apply)

@@ -241,11 +241,11 @@ def create_ready(tx: UnitOfWork, work: Work, stamp: Stamp, parent: Unit | None, 
         raise InterlockError(
             f"{format_id(parent.lifecycle, parent.id)} has ended ({parent.state}); it gets no more children"
         )
-    if parent is not None and work.decides:
-        refuse_second_child(tx, parent)
     needs = lock_needs(tx, work, parent, refs)
     for hook in tx.hooks.prepare_work:
         work = hook(tx, work, parent)
+    if parent is not None and work.decides:
+        refuse_second_child(tx, parent)
     if work.retry_of is not None:
         refuse_wrong_retry(tx, work, work.retry_of)
     if work.cause:

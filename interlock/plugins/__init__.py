@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from interlock.core.engine import Engine
 from interlock.core.plugin import Registry
 from interlock.kernel.lifecycle import Lifecycle
+from interlock.plugins.agents.plugin import PLUGIN as AGENTS
 from interlock.plugins.approvals.plugin import PLUGIN as APPROVALS
 from interlock.plugins.checks.plugin import PLUGIN as CHECKS
 from interlock.plugins.concurrency.plugin import PLUGIN as CONCURRENCY
@@ -25,7 +26,7 @@ from interlock.store.connection import Connection, WakeupChannel
 STANDARD = Registry(
     (
         CONCURRENCY, PARKING, EFFECTS, WORKSTREAMS, CHECKS, WORKFLOWS, GRAPHS, APPROVALS, SCHEDULES, EVIDENCE, SHELL,
-        TASKS, PAUSES, REPOSITORIES, STATE_FILES,
+        TASKS, PAUSES, REPOSITORIES, STATE_FILES, AGENTS,
     )
 )  # fmt: skip
 

@@ -66,7 +66,7 @@ class Reaction(NamedTuple):
 class GrantKind(NamedTuple):
     """What thousands of grants have in common, and all by which fields are added to them."""
 
-    is_repeated: bool  # the unit was granted before
+    is_repeated: bool  # the unit was granted before, or does another one of its run again
     is_child: bool
     decides: bool  # the unit counts for its parent's outcome
     is_named: bool  # it has a name in its parent
@@ -132,6 +132,9 @@ BeforeRecord = Callable[[Record], None]
 # Called with something that the holder of a unit records. Returns whether the plugin has kept it. Raises NotWanted if
 # it is not accepted: nothing has changed then.
 OnRecord = Callable[["UnitOfWork", Unit, Record], bool]
+# Called when a holder enters a phase of its run, with the run and the trigger; the move is listed, and not made yet.
+# Raises NotWanted if it may not be made: nothing has changed then.
+PhaseGuard = Callable[["UnitOfWork", Unit, str], None]
 # Called with a parent that is about to make the move that its children have led to, and the trigger.
 BeforeRollUp = Callable[["UnitOfWork", Unit, str], None]
 # Called with a unit whose deadline has passed. Returns whether its clock stands: then it is set aside until somebody
@@ -176,6 +179,7 @@ class Hooks(NamedTuple):
     after_decide: tuple[AfterDecide, ...] = ()
     before_record: tuple[BeforeRecord, ...] = ()
     on_record: tuple[OnRecord, ...] = ()
+    phase_guards: tuple[PhaseGuard, ...] = ()
     before_roll_up: tuple[BeforeRollUp, ...] = ()
     clocks: tuple[Clock, ...] = ()
     on_stale: tuple[OnStale, ...] = ()

@@ -16,7 +16,7 @@ import msgspec
 from interlock.blobs.store import read_file
 from interlock.client.async_pairs import Sender
 from interlock.client.blobs import keep_pieces, unpack
-from interlock.client.context import Context, JobLogger
+from interlock.client.context import AgentContext, JobLogger
 from interlock.client.durations import Length
 from interlock.client.exceptions import Await, NoSignal, checked_cost
 from interlock.kernel.commands import (
@@ -35,7 +35,7 @@ from interlock.worker.effects import EffectRecorder
 from interlock.worker.job_logs import JobLog
 from interlock.worker.log_lines import describe_job
 from interlock.worker.task_adder import TaskAdder
-from interlock.worker.waiting import Asker, Spawner
+from interlock.worker.waiting import Asker, Spawner, check_recorded
 
 if TYPE_CHECKING:
     from interlock.client.app import App
@@ -44,6 +44,7 @@ LOG = logging.getLogger("interlock.job")
 BYTES = (bytes, bytearray, memoryview, Path)  # what an artifact is kept as it is
 OCTETS = "application/octet-stream"
 SIGNALS_MAX = 20  # that a handler may wait for at a time
+PHASES = {"running": "run", "correcting": "correct", "optimizing": "optimize", "validating": "check"}  # by state
 SLEEP = "sleep:"  # how the engine calls a wait that only time ends
 
 
@@ -78,7 +79,7 @@ def drop_log(log: JobLog) -> None:
     log.close()
 
 
-class JobContext(Context):
+class JobContext(AgentContext):
     """The context of one attempt. `cancelled` turns true when the job is asked to stop, or its lease is lost."""
 
     def __init__(self, sender: Sender, grant: LeaseGrant, tenant: int, later: Callable[[Record], None]) -> None:
@@ -104,6 +105,10 @@ class JobContext(Context):
     @cached_property
     def step(self) -> "StepRecorder":  # type: ignore[override]
         return StepRecorder(self)
+
+    @cached_property
+    def phase(self) -> "PhaseEntrance":  # type: ignore[override]
+        return PhaseEntrance(self)
 
     @cached_property
     def artifact(self) -> "ArtifactRecorder":  # type: ignore[override]
@@ -160,8 +165,8 @@ class JobContext(Context):
 
     @property
     def fence(self) -> int:
-        """Grows with every grant of this job: hand it to systems that can refuse an older one."""
-        return self.grant.fence
+        """Grows with every grant of this job, and over the jobs of a run: for systems that can refuse an older one."""
+        return self.grant.fence_base + self.grant.fence
 
     @property
     def correlation(self) -> str:
@@ -313,6 +318,27 @@ def encode_step(name: str, value: Any) -> str:
             "await the step"
         )
     return msgspec.json.encode(value).decode()
+
+
+class PhaseEntrance:
+    """`ctx.phase("optimizing")`: the run of this job enters a phase; in an `async def` handler it is awaited."""
+
+    def __init__(self, context: JobContext) -> None:
+        self.context, self.count = context, 0
+
+    def __call__(self, name: str) -> Any:
+        if self.context.is_async and is_on_loop():
+            return self.aio(name)
+        check_recorded(self.context.sender.send(self.make_record(name)))
+        return None
+
+    async def aio(self, name: str) -> None:
+        check_recorded(await self.context.sender.asend(self.make_record(name)))
+
+    def make_record(self, name: str) -> Record:
+        """Each phase of a handler has a number, so that one which is called again enters none a second time."""
+        self.count += 1
+        return self.context.record("phase", None, f"{self.count} {PHASES.get(name, name)}")
 
 
 class ArtifactRecorder:

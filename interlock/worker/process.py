@@ -117,7 +117,7 @@ class Child:
                     case ArtifactMessage() | OutputRequest() | TasksMessage() as request:
                         await self.answer(request, context)
                     case LogBytes() as written:
-                        if (written.unit, written.fence) == (context.unit, context.fence):
+                        if (written.unit, written.fence) == (context.unit, context.held.fence):
                             context.write_log(written.data)
                     case LogMessage() as logged:
                         self.log_for(logged, context)
@@ -128,7 +128,7 @@ class Child:
     def log_for(self, line: LogMessage, context: JobContext) -> None:
         """What the handler logged; what it logs after its end, or without its context, has no facts of this job."""
         extra: dict[str, Any] = {"unit": line.unit, "fence": line.fence}
-        if (line.unit, line.fence) == (context.unit, context.fence):
+        if (line.unit, line.fence) == (context.unit, context.held.fence):
             extra["facts"] = describe_job(context.grant)
         context.log.logger.log(line.level, "%s", line.text, extra=extra)
 

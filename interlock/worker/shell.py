@@ -128,7 +128,7 @@ def make_environment(settings: ShellSettings, options: ShellOptions, ctx: JobCon
     return {
         **PLAIN, "HOME": home, **settings.environment, **settings.secrets,
         **options.environment, "INTERLOCK_JOB": format_id(grant.lifecycle, grant.unit),
-        "INTERLOCK_ATTEMPT": str(grant.attempt), "INTERLOCK_FENCE": str(grant.fence),
+        "INTERLOCK_ATTEMPT": str(grant.attempt), "INTERLOCK_FENCE": str(grant.fence_base + grant.fence),
         "INTERLOCK_CORRELATION": grant.correlation,
         **{name: text for name, text in handed.items() if len(text) <= HANDED_MAX},
     }  # fmt: skip

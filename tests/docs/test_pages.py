@@ -155,6 +155,10 @@ def test_the_page_about_waiting(tmp_path: Path) -> None:
     follow("docs/waiting.md", tmp_path, {})
 
 
+def test_the_page_about_agents(tmp_path: Path) -> None:
+    follow("docs/agents.md", tmp_path, {})
+
+
 def test_the_page_about_checks(tmp_path: Path) -> None:
     follow("docs/checks.md", tmp_path, {})
 

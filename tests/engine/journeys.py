@@ -5,7 +5,6 @@ from collections.abc import Callable
 from interlock.kernel.commands import (
     PERMANENT,
     Bury,
-    Decide,
     Drain,
     Enter,
     LeaseGrant,
@@ -14,6 +13,7 @@ from interlock.kernel.commands import (
     SkipTask,
     Submit,
 )
+from interlock.testing.simulation.random_commands import make_decision
 from interlock.testing.simulation.scenarios import PHASES, SECOND, works
 from tests.engine.world import World, held
 
@@ -48,7 +48,7 @@ class Journey:
         elif verb == "again":
             self.world.send(Rerun(unit=unit, failed=True))
         else:
-            self.world.send(Decide(unit=self.units[0] if verb == "plan" else unit, trigger=verb))
+            self.world.send(make_decision(self.units[0] if verb == "plan" else unit, verb))
 
     def speak(self, verb: str) -> bool:
         """Whether it was the worker's word, or the clock's; if so it was heard."""

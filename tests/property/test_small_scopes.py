@@ -14,7 +14,6 @@ from interlock.kernel.commands import (
     Cancel,
     Claim,
     Command,
-    Decide,
     Finish,
     Heartbeat,
     LeaseGrant,
@@ -33,6 +32,7 @@ from interlock.plugins import make_engine
 from interlock.store.change_capture import start_capture, take_written
 from interlock.testing.simulation.faulty_store import LIFECYCLES, Disk
 from interlock.testing.simulation.promises import broken_promises
+from interlock.testing.simulation.random_commands import make_decision
 
 SECOND = 1_000_000
 SCOPES: dict[str, tuple[Work, ...]] = {
@@ -129,7 +129,7 @@ class Scope(RuleBasedStateMachine):
         place=PLACE, together=GROUP, trigger=st.sampled_from(("plan", "approve", "reject", "resume", "valid", "report"))
     )
     def decide(self, place: int, together: bool, trigger: str) -> None:
-        self.ask(Decide(unit=self.units[place % len(self.units)], trigger=trigger), together)
+        self.ask(make_decision(self.units[place % len(self.units)], trigger), together)
 
     @rule(place=PLACE, together=GROUP)
     def revoke(self, place: int, together: bool) -> None:

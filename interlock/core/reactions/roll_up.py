@@ -135,15 +135,21 @@ def end_children(tx: UnitOfWork, moved: list[Moved]) -> None:
 
 
 def end_family(tx: UnitOfWork, parent: Unit) -> None:
-    closing = parent.category == Category.CLOSING
-    stamp = Stamp("engine", BY_PARENT[closing])
+    stamp = Stamp("engine", BY_PARENT[parent.category == Category.CLOSING])
     requests = tx.state(CancelRequests).by_unit
     request = requests.get(parent.id)
     for child in load_open_children(tx, parent.id):
         if request is not None:
             requests.setdefault(child.id, request)
-        cancelled = closing or parent.outcome == Category.CANCELLED
-        end_child(tx, child, "parent_cancelled" if cancelled else "parent_failed", stamp)
+        end_child(tx, child, choose_child_end(tx, parent, child), stamp)
+
+
+def choose_child_end(tx: UnitOfWork, parent: Unit, child: Unit) -> str:
+    """The trigger by which an open child ends with its parent; the one that did the work of a success is complete."""
+    if parent.outcome == Category.SUCCESS and child.decides and tx.lifecycle(parent).options.roll_up is RollUp.SINGLE:
+        return "complete"  # S-12
+    cancelled = parent.category == Category.CLOSING or parent.outcome == Category.CANCELLED
+    return "parent_cancelled" if cancelled else "parent_failed"
 
 
 def end_child(tx: UnitOfWork, child: Unit, first: str, stamp: Stamp) -> None:
@@ -158,7 +164,8 @@ def end_child(tx: UnitOfWork, child: Unit, first: str, stamp: Stamp) -> None:
     trigger = next((trigger for trigger in (first, "cancel") if lifecycle.allows(child.state, trigger)), "")
     notify_holder(tx, child)
     if trigger and is_held(tx, child):
-        request_cancel(tx, child)
+        if trigger != "complete":
+            request_cancel(tx, child)
         end_lease(tx, child, trigger, "force", stamp, {})
     elif trigger:
         advance(tx, child, trigger, stamp)

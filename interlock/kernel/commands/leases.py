@@ -8,7 +8,9 @@ from interlock.kernel.commands.base import Command, Route
 
 STAGES = ("fetch", "input", "exec", "output", "commit")
 ENDS = ("success", "failure", "cancelled")
-RECORDS = ("progress", "checkpoint", "step", "artifact", "log", "compensation", "child", "effect", "effect_result")
+RECORDS = (
+    "progress", "checkpoint", "step", "artifact", "log", "compensation", "child", "effect", "effect_result", "phase",
+)  # fmt: skip
 RECORDED_VALUES = ("step", "effect_result", "checkpoint")  # which are kept as blobs if they are large
 RECORDED_ONCE = ("step", "compensation", "child", "effect_result")  # of one name, the first is kept
 # What a holder may say of a failure; for a dead letter, the reason code that it stands for unless another is given.
@@ -78,6 +80,7 @@ class LeaseGrant(msgspec.Struct, frozen=True, gc=False):
     parent: int | None = None  # the run that it is a step of
     version: int = 0  # of the unit when this was handed over: with its id, the event that did it
     options: str | None = None  # of further plugins, if one of them hands them over
+    fence_base: int = 0  # what the earlier jobs of its run came to: outside systems are shown the sum with `fence`
 
 
 class LeaseRef(msgspec.Struct, frozen=True, gc=False):
@@ -269,11 +272,12 @@ class AddArtifact(Command[EvidenceStatus], frozen=True, kw_only=True):
 
 class Record(LeaseCommand, frozen=True, kw_only=True):
     """The holder remembers something: progress, a checkpoint, a step, an artifact, a log, a compensation, a child, an
-    effect or its result.
+    effect or its result, a phase.
 
     A compensation is work that undoes what the holder has just done; it is started, the last first, if the unit ends
     without success. Its payload is a JSON object with `task`, and perhaps `input`. A child is work that is made below
-    the unit, once under its name; its payload is a JSON object with fields of `Work`.
+    the unit, once under its name; its payload is a JSON object with fields of `Work`. A phase is entered by the run of
+    the unit, once under its name, which is a number and the trigger, as in `1 correct`.
     """
 
     kind: str

@@ -29,7 +29,7 @@ EXPIRED = select(
 TOKENS_BACK = select(Token, "WHERE tenant = :tenant AND back_at <= :now ORDER BY back_at LIMIT :limit {skip}")
 WORKER_UNLOCKED, UNIT_UNLOCKED = select(WorkerRow, "WHERE unit = :unit"), select(Unit, "WHERE id = :id")
 OPEN_CHILDREN = select(Unit, "WHERE parent = :parent AND outcome IS NULL ORDER BY id {lock}")
-LAST_CHILD = select(Unit, "WHERE parent = :parent ORDER BY id DESC LIMIT 1 {lock}")
+LAST_CHILD = select(Unit, "WHERE parent = :parent AND decides = 1 ORDER BY id DESC LIMIT 1 {lock}")
 NOTES_NAMED = select(Note, "WHERE unit {ids} AND kind = :kind")
 REMEMBERED = select(Note, "WHERE unit {ids} AND kind IN ('checkpoint', 'step') ORDER BY id")
 ARTIFACT = select(Artifact, "WHERE unit = :unit AND attempt = :attempt AND name = :name")
@@ -206,7 +206,7 @@ def load_open_children(tx: UnitOfWork, parent: int) -> list[Unit]:
 
 
 def load_last_child(tx: UnitOfWork, parent: int) -> Unit | None:
-    """The youngest child of a unit, locked."""
+    """The youngest child of a unit that decides about it, locked."""
     units = tx.merge_units(tx.run(LAST_CHILD.bind(parent=parent)))
     return units[0] if units else None
 

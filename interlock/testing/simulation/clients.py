@@ -39,7 +39,7 @@ from interlock.kernel.commands import (
 )
 from interlock.kernel.errors import InterlockError, Unavailable, Unknown
 from interlock.testing.simulation.faulty_store import HURRY
-from interlock.testing.simulation.random_commands import Chance, held
+from interlock.testing.simulation.random_commands import Chance, held, make_decision
 from interlock.testing.simulation.scenarios import PHASES, SECOND, lines, works
 from interlock.testing.simulation.virtual_loop import Process
 
@@ -270,7 +270,7 @@ class Player(Client):
             return SkipTask(unit=unit)
         if verb == "again":
             return Rerun(unit=unit, failed=True)
-        return Decide(unit=self.units[0] if verb == "plan" else unit, trigger=verb)
+        return make_decision(self.units[0] if verb == "plan" else unit, verb)
 
 
 def scaled_us(time_us: int) -> int:

@@ -48,6 +48,13 @@ PLANNED = ("workstream", "ci_run")
 ROUTES = {"ci": ("start", "beat", "upload"), "goal": ("start", "check"), "t": ("finish",)}  # what goes well, by task
 
 
+def make_decision(unit: int, trigger: str) -> Decide:
+    """A decision as people send it: a resume has a name and a reason."""
+    if trigger == "resume":
+        return Decide(unit=unit, trigger=trigger, actor="ann", reason="she looked at it")
+    return Decide(unit=unit, trigger=trigger)
+
+
 class Chance:
     """Draws one command after another; whoever carries them out tells what came of each."""
 
@@ -206,7 +213,7 @@ class Chance:
         near = unit + self.random.choice((0, 0, 0, 0, 1, 2))  # attempts are units that nobody was told of
         verdicts = VERDICTS[self.units[unit]] or ["approve"]
         verdicts = ["valid"] * (2 * ("valid" in verdicts)) + verdicts
-        decide = Decide(unit=near, trigger=self.random.choice(verdicts))
+        decide = make_decision(near, self.random.choice(verdicts))
         return self.random.choice([
             *[decide] * 9, *[Cancel(unit=near, hard=self.random.random() < 0.3)] * 2,
             Bury(unit=near, reason=self.random.choice(REASONS)), Revoke(unit=near),

@@ -1,0 +1,122 @@
+"""Agents: `@app.agent` makes a handler whose runs are durable, and `AgentRun` is such a run as its submitter sees it.
+
+A run (document 000) is worked on by one job at a time. What the job records is there after a lost worker, and after
+`run.resume(by=…, reason=…)`, which lets a failed or cancelled run go on with a new job.
+"""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from interlock.client.async_pairs import Call, verb
+from interlock.client.blobs import unpack
+from interlock.client.exceptions import Failed
+from interlock.client.runs import Run
+from interlock.client.tasks import Task
+from interlock.kernel.commands import Decide, Standing, Submit, Work
+from interlock.kernel.errors import InterlockError
+from interlock.kernel.lifecycle import Category
+from interlock.plugins.agents.options import JOB, NAME, RUN, AgentOptions, check_agent
+from interlock.plugins.agents.queries import read_agent_steps
+from interlock.store.queries.views import UnitSummary, View, children_of
+
+if TYPE_CHECKING:
+    from interlock.client.app import App
+
+OPTIONS = ("key", "on_duplicate", "priority", "labels", "delay", "at", "correlation", "trace")  # of a submit
+OF_RUN = ("key", "on_duplicate", "labels", "correlation", "trace", "priority")  # fields of the job that the run has
+WORKER = "agent"  # the name of the first job in its run: under a key it is found again
+
+
+class Agent:
+    """A handler whose runs are agent runs. Called like the function that it is, it runs here and now."""
+
+    def __init__(self, task: Task[Any, Any], own: AgentOptions) -> None:
+        """Raises InterlockError for rules that could never hold."""
+        self.task, self.own, self.app, self.name = task, own, task.app, task.name
+        self.__name__, self.__doc__ = task.name, task.__doc__
+        try:
+            check_agent(task.app.lifecycles, self.make_run(task.plain_work))
+        except InterlockError as wrong:
+            raise InterlockError(f"agent '{task.name}': {wrong}") from None
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self.task.handler(*args, **kwargs)
+
+    @verb
+    def submit(self, *args: Any, **kwargs: Any) -> "Call[AgentRun]":
+        """Submits a run with these arguments; when it returns, the run is durable.
+
+        Options are `key`, `on_duplicate` (return or reject), `priority`, `labels`, `delay`, `at`, `correlation` and
+        `trace`.
+
+        Raises:
+            InterlockError: an argument or an option is wrong; the text names it.
+        """
+        options = {name: kwargs.pop(name) for name in OPTIONS if name in kwargs}
+        if options.get("on_duplicate") == "replace":
+            raise InterlockError("on_duplicate = 'replace' is not allowed for an agent; allowed are return and reject")
+        (job,) = self.task.make_submit([(args, kwargs)], options).work
+        others = {"key": None, "on_duplicate": "return", "lifecycle": JOB, "parent": RUN, "step": WORKER}
+        work = (self.make_run(job), msgspec.structs.replace(job, **others))
+        return Call(self.app, Submit(tenant=self.app.tenant, work=work), self.make_handle)
+
+    def make_run(self, job: Work) -> Work:
+        """Makes the work of a run from that of its job."""
+        options = msgspec.json.encode({NAME: self.own}).decode()
+        fields = {name: getattr(job, name) for name in OF_RUN}
+        return Work(task=self.name, lifecycle=RUN, ref=RUN, input=job.input, options=options, **fields)
+
+    def make_handle(self, made: Any) -> "AgentRun":
+        return AgentRun(self.app, made[0].unit, created=made[0].created, lifecycle=made[0].lifecycle)
+
+
+class AgentRun(Run):
+    """A run of an agent. It goes on existing whatever becomes of this object; `app.run(id)` finds it again."""
+
+    @property
+    def steps(self) -> dict[str, Any]:
+        """What each step that it has recorded came to, by name, in their order; those of earlier jobs too."""
+        steps = self.app.read(read_agent_steps, self.unit)
+        return {step.name: msgspec.json.decode(unpack(self.app, step.result)) for step in steps}
+
+    @verb
+    def resume(self, *, by: str, reason: str) -> Call[Standing]:
+        """Lets a run that failed or was cancelled go on, with a new job that has everything that was recorded.
+
+        Raises:
+            Refused: it has not failed, and was not cancelled.
+            InterlockError: the name or the reason is empty.
+        """
+        return Call(self.app, Decide(tenant=self.app.tenant, unit=self.unit, trigger="resume", actor=by, reason=reason))
+
+    def decode_result(self, ended: UnitSummary) -> Any:
+        """Returns what its handler returned.
+
+        Raises:
+            Failed: it ended without success.
+        """
+        job = self.read_job()
+        if ended.outcome != Category.SUCCESS:
+            raise Failed(self.id, ended.state, (job.body.error if job else None) or "")
+        result = job.body.result if job else None
+        return None if result is None else msgspec.json.decode(unpack(self.app, result))
+
+    def read_job(self) -> View | None:
+        """Reads the job that works for it, or was the last to do so."""
+        jobs = [child for child in self.app.read(children_of, self.unit) if child.unit.lifecycle == JOB]
+        return max(jobs, key=lambda child: child.unit.id, default=None)
+
+
+def define_agent(
+    app: "App", handler: Callable[..., Any], name: str, corrections: int | None, optimizations: int | None,
+    rules: dict[str, Any],
+) -> Agent:  # fmt: skip
+    """Makes an agent of a handler. Raises InterlockError for wrong rules; then the app has no task of that name."""
+    task = app.define(handler, name, rules)
+    try:
+        return Agent(task, AgentOptions(corrections, optimizations))
+    except InterlockError:
+        del app.tasks[name]
+        raise

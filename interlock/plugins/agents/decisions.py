@@ -1,0 +1,91 @@
+"""What people and checks decide about an agent run: verdicts, which its holder never gives, and the resume.
+
+A resume makes a new job for the run (A0-11). That job goes on with what the run has recorded: results of steps, the
+last checkpoint, effects, phases, signals, waits that are over, and children that succeeded, such as approvals. They are
+copied to it in the transaction of the resume, so that each job has its whole memory in one place, whatever becomes of
+the earlier ones. Children that were stopped with the old job are made again when the handler asks for them.
+"""
+
+from interlock.core.notes import note
+from interlock.kernel.commands import LOCAL, Decide
+from interlock.kernel.errors import InterlockError, NotWanted
+from interlock.kernel.ids import format_id
+from interlock.kernel.rows import Note, Unit
+from interlock.plugins.agents.options import JOB, RUN
+from interlock.plugins.agents.phases import PHASE, count_phase
+from interlock.plugins.agents.queries import find_succeeded_children, read_fences, read_worker_names
+from interlock.store.queries.for_verbs import load_open_children, read_notes
+from interlock.store.unit_of_work import UnitOfWork
+
+RESUME, VERDICTS = "resume", ("valid", "invalid")
+KEPT = ("step", "effect", "effect_result", "compensation", PHASE)  # kinds of notes that a new job has as they are
+OWN_SIGNALS = ("child:", "sleep:")  # how the names begin of what the engine itself says to a job
+SLEEP = "sleep:"
+
+
+def follow_decision(tx: UnitOfWork, run: Unit, command: Decide) -> None:
+    """What follows from a decision about a run. Raises InterlockError if it may not be made: it is undone then."""
+    if run.lifecycle != RUN:
+        return
+    if command.trigger == RESUME:
+        refuse_nameless_resume(run, command)
+        hand_over_memory(tx, run)
+    elif command.trigger in VERDICTS:
+        refuse_own_verdict(tx, run, command)
+    count_phase(tx, run, command.trigger)
+
+
+def refuse_nameless_resume(run: Unit, command: Decide) -> None:
+    """Raises InterlockError unless somebody resumes the run by name, for a reason."""
+    missing = [
+        what
+        for what, is_there in (
+            ("a name", command.actor.strip() not in ("", LOCAL)),
+            ("a reason", bool(command.reason.strip())),
+        )
+        if not is_there
+    ]
+    if missing:
+        called = format_id(run.lifecycle, run.id)
+        raise InterlockError(f"{called} is resumed by somebody, for a reason; {' and '.join(missing)} is missing")
+
+
+def refuse_own_verdict(tx: UnitOfWork, run: Unit, command: Decide) -> None:
+    """Raises NotWanted if the worker that holds the run's job judges it."""
+    holders = [job.holder for job in load_open_children(tx, run.id) if job.lifecycle == JOB and job.holder is not None]
+    if holders and command.actor in read_worker_names(tx, holders):
+        raise NotWanted(
+            f"'{command.trigger}' is a verdict: checks or people give it, never the holder of the work, and "
+            f"'{command.actor}' holds it"
+        )
+
+
+# The memory of a run.
+
+
+def hand_over_memory(tx: UnitOfWork, run: Unit) -> None:
+    """The new job of a run has what the last one recorded."""
+    jobs = [unit for unit in load_open_children(tx, run.id) if unit.lifecycle == JOB]
+    last = tx.body(jobs[-1]).retry_of if jobs else None
+    if last is None:
+        return
+    for kept in read_memory(tx, last):
+        note(tx, jobs[-1].id, kept.kind, kept.payload, name=kept.name)
+
+
+def read_memory(tx: UnitOfWork, job: int) -> list[Note]:
+    """What a job recorded that the next one goes on with, in the order in which it was recorded."""
+    memory = [kept for kind in KEPT for kept in read_notes(tx, [job], kind)]
+    memory += read_notes(tx, [job], "checkpoint")[-1:]
+    memory += [kept for kept in read_notes(tx, [job], "signal") if not kept.name.startswith(OWN_SIGNALS)]
+    memory += [kept for kept in read_notes(tx, [job], "wait") if kept.name.startswith(SLEEP)]
+    children = read_notes(tx, [job], "child")
+    succeeded = find_succeeded_children(tx, children)
+    memory += [kept for kept in children if kept.id in succeeded]
+    return sorted(memory, key=lambda kept: (kept.at, kept.id))
+
+
+def hand_over_fences(tx: UnitOfWork, units: list[Unit]) -> dict[int, dict[str, int]]:
+    """What the fences of earlier jobs of a run came to: those of the next one are higher."""
+    jobs = [unit.id for unit in units if unit.lifecycle == JOB]
+    return {job: {"fence_base": fences} for job, fences in read_fences(tx, jobs).items()}

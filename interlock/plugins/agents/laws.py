@@ -1,0 +1,45 @@
+"""What is true of agent runs at every commit."""
+
+from collections.abc import Iterator
+
+from interlock.kernel.commands import LOCAL
+from interlock.plugins.agents.queries import read_decisions, read_holders, read_open_jobs
+from interlock.store.connection import Connection
+
+
+def find_second_jobs(connection: Connection) -> Iterator[tuple[int, str]]:
+    """Runs with more than one open job."""
+    for run, _, count in read_open_jobs(connection):
+        if count > 1:
+            yield run, f"it has {count} open jobs"
+
+
+def find_left_jobs(connection: Connection) -> Iterator[tuple[int, str]]:
+    """Runs that have ended, and have an open job."""
+    for run, outcome, _ in read_open_jobs(connection):
+        if outcome is not None:
+            yield run, f"its outcome is {outcome}, and it has an open job"
+
+
+def find_nameless_resumes(connection: Connection) -> Iterator[tuple[int, str]]:
+    """Runs that were resumed by nobody, or for no reason."""
+    for run, trigger, actor, reason in read_decisions(connection):
+        if trigger == "resume" and (actor in ("", LOCAL) or not reason):
+            yield run, f"it was resumed by '{actor}', for the reason '{reason}'"
+
+
+def find_own_verdicts(connection: Connection) -> Iterator[tuple[int, str]]:
+    """Runs that were judged by a worker which held their job."""
+    verdicts = [decision for decision in read_decisions(connection) if decision[1] != "resume"]
+    holders = read_holders(connection) if verdicts else {}
+    for run, trigger, actor, _ in verdicts:
+        if actor in holders.get(run, ()):
+            yield run, f"'{trigger}' is the word of '{actor}', which held its job"
+
+
+LAWS = {
+    "an agent run has at most one open job": find_second_jobs,
+    "an agent run that has ended has no open job": find_left_jobs,
+    "every resume of an agent run has a name and a reason": find_nameless_resumes,
+    "no holder judges its own agent run": find_own_verdicts,
+}

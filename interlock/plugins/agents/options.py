@@ -1,0 +1,49 @@
+"""What an agent run says of itself: how often it may correct and optimize its work."""
+
+from collections.abc import Mapping
+
+import msgspec
+
+from interlock.core import validation
+from interlock.core.effective_policy import option_of
+from interlock.kernel.commands import Work
+from interlock.kernel.errors import InterlockError
+from interlock.kernel.lifecycle import Lifecycle
+from interlock.kernel.rows import Body, Unit
+from interlock.store.unit_of_work import UnitOfWork
+
+NAME = "agents"  # of the plugin, and of its member of `Work.options`
+RUN, JOB = "agent_run", "agent_job"
+CAP_MAX = 1_000
+
+
+class AgentOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """How often a run may enter a phase, over all its jobs; None: as often as it wants. 0 is legal."""
+
+    corrections: int | None = None
+    optimizations: int | None = None
+
+
+def check_agent(lifecycles: Mapping[str, Lifecycle], work: Work) -> None:
+    """Check what work says of itself as an agent run. Raises InterlockError."""
+    given = {} if work.options is None else msgspec.json.decode(work.options)
+    if NAME not in given:
+        return
+    if work.lifecycle != RUN:
+        raise InterlockError(f"option '{NAME}' is not allowed for a {work.lifecycle}; allowed is it for an {RUN}")
+    own = msgspec.convert(given[NAME], AgentOptions)
+    for name in AgentOptions.__struct_fields__:
+        if (cap := getattr(own, name)) is not None:
+            validation.check_range(name, cap, 0, CAP_MAX)
+
+
+def options_of(body: Body) -> AgentOptions:
+    """What a run says of itself."""
+    return option_of(body, NAME, AgentOptions) or AgentOptions()
+
+
+def decide_nothing(tx: UnitOfWork, work: Work, parent: Unit | None) -> Work:
+    """Only its job decides an agent run: approvals, helpers and whatever else is made below it do not."""
+    if parent is None or parent.lifecycle != RUN or work.lifecycle == JOB or not work.decides:
+        return work
+    return msgspec.structs.replace(work, decides=False)

@@ -1,0 +1,31 @@
+"""`interlock agent` as an operator runs it."""
+
+import json
+
+from interlock.kernel.commands import Record, Submit, Work
+from interlock.kernel.ids import format_id
+from tests.cli.places import Place
+from tests.engine.world import held
+
+
+def test_steps_are_listed_and_a_run_is_resumed(place: Place) -> None:
+    world = place.world
+    work = (Work(task="goal", lifecycle="agent_run", ref="run"), Work(task="goal", lifecycle="agent_job", parent="run"))
+    unit = world.send(Submit(work=work))[0].unit
+    run, worker = format_id("agent_run", unit), world.worker()
+    (grant,) = world.claim(worker)
+    world.send(Record(held=(held(grant),), kind="step", name="plan", payload='{"a": 1}'))
+    refused = place.ask("agent", "resume", run, "--reason", "why")
+    assert (refused.code, "no 'resume' from 'running'" in refused.err) == (2, True)
+    world.finish(grant, ended="failure", error_class="PermanentError")
+    nameless = place.ask("agent", "resume", run, "--reason", " ")
+    assert (nameless.code, "a reason is missing" in nameless.err) == (2, True)
+    resumed = place.ask("agent", "resume", run, "--reason", "the disk has room again")
+    assert (resumed.code, resumed.out) == (0, f"{run} was resumed; it is queued\n")
+    (row,) = place.ask("agent", "steps", run).rows
+    assert (row[0], row[2]) == ("plan", '{"a":1}')
+    told = json.loads(place.ask("agent", "steps", run, "--json").out)
+    assert (told["id"], [step["result"] for step in told["steps"]]) == (run, [{"a": 1}])
+    other = format_id("job", world.submit())
+    no = place.ask("agent", "steps", other)
+    assert (no.code, "is no agent run; it is a job" in no.err) == (2, True)
