@@ -44,7 +44,6 @@ LOG = logging.getLogger("interlock.job")
 BYTES = (bytes, bytearray, memoryview, Path)  # what an artifact is kept as it is
 OCTETS = "application/octet-stream"
 SIGNALS_MAX = 20  # that a handler may wait for at a time
-PHASES = {"running": "run", "correcting": "correct", "optimizing": "optimize", "validating": "check"}  # by state
 SLEEP = "sleep:"  # how the engine calls a wait that only time ends
 
 
@@ -338,7 +337,7 @@ class PhaseEntrance:
     def make_record(self, name: str) -> Record:
         """Each phase of a handler has a number, so that one which is called again enters none a second time."""
         self.count += 1
-        return self.context.record("phase", None, f"{self.count} {PHASES.get(name, name)}")
+        return self.context.record("phase", None, f"{self.count} {name}")
 
 
 class ArtifactRecorder:

@@ -33,10 +33,10 @@ def list_steps(run: RunId, tenant: Tenant = 1, db: Url = DEFAULT, json: Json = F
     if json:
         print_json({"id": agent.id, "steps": rows})
         return
-    print_table(("STEP", "RECORDED", "RESULT"), [make_row(row) for row in rows])
+    print_table(("STEP", "RECORDED", "RESULT"), [make_step_row(row) for row in rows])
 
 
-def make_row(row: dict[str, Any]) -> list[str]:
+def make_step_row(row: dict[str, Any]) -> list[str]:
     return [row["name"], row["recorded_at"], msgspec.json.encode(row["result"]).decode()[:SHOWN]]
 
 

@@ -10,14 +10,21 @@ from interlock.core.notes import note
 from interlock.kernel.commands import Record
 from interlock.kernel.errors import NotWanted
 from interlock.kernel.ids import format_id
+from interlock.kernel.lifecycle import Lifecycle
 from interlock.kernel.rows import Unit
 from interlock.plugins.agents.options import RUN, options_of
 from interlock.store.queries.for_verbs import has_note, read_notes
 from interlock.store.unit_of_work import UnitOfWork
 
 PHASE, USED = "phase", "phase_used"  # kinds of notes: of a job, a phase of its handler; of a run, one that has a cap
-STATES = {"run": "running", "correct": "correcting", "optimize": "optimizing", "check": "validating"}  # by trigger
+PHASES = ("run", "correct", "optimize", "check")  # the triggers by which a run enters them
 CAPS = {"correct": "corrections", "optimize": "optimizations"}  # by trigger: the option that limits it
+
+
+def list_phases(lifecycle: Lifecycle) -> dict[str, str]:
+    """The states that are phases of a run, by the trigger that enters them."""
+    targets = {trigger: move.path[-1] for (_, trigger), move in lifecycle.moves.items()}
+    return {trigger: targets[trigger] for trigger in PHASES}
 
 
 def count_phase(tx: UnitOfWork, run: Unit, trigger: str) -> None:
@@ -42,16 +49,18 @@ def record_phase(tx: UnitOfWork, unit: Unit, command: Record) -> bool:
     """
     if command.kind != PHASE:
         return False
-    place, _, trigger = command.name.partition(" ")
-    if trigger not in STATES or not place.isdecimal():
-        allowed = ", ".join(f"{state} ({name})" for name, state in STATES.items())
-        raise NotWanted(f"'{trigger or command.name}' is no phase; allowed are {allowed}")
+    place, _, word = command.name.partition(" ")
+    states = list_phases(tx.lifecycles[RUN])
+    trigger = next((trigger for trigger, state in states.items() if word in (trigger, state)), None)
+    if trigger is None or not place.isdecimal():
+        allowed = ", ".join(f"{state} ({name})" for name, state in states.items())
+        raise NotWanted(f"'{word or command.name}' is no phase; allowed are {allowed}")
     run = tx.unit(unit.parent) if unit.parent is not None else unit
     if run.lifecycle != RUN:
         raise NotWanted(f"{format_id(unit.lifecycle, unit.id)} is no job of an agent run, and has no phases")
     if has_note(tx, unit.id, PHASE, command.name):
         return True
-    if run.state != STATES[trigger]:
+    if run.state != states[trigger]:
         tx.lifecycle(run).move(run.state, trigger)  # before anything is counted
         count_phase(tx, run, trigger)
         advance(tx, run, trigger, make_stamp(command))

@@ -62,9 +62,9 @@ class AgentStep(msgspec.Struct, frozen=True):
     job: int
 
 
-def read_agent_steps(connection: Connection, tenant: int, run: int) -> list[AgentStep]:
+def read_agent_steps(connection: Connection, tenant: int, unit: int) -> list[AgentStep]:
     """The steps that a run has recorded, in their order; a resumed run has those of its earlier jobs too."""
-    rows = connection.rows(STEPS, {"tenant": tenant, "run": run})
+    rows = connection.rows(STEPS, {"tenant": tenant, "run": unit})
     return [AgentStep(name, result, at, job) for name, result, at, job in rows]
 
 
