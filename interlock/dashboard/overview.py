@@ -1,20 +1,28 @@
 """The overview: how the work goes now, and how it went in the last hour, day or week."""
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, TypeVar
 
+from interlock.client.durations import format_time
 from interlock.dashboard import charts
 from interlock.dashboard.pages import PageRequest
 from interlock.dashboard.work_pages import group_dead_letters
 from interlock.kernel.errors import TooSlow
+from interlock.kernel.ids import format_id
+from interlock.kernel.lifecycle import Lifecycle
 from interlock.server.errors import ApiError
+from interlock.store.queries.dead_letters import DeadLetterConditions
+from interlock.store.queries.feed import FeedEvent, read_latest
+
+T = TypeVar("T")
 
 RANGES = {"1h": "1 h", "24h": "24 h", "7d": "7 days"}
 OUTCOMES = {"success": "successes", "failure": "failures", "cancelled": "cancelled", "dead": "dead letters"}
 NEWEST = 15
 TOP = 5
+DEAD_LETTERS_MAX = 200  # that are grouped, the newest ones
 QUEUES_MOST = 12
 
 
@@ -28,29 +36,31 @@ async def show_overview(request: PageRequest) -> dict[str, Any]:
         raise ApiError(400, f"range = {name} is not allowed; allowed are {', '.join(RANGES)}")
     slow: list[str] = []
 
-    async def ask(part: str, path: str, query: Sequence[tuple[str, str]] = ()) -> Any:
+    async def wait_for(part: str, answer: Awaitable[T]) -> T | None:
         try:
-            return await request.ask("GET", path, query)
+            return await answer
         except TooSlow:
             slow.append(part)
             return None
 
-    history, inbox, dead_letters, workers, newest = await asyncio.gather(
-        ask("how it went", "/v1/stats/history", [("range", name)]),
-        ask("the inbox", "/v1/inbox", [("limit", str(TOP))]),
-        ask("dead letters", "/v1/dead-letters", [("limit", "100")]),
-        ask("workers", "/v1/workers"),
-        ask("the newest jobs", "/v1/jobs", [("limit", str(NEWEST))]),
+    history, inbox, dead_letters, workers, newest, events = await asyncio.gather(
+        wait_for("how it went", request.ask("GET", "/v1/stats/history", [("range", name)])),
+        wait_for("the inbox", request.ask("GET", "/v1/inbox", [("limit", str(TOP))])),
+        wait_for("dead letters", request.read(group_dead_letters, DeadLetterConditions(), DEAD_LETTERS_MAX)),
+        wait_for("workers", request.ask("GET", "/v1/workers")),
+        wait_for("the newest jobs", request.ask("GET", "/v1/jobs", [("limit", str(NEWEST))])),
+        wait_for("the last events", request.read(read_latest, NEWEST)),
     )
-    stats = await ask("what waits", "/v1/stats")  # behind the history: what that has counted, this one need not
-    open_dead_letters = [row for row in (dead_letters or {"letters": []})["letters"] if not row["again"]]
+    # Behind the history: what that has counted, this one need not.
+    stats = await wait_for("what waits", request.ask("GET", "/v1/stats"))
     return {
         "ranges": RANGES, "range": name, "slow": slow, "stats": stats, "history": history,
         "figures": list_figures(history, stats) if history else [],
         "chart": make_chart(history) if history else None,
         "queues": list_queues(stats, history), "errors": list_errors(history) if history else [],
-        "inbox": inbox["items"] if inbox else [], "groups": group_dead_letters(open_dead_letters)[:TOP],
+        "inbox": inbox["items"] if inbox else [], "groups": (dead_letters or ([], False))[0][:TOP],
         "silent": [worker for worker in workers["workers"] if worker["silent"]] if workers else [],
+        "events": list_events(request.site.server.app.lifecycles, events or ()),
         "newest": newest["jobs"] if newest else [], "is_empty": bool(newest) and not newest["jobs"],
         "behind": any(answer and answer["behind"] for answer in (stats, history)),
     }  # fmt: skip
@@ -103,6 +113,21 @@ def list_queues(stats: Mapping[str, Any] | None, history: Mapping[str, Any] | No
         row |= {name: queue[name] for name in ("attempts", "per_minute", "wait_p95", "run_p95")}
     ordered = sorted(rows.values(), key=lambda row: (-row["waiting"], -row.get("attempts", 0), row["name"]))
     return ordered[:QUEUES_MOST]
+
+
+def list_events(lifecycles: Mapping[str, Lifecycle], events: Iterable[FeedEvent]) -> list[dict[str, Any]]:
+    """Returns what happened last, the newest first."""
+    rows = []
+    for each in events:
+        event, lifecycle = each.event, lifecycles.get(each.event.lifecycle)
+        known = lifecycle is not None and event.target in lifecycle.states
+        rows.append({
+            "id": format_id(event.lifecycle, event.unit), "version": event.version, "task": each.task,
+            "at": format_time(event.at), "from": event.source or "", "to": event.target,
+            "category": lifecycle.category(event.target).value if lifecycle and known else "",
+            "actor": event.actor, "reason": "" if event.reason == event.trigger else event.reason,
+        })  # fmt: skip
+    return rows
 
 
 def list_errors(history: Mapping[str, Any]) -> list[dict[str, Any]]:

@@ -28,7 +28,18 @@ from interlock.store.acts import UNITS_MAX
 from interlock.store.flush import NeedChange, count_needs
 from interlock.store.ids import Ids
 from interlock.store.postgres import PostgresConnection
-from interlock.store.queries import feed, for_verbs, places, task_graphs, tenants, trees, views, workers
+from interlock.store.queries import (
+    feed,
+    followers,
+    for_verbs,
+    metrics,
+    places,
+    task_graphs,
+    tenants,
+    trees,
+    views,
+    workers,
+)
 from interlock.store.queries import snapshots as reads_of
 from interlock.store.sqlite import SqliteConnection
 from interlock.store.unit_of_work import UnitOfWork, open_unit_of_work
@@ -271,6 +282,10 @@ FINDERS: dict[str, tuple[Callable[[UnitOfWork], object], set[str]]] = {
     ),
     "lanes_of": (lambda tx: for_verbs.load_lanes(tx, 1), {"lane_pkey", "sqlite_autoindex_lane_1", "tenant_pkey"}),
     "done_again": (lambda tx: views.done_again(tx.connection, 1, [7, 8]), {"body_retry_of"}),
+    "held_by_queue": (
+        lambda tx: metrics.count_held_by_queue(tx.connection, 3),
+        {"lease_worker", "lease_until", *UNIT_KEY, "lane_pkey", "sqlite_autoindex_lane_1"},
+    ),
     "held_now": (lambda tx: tenants.count_held_now(tx, 3), {"lease_worker", "lease_until"}),
     "waiting_now": (lambda tx: tenants.count_waiting_now(tx, 3), {"unit_claim", "unit_parked", "unit_wake"}),
     "with_key": (lambda tx: for_verbs.find_by_key(tx, 1, "filled", "k7"), {"one_unit_a_key"}),
@@ -332,6 +347,8 @@ LOOKS: dict[str, tuple[Callable[[Connection], object], set[str]]] = {
     "workers": (lambda connection: views.workers_seen(connection, 3), UNIT),
     "handlers": (lambda connection: task_graphs.count_handlers(connection, 3), UNIT),
     "worker_loads": (lambda connection: connection.rows(state_queries.WORKER_LOADS, {"tenant": 3}), UNIT),
+    "followers": (lambda connection: followers.read_followers(connection, 1, [7, 8]), {"need_reverse"}),
+    "latest": (lambda connection: feed.read_latest(connection, 3, 5), {"act_tenant"}),
 }
 
 

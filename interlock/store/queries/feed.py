@@ -15,7 +15,7 @@ from collections.abc import Collection, Sequence
 import msgspec
 
 from interlock.kernel.errors import InterlockError
-from interlock.kernel.rows import Event
+from interlock.kernel.rows import Event, columns
 from interlock.store.connection import Connection
 from interlock.store.queries.snapshots import Position, read_epoch, read_events_after, read_horizon
 from interlock.store.restore import read_ended_epochs
@@ -29,6 +29,7 @@ ACT_MAX = 2**63 - 1
 LOOKED_AT = 10_000  # events of one page at most
 READ = 1_000  # of them together
 ALLOWED = "allowed is the cursor of an event or of a page, or 'now'"
+LATEST_ACTS = "SELECT id FROM act WHERE tenant = :tenant AND id < :horizon ORDER BY id DESC LIMIT :limit"
 FACTS = """
 SELECT unit.id, unit.lifecycle, unit.parent, body.task, lane.queue FROM unit JOIN body ON body.unit = unit.id
 LEFT JOIN lane ON lane.id = unit.lane WHERE unit.tenant = :tenant AND unit.id {ids}
@@ -148,7 +149,11 @@ def parse_cursor(connection: Connection, text: str | None) -> Position:
 
 def read_feed(connection: Connection, tenant: int, after: Position, limit: int) -> list[FeedEvent]:
     """Returns the next events of a tenant behind a position, the oldest first, at most `limit` of them."""
-    rows = read_events_after(connection, after, limit, tenant)
+    return add_facts(connection, tenant, read_events_after(connection, after, limit, tenant))
+
+
+def add_facts(connection: Connection, tenant: int, rows: Sequence[tuple[Position, Event]]) -> list[FeedEvent]:
+    """Returns events with their cursors, and with what is known of their units."""
     epoch = read_epoch(connection) or ""
     units = {event.unit for _, event in rows}
     facts = {row[0]: row for row in connection.rows(FACTS, {"tenant": tenant, "ids": sorted(units)})} if units else {}
@@ -161,6 +166,16 @@ def read_feed(connection: Connection, tenant: int, after: Position, limit: int) 
         )
         for position, event in rows
     ]  # fmt: skip
+
+
+def read_latest(connection: Connection, tenant: int, limit: int) -> list[FeedEvent]:
+    """Returns the last events of a tenant, the newest first; of an act that moves very many, the first of them."""
+    given = {"tenant": tenant, "horizon": read_horizon(connection), "limit": limit}
+    acts = [row[0] for row in connection.rows(LATEST_ACTS, given)]
+    sql = f"SELECT act, place, {', '.join(columns(Event))} FROM journal WHERE act {{ids}} AND place <= :limit"
+    rows = connection.rows(sql, {"ids": acts, "limit": limit}) if acts else []
+    newest = sorted(rows, key=lambda row: row[:2], reverse=True)[:limit]
+    return add_facts(connection, tenant, [((row[0], row[1]), Event(*row[2:])) for row in newest])
 
 
 def read_ancestors(

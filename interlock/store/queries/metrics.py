@@ -23,6 +23,7 @@ IDLE = 100_000  # transactions; so far may a tenant that does nothing stay behin
 LANES_MOST, DEPTH_MOST, PRIORITIES_MOST = 1_000, 100_000, 100
 FEW = 1_000  # units of a lane that are looked at to find the oldest
 WORKERS_MOST = 100  # told apart; programs choose their names
+HELD_MOST = 10_000  # live leases that are counted by queue
 LAST = 2**62
 ADD = """
 INSERT INTO tally (tenant, name, labels, value) VALUES (:tenant, :name, :labels, :value)
@@ -70,6 +71,11 @@ SELECT served.lane, lane.queue,
         SELECT available_at FROM unit WHERE unit.lane = served.lane AND available_at IS NOT NULL
         ORDER BY priority DESC, available_at, unit.id LIMIT :few) AS first_few)
 FROM served JOIN lane ON lane.id = served.lane
+"""
+HELD = """
+SELECT lane.queue, count(*) FROM
+    (SELECT unit FROM lease WHERE tenant = :tenant AND ended_at IS NULL ORDER BY worker, unit LIMIT :most) AS held
+JOIN unit ON unit.id = held.unit JOIN lane ON lane.id = unit.lane GROUP BY lane.queue
 """
 FIRST = """
 SELECT priority, available_at FROM unit WHERE lane = :lane AND available_at IS NOT NULL AND priority < :below
@@ -231,6 +237,12 @@ def read_depths(connection: Connection, tenant: int) -> list[Depth]:
         before = by_queue.get(queue, Depth(queue, 0, LAST))
         by_queue[queue] = Depth(queue, before.units + units, min(before.oldest_at, oldest_at))
     return [by_queue[queue] for queue in sorted(by_queue)]
+
+
+def count_held_by_queue(connection: Connection, tenant: int) -> dict[str, int]:
+    """How many units of each queue workers hold; of more than ten thousand in all, of so many."""
+    rows = connection.rows(HELD, {"tenant": tenant, "most": HELD_MOST})
+    return {queue: int(count) for queue, count in rows}
 
 
 def find_oldest(connection: Connection, lane: int) -> int:
