@@ -60,7 +60,7 @@ async def show_overview(request: PageRequest) -> dict[str, Any]:
         "queues": list_queues(stats, history), "errors": list_errors(history) if history else [],
         "inbox": inbox["items"] if inbox else [], "groups": (dead_letters or ([], False))[0][:TOP],
         "silent": [worker for worker in workers["workers"] if worker["silent"]] if workers else [],
-        "events": list_events(request.site.server.app.lifecycles, events or ()),
+        "events": describe_events(request.site.server.app.lifecycles, events or ()),
         "newest": newest["jobs"] if newest else [], "is_empty": bool(newest) and not newest["jobs"],
         "behind": any(answer and answer["behind"] for answer in (stats, history)),
     }  # fmt: skip
@@ -115,7 +115,7 @@ def list_queues(stats: Mapping[str, Any] | None, history: Mapping[str, Any] | No
     return ordered[:QUEUES_MOST]
 
 
-def list_events(lifecycles: Mapping[str, Lifecycle], events: Iterable[FeedEvent]) -> list[dict[str, Any]]:
+def describe_events(lifecycles: Mapping[str, Lifecycle], events: Iterable[FeedEvent]) -> list[dict[str, Any]]:
     """Returns what happened last, the newest first."""
     rows = []
     for each in events:

@@ -81,7 +81,7 @@ async def show_queues(request: PageRequest) -> dict[str, Any]:
     rates = {queue["queue"]: queue["per_minute"] for queue in history["queues"]}
     names = sorted({*rows, *rooms, *paused, *held})
     return {"queues": [
-        {"name": name, "room": rooms[name], "paused": paused.get(name), "running": held.get(name, 0),
+        {"name": name, "room": rooms[name], "paused": paused.get(name), "held": held.get(name, 0),
          "per_minute": rates.get(name, 0),
          "waiting": 0, "oldest": 0, **rows.get(name, {})} for name in names
     ]}  # fmt: skip
