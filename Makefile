@@ -7,7 +7,7 @@ BIN := .venv/bin
 PIP := $(BIN)/python -m pip -qq --disable-pip-version-check install --no-input
 PYTEST := $(BIN)/python -m pytest -q
 # The suites of `make test`, in the order in which they run; those of one word run together, and each word prints its time.
-SUITES ?= tidy+unit+lifecycles+model+validate_log+process+git spec+cli postgres+store+core+engine+corpus+plugins client+worker+testing \
+SUITES ?= tidy+unit+lifecycles+model+validate_log+process+git+ci spec+cli postgres+store+core+engine+corpus+plugins client+worker+testing \
 	simulation+property+regressions+mutants server dashboard docs+chaos
 
 SECONDS ?= 60

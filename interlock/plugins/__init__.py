@@ -8,6 +8,7 @@ from interlock.kernel.lifecycle import Lifecycle
 from interlock.plugins.agents.plugin import PLUGIN as AGENTS
 from interlock.plugins.approvals.plugin import PLUGIN as APPROVALS
 from interlock.plugins.checks.plugin import PLUGIN as CHECKS
+from interlock.plugins.ci.plugin import PLUGIN as CI
 from interlock.plugins.concurrency.plugin import PLUGIN as CONCURRENCY
 from interlock.plugins.effects.plugin import PLUGIN as EFFECTS
 from interlock.plugins.evidence.plugin import PLUGIN as EVIDENCE
@@ -26,7 +27,7 @@ from interlock.store.connection import Connection, WakeupChannel
 STANDARD = Registry(
     (
         CONCURRENCY, PARKING, EFFECTS, WORKSTREAMS, CHECKS, WORKFLOWS, GRAPHS, APPROVALS, SCHEDULES, EVIDENCE, SHELL,
-        TASKS, PAUSES, REPOSITORIES, STATE_FILES, AGENTS,
+        TASKS, PAUSES, REPOSITORIES, STATE_FILES, AGENTS, CI,
     )
 )  # fmt: skip
 

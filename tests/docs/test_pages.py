@@ -122,6 +122,10 @@ def test_the_page_about_repositories(tmp_path: Path) -> None:
     follow("docs/repositories.md", tmp_path, {})
 
 
+def test_the_page_about_ci(tmp_path: Path) -> None:
+    follow("docs/ci/README.md", tmp_path, {})
+
+
 def test_the_page_about_tasks(tmp_path: Path) -> None:
     follow("docs/tasks.md", tmp_path, {})
 

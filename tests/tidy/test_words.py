@@ -22,7 +22,7 @@ FOR_AUTHORS = (
     "interlock/cli/app_loader.py", "interlock/core/plugin.py", "interlock/store/migrate.py",
     "interlock/store/plugin_tables.py",
 )  # fmt: skip
-PAGES = ("README.md", "docs/cli.md", "docs/blobs-and-logs.md", "docs/inbox.md",
+PAGES = ("README.md", "docs/cli.md", "docs/ci/README.md", "docs/ci/config.md", "docs/blobs-and-logs.md", "docs/inbox.md",
          "docs/lifecycle-files.md", "docs/repositories.md", "docs/schedules.md", "docs/server.md", "docs/shell.md", "docs/tasks.md",
          "docs/model-check.md", "docs/reliability.md", "docs/security.md", "docs/testing.md", "docs/tutorial.md",
          "docs/validate-log.md", "docs/workers.md", "docs/workflows.md", "docs/workstreams.md")  # fmt: skip

@@ -1,0 +1,185 @@
+"""What the planner needs to know of a repository: its tree as it is, what has changed, and which config it has.
+
+The working tree becomes a commit that nothing refers to: neither the index nor HEAD nor a branch moves, and ignored
+files stay out.
+"""
+
+import os
+import platform
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from interlock.git import GitError, Repository
+from interlock.git.command import run_git
+from interlock.kernel.errors import InterlockError
+from interlock.plugins.ci.config import CONFIG_FILE, CiConfig, parse_config
+from interlock.plugins.ci.discovery import READ_FILES, discover
+from interlock.plugins.ci.old_config import OLD_FILE, parse_old_config
+from interlock.plugins.ci.planner import PlanInput
+
+MAIN_BRANCHES = ("refs/remotes/origin/HEAD", "refs/remotes/origin/main", "refs/remotes/origin/master",
+                 "refs/heads/main", "refs/heads/master")  # fmt: skip
+MISSPELT = (".interlock/ci.yml", ".interlock.yaml", "ci.ai.yml")
+NO_JOBS = f"there is no {CONFIG_FILE}, and nothing was found to build or test; `interlock ci init` writes one"
+
+
+@dataclass(frozen=True)
+class Checkout:
+    """A repository and its working tree."""
+
+    repository: Repository
+    root: str
+
+
+@dataclass(frozen=True)
+class WorkingTree:
+    """A working tree as it is."""
+
+    commit: str
+    tree: dict[str, str]  # the mode and the id of each file by its path
+
+
+def find_checkout(folder: str | Path) -> Checkout:
+    """Returns the repository to which a folder belongs.
+
+    Raises:
+        InterlockError: there is none, or it has no working tree.
+    """
+    if not os.path.isdir(folder):
+        raise InterlockError(f"there is no folder '{folder}'")
+    result = run_git(
+        ["rev-parse", "--is-bare-repository", "--is-inside-work-tree"], directory=folder, accepted=(0, 128)
+    )
+    if result.code and "not a git repository" in result.err:
+        raise InterlockError(f"'{folder}' is in no git repository; go to one, or make one with `git init`")
+    if result.code:
+        raise InterlockError(f"git does not open '{folder}': {result.err.strip().splitlines()[0]}")
+    bare, inside = result.text.split("\n")
+    if bare == "true":
+        raise InterlockError(f"'{folder}' is a bare repository, which has no files to check; go to a clone of it")
+    if inside != "true":
+        raise InterlockError(f"'{folder}' is inside the .git folder; go to the files of the repository")
+    root = run_git(["rev-parse", "--show-toplevel"], directory=folder).text
+    return Checkout(Repository(root), root)
+
+
+def take_snapshot(checkout: Checkout) -> WorkingTree:
+    """Returns the working tree as it is."""
+    commit = checkout.repository.commit_dirty(checkout.root)
+    lines = checkout.repository.git("ls-tree", "-r", "-z", "--full-tree", commit).out.split(b"\0")
+    tree = {}
+    for line in lines:
+        facts, _, path = line.decode(errors="backslashreplace").partition("\t")
+        if path:
+            mode, _, blob = facts.split(" ")
+            tree[path] = f"{mode} {blob}"
+    return WorkingTree(commit, tree)
+
+
+def read_branch(checkout: Checkout) -> str | None:
+    """Returns the branch that is checked out; None if HEAD is detached."""
+    result = checkout.repository.git_in(checkout.root, "symbolic-ref", "--quiet", "HEAD", accepted=(0, 1))
+    return result.text.removeprefix("refs/heads/") if result.code == 0 else None
+
+
+def find_config(checkout: Checkout, snapshot: WorkingTree) -> tuple[CiConfig, str, str]:
+    """Returns the config of a working tree, where it comes from (config or discovered), and its file.
+
+    Raises:
+        ConfigError: the file is wrong; what is wrong never falls back to what could be found.
+        InterlockError: there is nothing to go by.
+    """
+    tree = snapshot.tree
+    if CONFIG_FILE in tree and OLD_FILE in tree:
+        raise InterlockError(f"there are two configs, {CONFIG_FILE} and {OLD_FILE}; keep one of them")
+    for file, parse in ((CONFIG_FILE, parse_config), (OLD_FILE, parse_old_config)):
+        if file in tree:
+            return parse(checkout.repository.read_file(snapshot.commit, file), file), "config", file
+        if os.path.exists(os.path.join(checkout.root, file)):
+            raise InterlockError(f"{file} is there, and git ignores it; take it out of .gitignore")
+    if misspelt := next((file for file in MISSPELT if file in tree), None):
+        raise InterlockError(f"there is {misspelt}, which is not read; the config is {CONFIG_FILE}")
+    config = discover_jobs(checkout, snapshot)
+    if config is None:
+        raise InterlockError(NO_JOBS)
+    return config, "discovered", CONFIG_FILE
+
+
+def discover_jobs(checkout: Checkout, snapshot: WorkingTree) -> CiConfig | None:
+    """Returns the jobs that a working tree without a config has; None if nothing is known of it."""
+    texts = {
+        name: checkout.repository.read_file(snapshot.commit, name).decode(errors="replace")
+        for name in READ_FILES
+        if name in snapshot.tree and not snapshot.tree[name].startswith(("120000", "160000"))  # a link, a submodule
+    }
+    return discover(snapshot.tree.keys(), texts)
+
+
+def make_plan_input(
+    checkout: Checkout, *, base: str | None = None, event: str = "manual", branch: str | None = None,
+    tag: str | None = None,
+) -> PlanInput:  # fmt: skip
+    """Returns what a plan of the working tree depends on.
+
+    Parameters:
+        base: the revision with which it is compared; by default the main branch.
+        branch: the one that it is on; by default the one that is checked out.
+
+    Raises:
+        InterlockError: the repository has no commit or no files, HEAD is detached and no branch is named, there is no
+            such revision, or the config is wrong.
+    """
+    repository = checkout.repository
+    known = repository.git_in(checkout.root, "rev-parse", "--verify", "--quiet", "HEAD^{commit}", accepted=(0, 1))
+    if known.code:
+        empty = not repository.git_in(checkout.root, "status", "--porcelain", "-z").out
+        words = "is empty; add files and commit them" if empty else "has no commit yet; make the first one"
+        raise InterlockError(f"the repository '{checkout.root}' {words}")
+    branch = branch if branch is not None or tag is not None else read_branch(checkout)
+    if branch is None and tag is None:
+        raise InterlockError(f"HEAD is detached in '{checkout.root}', so its branch is not known: give --branch NAME")
+    snapshot = take_snapshot(checkout)
+    if not snapshot.tree:
+        raise InterlockError(f"the repository '{checkout.root}' is empty; add files and commit them")
+    config, source, file = find_config(checkout, snapshot)
+    commit, changed, unknown = compare(checkout, snapshot, base)
+    return PlanInput(
+        config=config, source=source, config_file=file, head=repository.read_tree_id(snapshot.commit), base=commit,
+        changed=changed, unknown_because=unknown, tree=snapshot.tree, event=event, branch=branch, tag=tag,
+        platform=f"{sys.platform} {platform.machine()} process",
+    )  # fmt: skip
+
+
+def compare(checkout: Checkout, snapshot: WorkingTree, base: str | None) -> tuple[str, tuple[str, ...] | None, str]:
+    """Returns the commit with which a working tree is compared, the paths that differ, and why those are not known."""
+    repository = checkout.repository
+    name = base or next((ref for ref in MAIN_BRANCHES if exists(repository, ref)), None)
+    if name is None:
+        return "", None, "there is no main branch to compare with, so everything is planned"
+    shown = name.removeprefix("refs/heads/").removeprefix("refs/remotes/")
+    other = repository.resolve(name)
+    result = repository.git("merge-base", other, snapshot.commit, accepted=(0, 1))
+    if result.code:
+        return other, None, f"there is no common ancestor with '{shown}', so everything is planned"
+    start = result.text
+    changed = {
+        path for change in repository.list_changes(start, snapshot.commit) for path in (change.path, change.old_path)
+    }
+    if not changed and base is None:
+        return start, None, f"nothing differs from '{shown}', so everything is planned"
+    return start, tuple(sorted(make_printable(path) for path in changed)), ""
+
+
+def exists(repository: Repository, name: str) -> bool:
+    """Returns whether a reference is there."""
+    try:
+        repository.resolve(name)
+    except GitError:
+        return False
+    return True
+
+
+def make_printable(path: str) -> str:
+    """Returns a path whose bytes are no UTF-8 as a text that can be printed."""
+    return path.encode(errors="surrogateescape").decode(errors="backslashreplace")

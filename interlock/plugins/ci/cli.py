@@ -1,0 +1,133 @@
+"""`interlock ci`: write a config, check one, and say which jobs a change needs and why. No server is needed."""
+
+import os
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from interlock.cli.output import FINDING, Json, format_count, print_json, print_line, print_table, write_file
+from interlock.kernel.errors import InterlockError
+from interlock.plugins.ci.checkout import discover_jobs, find_checkout, make_plan_input, take_snapshot
+from interlock.plugins.ci.config import CONFIG_FILE, EVENTS, parse_config
+from interlock.plugins.ci.config_writer import STARTER, write_config
+from interlock.plugins.ci.old_config import OLD_FILE, parse_old_config
+from interlock.plugins.ci.planner import CiPlan, plan_jobs
+from interlock.plugins.ci.yaml_nodes import BYTES_MAX, ConfigError
+
+app = typer.Typer(name="ci", help="CI: write and check a config, and plan what a change needs.", no_args_is_help=True)
+Folder = Annotated[
+    Path, typer.Option("--folder", "-C", metavar="FOLDER", help="A folder of the repository (default: this one).")
+]
+HERE = Path(".")
+
+
+@app.command("init")
+def write_first_config(
+    folder: Folder = HERE,
+    force: Annotated[bool, typer.Option("--force", help="Write it also if there is one.")] = False,
+    json: Json = False,
+) -> None:
+    """Write a config from what the repository holds."""
+    checkout = find_checkout(folder)
+    path = Path(checkout.root, CONFIG_FILE)
+    if os.path.lexists(path) and not force:
+        raise InterlockError(f"there is a {CONFIG_FILE}; --force writes it anew")
+    config = discover_jobs(checkout, take_snapshot(checkout))
+    try:
+        path.parent.mkdir(exist_ok=True)
+    except OSError as error:
+        raise InterlockError(f"'{path.parent}' cannot be made: {error.strerror}") from None
+    write_file(path, write_config(config or STARTER))
+    if json:
+        print_json({"file": CONFIG_FILE, "discovered": config is not None, "jobs": list((config or STARTER).jobs)})
+    elif config is None:
+        print_line(
+            f"{CONFIG_FILE} was written; nothing was found to build or test, so say there what checks this repository"
+        )
+    else:
+        print_line(f"{CONFIG_FILE} was written, with the jobs {', '.join(config.jobs)}")
+
+
+@app.command("lint")
+def check_config_file(
+    file: Annotated[
+        Path | None, typer.Argument(metavar="[FILE]", help=f"A config (default: {CONFIG_FILE} of the repository).")
+    ] = None,
+    folder: Folder = HERE,
+    json: Json = False,
+) -> None:
+    """Check a config: everything that is wrong with it, each with its line and column."""
+    path, name = (file, str(file)) if file is not None else find_config_file(folder)
+    data = read_config_file(path)
+    problems: list[str] = []
+    jobs = 0
+    try:
+        jobs = len((parse_old_config if path.name == OLD_FILE else parse_config)(data, name).jobs)
+    except ConfigError as error:
+        problems = str(error).splitlines()
+    if json:
+        print_json({"file": name, "ok": not problems, "problems": problems, "jobs": jobs})
+    else:
+        for problem in problems:
+            print_line(problem)
+        words = format_count(len(problems), "problem") if problems else f"{format_count(jobs, 'job')}, no problems"
+        print_line(f"{name}: {words}")
+    if problems:
+        raise typer.Exit(FINDING)
+
+
+def find_config_file(folder: Path) -> tuple[Path, str]:
+    """Returns the config of a repository, and its name in messages. Raises InterlockError."""
+    root = find_checkout(folder).root
+    names = [name for name in (CONFIG_FILE, OLD_FILE) if os.path.lexists(os.path.join(root, name))]
+    if len(names) > 1:
+        raise InterlockError(f"there are two configs, {CONFIG_FILE} and {OLD_FILE}; keep one of them")
+    if not names:
+        raise InterlockError(f"there is no {CONFIG_FILE} in '{root}'; `interlock ci init` writes one")
+    return Path(root, names[0]), names[0]
+
+
+def read_config_file(path: Path) -> bytes:
+    """Returns what a file holds, at most a little more than is allowed. Raises InterlockError."""
+    try:
+        with path.open("rb") as stream:
+            return stream.read(BYTES_MAX + 1)
+    except OSError as error:
+        raise InterlockError(f"'{path}' cannot be read: {error.strerror}") from None
+
+
+@app.command("plan")
+def plan_change(
+    explain: Annotated[bool, typer.Option("--explain", help="Say why each job runs or is left out.")] = False,
+    base: Annotated[
+        str | None, typer.Option(metavar="REV", help="Compare with this (default: the main branch).")
+    ] = None,
+    event: Annotated[str, typer.Option(help=f"As if this had happened: {', '.join(EVENTS)}.")] = "manual",
+    branch: Annotated[str | None, typer.Option(metavar="NAME", help="As if on this branch.")] = None,
+    tag: Annotated[str | None, typer.Option(metavar="NAME", help="As if for this tag.")] = None,
+    folder: Folder = HERE,
+    json: Json = False,
+) -> None:
+    """Say which jobs the working tree needs, uncommitted files included. Nothing runs, and nothing is changed."""
+    if event not in EVENTS:
+        raise InterlockError(f"--event {event!r} is not allowed; allowed are {', '.join(EVENTS)}")
+    if branch is not None and tag is not None:
+        raise InterlockError("give --branch or --tag, not both")
+    checkout = find_checkout(folder)
+    plan = plan_jobs(make_plan_input(checkout, base=base, event=event, branch=branch, tag=tag))
+    if json:
+        print_json(plan)
+    else:
+        print_plan(plan, explain)
+
+
+def print_plan(plan: CiPlan, explain: bool) -> None:
+    """Prints a plan for people."""
+    source = "the config" if plan.source == "config" else f"what was found, as there is no {CONFIG_FILE}"
+    changed = "everything" if plan.changed is None else format_count(plan.changed, "changed path")
+    print_line(f"plan {plan.hash[:12]} from {source}: {changed}" + (f" since {plan.base[:12]}" if plan.changed else ""))
+    rows = [[job.name, "runs", ", ".join(need.job for need in job.needs) or "-", job.reason] for job in plan.jobs]
+    rows += [[job.name, "left out", "-", job.reason] for job in plan.skipped]
+    heads = ("JOB", "WILL", "NEEDS", "WHY")
+    print_table(heads if explain else heads[:3], rows if explain else [row[:3] for row in rows])
