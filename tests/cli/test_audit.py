@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from interlock.cli.audit import CHECKS as CORE_CHECKS
+from interlock.kernel.commands import LeaseGrant
 from interlock.kernel.ids import format_id
 from interlock.plugins import STANDARD
 from interlock.store.postgres import PostgresConnection
@@ -100,6 +101,31 @@ def test_an_anchor_that_cannot_be_used_is_told(small: Place, interlock: Run) -> 
         assert said in done.stderr
         assert "Traceback" not in done.stderr
     assert anchor.read_bytes() == kept
+
+
+def test_since_reads_the_file_of_what_was_archived(place: Place, interlock: Run) -> None:
+    world, anchor, file = place.world, place.folder / "anchor", place.folder / "old.jsonl"
+    world.finish(started(world, world.submit()))
+    assert interlock("audit", "--anchor", anchor, "--db", place.url).returncode == 0
+    assert interlock("archive", "--all", "--out", file, "--db", place.url).returncode == 0
+    check = ("audit", "--since", anchor, "--db", place.url)
+    assert interlock(*check).returncode == 0
+    elsewhere = place.folder / "elsewhere"
+    elsewhere.mkdir()
+    moved = file.rename(elsewhere / file.name)
+    lost = interlock(*check)
+    assert (lost.returncode, "which cannot be read (No such file or directory)" in lost.stdout) == (1, True)
+    assert interlock(*check, "--archives", elsewhere).returncode == 0
+    moved.unlink()
+    assert interlock(*check, "--archives", elsewhere).returncode == 1
+
+
+def started(world: World, job: int) -> LeaseGrant:
+    """The grant of a job that runs."""
+    (grant,) = world.claim(world.worker())
+    assert grant.unit == job
+    world.start(grant)
+    return grant
 
 
 @pytest.mark.req("X-18")

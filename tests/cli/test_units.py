@@ -337,6 +337,21 @@ def test_a_file_that_cannot_be_written_deletes_nothing(place: Place, tmp_path: P
     assert place.world.unit(dead).category == "dead"
 
 
+def test_a_worker_that_went_silent_is_listed_as_such(place: Place) -> None:
+    """It held a job and said nothing until the lease was over: it is neither idle nor called done."""
+    world = place.world
+    job = world.submit()
+    (grant,) = world.claim(world.worker("quiet", concurrency=7))
+    world.start(grant)
+    world.pass_time(600)
+    world.tick()
+    assert world.unit(job).state == "queued"
+    ((name, state),) = [row[1:3] for row in place.ask("worker", "list", "--gone").rows]
+    assert (name, state.startswith("unresponsive, silent since ")) == ("quiet", True), state
+    (told,) = place.ask("worker", "list", "--gone", "--json").json["workers"]
+    assert (told["state"], told["concurrency"]) == ("unresponsive", 7)
+
+
 def test_workers_are_listed_and_drained(place: Place) -> None:
     world, ask = place.world, place.ask
     world.submit()

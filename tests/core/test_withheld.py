@@ -129,6 +129,16 @@ def test_a_unit_that_cannot_be_granted_is_withheld(
     ]
 
 
+def test_a_unit_that_cannot_be_granted_stops_no_other_queue(world: World, server: str) -> None:
+    """Workers that serve its queue among others are granted the others, and what is behind it."""
+    worker = world.worker()
+    bad, behind = (world.submit("bad"), world.submit("mail"))
+    other = world.submit("mail", queue="other")
+    POISONS["no JSON"][0](world, server, bad)
+    claim = Claim(worker=worker, limit=3, queues=("default", "other"), key="c", nonce="n" * 16)
+    assert sorted(grant.unit for grant in world.engine.send(claim)) == sorted([behind, other])
+
+
 def test_a_claim_that_no_row_knows_of_stops_nobody(world: World, server: str) -> None:
     """SQLite finds it when the unit is to move; on PostgreSQL the audit does, since nobody looks acts up by units."""
     worker = world.worker()

@@ -135,6 +135,17 @@ def test_no_page_may_load_or_frame_anything_else(visitor: Visitor, places: dict[
             assert not (own.get("src") or "").startswith(("http:", "https:", "//"))
 
 
+def test_who_has_not_signed_in_gets_the_policy_too(stage: Stage) -> None:
+    for path in ("/", "/ui/login"):
+        answer = stage.ask("GET", path, key="")
+        policy = answer.headers.get("content-security-policy", "")
+        assert policy.startswith("default-src 'none'; script-src 'self'; style-src 'self'; "), (
+            path,
+            answer.status_code,
+        )
+        assert policy.endswith("frame-ancestors 'none'")
+
+
 def test_files_of_the_pages_are_sent_and_no_others(stage: Stage) -> None:
     for name, media in (("interlock.css", "text/css"), ("interlock.js", "javascript")):
         answer = stage.client.get(f"/ui/static/{name}")

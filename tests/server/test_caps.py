@@ -274,6 +274,11 @@ def test_the_page_runs_nothing_but_its_own_script(stage: Stage) -> None:
     assert not re.search(r'\son\w+=|\sstyle=|src=|href="https?:', answer.text), "nothing that the policy would stop"
 
 
+def test_the_limits_are_those_that_the_docs_name() -> None:
+    limits = Limits()
+    assert (limits.streams, limits.idle_seconds, limits.request_seconds, limits.wrong_keys) == (100, 30, 30, 10)
+
+
 # The list of processes.
 
 
