@@ -277,7 +277,7 @@ class Record(LeaseCommand, frozen=True, kw_only=True):
     A compensation is work that undoes what the holder has just done; it is started, the last first, if the unit ends
     without success. Its payload is a JSON object with `task`, and perhaps `input`. A child is work that is made below
     the unit, once under its name; its payload is a JSON object with fields of `Work`. A phase is entered by the run of
-    the unit, once under its name, which is a number and the trigger, as in `1 correct`.
+    the unit, once under its name, which is a number and the phase, as in `1 correct`.
     """
 
     kind: str

@@ -5,6 +5,7 @@ refused in it: so one pass over a file finds all that is wrong. `words` is the s
 """
 
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from functools import cache
 from typing import Any, get_type_hints
@@ -19,14 +20,14 @@ YAML_BOOLEANS = ("y", "yes", "n", "no", "on", "off", "true", "false")
 CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
 
 
-class ValueReader:
+class ValueReader(ABC):
     """What all readers have in common."""
 
     words = "a value"
 
+    @abstractmethod
     def read(self, node: YamlNode, path: TextPath, problems: Problems) -> Any:
         """Returns the value of a node; None if it is refused."""
-        raise NotImplementedError
 
     def refuse(self, node: YamlNode, problems: Problems) -> None:
         """Adds the problem that a node is not of this kind."""
