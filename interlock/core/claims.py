@@ -1,10 +1,12 @@
 """Claims: units are chosen for a worker, and leased to it."""
 
 from collections.abc import Mapping, Sequence
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 from interlock.core.advance import Stamp, make_stamp
 from interlock.core.effective_policy import policy_of
+from interlock.core.fast_path import grant_plain
 from interlock.core.lease_secrets import check_nonce, hash_nonce, hash_secret, make_secret, refuse_other_nonce
 from interlock.core.leases import grant, remaining_us
 from interlock.core.timers import TIMERS_LEAST, run_timers
@@ -19,8 +21,8 @@ from interlock.store.acts import LeaseTerms
 from interlock.store.cache import EngineCache
 from interlock.store.hooks import Find, GrantKind
 from interlock.store.prefetch import Queries, declare_claim
-from interlock.store.queries.claims import find_claimable
-from interlock.store.queries.for_verbs import load_held_units, read_remembered
+from interlock.store.queries.claims import find_claimable, urgency
+from interlock.store.queries.for_verbs import Urgency, load_held_units, load_lanes, read_remembered
 from interlock.store.queries.tenants import count_held_now, get_max_held
 from interlock.store.unit_of_work import Picks, UnitOfWork
 
@@ -51,25 +53,38 @@ def claim(tx: UnitOfWork, command: Claim) -> list[LeaseGrant]:
         room = min(room, most - count_held_now(tx, tx.tenant))
     if worker.draining or room <= 0:
         return []
-    units = tx.state(Picks).pick(choose_units(tx, command, worker, room))
+    fast, units = choose_units(tx, command, worker, room)
+    units, order = tx.state(Picks).pick(units), [urgency(unit) for unit in units]
     stamp, payload = make_stamp(command), {"worker": worker.name}
     terms = ask_each(units, lambda unit: find_terms(tx, unit))
     secrets = [make_secret(command.nonce, command.key, unit.id, policy.next_fence(unit.fence)) for unit in units]
     for unit, secret, granted in zip(units, secrets, terms, strict=True):
         lease = LeaseTerms(worker.unit, granted.ttl_us, granted.beat_us, granted.until, hash_secret(secret))
+        if unit.plain and not unit.fence:
+            tx.cache.slow_lanes.discard(unit.lane)
         grant(tx, unit, granted.trigger, lease, stamp, payload, active=granted.active)
     mark = ClaimMark(
-        len(units), command.key, hash_nonce(command.nonce), command.queues, worker.claim_key, Stamp(command.actor)
-    )
+        len(fast) + len(units), command.key, hash_nonce(command.nonce), command.queues, worker.claim_key,
+        Stamp(command.actor),
+    )  # fmt: skip
     if unlocked:
         tx.state(WorkerChanges).claims[tx.tenant, worker.unit] = mark
     else:
         mark_claim(tx, worker, mark)
-    return make_grants(tx, units, secrets)
+    grants = make_grants(tx, units, secrets)
+    if not fast:
+        return grants
+    everything = [*fast, *zip(order, grants, strict=True)] if grants else fast
+    return [grant for _, grant in sorted(everything, key=itemgetter(0))] if grants else [grant for _, grant in fast]
 
 
-def choose_units(tx: UnitOfWork, command: Claim, worker: WorkerRow, room: int) -> list[Unit]:
-    """Returns what a claim takes, at most `room` units: what it finds, without what plugins keep from being granted."""
+def choose_units(
+    tx: UnitOfWork, command: Claim, worker: WorkerRow, room: int
+) -> tuple[list[tuple[Urgency, LeaseGrant]], list[Unit]]:
+    """Chooses what a claim takes, at most `room` units: what it finds, without what plugins keep from being granted.
+
+    Returns what the fast path has granted, each with its urgency, and the units that are still to be granted.
+    """
     queues: Sequence[str] = command.queues
     for allow in tx.hooks.claim_queues:
         queues = allow(tx, queues)
@@ -80,7 +95,11 @@ def choose_units(tx: UnitOfWork, command: Claim, worker: WorkerRow, room: int) -
     find: Find = find_any
     for hook in tx.hooks.claim_filters:
         find = hook(tx, find)
-    return find(room)
+    fast: list[tuple[Urgency, LeaseGrant]] = []
+    if find is find_any and not tx.hooks.grant_guards:
+        served = load_lanes(tx, tx.tenant).served(tuple(queues), worker.capabilities, worker.tasks)
+        fast = grant_plain(tx, command, worker, served, room)
+    return fast, find(room - len(fast)) if len(fast) < room else []
 
 
 class GrantTerms(NamedTuple):

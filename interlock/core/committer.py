@@ -35,6 +35,7 @@ from typing import Any, TypeVar
 
 from interlock.core.exclude import run_excluding
 from interlock.core.failures import TRIES, Spoilt, explain, log_bug
+from interlock.core.fast_path import PlainReports, declare_report, look_ahead
 from interlock.core.group_reads import Prefetches, declare_reads, load_for_group
 from interlock.core.idempotency import Nothing, keep_answer, kept_answer
 from interlock.core.pending import PendingCommand, Result, answer_all, fail_unanswered, take_group
@@ -74,6 +75,7 @@ class Committer:
         self.chosen: set[int] = set()  # units that claims and ticks of the last run picked
         self.alone = Lock()  # nobody else uses the connection meanwhile
         self.observers: Observers = ()
+        self.fast_path = True  # whether the next run may take it: not the one after a run that failed
 
     def put(self, command: Command[A]) -> "Future[A]":
         pending = PendingCommand(command)
@@ -146,19 +148,25 @@ class Committer:
             self.connection.rollback()
             raise
         self.finish_tx(tx)
+        self.fast_path = True
         return results
 
     def open_tx(self, commands: Sequence[Command[Any]]) -> UnitOfWork:
         """Opens a transaction that has ids enough. That others lock the whole database is no command's fault."""
         ids = sum(command.count_rows() * IDS_PER_ROW for command in commands if command.makes_rows)
         tenants = sorted({command.tenant for command in commands})
+        fast, self.fast_path = self.fast_path, False  # until this run has come to its end
+        reports = look_ahead(commands) if fast and not self.lent else {}
         for last in (False, True):
             try:
                 self.ids.reserve(ids)
                 ahead = [] if self.lent else declare_reads(self.prefetches, self.connection, self.cache, commands)
-                return open_unit_of_work(
+                ahead += declare_report(self.connection, commands, reports)
+                tx = open_unit_of_work(
                     self.connection, self.lifecycles, self.ids, tenants, self.hooks, cache=self.cache, ahead=ahead
                 )
+                tx.fast_path, tx.state(PlainReports).by_command = fast, reports
+                return tx
             except Contended as error:
                 if last or self.lent:
                     why = f"others keep the database to themselves: {error}; nothing was changed"

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from interlock.kernel.commands import RECORDED_ONCE, Command, Record
+from interlock.kernel.commands import RECORDED_ONCE, Command, Finish, Record, Start
 from interlock.store.cache import EngineCache
 from interlock.store.connection import Connection
 from interlock.store.queries.for_verbs import load_notes
@@ -40,8 +40,12 @@ def declare_reads(
 
 
 def load_for_group(tx: UnitOfWork, commands: Sequence[Command[Any]]) -> None:
-    """Loads what the commands of a group will ask of the database, of all of them at once."""
-    tx.load_units({unit for command in commands for unit in command.held_units()})
+    """Loads what the commands of a group will ask of the database, of all of them at once.
+
+    Starts and ends are left to the fast path, which reads what they name in its own way.
+    """
+    left = (Start, Finish) if tx.fast_path else ()
+    tx.load_units({unit for command in commands if not isinstance(command, left) for unit in command.held_units()})
     units: dict[tuple[str, str], list[int]] = {}
     for command in commands:
         if isinstance(command, Record) and command.kind in RECORDED_ONCE:

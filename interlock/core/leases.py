@@ -23,7 +23,7 @@ where it is when its lease is lost, until another worker reclaims it; then the l
 an attempt of a CI job is leased, while the budget that it spends is that of the job (`counted`).
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -31,6 +31,7 @@ import msgspec
 from interlock.core.advance import Stamp, advance, change, count, hop_lease, make_stamp
 from interlock.core.dead_letters import describe_dead_letter
 from interlock.core.effective_policy import attempts_used, counted, policy_of, retry_at
+from interlock.core.fast_path import answer_plain
 from interlock.core.lease_secrets import hash_secret
 from interlock.core.notes import beats_kept_us, note, note_refusal
 from interlock.core.outcomes import (
@@ -64,6 +65,7 @@ from interlock.store.acts import LeaseTerms
 from interlock.store.queries.for_verbs import find_closing_event
 from interlock.store.unit_of_work import UnitOfWork
 
+NONE_DONE: Mapping[int, LeaseStatus] = {}
 FENCE_MAX = 2**31 - 1  # no unit ever has a higher one, and no table can hold it
 Apply = Callable[[Unit, int], None]  # does what the message with this index says to its unit
 IsRepeat = Callable[[Event, Unit, int], bool]  # whether the message says again what ended its lease
@@ -93,12 +95,14 @@ def remaining_us(tx: UnitOfWork, unit: Unit) -> int:
 
 
 def apply_each(
-    tx: UnitOfWork, command: Command[Any], refs: Sequence[LeaseRef], apply: Apply, is_repeat: IsRepeat | None = None
-) -> list[LeaseStatus]:
-    """Judges every message and applies those that are in order; a refused one changes nothing."""
-    tx.load_units(ref.unit for ref in refs)
-    tx.read_ended_leases(dict.fromkeys(ref.unit for ref in refs))
-    answers = [judge_message(tx, ref, index, apply, is_repeat) for index, ref in enumerate(refs)]
+    tx: UnitOfWork, command: Command[Any], refs: Sequence[LeaseRef], apply: Apply, is_repeat: IsRepeat | None = None,
+    done: Mapping[int, LeaseStatus] = NONE_DONE,
+) -> list[LeaseStatus]:  # fmt: skip
+    """Judges every message and applies those in order, but what is `done`; a refused one changes nothing."""
+    left = [ref for ref in refs if ref.unit not in done] if done else refs
+    tx.load_units(ref.unit for ref in left)
+    tx.read_ended_leases(dict.fromkeys(ref.unit for ref in left))
+    answers = [done.get(ref.unit) or judge_message(tx, ref, n, apply, is_repeat) for n, ref in enumerate(refs)]
     for ref, answer in zip(refs, answers, strict=True):
         if not answer.accepted and answer.state:
             note_refusal(tx, command, ref, answer)
@@ -143,7 +147,7 @@ def start(tx: UnitOfWork, command: Start) -> list[LeaseStatus]:
         if activation or tx.lifecycle(unit).allows(unit.state, "start"):
             advance(tx, unit, "start", stamp, lease=activation, lease_until=renewed_until(tx, unit))
 
-    return apply_each(tx, command, command.held, apply)
+    return apply_each(tx, command, command.held, apply, done=answer_plain(tx, command))
 
 
 def renewed_until(tx: UnitOfWork, unit: Unit) -> int:
@@ -180,13 +184,14 @@ def heartbeat(tx: UnitOfWork, command: Heartbeat) -> list[LeaseStatus]:
 
 def finish(tx: UnitOfWork, command: Finish) -> list[LeaseStatus]:
     """The holder is done, each unit with its outcome."""
-    stamp = make_stamp(command)
+    stamp, done = make_stamp(command), answer_plain(tx, command)
     for outcome in command.outcomes:
-        check_outcome(outcome)
+        if outcome.held.unit not in done:
+            check_outcome(outcome)
     return apply_each(
         tx, command, [outcome.held for outcome in command.outcomes],
         lambda unit, index: end_work(tx, unit, command.outcomes[index], stamp),
-        lambda event, unit, index: is_said_before(event, tx.body(unit), command.outcomes[index]),
+        lambda event, unit, index: is_said_before(event, tx.body(unit), command.outcomes[index]), done,
     )  # fmt: skip
 
 

@@ -19,6 +19,7 @@ from interlock.core.places import (
     refuse_other_work,
     take_place,
 )
+from interlock.core.plain import attach_to, is_born_plain
 from interlock.core.reactions.needs import LostNeeds, is_lost
 from interlock.core.ready import is_planned, make_ready
 from interlock.core.tenants import refuse_too_long
@@ -293,6 +294,7 @@ def create_unit(
         lifecycle=work.lifecycle,
         priority=work.priority,
         due_at=max(work.at_us or 0, tx.now + work.delay_us if work.delay_us else 0) or None,
+        plain=int(is_born_plain(tx, work, policy, parent, needs)),
     )
     body = Body(
         unit=unit.id, tenant=tenant, task=work.task, key=work.key, created_at=tx.now, input=work.input,
@@ -304,6 +306,8 @@ def create_unit(
         hook(tx, work)
     rows = [Need(unit=unit.id, needs=need.id, tenant=tenant, by_end=int(need.by_end)) for need in needs]
     make_unit(tx, unit, body, stamp, needs=rows)
+    if parent is not None:
+        attach_to(tx, parent)
     if needs:
         tx.state(PlaceState).needs += [(unit.id, need.id) for need in needs]
     if tx.lifecycle(unit).options.follows:
@@ -358,4 +362,6 @@ def lock_needs(tx: UnitOfWork, work: Work, parent: Unit | None, refs: dict[str, 
     units = {unit.id: unit for unit in tx.lock_units([need for need in ids if need not in reserved])}
     if missing := [str(need) for need in ids if need not in units and need not in reserved]:
         raise Unknown(f"after names {', '.join(missing)}: no such job, run or step")
+    for unit in units.values():
+        attach_to(tx, unit)
     return [Prerequisite(need, units.get(need), by_end, is_counted(tx, need, by_end)) for need, by_end in ids.items()]

@@ -171,9 +171,10 @@ class WakeupHub:
         if not self.ends:
             return
         with self.changed:
-            units = tx.rows.units
+            units, ended = tx.rows.units, self.ends.keys() & tx.changes.ended
             written = [units[unit] for unit in self.ends.keys() & tx.changes.written if unit in units]
-            woken = [watch for unit in written if unit.outcome is not None for watch in self.ends[unit.id]]
+            ended |= {unit.id for unit in written if unit.outcome is not None}
+            woken = [watch for unit in ended for watch in self.ends[unit]]
         for subscription in woken:
             subscription.notify()
 

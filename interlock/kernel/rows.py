@@ -64,6 +64,7 @@ class Unit(Row):
     blocked: int = 0
     begun: int = 0
     cost: int = 0
+    plain: int = 0  # whether nothing follows from its grant and its success but its own events
     lease_hash: str | None = None
     lease_ttl: int | None = None
     lease_beat: int | None = None

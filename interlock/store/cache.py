@@ -28,6 +28,7 @@ class EngineCache:
     # By tenant: when it was asked, and how long its beats and its notes are kept.
     note_terms: dict[int, tuple[int, int, int]] = field(default_factory=dict)
     workers: dict[int, WorkerHint] = field(default_factory=dict)
+    slow_lanes: set[int] = field(default_factory=set)  # in which no unit was plain when they were looked into last
     states: dict[type, object] = field(default_factory=dict)  # what plugins remember, by a class of theirs
     held: HeldCache | None = None  # with many writers shared by the committers of an engine
 
@@ -51,4 +52,5 @@ class EngineCache:
     def forget_lanes(self) -> None:
         """After a new connection: it may be to another server, or to a database that was restored."""
         self.lanes.clear()
+        self.slow_lanes.clear()
         self.states.clear()

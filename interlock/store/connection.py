@@ -63,8 +63,9 @@ class WakeupChannel(Protocol):
 class Connection(Protocol):
     """An open connection: what a database must be able to do.
 
-    `{lock}`, `{skip}` and `{skip_unit}` in a statement stand for row locks where there are any, `{ids}` for being one
-    of the list that is given as `ids`. Methods raise StoreError and its subclasses, and no error of a driver.
+    `{lock}`, `{skip}`, `{lock_unit}` and `{skip_unit}` in a statement stand for row locks where there are any, `{ids}`
+    for being one of the list that is given as `ids`, and `{list:name}` for all values of a group, as text between
+    commas. Methods raise StoreError and its subclasses, and no error of a driver.
     """
 
     name: str  # of the kind of database

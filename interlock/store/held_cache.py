@@ -37,9 +37,13 @@ class HeldCache:
         return [(copied(unit), copied(body)) for _, unit, body in cached.values()]
 
     def after_commit(
-        self, connection: Connection, mark: str, written: Iterable[Unit], bodies: Mapping[int, Body]
-    ) -> None:
-        """The transaction of this mark is committed: what it wrote is cached while somebody holds it."""
+        self, connection: Connection, mark: str, written: Iterable[Unit], bodies: Mapping[int, Body],
+        others: Iterable[int] = (),
+    ) -> None:  # fmt: skip
+        """The transaction of this mark is committed: what it wrote is cached while somebody holds it.
+
+        `others` are units that it wrote and of which it has no row.
+        """
         with self.changing:
             if len(self.units) > UNITS_MAX:
                 self.units.clear()
@@ -52,3 +56,5 @@ class HeldCache:
                     self.units[unit.id] = mark, unit, bodies[unit.id]
                 else:
                     self.units.pop(unit.id, None)
+            for number in others:
+                self.units.pop(number, None)

@@ -61,6 +61,7 @@ class Reaction(NamedTuple):
     name: str
     serves: Callable[[MoveKind], bool]
     run: Callable[["UnitOfWork", list[Moved]], None]
+    skips_plain: bool = False  # whether nothing follows from the moves of plain units, though their kinds are served
 
 
 class GrantKind(NamedTuple):
@@ -93,6 +94,9 @@ Check = Callable[[Mapping[str, Lifecycle], Work], None]
 CompleteWork = Callable[["UnitOfWork", Sequence[Work]], Sequence[Work]]
 # Returns work as it is made: with what its parent says of all its parts, or with the version of its template.
 PrepareWork = Callable[["UnitOfWork", Work, Unit | None], Work]
+# Called with work of which a unit is made. Returns whether the unit's availability, its grant and its success are no
+# business of this plugin, so that they may go the fast path.
+IsPlain = Callable[[Work], bool]
 # Called with work of which a unit is about to be made.
 BeforeBirth = Callable[["UnitOfWork", Work], None]
 # Called when everything of a submit was made, with its answers. Raises InterlockError if nothing of it may be made.
@@ -163,6 +167,7 @@ class Hooks(NamedTuple):
     complete_work: tuple[CompleteWork, ...] = ()
     prepare_work: tuple[PrepareWork, ...] = ()
     before_birth: tuple[BeforeBirth, ...] = ()
+    is_plain: tuple[IsPlain, ...] = ()
     after_submit: tuple[AfterSubmit, ...] = ()
     before_ready: tuple[BeforeReady, ...] = ()
     grant_guards: tuple[GrantGuard, ...] = ()
@@ -191,9 +196,19 @@ class Hooks(NamedTuple):
     tick_timers: tuple[Timer, ...] = ()  # called by ticks alone
 
 
+def is_never_plain(work: Work) -> bool:
+    return False
+
+
+def complete_is_plain(hooks: Hooks) -> Hooks:
+    """A plugin that looks at grants or ends, and does not say of which work, has business with every unit."""
+    looks = hooks.gates or hooks.before_grant or hooks.grant_guards or hooks.end_guards
+    return hooks._replace(is_plain=(is_never_plain,)) if looks and not hooks.is_plain else hooks
+
+
 def merge(hooks: Iterable[Hooks]) -> Hooks:
     """The hooks of several plugins, in their order."""
-    every = list(hooks)
+    every = list(map(complete_is_plain, hooks))
     fields: dict[str, Any] = {name: sum((getattr(some, name) for some in every), ()) for name in Hooks._fields}
     return Hooks(**fields)
 

@@ -18,6 +18,7 @@ from interlock.store.queries.for_verbs import (
     WORKER_UNLOCKED,
     bind_new_lanes,
 )
+from interlock.store.queries.plain import LANES_MAX, bind_claimable
 from interlock.store.query import BoundQuery
 from interlock.store.unit_of_work import BODIES, UNITS_LOCKED, WORKER_LOCKED
 
@@ -44,13 +45,15 @@ def declare_due(cache: EngineCache, tenant: int, limit: int) -> Queries:
 
 
 def declare_free(cache: EngineCache, tenant: int, worker: int, queues: Sequence[str], limit: int) -> Queries:
-    """What waits for a worker, if one lane is all that it serves."""
+    """What waits for a worker: as the fast path reads it, or as verbs do if one lane is all that it serves."""
     known = cache.lanes.get(tenant)
     if not known or worker not in cache.workers:
         return
     capabilities, tasks, busy = cache.workers[worker]
     lanes = known.served(tuple(queues), capabilities, tasks).queues
-    if len(lanes) == 1:
+    if len(queues) == 1 and 0 < len(lanes) <= LANES_MAX and cache.slow_lanes.isdisjoint(lanes):
+        yield bind_claimable(sorted(lanes), limit, many_writers=True)
+    elif len(lanes) == 1:
         (lane,) = lanes
         yield FREE.bind(limit=limit, lane=lane)
         if not busy:  # it waits for little, so that another round trip would be felt

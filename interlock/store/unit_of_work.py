@@ -160,6 +160,7 @@ class Changes:
         # What flushes have written.
         self.acts = 0
         self.written: set[int] = set()  # units
+        self.ended: set[int] = set()  # units that succeeded by the fast path
         self.made_available: set[int] = set()  # units that became claimable
         self.freed_tenants: set[int] = set()  # tenants of which less is held, or more may be
         self.proof: CommitProof | None = None  # a row that shows, if it is there, that the transaction was committed
@@ -234,6 +235,7 @@ class UnitOfWork:
         self.tenant, self.tenants = tenants[0], tenants  # `tenant` is that of the command that is being carried out
         self.mark = connection.mark  # the database's name for this transaction
         self.rows, self.changes, self.ids, self.counters = IdentityMap(), Changes(), ids, Counters()
+        self.fast_path = True  # whether the fast path may be taken
         self.states: dict[type, object] = {}
         # By query: rows that were read before they are asked for. They do not know what this transaction has written.
         self.prefetched: dict[BoundQuery[object], Rows] = {}
@@ -414,4 +416,5 @@ class UnitOfWork:
         """Tells the cache of held units what this transaction, which is committed, has left with holders."""
         if self.cache.held:
             written = [self.rows.units[unit] for unit in self.changes.written if unit in self.rows.units]
-            self.cache.held.after_commit(self.connection, self.mark, written, self.rows.bodies)
+            others = self.changes.written - self.rows.units.keys()
+            self.cache.held.after_commit(self.connection, self.mark, written, self.rows.bodies, others)

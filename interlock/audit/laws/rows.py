@@ -35,6 +35,7 @@ from interlock.store.flush import COUNTED
 from interlock.store.queries.evidence import has_erased_details, read_results, read_tracebacks
 from interlock.store.queries.minute_metrics import find_wrong_minutes
 from interlock.store.queries.places import has_place, read_lost_needs, read_named_children, read_needs_of_nothing
+from interlock.store.queries.plain import find_wrongly_plain
 from interlock.store.queries.snapshots import (
     count_unmet_needs,
     find_orphans,
@@ -216,6 +217,7 @@ COUNTING = "parents count their children"
 NEEDING = "needs are counted"
 HOPELESS = "nobody waits for what is lost"
 NAMES = "a name in a parent is one child"
+PLAIN = "nothing follows from what is plain"
 COSTING = "costs add up"
 MILLION = 1_000_000
 KEYS = "keys are kept"
@@ -232,8 +234,8 @@ def name_law(law: EventLaw | RowLaw) -> str:
 
 
 WHOLE = (
-    KNOWN, DIGESTS, PATHS, MOVED, LEASES, SEALS, ALLOWED, OWNED, HOLDING, COUNTING, NEEDING, HOPELESS, NAMES, COSTING,
-    KEYS, BODIES, POLICIES, ENDINGS, MINUTES,
+    KNOWN, DIGESTS, PATHS, MOVED, LEASES, SEALS, ALLOWED, OWNED, HOLDING, COUNTING, NEEDING, HOPELESS, NAMES, PLAIN,
+    COSTING, KEYS, BODIES, POLICIES, ENDINGS, MINUTES,
 )  # fmt: skip
 LAWS = (*(name_law(law) for law in OF_EVENTS), *(name_law(law) for law in OF_ROWS), *WHOLE)
 
@@ -377,6 +379,8 @@ def needs_are_counted(connection: Connection) -> Iterator[Broken]:
     for unit_id, unmet, counted in count_unmet_needs(connection):
         if unmet != counted:
             yield Broken(NEEDING, unit_id, f"{unmet} of its needs are said to be unmet, and {counted} are")
+    for unit_id in find_wrongly_plain(connection):
+        yield Broken(PLAIN, unit_id, "something follows from its grant or its success, and it is said to be plain")
 
 
 def nobody_waits_for_what_is_lost(connection: Connection, lifecycles: Mapping[str, Lifecycle]) -> Iterator[Broken]:

@@ -3,7 +3,7 @@
 from interlock.core.plugin import Plugin
 from interlock.plugins.concurrency.rates import set_capacities, spend_token, take_tokens_back
 from interlock.plugins.concurrency.resources import check_resources, find_wrong_amounts
-from interlock.plugins.concurrency.slots import ConcurrencyOptions, check_keys, take_or_park
+from interlock.plugins.concurrency.slots import ConcurrencyOptions, check_keys, names_no_key, take_or_park
 from interlock.store.hooks import Hooks
 
 PLUGIN = Plugin(
@@ -14,6 +14,7 @@ PLUGIN = Plugin(
         gates=(take_or_park,),
         checks=(check_keys, check_resources),
         before_birth=(set_capacities,),
+        is_plain=(names_no_key,),
         before_grant=(spend_token,),
         claim_timers=(take_tokens_back,),
     ),

@@ -49,6 +49,11 @@ def keys_of(body: Body, *, held: bool = False) -> dict[str, int]:
     return keys
 
 
+def names_no_key(work: Work) -> bool:
+    """Whether work needs no slot of any key."""
+    return not (work.mutex or work.limit_key or work.rate_key or work.resources)
+
+
 def limit_name(key: str) -> str:
     """The key of the slot of a limit."""
     return f"limit:{key}"

@@ -114,7 +114,8 @@ def restore_rows(tx: UnitOfWork, units: Collection[int], rows: Sequence[Mapping[
             add_restored_rows(tx, table, own)
 
 
-USE_VALUES = Reaction("use the blobs of large values", serves_values, use_values)
+# A plain unit has no large result: that is never reported the fast way.
+USE_VALUES = Reaction("use the blobs of large values", serves_values, use_values, skips_plain=True)
 
 
 def sweep_blobs(tx: UnitOfWork, limit: int) -> int:

@@ -16,7 +16,7 @@ from interlock.core.advance import SIGNAL, Stamp, advance, change
 from interlock.core.cancel import make_standing
 from interlock.core.effective_policy import find_deadline, policy_of
 from interlock.core.notes import note
-from interlock.kernel.commands import Release, Signal, Standing
+from interlock.kernel.commands import Release, Signal, Standing, Work
 from interlock.kernel.errors import InterlockError
 from interlock.kernel.ids import format_id
 from interlock.kernel.lifecycle import Category
@@ -135,6 +135,11 @@ def stop_clock_above(tx: UnitOfWork, unit: Unit) -> None:
     if parent is not None and parent.deadline_at is not None and known_deadline(parent.deadline_at) is not None:
         note(tx, parent.id, CLOCK, msgspec.json.encode(max(0, parent.deadline_at - tx.now)).decode())
         change(tx, parent, deadline_at=None)
+
+
+def has_no_parent(work: Work) -> bool:
+    """Whether no clock above the unit can stand for it."""
+    return work.parent is None
 
 
 def start_clock_above(tx: UnitOfWork, unit: Unit, fence: int) -> None:

@@ -99,11 +99,12 @@ class PostgresConnection:
             self.raw.stop_preparing()
 
     def rows(self, sql: str, params: Mapping[str, Any] | None = None) -> Rows:
-        self.sync()
         if self.end is not None and time.monotonic() > self.end:  # statement_timeout is of each statement alone
             raise Contended("there is no time left for another statement")
         with translate_errors():
-            return self.raw.execute(translate_sql(sql), encode_lists(params or {})).fetchall()
+            result = self.raw.execute(translate_sql(sql), encode_lists(params or {}))
+        self.sync()  # of writes that were sent before, in the same round trip
+        return result.fetchall()
 
     def declare(self, tenants: Sequence[int], seconds: float | None = None) -> None:
         """This transaction sees and writes the rows of these tenants only, and is stopped after so many seconds."""
@@ -190,11 +191,11 @@ class PostgresConnection:
         return Opened(int(began) if now is None else now, [result.fetchall() for result in results])
 
     def fetch_together(self, queries: Sequence[BoundQuery[Any]], now: int) -> list[Rows]:
+        """What was written before is sent in the same round trip."""
+        with self.pipeline():
+            results = [self.send_query(bound, now) for bound in queries]
         self.sync()
-        with translate_errors():
-            with self.raw.pipeline():
-                results = [self.send_query(bound, now) for bound in queries]
-            return [result.fetchall() for result in results]
+        return [result.fetchall() for result in results]
 
     def send_query(self, bound: BoundQuery[Any], now: int | None) -> PendingResult:
         """Without a time it is that of the beginning of the transaction, which the server knows."""

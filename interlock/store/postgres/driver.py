@@ -101,7 +101,8 @@ def is_pooled(raw: psycopg.Connection[tuple[Any, ...]]) -> bool:
 def translate_sql(sql: str) -> str:
     """Our `:name` parameters in psycopg's spelling; a cast such as ::text stays."""
     sql = sql.replace("{lock}", "FOR UPDATE").replace("{skip}", "FOR UPDATE SKIP LOCKED")
-    sql = sql.replace("{skip_unit}", "FOR UPDATE OF unit SKIP LOCKED")
+    sql = sql.replace("{skip_unit}", "FOR UPDATE OF unit SKIP LOCKED").replace("{lock_unit}", "FOR UPDATE OF unit")
+    sql = re.sub(r"\{list:(\w+)\}", r"string_agg(\1::text, ',')", sql)
     sql = sql.replace("{ids}", "= ANY(:ids)")
     return re.sub(r"(?<!:):(\w+)", r"%(\1)s", sql.replace("%", "%%"))
 

@@ -153,6 +153,7 @@ CREATE TABLE unit (
     blocked       INTEGER NOT NULL,
     begun         INTEGER NOT NULL,
     cost          BIGINT NOT NULL,          -- in millionths, of all below it too
+    plain         INTEGER NOT NULL DEFAULT 0, -- 1: nothing follows from its grant and its success but its own events
     CHECK (available_at IS NULL OR (lease_id IS NULL AND outcome IS NULL))
 );
 CREATE INDEX unit_claim ON unit (lane, priority DESC, available_at, id) WHERE available_at IS NOT NULL;

@@ -1,6 +1,7 @@
 """SQLite's driver: how a file is opened, what its errors mean, and our statements in its spelling."""
 
 import os
+import re
 import sqlite3
 import time
 from collections.abc import Iterator
@@ -51,7 +52,8 @@ def open_raw(path: str) -> sqlite3.Connection:
 @cache
 def translate_sql(sql: str) -> str:
     """Our markers in SQLite's spelling: a writer has the file to itself, so no row is locked."""
-    sql = sql.replace("{lock}", "").replace("{skip}", "").replace("{skip_unit}", "")
+    sql = sql.replace("{lock}", "").replace("{skip}", "").replace("{skip_unit}", "").replace("{lock_unit}", "")
+    sql = re.sub(r"\{list:(\w+)\}", r"group_concat(\1, ',')", sql)
     return sql.replace("{ids}", "IN (SELECT value FROM json_each(:ids))")
 
 

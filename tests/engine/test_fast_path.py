@@ -1,0 +1,191 @@
+"""What the fast path takes, what it leaves to the verbs, and that it refuses as they do."""
+
+from typing import Any
+
+import pytest
+
+from interlock.core import fast_path
+from interlock.kernel.commands import (
+    Cancel,
+    Claim,
+    Finish,
+    LeaseGrant,
+    LeaseRef,
+    LeaseStatus,
+    Outcome,
+    Start,
+    Submit,
+    Work,
+)
+from tests.engine.world import World, held
+
+
+@pytest.fixture
+def moved(monkeypatch: pytest.MonkeyPatch) -> list[list[int]]:
+    """The units of each act that the fast path writes."""
+    acts_of: list[list[int]] = []
+    write = fast_path.write_acts
+
+    def remember(tx: Any, acts: Any) -> None:
+        acts_of.extend(list(act.units) for act in acts)
+        write(tx, acts)
+
+    monkeypatch.setattr(fast_path, "write_acts", remember)
+    return acts_of
+
+
+def claim_jobs(world: World, count: int, **work: Any) -> list[LeaseGrant]:
+    """So many jobs, claimed at once by a worker that holds another one besides."""
+    worker = world.worker()
+    world.send(Submit(work=tuple(Work(task="mail", **work) for _ in range(count))))
+    return world.claim(worker, count)
+
+
+def report(world: World, grants: list[LeaseGrant], **outcome: Any) -> list[LeaseStatus]:
+    """Starts and ends in one group, as a worker sends them."""
+    refs = tuple(held(grant) for grant in grants)
+    committer = world.engine.committer
+    futures = [
+        committer.put(Start(held=refs, actor="w")),
+        committer.put(Finish(outcomes=tuple(Outcome(held=ref, **outcome) for ref in refs), actor="w")),
+    ]
+    while committer.step():
+        pass
+    statuses: list[LeaseStatus] = futures[1].result()  # type: ignore[assignment]
+    return statuses
+
+
+def test_plain_jobs_are_granted_and_finished_by_one_act_each(world: World, moved: list[list[int]]) -> None:
+    grants = claim_jobs(world, 5)
+    units = [grant.unit for grant in grants]
+    assert moved == [units]
+    assert [(status.accepted, status.state) for status in report(world, grants)] == [(True, "succeeded")] * 5
+    assert moved == [units, units]
+    assert [event.target for event in world.events(units[0])] == ["queued", "assigned", "running", "succeeded"]
+    assert world.unit(units[0]).holder is None
+
+
+def test_a_result_is_kept_and_bound_by_its_act(world: World, moved: list[list[int]]) -> None:
+    grants = claim_jobs(world, 2)
+    report(world, grants, result='{"sent": true}')
+    assert len(moved) == 2
+    assert [world.body(grant.unit).result for grant in grants] == ['{"sent": true}'] * 2
+
+
+def test_what_does_not_fit_is_left_to_the_verb_in_the_same_report(world: World, moved: list[list[int]]) -> None:
+    """One job whose cancel was asked for does not send the others the slow way."""
+    grants = claim_jobs(world, 4)
+    world.start(grants[0])
+    assert world.send(Cancel(unit=grants[0].unit, actor="ann", reason="stop")).applied
+    statuses = report(world, grants)
+    assert [status.accepted for status in statuses] == [True] * 4
+    assert moved[1:] == [[grant.unit for grant in grants[1:]]]
+
+
+def test_a_wrong_secret_ends_nothing(world: World, moved: list[list[int]]) -> None:
+    (grant,) = claim_jobs(world, 1)
+    ref = LeaseRef(unit=grant.unit, fence=grant.fence, lease="guessed")
+    (status,) = world.send(Finish(outcomes=(Outcome(held=ref),)))
+    assert (status.accepted, status.why) == (False, "UNKNOWN_LEASE")
+    world.start(grant)
+    (status,) = world.send(Finish(outcomes=(Outcome(held=ref),)))
+    assert (status.accepted, status.why) == (False, "UNKNOWN_LEASE")
+    assert len(moved) == 1
+
+
+def test_an_older_fence_ends_nothing(world: World, moved: list[list[int]]) -> None:
+    (grant,) = claim_jobs(world, 1)
+    ref = LeaseRef(unit=grant.unit, fence=grant.fence + 1, lease=grant.lease)
+    (status,) = world.send(Finish(outcomes=(Outcome(held=ref),)))
+    assert not status.accepted
+    assert len(moved) == 1
+
+
+def test_the_end_of_a_lease_that_is_over_is_refused(world: World, moved: list[list[int]]) -> None:
+    grants = claim_jobs(world, 1)
+    world.pass_time(61)
+    (status,) = report(world, grants)
+    assert (status.accepted, status.why) == (False, "LEASE_EXPIRED")
+    assert len(moved) == 1
+
+
+def test_a_cancel_that_was_asked_for_is_recorded_with_the_success(world: World, moved: list[list[int]]) -> None:
+    """The end goes the way of the verb, which clears the request."""
+    (grant,) = claim_jobs(world, 1)
+    world.start(grant)
+    world.send(Cancel(unit=grant.unit, actor="ann", reason="stop"))
+    (status,) = world.send(Finish(outcomes=(Outcome(held=held(grant)),)))
+    assert status.accepted
+    assert len(moved) == 1
+    assert world.unit(grant.unit).asked_at is None
+
+
+@pytest.mark.parametrize(
+    "work", [{"mutex": "m"}, {"ttl_us": 90_000_000}, {"depends": ("stripe",)}, {"limit_key": "l", "limit": 3}]
+)
+def test_what_more_follows_from_is_not_plain(work: dict[str, Any], world: World, moved: list[list[int]]) -> None:
+    worker = world.worker()
+    unit = world.submit(**work)
+    assert world.unit(unit).plain == 0
+    assert [grant.unit for grant in world.claim(worker)] == [unit]
+    assert moved == []
+
+
+def test_a_job_that_another_one_needs_is_plain_no_more(world: World, moved: list[list[int]]) -> None:
+    worker = world.worker()
+    unit = world.submit()
+    assert world.unit(unit).plain == 1
+    after = world.submit(after=(unit,))
+    assert world.unit(unit).plain == 0
+    (grant,) = world.claim(worker)
+    report(world, [grant])
+    assert moved == []
+    assert [grant.unit for grant in world.claim(worker)] == [after]
+
+
+def test_a_job_that_is_given_a_need_while_it_is_held_is_plain_no_more(world: World, moved: list[list[int]]) -> None:
+    """Whether it may go the fast way is asked under the lock, when it ends."""
+    worker = world.worker()
+    (grant,) = claim_jobs(world, 1)
+    after = world.submit(after=(grant.unit,))
+    report(world, [grant])
+    assert len(moved) == 1
+    assert [grant.unit for grant in world.claim(worker)] == [after]
+
+
+def test_a_retried_job_is_granted_by_the_verb(world: World, moved: list[list[int]]) -> None:
+    """Its holder is handed what earlier attempts have left."""
+    (grant,) = claim_jobs(world, 1)
+    world.start(grant)
+    world.finish(grant, ended="failure", error="busy")
+    world.pass_time(5)
+    assert [again.attempt for again in world.claim(world.worker())] == [2]
+    assert len(moved) == 1
+
+
+def test_the_most_urgent_of_all_lanes_are_granted(world: World, moved: list[list[int]]) -> None:
+    """A worker that knows several tasks gets the most urgent of them, also where some are not plain."""
+    worker = world.worker()
+    made = world.send(
+        Submit(
+            work=(
+                Work(task="a", priority=1), Work(task="b", priority=5), Work(task="c", priority=3, mutex="m"),
+                Work(task="a", priority=4), Work(task="b", priority=2),
+            )
+        )
+    )  # fmt: skip
+    order = [made[1].unit, made[3].unit, made[2].unit, made[4].unit]
+    grants = world.send(Claim(worker=worker, key="k", nonce="n" * 16, limit=4))
+    assert [grant.unit for grant in grants] == order
+    assert sorted(unit for act in moved for unit in act) == sorted((order[0], order[1], order[3]))
+
+
+def test_a_claim_that_is_repeated_is_answered_with_the_same_leases(world: World, moved: list[list[int]]) -> None:
+    worker = world.worker()
+    world.send(Submit(work=tuple(Work(task="mail") for _ in range(3))))
+    command = Claim(worker=worker, key="k", nonce="n" * 16, limit=2)
+    first, second = world.send(command), world.send(command)
+    assert [(grant.unit, grant.fence, grant.lease) for grant in first] == [
+        (grant.unit, grant.fence, grant.lease) for grant in second
+    ]
+    assert len(moved) == 1
