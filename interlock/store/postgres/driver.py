@@ -66,6 +66,7 @@ from interlock.store.connection import GUARD, NotPrepared, Taken, Unreachable
 from interlock.store.url import split_prepare
 
 PREPARE_AFTER = 3  # uses
+WORTH_SENDING = 4_096  # bytes: each time that something is sent, the server wakes up
 PREPARED_MAX, TEXTS_MAX = 500, 4_096  # of one connection; then it begins anew
 UNIQUE = "23505"
 CONTENDED = ("40001", "40P01", "55P03", "57014")  # serialization, deadlock, lock not available, cancelled
@@ -153,6 +154,7 @@ class PipelineConnection:
         self.pgconn, self.transformer = psycopg_connection.pgconn, Transformer(psycopg_connection)
         self.prepares = prepares  # whether what is sent often is prepared
         self.sent: list[PendingResult] = []
+        self.unsent = 0  # bytes of parameters, about, that wait to be sent with what comes next
         self.sending, self.idle = False, True  # idle: no transaction was open when the pipeline began
         self.uses: dict[Statement, int] = {}  # of what is not prepared yet
         self.names: dict[Statement, bytes] = {}  # of what is
@@ -200,7 +202,10 @@ class PipelineConnection:
         name = self.names.get(statement) or self.prepare(statement)
         pending = PendingResult(statement, list(map(encode_value, values)))
         self.send_statement(pending, name)
-        self.pgconn.flush()  # the server works while the next statement is put together
+        self.unsent += sum(map(len, filter(None, pending.params)))
+        if self.unsent > WORTH_SENDING:  # the server works while the next statement is put together
+            self.pgconn.flush()
+            self.unsent = 0
         return pending
 
     def send_statement(self, pending: PendingResult, name: bytes) -> None:
@@ -246,6 +251,7 @@ class PipelineConnection:
         """The errors of everything that was sent; a name that the server does not know is none if it can be mended."""
         sent, self.sent = self.sent, []
         errors: list[psycopg.Error] = []
+        self.unsent = 0
         try:
             self.pgconn.pipeline_sync()
             while self.pgconn.flush():
