@@ -124,7 +124,9 @@ def make_grant(tx: UnitOfWork, name: str, state: str) -> PlainGrant | None:
 
 def make_end(tx: UnitOfWork, name: str, state: str, lease: str, *, starts: bool) -> PlainEnd | None:
     """How units succeed that are in this state under a lease in that state. Raises Refused if they cannot."""
-    lifecycle, leases = tx.lifecycles[name], tx.lease_lifecycle
+    lifecycle, leases = tx.lifecycles.get(name), tx.lease_lifecycle
+    if lifecycle is None:
+        return None
     first, begun, activation = None, state, (ACTIVATE,) if leases.allows(lease, ACTIVATE) else ()
     if starts and (activation or lifecycle.allows(state, START)):
         first = tx.paths.find(name, state, lease, (Step(START, activation),))
@@ -144,7 +146,7 @@ def make_end(tx: UnitOfWork, name: str, state: str, lease: str, *, starts: bool)
 
 def is_served(tx: UnitOfWork, path: Path) -> bool:
     """Whether a reaction would follow from it that a plain unit made this move."""
-    ended = path.category if path.category in (Category.SUCCESS,) else None
+    ended = path.category if path.category == Category.SUCCESS else None
     kind = MoveKind(path.lifecycle, path.category or "", ended, False, True, ended is not None, False, False, True)
     return any(reaction.serves(kind) and not reaction.skips_plain for reaction in tx.hooks.reactions)
 
@@ -160,7 +162,7 @@ def grant_plain(
     if not may_grant(tx, lanes, command) or len(set(served.queues.values())) > 1:
         return []
     rows = tx.run(bind_claimable(lanes, room, many_writers=tx.connection.many_writers))
-    if len(lanes) == 1 and rows and not any(row.task for row in rows):
+    if len(lanes) == 1 and rows and all(row.task is None for row in rows):
         tx.cache.slow_lanes.update(lanes)
     groups: dict[tuple[str, str, int, int], list[Claimable]] = {}
     for row in rows:
