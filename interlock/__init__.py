@@ -6,6 +6,7 @@ from interlock.client.children import child
 from interlock.client.context import AgentContext, Context
 from interlock.client.exceptions import (
     Cancelled,
+    Drift,
     Failed,
     NoAnswer,
     NoSignal,
@@ -30,7 +31,7 @@ from interlock.kernel.errors import InterlockError, LeaseConflictError, Permanen
 
 __version__ = "0.1.0"
 __all__ = [
-    "Agent", "AgentContext", "AgentRun", "App", "Cancelled", "Context", "Failed", "InterlockError", "Job",
+    "Agent", "AgentContext", "AgentRun", "App", "Cancelled", "Context", "Drift", "Failed", "InterlockError", "Job",
     "LeaseConflictError", "NoAnswer", "NoSignal", "NotDone", "Outage", "PermanentError", "Reject", "Rejected", "Result",
     "Retry", "Run", "Snooze", "StillWaiting", "Task", "TransientError", "ValidationError", "Workflow", "Workstream",
     "WorkstreamRun", "approval", "child", "counted", "exclusive", "limit", "map", "merge", "open", "parallel", "rate",

@@ -4,7 +4,7 @@ A run (document 000) is worked on by one job at a time. What the job records is 
 `run.resume(by=…, reason=…)`, which lets a failed or cancelled run go on with a new job.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -14,7 +14,7 @@ from interlock.client.blobs import unpack
 from interlock.client.exceptions import Failed
 from interlock.client.runs import Run
 from interlock.client.tasks import Task
-from interlock.kernel.commands import Decide, Standing, Submit, Work
+from interlock.kernel.commands import LOCAL, Decide, Fork, Standing, Submit, Work
 from interlock.kernel.errors import InterlockError
 from interlock.kernel.lifecycle import Category
 from interlock.plugins.agents.options import JOB, NAME, RUN, AgentOptions, check_agent
@@ -91,6 +91,22 @@ class AgentRun(Run):
         """
         return Call(self.app, Decide(tenant=self.app.tenant, unit=self.unit, trigger="resume", actor=by, reason=reason))
 
+    @verb
+    def fork(
+        self, *, at: str, replace: Mapping[str, Any] | None = None, by: str = LOCAL, reason: str = ""
+    ) -> "Call[AgentRun]":
+        """Makes a new run that goes on from a recorded step, with all that was recorded before it.
+
+        The step itself is done again, unless `replace` has a result for it; it may have results of earlier steps too.
+
+        Raises:
+            Unknown: no such step is recorded.
+            InterlockError: a result is no JSON, or that of a later step.
+        """
+        texts = {name: encode_result(name, value) for name, value in (replace or {}).items()}
+        command = Fork(tenant=self.app.tenant, unit=self.unit, at=at, replace=texts, actor=by, reason=reason)
+        return Call(self.app, command, lambda made: AgentRun(self.app, made.unit, created=True, lifecycle=RUN))
+
     def decode_result(self, ended: UnitSummary) -> Any:
         """Returns what its handler returned.
 
@@ -107,6 +123,14 @@ class AgentRun(Run):
         """Reads the job that works for it, or was the last to do so."""
         jobs = [child for child in self.app.read(children_of, self.unit) if child.unit.lifecycle == JOB]
         return max(jobs, key=lambda child: child.unit.id, default=None)
+
+
+def encode_result(name: str, value: Any) -> str:
+    """The JSON text of a result that is given for a step. Raises InterlockError."""
+    try:
+        return msgspec.json.encode(value).decode()
+    except (TypeError, ValueError, msgspec.MsgspecError, RecursionError) as error:
+        raise InterlockError(f"replace: the result of '{name}' is no JSON: {error}") from None
 
 
 def define_agent(

@@ -14,17 +14,20 @@ class Stepping(Protocol):
 
     In an `async def` handler it is awaited, and `fn` may be async: `await ctx.step("name", fn)`; `.aio` is the same. A
     name stands for one step: a second one of that name in an attempt raises PermanentError. A step that raises is not
-    recorded, and may be tried again.
+    recorded, and may be tried again; with `retry=3` it is, up to three times in all. `of` is what is asked for, as
+    JSON: if another attempt has asked for something else under this name, Drift is raised, and nothing runs.
     """
 
     @overload
-    def __call__(self, name: str, fn: Callable[[], Awaitable[T]]) -> Awaitable[T]: ...
+    def __call__(
+        self, name: str, fn: Callable[[], Awaitable[T]], *, of: Any = None, retry: int = 1
+    ) -> Awaitable[T]: ...
     @overload
-    def __call__(self, name: str, fn: Callable[[], Any]) -> Any: ...
+    def __call__(self, name: str, fn: Callable[[], Any], *, of: Any = None, retry: int = 1) -> Any: ...
     @overload
-    async def aio(self, name: str, fn: Callable[[], Awaitable[T]]) -> T: ...
+    async def aio(self, name: str, fn: Callable[[], Awaitable[T]], *, of: Any = None, retry: int = 1) -> T: ...
     @overload
-    async def aio(self, name: str, fn: Callable[[], T]) -> T: ...
+    async def aio(self, name: str, fn: Callable[[], T], *, of: Any = None, retry: int = 1) -> T: ...
 
 
 class Keeping(Protocol):
@@ -100,11 +103,11 @@ class ChildHandle(Protocol):
 class Spawning(Protocol):
     """`ctx.spawn(task, …)` or `ctx.spawn("name", task, …)`: a job below this one, made once under its name.
 
-    It takes the task's arguments and options, or a workflow and its arguments. In async handlers:
-    `await ctx.spawn.aio(…)`. If this job ends before it, it is stopped.
+    It takes the task's arguments and options, or a workflow and its arguments. In an `async def` handler it is awaited:
+    `child = await ctx.spawn(task, …)`; `.aio` is the same. If this job ends before it, it is stopped.
     """
 
-    def __call__(self, first: Any, /, *args: Any, **kwargs: Any) -> ChildHandle: ...
+    def __call__(self, first: Any, /, *args: Any, **kwargs: Any) -> Any: ...
     async def aio(self, first: Any, /, *args: Any, **kwargs: Any) -> ChildHandle: ...
 
 
@@ -124,7 +127,8 @@ class Asking(Protocol):
     """`ctx.ask("delete?", what, approvers=["ops"])`: people approve `what` in the inbox, and may change it.
 
     It returns what was approved. It raises Rejected if somebody rejects it, and NoAnswer if nobody decides until it
-    `expires`. `all({name: what, …})` asks several at once, and returns what was approved of each.
+    `expires`. `all({name: what, …})` asks several at once, and returns what was approved of each. In an `async def`
+    handler both are awaited, and several may wait side by side, as in `asyncio.gather`.
     """
 
     def __call__(
@@ -135,7 +139,7 @@ class Asking(Protocol):
         self, name: str, what: Any = None, *, approvers: Iterable[str] = (), quorum: int | None = None,
         expires: Length | None = None, not_submitter: bool = False,
     ) -> Any: ...  # fmt: skip
-    def all(self, questions: Mapping[str, Any], **terms: Any) -> dict[str, Any]: ...
+    def all(self, questions: Mapping[str, Any], **terms: Any) -> Any: ...
     async def all_aio(self, questions: Mapping[str, Any], **terms: Any) -> dict[str, Any]: ...
 
 
@@ -144,13 +148,16 @@ class Effecting(Protocol):
 
     It returns what the call returned, also to later attempts. If a worker was lost in the call, `check` says what the
     call came to, or None if it did not take place. Without `check`, a person is asked in the inbox. A call that surely
-    had no effect raises NotDone. In async handlers: `await ctx.effect.aio(…)`.
+    had no effect raises NotDone. `of` is as with a step. In an `async def` handler it is awaited, and both functions
+    may be async.
     """
 
-    def __call__(self, name: str, call: Callable[[], T], *, check: Callable[[], T | None] | None = None) -> T: ...
+    def __call__(
+        self, name: str, call: Callable[[], Any], *, check: Callable[[], Any] | None = None, of: Any = None
+    ) -> Any: ...
     async def aio(
-        self, name: str, call: Callable[[], Awaitable[T]], *, check: Callable[[], Awaitable[T | None]] | None = None
-    ) -> T: ...
+        self, name: str, call: Callable[[], Any], *, check: Callable[[], Any] | None = None, of: Any = None
+    ) -> Any: ...
 
 
 class Phasing(Protocol):

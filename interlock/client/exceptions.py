@@ -50,6 +50,13 @@ class NoSignal(PermanentError):
     """A signal that was waited for has not come in time."""
 
 
+class Drift(PermanentError):
+    """A step is recorded under this name, and it asked for something else than this one; the text shows the difference.
+
+    Nothing was run.
+    """
+
+
 class Rejected(PermanentError):
     """What a handler asked for was rejected; `by` and `comment` say by whom, and why."""
 

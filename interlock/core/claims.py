@@ -22,11 +22,13 @@ from interlock.store.cache import EngineCache
 from interlock.store.hooks import Find, GrantKind
 from interlock.store.prefetch import Queries, declare_claim
 from interlock.store.queries.claims import find_claimable, urgency
-from interlock.store.queries.for_verbs import Urgency, load_held_units, load_lanes, read_remembered
+from interlock.store.queries.for_verbs import Urgency, load_held_units, load_lanes
+from interlock.store.queries.recorded_steps import Remembered, read_remembered
 from interlock.store.queries.tenants import count_held_now, get_max_held
 from interlock.store.unit_of_work import Picks, UnitOfWork
 
 CLAIM_MAX = 10_000
+NOTHING = Remembered()  # of a first attempt
 
 
 def claim(tx: UnitOfWork, command: Claim) -> list[LeaseGrant]:
@@ -159,13 +161,16 @@ def make_grants(tx: UnitOfWork, units: list[Unit], secrets: list[str]) -> list[L
     extras = read_grant_fields(tx, units)
     grants = []
     for unit, secret in zip(units, secrets, strict=True):
-        body, (checkpoint, steps) = tx.body(unit), memory.get(unit.id, (None, {}))
+        body, known = tx.body(unit), memory.get(unit.id, NOTHING)
         grants.append(
             LeaseGrant(
                 unit=unit.id, task=body.task, input=body.input, attempt=unit.attempt, fence=unit.fence,
                 lease=secret, until=unit.lease_until or 0, ttl_us=unit.lease_ttl or 0,
                 beat_us=unit.lease_beat or 0, correlation=body.correlation, trace=body.trace,
-                timeout_us=policy_of(body).timeout_us, checkpoint=checkpoint, steps=tuple(steps.items()),
+                timeout_us=policy_of(body).timeout_us, checkpoint=known.checkpoint,
+                steps=tuple((step.name, step.result) for step in known.steps),
+                steps_left=known.total - len(known.steps),
+                requests=tuple((step.name, step.of) for step in known.steps if step.of is not None),
                 lifecycle=unit.lifecycle, lasts_us=remaining_us(tx, unit), parent=unit.parent, version=unit.version,
                 **{name: value for fields in extras if unit.id in fields for name, value in fields[unit.id].items()},
             )

@@ -126,6 +126,7 @@ def take_place(tx: UnitOfWork, parent: Unit | None, name: str | None) -> int:
 
 
 def add_place(tx: UnitOfWork, parent: Unit, name: str, unit: int) -> NamedPlace:
+    """A child has this name in its parent, which nobody else has there."""
     place = NamedPlace(parent=parent.id, name=name, unit=unit, tenant=parent.tenant)
     tx.add(place)
     tx.state(PlaceState).places[parent.id, name] = place

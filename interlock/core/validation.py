@@ -15,7 +15,8 @@ from typing import Any
 import msgspec
 
 from interlock.kernel import timing
-from interlock.kernel.commands import ON_DUPLICATE, SETTLES, Policy, Work
+from interlock.kernel.blobs import check_digest
+from interlock.kernel.commands import ON_DUPLICATE, SETTLES, AskedFor, Policy, Work
 from interlock.kernel.commands.submit import list_inner_work
 from interlock.kernel.errors import InterlockError, Unknown
 from interlock.kernel.lifecycle import Lifecycle
@@ -27,6 +28,7 @@ NAME_MAX = 200  # characters
 PRIORITY_MAX = 2**31 - 1
 WEBHOOK = re.compile(r"https?://[^\s/?#@\\]+([/?#][!-~]*)?")
 EVENT = re.compile(r"[A-Za-z0-9_-]{1,80}:[0-9]{1,18}")  # the id of a unit, and a version
+ASKED_MAX = 64 * 1024  # characters
 WEBHOOK_MAX = 2_000
 RULES_MAX = 200  # that an engine remembers to be allowed
 POLICY_FIELDS = tuple(name for name in Policy.__struct_fields__ if name in Work.__struct_fields__)
@@ -86,6 +88,14 @@ def check_json(name: str, text: str) -> None:
         raise InterlockError(f"{name} is not JSON: {error}") from None
     except RecursionError:
         raise InterlockError(f"{name} is nested too deeply to be read") from None
+
+
+def check_asked(of: AskedFor) -> None:
+    """What a step or an effect asked for: a digest, and the text of it that is kept."""
+    if check_digest(of.digest) != of.digest:
+        raise InterlockError("of.digest begins with 'sha256:'; allowed are the digits alone")
+    check_text("of.text", of.text)
+    check_range("the number of characters in of.text", len(of.text), 0, ASKED_MAX)
 
 
 # A piece of work.

@@ -21,7 +21,7 @@ import msgspec
 from interlock.client.app import App
 from interlock.client.exceptions import Result
 from interlock.client.tasks import RUNNING, Task
-from interlock.kernel.commands import AddArtifact, AddTasks, Command, ReadOutput, Record
+from interlock.kernel.commands import AddArtifact, AddTasks, Command, ReadOutput, ReadSteps, Record
 from interlock.kernel.errors import InterlockError, PermanentError, ValidationError
 from interlock.worker.captured_output import CapturedOutput
 from interlock.worker.context import JobContext
@@ -37,6 +37,7 @@ from interlock.worker.messages import (
     ProcessMessage,
     Returned,
     RunJob,
+    StepsRequest,
     Stop,
     TasksMessage,
     ToChild,
@@ -91,7 +92,8 @@ class WorkerConnection:
                 if message.raised:
                     future.set_exception(decode_error(message.raised))
                 else:
-                    future.set_result(message.output or message.evidence or message.made or message.statuses)
+                    answers = (message.output, message.page, message.evidence, message.made)
+                    future.set_result(next(filter(None, answers), message.statuses))
             case Exit():
                 self.jobs.put(None)
                 return True
@@ -116,7 +118,7 @@ class WorkerConnection:
 
     def send_note(self, command: Command[Any]) -> "Future[Any]":
         """The future of the worker's answer."""
-        if not isinstance(command, Record | AddArtifact | ReadOutput | AddTasks):
+        if not isinstance(command, Record | AddArtifact | ReadOutput | ReadSteps | AddTasks):
             raise InterlockError("the process of a handler speaks for its job alone; ask the app for anything else")
         number = next(self.numbers)
         future: Future[Any] = Future()
@@ -131,13 +133,18 @@ class WorkerConnection:
             self.send_line(encode_line(LogBytes(unit=unit, fence=fence, data=entry.data)))
 
 
-def make_message(command: Record | AddArtifact | ReadOutput | AddTasks, number: int) -> ProcessMessage:
+def make_message(command: Record | AddArtifact | ReadOutput | ReadSteps | AddTasks, number: int) -> ProcessMessage:
     """What the worker is sent for a command of a handler, without the lease, which it has itself."""
     if isinstance(command, Record):
         return NoteMessage(record=command, number=number)
     if isinstance(command, AddTasks):
         lease = command.lease
         return TasksMessage(unit=lease.unit, fence=lease.fence, work=command.work, number=number)
+    if isinstance(command, ReadSteps):
+        held = command.held
+        return StepsRequest(
+            unit=held.unit, fence=held.fence, name=command.name, effect=command.effect, number=number
+        )  # fmt: skip
     if isinstance(command, ReadOutput):
         held = command.held
         return OutputRequest(unit=held.unit, fence=held.fence, name=command.name, number=number)

@@ -2,11 +2,9 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable
 from concurrent.futures import Future
-from contextlib import contextmanager
 from functools import cached_property
-from inspect import isawaitable
 from mimetypes import guess_type
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -29,13 +27,14 @@ from interlock.kernel.commands import (
     ReadOutput,
     Record,
 )
-from interlock.kernel.errors import InterlockError, PermanentError, Stale
+from interlock.kernel.errors import InterlockError, Stale
 from interlock.plugins.evidence.artifacts import check_artifact_name
 from interlock.worker.effects import EffectRecorder
 from interlock.worker.job_logs import JobLog
 from interlock.worker.log_lines import describe_job
+from interlock.worker.steps import StepRecorder
 from interlock.worker.task_adder import TaskAdder
-from interlock.worker.waiting import Asker, Spawner, check_recorded
+from interlock.worker.waiting import SIGNALS_MAX, Asker, CallsUnderWay, Spawner, check_recorded, is_awaited
 
 if TYPE_CHECKING:
     from interlock.client.app import App
@@ -43,7 +42,6 @@ if TYPE_CHECKING:
 LOG = logging.getLogger("interlock.job")
 BYTES = (bytes, bytearray, memoryview, Path)  # what an artifact is kept as it is
 OCTETS = "application/octet-stream"
-SIGNALS_MAX = 20  # that a handler may wait for at a time
 SLEEP = "sleep:"  # how the engine calls a wait that only time ends
 
 
@@ -102,8 +100,13 @@ class JobContext(AgentContext):
         return OutputReader(self)
 
     @cached_property
-    def step(self) -> "StepRecorder":  # type: ignore[override]
+    def step(self) -> StepRecorder:  # type: ignore[override]
         return StepRecorder(self)
+
+    @cached_property
+    def calls(self) -> CallsUnderWay:
+        """What an async handler does side by side."""
+        return CallsUnderWay()
 
     @cached_property
     def phase(self) -> "PhaseEntrance":  # type: ignore[override]
@@ -248,77 +251,6 @@ def check_accepted(answers: list[LeaseStatus]) -> None:
         raise Stale(f"this job is no longer held here: {answers[0].why}")
 
 
-class StepRecorder:
-    """`ctx.step("name", fn)`: done once, however often the job is tried; in an `async def` handler it is awaited."""
-
-    def __init__(self, context: JobContext) -> None:
-        self.context, self.done = context, dict(context.grant.steps)
-        self.used: set[str] = set()  # names of this attempt
-
-    def __call__(self, name: str, fn: Callable[[], Any]) -> Any:
-        if self.context.is_async and is_on_loop():
-            return self.aio(name, fn)
-        if self.begin(name):
-            with self.undo_failed(name):
-                self.done[name] = encode_step(name, fn())
-            check_accepted(self.context.sender.send(self.make_record(name)))
-        return self.read(name)
-
-    async def aio(self, name: str, fn: Callable[[], Any]) -> Any:
-        if self.begin(name):
-            with self.undo_failed(name):
-                value = fn()
-                self.done[name] = encode_step(name, await value if isawaitable(value) else value)
-            check_accepted(await self.context.sender.asend(self.make_record(name)))
-        return self.read(name)
-
-    def begin(self, name: str) -> bool:
-        """Returns whether the step is to be done. Raises PermanentError if this attempt used its name before."""
-        if name in self.used:
-            raise PermanentError(
-                f"the step '{name}' is there twice in this attempt, and a name stands for one step; name each by what "
-                f'sets it apart, as in ctx.step(f"{name}-{{number}}", …)'
-            )
-        self.used.add(name)
-        return name not in self.done
-
-    @contextmanager
-    def undo_failed(self, name: str) -> Iterator[None]:
-        """A step that raises is not done: the handler may try it again under its name."""
-        try:
-            yield
-        except BaseException:
-            self.used.discard(name)
-            raise
-
-    def read(self, name: str) -> Any:
-        return msgspec.json.decode(self.context.read_value(self.done[name]))
-
-    def make_record(self, name: str) -> Record:
-        return self.context.record("step", msgspec.Raw(self.done[name].encode()), name)
-
-
-def is_on_loop() -> bool:
-    """Whether this thread runs an event loop; a helper thread of an async handler runs none."""
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return False
-    return True
-
-
-def encode_step(name: str, value: Any) -> str:
-    """The result of a step as it is kept. Raises PermanentError for an awaitable, which nobody has awaited."""
-    if isawaitable(value):
-        if isinstance(value, Coroutine):
-            value.close()
-        raise PermanentError(
-            f"the function of the step '{name}' is async, and its handler is not; make the handler `async def`, and "
-            "await the step"
-        )
-    return msgspec.json.encode(value).decode()
-
-
 class PhaseEntrance:
     """`ctx.phase("optimizing")`: the run of this job enters a phase; in an `async def` handler it is awaited."""
 
@@ -326,7 +258,7 @@ class PhaseEntrance:
         self.context, self.count = context, 0
 
     def __call__(self, name: str) -> Any:
-        if self.context.is_async and is_on_loop():
+        if is_awaited(self.context):
             return self.aio(name)
         check_recorded(self.context.sender.send(self.make_record(name)))
         return None

@@ -5,19 +5,19 @@ that is *open*: nobody knows whether the call took place. The next attempt asks 
 in the inbox, and the job waits for the answer without a worker.
 """
 
-from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from interlock.client.exceptions import Await, NotDone, Reject
-from interlock.kernel.commands import EffectStatus, Record, Work
-from interlock.worker.waiting import CHILD, Steps, await_steps, make_record, run_steps
+from interlock.kernel.commands import EffectStatus, ReadSteps, Record, Work
+from interlock.worker.requests import describe_request, make_drift
+from interlock.worker.waiting import CHILD, Steps, await_steps, is_awaited, make_record, run_steps
 
 if TYPE_CHECKING:
     from interlock.worker.context import JobContext
 
-T = TypeVar("T")
 LIFECYCLE = "effect"
 BEGUN, NOT_DONE = "begun", "not_done"
 
@@ -29,18 +29,23 @@ class EffectRecorder:
         self.context = context
         self.known = {status.name: status for status in context.grant.effects}
 
-    def __call__(self, name: str, call: Callable[[], T], *, check: Callable[[], T | None] | None = None) -> T:
-        result: T = run_steps(self.perform(name, call, check))
-        return result
+    def __call__(
+        self, name: str, call: Callable[[], Any], *, check: Callable[[], Any] | None = None, of: Any = None
+    ) -> Any:
+        if is_awaited(self.context):
+            return self.aio(name, call, check=check, of=of)
+        return run_steps(self.perform(name, call, check, of))
 
     async def aio(
-        self, name: str, call: Callable[[], Awaitable[T]], *, check: Callable[[], Awaitable[T | None]] | None = None
-    ) -> T:
-        result: T = await await_steps(self.perform(name, call, check))
-        return result
+        self, name: str, call: Callable[[], Any], *, check: Callable[[], Any] | None = None, of: Any = None
+    ) -> Any:
+        return await await_steps(self.perform(name, call, check, of), self.context.calls)
 
-    def perform(self, name: str, call: Callable[[], Any], check: Callable[[], Any] | None) -> Steps[Any]:
-        sender, status = self.context.sender, self.known.get(name)
+    def perform(self, name: str, call: Callable[[], Any], check: Callable[[], Any] | None, of: Any) -> Steps[Any]:
+        sender, status, request = self.context.sender, self.known.get(name), describe_request(name, of)
+        if request is not None and status is not None and status.of not in ("", request.digest):
+            read = ReadSteps(tenant=self.context.tenant, held=self.context.held, name=name, effect=True)
+            raise make_drift(name, (yield sender, read).request, request)
         if status is not None and status.result is not None:
             return msgspec.json.decode(self.context.read_value(status.result))
         if status is not None and status.is_open:
@@ -51,7 +56,7 @@ class EffectRecorder:
                 return value
             else:
                 yield sender, self.make_mark(name, NOT_DONE)
-        yield sender, self.make_mark(name, BEGUN)
+        yield sender, msgspec.structs.replace(self.make_mark(name, BEGUN), of=request)
         try:
             value = yield call
         except NotDone:
@@ -84,7 +89,8 @@ class EffectRecorder:
             yield self.context.sender, self.make_question(child, status.name)
         question = self.context.children.get(child)
         if question is None or question.outcome is None:
-            raise Await(CHILD + child)
+            yield Await(CHILD + child)
+        assert question is not None, "the attempt has ended"
         raise Reject(f"the effect '{status.name}' is not known to have happened, and {question.by} has stopped it")
 
     def name_question(self, status: EffectStatus) -> str:

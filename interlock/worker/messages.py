@@ -5,7 +5,7 @@ import asyncio
 import msgspec
 
 from interlock.client.exceptions import Await, Cancelled, Outage, Reject, Retry, Snooze
-from interlock.kernel.commands import EvidenceStatus, LeaseGrant, LeaseStatus, Record, Submitted, Work
+from interlock.kernel.commands import EvidenceStatus, LeaseGrant, LeaseStatus, Record, StepsPage, Submitted, Work
 from interlock.kernel.errors import (
     InterlockError,
     PermanentError,
@@ -73,6 +73,7 @@ class NoteAnswer(ProcessMessage, frozen=True, kw_only=True):
     statuses: list[LeaseStatus] = []
     evidence: EvidenceStatus | None = None  # of an artifact
     output: str | None = None  # of something that the job needs, as JSON text
+    page: StepsPage | None = None  # of recorded steps
     made: list[Submitted] = []  # of tasks
     raised: Raised | None = None
 
@@ -97,6 +98,16 @@ class OutputRequest(ProcessMessage, frozen=True, kw_only=True):
     unit: int
     fence: int
     name: str
+    number: int
+
+
+class StepsRequest(ProcessMessage, frozen=True, kw_only=True):
+    """The process waits for recorded steps of its job, or for what an effect of it asked for."""
+
+    unit: int
+    fence: int
+    name: str
+    effect: bool
     number: int
 
 
@@ -145,7 +156,8 @@ class Returned(ProcessMessage, frozen=True, kw_only=True):
 
 
 ToChild = RunJob | Stop | NoteAnswer | Exit
-ToWorker = NoteMessage | OutputRequest | TasksMessage | LogMessage | LogBytes | ArtifactMessage | Returned | Raised
+ProcessRequest = ArtifactMessage | OutputRequest | StepsRequest | TasksMessage  # each is answered
+ToWorker = NoteMessage | ProcessRequest | LogMessage | LogBytes | Returned | Raised
 
 
 def encode_line(message: ProcessMessage) -> bytes:

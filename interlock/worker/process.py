@@ -14,7 +14,7 @@ import msgspec
 
 from interlock.client.app import App
 from interlock.client.tasks import Task
-from interlock.kernel.commands import AddArtifact, AddTasks
+from interlock.kernel.commands import AddArtifact, AddTasks, ReadSteps
 from interlock.kernel.errors import InterlockError, PermanentError, Stale, TransientError
 from interlock.worker.context import JobContext
 from interlock.worker.log_lines import describe_job
@@ -31,6 +31,7 @@ from interlock.worker.messages import (
     Raised,
     Returned,
     RunJob,
+    StepsRequest,
     Stop,
     TasksMessage,
     ToWorker,
@@ -114,7 +115,7 @@ class Child:
                         return ended
                     case NoteMessage() as note:
                         await self.record_note(note, context)
-                    case ArtifactMessage() | OutputRequest() | TasksMessage() as request:
+                    case ArtifactMessage() | OutputRequest() | StepsRequest() | TasksMessage() as request:
                         await self.answer(request, context)
                     case LogBytes() as written:
                         if (written.unit, written.fence) == (context.unit, context.held.fence):
@@ -141,7 +142,7 @@ class Child:
     async def record_note(self, note: NoteMessage, context: JobContext) -> None:
         """A note of the handler goes the way of all notes, under the lease of its job."""
         sent, held = note.record, note.record.held[0]
-        record = context.record(sent.kind, msgspec.Raw(sent.payload.encode()), sent.name)
+        record = msgspec.structs.replace(sent, tenant=context.tenant, held=(context.held,))
         here = (held.unit, held.fence) == (context.held.unit, context.held.fence)
         if note.number is None:
             if here:
@@ -154,7 +155,9 @@ class Child:
         except InterlockError as error:
             self.send(NoteAnswer(number=note.number, raised=encode_error(error)))
 
-    async def answer(self, request: ArtifactMessage | OutputRequest | TasksMessage, context: JobContext) -> None:
+    async def answer(
+        self, request: ArtifactMessage | OutputRequest | StepsRequest | TasksMessage, context: JobContext
+    ) -> None:
         """What the handler asks for is done under the lease of its job: an artifact, an output, or more tasks."""
         tenant, held = context.tenant, context.held
         try:
@@ -168,6 +171,10 @@ class Child:
                 case OutputRequest(name=name):
                     output = await context.sender.asend(context.output.make_command(name))
                     answer = NoteAnswer(number=request.number, output=output)
+                case StepsRequest(name=name, effect=effect):
+                    read = ReadSteps(tenant=tenant, held=held, name=name, effect=effect)
+                    page = await context.sender.asend(read)
+                    answer = NoteAnswer(number=request.number, page=page)
                 case TasksMessage(work=work):
                     made = await context.sender.asend(AddTasks(tenant=tenant, lease=held, work=work))
                     answer = NoteAnswer(number=request.number, made=made)

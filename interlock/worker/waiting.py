@@ -3,10 +3,16 @@
 A handler that waits raises `Await`, which ends its attempt here: the job is parked, and nothing of it is left in this
 process. It is called again from its beginning when what it waits for is there; what it recorded before (steps,
 children) is not done again, and the grant of the new attempt says what came of every child.
+
+An async handler may do several things side by side. One of them that waits lets the others come to their end first: the
+attempt ends when nothing of it is under way but waits, and the job is parked on all of them together.
 """
 
-from collections.abc import Callable, Generator, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, TypeVar
+import asyncio
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from inspect import isawaitable
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import msgspec
 
@@ -29,10 +35,13 @@ CHILD = "child:"  # as the engine calls the signal that a child has ended
 APPROVAL = "approval"
 
 
-# What a verb of the context does, written once: it yields a command with its sender, or a call to user code, and gets
-# the answer. Whoever runs it waits, or lets others run meanwhile.
+QUIET = 3  # rounds of the loop in which nothing new begins, before a handler that waits gives its job back
+SIGNALS_MAX = 20  # that a unit may wait for at a time
+
+# What a verb of the context does, written once: it yields a command with its sender, a call to user code, or what it
+# waits for, and gets the answer. Whoever runs it waits, or lets others run meanwhile.
 T = TypeVar("T")
-Step = tuple[Sender, Command[Any]] | Callable[[], Any]
+Step = tuple[Sender, Command[Any]] | Callable[[], Any] | Await
 Steps = Generator[Step, Any, T]
 
 
@@ -46,14 +55,16 @@ def run_steps(steps: Steps[T]) -> T:
             result: T = end.value
             return result
         try:
+            if isinstance(step, Await):
+                raise step
             answer = check_recorded(step[0].send(step[1])) if isinstance(step, tuple) else step()
             resume = steps.send
         except Exception as error:
             resume, answer = steps.throw, error
 
 
-async def await_steps(steps: Steps[T]) -> T:
-    """The same; calls to user code are awaited, and others run while an answer is on its way."""
+async def await_steps(steps: Steps[T], calls: "CallsUnderWay") -> T:
+    """The same; what user code returns is awaited if it can be, and others run while an answer is on its way."""
     resume, answer = steps.send, None
     while True:
         try:
@@ -62,10 +73,68 @@ async def await_steps(steps: Steps[T]) -> T:
             result: T = end.value
             return result
         try:
-            answer = check_recorded(await step[0].asend(step[1])) if isinstance(step, tuple) else await step()
+            if isinstance(step, Await):
+                await calls.wait(step)
+            with calls.add():
+                answer = await take_step(step)
             resume = steps.send
         except Exception as error:
             resume, answer = steps.throw, error
+
+
+async def take_step(step: Step) -> Any:
+    if isinstance(step, tuple):
+        return check_recorded(await step[0].asend(step[1]))
+    assert not isinstance(step, Await)
+    value = step()
+    return await value if isawaitable(value) else value
+
+
+class CallsUnderWay:
+    """What an async handler does side by side: how many calls are under way, and what the others wait for."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.waits: list[Await] = []
+        self.none_left = asyncio.Event()
+
+    @contextmanager
+    def add(self) -> Iterator[None]:
+        """A call is under way."""
+        self.count += 1
+        self.none_left.clear()
+        try:
+            yield
+        finally:
+            self.count -= 1
+            if not self.count:
+                self.none_left.set()
+
+    async def wait(self, wait: Await) -> NoReturn:
+        """Ends the attempt once nothing but waits is under way. Raises Await for all of them."""
+        self.waits.append(wait)
+        quiet = 0
+        while quiet < QUIET:
+            if self.count:
+                await self.none_left.wait()
+                quiet = 0
+            await asyncio.sleep(0)  # what was answered may begin something else
+            quiet = 0 if self.count else quiet + 1
+        if any(each.after_us is not None for each in self.waits):
+            raise wait  # a time limit is that of one wait alone
+        names = dict.fromkeys(name for each in self.waits for name in each.signals)
+        raise Await(*list(names)[:SIGNALS_MAX])
+
+
+def is_awaited(context: "JobContext") -> bool:
+    """Whether what a handler calls is awaited: it is async, and this is its own thread, not one that helps it."""
+    if not context.is_async:
+        return False
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
 
 
 def check_recorded(answer: Any) -> Any:
@@ -116,11 +185,13 @@ class Spawner:
     def __init__(self, context: "JobContext") -> None:
         self.context = context
 
-    def __call__(self, first: Any, /, *args: Any, **kwargs: Any) -> ChildHandle:
+    def __call__(self, first: Any, /, *args: Any, **kwargs: Any) -> Any:
+        if is_awaited(self.context):
+            return self.aio(first, *args, **kwargs)
         return run_steps(self.spawn(first, args, kwargs))
 
     async def aio(self, first: Any, /, *args: Any, **kwargs: Any) -> ChildHandle:
-        return await await_steps(self.spawn(first, args, kwargs))
+        return await await_steps(self.spawn(first, args, kwargs), self.context.calls)
 
     def spawn(self, first: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Steps[ChildHandle]:
         name, what, args = parse_call(first, args)
@@ -178,27 +249,36 @@ class Asker:
         self.context = context
 
     def __call__(self, name: str, what: Any = None, **terms: Any) -> Any:
+        if is_awaited(self.context):
+            return self.aio(name, what, **terms)
         return run_steps(self.ask({name: what}, terms))[name]
 
     async def aio(self, name: str, what: Any = None, **terms: Any) -> Any:
-        return (await await_steps(self.ask({name: what}, terms)))[name]
+        return (await await_steps(self.ask({name: what}, terms), self.context.calls))[name]
 
-    def all(self, questions: Mapping[str, Any], **terms: Any) -> dict[str, Any]:
+    def all(self, questions: Mapping[str, Any], **terms: Any) -> Any:
         """Asks several at once. Returns what was approved of each, by name, once all are decided."""
+        if is_awaited(self.context):
+            return self.all_aio(questions, **terms)
         return run_steps(self.ask(questions, terms))
 
     async def all_aio(self, questions: Mapping[str, Any], **terms: Any) -> dict[str, Any]:
-        return await await_steps(self.ask(questions, terms))
+        return await await_steps(self.ask(questions, terms), self.context.calls)
 
     def ask(self, questions: Mapping[str, Any], terms: dict[str, Any]) -> Steps[dict[str, Any]]:
         for name, what in questions.items():
             if name not in self.context.children:
                 yield self.context.sender, make_record(self.context, name, make_approval(name, what, **terms))
-        return {name: self.read(name, what) for name, what in questions.items()}
+        answers = {}
+        for name, what in questions.items():
+            child = ChildJob(self.context, name)
+            if not child.done:
+                yield Await(CHILD + name)
+            answers[name] = self.read(child.look(), name, what)
+        return answers
 
-    def read(self, name: str, what: Any) -> Any:
+    def read(self, status: ChildStatus, name: str, what: Any) -> Any:
         """What was approved: as it was asked for, or as somebody changed it. Raises Rejected and NoAnswer."""
-        status = ChildJob(self.context, name).look()
         if status.outcome == Category.SUCCESS:
             answer = {} if status.result is None else msgspec.json.decode(status.result)
             return answer.get("arguments", what)

@@ -26,6 +26,19 @@ def test_steps_are_listed_and_a_run_is_resumed(place: Place) -> None:
     assert (row[0], row[2]) == ("plan", '{"a":1}')
     told = json.loads(place.ask("agent", "steps", run, "--json").out)
     assert (told["id"], [step["result"] for step in told["steps"]]) == (run, [{"a": 1}])
+    forked = place.ask("agent", "fork", run, "--at", "plan", "--replace", 'plan={"a": 2}', "--json")
+    new = json.loads(forked.out)["id"]
+    assert [step["result"] for step in json.loads(place.ask("agent", "steps", new, "--json").out)["steps"]] == [
+        {"a": 2}
+    ]
+    assert f"goes on from step 'plan' of {run}" in place.ask("agent", "fork", run, "--at", "plan").out
+    for wrong, why in (
+        ("plan", "allowed is NAME=JSON"),
+        ("plan={", "NAME=JSON"),
+        ("act=1", "no step 'act' is recorded"),
+    ):
+        no = place.ask("agent", "fork", run, "--at", "plan", "--replace", wrong)
+        assert (no.code, why in no.err) == (2, True)
     other = format_id("job", world.submit())
     no = place.ask("agent", "steps", other)
     assert (no.code, "is no agent run; it is a job" in no.err) == (2, True)

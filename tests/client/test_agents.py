@@ -109,3 +109,137 @@ def test_agents_that_cannot_be_are_refused(stage: Stage) -> None:
     with pytest.raises(InterlockError):
         agent.submit(goal="unknown")
     assert agent(None) is None
+
+
+def test_questions_that_wait_side_by_side_are_all_asked_and_none_is_answered_for_another(stage: Stage) -> None:
+    app, calls = stage.app, list[str]()
+
+    @app.agent
+    async def clean(ctx: interlock.AgentContext) -> list[Any]:
+        async def delete(branch: str) -> Any:
+            what = await ctx.ask(f"delete {branch}?", {"branch": branch}, approvers=["ops"])
+            return await ctx.effect(f"delete {branch}", lambda: calls.append(branch) or what["branch"], of=what)
+
+        async def look() -> str:
+            await asyncio.sleep(0)
+            first = await ctx.step("look", lambda: calls.append("look") or "seen")
+            return await ctx.step("look again", lambda: calls.append("look again") or first)
+
+        return await asyncio.gather(delete("a"), delete("b"), look())
+
+    run = clean.submit()
+    stage.drain()
+    assert calls == ["look", "look again"]  # what else was under way came to its end
+    one, two = app.inbox()
+    assert (one.task, two.task) == ("delete a?", "delete b?")
+    two.approve(by="ann", role="ops", arguments={"branch": "b2"})
+    stage.drain()
+    assert (run.state, calls) == ("running", ["look", "look again", "b"])
+    one.approve(by="ann", role="ops")
+    assert run.wait() == ["a", "b2", "seen"]
+    assert calls == ["look", "look again", "b", "a"]
+
+
+def test_a_rejected_question_is_an_exception(stage: Stage) -> None:
+    @stage.app.agent
+    async def clean(ctx: interlock.AgentContext) -> str:
+        try:
+            await ctx.ask("delete?", {}, expires="1h")
+        except interlock.Rejected as rejected:
+            return f"{rejected.by} says no: {rejected.comment}"
+        except interlock.NoAnswer:
+            return "nobody says anything"
+        return "yes"
+
+    rejected, expired = clean.submit(), clean.submit()
+    stage.drain()
+    stage.app.inbox()[0].reject(by="ann", comment="not on a Friday")
+    assert rejected.wait() == "ann says no: not on a Friday"
+    stage.advance("2h")
+    assert expired.wait() == "nobody says anything"
+
+
+def test_children_are_awaited_in_async_handlers(stage: Stage) -> None:
+    app = stage.app
+
+    @app.task
+    def double(n: int) -> int:
+        return 2 * n
+
+    @app.agent
+    async def sum_up(ctx: interlock.AgentContext) -> int:
+        children = [await ctx.spawn(f"double {n}", double, n=n) for n in range(3)]
+        answers = await ctx.ask.all({"sum?": 1, "really?": 2})
+        return sum(child.wait() for child in children) + sum(answers.values())
+
+    run = sum_up.submit()
+    stage.drain()
+    for question in app.inbox():
+        question.approve(by="ann")
+    assert run.wait() == 9
+
+
+def test_a_fork_goes_on_from_a_step_with_what_was_recorded_before_it(stage: Stage) -> None:
+    app, calls = stage.app, list[str]()
+
+    async def call(name: str) -> str:
+        calls.append(name)
+        return name
+
+    @app.agent
+    async def fix(ctx: interlock.AgentContext) -> list[Any]:
+        first = await ctx.step("plan", lambda: call("plan"), of="one")
+        await ctx.phase("correcting")
+        sent = ctx.wait_signal("go")
+        what = await ctx.ask("delete?", first)
+        done = await ctx.step("act", lambda: call("act"), of=what)
+        last = await ctx.step("check", lambda: call("check"))
+        await ctx.phase("running")
+        return [first, sent, done, last]
+
+    run = fix.submit(labels={"team": "a"})
+    run.signal("go", 3)
+    stage.drain()
+    app.inbox()[0].approve(by="ann")
+    assert run.wait() == ["plan", 3, "act", "check"]
+    forked = run.fork(at="act", by="ann", reason="try again")
+    assert (isinstance(forked, interlock.AgentRun), forked.unit != run.unit) == (True, True)
+    assert forked.wait() == ["plan", 3, "act", "check"]
+    assert calls == ["plan", "act", "check", "act", "check"]
+    calls.clear()
+    changed = run.fork(at="check", replace={"act": "acted", "check": {"x": 1}}, by="bob")
+    assert changed.wait() == ["plan", 3, "acted", {"x": 1}]
+    assert (calls, run.wait()) == ([], ["plan", 3, "act", "check"])
+    again = changed.fork(at="plan", replace={"plan": "another"})
+    stage.drain()
+    assert (calls, [item.input for item in app.inbox()]) == ([], [])  # it waits for the signal: none came before
+    again.signal("go", 4)
+    stage.drain()
+    app.inbox()[0].approve(by="ann")
+    assert again.wait() == ["another", 4, "act", "check"]
+
+
+def test_forks_that_cannot_be_are_refused(stage: Stage) -> None:
+    @stage.app.agent
+    def fix(ctx: interlock.AgentContext) -> int:
+        return ctx.step("one", lambda: 1) + ctx.step("two", lambda: 2)
+
+    run = fix.submit()
+    with pytest.raises(interlock.InterlockError, match="no step 'one' is recorded; there are none"):
+        run.fork(at="one")
+    assert run.wait() == 3
+    for terms, why in (
+        ({"at": "three"}, "no step 'three' is recorded; there are 'one', 'two'"),
+        ({"at": "one", "replace": {"two": 1}}, "'two' was recorded after 'one', and is done again"),
+        ({"at": "one", "replace": {"one": object()}}, "the result of 'one' is no JSON"),
+        (
+            {"at": "one", "replace": {"one": "x" * 1_100_000}},
+            "the size of 'one' = 1100002 is not allowed|at most 1,047,576",
+        ),
+        ({"at": "one", "replace": {"none": 1}}, "no step 'none' is recorded"),
+    ):
+        with pytest.raises(InterlockError, match=why):
+            run.fork(**terms)
+    job = stage.app.task(name="plain")(enter_a_phase).submit()
+    with pytest.raises(InterlockError, match="is no agent run; only agent runs are forked"):
+        interlock.AgentRun(stage.app, job.unit).fork(at="one")

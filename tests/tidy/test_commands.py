@@ -29,7 +29,7 @@ def test_what_is_asked_under_a_lease_or_to_get_one_has_a_committer_and_a_scope_o
     assert of_leases == {kind for kind in KINDS if kind.committer in (Route.HOLDER, Route.CLAIM)}
     assert {kind.scope for kind in of_leases} == {"worker"}
     assert {kind.__name__ for kind in KINDS if not kind.takes_key} == {
-        "Claim", "Start", "Heartbeat", "Finish", "ReadOutput", "Release", "AppendLog", "AddArtifact",
+        "Claim", "Start", "Heartbeat", "Finish", "ReadOutput", "ReadSteps", "Release", "AppendLog", "AddArtifact",
         "AddTasks",
     }  # fmt: skip
 

@@ -295,6 +295,21 @@ def read_needs(names: list[str], ctx: interlock.Context) -> dict[str, Any]:
     return {}
 
 
+@app.task(process=True, attempts=2, backoff="1ms")
+def read_steps(ctx: interlock.Context) -> list[Any]:
+    """Steps beyond the page of its grant, and one that asks for something else."""
+    drift = ""
+    if ctx.attempt == 2:
+        try:
+            ctx.step("s40001", lambda: None, of="another")
+        except interlock.Drift as error:
+            drift = str(error)
+    texts = [ctx.step(f"s{n}", lambda n=n: f"{ctx.attempt}" + n * "x", of=n) for n in (40_000, 40_001)]
+    if ctx.attempt == 1:
+        raise OSError
+    return [len(texts[1]), texts[1][0], "another" in drift]
+
+
 @app.task(process=True)
 def add_tasks(ctx: interlock.Context) -> list[Any]:
     """Adds a task to its workstream, twice."""

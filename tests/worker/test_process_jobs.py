@@ -112,6 +112,14 @@ def test_a_process_reads_what_its_job_needs(chores: Any, monkeypatch: pytest.Mon
     play(chores, story)
 
 
+def test_a_process_reads_recorded_steps(chores: Any) -> None:
+    async def story(worker: Any) -> None:
+        job = await chores.read_steps.submit.aio()
+        assert await job.wait.aio(PATIENCE) == [40_002, "1", True]
+
+    play(chores, story)
+
+
 def test_a_process_adds_tasks_to_its_workstream(chores: Any) -> None:
     async def story(worker: Any) -> None:
         stream = await chores.app.workstream("all", tasks=[chores.add_tasks]).submit.aio()

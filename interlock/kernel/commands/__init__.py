@@ -1,5 +1,6 @@
 """Everything that can be asked for, as frozen data, by subject."""
 
+from interlock.kernel.commands.agents import Fork as Fork
 from interlock.kernel.commands.api_keys import CreateKey as CreateKey
 from interlock.kernel.commands.api_keys import Issued as Issued
 from interlock.kernel.commands.api_keys import RevokeKey as RevokeKey
@@ -25,6 +26,7 @@ from interlock.kernel.commands.leases import TRANSIENT as TRANSIENT
 from interlock.kernel.commands.leases import VALIDATION as VALIDATION
 from interlock.kernel.commands.leases import AddArtifact as AddArtifact
 from interlock.kernel.commands.leases import AppendLog as AppendLog
+from interlock.kernel.commands.leases import AskedFor as AskedFor
 from interlock.kernel.commands.leases import ChildStatus as ChildStatus
 from interlock.kernel.commands.leases import Claim as Claim
 from interlock.kernel.commands.leases import EffectStatus as EffectStatus
@@ -32,15 +34,18 @@ from interlock.kernel.commands.leases import Enter as Enter
 from interlock.kernel.commands.leases import EvidenceStatus as EvidenceStatus
 from interlock.kernel.commands.leases import Finish as Finish
 from interlock.kernel.commands.leases import Heartbeat as Heartbeat
+from interlock.kernel.commands.leases import KeptStep as KeptStep
 from interlock.kernel.commands.leases import LeaseGrant as LeaseGrant
 from interlock.kernel.commands.leases import LeaseRef as LeaseRef
 from interlock.kernel.commands.leases import LeaseStatus as LeaseStatus
 from interlock.kernel.commands.leases import LogEntry as LogEntry
 from interlock.kernel.commands.leases import Outcome as Outcome
 from interlock.kernel.commands.leases import ReadOutput as ReadOutput
+from interlock.kernel.commands.leases import ReadSteps as ReadSteps
 from interlock.kernel.commands.leases import Record as Record
 from interlock.kernel.commands.leases import Release as Release
 from interlock.kernel.commands.leases import Start as Start
+from interlock.kernel.commands.leases import StepsPage as StepsPage
 from interlock.kernel.commands.metrics import Count as Count
 from interlock.kernel.commands.metrics import CountEvents as CountEvents
 from interlock.kernel.commands.metrics import MinuteCount as MinuteCount

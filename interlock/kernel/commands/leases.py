@@ -45,6 +45,7 @@ class EffectStatus(msgspec.Struct, frozen=True, gc=False):
     begun: int
     undone: int
     result: str | None = None
+    of: str = ""  # the digest of what was asked for, if its handler said what
 
     @property
     def is_open(self) -> bool:
@@ -68,7 +69,10 @@ class LeaseGrant(msgspec.Struct, frozen=True, gc=False):
     trace: str
     timeout_us: int | None = None
     checkpoint: str | None = None  # the last one that an attempt before this one recorded
-    steps: tuple[tuple[str, str], ...] = ()  # and its steps' results, by name
+    # The results of its steps by name, in their order: as many as fit into a page, and how many there are besides.
+    steps: tuple[tuple[str, str], ...] = ()
+    steps_left: int = 0
+    requests: tuple[tuple[str, str], ...] = ()  # by step whose handler said it: the digest of what it asked for
     outputs: tuple[tuple[str, str], ...] | None = None  # of a step of a run: what the steps before it came to
     needed: tuple[tuple[str, str], ...] = ()  # of another unit: the results of what it needs, as far as they fit
     signals: tuple[tuple[str, str], ...] = ()  # those that came, by name
@@ -270,6 +274,13 @@ class AddArtifact(Command[EvidenceStatus], frozen=True, kw_only=True):
         return [self.held.unit]
 
 
+class AskedFor(msgspec.Struct, frozen=True, gc=False):
+    """What a step or an effect asks for: the digest of it as key-sorted JSON, and its text, as far as that is kept."""
+
+    digest: str
+    text: str
+
+
 class Record(LeaseCommand, frozen=True, kw_only=True):
     """The holder remembers something: progress, a checkpoint, a step, an artifact, a log, a compensation, a child, an
     effect or its result, a phase.
@@ -277,12 +288,48 @@ class Record(LeaseCommand, frozen=True, kw_only=True):
     A compensation is work that undoes what the holder has just done; it is started, the last first, if the unit ends
     without success. Its payload is a JSON object with `task`, and perhaps `input`. A child is work that is made below
     the unit, once under its name; its payload is a JSON object with fields of `Work`. A phase is entered by the run of
-    the unit, once under its name, which is a number and the phase, as in `1 correct`.
+    the unit, once under its name, which is a number and the phase, as in `1 correct`. A step or an effect may say what
+    it asks for (`of`): later attempts ask for the same under its name.
     """
 
     kind: str
     name: str = ""
     payload: str = "null"
+    of: AskedFor | None = None
+
+
+class KeptStep(msgspec.Struct, frozen=True, gc=False, array_like=True):
+    """A step that earlier attempts have recorded, with the digest of what it asked for, if they said it."""
+
+    name: str
+    result: str
+    of: str | None = None
+
+
+class StepsPage(msgspec.Struct, frozen=True, gc=False):
+    """Recorded steps in their order, as many as fit into a page, and what the first of them asked for."""
+
+    steps: tuple[KeptStep, ...]
+    request: str | None = None
+
+
+class ReadSteps(Command[StepsPage], frozen=True, kw_only=True):
+    """The holder of a unit asks for its recorded steps, from the one of this name on; none if there is none.
+
+    With `effect`, for what the effect of this name asked for.
+    """
+
+    committer = Route.HOLDER
+    scope = "worker"
+    public = True
+    takes_key = False
+
+    held: LeaseRef
+    name: str
+    effect: bool = False
+
+    def held_units(self) -> Sequence[int]:
+        return [self.held.unit]
 
 
 class ReadOutput(Command[str], frozen=True, kw_only=True):

@@ -1,4 +1,4 @@
-"""`interlock agent`: the recorded steps of an agent run, and its resume."""
+"""`interlock agent`: the recorded steps of an agent run, its resume, and its forks."""
 
 from typing import Annotated, Any
 
@@ -10,14 +10,20 @@ from interlock.cli.output import Json, print_json, print_line, print_table
 from interlock.client.agents import AgentRun
 from interlock.client.app import App
 from interlock.client.durations import format_time
-from interlock.kernel.errors import Unknown
+from interlock.kernel.errors import InterlockError, Unknown
 from interlock.plugins.agents.options import RUN
 from interlock.plugins.agents.queries import read_agent_steps
 from interlock.store.queries.views import read_summary
 
-app = typer.Typer(name="agent", help="Agent runs: list what one has recorded, and resume it.", no_args_is_help=True)
+app = typer.Typer(name="agent", help="Agent runs: what one has recorded, resume, fork.", no_args_is_help=True)
 RunId = Annotated[str, typer.Argument(metavar="RUN", help="An agent run, as in agent_run_4r1.")]
-Reason = Annotated[str, typer.Option("--reason", help="Why; kept with the event.")]
+WHY = "Why; kept with the event."
+Reason = Annotated[str, typer.Option("--reason", help=WHY)]
+At = Annotated[str, typer.Option("--at", metavar="STEP", help="The step that is done again.")]
+Replace = Annotated[
+    list[str] | None,
+    typer.Option("--replace", metavar="NAME=JSON", help="Another result of a step up to that one; may be repeated."),
+]
 SHOWN = 200  # characters of a result in a table
 
 
@@ -52,6 +58,32 @@ def resume(
         print_json({"id": agent.id, "state": standing.state, "applied": standing.applied})
     else:
         print_line(f"{agent.id} was resumed; it is {standing.state}")
+
+
+@app.command("fork")
+def fork(
+    run: RunId, at: At, replace: Replace = None, reason: Annotated[str, typer.Option("--reason", help=WHY)] = "",
+    actor: Actor = None, tenant: Tenant = 1, db: Url = DEFAULT, json: Json = False,
+) -> None:  # fmt: skip
+    """Make a new run that goes on from a recorded step, with all that was recorded before it."""
+    results = dict(parse_result(text) for text in replace or ())
+    with open_app(db, tenant) as client:
+        forked = find_agent_run(client, run).fork(at=at, replace=results, by=get_actor(actor), reason=reason)
+    if json:
+        print_json({"id": forked.id, "run": run, "at": at})
+    else:
+        print_line(f"{forked.id} goes on from step '{at}' of {run}")
+
+
+def parse_result(text: str) -> tuple[str, Any]:
+    """The name of a step and its result, as in `plan={"a": 1}`. Raises InterlockError."""
+    name, is_given, result = text.partition("=")
+    try:
+        if name and is_given:
+            return name, msgspec.json.decode(result)
+    except msgspec.MsgspecError:
+        pass
+    raise InterlockError(f"--replace {text[:80]!r} is not allowed; allowed is NAME=JSON, as in plan='{{\"a\": 1}}'")
 
 
 def find_agent_run(client: App, text: str) -> AgentRun:

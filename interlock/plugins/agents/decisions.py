@@ -15,10 +15,12 @@ from interlock.plugins.agents.options import JOB, RUN
 from interlock.plugins.agents.phases import PHASE, count_phase
 from interlock.plugins.agents.queries import find_succeeded_children, read_fences, read_worker_names
 from interlock.store.queries.for_verbs import load_open_children, read_notes
+from interlock.store.queries.recorded_steps import EFFECT_REQUEST, REQUEST
 from interlock.store.unit_of_work import UnitOfWork
 
 RESUME, VERDICTS = "resume", ("valid", "invalid")
-KEPT = ("step", "effect", "effect_result", "compensation", PHASE)  # kinds of notes that a new job has as they are
+# Kinds of notes that a new job has as they are.
+KEPT = ("step", REQUEST, "effect", EFFECT_REQUEST, "effect_result", "compensation", PHASE)
 OWN_SIGNALS = ("child:", "sleep:")  # how the names begin of what the engine itself says to a job
 SLEEP = "sleep:"
 

@@ -12,6 +12,7 @@ FENCES = (
     "SELECT job.id, sum(earlier.fence) FROM unit AS job JOIN unit AS earlier ON earlier.parent = job.parent "
     "AND earlier.lifecycle = job.lifecycle AND earlier.id < job.id WHERE job.id {ids} GROUP BY job.id"
 )
+LAST_JOB = "SELECT max(id) FROM unit WHERE parent = :run AND lifecycle = 'agent_job'"
 STEPS = (
     "SELECT note.name, note.payload, note.at, note.unit FROM note WHERE note.tenant = :tenant AND note.kind = 'step' "
     "AND note.unit = (SELECT max(id) FROM unit WHERE parent = :run AND lifecycle = 'agent_job') "
@@ -32,6 +33,12 @@ HOLDERS = (
     "SELECT job.parent, event.payload FROM unit AS job JOIN event ON event.unit = job.id "
     "WHERE job.lifecycle = 'agent_job' AND job.parent IS NOT NULL AND event.trigger IN ('claim', 'reclaim')"
 )
+
+
+def find_last_job(tx: UnitOfWork, run: int) -> int | None:
+    """The job that works for a run, or was the last to do so."""
+    rows = tx.connection.rows(LAST_JOB, {"run": run})
+    return rows[0][0] if rows else None
 
 
 def find_succeeded_children(tx: UnitOfWork, notes: Sequence[Note]) -> set[int]:

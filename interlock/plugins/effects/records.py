@@ -11,7 +11,7 @@ whether it has a result. Each is a note of the unit, written under its lease, so
 So no call is ever made twice in silence, whatever a handler or a worker does.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Literal
 
 import msgspec
@@ -20,12 +20,13 @@ from interlock.core import validation
 from interlock.core.decide import apply_verdict
 from interlock.core.notes import note
 from interlock.core.outcomes import keep_result
-from interlock.kernel.commands import Decide, EffectStatus, Record, Standing
+from interlock.kernel.commands import AskedFor, Decide, EffectStatus, Record, Standing
 from interlock.kernel.errors import InterlockError, NotWanted
 from interlock.kernel.rows import Note, Unit
 from interlock.plugins.effects.queries import read_all_effects
 from interlock.store.connection import Connection
 from interlock.store.queries.for_verbs import load_open_children, read_notes
+from interlock.store.queries.recorded_steps import EFFECT_REQUEST
 from interlock.store.unit_of_work import UnitOfWork
 
 MARK, RESULT = "effect", "effect_result"  # kinds of notes
@@ -68,8 +69,20 @@ def record_effect(tx: UnitOfWork, unit: Unit, command: Record) -> bool:
         raise NotWanted(f"the effect '{command.name}' was begun before, and nobody has said what came of it")
     if mark.state == NOT_DONE and not is_open:
         raise NotWanted(f"the effect '{command.name}' was not begun")
+    if command.of is not None:
+        keep_request(tx, unit, command.name, command.of)
     note(tx, unit.id, MARK, encode_mark(mark), name=command.name, fence=unit.fence)
     return True
+
+
+def keep_request(tx: UnitOfWork, unit: Unit, name: str, of: AskedFor) -> None:
+    """What an effect asks for is kept with its first call. Raises NotWanted if another one asked for something else."""
+    validation.check_asked(of)
+    before = next((kept for kept in read_notes(tx, [unit.id], EFFECT_REQUEST) if kept.name == name), None)
+    if before is None:
+        note(tx, unit.id, EFFECT_REQUEST, msgspec.json.encode(of).decode(), name=name, fence=unit.fence)
+    elif msgspec.json.decode(before.payload, type=AskedFor).digest != of.digest:
+        raise NotWanted(f"the effect '{name}' was begun before, and asked for something else; take another name")
 
 
 def decode_mark(command: Record) -> EffectNote:
@@ -111,7 +124,18 @@ def hand_over_effects(tx: UnitOfWork, units: list[Unit]) -> dict[int, dict[str, 
     by_unit: dict[int, list[Note]] = {}
     for kept in read_effects(tx, [unit.id for unit in units]):
         by_unit.setdefault(kept.unit, []).append(kept)
-    return {unit: {"effects": tuple(count_effects(notes))} for unit, notes in by_unit.items()}
+    digests = {
+        (kept.unit, kept.name): msgspec.json.decode(kept.payload, type=AskedFor).digest
+        for kept in (read_notes(tx, sorted(by_unit), EFFECT_REQUEST) if by_unit else ())
+    }
+    return {unit: {"effects": tuple(add_digests(unit, notes, digests))} for unit, notes in by_unit.items()}
+
+
+def add_digests(unit: int, notes: list[Note], digests: Mapping[tuple[int, str], str]) -> Iterator[EffectStatus]:
+    """What is known of the effects of a unit, with the digests of what they asked for."""
+    for status in count_effects(notes):
+        digest = digests.get((unit, status.name))
+        yield status if digest is None else msgspec.structs.replace(status, of=digest)
 
 
 # A person says what came of it.

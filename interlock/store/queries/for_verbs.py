@@ -31,7 +31,6 @@ WORKER_UNLOCKED, UNIT_UNLOCKED = select(WorkerRow, "WHERE unit = :unit"), select
 OPEN_CHILDREN = select(Unit, "WHERE parent = :parent AND outcome IS NULL ORDER BY id {lock}")
 LAST_CHILD = select(Unit, "WHERE parent = :parent AND decides = 1 ORDER BY id DESC LIMIT 1 {lock}")
 NOTES_NAMED = select(Note, "WHERE unit {ids} AND kind = :kind")
-REMEMBERED = select(Note, "WHERE unit {ids} AND kind IN ('checkpoint', 'step') ORDER BY id")
 ARTIFACT = select(Artifact, "WHERE unit = :unit AND attempt = :attempt AND name = :name")
 # In the order of the index.
 INCARNATIONS = select(WorkerRow, "WHERE tenant = :tenant AND name = :name ORDER BY incarnation {lock}")
@@ -257,22 +256,6 @@ def find_submitter(tx: UnitOfWork, unit: int) -> str:
         "SELECT actor FROM act JOIN unit ON unit.born = act.id WHERE unit.id = :unit", {"unit": unit}
     )
     return rows[0][0] if rows else ""
-
-
-def read_remembered(tx: UnitOfWork, units: list[int]) -> dict[int, tuple[str | None, dict[str, str]]]:
-    """What earlier attempts of these units left for later ones: the last checkpoint, and the results of steps."""
-    if not units:
-        return {}
-    notes = tx.run(REMEMBERED.bind(ids=units))
-    notes += [row for row in tx.changes.inserts if isinstance(row, Note) and row.unit in units]
-    by_unit: dict[int, tuple[str | None, dict[str, str]]] = {}
-    for note in notes:
-        _, steps = by_unit.setdefault(note.unit, (None, {}))
-        if note.kind == "checkpoint":
-            by_unit[note.unit] = note.payload, steps
-        elif note.kind == "step":
-            steps[note.name] = note.payload
-    return by_unit
 
 
 def has_artifact(tx: UnitOfWork, unit: int, attempt: int, name: str) -> bool:

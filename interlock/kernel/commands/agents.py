@@ -1,0 +1,21 @@
+"""What is asked of agent runs, beside what is asked of any run."""
+
+import msgspec
+
+from interlock.kernel.commands.base import Command, Route
+from interlock.kernel.commands.submit import Submitted
+
+
+class Fork(Command[Submitted], frozen=True, kw_only=True):
+    """A new run of an agent goes on from a recorded step of another one, with all that was recorded before it.
+
+    The step itself is done again, unless `replace` has a result for it.
+    """
+
+    committer = Route.OTHER
+    scope = "operate"
+    public = True
+
+    unit: int
+    at: str  # the name of a step
+    replace: dict[str, str] = msgspec.field(default_factory=dict)  # by name: other results of steps up to it, JSON

@@ -1,0 +1,48 @@
+"""What a step or an effect asks for (`of=`), and how it is told that another attempt asked for something else."""
+
+from difflib import unified_diff
+from hashlib import sha256
+from typing import Any
+
+import msgspec
+
+from interlock.client.exceptions import Drift
+from interlock.kernel.commands import AskedFor
+from interlock.kernel.errors import PermanentError
+
+ENCODE = msgspec.json.Encoder(order="sorted").encode
+TEXT_MAX = 16 * 1024  # characters of a request that are kept
+LINES_MAX = 40  # of a difference
+
+
+def describe_request(name: str, of: Any) -> AskedFor | None:
+    """What is asked for, as it is compared: dictionaries have no order. None if nobody says. Raises PermanentError."""
+    if of is None:
+        return None
+    try:
+        text = ENCODE(of)
+    except (TypeError, ValueError, msgspec.MsgspecError, RecursionError) as error:
+        raise PermanentError(f"what '{name}' is asked (of=) cannot be kept as JSON: {error}") from None
+    return AskedFor(sha256(text).hexdigest(), text.decode()[:TEXT_MAX])
+
+
+def make_drift(name: str, before: str | None, now: AskedFor) -> Drift:
+    """The error for a request that is not the recorded one; nothing has run."""
+    lines = unified_diff(split_request(before or ""), split_request(now.text), "recorded", "now", lineterm="", n=1)
+    shown = list(lines)
+    if len(shown) > LINES_MAX:
+        shown = [*shown[:LINES_MAX], f"… and {len(shown) - LINES_MAX} lines more"]
+    if not shown:
+        shown = [f"they differ behind the first {TEXT_MAX:,} characters, which are all that is kept"]
+    return Drift(
+        f"'{name}' is recorded, and what was asked for then is not what is asked for now; nothing was run. Give it "
+        "another name, or fork the run before it:\n" + "\n".join(shown)
+    )
+
+
+def split_request(text: str) -> list[str]:
+    """The lines of a request; one that was too long to be kept whole is shown as it is."""
+    try:
+        return msgspec.json.format(text, indent=1).splitlines()
+    except msgspec.MsgspecError:
+        return [text[place : place + 100] for place in range(0, len(text), 100)]

@@ -1,0 +1,135 @@
+"""`ctx.step(name, fn)`: done once, however often the job is tried.
+
+The grant of an attempt has a page of what earlier ones recorded. A step that is not on it is asked for when the handler
+comes to it, with those that were recorded after it, so a handler that does again what it did before reads each page
+once. What a handler asks for (`of=`) is compared with what was asked for under the same name.
+"""
+
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager
+from inspect import isawaitable
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from interlock.client.exceptions import Await, Cancelled
+from interlock.kernel.commands import AskedFor, KeptStep, ReadSteps, Record, StepsPage
+from interlock.kernel.errors import PermanentError, Stale
+from interlock.worker.requests import describe_request, make_drift
+from interlock.worker.waiting import Steps, await_steps, is_awaited, run_steps
+
+if TYPE_CHECKING:
+    from interlock.worker.context import JobContext
+
+TRIES_MAX = 100
+NOT_TRIED_AGAIN = (Await, Cancelled, PermanentError, Stale)
+
+
+class StepRecorder:
+    """The steps of one job, as this attempt knows them."""
+
+    def __init__(self, context: "JobContext") -> None:
+        grant = context.grant
+        self.context, self.done, self.left = context, dict(grant.steps), grant.steps_left
+        self.requests = dict(grant.requests)  # digests of what was asked for
+        self.used: set[str] = set()  # names of this attempt
+
+    def __call__(self, name: str, fn: Callable[[], Any], *, of: Any = None, retry: int = 1) -> Any:
+        if is_awaited(self.context):
+            return self.aio(name, fn, of=of, retry=retry)
+        return run_steps(self.perform(name, fn, of, retry))
+
+    async def aio(self, name: str, fn: Callable[[], Any], *, of: Any = None, retry: int = 1) -> Any:
+        return await await_steps(self.perform(name, fn, of, retry), self.context.calls)
+
+    def perform(self, name: str, fn: Callable[[], Any], of: Any, retry: int) -> Steps[Any]:
+        check_tries(name, retry)
+        request = describe_request(name, of)
+        with self.use(name):
+            yield from self.look_up(name)
+            if name not in self.done:
+                text = encode_step(name, (yield from try_often(fn, retry)))
+                yield self.context.sender, self.make_record(name, text, request)
+                self.done[name] = text
+            elif request is not None and self.requests.get(name, request.digest) != request.digest:
+                page = yield self.context.sender, self.make_read(name)
+                raise make_drift(name, page.request, request)
+        return msgspec.json.decode(self.context.read_value(self.done[name]))
+
+    @contextmanager
+    def use(self, name: str) -> Iterator[None]:
+        """A name stands for one step of an attempt. One that raises is not done, and may be tried again under it.
+
+        Raises:
+            PermanentError: this attempt used the name before.
+        """
+        if name in self.used:
+            raise PermanentError(
+                f"the step '{name}' is there twice in this attempt, and a name stands for one step; name each by what "
+                f'sets it apart, as in ctx.step(f"{name}-{{number}}", …)'
+            )
+        self.used.add(name)
+        try:
+            yield
+        except BaseException:
+            self.used.discard(name)
+            raise
+
+    def look_up(self, name: str) -> Steps[None]:
+        """A step that the grant did not bring is asked for, if there are any more."""
+        if name in self.done or not self.left:
+            return
+        page: StepsPage = yield self.context.sender, self.make_read(name)
+        for step in page.steps:
+            self.add(step)
+
+    def add(self, step: KeptStep) -> None:
+        if step.name not in self.done:
+            self.left -= 1
+            self.done[step.name] = step.result
+            if step.of is not None:
+                self.requests[step.name] = step.of
+
+    def make_read(self, name: str) -> ReadSteps:
+        return ReadSteps(tenant=self.context.tenant, held=self.context.held, name=name)
+
+    def make_record(self, name: str, text: str, request: AskedFor | None) -> Record:
+        record = self.context.record("step", msgspec.Raw(text.encode()), name)
+        return record if request is None else msgspec.structs.replace(record, of=request)
+
+
+def check_tries(name: str, retry: int) -> None:
+    """Raises PermanentError for what is no number of tries."""
+    if isinstance(retry, bool) or not isinstance(retry, int) or not 1 <= retry <= TRIES_MAX:
+        raise PermanentError(f"step '{name}': retry = {retry!r} is not allowed; allowed is 1 to {TRIES_MAX}")
+
+
+def try_often(fn: Callable[[], Any], tries: int) -> Steps[Any]:
+    """What a function returns; if it raises, it is called again, so often in all, unless that would change nothing."""
+    for left in range(tries - 1, -1, -1):
+        try:
+            return (yield fn)
+        except NOT_TRIED_AGAIN:
+            raise
+        except Exception:
+            if not left:
+                raise
+    raise AssertionError("it is tried at least once")
+
+
+def encode_step(name: str, value: Any) -> str:
+    """The result of a step as it is kept. Raises PermanentError for what is no JSON, such as an awaitable."""
+    if isawaitable(value):
+        if isinstance(value, Coroutine):
+            value.close()
+        raise PermanentError(
+            f"the function of the step '{name}' is async, and its handler is not; make the handler `async def`, and "
+            "await the step"
+        )
+    try:
+        return msgspec.json.encode(value).decode()
+    except (TypeError, ValueError, msgspec.MsgspecError, RecursionError) as error:
+        raise PermanentError(
+            f"the result of the step '{name}' cannot be kept as JSON: {error}; return plain data, such as a "
+            "dict of text and numbers"
+        ) from None
