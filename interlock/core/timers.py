@@ -74,7 +74,7 @@ def expire_deadline(tx: UnitOfWork, unit: Unit) -> None:
     if trigger == "miss" and (until := silent_until(tx, unit)):
         change(tx, unit, deadline_at=until)
         return
-    if trigger == "time_out" and any(stands(tx, unit) for stands in tx.hooks.clocks):
+    if trigger == "time_out" and any(stood(tx, unit) is not None for stood in tx.hooks.clocks):
         change(tx, unit, deadline_at=(unit.deadline_at or tx.now) + timing.STANDS_US)
         return
     if trigger != "time_out":

@@ -18,7 +18,7 @@ from interlock.kernel.commands import (
     Work,
 )
 from interlock.kernel.lifecycle import Lifecycle
-from interlock.kernel.rows import Unit
+from interlock.kernel.rows import Unit, WorkerRow
 
 if TYPE_CHECKING:
     from interlock.store.unit_of_work import UnitOfWork
@@ -112,6 +112,9 @@ ClaimQueues = Callable[["UnitOfWork", Sequence[str]], Sequence[str]]
 # may be granted now; it parks those that it comes across and that may not.
 ClaimFilter = Callable[["UnitOfWork", "Find"], "Find"]
 Find = Callable[[int], list[Unit]]
+# Called by a claim with its worker and units that it has found. Returns those of them that it leaves to other workers;
+# they stay as they are.
+LeftToOthers = Callable[["UnitOfWork", WorkerRow, Sequence[Unit]], Collection[int]]
 # Called with a unit that is being granted to a worker, and the fence that it will have.
 BeforeGrant = Callable[["UnitOfWork", Unit, int], None]
 # Called when a failure, a lost lease or a timeout is about to end a unit without success, with the trigger and what is
@@ -141,9 +144,9 @@ OnRecord = Callable[["UnitOfWork", Unit, Record], bool]
 PhaseGuard = Callable[["UnitOfWork", Unit, str], None]
 # Called with a parent that is about to make the move that its children have led to, and the trigger.
 BeforeRollUp = Callable[["UnitOfWork", Unit, str], None]
-# Called with a unit whose deadline has passed. Returns whether its clock stands: then it is set aside until somebody
-# moves its deadline.
-Clock = Callable[["UnitOfWork", Unit], bool]
+# Called with a unit whose deadline has passed, or is to be noted. Returns for how many microseconds its clock has stood
+# by now, if it stands, and None if it goes. One that stands is set aside until somebody moves its deadline.
+Clock = Callable[["UnitOfWork", Unit], int | None]
 # Called with a message of a holder that was refused because its lease is over: the command, the lease that it names.
 OnStale = Callable[["UnitOfWork", Command[Any], LeaseRef], None]
 # Called with the ids of units that are written to an archive. Yields the plugin's own rows of them, each with the name
@@ -173,6 +176,7 @@ class Hooks(NamedTuple):
     grant_guards: tuple[GrantGuard, ...] = ()
     claim_queues: tuple[ClaimQueues, ...] = ()
     claim_filters: tuple[ClaimFilter, ...] = ()
+    left_to_others: tuple[LeftToOthers, ...] = ()
     before_grant: tuple[BeforeGrant, ...] = ()
     end_guards: tuple[EndGuard, ...] = ()
     before_failure: tuple[BeforeFailure, ...] = ()

@@ -3,6 +3,7 @@
 import random
 
 import msgspec
+import pytest
 
 from interlock.client.why import explain
 from interlock.kernel.commands import PauseWork, Signal, Submit, UnpauseWork, Work
@@ -131,6 +132,40 @@ def test_a_clock_that_starts_anew_during_a_pause_has_stood_since_then_only(world
     assert world.unit(job).deadline_at == world.now_us + limit - 10 * SECOND
     let_time_pass(world, 90)
     assert world.unit(job).outcome is not None
+
+
+@pytest.mark.parametrize("limit", [100, 30])
+def test_a_run_whose_job_begins_to_wait_under_a_pause_has_the_rest_of_its_time(world: World, limit: int) -> None:
+    """Its clock stands for two reasons, one after the other; of 30 s it has seen the end before the job waits."""
+    run = world.submit("all", lifecycle="agent_run", timeout_us=limit * SECOND)
+    world.submit(lifecycle="agent_job", parent=run)
+    (grant,) = world.claim(world.worker())
+    world.start(grant)
+
+    def work_for(seconds: int) -> None:
+        for _ in range(seconds // 5):
+            let_time_pass(world, 5)
+            world.beat(grant)
+
+    work_for(10)
+    world.send(PauseWork(unit=run))
+    work_for(10)
+    world.send(UnpauseWork(unit=run))
+    world.send(PauseWork(unit=run, for_us=5 * SECOND, reason="for a while"))
+    world.pass_time(10)  # nobody has noticed its end yet
+    world.beat(grant)
+    world.send(PauseWork(unit=run, reason="for longer"))
+    work_for(20)
+    assert world.release(grant, signal="go").accepted
+    assert world.unit(run).deadline_at is None
+    let_time_pass(world, HOUR)
+    world.send(UnpauseWork(unit=run))
+    let_time_pass(world, HOUR)
+    world.send(Signal(unit=grant.unit, name="go"))
+    (again,) = world.claim(world.worker("another"))
+    assert world.unit(run).deadline_at == world.now_us + (limit - 15) * SECOND
+    world.start(again)
+    assert world.unit(run).outcome is None
 
 
 def test_the_laws_notice_a_clock_that_ran_out_under_a_pause_and_one_that_stands_for_ever(world: World) -> None:

@@ -21,7 +21,7 @@ from interlock.kernel.errors import InterlockError
 from interlock.kernel.ids import format_id
 from interlock.kernel.lifecycle import Category
 from interlock.kernel.rows import Unit
-from interlock.kernel.timing import known_deadline
+from interlock.kernel.timing import STANDS_US
 from interlock.store.queries.for_verbs import has_note, load_open_children, read_notes
 from interlock.store.unit_of_work import UnitOfWork
 
@@ -132,14 +132,21 @@ def rests_after(tx: UnitOfWork, unit: Unit) -> bool:
 def stop_clock_above(tx: UnitOfWork, unit: Unit) -> None:
     """The clock of a parent stands while the unit waits, if it is the unit's own clock too (S-13)."""
     parent = find_clock_above(tx, unit)
-    if parent is not None and parent.deadline_at is not None and known_deadline(parent.deadline_at) is not None:
-        note(tx, parent.id, CLOCK, msgspec.json.encode(max(0, parent.deadline_at - tx.now)).decode())
+    if parent is not None and parent.deadline_at is not None:
+        note(tx, parent.id, CLOCK, msgspec.json.encode(find_time_left(tx, parent, parent.deadline_at)).decode())
         change(tx, parent, deadline_at=None)
 
 
 def has_no_parent(work: Work) -> bool:
     """Whether no clock above the unit can stand for it."""
     return work.parent is None
+
+
+def find_time_left(tx: UnitOfWork, unit: Unit, deadline_at: int) -> int:
+    """How much time a unit has until its deadline, in microseconds; what stands now has not run since it stands."""
+    stood_us = [us for stood in tx.hooks.clocks if (us := stood(tx, unit)) is not None]
+    at = deadline_at - STANDS_US if deadline_at >= STANDS_US else deadline_at
+    return max(0, at + max(stood_us, default=0) - tx.now)
 
 
 def start_clock_above(tx: UnitOfWork, unit: Unit, fence: int) -> None:

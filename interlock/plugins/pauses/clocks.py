@@ -17,7 +17,14 @@ from interlock.core.effective_policy import find_deadline
 from interlock.kernel.lifecycle import Category
 from interlock.kernel.rows import PauseRow, Unit
 from interlock.kernel.timing import STANDS_US
-from interlock.plugins.pauses.queries import UNIT, find_clocked_below, load_parents, read_ended_pauses, read_for_claim
+from interlock.plugins.pauses.queries import (
+    UNIT,
+    find_clocked_below,
+    load_parents,
+    peek_pauses,
+    read_ended_pauses,
+    read_for_claim,
+)
 from interlock.store.unit_of_work import UnitOfWork
 
 
@@ -27,10 +34,27 @@ def watch_pauses(tx: UnitOfWork, limit: int) -> int:
     return 0
 
 
-def is_standing(tx: UnitOfWork, unit: Unit) -> bool:
-    """Whether the clock of a unit stands: the unit, or one above it, is paused, and no worker holds it."""
-    paused = {pause.unit for pause in read_for_claim(tx) if pause.kind == UNIT and pause.ended_at is None}
-    return bool(paused) and unit.holder is None and any(above in paused for above in find_line(tx, unit))
+def find_stood(tx: UnitOfWork, unit: Unit) -> int | None:
+    """For how long the clock of a unit has stood by now, in microseconds; None if it goes.
+
+    It stands while the unit, or one above it, is paused, and no worker holds it. Pauses that have ended are in its
+    deadline already.
+    """
+    live = [pause for pause in peek_pauses(tx) if pause.kind == UNIT and pause.ended_at is None]
+    if not live or unit.holder is not None:
+        return None
+    line = set(find_line(tx, unit))
+    over = [pause for pause in live if pause.unit in line]
+    if not over:
+        return None
+    ended = read_ended_pauses(tx, min(pause.since for pause in over))
+    spans = [(pause.since, end_of(pause)) for pause in ended if pause.unit in line]
+    stood_us = 0
+    for pause in over:
+        span = max(pause.since, unit.changed_at), min(tx.now, pause.until or tx.now)
+        stood_us += measure(*span, spans)
+        spans.append(span)
+    return stood_us
 
 
 def find_line(tx: UnitOfWork, unit: Unit) -> Iterator[int]:
@@ -48,7 +72,8 @@ def move_clocks(tx: UnitOfWork, pause: PauseRow) -> None:
         return
     others = [other for other in read_ended_pauses(tx, pause.since) if other.id != pause.id]
     for unit in find_clocked_below(tx, pause.unit):
-        counted = [other for other in others if other.unit in set(find_line(tx, unit))] if others else []
+        line = set(find_line(tx, unit)) if others else set()
+        counted = [(other.since, end_of(other)) for other in others if other.unit in line]
         stood_us = measure(max(pause.since, unit.changed_at), end_of(pause), counted)
         at = unit.deadline_at or 0
         at = at - STANDS_US if at >= STANDS_US else at
@@ -65,10 +90,10 @@ def latest_deadline(tx: UnitOfWork, unit: Unit, end: int) -> int:
     return (find_deadline(tx, unit, end) if restarts else None) or 2 * STANDS_US
 
 
-def measure(since: int, until: int, others: Sequence[PauseRow]) -> int:
-    """How long it is from one instant to another, without what other pauses have counted, in microseconds."""
+def measure(since: int, until: int, others: Sequence[tuple[int, int]]) -> int:
+    """How long it is from one instant to another, without what was counted otherwise, in microseconds."""
     stood_us = 0
-    for start, end in sorted((other.since, end_of(other)) for other in others):
+    for start, end in sorted(others):
         if start < until and end > since:
             stood_us += max(0, start - since)
             since = max(since, end)

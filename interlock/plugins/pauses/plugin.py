@@ -2,7 +2,7 @@
 
 from interlock.core.plugin import Plugin
 from interlock.kernel.commands import Claim, PauseWork, UnpauseWork
-from interlock.plugins.pauses.clocks import is_standing, watch_pauses
+from interlock.plugins.pauses.clocks import find_stood, watch_pauses
 from interlock.plugins.pauses.outages import check_depends, report_outage, run_outages
 from interlock.plugins.pauses.queries import (
     declare_pauses,
@@ -31,7 +31,7 @@ PLUGIN = Plugin(
         claim_filters=(pass_over_paused,),
         checks=(check_depends,),
         on_release=(report_outage,),
-        clocks=(is_standing,),
+        clocks=(find_stood,),
         claim_timers=(watch_pauses,),
         tick_timers=(run_outages, end_due_pauses),
     ),
