@@ -1,5 +1,6 @@
 """What happened to a job in document 002's shape: moves, heartbeats, renewals and compensations, as its view has them."""
 
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -8,7 +9,7 @@ import pytest
 from interlock.kernel.commands import Heartbeat, Record
 from interlock.store.queries.job_events import BEATS, Place, place_of, read_job_events
 from tests.engine.world import World, held
-from tests.store.databases import declare
+from tests.store.databases import KINDS, declare, fresh
 
 NINE = ("id", "job_id", "type", "ts", "actor", "correlation_id", "cause", "payload", "version")
 
@@ -95,13 +96,11 @@ def test_a_job_that_nobody_claimed_has_its_birth_alone(world: World) -> None:
     assert [one.type for one in listed(world, world.submit())] == ["job_queued"]
 
 
-def test_the_beats_of_a_worker_are_found_by_time(world: World) -> None:
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_beats_of_a_worker_are_found_by_time(kind: str, tmp_path: Path, server: str) -> None:
     """Not by reading all that it ever said."""
     sql = BEATS.format(names=":name")
     given = {"tenant": 1, "name": "one", "at": 1, "id": 1, "until": 2, "limit": 9}
-    if world.connection.name == "sqlite":
-        plan = world.connection.rows(f"EXPLAIN QUERY PLAN {sql}", given)
-    else:
-        world.connection.rows("SET LOCAL enable_seqscan = off")
-        plan = world.connection.rows(f"EXPLAIN {sql}", given)
+    with fresh(kind, tmp_path, server) as connection:
+        plan = connection.rows(f"EXPLAIN {'QUERY PLAN' if connection.name == 'sqlite' else ''} {sql}", given)
     assert "note_beat" in str(plan)

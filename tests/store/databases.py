@@ -57,9 +57,7 @@ def fresh(
 @contextmanager
 def fresh_postgres(server: str, name: str, *more: Lifecycle, tables: Mapping[str, str] | None = None) -> Iterator[str]:
     """A database of its own on the server, migrated by its owner; the URL is that of an ordinary role."""
-    if server not in with_template:
-        make_template(server)
-    alone(server, f"CREATE DATABASE {name} TEMPLATE {TEMPLATE} STRATEGY file_copy")
+    copy_template(server, name)
     owner = PostgresConnection(swap(server, name))
     # It is a store of its own, and no copy.
     owner.script("UPDATE about SET value = replace(gen_random_uuid()::text, '-', '') WHERE name = 'epoch'")
@@ -69,7 +67,18 @@ def fresh_postgres(server: str, name: str, *more: Lifecycle, tables: Mapping[str
     try:
         yield swap(server, name).replace("//postgres@", "//ordinary@")
     finally:
-        alone(server, f"DROP DATABASE {name} WITH (FORCE)")
+        drop_database(server, name)
+
+
+def copy_template(server: str, name: str) -> None:
+    """Makes a database at the present schema: copying is quicker than migrating."""
+    if server not in with_template:
+        make_template(server)
+    alone(server, f"CREATE DATABASE {name} TEMPLATE {TEMPLATE} STRATEGY file_copy")
+
+
+def drop_database(server: str, name: str) -> None:
+    alone(server, f"DROP DATABASE {name} WITH (FORCE)")
 
 
 def upgrade_by_copy(
@@ -100,7 +109,7 @@ def upgrade_with_tables(
 
 
 def make_template(server: str) -> None:
-    """What every fresh database is copied from: migrating is slower than copying."""
+    """What every fresh database is copied from."""
     with_template.add(server)
     alone(server, f"CREATE DATABASE {TEMPLATE}")
     owner = PostgresConnection(swap(server, TEMPLATE))
