@@ -4,7 +4,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from functools import partial
+from functools import cache
 from typing import Any
 
 import msgspec
@@ -117,13 +117,13 @@ def build_app(
         ticks: the server sends the ticks of every tenant while it serves.
         make_pages: makes the pages that are served beside the API.
     """
-    operations = collect_operations(app.registry)
-    server = ServerState(app, limits)
-    server.observer = own_metrics.MetricsObserver()
-    pipeline = RequestPipeline(server)
+    operations, state = collect_operations(app.registry), make_state(app, limits)
+    server, pipeline = state.server, state.pipeline
 
     @asynccontextmanager
     async def run_lifespan(asgi: Litestar) -> AsyncIterator[None]:
+        server: ServerState = asgi.state.server
+        app = server.app
         app.connect()
         if isinstance(app.engine, Engine):
             app.engine.observe(server.observer)
@@ -137,25 +137,34 @@ def build_app(
                 await asyncio.to_thread(ticker.stop)
             server.close(lent=lent)
 
-    text = msgspec.json.encode(build_openapi(operations, app.lifecycles))
-    pages = [make_page("/openapi.json", text, JSON), make_page("/api", PAGE.encode(), HTML, PAGE_HEADERS)]
-    pages += (
-        make_pages(server, pipeline, operations) if make_pages else [make_page("/", PAGE.encode(), HTML, PAGE_HEADERS)]
-    )
+    @cache
+    def write_openapi() -> bytes:
+        return msgspec.json.encode(build_openapi(operations, app.lifecycles))
+
+    api_page = PAGE.encode
+    pages = [make_page("/openapi.json", write_openapi, JSON), make_page("/api", api_page, HTML, PAGE_HEADERS)]
+    pages += make_pages(server, pipeline, operations) if make_pages else [make_page("/", api_page, HTML, PAGE_HEADERS)]
     return Litestar(
-        [*map(partial(make_route, pipeline), operations), *pages],
+        [*map(make_route, operations), *pages],
         lifespan=[run_lifespan],
         exception_handlers={HTTPException: answer_unrouted, Exception: answer_unrouted},
         request_max_body_size=BODY_MAX,
-        state=State({"server": server}),
+        state=state,
         openapi_config=None,
         logging_config=None,
     )
 
 
-def make_route(pipeline: RequestPipeline, operation: Operation) -> HTTPRouteHandler:
+def make_state(app: App, limits: Limits) -> State:
+    """What the routes of an app's server share: its state, and the pipeline that all requests go through."""
+    server = ServerState(app, limits)
+    server.observer = own_metrics.MetricsObserver()
+    return State({"server": server, "pipeline": RequestPipeline(server)})
+
+
+def make_route(operation: Operation) -> HTTPRouteHandler:
     async def answer(request: HttpRequest) -> Response[Any]:  # the name by which Litestar knows the argument
-        return await pipeline.answer(operation, request)
+        return await request.app.state.pipeline.answer(operation, request)  # type: ignore[no-any-return]
 
     path = operation.path.replace("}", ":str}")
     return HTTPRouteHandler(
@@ -164,8 +173,13 @@ def make_route(pipeline: RequestPipeline, operation: Operation) -> HTTPRouteHand
     )(answer)  # fmt: skip
 
 
-def make_page(path: str, text: bytes, media: str, headers: Mapping[str, str] | None = None) -> HTTPRouteHandler:
+def make_page(
+    path: str, write: Callable[[], bytes], media: str, headers: Mapping[str, str] | None = None
+) -> HTTPRouteHandler:
+    """Makes the route of a text that is always the same; it is written when somebody asks for it."""
+
     async def answer() -> Response[bytes]:
+        text = await asyncio.to_thread(write)
         return Response(text, media_type=media, headers={**HEADERS, **(headers or {})})
 
     return HTTPRouteHandler(path, http_method="GET")(answer)

@@ -11,7 +11,7 @@ import uvicorn
 from interlock.client.app import App
 from interlock.client.keys import issue_key
 from interlock.kernel.commands import CreateKey, SetTenant
-from interlock.server.app import build_app
+from tests.server.served import serve
 
 PATIENCE = 60.0  # seconds until a test gives up; none waits so long
 
@@ -30,13 +30,14 @@ class House:
     @contextmanager
     def hosts(self, app: App) -> Iterator[str]:
         """The server of an app's database; what it is asked is answered before it ends. Gives a key for everything."""
-        self.guest, self.app = build_app(app), app
-        app.connect()
-        try:
-            yield self.key("admin", "vouch", "shell")
-        finally:
-            self.guest.state.server.closing = True
-            self.guest.state.server.close(lent=False)
+        with serve(app) as self.guest:
+            self.app = app
+            app.connect()
+            try:
+                yield self.key("admin", "vouch", "shell")
+            finally:
+                self.guest.state.server.closing = True
+                self.guest.state.server.close(lent=False)
 
     def key(self, *scopes: str, tenant: int = 1) -> str:
         """A key to the database of the present guest; its name is that of whoever asks beside a database."""

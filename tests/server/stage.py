@@ -25,8 +25,8 @@ from interlock.kernel.commands import (
     Start,
     Work,
 )
-from interlock.server.app import build_app
 from interlock.server.limits import Limits
+from tests.server.served import serve
 
 OWN, FOREIGN = 1, 2
 MANY = Limits(wrong_keys=1_000_000)  # most stories show wrong keys, and ask what each is told
@@ -113,7 +113,7 @@ def staged(url: str, beside: Stage | None = None, limits: Limits = MANY) -> Iter
     app, log = App(url), Log()
     logging.getLogger().addHandler(log)
     try:
-        with TestClient(build_app(app, limits=limits)) as client:
+        with serve(app, limits) as asgi, TestClient(asgi) as client:
             stage = Stage(app, client, beside)
             yield stage
     finally:
