@@ -27,13 +27,14 @@ TERMINAL = {"NO_COLOR": "1", "TERM": "dumb", "COLUMNS": "200"}  # whose width an
 @pytest.fixture(scope="session")
 def interlock() -> Run:
     """The installed command, as a user runs it."""
+    return run_command
 
-    def run(*args: str | Path, cwd: Path = ROOT, **options: Any) -> subprocess.CompletedProcess[str]:
-        command = [str(COMMAND), *map(str, args)]
-        env = {**os.environ, **TERMINAL}
-        return subprocess.run(command, cwd=cwd, env=env, capture_output=True, text=True, check=False, **options)
 
-    return run
+def run_command(*args: str | Path, cwd: Path = ROOT, **options: Any) -> subprocess.CompletedProcess[str]:
+    """Runs the installed command in a process of its own."""
+    command = [str(COMMAND), *map(str, args)]
+    env = {**os.environ, **TERMINAL}
+    return subprocess.run(command, cwd=cwd, env=env, capture_output=True, text=True, check=False, **options)
 
 
 @pytest.fixture(scope="session")

@@ -8,10 +8,23 @@ import pytest
 
 from interlock.store.postgres import PostgresConnection
 from interlock.store.sqlite import SqliteConnection
-from tests.cli.inside import inside
+from tests.cli.inside import called, inside
 from tests.cli.places import Place
+from tests.conftest import Run, run_command
 from tests.engine.world import World
 from tests.store.databases import declare, fresh_postgres
+
+
+@pytest.fixture(scope="session")
+def interlock() -> Run:
+    """The command, without starting it: a start takes longer than most of what it is asked here."""
+    return called
+
+
+@pytest.fixture(scope="session")
+def started() -> Run:
+    """The command in a process of its own."""
+    return run_command
 
 
 @pytest.fixture(params=["sqlite", "postgres"])

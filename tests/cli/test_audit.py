@@ -46,11 +46,11 @@ def small(tmp_path: Path) -> Iterator[Place]:
 
 
 @pytest.mark.req("X-28")
-def test_one_command_audits_the_whole_database(place: Place, interlock: Run) -> None:
+def test_one_command_audits_the_whole_database(place: Place, started: Run) -> None:
     first, second, third = (place.folder / name for name in ("first", "second", "third"))
     job = place.world.submit()
     much_work(place.world)
-    done = interlock("audit", "--rebuild", "--anchor", first, "--db", place.url, "--json")
+    done = started("audit", "--rebuild", "--anchor", first, "--db", place.url, "--json")
     assert (done.returncode, done.stderr) == (0, "")
     told = json.loads(done.stdout)
     assert told.pop("anchor")["digest"] == json.loads(first.read_text().splitlines()[-1])["digest"]
@@ -58,15 +58,15 @@ def test_one_command_audits_the_whole_database(place: Place, interlock: Run) -> 
     assert told == {"laws": CHECKS + 1, "found": 0, "findings": [], "ok": True, "forced": []}
 
     much_work(place.world, seed=8, commands=50)
-    done = interlock("audit", "--since", first, "--anchor", second, "--db", place.url)
+    done = started("audit", "--since", first, "--anchor", second, "--db", place.url)
     assert (done.returncode, done.stderr) == (0, "")
     assert f"{CHECKS + 1} checks run, no problems found\n" in done.stdout
     assert " anchored, digest " in done.stdout
 
     with behind_the_guard(place.connection, place.server) as owner:
         rewrite(owner, job, actor="nobody")
-    assert interlock("audit", "--rebuild", "--db", place.url).returncode == 0
-    done = interlock("audit", "--since", first, "--anchor", third, "--db", place.url)
+    assert started("audit", "--rebuild", "--db", place.url).returncode == 0
+    done = started("audit", "--since", first, "--anchor", third, "--db", place.url)
     assert done.returncode == 1
     assert "are not those that were anchored" in done.stdout
     assert "[what was anchored is still there]\n" in done.stdout
@@ -75,7 +75,7 @@ def test_one_command_audits_the_whole_database(place: Place, interlock: Run) -> 
 
     with behind_the_guard(place.connection, place.server) as owner:
         owner.rows("UPDATE unit SET changed_at = changed_at + 1")
-    done = interlock("audit", "--rebuild", "--db", place.url, "--json")
+    done = started("audit", "--rebuild", "--db", place.url, "--json")
     assert done.returncode == 1
     told = json.loads(done.stdout)
     assert told["found"] == len(told["findings"]) > 1

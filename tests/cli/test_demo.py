@@ -8,9 +8,9 @@ import pytest
 from tests.conftest import Run
 
 
-def test_split_brain_is_told_step_by_step(interlock: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_split_brain_is_told_step_by_step(started: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TMPDIR", str(tmp_path))
-    done = interlock("demo", "split-brain", timeout=30)
+    done = started("demo", "split-brain", timeout=30)
     assert done.returncode == 0, done.stdout + done.stderr
     assert re.findall(r"^(\d)\. ", done.stdout, re.M) == list("1234567")
     assert "20 times shorter than in production" in done.stdout
@@ -20,8 +20,8 @@ def test_split_brain_is_told_step_by_step(interlock: Run, tmp_path: Path, monkey
     assert list(tmp_path.iterdir()) == []
 
 
-def test_the_demo_explains_what_was_seen(interlock: Run) -> None:
-    done = interlock("demo", "--jobs", "60", timeout=120)
+def test_the_demo_explains_what_was_seen(started: Run) -> None:
+    done = started("demo", "--jobs", "60", timeout=120)
     assert done.returncode == 0, done.stdout + done.stderr
     for word in ("succeeded", "was retried, after", "was lost", "dead letters", "were rejected", "asked to stop"):
         (number,) = re.findall(rf"^ +(\d+)  .*{word}", done.stdout, re.M)

@@ -293,15 +293,15 @@ def damaged(file: Path, *, page: int) -> None:
 
 
 @pytest.mark.parametrize("what", ["unit", "act_path"], ids=["a table", "an index that the laws do not read"])
-def test_an_audit_fails_on_a_damaged_page(tmp_path: Path, interlock: Run, what: str) -> None:
+def test_an_audit_fails_on_a_damaged_page(tmp_path: Path, started: Run, what: str) -> None:
     url = ask_url(tmp_path)
-    assert interlock("submit", "mail", "--db", url).returncode == 0
+    assert started("submit", "mail", "--db", url).returncode == 0
     connection = SqliteConnection(f"{tmp_path}/work.db")
     connection.rows("PRAGMA wal_checkpoint(TRUNCATE)")
     ((page,),) = connection.rows("SELECT rootpage FROM sqlite_master WHERE name = :what", {"what": what})
     connection.close()
     damaged(tmp_path / "work.db", page=page)
-    done = interlock("audit", "--db", url)
+    done = started("audit", "--db", url)
     assert done.returncode != 0
     assert "the database file is damaged" in done.stdout + done.stderr
     assert "Traceback" not in done.stderr

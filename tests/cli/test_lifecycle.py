@@ -11,7 +11,6 @@ from interlock.audit.docs.render import mermaid, page
 from interlock.audit.draw import draw_lifecycle
 from interlock.lifecycles import shipped
 from interlock.lifecycles.loader import parse
-from tests.cli.inside import called
 from tests.conftest import COMMAND, ROOT, Run
 from tests.lifecycles.sample import PARCEL
 
@@ -19,12 +18,6 @@ NAMES = {
     "agent_run", "agent_job", "workflow_run", "step", "approval", "job", "task", "workstream", "worker",
     "ci_run", "ci_job", "ci_attempt", "lease",
 }  # fmt: skip
-
-
-@pytest.fixture
-def interlock() -> Run:
-    """The command, without starting it: other tests start the real one."""
-    return called
 
 
 @pytest.fixture

@@ -9,16 +9,9 @@ from interlock.kernel.commands import DefineSchedule, Tick, Work
 from interlock.lifecycles import shipped
 from interlock.store import migrate
 from interlock.store.sqlite import SqliteConnection
-from tests.cli.inside import called
 from tests.conftest import Run
 from tests.engine.test_schedules import us
 from tests.engine.world import World
-
-
-@pytest.fixture
-def interlock() -> Run:
-    """The command, without starting it: other tests start the real one."""
-    return called
 
 
 @pytest.fixture

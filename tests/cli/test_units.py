@@ -494,6 +494,6 @@ def test_every_verb_is_on_a_page_with_an_example() -> None:
         assert re.search(rf"^(\$ )?{context.command_path}\b", page, re.M), context.command_path
 
 
-def test_a_refusal_of_the_real_command_is_a_sentence(place: Place, interlock: Run) -> None:
-    done = interlock("show", "job_zz", "--db", place.url)
+def test_a_refusal_of_the_real_command_is_a_sentence(place: Place, started: Run) -> None:
+    done = started("show", "job_zz", "--db", place.url)
     assert (done.returncode, done.stdout, done.stderr) == (2, "", "interlock: no job, run or step 'job_zz'\n")
