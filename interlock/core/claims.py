@@ -92,7 +92,14 @@ def choose_units(
         queues = allow(tx, queues)
 
     def find_any(wanted: int) -> list[Unit]:
-        return find_claimable(tx, queues, worker, wanted, command.key)
+        others = set[int]()  # units that this worker leaves to others
+        while True:
+            units = find_claimable(tx, queues, worker, wanted + len(others), command.key)
+            own = [unit for unit in units if unit.id not in others]
+            more = {unit for hook in tx.hooks.left_to_others for unit in hook(tx, worker, own)}
+            if not more:
+                return own[:wanted]
+            others |= more
 
     find: Find = find_any
     for hook in tx.hooks.claim_filters:

@@ -2,7 +2,8 @@
 
 import pytest
 
-from interlock.kernel.commands import AddTasks, Decide, Force, ReassignTask, Rerun, RetryTask, SkipTask, Submit
+from interlock.client.why import explain
+from interlock.kernel.commands import AddTasks, Decide, Drain, Force, ReassignTask, Rerun, RetryTask, SkipTask, Submit
 from interlock.kernel.errors import InterlockError, Refused, Unknown
 from tests.engine.streams import do, fail, named, options, states, stream, task
 from tests.engine.world import World, held
@@ -173,6 +174,46 @@ def test_a_running_task_is_reassigned_without_using_up_an_attempt(world: World) 
         world.send(ReassignTask(unit=a))
     do(world, world.worker("fast"), "a")
     assert world.unit(ws).state == "completed"
+
+
+def test_a_reassigned_task_goes_to_another_worker_while_there_is_one_that_can_do_it(world: World) -> None:
+    ws, a, _ = stream(world, task("a", "ws", priority=9, capabilities=("node",)), task("b", "ws"))
+    slow, lame = world.worker("slow", capabilities=("node",)), world.worker("lame")
+    (grant,) = world.claim(slow)
+    assert (grant.unit, world.claim(lame, limit=1)[0].task) == (a, "b")
+    world.send(ReassignTask(unit=a))
+    (again,) = world.claim(slow)  # nobody else could
+    assert again.unit == a
+    fast = world.worker("fast", capabilities=("node",))
+    assert world.claim(fast) == []  # it serves the queue from now on
+    world.send(ReassignTask(unit=a, reason="its disk is full"))
+    world.send(Submit(work=(task("c", ws),)))
+    assert [grant.task for grant in world.claim(slow, limit=9)] == ["c"]
+    slow = world.worker("slow", incarnation="2", capabilities=("node",))
+    assert world.claim(slow) == []
+    why = explain(world.connection, 1, world.lifecycles, a)
+    assert why.answer.endswith("is ready, and fast has room for it: it is the next of its lane")
+    assert why.details == ("fast holds 0 of 100", "slow leaves it to others: it was reassigned")
+    (other,) = world.claim(fast)
+    world.send(ReassignTask(unit=a))
+    (back,) = world.claim(slow)  # it was taken from each of them
+    assert (other.unit, back.unit, back.fence) == (a, a, 4)
+
+
+def test_a_reassigned_task_comes_back_when_the_others_are_gone(world: World) -> None:
+    _, a = stream(world, task("a", "ws"))
+    slow, fast = world.worker("slow"), world.worker("fast")
+    world.claim(slow)
+    assert world.claim(fast) == []
+    world.send(ReassignTask(unit=a))
+    assert world.claim(slow) == []
+    world.send(Drain(worker=fast))
+    (back,) = world.claim(slow)
+    assert world.claim(world.worker("silent")) == []
+    world.send(ReassignTask(unit=a))
+    assert world.claim(slow) == []
+    world.pass_time(61)  # it does not ask for work any more
+    assert [grant.unit for grant in world.claim(slow)] == [back.unit]
 
 
 # Rerun.

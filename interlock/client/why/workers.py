@@ -9,6 +9,7 @@ from interlock.kernel.lifecycle import Category, Owner
 from interlock.kernel.rows import Unit, WorkerRow
 from interlock.plugins.repositories.options import CAPABILITY
 from interlock.plugins.shell.options import SHELL
+from interlock.plugins.workstreams.options import REASSIGNED
 from interlock.store.queries.views import AHEAD_MAX
 from interlock.store.queries.workers import EndedLease
 
@@ -42,7 +43,11 @@ def explain_no_claim(facts: Facts) -> Explanation:
         lacking = ", ".join(sorted(wanted - list_capabilities(worker)))
         answer = f"{facts.name} needs a worker with {words}, and no worker of queue '{queue}' has it all"
         return "no_capable_worker", answer, (f"{worker.name} comes closest: it lacks {lacking}", start)
-    return explain_capacity(facts, capable)
+    taken_from = {note.name for note in facts.notes if note.kind == REASSIGNED}
+    others = [(worker, unit) for worker, unit in capable if worker.name not in taken_from]
+    code, answer, details = explain_capacity(facts, others or capable)
+    leaving = sorted({worker.name for worker, _ in capable if others} & taken_from)
+    return code, answer, (*details, *(f"{name} leaves it to others: it was reassigned" for name in leaving))
 
 
 def name_option(capability: str) -> str:

@@ -5,6 +5,7 @@ whatever waits for the old one waits for the new one from then on, in the same c
 (S-15). So the counters of the workstream, its laws and its log all know the tasks that count, and no others.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -22,21 +23,25 @@ from interlock.kernel.commands import Command, ReassignTask, RetryTask, SkipTask
 from interlock.kernel.errors import InterlockError
 from interlock.kernel.ids import format_id
 from interlock.kernel.lifecycle import Category
-from interlock.kernel.rows import NamedPlace, Need, Unit
+from interlock.kernel.rows import NamedPlace, Need, Unit, WorkerRow
 from interlock.plugins.workstreams.adding import find_workstream, is_unplanned
 from interlock.plugins.workstreams.copies import copy_task, name_all
 from interlock.plugins.workstreams.maps import MAPPED
+from interlock.plugins.workstreams.options import REASSIGNED
 from interlock.plugins.workstreams.queries import (
     forget_needs,
     forget_place,
     read_needs,
+    read_ready_workers,
     read_unmet_names,
     read_waiting,
+    read_worker_name,
 )
 from interlock.store.flush import add_counts
-from interlock.store.queries.for_verbs import read_notes
+from interlock.store.queries.for_verbs import load_lanes, read_notes
 from interlock.store.unit_of_work import UnitOfWork
 
+HEARD_US = 60_000_000  # a worker that has room asks for work every second or so
 GOES_ON = (Category.WAITING, Category.ACTIVE)  # a workstream that has not been judged
 
 
@@ -152,7 +157,7 @@ def skip_task(tx: UnitOfWork, command: SkipTask) -> Standing:
 
 
 def reassign_task(tx: UnitOfWork, command: ReassignTask) -> Standing:
-    """The lease of a task is revoked, and it waits for the next worker; no attempt is used up.
+    """The lease of a task is revoked, and it waits for another worker; no attempt is used up.
 
     Raises:
         InterlockError: nobody holds it.
@@ -162,7 +167,30 @@ def reassign_task(tx: UnitOfWork, command: ReassignTask) -> Standing:
     if not is_held(tx, task):
         name = format_id(task.lifecycle, task.id)
         raise InterlockError(f"{name} is {task.state}: nobody holds it, and the next worker takes it")
+    note(tx, task.id, REASSIGNED, "{}", name=read_worker_name(tx, task.holder or 0), fence=task.fence)
     notify_holder(tx, task)
     trigger = policy.choose(tx.lifecycle(task), task.state, "release")
     end_lease(tx, task, trigger, "force", stamp_of(command, "reassigned"), {"reassigned": True}, due_at=None)
     return make_standing(task, applied=True)
+
+
+def leave_reassigned(tx: UnitOfWork, worker: WorkerRow, units: Sequence[Unit]) -> set[int]:
+    """A worker leaves what was taken from one of its name to others, as long as there is one that can do it."""
+    again = {unit.id: unit for unit in units if unit.fence and tx.lifecycle(unit).allows(unit.state, "skip")}
+    if not again:
+        return set()
+    taken_from: dict[int, set[str]] = {}
+    for taken in read_notes(tx, sorted(again), REASSIGNED):
+        taken_from.setdefault(taken.unit, set()).add(taken.name)
+    taken_here = [unit for unit, names in taken_from.items() if worker.name in names]
+    workers = read_ready_workers(tx, HEARD_US) if taken_here else []
+    return {
+        unit for unit in taken_here
+        if any(other.name not in taken_from[unit] and can_take(tx, other, again[unit]) for other in workers)
+    }  # fmt: skip
+
+
+def can_take(tx: UnitOfWork, worker: WorkerRow, unit: Unit) -> bool:
+    """Whether a worker claims from the queue of a unit, knows its task, and has all that it asks for."""
+    queues = tuple(msgspec.json.decode(worker.queues, type=list[str]))
+    return unit.lane in load_lanes(tx, tx.tenant).served(queues, worker.capabilities, worker.tasks).queues

@@ -20,6 +20,7 @@ EXPECTS_MAX = 1_000_000
 AT_ONCE_MAX = 2**31 - 1
 OF_WORKSTREAM = ("expects", "at_once")
 OF_TASK = ("allow_failure", "map", "takes_us")
+REASSIGNED = "reassigned"  # the kind of note that has the name of the worker from which a task was taken
 ALLOWED = "failure_allowed"  # the trigger by which a task that may fail ends
 
 

@@ -5,7 +5,7 @@ from interlock.kernel.commands import AddTasks, ReassignTask, RetryTask, SkipTas
 from interlock.plugins.workstreams.adding import add_tasks, plan_complete, refuse_early_plan, refuse_late
 from interlock.plugins.workstreams.laws import LAWS
 from interlock.plugins.workstreams.maps import run_map
-from interlock.plugins.workstreams.operations import reassign_task, retry_task, skip_task
+from interlock.plugins.workstreams.operations import leave_reassigned, reassign_task, retry_task, skip_task
 from interlock.plugins.workstreams.options import NAME, WorkstreamOptions, check_workstream
 from interlock.plugins.workstreams.reruns import rerun_workstream
 from interlock.plugins.workstreams.stories import STORIES
@@ -26,6 +26,7 @@ PLUGIN = Plugin(
         prepare_work=(refuse_late, limit_tasks),
         after_submit=(plan_complete,),
         before_ready=(run_map,),
+        left_to_others=(leave_reassigned,),
         before_failure=(allow_failure,),
         on_decide=(refuse_early_plan,),
         on_rerun=(rerun_workstream,),

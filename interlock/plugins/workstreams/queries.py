@@ -3,11 +3,12 @@
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from interlock.kernel.rows import Body, Need, Unit
+from interlock.kernel.lifecycle import Category
+from interlock.kernel.rows import Body, Need, Unit, WorkerRow
 from interlock.plugins.workstreams.options import WorkstreamOptions, options_in
 from interlock.store.connection import Connection
 from interlock.store.queries.for_verbs import UNIT_UNLOCKED
-from interlock.store.query import select
+from interlock.store.query import list_columns, select
 from interlock.store.unit_of_work import UnitOfWork
 
 AT_ONCE = 500  # names in one question
@@ -25,6 +26,12 @@ NEEDS_OF_CHILDREN = (
     "SELECT need.unit, need.needs, need.tenant, need.by_end, "
     "CASE WHEN needed.parent = :parent THEN 1 ELSE 0 END FROM unit JOIN need ON need.unit = unit.id "
     "LEFT JOIN unit AS needed ON needed.id = need.needs WHERE unit.parent = :parent ORDER BY need.unit, need.needs"
+)
+
+
+READY_WORKERS = (
+    f"SELECT {list_columns(WorkerRow)} FROM worker JOIN unit ON unit.id = worker.unit "
+    "WHERE worker.tenant = :tenant AND draining = 0 AND seen_at >= :since AND category NOT IN (:closing, :closed)"
 )
 
 
@@ -73,6 +80,18 @@ def forget_needs(tx: UnitOfWork, needs: Iterable[Need]) -> None:
 def forget_place(tx: UnitOfWork, unit: int) -> None:
     """The name of a unit in its parent is free: another one takes it."""
     tx.connection.rows("DELETE FROM place WHERE unit = :unit", {"unit": unit})
+
+
+def read_worker_name(tx: UnitOfWork, worker: int) -> str:
+    """The name of a worker."""
+    rows = tx.connection.rows("SELECT name FROM worker WHERE unit = :unit", {"unit": worker})
+    return str(rows[0][0]) if rows else ""
+
+
+def read_ready_workers(tx: UnitOfWork, heard_us: int) -> list[WorkerRow]:
+    """The workers that take new work, and were heard within so many microseconds."""
+    given = {"tenant": tx.tenant, "since": tx.now - heard_us, "closing": Category.CLOSING, "closed": Category.CLOSED}
+    return [WorkerRow(*row) for row in tx.connection.rows(READY_WORKERS, given)]
 
 
 # For reruns.
