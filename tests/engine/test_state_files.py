@@ -4,6 +4,7 @@ import io
 import os
 import random
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +16,12 @@ from interlock.audit.log.checker import Checker
 from interlock.core.engine import Engine
 from interlock.kernel.commands import Claim, Decide, Drain, Register, Rerun, Submit, Work
 from interlock.kernel.errors import InterlockError
+from interlock.kernel.ids import format_id
 from interlock.lifecycles import shipped
 from interlock.plugins import open_engine
+from interlock.plugins.state_files.documents import count_moves
 from interlock.plugins.state_files.exporter import Exporter
-from interlock.plugins.state_files.folder import LOG, open_folder
+from interlock.plugins.state_files.folder import CURRENT, LOG, open_folder
 from interlock.plugins.state_files.transitions import TransitionPage, read_transitions
 from interlock.store.caller_transaction import join_transaction
 from interlock.store.postgres import PostgresConnection
@@ -168,6 +171,52 @@ def test_a_writer_that_is_killed_anywhere_loses_nothing_and_repeats_nothing(
     assert read_lines(torn) == read_lines(whole)
     assert len(read_lines(whole)) == count_transitions(world)
     assert find_problems(torn) == []
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_the_overview_is_what_the_database_has_whoever_wrote_the_one_before(
+    world: World, tmp_path: Path, seed: int
+) -> None:
+    """Counts are gone on with, and what is open is found by its indexes; all units are read here to compare."""
+    for part in range(6):
+        live(world, seed * 100 + part, commands=60)
+        if part == 3:
+            (tmp_path / CURRENT).write_text("{}")  # as an earlier version has left it
+        with open_folder(tmp_path, MB) as folder:
+            exporter = Exporter(folder, partial(read_in_parts, world), page=20)
+            exporter.run(follow=False)
+            live(world, seed * 100 + part + 50, commands=20)
+            exporter.run(follow=False)
+        current = msgspec.json.decode((tmp_path / CURRENT).read_bytes())
+        metrics = msgspec.json.decode((tmp_path / "metrics.json").read_bytes())
+        assert current["counts"] == count_units(world)
+        open_tasks = "lifecycle = 'task' AND outcome IS NULL"
+        assert [task["id"] for task in current["open_tasks"]] == list_ids(world, open_tasks)
+        streams = "lifecycle = 'workstream' AND outcome IS NULL"
+        assert [stream["id"] for stream in metrics["workstreams"]] == list_ids(world, streams)
+
+
+def read_in_parts(world: World, query: Callable[..., Any], *args: Any) -> Any:
+    """Asks a query; of transitions that are counted, a few at a time."""
+    return reader(world)(query, *args, *([3] if query is count_moves else []))
+
+
+def count_units(world: World) -> dict[str, dict[str, int]]:
+    counts: dict[str, dict[str, int]] = {"task": {}, "workstream": {}, "worker": {}}
+    declare(world.connection, 1)
+    rows = world.connection.rows(
+        "SELECT lifecycle, state, count(*) FROM unit WHERE tenant = 1 GROUP BY lifecycle, state ORDER BY 1, 2"
+    )
+    for lifecycle, state, count in rows:
+        if lifecycle in counts:
+            counts[lifecycle][state] = count
+    return counts
+
+
+def list_ids(world: World, where: str) -> list[str]:
+    declare(world.connection, 1)
+    rows = world.connection.rows(f"SELECT lifecycle, id FROM unit WHERE tenant = 1 AND {where} ORDER BY id")
+    return [format_id(lifecycle, unit) for lifecycle, unit in rows]
 
 
 def test_a_transaction_that_began_first_and_ended_last_is_told_behind_what_it_followed(

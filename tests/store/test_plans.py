@@ -21,7 +21,7 @@ from interlock.plugins.evidence.logs import compress_logs
 from interlock.plugins.pauses import queries as pause_queries
 from interlock.plugins.schedules import queries as schedule_queries
 from interlock.plugins.state_files import queries as state_queries
-from interlock.plugins.state_files.documents import can_be_archived
+from interlock.plugins.state_files.documents import can_be_archived, count_moves, read_overview
 from interlock.plugins.workflows import queries as workflow_queries
 from interlock.plugins.workstreams import queries as stream_queries
 from interlock.store.acts import UNITS_MAX
@@ -323,6 +323,23 @@ FINDERS: dict[str, tuple[Callable[[UnitOfWork], object], set[str]]] = {
         {"unit_parent", *NEED_KEY},
     ),
     "open_below": (lambda tx: can_be_archived(tx.connection, 1, 7), {"unit_parent", *UNIT}),
+    "open_tasks": (
+        lambda tx: read_overview(tx.connection, 3, [7, 8]),
+        {
+            "unit_rests",
+            "unit_claim",
+            "unit_parked",
+            "unit_wake",
+            "lease_worker",
+            "one_place_a_unit",
+            *UNIT,
+            *BODY_KEY,
+            "worker_tenant_name_incarnation_key",
+            "sqlite_autoindex_worker_2",
+            "worker_pkey",
+            "sqlite_autoindex_worker_1",
+        },
+    ),
     "worker_named": (
         lambda tx: workers.find_worker_named(tx.connection, 1, "nobody"),
         {"worker_tenant_name_incarnation_key", "sqlite_autoindex_worker_2"},
@@ -347,6 +364,7 @@ LOOKS: dict[str, tuple[Callable[[Connection], object], set[str]]] = {
     "workers": (lambda connection: views.workers_seen(connection, 3), UNIT),
     "handlers": (lambda connection: task_graphs.count_handlers(connection, 3), UNIT),
     "worker_loads": (lambda connection: connection.rows(state_queries.WORKER_LOADS, {"tenant": 3}), UNIT),
+    "moves": (lambda connection: count_moves(connection, 3), {"act_tenant"}),
     "followers": (lambda connection: followers.read_followers(connection, 1, [7, 8]), {"need_reverse"}),
     "latest": (lambda connection: feed.read_latest(connection, 3, 5), {"act_tenant"}),
 }

@@ -4,9 +4,12 @@ import msgspec
 
 from interlock.audit.log.checker import TASK, WORKER, WORKSTREAM
 from interlock.kernel.ids import format_id
+from interlock.kernel.paths import LISTED
+from interlock.lifecycles import shipped
 from interlock.plugins.state_files.folder import format_instant
 from interlock.plugins.state_files.queries import (
-    COUNTS,
+    LAST_ACTS,
+    MOVES,
     NEEDS_BELOW,
     OPEN_BELOW,
     OPEN_TASKS,
@@ -16,12 +19,18 @@ from interlock.plugins.state_files.queries import (
     WORKSTREAM_FACTS,
 )
 from interlock.store.connection import Connection
+from interlock.store.lanes import NUMBERS
+from interlock.store.queries.feed import PLACE_MAX, format_cursor, parse_cursor
 from interlock.store.queries.lists import LAST, find_births, read_born, refs_of
-from interlock.store.queries.snapshots import PAGE
+from interlock.store.queries.snapshots import PAGE, read_epoch, read_horizon
 from interlock.store.queries.views import Filter
+from interlock.store.query import list_params, list_placeholders
 from interlock.store.retention import split_ids
 
 OPEN_MAX = 1_000  # open tasks that are listed one by one
+ACTS_COUNTED = 5_000  # acts whose transitions are counted together
+# The states of a task in which lists find it although nobody holds it and it has not ended.
+WAITING = [name for name, state in shipped()[TASK].states.items() if state.category in LISTED and not state.settled]
 
 
 class UnfinishedTask(msgspec.Struct):
@@ -61,11 +70,18 @@ class WorkerLoad(msgspec.Struct):
     utilisation: float
 
 
+class CountedMoves(msgspec.Struct):
+    """By how much there are more or fewer units in each state, by kind; `next` is the cursor to go on with."""
+
+    counts: dict[str, dict[str, int]]
+    next: str
+    more: bool  # there is more to count already
+
+
 class Overview(msgspec.Struct):
-    """How everything stands at one moment."""
+    """How what is open stands at one moment."""
 
     at: str
-    counts: dict[str, dict[str, int]]  # by kind and state
     open_tasks: list[UnfinishedTask]
     workstreams: list[UnfinishedWorkstream]
     workers: list[WorkerLoad]
@@ -93,26 +109,53 @@ class StoredGraph(msgspec.Struct):
     tasks: list[StoredTask]
 
 
-def read_overview(connection: Connection, tenant: int) -> Overview:
-    """Returns how tasks, workstreams and workers stand; at most a thousand open tasks are listed."""
-    now, given = connection.now(), {"tenant": tenant}
+def count_moves(
+    connection: Connection, tenant: int, cursor: str | None = None, limit: int = ACTS_COUNTED
+) -> CountedMoves:
+    """Counts what tasks, workstreams and workers have become since a cursor (None: since the first one).
+
+    Raises:
+        InterlockError: it is no cursor of this database.
+    """
+    after, _ = parse_cursor(connection, cursor)
+    horizon = read_horizon(connection)
+    given = {"tenant": tenant, "act": after, "horizon": horizon, "most": limit}
+    bound = connection.rows(LAST_ACTS, given)
+    last = bound[0][0] if bound else max(horizon - 1, after)
     counts: dict[str, dict[str, int]] = {TASK: {}, WORKSTREAM: {}, WORKER: {}}
-    for lifecycle, state, count in connection.rows(COUNTS, given):
-        counts[lifecycle][state] = count
-    tasks = [make_open_task(*row) for row in connection.rows(OPEN_TASKS, {**given, "limit": OPEN_MAX})]
-    workstreams = [
+    for lifecycle, source, target, count in connection.rows(MOVES, {"tenant": tenant, "act": after, "last": last}):
+        for state, change in ((source, -count), (target, count)):
+            if state is not None:
+                counts[lifecycle][state] = counts[lifecycle].get(state, 0) + change
+    return CountedMoves(counts, format_cursor(read_epoch(connection) or "", (last, PLACE_MAX)), bool(bound))
+
+
+def read_overview(connection: Connection, tenant: int, workstreams: list[int]) -> Overview:
+    """Returns how open tasks, workers, and those of these workstreams that are open stand.
+
+    At most a thousand open tasks are listed. What has ended is not read, however much it is.
+    """
+    now, given = connection.now(), {"tenant": tenant}
+    lanes = {"first": tenant * NUMBERS, "end": (tenant + 1) * NUMBERS, "limit": OPEN_MAX}
+    loads = connection.rows(WORKER_LOADS, given)
+    holders = [unit for unit, _, _, holding, _ in loads if holding]
+    open_tasks = connection.rows(
+        OPEN_TASKS.format(states=list_placeholders(WAITING)),
+        {**given, **lanes, **list_params(WAITING), "ids": holders},
+    )
+    streams = [
         UnfinishedWorkstream(
             format_id(WORKSTREAM, unit), name, state, None if began is None else max(0, now - began) / 1_000_000,
             *numbers,
         )
-        for part in split_ids(list_workstreams(connection, tenant))
+        for part in split_ids(sorted(workstreams))
         for unit, name, state, began, *numbers in connection.rows(OPEN_WORKSTREAMS, {**given, "ids": part})
     ]  # fmt: skip
     workers = [
         WorkerLoad(format_id(WORKER, unit), name, state, holding, capacity, round(holding / capacity, 4))
-        for unit, name, state, holding, capacity in connection.rows(WORKER_LOADS, given)
+        for unit, name, state, holding, capacity in loads
     ]
-    return Overview(format_instant(now), counts, tasks, workstreams, workers)
+    return Overview(format_instant(now), [make_open_task(*row) for row in open_tasks], streams, workers)
 
 
 def make_open_task(

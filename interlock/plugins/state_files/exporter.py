@@ -6,9 +6,17 @@ from pathlib import Path
 from typing import Any
 
 from interlock.kernel.errors import InterlockError
-from interlock.kernel.ids import format_id
-from interlock.plugins.state_files.documents import Overview, StoredGraph, list_workstreams, read_graph, read_overview
-from interlock.plugins.state_files.folder import ARCHIVES, StateFolder
+from interlock.kernel.ids import format_id, parse_id
+from interlock.plugins.state_files.documents import (
+    CountedMoves,
+    Overview,
+    StoredGraph,
+    count_moves,
+    list_workstreams,
+    read_graph,
+    read_overview,
+)
+from interlock.plugins.state_files.folder import ARCHIVES, CURRENT, StateFolder
 from interlock.plugins.state_files.transitions import PAGE, LoggedTransition, TransitionPage, read_transitions
 
 EVERY = 1.0  # seconds between two documents of one kind, at least
@@ -31,7 +39,9 @@ class Exporter:
         self.read_plan, self.write_archive = read_plan, write_archive
         self.cursor = folder.cursor
         self.known = folder.last.metadata.event_id if folder.last else ""  # the line that was written last
+        self.counts, self.counted = folder.read_counts()  # by kind and state, and up to which cursor
         self.changed: set[int] = set()  # workstreams whose documents are to be written
+        self.open: set[int] = set()  # those that may not have ended
         self.is_new = True  # no documents were written yet: those of a writer before may be older than the log
         self.ended: set[int] = set()  # workstreams that may have to be archived
         self.moved = True  # something has happened since the overview was written
@@ -51,6 +61,7 @@ class Exporter:
         self.folder.append(self.leave_out_known(page.transitions))
         self.cursor = page.next
         self.changed.update(page.workstreams)
+        self.open.update(page.workstreams)
         self.moved = self.moved or bool(page.transitions or page.workstreams)
         return page.more
 
@@ -65,35 +76,44 @@ class Exporter:
         began = time.monotonic()
         if began < self.next_at and not at_once:
             return
-        if self.moved:
-            self.moved = False
-            self.write_overview(self.read(read_overview))
         if self.is_new:
             self.is_new = False
             self.ended.update(self.read(list_workstreams, True))
-            self.changed.update(self.read(list_workstreams, False))
+            self.changed.update(unfinished := self.read(list_workstreams, False))
+            self.open.update(unfinished)
+        if self.moved:
+            self.moved = False
+            self.count()
+            self.write_overview(self.read(read_overview, sorted(self.open)))
         while self.changed:
             self.write_graph(self.changed.pop())
         self.archive_ended()
         took = time.monotonic() - began
         self.next_at = began + max(EVERY, took * SHARE)
 
+    def count(self) -> None:
+        """Counts what has happened since it counted last, and nothing of before. Raises InterlockError."""
+        more = True
+        while more:
+            page: CountedMoves = self.read(count_moves, self.counted)
+            for kind, changes in page.counts.items():
+                states = self.counts.setdefault(kind, {})
+                for state, change in changes.items():
+                    states[state] = states.get(state, 0) + change
+            self.counted, more = page.next, page.more
+
     def write_overview(self, overview: Overview) -> None:
-        rest = sum(overview.counts["task"].values())
+        self.open = {parse_id(stream.id) for stream in overview.workstreams}
+        counts = {
+            kind: {state: number for state, number in sorted(states.items()) if number}
+            for kind, states in self.counts.items()
+        }
+        shared = {"at": overview.at, "transitions": self.folder.lines, "counts": counts}
+        more = {"cursor": self.counted, "tasks": sum(counts["task"].values()), "open_tasks": overview.open_tasks}
+        self.folder.replace(CURRENT, {**shared, **more})
         self.folder.replace(
-            "current.json",
-            {
-                "at": overview.at, "transitions": self.folder.lines, "counts": overview.counts, "tasks": rest,
-                "open_tasks": overview.open_tasks,
-            },
-        )  # fmt: skip
-        self.folder.replace(
-            "metrics.json",
-            {
-                "at": overview.at, "transitions": self.folder.lines, "counts": overview.counts,
-                "workstreams": overview.workstreams, "workers": overview.workers,
-            },
-        )  # fmt: skip
+            "metrics.json", {**shared, "workstreams": overview.workstreams, "workers": overview.workers}
+        )
 
     def write_graph(self, unit: int) -> None:
         """Writes the graph of a workstream and its plan."""

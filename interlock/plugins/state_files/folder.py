@@ -21,6 +21,7 @@ from interlock.store.private_files import OWNER_ONLY
 LOG = "transitions.jsonl"
 OLDER = "transitions.{:06}.jsonl"  # a log that has become too large, by its number
 OLDER_FILES = "transitions.[0-9][0-9][0-9][0-9][0-9][0-9].jsonl"
+CURRENT = "current.json"
 ARCHIVES = "archive"
 LOCK = ".lock"
 CHUNK = 1 << 16
@@ -38,6 +39,13 @@ class WrittenLine(msgspec.Struct):
     to_state: str
     trigger: str
     metadata: TransitionMetadata
+
+
+class WrittenCounts(msgspec.Struct):
+    """What is read again of `current.json`: how many there were of each kind in each state, and up to which cursor."""
+
+    counts: dict[str, dict[str, int]]
+    cursor: str
 
 
 @contextmanager
@@ -114,6 +122,15 @@ class StateFolder:
     def lines(self) -> int:
         """How many lines the log has in all."""
         return 0 if self.last is None else self.last.metadata.seq
+
+    def read_counts(self) -> tuple[dict[str, dict[str, int]], str | None]:
+        """Returns the counts that were written last, and up to which cursor; none if they are not of this log."""
+        try:
+            written = msgspec.json.decode((self.path / CURRENT).read_bytes(), type=WrittenCounts)
+        except (OSError, msgspec.MsgspecError):
+            return {}, None  # there are none, or those of an earlier version
+        of_log = self.last is not None and written.cursor.startswith(f"{self.last.metadata.epoch}.")
+        return (written.counts, written.cursor) if of_log else ({}, None)
 
     def append(self, transitions: Sequence[LoggedTransition]) -> None:
         """Adds transitions to the log; when it returns they are on disk. Raises InterlockError."""

@@ -2,7 +2,7 @@
 
 from interlock.core.plugin import Plugin
 from interlock.kernel.commands import RestoreTree
-from interlock.plugins.state_files.documents import list_workstreams, read_graph, read_overview
+from interlock.plugins.state_files.documents import count_moves, list_workstreams, read_graph, read_overview
 from interlock.plugins.state_files.queries import (
     TABLES,
     find_restored_and_gone,
@@ -18,7 +18,7 @@ PLUGIN = Plugin(
     docs="recovery.md",
     tables=TABLES,
     commands={RestoreTree: restore_tree},
-    queries=(read_transitions, read_overview, read_graph, list_workstreams),
+    queries=(read_transitions, count_moves, read_overview, read_graph, list_workstreams),
     hooks=Hooks(archive_rows=(read_lanes_to_archive,), on_forget=(forget_restored,)),
     laws={"what came back from an archive is there": find_restored_and_gone},
     cli="interlock.plugins.state_files.cli:app",

@@ -47,14 +47,29 @@ FROM_THERE_ON = f"""
 SELECT act, place, {", ".join(columns(Event))} FROM journal
 WHERE tenant = :tenant AND (act, place) > (:act, :place) AND act >= :act ORDER BY act, place LIMIT :limit
 """
-# Of everything, or of one workstream.
-COUNTS = """
-SELECT lifecycle, state, count(*) FROM unit
-WHERE tenant = :tenant AND lifecycle IN ('task', 'workstream', 'worker') GROUP BY lifecycle, state ORDER BY 1, 2
+# Of what is open, or of one workstream; and of what happened since somebody counted.
+MOVES = """
+SELECT lifecycle, source, target, count(*) FROM journal
+WHERE tenant = :tenant AND act > :act AND act <= :last AND (source IS NULL OR source <> target)
+AND lifecycle IN ('task', 'workstream', 'worker')
+AND NOT EXISTS (SELECT 1 FROM restored WHERE restored.unit = journal.unit) GROUP BY lifecycle, source, target
 """
+LAST_ACTS = """
+SELECT id FROM act WHERE tenant = :tenant AND id > :act AND id < :horizon ORDER BY id LIMIT 1 OFFSET :most
+"""
+# Whatever is open waits in a state that is listed, may be claimed, is parked, has a clock, or is held: each by its
+# index.
 OPEN_TASKS = """
 SELECT unit.id, unit.parent, unit.state, unit.attempt, unit.changed_at, unit.holder, unit.unmet, body.task, place.name
-FROM unit JOIN body ON body.unit = unit.id LEFT JOIN place ON place.unit = unit.id
+FROM (
+    SELECT id FROM unit
+    WHERE tenant = :tenant AND rests_in IS NOT NULL AND lifecycle = 'task' AND rests_in IN ({states})
+    UNION SELECT id FROM unit
+    WHERE lane > :first AND lane < :end AND available_at IS NOT NULL AND lifecycle = 'task'
+    UNION SELECT id FROM unit WHERE tenant = :tenant AND parked_on IS NOT NULL AND lifecycle = 'task'
+    UNION SELECT id FROM unit WHERE tenant = :tenant AND wake_at IS NOT NULL AND lifecycle = 'task'
+    UNION SELECT unit FROM lease WHERE tenant = :tenant AND worker {{ids}} AND ended_at IS NULL
+) AS found JOIN unit ON unit.id = found.id JOIN body ON body.unit = unit.id LEFT JOIN place ON place.unit = unit.id
 WHERE unit.tenant = :tenant AND unit.lifecycle = 'task' AND unit.outcome IS NULL ORDER BY unit.id LIMIT :limit
 """
 WORKER_LOADS = """
@@ -63,7 +78,8 @@ WHERE worker.tenant = :tenant AND unit.category <> 'closed' ORDER BY worker.unit
 """
 OPEN_WORKSTREAMS = """
 SELECT unit.id, body.task, unit.state, unit.started_at, unit.total, unit.succeeded, unit.lost
-FROM unit JOIN body ON body.unit = unit.id WHERE unit.tenant = :tenant AND unit.id {ids} ORDER BY unit.id
+FROM unit JOIN body ON body.unit = unit.id
+WHERE unit.tenant = :tenant AND unit.id {ids} AND unit.outcome IS NULL ORDER BY unit.id
 """
 WORKSTREAM_FACTS = """
 SELECT body.task, unit.state, unit.outcome, body.created_at FROM unit JOIN body ON body.unit = unit.id
