@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from interlock.kernel.paths import Path
 from interlock.store import migrate
-from tests.store.attacks import (
+from tests.store.attack_scene import (
     DENIED,
     HERE,
     NEW,

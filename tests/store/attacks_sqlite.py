@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from interlock.kernel.paths import Path
-from tests.store.attacks import NEW, NOTHING, Attack, Expected, Found, Raw, Refused, attack, claim, rule
+from tests.store.attack_scene import NEW, NOTHING, Attack, Expected, Found, Raw, Refused, attack, claim, rule
 from tests.store.databases import Connection
 from tests.store.raw_acts import unlisted
 

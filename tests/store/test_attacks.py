@@ -14,7 +14,8 @@ from interlock.store import migrate, rights
 from interlock.store.postgres import PostgresConnection
 from interlock.store.seals import write_seal
 from interlock.store.sqlite import SqliteConnection
-from tests.store.attacks import DENIED, NEW, NOTHING, Attack, Expected, Found, Refused, Scene, everywhere
+from tests.store.attack_scene import DENIED, NEW, NOTHING, Attack, Expected, Found, Refused, Scene
+from tests.store.attacks import everywhere
 from tests.store.attacks_postgres import only_postgres
 from tests.store.attacks_sqlite import only_sqlite
 from tests.store.databases import Connection, alone, declare, fresh_postgres, swap
