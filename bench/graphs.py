@@ -67,7 +67,7 @@ def submit_graph(engine: Engine, size: int, needs: Callable[[int], tuple[int, ..
 
 
 def work_off(engine: Engine) -> int:
-    """Claims and finishes until nothing is left; returns how many jobs there were."""
+    """Claims and finishes until nothing is left; returns how many jobs and tasks there were."""
     worker = engine.send(Register(name="w", incarnation="1", capacity=PAGE))
     done = 0
     for number in itertools.count():
@@ -75,7 +75,8 @@ def work_off(engine: Engine) -> int:
         if not grants:
             return done
         held = [LeaseRef(unit=grant.unit, fence=grant.fence, lease=grant.lease) for grant in grants]
-        engine.send(Start(held=tuple(held)))
+        if grants[0].lifecycle == "job":  # a task has started with its grant
+            engine.send(Start(held=tuple(held)))
         engine.send(Finish(outcomes=tuple(Outcome(held=lease) for lease in held)))
         done += len(grants)
     return done

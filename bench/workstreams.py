@@ -10,7 +10,6 @@ graph with `true` as every recipe, its children included. It also prints how lon
 """
 
 import argparse
-import itertools
 import resource
 import shutil
 import subprocess
@@ -23,14 +22,14 @@ from typing import NamedTuple
 
 from interlock.client.progress import read_plan, read_progress
 from interlock.core.engine import Engine
-from interlock.kernel.commands import Claim, Finish, LeaseRef, Outcome, Register, Start, Submit, Work
+from interlock.kernel.commands import Submit, Work
 from interlock.lifecycles import shipped
 from interlock.plugins import STANDARD, make_engine
 from interlock.store import migrate
 from interlock.store.url import connect
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
-from bench.graphs import PAGE, chain, layers, make_databases, make_files
+from bench.graphs import PAGE, chain, layers, make_databases, make_files, work_off
 from tests.postgres.server import postgres
 from tests.store.databases import declare
 
@@ -54,22 +53,6 @@ def submit_workstream(engine: Engine, size: int, needs: Callable[[int], tuple[in
         )  # fmt: skip
         engine.send(Submit(work=works))
     return top
-
-
-def work_off(engine: Engine) -> int:
-    """Claims and finishes until nothing is left; returns how many tasks and checks there were."""
-    worker = engine.send(Register(name="w", incarnation="1", capacity=PAGE))
-    done = 0
-    for number in itertools.count():
-        grants = engine.send(Claim(worker=worker, key=f"c{number}", nonce=f"{number:0>16}", limit=PAGE))
-        if not grants:
-            return done
-        held = [LeaseRef(unit=grant.unit, fence=grant.fence, lease=grant.lease) for grant in grants]
-        if grants[0].lifecycle == "job":
-            engine.send(Start(held=tuple(held)))
-        engine.send(Finish(outcomes=tuple(Outcome(held=lease) for lease in held)))
-        done += len(grants)
-    return done
 
 
 class Cost(NamedTuple):

@@ -157,6 +157,18 @@ class SubmitOptions(TypedDict, total=False):
 OPTIONS = tuple(SubmitOptions.__annotations__)
 
 
+class RunSubmitOptions(TypedDict, total=False):
+    """What a submit of a run or of a workstream may say besides its arguments."""
+
+    key: str  # idempotency key: the same workflow or workstream and key returns the existing one
+    on_duplicate: str
+    priority: int
+    labels: Mapping[str, str]
+    correlation: str
+    trace: str
+    by: str  # who submits it
+
+
 @dataclass(frozen=True, kw_only=True)
 class Rules:
     """What a task sets for all its jobs; None leaves it to the lifecycle."""
@@ -212,6 +224,14 @@ TYPES: dict[str, tuple[Any, str]] = {  # of each option its type, and how a mess
     "labels": (dict[str, str], "a mapping of text to text"),
 }
 OPTIONAL = ("key", "mutex", "limit", "rate", "exhausted", "attempts", "losses", "settle", "retry_of")
+
+
+def take_by(options: dict[str, Any]) -> str | None:
+    """Takes out of options who submits. Raises InterlockError if that is no text."""
+    by = options.pop("by", None)
+    if by is not None and not isinstance(by, str):
+        raise InterlockError(f"by = {by!r} is not allowed; allowed is text")
+    return by
 
 
 def check_options(options: Mapping[str, Any]) -> None:

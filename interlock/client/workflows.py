@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any, Unpack
 
 import msgspec
 
@@ -11,7 +11,7 @@ from interlock.client.async_pairs import Call, Sender, verb
 from interlock.client.durations import Length, length_us
 from interlock.client.runs import Run
 from interlock.client.shell import ShellCommand
-from interlock.client.tasks import Task, check_options, inherit, refuse_unknown_options
+from interlock.client.tasks import RunSubmitOptions, Task, check_options, inherit, refuse_unknown_options, take_by
 from interlock.client.workstream_tasks import WorkstreamTask, make_part
 from interlock.core.validation import check_work
 from interlock.kernel import when, workflow_graph
@@ -27,16 +27,9 @@ if TYPE_CHECKING:
 RUN = "workflow_run"
 
 
-class RunOptions(TypedDict, total=False):
+class RunOptions(RunSubmitOptions, total=False):
     """What a submit of a run may say besides the run's arguments."""
 
-    key: str  # idempotency key: the same workflow and key returns the existing run
-    on_duplicate: str
-    priority: int
-    labels: Mapping[str, str]
-    correlation: str
-    trace: str
-    by: str  # who submits it
     settle: str  # whether the first lost step ends it (first, by default), or it fails when all have ended (all)
     retry_of: int | str  # the id of an ended run that this one does again
     tx: Any  # the caller's own open transaction
@@ -192,10 +185,8 @@ class Workflow:
         return Call(sender, command, lambda made: [self.make_run(each) for each in made])
 
     def make_submit(self, calls: Iterable[Mapping[str, Any]], options: dict[str, Any]) -> tuple[Sender, Submit]:
-        connection, by = options.pop("tx", None), options.pop("by", None)
+        connection, by = options.pop("tx", None), take_by(options)
         check_options(options)
-        if by is not None and not isinstance(by, str):
-            raise InterlockError(f"by = {by!r} is not allowed; allowed is text")
         labels = msgspec.json.encode(options.pop("labels", {})).decode()
         if isinstance(options.get("retry_of"), str):
             options["retry_of"] = parse_id(options["retry_of"])

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from functools import partial
 from graphlib import CycleError, TopologicalSorter
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -17,7 +17,7 @@ from interlock.client.arguments import RunArguments, StepParameter
 from interlock.client.async_pairs import Read, Steps, verb_of_steps
 from interlock.client.durations import Length, length_us
 from interlock.client.repositories import begin_at, make_repository, take_ref
-from interlock.client.tasks import Task, check_options, inherit, parse_list
+from interlock.client.tasks import RunSubmitOptions, Task, check_options, inherit, parse_list, take_by
 from interlock.client.workstream_runs import WorkstreamRun
 from interlock.client.workstream_tasks import TOP, WorkstreamTask
 from interlock.client.workstream_works import (
@@ -44,20 +44,8 @@ if TYPE_CHECKING:
 SHOWN_MAX = 20  # names in a message
 
 
-class WorkstreamSubmitOptions(TypedDict, total=False):
-    """What a submit of a workstream may say besides its arguments."""
-
-    key: str  # idempotency key: the same workstream and key returns the existing one
-    on_duplicate: str
-    priority: int
-    labels: Mapping[str, str]
-    correlation: str
-    trace: str
-    by: str  # who submits it
-    # And `ref`, of one with a repository: the revision at which it begins, by default what is checked out there.
-
-
-OPTIONS = tuple(WorkstreamSubmitOptions.__annotations__)
+# And `ref`, of one with a repository: the revision at which it begins, by default what is checked out there.
+OPTIONS = tuple(RunSubmitOptions.__annotations__)
 
 
 # The definition.
@@ -111,7 +99,7 @@ class Workstream:
 
     @verb_of_steps
     def submit(self, /, **kwargs: Any) -> Steps[WorkstreamRun]:
-        """Submits a workstream with these arguments and options (`WorkstreamSubmitOptions`).
+        """Submits a workstream with these arguments and options (`RunSubmitOptions`).
 
         When it returns, all of it is durable, and its tasks may be claimed.
 
@@ -119,9 +107,7 @@ class Workstream:
             InterlockError: an argument or an option is wrong; the text names it.
         """
         options = {name: kwargs.pop(name) for name in OPTIONS if name in kwargs}
-        by = options.pop("by", None)
-        if by is not None and not isinstance(by, str):
-            raise InterlockError(f"by = {by!r} is not allowed; allowed is text")
+        by = take_by(options)
         check_options(options)
         top, tasks = self.make_works(kwargs, options)
         made = yield from send_workstream(self.app, top, tasks, by or LOCAL)

@@ -211,8 +211,7 @@ def retry_task(
 ) -> None:
     """Do a failed or cancelled task again, while its workstream goes on: a new task in its place."""
     with open_app(db, tenant) as client:
-        command = RetryTask(tenant=tenant, unit=find_unit(client, unit), actor=get_actor(actor), reason=reason)
-        print_submitted(client, client.send(command), "name", json)
+        print_submitted(client, ask_of_task(client, RetryTask, unit, actor, reason), "name", json)
 
 
 @app.command("skip")
@@ -221,8 +220,7 @@ def skip_task(
 ) -> None:
     """Complete a task without running it; it has not started, and what it needs is completed."""
     with open_app(db, tenant) as client:
-        command = SkipTask(tenant=tenant, unit=find_unit(client, unit), actor=get_actor(actor), reason=reason)
-        print_standing(client.send(command), "skipped", json)
+        print_standing(ask_of_task(client, SkipTask, unit, actor, reason), "skipped", json)
 
 
 @app.command("reassign")
@@ -231,8 +229,12 @@ def reassign_task(
 ) -> None:
     """Take a running task from its worker, so that another one takes it; no attempt is used up."""
     with open_app(db, tenant) as client:
-        command = ReassignTask(tenant=tenant, unit=find_unit(client, unit), actor=get_actor(actor), reason=reason)
-        print_standing(client.send(command), "reassigned", json)
+        print_standing(ask_of_task(client, ReassignTask, unit, actor, reason), "reassigned", json)
+
+
+def ask_of_task(client: App, kind: type[Any], unit: str, actor: str | None, reason: str) -> Any:
+    """Send a command about one task, and return the answer. Raises InterlockError."""
+    return client.send(kind(tenant=client.tenant, unit=find_unit(client, unit), actor=get_actor(actor), reason=reason))
 
 
 def print_standing(standing: Standing, word: str, json: bool) -> None:
