@@ -11,7 +11,7 @@ from interlock.plugins.pauses.queries import (
     find_run_out,
     find_stopped_for_ever,
 )
-from interlock.plugins.pauses.stories import pause_for_a_while, report_an_outage
+from interlock.plugins.pauses.stories import pause_for_a_while, pause_what_has_a_clock, report_an_outage
 from interlock.plugins.pauses.verbs import (
     end_due_pauses,
     leave_paused_queues,
@@ -43,5 +43,5 @@ PLUGIN = Plugin(
         "no clock runs out while it is paused": find_run_out,
         "a clock stands only while it is paused": find_stopped_for_ever,
     },
-    stories=(pause_for_a_while, report_an_outage),
+    stories=(pause_for_a_while, pause_what_has_a_clock, report_an_outage),
 )

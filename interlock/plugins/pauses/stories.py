@@ -11,6 +11,7 @@ from interlock.kernel.commands import (
     Register,
     Release,
     Resource,
+    Signal,
     Start,
     Submit,
     UnpauseWork,
@@ -38,6 +39,37 @@ async def pause_for_a_while(teller: Storyteller) -> None:
     await teller.pause(teller.random.random() * 4)
     if teller.random.random() < 0.5:
         await teller.ask(UnpauseWork(**target, actor=ACTOR))  # type: ignore[arg-type]
+
+
+async def pause_what_has_a_clock(teller: Storyteller) -> None:
+    """A run with a gate and a job that waits is paused, and so is the gate; their clocks go on when the pauses end."""
+    dice = teller.random
+    made = await teller.ask(
+        Submit(
+            actor=ACTOR,
+            work=(
+                Work(task="release", lifecycle="workflow_run", ref="run"),
+                Work(task="sign", lifecycle="approval", parent="run", expires_us=2 * SECOND_US),
+                Work(task="wait", lifecycle="agent_run", ref="agent", timeout_us=2 * SECOND_US),
+                Work(
+                    task="play", lifecycle="agent_job", parent="agent",
+                    input='{"acts": [["sleep", 0.5], ["signal", 3.0], ["sleep", 0.1]]}',
+                ),
+            ),
+        )
+    )  # fmt: skip
+    if not isinstance(made, list):
+        return
+    run, gate, agent, job = (each.unit for each in made)
+    for _ in range(4):
+        paused = dice.choice((run, gate, agent))
+        for_us = dice.randrange(1, 4) * SECOND_US  # it ends by itself, whoever is lost meanwhile
+        await teller.ask(PauseWork(unit=paused, for_us=for_us, reason=str(dice.random()), actor=ACTOR))
+        await teller.pause(dice.random() * 2)
+        if dice.random() < 0.5:
+            await teller.ask(UnpauseWork(unit=paused, actor=ACTOR))
+    if dice.random() < 0.5:
+        await teller.ask(Signal(unit=job, name="go", actor=ACTOR))
 
 
 async def report_an_outage(teller: Storyteller) -> None:
