@@ -3,6 +3,7 @@
 import random
 import re
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from itertools import combinations, pairwise
 from xml.etree import ElementTree
 
@@ -160,6 +161,17 @@ def test_a_drawing_is_xml_and_has_no_style_of_its_own_on_a_page(styled: bool) ->
         ElementTree.fromstring(text)
         assert ("<style>" in text) == styled
         assert not re.search(r"\bstyle=|<script|javascript:", text)
+
+
+def test_what_a_file_says_is_text_in_its_drawing() -> None:
+    hostile = "<script>alert(1)</script> \u202e\x07 & 'x'"
+    states = {"a": State(name="a", category=Category.READY, about=hostile), "b": State(name="b", category=ENDS[0])}
+    moves = [make_move(None, "submit", "a"), make_move("a", hostile, "b")]
+    made = replace(make_lifecycle(1), states=states, moves={(move.source, move.trigger): move for move in moves})
+    text = draw_lifecycle(made)
+    titles = [title.text or "" for title in ElementTree.fromstring(text).iter("{http://www.w3.org/2000/svg}title")]
+    assert len([title for title in titles if "<script>" in title]) == 2
+    assert "\u202e" not in text
 
 
 def test_the_path_that_was_taken_is_told_with_how_often() -> None:
