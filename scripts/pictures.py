@@ -23,7 +23,7 @@ from interlock.server.start import serving_beside
 from interlock.worker.loop import Worker
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
-from tests.dashboard.test_browser import CHROMIUM
+from tests.dashboard.browsing import CHROMIUM
 
 FOLDER = Path(__file__).parent.parent / "docs" / "images"
 SIZE = {"width": 1280, "height": 860}

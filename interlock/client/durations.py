@@ -55,6 +55,13 @@ def format_rounded(length_us: int) -> str:
     return spoken(abs(length_us) // part * part)
 
 
+def format_brief(length_us: int) -> str:
+    """Formats a length of time where there is little room: at most two parts, and tenths of a few seconds."""
+    if UNITS_US["s"] <= abs(length_us) < ROUNDED_FROM_US:
+        return f"{abs(length_us) / UNITS_US['s']:.1f}s"
+    return " ".join(format_rounded(length_us).split(" ")[:2])
+
+
 def format_time_relative(at: int, now: int) -> str:
     """Formats an instant together with how far away it is; both are microseconds UTC."""
     distance = f"in {format_rounded(at - now)}" if at > now else f"{format_rounded(now - at)} ago"

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from interlock.audit.draw import CHARACTER, cut_to_fit, draw_corners, draw_curve, make_tip, measure_text
 from interlock.audit.layout import Box, Edge, Layout, find_forward, lay_out
-from interlock.client.durations import format_rounded
+from interlock.client.durations import format_brief
 from interlock.client.trees import TreeNode, TreeSnapshot
 from interlock.kernel.lifecycle import Category
 
@@ -98,7 +98,7 @@ def escape_mermaid(text: str) -> str:
 def make_labels(tree: TreeSnapshot, node: TreeNode) -> tuple[str, str]:
     """Returns the two lines of a box: the name, and the state with how long it took."""
     took = tree.duration_us(node)
-    return node.task, node.state if took is None else f"{node.state} · {format_rounded(took)}"
+    return node.task, node.state if took is None else f"{node.state} · {format_brief(took)}"
 
 
 def get_colours(category: str) -> tuple[str, str]:

@@ -73,7 +73,7 @@ class Plugin:
     metrics: PluginMetrics | None = None  # what Prometheus is told of a tenant
     stories: Sequence[Story] = ()  # what the simulation plays beside its own stories
     routes: str = ""  # where the server finds its operations, as in "package.module:NAME"
-    pages: str = ""  # where the server finds its HTML pages, which are operations too
+    pages: str = ""  # where the server finds its web pages, as `dashboard/pages.py` has them
     cli: str = ""  # where the command line finds its group of commands
     docs: str = ""  # its page of the documentation
 
@@ -90,7 +90,8 @@ class Registry:
         self.option_scopes = {plugin.name: plugin.option_scope for plugin in plugins if plugin.option_scope}
         self.hooks = merge(plugin.hooks for plugin in plugins)._replace(options=own_options(plugins))
         self.tables = {plugin.name: plugin.tables for plugin in plugins if plugin.tables}
-        self.routes = [place for plugin in plugins for place in (plugin.routes, plugin.pages) if place]
+        self.routes = [plugin.routes for plugin in plugins if plugin.routes]
+        self.pages = [plugin.pages for plugin in plugins if plugin.pages]
         self.metrics = [plugin.metrics for plugin in plugins if plugin.metrics]
         self.stories = [story for plugin in plugins for story in plugin.stories]
         self.groups = {plugin.name: plugin.cli for plugin in plugins if plugin.cli}

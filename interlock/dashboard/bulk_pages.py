@@ -195,7 +195,7 @@ def count_rooms(workers: Iterable[Mapping[str, Any]]) -> Counter[str]:
     rooms: Counter[str] = Counter()
     for worker in workers:
         given = worker["queues"]  # with the room of each, or the names alone
-        rooms.update(given if isinstance(given, dict) else dict.fromkeys(given or (), worker["capacity"]))
+        rooms.update(given if isinstance(given, dict) else dict.fromkeys(given or (), worker["concurrency"]))
     return rooms
 
 

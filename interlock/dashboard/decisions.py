@@ -3,9 +3,12 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+from interlock.client.inbox import InboxItem, read_items
 from interlock.core.effective_policy import policy_of
+from interlock.kernel.approvals import may_vote, triggers_for
 from interlock.kernel.lifecycle import Category, Lifecycle
 from interlock.kernel.lifecycle_options import RollUp
+from interlock.server.auth import Caller
 from interlock.store.connection import Connection
 from interlock.store.queries.followers import Follower, read_followers
 from interlock.store.queries.views import View, views_of
@@ -31,6 +34,29 @@ def read_decisions(connection: Connection, tenant: int, units: Sequence[int]) ->
         unit: Decision(view, parents.get(view.unit.parent or 0), [each for each in followers if each.needs == unit])
         for unit, view in views.items()
     }
+
+
+def read_refusal(
+    connection: Connection, tenant: int, lifecycles: Mapping[str, Lifecycle], unit: int, caller: Caller
+) -> str:
+    """Returns why somebody may not vote on what waits at a unit; empty if they may, or if nothing waits there."""
+    view = views_of(connection, tenant, [unit]).get(unit)
+    lifecycle = lifecycles.get(view.unit.lifecycle) if view else None
+    if view is None or lifecycle is None or not triggers_for(lifecycle, view.unit.state):
+        return ""
+    (item,) = read_items(connection, tenant, lifecycles, [view], checks=False)
+    return refuse_vote(item, caller)
+
+
+def refuse_vote(item: InboxItem, caller: Caller) -> str:
+    """Returns why somebody may not vote on an item of the inbox; empty if they may."""
+    if item.not_submitter and item.submitter == caller.name:
+        return "whoever asked for it may not vote on it"
+    if not may_vote(item.approvers, caller.name, caller.roles):
+        return f"{', '.join(item.approvers)} may vote on it, and this key is '{caller.name}'"
+    if any(vote.voter == caller.name for vote in item.votes):
+        return "you have voted on it"
+    return ""
 
 
 def describe_decision(

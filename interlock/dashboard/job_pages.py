@@ -9,18 +9,31 @@ from markupsafe import Markup
 from interlock.audit.draw import draw_lifecycle
 from interlock.client.durations import format_time
 from interlock.client.json_views import make_job
-from interlock.client.timelines import list_attempts, list_leases
+from interlock.client.timelines import WIDTH, list_attempts, list_leases
+from interlock.client.why import Why, explain
+from interlock.dashboard.decisions import read_refusal
 from interlock.dashboard.pages import MovedPage, PageRequest
 from interlock.dashboard.panels import find_standing, list_live_states, make_tabs, make_timeline
+from interlock.dashboard.values import FoldedValue, read_folded_detail
+from interlock.kernel.approvals import VERDICTS
 from interlock.kernel.commands.operators import REASONS
+from interlock.kernel.errors import Unknown
 from interlock.kernel.lifecycle import Category, Lifecycle, Owner
 from interlock.kernel.lifecycle_options import RollUp
 from interlock.kernel.rows import Event, Note
 from interlock.plugins.evidence.queries import ArtifactInfo, list_artifacts
+from interlock.server.auth import Caller
 from interlock.server.errors import ApiError
 from interlock.server.operations import parse_unit_id
 from interlock.store.connection import Connection
-from interlock.store.queries.views import View, children_of, events_of, read_newest_notes, read_newest_version
+from interlock.store.queries.views import (
+    View,
+    children_of,
+    events_of,
+    find_archive,
+    read_newest_notes,
+    read_newest_version,
+)
 
 EVENTS_MAX, NOTES_MAX = 2_000, 500  # of a job that a page reads, the last ones
 SHOWN_MAX = 200  # rows of a tab
@@ -39,9 +52,14 @@ class Button(NamedTuple):
     label: str = "Reason (kept in the event)"
     word: str = ""  # of the lifecycle, for those that are decided by name
     choices: tuple[str, ...] = ()  # what the field may be, if not any text
-    allowed: bool = True
+    refusal: str = ""  # why it is greyed
+
+    @property
+    def allowed(self) -> bool:
+        return not self.refusal
 
 
+QUARTERS = tuple((WIDTH * place // 5, "") for place in range(1, 5))  # lines behind a timeline
 COMMENT = "Comment (kept in the event)"
 # By the trigger of a lifecycle that people fire.
 BUTTONS = {
@@ -60,39 +78,64 @@ AGAIN = {Category.DEAD: Button("requeue", "Requeue")}
 
 
 class JobRows(NamedTuple):
-    """What the page of a job reads beside its fields."""
+    """What the page of a job shows, as it is read together."""
 
+    detail: dict[str, Any]
+    folded: Mapping[str, FoldedValue]
     events: list[Event]
     notes: list[Note]
     artifacts: list[ArtifactInfo]
     children: list[View]
     now: int
+    refusal: str  # why whoever looks may not vote on it
 
 
-def read_job_rows(connection: Connection, tenant: int, unit: int) -> JobRows:
-    """Reads the last events of a job, its last notes, its artifacts and its children."""
-    newest = read_newest_version(connection, tenant, unit)
+def read_job_rows(
+    connection: Connection, tenant: int, unit: int, lifecycles: Mapping[str, Lifecycle], caller: Caller
+) -> JobRows:  # fmt: skip
+    """Reads a job, its last events, its last notes, its artifacts and its children."""
+    newest, notes = (
+        read_newest_version(connection, tenant, unit),
+        read_newest_notes(connection, tenant, unit, NOTES_MAX),
+    )
     return JobRows(
-        events_of(connection, tenant, unit, max(0, newest - EVENTS_MAX)),
-        read_newest_notes(connection, tenant, unit, NOTES_MAX), list_artifacts(connection, tenant, unit),
-        children_of(connection, tenant, unit), connection.now(),
+        *read_folded_detail(connection, tenant, unit, notes),
+        events_of(connection, tenant, unit, max(0, newest - EVENTS_MAX)), notes,
+        list_artifacts(connection, tenant, unit), children_of(connection, tenant, unit), connection.now(),
+        read_refusal(connection, tenant, lifecycles, unit, caller),
     )  # fmt: skip
+
+
+async def find_job(request: PageRequest) -> int:
+    """Returns the job that the path names. Raises ApiError for one that was archived: it says in which file."""
+    try:
+        return await request.find_unit()
+    except Unknown:
+        file = await request.read(find_archive, parse_unit_id(request.path["id"]))
+        if file is None:
+            raise
+    raise ApiError(404, f"{request.path['id']} was archived; it is in the file {file}")
 
 
 async def show_job(request: PageRequest) -> dict[str, Any]:
     """Shows a job with its lifecycle, why it is where it is, and what happened."""
-    detail, why, rows = await asyncio.gather(
-        request.ask("GET", "/v1/jobs/{id}", parameters=request.path),
-        request.ask("GET", "/v1/jobs/{id}/why", parameters=request.path),
-        request.read(read_job_rows, parse_unit_id(request.path["id"])),
+    unit = await find_job(request)
+    lifecycles = request.site.server.app.lifecycles
+    rows, why = await asyncio.gather(
+        request.read(read_job_rows, unit, lifecycles, request.caller), ask_why(request, unit)
     )
-    lifecycle = find_lifecycle(request, detail)
+    lifecycle = find_lifecycle(request, rows.detail)
     if lifecycle.options.roll_up not in (RollUp.NONE, RollUp.FOLLOW):
-        raise MovedPage(f"/runs/{detail['id']}")
+        raise MovedPage(f"/runs/{rows.detail['id']}")
     version = read_number(request, "version", rows.events[0].version, rows.events[-1].version)
     past = [event for event in rows.events if event.version <= version]
     slider = Slider("version", version, rows.events[0].version, rows.events[-1].version, "version")
-    return describe_job(request, detail, why, lifecycle, rows, past, slider)
+    return describe_job(request, why, lifecycle, rows, past, slider)
+
+
+async def ask_why(request: PageRequest, unit: int) -> Why | None:
+    """Returns why a job is where it is."""
+    return await request.wait_for("why", request.read(explain, request.site.server.app.lifecycles, unit))
 
 
 def find_lifecycle(request: PageRequest, detail: Mapping[str, Any]) -> Lifecycle:
@@ -118,10 +161,10 @@ class Slider(NamedTuple):
 
 
 def describe_job(
-    request: PageRequest, detail: Mapping[str, Any], why: Mapping[str, Any], lifecycle: Lifecycle, rows: JobRows,
-    past: Sequence[Event], slider: Slider,
+    request: PageRequest, why: Why | None, lifecycle: Lifecycle, rows: JobRows, past: Sequence[Event], slider: Slider
 ) -> dict[str, Any]:  # fmt: skip
     """Returns what the page of a job shows: everything as these events left it."""
+    detail = rows.detail
     lifecycles = request.site.server.app.lifecycles
     standing, live = find_standing(past, lifecycle), list_live_states(lifecycles)
     until = standing.at if slider.is_past else rows.now
@@ -140,8 +183,13 @@ def describe_job(
         "past_cost": round(sum(each.cost for each in attempts), 6),
         "timeline": make_timeline(past, lifecycle, live, [note for note in rows.notes if note.at <= until], until),
         "tabs": {name: len(shown) for name, shown in tabs.items()}, "tab": tab, "shown": tabs.get(tab, [])[:SHOWN_MAX],
-        "buttons": list_buttons(lifecycle, detail["state"], request.may, waits_for_time=why["reason"] in OF_TIME),
-        "has_ended": detail["outcome"] is not None,
+        "buttons": list_buttons(
+            lifecycle, detail["state"], request.may, waits_for_time=bool(why and why.reason in OF_TIME),
+            refusal=rows.refusal,
+        ),
+        "folded": rows.folded,
+        "has_ended": detail["outcome"] is not None, "quarters": QUARTERS,
+        "made_by": past[0].actor if past[0].version == 1 else "",
         "live": "" if detail["outcome"] is not None or slider.name in request.query else f"?run={detail['id']}",
     }  # fmt: skip
 
@@ -157,12 +205,12 @@ def read_number(request: PageRequest, name: str, least: int, most: int) -> int:
 
 
 def list_buttons(
-    lifecycle: Lifecycle, state: str, may: Callable[[str], bool], *, waits_for_time: bool = False
+    lifecycle: Lifecycle, state: str, may: Callable[[str], bool], *, waits_for_time: bool = False, refusal: str = ""
 ) -> list[Button]:
     """Lists what a person may do here: exactly the moves that the lifecycle lists for one, or doing it again.
 
-    What the key does not allow is among them, and says so. `may` says whether the key has a scope. What waits for its
-    time can be run now.
+    What the key does not allow is among them, and says so. `may` says whether the key has a scope, `refusal` why its
+    holder may not vote here. What waits for its time can be run now.
     """
     listed = [move for (source, _), move in lifecycle.moves.items() if source == state]
     buttons = [get_button(move.trigger) for move in listed if move.owner is Owner.PERSON]
@@ -170,7 +218,14 @@ def list_buttons(
         buttons.append(AGAIN.get(lifecycle.category(state), Button("rerun", "Run again")))
     if waits_for_time:
         buttons.insert(0, RUN_NOW)
-    return [button._replace(allowed=may(button.scope)) for button in buttons]
+    return [button._replace(refusal=refuse(button, may, refusal)) for button in buttons]
+
+
+def refuse(button: Button, may: Callable[[str], bool], refusal: str) -> str:
+    """Returns why somebody may not press a button; empty if they may."""
+    if not may(button.scope):
+        return f"this key lacks the scope '{button.scope}'"
+    return refusal if button.verb in VERDICTS else ""
 
 
 def get_button(trigger: str) -> Button:

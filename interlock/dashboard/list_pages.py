@@ -44,7 +44,10 @@ async def list_work(request: PageRequest, operation: str, name: str, title: str)
     try:
         page = await request.ask("GET", operation, [*wanted, *([] if "limit" in request.query else [("limit", ROWS)])])
     except (ApiError, InterlockError) as error:
-        wrong = str(make_api_error(error, by_id=False))
+        answer = make_api_error(error, by_id=False)
+        if answer.status != 400:
+            raise
+        wrong = str(answer)
     current = request.query.get("category", "")
     return {
         "title": title, "jobs": page[name], "next": page["next"], "count": page["count"], "wrong": wrong,

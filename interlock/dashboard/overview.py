@@ -1,26 +1,27 @@
 """The overview: how the work goes now, and how it went in the last hour, day or week."""
 
 import asyncio
-from collections.abc import Awaitable, Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import Any, TypeVar
+from typing import Any
 
-from interlock.client.durations import format_time
+from interlock.client.stats import WORKER
 from interlock.dashboard import charts
+from interlock.dashboard.bulk_pages import count_rooms
 from interlock.dashboard.pages import PageRequest
+from interlock.dashboard.panels import format_event
 from interlock.dashboard.work_pages import group_dead_letters
-from interlock.kernel.errors import TooSlow
 from interlock.kernel.ids import format_id
 from interlock.kernel.lifecycle import Lifecycle
 from interlock.server.errors import ApiError
 from interlock.store.queries.dead_letters import DeadLetterConditions
 from interlock.store.queries.feed import FeedEvent, read_latest
-
-T = TypeVar("T")
+from interlock.store.queries.metrics import count_held_by_queue
 
 RANGES = {"1h": "1 h", "24h": "24 h", "7d": "7 days"}
 OUTCOMES = {"success": "successes", "failure": "failures", "cancelled": "cancelled", "dead": "dead letters"}
-NEWEST = 15
+LOOKED_AT, SHOWN = 60, 15  # of the last events, without those of workers
 TOP = 5
 DEAD_LETTERS_MAX = 200  # that are grouped, the newest ones
 QUEUES_MOST = 12
@@ -34,34 +35,30 @@ async def show_overview(request: PageRequest) -> dict[str, Any]:
     name = request.query.get("range", "1h")
     if name not in RANGES:
         raise ApiError(400, f"range = {name} is not allowed; allowed are {', '.join(RANGES)}")
-    slow: list[str] = []
-
-    async def wait_for(part: str, answer: Awaitable[T]) -> T | None:
-        try:
-            return await answer
-        except TooSlow:
-            slow.append(part)
-            return None
-
+    wait_for = request.wait_for
     history, inbox, dead_letters, workers, newest, events = await asyncio.gather(
         wait_for("how it went", request.ask("GET", "/v1/stats/history", [("range", name)])),
         wait_for("the inbox", request.ask("GET", "/v1/inbox", [("limit", str(TOP))])),
         wait_for("dead letters", request.read(group_dead_letters, DeadLetterConditions(), DEAD_LETTERS_MAX)),
         wait_for("workers", request.ask("GET", "/v1/workers")),
-        wait_for("the newest jobs", request.ask("GET", "/v1/jobs", [("limit", str(NEWEST))])),
-        wait_for("the last events", request.read(read_latest, NEWEST)),
+        wait_for("the newest job", request.ask("GET", "/v1/jobs", [("limit", "1")])),
+        wait_for("the last events", request.read(read_latest, LOOKED_AT)),
     )
     # Behind the history: what that has counted, this one need not.
-    stats = await wait_for("what waits", request.ask("GET", "/v1/stats"))
+    stats, held = await asyncio.gather(
+        wait_for("what waits", request.ask("GET", "/v1/stats")),
+        wait_for("what runs", request.read(count_held_by_queue)),
+    )
+    rooms = count_rooms(workers["workers"] if workers else ())
     return {
-        "ranges": RANGES, "range": name, "slow": slow, "stats": stats, "history": history,
+        "ranges": RANGES, "range": name, "stats": stats, "history": history,
         "figures": list_figures(history, stats) if history else [],
         "chart": make_chart(history) if history else None,
-        "queues": list_queues(stats, history), "errors": list_errors(history) if history else [],
+        "queues": list_queues(stats, history, held or {}, rooms), "errors": list_errors(history) if history else [],
         "inbox": inbox["items"] if inbox else [], "groups": (dead_letters or ([], False))[0][:TOP],
         "silent": [worker for worker in workers["workers"] if worker["silent"]] if workers else [],
         "events": describe_events(request.site.server.app.lifecycles, events or ()),
-        "newest": newest["jobs"] if newest else [], "is_empty": bool(newest) and not newest["jobs"],
+        "is_empty": bool(newest) and not newest["jobs"],
         "behind": any(answer and answer["behind"] for answer in (stats, history)),
     }  # fmt: skip
 
@@ -103,31 +100,37 @@ def make_chart(history: Mapping[str, Any]) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def list_queues(stats: Mapping[str, Any] | None, history: Mapping[str, Any] | None) -> list[dict[str, Any]]:
-    """Returns the queues in which something waits or was done, those first in which most waits."""
+def list_queues(
+    stats: Mapping[str, Any] | None, history: Mapping[str, Any] | None, held: Mapping[str, int], rooms: Counter[str]
+) -> list[dict[str, Any]]:
+    """Returns the queues in which something waits, runs or was done, those first in which most waits."""
     rows: dict[str, dict[str, Any]] = {}
     for queue in stats["queues"] if stats else ():
         rows[queue["queue"]] = {"name": queue["queue"], "waiting": queue["waiting"], "oldest": queue["oldest"]}
     for queue in history["queues"] if history else ():
         row = rows.setdefault(queue["queue"], {"name": queue["queue"], "waiting": 0, "oldest": None})
         row |= {name: queue[name] for name in ("attempts", "per_minute", "wait_p95", "run_p95")}
+    for name in held:
+        rows.setdefault(name, {"name": name, "waiting": 0, "oldest": None})
+    for name, row in rows.items():
+        running, room = held.get(name, 0), rooms[name]
+        is_full = room and running >= room and row["waiting"]
+        bar = charts.draw_share(running / max(room, 1), "failure" if is_full else "active")
+        row |= {"held": running, "room": room, "bar": bar}
     ordered = sorted(rows.values(), key=lambda row: (-row["waiting"], -row.get("attempts", 0), row["name"]))
     return ordered[:QUEUES_MOST]
 
 
 def describe_events(lifecycles: Mapping[str, Lifecycle], events: Iterable[FeedEvent]) -> list[dict[str, Any]]:
-    """Returns what happened last, the newest first."""
-    rows = []
-    for each in events:
-        event, lifecycle = each.event, lifecycles.get(each.event.lifecycle)
-        known = lifecycle is not None and event.target in lifecycle.states
-        rows.append({
-            "id": format_id(event.lifecycle, event.unit), "version": event.version, "task": each.task,
-            "at": format_time(event.at), "from": event.source or "", "to": event.target,
-            "category": lifecycle.category(event.target).value if lifecycle and known else "",
-            "actor": event.actor, "reason": "" if event.reason == event.trigger else event.reason,
-        })  # fmt: skip
-    return rows
+    """Returns what happened last to work, the newest first; what workers do besides is on their page."""
+    own = [each for each in events if each.event.lifecycle != WORKER]
+    return [
+        {
+            "id": format_id(each.event.lifecycle, each.event.unit), "task": each.task,
+            **format_event(each.event, lifecycles.get(each.event.lifecycle)),
+        }
+        for each in own[:SHOWN]
+    ]  # fmt: skip
 
 
 def list_errors(history: Mapping[str, Any]) -> list[dict[str, Any]]:

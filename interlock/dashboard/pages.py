@@ -10,6 +10,7 @@ import logging
 import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from functools import partial
+from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, TypeVar
 from urllib.parse import parse_qsl, quote, urlencode, urlsplit
 
@@ -17,12 +18,13 @@ import msgspec
 from litestar import Response
 from litestar.datastructures import Cookie
 
-from interlock.dashboard.render import render
+from interlock.dashboard.menu_counts import MenuCounts
+from interlock.dashboard.render import add_templates, render
 from interlock.dashboard.sessions import COOKIE, LASTS_SECONDS, Session, Sessions
 from interlock.dashboard.sharing import CHANGE_HEADER, SharedAnswers
 from interlock.kernel.api_keys import allows
 from interlock.kernel.commands import Command
-from interlock.kernel.errors import InterlockError, TooSlow
+from interlock.kernel.errors import Contended, InterlockError, TooSlow, Unavailable
 from interlock.server.auth import loop_time, require_scope
 from interlock.server.errors import ApiError, make_api_error
 from interlock.server.logs import write_log
@@ -37,12 +39,16 @@ from interlock.server.request_pipeline import (
 from interlock.server.sse import EventStream
 from interlock.server.start import is_loopback
 from interlock.store.connection import Connection
+from interlock.store.queries.feed import NOW, format_cursor, parse_cursor
+from interlock.store.queries.snapshots import read_epoch
 
 P = ParamSpec("P")
 T = TypeVar("T")
 UI = "/ui"
 FORM_MAX = 1 << 20  # bytes
 ANSWERS_MAX = 200  # that are remembered
+MACHINERY = "Machinery"  # the part of the menu about what runs the work
+AGAIN_SECONDS = "2"  # after which a page asks again for a database that is away
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; form-action 'self'; "
     "base-uri 'none'; frame-ancestors 'none'"
@@ -89,12 +95,15 @@ class WebPage(msgspec.Struct, frozen=True, kw_only=True):
     """One page: a GET that needs no script, whose whole state is its URL."""
 
     path: str  # below /ui
-    template: str
+    template: str = ""  # without one, what the call gathers as `text` is shown as plain text
     call: Callable[["PageRequest"], Awaitable[dict[str, Any]]]
     scope: str | None = "read"
     live: bool = False  # it is shown anew when something happens
     menu: str = ""  # its name in the menu, if it is there
+    group: str = ""  # of the menu
     icon: str = ""
+    actions: tuple["Action", ...] = ()  # of its buttons
+    folder: Path | None = None  # of its template, if that is not one of ours
 
 
 class Action(msgspec.Struct, frozen=True, kw_only=True):
@@ -120,6 +129,7 @@ class PageRequest:
         self.site, self.session, self.page, self.path, self.pairs = site, session, page, path, list(query)
         self.caller = session.caller
         self.request_id = make_request_id()
+        self.slow: list[str] = []  # the parts of the page whose questions took too long
 
     @property
     def query(self) -> dict[str, str]:
@@ -128,6 +138,14 @@ class PageRequest:
 
     def may(self, scope: str) -> bool:
         return allows(self.caller.scopes, scope)
+
+    async def wait_for(self, part: str, answer: Awaitable[T]) -> T | None:
+        """Returns an answer; None if it took too long. Then the page says that this part of it is left out."""
+        try:
+            return await answer
+        except TooSlow:
+            self.slow.append(part)
+            return None
 
     async def ask(
         self, method: str, path: str, query: Sequence[tuple[str, str]] = (), *, body: Any = None,
@@ -169,6 +187,10 @@ class PageRequest:
         request = Request(self.site.server, self.caller, {}, {}, self.check_access)
         return await request.read(view, *args, **kwargs)
 
+    async def find_unit(self) -> int:
+        """Returns the unit that the path of the page names. Raises Unknown."""
+        return await Request(self.site.server, self.caller, self.path, {}, self.check_access).find_unit()
+
     async def send(self, command: Command[Any]) -> Any:
         """Sends a command in the name of the key."""
         request = Request(self.site.server, self.caller, {}, {}, self.check_access)
@@ -199,7 +221,11 @@ class Site:
         self.server, self.public = server, public
         self.operations = {(operation.method, operation.path): operation for operation in operations}
         self.pages = {page.path: page for page in pages}
+        actions = [*actions, *(action for page in pages for action in page.actions)]
         self.actions = [action for action in actions if ("POST", action.operation) in self.operations]
+        self.counts = MenuCounts()
+        for folder in {page.folder for page in pages if page.folder}:
+            add_templates(folder)
         self.sessions = Sessions(pipeline.keys)
         self.shared = SharedAnswers()
         # What differs between two sessions of a key stands for itself in a shared answer.
@@ -277,6 +303,8 @@ class Site:
                 )
         except Exception as error:
             response = self.show_error(error, session)
+            if isinstance(error, (Contended, Unavailable)):
+                response.headers["Refresh"] = AGAIN_SECONDS
         return finish(response, http_request, f"{UI}{page.path}", began, session)
 
     async def show(
@@ -297,24 +325,31 @@ class Site:
             text = await (self.shared.share(change, looked_at, make) if change else make())
         except MovedPage as moved:
             return redirect(f"{self.prefix}{UI}{moved.path}")
+        if not page.template:
+            return Response(text, media_type="text/plain")
         text = text.replace(self.token_place, session.make_form_token()).replace(self.key_place, secrets.token_hex(16))
         return Response(text, media_type="text/html", status_code=refusal.status if refusal else 200)
 
     async def make_text(self, page: WebPage, request: PageRequest, refusal: str) -> str:
         """Makes the text of a page, with places for the token and the key of its forms."""
-        shown = {"live": "?" if page.live else "", **await page.call(request)}
+        # What happens from here on is told to the page by its stream, also before that is open.
+        cursor = await request.read(read_cursor) if page.scope else ""
+        gathered, counts = await asyncio.gather(page.call(request), self.counts.find(request))
+        if not page.template:
+            return str(gathered["text"])
+        shown = {"live": "?" if page.live else "", "slow": request.slow, "cursor": cursor, **gathered}
         shown |= {"refusal": refusal, "query": request.query, "pairs": request.pairs}
         known = self.describe(request.session, page) | {"form_token": self.token_place, "form_key": self.key_place}
-        return render(page.template, **known, **shown)
+        return render(page.template, **{**known, "counts": counts}, **shown)
 
     def describe(self, session: Session | None, page: WebPage | None = None) -> dict[str, Any]:
         """Returns what every template knows: the menu, who looks, and the token of forms."""
-        menu = [] if session is None else [
-            (each.path, each.menu, each.icon) for each in self.pages.values()
-            if each.menu and (each.scope is None or allows(session.caller.scopes, each.scope))
-        ]  # fmt: skip
+        menu: dict[str, list[WebPage]] = {}
+        for each in self.pages.values():
+            if session and each.menu and (each.scope is None or allows(session.caller.scopes, each.scope)):
+                menu.setdefault(each.group, []).append(each)
         return {
-            "menu": menu, "current": page.path if page else "", "base": f"{self.prefix}{UI}",
+            "menu": menu, "counts": {}, "current": page.path if page else "", "base": f"{self.prefix}{UI}",
             "caller": session.caller if session else None,
             "form_token": session.make_form_token() if session else "", "form_key": secrets.token_hex(16),
             "may": (lambda scope: allows(session.caller.scopes, scope)) if session else (lambda scope: False),
@@ -381,6 +416,11 @@ class MovedPage(Exception):
     def __init__(self, path: str) -> None:
         super().__init__(path)
         self.path = path
+
+
+def read_cursor(connection: Connection, tenant: int) -> str:
+    """Returns the cursor behind everything that has happened."""
+    return format_cursor(read_epoch(connection) or "", parse_cursor(connection, NOW))
 
 
 def make_page_error(error: Exception) -> ApiError:

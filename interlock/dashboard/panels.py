@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from interlock.client.durations import format_rounded, format_time
+from interlock.client.durations import format_brief, format_rounded, format_time
 from interlock.client.event_views import decode_json
 from interlock.client.timelines import (
     BUSY,
@@ -74,6 +74,7 @@ class TimelineRow(NamedTuple):
     bars: Sequence[Bar]
     took: str
     about: str = ""  # for those who do not see the bars
+    is_part: bool = False  # of the attempt above it
 
 
 def find_standing(events: Sequence[Event], lifecycle: Lifecycle) -> JobStanding:
@@ -98,18 +99,19 @@ def list_live_states(lifecycles: Mapping[str, Lifecycle]) -> list[str]:
 def make_timeline(
     events: Sequence[Event], lifecycle: Lifecycle, live: Sequence[str], notes: Sequence[Note], until: int
 ) -> list[TimelineRow]:
-    """Makes the timeline of a job: a row for each attempt, each lease and each durable step."""
+    """Makes the timeline of a job: a row for each attempt, and below it those of its leases and durable steps."""
     spans = list_spans(events, lifecycle, until)
     scale = make_scale(events[0].at, find_last_instant(events, lifecycle, until))
+    leases, steps = list_leases(events, live), list_step_spans(notes, events)
+    attempt_of = {lease.fence: lease.attempt for lease in leases}
     rows = []
     for attempt in list_attempts(events, lifecycle):
         bars = [make_bar(span, scale) for span in spans if span.attempt == attempt.number]
-        end = attempt.ended_at or until
-        rows.append(
-            TimelineRow(f"attempt {attempt.number}", bars, format_rounded(end - attempt.began_at), describe(bars))
-        )
-    rows += [make_lease_row(lease, scale, until) for lease in list_leases(events, live)]
-    return rows + [make_step_row(step, scale) for step in list_step_spans(notes, events)]
+        took = format_brief((attempt.ended_at or until) - attempt.began_at)
+        rows.append(TimelineRow(f"attempt {attempt.number}", bars, took, describe(bars)))
+        rows += [make_lease_row(lease, scale, until) for lease in leases if lease.attempt == attempt.number]
+        rows += [make_step_row(step, scale) for step in steps if attempt_of.get(step.fence) == attempt.number]
+    return rows + [make_step_row(step, scale) for step in steps if step.fence not in attempt_of]
 
 
 def find_last_instant(events: Sequence[Event], lifecycle: Lifecycle | None, until: int) -> int:
@@ -138,16 +140,17 @@ def describe(bars: Sequence[Bar]) -> str:
 
 def make_lease_row(lease: LeaseSpan, scale: Scale, until: int) -> TimelineRow:
     end = lease.ended_at or until
-    took = format_rounded(end - lease.granted_at)
+    took = format_brief(end - lease.granted_at)
     title = f"lease {lease.fence} of {lease.worker}: {lease.state}, {took}, from {format_time(lease.granted_at)}"
     bar = place_bar("lease", lease.granted_at, end, title, scale)
-    return TimelineRow(f"lease {lease.fence}, {lease.worker}", [bar], took, title)
+    return TimelineRow(f"lease {lease.fence}, {lease.worker}", [bar], took, title, is_part=True)
 
 
 def make_step_row(step: StepSpan, scale: Scale) -> TimelineRow:
-    took = format_rounded(step.end - step.begin)
+    took = format_brief(step.end - step.begin)
     title = f"step {step.name}: remembered at {format_time(step.end)}"
-    return TimelineRow(f"step {step.name}", [place_bar("step", step.begin, step.end, title, scale)], took, title)
+    bar = place_bar("step", step.begin, step.end, title, scale)
+    return TimelineRow(f"step {step.name}", [bar], took, title, is_part=True)
 
 
 # Tabs.
@@ -161,7 +164,10 @@ def make_tabs(
     known = [note for note in notes if note.at <= until]
     steps = [format_note(note) for note in known if note.kind == "step"]
     tabs: dict[str, Sequence[Any]] = {
-        "events": [format_event(event) for event in reversed(events)],
+        "events": [
+            format_event(event, lifecycle, before)
+            for before, event in reversed(list(zip([None, *events[:-1]], events, strict=True)))
+        ],
         "attempts": [format_attempt(attempt) for attempt in list_attempts(events, lifecycle)],
         "steps": [*steps, *children],
         "leases": [format_lease(lease) for lease in list_leases(events, live)],
@@ -171,12 +177,20 @@ def make_tabs(
     return {name: rows for name, rows in tabs.items() if rows}
 
 
-def format_event(event: Event) -> dict[str, Any]:
+def format_event(event: Event, lifecycle: Lifecycle | None, before: Event | None = None) -> dict[str, Any]:
+    """Returns what is shown of an event; with the one before it also how long after that it was."""
     return {
         "version": event.version, "at": format_time(event.at), "name": event.name, "from": event.source or "",
-        "to": event.target, "trigger": event.trigger, "actor": event.actor, "reason": event.reason,
-        "attempt": event.attempt,
+        "to": event.target, "trigger": event.trigger, "actor": event.actor, "attempt": event.attempt,
+        "reason": "" if event.reason == event.trigger else event.reason,
+        "from_category": find_category(lifecycle, event.source), "category": find_category(lifecycle, event.target),
+        "after": f"+{format_brief(event.at - before.at)}" if before else "",
     }  # fmt: skip
+
+
+def find_category(lifecycle: Lifecycle | None, state: str | None) -> str:
+    """Returns what a state means; nothing for one that is not known here."""
+    return lifecycle.category(state).value if lifecycle and state and state in lifecycle.states else ""
 
 
 def format_attempt(attempt: Attempt) -> dict[str, Any]:
@@ -185,7 +199,7 @@ def format_attempt(attempt: Attempt) -> dict[str, Any]:
         "number": attempt.number, "began": format_time(attempt.began_at), "started": format_time(attempt.started_at),
         "ended": format_time(end), "end": attempt.end, "worker": attempt.worker, "fence": attempt.fence,
         "error": attempt.error, "error_class": attempt.error_class, "cost": attempt.cost,
-        "ran": None if attempt.started_at is None or end is None else format_rounded(end - attempt.started_at),
+        "ran": None if attempt.started_at is None or end is None else format_brief(end - attempt.started_at),
     }  # fmt: skip
 
 
@@ -236,7 +250,7 @@ def make_waterfall(
         FallRow(node, [make_bar(span, scale) for span in spans[node.unit]], describe_took(tree, node))
         for node in tree.nodes[shown]
     ]
-    cuts = [(round(place, 1), format_rounded(length)) for place, length in scale.cuts]
+    cuts = [(round(place, 1), format_brief(length)) for place, length in scale.cuts]
     return Waterfall(fall, cuts, make_ticks(first, last, scale))
 
 
@@ -244,7 +258,7 @@ def make_ticks(first: int, last: int, scale: Scale) -> list[tuple[int, str]]:
     """Makes the ticks of the axis; where time was cut out there are none, since they would not be even."""
     if scale.cuts:
         return []
-    return [(WIDTH * share // 5, format_rounded((last - first) * share // 5)) for share in range(1, 5)]
+    return [(WIDTH * share // 5, format_brief((last - first) * share // 5)) for share in range(1, 5)]
 
 
 def list_busy(tree: TreeSnapshot, spans: Mapping[int, Sequence[Span]]) -> list[tuple[int, int]]:
@@ -261,7 +275,7 @@ def list_busy(tree: TreeSnapshot, spans: Mapping[int, Sequence[Span]]) -> list[t
 
 def describe_took(tree: TreeSnapshot, node: TreeNode) -> str:
     took = tree.duration_us(node)
-    return "waits" if took is None and not node.settled else "" if took is None else format_rounded(took)
+    return "waits" if took is None and not node.settled else "" if took is None else format_brief(took)
 
 
 def count_outcomes(tree: TreeSnapshot) -> list[tuple[str, int]]:

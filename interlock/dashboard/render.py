@@ -11,11 +11,10 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from interlock import __version__
-from interlock.client.durations import format_rounded, format_time
+from interlock.client.durations import format_brief, format_rounded, format_time
 
 HERE = Path(__file__).parent
 LINE_MAX = 500  # characters of a value that is shown on one line
-SHOWN_MAX = 64 * 1024  # characters of a value that are shown; the API has the whole
 
 
 @cache
@@ -35,6 +34,14 @@ def get_environment() -> Environment:
     )
     environment.globals.update(release=__version__, with_query=with_query)
     return environment
+
+
+def add_templates(folder: Path) -> None:
+    """Makes the templates of a plugin known; names of ours stay ours."""
+    loader = get_environment().loader
+    assert isinstance(loader, FileSystemLoader)
+    if str(folder) not in loader.searchpath:
+        loader.searchpath.append(str(folder))
 
 
 def render(template: str, **shown: Any) -> str:
@@ -66,17 +73,12 @@ def format_ago(text: str | None) -> Markup:
 
 def format_took(ms: int | None) -> str:
     """Returns a length of time that is given in milliseconds."""
-    return "–" if ms is None else format_rounded(ms * 1_000)
+    return "–" if ms is None else format_brief(ms * 1_000)
 
 
 def format_json(value: Any) -> Markup:
-    """Returns a value as coloured JSON; of a long one the beginning, with how much is left."""
+    """Returns a value as coloured JSON."""
     text = msgspec.json.format(msgspec.json.encode(value), indent=2).decode()
-    cut = len(text) - SHOWN_MAX
-    if cut > 0:
-        return escape(make_printable(text[:SHOWN_MAX])) + Markup(
-            "\n… {:,} more characters; the API has the whole"
-        ).format(cut)
     return Markup("").join(colour(line) for line in make_printable(text).splitlines(keepends=True))
 
 

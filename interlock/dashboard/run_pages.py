@@ -13,12 +13,24 @@ from interlock.client.durations import format_time
 from interlock.client.graphs import BOXES_MAX, draw_svg
 from interlock.client.tree_history import TreeHistory, build_past_tree, cut_history, read_tree_history
 from interlock.client.trees import TreeSnapshot
-from interlock.dashboard.job_pages import NOTES_MAX, JobRows, Slider, describe_job, find_lifecycle, read_number
+from interlock.dashboard.decisions import read_refusal
+from interlock.dashboard.job_pages import (
+    NOTES_MAX,
+    JobRows,
+    Slider,
+    ask_why,
+    describe_job,
+    find_job,
+    find_lifecycle,
+    read_number,
+)
 from interlock.dashboard.pages import PageRequest
 from interlock.dashboard.panels import count_outcomes, make_waterfall
+from interlock.dashboard.values import read_folded_detail
+from interlock.kernel.lifecycle import Lifecycle
 from interlock.plugins.evidence.queries import list_artifacts
+from interlock.server.auth import Caller
 from interlock.server.errors import ApiError
-from interlock.server.operations import parse_unit_id
 from interlock.store.connection import Connection
 from interlock.store.queries.views import read_newest_notes, read_template
 
@@ -27,31 +39,34 @@ GRAPH_MAX = 60  # jobs and steps of a run whose graph is drawn without being ask
 ROWS = 50  # of the tree and of the waterfall on one page
 
 
-def read_run_rows(connection: Connection, tenant: int, unit: int) -> tuple[TreeHistory, JobRows]:
+def read_run_rows(
+    connection: Connection, tenant: int, unit: int, lifecycles: Mapping[str, Lifecycle], caller: Caller
+) -> tuple[TreeHistory, JobRows]:  # fmt: skip
     """Reads a run with all below it, and what its own panels show."""
     history = read_tree_history(connection, tenant, unit)
+    notes = read_newest_notes(connection, tenant, unit, NOTES_MAX)
     own = JobRows(
-        list(history.rows.events[unit]), read_newest_notes(connection, tenant, unit, NOTES_MAX),
+        *read_folded_detail(connection, tenant, unit, notes), list(history.rows.events[unit]), notes,
         list_artifacts(connection, tenant, unit), [], history.rows.now,
+        read_refusal(connection, tenant, lifecycles, unit, caller),
     )  # fmt: skip
     return history, own
 
 
 async def show_run(request: PageRequest) -> dict[str, Any]:
     """Shows a run as it is, or as it was after some of the events of its tree."""
-    unit = parse_unit_id(request.path["id"])
-    detail, why, (history, own) = await asyncio.gather(
-        request.ask("GET", "/v1/jobs/{id}", parameters=request.path),
-        request.ask("GET", "/v1/jobs/{id}/why", parameters=request.path),
-        request.read(read_run_rows, unit),
+    unit = await find_job(request)
+    lifecycles = request.site.server.app.lifecycles
+    why, (history, own) = await asyncio.gather(
+        ask_why(request, unit), request.read(read_run_rows, unit, lifecycles, request.caller)
     )
-    lifecycle, slider = find_lifecycle(request, detail), find_place(request, history)
+    lifecycle, slider = find_lifecycle(request, own.detail), find_place(request, history)
     past = [event for event in history.events[: slider.value] if event.unit == unit]
-    tree = build_past_tree(history, slider.value, request.site.server.app.lifecycles)
+    tree = build_past_tree(history, slider.value, lifecycles)
     return {
-        **describe_job(request, detail, why, lifecycle, own, past, slider),
+        **describe_job(request, why, lifecycle, own, past, slider),
         **describe_tree(request, history, tree, slider.value),
-        "made_from": await describe_template(request, detail),
+        "made_from": await describe_template(request, own.detail),
     }  # fmt: skip
 
 

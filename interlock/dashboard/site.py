@@ -10,6 +10,7 @@ from litestar import Response
 from litestar.handlers import HTTPRouteHandler
 from litestar.response import Stream
 
+from interlock.core.plugin import Registry, load_part
 from interlock.dashboard import (
     bulk_pages,
     job_pages,
@@ -18,10 +19,12 @@ from interlock.dashboard import (
     run_pages,
     start_pages,
     system_pages,
+    values,
     work_pages,
 )
 from interlock.dashboard.pages import (
     HEADERS,
+    MACHINERY,
     PLAIN_HTTP,
     UI,
     Action,
@@ -38,7 +41,7 @@ from interlock.dashboard.pages import (
 from interlock.dashboard.render import HERE, render
 from interlock.dashboard.sharing import SharedAnswers
 from interlock.kernel.commands.operators import REASONS, Bury
-from interlock.kernel.errors import InterlockError
+from interlock.kernel.errors import InterlockError, StoreError
 from interlock.server.auth import loop_time, require_scope
 from interlock.server.errors import ApiError
 from interlock.server.operations import Operation, ServerState, parse_unit_id
@@ -53,22 +56,23 @@ PAGES = (
         path="/dead-letters", template="dead_letters.html", call=work_pages.show_dead_letters, menu="Dead letters",
         icon="c-dead",
     ),
-    WebPage(path="/queues", template="queues.html", call=work_pages.show_queues, menu="Queues", icon="hook", live=True),
+    WebPage(path="/start", template="tasks.html", call=start_pages.show_tasks, menu="Start", icon="plus"),
     WebPage(
-        path="/workers", template="workers.html", call=system_pages.show_workers, menu="Workers", icon="worker",
-        live=True,
+        path="/queues", template="queues.html", call=work_pages.show_queues, menu="Queues", group=MACHINERY,
+        icon="hook", live=True,
     ),
     WebPage(
-        path="/schedules", template="schedules.html", call=system_pages.show_schedules, menu="Schedules", icon="clock"
+        path="/workers", template="workers.html", call=system_pages.show_workers, menu="Workers", group=MACHINERY,
+        icon="worker", live=True,
     ),
     WebPage(
         path="/lifecycles", template="lifecycles.html", call=system_pages.show_lifecycles, menu="Lifecycles",
-        icon="life",
+        group=MACHINERY, icon="life",
     ),
-    WebPage(path="/start", template="tasks.html", call=start_pages.show_tasks, menu="Start", icon="key"),
     WebPage(path="/start/form", template="start.html", call=start_pages.show_start),
     WebPage(path="/jobs/{id}", template="job.html", call=job_pages.show_job),
     WebPage(path="/runs/{id}", template="run.html", call=run_pages.show_run),
+    *(WebPage(path=f"/jobs/{{id}}/{name}", call=values.show_value) for name in values.NAMES),
     WebPage(path="/jobs/cancel", template="bulk.html", call=bulk_pages.preview_cancel, scope="operate"),
     WebPage(path="/jobs/requeue", template="bulk.html", call=bulk_pages.preview_requeue, scope="operate"),
     WebPage(
@@ -105,10 +109,6 @@ ACTIONS = (
         Action(path=f"/queues/{verb}", operation=f"/v1/{verb}", page="/queues", fields=("queue", "reason", "until"))
         for verb in ("pause", "unpause")
     ),
-    *(
-        Action(path=f"/schedules/{{name}}/{verb}", operation=f"/v1/schedules/{{name}}/{verb}", page="/schedules")
-        for verb in ("pause", "unpause", "trigger")
-    ),
     Action(path="/workers/{id}/drain", operation="/v1/workers/{id}/drain", page="/workers"),
     Action(path="/jobs/{id}/drain", operation="/v1/workers/{id}/drain", page="/jobs/{id}"),
     Action(path="/jobs/{id}/skip", operation="/v1/tasks/{id}/skip", page="/jobs/{id}"),
@@ -119,9 +119,10 @@ def make_routes(
     server: ServerState, pipeline: RequestPipeline, operations: Sequence[Operation], public: PublicUrl | None = None
 ) -> list[HTTPRouteHandler]:
     """Returns the routes of all pages, their actions, signing in and out, and the files that they load."""
-    site = Site(server, pipeline, operations, PAGES, ACTIONS, public)
+    pages = collect_pages(server.app.registry)
+    site = Site(server, pipeline, operations, pages, ACTIONS, public)
     return [
-        *(make_route("GET", f"{UI}{page.path}", partial(site.answer, page)) for page in PAGES),
+        *(make_route("GET", f"{UI}{page.path}", partial(site.answer, page)) for page in pages),
         *(make_route("POST", f"{UI}{action.path}", partial(site.act, action)) for action in site.actions),
         make_route("POST", f"{UI}/start/form", partial(start_job, site)),
         make_route("POST", f"{UI}/jobs/{{id}}/bury", partial(bury_job, site)),
@@ -134,6 +135,11 @@ def make_routes(
         make_route("GET", f"{UI}/static/{{file}}", send_file),
         make_route("GET", "/", partial(lead_to_pages, site)),
     ]
+
+
+def collect_pages(registry: Registry) -> tuple[WebPage, ...]:
+    """Returns our pages and those that plugins register, which bring the actions of their buttons along."""
+    return (*PAGES, *(page for place in registry.pages for page in load_part(place)))
 
 
 def make_route(
@@ -174,7 +180,7 @@ async def stream_changes(site: Site, http_request: HttpRequest) -> Response[Any]
             raise ApiError(401, "the session is over; sign in again")
         request = PageRequest(site, session, "/live", {}, read_pairs(http_request))
         request.check_access = partial(check_session, site, http_request)  # type: ignore[method-assign]
-        pieces = await request.open_stream("/v1/events", [("after", "now"), *request.pairs])
+        pieces = await request.open_stream("/v1/events", list({"after": "now", **request.query}.items()))
         response: Response[Any] = Stream(tell_changes(pieces, site.shared), media_type="text/event-stream")
         response.headers["X-Accel-Buffering"] = "no"
     except Exception as error:
@@ -183,8 +189,12 @@ async def stream_changes(site: Site, http_request: HttpRequest) -> Response[Any]
 
 
 async def check_session(site: Site, http_request: HttpRequest) -> Any:
-    """Raises ApiError once the session is over."""
-    if await site.find_session(http_request) is None:
+    """Raises ApiError once the session is over, or if nobody can tell."""
+    try:
+        session = await site.find_session(http_request)
+    except StoreError as error:
+        raise make_page_error(error) from None
+    if session is None:
         raise ApiError(401, "the session is over")
 
 

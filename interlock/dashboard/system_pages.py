@@ -16,11 +16,6 @@ async def show_workers(request: PageRequest) -> dict[str, Any]:
     return {"workers": (await request.ask("GET", "/v1/workers", request.pairs))["workers"]}
 
 
-async def show_schedules(request: PageRequest) -> dict[str, Any]:
-    """Lists schedules with their next time."""
-    return {"schedules": (await request.ask("GET", "/v1/schedules"))["schedules"]}
-
-
 async def show_lifecycles(request: PageRequest) -> dict[str, Any]:
     """Shows all lifecycles, drawn."""
     lifecycles = request.site.server.app.lifecycles.values()
@@ -37,7 +32,8 @@ async def show_lifecycle(request: PageRequest) -> dict[str, Any]:
 
 async def find(request: PageRequest) -> dict[str, Any]:
     """Leads to the job with an id, or to the list of those with a key, a correlation or a task."""
-    text = request.query.get("q", "").strip()
+    typed = request.query.get("q", "")
+    text = typed.strip()
     if not text:
         raise MovedPage("/jobs")
     try:
@@ -45,10 +41,11 @@ async def find(request: PageRequest) -> dict[str, Any]:
         raise MovedPage(f"/jobs/{job['id']}")
     except (Unknown, ApiError, InterlockError):
         pass
-    for field in ("key", "correlation", "task"):
-        page = await request.ask("GET", "/v1/jobs", [(field, text), ("limit", "1")])
-        if page["jobs"]:
-            raise MovedPage(f"/jobs?{field}={quote(text)}")
+    for wanted in dict.fromkeys((text, typed)):
+        for field in ("key", "correlation", "task"):
+            page = await request.ask("GET", "/v1/jobs", [(field, wanted), ("limit", "1")])
+            if page["jobs"]:
+                raise MovedPage(f"/jobs?{field}={quote(wanted)}")
     raise ApiError(404, f"nothing has the id, key, correlation or task '{text}'")
 
 

@@ -4,36 +4,81 @@ import asyncio
 from collections import Counter
 from datetime import datetime
 from typing import Any
+from urllib.parse import urlencode
 
+import msgspec
+
+from interlock.client.inbox import InboxItem, read_inbox_page, to_tuple
+from interlock.client.json_views import make_inbox_item
 from interlock.client.selections import make_ends_filter
 from interlock.dashboard.bulk_pages import DEAD_LETTERS, count_rooms
-from interlock.dashboard.decisions import describe_decision, read_decisions
+from interlock.dashboard.charts import draw_share
+from interlock.dashboard.decisions import Decision, describe_decision, read_decisions, refuse_vote
+from interlock.dashboard.job_pages import read_number
 from interlock.dashboard.pages import PageRequest
-from interlock.server.operations import parse_unit_id
+from interlock.kernel.approvals import VERDICTS
 from interlock.store.connection import Connection
 from interlock.store.queries.dead_letters import END, DeadLetterConditions, read_newest
 from interlock.store.queries.metrics import count_held_by_queue
 
 GROUPED_MAX = 2_000  # dead letters that the page looks at to group them, the newest ones
+INBOX_MAX, INBOX_ROWS = 1_000, 50  # items that are put in order, the oldest ones; and shown on one page
+INPUT_SHOWN = 2_000  # characters of an input that the inbox shows
+SOMETIME = 2**62  # when that is due which has no time limit
+NO_WORDS = ("reject", "cancel", "invalid")  # that say no
 
 
 async def show_inbox(request: PageRequest) -> dict[str, Any]:
-    """Shows what waits for a person: the soonest due first, then the oldest."""
-    wanted = [(name, value) for name, value in request.pairs if name in ("checks", "after")]
-    page = await request.ask("GET", "/v1/inbox", [*wanted, ("limit", "100")])
-    items = sorted(page["items"], key=lambda item: (item["expires_at"] or "9999", item["since"]))
-    own = {request.caller.name, *request.caller.roles}
-    for item in items:
-        item["may"] = not item["approvers"] or bool(own & set(item["approvers"]))
-        item["yes"] = sum(vote["approve"] for vote in item["votes"])
-    units = {item["id"]: parse_unit_id(item["id"]) for item in items}
-    decisions = await request.read(read_decisions, list(units.values()))
+    """Shows what waits for a person: the soonest due first, then the oldest. Raises ApiError."""
+    query = request.make_request(
+        request.site.operations["GET", "/v1/inbox"], [pair for pair in request.pairs if pair[0] != "row"], {}, {}
+    ).query
     lifecycles = request.site.server.app.lifecycles
-    for item in items:  # what was archived meanwhile is not known any more
-        known = decisions.get(units[item["id"]])
-        texts = [(word, describe_decision(lifecycles, item, word, known)) for word in item["words"] if known]
-        item["does"] = [(word.replace("_", " ").capitalize(), text) for word, text in texts if text]
-    return {"items": items, "next": page["next"]}
+    inbox_items = await request.read(
+        read_inbox_page, lifecycles, query.by, to_tuple(query.role), query.checks, INBOX_MAX + 1, 0
+    )
+    count = min(len(inbox_items), INBOX_MAX)
+    ordered = sorted(inbox_items[:INBOX_MAX], key=lambda item: (item.expires_at or SOMETIME, item.since, item.unit))
+    first = read_number(request, "row", 1, max(count, 1)) if "row" in request.query else 1
+    page = ordered[first - 1 : first - 1 + INBOX_ROWS]
+    decisions = await request.wait_for(
+        "what decisions do", request.read(read_decisions, [item.unit for item in page])
+    )  # fmt: skip
+    own = [("by", request.caller.name), *(("role", role) for role in request.caller.roles)]
+    return {
+        "items": [describe_item(request, item, (decisions or {}).get(item.unit)) for item in page],
+        "count": count, "has_more": len(inbox_items) > INBOX_MAX, "row": first,
+        "before": max(1, first - INBOX_ROWS) if first > 1 else None,
+        "after": first + INBOX_ROWS if first + INBOX_ROWS <= count else None,
+        "views": [
+            ("all", "?", not request.query or request.query.keys() == {"row"}),
+            (f"mine: {', '.join(value for _, value in own)}", f"?{urlencode(own)}", "by" in request.query),
+            ("with checks", "?checks=true", "checks" in request.query),
+        ],
+    }  # fmt: skip
+
+
+def describe_item(request: PageRequest, item: InboxItem, known: Decision | None) -> dict[str, Any]:
+    """Returns what the inbox shows of an item. `known` is what a decision on it will touch, if that could be read."""
+    shown: dict[str, Any] = msgspec.to_builtins(make_inbox_item(item))
+    shown["yes"] = item.given
+    text = msgspec.json.format(msgspec.json.encode(item.input), indent=2).decode()
+    shown["beginning"] = text[:INPUT_SHOWN] if len(text) > INPUT_SHOWN else ""
+    scopes = {word: "approve" if word in VERDICTS else "operate" for word in item.words}
+    refusals = {
+        word: "" if request.may(scope) else f"this key lacks the scope '{scope}'" for word, scope in scopes.items()
+    }
+    refused = refuse_vote(item, request.caller)
+    shown["buttons"] = [
+        {"word": word, "name": word.replace("_", " ").capitalize(), "is_no": word in NO_WORDS,
+         "verb": word if word in VERDICTS else "decide",
+         "refusal": refusals[word] or (refused if word in VERDICTS else "")}
+        for word in item.words
+    ]  # fmt: skip
+    lifecycles = request.site.server.app.lifecycles
+    texts = [(word, describe_decision(lifecycles, shown, word, known)) for word in item.words if known]
+    shown["does"] = [(word.replace("_", " ").capitalize(), text) for word, text in texts if text]
+    return shown
 
 
 async def show_dead_letters(request: PageRequest) -> dict[str, Any]:
@@ -42,7 +87,8 @@ async def show_dead_letters(request: PageRequest) -> dict[str, Any]:
     filters = {name: value for name, value in request.pairs if name in DEAD_LETTERS}
     since = datetime.fromisoformat(filters.pop("since")) if "since" in filters else None
     wanted = make_ends_filter(request.site.server.app.lifecycles, since=since, **filters)
-    groups, has_more = await request.read(group_dead_letters, wanted, GROUPED_MAX)
+    grouping = await request.wait_for("groups", request.read(group_dead_letters, wanted, GROUPED_MAX))
+    groups, has_more = grouping or ([], False)
     grouped = GROUPED_MAX if has_more else None
     return {"letters": page["letters"], "next": page["next"], "groups": groups, "grouped": grouped}
 
@@ -70,18 +116,21 @@ def group_dead_letters(
 async def show_queues(request: PageRequest) -> dict[str, Any]:
     """Shows each queue: what waits, how old it is, what runs, the room of its workers, and how much it finishes."""
     stats, workers, pauses, history, held = await asyncio.gather(
-        request.ask("GET", "/v1/stats"), request.ask("GET", "/v1/workers"), request.ask("GET", "/v1/pauses"),
-        request.ask("GET", "/v1/stats/history", [("range", "1h")]), request.read(count_held_by_queue),
+        request.wait_for("what waits", request.ask("GET", "/v1/stats")),
+        request.wait_for("capacity", request.ask("GET", "/v1/workers")), request.ask("GET", "/v1/pauses"),
+        request.wait_for("what is finished", request.ask("GET", "/v1/stats/history", [("range", "1h")])),
+        request.wait_for("what runs", request.read(count_held_by_queue)),
     )  # fmt: skip
     paused = {
         pause["name"]: pause for pause in pauses["pauses"] if pause["kind"] == "queue" and pause["ended_at"] is None
     }
-    rooms = count_rooms(workers["workers"])
-    rows = {queue["queue"]: queue for queue in stats["queues"]}
-    rates = {queue["queue"]: queue["per_minute"] for queue in history["queues"]}
-    names = sorted({*rows, *rooms, *paused, *held})
+    rooms = count_rooms(workers["workers"] if workers else ())
+    rows = {queue["queue"]: queue for queue in stats["queues"]} if stats else {}
+    past = {queue["queue"]: queue for queue in history["queues"]} if history else {}
+    names = sorted({*rows, *rooms, *paused, *(held or {}), *past})
     return {"queues": [
-        {"name": name, "room": rooms[name], "paused": paused.get(name), "held": held.get(name, 0),
-         "per_minute": rates.get(name, 0),
+        {"name": name, "room": rooms[name], "paused": paused.get(name), "held": (held or {}).get(name, 0),
+         "per_minute": past.get(name, {}).get("per_minute", 0), "run_p95": past.get(name, {}).get("run_p95"),
+         "bar": draw_share((held or {}).get(name, 0) / max(rooms[name], 1), "active"),
          "waiting": 0, "oldest": 0, **rows.get(name, {})} for name in names
     ]}  # fmt: skip

@@ -4,8 +4,10 @@ import re
 from typing import Any
 from xml.etree import ElementTree
 
+import msgspec
 import pytest
 
+from interlock.dashboard.pages import POLICY
 from interlock.kernel.commands import Register
 from interlock.kernel.lifecycle import Owner
 from tests.dashboard.visitor import Forms, Visitor
@@ -236,11 +238,25 @@ def test_text_of_strangers_is_text(visitor: Visitor, stage: Stage, field: str) -
         assert not [tag for tag, own in tags if tag == "script" and "src" not in own]
 
 
-def test_a_large_input_is_folded(visitor: Visitor, stage: Stage) -> None:
-    job = stage.job(input="x" * 200_000)
-    page = visitor.get(f"/ui/jobs/{job}")
-    assert len(page) < 100_000
-    assert "more characters" in page
+@pytest.mark.parametrize("name", ["input", "result"])
+def test_a_large_value_is_folded_with_a_link_to_the_whole(visitor: Visitor, stage: Stage, name: str) -> None:
+    large, small = ["begin", "<b>" + "x" * 70_000, "the end"], {"a": 1}
+    job = stage.job(input=large if name == "input" else small)
+    assert visitor.send("GET", f"/ui/jobs/{job}/result").status_code == 404
+    stage.finish(stage.claim(), result=msgspec.json.encode(large if name == "result" else small).decode())
+    text = visitor.get(f"/ui/jobs/{job}")
+    page = Forms(text)
+    assert len(text) < 60_000
+    assert "70,025 characters the whole" in page.text
+    assert ["begin" in text, "the end" in text, '"a"' in page.text] == [True, False, True]
+    assert f"/ui/jobs/{job}/{name}" in page.links
+    whole = visitor.send("GET", f"/ui/jobs/{job}/{name}")
+    assert whole.json() == large
+    assert whole.headers["content-type"].startswith("text/plain")
+    assert whole.headers["x-content-type-options"] == "nosniff"
+    assert whole.headers["content-security-policy"] == POLICY
+    foreign = Visitor(stage).sign_in(stage.foreign)
+    assert foreign.send("GET", f"/ui/jobs/{job}/{name}").status_code == 404
 
 
 def test_with_nothing_there_the_overview_says_what_to_paste(visitor: Visitor, stage: Stage) -> None:

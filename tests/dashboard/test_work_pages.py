@@ -100,4 +100,4 @@ def test_the_overview_has_the_last_events_the_newest_first(visitor: Visitor, sta
     own = [row for row in rows if row.startswith(f"event-{job}-")]
     assert own == [f"event-{job}-{version}" for version in range(len(own), 0, -1)]
     assert len(own) == 4
-    assert f"{job} succeeded mail by" in page.text
+    assert f"{job} mail running → succeeded " in page.text

@@ -25,12 +25,15 @@ class Forms(HTMLParser):
         own = dict(attrs)
         self.tags.append((tag, own))
         if tag == "form":
-            self.forms.append({"action": own.get("action") or "", "method": own.get("method", "get"), "fields": {}})
+            form = {"action": own.get("action") or "", "method": own.get("method", "get"), "fields": {}, "buttons": {}}
+            self.forms.append(form)
         if tag == "a" and own.get("href"):
             self.links.append(str(own["href"]))
         if tag in ("input", "select", "textarea") and self.forms and own.get("name"):
             self.forms[-1]["fields"][own["name"]] = own.get("value") or ""
-        if tag == "button" and self.forms:
+        if tag == "button" and self.forms and "formaction" in own:
+            self.forms[-1]["buttons"][own["formaction"]] = own
+        elif tag == "button" and self.forms:
             self.forms[-1]["disabled"] = "disabled" in own
 
     def handle_data(self, data: str) -> None:
@@ -41,9 +44,14 @@ class Forms(HTMLParser):
         return " ".join(" ".join(self.words).split())
 
     def find(self, action: str) -> dict[str, Any]:
-        """The form that goes to this path."""
-        (found,) = [form for form in self.forms if form["action"] == action]
-        return found
+        """The form that goes to this path, or has a button that does."""
+        found = [form for form in self.forms if form["action"] == action and action not in form["buttons"]]
+        for form in self.forms:
+            if own := form["buttons"].get(action):
+                fields = form["fields"] | ({own["name"]: own["value"]} if own.get("name") else {})
+                found.append({**form, "action": action, "fields": fields, "disabled": "disabled" in own})
+        (only,) = found
+        return only
 
 
 class Visitor:

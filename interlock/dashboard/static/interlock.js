@@ -1,129 +1,87 @@
-// Theme, and the keys that move between pages. Every page works without this file.
-const theme = document.getElementById("theme");
-const chosen = localStorage.getItem("theme");
-if (chosen) document.documentElement.dataset.theme = chosen;
-if (theme) {
-  theme.hidden = false;
-  theme.addEventListener("click", () => {
-    const dark = matchMedia("(prefers-color-scheme: dark)").matches;
-    const now = document.documentElement.dataset.theme || (dark ? "dark" : "light");
-    const next = now === "dark" ? "light" : "dark";
-    document.documentElement.dataset.theme = next;
-    localStorage.setItem("theme", next);
-  });
-}
-const places = { o: "", j: "jobs", r: "runs", i: "inbox", d: "dead-letters", q: "queues", w: "workers", s: "schedules", l: "lifecycles" };
+// Keys, choosing, saved views, the slider and the theme. Every page works without this file.
+const find = id => document.getElementById(id);
+const theme = find("theme"), root = document.documentElement;
+root.dataset.theme = localStorage.getItem("theme") || "";
+theme?.addEventListener("click", () => {
+  const now = root.dataset.theme || (matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light");
+  root.dataset.theme = now === "dark" ? "light" : "dark";
+  localStorage.setItem("theme", root.dataset.theme);
+});
+const places = { o: "", j: "jobs", r: "runs", i: "inbox", d: "dead-letters", n: "start", q: "queues", w: "workers", s: "schedules", l: "lifecycles" };
 let going = false;
 document.addEventListener("keydown", event => {
-  if (event.ctrlKey || event.metaKey || event.altKey || event.target.closest("input, textarea, select")) return;
-  const brand = document.querySelector("a.brand");
-  if (going && event.key in places) location.href = brand.href + places[event.key];
+  if (event.ctrlKey || event.metaKey || event.altKey || event.target.closest("input:not([type=checkbox]), textarea, select")) return;
+  if (going && event.key in places) location.href = document.querySelector("a.brand").href + places[event.key];
+  else if (event.key === "/") { find("find")?.focus(); event.preventDefault(); }
+  else if (event.key === "?") find("keys")?.showModal();
+  else if (["j", "k", "x"].includes(event.key)) moveInRows(event.key);
   going = event.key === "g";
-  if (event.key === "/") { document.getElementById("find")?.focus(); event.preventDefault(); }
-  if (event.key === "?") document.getElementById("keys")?.showModal();
-  if ("jkx".includes(event.key)) moveInRows(event.key);
 });
 
 // Rows of a list: j and k move, x chooses, enter opens. How many are chosen is said above them.
 const boxes = () => [...document.querySelectorAll("table.rows input[name=id]")];
 function moveInRows(key) {
-  const links = [...document.querySelectorAll("table.rows a.id")];
+  const links = [...document.querySelectorAll("table.rows a.id, table.move a.id")];
   const at = links.indexOf(document.activeElement);
   if (key !== "x") links[Math.max(0, Math.min(links.length - 1, at + (key === "j" ? 1 : -1)))]?.focus();
   else if (at >= 0) boxes()[at]?.click();
 }
 function countChosen() {
-  const chosen = boxes().filter(box => box.checked).length;
-  const all = document.querySelector("#bulk input[name=all]")?.checked;
-  document.getElementById("chosen").textContent = all ? "All that match" : `${chosen} chosen`;
+  if (!find("bulk")) return;
+  const chosen = boxes().filter(box => box.checked), all = document.querySelector("#bulk input[name=all]")?.checked;
+  for (const box of boxes()) box.closest("tr").classList.toggle("on", box.checked || Boolean(all));
+  find("chosen").textContent = all ? "All that match" : chosen.length ? `${chosen.length} chosen` : "Choose rows";
+  find("bulk").classList.toggle("on", chosen.length > 0 || Boolean(all));
 }
-const head = document.querySelector("table.rows thead th");
-if (head && document.getElementById("bulk")) {
-  const page = document.createElement("input");
-  page.type = "checkbox";
-  page.setAttribute("aria-label", "Choose the page");
-  page.addEventListener("change", () => { for (const box of boxes()) box.checked = page.checked; countChosen(); });
-  document.getElementById("bulk").prepend(page);
-  document.addEventListener("change", event => { if (event.target.matches("[name=id], [name=all]")) countChosen(); });
-  countChosen();
-}
+document.addEventListener("change", event => {
+  if (event.target.id === "page") for (const box of boxes()) box.checked = event.target.checked;
+  if (event.target.matches("#page, [name=id], [name=all]")) countChosen();
+  if (event.target.id === "version") event.target.form.submit();
+});
 
 // Views that were saved: a name and a URL, in this browser alone.
-const views = document.getElementById("views");
+const views = find("views");
+function make(tag, text, facts = {}, act = null) {
+  const made = Object.assign(document.createElement(tag), { textContent: text }, facts);
+  if (act) made.addEventListener("click", act);
+  return made;
+}
 function showViews() {
-  const key = `views ${views.dataset.views}`;
-  const saved = JSON.parse(localStorage.getItem(key) || "{}");
+  const key = `views ${views.dataset.views}`, saved = JSON.parse(localStorage.getItem(key) || "{}");
   const keep = () => { localStorage.setItem(key, JSON.stringify(saved)); showViews(); };
-  const make = (tag, text, act) => { const made = document.createElement(tag); made.textContent = text; if (act) { made.type = "button"; made.addEventListener("click", act); } return made; };
   views.replaceChildren(...Object.keys(saved).map(name => {
-    const chip = make("span", "");
-    const link = make("a", name);
-    const away = make("button", "×", () => { delete saved[name]; keep(); });
-    link.href = saved[name].startsWith("?") ? saved[name] : "?";
-    away.className = "quiet";
-    away.setAttribute("aria-label", `Forget the view ${name}`);
-    chip.className = "chip";
-    chip.append(link, away);
+    const chip = make("span", "", { className: "chip" });
+    const away = make("button", "×", { type: "button", className: "quiet", ariaLabel: `Forget the view ${name}` }, () => { delete saved[name]; keep(); });
+    chip.append(make("a", name, { href: saved[name].startsWith("?") ? saved[name] : "?" }), away);
     return chip;
-  }), make("button", "Save view…", () => { const name = prompt("Name of this view"); if (name) { saved[name] = location.search || "?"; keep(); } }));
-  views.hidden = false;
+  }));
+  find("save").replaceChildren(make("button", "Save view…", { type: "button" }, () => {
+    const name = prompt("Name of this view");
+    if (name) { saved[name] = location.search || "?"; keep(); }
+  }));
+  views.hidden = find("save").hidden = false;
 }
 if (views) showViews();
+const copy = (button, text) => navigator.clipboard.writeText(text).then(() => { button.textContent = "Copied"; });
 for (const text of document.querySelectorAll("pre.copy")) {
-  const button = Object.assign(document.createElement("button"), { type: "button", textContent: "Copy" });
-  button.addEventListener("click", () => navigator.clipboard.writeText(text.textContent).then(() => { button.textContent = "Copied"; }));
-  text.before(button);
+  text.before(make("button", "Copy", { type: "button" }, event => copy(event.target, text.textContent)));
 }
-const slider = document.getElementById("version");
-if (slider) slider.addEventListener("change", () => slider.form.submit());
 
-// A page that is open shows itself anew when something happens. What is typed, chosen or unfolded stays.
-const main = document.querySelector("main[data-live]");
-const live = document.getElementById("live");
-let source = null;
-let paused = false;
-function follow() {
-  const wanted = main && main.dataset.live && !paused && !document.hidden;
-  if (wanted && !source) {
-    source = new EventSource(main.dataset.live);
-    source.addEventListener("change", event => refresh(event.data));
-    source.addEventListener("open", () => { live.textContent = "live"; });
-    source.addEventListener("error", () => { live.textContent = "connecting…"; });
-  } else if (!wanted && source) {
-    source.close();
-    source = null;
+// What only works with this file is hidden without it.
+function prepare() {
+  for (const hidden of document.querySelectorAll("[data-copy], #page, #theme")) hidden.hidden = false;
+  countChosen();
+}
+document.addEventListener("click", event => {
+  if (event.target.dataset.copy) copy(event.target, find(`${event.target.dataset.copy}-value`).textContent);
+});
+// How long ago something was goes on while nothing else happens.
+const sizes = [[864e5, "d"], [36e5, "h"], [6e4, "m"], [1e3, "s"]];
+setInterval(() => {
+  for (const time of document.querySelectorAll("time[datetime]")) {
+    const ms = Date.now() - Date.parse(time.dateTime), [size, unit] = sizes.find(([each]) => Math.abs(ms) >= each) || [0, ""];
+    const length = size && `${Math.floor(Math.abs(ms) / size)}${unit}`;
+    time.textContent = !length ? "now" : ms > 0 ? `${length} ago` : `in ${length}`;
   }
-}
-async function refresh(change = "") {
-  const answer = await fetch(location.href, { headers: { Accept: "text/html", "Interlock-Change": change } });
-  if (!answer.ok || new URL(answer.url).pathname !== location.pathname) return;
-  const page = new DOMParser().parseFromString(await answer.text(), "text/html");
-  const next = page.querySelector("main");
-  document.title = page.title;
-  main.dataset.live = next.dataset.live || "";
-  morph(main, next);
-  follow();
-}
-function morph(old, next) {
-  if (old.nodeType === Node.TEXT_NODE) { if (old.data !== next.data) old.data = next.data; return; }
-  if (old.nodeType !== Node.ELEMENT_NODE || old.matches("input, textarea, select, #views, #chosen, #bulk, #commands")) return;
-  for (const { name } of [...old.attributes]) if (!next.hasAttribute(name) && name !== "open") old.removeAttribute(name);
-  for (const { name, value } of next.attributes) if (old.getAttribute(name) !== value) old.setAttribute(name, value);
-  const named = new Map([...old.children].filter(child => child.id).map(child => [child.id, child]));
-  let place = old.firstChild;
-  for (const child of [...next.childNodes]) {
-    const same = child.id && named.get(child.id);
-    if (same && same !== place) old.insertBefore(same, place);
-    if (same) { morph(same, child); place = same.nextSibling; continue; }
-    const fits = place && place.nodeType === child.nodeType && place.nodeName === child.nodeName && !place.id && !child.id;
-    if (fits) { morph(place, child); place = place.nextSibling; continue; }
-    old.insertBefore(document.importNode(child, true), place);
-  }
-  while (place) { const after = place.nextSibling; place.remove(); place = after; }
-}
-if (main) {
-  live.hidden = false;
-  live.addEventListener("click", () => { paused = !paused; live.textContent = paused ? "paused" : "live"; follow(); if (!paused) refresh(); });
-  document.addEventListener("visibilitychange", () => { follow(); if (source) refresh(); });
-  follow();
-}
+}, 10_000);
+prepare();

@@ -22,6 +22,7 @@ PLUGIN = Plugin(
         RemoveSchedule: remove_schedule,
         FireSchedule: fire_schedule,
     },
+    pages="interlock.plugins.schedules.pages:PAGES",
     cli="interlock.plugins.schedules.cli:app",
     routes="interlock.plugins.schedules.routes:ROUTES",
     hooks=Hooks(tick_timers=(run_schedules,)),

@@ -1,13 +1,13 @@
 """Counts that the database keeps for all processes, what they are taken from, and what is gauged."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
 
 from interlock.kernel.commands import Count, CountEvents, Position
 from interlock.kernel.lifecycle import Category, Lifecycle
-from interlock.kernel.metrics import RENEWALS, TYPE, ObservedEvent, counted, labelled
+from interlock.kernel.metrics import MOVES, RENEWALS, TYPE, ObservedEvent, counted, labelled
 from interlock.kernel.minute_metrics import sum_minutes
 from interlock.store.acts import ACT_BITS
 from interlock.store.connection import Connection
@@ -152,9 +152,17 @@ def read_types(connection: Connection, tenant: int) -> list[str]:
 def read_counts(connection: Connection, tenant: int) -> list[tuple[str, list[str], int]]:
     """Everything that was counted of a tenant: the metric, its labels, and how much."""
     sql = "SELECT name, labels, value FROM tally WHERE tenant = :tenant ORDER BY name, labels"
-    return [
-        (name, msgspec.json.decode(labels), value) for name, labels, value in connection.rows(sql, {"tenant": tenant})
-    ]
+    return decode_counts(connection.rows(sql, {"tenant": tenant}))
+
+
+def read_moves(connection: Connection, tenant: int) -> list[tuple[str, list[str], int]]:
+    """How often units went from one state to another; in the same shape."""
+    sql = "SELECT name, labels, value FROM tally WHERE tenant = :tenant AND name = :name"
+    return decode_counts(connection.rows(sql, {"tenant": tenant, "name": MOVES}))
+
+
+def decode_counts(rows: Iterable[Sequence[Any]]) -> list[tuple[str, list[str], int]]:
+    return [(name, msgspec.json.decode(labels), value) for name, labels, value in rows]
 
 
 def add_event_counts(tx: UnitOfWork, command: CountEvents) -> bool:
