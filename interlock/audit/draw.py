@@ -86,14 +86,14 @@ def measure_text(text: str, character: float = CHARACTER) -> float:
     return (len(text) + sum(east_asian_width(each) in "WF" for each in text)) * character
 
 
-def make_printable(text: str) -> str:
+def replace_unprintable(text: str) -> str:
     """Returns text without what no XML can hold, and what would turn the text around it."""
     return "".join(character if character.isprintable() else "\N{REPLACEMENT CHARACTER}" for character in text)
 
 
 def cut_to_fit(text: str, room: int) -> str:
     """A text on one line, without what no drawing can show, cut to the room of so many letters."""
-    words = make_printable(text[: room + 1])
+    words = replace_unprintable(text[: room + 1])
     if measure_text(words, 1) <= room:
         return words
     while measure_text(words, 1) > room - 1:
@@ -147,7 +147,7 @@ def draw_edges(lifecycle: Lifecycle, layout: Layout, taken: Mapping[tuple[str, s
     for edge in sorted(paths, key=lambda edge: edge in taken):
         count = taken.get(edge, 0)
         kind = "" if edge in layout.lines else " attempt" if opens[edge] else " back"
-        title = escape(make_printable(describe_edge(lifecycle, edge, count)))
+        title = escape(replace_unprintable(describe_edge(lifecycle, edge, count)))
         mark = " taken" if count else ""
         parts.append(
             f'<path class="edge{kind}{mark}" d="{paths[edge]}" marker-end="url(#tip)"><title>{title}</title></path>'
@@ -167,7 +167,7 @@ def describe_edge(lifecycle: Lifecycle, edge: Edge, count: int) -> str:
 
 
 def draw_state(name: str, about: str, marks: str, box: Box) -> str:
-    hint = f"<title>{escape(make_printable(f'{name}: {about}' if about else name))}</title>"
+    hint = f"<title>{escape(replace_unprintable(f'{name}: {about}' if about else name))}</title>"
     return (
         f'<g class="state {marks}">{hint}<rect x="{box.x:.0f}" y="{box.y:.0f}" width="{box.width:.0f}" '
         f'height="{HEIGHT:.0f}" rx="8"/><circle cx="{box.x + 14:.0f}" cy="{box.middle:.0f}" r="4"/>'
