@@ -73,6 +73,10 @@ class NotDone(TransientError):
     """Raised in a call of `ctx.effect`: the call surely had no effect, so it may be made again."""
 
 
+class StepFailed(TransientError):
+    """A command failed: its log says why, and a traceback of the handler that ran it would say nothing."""
+
+
 class Result:
     """What a handler returns that also says what its work has cost, in whatever unit you count."""
 

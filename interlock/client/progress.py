@@ -15,7 +15,7 @@ from interlock.client.durations import format_time
 from interlock.kernel.errors import Unknown
 from interlock.kernel.ids import format_id
 from interlock.kernel.lifecycle import SETTLED, Category
-from interlock.kernel.plan import Durations, Plan, estimate_left_us, find_blocked, find_critical_path, make_plan
+from interlock.kernel.plan import Durations, StagePlan, estimate_left_us, find_blocked, find_critical_path, make_plan
 from interlock.kernel.policy import LEASED
 from interlock.plugins.pauses.queries import find_pauses_over
 from interlock.plugins.workstreams.options import WorkstreamOptions, options_in
@@ -121,7 +121,7 @@ class TaskGraph:
         self.hard_needs = {unit: [need for need, by_end in needs.get(unit, ()) if not by_end] for unit in self.tasks}
         self.options = options_in(top.body.policy) or WorkstreamOptions()
         self.takes_us = self.estimate_durations()
-        self.plan: Plan[int] = make_plan(self.needs, {unit: took or 0 for unit, took in self.takes_us.items()})
+        self.plan: StagePlan[int] = make_plan(self.needs, {unit: took or 0 for unit, took in self.takes_us.items()})
         self.open = [unit for unit in self.plan.order if self.tasks[unit].outcome is None]
         lost = {unit for unit, task in self.tasks.items() if task.outcome not in (None, Category.SUCCESS)}
         self.blocked = find_blocked(self.open, self.hard_needs, lost)

@@ -1,6 +1,5 @@
 """What a holder says of the end of its work: checked, recognised when it is said again, and kept."""
 
-from collections.abc import Mapping
 from hashlib import sha256
 from typing import Any
 
@@ -94,8 +93,8 @@ def keep_traceback(tx: UnitOfWork, unit: Unit, outcome: Outcome) -> None:
         note(tx, unit.id, TRACEBACK, traceback_text(outcome), name=str(unit.attempt), fence=unit.fence)
 
 
-def choose_end(tx: UnitOfWork, unit: Unit, trigger: str, payload: Mapping[str, Any]) -> str:
-    """The trigger by which a unit ends: a plugin may have another one for what would be no success."""
+def choose_end(tx: UnitOfWork, unit: Unit, trigger: str, payload: dict[str, Any]) -> str:
+    """The trigger by which a unit ends: a plugin may have another one for what would be no success, or tell more."""
     lifecycle = tx.lifecycle(unit)
     if tx.hooks.before_failure and lifecycle.category(lifecycle.move(unit.state, trigger).path[-1]) in FAILED:
         for hook in tx.hooks.before_failure:

@@ -300,15 +300,26 @@ class Repository:
                     removed.append(place)
         return removed
 
+    def forget_worktree(self, path: str | Path) -> None:
+        """Forgets a worktree whose files are gone; others that are gone are left as they are."""
+        place = os.path.realpath(path)
+        for entry in sorted(Path(self.folder, "worktrees").glob("*/gitdir")):
+            with suppress(FileNotFoundError):  # it is being removed
+                if os.path.dirname(os.path.realpath(entry.read_text().strip())) == place and not os.path.lexists(place):
+                    shutil.rmtree(entry.parent)
+
     def is_dirty(self, path: str | Path) -> bool:
         """Returns whether a worktree has changes that are not committed, new files among them."""
         return bool(self.git_in(path, "status", "--porcelain", "-z", "--no-renames").out)
 
-    def commit_dirty(self, path: str | Path, message: str = "The working tree as it is") -> str:
+    def commit_dirty(
+        self, path: str | Path, message: str = "The working tree as it is", *, tracked: bool = False
+    ) -> str:
         """Makes a commit of a worktree as it is, new files among them, and changes nothing there.
 
-        Neither its branch nor its index moves. Ignored files are left out. Returns the id of the commit, which is that
-        of the checkout if nothing has changed. Nothing refers to the commit: a branch must keep it.
+        Neither its branch nor its index moves. Ignored files are left out, and with `tracked` all that git does not
+        track. Returns the id of the commit, which is that of the checkout if nothing has changed. Nothing refers to the
+        commit: a branch must keep it.
         """
         if not isinstance(message, str) or not message.strip() or "\0" in message:
             raise InterlockError("a commit needs a message, which is text without NUL")
@@ -316,9 +327,9 @@ class Repository:
         with tempfile.TemporaryDirectory(prefix="interlock-index-") as folder:
             index = os.path.join(folder, "index")
             if os.path.exists(os.path.join(own, "index")):
-                shutil.copyfile(os.path.join(own, "index"), index)
+                shutil.copy2(os.path.join(own, "index"), index)  # by its time git knows which files to look into
             variables = {"GIT_INDEX_FILE": index}
-            self.git_in(path, "add", "--all", "--", ".", environment=variables)
+            self.git_in(path, "add", "--update" if tracked else "--all", "--", ".", environment=variables)
             tree = self.git_in(path, "write-tree", environment=variables).text
         head = self.git_in(path, "rev-parse", "--verify", "--quiet", "HEAD^{commit}", accepted=(0, 1)).text
         if head and self.read_tree_id(head) == tree:

@@ -16,7 +16,7 @@ from interlock.kernel.workflow_graph import refuse_cycle
 N = TypeVar("N", bound=Hashable)
 
 
-class Plan(msgspec.Struct, Generic[N], frozen=True):
+class StagePlan(msgspec.Struct, Generic[N], frozen=True):
     """The stages of a graph, each behind those that it needs, and its longest chain."""
 
     stages: tuple[tuple[N, ...], ...]
@@ -34,8 +34,8 @@ class Plan(msgspec.Struct, Generic[N], frozen=True):
         return max(map(len, self.stages), default=0)
 
 
-def make_plan(needs: Mapping[N, Iterable[N]], lasts_us: Mapping[N, int] | None = None) -> Plan[N]:
-    """Plan a graph. A task is in the stage behind the last of its needs; in a stage, tasks keep their order.
+def make_plan(needs: Mapping[N, Iterable[N]], lasts_us: Mapping[N, int] | None = None) -> StagePlan[N]:
+    """StagePlan a graph. A task is in the stage behind the last of its needs; in a stage, tasks keep their order.
 
     Parameters:
         needs: by task, the tasks that it needs.
@@ -52,7 +52,7 @@ def make_plan(needs: Mapping[N, Iterable[N]], lasts_us: Mapping[N, int] | None =
             stages.append([])
         stages[rank].append(task)
     path, length_us = find_critical_path((task for stage in stages for task in stage), inside, lasts_us or {})
-    return Plan(tuple(map(tuple, stages)), tuple(path), length_us)
+    return StagePlan(tuple(map(tuple, stages)), tuple(path), length_us)
 
 
 def find_critical_path(

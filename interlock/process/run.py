@@ -125,6 +125,7 @@ class ProcessRun:
     on_output: OnOutput
     limits: ProcessLimits
     stop: Callable[[], bool]
+    kill: Callable[[], bool]
     control: socket.socket
     supervisor: "subprocess.Popen[bytes]"
     maskers: dict[str, Masker]
@@ -211,7 +212,7 @@ class ProcessRun:
             self.ask_to_end("time")
         elif self.stop():
             self.ask_to_end("request")
-        if self.kill_at is not None and now >= self.kill_at:
+        if self.kill_at is not None and (now >= self.kill_at or self.kill()):
             self.send(b"K")
             self.kill_at, self.give_up_at = None, now + SUPERVISOR_SECONDS
         if self.give_up_at is not None and now >= self.give_up_at:
@@ -231,7 +232,7 @@ class ProcessRun:
 def run(
     argv: Sequence[str], *, directory: str | Path, environment: Mapping[str, str], on_output: OnOutput,
     limits: ProcessLimits | None = None, secrets: Iterable[str | bytes] = (), stdin: bytes = b"",
-    stop: Callable[[], bool] = never_stop, sandbox: SandboxChoice = NO_SANDBOX,
+    stop: Callable[[], bool] = never_stop, kill: Callable[[], bool] = never_stop, sandbox: SandboxChoice = NO_SANDBOX,
 ) -> ProcessEnd:  # fmt: skip
     """Runs a command, and returns when nothing of its process tree is left.
 
@@ -244,6 +245,7 @@ def run(
         secrets: masked in both outputs, at least 4 bytes each.
         stdin: what it reads from its standard input.
         stop: asked twenty times a second whether the command should end.
+        kill: asked as often, once it was asked to end, whether its grace is over at once.
 
     Raises:
         InterlockError: a parameter is wrong; nothing was started.
@@ -268,7 +270,13 @@ def run(
         supervisor, control, pipes = start_supervisor(stack, stdin)
         text = json.dumps(spec).encode()
         running = ProcessRun(
-            on_output=on_output, limits=limits, stop=stop, control=control, supervisor=supervisor, maskers=maskers
+            on_output=on_output,
+            limits=limits,
+            stop=stop,
+            kill=kill,
+            control=control,
+            supervisor=supervisor,
+            maskers=maskers,
         )
         stack.callback(running.selector.close)
         running.send(len(text).to_bytes(LENGTH_BYTES, "big") + text)

@@ -118,8 +118,8 @@ LeftToOthers = Callable[["UnitOfWork", WorkerRow, Sequence[Unit]], Collection[in
 # Called with a unit that is being granted to a worker, and the fence that it will have.
 BeforeGrant = Callable[["UnitOfWork", Unit, int], None]
 # Called when a failure, a lost lease or a timeout is about to end a unit without success, with the trigger and what is
-# recorded of it. Returns the trigger by which the unit ends instead, or the same.
-BeforeFailure = Callable[["UnitOfWork", Unit, str, Mapping[str, Any]], str]
+# recorded of it, to which it may add. Returns the trigger by which the unit ends instead, or the same.
+BeforeFailure = Callable[["UnitOfWork", Unit, str, dict[str, Any]], str]
 # Called before the end that a holder reports is accepted. Raises NotWanted if it is not: nothing has changed then, the
 # holder is told why, and it still holds the unit.
 EndGuard = Callable[["UnitOfWork", Unit, Outcome], None]

@@ -58,6 +58,7 @@ from interlock.worker.tracebacks import redact_outcome
 if TYPE_CHECKING:
     from interlock.client.app import App
 
+CI_ATTEMPT = "ci_attempt"
 END_EVENTS = {
     "success": "job succeeded",
     "failure": "job failed",
@@ -89,6 +90,14 @@ class Execution:
 
     def __post_init__(self) -> None:
         self.grant, self.held = self.context.grant, self.context.held
+
+
+def find_time_limit(grant: LeaseGrant) -> float | None:
+    """Returns for how many seconds a handler may run; None if its worker has no word in it.
+
+    The clock of a CI attempt is the engine's alone (A4-6): to its runner the end of its time is the end of its lease.
+    """
+    return None if grant.timeout_us is None or grant.lifecycle == CI_ATTEMPT else grant.timeout_us / 1_000_000
 
 
 class ExecutionRunner(Protocol):

@@ -24,7 +24,7 @@ from interlock.client.deploy import check_deploy
 from interlock.kernel.commands import Claim, LeaseGrant, LeaseStatus, Record, Register
 from interlock.kernel.errors import Drained, Gone, InterlockError, Unavailable
 from interlock.worker.context import JobContext
-from interlock.worker.execution import Execution, run
+from interlock.worker.execution import Execution, find_time_limit, run
 from interlock.worker.executors import Executors
 from interlock.worker.heartbeats import Heartbeats
 from interlock.worker.job_logs import JobLog
@@ -258,7 +258,7 @@ class Worker:
         context = JobContext(self.app, grant, self.app.tenant, self.add_note)
         lease = LocalLease(grant, self.clock, sent_at)
         context.lease_over, context.app, context.on_log = lease.is_over, self.app, self.add_log
-        execution = Execution(lease, context, grant.timeout_us / 1_000_000 if grant.timeout_us else None)
+        execution = Execution(lease, context, find_time_limit(grant))
         self.executions.add(execution)
         queue.waiting.append(execution)
 

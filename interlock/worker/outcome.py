@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-from interlock.client.exceptions import Await, Cancelled, Outage, Reject, Result, Retry, Snooze
+from interlock.client.exceptions import Await, Cancelled, Outage, Reject, Result, Retry, Snooze, StepFailed
 from interlock.kernel.commands import PERMANENT, TRANSIENT, VALIDATION, LeaseRef, Outcome, Release
 from interlock.kernel.errors import PermanentError, Stale, ValidationError
 from interlock.kernel.texts import make_storable
@@ -67,6 +67,8 @@ def classify_error(held: LeaseRef, error: BaseException) -> Ending:
 
 def make_failure(held: LeaseRef, raised: BaseException, **fields: Any) -> Outcome:
     """The outcome of a handler that raised something."""
+    if isinstance(raised, StepFailed):
+        return Outcome(held=held, **{"ended": "failure", "error": make_storable(read_text(raised)), **fields})
     texts = {"error": describe_error(raised), "traceback": format_traceback(raised)}
     return Outcome(held=held, **{"ended": "failure", **texts, **fields})
 

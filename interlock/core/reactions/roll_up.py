@@ -135,6 +135,7 @@ def end_children(tx: UnitOfWork, moved: list[Moved]) -> None:
 
 
 def end_family(tx: UnitOfWork, parent: Unit) -> None:
+    """The open children of a unit that has ended, or was asked to, are stopped."""
     stamp = Stamp("engine", BY_PARENT[parent.category == Category.CLOSING])
     requests = tx.state(CancelRequests).by_unit
     request = requests.get(parent.id)

@@ -13,6 +13,7 @@ from interlock.kernel.commands.base import Planned as Planned
 from interlock.kernel.commands.base import Route as Route
 from interlock.kernel.commands.base import Standing as Standing
 from interlock.kernel.commands.blobs import AddBlob as AddBlob
+from interlock.kernel.commands.ci import Plan as Plan
 from interlock.kernel.commands.leases import CONFLICT as CONFLICT
 from interlock.kernel.commands.leases import ENDS as ENDS
 from interlock.kernel.commands.leases import ERROR_CLASSES as ERROR_CLASSES

@@ -13,15 +13,14 @@ from pathlib import Path
 from interlock.git import GitError, Repository
 from interlock.git.command import run_git
 from interlock.kernel.errors import InterlockError
-from interlock.plugins.ci.config import CONFIG_FILE, CiConfig, parse_config
+from interlock.plugins.ci.config import CONFIG_FILE, CiConfig
 from interlock.plugins.ci.discovery import READ_FILES, discover
-from interlock.plugins.ci.old_config import OLD_FILE, parse_old_config
-from interlock.plugins.ci.planner import PlanInput
+from interlock.plugins.ci.old_config import OLD_FILE
+from interlock.plugins.ci.requests import PlanRequest
 
 MAIN_BRANCHES = ("refs/remotes/origin/HEAD", "refs/remotes/origin/main", "refs/remotes/origin/master",
                  "refs/heads/main", "refs/heads/master")  # fmt: skip
-MISSPELT = (".interlock/ci.yml", ".interlock.yaml", "ci.ai.yml")
-NO_JOBS = f"there is no {CONFIG_FILE}, and nothing was found to build or test; `interlock ci init` writes one"
+SUBMODULE = "160000"  # the mode of one in a tree
 
 
 @dataclass(frozen=True)
@@ -64,9 +63,13 @@ def find_checkout(folder: str | Path) -> Checkout:
     return Checkout(Repository(root), root)
 
 
-def take_snapshot(checkout: Checkout) -> WorkingTree:
-    """Returns the working tree as it is."""
-    commit = checkout.repository.commit_dirty(checkout.root)
+def take_snapshot(checkout: Checkout, *, tracked: bool = False) -> WorkingTree:
+    """Returns the working tree as it is; with `tracked` without the files that git does not track."""
+    return read_tree(checkout, checkout.repository.commit_dirty(checkout.root, tracked=tracked))
+
+
+def read_tree(checkout: Checkout, commit: str) -> WorkingTree:
+    """Returns the files of a commit."""
     lines = checkout.repository.git("ls-tree", "-r", "-z", "--full-tree", commit).out.split(b"\0")
     tree = {}
     for line in lines:
@@ -83,27 +86,25 @@ def read_branch(checkout: Checkout) -> str | None:
     return result.text.removeprefix("refs/heads/") if result.code == 0 else None
 
 
-def find_config(checkout: Checkout, snapshot: WorkingTree) -> tuple[CiConfig, str, str]:
-    """Returns the config of a working tree, where it comes from (config or discovered), and its file.
+def read_config_files(checkout: Checkout, snapshot: WorkingTree) -> dict[str, bytes]:
+    """Returns what decides the jobs of a working tree: its config, or without one the files that say what it is."""
+    configs = [file for file in (CONFIG_FILE, OLD_FILE) if is_file(snapshot, file)]
+    names = configs or [file for file in READ_FILES if is_file(snapshot, file)]
+    return {name: checkout.repository.read_file(snapshot.commit, name) for name in names}
 
-    Raises:
-        ConfigError: the file is wrong; what is wrong never falls back to what could be found.
-        InterlockError: there is nothing to go by.
-    """
-    tree = snapshot.tree
-    if CONFIG_FILE in tree and OLD_FILE in tree:
-        raise InterlockError(f"there are two configs, {CONFIG_FILE} and {OLD_FILE}; keep one of them")
-    for file, parse in ((CONFIG_FILE, parse_config), (OLD_FILE, parse_old_config)):
-        if file in tree:
-            return parse(checkout.repository.read_file(snapshot.commit, file), file), "config", file
-        if os.path.exists(os.path.join(checkout.root, file)):
-            raise InterlockError(f"{file} is there, and git ignores it; take it out of .gitignore")
-    if misspelt := next((file for file in MISSPELT if file in tree), None):
-        raise InterlockError(f"there is {misspelt}, which is not read; the config is {CONFIG_FILE}")
-    config = discover_jobs(checkout, snapshot)
-    if config is None:
-        raise InterlockError(NO_JOBS)
-    return config, "discovered", CONFIG_FILE
+
+def is_file(snapshot: WorkingTree, path: str) -> bool:
+    """Whether a path is a file of a working tree, and neither a link nor a submodule."""
+    return path in snapshot.tree and not snapshot.tree[path].startswith(("120000", SUBMODULE))
+
+
+def find_ignored(checkout: Checkout, snapshot: WorkingTree) -> tuple[str, ...]:
+    """Returns the configs that are there, and that git ignores."""
+    return tuple(
+        file
+        for file in (CONFIG_FILE, OLD_FILE)
+        if file not in snapshot.tree and os.path.exists(os.path.join(checkout.root, file))
+    )
 
 
 def discover_jobs(checkout: Checkout, snapshot: WorkingTree) -> CiConfig | None:
@@ -111,24 +112,30 @@ def discover_jobs(checkout: Checkout, snapshot: WorkingTree) -> CiConfig | None:
     texts = {
         name: checkout.repository.read_file(snapshot.commit, name).decode(errors="replace")
         for name in READ_FILES
-        if name in snapshot.tree and not snapshot.tree[name].startswith(("120000", "160000"))  # a link, a submodule
+        if is_file(snapshot, name)
     }
     return discover(snapshot.tree.keys(), texts)
 
 
-def make_plan_input(
-    checkout: Checkout, *, base: str | None = None, event: str = "manual", branch: str | None = None,
-    tag: str | None = None,
-) -> PlanInput:  # fmt: skip
-    """Returns what a plan of the working tree depends on.
+def find_notices(checkout: Checkout, snapshot: WorkingTree) -> list[str]:
+    """Returns sentences on what of a working tree jobs do not get."""
+    notices = []
+    if submodules := [path for path, blob in snapshot.tree.items() if blob.startswith(SUBMODULE)]:
+        notices.append(
+            f"submodules are empty folders in jobs ({', '.join(submodules[:3])}{', …' if submodules[3:] else ''}); "
+            "a step with `git submodule update --init` fills them"
+        )
+    attributes = next((path for path in snapshot.tree if path == ".gitattributes"), None)
+    if attributes and b"filter=lfs" in checkout.repository.read_file(snapshot.commit, attributes):
+        notices.append("files of Git LFS are pointers in jobs; a step with `git lfs pull` fetches them")
+    return notices
 
-    Parameters:
-        base: the revision with which it is compared; by default the main branch.
-        branch: the one that it is on; by default the one that is checked out.
+
+def find_branch(checkout: Checkout, branch: str | None, tag: str | None) -> str | None:
+    """Returns the branch that a working tree is on; None for a tag.
 
     Raises:
-        InterlockError: the repository has no commit or no files, HEAD is detached and no branch is named, there is no
-            such revision, or the config is wrong.
+        InterlockError: the repository has no commit, or HEAD is detached and no branch is named.
     """
     repository = checkout.repository
     known = repository.git_in(checkout.root, "rev-parse", "--verify", "--quiet", "HEAD^{commit}", accepted=(0, 1))
@@ -139,14 +146,29 @@ def make_plan_input(
     branch = branch if branch is not None or tag is not None else read_branch(checkout)
     if branch is None and tag is None:
         raise InterlockError(f"HEAD is detached in '{checkout.root}', so its branch is not known: give --branch NAME")
-    snapshot = take_snapshot(checkout)
+    return branch
+
+
+def read_request(
+    checkout: Checkout, snapshot: WorkingTree, *, base: str | None = None, event: str = "manual",
+    branch: str | None = None, tag: str | None = None, only: tuple[str, ...] = (),
+) -> PlanRequest:  # fmt: skip
+    """Returns what a plan of a working tree depends on, as it stands in the repository.
+
+    Parameters:
+        base: the revision with which it is compared; by default the main branch.
+        only: jobs that are wanted, with those that they need; by default those that a change needs.
+
+    Raises:
+        InterlockError: the repository has no files, or there is no such revision.
+    """
     if not snapshot.tree:
         raise InterlockError(f"the repository '{checkout.root}' is empty; add files and commit them")
-    config, source, file = find_config(checkout, snapshot)
     commit, changed, unknown = compare(checkout, snapshot, base)
-    return PlanInput(
-        config=config, source=source, config_file=file, head=repository.read_tree_id(snapshot.commit), base=commit,
-        changed=changed, unknown_because=unknown, tree=snapshot.tree, event=event, branch=branch, tag=tag,
+    return PlanRequest(
+        files=read_config_files(checkout, snapshot), ignored=find_ignored(checkout, snapshot),
+        head=checkout.repository.read_tree_id(snapshot.commit), base=commit, changed=changed, unknown_because=unknown,
+        tree=snapshot.tree, event=event, branch=branch, tag=tag, only=only,
         platform=f"{sys.platform} {platform.machine()} process",
     )  # fmt: skip
 

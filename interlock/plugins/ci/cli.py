@@ -6,16 +6,33 @@ from typing import Annotated
 
 import typer
 
+from interlock.cli import ci_look
+from interlock.cli.ci_local import open_local
+from interlock.cli.ci_run import LocalOptions, run_locally, snapshot_tree
 from interlock.cli.output import FINDING, Json, format_count, print_json, print_line, print_table, write_file
 from interlock.kernel.errors import InterlockError
-from interlock.plugins.ci.checkout import discover_jobs, find_checkout, make_plan_input, take_snapshot
+from interlock.plugins.ci.checkout import discover_jobs, find_branch, find_checkout, read_request, take_snapshot
 from interlock.plugins.ci.config import CONFIG_FILE, EVENTS, parse_config
 from interlock.plugins.ci.config_writer import STARTER, write_config
 from interlock.plugins.ci.old_config import OLD_FILE, parse_old_config
-from interlock.plugins.ci.planner import CiPlan, plan_jobs
+from interlock.plugins.ci.orders import PlanOrder
+from interlock.plugins.ci.planner import CiPlan
+from interlock.plugins.ci.requests import make_plan
 from interlock.plugins.ci.yaml_nodes import BYTES_MAX, ConfigError
 
-app = typer.Typer(name="ci", help="CI: write and check a config, and plan what a change needs.", no_args_is_help=True)
+app = typer.Typer(
+    name="ci", help="CI on this machine: plan what a change needs, run it, and look at runs.", no_args_is_help=True
+)
+app.command("list")(ci_look.list_runs)
+app.command("show")(ci_look.show_run)
+app.command("log")(ci_look.print_logs)
+app.command("artifacts")(ci_look.show_artifacts)
+app.command("tests")(ci_look.list_tests)
+app.command("flaky")(ci_look.list_flaky)
+app.command("why")(ci_look.explain_job)
+app.command("rerun")(ci_look.rerun)
+app.command("retry")(ci_look.retry_job)
+app.command("cancel")(ci_look.cancel)
 Folder = Annotated[
     Path, typer.Option("--folder", "-C", metavar="FOLDER", help="A folder of the repository (default: this one).")
 ]
@@ -110,16 +127,66 @@ def plan_change(
     json: Json = False,
 ) -> None:
     """Say which jobs the working tree needs, uncommitted files included. Nothing runs, and nothing is changed."""
-    if event not in EVENTS:
-        raise InterlockError(f"--event {event!r} is not allowed; allowed are {', '.join(EVENTS)}")
-    if branch is not None and tag is not None:
-        raise InterlockError("give --branch or --tag, not both")
+    check_event(event, branch, tag)
     checkout = find_checkout(folder)
-    plan = plan_jobs(make_plan_input(checkout, base=base, event=event, branch=branch, tag=tag))
+    branch = find_branch(checkout, branch, tag)
+    plan = make_plan(read_request(checkout, take_snapshot(checkout), base=base, event=event, branch=branch, tag=tag))
     if json:
         print_json(plan)
     else:
         print_plan(plan, explain)
+
+
+@app.command("run")
+def run_jobs(
+    jobs: Annotated[
+        list[str] | None, typer.Argument(metavar="[JOB]…", help="Only these, and those that they need.")
+    ] = None,
+    base: Annotated[
+        str | None, typer.Option(metavar="REV", help="Compare with this (default: the main branch).")
+    ] = None,
+    event: Annotated[str, typer.Option(help=f"As if this had happened: {', '.join(EVENTS)}.")] = "manual",
+    branch: Annotated[str | None, typer.Option(metavar="NAME", help="As if on this branch.")] = None,
+    tag: Annotated[str | None, typer.Option(metavar="NAME", help="As if for this tag.")] = None,
+    no_reuse: Annotated[bool, typer.Option("--no-reuse", help="Run also what an earlier run has done.")] = False,
+    tracked: Annotated[bool, typer.Option("--tracked", help="Without files that git does not track.")] = False,
+    sandbox: Annotated[
+        bool, typer.Option("--sandbox", help="In bubblewrap, without network unless a job asks for it.")
+    ] = False,
+    at_once: Annotated[int | None, typer.Option("--at-once", "-j", min=1, max=64, help="Jobs at a time.")] = None,
+    folder: Folder = HERE,
+    json: Json = False,
+) -> None:
+    """Run the jobs that the working tree needs, here and now, uncommitted files included.
+
+    Exits with 0 if it is green, 1 if it is red, 2 if there can be no plan, 130 if it was cancelled.
+    """
+    check_event(event, branch, tag)
+    with open_local(folder) as local:
+        branch = find_branch(local.checkout, branch, tag)
+        commit, terms, labels = snapshot_tree(local, branch=branch, base=base, tracked=tracked, quiet=json)
+        order = PlanOrder(
+            run=0, commit=commit, base=base, event=event, branch=branch, tag=tag, only=tuple(jobs or ()),
+            reuse=not no_reuse,
+        )  # fmt: skip
+        options = LocalOptions(
+            order=order, terms=terms, labels=labels, sandbox=sandbox, json=json, at_once=at_once or os.cpu_count() or 1
+        )
+        exit_with(run_locally(local, options))
+
+
+def exit_with(code: int) -> None:
+    """Ends with an exit code. Raises typer.Exit unless it is 0."""
+    if code:
+        raise typer.Exit(code)
+
+
+def check_event(event: str, branch: str | None, tag: str | None) -> None:
+    """Raises InterlockError for an event that there is not, and for a branch and a tag at once."""
+    if event not in EVENTS:
+        raise InterlockError(f"--event {event!r} is not allowed; allowed are {', '.join(EVENTS)}")
+    if branch is not None and tag is not None:
+        raise InterlockError("give --branch or --tag, not both")
 
 
 def print_plan(plan: CiPlan, explain: bool) -> None:

@@ -14,13 +14,16 @@ from typing import Any
 
 import msgspec
 
+from interlock.kernel.errors import InterlockError
 from interlock.kernel.graph import arrange
 from interlock.plugins.ci.config import CONFIG_FILE, NOTHING_JOB, CiConfig, CiJob, CiTrigger, to_plain
 from interlock.plugins.ci.globs import GlobSet, match_any
 from interlock.plugins.ci.matrix import MatrixRow, list_rows, substitute
+from interlock.plugins.ci.yaml_nodes import guess, quote
 
 PATHS_SHOWN = 100
-REASONS_SHOWN = 20
+REASONS_SHOWN = SHOWN = 20
+ASKED_FOR = "somebody asked for it"
 BUILD = "build"
 DOCS = GlobSet(("docs/**", "doc/**", "**/*.md", "**/*.rst", "**/*.adoc", "LICENSE*", "COPYING*", "NOTICE*"))
 # What is the plan's own, or is in the fingerprint in another form.
@@ -41,6 +44,7 @@ class PlanInput(msgspec.Struct, frozen=True, kw_only=True):
     event: str = "manual"
     branch: str | None = None  # of a pull request, its target
     tag: str | None = None
+    only: tuple[str, ...] = ()  # jobs that are wanted, by name, with those that they need; empty: what a change needs
     platform: str = ""  # operating system, architecture and executor
 
 
@@ -95,9 +99,11 @@ def plan_jobs(given: PlanInput) -> CiPlan:
     order = [names[place] for place in arrange([[places[need] for need in jobs[name].needs] for name in names])]
     forbidden = find_forbidden(given, order)
     matched = match_inputs(given)
-    reasons = find_affected(given, [name for name in order if name not in forbidden], matched)
+    wanted = find_wanted(given, forbidden)
+    reasons = wanted or find_affected(given, [name for name in order if name not in forbidden], matched)
     add_needed(jobs, order, reasons)
     planned = make_planned_jobs(given, [name for name in order if name in reasons], reasons, matched)
+    planned = leave_out_others(given, planned)
     skipped = [
         SkippedCiJob(name=name, reason=forbidden.get(name) or explain_skip(given, name))
         for name in names
@@ -179,6 +185,33 @@ def list_words(words: Iterable[str]) -> str:
     return ", ".join(words) or "none"
 
 
+# What somebody wants.
+
+
+def find_wanted(given: PlanInput, forbidden: Mapping[str, str]) -> dict[str, str]:
+    """Returns the jobs that somebody wants, by their names in the config. Raises InterlockError if there is none."""
+    reasons: dict[str, str] = {}
+    for wanted in given.only:
+        name = wanted.partition(":")[0]
+        known = [] if name not in given.config.jobs else list_rows(given.config.jobs[name].matrix)
+        names = {name, *(name_job(name, row) for row in known)} if known else set()
+        if wanted not in names:
+            words = list(names or given.config.jobs)
+            raise InterlockError(
+                f"there is no job {quote(wanted)}{guess(wanted, words)}; there are {list_words(sorted(words)[:SHOWN])}"
+            )
+        if name in forbidden:
+            raise InterlockError(f"the job '{name}' may not run here: {forbidden[name]}")
+        reasons[name] = ASKED_FOR
+    return reasons
+
+
+def leave_out_others(given: PlanInput, planned: list[PlannedCiJob]) -> list[PlannedCiJob]:
+    """Returns the jobs of a plan without those of a matrix that nobody wants; what is needed stays whole."""
+    wanted = {*given.only, *(need.job for job in planned for need in job.needs)}
+    return [job for job in planned if job.reason != ASKED_FOR or wanted & {job.name.partition(":")[0], job.name}]
+
+
 # What a change needs.
 
 
@@ -234,6 +267,8 @@ def add_needed(jobs: Mapping[str, CiJob], order: Sequence[str], reasons: dict[st
 
 def explain_skip(given: PlanInput, name: str) -> str:
     """Returns why a job that may run is not needed."""
+    if given.only:
+        return "nobody asked for it, and no job that runs needs it"
     if not given.changed:
         return f"nothing has changed since {given.base[:12] or 'the base'}"
     if given.source == "discovered" and all(DOCS.match(path) for path in given.changed):
@@ -267,7 +302,8 @@ def make_planned_jobs(
                     name=name_job(name, row), reason=reasons[name],
                     required=not (job.allow_failure or row.allow_failure),
                     needs=tuple(PlanNeed(other.name, "success" if other.required else "end") for other in before),
-                    spec=spec, fingerprint=digest(facts), not_reused=explain_no_reuse(given, job),
+                    spec=spec, fingerprint=digest(facts),
+                    not_reused=reasons[name] if reasons[name] == ASKED_FOR else explain_no_reuse(given, job),
                 )
             )  # fmt: skip
     return [job for jobs in planned.values() for job in jobs]

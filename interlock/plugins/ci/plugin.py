@@ -1,5 +1,47 @@
-"""What CI adds to the core: so far its commands of the command line, which need no engine."""
+"""What CI adds to the core: runs that get a plan, classes of failures, results by fingerprint, and its commands."""
 
 from interlock.core.plugin import Plugin
+from interlock.kernel.commands import Plan
+from interlock.plugins.ci.laws import LAWS
+from interlock.plugins.ci.options import NAME, CiOptions, check_ci
+from interlock.plugins.ci.plans import plan_run
+from interlock.plugins.ci.queries import (
+    TABLES,
+    find_successes,
+    forget_rows,
+    list_ci_attempts,
+    list_ci_jobs,
+    list_ci_runs,
+    list_ci_tests,
+    list_flaky_tests,
+    read_ci_plan,
+    read_ci_run,
+    read_plan_failure,
+    read_rows_to_archive,
+    restore_rows,
+)
+from interlock.plugins.ci.reporting import REPORT_TO_NOBODY
+from interlock.plugins.ci.results import KEEP_SUCCESSES, judge_end
+from interlock.store.hooks import Hooks
 
-PLUGIN = Plugin(name="ci", docs="ci/README.md", cli="interlock.plugins.ci.cli:app")
+PLUGIN = Plugin(
+    name=NAME,
+    docs="ci/README.md",
+    options=CiOptions,
+    tables=TABLES,
+    commands={Plan: plan_run},
+    queries=(
+        list_ci_runs, read_ci_run, list_ci_jobs, list_ci_attempts, read_ci_plan, read_plan_failure, find_successes,
+        list_ci_tests, list_flaky_tests,
+    ),
+    laws=LAWS,
+    cli="interlock.plugins.ci.cli:app",
+    hooks=Hooks(
+        checks=(check_ci,),
+        before_failure=(judge_end,),
+        reactions=(KEEP_SUCCESSES, REPORT_TO_NOBODY),
+        archive_rows=(read_rows_to_archive,),
+        restore_rows=(restore_rows,),
+        on_forget=(forget_rows,),
+    ),
+)  # fmt: skip

@@ -1,0 +1,210 @@
+"""CI on one machine: where its database and its worktrees are, and what a killed run has left there.
+
+All of it is in the common folder of the repository (`.git/interlock`), so that every worktree of it has the same runs.
+Each process that runs jobs takes a *slot*: a file that it locks for as long as it lives, and a queue of that name. The
+kernel gives a lock back when its process ends, however that ended. So a run that is open, and whose slot nobody has
+locked, is nobody's: whichever `interlock ci` comes next ends it by its listed moves, and removes its worktrees.
+"""
+
+import fcntl
+import hashlib
+import os
+import stat
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import interlock
+from interlock.cli.archive import read_back, write_trees
+from interlock.cli.options import open_connection
+from interlock.client.app import App
+from interlock.kernel.commands import Archive, Cancel, Command, Plan, Revoke
+from interlock.kernel.errors import InterlockError, Unknown
+from interlock.kernel.ids import format_id, parse_id
+from interlock.plugins.ci.checkout import Checkout, find_checkout
+from interlock.plugins.ci.options import RUN
+from interlock.plugins.ci.orders import PLAN_TASK
+from interlock.plugins.ci.queries import CiRunRow, list_ci_attempts, list_ci_jobs, list_ci_runs
+from interlock.store.queries.views import Filter, listing
+from interlock.worker.ci import remove_worktree
+
+RUNS_KEPT, ARCHIVED_AT_ONCE = 50, 10
+SLOTS = 64  # processes that run jobs of one repository at a time
+DIED = "the process that ran it has ended"
+ENDER = "interlock ci"
+OPEN_MAX = 1_000  # jobs that plan runs and have not ended
+STATE_FOLDER = "interlock"  # in the common folder of a repository
+
+
+@dataclass(frozen=True)
+class LocalCi:
+    """The runs of a repository on this machine."""
+
+    checkout: Checkout
+    folder: str  # of the database and the locks
+    app: App
+
+    @property
+    def worktrees(self) -> str:
+        """The folder in which worktrees of jobs are made, which belongs to this user alone."""
+        user = os.getuid()
+        base = os.path.join(tempfile.gettempdir(), f"interlock-ci-{user}")
+        name = hashlib.sha256(self.checkout.repository.folder.encode(errors="surrogateescape")).hexdigest()[:16]
+        for path in (base, os.path.join(base, name)):
+            with suppress(FileExistsError):
+                os.mkdir(path, 0o711 if user == 0 else 0o700)  # a sandbox of root becomes another user
+            status = os.lstat(path)
+            if not stat.S_ISDIR(status.st_mode) or status.st_uid != user or status.st_mode & 0o022:
+                raise InterlockError(f"'{path}' is not a folder of this user alone; remove it, or set TMPDIR")
+        return os.path.join(base, name)
+
+
+@contextmanager
+def open_local(folder: str | Path) -> Iterator[LocalCi]:
+    """Open the runs of the repository to which a folder belongs, and ends those that nobody runs any more.
+
+    Raises:
+        InterlockError: there is no repository, or nothing can be written to it.
+    """
+    checkout = find_checkout(folder)
+    place = os.path.join(checkout.repository.folder, STATE_FOLDER)
+    try:
+        os.makedirs(os.path.join(place, "slots"), mode=0o700, exist_ok=True)
+    except OSError as error:
+        raise InterlockError(f"'{place}' cannot be made: {error.strerror}") from None
+    with interlock.open(f"sqlite:///{place}/ci.db") as app:
+        local = LocalCi(checkout, place, app)
+        end_dead_runs(local)
+        archive_old_runs(local)
+        yield local
+
+
+@contextmanager
+def take_slot(local: LocalCi) -> Iterator[str]:
+    """Lock a slot while this lasts, and return the name of its queue. Raises InterlockError if all are taken."""
+    for number in range(1, SLOTS + 1):
+        queue = f"ci-{number}"
+        if (lock := try_lock(local, queue)) is not None:
+            try:
+                yield queue
+            finally:
+                os.close(lock)
+            return
+    raise InterlockError(f"{SLOTS} processes run jobs of this repository already, and there may be no more")
+
+
+def try_lock(local: LocalCi, queue: str) -> int | None:
+    """Lock a slot. Returns its open file, which keeps the lock; None if another process has it."""
+    lock = os.open(os.path.join(local.folder, "slots", f"{queue}.lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(lock)
+        return None
+    return lock
+
+
+# What the dead left.
+
+
+def end_dead_runs(local: LocalCi) -> list[int]:
+    """End the runs whose process is gone, and removes their worktrees. Returns those runs."""
+    ended = []
+    for run in local.app.read(list_ci_runs, open_only=True):
+        lock = try_lock(local, run.queue)
+        if lock is not None:
+            try:
+                end_run(local, run)
+                ended.append(run.unit)
+            finally:
+                os.close(lock)
+    remove_left_worktrees(local)
+    return ended
+
+
+def end_run(local: LocalCi, run: CiRunRow) -> None:
+    """End a run that nobody works for: a cancel, and a revoked lease for each attempt that somebody held."""
+    if local.app.lifecycles[RUN].allows(run.state, "plan"):
+        send(local, Plan(unit=run.unit, failed=DIED, actor=ENDER))
+        for job in local.app.read(listing, Filter(task=PLAN_TASK, queue=run.queue), OPEN_MAX):
+            if job.unit.outcome is None:
+                send(local, Cancel(unit=job.unit.id, hard=True, reason=DIED, actor=ENDER))
+        return
+    send(local, Cancel(unit=run.unit, reason=DIED, actor=ENDER))
+    revoke_attempts(local, run.unit, DIED)
+
+
+def revoke_attempts(local: LocalCi, run: int, reason: str) -> None:
+    """Take the leases of all attempts of a run that somebody holds; those that are to stop have stopped then."""
+    for job in local.app.read(list_ci_jobs, run):
+        for attempt in local.app.read(list_ci_attempts, job.unit):
+            if attempt.held:
+                send(local, Revoke(unit=attempt.unit, reason=reason, actor=ENDER))
+
+
+def send(local: LocalCi, command: Command[Any]) -> None:
+    """Send a command; one that comes too late is not needed any more."""
+    with suppress(InterlockError):
+        local.app.send(command)
+
+
+def remove_left_worktrees(local: LocalCi) -> None:
+    """Remove worktrees of slots that nobody has."""
+    left: dict[str, list[str]] = {}
+    for name in os.listdir(local.worktrees):
+        left.setdefault(name.rpartition("-")[0], []).append(name)
+    for queue, names in left.items():
+        lock = try_lock(local, queue) if queue else None
+        if lock is not None:
+            try:
+                local.checkout.repository.remove_half_made(local.worktrees)
+                for name in names:
+                    remove_worktree(local.checkout.repository, os.path.join(local.worktrees, name))
+            finally:
+                os.close(lock)
+
+
+# Runs that are old.
+
+
+def archive_old_runs(local: LocalCi) -> None:
+    """Move all but the newest runs to a file beside the database, several at a time."""
+    runs = [run for run in local.app.read(list_ci_runs)[RUNS_KEPT:] if run.outcome is not None]
+    if len(runs) < ARCHIVED_AT_ONCE:
+        return
+    newest = max(run.unit for run in runs)
+    planned = local.app.read(listing, Filter(task=PLAN_TASK), OPEN_MAX)
+    roots = [run.unit for run in runs]
+    roots += [job.unit.id for job in planned if job.unit.outcome is not None and job.unit.id < newest]
+    folder = Path(local.folder, "old")
+    folder.mkdir(mode=0o700, exist_ok=True)
+    out = folder / f"{format_id(RUN, newest)}.jsonl"
+    if out.exists():  # another command is at it, or was ended in the middle: what it left is moved with later ones
+        return
+    with open_connection(local.app.url) as connection:
+        write_trees(connection, local.app, sorted(roots), out)
+    for kept in read_back(out):
+        send(local, Archive(unit=kept.unit, file=str(out), digest=kept.digest, actor=ENDER, reason="it is old"))
+    names = "".join(f"delete refs/interlock/ci/{format_id(RUN, run.unit)}\n" for run in runs)
+    with suppress(InterlockError):
+        local.checkout.repository.git("update-ref", "--stdin", stdin=names.encode(), finishes=True)
+
+
+# Which run, and which job.
+
+
+def find_run(local: LocalCi, text: str | None) -> CiRunRow:
+    """Return the run that an id names; the newest one by default. Raises Unknown."""
+    runs = local.app.read(list_ci_runs)
+    if not runs:
+        raise Unknown("there is no run in this repository yet; `interlock ci run` makes one")
+    if text is None:
+        return runs[0]
+    number = parse_id(text)
+    named = next((run for run in runs if run.unit == number), None)
+    if named is None:
+        raise Unknown(f"there is no run '{text}' in this repository; the newest is {format_id(RUN, runs[0].unit)}")
+    return named

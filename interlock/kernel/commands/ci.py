@@ -1,0 +1,21 @@
+"""What is asked of CI runs, beside what is asked of any run."""
+
+from interlock.kernel.commands.base import Command, Route, Standing
+from interlock.kernel.commands.submit import Work
+
+
+class Plan(Command[Standing], frozen=True, kw_only=True):
+    """A run that waits for its plan gets its jobs and the plan, or ends with the reason why there can be none."""
+
+    committer = Route.SUBMIT
+    scope = "operate"
+    public = True
+
+    unit: int
+    work: tuple[Work, ...] = ()  # the jobs, which become children of the run; none is a failure
+    plan: str = "null"  # JSON, kept with the run
+    failed: str = ""  # why there can be no plan
+
+    def count_rows(self) -> int:
+        """Returns how many jobs are made."""
+        return len(self.work) + 1

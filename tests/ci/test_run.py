@@ -1,0 +1,475 @@
+"""`interlock ci run` and what looks at its runs, by real git, real processes and real files."""
+
+import contextlib
+import hashlib
+import json
+import os
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from interlock.audit.laws import audit
+from interlock.kernel.lifecycle import Category
+from interlock.store.queries.views import Filter, events_of, listing
+from tests.ci.repositories import ci, classes, make_repository, open_runs, states, wait_until
+from tests.conftest import COMMAND
+from tests.git.repositories import commit_files, git, write_files
+
+GREEN = """
+jobs:
+  build: {steps: [mkdir out, "cat src/a.c new.c > out/all"], artifacts: [{name: out, paths: ["out/**"]}]}
+  test: {needs: [build], steps: ["test -e src/a.c", "test ! -e a.o", "test ! -e out"]}
+  lint: {steps: [{name: style, run: "echo bad style; exit 4"}], allow_failure: true}
+"""
+
+
+@pytest.fixture(autouse=True)
+def _own_folder_for_worktrees(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "tmp").mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "tmp"))
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "tmp"))
+
+
+def fingerprint(folder: Path) -> dict[str, str]:
+    """All files of a repository, those of git too but for its objects and what belongs to the runs."""
+    files = (path for path in sorted(folder.rglob("*")) if path.is_file() and not path.is_symlink())
+    ours = ("objects", "interlock", "worktrees")
+    kept = (path for path in files if ".git" not in path.parts or not {*path.parts} & {*ours})
+    return {str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest() for path in kept}
+
+
+def left_over(folder: Path) -> list[str]:
+    """Worktrees that are left of jobs."""
+    return git(folder, "worktree", "list", "--porcelain").split("\n\n")[1:]
+
+
+def check_record(folder: Path) -> None:
+    """Every law holds, every move is listed, and nothing is open (R4-64, R4-70)."""
+    with open_runs(folder) as app:
+        assert app.engine.read(lambda connection: list(audit(connection, app.lifecycles, laws=app.registry.laws))) == []
+        rows = app.read(listing, Filter(), 1_000)
+        assert {row.unit.outcome for row in rows} <= {Category.SUCCESS, Category.FAILURE, Category.CANCELLED}
+        for row in rows:
+            lifecycle = app.lifecycles[row.unit.lifecycle]
+            for event in app.read(events_of, row.unit.id):
+                assert event.source is None or event.source == event.target or (
+                    any(event.target in move.path for (_, _), move in lifecycle.moves.items())
+                )  # fmt: skip
+
+
+@pytest.mark.req("R4-03", "R4-18", "R4-64", "R4-70")
+def test_the_working_tree_is_run_as_it_is_and_nothing_of_it_changes(tmp_path: Path) -> None:
+    place = make_repository(tmp_path / "shop", GREEN, {"src/a.c": "1"})
+    write_files(place, {"new.c": "uncommitted", "a.o": "ignored"})
+    write_files(place, {"staged.c": "staged"})
+    git(place, "add", "staged.c")
+    before, status, reflog = fingerprint(place), git(place, "status", "--porcelain"), git(place, "reflog")
+    done = ci(place)("run", "--json")
+    assert (done.code, states(done)) == (0, {"build": "SUCCEEDED", "test": "SUCCEEDED", "lint": "FAILED"})
+    shown = json.loads(done.out)
+    assert (shown["state"], shown["outcome"], shown["plan_failed"]) == ("REPORTED", "success", None)
+    assert classes(done)["lint"] == ["lint"]
+    assert fingerprint(place) == before
+    assert (git(place, "status", "--porcelain"), git(place, "reflog")) == (status, reflog)
+    assert left_over(place) == []
+    check_record(place)
+
+
+def test_what_is_printed_for_people(tmp_path: Path) -> None:
+    place = make_repository(tmp_path / "shop", GREEN, {"src/a.c": "1", "new.c": "2"})
+    say = ci(place)
+    lines = say("run").out.splitlines()
+    assert lines[0].startswith("ci_run_1 of ")
+    assert lines[1].startswith("plan ")
+    assert lines[1].endswith(": 3 jobs")
+    ended = [line.split("\t") for line in lines[2:5]]
+    assert {row[0]: row[1] for row in ended} == {"build": "SUCCEEDED", "test": "SUCCEEDED", "lint": "FAILED"}
+    assert lines[5:9] == [
+        "── lint: FAILED (allowed to fail)", "  $ echo bad style; exit 4", "  bad style",
+        "  the step 'style' ended with exit code 4",
+    ]  # fmt: skip
+    assert lines[9] == "── alone: interlock ci run lint"
+    assert lines[10].startswith("ci_run_1 succeeded: 2 SUCCEEDED, 1 FAILED in ")
+    assert "--sandbox" in lines[11]
+    assert say("log", "lint").out.splitlines() == [line.strip() for line in lines[6:9]]
+    assert [row[:3] for row in say("list").rows] == [["ci_run_1", "success", "REPORTED"]]
+    assert [row[:3] for row in say("show").rows[1:4]] == [
+        ["build", "success", "SUCCEEDED"], ["test", "success", "SUCCEEDED"], ["lint", "failure", "FAILED"],
+    ]  # fmt: skip
+    why = say("why", "lint").out.splitlines()
+    assert why[0] == "reason    nothing differs from 'main', so everything is planned"
+    assert why[1] == "last      lint: the step 'style' ended with exit code 4: bad style"
+
+
+def test_an_artifact_is_unpacked_as_it_was(tmp_path: Path) -> None:
+    place = make_repository(tmp_path / "shop", GREEN, {"src/a.c": "1", "new.c": "2"})
+    say = ci(place)
+    say("run", "build")
+    (row,) = say("artifacts").rows
+    assert row[:2] == ["out", "build"]
+    assert say("artifacts", "out", "--to", str(tmp_path / "there")).out == f"{tmp_path}/there: 1 file\n"
+    assert (tmp_path / "there/out/all").read_text() == "12"
+    again = say("artifacts", "out", "--to", str(tmp_path / "there"))
+    assert (again.code, again.err) == (2, f"'{tmp_path}/there' is there already; name another folder with --to")
+    gone = say("artifacts", "other")
+    assert (gone.code, gone.err) == (2, "there is no artifact 'other'; there are out")
+
+
+def test_a_success_is_reused_until_something_changes_that_it_depends_on(tmp_path: Path) -> None:
+    config = """
+jobs:
+  a: {steps: ["echo a"], inputs: [a/**], artifacts: [{name: a, paths: [a/x]}]}
+  b: {steps: ["echo b"], inputs: [b/**], needs: [a]}
+  c: {steps: ["exit 1"], inputs: [c/**], allow_failure: true}
+  n: {steps: ["true"], inputs: [a/**], network: true}
+"""
+    place = make_repository(tmp_path / "shop", config, {"a/x": "1", "b/x": "1", "c/x": "1"})
+    say = ci(place)
+
+    def kinds(*words: str) -> dict[str, list[str]]:
+        return classes(say("run", "--json", *words))
+
+    assert kinds() == {"a": ["success"], "b": ["success"], "c": ["step"], "n": ["success"]}
+    assert kinds() == {"a": ["reused"], "b": ["reused"], "c": ["step"], "n": ["success"]}
+    assert [row[:2] for row in say("artifacts").rows] == [["a", "a"]]  # of the earlier run
+    assert "reused from ci_job_" in say("log", "a").out
+    assert kinds("--no-reuse")["a"] == ["success"]
+    commit_files(place, {"b/x": "2"}, "b")
+    assert kinds() == {"a": ["reused"], "b": ["success"], "c": ["step"], "n": ["success"]}
+    assert kinds("b") == {"a": ["reused"], "b": ["success"]}  # somebody asked for it
+    commit_files(place, {"a/x": "2"}, "a")
+    assert kinds() == {"a": ["success"], "b": ["success"], "c": ["step"], "n": ["success"]}
+    check_record(place)
+
+
+def test_a_job_that_was_reused_is_not_reused_for_longer_than_its_result_counts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = make_repository(tmp_path / "shop", "jobs: {a: {steps: [echo a]}}")
+    say = ci(place)
+    say("run")
+    assert classes(say("run", "--json")) == {"a": ["reused"]}
+    monkeypatch.setattr("interlock.worker.ci.REUSED_FOR_US", 0)
+    assert classes(say("run", "--json")) == {"a": ["success"]}
+
+
+def test_a_plan_that_fails_is_a_run_that_failed(tmp_path: Path) -> None:
+    place = make_repository(tmp_path / "shop", "jobs:\n  a: {stepz: [make]}\n")
+    say = ci(place)
+    done = say("run", "--json")
+    shown = json.loads(done.out)
+    assert (done.code, shown["outcome"], shown["state"], shown["jobs"]) == (2, "failure", "REPORTED", [])
+    wrong = "\n.interlock/ci.yaml:2:7: a job has no key 'stepz' (did you mean 'steps'?); allowed are "
+    assert wrong in shown["plan_failed"]
+    assert shown["plan_failed"] in say("show").out
+    again = say("rerun")
+    assert (again.code, "has no plan that could be done again" in again.err) == (2, True)
+    write_files(place, {".interlock/ci.yaml": "jobs:\n  a: {steps: [make], secrets: [DEPLOY_KEY]}\n"})
+    assert json.loads(say("run", "--json").out)["plan_failed"] == (
+        "the job 'a' has the secret DEPLOY_KEY, and the variable of that name is not set; set it to at least 4 characters"
+    )
+    check_record(place)
+
+
+def test_reports_of_tests_become_rows(tmp_path: Path) -> None:
+    config = """
+jobs:
+  unit: {steps: [cp report.xml out.xml, "exit 1"], reports: {junit: "*.xml"}}
+  other: {steps: ["true"], reports: {junit: [bad/*.xml]}}
+"""
+    cases = '<testcase name="a"/><testcase name="b" time="0.1"><failure message="no"/></testcase>'
+    files = {"report.xml": f"<testsuite>{cases}</testsuite>", "bad/r.xml": "<"}
+    say = ci(make_repository(tmp_path / "shop", config, files))
+    assert say("run").code == 1
+    assert say("tests").out.splitlines()[1:] == ["unit\tb\tfailure\t100 ms\tno"] * 2 + ["4 tests, 2 of them failed"]
+    assert len(say("tests", "--all").out.splitlines()) == 6
+    assert "'bad/r.xml' is no JUnit file" in say("log", "other").out
+    assert "4 tests were reported, of which 2 failed" in say("log", "unit").out
+    assert say("flaky").out == "TEST\tLOST\tWON\n"
+
+
+def test_one_job_is_run_with_those_that_it_needs(tmp_path: Path) -> None:
+    config = """
+jobs:
+  a: {steps: ["true"]}
+  b: {steps: ["true"], needs: [a], matrix: {v: ["1", "2"]}}
+  c: {steps: ["true"], when: {branch: other}}
+"""
+    say = ci(make_repository(tmp_path / "shop", config))
+    assert set(states(say("run", "--json", "b:2"))) == {"a", "b:2"}
+    assert set(states(say("run", "--json", "a"))) == {"a"}
+    for words, why in (
+        ("d", "there is no job 'd'; there are a, b, c"),
+        ("b:3", "there is no job 'b:3' (did you mean 'b:2'?); there are b, b:1, b:2"),
+        ("c", "the job 'c' may not run here: when.branch is other, and this is 'main'"),
+    ):
+        done = say("run", "--json", words)
+        assert (done.code, json.loads(done.out)["plan_failed"]) == (
+            2, why,
+        )  # fmt: skip
+
+
+def test_files_that_git_does_not_track_can_be_left_out(tmp_path: Path) -> None:
+    place = make_repository(tmp_path / "shop", "jobs: {a: {steps: [test ! -e new, grep 2 a]}}", {"a": "1"})
+    write_files(place, {"new": "1", "a": "2"})
+    say = ci(place)
+    assert [say("run").code, say("run", "--tracked").code] == [1, 0]
+
+
+def test_steps_get_what_is_listed_of_the_environment_and_secrets_are_masked(tmp_path: Path) -> None:
+    config = """
+env: {ALL: "1"}
+jobs:
+  a: {steps: [env, "printf %s \\"$KEY\\" | base64"], env: {OWN: "{job}"}, secrets: [KEY], matrix: {v: ["3.10"]}}
+"""
+    say = ci(make_repository(tmp_path / "shop", config), KEY="hunter2-and-more", STRANGE="yes", HOME="/nonexistent")
+    assert say("run").code == 0
+    log = say("log").out
+    for line in ("ALL=1", "OWN=a:3.10", "MATRIX_V=3.10", "CI=true", "INTERLOCK_JOB=a:3.10", "HOME=/nonexistent", "KEY=***",
+                 "INTERLOCK_BRANCH=main"):  # fmt: skip
+        assert line in log.splitlines(), line
+    assert "STRANGE" not in log
+    assert "hunter2" not in log
+    assert "aHVudGVyMi" not in log
+
+
+def test_a_step_that_fails_ends_the_job_and_what_comes_after_it_is_cancelled(tmp_path: Path) -> None:
+    config = """
+jobs:
+  a: {steps: ["exit 3", "echo never"], after: ["echo afterwards"]}
+  b: {steps: ["true"], needs: [a]}
+  c: {steps: ["true"]}
+"""
+    say = ci(make_repository(tmp_path / "shop", config))
+    done = say("run", "--json")
+    assert (done.code, states(done)) == (1, {"a": "FAILED", "b": "CANCELED", "c": "SUCCEEDED"})
+    assert "echo afterwards" in say("log", "a").out
+    assert "echo never" not in say("log", "a").out
+    assert "it needs 'a', which is FAILED" in say("why", "b").out
+
+
+def test_a_run_is_done_again_with_its_plan_and_keeps_what_succeeded(tmp_path: Path) -> None:
+    config = """
+jobs:
+  a: {steps: ["true"], artifacts: [{name: a, paths: [x]}]}
+  b: {steps: ["test -e $MARK"], needs: [a], secrets: [MARK]}
+  c: {steps: ["true"], needs: [b]}
+"""
+    mark = tmp_path / "mark"
+    place = make_repository(tmp_path / "shop", config, {"x": "1"})
+    say = ci(place, MARK=str(mark))
+    first = json.loads(say("run", "--json").out)
+    assert first["outcome"] == "failure"
+    mark.write_text("")
+    write_files(place, {"x": "changed since"})
+    second = say("rerun", "--failed", "--json")
+    shown = json.loads(second.out)
+    assert (second.code, shown["retry_of"], shown["plan_hash"]) == (0, first["id"], first["plan_hash"])
+    assert shown["commit"] == first["commit"]
+    assert classes(second) == {"a": ["reused"], "b": ["success"], "c": ["success"]}
+    assert classes(say("retry", "b", "--json")) == {"a": ["reused"], "b": ["success"], "c": ["success"]}
+    assert classes(say("rerun", first["id"], "--json")) == {"a": ["success"], "b": ["success"], "c": ["success"]}
+    gone = say("rerun", "ci_run_zzz")
+    assert (gone.code, gone.err.startswith("there is no run 'ci_run_zzz' in this repository")) == (2, True)
+    check_record(place)
+
+
+def test_a_repository_without_a_config_is_run_by_what_it_holds(tmp_path: Path) -> None:
+    place = tmp_path / "shop"
+    place.mkdir()
+    git(place, "init", "--quiet", "--initial-branch=main")
+    commit_files(place, {"Makefile": "build:\n\ttrue\ntest:\n\techo tested\n"}, "first")
+    say = ci(place)
+    done = say("run", "--json")
+    assert (done.code, states(done)) == (0, {"build": "SUCCEEDED", "test": "SUCCEEDED"})
+    assert "tested" in say("log", "test").out
+
+
+def test_a_repository_that_cannot_be_run_is_a_sentence(tmp_path: Path) -> None:
+    for make, why in (
+        (["init", "--quiet", "--bare"], "is a bare repository, which has no files to check; go to a clone of it"),
+        (["init", "--quiet"], "is empty; add files and commit them"),
+    ):
+        place = tmp_path / make[-1].strip("-")
+        place.mkdir()
+        git(place, *make)
+        done = ci(place)("run")
+        assert (done.code, why in done.err) == (2, True)
+    none = ci(tmp_path / "tmp")("run")
+    assert (none.code, "is in no git repository" in none.err) == (2, True)
+    for words in (["list"], ["show"], ["log"], ["why", "a"], ["cancel"], ["rerun"], ["retry", "a"], ["artifacts"]):
+        done = ci(tmp_path / "quiet")(*words)
+        if words != ["list"]:
+            assert (done.code, done.err) == (
+                2, "there is no run in this repository yet; `interlock ci run` makes one"
+            ), words  # fmt: skip
+
+
+def test_old_runs_are_moved_to_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("interlock.cli.ci_local.RUNS_KEPT", 1)
+    monkeypatch.setattr("interlock.cli.ci_local.ARCHIVED_AT_ONCE", 2)
+    place = make_repository(tmp_path / "shop", GREEN, {"src/a.c": "1", "new.c": "2"})
+    say = ci(place)
+    first, second, third = (json.loads(say("run", "--json").out)["id"] for _ in range(3))
+    assert [row[0] for row in say("list").rows] == [third]
+    assert [path.name for path in (place / ".git/interlock/old").glob("*.jsonl")] == [f"{second}.jsonl"]
+    assert git(place, "for-each-ref", "--format=%(refname)", "refs/interlock").split() == [f"refs/interlock/ci/{third}"]
+    gone = say("show", first)
+    assert (gone.code, gone.err.startswith(f"there is no run '{first}'")) == (2, True)
+    check_record(place)
+
+
+# Steps that behave badly.
+
+HOSTILE = {
+    "ignores-term": ("trap '' TERM; sleep 600", "timeout"),
+    "daemon": ("setsid sleep 600 &", "success"),
+    "second-fork": ("(setsid sh -c 'sleep 600 & exit' &)", "success"),
+    "many": ("for i in $(seq 60); do sleep 600 & done", "success"),
+    "stopped": ("kill -STOP $$", "timeout"),
+    "fills-pipe": ("yes", "timeout"),
+    "no-output": ("exec >&- 2>&-; sleep 600", "timeout"),
+    "no-newline": ("head -c 30000000 /dev/zero | tr '\\0' x", "success"),
+    "binary": ("head -c 100000 /dev/urandom", "success"),
+    "disk-full": ("echo x > /dev/full", "infra"),
+    "killed": ("kill -KILL $$", "memory"),
+    "no-such-command": ("no-such-command-anywhere", "step"),
+    "reads": ("cat; read line", "step"),
+    "removes-itself": ("rm -rf .git; rm -rf -- *; rm -rf -- $PWD", "success"),
+    "locks-itself-out": ("mkdir -p a/b; chmod 0 a", "success"),
+    "kills-its-parent": ("kill -KILL $PPID; sleep 600", "infra"),
+}
+
+
+def processes_of(commit: str) -> list[str]:
+    """The processes that were started for jobs of a commit, by what they got in their environment."""
+    mark, named = f"INTERLOCK_COMMIT={commit}".encode(), []
+    for path in Path("/proc").glob("[0-9]*/environ"):
+        with contextlib.suppress(OSError):
+            if mark in path.read_bytes():
+                named.append(path.parent.name)
+    return named
+
+
+@pytest.mark.req("R4-67")
+def test_a_step_that_behaves_badly_ends_in_its_time_and_leaves_no_process(tmp_path: Path) -> None:
+    jobs = "".join(
+        f"  {name}: {{steps: [{json.dumps(text)}], timeout: 5s, cancel_within: 2s, retries: {{runner: 0}}}}\n"
+        for name, (text, _) in HOSTILE.items()
+    )
+    place = make_repository(tmp_path / "shop", f"jobs:\n{jobs}", {"a.c": "1"})
+    say = ci(place)
+    done = say("run", "--json", "-j", "4")
+    assert classes(done) == {name: [kind] for name, (_, kind) in HOSTILE.items()}
+    commit = json.loads(done.out)["commit"]
+    wait_until(lambda: processes_of(commit) == [])  # of one that killed its parent, nobody holds what it left
+    assert left_over(place) == []
+    assert list(Path(os.environ["TMPDIR"]).rglob("*ci_attempt*")) == []
+    assert "processes were left behind and killed" in say("log", "many").out
+    check_record(place)
+
+
+def test_submodules_and_large_files_get_a_sentence(tmp_path: Path) -> None:
+    other = make_repository(tmp_path / "other", "jobs: {a: {steps: [x]}}")
+    place = make_repository(tmp_path / "shop", "jobs: {a: {steps: [ls sub]}}", {".gitattributes": "*.bin filter=lfs\n"})
+    git(place, "-c", "protocol.file.allow=always", "submodule", "--quiet", "add", str(other), "sub")
+    out = ci(place)("run").out.splitlines()
+    assert out[0].startswith("note: submodules are empty folders in jobs (sub); ")
+    assert out[1].startswith("note: files of Git LFS are pointers in jobs; ")
+
+
+# By a process of its own, which is told to stop or killed.
+
+SLOW = """
+jobs:
+  slow:
+    steps: ["trap 'echo got-term; exit 9' TERM; echo $$ > ../pid-slow; sleep 600 & wait"]
+    after: [echo cleaned up]
+    cancel_within: 20s
+  deaf: {steps: ["trap '' TERM; echo $$ > ../pid-deaf; setsid sleep 600 & sleep 600"], cancel_within: 4s}
+"""
+
+
+class Running:
+    """`interlock ci run` as a process, with two steps that have begun."""
+
+    def __init__(self, place: Path) -> None:
+        self.place = place
+        words = [str(COMMAND), "ci", "run", "-C", str(place)]
+        self.process = subprocess.Popen(words, stdout=subprocess.PIPE, text=True, stderr=subprocess.STDOUT)
+        tmp = Path(os.environ["TMPDIR"])
+        wait_until(lambda: len(list(tmp.rglob("pid-*"))) == 2)
+        wait_until(lambda: all(path.read_text().strip() for path in tmp.rglob("pid-*")))
+        self.pids = [int(path.read_text()) for path in tmp.rglob("pid-*")]
+
+    def end(self) -> tuple[int, str]:
+        out, _ = self.process.communicate(timeout=120)
+        return self.process.returncode, out
+
+    def are_gone(self) -> bool:
+        return not any(Path(f"/proc/{pid}").exists() for pid in self.pids)
+
+
+@pytest.fixture
+def running(tmp_path: Path) -> Iterator[Running]:
+    started = Running(make_repository(tmp_path / "shop", SLOW))
+    yield started
+    if started.process.poll() is None:
+        started.process.kill()
+        started.process.communicate()
+
+
+@pytest.mark.req("R4-17", "R4-34", "R4-67")
+def test_an_interrupt_cancels_in_two_phases(running: Running) -> None:
+    running.process.send_signal(signal.SIGINT)
+    code, out = running.end()
+    assert (code, "stopping; once more stops at once" in out) == (130, True)
+    assert running.are_gone()
+    say = ci(running.place)
+    assert [row[1:3] for row in say("show").rows[1:]] == [["cancelled", "CANCELED"]] * 2
+    assert [line for line in say("log", "slow").out.splitlines() if "$" not in line] == ["got-term", "cleaned up"]
+    assert left_over(running.place) == []
+    check_record(running.place)
+
+
+def test_a_second_interrupt_waits_for_nobody(running: Running) -> None:
+    running.process.send_signal(signal.SIGINT)
+    assert running.process.stdout
+    while "stopping" not in running.process.stdout.readline():
+        pass
+    running.process.send_signal(signal.SIGINT)
+    code, out = running.end()
+    assert (code, "stopping at once" in out) == (130, True)
+    assert running.are_gone()
+    assert left_over(running.place) == []
+    check_record(running.place)
+
+
+@pytest.mark.req("R4-67", "R4-70", "R4-64")
+def test_a_run_that_was_killed_is_ended_by_the_next_command(running: Running) -> None:
+    running.process.kill()
+    running.end()
+    wait_until(running.are_gone)  # its supervisors hold nothing that nobody waits for
+    assert len(left_over(running.place)) == 2
+    say = ci(running.place)
+    assert [row[1:3] for row in say("list").rows] == [["cancelled", "REPORTED"]]
+    assert [row[1:3] for row in say("show").rows[1:]] == [["cancelled", "CANCELED"]] * 2
+    assert left_over(running.place) == []
+    assert list(Path(os.environ["TMPDIR"]).rglob("*ci_attempt*")) == []
+    check_record(running.place)
+
+
+def test_another_terminal_sees_a_run_and_cancels_it(running: Running) -> None:
+    say = ci(running.place)
+    assert [row[1:3] for row in say("list").rows] == [["-", "RUNNING"]]
+    again = say("rerun")
+    assert (again.code, "has not ended" in again.err) == (2, True)
+    assert say("cancel", "--job", "deaf").code == 0
+    assert say("cancel", "--reason", "wrong branch").out.startswith("ci_run_1 was asked to stop; it is ")
+    code, _ = running.end()
+    assert (code, running.are_gone()) == (130, True)
+    late = say("cancel")
+    assert (late.code, late.err) == (2, "ci_run_1 has ended; it was cancelled")
