@@ -1,7 +1,7 @@
 """Document 003 by its requirements, once over HTTP: everything is asked of a server, and told by one.
 
 Beside the database the same promises are stories of `tests/engine/test_document_003.py`, on every database. What is no
-matter of a route stays there: the edges of a lifecycle file (R3-14) and archives, which are files (R3-35).
+matter of a route stays there: archives, which are files (R3-35).
 """
 
 import random
@@ -208,6 +208,33 @@ def test_a_critical_failure_cancels_what_is_left_in_the_same_commit(web: Request
     assert (site["name"], site["severity"], web.job(ids["bad"])["error"]) == (
         "critical_task_failed", "critical", "exit code 1",
     )  # fmt: skip
+
+
+@pytest.mark.req("R3-14")
+def test_a_task_that_has_ended_stays_as_it_is_and_its_lifecycle_says_so(web: Requests) -> None:
+    lifecycle = web.get("/v1/lifecycles/task")
+    final = {state["name"] for state in lifecycle["states"] if state["final"]}
+    assert final == {"completed", "failed", "cancelled"}
+    assert [move for move in lifecycle["moves"] if move["from"] in final] == []
+    tasks = (
+        {"name": name, "critical": False, "priority": 9 - place} for place, name in enumerate(("a", "b", "c", "d"))
+    )
+    _, ids = web.submit(*tasks)
+    worker = web.worker()
+    web.finish(web.claim(worker)[0])
+    web.finish(web.claim(worker)[0], ended="failure", error="no", error_class=PERMANENT)
+    web.post(f"/v1/jobs/{ids['c']}/cancel")
+    ended = {name: web.job(ids[name]) for name in ("a", "b", "c")}
+    assert [job["state"] for job in ended.values()] == ["completed", "failed", "cancelled"]
+    for name in ended:
+        answer = web.ask(f"/v1/jobs/{ids[name]}/cancel")
+        if name == "c":  # as it was asked for
+            assert (answer.status_code, answer.json()["applied"]) == (200, False)
+        else:
+            assert (answer.status_code, answer.json()["error"]["details"]["legal_next"]) == (409, [])
+        for verb in ("skip", "reassign"):
+            assert web.ask(f"/v1/tasks/{ids[name]}/{verb}").status_code == 400
+    assert {name: web.job(ids[name]) for name in ended} == ended
 
 
 @pytest.mark.req("R3-29")
