@@ -43,6 +43,7 @@ ADAPTERS = {
     "dashboard/pages.py": ({"secrets"}, "the name under which a form is sent once"),
     "dashboard/render.py": ({"now"}, "how long ago something was"),
     "dashboard/sharing.py": ({"sleep", "secrets"}, "pages are told at common instants, and a name of this server"),
+    "worker/waiting.py": ({"sleep"}, "it lets other coroutines run; no time passes"),
     "worker/ci.py": ({"time"}, "its clock stops steps, and it waits for the word of the engine"),
     "worker/loop.py": ({"secrets"}, "tokens are handed in"),
     "worker/ticker.py": ({"sleep"}, "it waits on its loop"),
